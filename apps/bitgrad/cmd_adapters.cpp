@@ -5,6 +5,7 @@
 #include "bitgrad/train/adapters.h"
 #include "command.h"
 #include "open_file.h"
+#include "output_file.h"
 
 namespace bitgrad::cli {
 namespace {
@@ -20,10 +21,7 @@ int run_adapters(const AdapterOptions& options) {
   require(!options.best || file_system().is_directory(options.target), "adapters",
           "--best selects a checkpoint of a run folder: got '", options.target, "', which is not one");
   const OpenedFile file = open_file(options.best ? options.target + "/best.safetensors" : options.target);
-  require(options.force || !file_system().exists(options.out), "output", "'", options.out,
-          "' exists. Name another folder, or overwrite it with --force");
-  require(!file_system().exists(options.out) || file_system().is_directory(options.out), "output", "'", options.out,
-          "' is a file, expected the name of a folder");
+  require_writable_folder(options.out, "adapter_model.safetensors", options.force, {file.path});
   const auto learner = load_file(file, nullptr);
   save_adapters(options.out, learner->model());
   int64_t numbers = 0;

@@ -109,6 +109,8 @@ int run_export(const ExportOptions& o) {
   require(!o.best || file_system().is_directory(o.target), kExport,
           "--best selects a checkpoint of a run folder: got '", o.target, "', which is not one");
   const OpenedFile file = open_file(o.best ? o.target + "/best.safetensors" : o.target);
+  if (target.ending.empty() && !o.spec.dry_run)
+    require_writable_folder(o.out, "model.safetensors", o.force, {file.path});
   if (!target.ending.empty() && !o.spec.dry_run) {
     require_writable(o.out, o.force, {file.path});
     if (!target.companion.empty())

@@ -48,7 +48,9 @@ Json summary_of(const std::string& folder) {
 State state_of(const std::string& folder) {
   if (!file_system().exists(folder)) return State::kAbsent;
   if (summary_of(folder).value("status", std::string()) == "finished") return State::kFinished;
-  return file_system().exists(folder + "/last.safetensors") ? State::kResumable : State::kLost;
+  const bool saved =
+      file_system().exists(folder + "/last.safetensors") || file_system().exists(folder + "/best.safetensors");
+  return saved ? State::kResumable : State::kLost;
 }
 
 // Keys of a run that say nothing of what it trains.

@@ -93,10 +93,11 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
     say_how_to_go_on(outcome, folder);
     return exit_code(outcome.stopped);
   }
-  const Evaluation e = outcome.evaluation ? *outcome.evaluation : trainer.evaluate_test();
-  const bool percent = outcome.metric == "accuracy" || outcome.metric == "top5_accuracy";
+  ensure(outcome.evaluation.has_value(), "train", "a finished run was not evaluated");
+  const Evaluation& e = *outcome.evaluation;
+  const bool percent = is_percentage(outcome.metric);
   const auto shown = [&](double value) { return concat(value, percent ? " %" : ""); };
-  const std::string split = outcome.evaluation ? outcome.evaluated : evaluation_split(trainer.config());
+  const std::string& split = outcome.evaluated;
   std::cout << outcome.metric << " on the packed weights: " << shown(value_of(e.metrics, outcome.metric).value())
             << " of " << e.samples
             << (split == "train" ? " training samples, the first ones (data.test is not set)"
@@ -168,7 +169,7 @@ TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
   };
   hooks.on_checkpoint = [&](const std::string& path) {
     log(LogLevel::kInfo, "saved " + path);
-    if (path.ends_with("/last.safetensors")) tell_saved(trainer.learner().state().step);
+    tell_saved(trainer.learner().state().step);
   };
   hooks.stop_requested = stop_request;
   hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };

@@ -18,7 +18,8 @@ void load_named_plugins(const std::vector<std::string>& paths);
 std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data);
 inline constexpr const char* kDataHelp =
     "folder of the data, as data.root=DIR; else $BITGRAD_DATA, else where the run read it";
-// data.test of its configuration, else data.valid, else data.train; a file that no run wrote needs an override that names them.
+// data.test of its configuration, else data.valid, else data.train; a file that no run wrote needs an override that
+// names them.
 std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides);
 // The windows of a text file, by the tokenizer in the model's file. stride: of the windows; 0: side by side.
 std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text, int64_t stride);

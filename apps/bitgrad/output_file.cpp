@@ -50,6 +50,20 @@ void require_writable(const std::string& path, bool force, std::initializer_list
           "' exists. Name another file, or overwrite it with --force");
 }
 
+void require_writable_folder(const std::string& path, const std::string& file, bool force,
+                             std::initializer_list<std::string> inputs) {
+  require(!path.empty(), "output", "needs a folder to write: -o FOLDER");
+  const bool exists = file_system().exists(path);
+  require(!exists || file_system().is_directory(path), "output", "'", path,
+          "' is a file, expected the name of a folder");
+  const std::string whole = path + '/' + file;
+  require(std::none_of(inputs.begin(), inputs.end(), [&](const std::string& input) { return same_file(whole, input); }),
+          "output", "'", whole, "' is the input file. Name another folder");
+  require(!file_system().exists(path + "/config.yaml"), "output", "'", path,
+          "' is the folder of a run. Name another one");
+  require(force || !exists, "output", "'", path, "' exists. Name another folder, or overwrite it with --force");
+}
+
 int64_t file_bytes(const std::string& path) { return static_cast<int64_t>(std::filesystem::file_size(path)); }
 
 }  // namespace bitgrad::cli

@@ -11,6 +11,10 @@ namespace bitgrad::cli {
 // given. Nor, whatever `force` says, when it is a device or a pipe, a file that a run keeps in its folder, or one of
 // `inputs`, the files that the command reads.
 void require_writable(const std::string& path, bool force, std::initializer_list<std::string> inputs = {});
+// The same for `path` as a new folder, which `file` of it stands for: Error if it exists and `force` is not given, or
+// if it is a file, the folder of a run, or the one that holds an input under that name.
+void require_writable_folder(const std::string& path, const std::string& file, bool force,
+                             std::initializer_list<std::string> inputs = {});
 int64_t file_bytes(const std::string& path);
 
 }  // namespace bitgrad::cli

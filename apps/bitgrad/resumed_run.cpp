@@ -40,7 +40,7 @@ ResumedRun open_resumed_run(const std::string& folder) {
   const bool is_run =
       file_system().exists(folder + "/config.yaml") || file_system().exists(folder + "/last.safetensors");
   if (is_run) run.lock = lock_run_folder(folder);
-  run.checkpoint = run_folder_checkpoint(folder);
+  run.checkpoint = newest_checkpoint(folder);
   return run;
 }
 
@@ -67,7 +67,7 @@ bool told_finished(Trainer& trainer, const ResumedRun& run) {
             << (early ? std::string("train.early_stop ended it")
                       : concat("train.stop (", config.train.stop, ") is reached"));
   if (const auto best = trainer.best_value()) {
-    const bool percent = trainer.best().metric == "accuracy" || trainer.best().metric == "top5_accuracy";
+    const bool percent = is_percentage(trainer.best().metric);
     std::cout << " (best " << *best << (percent ? " % " : " ") << best_place(trainer.counters(), config) << ')';
   }
   std::cout << "\nto train longer: bitgrad train --resume " << run.folder

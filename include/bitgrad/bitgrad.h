@@ -1,6 +1,6 @@
-// The whole library in one header: tensors, ops, layers, optimizers, data, files and training, for programs that use
-// bitgrad. Smaller ones include what they use. Left out is what only kernels and devices are written with (kernels/),
-// and base/version.h, which changes with every commit. tests/lint/umbrella_test.cpp holds the list.
+// The whole library in one header: tensors, ops, layers, optimizers, data, files and training. Small programs may
+// include only what they use. Not included: headers needed only to write kernels and devices (kernels/), and
+// base/version.h, which changes with every commit. The list is in tests/lint/umbrella_test.cpp.
 #pragma once
 
 #include "bitgrad/autograd/op.h"
@@ -86,7 +86,7 @@
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/loss.h"
 #include "bitgrad/train/metric.h"
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/opened_file.h"
 #include "bitgrad/train/predictor.h"

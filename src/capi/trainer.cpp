@@ -102,7 +102,7 @@ int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_pr
 int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out) {
   return guarded([&] {
     Trainer& t = *given(trainer, "trainer").trainer;
-    const Evaluation e = t.evaluate_test();
+    const Evaluation e = t.evaluate_held_out();
     given(out, "out") = {};
     write_evaluation(e, *out);
     out->epochs = t.counters().epoch;

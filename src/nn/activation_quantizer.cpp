@@ -1,9 +1,9 @@
-// Activation quantizer: numbers become codes; the straight-through rule of the scheme is its backward. Scales are found
-// from each batch, follow an observed range, or are learned. int32 sums with a scale are requantized.
+// Activation quantizer: converts values to codes; backward is the straight-through rule of the scheme. Scales are
+// computed per batch, taken from an observed range, or learned. int32 sums with a scale are requantized.
 //
-// Learned numbers are parameters "step", "offset", "clip" of shape [1] or [features]. Their first values come from the
-// first batch of training; until then the step is 0, which also a checkpoint keeps, and an evaluation takes first
-// values of its own batch. A clip is known from the start. docs/numerics.md sections 3 and 9.
+// Learned parts are parameters "step", "offset", "clip" of shape [1] or [features]. The first training batch
+// initializes them. Until then the step is 0, in checkpoints too, and evaluation uses initial values computed from its
+// own batch. A clip has its initial value from the start. docs/numerics.md sections 3 and 9.
 #include <algorithm>
 
 #include "bitgrad/base/step_scalars.h"
@@ -26,7 +26,7 @@ namespace {
 constexpr std::string_view kQuantizeLayer = "quantize";
 constexpr std::string_view kDequantize = " Put dequantize before it.";
 
-// Two numbers that have the range of x.
+// Two values with the range of x, as input for an observer.
 Tensor range_as_batch(const Tensor& x) {
   const detail::IntegerRange range = detail::integer_range(x, /*per_row=*/false);
   const Tensor ends = Tensor::empty({1, 2}, dtypes::fp32, MemoryKind::kWorkspace);
@@ -45,7 +45,7 @@ ActivationQuantizer::ActivationQuantizer(const ActivationQuant& quant)
   if (!quant_.observer) return;
   require(learned_.empty(), kQuantizeLayer, "scheme ", quant_.spec.scheme, " learns its scale: got also observer ",
           quant_.observer->name, ". Leave the observer out.");
-  make_observer(*quant_.observer, quant_.spec, 1);  // refuses what does not fit
+  make_observer(*quant_.observer, quant_.spec, 1);  // throws if the observer does not fit the spec
 }
 
 bool ActivationQuantizer::per_feature() const {
@@ -71,7 +71,7 @@ void ActivationQuantizer::set_quant_mode(const QuantMode& mode) {
 
 Var ActivationQuantizer::forward(const Var& x) {
   QuantSpec spec = quant_.spec;
-  if (!state().training) spec.rounding = Rounding::kNearest;  // so that accuracy depends on no draw and no batch size
+  if (!state().training) spec.rounding = Rounding::kNearest;  // evaluation must not depend on draws or the batch size
   require(step_scalars() == nullptr || ste_rule(spec) != SteRule::kTanh, "quantize", "the straight-through rule of '",
           path(), "' changes from step to step");
   if (ste_rule(spec) == SteRule::kTanh) spec.ste_t = annealed_t(spec, state().progress);
@@ -92,13 +92,13 @@ Var ActivationQuantizer::forward(const Var& x) {
   return requantize(input, spec.dtype, options.params ? options.params : range_params(spec, x.value()));
 }
 
-// Whether codes are the signs of what comes in, and nothing is learned of it.
+// Whether the codes are just the signs of the input, with nothing learned or observed.
 bool ActivationQuantizer::accepts_signs() const {
   return mode_.quantization != QuantSwitch::kOff && learned_.empty() && !observer_ &&
          quant_.spec.dtype == dtypes::bint1 && quantizer_.constant_params(quant_.spec) &&
          quantizer_.code_range(quant_.spec).rule == CodeRule::kSign;
 }
-// Whether a norm before them knows their straight-through rule too.
+// Whether a preceding norm can also apply the straight-through rule in a fused backward.
 bool ActivationQuantizer::trains_signs() const {
   const SteRule rule = ste_rule(quant_.spec);
   return (rule == SteRule::kClip || rule == SteRule::kIdentity) && !quantizer_.own_backward(quant_.spec) &&
@@ -138,7 +138,7 @@ Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
   return out;
 }
 
-// In a causal model a scale that is found belongs to a row, or a part of it.
+// In a causal model, scales computed from the batch must each belong to one row or a part of it.
 void ActivationQuantizer::check_rows() const {
   const Granularity& g = quant_.spec.granularity;
   const bool of_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0) ||
@@ -175,28 +175,29 @@ void ActivationQuantizer::add_learned() {
   }
 }
 
-// The first number of the step; 0: not yet set. A device is asked until it is set: a step never returns to 0.
-bool ActivationQuantizer::set() const {
+// Whether the learned parts have their initial values, i.e. the first element of the step is not 0. On a device this
+// reads back until it is set, then never again: a step never returns to 0.
+bool ActivationQuantizer::has_first_values() const {
   if (marker_ == nullptr) return true;
   if (current_device().is_cpu()) return marker_->value().as<float>()[0] != 0.0f;
   seen_set_ = seen_set_ || read_number(marker_->value().as<float>()) != 0.0f;
   return seen_set_;
 }
 
-// Whether batches set first values and move observed ranges now.
+// Whether batches may store initial values and update observed ranges now.
 bool ActivationQuantizer::stores() const {
   return (state().training || state().calibrating) && !state().recomputing &&
          mode_.quantization != QuantSwitch::kFrozen;
 }
 
 std::vector<Var> ActivationQuantizer::learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
-  if (!set() && !set_first(spec, x, flag)) return first_;
+  if (!has_first_values() && !set_first(spec, x, flag)) return first_;
   std::vector<Var> now;
   for (Parameter* p : learned_) now.push_back(p->read());
   return now;
 }
 
-// Stores first values where batches may; gives false and leaves constants in first_ where nothing is stored.
+// Computes initial values into first_ and stores them if this batch may. Returns whether it did.
 bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
   std::vector<Tensor> values;
   bool fits = x.numel() > 0;
@@ -208,7 +209,7 @@ bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint
         spec, x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : widened(x));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
-    *flag |= kFlagNonFinite;  // the step is dropped: until then any legal numbers will do
+    *flag |= kFlagNonFinite;  // this step is dropped, so any legal values do
     fits = false;
     for (Parameter* p : learned_) values.push_back(Tensor::full(p->shape(), dtypes::fp32, 1.0));
   }
@@ -235,7 +236,7 @@ void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {
   }
 }
 
-// Scales of the observed range; null: none (yet).
+// Scales of the observed range; nullptr if there is none yet.
 std::shared_ptr<const QuantParams> ActivationQuantizer::observed(const QuantSpec& spec) const {
   if (!observer_ || !observer_->ready()) return nullptr;
   return std::make_shared<const QuantParams>(observer_->params(spec));
@@ -246,7 +247,7 @@ std::shared_ptr<const QuantParams> ActivationQuantizer::range_params(const Quant
   return std::make_shared<const QuantParams>(quantizer_.fit_range(spec, range.low, range.high));
 }
 
-// What requantize can do: docs/numerics.md section 4.
+// Rejects what requantize does not support: docs/numerics.md section 4.
 void ActivationQuantizer::check_integers(bool offset) const {
   const Granularity& g = quant_.spec.granularity;
   require(quantizer_.from_range() || !learned_.empty(), kQuantizeLayer,

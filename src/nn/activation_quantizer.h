@@ -1,4 +1,4 @@
-// The quantizer of what a layer takes in: a layer of its own (kind quantize), or the input of a Quantizable.
+// The quantizer of a layer's input: a layer of its own (kind quantize), or the input of a Quantizable.
 #pragma once
 
 #include <memory>
@@ -12,27 +12,28 @@
 
 namespace bitgrad {
 
-// Plain data that describes one.
+// Plain data that describes an activation quantizer.
 struct ActivationQuant {
   QuantSpec spec;
   std::optional<ObserverSpec> observer;
-  DType grad = dtypes::fp32;  // of the gradient that leaves it
+  DType grad = dtypes::fp32;  // dtype of the gradient passed back
   float learned_lr_factor = 1.0f;
   std::optional<float> learned_weight_decay;
   friend bool operator==(const ActivationQuant&, const ActivationQuant&) = default;
 };
 
-// x [n,features] fp32 or bf16, or int32 with a scale, becomes codes; while switched off it passes as it is.
+// Converts x [n,features], fp32, bf16 or int32 with a scale, to codes; passes x through while switched off.
 class ActivationQuantizer final : public Module {
  public:
-  // Throws Error when the scheme or the observer refuses.
+  // Throws Error if the scheme or the observer rejects `quant`.
   explicit ActivationQuantizer(const ActivationQuant& quant);
-  // The features of the input, which plan says too: learned parts and observed ranges per channel(1) have so many.
+  // Sets the number of input features, also set by plan: the size of learned parts and observed ranges per channel(1).
   void describe(int64_t features);
 
   Var forward(const Var& x) override;
   Var forward_fused(Module& previous, const Var& x) override { return signs_of(previous, x, nullptr); }
-  // The signs of a norm, and max_pool of them where `pool` is given, as one; undefined where they cannot be fused.
+  // Signs of the norm `previous`, optionally followed by max_pool (`pool`), as one op; undefined if they cannot be
+  // fused.
   Var signs_of(Module& previous, const Var& x, const PoolOptions* pool);
   Form plan(const Form& in, PlanRequests& requests) override;
   PlanRequests serve(const PlanRequests& requests) override;
@@ -41,19 +42,20 @@ class ActivationQuantizer final : public Module {
   void set_quant_mode(const QuantMode& mode) override;
   const QuantMode& quant_mode() const { return mode_; }
   const ActivationQuant& quant() const { return quant_; }
-  // nullptr: none.
+  // nullptr if there is none.
   const Observer* observer() const { return observer_.get(); }
-  // Learned parts: "step", "offset", "clip". Empty: nothing is learned.
+  // Learned parts: "step", "offset", "clip". Empty if nothing is learned.
   const std::vector<Parameter*>& learned() const { return learned_; }
 
  private:
   void allocate() override;
   void check_rows() const override;
   void add_learned();
-  // Scales that hold for every batch; null: they are found from each. Throws Error for a learned step without a value.
+  // Scales that hold for every batch; nullptr if computed per batch. Throws Error for a learned step that has no value
+  // yet.
   std::shared_ptr<const QuantParams> constant_params() const;
   bool per_feature() const;
-  bool set() const;
+  bool has_first_values() const;
   bool stores() const;
   bool accepts_signs() const;
   bool trains_signs() const;
@@ -67,14 +69,14 @@ class ActivationQuantizer final : public Module {
   ActivationQuant quant_;
   const Quantizer& quantizer_;
   QuantMode mode_;
-  bool transposed_ = false;  // readers want the codes that are trained on in layout transposed too
+  bool transposed_ = false;  // readers also want the training codes in layout transposed
   int64_t features_ = 1;
-  DType y_ = dtypes::fp32;  // of float values that pass, as planned
-  bool integers_ = false;   // planned for int32 sums, whose codes are made in one order
+  DType y_ = dtypes::fp32;  // dtype of float values passed through, set by plan
+  bool integers_ = false;   // planned for int32 sums, whose codes are written in one order only
   std::vector<Parameter*> learned_;
-  Parameter* marker_ = nullptr;  // the first learned part that is not known from the start
+  Parameter* marker_ = nullptr;  // the first learned part that the first batch initializes
   mutable bool seen_set_ = false;
-  std::vector<Var> first_;  // of a batch that stores nothing
+  std::vector<Var> first_;  // initial values from a batch that stores nothing
   std::unique_ptr<Observer> observer_;
 };
 

@@ -1,8 +1,10 @@
 #include "bitgrad/nn/adapter.h"
 
 #include <algorithm>
+#include <set>
 
 #include "bitgrad/base/error.h"
+#include "nn/activation_quantizer.h"
 #include "nn/glob.h"
 
 namespace bitgrad {
@@ -22,7 +24,7 @@ std::vector<AdaptedLayer> linear_layers(Module& model, const std::string& root) 
   return layers;
 }
 
-// Those that a glob matches, in order and once each.
+// Layers that match a glob, in order and without duplicates.
 std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers,
                                         const std::vector<std::string>& globs) {
   std::vector<bool> chosen(layers.size());
@@ -40,12 +42,22 @@ std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers,
   return out;
 }
 
-// Everything but what `train` names and the adapters, which are not there yet.
+// Learned steps, offsets and clips of activations. They follow the inputs, which adapters change.
+void add_learned_of_activations(Module& module, std::set<const Parameter*>& learned) {
+  if (dynamic_cast<ActivationQuantizer*>(&module) != nullptr)
+    for (const Parameter* p : module.parameters()) learned.insert(p);
+  for (Module* child : module.children()) add_learned_of_activations(*child, learned);
+}
+
+// Freezes everything except learned parts of activations and what `train` names. Must run before adapters are added, or
+// they would be frozen too.
 void freeze(Module& model, const std::vector<std::string>& train, const std::string& root) {
   std::vector<bool> used(train.size());
+  std::set<const Parameter*> learned;
+  add_learned_of_activations(model, learned);
   for (const auto& [path, parameter] : model.parameters_at(root)) {
     const std::string layer = path.substr(0, path.rfind('.'));
-    bool trains = false;
+    bool trains = learned.count(parameter) > 0;
     for (size_t i = 0; i < train.size(); ++i)
       if (detail::glob_matches(train[i], path) || detail::glob_matches(train[i], layer)) trains = used[i] = true;
     if (!trains) parameter->set_frozen(true);

@@ -1,4 +1,4 @@
-// Causal models: what a layer gives for a row may depend on earlier rows of its sample, and on no others.
+// Causal models: the output of a layer for a row may depend on earlier rows of the same sample, and on no others.
 #include <algorithm>
 
 #include "bitgrad/nn/layer_kind.h"
@@ -17,7 +17,7 @@ void Module::check_causal() {
   if (causal()) check_all_rows();
 }
 
-// A slot's input quantizer speaks for its layer, as in plan.
+// A slot's input quantizer reports errors under its layer's name, as in plan.
 void Module::check_all_rows() {
   check_rows();
   for (auto& c : children_) {

@@ -21,7 +21,7 @@ Form Form::with_features(int64_t features) const {
   return out;
 }
 
-// Asked of tiny numbers.
+// Determined by quantizing a one-element tensor.
 std::optional<ScaleForm> scale_form(const QuantSpec& spec) {
   const Quantizer& quantizer = find_quantizer(spec.scheme);
   const std::vector<Tensor> ones(quantizer.learned(spec).size(), Tensor::full({1}, dtypes::fp32, 1.0));

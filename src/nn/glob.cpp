@@ -5,8 +5,8 @@
 namespace bitgrad::detail {
 namespace {
 
-// The index behind the set that begins at `at` with '['; npos: it has no end. A ']' right behind the '[' or '[!' is one
-// of the set.
+// The index past the set that begins with '[' at `at`; npos if it is not closed. A ']' right after '[' or '[!' is a
+// member of the set.
 size_t set_end(std::string_view glob, size_t at) {
   size_t i = at + 1;
   if (i < glob.size() && glob[i] == '!') ++i;
@@ -42,7 +42,7 @@ void check_glob(std::string_view glob) {
 }
 
 bool glob_matches(std::string_view glob, std::string_view text) {
-  size_t g = 0, t = 0, star = std::string_view::npos, from = 0;  // the last * and where its text ends
+  size_t g = 0, t = 0, star = std::string_view::npos, from = 0;  // position of the last *, and where its text ends
   while (t < text.size()) {
     size_t next = g + 1;
     bool one = g < glob.size() && glob[g] != '*';

@@ -28,7 +28,7 @@ Value Graph::add(Node node) {
 }
 
 int Graph::readers(Value value) const {
-  int count = value == output() ? 1 : 0;  // the caller of the model
+  int count = value == output() ? 1 : 0;  // read by the model's caller
   for (const Node& node : nodes_)
     for (const Value input : node.inputs) count += input == value ? 1 : 0;
   return count;
@@ -48,7 +48,7 @@ Graph lowered(Module& model, const Form& input) {
           " have no description here: got input ", input, ", expected fp32. Language models go out as gguf or hf.");
   Graph graph(input);
   const Value last = model.lower(graph, graph.output());
-  if (last != graph.output()) {  // what comes last is what an earlier node made
+  if (last != graph.output()) {  // the result is from an earlier node: end with an identity Reshape
     Node same;
     same.layer = graph[last].layer;
     same.operation = Reshape{};

@@ -11,7 +11,7 @@ namespace {
 
 struct InitRule {
   std::string_view name;
-  // Number of element e.
+  // Value of element e.
   float (*draw)(const Init&, const Fans&, const RandomStream&, uint64_t e);
 };
 
@@ -20,7 +20,7 @@ double fan_in(const Fans& s) { return static_cast<double>(s.in); }
 double fans(const Fans& s) { return static_cast<double>(s.in) + static_cast<double>(s.out); }
 float symmetric(double bound, float u) { return between(-bound, bound, u); }
 
-// As the default of the configuration's key weights.init.
+// Same as the default of the configuration key weights.init.
 constexpr std::string_view kDefaultRule = "glorot_uniform";
 
 constexpr InitRule kRules[] = {

@@ -1,4 +1,4 @@
-// Ranges of int32 sums with a scale: what requantization finds its scale from.
+// Value ranges of int32 sums with a scale, from which requantization computes its scale.
 #pragma once
 
 #include "bitgrad/tensor/tensor.h"
@@ -6,9 +6,9 @@
 namespace bitgrad::detail {
 
 struct IntegerRange {
-  Tensor low, high;  // fp32, of the values, one per block; 0 for a block without elements
+  Tensor low, high;  // fp32 values, one per block; 0 for a block without elements
 };
-// x [n,f] int32 with a scale of at least 0, or none. One block in all, or one per row.
+// x [n,f] is int32 without a scale, or with one that is not negative. One block for all of x, or one per row.
 IntegerRange integer_range(const Tensor& x, bool per_row);
 
 }  // namespace bitgrad::detail

@@ -21,8 +21,8 @@ namespace {
 
 struct TableLine {
   LayerRow row;
-  int64_t times = 1;  // equal layers in a row
-  int64_t more = 0;   // layers that count with it
+  int64_t times = 1;  // consecutive equal layers
+  int64_t more = 0;   // further layers merged into this line
 };
 using TableLines = std::vector<TableLine>;
 
@@ -30,7 +30,7 @@ bool is_input_of(const Module& child, const std::vector<Quantizable*>& slots) {
   return std::any_of(slots.begin(), slots.end(), [&](const Quantizable* s) { return s->input_quantizer() == &child; });
 }
 
-// Without those of `inner`, which have lines of their own.
+// Parameters of the module, excluding those of `inner`, which have lines of their own.
 std::vector<Parameter*> parameters_without(Module& module, const std::vector<Module*>& inner) {
   std::set<const Parameter*> theirs;
   for (Module* child : inner)
@@ -61,10 +61,10 @@ LayerRow row_of(const Module& module, const std::vector<Quantizable*>& slots, co
   return row;
 }
 
-// TableLines of children in a row that are equal but for their paths.
+// Lines of consecutive children that are equal except for their paths.
 struct Group {
   TableLines lines;
-  std::string path, last;  // of the first child; the name of the last one
+  std::string path, last;  // path of the first child; name of the last one
   int64_t times = 0;
 
   size_t name_at() const { return path.rfind('.') + 1; }
@@ -87,10 +87,10 @@ struct Group {
   }
 };
 
-// `folds`: equal children in a row are one group.
+// `folds`: merge consecutive equal children into one group.
 TableLines lines_of(Module& module, bool folds) {
   const auto* const list = dynamic_cast<const Sequential*>(&module);
-  if (list != nullptr && list->size() == 0) return {};  // the identity
+  if (list != nullptr && list->size() == 0) return {};  // the identity, e.g. an empty branch
   std::vector<Quantizable*> slots;
   for (Quantizable* slot : module.quantizables())
     if (&slot->owner() == &module) slots.push_back(slot);
@@ -116,7 +116,7 @@ TableLines lines_of(Module& module, bool folds) {
   return out;
 }
 
-// Layers without products that keep the shape count with the line above.
+// Merges layers without products that keep the shape into the line above.
 TableLines shortened(const TableLines& lines) {
   TableLines out;
   for (const TableLine& line : lines) {

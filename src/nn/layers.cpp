@@ -1,4 +1,4 @@
-// Layers and models made of their descriptions.
+// Builds layers and models from their specs.
 #include "bitgrad/nn/layers.h"
 
 namespace bitgrad {

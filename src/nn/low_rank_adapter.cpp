@@ -5,7 +5,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/linear_plan.h"
+#include "nn/slot_product.h"
 
 namespace bitgrad {
 namespace {
@@ -18,8 +18,8 @@ ParameterSpec starts_at(Init init) {
   return spec;
 }
 
-// he_uniform draws from +-sqrt(6 / fan_in): from +-1 / sqrt(inputs) with this one, as adapters of the field begin
-// (Kaiming's draw with a = sqrt 5).
+// he_uniform draws from +-sqrt(6 / fan_in), so this fan_in gives +-1 / sqrt(inputs), the usual initialization of LoRA's
+// A (Kaiming uniform with a = sqrt 5).
 Fans fans_of(int64_t inputs) { return {.in = 6 * inputs, .out = 0}; }
 
 }  // namespace
@@ -69,9 +69,9 @@ Form LowRankAdapter::plan(const Form& in, PlanRequests& requests) {
   x.inner = true;
   PlanRequests unserved;
   if (dropout_) x = dropout_->planned(x, unserved);
-  Form h = detail::plan_linear({a_, Compute::kPacked, kPlain, false, nullptr}, x, dropout_ ? unserved : requests);
+  Form h = detail::plan_slot_product({a_, Compute::kPacked, kPlain, false, nullptr}, x, dropout_ ? unserved : requests);
   h.dtype = dtypes::fp32;
-  Form y = detail::plan_linear({b_, Compute::kPacked, kPlain, false, nullptr}, h, unserved);
+  Form y = detail::plan_slot_product({b_, Compute::kPacked, kPlain, false, nullptr}, h, unserved);
   y.dtype = dtypes::fp32;
   return y;
 }

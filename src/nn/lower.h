@@ -1,4 +1,4 @@
-// What layers share when they state what they compute (nn/inference.h).
+// Helpers for Module::lower (nn/inference.h).
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace bitgrad::detail {
 
-// Host copies of fp32 numbers.
+// Host copy of fp32 values.
 inline std::vector<float> floats_of(const Tensor& t) { return t.to_vector(); }
 
-// A node of one input, whose result has `form`.
+// Adds a node with one input, whose result has `form`.
 inline inference::Value add_node(inference::Graph& graph, const std::string& layer, inference::Operation operation,
                                  inference::Value x, const Form& form,
                                  std::shared_ptr<const QuantParams> params = nullptr) {
@@ -27,7 +27,7 @@ inline inference::Value add_node(inference::Graph& graph, const std::string& lay
   return graph.add(std::move(node));
 }
 
-// The same in the dtype and scales of x.
+// Adds a node that keeps the dtype and scales of x.
 inline inference::Value add_passing(inference::Graph& graph, const std::string& layer, inference::Operation operation,
                                     inference::Value x, const Shape& sample) {
   Form form = graph[x].form;
@@ -35,7 +35,7 @@ inline inference::Value add_passing(inference::Graph& graph, const std::string& 
   return add_node(graph, layer, std::move(operation), x, form, graph[x].params);
 }
 
-// Float values of this dtype in the shape of x.
+// Float values of this dtype, in the shape of x.
 inline Form values_like(const Form& x, DType dtype) {
   Form form = x;
   form.dtype = dtype;
@@ -43,7 +43,7 @@ inline Form values_like(const Form& x, DType dtype) {
   return form;
 }
 
-// x as an image [h,w,c]: planes get an axis.
+// x as an image [h,w,c]; planes get a channel axis.
 inline inference::Value as_image_node(inference::Graph& graph, const std::string& layer, inference::Value x) {
   const Shape s = graph[x].form.sample;
   return s.rank() == 2 ? add_passing(graph, layer, inference::Reshape{}, x, {s[0], s[1], 1}) : x;

@@ -1,4 +1,4 @@
-// What slots and quantizers of activations compute in evaluation (nn/inference.h).
+// What slots and activation quantizers compute in evaluation (nn/inference.h).
 #include <algorithm>
 #include <limits>
 
@@ -19,7 +19,7 @@ std::vector<int32_t> ints_of(const Tensor& t) {
   return out;
 }
 
-// The numbers of the rule as the kernel reads them.
+// Fills in the constants of the code rule, as the kernel reads them.
 void fill_rule(inference::Quantize& q, const Quantizer& quantizer, const std::shared_ptr<const QuantParams>& params,
                int64_t features) {
   const CodeRange range = quantizer.code_range(q.spec);
@@ -40,7 +40,7 @@ void fill_rule(inference::Quantize& q, const Quantizer& quantizer, const std::sh
 
 std::shared_ptr<const QuantParams> ActivationQuantizer::constant_params() const {
   if (!learned_.empty()) {
-    require(set(), kind(), "its learned step was never set: train it before it is exported.");
+    require(has_first_values(), kind(), "its learned step was never set: train it before it is exported.");
     std::vector<Tensor> parts;
     for (const Parameter* p : learned_) parts.push_back(p->value());
     return std::make_shared<const QuantParams>(quantizer_.params_of(quant_.spec, parts));
@@ -80,7 +80,7 @@ inference::Value ActivationQuantizer::lower(inference::Graph& graph, inference::
 
 namespace {
 
-// float(sum) * (sx * sw) of integer products: the scale of each output.
+// Scale of each output of an integer product: float(sum) * (sx * sw).
 std::shared_ptr<const QuantParams> product_params(const inference::Node& x, const Tensor& w) {
   const bool by_row = w.scale_map().per_row();
   require(x.params != nullptr || !x.form.scales, "integer_out",
@@ -102,7 +102,7 @@ std::shared_ptr<const QuantParams> product_params(const inference::Node& x, cons
 
 Tensor host_weight(const Tensor& value) {
   const Tensor host = value.on_host();
-  return value.dtype().is_code() ? host.clone(MemoryKind::kBuffer) : host;  // without the layouts of kernels
+  return value.dtype().is_code() ? host.clone(MemoryKind::kBuffer) : host;  // drops the layouts of kernels
 }
 
 }  // namespace

@@ -150,8 +150,8 @@ void Module::connect_all(Module& root) {
 
 Var Module::operator()(const Var& x) {
   Var y = forward(x);
-  // The gradient of an edge has the bytes of its values. An edge that is passed through has what its maker asked for,
-  // and what the module itself has read keeps its dtype.
+  // The gradient of an edge has as many bytes as its values. An edge that only passes through keeps what its producer
+  // requested, and one that the module itself has read keeps its dtype.
   const bool passed_on = x.tracked() && y.tracked() && y.edge() == x.edge();
   if (y.tracked() && y.dtype() == dtypes::bf16 && !passed_on && !y.was_read()) y.want_grad(dtypes::bf16);
   if (state_ != nullptr && state_->on_forward && !state_->recomputing) state_->on_forward(path_, x.value(), y.value());

@@ -75,9 +75,9 @@ const Shape& Parameter::shape() const {
   return *shape_;
 }
 
-// Zeros in the form that the spec asks for.
+// Allocates zeros in the precision of the spec.
 void Parameter::allocate() {
-  master_ = values_ = Tensor();
+  master_ = dequantized_ = Tensor();
   learned_.clear();
   quantizer_ = nullptr;
   if (!low_bit()) {
@@ -92,7 +92,7 @@ void Parameter::allocate() {
   value_ = Tensor::zeros(shape(), quant.dtype, MemoryKind::kValue);
   for (const LearnedPart& part : quantizer_->learned(quant)) {
     ParameterSpec learned;
-    learned.init = {"zeros"};  // until the scheme gives its first values
+    learned.init = {"zeros"};  // until the scheme computes initial values
     learned.moments = MomentKind::kFp32;
     learned.optimizer = spec_.optimizer;
     learned.lr_factor = spec_.learned_lr_factor;
@@ -120,8 +120,8 @@ Var Parameter::read() { return leaf(value_); }
 
 Var Parameter::read_values() {
   if (!low_bit()) return read();
-  if (!values_.defined() && value_.quant()) values_ = dequantize_tensor(value_, MemoryKind::kDerived);
-  return leaf(values_);
+  if (!dequantized_.defined() && value_.quant()) dequantized_ = dequantize_tensor(value_, MemoryKind::kDerived);
+  return leaf(dequantized_);
 }
 
 void Parameter::initialize(const std::string& path, uint64_t seed) {
@@ -150,7 +150,8 @@ void Parameter::make_learned(const Tensor& x) {
   }
 }
 
-// Copies: codes keep the numbers that made them while the learned parts move on. Null where nothing is learned.
+// Clones the learned parts: codes keep the scales they were made with while the parts train on. nullptr if nothing is
+// learned.
 std::shared_ptr<const QuantParams> Parameter::learned_params(int64_t step) const {
   if (learned_.empty()) return nullptr;
   std::vector<Tensor> parts;
@@ -227,7 +228,7 @@ void Parameter::restore(const Tensor& master, const Tensor& value) {
   const bool moves = value.device() != value_.device();
   value_ = value_.with_quant(moves ? value.to_device(value_.device(), MemoryKind::kWorkspace).quant() : value.quant());
   write_layouts();
-  if (values_.defined()) values_.copy_from(dequantize_tensor(value_, MemoryKind::kWorkspace));
+  if (dequantized_.defined()) dequantized_.copy_from(dequantize_tensor(value_, MemoryKind::kWorkspace));
 }
 
 void Parameter::make_zero_grad() {

@@ -1,4 +1,4 @@
-// Codes of parameters made by the device kernel that updates them (kernels/update_rows.h).
+// Codes of parameters that are written by the device kernel that updates them (kernels/update_rows.h).
 #include "nn/requantization.h"
 #include "nn/row_params.h"
 
@@ -23,7 +23,7 @@ std::string Parameter::not_swept() const {
   const QuantSpec& quant = *spec_.quant;
   if (!kernels::sweeps_codes(quantizer_->code_range(quant).rule))
     return concat("codes of ", quant.dtype, " by scheme ", quant.scheme, " need a separate kernel");
-  if (values_.defined()) return "its dequantized copy in fp32 is written with the codes";
+  if (dequantized_.defined()) return "its dequantized copy in fp32 is written with the codes";
   if (quantizer_->constant_params(quant)) return "";
   if (!scales_given() && !quantizer_->row_fit(quant))
     return concat("scales of scheme ", quant.scheme, " are not computed row by row");
@@ -35,7 +35,7 @@ std::string Parameter::not_swept() const {
 
 namespace {
 
-// Where a fit writes its numbers.
+// Allocates the params that a fit per row writes.
 QuantParams row_params(const QuantSpec& spec, const kernels::RowFit& fit, int64_t rows) {
   const auto numbers = [&](DType dtype) {
     return std::make_shared<const Tensor>(Tensor::empty({rows}, dtype, MemoryKind::kQuantState));

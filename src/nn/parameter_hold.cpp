@@ -1,4 +1,4 @@
-// A parameter changes how it is held: prepare, off and on again, frozen scales, convert. docs/numerics.md section 9.
+// Changes of a parameter's precision: prepare, off and on again, frozen scales, convert. docs/numerics.md section 9.
 #include <utility>
 
 #include "bitgrad/kernels/elementwise.h"
@@ -12,7 +12,7 @@ using detail::as_matrix;
 
 namespace {
 
-// The sharpness of rule tanh follows the progress of the run: it is no part of what was asked for.
+// Ignores the sharpness of rule tanh, which follows the progress of the run and was not requested.
 bool same_quant(const std::optional<QuantSpec>& a, const std::optional<QuantSpec>& b) {
   if (!a || !b) return a.has_value() == b.has_value();
   QuantSpec now = *a;
@@ -100,7 +100,7 @@ void Parameter::convert() {
   spec_.frozen = true;
   sink_ = AccumulateSink();
   if (!low_bit()) return;
-  master_ = values_ = Tensor();
+  master_ = dequantized_ = Tensor();
   learned_.clear();
 }
 

@@ -1,5 +1,5 @@
-// Codes of parameters in blocks of rows. No fp32 copy of a whole bf16 master is made where the scales of a row follow
-// from that row.
+// Codes of parameters in blocks of rows. If the scales of a row depend on that row only, no fp32 copy of a whole bf16
+// master is made.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -20,9 +20,9 @@ using detail::as_matrix;
 
 namespace {
 
-constexpr int64_t kCodeBlock = 32768;  // numbers that are coded at a time, at least one row
+constexpr int64_t kCodeBlock = 32768;  // elements quantized at a time, at least one row
 
-// The scales of a block of rows become those of the whole. Parts that the whole lacks are made.
+// Copies the scales of a block of rows into those of the whole, allocating parts that are missing.
 void put_params(const QuantParams& part, QuantParams& full, int64_t rows, int64_t cols, int64_t begin) {
   const auto put = [&](const std::shared_ptr<const Tensor>& from, std::shared_ptr<const Tensor>& to) {
     if (!from) return;
@@ -40,7 +40,7 @@ void put_params(const QuantParams& part, QuantParams& full, int64_t rows, int64_
   put(part.statistic, full.statistic);
 }
 
-// The numbers of `from` into the tensors of `to`; false, and nothing happened, where their forms differ.
+// Copies the values of `from` into the tensors of `to`. Returns false and copies nothing if their forms differ.
 bool copy_params(const QuantParams& from, const std::shared_ptr<const QuantParams>& to) {
   if (!to || to.get() == &from) return to != nullptr;
   using Part = std::shared_ptr<const Tensor> QuantParams::*;
@@ -55,7 +55,7 @@ bool copy_params(const QuantParams& from, const std::shared_ptr<const QuantParam
   return true;
 }
 
-// The values of codes into rows of fp32.
+// Dequantizes codes into rows of fp32.
 void write_values(const Tensor& codes, const Tensor& to) {
   kernels::DequantizeArgs args;
   args.rows = codes.rows();
@@ -126,7 +126,8 @@ void Parameter::put_rows(int64_t begin, const Tensor& x) {
   }
 }
 
-// Attaches the place of layout transposed, which a device writes with the codes; true where there is one.
+// Attaches the buffer of layout transposed, which a device writes together with the codes. Returns whether there is
+// one.
 bool Parameter::attach_transposed(Tensor& codes) const {
   if (value_.device().is_cpu() || codes.shape() != value_.shape()) return false;
   const Tensor transposed = value_.in_layout(layouts::transposed);
@@ -150,17 +151,17 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
   if (next_->given) {
     params = detail::params_of_rows(next_->given, cols, begin, end);
   } else {
-    made = detail::quantize_fused(*quantizer_, next_->spec, x, options);
+    made = detail::quantize_fused_on_device(*quantizer_, next_->spec, x, options);
     params = made.defined() ? made.quant() : std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
     const std::lock_guard lock(next_->mutex);
     put_params(*params, *next_->params, rows, cols, begin);
   }
   if (!made.defined()) made = quantize_tensor(next_->spec, x, params, options);
-  if (values_.defined()) write_values(made, as_matrix(values_).row_slice(begin, end));
+  if (dequantized_.defined()) write_values(made, as_matrix(dequantized_).row_slice(begin, end));
 }
 
-// The new scales get memory of their own, so that tensors with the old codes keep theirs; after
-// keep_params_in_place(true) they overwrite the old ones.
+// New scales get memory of their own, so that tensors with the old codes keep the old ones; after
+// keep_params_in_place(true) they overwrite them.
 void Parameter::end_codes() {
   ensure(next_ != nullptr, "end_codes", "parameter '", path_, "' has no open requantization session");
   if (shape_->rows() == 0) put_rows(0, Tensor::empty({0, shape_->cols()}, dtypes::fp32));
@@ -175,7 +176,7 @@ void Parameter::end_codes() {
 
 void Parameter::pack_rows(int64_t begin, int64_t end) {
   ensure(next_ != nullptr, "pack_rows", "parameter '", path_, "' has no open requantization session");
-  if (!value_.device().is_cpu()) return;  // a device packs the whole in end_codes
+  if (!value_.device().is_cpu()) return;  // a device packs the whole value in end_codes
   for (const Layout layout : planned_)
     if (const RowPacking* rows = layout.rows()) {
       ensure(begin % rows->unit == 0, "pack_rows", "row ", begin, " of layout ", layout);
@@ -185,17 +186,17 @@ void Parameter::pack_rows(int64_t begin, int64_t end) {
   next_->packed = true;
 }
 
-// Rows to read numbers from, or to write them to: those of an fp32 master, or a copy.
+// Rows to read or write values: a view of an fp32 master, or a copy.
 Tensor Parameter::block_of_rows(int64_t begin, int64_t end, bool copies) const {
   if (copies) return Tensor::empty({end - begin, shape_->cols()}, dtypes::fp32, MemoryKind::kWorkspace);
   return as_matrix(master_).row_slice(begin, end);
 }
 
-// put_rows of all rows; `numbers` fills copies.
+// Calls put_rows for all rows; `numbers` fills the copies.
 void Parameter::put_all(const Numbers& numbers, bool copies) {
   const int64_t rows = shape_->rows(), unit = row_unit(),
                 wanted = (kCodeBlock / std::max<int64_t>(shape_->cols(), 1) + unit - 1) / unit * unit;
-  const bool blocks = scales_are_row_local() && value_.device().is_cpu();  // a device does all rows in one sweep
+  const bool blocks = scales_are_row_local() && value_.device().is_cpu();  // a device handles all rows in one sweep
   const int64_t step = blocks ? std::max(wanted, unit) : std::max<int64_t>(rows, 1);
   parallel_for(std::max<int64_t>((rows + step - 1) / step, 1), [&](int64_t block) {
     const int64_t begin = block * step;
@@ -219,7 +220,8 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
   end_codes();
 }
 
-// The fp32 values of all rows become the value: its own master, or codes drawn for `step` and what they come from.
+// Sets the value from fp32 values of all rows: in place if the parameter is fp32, otherwise as master, learned parts
+// and codes, which are drawn for `step`.
 void Parameter::requantize_from(const Numbers& numbers, int64_t step) {
   const int64_t rows = shape_->rows(), cols = shape_->cols();
   ready_ = true;

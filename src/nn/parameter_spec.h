@@ -4,7 +4,7 @@
 
 namespace bitgrad::detail {
 
-// Throws Error for a number out of range, for a master of a float parameter, and for what the quantizer refuses.
+// Throws Error for values out of range, a master of a float parameter, and whatever the quantizer rejects.
 void check_parameter_spec(const ParameterSpec& spec);
 
 }  // namespace bitgrad::detail

@@ -1,4 +1,4 @@
-// Which layer is held how, and the switches of a whole model. docs/numerics.md section 9.
+// Chooses the precision of each layer, and switches the mode of a whole model. docs/numerics.md section 9.
 #include "bitgrad/nn/prepare.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void choose(LayerChoice& choice, const LayerQuant& quant, const std::string& rul
   choice.rule = rule;
 }
 
-// What `check` refuses names the layer and what was wanted of it.
+// Errors of `check` get the layer's name and what was requested of it.
 template <typename Check>
 void check_layer(std::string_view where, const std::string& layer, const std::string& what, Check check) {
   try {
@@ -37,8 +37,8 @@ void check_layer(std::string_view where, const std::string& layer, const std::st
 std::string wanted(const QuantMode& mode) { return concat(", quantization ", quant_switch_name(mode.quantization)); }
 std::string wanted(const LayerChoice& c) { return concat(" by rule '", c.rule, "' (recipe ", c.quant->recipe, ')'); }
 
-// A window of a convolution has several tokens (pixels): a recipe's scale per token becomes one per tensor there. What
-// a rule says itself stays as it is.
+// A window of a convolution covers several tokens (pixels), so a recipe's scale per token becomes one per tensor. What
+// a rule sets explicitly is kept.
 void fit_to_windows(const Quantizable& slot, LayerQuant& quant) {
   const bool of_recipe = slot.kind() == Quantizable::Kind::kConv && quant.input && quant.recipe != "custom";
   if (of_recipe && quant.input->granularity.kind == Granularity::kToken)
@@ -83,7 +83,7 @@ std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, c
 
 namespace {
 
-// mode: none, layers keep the ones that they have.
+// mode: if empty, layers keep their own.
 void prepare_layers(Module& model, const PrepareSpec& spec, const std::optional<QuantMode>& mode,
                     const std::string& root) {
   const std::vector<LayerChoice> choices = choose_layers(model, spec, root);
@@ -114,7 +114,7 @@ void prepare(Module& model, const PrepareSpec& spec, const QuantMode& mode, cons
 void convert(Module& model) {
   require(model.initialized(), "convert", "the model has no codes before initialize. Initialize or load it first.");
   for (Quantizable* slot : model.quantizables()) slot->convert();
-  // Learned parts of weights have gone; those of inputs stay, as numbers.
+  // Learned parts of weights are gone by now; those of inputs stay as frozen values.
   for (Parameter* p : model.parameters()) p->convert();
   walk(model, [](Module& m) {
     if (auto* q = dynamic_cast<ActivationQuantizer*>(&m))

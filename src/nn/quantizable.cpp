@@ -7,8 +7,8 @@
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/module.h"
 #include "nn/activation_quantizer.h"
-#include "nn/linear_plan.h"
 #include "nn/parameter_spec.h"
+#include "nn/slot_product.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -29,13 +29,13 @@ Quantizable::Quantizable(Module& owner, std::string name, Kind kind, Parameter& 
     : owner_(owner), name_(std::move(name)), kind_(kind), weight_(weight), own_(own), quant_(own) {}
 Quantizable::~Quantizable() = default;
 
-// Draws of codes that are made between two steps belong to the step that the model is in.
+// Codes made between two steps are drawn for the model's current step.
 int64_t Quantizable::step() const { return owner_.initialized() ? owner_.state().step : 0; }
 
 std::string Quantizable::child_name() const { return name_ == kWeight ? "input" : name_ + "_input"; }
 std::string Quantizable::adapter_name() const { return name_ == kWeight ? "adapter" : name_ + "_adapter"; }
 
-// The part of `quant` that applies to this layer.
+// The part of `quant` that applies to this kind of layer, with defaults filled in.
 LayerQuant Quantizable::checked(const LayerQuant& quant) const {
   LayerQuant q = quant;
   if (owner_slot_ != nullptr) {
@@ -46,7 +46,7 @@ LayerQuant Quantizable::checked(const LayerQuant& quant) const {
   q.master = q.master ? q.master : own_.master;
   q.grad = q.grad ? q.grad : own_.grad;
   q.latent_clamp = q.latent_clamp ? q.latent_clamp : own_.latent_clamp;
-  // Signs that are flipped (Bop) have no numbers to clamp.
+  // Signs that are flipped (Bop) have no latent values to clamp.
   if (q.weight && *q.master == MasterKind::kNone && q.weight->dtype.kind() == DTypeKind::kSign) q.latent_clamp.reset();
   if (kind_ != Kind::kEmbedding) return q;
   q.input.reset();
@@ -113,7 +113,7 @@ void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
   if (input_) input_->set_quant_mode(mode_);
 }
 
-// Scales that are found anew may move until the mode says that they are found.
+// Freezes scales last: set_quant may first fit new ones.
 void Quantizable::hold_weight() {
   if (owner_slot_ != nullptr) return;
   const bool low = on() && quant_.weight;
@@ -177,7 +177,7 @@ Var Quantizable::linear(const Var& x, const Var& bias, const ProductModes& modes
   return adapted(product(input(x), bias, nullptr, modes), x);
 }
 
-// The adapter reads what the layer was given, not the codes of the layer's own quantizer.
+// The adapter reads the layer's input, not the codes of its input quantizer.
 Var Quantizable::adapted(const Var& y, const Var& x) {
   if (!adapter_) return y;
   const auto sum = [](const std::vector<Var>& parts) { return add(parts[0], parts[1]); };
@@ -214,7 +214,7 @@ Var integer_product(const Var& x, const Var& w, const Var& bias, const Conv2dOpt
 
 }  // namespace
 
-// in: the output of the input's quantizer.
+// `in` is the output of the input quantizer.
 Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* options, const ProductModes& modes) {
   ProductModes how = on() ? modes : ProductModes();
   how.y = in.dtype() == dtypes::fp64 ? dtypes::fp32 : y_;
@@ -226,27 +226,27 @@ Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* op
 }
 
 Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias, const ProductModes& modes) {
-  return plan_product(in, requests, nullptr, bias, modes);
+  return plan_slot(in, requests, nullptr, bias, modes);
 }
 
 Form Quantizable::plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias,
                               const ProductModes& modes) {
-  return plan_product(in, requests, &options, bias, modes);
+  return plan_slot(in, requests, &options, bias, modes);
 }
 
-Form Quantizable::plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
-                               const ProductModes& modes) {
+Form Quantizable::plan_slot(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
+                            const ProductModes& modes) {
   y_ = in.float_output();
   causal_ = in.causal;
   features_ = in.features();
   const Form x = input_ ? input_->plan(in, requests) : in;
   static const ProductModes kPlain;
-  // A layer that was converted while it was off is on, in fp32.
+  // A layer that was converted while off counts as on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
   PlanRequests of_codes;
-  const detail::LinearForm form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias,
-                                options};
-  const Form y = detail::plan_linear(form, x, input_ ? of_codes : requests);
+  const detail::SlotProduct form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias,
+                                 options};
+  const Form y = detail::plan_slot_product(form, x, input_ ? of_codes : requests);
   if (input_) requests.merge(input_->serve(of_codes));
   if (!adapter_) return y;
   Form sum = y;

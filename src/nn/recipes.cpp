@@ -1,7 +1,7 @@
 // Recipes by name. Sources: int4wo, 8da4w, int8wo are torchao's (docs/numerics.md section 2); nf4wo is QLoRA's
 // (Dettmers et al. 2023, arXiv 2305.14314); ternary_int8 is BitNet b1.58 (Ma et al. 2024, arXiv 2402.17764); w1a1 is
 // BinaryNet (Courbariaux et al. 2016, arXiv 1602.02830); binary_wo has XNOR-Net's scales (Rastegari et al. 2016, arXiv
-// 1603.05279); w4a4 and w2a2 are LSQ (Esser et al. 2020, arXiv 1902.08153), there with unsigned activations behind a
+// 1603.05279); w4a4 and w2a2 are LSQ (Esser et al. 2020, arXiv 1902.08153), which uses unsigned activations after a
 // ReLU.
 #include <map>
 #include <mutex>
@@ -29,7 +29,7 @@ LayerQuant tinygemm(LayerQuant q) {
   return q;
 }
 
-// Masters stay within [-1, 1], so the straight-through rule need not stop there.
+// The latent clamp keeps masters within [-1, 1], so the straight-through rule need not clip.
 LayerQuant signs(bool alpha) {
   LayerQuant q = weights(dtypes::bint1, "binary", alpha ? rows() : Granularity::tensor());
   q.weight->alpha = alpha;

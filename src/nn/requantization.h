@@ -13,20 +13,21 @@
 
 namespace bitgrad {
 
-// All rows by one spec and one stream of draws.
+// All rows share one spec and one stream of draws.
 struct Parameter::Requantization {
   QuantSpec spec;
   RandomStream draws;
-  std::shared_ptr<const QuantParams> given;  // learned or frozen scales; null: scales are fitted to the rows
+  std::shared_ptr<const QuantParams> given;  // learned or frozen scales; nullptr: fit scales to the rows
   std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
-  std::mutex mutex;                            // of params
-  std::atomic<bool> packed = false;            // layouts that are packed by rows
-  std::vector<Layout> written;                 // by the kernel that made the codes, on a device: of all rows
-  std::optional<detail::KernelScales> scales;  // that it reads
+  std::mutex mutex;                            // guards params
+  std::atomic<bool> packed = false;            // layouts packed by rows have been written
+  std::vector<Layout> written;                 // layouts the device kernel wrote with the codes, for all rows
+  std::optional<detail::KernelScales> scales;  // the scales that kernel reads
 };
 
 namespace detail {
-// NaN and Inf in new codes: an error that names the parameter. On a device it comes when the errors are polled.
+// Turns NaN and Inf in new codes into an error that names the parameter. On a device it is thrown when errors are
+// polled.
 ErrorContext::Handler names_parameter(const Parameter& p, int64_t begin, int64_t step);
 }  // namespace detail
 

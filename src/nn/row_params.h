@@ -1,4 +1,4 @@
-// Rows of a parameter and their scales, as views of the whole.
+// Rows of a parameter and their scales, as views.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,13 @@
 
 namespace bitgrad::detail {
 
-// A tensor of any shape as [rows, cols], sharing its bytes.
+// A tensor of any shape as [rows, cols], sharing its memory.
 Tensor as_matrix(const Tensor& t);
 // Whether every scale belongs to one row: channel(0), token, or groups along a row.
 bool scales_within_rows(const Granularity& granularity);
-// The index of the first scale that `row` of a matrix with `cols` columns reads.
+// The index of the first scale used by `row` of a matrix with `cols` columns.
 int64_t first_scale(const Granularity& granularity, int64_t cols, int64_t row);
-// The params of rows [begin, end), sharing their bytes. begin must not cut a group of rows.
+// The params of rows [begin, end), sharing memory. `begin` must not split a group of rows.
 std::shared_ptr<const QuantParams> params_of_rows(const std::shared_ptr<const QuantParams>& params, int64_t cols,
                                                   int64_t begin, int64_t end);
 

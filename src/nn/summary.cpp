@@ -1,4 +1,4 @@
-// What a model prints of its quantization: one layer a line.
+// Prints the quantization of a model, one layer per line.
 #include <algorithm>
 #include <ostream>
 #include <set>
@@ -26,7 +26,7 @@ std::string describe(const ActivationQuantizer& input) {
   return text;
 }
 
-// "[-8, 7] x 0.0021 .. 0.0113": codes and scales.
+// Codes and scales, e.g. "[-8, 7] x 0.0021 .. 0.0113".
 std::string range_of(const Parameter& weight) {
   if (!weight.low_bit()) return "";
   const DTypeInfo& info = weight.dtype().info();
@@ -80,11 +80,11 @@ LayerSummary summarize_slot(const std::string& layer, const Quantizable& slot) {
 
 using Line = std::vector<std::string>;
 
-// Of a module and those below it: its weights, whose rows come in this order, or a quantize layer of its own.
+// Adds the lines of a module and its descendants: one per weight, taken from `next`, and one per quantize layer.
 void add_lines(Module& module, const std::set<const Module*>& inputs, std::vector<LayerSummary>::const_iterator& next,
                std::vector<Line>& table) {
   for (const Quantizable* slot : module.quantizables()) {
-    if (&slot->owner() != &module) break;  // own ones come first
+    if (&slot->owner() != &module) break;  // own slots come first
     const LayerSummary& row = *next++;
     table.push_back({row.layer, row.kind, concat(row.shape), row.recipe, row.weight, row.input, row.compute, row.range,
                      concat(row.bytes)});

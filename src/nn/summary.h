@@ -1,4 +1,4 @@
-// Texts and sizes of one layer's weight, for the tables of a model.
+// Texts and sizes of a layer's weight, for the tables of a model.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace bitgrad::detail {
 
-// "int4 symmetric group(32)", "fp32", "bint1 binary tensor (off)".
+// E.g. "int4 symmetric group(32)", "fp32", "bint1 binary tensor (off)".
 std::string weight_text(const Quantizable& slot);
-// "int8 affine token", "as is".
+// E.g. "int8 affine token", "as is".
 std::string input_text(const Quantizable& slot);
-// Codes and scales, or the bytes of floats, as in a file.
+// Bytes of codes and scales, or of float values, as in a file.
 int64_t file_bytes(const Parameter& weight);
 
 }  // namespace bitgrad::detail

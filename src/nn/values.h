@@ -1,5 +1,5 @@
-// What layers do with float values between two of them (Form::values): they compute in fp32 and round once, where they
-// write. docs/numerics.md section 10.
+// Float values between layers (Form::values): layers compute in fp32 and round once, when they write. docs/numerics.md
+// section 10.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,18 @@
 
 namespace bitgrad::detail {
 
-// Float values that a layer reads: fp32 or bf16.
+// Whether the dtype is one of float values between layers: fp32 or bf16.
 inline bool is_values(DType dtype) { return dtype == dtypes::fp32 || dtype == dtypes::bf16; }
 
-// f(x) in `y`, for an f that gives the dtype of what it takes. Where x has another one f computes in fp32: x is
-// widened, or the result rounded. Other dtypes than fp32 and bf16 pass as they are.
+// f(x) in dtype `y`, for an f that returns the dtype of its argument. If they differ, f computes in fp32: x is widened,
+// or the result rounded. Dtypes other than fp32 and bf16 are passed to f unchanged.
 template <typename F>
 Var in_values(const Var& x, DType y, F&& f) {
   if (x.dtype() == y || !is_values(x.dtype())) return f(x);
   return y == dtypes::fp32 ? f(cast(x, y)) : cast(f(x), y);
 }
 
-// The same for several inputs. once: f takes bf16 and rounds once.
+// The same for several inputs. once: f accepts bf16 and rounds only once.
 template <typename F>
 Var in_values(std::vector<Var> parts, DType y, bool once, F&& f) {
   bool same = true, values = true;
@@ -33,8 +33,8 @@ Var in_values(std::vector<Var> parts, DType y, bool once, F&& f) {
   return cast(f(parts), y);
 }
 
-// For layers that pass their input through: its dtype in the output, and the input in that dtype. Values that are not
-// the layer's own are not rounded; those of the model's output are widened.
+// For layers that pass their input through: the output dtype, and the input converted to it. Only the output of a whole
+// model is converted, bf16 to fp32.
 inline DType passed_dtype(const Form& in) { return in.dtype == dtypes::bf16 && !in.inner ? dtypes::fp32 : in.dtype; }
 inline Var pass_through(const Var& x, DType planned) {
   return x.dtype() == dtypes::bf16 && planned == dtypes::fp32 ? cast(x, planned) : x;

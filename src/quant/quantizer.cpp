@@ -100,8 +100,8 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   return codes;
 }
 
-Tensor detail::quantize_fused(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
-                              const QuantizeOptions& options) {
+Tensor detail::quantize_fused_on_device(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
+                                        const QuantizeOptions& options) {
   if (current_device().is_cpu() || x.numel() == 0 || spec.rounding != Rounding::kNearest) return {};
   if (options.mask != nullptr && needs_mask(spec, quantizer.code_range(spec))) return {};
   const Quantizer::FitAndCode make = quantizer.fit_and_code(spec);
@@ -116,7 +116,8 @@ namespace {
 // quantize_dynamic to int8 by absmax with one scale per row, on the CPU: scales and codes from two reads of x. Nothing
 // is clamped, because abs x <= 127 s up to rounding, so rule clip passes everything and needs no mask. Returns an
 // undefined tensor, without a visible effect, in all other cases and if x contains NaN or Inf.
-Tensor absmax_rows(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
+Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
+                             const QuantizeOptions& options) {
   const Granularity& g = spec.granularity;
   const bool rows = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
   if (!rows || spec.dtype != dtypes::int8 || spec.rounding != Rounding::kNearest || spec.div || options.transposed ||
@@ -153,8 +154,8 @@ Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOp
   check_numbers(x);
   QuantParams params;
   const detail::FlagScope scope(options.flags);
-  if (Tensor made = detail::quantize_fused(quantizer, spec, x, options); made.defined()) return made;
-  if (Tensor made = absmax_rows(quantizer, spec, x, options); made.defined()) return made;
+  if (Tensor made = detail::quantize_fused_on_device(quantizer, spec, x, options); made.defined()) return made;
+  if (Tensor made = quantize_fused_on_cpu(quantizer, spec, x, options); made.defined()) return made;
   try {
     params = quantizer.fit(spec, x);
   } catch (const Error& error) {

@@ -20,7 +20,7 @@ constexpr int64_t kMostConfig = int64_t{1} << 24;  // bytes
 constexpr std::string_view kPrefix = "base_model.model.";
 
 struct Part {
-  std::string name;  // in files
+  std::string name;  // tensor name in files
   Parameter* parameter;
 };
 std::vector<Part> parts_of(const std::vector<AdaptedLayer>& layers) {
@@ -39,7 +39,7 @@ std::vector<AdaptedLayer> layers_with_adapters(Module& model) {
   return layers;
 }
 
-// PEFT's: r and lora_alpha of all, and of those that differ from the first.
+// The adapter_config.json of PEFT: r and lora_alpha for all layers, patterns for those that differ from the first.
 Json config_of(const std::vector<AdaptedLayer>& layers) {
   const AdapterSpec& first = layers[0].slot->adapter()->adapter_spec();
   Json targets = Json::array(), ranks = Json::object(), alphas = Json::object();
@@ -54,7 +54,7 @@ Json config_of(const std::vector<AdaptedLayer>& layers) {
           {"rank_pattern", ranks},         {"alpha_pattern", alphas}};
 }
 
-// What a configuration says of a layer: its pattern, else the number of all.
+// Value for one layer: its pattern if there is one, otherwise the value for all layers.
 double number_of(const Json& config, const char* all, const char* pattern, const std::string& layer) {
   if (config.contains(pattern) && config.at(pattern).contains(layer)) return config.at(pattern).at(layer).get<double>();
   return config.at(all).get<double>();
@@ -77,7 +77,7 @@ void check_config(const std::string& path, const std::vector<AdaptedLayer>& laye
   }
 }
 
-// The file's tensor of each part; every name with or without PEFT's prefix.
+// The file's tensor for each part; names may have PEFT's prefix or not.
 std::map<std::string, Tensor> by_name(const NamedTensors& tensors) {
   std::map<std::string, Tensor> out;
   for (const auto& [name, t] : tensors) out[name.starts_with(kPrefix) ? name : concat(kPrefix, name)] = t;
@@ -139,7 +139,7 @@ void load_adapters(const std::string& path, Module& model) {
   for (size_t i = 0; i < parts.size(); ++i) parts[i].parameter->assign(values[i], 0);
 }
 
-// A rule a layer that keeps what quantizes its input.
+// Drops the adapters. With to_float, appends a rule per adapted layer that keeps its input quantization.
 RunConfig merged_config(RunConfig config, Module& model, bool to_float) {
   const PrepareSpec spec = config::prepare_spec(config.quant.prepare);
   std::map<std::string, LayerChoice> choices;

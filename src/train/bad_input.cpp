@@ -11,7 +11,7 @@ std::string non_finite_input(const Tensor& x) {
   if (!x.defined() || !x.dtype().is_float()) return "";
   const bool plain = x.dtype() == dtypes::fp32 && x.device().is_cpu() && x.contiguous();
   if (plain) {
-    const DeviceGuard host(Device::cpu());  // as the tensor is
+    const DeviceGuard host(Device::cpu());  // like the tensor
     if (kernels::all_finite(x.as<float>(), x.numel())) return "";
   }
   const std::vector<float> values = x.to_vector();

@@ -1,4 +1,4 @@
-// Samples that hold NaN or Inf: what training and evaluation then find in the model is not the model's fault.
+// Detects samples with NaN or Inf. Whatever training or evaluation then finds is not the model's fault.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace bitgrad::detail {
 
-// "x [2,5] fp32 holds NaN at [0,1]", the first of them; empty: all of x is finite, or x holds ids. On the CPU one fast
-// read of x; from a device x is copied: for errors.
+// Describes the first non-finite value, e.g. "x [2,5] fp32 holds NaN at [0,1]"; empty if x is finite or holds ids. On
+// the CPU this is one fast read of x; from a device x is copied, so call it only after an error.
 std::string non_finite_input(const Tensor& x);
 
-// Throws Error(kNonFinite) of an input that non_finite_input found. what_moved: a sentence about the parameters, or "".
+// Throws Error(kNonFinite) for `input`, a text from non_finite_input. what_moved: a sentence about the parameters, or
+// "".
 [[noreturn]] void fail_input(const std::string& input, std::string_view what_moved);
 
-// Both in one, for an evaluation.
+// Both in one, for evaluation.
 void check_input(const Tensor& x);
 
 }  // namespace bitgrad::detail

@@ -8,7 +8,7 @@ namespace {
 
 LoaderOptions for_place(LoaderOptions options, bool resident) {
   options.samples = !resident;
-  if (resident) options.augment = {};  // the gather on the device does it
+  if (resident) options.augment = {};  // the gather on the device augments
   return options;
 }
 
@@ -34,12 +34,12 @@ BatchFeed::~BatchFeed() {
   learner_.set_meanwhile(std::move(outer_));
   try {
     const DeviceGuard guard(learner_.device());
-    prefetch_->wait();      // buffers must not be reused before the copies end
-  } catch (const Error&) {  // the device's own error is on its way
+    prefetch_->wait();      // copies must end before their buffers are reused
+  } catch (const Error&) {  // the device reports its own error elsewhere
   }
 }
 
-// Once, for the largest batch: memory that is handed out while a step runs may still be in use by it.
+// Allocates once, for the largest batch: memory allocated later, while a step runs, may still be in use by that step.
 void BatchFeed::make_room(int64_t rows, const Dataset& data) {
   const TargetForm target = data.target_form();
   const auto room = [&](int64_t cols, DType of) { return Tensor::empty({rows, cols}, of, MemoryKind::kBatch); };
@@ -90,7 +90,7 @@ bool BatchFeed::next_there() {
   fetched_ = false;
   prefetch_->wait();
   take();
-  prefetch_->begin();  // the next batch goes where the one before lay
+  prefetch_->begin();  // the next batch overwrites the previous one
   return true;
 }
 

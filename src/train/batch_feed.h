@@ -1,8 +1,9 @@
-// Batches of a data set where a learner reads them. On a device the next one is on its way while a microbatch runs:
-// - the host reads it and copies it through pinned memory on a stream of its own, which the computation waits for;
-// - or the data set lies there (train/resident_data.h): ids and targets come that way, samples are gathered on the
-//   device.
-// On the CPU a batch is read when it is asked for, and used in place.
+// Delivers the batches of a data set to a learner's device. On a device, the next batch is prepared while a microbatch
+// runs:
+// - the host reads it and copies it through pinned memory on a separate stream, which the computation waits for;
+// - or, if the data set resides on the device (train/resident_data.h), only ids and targets are copied and the device
+//   gathers the samples.
+// On the CPU a batch is read on request and used in place.
 #pragma once
 
 #include <array>
@@ -19,26 +20,26 @@ namespace bitgrad::detail {
 
 class BatchFeed {
  public:
-  // On the learner's device, which is current here and in next(). While it lives, the learner's `meanwhile` is its own.
-  // `resident`: of `data`, or nullptr. Learner, data and resident outlive it. Errors as Loader.
+  // Uses the learner's device, which must be current here and in next(). Replaces the learner's `meanwhile` for its
+  // lifetime. `resident` is that of `data`, or nullptr. learner, data and resident must outlive it. Errors as Loader.
   BatchFeed(Learner& learner, const Dataset& data, LoaderOptions options, const ResidentData* resident = nullptr);
   ~BatchFeed();
   BatchFeed(const BatchFeed&) = delete;
   BatchFeed& operator=(const BatchFeed&) = delete;
 
-  // As Loader::next: false at the end; what the data set throws comes out of the call for the batch that it concerns,
-  // and of every later one.
+  // Like Loader::next: returns false at the end. An exception from the data set is thrown by the call for its batch,
+  // and by every later one.
   bool next();
-  // Of the batch that next() gave, until it is called again.
+  // The batch of the last next(), valid until the following call.
   const Tensor& x() const { return x_; }
   const Tensor& target() const { return target_; }
-  int64_t counted() const { return places_[now_].batch.counted; }  // elements of the target
-  // Where the next batch starts: what a checkpoint stores.
+  int64_t counted() const { return places_[now_].batch.counted; }  // target elements that count
+  // Where the next batch starts, for checkpoints.
   int64_t epoch() const { return epoch_; }
   int64_t position() const { return position_; }
 
  private:
-  // A batch on the host, and its room on the device.
+  // A batch on the host, and its buffers on the device.
   struct Place {
     Batch batch;
     Tensor x, target, ids;
@@ -55,15 +56,15 @@ class BatchFeed {
   const LoaderOptions options_;
   const ResidentData* const resident_;
   Loader loader_;
-  std::unique_ptr<Prefetch> prefetch_;  // of a device
+  std::unique_ptr<Prefetch> prefetch_;  // on devices only
   std::array<Place, 2> places_;
-  size_t now_ = 0;        // of next(); the other one is filled ahead
-  bool fetched_ = false;  // the other place is filled, or it is known why not
+  size_t now_ = 0;        // index of the current batch; the other place is filled ahead
+  bool fetched_ = false;  // the other place is filled, or filling it reached the end or failed
   bool more_ = true;
   std::exception_ptr error_;
   Tensor x_, target_;
   int64_t epoch_, position_;
-  std::function<void()> outer_;  // the learner's meanwhile before
+  std::function<void()> outer_;  // the learner's previous meanwhile
 };
 
 }  // namespace bitgrad::detail

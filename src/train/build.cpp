@@ -1,4 +1,4 @@
-// From a configuration to a learner: layers, optimizer, schedule, data sets.
+// Builds a learner from a configuration: layers, optimizer, schedule, data sets.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@
 namespace bitgrad {
 namespace {
 
-// Optimizer steps of a length; epochs need not be whole steps when windows run across them.
+// Converts a length to optimizer steps. An epoch need not be a whole number of steps, since windows run across epochs.
 int64_t to_steps(const Quantity& q, int64_t microbatches_per_epoch, int64_t accumulate) {
   if (q.unit == Quantity::Unit::kSteps) return q.value;
   return std::llround(static_cast<double>(detail::microbatches_of(q.value, microbatches_per_epoch)) /
@@ -36,14 +36,15 @@ ScheduleSpec schedule_spec(const RunConfig& config, int64_t microbatches_per_epo
   return spec;
 }
 
-// Where a phase was written; without phases, and for a first one that they fill: the keys of quant.
+// Where a phase is written in the configuration: at quant if there are no phases, or if the first one takes its recipe
+// from quant.
 SourceMark phase_mark(const RunConfig& config, int64_t phase) {
   const auto& phases = config.quant.phases;
   const bool of_quant = phases.empty() || (phase == 0 && !phases[0].prepare && config.quant.prepare != PrepareConfig{});
   return of_quant ? config.quant.prepare.mark : phases.at(static_cast<size_t>(phase)).mark;
 }
 
-// What `use` refuses is an error at this mark, or at that of the phase or layer that it is about.
+// Turns a usage Error of `use` into a ConfigError at `mark`, or at the phase or layer that it names.
 template <typename Use>
 auto at_mark(const RunConfig& config, SourceMark mark, Use use) {
   try {
@@ -62,7 +63,7 @@ auto at_mark(const RunConfig& config, SourceMark mark, Use use) {
 
 AdapterRule adapter_rule(const AdaptersConfig& c) { return {c.layers, {c.rank, c.alpha, c.dropout}, c.train}; }
 
-// Before the model has memory: the file holds the values of all its parameters.
+// Checks, before the model allocates memory, that the file has values for all its parameters.
 void check_file(const FileForm& form, Module& model) {
   const auto wrong = [&](const auto&... parts) {
     fail_with(ErrorCode::kData, "checkpoint", form.path, ": ", parts...);
@@ -75,7 +76,7 @@ void check_file(const FileForm& form, Module& model) {
   }
 }
 
-// Where the number of outputs is written: the value of `out` of the last layer that has one.
+// Where the number of outputs is written: key `out` of the last layer that has one.
 SourceMark output_mark(const RunConfig& config) {
   SourceMark mark = config.layers.back().mark;
   for_each_layer(config.layers, [&](const LayerConfig& layer) {
@@ -88,14 +89,14 @@ SourceMark output_mark(const RunConfig& config) {
 void set_phases(const RunConfig& config, Learner& learner, int64_t per_epoch, bool trains) {
   at_mark(config, config.quant.prepare.mark, [&] {
     std::vector<QuantPhase> phases = quant_phases(config, per_epoch);
-    // What is evaluated has forms without steps: how long an epoch of its run was is not known.
+    // An evaluated model gets its phases at steps 0, 1, ...: the length of an epoch of its run is not known.
     for (size_t i = 0; i < phases.size() && !trains; ++i) phases[i].from = static_cast<int64_t>(i);
     if (!phases.empty()) learner.set_phases(std::move(phases));
     return 0;
   });
 }
 
-// The values that a model is built for. outputs: scores that the data need; an evaluated model may give more.
+// What a model is built for. outputs: number of scores the data need; an evaluated model may return more.
 struct Task {
   Form input;
   std::optional<TargetForm> target = {};
@@ -120,7 +121,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
   const std::shared_ptr<Sequential> model = at_mark(config, outputs, [&] {
     ModelSpec spec = model_spec(config, task.input);
     spec.input.training =
-        false;  // modes of the backward may need codes that prepare makes: Learner::plan asks for them
+        false;  // Learner::plan asks for training instead: backward modes may need codes that prepare adds
     auto described = make_model(spec);
     if (!task.trains) plan.outputs = std::max(plan.outputs, described->plan(spec.input).features());
     return described;

@@ -14,20 +14,20 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kBatches = 4;  // of an evaluation: as many as are read ahead, and some more
+constexpr int64_t kBatches = 4;  // per evaluation: more than are read ahead
 
 DryRun::Data described(const Dataset& data, const std::string& name) {
   return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype()};
 }
 
-// The first batches of an evaluation: what follows has the same memory.
+// The first batches of an evaluation; further ones use the same memory.
 std::unique_ptr<Dataset> some_batches(std::unique_ptr<Dataset> data, int64_t batch) {
   const int64_t samples = std::min(batch * kBatches, data->size());
   return samples < data->size() ? data::first_samples(std::move(data), samples) : std::move(data);
 }
 
-// Phases one step after the other, so that each form of the model is seen; evaluated while the batches of training are
-// there.
+// Starts a phase at every step, so that each form of the model is measured, and evaluates while the training batches
+// are in memory.
 RunConfig short_of(RunConfig config) {
   for (size_t i = 0; i < config.quant.phases.size(); ++i)
     config.quant.phases[i].from = {static_cast<int64_t>(i), Quantity::Unit::kSteps};
@@ -36,7 +36,7 @@ RunConfig short_of(RunConfig config) {
   return config;
 }
 
-// Batches are read ahead by a thread; a run of more than a few steps soon has all of them.
+// Waits until the thread that reads ahead has filled its buffers, as it soon would in a longer run.
 void wait_for_batches() {
   using namespace std::chrono_literals;
   constexpr int kMostPolls = 400;
@@ -49,7 +49,7 @@ void wait_for_batches() {
   }
 }
 
-// `train`: where there is nothing else to evaluate, a run ends with an evaluation of part of it.
+// `train`: data for the final evaluation if there is nothing else to evaluate, as in a run.
 void run_steps(Trainer& trainer, int64_t steps, const Dataset* train) {
   TrainHooks hooks;
   hooks.on_tick = [&, train](const TrainEvent&) {
@@ -88,7 +88,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   const int64_t micro = (out.train.samples + config.batch.micro - 1) / config.batch.micro;
   out.steps_per_epoch = (micro + accumulate - 1) / accumulate;
   const auto least = static_cast<int64_t>(config.quant.phases.size()) + 1;
-  config.origin.warnings.clear();  // said once
+  config.origin.warnings.clear();  // already in out.warnings
   Trainer trainer(measure ? short_of(std::move(config)) : std::move(config), std::move(train), std::move(test),
                   std::move(valid));
   out.steps = (trainer.total_microbatches() + accumulate - 1) / accumulate;

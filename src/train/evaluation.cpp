@@ -11,7 +11,7 @@
 
 namespace bitgrad {
 
-// Runs `work` in evaluation mode, and reads what was found in its values.
+// Runs `work` in evaluation mode, then checks the flags.
 void Learner::Evaluator::run_in_mode(const std::function<void()>& work) {
   l_.check_usable();
   NoGrad off;
@@ -36,7 +36,7 @@ void Learner::Evaluator::run_in_mode(const std::function<void()>& work) {
   }
 }
 
-// x is named where it is not finite. A device is asked when something was found.
+// If x is not finite, the error names it. On a device x is checked only after an error, since that copies it.
 void Learner::Evaluator::run(const Tensor& x, const std::function<void()>& work) {
   if (l_.device_.is_cpu()) detail::check_input(x);
   try {
@@ -53,7 +53,7 @@ Tensor Learner::Evaluator::predict(const Tensor& x) {
   return logits;
 }
 
-// Metrics with a sum of their own, and what looks on.
+// Metrics with their own sums, and the output hook.
 void Learner::Evaluator::run_measures(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const {
   if (l_.measures_.empty() && !l_.output_hook_) return;
   const Tensor y = outputs.on_host(), t = target.on_host();
@@ -79,7 +79,7 @@ StepResult Learner::Evaluator::evaluate(const Tensor& x, const Tensor& given, in
   StepResult result;
   result.samples = x.shape()[0];
   result.counted = target.counted;
-  const Outcome outcome;  // loss and hits of a device come with the flags: one wait
+  const Outcome outcome;  // a device delivers loss and hits together with the flags, in one wait
   run(x, [&] { l_.forward(planned, target, outcome); });
   outcome.write_to(result);
   if (!std::isfinite(result.loss)) detail::check_input(x);

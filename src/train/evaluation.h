@@ -1,4 +1,4 @@
-// Evaluation: what batches, and whole data sets, score. docs/numerics.md section 10.
+// Evaluation of batches and of whole data sets. docs/numerics.md section 10.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,13 @@
 
 namespace bitgrad {
 
-// The learner's model in evaluation mode, without a tape. Made for one batch.
+// Runs the learner's model in evaluation mode, without a tape. Short-lived: constructed per batch.
 class Learner::Evaluator {
  public:
   explicit Evaluator(Learner& learner) : l_(learner) {}
   Tensor predict(const Tensor& x);
   StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted);
-  // What metrics need beside loss and hits.
+  // Measures for metrics other than loss and hits.
   void measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const;
 
  private:
@@ -30,9 +30,9 @@ class Learner::Evaluator {
 
 namespace bitgrad::detail {
 
-// evaluate (train/trainer.h) with data that may be on the device; of the first batches that hold `samples` and a target
-// that counts. stop, asked before each batch: true ends it, and there is no result. hook: sees the outputs of every
-// batch.
+// Like evaluate (train/trainer.h), but data may reside on the device, and only the first batches are used: until at
+// least `samples` samples were read and a target counted. `stop` is called before each batch; if it returns true,
+// evaluation ends without a result. `hook` observes the outputs of every batch.
 std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
                                    int64_t samples = INT64_MAX, const std::function<bool()>& stop = {},
                                    const OutputHook& hook = {});

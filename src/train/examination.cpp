@@ -5,16 +5,17 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/tensor/tensor.h"
+#include "train/sample_picture.h"
 
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kMostClasses = 1000;  // a matrix of 8 MB
+constexpr int64_t kMostClasses = 1000;  // the matrix takes 8 MB
 constexpr int64_t kWrittenClasses = 100;
 constexpr size_t kWorst = 16, kPairs = 20;
 constexpr std::string_view kCrossEntropy = "softmax_cross_entropy";
 
-// log sum exp(x) - x[label].
+// log sum exp(x) - x[label], where `top` is the largest x.
 double cross_entropy(const float* x, int64_t count, int64_t label, float top) {
   double sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += std::exp(static_cast<double>(x[i]) - static_cast<double>(top));
@@ -25,7 +26,7 @@ struct Pair {
   int64_t count, label, predicted;
 };
 
-// Of a matrix of `classes`^2 the largest counts off the diagonal.
+// The largest off-diagonal counts of a [classes, classes] matrix.
 std::vector<Pair> most_confused(const std::vector<int64_t>& confusion, int64_t classes) {
   std::vector<Pair> pairs;
   for (int64_t i = 0; i < std::ssize(confusion); ++i)
@@ -92,7 +93,7 @@ void Examination::add_class(const float* scores, int64_t count, int64_t label) {
   Sample sample{0, seen_, label, predicted};
   const float top = scores[predicted];
   if (config_.loss == kCrossEntropy) {
-    // Never more than the distance from the top plus log of the classes: most samples need no exponential.
+    // The cross-entropy is at most this, so most samples need no exponential.
     const double bound =
         static_cast<double>(top) - static_cast<double>(scores[label]) + std::log(static_cast<double>(count));
     if (worst_.size() == kWorst && bound <= worst_.back().value) return;
@@ -128,7 +129,7 @@ std::string Examination::json(const EvalEvent& event) const {
     for (const Pair& p : most_confused(confusion_, count))
       j["confused"].push_back({{"class", p.label}, {"predicted", p.predicted}, {"count", p.count}});
   }
-  // margin: the largest score minus that of the class, of samples that are wrong.
+  // margin: the largest score minus that of the true class, for misclassified samples.
   j["worst_by"] = !classes ? "squared_error" : config_.loss == kCrossEntropy ? "cross_entropy" : "margin";
   j["worst"] = Json::array();
   for (const Sample& s : worst_) {

@@ -1,4 +1,5 @@
-// What an evaluation gets wrong: counts of predicted against true classes, and the worst samples. evaluation.json.
+// What an evaluation gets wrong: counts of predicted against true classes, and the worst samples. Written to
+// evaluation.json.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,20 @@
 
 namespace bitgrad::detail {
 
-// Sees the batches of an evaluation, samples in order. One class, or values, a sample; no texts.
+// Observes the batches of an evaluation, in sample order. Supports targets of one class per sample, or values; no
+// texts.
 class Examination {
  public:
-  // nullptr where the data's targets are others.
+  // nullptr if the targets are not supported.
   static std::unique_ptr<Examination> of(const Dataset& data, const RunConfig& config);
-  // Forgets what it saw before; the hook of one evaluation.
+  // Discards earlier results and returns the hook for one evaluation.
   OutputHook begin();
-  // Of the evaluation that was seen last; `event` says when it was.
+  // Results of the last evaluation, which `event` describes.
   std::string json(const EvalEvent& event) const;
 
  private:
   struct Sample {
-    double value = 0;  // how bad: larger is worse
+    double value = 0;  // error; larger is worse
     int64_t index = 0, label = -1, predicted = -1;
   };
   Examination(const Dataset& data, const RunConfig& config) : data_(data), config_(config) {}
@@ -35,12 +37,8 @@ class Examination {
   const Dataset& data_;
   const RunConfig& config_;
   int64_t seen_ = 0;
-  std::vector<int64_t> confusion_;  // [classes true, classes predicted]; empty: of more than kMostClasses none
-  std::vector<Sample> worst_;       // the worst first
+  std::vector<int64_t> confusion_;  // [true class, predicted class]; empty for more than kMostClasses classes
+  std::vector<Sample> worst_;       // worst first
 };
-
-// Sample `index` as a PNG of at most 64 pixels a side in a data URI; empty where it is no picture. Bytes as the file
-// has them, other values from their smallest (black) to their largest.
-std::string picture_of(const Dataset& data, int64_t index);
 
 }  // namespace bitgrad::detail

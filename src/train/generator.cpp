@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kGenerate = "generate";
 constexpr int64_t kPieceRows = 128;  // rows of a prompt that run at once
 
-// The model reads rows that lie in the middle of a sequence.
+// For its lifetime, the model reads rows from the middle of a sequence.
 class SequenceScope {
  public:
   SequenceScope(StepState& state, SequenceState sequence) : state_(state), outer_(std::move(state.sequence)) {
@@ -26,7 +26,7 @@ class SequenceScope {
   SequenceState outer_;
 };
 
-// All ids of the window are one text, whatever the data were: a cache keeps no borders of documents.
+// Treats all ids of the window as one text, whatever the data were: a cache keeps no document boundaries.
 class JoinedDocuments {
  public:
   explicit JoinedDocuments(Learner& learner) : learner_(learner), end_(learner.document_end()) {
@@ -70,14 +70,15 @@ Generator::Generator(Learner& learner, const GeneratorSpec& spec) : learner_(lea
   caches_ = std::make_shared<KvCaches>(KvSpec{spec.kv, 1, context_});
 }
 
-// The window that a position lies in, as the position of its first row: windows begin every context - context / 2 ids.
+// The window that contains a position, given by the position of its first row. A window starts every context - context
+// / 2 ids.
 int64_t Generator::window_of(int64_t position) const {
   if (position < context_) return 0;
   const int64_t step = context_ - context_ / 2;
   return ((position - context_) / step + 1) * step;
 }
 
-// Scores of the rows of ids [begin, end), the first of them at position `first` of the window.
+// Scores for the rows of ids [begin, end); the first one is at position `first` of the window.
 Tensor Generator::read_rows(int64_t begin, int64_t end, int64_t first) {
   const DeviceGuard guard(learner_.device());
   Tensor x = Tensor::empty({1, end - begin}, dtypes::int32, MemoryKind::kBatch, Device::cpu());

@@ -1,4 +1,4 @@
-// What a run reports of its steps: sums and times since the last report.
+// Sums and times of a run's steps since its last report.
 #pragma once
 
 #include <algorithm>
@@ -13,32 +13,32 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Sums of steps since the last report, those before a resume included.
+// Sums over the steps since the last report, including those before a resume.
 struct Interval {
   Interval() = default;
   explicit Interval(const RunCounters& c)
-      : loss(c.unreported_loss), correct(c.unreported_correct), samples(c.unreported_samples) {}
+      : loss(c.unreported_loss), correct(c.unreported_correct), counted(c.unreported_counted) {}
   double loss = 0;
-  int64_t correct = 0, samples = 0;  // samples: what counts in their targets
-  int64_t timed_samples = 0;
+  int64_t correct = 0, counted = 0;  // counted: target elements that count
+  int64_t samples = 0;
   Clock::time_point start = Clock::now();
   void add(const StepResult& r) {
     loss += r.loss;
     correct += r.correct;
-    samples += r.counted;
-    timed_samples += r.samples;
+    counted += r.counted;
+    samples += r.samples;
   }
   void report(TrainEvent& e, bool classes, int64_t positions) const {
-    const double n = static_cast<double>(std::max<int64_t>(samples, 1));
+    const double n = static_cast<double>(std::max<int64_t>(counted, 1));
     e.loss = loss / n;
     e.accuracy = classes ? 100.0 * static_cast<double>(correct) / n : -1;
-    e.samples_per_s = static_cast<double>(timed_samples) / std::max(seconds_since(start), 1e-9);
+    e.samples_per_s = static_cast<double>(samples) / std::max(seconds_since(start), 1e-9);
     e.tokens_per_s = e.samples_per_s * static_cast<double>(positions);
   }
   void keep(RunCounters& c) const {
     c.unreported_loss = loss;
     c.unreported_correct = correct;
-    c.unreported_samples = samples;
+    c.unreported_counted = counted;
   }
 };
 

@@ -18,7 +18,7 @@
 namespace bitgrad {
 namespace {
 
-// Above this many microbatches a window, sums in bf16 would stall with nearest rounding.
+// With more microbatches per window than this, nearest rounding would stall sums in bf16.
 constexpr int64_t kStochasticSums = 8;
 
 }  // namespace
@@ -50,12 +50,12 @@ Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const Optimiz
   optimizer_->attach(parameters_);
 }
 
-// An error where the flags are checked next.
+// Records a non-finite loss; the next check of the flags throws.
 void Learner::note_loss(double loss) {
   if (!std::isfinite(loss) && !bad_loss_) bad_loss_ = loss;
 }
 
-// On a device in its turn among the checks, when its errors are polled.
+// On a device the check is queued, and runs in order with other checks when errors are polled.
 void Learner::check_flags(const char* when) {
   on_poll([this, when] {
     const std::vector<std::string> raised = state_.flags.raised();
@@ -90,7 +90,7 @@ void Learner::begin_microbatch() {
   for (Parameter* p : parameters_) p->set_progress(state_.progress);
 }
 
-void Learner::round_gradients() {
+void Learner::choose_gradient_rounding() {
   for (Parameter* p : parameters_)
     if (p->grad_dtype() == dtypes::bf16)
       p->set_gradient_rounding(policy_.accumulate > kStochasticSums, state_.seed, state_.microbatch);
@@ -118,13 +118,13 @@ std::vector<Optimizer::FusedUpdate> Learner::fused_updates() const {
   return updates;
 }
 
-// The requantization that is due after `microbatches` more, if any.
+// The requantization due after another `microbatches`, if any.
 std::optional<RequantKey> Learner::due_after(int64_t microbatches) const {
   if (!requant_due(policy_, since_requantize_ + microbatches)) return std::nullopt;
   return RequantKey{state_.seed, state_.step + 1};
 }
 
-// Before a layer sees the samples: statistics of a norm do not move for a microbatch that fails.
+// Called before a layer sees the samples, so that a rejected microbatch does not update norm statistics.
 Learner::Target Learner::checked(const Tensor& x, const Tensor& target, int64_t counted) const {
   const int64_t samples = x.shape()[0], given = target.shape().rank() > 0 ? target.shape()[0] : 0;
   require(given == samples || !loss_.recordable(), "microbatch", "labels: got ", given, ", expected one for each of ",
@@ -168,7 +168,7 @@ void Learner::note_input(const Tensor& x, int64_t microbatch) {
   if (!bad_input_.empty()) bad_input_ += concat(" in microbatch ", microbatch);
 }
 
-// Ends the window. The error of one whose input was not finite names the input: what was found follows from it.
+// Ends the window and rethrows. If an input was not finite, the error names it, since the finding follows from it.
 void Learner::fail_window(const Error& error, const Tensor& x, int64_t microbatch) {
   if (error.code() == ErrorCode::kNonFinite) note_input(x, microbatch);
   const std::string input = std::exchange(bad_input_, {});
@@ -185,14 +185,14 @@ Tensor Learner::labels_here(std::span<const int32_t> labels) {
   return labels_;
 }
 
-// While the host would wait for the device.
+// Runs host work instead of just waiting for the device.
 void Learner::do_meanwhile() const {
   if (!device_.is_cpu() && meanwhile_) meanwhile_();
 }
 
 StepResult Learner::run_microbatch(const Tensor& x, const Target& target) {
   begin_microbatch();
-  if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is asked when something was found
+  if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is checked only after an error
   StepResult result;
   result.samples = x.shape()[0];
   result.counted = target.counted;
@@ -202,7 +202,7 @@ StepResult Learner::run_microbatch(const Tensor& x, const Target& target) {
   return result;
 }
 
-// The stages of a step, with one poll of the errors in between.
+// Runs the stages of a step, polling errors between its front and back parts.
 void Learner::run(Step& step, Graphs* graphs, StepResult& result) {
   const int64_t before = state_.microbatch;
   try {
@@ -213,7 +213,7 @@ void Learner::run(Step& step, Graphs* graphs, StepResult& result) {
     do_meanwhile();
     if (step.has_microbatch()) count_microbatch(result);
     poll_errors();
-  } catch (...) {  // a microbatch whose backward failed does not count, also where a device reports that after it
+  } catch (...) {  // a microbatch whose backward failed does not count, even if a device reports it later
     state_.microbatch = before + (*step.outcome().backward_done ? 1 : 0);
     throw;
   }
@@ -267,7 +267,7 @@ std::string Learner::not_recorded() const {
   return device_.is_cpu() ? "the CPU records nothing" : graphs_ ? graphs_->why_not() : "";
 }
 
-// An Error passes: gradients may hold part of a microbatch, or numbers that are not finite.
+// Cleans up while an exception passes: gradients may be incomplete, or not finite.
 void Learner::end_failed_window(const std::string& why) {
   discard_errors();
   optimizer_->disarm();
@@ -305,7 +305,7 @@ void Learner::drop_window() {
   const DeviceGuard guard(device_);
   for (Parameter* p : parameters_) p->zero_grad();
   if (sums_) sums_->drop();
-  state_.flags.clear();  // of the window's forward passes
+  state_.flags.clear();  // from the window's forward passes
   bad_loss_.reset();
   bad_input_.clear();
   since_requantize_ -= window_microbatches_;

@@ -1,4 +1,4 @@
-// Which rule holds which layer how, in the log of a run.
+// Logs which rule chose the quantization of each layer.
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"

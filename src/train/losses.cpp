@@ -1,4 +1,4 @@
-// The losses by name: the lines of losses.inc, then what programs and plugins register.
+// Losses by name: the lines of losses.inc, then those that programs and plugins register.
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// The sum over the samples, or over the positions that count.
+// Summed over the samples, or over the positions that count.
 Var class_loss(const Var& logits, const Tensor& target) {
   if (target.shape().rank() < 2) return softmax_cross_entropy_sum(logits, target);
   return cross_entropy_sum(logits, target, kIgnoreIndex);

@@ -1,4 +1,4 @@
-// The metrics by name: the lines of metrics.inc, then what programs and plugins register.
+// Metrics by name: the lines of metrics.inc, then those that programs and plugins register.
 #include "bitgrad/train/metric.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ bool is_classes(const MetricTask& task) { return task.target.classes > 0; }
 bool has_more_than_five(const MetricTask& task) { return task.target.classes > 5; }
 bool is_cross_entropy(const MetricTask& task) { return is_classes(task) && task.loss == "softmax_cross_entropy"; }
 bool is_text(const MetricTask& task) { return is_cross_entropy(task) && task.target.bytes_per_target > 0; }
-// Outputs of sigmoid_cross_entropy are logits, no estimates of their targets.
+// Outputs of sigmoid_cross_entropy are logits, which do not estimate the targets themselves.
 bool is_values(const MetricTask& task) { return !is_classes(task) && task.loss != "sigmoid_cross_entropy"; }
 
 struct MetricRegistry {
@@ -83,6 +83,8 @@ void register_metric(Metric metric) {
     registry.all.push_back(std::move(*shared));
   });
 }
+
+bool is_percentage(const std::string& name) { return name == "accuracy" || name == "top5_accuracy"; }
 
 Measures measures_of(const MetricTask& task, const MetricKeys& keys) {
   Measures measures;

@@ -10,7 +10,8 @@
 namespace bitgrad::detail {
 namespace {
 
-// Rows of results.csv (docs/report.md): evaluations with what the last train line before them said, or train lines.
+// Rows of results.csv (docs/report.md): one per evaluation, with values of the last train line before it; or, if the
+// run does not evaluate, one per train line.
 class CsvRows {
  public:
   explicit CsvRows(MetricsOutputs outputs) : outputs_(std::move(outputs)) {}
@@ -19,7 +20,7 @@ class CsvRows {
     for (const std::string& name : outputs_.metrics) text += ',' + name;
     return text + ",train_loss,train_accuracy,lr,samples_per_s,tokens_per_s\n";
   }
-  // The row that a line of metrics.jsonl ends; none: it ends none.
+  // The row completed by a line of metrics.jsonl, if any.
   std::optional<std::string> row(const Json& line) {
     const std::string& event = line["event"].text();
     if (event == "train") train_ = line;
@@ -47,7 +48,7 @@ void for_each_line(std::string_view text, F&& f) {
     const size_t end = text.find('\n');
     try {
       f(Json::parse(text.substr(0, end)));
-    } catch (const JsonError&) {  // a line that was changed: MetricsLog has warned of it
+    } catch (const JsonError&) {  // a damaged line, which MetricsLog has warned about
     }
     text.remove_prefix(end + 1);
   }
@@ -71,8 +72,7 @@ class CsvFile : public MetricsSink {
   std::unique_ptr<OutputFile> file_;
 };
 
-// The tags of a line (docs/report.md): train/loss, train/lr, perf/samples_per_s, test/accuracy,
-// quant/<layer>/<part>/<name>.
+// Event tags (docs/report.md): train/loss, train/lr, perf/samples_per_s, test/accuracy, quant/<layer>/<part>/<name>.
 class Events : public MetricsSink {
  public:
   Events(const std::string& folder, int64_t keep_steps, std::string_view kept) : file_(folder, keep_steps + 1) {

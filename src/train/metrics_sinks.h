@@ -1,4 +1,4 @@
-// What takes the lines of metrics.jsonl in other forms: results.csv, event files of TensorBoard.
+// Copies of metrics.jsonl in other formats: results.csv, TensorBoard event files.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 
 namespace bitgrad::detail {
 
@@ -17,7 +17,7 @@ class MetricsSink {
   virtual void line(const Json& object) = 0;
 };
 
-// Of a run that goes on after `keep_steps`, whose metrics.jsonl holds `kept` now.
+// For a run that continues after step `keep_steps`; `kept` is the present content of metrics.jsonl.
 std::vector<std::unique_ptr<MetricsSink>> metrics_sinks(const std::string& folder, int64_t keep_steps,
                                                         std::string_view kept, const MetricsOutputs& outputs);
 

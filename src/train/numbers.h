@@ -1,4 +1,4 @@
-// The numbers of a model, kept and put back.
+// Saves and restores the values of a model.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 
 namespace bitgrad::detail {
 
-// All numbers of a model, which can be put back after its form was changed, and changed back.
+// A copy of all parameters and buffers of a model. They can be restored after its form was changed and changed back.
 class Numbers {
  public:
   explicit Numbers(Module& model);

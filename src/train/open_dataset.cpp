@@ -1,4 +1,4 @@
-// The data sets of a configuration.
+// Opens the data sets of a configuration.
 #include "bitgrad/train/trainer.h"
 #include "data/split_samples.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 bool is_text(const DatasetConfig& section) { return section.format == "text" || section.format == "tokens"; }
 
-// Whether format tokens reads a whole file: no other section reads a part of it.
+// Whether format tokens reads the whole file, because no other section uses part of it.
 bool reads_whole(const DataSection& all, const DatasetConfig& section) {
   const auto shares = [&](const std::optional<DatasetConfig>& other) {
     return other && (other->fraction > 0 || other->file == all.train.file);
@@ -40,7 +40,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
   if (all.valid && all.valid->fraction > 0 && is_text(section) && section.file == all.train.file) {
     spec.valid_fraction = all.valid->fraction;
     const bool tests = all.test && all.test->file == all.train.file;
-    if (section.format == "tokens" && !tests) spec.test_fraction = 0;  // nothing is held back for a test
+    if (section.format == "tokens" && !tests) spec.test_fraction = 0;  // no part is reserved for testing
   }
   spec.keys = section.keys;
   spec.affine = {static_cast<float>(all.affine[0]), static_cast<float>(all.affine[1])};

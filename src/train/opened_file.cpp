@@ -10,7 +10,7 @@
 namespace bitgrad {
 namespace {
 
-// Stands for data that are not there: the form of a sample alone.
+// A data set without samples, which provides the form of a sample only.
 class FormOfData final : public Dataset {
  public:
   explicit FormOfData(const Form& form) : form_(form) {}
@@ -25,7 +25,8 @@ class FormOfData final : public Dataset {
   Form form_;
 };
 
-// What comes before the first linear layer keeps the features; an embedding gives dim for each.
+// Features of a sample, for files without a model record: layers before the first linear one keep the number of
+// features, except that an embedding multiplies it by dim.
 int64_t features_of(const std::string& file, const RunConfig& config) {
   int64_t dim = 1;
   for (size_t i = 0; i < config.layers.size(); ++i) {
@@ -37,13 +38,13 @@ int64_t features_of(const std::string& file, const RunConfig& config) {
   fail_with(ErrorCode::kData, "checkpoint", file, ": its configuration has no linear layer");
 }
 
-// Different ids that the model takes; 0: it takes numbers.
+// Number of distinct input ids; 0 if the model reads values.
 int64_t vocabulary_of(const RunConfig& config) {
   const LayerConfig& first = config.layers.at(0);
   return find_layer_kind(first.kind)->ids ? first.attributes.integer("num") : 0;
 }
 
-// Stands for the configuration of a file that no run wrote: what is not about the model.
+// Placeholder for everything that is not about the model, for files that no run wrote.
 constexpr const char* kNoRun =
     "version: 1\nrun: {name: model}\ndata: {train: {format: digits, size: 1}}\nmodel: {layers: [{linear: {out: 1}}]}\n"
     "optim: {name: sgd, lr: 0.1}\ntrain: {stop: 1 steps}\n";
@@ -56,7 +57,7 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
   out.kind = file_kind(out.path);
   out.header = read_checkpoint_header(out.path);
   out.of_run = !out.header.config.empty();
-  // The configuration first: it loads the plugins whose kinds the record names.
+  // Parse the configuration first: this loads the plugins that define the kinds in the record.
   const ConfigSource source{true, remembered_root(out.path), ConfigSource::Plugins::kLoaded};
   out.config = parse_config(out.of_run ? out.header.config : kNoRun, out.path, overrides, source);
   const std::optional<ModelRecord> record = read_model_record(out.path);

@@ -1,7 +1,7 @@
-// Phases: how the model is held changes over time. docs/numerics.md section 9.
+// Phases: the quantization of the model changes over time. docs/numerics.md section 9.
 //
-// A form follows from the layers' own quantization and from the phases up to an index, in order, whatever the numbers
-// are: a resumed run replays them and then takes its numbers from the checkpoint.
+// The form of the model depends on the layers' own quantization and on the phases up to an index, in order, but not on
+// any values. A resumed run therefore replays the phases and then loads the values from the checkpoint.
 #include "train/phases.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void check_order(const std::vector<QuantPhase>& phases) {
   }
 }
 
-// What `use` throws names the phase.
+// Turns an Error of `use` into a PhaseError that names the phase.
 template <typename Use>
 void in_phase(const std::vector<QuantPhase>& phases, int64_t index, Use use) {
   try {
@@ -86,7 +86,7 @@ void Learner::Phases::set(std::vector<QuantPhase> phases) {
   enter(0);
 }
 
-// To the form of a phase from that of the one before.
+// Changes from the form of the previous phase to that of `phase`.
 void Learner::Phases::change_form(int64_t phase) {
   l_.forget_recorded();
   const QuantPhase& next = list_[static_cast<size_t>(phase)];
@@ -98,7 +98,7 @@ void Learner::Phases::change_form(int64_t phase) {
   });
 }
 
-// To the form of a phase, -1: that of no phase, from any other.
+// Changes from any form to that of `phase`; -1 is the form before all phases.
 void Learner::Phases::replay(int64_t phase) {
   const std::vector<Quantizable*> slots = l_.model_->quantizables();
   for (size_t i = 0; i < slots.size(); ++i) slots[i]->set(own_[i], {});
@@ -128,7 +128,7 @@ void Learner::Phases::try_all() {
   if (list_.size() > 1) try_from(now_);
 }
 
-// Every form, one after the other; then the model is as it was, in the form `now`.
+// Applies every form in turn, so that errors show before training; then restores the model's values, in the form `now`.
 void Learner::Phases::try_from(int64_t now) {
   entering_ = true;
   const detail::Numbers numbers(*l_.model_);

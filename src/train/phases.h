@@ -1,4 +1,4 @@
-// The phases of quantization of a learner. docs/numerics.md section 9.
+// Quantization phases of a learner. docs/numerics.md section 9.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace bitgrad {
 
-// What Learner::set_phases describes. The form of a phase follows from the layers' own quantization and from the phases
-// up to it, in order, whatever the values are.
+// Implements Learner::set_phases. The form of a phase depends on the layers' own quantization and on the phases up to
+// it, in order, but not on any values.
 class Learner::Phases {
  public:
   explicit Phases(Learner& learner) : l_(learner) {}
@@ -18,14 +18,14 @@ class Learner::Phases {
   void set(std::vector<QuantPhase> phases);
   const std::vector<QuantPhase>& list() const { return list_; }
   int64_t now() const { return now_; }
-  // An Error ended the entry of a phase: layers, optimizer and layouts are of no one form.
+  // True after an Error ended the entry of a phase: layers, optimizer and layouts are then inconsistent.
   bool entering() const { return entering_; }
   void enter(int64_t index);
-  // Those whose step has come, at the beginning of a window.
+  // Enters the phases whose step has come. Called at the beginning of a window.
   void enter_due();
-  // Every form once, after the plan is known.
+  // Tries every form once, after planning.
   void try_all();
-  // No further phase: the model is converted.
+  // Ends all phases, because the model was converted.
   void end();
 
  private:
@@ -37,7 +37,7 @@ class Learner::Phases {
 
   Learner& l_;
   std::vector<QuantPhase> list_;
-  std::vector<LayerQuant> own_;  // of the quantizable layers, before phases
+  std::vector<LayerQuant> own_;  // of the quantizable layers, before any phase
   int64_t now_ = 0;
   bool entering_ = false;
 };
@@ -46,21 +46,22 @@ class Learner::Phases {
 
 namespace bitgrad::detail {
 
-// A parameter without a master changes its codes at every optimizer step. Throws Error for another policy.
+// The codes of a parameter without master change at every optimizer step. Throws Error if the policy requantizes less
+// often.
 void check_codes_that_train(const Parameter& p, const RequantPolicy& policy);
 
-// Puts a learner into the phase of a checkpoint that it will load. Throws Error(kData) where it has no such phase.
+// Puts a learner into the phase of a checkpoint before it is loaded. Throws Error(kData) if there is no such phase.
 void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner);
 
-// "phase 1 from step 300: quantization on, observers on": the current phase, of a learner that has some.
+// The current phase of a learner with phases, e.g. "phase 1 from step 300: quantization on, observers on".
 std::string phase_text(const Learner& learner);
 
-// The table of print_quantization, as log lines.
+// Logs the table of print_quantization.
 void log_quantization(Module& model);
 
-// A table, as log lines: layer, the rule of `spec` that won, the recipe that holds it now.
+// Logs a table: layer, the rule of `spec` that applied, the layer's current recipe.
 void log_choices(Module& model, const PrepareSpec& spec);
-// The most recent spec of the phases up to the current one; nullptr: none.
+// The latest spec among the phases up to the current one; nullptr if there is none.
 const PrepareSpec* spec_of_now(const Learner& learner);
 
 }  // namespace bitgrad::detail

@@ -20,7 +20,7 @@ struct Loaded {
   void* handle = nullptr;
 };
 struct Plugins {
-  std::recursive_mutex mutex;  // the constructors of a plugin may ask for others
+  std::recursive_mutex mutex;  // recursive: a plugin's static constructors may load others
   std::vector<Loaded> all;
 };
 Plugins& plugins() {
@@ -43,7 +43,7 @@ std::string why_not_loaded() {
   return error;
 }
 
-// Closed again unless the plugin is kept.
+// Closes the library unless it is kept.
 class Handle {
  public:
   explicit Handle(void* handle) : handle_(handle) {}
@@ -59,7 +59,7 @@ class Handle {
   void* handle_;
 };
 
-// Reads nothing but the first two members of another version's entry.
+// Reads only the first two members of the entry until its version is known to match.
 const PluginEntry& entry_of(const Plugin& plugin, void* handle) {
   void* const symbol = dlsym(handle, kEntryPoint);
   if (symbol == nullptr)
@@ -77,7 +77,7 @@ const PluginEntry& entry_of(const Plugin& plugin, void* handle) {
   return *entry;
 }
 
-// The text of what the registration throws, which must be gone before the plugin is closed.
+// The text of what the registration throws: the exception itself must be destroyed before the plugin is closed.
 std::optional<std::string> failure_of(const Plugin& plugin, const PluginEntry& entry) {
   try {
     detail::register_of_plugin(plugin.name, entry.register_all);
@@ -106,7 +106,7 @@ Plugin load_plugin(const std::string& path) {
   Handle handle(dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (handle.get() == nullptr) refuse(plugin, "cannot be loaded: ", why_not_loaded());
   for (const Loaded& loaded : state.all)
-    if (loaded.handle == handle.get()) return loaded.plugin;  // the same file by another path
+    if (loaded.handle == handle.get()) return loaded.plugin;  // the same file under another path
   const std::optional<std::string> failure = failure_of(plugin, entry_of(plugin, handle.get()));
   if (failure) refuse(plugin, "its registration failed, and nothing of it is kept: ", *failure);
   state.all.push_back({plugin, handle.keep()});

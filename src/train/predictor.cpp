@@ -28,7 +28,7 @@ PredictionTask task_of(const OpenedFile& file, const Form& input, const Shape& o
   return file.config.loss == "sigmoid_cross_entropy" ? PredictionTask::kLabels : PredictionTask::kValues;
 }
 
-// Files of other programs, by their names, with what makes a model file of them.
+// Rejects files of other programs, by file name, and says how to import them.
 void refuse_foreign(const std::string& path) {
   for (const std::string_view ending : {".gguf", ".onnx", ".pt", ".pth", ".npz", ".bin"})
     if (path.ends_with(ending))
@@ -76,7 +76,7 @@ void Predictor::check_ids(const int32_t* ids, int64_t count, std::string_view na
             ": got id ", ids[i], ", the model has ids 0 .. ", input_.ids - 1);
 }
 
-// x: one batch on the CPU, checked.
+// x: one checked batch on the CPU.
 void Predictor::run_batch(const Tensor& x, float* out) {
   const std::lock_guard lock(mutex_);
   const DeviceGuard guard(learner_->device());
@@ -171,7 +171,7 @@ std::vector<Ranked> Predictor::top(std::span<const float> outputs, int64_t k) co
   k = std::clamp<int64_t>(k, 0, std::ssize(y));
   std::vector<int64_t> order(y.size());
   std::iota(order.begin(), order.end(), int64_t{0});
-  // By the outputs themselves: probabilities may round to equal ones.
+  // Rank by the outputs: different ones may round to the same probability.
   const auto larger = [&](int64_t a, int64_t b) {
     const float x = outputs[static_cast<size_t>(a)], z = outputs[static_cast<size_t>(b)];
     return x != z ? x > z : a < b;

@@ -7,7 +7,7 @@ namespace bitgrad::detail {
 namespace {
 
 constexpr std::string_view kWhere = "resident data";
-constexpr int64_t kNumbers = 256;  // of a code
+constexpr int64_t kNumbers = 256;  // per table: one for each code
 
 StoredSamples checked(const Dataset& dataset) {
   const StoredSamples s = dataset.stored();
@@ -88,9 +88,9 @@ void ResidentData::gather(const Tensor& ids, const Tensor& x, const data::Augmen
 
 namespace {
 
-constexpr int64_t kPart = 4;  // auto: at most one of so many parts of the free memory
+constexpr int64_t kPart = 4;  // auto: use at most 1 / kPart of the free memory
 
-// Why a data set stays on the host; "" where it goes to the device.
+// Why a data set stays on the host; "" if it goes to the device.
 std::string why_not_resident(const std::string& choice, int64_t bytes, int64_t free, bool transformed) {
   if (choice == "false") return "device.resident_data is false";
   if (transformed && choice == "auto") return "its transforms run on the host";

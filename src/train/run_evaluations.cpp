@@ -15,6 +15,7 @@ Trainer::Evaluations::Evaluations(Trainer& trainer, Run run) : t_(trainer), run_
 
 void Trainer::Evaluations::evaluate() {
   const std::string section = t_.selected_on();
+  t_.counters_.evaluation_due = true;
   const auto result = t_.evaluate_on(section, run_.cut, hook_of(section));
   t_.counters_.evaluation_due = !result;
   if (result) record(*result);
@@ -41,8 +42,8 @@ void Trainer::Evaluations::record(const Evaluation& result) {
   if (t_.config_.train.early_stop) note_improvement(result);
   report(e);
   if (!e.best || run_.folder.empty()) return;
+  write_examination(e);  // first: a run that is killed here and resumed from best.safetensors has it
   run_.save(run_.folder + "/best.safetensors");
-  write_examination(e);
 }
 
 void Trainer::Evaluations::note_improvement(const Evaluation& result) {
@@ -73,7 +74,7 @@ void Trainer::Evaluations::report(const EvalEvent& e) {
   if (run_.hooks.on_eval) run_.hooks.on_eval(e);
 }
 
-// From now on evaluations on a section are looked at, for the report.
+// From now on, evaluations on `section` are examined for the report.
 void Trainer::Evaluations::examine(const std::string& section) {
   if (run_.folder.empty() || !t_.config_.log_report || section.empty()) return;
   examined_ = section;
@@ -98,22 +99,22 @@ void Trainer::Evaluations::finish(TrainOutcome& outcome) {
   if (t_.ended()) evaluate_end(outcome);
 }
 
-// Nothing comes of it where a request to stop ended the evaluation.
+// If a request to stop cuts the evaluation short, there is no result.
 void Trainer::Evaluations::evaluate_end(TrainOutcome& outcome) {
   const std::string selected = t_.selected_on();
   outcome.evaluated_step = t_.learner_->state().step;
-  if (selected == "valid" && t_.test_data_) return evaluate_test(outcome);
+  if (selected == "valid" && t_.test_data_) return evaluate_best_on_test(outcome);
   if (run_.folder.empty()) return;
   if (selected.empty()) {
     outcome.evaluated = "train";
     outcome.evaluation = t_.evaluate_training_part(run_.cut);
-  } else if (step_ != outcome.evaluated_step) {  // it was before a resume
+  } else if (step_ != outcome.evaluated_step) {  // the last evaluation was before a resume
     outcome.evaluated = selected;
     outcome.evaluation = t_.evaluate_on(selected, run_.cut, hook_of(selected));
   }
 }
 
-void Trainer::Evaluations::evaluate_test(TrainOutcome& outcome) {
+void Trainer::Evaluations::evaluate_best_on_test(TrainOutcome& outcome) {
   outcome.evaluated = "test";
   examine("test");
   outcome.evaluation = evaluate_best(outcome.evaluated_step);
@@ -125,7 +126,8 @@ void Trainer::Evaluations::evaluate_test(TrainOutcome& outcome) {
   if (run_.metrics != nullptr) run_.metrics->flush();
 }
 
-// On data.test: the best model, whose step is given then; where there is no file of it, the last one.
+// Evaluates the best model on data.test and sets `step` to its step; if there is no file of it, evaluates the last
+// model.
 std::optional<Evaluation> Trainer::Evaluations::evaluate_best(int64_t& step) {
   const int64_t best = t_.counters_.best_step;
   const std::string file = run_.folder + "/best.safetensors";

@@ -1,4 +1,4 @@
-// The evaluations of a run: what they say of the model, which model is the best one, and whether that ends the run.
+// The evaluations of a run: their results, which model is the best so far, and whether the run stops early.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/trainer.h"
 #include "train/examination.h"
 
@@ -15,22 +15,22 @@ namespace bitgrad {
 
 class Trainer::Evaluations {
  public:
-  // What the run lends: all of it outlives the evaluations.
+  // Provided by the run; must outlive the evaluations.
   struct Run {
     const std::string& folder;  // empty: nothing is written
     const TrainHooks& hooks;
-    MetricsLog* metrics;  // nullptr: there is none
+    MetricsLog* metrics;  // nullptr: no metrics log
     std::function<bool()> cut;
     std::function<void(const std::string& path)> save;
   };
   Evaluations(Trainer& trainer, Run run);
 
-  // On what selects the best model. Where a request to stop ends it, a resumed run repeats it.
+  // Evaluates on the data that select the best model. If a request to stop cuts this short, a resumed run repeats it.
   void evaluate();
-  // The step of the last one; -1: there was none.
+  // The step of the last evaluation; -1 if there was none.
   int64_t step() const { return step_; }
-  // Of a run that stops here: what is said of its model. Where the run has come to its end, the evaluation of the end
-  // comes first.
+  // Sets the evaluation in `outcome` when the run stops. If the run is complete, evaluates the final model first if
+  // needed.
   void finish(TrainOutcome& outcome);
 
  private:
@@ -42,15 +42,15 @@ class Trainer::Evaluations {
   void write_examination(const EvalEvent& e);
   OutputHook hook_of(const std::string& section);
   void evaluate_end(TrainOutcome& outcome);
-  void evaluate_test(TrainOutcome& outcome);
+  void evaluate_best_on_test(TrainOutcome& outcome);
   std::optional<Evaluation> evaluate_best(int64_t& step);
 
   Trainer& t_;
   const Run run_;
   int64_t step_ = -1;
-  Evaluation last_;                                   // at that step
-  std::string examined_;                              // the section that examination_ looks at: "valid", "test"
-  std::unique_ptr<detail::Examination> examination_;  // nullptr: nothing is written of wrong samples
+  Evaluation last_;                                   // at step_
+  std::string examined_;                              // the section observed by examination_: "valid", "test"
+  std::unique_ptr<detail::Examination> examination_;  // nullptr: wrong samples are not written
 };
 
 }  // namespace bitgrad

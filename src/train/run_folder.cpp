@@ -21,7 +21,7 @@ std::unique_ptr<FileLock> lock_or_fail(const std::string& folder) {
   return lock;
 }
 
-// Makes the next free <parent>/NNNN.
+// Creates the next free <parent>/NNNN.
 std::string make_numbered(const std::string& parent) {
   file_system().make_directories(parent);
   for (int i = 1; i < 1000000; ++i) {
@@ -39,8 +39,8 @@ RunFolder start_run_folder(const RunConfig& config, const std::string& out) {
   const std::string path = out.empty() ? make_numbered(config.run.dir + '/' + config.run.name) : out;
   require(!file_system().exists(path) || file_system().is_directory(path), "run folder", "'", path, "' is a file");
   file_system().make_directories(path);
-  // Of several starts in one folder the one that gets the lock goes on; the folder is looked at, and written to, under
-  // it.
+  // If several processes start in one folder, the one that gets the lock continues. The folder is checked and written
+  // under that lock.
   RunFolder folder{path, lock_or_fail(path)};
   require(
       file_system().list(path).empty(), "run folder", "'", path,
@@ -57,7 +57,7 @@ std::string create_run_folder(const RunConfig& config, const std::string& out) {
 
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
   auto lock = lock_or_fail(folder);
-  // What a process that was killed had not finished: nobody else writes here.
+  // Left by a process that was killed: with the lock held, nobody else is writing here.
   for (const std::string& name : file_system().list(folder))
     if (detail::is_temporary(name)) file_system().remove(folder + '/' + name);
   return lock;
@@ -72,14 +72,15 @@ namespace {
 
 constexpr size_t kListedKeys = 20;
 
-// What the checkpoint says counts, whatever config.yaml says: an override may have changed it since.
+// Keys for which the checkpoint always wins: a resume with overrides may have changed them since config.yaml was
+// written.
 bool is_of_checkpoint(const ConfigDifference& d) {
   for (const std::string_view prefix : {"device.", "train.stop", "train.early_stop"})
     if (d.key.starts_with(prefix)) return true;
   return false;
 }
 
-// "optim.lr: got 0.5, expected 0.02; ..."; a is config.yaml.
+// "optim.lr: got 0.5, expected 0.02; ...". `a` is config.yaml.
 std::string listed(const std::vector<ConfigDifference>& differences) {
   const std::string none = "nothing";
   std::string text;
@@ -95,7 +96,7 @@ void check_config_file(const std::string& path, RunConfig saved) {
   std::vector<ConfigDifference> differences;
   try {
     const RunConfig written = load_config(path, {}, {.plugins = ConfigSource::Plugins::kNameOrPath});
-    saved.data.root = written.data.root;  // files of a model hold none
+    saved.data.root = written.data.root;  // checkpoints do not store it
     differences = config_differences(written, saved);
   } catch (const ConfigError& error) {
     const std::string report = error.what();
@@ -118,7 +119,7 @@ void check_config_file(const std::string& path, RunConfig saved) {
 RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides) {
   const std::string checkpoint = folder + "/last.safetensors";
-  const std::string root = remembered_root(checkpoint);  // first: it knows where plugins are
+  const std::string root = remembered_root(checkpoint);  // first: this loads the plugins, from the paths in config.yaml
   check_config_file(folder + "/config.yaml",
                     parse_config(saved.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded}));
   return parse_config(saved.config, checkpoint, overrides, {true, root, ConfigSource::Plugins::kLoaded});
@@ -136,14 +137,32 @@ std::string remembered_root(const std::string& file) {
 }
 
 std::string run_folder_checkpoint(const std::string& folder) {
-  const std::string path = folder + "/last.safetensors";
+  const std::string path = folder + "/last.safetensors", best = folder + "/best.safetensors";
   if (!file_system().exists(path)) {
     require_run_folder(folder);
+    if (file_system().exists(best)) {
+      log(LogLevel::kWarning, concat(folder, " has no last.safetensors: best.safetensors is used"));
+      return best;
+    }
     fail_with(ErrorCode::kData, "run folder", "'", folder,
               "' has no last.safetensors: the run ended before its first checkpoint. Start it again: bitgrad train ",
               folder, "/config.yaml");
   }
   return path;
+}
+
+std::string newest_checkpoint(const std::string& folder) {
+  const std::string last = run_folder_checkpoint(folder), best = folder + "/best.safetensors";
+  if (last == best || !file_system().exists(best)) return last;
+  try {
+    const int64_t saved = read_checkpoint_header(last).step, newer = read_checkpoint_header(best).step;
+    if (newer <= saved) return last;
+    log(LogLevel::kWarning, concat(folder, " is resumed from best.safetensors, which is of step ", newer,
+                                   ": last.safetensors is of step ", saved));
+    return best;
+  } catch (const Error&) {  // whoever reads the damaged one reports it
+    return last;
+  }
 }
 
 std::string checkpoint_of(const std::string& folder_or_file) {

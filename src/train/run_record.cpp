@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kMostArguments = 1000, kMostLetters = 4000;
 
-// As the system has it, a space between arguments; empty where it does not tell.
+// The command line as reported by the system, arguments separated by spaces; empty if not available.
 std::string command_line() {
   try {
     std::string text;
@@ -64,7 +64,7 @@ bool in_repository() {
   return false;
 }
 
-// Reads, changes and writes run.json.
+// Reads, modifies and writes run.json.
 void change(const std::string& folder, const std::function<void(Json&)>& work) {
   const std::string path = folder + "/run.json";
   try {
@@ -105,7 +105,7 @@ std::string git_state() {
 }
 
 void record_session(const std::string& folder, const RunConfig& config, Learner& learner) {
-  static const std::string git = git_state();  // of the process: a program may train many times
+  static const std::string git = git_state();  // once per process, which may train many times
   const DeviceGuard guard(learner.device());
   const bool cpu = learner.device().is_cpu();
   const Json session{

@@ -1,4 +1,4 @@
-// run.json: on what a run ran, once for each start, and the table of its layers. What a report says beside the metrics.
+// run.json: the environment of a run, once per start, and its table of layers. Read by reports, beside the metrics.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace bitgrad::detail {
 
-// Adds this start, or resume, at the learner's step. A file that cannot be read or written is a warning.
+// Appends this start or resume, at the learner's step. Logs a warning if the file cannot be read or written.
 void record_session(const std::string& folder, const RunConfig& config, Learner& learner);
-// The table of layers as they are now. Errors as above.
+// Stores the current table of layers. Errors as above.
 void record_model(const std::string& folder, Learner& learner);
 
-// {"commit", "branch", "changed" (files with changes, of those that git tracks)} of the repository that the current
-// folder is in, as JSON; "null": it is in none, or there is no git.
+// {"commit", "branch", "changed" (number of tracked files with changes)} of the git repository that contains the
+// current folder, as JSON; "null" if there is no repository or no git.
 std::string git_state();
 
 }  // namespace bitgrad::detail

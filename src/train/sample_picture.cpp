@@ -1,10 +1,10 @@
-// Samples of images as small pictures.
+// Image samples as small pictures.
 #include <algorithm>
 #include <cmath>
 
 #include "data/base64.h"
 #include "data/png.h"
-#include "train/examination.h"
+#include "train/sample_picture.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -21,7 +21,7 @@ bool is_image(const std::vector<int64_t>& shape) {
   return channels && shape[0] >= kLeastSide && shape[1] >= kLeastSide && shape[0] <= 4096 && shape[1] <= 4096;
 }
 
-// The bytes of the file where the data set has them, else the values from black to white.
+// The stored bytes if the data set has them, otherwise the values scaled from black to white.
 std::vector<float> values_of(const Dataset& data, int64_t index) {
   std::vector<float> values(static_cast<size_t>(data.features()));
   const StoredSamples stored = data.stored();
@@ -31,7 +31,7 @@ std::vector<float> values_of(const Dataset& data, int64_t index) {
     return values;
   }
   const TargetForm target = data.target_form();
-  std::vector<float> ignored(static_cast<size_t>(std::max<int64_t>(target.shape.numel(), 1)));  // int32 or fp32
+  std::vector<float> ignored(static_cast<size_t>(std::max<int64_t>(target.shape.numel(), 1)));  // holds int32 or fp32
   data.example(index, values.data(), ignored.data());
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   const float least = *low, range = *high - *low;
@@ -39,7 +39,7 @@ std::vector<float> values_of(const Dataset& data, int64_t index) {
   return values;
 }
 
-// Means of squares of pixels, so that no side is longer than kMostSide.
+// Averages square blocks of pixels, so that no side is longer than kMostSide.
 Image shrunk(const Image& in) {
   const int64_t times = (std::max(in.rows, in.columns) + kMostSide - 1) / kMostSide;
   if (times <= 1) return in;

@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::string_view kSampling = "sampling";
 constexpr double kMostPenalty = 1e6;
-constexpr double kLeastExponent = -700;  // of e^x in double
+constexpr double kLeastExponent = -700;  // keeps e^x a normal double
 
-// A token that may follow: its score, then its weight e^(score - largest).
+// A possible next token: its score, then its weight e^(score - largest score).
 struct Candidate {
   int32_t id;
   double score, weight;
@@ -68,7 +68,7 @@ void keep_top_p(std::vector<Candidate>& candidates, double p) {
   const double enough = p * weight_sum(candidates);
   const auto after_in_rank = [](const Candidate& a, const Candidate& b) { return before_in_rank(b, a); };
   std::make_heap(candidates.begin(), candidates.end(), after_in_rank);
-  auto end = candidates.end();  // those that are taken stand behind it
+  auto end = candidates.end();  // the selected candidates are behind it
   double sum = 0;
   do {
     std::pop_heap(candidates.begin(), end, after_in_rank);
@@ -79,7 +79,7 @@ void keep_top_p(std::vector<Candidate>& candidates, double p) {
   std::sort(candidates.begin(), candidates.end(), before_in_ids);
 }
 
-// What may be drawn, in ascending order of ids.
+// The candidates for the draw, in ascending order of ids.
 std::vector<Candidate> kept(std::span<const float> scores, std::span<const int32_t> before, const SamplingSpec& spec) {
   require(!scores.empty(), kSampling, "got no scores");
   check_sampling(spec);
@@ -93,7 +93,7 @@ std::vector<Candidate> kept(std::span<const float> scores, std::span<const int32
   keep_top_k(candidates, spec.top_k);
   set_weights(candidates);
   keep_top_p(candidates, spec.top_p);
-  // The most probable one has weight 1.
+  // Relative to the most probable candidate, whose weight is 1.
   std::erase_if(candidates, [&](const Candidate& c) { return c.weight < spec.min_p; });
   return candidates;
 }

@@ -14,14 +14,11 @@
 namespace bitgrad {
 
 const Learner::Step::Stage Learner::Step::kStages[] = {
-    {"forward", kFront, kEachMicrobatch, &Step::forward},  //
-    {"backward", kFront, kEachMicrobatch, &Step::backward},
-    {"sum", kFront, kEachMicrobatch, &Step::sum},
-    {"reduce", kFront, kWindowEnd, &Step::reduce},
-    {"check_forward", kFront, kWindowEnd, &Step::check_forward},
-    {"check_gradients", kFront, kWindowEnd, &Step::check_gradients},
-    {"update", kBack, kWindowEnd, &Step::update},
-    {"requantize", kBack, kWindowEnd, &Step::requantize},
+    {kFront, kEachMicrobatch, &Step::forward},  //
+    {kFront, kEachMicrobatch, &Step::backward},   {kFront, kEachMicrobatch, &Step::sum},
+    {kFront, kWindowEnd, &Step::reduce},          {kFront, kWindowEnd, &Step::check_forward},
+    {kFront, kWindowEnd, &Step::check_gradients}, {kBack, kWindowEnd, &Step::update},
+    {kBack, kWindowEnd, &Step::requantize},
 };
 
 void Learner::Step::run(Part part) {
@@ -75,13 +72,13 @@ void Learner::Step::run_one_by_one(const Tensor& x, const Target& target) {
 }
 
 void Learner::Step::forward() {
-  l_.round_gradients();
+  l_.choose_gradient_rounding();
   tape_.emplace();
   loss_ = l_.forward(x_, target_, outcome_);
 }
 
 // The gradient is that of the sum over all counted elements, so a mean loss is seeded with the count. In a window of
-// one microbatch updates may run inside backward, so the forward is checked first.
+// one microbatch, updates may run inside backward, so the forward pass is checked first.
 void Learner::Step::backward() {
   if (!recorded_ && l_.policy_.accumulate == 1) {
     check_forward();
@@ -100,7 +97,7 @@ void Learner::Step::backward() {
   on_poll([done = outcome_.backward_done] { *done = true; });
 }
 
-// Gradients stay in the parameters, where backward adds them, or become terms of a tree.
+// Gradients stay in the parameters, where backward accumulates them, or become terms of the summation tree.
 void Learner::Step::sum() {
   if (l_.sums_) l_.sums_->add(l_.parameters_);
 }
@@ -109,7 +106,7 @@ void Learner::Step::reduce() {
   if (l_.sums_) l_.sums_->finish(l_.parameters_, l_.ranks_.get(), key_.divisor);
 }
 
-// On a device this only queues the check; Learner::run polls after the front part.
+// On a device this only queues the check; Learner::run polls errors after the front part.
 void Learner::Step::check_forward() {
   l_.check_flags("in a forward pass");
   if (!l_.bad_input_.empty()) detail::fail_input(l_.bad_input_, "");
@@ -119,7 +116,7 @@ void Learner::Step::begin_optimizer_step() {
   if (key_.last) l_.optimizer_->begin_step(learning_rate_, key_.divisor);
 }
 
-// And what the update must know first: gradients of learned parts, the norm of a clip.
+// Also computes what the update needs first: gradients of learned parts, and the norm for a clip.
 void Learner::Step::check_gradients() {
   begin_optimizer_step();
   l_.optimizer_->reduce_norms(key_.divisor, *outcome_.sums);
@@ -139,7 +136,7 @@ void Learner::Outcome::write_to(StepResult& result) const {
   result.measured = *measured;
 }
 
-// What layers are told of the positions of x stays until its backward is done, or its evaluation.
+// Sets what layers know about the positions in x. It must stay until backward, or the evaluation, is done.
 Var Learner::run_model(const Tensor& x) {
   state_.sequence.starts = document_end_ < 0 ? Tensor() : document_starts(x, document_end_);
   return model_->forward(x);

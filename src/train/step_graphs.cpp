@@ -41,7 +41,7 @@ void Learner::Graphs::forget() {
   backs_.clear();
   batches_.clear();
   asked_ = false;
-  // l_.parameters_ may name learned parts that are gone.
+  // l_.parameters_ may contain dangling pointers to learned parts.
   for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
 }
 
@@ -80,7 +80,7 @@ void Learner::Graphs::launch(Part& part) {
   ++launches_;
 }
 
-// Recorded work reads what is here, so the places stay where they are.
+// Copies the batch to where recorded work reads it, so that addresses do not change.
 const Learner::Graphs::Batch& Learner::Graphs::copy(const Step& step) {
   Batch& batch = batches_[{step.key().rows, step.key().target}];
   const auto put = [](const Tensor& from, Tensor& to) {

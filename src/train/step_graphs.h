@@ -1,9 +1,9 @@
 // The stages of a step as two graphs of a device: those before the poll of the errors, and those after it
-// (train/step.h). Graphs are made by the key of the step.
+// (train/step.h). Graphs are kept per key of the step.
 //
-// The first step of a key runs one kernel after another, the second records, the others repeat. What changes from one
-// to the next is in memory of the device: batch, target, and StepScalars (base/step_scalars.h). What the host does in
-// the stages is done again here: whose gradients hold sums, which parameters take part in the update.
+// The first step of a key launches kernels one by one, the second is recorded, later ones replay. Everything that
+// changes between steps is in device memory: batch, target, and StepScalars (base/step_scalars.h). What the stages do
+// on the host is repeated here: marking which parameters have gradients, and which take part in the update.
 #pragma once
 
 #include <map>
@@ -24,17 +24,18 @@ class Learner::Graphs {
   explicit Graphs(Learner& learner);
   ~Graphs();
 
-  // Notes that such a step came; whether its work is recorded, or is to be now: from the second time on.
+  // Counts a step with this key. Returns whether to call run_front and run_back: from the second one on, if recording
+  // works.
   bool count_and_serve(const Step& step);
-  // As Step's. Where the device, or something in the stages, cannot be recorded, they run one by one, and why_not()
-  // says why.
+  // Like those of Step. If the device or one of the stages cannot be recorded, they run the stages one by one, and
+  // why_not() gives the reason.
   void run_front(Step& step);
   void run_back(Step& step);
-  // Parameters, layers or the optimizer changed: all is recorded anew.
+  // Drops all records, after a change of parameters, layers or optimizer.
   void forget();
 
   int64_t launches() const { return launches_; }
-  // Empty: recorded. Found, and told in the log, anew for each form of the model.
+  // Why steps cannot be recorded; empty if they can. Determined and logged anew for each form of the model.
   const std::string& why_not();
 
  private:
@@ -44,29 +45,29 @@ class Learner::Graphs {
   };
   struct Front : Part {
     Outcome outcome;
-    std::vector<Parameter*> gradients;  // that hold sums after it
+    std::vector<Parameter*> gradients;  // that have gradients after the front part
   };
   struct Batch {
     Tensor x, target;
   };
-  using Place = std::pair<int64_t, int64_t>;  // rows, elements of the target
+  using Place = std::pair<int64_t, int64_t>;  // rows, target elements
   void write(const StepScalars& now);
   void log_why_not() const;
-  // False: it cannot be recorded, and why_not() says so; all records and copies of batches are gone, and references to
-  // them dangle.
+  // Returns false if the work cannot be recorded; why_not() gives the reason. All records and copies of batches are
+  // gone then, and references to them dangle.
   bool record(Part& part, const std::function<void()>& body);
   void launch(Part& part);
   const Batch& copy(const Step& step);
 
   Learner& l_;
   Tensor live_;
-  std::map<Place, Batch> batches_;  // where recorded work reads
+  std::map<Place, Batch> batches_;  // read by recorded work
   StepScalars now_;
   std::map<Step::Key, int64_t> seen_;
   std::map<Step::Key, Front> fronts_;
   std::map<Step::Key, Part> backs_;
   int64_t launches_ = 0;
-  bool asked_ = false;  // why_not_ is that of the model as it is
+  bool asked_ = false;  // why_not_ is up to date for the present form of the model
   std::string why_not_;
 };
 

@@ -1,4 +1,4 @@
-// A run before and beside its loop (trainer_loop.cpp): data, learner, first numbers, resume, evaluation.
+// Trainer, except for its loop (trainer_loop.cpp): data, learner, initial values, resume, evaluation.
 #include "bitgrad/train/trainer.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ void check_targets(const RunConfig& config, const Dataset& train) {
           train.name(), ") has ", target.outputs(), classes ? " classes" : " values");
 }
 
-// Whether a model of data.train can be evaluated on the data of `section`.
+// Checks that a model of data.train can be evaluated on the data of `section`.
 void check_like(const Dataset& train, const std::string& section, const Dataset& other) {
   require(other.dtype() == train.dtype(), "data", "data.train (", train.name(), ") has ", train.dtype(), ", ", section,
           " (", other.name(), ") ", other.dtype());
@@ -77,7 +77,7 @@ void check_tokenizers(const Dataset& train, const std::string& section, const Da
               ") differ: ", parts);
 }
 
-// The metric `name` of a key of train.
+// The rule for metric `name`, set by `key` under train.
 BestRule rule_of(const RunConfig& config, const std::string& key, const std::string& name, const std::string& goes,
                  const MetricTask& task, SourceMark mark) {
   const TargetForm& target = task.target;
@@ -94,7 +94,7 @@ BestRule rule_of(const RunConfig& config, const std::string& key, const std::str
   return {name, goes.empty() ? metric->more_is_better : goes == "up"};
 }
 
-// What train.best says, or what fits the targets.
+// The rule of train.best; by default the metric that fits the targets.
 BestRule best_rule(const RunConfig& config, const TargetForm& target) {
   const MetricTask task{target, config.loss};
   const BestConfig& best = config.train.best;
@@ -106,7 +106,7 @@ BestRule best_rule(const RunConfig& config, const TargetForm& target) {
                  best.goes, task, best.mark);
 }
 
-// That of train.best, where train.early_stop names no metric.
+// The rule of train.early_stop; without a metric of its own, that of train.best.
 BestRule early_stop_rule(const RunConfig& config, const TargetForm& target, const BestRule& best) {
   if (!config.train.early_stop) return {};
   const EarlyStopConfig& stop = *config.train.early_stop;
@@ -117,7 +117,7 @@ BestRule early_stop_rule(const RunConfig& config, const TargetForm& target, cons
   return rule;
 }
 
-// Whether something changes along the whole run (learner.set_total_steps).
+// Whether a setting changes over the whole run (learner.set_total_steps).
 bool anneals(const RunConfig& config) {
   const auto is = [](const QuantConfig& c) { return c.ste == "tanh"; };
   bool any = is(config.quant.weights) || (config.quant.activations && is(*config.quant.activations));
@@ -133,7 +133,7 @@ bool anneals(const RunConfig& config) {
   return any;
 }
 
-// Throws Error where crops and mirror images do not fit the data.
+// Throws Error if the augmentation does not fit the data.
 void check_augment(const Dataset& train, const Augment& augment) {
   const data::AugmentedImages images = data::augmented_images(train, augment, 0, 0);
   require(augment.crop_pad < std::min(images.rows, images.columns), "data.train.augment", "crop_pad: got ",
@@ -182,7 +182,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   detail::log_warnings(config_, train_data_->epoch_order().samples);
 }
 
-// Of data that a program gives the validation part is taken here, else open_dataset takes it.
+// Splits the validation part off data passed by a program; otherwise open_dataset does so.
 void Trainer::open_data(std::unique_ptr<Dataset> valid) {
   const DataSection& data = config_.data;
   const double fraction = data.valid ? data.valid->fraction : 0;
@@ -235,12 +235,12 @@ void Trainer::start() {
   const std::string file = foreign ? config_.init_from : checkpoint_of(config_.init_from);
   const InitFrom found = foreign ? init_from_weights(file, learner_->model(), {config_.rename, config_.ignore})
                                  : init_from(file, learner_->model());
-  first_numbers_ = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
-  if (!found.fresh.empty()) first_numbers_ += "; newly initialized: " + joined(found.fresh);
-  if (!found.skipped.empty()) first_numbers_ += "; not used: " + joined(found.skipped);
+  init_note_ = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
+  if (!found.fresh.empty()) init_note_ += "; newly initialized: " + joined(found.fresh);
+  if (!found.skipped.empty()) init_note_ += "; not used: " + joined(found.skipped);
   if (!config_.adapters || config_.adapters->init_from.empty()) return;
   load_adapters(config_.adapters->init_from, learner_->model());
-  first_numbers_ += "; adapters from " + config_.adapters->init_from;
+  init_note_ += "; adapters from " + config_.adapters->init_from;
 }
 
 void Trainer::resume(const std::string& checkpoint) {
@@ -268,7 +268,8 @@ void Trainer::resume(const std::string& checkpoint) {
         "the machine)");
 }
 
-// But for the device and its threads. Another train.stop alone is told, with what it changes beside the length.
+// Warns if the configuration differs from the saved run's, ignoring device.* and train.early_stop. If only train.stop
+// differs, logs that, and why the run is then not bit for bit the longer one, if it is not.
 void Trainer::compare_run(const CheckpointHeader& header, const std::string& checkpoint) const {
   if (header.config == config_yaml_) return;
   RunConfig saved = parse_config(header.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});
@@ -315,7 +316,7 @@ std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const
                           INT64_MAX, stop, hook);
 }
 
-Evaluation Trainer::evaluate_test() {
+Evaluation Trainer::evaluate_held_out() {
   start();
   return *evaluate_on(test_data_ ? "test" : valid_data_ ? "valid" : "train", {});
 }

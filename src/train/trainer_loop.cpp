@@ -12,7 +12,7 @@
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/train/html_report.h"
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
 #include "train/checkpoint/pieces.h"
@@ -30,9 +30,9 @@ using detail::seconds_since;
 
 namespace {
 
-// Which updates run inside backward, and why the others do not.
+// Logs which updates run inside backward, and why the others do not.
 void log_fused_updates(const Learner& learner) {
-  std::map<std::string, std::string> paths;  // by reason; empty: fused
+  std::map<std::string, std::string> paths;  // by reason; "": fused
   for (const Optimizer::FusedUpdate& u : learner.fused_updates()) {
     std::string& list = paths[u.why_not];
     list += (list.empty() ? "" : ", ") + u.path;
@@ -49,7 +49,7 @@ void log_lines(const std::string& text) {
 
 }  // namespace
 
-// The loop of one run.
+// One run.
 class Trainer::Loop {
  public:
   Loop(Trainer& trainer, const std::string& folder, const TrainHooks& hooks)
@@ -71,7 +71,7 @@ class Trainer::Loop {
   TrainOutcome run() {
     if (!t_.config_.origin.note.empty()) log(LogLevel::kInfo, t_.config_.origin.note);
     log_lines(t_.budget_table_);
-    if (!t_.first_numbers_.empty()) log(LogLevel::kInfo, t_.first_numbers_);
+    if (!t_.init_note_.empty()) log(LogLevel::kInfo, t_.init_note_);
     log_lines(t_.residence_);
     log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));
     if (const PrepareSpec* spec = detail::spec_of_now(learner())) detail::log_choices(learner().model(), *spec);
@@ -86,10 +86,11 @@ class Trainer::Loop {
     options.augment = {t_.config_.data.train.augment.crop_pad, t_.config_.data.train.augment.flip};
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
     if (t_.counters_.evaluation_due) repeat_evaluation();
-    // A request to stop still finishes the open window, so that the state is one that a checkpoint can hold.
+    // A request to stop takes effect at the end of the open window, where a checkpoint can be saved.
     while (learner().state().microbatch < t_.total_microbatches_ && !t_.stops_early() &&
            (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
       feed_->next();
+      at_rest_ = false;
       StepResult r = learner().microbatch(feed_->x(), feed_->target(), feed_->counted());
       const bool last = learner().state().microbatch >= t_.total_microbatches_;
       if (last) {
@@ -106,10 +107,11 @@ class Trainer::Loop {
     return finish();
   }
 
-  // What a run that ended with an error leaves in its folder, if the folder still takes it.
+  // Writes summary and report of a run that ended with an error, if the folder still allows.
   void failed(const std::exception& error) {
     if (folder_.empty()) return;
     try {
+      save_if_whole(error);
       metrics_->flush();
       TrainOutcome outcome;
       outcome.seconds = seconds_before_ + seconds_since(start_);
@@ -128,6 +130,24 @@ class Trainer::Loop {
 
  private:
   Learner& learner() { return *t_.learner_; }
+
+  // An error between two steps (data that cannot be read) or within an evaluation (no memory) leaves the learner as the
+  // last step made it, and all lines of the step are written but those of the evaluation, which the resumed run
+  // repeats.
+  void save_if_whole(const std::exception& error) {
+    const int64_t step = learner().state().step;
+    const auto* known = dynamic_cast<const Error*>(&error);
+    const bool broken =
+        known != nullptr && (known->code() == ErrorCode::kNonFinite || known->code() == ErrorCode::kBug);
+    if (!(at_rest_ || t_.counters_.evaluation_due) || broken || step == saved_step_) return;
+    try {
+      save(folder_ + "/last.safetensors");
+      log(LogLevel::kWarning, concat("saved at step ", step, ": resume with bitgrad train --resume ", folder_));
+    } catch (const std::exception& second) {
+      log(LogLevel::kError, second.what());
+    }
+  }
+
   void ask_to_stop() {
     if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
   }
@@ -147,7 +167,7 @@ class Trainer::Loop {
     return outputs;
   }
 
-  // Short runs of a long configuration are common: no error.
+  // Only a warning: short runs of a long configuration are common.
   void warn_of_phases() {
     const int64_t accumulate = t_.config_.batch.accumulate();
     const int64_t steps = (t_.total_microbatches_ + accumulate - 1) / accumulate;
@@ -158,7 +178,7 @@ class Trainer::Loop {
                                        ", the run ends after ", steps));
   }
 
-  // -1: the run begins in it.
+  // `before`: the previous phase; -1 at the start of a run.
   void announce_phase(int64_t before) {
     log_fused_updates(learner());
     if (before >= 0 && hooks_.on_phase) hooks_.on_phase(detail::phase_text(learner()));
@@ -179,6 +199,7 @@ class Trainer::Loop {
       saved_step_ = step;
     }
     boundary_epoch_ = t_.counters_.epoch;
+    at_rest_ = true;
   }
 
   bool due(const Quantity& every) const {
@@ -186,7 +207,7 @@ class Trainer::Loop {
     return t_.counters_.epoch / every.value > boundary_epoch_ / every.value;  // one window may end several epochs
   }
 
-  // Microbatches until the next of the events that come `every` so often, or the end of the run.
+  // Microbatches until the next event of period `every`, or the end of the run.
   int64_t microbatches_to(const Quantity& every) const {
     const StepState& state = t_.learner_->state();
     const int64_t left = t_.total_microbatches_ - state.microbatch;
@@ -207,22 +228,22 @@ class Trainer::Loop {
         if (hooks_.on_quant) hooks_.on_quant(e);
       }
     if (!last) monitor_->expect(microbatches_to(every));
-    interval_.start += Clock::now() - before;  // samples/s are those of training
+    interval_.start += Clock::now() - before;  // count training time only in samples/s
   }
 
   void evaluate() {
     const Clock::time_point before = Clock::now();
     evaluations_->evaluate();
-    interval_.start += Clock::now() - before;  // samples/s are those of training
+    interval_.start += Clock::now() - before;  // as above
   }
 
-  // The one that ended the run before.
+  // Repeats the evaluation that was cut short when the run was stopped.
   void repeat_evaluation() {
     evaluate();
     if (t_.ended() && !folder_.empty()) save(folder_ + "/last.safetensors");
   }
 
-  // Of the model as it is now, over the microbatch that trained it last.
+  // Checks that the updated model has a finite loss on the last training microbatch.
   void check_loss() {
     const Clock::time_point before = Clock::now();
     learner().evaluate(feed_->x(), feed_->target(), feed_->counted());
@@ -261,7 +282,7 @@ class Trainer::Loop {
     return e;
   }
 
-  // Multiplications of a forward pass, as the model is in this phase.
+  // MACs of a forward pass for one sample, in the current phase.
   int64_t sample_macs() {
     if (std::exchange(macs_phase_, learner().phase()) != learner().phase()) macs_ = layer_table(learner().model()).macs;
     return macs_;
@@ -303,7 +324,7 @@ class Trainer::Loop {
     outcome.stopped = complete ? StopRequest::kNone : stop_;
     outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     outcome.counters = t_.counters_;
-    if (folder_.empty()) checkpoint::require_finite(learner());  // else saving has looked
+    if (folder_.empty()) checkpoint::require_finite(learner());  // otherwise saving has checked this
     outcome.state_hash = state_hash(learner(), t_.counters_);
     say_why_ended(outcome);
     log(LogLevel::kInfo, "ended: " + outcome.ended);
@@ -315,7 +336,7 @@ class Trainer::Loop {
     return outcome;
   }
 
-  // A report that cannot be made does not harm the run.
+  // Failing to write a report must not fail the run.
   void write_report() {
     if (folder_.empty() || !t_.config_.log_report) return;
     detail::record_model(folder_, learner());
@@ -337,9 +358,10 @@ class Trainer::Loop {
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.learner_->state().microbatch;
   int64_t saved_step_ = -1;
-  int64_t boundary_epoch_ = t_.counters_.epoch;  // at the last step boundary
+  bool at_rest_ = false;                         // between two steps, when everything of the last one is done
+  int64_t boundary_epoch_ = t_.counters_.epoch;  // epoch at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
-  int64_t told_phase_ = -1;  // which updates of it are fused
+  int64_t told_phase_ = -1;  // the phase announced last
   int64_t macs_phase_ = -1, macs_ = 0;
   StopRequest stop_ = StopRequest::kNone;
 };

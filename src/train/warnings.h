@@ -1,4 +1,4 @@
-// What a run does and nobody is likely to want.
+// Warnings about settings that are legal but unlikely to be intended.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace bitgrad::detail {
 
-// Those of the configuration's text (ConfigOrigin::warnings), a batch larger than the data, more threads than cores.
-// `samples`: of an epoch.
+// Warnings of the configuration's text (ConfigOrigin::warnings), a batch larger than the data, more threads than cores.
+// `samples`: per epoch.
 std::vector<std::string> run_warnings(const RunConfig& config, int64_t samples);
-// The same, as warnings of the log.
+// Logs the same warnings.
 void log_warnings(const RunConfig& config, int64_t samples);
 
 }  // namespace bitgrad::detail

@@ -7,7 +7,7 @@
 namespace bitgrad::detail {
 namespace {
 
-// gradient = sum + gradient, or sum where the parameter holds none.
+// gradient = sum + gradient, or sum if the parameter has no gradient.
 void join(const Tensor& sum, Parameter& p) {
   if (p.has_grad())
     add_left(sum, p.grad());

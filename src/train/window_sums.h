@@ -1,4 +1,4 @@
-// The gradients of a window's microbatches added in a fixed tree. docs/numerics.md section 6.
+// Sums the gradients of a window's microbatches in a fixed tree. docs/numerics.md section 6.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace bitgrad::detail {
 
 class WindowSums {
  public:
-  // The gradients of one microbatch leave the parameters and become a term of the tree. Up to log2(A) + 1 buffers of
-  // the size of all gradients (memory kind grad) are in use.
+  // Moves the gradients of one microbatch out of the parameters, as a term of the tree. Uses up to log2(A) + 1 buffers
+  // of the size of all gradients (memory kind grad).
   void add(const std::vector<Parameter*>& parameters);
-  // The sums of the window are the parameters' gradients; with `ranks` those over all ranks, and divisor, what counts
-  // in the window, likewise.
+  // Moves the window's sums back into the parameters' gradients. With `ranks`, these are summed over all ranks, and so
+  // is `divisor`, the number of elements that count.
   void finish(const std::vector<Parameter*>& parameters, Communicator* ranks, int64_t& divisor);
-  // Forgets the open window.
+  // Drops the open window.
   void drop();
 
  private:

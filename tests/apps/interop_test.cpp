@@ -100,6 +100,27 @@ TEST_CASE("A model goes out as a folder of Hugging Face and comes back with its 
     CHECK((tensor.at("fate") == "zeros") == tensor.at("parameter").is_null());
   CHECK(std::filesystem::exists(folder + "/config.json"));
   CHECK(std::filesystem::exists(folder + "/model.safetensors"));
+  // Nothing is replaced that was not meant: a folder that exists, the file that is read, a run.
+  const std::string before = slurp(folder + "/model.safetensors");
+  const auto refused = [&](const std::vector<std::string>& words, const std::string& text) {
+    std::vector<std::string> arguments{"export"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const ProcessResult r = cli(arguments);
+    INFO(r.out << r.err);
+    CHECK(r.code == 2);
+    CHECK(contains(r.err, text));
+  };
+  refused({run, "-o", folder}, "'" + folder + "' exists. Name another folder, or overwrite it with --force");
+  REQUIRE(cli({"convert", run, "-o", temp.file("plain.safetensors")}).code == 0);
+  std::filesystem::create_directory(temp.file("own"));
+  std::filesystem::rename(temp.file("plain.safetensors"), temp.file("own/model.safetensors"));
+  const std::string own = slurp(temp.file("own/model.safetensors"));
+  refused({temp.file("own/model.safetensors"), "-o", temp.file("own"), "--format", "hf", "--force"},
+          "is the input file. Name another folder");
+  refused({run, "-o", run, "--force"}, "is the folder of a run. Name another one");
+  CHECK(slurp(folder + "/model.safetensors") == before);
+  CHECK(slurp(temp.file("own/model.safetensors")) == own);
+  CHECK(cli({"export", run, "-o", folder, "--force"}).code == 0);
   const ProcessResult back = cli({"import", folder, "-o", temp.file("back.safetensors")});
   INFO(back.err);
   REQUIRE(back.code == 0);

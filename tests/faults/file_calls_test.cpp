@@ -19,7 +19,7 @@ std::string calm_run(const TempDir& temp) {
 
 // What a run left behind: nothing that can be resumed yet, or a checkpoint that goes on to the state of the calm run.
 void check_left(const std::string& folder, const std::string& calm) {
-  if (!exists(folder + "/last.safetensors")) return;
+  if (!exists(folder + "/last.safetensors") && !exists(folder + "/best.safetensors")) return;
   CHECK(cli({"eval", folder}).code == 0);
   if (exists(folder + "/best.safetensors")) CHECK(cli({"eval", folder + "/best.safetensors"}).code == 0);
   const ProcessResult resumed = cli({"train", "--resume", folder});
@@ -95,7 +95,7 @@ TEST_CASE("runs that are killed at any moment, and killed while they are resumed
       INFO("run " << run << ", attempt " << attempt << ": " << r.code << ": " << r.err);
       REQUIRE(r.code == 128 + SIGKILL);
       ++kills;
-      if (exists(folder + "/last.safetensors"))
+      if (exists(folder + "/last.safetensors") || exists(folder + "/best.safetensors"))
         arguments = {"train", "--resume", folder};
       else
         std::filesystem::remove_all(folder);  // before the first checkpoint: there is nothing to go on with

@@ -177,6 +177,17 @@ TEST_CASE("adapters go where the globs say, everything else is frozen but what t
   CHECK(contains(error_of([&] { Model other({codes, integer}); }), "to which no adapter can be added"));
 }
 
+TEST_CASE("learned steps of activations train beside adapters") {
+  LayerSpec quantize;
+  quantize.kind = "quantize";
+  quantize.activation = quant_spec(dtypes::int4, "lsq");
+  const Model m({quantize, linear(std::nullopt)});
+  std::string trains;
+  for (const Parameter* p : m.model->parameters())
+    if (!p->spec().frozen) trains += p->path() + ' ';
+  CHECK(trains == "layers.0.step layers.1.adapter.a layers.1.adapter.b ");
+}
+
 TEST_CASE("dropout of adapters is drawn in training alone") {
   Model m({linear(std::nullopt)}, AdapterRule{.adapter = {.rank = 3, .alpha = 3, .dropout = 0.5}});
   Model plain({linear(std::nullopt)}, AdapterRule{.adapter = {.rank = 3, .alpha = 3}});

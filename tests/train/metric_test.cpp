@@ -173,7 +173,7 @@ TEST_CASE("A regression trains on idx files of floats, and its best model has th
   const RunConfig config = shipped("vectors_mlp_int8_regression", data.root(), {"batch.micro=16"});
   const std::string folder = create_run_folder(config, data.file("run"));
   Trainer trainer(config);
-  const Evaluation before = trainer.evaluate_test();
+  const Evaluation before = trainer.evaluate_held_out();
   CHECK(before.accuracy == -1);
   CHECK(before.samples == 90);
   CHECK(names_of(before.metrics) == Keys{"loss", "mean_squared_error"});
@@ -199,7 +199,7 @@ TEST_CASE("Several labels a sample train with sigmoid cross-entropy") {
   const KeepModes keep;
   const Vectors data;
   Trainer trainer(shipped("vectors_mlp_int8_labels", data.root()));
-  const Evaluation before = trainer.evaluate_test();
+  const Evaluation before = trainer.evaluate_held_out();
   CHECK(names_of(before.metrics) == Keys{"loss"});
   const TrainOutcome outcome = trainer.run("");
   CHECK(outcome.metric == "loss");
@@ -213,7 +213,7 @@ TEST_CASE("A table that is input and output of a text model is one parameter: tr
   Keys keys = kPositions;
   const RunConfig config = shipped("shakespeare_mlp_tied_int8", text.root(), keys);
   Trainer trainer(config);
-  const double before = trainer.evaluate_test().loss;
+  const double before = trainer.evaluate_held_out().loss;
   const TempDir temp;
   std::filesystem::create_directory(temp.file("run"));
   const TrainOutcome outcome = trainer.run(temp.file("run"));
@@ -242,7 +242,7 @@ TEST_CASE("The next byte at each position trains, and bits per byte pick the bes
   Keys keys = kPositions;
   const RunConfig config = shipped("shakespeare_mlp_positions_int8", text.root(), keys);
   Trainer trainer(config);
-  const Evaluation before = trainer.evaluate_test();
+  const Evaluation before = trainer.evaluate_held_out();
   const TrainOutcome outcome = trainer.run("");
   const Evaluation& e = *outcome.evaluation;
   CHECK(names_of(e.metrics) == Keys{"accuracy", "top5_accuracy", "loss", "perplexity", "bits_per_byte"});
@@ -298,7 +298,7 @@ TEST_CASE("Transforms of data.train change its samples alone, and a resumed run 
   CHECK(resume_run(cut).state_hash == outcome.state_hash);
   const RunConfig plain = shipped("vectors_mlp_int8_regression", data.root(), {"train.stop=2 epochs"});
   CHECK(run_all(plain).state_hash != outcome.state_hash);
-  CHECK(Trainer(plain).evaluate_test().loss == Trainer(config).evaluate_test().loss);
+  CHECK(Trainer(plain).evaluate_held_out().loss == Trainer(config).evaluate_held_out().loss);
   const auto refusal = [&](const std::string& key) {
     return error_of([&] { shipped("vectors_mlp_int8_regression", data.root(), {key}); });
   };

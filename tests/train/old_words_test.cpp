@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/old_words.h"
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/run_folder.h"
 #include "support/catch.h"

@@ -125,7 +125,7 @@ TEST_CASE("a run begins with the values of another one, from its folder, its che
   Trainer floats(float_config());
   floats.resume(source + "/last.safetensors");
   const auto wanted = masters_of(floats.learner());
-  const Evaluation known = floats.evaluate_test();
+  const Evaluation known = floats.evaluate_held_out();
   floats.learner().convert();
   save_model(temp.file("model"), floats.learner().model(), {});
   for (const std::string& from : {source, source + "/last.safetensors", temp.file("model")}) {
@@ -135,10 +135,10 @@ TEST_CASE("a run begins with the values of another one, from its folder, its che
     trainer.start();
     CHECK(masters_of(trainer.learner()) == wanted);
     CHECK(trainer.learner().state().step == 0);
-    CHECK(trainer.evaluate_test().loss == known.loss);  // it is off in the first phase
+    CHECK(trainer.evaluate_held_out().loss == known.loss);  // it is off in the first phase
   }
   // Evaluations and runs take them too.
-  CHECK(Trainer(phases_config({"model.init_from=" + source})).evaluate_test().loss == known.loss);
+  CHECK(Trainer(phases_config({"model.init_from=" + source})).evaluate_held_out().loss == known.loss);
 }
 
 TEST_CASE("a resumed run does not read model.init_from again") {

@@ -1,5 +1,8 @@
-// A run folder whose config.yaml or metrics.jsonl is not what the run wrote.
-#include "bitgrad/train/metrics.h"
+// A run folder whose config.yaml or metrics.jsonl is not what the run wrote; the checkpoint that a run resumes from.
+#include <algorithm>
+#include <atomic>
+
+#include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/run_folder.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -204,5 +207,108 @@ TEST_CASE("every flipped bit of the metrics is told, and no file of a calm run i
       CHECK(text_of(run.folder + '/' + name) == flipped);
       file_system().remove(run.folder + '/' + name);
     }
+  }
+}
+
+namespace {
+
+bool said(const LogLines& log, const std::string& text) {
+  return std::any_of(log.lines.begin(), log.lines.end(), [&](const std::string& line) { return contains(line, text); });
+}
+
+}  // namespace
+
+TEST_CASE("a run that was killed before its first last.safetensors goes on from best.safetensors, bit for bit") {
+  const std::vector<std::string> keys{"train.eval.every=1 steps", "checkpoint.every=100 steps"};
+  const std::string calm = run_all(small_config(keys)).state_hash;
+  TempDir temp;
+  const std::string folder = create_run_folder(small_config(keys), temp.file("run"));
+  run_and_die(small_config(keys), folder, 6);
+  REQUIRE_FALSE(file_system().exists(folder + "/last.safetensors"));
+  const LogLines lines;
+  const std::string best = run_folder_checkpoint(folder);
+  CHECK(best == folder + "/best.safetensors");
+  CHECK(said(lines, folder + " has no last.safetensors: best.safetensors is used"));
+  CHECK(newest_checkpoint(folder) == best);
+  const CheckpointHeader header = read_checkpoint_header(best);
+  CHECK(header.step > 0);
+  CHECK(header.counters.best_step == header.step);
+  Trainer trainer(resumed_config(folder, header));
+  trainer.resume(best);
+  CHECK(trainer.run(folder).state_hash == calm);
+}
+
+TEST_CASE("a run goes on from the later one of its two checkpoints") {
+  const std::vector<std::string> keys{"train.eval.every=1 steps", "checkpoint.every=3 steps"};
+  TempDir temp;
+  const std::string calm = run_all(small_config(keys)).state_hash;
+  bool newer = false;
+  for (int64_t microbatches = 3; microbatches < 12; ++microbatches) {
+    const std::string folder = create_run_folder(small_config(keys), temp.file(std::to_string(microbatches)));
+    run_and_die(small_config(keys), folder, microbatches);
+    const std::string from = newest_checkpoint(folder);
+    const int64_t last = read_checkpoint_header(folder + "/last.safetensors").step;
+    const int64_t best = read_checkpoint_header(folder + "/best.safetensors").step;
+    INFO(microbatches << ": last " << last << ", best " << best);
+    CHECK(from == folder + (best > last ? "/best.safetensors" : "/last.safetensors"));
+    newer = newer || best > last;
+    Trainer trainer(resumed_config(folder, read_checkpoint_header(from)));
+    trainer.resume(from);
+    CHECK(trainer.run(folder).state_hash == calm);
+  }
+  CHECK(newer);
+  // A damaged best.safetensors is not the one that counts.
+  const std::string folder = temp.file("3");
+  write_file_atomically(folder + "/best.safetensors", "damaged");
+  CHECK(newest_checkpoint(folder) == folder + "/last.safetensors");
+}
+
+namespace {
+
+// Samples that can be read until `left` of them were.
+class Vanishing final : public Dataset {
+ public:
+  Vanishing(std::unique_ptr<Dataset> data, int64_t left) : data_(std::move(data)), left_(left) {}
+  std::string name() const override { return data_->name(); }
+  int64_t size() const override { return data_->size(); }
+  std::vector<int64_t> sample_shape() const override { return data_->sample_shape(); }
+  int64_t classes() const override { return data_->classes(); }
+  void sample(int64_t index, float* x, int32_t* label) const override {
+    if (left_.fetch_sub(1) <= 0) fail_with(ErrorCode::kData, "data", "the disk is gone");
+    data_->sample(index, x, label);
+  }
+
+ private:
+  std::unique_ptr<Dataset> data_;
+  mutable std::atomic<int64_t> left_;
+};
+
+}  // namespace
+
+TEST_CASE("a run whose data vanish, in training or in an evaluation, saves what it trained") {
+  const std::vector<std::string> keys{"train.eval.every=1 epochs", "checkpoint.every=100 steps"};
+  const RunConfig config = small_config(keys);
+  const std::string calm = run_all(config).state_hash;
+  const auto data = [&](const DatasetConfig& section, int64_t left) {
+    return std::make_unique<Vanishing>(open_dataset(config, section), left);
+  };
+  constexpr int64_t kAll = 1000000;
+  const int64_t trained = open_dataset(config, config.data.train)->size(),
+                evaluated = open_dataset(config, *config.data.test)->size();
+  TempDir temp;
+  int number = 0;
+  for (const auto& [train, test] :
+       {std::pair{trained + trained / 2, kAll}, std::pair{kAll, evaluated / 2}, std::pair{kAll, evaluated + 1}}) {
+    const std::string folder = create_run_folder(config, temp.file(std::to_string(number++)));
+    INFO(train << " samples of training, " << test << " of evaluations can be read");
+    const LogLines lines;
+    const auto run = [&] {
+      Trainer(config, data(config.data.train, train), data(*config.data.test, test)).run(folder);
+    };
+    CHECK(contains(error_of(run), "the disk is gone"));
+    const int64_t step = read_checkpoint_header(newest_checkpoint(folder)).step;
+    CHECK(step > 0);
+    CHECK(said(lines, concat("saved at step ", step)));
+    CHECK(resume_run(folder).state_hash == calm);
   }
 }

@@ -2,7 +2,7 @@
 #include "bitgrad/base/json.h"
 
 #include "bitgrad/base/memory.h"
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

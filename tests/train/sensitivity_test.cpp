@@ -154,7 +154,7 @@ TEST_CASE("sensitivities leave a model of float and low-bit weights as it was, b
   const auto data = open_dataset(config, config.data.train);
   const std::vector<SampleBatch> samples = first_samples(*data, 50, 20, 5);
   const std::string before = state_hash(learner, trainer.counters());
-  const Evaluation test = trainer.evaluate_test();
+  const Evaluation test = trainer.evaluate_held_out();
   const std::vector<WeightChoice> choices{{"int8wo"}, {"int2wo"}, {"binary_wo"}, {"nf4wo"}, {"w2a2"}};
   const Sensitivity s = measure_sensitivity(learner, samples, choices);
   CHECK(s.layers[1].effects[2].bytes == 10 * 2 + 10 * 4);

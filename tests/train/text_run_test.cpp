@@ -103,10 +103,10 @@ TEST_CASE("a text is learned") {
   const KeepModes keep;
   const TextFile file;
   Trainer trainer(file.config({"train.stop=150 epochs", "~data.test"}));
-  const double before = trainer.evaluate_test().accuracy;
+  const double before = trainer.evaluate_held_out().accuracy;
   trainer.run("");
   CHECK(before < 40);
-  CHECK(trainer.evaluate_test().accuracy > 95);
+  CHECK(trainer.evaluate_held_out().accuracy > 95);
 }
 
 TEST_CASE("keys of texts and of embeddings reach the library, and read back") {

@@ -72,7 +72,7 @@ TEST_CASE("A model of tokens trains, and the loss picks its best state") {
   const RunConfig config = file.config({"train.stop=150 steps", "train.eval.every=50 steps"});
   Trainer trainer(config);
   CHECK(trainer.learner().input()->sample == Shape{6});
-  const Evaluation before = trainer.evaluate_test();
+  const Evaluation before = trainer.evaluate_held_out();
   const std::string folder = create_run_folder(config, file.folder().file("run"));
   const TrainOutcome outcome = trainer.run(folder);
   CHECK(outcome.metric == "loss");
@@ -280,6 +280,6 @@ TEST_CASE("A table takes its size from the data, and may have more rows than ids
   CHECK(rows({"model.layers.0.embedding.num=32"}) == 32);
   Trainer trainer(file.config({"model.layers.0.embedding.num=32", "train.stop=4 steps"}));
   trainer.run("");
-  CHECK(std::isfinite(trainer.evaluate_test().loss));
+  CHECK(std::isfinite(trainer.evaluate_held_out().loss));
   CHECK(contains(error_of([&] { rows({"model.layers.0.embedding.num=25"}); }), "num: got 25, expected at least 26"));
 }

@@ -200,7 +200,7 @@ TEST_CASE("the best checkpoint holds the first epoch that reached the highest ac
   CHECK(header.counters.best_accuracy == best);
   Trainer fresh(config);
   load_checkpoint(folder + "/best.safetensors", fresh.learner());
-  CHECK(fresh.evaluate_test().accuracy == best);
+  CHECK(fresh.evaluate_held_out().accuracy == best);
 }
 
 TEST_CASE("evaluations and checkpoints are not missed when one window ends several epochs") {
@@ -324,7 +324,7 @@ TEST_CASE("the evaluation of the last step is handed out, so that nobody takes i
   Trainer trainer(small_config({"train.stop=1 epochs"}));
   const TrainOutcome outcome = trainer.run("");
   REQUIRE(outcome.evaluation.has_value());
-  const Evaluation again = trainer.evaluate_test();
+  const Evaluation again = trainer.evaluate_held_out();
   CHECK(outcome.evaluation->accuracy == again.accuracy);
   CHECK(outcome.evaluation->loss == again.loss);
   CHECK(outcome.evaluation->samples == 30);

@@ -1,18 +1,18 @@
-// How an op is written: one struct with its check, forward and backward, in the library and in users' programs alike.
+// How to write an op: one struct with its check, forward and backward, in the library and in programs alike.
 //
 //   struct Square {
 //     static constexpr std::string_view kName = "square";
 //     struct Saved { Tensor x; };
-//     static Tensor forward(Saved& s, std::span<const Tensor> in) { ...; s.x = in[0]; return y; }
+//     static Tensor forward(Saved& s, std::span<const Tensor> in) { ...; s.x = keep(in[0]); return y; }
 //     static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
 //       if (g[0].wanted()) g[0].set(...);
 //     }
 //   };
 //   Var square(const Var& x) { return apply<Square>({x}); }
 //
-// forward may return Tensor or std::vector<Tensor>, and take further arguments after `in` (options). gy[i] is the
-// gradient of output i in its edge's dtype, undefined when nothing flowed to it. Tensors in Saved are kept by
-// `keep(tensor)` so that the tape's hook and account see them.
+// forward may return Tensor or std::vector<Tensor>, and take further arguments (options) after `in`. gy[i] is the
+// gradient of output i in the dtype of its edge; undefined if no gradient reached it. Store tensors in Saved with
+// `keep(tensor)`, so that the hook and the memory account of the tape see them.
 #pragma once
 
 #include <span>
@@ -35,9 +35,10 @@ class OpNode final : public Node {
   typename Op::Saved saved;
 };
 
-// The tape that the inputs live on; throws when they live on several.
+// The tape of the inputs; nullptr if none is tracked or no tape is current. Throws Error if they are on different tapes
+// or not on the current device.
 Tape* tape_of(std::string_view op, const std::vector<Var>& inputs);
-// Whether an op that runs now is recorded (keep() counts as saved only then).
+// Scope in which an op runs: `tape` if it is recorded, else nullptr. keep() saves tensors only if it is recorded.
 class Recording {
  public:
   explicit Recording(Tape* tape);
@@ -50,13 +51,13 @@ Tape* recording();
 
 }  // namespace detail
 
-// Marks a tensor as kept for backward. Inside forward of an op that is not recorded it returns an undefined tensor, so
+// Keeps a tensor for backward. In the forward of an op that is not recorded, returns an undefined tensor, so that
 // nothing is kept alive.
 Tensor keep(const Tensor& tensor);
-// Whether backward of the op that runs now may be called: masks and the like need not be made otherwise.
+// Whether the backward of the running op may be called. If not, masks and other saved data need not be computed.
 inline bool will_backward() { return detail::recording() != nullptr; }
 
-// Runs the op and records it if an input is tracked. The vector form serves ops with several outputs.
+// Runs the op and records it if an input is tracked. The vector form is for ops with several outputs.
 template <typename Op, typename... Options>
 std::vector<Var> apply_multi(const std::vector<Var>& inputs, Options&&... options) {
   Tape* tape = detail::tape_of(Op::kName, inputs);

@@ -1,5 +1,5 @@
-// Recomputation: a block of a forward pass that keeps what it reads in place of what its ops save, and runs again when
-// its gradient comes (Chen et al. 2016, arXiv 1604.06174, "Training Deep Nets with Sublinear Memory Cost").
+// Recomputation: a block of the forward pass that keeps its input instead of what its ops would save, and runs again
+// when its gradient arrives (Chen et al. 2016, arXiv 1604.06174, "Training Deep Nets with Sublinear Memory Cost").
 #pragma once
 
 #include <functional>
@@ -8,15 +8,16 @@
 
 namespace bitgrad {
 
-// Called with the input of the block; again: in backward. Both times it must make the same numbers: it reads leaves
-// whose values stay until backward has passed them, draws by counters, and stores nothing the second time.
+// Called with the input of the block; `again` is true in backward. Both runs must compute the same values: the block
+// may read only leaves whose values do not change until backward is done, must draw by counters, and must not store
+// anything the second time.
 using RecomputedBlock = std::function<Var(const Var& x, bool again)>;
 
-// run(x, false). Where a tape records, the ops inside leave nothing on it but one node, which keeps x; in backward
-// run(x, true) is recorded on a tape of its own, and its gradients are those of the block recorded as it is, bit for
-// bit: leaves get their contributions in the same order, and one that is read once on all tapes gives its gradient in
-// rows (GradRows). Blocks nest. A block whose ops read its output again gets the sum of a bf16 edge rounded twice.
-// Throws Error where the second run gives another shape or dtype.
+// Runs run(x, false). If a tape records, the ops inside leave a single node on it, which keeps x. Backward calls run(x,
+// true) on a tape of its own. The gradients are those of the block recorded normally, bit for bit: leaves receive their
+// contributions in the same order, and a leaf read once across all tapes passes its gradient in rows (GradRows). Blocks
+// may nest. Exception: if ops of the block read its output, the sum of a bf16 edge is rounded twice. Throws Error if
+// the second run returns another shape or dtype.
 Var recompute(const Var& x, const RecomputedBlock& run);
 
 }  // namespace bitgrad

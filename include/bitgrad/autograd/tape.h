@@ -1,9 +1,9 @@
-// Tape: nodes in order of creation; backward is a reverse loop that frees what it used.
+// Tape: nodes in creation order; backward is a reverse loop that frees nodes as it goes.
 //
-// While a Tape lives it is the current tape of its thread (tapes nest like scopes); ops on tracked Vars record a node
-// on the Var's tape. Edges carry gradients. Several contributions to one edge are summed in one buffer of fp32 (fp64
-// for fp64 values) and rounded once to the edge's dtype when the producing node's turn comes. A leaf's gradient goes to
-// the GradSink that was passed with it.
+// While a Tape exists it is the current tape of its thread (tapes nest like scopes). Ops on tracked Vars record a node
+// on the tape of the Var. Edges carry gradients: several contributions to an edge are summed in one fp32 buffer (fp64
+// for fp64 values) and rounded once to the edge's dtype when the producing node runs. The gradient of a leaf goes to
+// the GradSink given with it.
 #pragma once
 
 #include <functional>
@@ -18,64 +18,64 @@
 
 namespace bitgrad {
 
-// Where an op writes the gradient of one input: out = out + g if `accumulate`, else out = g (out is uninitialised).
-// `sr` is set when the sum is to be rounded to bf16 stochastically (element = row-major index).
+// Where an op writes the gradient of one input: out = out + g if `accumulate`, else out = g (out is uninitialized).
+// `sr` is set if the sum is to be rounded to bf16 stochastically (element = row-major index).
 struct GradTarget {
   Tensor out = {};
   bool accumulate = false;
   const RandomStream* sr = nullptr;
 };
 
-// Takes the gradient of one leaf in blocks of whole rows, each a finished contribution: a fused update, for which the
-// gradient as a whole never exists.
+// Receives the gradient of one leaf in blocks of whole rows, each a finished contribution, for fused updates. The whole
+// gradient never exists in memory.
 class GradRows {
  public:
   virtual ~GradRows() = default;
-  // Blocks begin at multiples of this many rows, and have that many but for the last.
+  // All blocks start at multiples of this many rows and have that many, except possibly the last.
   virtual int64_t block_rows() const = 0;
-  // Rows will come.
+  // Called before the first rows.
   virtual void begin() = 0;
-  // Rows begin, begin + 1 .. of the gradient: g fp32 [count, cols], dense, not yet rounded to the edge's dtype; it may
-  // be overwritten. From several threads, each row once, in any order.
+  // Consumes rows begin, begin + 1, ... of the gradient. g: fp32 [count, cols], dense, not yet rounded to the edge's
+  // dtype; may be overwritten. Called from several threads, once for each row, in any order.
   virtual void consume(int64_t begin, const Tensor& g) = 0;
-  // All rows were consumed.
+  // Called after all rows were consumed.
   virtual void done() = 0;
-  // In place of begin(): an op that gives rows will give this gradient as a whole, and why (a sentence).
+  // Called instead of begin() if an op that can produce rows passes this gradient as a whole; `why` is a sentence.
   virtual void declined(std::string_view why) { static_cast<void>(why); }
 };
 
-// Where a leaf's gradient goes.
+// Destination of a leaf's gradient.
 class GradSink {
  public:
   virtual ~GradSink() = default;
-  // Asked when the contribution is the only one of the tape: rows of this gradient are taken one block after another,
-  // in place of target() and done(). nullptr: they are not.
+  // Called if the contribution is the only one on the tape. Returns where to pass this gradient in blocks of rows,
+  // instead of target() and done(); nullptr to receive it as a whole.
   virtual GradRows* rows(const Shape& shape, DType dtype) {
     static_cast<void>(shape);
     static_cast<void>(dtype);
     return nullptr;
   }
-  // The target of one contribution. Called once per read of the leaf on a tape, in the order of backward.
+  // Target of one contribution. Called once per read of the leaf on a tape, in the order of backward.
   virtual GradTarget target(const Shape& shape, DType dtype) = 0;
-  // The contribution is complete.
+  // Called when the contribution is complete.
   virtual void done() {}
 };
 
-// Adds into one tensor: the default of parameters, and of leaves made by hand. The first contribution after clear() is
-// written, later ones are added.
+// Accumulates into one tensor: the default for parameters and user-created leaves. The first contribution after clear()
+// is written, later ones are added.
 class AccumulateSink final : public GradSink {
  public:
   GradTarget target(const Shape& shape, DType dtype) override;
   void done() override { filled_ = true; }
-  // What set_rows was given, unless something is summed already.
+  // The argument of set_rows, unless a contribution has been summed already.
   GradRows* rows(const Shape&, DType) override { return filled_ ? nullptr : rows_; }
-  // Gradients go there in blocks of rows where an op can give them so and the leaf is read once; nullptr: never.
+  // Passes gradients to `rows` in blocks if the op supports it and the leaf is read once; nullptr: never.
   void set_rows(GradRows* rows) { rows_ = rows; }
   const Tensor& grad() const { return grad_; }
-  // Forgets the sum; keeps the memory.
+  // Discards the sum but keeps the memory.
   void clear() { filled_ = false; }
   bool filled() const { return filled_; }
-  // Draws for sums in bf16; nullptr: nearest even.
+  // Draws for stochastic rounding of sums in bf16; nullptr: nearest even.
   void set_rounding(const RandomStream* sr) { sr_ = sr; }
   const RandomStream* rounding() const { return sr_; }
 
@@ -86,28 +86,29 @@ class AccumulateSink final : public GradSink {
   GradRows* rows_ = nullptr;
 };
 
-// The gradient of one input, as an op's backward sees it.
+// Gradient of one input, as seen by the backward of an op.
 class GradSlot {
  public:
   bool wanted() const { return wanted_; }
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
-  // For ops that can write or add in place: the target, then commit(). At most one contribution per slot, and only to a
-  // wanted one: target, rows, set, set_rounded and decline_rows throw Error otherwise, commit without one of the first
-  // two.
+  // For ops that can write or add in place: returns the target; call commit() when done. Each slot accepts one
+  // contribution, and only if wanted: target, rows, set, set_rounded and decline_rows otherwise throw Error, as does
+  // commit without target or rows.
   GradTarget target();
   void commit();
-  // For ops that can make the gradient in blocks of rows: where the blocks go, then commit(). nullptr, and nothing has
-  // happened, unless the leaf's sink takes rows and this is the leaf's only contribution on the tape.
+  // For ops that can produce the gradient in blocks of rows: returns where the blocks go; call commit() when done.
+  // Returns nullptr, without any effect, unless the leaf's sink accepts rows and this is the only contribution to the
+  // leaf on the tape.
   GradRows* rows();
-  // block_rows() of what rows() would give; 0 for nullptr.
+  // block_rows() of the result of rows(); 0 if that is nullptr.
   int64_t block_rows() const;
-  // Passes the reason why rows() was not called to GradRows::declined.
+  // Passes the reason why rows() is not used to GradRows::declined.
   void decline_rows(std::string_view why) const;
-  // For ops that made the gradient: a tensor of the input's shape, in dtype(). Throws Error that names both sides
-  // otherwise.
+  // For ops that have computed the gradient. Throws Error, naming both sides, unless it has the input's shape and
+  // dtype().
   void set(const Tensor& gradient);
-  // As set, but from fp32 (or fp64) whatever the edge's dtype: rounded or added as the edge asks.
+  // As set, but takes fp32 (or fp64) and rounds or adds to the edge's dtype as needed.
   void set_rounded(const Tensor& gradient);
 
  private:
@@ -124,7 +125,7 @@ class GradSlot {
   GradRows* pending_rows_ = nullptr;
 };
 
-// What an op recorded; made by apply<Op> (op.h).
+// A recorded op; created by apply<Op> (op.h).
 class Node {
  public:
   virtual ~Node() = default;
@@ -132,47 +133,48 @@ class Node {
   virtual void backward(const std::vector<Tensor>& gy, std::vector<GradSlot>& gx) = 0;
 };
 
-// Called with each tensor that an op saves, before it is kept; what it returns is kept instead (offloading, checks).
+// Called with each tensor that an op saves; the result is kept in its place (for offloading or checks).
 using SavedHook = std::function<Tensor(const Tensor&)>;
 
 class Tape {
  public:
   enum class Kind : uint8_t {
     kRecords,
-    kCounts,  // ops leave on it what they read, and nothing for backward: a block that runs again (recompute.h)
+    kCounts,  // records only which leaves are read, and nothing for backward: a block to be recomputed (recompute.h)
   };
   explicit Tape(Kind kind = Kind::kRecords);
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // The innermost living tape of this thread, or nullptr (also inside NoGrad).
+  // The innermost tape of this thread, or nullptr (also inside NoGrad).
   static Tape* current();
-  // Whether the tape of a tracked Var lives, on this thread.
+  // Whether the tape of a tracked Var still exists, on this thread.
   static bool lives(const Var& var);
 
-  // A leaf: gradients of `dtype` go to `sink`, which must outlive backward. Any dtype of value, integers too.
+  // Creates a leaf: gradients of dtype `grad_dtype` go to `sink`, which must outlive backward. `value` may have any
+  // dtype, including integers. Throws Error if the tape has run backward.
   Var leaf(const Tensor& value, GradSink* sink, DType grad_dtype);
 
-  // Walks the nodes backwards from `outputs`, whose gradients are `seeds` (same shapes; the edges' dtypes). Once per
-  // tape.
+  // Runs the nodes in reverse from `outputs`, with gradients `seeds` (same shapes, dtypes of the edges). At most once
+  // per tape; throws Error otherwise.
   void backward(const std::vector<Var>& outputs, const std::vector<Tensor>& seeds);
-  // One output of one element, seed 1.
+  // One output with one element; seed 1.
   void backward(const Var& output);
 
   void set_saved_hook(SavedHook hook) { saved_hook_ = std::move(hook); }
-  Tensor saved(const Tensor& tensor) const;  // through the hook, and counted as `saved`
+  Tensor saved(const Tensor& tensor) const;  // applies the hook, and accounts the tensor as `saved`
   int64_t nodes() const { return static_cast<int64_t>(nodes_.size()); }
 
-  // For apply<Op>: whether ops are recorded, with what they keep.
+  // For apply<Op>: whether ops are recorded along with what they keep.
   bool records() const { return kind_ == Kind::kRecords; }
 
-  // For recompute(): how often leaves were read, by their sinks, on this tape and in blocks that run again.
+  // For recompute(): how often each leaf, identified by its sink, was read on this tape and in its recomputed blocks.
   using Reads = std::unordered_map<const GradSink*, int64_t>;
   Reads reads() const;
-  // A block of this tape reads these when it runs again.
+  // Adds the reads that a block of this tape makes when it is recomputed.
   void add_reads(const Reads& of_block);
-  // This tape is that of such a block: leaves that `outer`, which runs backward, reads elsewhere too are known there.
+  // For the tape of such a block: accounts for reads of leaves by `outer`, the tape that is running backward.
   void set_outer(const Tape& outer) { block_of_ = &outer; }
 
   // For apply<Op>: records a node that read `inputs`; returns the outputs as tracked Vars.
@@ -183,12 +185,12 @@ class Tape {
   friend class Var;
   struct Edge {
     Shape shape;
-    DType dtype;               // of gradients
+    DType dtype;               // of the gradient
     bool wide = false;         // value is fp64
     GradSink* sink = nullptr;  // leaves only
-    int64_t readers = 0;       // contributions still possible
-    // Sum so far (fp32 / fp64 when readers > 1, else the edge's dtype). The first contribution may be somebody else's
-    // memory too: nobody adds to it while it is shared.
+    int64_t readers = 0;       // number of possible contributions
+    // Sum so far (fp32 / fp64 if readers > 1, else the edge's dtype). The first contribution may share memory with
+    // another owner; it is not added to in place while shared.
     Tensor grad;
   };
   struct Record {
@@ -204,10 +206,10 @@ class Tape {
   void run_node(Record& record);
   Tensor finished(int64_t edge);
 
-  const uint64_t id_;  // of all tapes of the process
+  const uint64_t id_;  // unique among all tapes of the process
   const Kind kind_;
-  Reads block_reads_;  // of blocks that run again
-  Reads all_reads_;    // with its own, once it runs backward
+  Reads block_reads_;  // of recomputed blocks
+  Reads all_reads_;    // including this tape's own, once backward runs
   const Tape* block_of_ = nullptr;
   std::vector<Edge> edges_;
   std::vector<Record> nodes_;
@@ -216,7 +218,7 @@ class Tape {
   Tape* outer_ = nullptr;
 };
 
-// While it lives, no tape is current on this thread, and ops record nothing.
+// While it exists, no tape is current on this thread and ops record nothing.
 class NoGrad {
  public:
   NoGrad();

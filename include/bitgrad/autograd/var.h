@@ -1,4 +1,4 @@
-// Var: a tensor with a place on a tape, and the dtype in which its edge wants gradients.
+// Var: a tensor with a place on a tape, and the dtype of the gradient on its edge.
 #pragma once
 
 #include <utility>
@@ -19,20 +19,19 @@ class Var {
   const Shape& shape() const { return value_.shape(); }
   DType dtype() const { return value_.dtype(); }
   bool defined() const { return value_.defined(); }
-  // On a tape: an op that reads it is recorded. The tape must live and must not have run backward then, else the op
-  // throws Error; detach() takes the value out of it.
+  // True if on a tape: ops that read it are recorded. Such an op throws Error if the tape no longer exists or has run
+  // backward; detach() removes the Var from the tape.
   bool tracked() const { return tape_ != nullptr; }
   Tape* tape() const { return tape_; }
-  // The edge's index on its tape; meaningful only when tracked.
+  // Index of the edge on its tape; meaningful only if tracked.
   int64_t edge() const { return edge_; }
-  // Dtype of the gradient on this edge: fp32 unless asked otherwise (fp64 for an fp64 value).
+  // Dtype of the gradient on this edge: fp32 unless changed by want_grad (fp64 for an fp64 value).
   DType grad_dtype() const;
-  // Asks for gradients of this edge in `dtype` (fp32 or bf16; fp64 for an fp64 value). Call it before an op reads the
-  // Var.
+  // Requests gradients of this edge in `dtype` (fp32 or bf16; fp64 for an fp64 value). Call before an op reads it.
   Var& want_grad(DType dtype);
-  // Whether an op has read this Var, which settles that dtype. False when it is not tracked or its tape is gone.
+  // Whether an op has read this Var, which fixes that dtype. False if not tracked or if the tape no longer exists.
   bool was_read() const;
-  // The same value off the tape.
+  // The same value, off the tape.
   Var detach() const { return Var(value_); }
 
  private:
@@ -41,7 +40,7 @@ class Var {
       : value_(std::move(value)), tape_(tape), tape_id_(tape_id), edge_(edge) {}
   Tensor value_;
   Tape* tape_ = nullptr;
-  uint64_t tape_id_ = 0;  // a later tape may lie at the same address
+  uint64_t tape_id_ = 0;  // a later tape may have the same address
   int64_t edge_ = -1;
 };
 

@@ -1,4 +1,4 @@
-// Copies of std::variant that survive a copy which throws.
+// Copies a std::variant safely when copying an alternative throws.
 #pragma once
 
 #include <type_traits>
@@ -7,8 +7,8 @@
 
 namespace bitgrad::detail {
 
-// libstdc++ 12 takes a variant of strings, vectors and plain types as never valueless, and so destroys what was not made
-// yet when the copy constructor of an alternative throws. The constructor from an alternative is sound.
+// libstdc++ 12 treats a variant of strings, vectors and trivial types as never valueless. If the copy constructor of an
+// alternative throws, it then destroys an object that was never constructed. Constructing from the alternative is safe.
 template <typename Variant>
 Variant copy_of(const Variant& variant) {
   return std::visit(

@@ -1,4 +1,4 @@
-// Where bytes live and kernels run. A device is a small value; what it can do is a DeviceBackend that registers itself.
+// Devices: where memory lives and kernels run. A Device is a small value; a DeviceBackend implements its operations.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct Device {
 };
 std::string to_string(Device device);
 
-// The device on which this thread makes tensors and runs kernels: the CPU unless a DeviceGuard of this thread says
-// otherwise. Threads of parallel_for are always on the CPU.
+// The device on which this thread allocates tensors and runs kernels: the CPU, unless a DeviceGuard is active on this
+// thread. Threads of parallel_for always run on the CPU.
 Device current_device();
 
-// While it lives, `device` is the current device of this thread. Throws Error(kDevice) when the device is absent.
+// Makes `device` the current device of this thread while the guard exists. Throws Error(kDevice) if it is absent.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);
@@ -38,30 +38,30 @@ class DeviceGuard {
   Device outer_;
 };
 
-// Which sides of a copy are on the device.
+// Direction of a copy.
 enum class CopyWay : uint8_t { kFromHost, kToHost, kOnDevice };
 
-// The contract that a kind of device implements; all act on the current device of that kind. Memory it hands out is
-// aligned to 64 bytes (CUDA: 256) and zeroed by the caller if need be. Work is ordered as it was asked for.
+// Interface that each kind of device implements. All functions act on the current device of that kind. Allocations are
+// 64-byte aligned (256 on CUDA) and uninitialized. Operations execute in the order they were issued.
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
   virtual void* allocate(int64_t bytes) = 0;  // throws Error(kMemory)
   virtual void release(void* data, int64_t bytes) noexcept = 0;
-  // `rows` rows of `bytes`; strides in bytes. The host may change its side when the call returns.
+  // Copies `rows` rows of `bytes` bytes each; strides in bytes. The host side may be modified once the call returns.
   virtual void copy(CopyWay way, void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
                     int64_t rows) = 0;
   virtual void fill_zero(void* data, int64_t bytes) = 0;
   virtual void synchronize() = 0;
-  // Memory that can still be asked for, in bytes; -1: not known.
+  // Memory still available, in bytes; -1 if unknown.
   virtual int64_t free_bytes() const = 0;
-  // How many devices of this kind there are.
+  // Number of devices of this kind.
   virtual int count() const = 0;
-  // What kernels may need of it (isa::kSm80Mma ...; the CPU's is cpu_isa()).
+  // Features that kernels may require (isa::kSm80Mma ...; cpu_isa() for the CPU).
   virtual IsaMask capabilities() const = 0;
-  // "NVIDIA H200, compute capability 9.0, 139 GiB".
+  // For example "NVIDIA H200, compute capability 9.0, 139 GiB". If count() is 0, the reason.
   virtual std::string describe() const = 0;
-  // Libraries that are looked for at run time: where each was found, or why it was not.
+  // Libraries that are loaded at run time: where each was found, or why it was not.
   virtual std::vector<std::string> libraries() const { return {}; }
 
   void copy_from_host(void* to, const void* from, int64_t bytes) {
@@ -72,19 +72,19 @@ class DeviceBackend {
   }
 };
 
-// The backend of a device; throws Error(kDevice) that names the device when it is absent, or its index too large.
+// The backend of a device. Throws Error(kDevice) naming it if it is absent or its index is out of range.
 DeviceBackend& device_backend(Device device);
-// Puts the backend of a kind in place; it must live on.
+// Sets the backend of a kind. `backend` must outlive all use of it.
 void register_device_backend(DeviceKind kind, DeviceBackend* backend);
-// How the backend of a kind comes into place: `install` runs once, when the kind is first asked for, and calls
-// register_device_backend. The backends of the build have theirs; a program brings others (an emulated device) before
-// the first use of their kind, and replaces one of the build so.
+// Registers `install`, which runs once, when the kind is first used, and must call register_device_backend. The
+// backends of this build are registered already. A program can add its own (an emulated device), or replace one of the
+// build, before the kind is first used.
 void register_backend_installer(DeviceKind kind, void (*install)());
-// Devices of a kind; 0 where there is no backend or no such device.
+// Number of devices of a kind; 0 if there is no backend or no such device.
 int device_count(DeviceKind kind);
-// Why there is no device of a kind; empty where there is one.
+// Why no device of this kind is available; empty if there is one.
 std::string why_absent(DeviceKind kind);
-// Groups of instructions that kernels of the current device may use.
+// Features that kernels may use on the current device.
 IsaMask device_isa();
 
 }  // namespace bitgrad

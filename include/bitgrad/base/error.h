@@ -1,4 +1,4 @@
-// Errors: one exception type, one message form, `[where] fact: got A, expected B. Hint.`
+// Errors: one exception type and one message format, `[where] fact: got A, expected B. Hint.`
 #pragma once
 
 #include <concepts>
@@ -13,18 +13,18 @@ namespace bitgrad {
 
 std::string printable_lines(std::string_view text);  // base/text.h
 
-// What went wrong, as the process exit code that a program should end with.
+// Category of an error. The value is the exit code that a program should end with.
 enum class ErrorCode : int {
-  kUsage = 2,      // wrong argument, shape, dtype or configuration
-  kData = 3,       // a data set or checkpoint that cannot be read
-  kMemory = 4,     // memory or disk is full
-  kNonFinite = 5,  // a NaN or Inf where none may be
-  kDevice = 6,     // a device or peer failed
-  kBug = 70,       // an internal promise was broken
+  kUsage = 2,      // invalid argument, shape, dtype or configuration
+  kData = 3,       // unreadable data set or checkpoint
+  kMemory = 4,     // out of memory or disk space
+  kNonFinite = 5,  // NaN or Inf where finite values are required
+  kDevice = 6,     // failure of a device or a peer
+  kBug = 70,       // violated internal invariant
 };
 
-// The only exception that the library throws on purpose. what() is a complete sentence for the user, made printable
-// (base/text.h): parts of it may come from a file.
+// The only exception type that the library throws deliberately. what() is a complete message for the user, with
+// unprintable bytes escaped (printable_lines, base/text.h), since parts of it may come from a file.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ErrorCode code = ErrorCode::kUsage)
@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// Joins the parts with operator<<.
+// Concatenates the parts with operator<<.
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
   TextWriter out;
@@ -59,7 +59,7 @@ void require(bool ok, std::string_view where, const Parts&... parts) {
   if (!ok) [[unlikely]]
     fail(where, parts...);
 }
-// The same for internal promises (ErrorCode::kBug).
+// As require, for internal invariants: throws ErrorCode::kBug.
 template <typename... Parts>
 void ensure(bool ok, std::string_view where, const Parts&... parts) {
   if (!ok) [[unlikely]]

@@ -1,4 +1,4 @@
-// BITGRAD_HD: a function that kernels of a device call too. Plain C++ elsewhere.
+// BITGRAD_HD marks functions that device kernels call too. It expands to nothing outside CUDA.
 #pragma once
 
 #if defined(__CUDACC__)

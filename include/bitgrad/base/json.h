@@ -1,6 +1,6 @@
-// JSON values (RFC 8259): reports, metrics, records in checkpoints. Members of an object keep the order in which they
-// were added. nlohmann-json reads and writes the text; its header stands in src/base/json.cpp alone (and beside it in
-// the reader of safetensors headers, which keeps no tree), because it costs seconds in every file that includes it.
+// JSON values (RFC 8259) for reports, metrics and checkpoint records. Objects keep their members in insertion order.
+// nlohmann-json parses and prints the text; only src/base/json.cpp includes it (and the reader of safetensors headers,
+// which builds no tree), because it adds seconds to every file that does.
 #pragma once
 
 #include <concepts>
@@ -21,15 +21,15 @@
 
 namespace bitgrad {
 
-// A text that is no JSON, a value of another type than asked for, a member that is not there.
+// Malformed JSON, a value of an unexpected type, or a missing member.
 struct JsonError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What parse() takes.
+// Limits that parse() enforces.
 struct JsonLimits {
-  int depth = 200;            // arrays and objects inside one another
-  bool unique_names = false;  // a name twice in one object is an error; else the last one counts
+  int depth = 200;            // maximum nesting of arrays and objects
+  bool unique_names = false;  // duplicate member names are an error; otherwise the last one wins
 };
 
 class Json {
@@ -66,9 +66,9 @@ class Json {
   static Json array(Array items = {});
   static Json object();
 
-  // Throws JsonError that says where the text is wrong, or which limit it exceeds.
+  // Throws JsonError naming the position of a syntax error, or the limit that was exceeded.
   static Json parse(std::string_view text, const JsonLimits& limits = {});
-  // indent < 0: on one line. NaN and Inf become null. Throws JsonError for text that is not UTF-8.
+  // indent < 0: a single line. NaN and Inf are written as null. Throws JsonError for text that is not UTF-8.
   std::string dump(int indent = -1) const;
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
@@ -81,11 +81,11 @@ class Json {
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
 
-  // Elements of an array, members of an object; 0 for null, 1 for everything else.
+  // Number of elements or members; 0 for null, 1 for any other value.
   size_t size() const;
   bool empty() const { return size() == 0; }
   bool contains(std::string_view name) const;
-  // Throw JsonError where there is none.
+  // Throws JsonError if the element or member does not exist.
   const Json& at(std::string_view name) const;
   const Json& at(size_t index) const;
   Json& at(std::string_view name) { return const_cast<Json&>(std::as_const(*this).at(name)); }
@@ -98,12 +98,12 @@ class Json {
   Json& operator[](T index) {
     return const_cast<Json&>(at(static_cast<size_t>(index)));
   }
-  Json& operator[](std::string_view name);  // adds a member of null; null becomes an object
-  void push_back(Json item);                // null becomes an array
-  void erase(std::string_view name);        // nothing where there is no such member
-  void update(const Json& other);           // sets the members that another object has
+  Json& operator[](std::string_view name);  // inserts null if absent; a null value becomes an object
+  void push_back(Json item);                // a null value becomes an array
+  void erase(std::string_view name);        // no effect if absent
+  void update(const Json& other);           // inserts or overwrites the members of another object
 
-  // The elements of an array, the members of an object. Throw JsonError for other values.
+  // Elements of an array, members of an object. Throws JsonError for any other type.
   const Array& items() const;
   const Object& members() const;
   Array& items() { return const_cast<Array&>(std::as_const(*this).items()); }
@@ -112,8 +112,8 @@ class Json {
   Array::const_iterator begin() const { return items().begin(); }
   Array::const_iterator end() const { return items().end(); }
 
-  // T: bool, integers, floats, std::string, Json, std::vector of these. Throws JsonError for a value of another type
-  // and for a whole number that an integer T does not hold; 2.0 is no whole number. Floats are rounded to T.
+  // T: bool, an integer, a float, std::string, Json, or std::vector of these. Throws JsonError for a value of another
+  // type, and for an integer out of range of an integral T; 2.0 is not an integer. Floats are rounded to T.
   template <typename T>
   T get() const {
     if constexpr (std::same_as<T, Json>) {
@@ -134,7 +134,9 @@ class Json {
       return out;
     }
   }
+  // Throws JsonError unless the value is a string.
   const std::string& text() const;
+  // The member, or `otherwise` if there is none. Throws JsonError if it has another type.
   template <typename T>
   T value(std::string_view name, T otherwise) const {
     return contains(name) ? at(name).get<T>() : otherwise;
@@ -143,7 +145,7 @@ class Json {
     return contains(name) ? at(name).text() : otherwise;
   }
 
-  // Numbers compare by value, objects without regard to order.
+  // Numbers compare by value; objects compare regardless of member order.
   bool operator==(const Json& other) const;
   template <typename T>
   requires(std::integral<T> || std::floating_point<T>) friend bool operator==(const Json& json, T x) {
@@ -153,14 +155,15 @@ class Json {
   friend bool operator==(const Json& json, const std::string& x) { return json == Json(x); }
   template <typename T>
   requires(std::integral<T> || std::floating_point<T>) friend auto operator<=>(const Json& json, T x) {
-    return json.number() <=> static_cast<double>(x);  // in double; use get<T>() for whole numbers beyond 2^53
+    return json.number() <=> static_cast<double>(x);  // in double; use get<T>() for integers beyond 2^53
   }
   friend auto operator<=>(const Json& a, const Json& b) { return a.number() <=> b.number(); }
 
  private:
   bool boolean() const;
   double number() const;
-  // Magnitude and sign of a whole number; throws unless it lies in [-(largest + 1) or 0, largest].
+  // Magnitude and sign of an integer. Throws JsonError outside [-(largest + 1), largest], or [0, largest] if not
+  // is_signed.
   std::pair<uint64_t, bool> integer(bool is_signed, uint64_t largest) const;
 
   std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, Array, Object> value_;

@@ -1,5 +1,5 @@
-// Keys as data, and their values: what layer kinds, losses, metrics, data sets and schemes of quantization say of what
-// can be set of them. Configurations, their reference page and their error marks follow from these descriptions.
+// Keys as data: descriptions of the settings of layer kinds, losses, metrics, data sets and quantization schemes.
+// Configuration parsing, its reference page and error positions are derived from these descriptions.
 #pragma once
 
 #include <concepts>
@@ -19,19 +19,19 @@ namespace bitgrad {
 struct Key {
   enum class Type : uint8_t {
     kBool,
-    kInt,     // range "[1, 64]"; ( and ) leave the end out
-    kNumber,  // range as kInt
+    kInt,     // range "[1, 64]"; parentheses exclude an endpoint
+    kNumber,  // range as for kInt
     kText,
     kChoice,  // one of `choices`
-    kInts,    // a whole number for all of `count`, a list of `count` of them (range as kInt), or one of `choices`
+    kInts,    // one integer, or a list of `count` integers (range as for kInt), or one of `choices`
   };
   std::string name = {};
   Type type = Type::kInt;
   std::string range = {};
-  std::string standard = {};  // the default as text (of kInts no list); "!": required; "": may be absent
+  std::string standard = {};  // default as text (not a list for kInts); "!": required; "": optional
   std::string doc = {};
   std::vector<std::string> choices = {};
-  int64_t count = 0;  // of kInts
+  int64_t count = 0;  // for kInts: length of the list
   friend bool operator==(const Key&, const Key&) = default;
 };
 
@@ -64,8 +64,7 @@ class Attribute {
 };
 std::ostream& operator<<(std::ostream& out, const Attribute& attribute);  // true, 5, 0.1, text, [1, 2]
 
-// Values by key. Getters throw Error when the key is absent or has a value of another type; a whole number is taken as
-// a number too.
+// Values by key. Getters throw Error if the key is absent or has another type; number() also accepts an integer.
 class Attributes {
  public:
   Attributes() = default;
@@ -76,9 +75,9 @@ class Attributes {
   int64_t integer(std::string_view key) const;
   double number(std::string_view key) const;
   const std::string& text(std::string_view key) const;
-  // nullptr: the value is no text.
+  // Returns nullptr if the value is not text.
   const std::string* find_text(std::string_view key) const;
-  // Of kInts: `count` numbers; a number alone stands for all of them.
+  // For kInts: exactly `count` integers; a single integer is repeated.
   std::vector<int64_t> integers(std::string_view key, int64_t count) const;
   const std::map<std::string, Attribute, std::less<>>& values() const { return values_; }
   friend bool operator==(const Attributes&, const Attributes&) = default;
@@ -88,13 +87,13 @@ class Attributes {
   std::map<std::string, Attribute, std::less<>> values_;
 };
 
-// Throws Error that names `owner`, such as "kind 'relu'", for a name that is no word of lower-case letters, digits and
-// '_' (at most 64, not beginning with a digit).
+// Throws Error unless `name` consists of lower-case letters, digits and '_', has at most 64 characters and does not
+// begin with a digit.
 void check_kind_name(std::string_view where, const std::string& name);
-// Throws Error for keys that do not read: a bad or second name, a default out of its range.
+// Throws Error naming `owner`, such as "kind 'relu'", for an invalid or duplicate key name, or a default out of range.
 void check_keys(std::string_view where, const std::string& owner, const std::vector<Key>& keys);
-// `given` with the defaults of what it leaves out. Throws Error("[where] ...") for an unknown key, a value that does
-// not fit, and a required key that is missing.
+// Returns `given` completed with defaults. Throws Error("[where] ...") for an unknown key, an invalid value or a
+// missing required key.
 Attributes completed(std::string_view where, const std::vector<Key>& keys, const Attributes& given);
 
 }  // namespace bitgrad

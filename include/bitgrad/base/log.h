@@ -1,7 +1,7 @@
-// Log lines of the library go to a sink that the application sets; without one they are dropped.
+// Log lines of the library go to a sink that the application sets. Without a sink they are dropped.
 //
-// Lines come from any thread, also at the same time: a sink must be safe for that. They are made printable
-// (base/text.h): parts of them may come from a file.
+// Lines may come from several threads concurrently, so the sink must be thread-safe. Unprintable bytes are escaped
+// (printable_lines, base/text.h), since parts of a line may come from a file.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@ namespace bitgrad {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
+// Thread-safe. An empty sink drops all lines. A sink may log or replace itself.
 void set_log_sink(LogSink sink);
 void log(LogLevel level, std::string_view line);
 

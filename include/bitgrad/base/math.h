@@ -1,8 +1,8 @@
-// Our own elementary functions: the same bits on every compiler, C library and ISA.
+// Elementary functions with the same bits on every compiler, C library and ISA.
 //
-// All are evaluated in double by polynomials in IEEE arithmetic without contraction (compile with -ffp-contract=off)
-// and rounded to fp32 once, so they are within 0.51 ulp of the exact value (promised: 2 ulp; base/math_test.cpp samples
-// the whole range). They are defined here so that vector loops can inline them; exp has no branch.
+// All are evaluated in double, by polynomials in IEEE arithmetic without contraction (compile with -ffp-contract=off),
+// and rounded to fp32 once. They are within 0.51 ulp of the exact value (guaranteed: 2 ulp; base/math_test.cpp samples
+// the whole range). They are inline so that loops can be vectorized; exp has no branch.
 #pragma once
 
 #include <bit>
@@ -15,11 +15,11 @@
 namespace bitgrad::math {
 
 namespace detail {
-// e^x in double for |x| <= 700, NaN for NaN: x = n ln2 + r, |r| <= ln2 / 2, Taylor polynomial of degree 10 in r. The
-// remainder r^11/11! and the rounding of n ln2 stay below 1e-12 relative for |x| <= 110.
+// e^x in double for |x| <= 700; NaN for NaN. x = n ln2 + r with |r| <= ln2 / 2, and a Taylor polynomial of degree 10 in
+// r. The remainder r^11/11! and the rounding of n ln2 stay below 1e-12 relative for |x| <= 110.
 BITGRAD_HD inline double exp_double(double x) {
   const double shifted =
-      x * 1.4426950408889634 + 0x1.8p52;  // rint in the default mode; n is in the low bits of the word
+      x * 1.4426950408889634 + 0x1.8p52;  // rint in the default rounding mode; n is in the low bits of the word
   const double n = shifted - 0x1.8p52;
   const double r = (x - n * 0x1.62e42fefa39efp-1) - n * 0x1.abc9e3b39803fp-56;
   double p = 1.0 / 3628800.0;
@@ -37,7 +37,7 @@ BITGRAD_HD inline double exp_double(double x) {
 }
 }  // namespace detail
 
-// e^x. Overflow gives Inf, underflow goes through the subnormals to 0, NaN stays NaN.
+// e^x. Overflow gives Inf, underflow passes through the subnormals to 0, NaN stays NaN.
 BITGRAD_HD inline float exp(float x) {
   const double clamped = x > 89.0f ? 89.0 : (x < -104.0f ? -104.0 : static_cast<double>(x));  // NaN passes through
   return static_cast<float>(detail::exp_double(clamped));
@@ -67,7 +67,7 @@ BITGRAD_HD inline float log(float x) {
   return static_cast<float>(2.0 * s * p + static_cast<double>(e) * 0x1.62e42fefa39efp-1);
 }
 
-// Hyperbolic tangent: near 0 its Taylor polynomial of degree 9, else 1 - 2 / (e^2x + 1). Keeps -0 and NaN.
+// Hyperbolic tangent: Taylor polynomial of degree 9 near 0, else 1 - 2 / (e^2x + 1). Preserves -0 and NaN.
 BITGRAD_HD inline float tanh(float x) {
   const float a = x < 0.0f ? -x : x;
   if (a < 0.0625f) {
@@ -85,9 +85,8 @@ BITGRAD_HD inline float tanh(float x) {
   return static_cast<float>(x < 0.0f ? -t : t);
 }
 
-// Error function 2/sqrt(pi) * integral of e^-t^2 from 0 to x: rational Chebyshev approximations of Cody, "Rational
-// Chebyshev approximations for the error function", Math. Comp. 23 (1969), his three-piece form; +-1 beyond 4. Keeps -0
-// and NaN.
+// Error function 2/sqrt(pi) * integral of e^-t^2 from 0 to x, by the three-piece rational approximations of Cody,
+// "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969); +-1 for |x| > 4. Keeps -0 and NaN.
 BITGRAD_HD inline float erf(float x) {
   const double a = x < 0.0f ? -static_cast<double>(x) : static_cast<double>(x);
   if (a <= 0.46875) {
@@ -123,16 +122,16 @@ BITGRAD_HD inline float erf(float x) {
   return static_cast<float>(x < 0.0f ? -t : t);
 }
 
-// ---- in double, for functions that are rounded once at the end. No branches, so that loops of them are vectors ----
+// ---- In double, for functions that are rounded once at the end. Branch-free, so that loops over them vectorize ----
 
-// 1 / (1 + e^-x), within 2e-12 relative where it is above 1e-300.
+// 1 / (1 + e^-x), within 2e-12 relative where the result is above 1e-300.
 BITGRAD_HD inline double sigmoid_double(double x) {
   const double clamped = x > 700.0 ? 700.0 : (x < -700.0 ? -700.0 : x);  // NaN passes through
   return 1.0 / (1.0 + detail::exp_double(-clamped));
 }
 
-// The normal distribution function 1/2 erfc(-x / sqrt 2), within 5e-12 relative for x >= -8.9 and 1e-9 for x >= -15:
-// the middle piece of Cody's erfc (see erf) holds on all of [0, 11].
+// Normal cumulative distribution function 1/2 erfc(-x / sqrt 2), within 5e-12 relative for x >= -8.9, 1e-9 for
+// x >= -15. The middle piece of Cody's erfc (see erf) is valid on all of [0, 11].
 BITGRAD_HD inline double normal_cdf_double(double x) {
   const double side = x < 0.0 ? -x : x, a = side > 36.0 ? 36.0 * 0x1.6a09e667f3bcdp-1 : side * 0x1.6a09e667f3bcdp-1;
   double p = 2.15311535474403846e-8;
@@ -170,7 +169,7 @@ BITGRAD_HD inline double gelu_slope_double(double x) {
   return normal_cdf_double(x) + x * (detail::exp_double(half > 700.0 ? -700.0 : -half) * 0.3989422804014327);
 }
 
-// The form with tanh, 1/2 x (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + e^-2u).
+// The tanh approximation of GELU, 1/2 x (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + e^-2u).
 BITGRAD_HD inline double gelu_tanh_double(double x) {
   return x * sigmoid_double(1.5957691216057308 * (x + 0.044715 * x * x * x));
 }
@@ -179,7 +178,7 @@ BITGRAD_HD inline double gelu_tanh_slope_double(double x) {
   return s + x * (s * (1.0 - s)) * (1.5957691216057308 * (1.0 + 0.134145 * x * x));
 }
 
-// log(1 + e^-a), a >= 0: 2 atanh(e / (2 + e)) of e = e^-a, within 3e-12 relative where it is above 1e-300.
+// log(1 + e^-a) for a >= 0: 2 atanh(e / (2 + e)) with e = e^-a, within 3e-12 relative where it is above 1e-300.
 BITGRAD_HD inline double softplus_tail_double(double a) {
   const double e = detail::exp_double(a > 700.0 ? -700.0 : -a), s = e / (2.0 + e), z = s * s;
   double p = 1.0 / 25.0;
@@ -187,13 +186,13 @@ BITGRAD_HD inline double softplus_tail_double(double a) {
   return 2.0 * s * p;
 }
 
-// A moving average, or the point between old and x at part a: b = 1 - a. torch.lerp: each end is met exactly, and what
-// is rounded is small beside the nearer one. Each operation rounded once.
+// Linear interpolation from `old` to x by weight a, as in a moving average; b = 1 - a. As torch.lerp: both ends are
+// exact, and the rounding error is small relative to the nearer end. Each operation is rounded once.
 BITGRAD_HD inline float lerp(float old, float x, float a, float b) {
   return a < 0.5f ? old + a * (x - old) : x + b * (old - x);
 }
 
-// cos(2 pi u) and sin(2 pi u) for u in [0, 1), within 1e-15: the turns form that Box-Muller needs.
+// cos(2 pi u) and sin(2 pi u) for u in [0, 1), within 1e-15. Box-Muller needs the argument in turns.
 double cos_turns(double u);
 double sin_turns(double u);
 

@@ -1,6 +1,5 @@
-// The tracking allocator: every byte of tensors has a kind, and the account that a run prints is this one. It counts
-// the bytes that were asked for; what the blocks are rounded up by, and free blocks that are kept for later requests,
-// are not in it (docs/architecture.md, rule 7).
+// Tracking allocator: every byte of every tensor is accounted under a MemoryKind, and runs print this account. It
+// counts the bytes requested, not rounding of blocks or free blocks cached for reuse (docs/architecture.md, rule 7).
 #pragma once
 
 #include <array>
@@ -11,7 +10,7 @@
 
 namespace bitgrad {
 
-// What a block of memory is for. One line of memory_kinds.inc each.
+// Purpose of an allocation; one line of memory_kinds.inc each.
 enum class MemoryKind : uint8_t {
 #define BITGRAD_MEMORY_KIND(symbol, text) symbol,
 #include "bitgrad/base/memory_kinds.inc"
@@ -21,31 +20,31 @@ enum class MemoryKind : uint8_t {
 inline constexpr int kMemoryKinds = static_cast<int>(MemoryKind::kCount);
 std::string_view memory_kind_name(MemoryKind kind);
 
-// Bytes by kind. A snapshot.
+// Bytes by kind: a snapshot.
 struct MemoryAccount {
   std::array<int64_t, kMemoryKinds> bytes{};
   int64_t total = 0;
   int64_t operator[](MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
 };
 
-// What is allocated now.
+// Current allocations.
 MemoryAccount memory_now();
-// By kind at the moment when the total was largest since the last reset.
+// Allocations by kind at the time when the total peaked since the last reset.
 MemoryAccount memory_at_peak();
-// The largest that each kind alone has been since the last reset (total: the total peak).
+// Peak of each kind on its own since the last reset (total: peak of the total).
 MemoryAccount memory_peak_by_kind();
-// Starts new peaks from what is allocated now.
+// Restarts all peaks from the current allocations.
 void reset_memory_peaks();
 
-// 64-byte aligned memory of `bytes` (0 is legal) counted under `kind`. Throws Error(kMemory) naming the kind and the
-// bytes.
+// Allocates `bytes` bytes (0 is valid), aligned to 64 bytes, accounted under `kind`. Throws Error(kMemory) naming the
+// kind and the size.
 void* tracked_allocate(int64_t bytes, MemoryKind kind, Device device = {});
 void tracked_release(void* data, int64_t bytes, MemoryKind kind, Device device = {}) noexcept;
 
-// Moves bytes that are allocated from one kind to another (no bytes move in memory, no peak of the total changes).
+// Reclassifies `bytes` allocated bytes. Moves nothing in memory and does not affect the peak of the total.
 void tracked_move(int64_t bytes, MemoryKind from, MemoryKind to) noexcept;
 
-// Scratch of a kernel: released at the end of the scope, counted as workspace. Not initialised.
+// Uninitialized scratch memory of a kernel, accounted as workspace and released at the end of the scope.
 class Workspace {
  public:
   explicit Workspace(int64_t bytes, Device device = current_device())

@@ -1,4 +1,4 @@
-// Ranges of numbers as keys of configurations and layers write them: "[1, 64]", "(0, 1]".
+// Ranges of numbers, as configurations and layer keys write them: "[1, 64]", "(0, 1]".
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@ struct NumberRange {
   bool open_lo = false, open_hi = false;
   bool contains(double x) const { return (open_lo ? x > lo : x >= lo) && (open_hi ? x < hi : x <= hi); }
 };
-// Throws Error for another text.
+// Throws Error if `text` is not a range.
 NumberRange parse_number_range(std::string_view text);
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-// Parallel loops. Work is cut by shape, never by the number of threads; threads only choose who computes a chunk.
+// Parallel loops. Work is partitioned by shape, never by thread count; threads only pick up chunks.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace bitgrad {
 
-// Threads that parallel_for uses: 1 .. 1024. The default is the number of cores that the affinity mask allows. Where
-// the system does not give that many, the number falls to those there are, with a warning in the log.
+// Number of threads that parallel_for uses, 1 to 1024. Defaults to the number of cores in the affinity mask. If the
+// system refuses to create that many, it falls to the number that exist and a warning is logged. Throws Error if n is
+// out of range.
 void set_num_threads(int n);
 int num_threads();
 int available_cores();
@@ -19,10 +20,10 @@ namespace detail {
 void parallel_for_impl(int64_t chunks, void (*call)(void*, int64_t), void* context);
 }
 
-// Calls body(chunk) for chunk = 0 .. chunks-1, each once, in any order, on any thread. Of the exceptions the one of the
-// lowest chunk is rethrown here (so the error does not depend on the threads); chunks not yet started are then left
-// out. Nested calls run inline. Bodies run with the default floating-point mode (round to nearest, FTZ and DAZ off),
-// whatever the caller's is. On a device other than the CPU all chunks run in order on the calling thread.
+// Calls body(chunk) once for each chunk in [0, chunks), in any order and on any thread. If bodies throw, the exception
+// of the lowest chunk is rethrown here, so that the error does not depend on scheduling; chunks not yet started are
+// then skipped. Nested calls run inline. Bodies run in the default floating-point mode (round to nearest, FTZ and DAZ
+// off), whatever the mode of the caller. On a device other than the CPU, all chunks run in order on the calling thread.
 template <typename Body>
 void parallel_for(int64_t chunks, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
@@ -31,8 +32,8 @@ void parallel_for(int64_t chunks, Body&& body) {
       const_cast<void*>(static_cast<const void*>(std::addressof(body))));
 }
 
-// Calls body(begin, end) for the ranges of `total` items cut every `grain`. One range runs inline. On a device other
-// than the CPU the whole is one range: the kernels that the body asks for cut their own work.
+// Splits `total` items into ranges of `grain` items and calls body(begin, end) for each. A single range runs inline. On
+// a device other than the CPU there is one range, since the kernels that the body calls partition their own work.
 template <typename Body>
 void parallel_ranges(int64_t total, int64_t grain, Body&& body) {
   if (total <= 0) return;

@@ -1,8 +1,6 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). No state per thread; the same numbers on every
-// device.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). No per-thread state; the same on every device.
 //
-// A draw is named, not produced in sequence: (seed, purpose, id of the site, step, element). docs/numerics.md
-// section 7.
+// Draws are addressed, not generated in sequence: (seed, purpose, site id, step, element). docs/numerics.md section 7.
 #pragma once
 
 #include <array>
@@ -14,7 +12,7 @@
 
 namespace bitgrad {
 
-// What a stream of draws is used for: one line of purposes.inc each.
+// What a stream of draws is used for; one line of purposes.inc each.
 enum class Purpose : uint8_t {
 #define BITGRAD_PURPOSE(symbol, value) symbol = value,
 #include "bitgrad/base/purposes.inc"
@@ -23,7 +21,7 @@ enum class Purpose : uint8_t {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-// One block of ten rounds. counter[0] is the word that runs fastest.
+// One ten-round Philox block. counter[0] is the fastest-running word.
 BITGRAD_HD constexpr PhiloxBlock philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * counter[0];
@@ -36,20 +34,20 @@ BITGRAD_HD constexpr PhiloxBlock philox4x32_10(PhiloxBlock counter, std::array<u
   return counter;
 }
 
-// CRC32C (Castagnoli, reflected 0x82F63B78, initial and final xor of all ones). `crc` continues an earlier sum.
+// CRC32C (Castagnoli, reflected 0x82F63B78, initial value and final xor all ones). `crc` continues an earlier checksum.
 uint32_t crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 
-// The id of a parameter or random site: CRC32C of its full path.
+// Id of a parameter or random site: CRC32C of its full path.
 inline uint32_t site_id(std::string_view path) { return crc32c(path.data(), path.size()); }
 
-// A stream of draws. `step` = completed optimizer steps for weights, global microbatch for activations and gradients,
-// epoch for shuffles; `element` = row-major index in the unsharded tensor.
+// A stream of draws. `step` is the number of completed optimizer steps for weights, the global microbatch for
+// activations and gradients, the epoch for shuffles; `element` is the row-major index in the unsharded tensor.
 struct RandomStream {
   uint64_t seed = 0;
   Purpose purpose = Purpose::kInit;
   uint32_t id = 0;
   uint32_t step = 0;
-  // In memory of a device, for kernels whose launch is repeated (base/step_scalars.h): added to `step` where they draw.
+  // Optional, in device memory, for recorded launches (base/step_scalars.h): added to `step` when the kernel draws.
   const uint32_t* live = nullptr;
 
   // counter = {block lo32, purpose << 24 | block hi24, id, step (+ *live)}, key = seed (lo, hi).
@@ -59,7 +57,7 @@ struct RandomStream {
                           live != nullptr ? step + *live : step},
                          {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   }
-  // Word i of a block. Selected, not indexed: a kernel keeps the block in registers.
+  // Word i of a block. Selected rather than indexed, so that kernels keep the block in registers.
   BITGRAD_HD static uint32_t word_of(const PhiloxBlock& b, uint64_t i) {
     const uint32_t low = i % 2 == 0 ? b[0] : b[1], high = i % 2 == 0 ? b[2] : b[3];
     return i < 2 ? low : high;
@@ -76,13 +74,13 @@ struct RandomStream {
     const PhiloxBlock b = block(e);
     return b[0] | (uint64_t{b[1]} << 32);
   }
-  // [0, 1): (r >> 8) * 2^-24.
+  // Uniform in [0, 1): (bits32 >> 8) * 2^-24.
   BITGRAD_HD float uniform(uint64_t e) const { return static_cast<float>(bits32(e) >> 8) * 0x1p-24f; }
-  // Standard normal of element e by Box-Muller (Box and Muller, 1958). Words (w0, w1) of block e/4 give elements 0 and
-  // 1 of its four, (w2, w3) elements 2 and 3: u1 = ((w_a >> 8) + 1) * 2^-24, u2 = (w_b >> 8) * 2^-24, r = sqrt(-2 log
-  // u1) with math::log in fp32; r*cos(2 pi u2), r*sin(2 pi u2) in double, rounded once.
+  // Standard normal draw of element e by Box-Muller (Box and Muller, 1958). Words (w0, w1) of block e/4 give elements 0
+  // and 1 of its four, (w2, w3) elements 2 and 3: u1 = ((w_a >> 8) + 1) * 2^-24, u2 = (w_b >> 8) * 2^-24, r = sqrt(-2
+  // log u1) with math::log in fp32; r*cos(2 pi u2) and r*sin(2 pi u2) in double, rounded once.
   float normal(uint64_t e) const;
-  // Fills out[0..n) with the 16-bit draws of elements first .. first+n. Bit-equal to bits16, many blocks at once.
+  // Fills out[0..n) with the 16-bit draws of elements first .. first+n-1, many blocks at a time. Same bits as bits16.
   void fill_bits16(uint64_t first, int64_t n, uint16_t* out) const;
 };
 

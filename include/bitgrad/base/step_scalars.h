@@ -1,6 +1,5 @@
-// Scalars that change from step to step, in device memory: what kernels read whose launches are recorded once and
-// repeated (StepRecord, base/device_work.h). A launch holds its arguments by value, so those would stay as they were
-// when it was recorded.
+// Scalars that change every step, kept in device memory for kernels whose launches are recorded once and replayed
+// (StepRecord, base/device_work.h). A recorded launch captures its arguments by value: plain arguments are frozen.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +10,13 @@ namespace bitgrad {
 
 struct StepScalars {
   uint32_t step = 0, microbatch = 0;  // StepState::step, StepState::microbatch
-  float lr = 0;                       // of the optimizer, before factors of parameters
-  float factor = 1;                   // of the gradients: global-norm clip
+  float lr = 0;                       // of the optimizer, before per-parameter factors
+  float factor = 1;                   // applied to gradients by the global-norm clip
   float c1 = 1, c2 = 1;               // adam: 1 - b1^t, 1 - b2^t
 };
 
-// While it lives, work of this thread is recorded: `on_device` is where the kernels will read, `now` what stands there.
+// While it exists, work of this thread is being recorded. `on_device` is the address that kernels will read; `now` is
+// its current content.
 class LiveScope {
  public:
   LiveScope(const StepScalars* on_device, const StepScalars& now);
@@ -29,13 +29,13 @@ class LiveScope {
   StepScalars outer_now_;
 };
 
-// Of the innermost scope of this thread: in memory of the device; nullptr without one.
+// The `on_device` pointer of the innermost LiveScope of this thread; nullptr outside any.
 const StepScalars* step_scalars();
 
-// The stream as it is; while work is recorded, one whose step follows the count.
+// Return the stream unchanged; while work is recorded, a stream whose step follows the counter in device memory.
 RandomStream live_by_step(RandomStream stream);
 RandomStream live_by_microbatch(RandomStream stream);
-// The step that such a stream draws for now.
+// The step that such a stream currently draws for.
 uint32_t step_now(const RandomStream& stream);
 
 }  // namespace bitgrad

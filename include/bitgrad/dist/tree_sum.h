@@ -1,6 +1,6 @@
-// A fixed tree of sums: terms 2i and 2i + 1 are added first, then those sums in the same manner, level by level. A run
-// of terms that begins at a multiple of its own length, a power of two, is one subtree, so that its sum may be made
-// elsewhere: on another rank.
+// Summation in a fixed tree: terms 2i and 2i + 1 are added first, then those sums in the same way, level by level. A
+// run of 2^k terms that starts at a multiple of 2^k is one subtree, so its sum may be computed elsewhere (another
+// rank).
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace bitgrad {
 
-// Fills in sums of as many levels as there are terms to add: at most log2(terms) + 1 are held. `T` is moved; a level
-// that holds none has T{}. `join(left, right)` gives left + right.
+// Adds terms incrementally, holding at most log2(terms) + 1 partial sums. `T` is moved; an empty level holds T{}.
+// `join(left, right)` returns left + right.
 template <typename T, typename Join>
 class TreeSum {
  public:
@@ -24,7 +24,8 @@ class TreeSum {
     levels_[level] = std::move(term);
     ++terms_;
   }
-  // The sum of all terms, which are forgotten; terms() > 0. Levels that are not full are joined from the last terms on.
+  // Returns the sum of all terms and resets the object. Requires terms() > 0. Incomplete levels are joined starting
+  // from the last terms.
   T finish() {
     T sum{};
     bool first = true;

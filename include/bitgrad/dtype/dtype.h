@@ -11,7 +11,7 @@
 namespace bitgrad {
 
 enum class DTypeKind : uint8_t {
-  kFloat,     // IEEE or bfloat numbers
+  kFloat,     // IEEE or bfloat16
   kInt,       // two's complement
   kUint,      // unsigned
   kSign,      // {-1, +1}: raw 0 is -1, raw 1 is +1
@@ -20,13 +20,13 @@ enum class DTypeKind : uint8_t {
 std::string_view kind_name(DTypeKind kind);
 std::optional<DTypeKind> find_kind(std::string_view name);
 
-// Everything that defines a dtype. Files hold this record, never the handle.
+// Complete definition of a dtype. Files store this record, never the handle.
 struct DTypeInfo {
   std::string name = {};
-  int bits = 0;  // of one element
+  int bits = 0;  // per element
   DTypeKind kind = DTypeKind::kFloat;
-  int64_t qmin = 0, qmax = 0;      // code range (int, uint); -1, 1 for sign; 0, levels-1 for codebook; 0, 0 for float
-  std::vector<float> levels = {};  // codebook only: value of raw code i
+  int64_t qmin = 0, qmax = 0;      // code range (int, uint); sign: -1, 1; codebook: 0, levels-1; float: 0, 0
+  std::vector<float> levels = {};  // codebook only: values by raw code
   friend bool operator==(const DTypeInfo&, const DTypeInfo&) = default;
 };
 
@@ -40,7 +40,7 @@ class DType {
   int bits() const { return info().bits; }
   DTypeKind kind() const { return info().kind; }
   bool is_float() const { return kind() == DTypeKind::kFloat; }
-  // Packed: at most 8 bits an element, read through a code (int1..8, uint2..8, ternary, bint1, codebooks).
+  // Packed: at most 8 bits per element, stored as a code (int1..8, uint2..8, ternary, bint1, codebooks).
   bool is_code() const { return bits() <= 8; }
   friend constexpr bool operator==(DType, DType) = default;
 
@@ -49,7 +49,7 @@ class DType {
 };
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
-// The built-in handles: dtypes::fp32, dtypes::int4, dtypes::bint1, dtypes::ternary, ...
+// Built-in handles: dtypes::fp32, dtypes::int4, dtypes::bint1, dtypes::ternary, ...
 namespace dtypes {
 namespace detail {
 enum : uint8_t {
@@ -67,15 +67,15 @@ enum : uint8_t {
 #undef BITGRAD_DTYPE_CODEBOOK
 }  // namespace dtypes
 
-// Adds a dtype at run time. `info` of kind int or uint needs 1..8 bits and a code range that fits them; a codebook
-// needs 2..8 bits worth of finite levels, at least two, at most 2^bits (qmin and qmax are filled in). Registering an
-// equal record again returns the same handle; another record under a known name, an unusable record, or the 256th dtype
-// throws Error.
+// Adds a dtype at run time. Kinds int and uint need 1..8 bits and a code range that fits them; kind sign needs 1 bit
+// and range -1, 1; a codebook needs 2..8 bits and 2 to 2^bits finite levels (qmin and qmax are filled in). Registering
+// an equal record again returns the same handle. Throws Error for an invalid record, a different record under a known
+// name, or the 256th dtype.
 DType register_dtype(DTypeInfo info);
 std::optional<DType> find_dtype(std::string_view name);
-// As find_dtype, but an unknown name throws Error that lists the names and the nearest one.
+// As find_dtype, but throws Error for an unknown name, listing all names and the nearest one.
 DType parse_dtype(std::string_view name);
-// All registered dtypes in order of registration.
+// All registered dtypes, in registration order.
 std::vector<DType> all_dtypes();
 
 }  // namespace bitgrad

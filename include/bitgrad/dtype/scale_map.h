@@ -1,12 +1,12 @@
-// Scales of a matrix as kernels read them: pointers and an index rule.
+// Scales of a matrix as kernels read them: pointers plus an index rule.
 #pragma once
 
 #include <cstdint>
 
 namespace bitgrad {
 
-// How numbers of a quantized [rows, cols] matrix relate to its codes: value = s * (q - z), or s * q + m; all null:
-// value = q. The parameters of element (r, c) lie at index (r / row_group) * row_step + (c / col_group) * col_step.
+// Maps the codes of a quantized [rows, cols] matrix to values: value = s * (q - z), or s * q + m; value = q if all
+// pointers are null. The parameters of element (r, c) are at (r / row_group) * row_step + (c / col_group) * col_step.
 struct ScaleMap {
   const float* scale = nullptr;
   const int32_t* zero = nullptr;  // integer zero points, indexed as scale

@@ -1,12 +1,12 @@
-// Family attention: causal softmax(q k^T * scale) v for each head, without the matrix of scores. docs/numerics.md
-// section 10, "Attention". Blocks of 64 keys at absolute positions in ascending order; a row of q keeps the maximum,
-// the sum and the weighted values of the blocks so far (online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867,
-// algorithm 3; with tiles: Dao et al. 2022, arXiv 2205.14135, algorithms 1 and 4). Backward makes the probabilities
-// again from the logarithms of the sums.
+// Family attention: causal softmax(q k^T * scale) v per head, without materializing the scores. docs/numerics.md
+// section 10, "Attention". Keys are processed in blocks of 64 at absolute positions, in ascending order; each row of q
+// carries the running maximum, sum and weighted values (online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867,
+// algorithm 3; tiled: Dao et al. 2022, arXiv 2205.14135, algorithms 1 and 4). Backward recomputes the probabilities
+// from the logarithms of the sums.
 //
-// fp32, each operation rounded once, exp and log our own: a row of y depends on its row of q and on the keys and values
-// up to its position alone, whatever the number of rows, the ISA, the threads or the device. On the CPU; devices run
-// maps (src/ops/map/attention.h).
+// fp32; each operation is rounded once; exp and log are those of base/math.h. A row of y depends only on its row of q
+// and on the keys and values up to its position, whatever the number of rows, the ISA, the threads or the device. These
+// functions run on the CPU; devices run maps (src/ops/map/attention.h).
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,23 @@ namespace bitgrad::kernels {
 inline constexpr int64_t kAttentionBlock = 64;  // keys
 
 struct AttentionShape {
-  int64_t samples = 0, heads = 1, kv_heads = 1;  // kv_heads divides heads; heads of a group are neighbours
-  int64_t rows = 0, keys = 0;                    // of a sample
-  int64_t dim = 0;                               // of a head
-  int64_t first = 0;                // position of row 0; row i sees keys 0 .. first + i. first + rows <= keys
-  int64_t kv_rows = 0;              // rows of memory between samples of k and v; 0: keys
-  int64_t q_step = 0, kv_step = 0;  // floats between rows of q and gq, and of k, v, gk and gv; 0: those of its heads
+  int64_t samples = 0, heads = 1, kv_heads = 1;  // kv_heads divides heads; the heads of a group are adjacent
+  int64_t rows = 0, keys = 0;                    // per sample
+  int64_t dim = 0;                               // per head
+  int64_t first = 0;    // position of row 0; row i sees keys 0 .. first + i. first + rows <= keys
+  int64_t kv_rows = 0;  // rows in memory between samples of k and v; 0: keys
+  // Floats between rows: q_step of q and gq, kv_step of k, v, gk and gv; 0: dense, heads * dim or kv_heads * dim.
+  int64_t q_step = 0, kv_step = 0;
   float scale = 1;
-  // [samples, rows], ascending within a sample: row i sees keys starts[i] .. first + i, at least one (documents that
-  // are packed into one sequence); nullptr: from 0 on. Blocks of which a row sees no key leave no trace in its numbers.
+  // Optional, [samples, rows], ascending within a sample: row i sees only keys starts[i] .. first + i, at least one
+  // (documents packed into one sequence). nullptr: all from key 0. Blocks without such keys do not affect the row.
   const int32_t* starts = nullptr;
 
   BITGRAD_HD int64_t start(int64_t sample, int64_t row) const {
     return starts == nullptr ? 0 : starts[sample * rows + row];
   }
   BITGRAD_HD int64_t group() const { return heads / kv_heads; }
-  // Floats from a pointer to the numbers of a head of a row.
+  // Offset in floats of the given head of a row or key. of_row: index into [samples, heads, rows].
   BITGRAD_HD int64_t of_q(int64_t sample, int64_t head, int64_t row) const {
     return (sample * rows + row) * (q_step == 0 ? heads * dim : q_step) + head * dim;
   }
@@ -52,11 +53,11 @@ struct AttentionShape {
   }
 };
 
-// Of probabilities p, in training: element ((sample * heads + head) * rows + row) * keys + key becomes p * factor where
-// bits16(element) >= threshold, else 0. The sum that divides a row is that of all p.
+// Dropout of the probabilities p in training: element ((sample * heads + head) * rows + row) * keys + key is multiplied
+// by factor where bits16(element) >= threshold, else 0. The softmax denominator is the sum of all p, before dropout.
 struct AttentionDropout {
   RandomStream stream = {};
-  uint32_t threshold = 0;  // rint(65536 * probability); 0: p stays
+  uint32_t threshold = 0;  // rint(65536 * probability); 0: no dropout
   float factor = 1;        // 1 / (1 - probability)
 
   BITGRAD_HD bool given() const { return threshold > 0; }
@@ -66,7 +67,7 @@ struct AttentionDropout {
   BITGRAD_HD static uint64_t element(const AttentionShape& s, int64_t sample, int64_t head, int64_t row, int64_t key) {
     return element(s, s.of_row(sample, head, row), key);
   }
-  // What p, or its gradient, becomes.
+  // Applies dropout to p or to its gradient.
   BITGRAD_HD float dropped(float p, uint64_t element) const {
     return !given() ? p : stream.bits16(element) >= threshold ? p * factor : 0.0f;
   }
@@ -77,17 +78,17 @@ struct AttentionArgs {
   const float* q = nullptr;                // [samples, rows, heads, dim]
   const float *k = nullptr, *v = nullptr;  // [samples, kv_rows, kv_heads, dim]
   float* y = nullptr;                      // [samples, rows, heads, dim], dense
-  float* log_sum = nullptr;                // optional, [samples, heads, rows]: maximum + log of the sum
+  float* log_sum = nullptr;                // optional, [samples, heads, rows]: maximum + log(sum)
   AttentionDropout dropout = {};
 };
 void attention(const AttentionArgs& args);
 
-// gq: as q; gk and gv: as k, samples of `keys` rows; each may be absent. gy: as y.
+// gq is laid out as q, gk and gv as k with `keys` rows per sample; each is optional. gy is laid out as y.
 struct AttentionBackwardArgs {
   AttentionShape shape;
   const float *q = nullptr, *k = nullptr, *v = nullptr, *y = nullptr, *log_sum = nullptr, *gy = nullptr;
   float *gq = nullptr, *gk = nullptr, *gv = nullptr;
-  AttentionDropout dropout = {};  // that of forward
+  AttentionDropout dropout = {};  // as in forward
 };
 void attention_backward(const AttentionBackwardArgs& args);
 

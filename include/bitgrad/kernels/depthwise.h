@@ -1,6 +1,6 @@
-// Family windows, depthwise convolutions: output channel j of `channels * multiplier` reads input channel j /
-// multiplier alone, so channels are lanes and no window is gathered. Operands are opened to fp32 a row of pixels at a
-// time; integer numbers and sums below 2^24 are exact in it. docs/numerics.md section 4, "Depthwise convolutions".
+// Family windows, depthwise convolutions: output channel j of `channels * multiplier` reads only input channel (j /
+// multiplier), so channels map to lanes and no windows are gathered. Operands are expanded to fp32 one row of pixels at
+// a time; integers and sums below 2^24 are exact. docs/numerics.md section 4, "Depthwise convolutions".
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,16 @@
 
 namespace bitgrad::kernels {
 
-// Images of numbers s * (q - z), s * q + m or s * q, each operation rounded once in fp32: codes of at most 8 bits, fp32
-// or bf16; fp64 without scales. Parameters per tensor or per channel.
+// Images with values s * (q - z), s * q + m or s * q, each operation rounded once in fp32: codes of at most 8 bits,
+// fp32 or bf16; or fp64 without scales. Scales per tensor or per channel.
 struct DepthwiseImages {
   const void* data = nullptr;
   DType dtype = dtypes::fp32;
-  int64_t pixel = 0, image = 0;  // bytes from a pixel to the next, and from an image to the next
-  ScaleMap scale;                // rows: pixels
+  int64_t pixel = 0, image = 0;  // bytes between pixels, and between images
+  ScaleMap scale;                // row index: pixel
 };
 
-// What the three kernels share. Numbers of type T are fp32, or fp64 where the images are. Outputs: channels *
-// multiplier. On a device fp32 alone.
+// Common to the three kernels. Type T is fp32, or fp64 if the images are; on a device fp32 only.
 struct DepthwiseForm {
   WindowGeometry geometry;
   int64_t samples = 0, channels = 0, multiplier = 1;
@@ -29,40 +28,40 @@ struct DepthwiseForm {
 };
 
 // y[m,j] = (one fma chain from +0 over ascending taps t of x[pixel(m,t), j / multiplier] * w[t,j]) (* scale[j]) (+
-// bias[j]), rounded to fp32, bf16, fp64, or int32 (of integer numbers, without scale and bias). Taps on pixels outside
-// are left out, or read `pad`.
+// bias[j]), rounded to fp32, bf16 or fp64; or int32 for integer operands without scale and bias. Taps on pixels outside
+// the image are skipped, or read `pad` if given.
 struct DepthwiseForwardArgs {
   DepthwiseForm form;
   DepthwiseImages x;
-  const void* pad = nullptr;           // T [channels]
-  const void* w = nullptr;             // T [taps, outputs]
-  int64_t first_tap = 0, end_tap = 0;  // those that are summed
-  const float *scale = nullptr, *bias = nullptr;
-  void* y = nullptr;  // dense [samples * windows, outputs]
+  const void* pad = nullptr;                      // T [channels]
+  const void* w = nullptr;                        // T [taps, outputs]
+  int64_t first_tap = 0, end_tap = 0;             // range of taps that are summed
+  const float *scale = nullptr, *bias = nullptr;  // fp32 [outputs], optional
+  void* y = nullptr;                              // dense [samples * windows, outputs]
   DType y_dtype = dtypes::fp32;
 };
 void depthwise_forward(const DepthwiseForwardArgs& args);
 
-// gx[p,c] = (one fma chain from +0 over the windows m that read pixel p, ascending, and for each over ascending
+// gx[p,c] = (one fma chain from +0 over the windows m that read pixel p, ascending, and within each over ascending
 // multiples j of gy[m, c * multiplier + j] * w[t(m,p),j,c]) (* image_scale[image of p]).
 struct DepthwiseGxArgs {
   DepthwiseForm form;
   DepthwiseImages gy;
-  const void* w = nullptr;  // T [taps, multiplier, channels]
-  const float* image_scale = nullptr;
-  void* gx = nullptr;  // T, dense [samples * pixels, channels]
+  const void* w = nullptr;             // T [taps, multiplier, channels]
+  const float* image_scale = nullptr;  // fp32, one per image; optional
+  void* gx = nullptr;                  // T, dense [samples * pixels, channels]
 };
 void depthwise_gx(const DepthwiseGxArgs& args);
 
-// Windows of a panel of gw: integer sums of codes of 8 bits stay below 2^24.
+// Number of windows in a panel of gw; integer sums of 8-bit codes stay below 2^24.
 inline constexpr int64_t kDepthwisePanel = 512;
-// panels[i,t,j] = one fma chain from +0 over ascending windows m of panel i of gy[m,j] * x[pixel(m,t), j / multiplier];
-// pixels outside as in forward.
+// panels[i,t,j] = one fma chain from +0 over ascending windows m of panel i of gy[m,j] * x[pixel(m,t), j / multiplier].
+// Pixels outside the image as in forward.
 struct DepthwiseGwArgs {
   DepthwiseForm form;
   DepthwiseImages x, gy;
   const void* pad = nullptr;  // T [channels]
-  void* panels = nullptr;     // T, dense [windows of all images / kDepthwisePanel rounded up, taps, outputs]
+  void* panels = nullptr;     // T, dense [ceil(windows of all images / kDepthwisePanel), taps, outputs]
 };
 void depthwise_gw(const DepthwiseGwArgs& args);
 

@@ -1,14 +1,14 @@
-// Flag words: what a kernel found in its data (NaN, a scale out of range), and the error that follows.
+// Flag words: conditions that a kernel detects in its data (NaN, a scale out of range), and the errors they raise.
 //
 //   FlagWord flag;
 //   args.flags = flag.word();
 //   reduce(args);
 //   flag.check([=] { fail_with(ErrorCode::kNonFinite, ...); });
 //
-// On the CPU the error is thrown immediately. On another device the word is in device memory; the check is kept, and
-// made when the flags are next read (poll_errors). In training a device's errors are polled once in a microbatch, in
-// that of an optimizer step before anything moves; what its updates find is read with the flags of the next microbatch,
-// or when the model is evaluated or saved. Of several the first check fails.
+// On the CPU, check throws immediately. On other devices the word is in device memory; the check is queued and runs
+// when the flags are next read (poll_errors). In training, device errors are polled once per microbatch; in the
+// microbatch of an optimizer step, before any update. Errors found by the updates themselves are reported with the next
+// microbatch, or when the model is evaluated or saved. If several checks fail, the first one throws.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ class FlagWord {
   FlagWord(const FlagWord&) = delete;
   FlagWord& operator=(const FlagWord&) = delete;
 
-  // In memory of the device that was current when it was made. Kernels OR bits into it.
+  // In memory of the device that was current at construction. Kernels OR bits into it.
   uint32_t* word() const { return word_; }
-  // `fail` throws; it holds what it names by value. Called when a bit is set.
+  // `fail` must throw, and must capture what it names by value. It is called if any bit is set.
   void check(std::function<void()> fail) const;
-  // `take` gets the word, whatever it holds, when the errors are polled: a number of 4 bytes that a kernel wrote there.
-  // On the CPU immediately.
+  // Calls `take` with the word, whatever its value, when the errors are polled; for 4-byte values that a kernel writes
+  // there. Called immediately on the CPU.
   void read(std::function<void(uint32_t word)> take) const;
 
  private:
@@ -37,16 +37,15 @@ class FlagWord {
   uint32_t* word_;
 };
 
-// Reads the flags of the current device and makes the checks that are kept; they are forgotten then, also when one
-// throws. Waits for the device. Nothing to do on the CPU.
+// Reads the flags of the current device and runs the queued checks, which are removed even if one throws. Waits for the
+// device. No effect on the CPU.
 void poll_errors();
-// Forgets them, with what was to be checked: after an error of the step that they belong to.
+// Discards the flags and queued checks, after the step that they belong to has failed.
 void discard_errors();
-// Calls `then` when the errors are polled, in its turn among the checks; on the CPU immediately.
+// Calls `then` when the errors are polled, in order with the checks; immediately on the CPU.
 void on_poll(std::function<void()> then);
 
-// The words and checks of work that a device records (base/device_work.h) and does again: they are apart from the
-// others.
+// Holds the words and checks of work that a device records (base/device_work.h) and replays, separately from others.
 class FlagRecord {
  public:
   FlagRecord();  // on the current device
@@ -54,7 +53,7 @@ class FlagRecord {
   FlagRecord(const FlagRecord&) = delete;
   FlagRecord& operator=(const FlagRecord&) = delete;
 
-  // While it lives, words and checks of this thread go to the record.
+  // While it exists, words and checks of this thread go to the record.
   class Scope {
    public:
     explicit Scope(FlagRecord& record);
@@ -65,7 +64,7 @@ class FlagRecord {
    private:
     void* outer_;
   };
-  // The work was asked for once more: its checks are made when the errors are polled.
+  // Call once per replay: the checks of the record then run when the errors are next polled.
   void expect();
 
  private:
@@ -74,9 +73,9 @@ class FlagRecord {
   std::unique_ptr<Impl> impl_;
 };
 
-// Errors of the checks of this scope pass `handler` first, the inner scope's first, whenever they are made: it may
-// throw another error in their place (one that names the parameter, say). It holds what it names by value. For checks
-// of devices: on the CPU they throw inside the scope, where try and catch see them.
+// Exceptions of checks made in this scope pass through `handler`, innermost scope first, whenever the checks run. It
+// may throw another error instead (for example, one that names the parameter), and must capture what it names by value.
+// Only affects checks on devices: on the CPU they throw inside the scope, where an ordinary try/catch sees them.
 class ErrorContext {
  public:
   using Handler = std::function<void(const std::exception& error)>;

@@ -1,9 +1,9 @@
-// What every kernel family shares: the kernel record, the mode of the bits, and the choice by cost.
+// Common to all kernel families: the kernel record, the bits mode, and selection by cost.
 //
-// A family is a list of kernels over one argument struct (src/kernels/<family>/kernels.inc; kernels of other devices
-// are added by KernelList::add). A kernel is usable when it is of the current device's kind, the machine grants its ISA
-// (under the cap), its order of summation is legal in the current mode, and supports(args) says yes; the cheapest
-// usable kernel runs. The last kernels of a family are its references; together they support every legal argument.
+// A family is a list of kernels over one argument struct (src/kernels/<family>/kernels.inc; other devices add theirs
+// with KernelList::add). A kernel is usable if it is for the current kind of device, the machine and the cap grant its
+// ISA, its order of summation is legal in the current mode, and supports(args) returns true. The cheapest usable kernel
+// runs. The last kernels of a family are its references, which together support every legal argument.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,26 @@
 
 namespace bitgrad {
 
-// The order in which a kernel adds floats (docs/numerics.md section 4).
+// The order in which a kernel sums floats (docs/numerics.md section 4).
 enum class SumOrder : uint8_t {
-  kExact,     // integers: any order gives the same number
-  kChain512,  // one fma chain over ascending k per panel of 512, panel sums added in order
-  kTable,     // sums of a few codes, a few of those a pass (tables of sums)
+  kExact,     // integers: the result does not depend on the order
+  kChain512,  // one fma chain over ascending k per panel of 512; panel sums added in order
+  kTable,     // sums of a few codes looked up in tables, a few of those per pass
   kLanes,     // 16 lanes and chunks of 1024, section 8
-  kFp64,      // the double reference
-  kBlocks64,  // attention: ascending products, 16 lanes of the probabilities of 64 keys, blocks in ascending order
-  kDigits3,   // fp32 as three int8 digits of a fixed point of the row
-  kDigits2,   // as two
-  kFree,      // the library's own
+  kFp64,      // double-precision reference
+  kBlocks64,  // attention: ascending products, 16 lanes for probabilities of 64 keys, blocks in ascending order
+  kDigits3,   // fp32 as three int8 digits in a fixed point per row
+  kDigits2,   // as two digits
+  kFree,      // unspecified, such as that of an external library
 };
 std::string_view order_name(SumOrder order);
-// Whether kernels of this order may run in strict mode: it has kernels on every ISA.
+// Whether kernels of this order may run in strict mode, which requires that every ISA has such kernels.
 constexpr bool legal_in_strict(SumOrder order) { return order < SumOrder::kDigits3; }
 
-// fast: the same bits for any number of threads. strict: also on every ISA; only kernels whose order every ISA has are
-// candidates.
+// kFast: same bits for any number of threads. kStrict: also on every ISA; only kernels whose order of summation exists
+// on every ISA are candidates.
 enum class BitsMode : uint8_t { kFast, kStrict };
+// Process-wide; kFast by default.
 BitsMode bits_mode();
 void set_bits_mode(BitsMode mode);
 
@@ -48,17 +49,17 @@ struct Kernel {
   IsaMask needs;
   SumOrder order;
   bool (*supports)(const Args&);
-  double (*cost)(const Args&);  // estimated nanoseconds on one thread; compares kernels of one family only
+  double (*cost)(const Args&);  // estimated nanoseconds on one thread; comparable within a family only
   void (*run)(const Args&);
 
-  // Whether the current device has what the kernel needs.
+  // Whether the current device provides what the kernel needs.
   bool granted() const { return device == current_device().kind && (needs & ~device_isa()) == 0; }
   bool usable(const Args& args) const {
     return granted() && (legal_in_strict(order) || bits_mode() == BitsMode::kFast) && supports(args);
   }
 };
 
-// The cheapest usable kernel, or nullptr. Ties go to the earlier one.
+// Returns the cheapest usable kernel, or nullptr. The earlier kernel wins ties.
 template <typename Args>
 const Kernel<Args>* cheapest(std::span<const Kernel<Args>> kernels, const Args& args) {
   const Kernel<Args>* best = nullptr;
@@ -74,8 +75,8 @@ const Kernel<Args>* cheapest(std::span<const Kernel<Args>> kernels, const Args& 
   return best;
 }
 
-// The kernels of a family: those of the CPU, and those that other devices add at start-up (before theirs are asked
-// for; not while another thread looks up).
+// The kernels of a family: those of the CPU, and those that other devices add at startup (before first use, and never
+// concurrently with a lookup).
 template <typename K>
 class KernelList {
  public:
@@ -91,7 +92,7 @@ class KernelList {
   }
 
  private:
-  static constexpr size_t kMaxAdded = 128;  // they do not move: choices point at them
+  static constexpr size_t kMaxAdded = 128;  // storage never moves: cached choices point into it
   std::vector<K> kernels_;
 };
 
@@ -104,7 +105,7 @@ struct KernelInfo {
   DeviceKind device = DeviceKind::kCpu;
 };
 std::vector<KernelInfo> all_kernels();
-// Adds kernels of another device that are in no family's list; `available` is computed at each call.
+// Adds kernels of another device that no family lists. `available` is recomputed by every all_kernels().
 void add_kernel_infos(std::span<const KernelInfo> kernels);
 
 }  // namespace bitgrad

@@ -1,7 +1,7 @@
-// The kernels that a device has one of each: a table for each kind of device, the CPU among them, one function for each
-// line of kernel_table.inc. The public functions of those names (elementwise.h, reduce.h, quantize.h, rowwise.h ...)
-// call that of the current device; pointers are the device's. Kernels of which a device has several to choose from are
-// in the lists of their families (kernel.h).
+// Kernels of which each device has exactly one: a table per kind of device, including the CPU, with one function for
+// each line of kernel_table.inc. The public functions of those names (elementwise.h, reduce.h, quantize.h, rowwise.h
+// ...) dispatch to the current device, and take its pointers. Kernels with several alternatives are in the lists of
+// their families (kernel.h).
 #pragma once
 
 #include <string_view>
@@ -17,27 +17,27 @@
 
 namespace bitgrad::kernels {
 
-// A null line: the device has no such kernel, and a call is an Error(kDevice) that names it.
+// nullptr: the device has no such kernel; calling it throws Error(kDevice) naming it.
 struct KernelTable {
 #define BITGRAD_KERNEL(result, name, parameters, arguments) result(*name) parameters = nullptr;
 #include "bitgrad/kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
 };
 
-// Of the current device. Throws Error(kDevice) where its backend registered none.
+// Table of the current device. Throws Error(kDevice) if its backend registered none.
 const KernelTable& kernel_table();
-// `table` must live on. The CPU's cannot be replaced.
+// `table` must outlive all use of it. Throws Error for the CPU, whose table cannot be replaced.
 void register_kernel_table(DeviceKind kind, const KernelTable* table);
 
 }  // namespace bitgrad::kernels
 
 namespace bitgrad {
 
-// A float from the current device's memory. Waits for the device, and polls its errors (flag.h).
+// Reads a float from memory of the current device. Waits for the device and polls its errors (flag.h).
 float read_number(const float* number);
 
 namespace detail {
-// A kernel of the current device that is absent: Error(kDevice) that names it.
+// Throws Error(kDevice): the current device has no such kernel, or no fp64.
 [[noreturn]] void fail_no_device_kernel(std::string_view name);
 [[noreturn]] void fail_fp64_on_device(std::string_view name);
 

@@ -1,4 +1,4 @@
-// Family pack: canonical codes into another layout. Exact; the scalar kernel calls the layout record itself.
+// Family pack: converts canonical codes to another layout. Exact; the scalar kernel calls LayoutInfo::pack.
 #pragma once
 
 #include "bitgrad/dtype/layout.h"
@@ -12,11 +12,11 @@ struct PackArgs {
   const void* canonical = nullptr;
   int64_t stride = 0;  // bytes between canonical rows
   Layout to;
-  void* out = nullptr;  // to.info().bytes(dtype, rows, cols), written whole
+  void* out = nullptr;  // to.info().bytes(dtype, rows, cols) bytes, written in full
 };
 
 std::span<const Kernel<PackArgs>> pack_kernels();
-void register_pack_kernels(std::span<const Kernel<PackArgs>> kernels);  // of another device
+void register_pack_kernels(std::span<const Kernel<PackArgs>> kernels);  // for devices other than the CPU
 void pack(const PackArgs& args);
 
 }  // namespace bitgrad::kernels

@@ -1,11 +1,11 @@
 // Family rowwise: softmax, layer and RMS normalization, cross-entropy and arg max over the rows of a dense [rows, cols]
 // matrix. docs/numerics.md section 10.
 //
-// Elements are fp32 or bf16 (widened when read, rounded once to nearest even when written); everything between is fp32,
-// each operation rounded once, exp and log are our own (base/math.h), and every sum has the order of section 8 (chunks
-// of 1024, 16 lanes). So a result depends on its row alone: not on the other rows, the ISA, the threads or the device.
-// fp64 is for references, on the CPU alone: then every array of floats is fp64, sums are plain and exp is the C
-// library's. An output of the size of the matrix may be an input of equal dtype unless it says otherwise.
+// Elements are fp32 or bf16 (widened on load, rounded once to nearest even on store). Everything in between is fp32,
+// each operation rounded once, with exp and log of base/math.h and sums in the order of section 8 (chunks of 1024, 16
+// lanes). A result thus depends only on its own row, not on other rows, the ISA, the threads or the device. fp64 is for
+// references, on the CPU only: then every float array is fp64, sums are sequential and exp is that of the C library. A
+// matrix-sized output may alias an input of equal dtype unless stated otherwise.
 #pragma once
 
 #include "bitgrad/kernels/kernel.h"
@@ -21,7 +21,7 @@ struct FloatsOut {
   DType dtype = dtypes::fp32;
 };
 
-// y = exp(x - max x) / sum exp(x - max x). A row that holds NaN or +Inf, or -Inf alone, becomes NaN.
+// y = exp(x - max x) / sum exp(x - max x). A row that contains NaN or +Inf, or only -Inf, becomes NaN.
 struct SoftmaxRowsArgs {
   int64_t rows = 0, cols = 0;
   FloatsIn x = {};
@@ -38,23 +38,23 @@ struct SoftmaxRowsBackwardArgs {
 void softmax_rows_backward(const SoftmaxRowsBackwardArgs& args);
 
 // Layer norm (Ba, Kiros and Hinton 2016, arXiv 1607.06450, equation 3), or RMS norm (Zhang and Sennrich 2019, arXiv
-// 1910.07467, equation 4) where `centered` is false; mean is 0 then:
+// 1910.07467, equation 4) with mean = 0 if `centered` is false:
 //   mean = sum x / cols;  inv = 1 / sqrt(sum (x - mean)^2 / cols + eps);  y = ((x - mean) * inv) * gamma + beta
 struct NormRowsArgs {
   int64_t rows = 0, cols = 0;
   FloatsIn x = {};
   bool centered = true;
   float eps = 1e-5f;
-  FloatsIn gamma = {}, beta = {};  // [cols], not bf16; beta may be absent
+  FloatsIn gamma = {}, beta = {};  // [cols], not bf16; beta is optional
   FloatsOut y = {};
-  FloatsOut mean = {}, inv = {};  // [rows], not bf16; mean is not written unless `centered`
+  FloatsOut mean = {}, inv = {};  // [rows], not bf16; mean is written only if `centered`
 };
 void norm_rows(const NormRowsArgs& args);
 
 // With xhat = (x - mean) * inv and h = gy * gamma:
 //   gx = ((h - sum h / cols) - xhat * (sum h * xhat / cols)) * inv, without `sum h / cols` unless `centered`
-//   ggamma[c] = sum gy * xhat, gbeta[c] = sum gy down the rows
-// gx, ggamma and gbeta are not bf16; each may be absent.
+//   ggamma[c] = sum gy * xhat, gbeta[c] = sum gy, down the rows
+// gx, ggamma and gbeta are not bf16; each is optional.
 struct NormRowsBackwardArgs {
   int64_t rows = 0, cols = 0;
   FloatsIn x = {}, gy = {};
@@ -64,10 +64,10 @@ struct NormRowsBackwardArgs {
 };
 void norm_rows_backward(const NormRowsBackwardArgs& args);
 
-// Softmax cross-entropy of a row with an integer target:
+// Softmax cross-entropy of each row with an integer target:
 //   top = max x;  total = sum exp(x - top);  loss = log(total) - (x[target] - top)
-// A row whose target is `ignore` has loss +0. Another target outside [0, cols) ORs kFlagNoClass into `flags` and counts
-// as 0.
+// A row whose target is `ignore` has loss +0. Any other target outside [0, cols) ORs kFlagNoClass into `flags` and is
+// treated as 0.
 inline constexpr uint32_t kFlagNoClass = 1u;
 struct CrossEntropyRowsArgs {
   int64_t rows = 0, cols = 0;
@@ -79,36 +79,36 @@ struct CrossEntropyRowsArgs {
 };
 void cross_entropy_rows(const CrossEntropyRowsArgs& args);
 
-// gx = (exp(x - top) / total - (c == target)) * factor; +0 in rows that are ignored. gx is not bf16.
+// gx = (exp(x - top) / total - (c == target)) * factor; +0 in ignored rows. gx is not bf16.
 struct CrossEntropyRowsBackwardArgs {
   int64_t rows = 0, cols = 0;
   FloatsIn x = {};
   const int32_t* targets = nullptr;
   int32_t ignore = -1;
   FloatsIn top = {}, total = {};
-  FloatsIn factor = {};  // one number, not bf16
+  FloatsIn factor = {};  // one value, not bf16
   FloatsOut gx = {};
 };
 void cross_entropy_rows_backward(const CrossEntropyRowsBackwardArgs& args);
 
-// index[r] = the first of the largest elements of row r. NaN counts as larger than every number. cols > 0.
+// index[r] = index of the first maximum of row r. NaN compares greater than any number. cols > 0.
 struct ArgMaxRowsArgs {
   int64_t rows = 0, cols = 0;
   FloatsIn x = {};
-  int32_t* index = nullptr;
+  int32_t* index = nullptr;  // [rows]
 };
 void arg_max_rows(const ArgMaxRowsArgs& args);
 
-// rank[r] = how many elements of row r come before x[target]: those that are larger, NaN, or equal with a lower index.
-// 0: the target is the arg max; below 5: it is in the top 5. An ignored row, and one whose x[target] is NaN, has rank
-// kNoRank. Targets as for cross_entropy_rows.
+// rank[r] = number of elements of row r that precede x[target]: those that are larger, NaN, or equal with a lower
+// index. Rank 0 means that the target is the arg max; a rank below 5, that it is in the top 5. An ignored row, or one
+// whose x[target] is NaN, has rank kNoRank. Targets as for cross_entropy_rows.
 inline constexpr int32_t kNoRank = INT32_MAX;
 struct TargetRanksArgs {
   int64_t rows = 0, cols = 0;
   FloatsIn x = {};
   const int32_t* targets = nullptr;
   int32_t ignore = -1;
-  int32_t* rank = nullptr;
+  int32_t* rank = nullptr;  // [rows]
   uint32_t* flags = nullptr;
 };
 void target_ranks(const TargetRanksArgs& args);

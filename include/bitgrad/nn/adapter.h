@@ -59,11 +59,10 @@ struct AdapterRule {
   std::vector<std::string> train = {};  // layers or parameters that are not frozen
 };
 
-// Adds adapters to the linear layers selected by `rule` and freezes all other parameters; call before initialize. A is
-// uniform in +-1 / sqrt(inputs) and B is 0, so the model's output is unchanged at first. Learned steps and clips of
-// existing activation quantizers are frozen too, until prepare or set_quant_mode sets a mode (as a Learner's phases
-// do); running statistics still update. Throws Error for a glob that matches nothing (the message lists the linear
-// layers), a layer that already has an adapter, and values out of range.
+// Adds adapters to the linear layers selected by `rule` and freezes all other parameters except learned steps, offsets
+// and clips of activations; call before initialize. A is uniform in +-1 / sqrt(inputs) and B is 0, so the model's
+// output is unchanged at first. Running statistics still update. Throws Error for a glob that matches nothing (the
+// message lists the linear layers), a layer that already has an adapter, and values out of range.
 void add_adapters(Module& model, const AdapterRule& rule, const std::string& root = kModelRoot);
 
 struct AdaptedLayer {

@@ -218,7 +218,7 @@ class Parameter {
   ParameterSpec spec_;
   const Quantizer* quantizer_ = nullptr;
   Tensor master_, value_;
-  Tensor values_;  // fp32 [shape]; undefined until read_values
+  Tensor dequantized_;  // fp32 [shape]; undefined until read_values
   std::vector<std::unique_ptr<Parameter>> learned_;
   std::vector<Layout> planned_;
   std::shared_ptr<Requantization> next_;

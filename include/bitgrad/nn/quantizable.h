@@ -144,8 +144,8 @@ class Quantizable {
   LayerQuant checked(const LayerQuant& quant) const;
   // `options` is nullptr for linear.
   Var product(const Var& in, const Var& bias, const Conv2dOptions* options, const ProductModes& modes);
-  Form plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
-                    const ProductModes& modes);
+  Form plan_slot(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
+                 const ProductModes& modes);
   void check_weight(const LayerQuant& quant) const;
   void hold_weight();
   int64_t step() const;

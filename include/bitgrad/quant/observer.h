@@ -1,4 +1,4 @@
-// Observers: find the range of activations over many batches, so that scales can be fixed. docs/numerics.md section 2.
+// Observers: track the range of activations over many batches, so that scales can be fixed. docs/numerics.md section 2.
 #pragma once
 
 #include <memory>
@@ -12,26 +12,26 @@ namespace bitgrad {
 
 struct ObserverSpec {
   std::string name = "moving_average";  // min_max | moving_average | percentile | mse
-  float momentum = 0.99f;               // moving_average: r = momentum * r + (1 - momentum) * new; the first batch sets
+  float momentum = 0.99f;               // moving_average: r = momentum * r + (1 - momentum) * new; first batch: r = new
   float percentile = 99.99f;            // percentile: of abs x, in (0, 100]
   friend bool operator==(const ObserverSpec&, const ObserverSpec&) = default;
 };
 
-// What an observer remembers is in named tensors (fp32 or int64), which the owner saves; to resume it copies the saved
-// numbers into them.
+// The state of an observer is a list of named tensors (fp32 or int64), which its owner saves. To resume, the owner
+// copies the saved values into them.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual std::string_view name() const = 0;
-  // Takes one batch x [n, f] fp32 into account. x must be finite, else Error(kNonFinite). Empty x changes nothing.
+  // Updates the range with one batch x, fp32 [n, f]. An empty x has no effect. Throws Error(kNonFinite) for NaN or Inf.
   virtual void observe(const Tensor& x) = 0;
-  // Whether a batch was observed.
+  // Whether any non-empty batch was observed.
   virtual bool ready() const = 0;
-  // Scales of the observed range by the scheme of `spec`. Throws Error before the first batch.
+  // Scales for the observed range by the scheme of `spec`. Throws Error if no batch was observed yet.
   virtual QuantParams params(const QuantSpec& spec) const = 0;
 
-  // min_max, moving_average: low, high fp32 [blocks], batches int64 [1]. percentile, mse: also counts int64 [2048] of
-  // abs x (mse: [4096], x >= 0, then x < 0) and exponent int64 [1]. The tensors share the observer's bytes.
+  // min_max, moving_average: low and high, fp32 [blocks]; batches, int64 [1]. percentile, mse: also counts of abs x,
+  // int64 [2048] (mse: [4096], x >= 0 followed by x < 0), and exponent, int64 [1]. They share the observer's memory.
   struct State {
     std::string_view name = {};
     Tensor tensor = {};
@@ -40,9 +40,9 @@ class Observer {
 };
 
 std::vector<std::string_view> observer_names();
-// Throws Error for an unknown name, for a value out of range, for a scheme without from_range, and for a granularity
-// that the observer does not serve: min_max and moving_average serve tensor and channel (axis 1, `features` blocks);
-// percentile and mse serve tensor.
+// Throws Error for an unknown name, a value out of range, a scheme without from_range, or a granularity that the
+// observer does not support: min_max and moving_average support tensor and channel (axis 1, `features` blocks);
+// percentile and mse only tensor.
 std::unique_ptr<Observer> make_observer(const ObserverSpec& observer, const QuantSpec& spec, int64_t features);
 
 }  // namespace bitgrad

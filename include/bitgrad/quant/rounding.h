@@ -1,4 +1,4 @@
-// Names of rounding modes and straight-through rules, as YAML spells them.
+// Names of rounding modes and straight-through rules, as in YAML.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace bitgrad {
 
-// "nearest", "stochastic"; "identity", "clip", "approx_sign", "tanh", "none". parse_* throw Error that lists the names.
+// "nearest", "stochastic"; "identity", "clip", "approx_sign", "tanh", "none". parse_* throws Error listing the names.
 std::string_view rounding_name(Rounding rounding);
 Rounding parse_rounding(std::string_view name);
 std::string_view ste_name(SteRule rule);

@@ -1,4 +1,4 @@
-// Storage: reference-counted bytes on one device, counted under a memory kind. Knows no dtype.
+// Storage: reference-counted bytes on one device, accounted under a memory kind. It knows no dtype.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace bitgrad {
 class Storage {
  public:
   Storage() = default;
-  Storage(int64_t bytes, MemoryKind kind, Device device = current_device());  // not initialised
-  // Bytes of somebody else, which `owner` keeps alive; they are in no account.
+  Storage(int64_t bytes, MemoryKind kind, Device device = current_device());  // uninitialized
+  // Wraps memory owned by someone else, kept alive by `owner`. It is not accounted.
   static Storage external(void* data, int64_t bytes, std::shared_ptr<const void> owner, Device device = Device::cpu());
 
   bool defined() const { return block_ != nullptr; }
@@ -21,11 +21,11 @@ class Storage {
   int64_t bytes() const { return block_ ? block_->bytes : 0; }
   Device device() const { return block_ ? block_->device : Device{}; }
   MemoryKind kind() const { return block_ ? block_->kind : MemoryKind::kActivation; }
-  // Whether other storages, of this thread or none, refer to the same bytes.
+  // Whether other Storage objects, on any thread, refer to the same bytes.
   bool shared() const { return block_.use_count() > 1; }
-  // Moves the bytes to another column of the account (an activation that backward needs becomes `saved`).
+  // Reclassifies the bytes in the account (an activation that backward needs becomes `saved`).
   void set_kind(MemoryKind kind) const;
-  // Tensors and other owners that share the bytes; 0: undefined.
+  // Number of Storage objects that share the bytes; 0 if undefined.
   int64_t owners() const { return block_.use_count(); }
   friend bool operator==(const Storage& a, const Storage& b) { return a.block_ == b.block_; }
 
@@ -41,7 +41,7 @@ class Storage {
     Device device;
     void* data;
     bool counted = true;
-    std::shared_ptr<const void> owner;  // of bytes that are not counted
+    std::shared_ptr<const void> owner;  // of external bytes, which are not accounted
   };
   std::shared_ptr<Block> block_;
 };

@@ -1,6 +1,6 @@
-// Tensor: storage + offset + shape + dtype + layout (+ QuantParams). A value, cheap to copy; copies share the bytes.
+// Tensor: storage + offset + shape + dtype + layout (+ QuantParams). A cheap value type; copies share the bytes.
 //
-// A matrix of codes has rows that start on 8 bytes; pad bits are zero. Wider dtypes (fp32, int32, ...) are dense.
+// Rows of a matrix of codes are 8-byte aligned, with zero pad bits. Wider dtypes (fp32, int32, ...) are dense.
 #pragma once
 
 #include <cstdint>
@@ -22,31 +22,32 @@ namespace bitgrad {
 class Tensor {
  public:
   Tensor() = default;  // undefined
-  // Uninitialised numbers; pad bits of code dtypes are not set either, the writer sets whole rows.
+  // Uninitialized, including the pad bits of code dtypes: the writer must write whole rows.
   static Tensor empty(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation,
                       Device device = current_device());
   static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation,
                       Device device = current_device());
-  // Numbers (fp32, int32, ...: dense rows, no codes) that lie somewhere else, row-major, without a copy; `owner` keeps
-  // them alive.
+  // Wraps dense row-major memory without a copy; `owner` keeps it alive. Throws Error unless elements have 4 or 8
+  // bytes.
   static Tensor external(void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
                          Device device = Device::cpu());
-  // Row-major fp32 values as a tensor of `dtype`: floats are rounded to nearest even, integers and codes must be
-  // representable and get no scale (quantize_dynamic of quant/quantizer.h finds one). On the current device.
+  // Row-major fp32 values as a tensor of `dtype` on the current device. Floats are rounded to nearest even. Integers
+  // and codes must be exactly representable and get no scale (quantize_dynamic in quant/quantizer.h computes one).
   //   Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3})
-  // Throws Error when the shape needs another number of values.
+  // Throws Error if the number of values does not match the shape.
   static Tensor from(std::span<const float> values, const Shape& shape, DType dtype = dtypes::fp32,
                      MemoryKind kind = MemoryKind::kActivation);
   static Tensor from(std::initializer_list<float> values, const Shape& shape, DType dtype = dtypes::fp32,
                      MemoryKind kind = MemoryKind::kActivation);
-  // Row-major numbers (not values: no scale is applied). Integers must be representable, floats are rounded to nearest
-  // even. On the current device, as all of these.
+  // Row-major elements, to which no scale applies, on the current device. Floats are rounded to nearest even; integers
+  // must be exactly representable. Throws Error if the number of elements does not match the shape.
   static Tensor from_elements(const Shape& shape, DType dtype, std::span<const double> numbers,
                               MemoryKind kind = MemoryKind::kActivation);
   static Tensor full(const Shape& shape, DType dtype, double number, MemoryKind kind = MemoryKind::kActivation);
-  // One number, shape [].
+  // A single element, shape [].
   static Tensor scalar(double number, DType dtype = dtypes::fp32) { return full(Shape{}, dtype, number); }
-  // Codes of [rows, cols] in a derived layout; filled by the pack family.
+  // Uninitialized codes of a [rows, cols] matrix in a derived layout, to be filled by kernels::pack. Throws Error if
+  // the layout does not support the dtype.
   static Tensor empty_layout(const Shape& shape, DType dtype, Layout layout, MemoryKind kind,
                              Device device = current_device());
 
@@ -59,58 +60,59 @@ class Tensor {
   int64_t cols() const { return shape_.cols(); }
   int64_t numel() const { return shape_.numel(); }
   int64_t stride() const { return stride_; }  // bytes between rows (canonical)
-  bool contiguous() const;                    // canonical rows with nothing between them
+  bool contiguous() const;                    // canonical, with no gaps between rows
   const Storage& storage() const { return storage_; }
   MemoryKind kind() const { return storage_.kind(); }
-  // Bytes of the codes or numbers in this layout, without scales.
+  // Size in bytes of the elements in this layout, without scales.
   int64_t bytes() const;
 
   void* data() const { return static_cast<uint8_t*>(storage_.data()) + offset_; }
-  // Typed pointer; throws Error when the dtype is not T's (float, double, int32_t, int64_t; uint16_t for bf16 and fp16;
-  // int8_t, uint8_t for 8-bit codes).
+  // Typed pointer. Throws Error unless T matches the dtype (float, double, int32_t, int64_t; uint16_t for bf16 and
+  // fp16; int8_t or uint8_t for 8-bit codes).
   template <typename T>
   T* as() const;
 
   const std::shared_ptr<const QuantParams>& quant() const { return quant_; }
   Tensor with_quant(std::shared_ptr<const QuantParams> quant) const;
-  // The same codes as bare numbers.
+  // The same codes without QuantParams.
   Tensor without_quant() const { return with_quant(nullptr); }
   // Scales as kernels read them, in coordinates of the matrix.
   ScaleMap scale_map() const;
 
-  // Views share the bytes. Row views are free; a column view of a code dtype starts and ends (unless at the edge) at
-  // multiples of lcm(group, 64). Scales follow. Both throw Error when out of range.
+  // Views share the bytes; scales are sliced along. A row view (of axis 0) is free, but must not split groups of scales
+  // along axis 0. A column view of a code dtype must start and end (unless at the edge) at multiples of lcm(group, 64).
+  // Canonical layout only. Both throw Error if out of range.
   Tensor row_slice(int64_t begin, int64_t end) const;
   Tensor column_slice(int64_t begin, int64_t end) const;
-  // Same bytes, other shape: numel equal, and the last axis too unless rows are dense.
+  // The same bytes under another shape. Throws Error unless numel is equal, and the last axis unless rows are dense.
   Tensor reshape(const Shape& shape) const;
 
-  Tensor clone(MemoryKind kind) const;  // canonical, dense rows; scales are shared
-  // Copies numbers or codes of an equal shape and dtype.
+  Tensor clone(MemoryKind kind) const;  // dense canonical copy; scales are shared
+  // Copies elements from a tensor of equal shape and dtype; both canonical. Copies between host and device too.
   void copy_from(const Tensor& other) const;
-  // The same numbers or codes, in the same layout, with the parts of its QuantParams, on another device; a copy also
-  // where it is there already. Layouts beside the canonical codes are not copied.
+  // Copies the elements, in the same layout, and the parts of QuantParams to a device; copies even if they are there
+  // already. Attached layouts are not copied. Copies between two devices must go through the CPU.
   Tensor to_device(Device device, MemoryKind kind) const;
-  // This tensor where the host may read it: itself on the CPU, else a copy.
+  // This tensor readable by the host: itself if on the CPU, else a copy.
   Tensor on_host() const;
 
-  // Derived layouts that travel beside the canonical codes (written together by requantize).
+  // Attaches a derived layout that travels with the canonical codes (requantize writes both together).
   void attach_layout(Tensor derived);
-  // This tensor in `layout`, undefined when it has none.
+  // This tensor in `layout`; undefined if it has no such layout.
   Tensor in_layout(Layout layout) const;
   const std::vector<Tensor>& attached_layouts() const;
 
-  // Row-major numbers (codes' values without scales), and values (with them).
+  // Row-major elements (codes decoded without scales), and values (with scales).
   std::vector<double> elements() const;
   std::vector<double> values() const;
-  double item() const;  // the one value of a one-element tensor
-  // The values as fp32 (wider ones are rounded to nearest even), row-major, of any dtype, layout and device. A copy.
+  double item() const;  // the value of a one-element tensor
+  // A copy of the values as fp32 (wider ones rounded to nearest even), row-major; any dtype, layout and device.
   std::vector<float> to_vector() const;
-  // The value of one element, such as t.at({2, -1}): an index an axis, negative ones count from the end. Canonical
-  // layout; from a device the whole tensor is copied. Throws Error for a wrong number of indices, or one out of range.
+  // Value of one element, as in t.at({2, -1}); negative indices count from the end. Canonical layout; copies the whole
+  // tensor if it is on another device. Throws Error for a wrong number of indices or an index out of range.
   float at(std::initializer_list<int64_t> index) const;
 
-  // "Tensor [256,784] bint1, binary per tensor, canonical, 26,624 bytes + 4 of scales".
+  // For example "Tensor [256,784] bint1, binary per tensor, canonical, 26,624 bytes + 4 of scales".
   std::string describe() const;
 
  private:
@@ -124,10 +126,10 @@ class Tensor {
   std::shared_ptr<std::vector<Tensor>> derived_;
 };
 
-// Short form for errors: "[3,5] fp32", "[256,784] bint1".
+// Short form for error messages: "[3,5] fp32", "[256,784] bint1".
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-// A new tensor [cols, rows] with the axis of the scales moved too.
+// Returns a new [cols, rows] tensor, with the axis of the scales swapped as well. Throws Error unless rank is 2.
 Tensor transpose(const Tensor& matrix, MemoryKind kind = MemoryKind::kActivation);
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-// Typed windows on a tensor's matrix: TensorView<T> for stored numbers, CodeView for packed codes.
+// Typed views of a tensor's matrix: TensorView<T> for plain elements, CodeView for packed codes.
 #pragma once
 
 #include "bitgrad/dtype/codec.h"
@@ -7,6 +7,7 @@
 namespace bitgrad {
 
 template <typename T>
+// Throws Error on construction unless T matches the dtype (Tensor::as).
 class TensorView {
  public:
   explicit TensorView(const Tensor& t)

@@ -37,7 +37,7 @@ struct RunCounters {
   // The following are not part of the state hash.
   double train_seconds = 0;                                // wall time
   double unreported_loss = 0;                              // sums over the samples since the last training report
-  int64_t unreported_correct = 0, unreported_samples = 0;  // samples: target elements that counted
+  int64_t unreported_correct = 0, unreported_counted = 0;  // counted: target elements that count
   int64_t metrics_bytes = 0;  // size of metrics.jsonl at the time of saving, and its CRC32C; 0: none or unknown
   uint32_t metrics_crc = 0;
   // Value of the metric that selects the best model, if that is not accuracy; part of the state hash in that case.

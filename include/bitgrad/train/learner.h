@@ -34,12 +34,12 @@ struct StepResult {
   double loss = 0;      // summed over the target elements that count
   int64_t correct = 0;  // number of predictions whose largest logit is at the target class
   int64_t samples = 0;
-  int64_t counted = 0;  // target elements that count
+  int64_t counted = 0;   // target elements that count
+  bool stepped = false;  // the optimizer ran: a step boundary, where a checkpoint may be saved
   // Set by evaluation only.
   int64_t among_top5 = 0;    // targets among the five largest logits, if there are more than five classes
   double squared_error = 0;  // sum, for value targets
   std::map<std::string, double> measured = {};  // custom sums of metrics (Measures)
-  bool stepped = false;                         // the optimizer ran: a step boundary, where a checkpoint may be saved
 };
 
 // Quantization of the model from optimizer step `from` on (before the first microbatch of its window).
@@ -221,7 +221,7 @@ class Learner {
   Target checked(const Tensor& x, const Tensor& target, int64_t counted) const;
   Tensor labels_here(std::span<const int32_t> labels);
   void begin_microbatch();
-  void round_gradients();
+  void choose_gradient_rounding();
   void count_microbatch(const StepResult& result);
   void close_window(bool requantized);
   // Microbatches of a window that this rank runs, and those of the other ranks.

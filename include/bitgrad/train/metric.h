@@ -43,6 +43,8 @@ std::vector<std::string> metric_names();
 void register_metric(Metric metric);
 // Returns nullptr for an unknown name.
 const Metric* find_metric(const std::string& name);
+// Whether the values of a metric are percentages: accuracy, top5_accuracy.
+bool is_percentage(const std::string& name);
 
 // The measures of all metrics that fit the task and have one, created with the given keys. A metric with a required key
 // that is missing is left out.

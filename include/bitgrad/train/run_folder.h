@@ -24,10 +24,16 @@ std::string create_run_folder(const RunConfig& config, const std::string& out);
 // Locks the folder against other training processes and removes files that a killed process left half written. Throws
 // Error if another process holds the lock.
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder);
-// The current config.yaml of a run's folder, and the path of its last checkpoint. Throw Error(kData) if they are
-// missing. `overrides`: key=value, as in load_config.
+// The current config.yaml of a run's folder. Throws Error(kData) if it is missing. `overrides`: key=value, as in
+// load_config.
 RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides = {});
+// Path of a run's last checkpoint: last.safetensors, or best.safetensors (with a warning) if the run was killed before
+// it saved the former. Throws Error(kData) if both are missing.
 std::string run_folder_checkpoint(const std::string& folder);
+// Path of the checkpoint to resume from: the later one of last.safetensors and best.safetensors. Both hold the whole
+// state of training, and a run that was killed between two saves of the former may have a newer latter. Errors as
+// run_folder_checkpoint.
+std::string newest_checkpoint(const std::string& folder);
 // Returns the configuration with which the run in `folder` continues: the one in `saved`, the header of its last
 // checkpoint. Throws Error that lists the differing keys with both values if config.yaml disagrees. A config.yaml that
 // cannot be read, or differs only in device.*, train.stop or train.early_stop, is a warning. `overrides`: key=value, as

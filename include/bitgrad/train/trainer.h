@@ -136,7 +136,7 @@ class Trainer {
   ~Trainer();
 
   // A run begins in one of two ways, before anything is trained or evaluated:
-  // - start: with initial values from model.init_from, if set. Called by run and evaluate_test if needed.
+  // - start: with initial values from model.init_from, if set. Called by run and evaluate_held_out if needed.
   // - resume: continues from a checkpoint of the same configuration, in its phase. Throws Error(kData) if it does not
   //   fit.
   void start();
@@ -148,7 +148,7 @@ class Trainer {
   // folder but neither data.valid nor data.test ends with an evaluation on a part of data.train.
   TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
   // Evaluates on data.test, else data.valid, else data.train.
-  Evaluation evaluate_test();
+  Evaluation evaluate_held_out();
 
   Learner& learner() { return *learner_; }
   // With quant.budget replaced by the rules it resolved to.
@@ -193,7 +193,7 @@ class Trainer {
   RunCounters counters_;
   BestRule best_, early_stop_;  // early_stop_: rule of train.early_stop
   bool started_ = false;
-  std::string first_numbers_;  // their source, for the log
+  std::string init_note_;  // their source, for the log
   int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // Initializes a model from weights of other programs: files of named float tensors, and the mapping to parameters.
-// docs/interop.md, "From PyTorch".
+// docs/pytorch.md.
 #pragma once
 
 #include <string>

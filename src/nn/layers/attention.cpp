@@ -1,5 +1,5 @@
-// Causal attention of q, k and v side by side, as one linear layer before it makes them, with rotary positions; and
-// learned positions. Both know the place of a row in its sequence.
+// Causal attention over q, k and v side by side, as produced by a single linear layer, with rotary positions; and
+// learned positions. Both depend on a row's position in its sequence.
 #include "bitgrad/ops/attention.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ class AttentionLayer final : public Module {
     out.dtype = y_ = in.float_output();
     return out;
   }
-  // The products q k and p v of the keys that a row sees.
+  // MACs of q k^T and p v over the keys that each row sees.
   int64_t macs(const Form& in, const Form&) const override {
     const int64_t t = in.sample[0];
     return options_.heads * rope_.dim * t * (t + 1);
@@ -70,7 +70,7 @@ class AttentionLayer final : public Module {
   std::string_view kind() const override { return kAttentionLayer; }
 
  private:
-  // The rows join those of the cache, which all of them see up to themselves.
+  // Appends the rows to the cache. Each attends to all cached rows up to and including itself.
   Var cached(const Var& x, const SequenceState& rows) {
     require(!x.tracked(), kAttentionLayer, "keys and values in a cache carry no gradients: run without a tape");
     const int64_t q = options_.heads * rope_.dim, end = rows.first + x.shape()[1];
@@ -82,7 +82,7 @@ class AttentionLayer final : public Module {
     return cast(attention(slice(wide, 2, 0, q), Var(cache.keys(end)), Var(cache.values(end)), options), x.dtype());
   }
 
-  // Of this batch.
+  // Options for this batch: document starts, and dropout in training.
   AttentionOptions options_now() const {
     AttentionOptions options = options_;
     if (!initialized()) return options;
@@ -93,7 +93,7 @@ class AttentionLayer final : public Module {
         {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
     return options;
   }
-  // q and k turned by their positions.
+  // q and k rotated by their positions (RoPE).
   Var turned(const Var& x, const SequenceState& rows) {
     if (!rotates_) return x;
     const int64_t positions =
@@ -108,8 +108,8 @@ class AttentionLayer final : public Module {
   RopeOptions rope_;
   bool rotates_;
   double dropout_;
-  Tensor table_;            // made when it is first needed
-  DType y_ = dtypes::fp32;  // as planned
+  Tensor table_;            // built on first use
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 // y[n,t,:] = x[n,t,:] + weight[first + t,:].
@@ -141,7 +141,7 @@ class Positions final : public Module {
  private:
   int64_t context_;
   Parameter& weight_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Means of the windows of images, and of whole images.
+// Average pooling over windows, and over whole images.
 #include "bitgrad/nn/layers.h"
 #include "nn/layers/pool.h"
 #include "nn/lower.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kAvgPoolLayer = "avg_pool", kGlobalAvgPool = "global_avg_pool";
 
-// The form of what a mean reads. Throws Error for codes.
+// The form that average pools read. Throws Error for codes.
 Form mean_input(std::string_view where, const Form& in) {
   require(detail::is_values(in.dtype), where, "needs fp32 input, got ", in.dtype,
           ". Put it before the quantizer, or dequantize before it");
@@ -35,7 +35,7 @@ class AvgPoolLayer final : public Module {
 
  private:
   PoolOptions options_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 class GlobalAvgPool final : public Module {
@@ -55,7 +55,7 @@ class GlobalAvgPool final : public Module {
   std::string_view kind() const override { return kGlobalAvgPool; }
 
  private:
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Several lists of layers over one input, whose outputs are joined: side by side along the last axis, added, or
-// multiplied. An empty list is the input itself.
+// Several lists of layers over one input. Their outputs are concatenated along the last axis, added, or multiplied. An
+// empty list is the identity.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/lower.h"
@@ -65,7 +65,7 @@ class Branches final : public Module {
     for (size_t i = 1; i < parts.size(); ++i) y = join_ == Join::kAdd ? add(y, parts[i]) : mul(y, parts[i]);
     return y;
   }
-  // `first`: the form of branch 0.
+  // `first` is the form of branch 0.
   void check(const Form& part, const Form& first, size_t i) const {
     const bool concat_axes = join_ == Join::kConcat;
     const Shape wanted = concat_axes ? first.with_features(part.features()).sample : first.sample;
@@ -77,7 +77,7 @@ class Branches final : public Module {
 
   std::vector<std::shared_ptr<Sequential>> branches_;
   Join join_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

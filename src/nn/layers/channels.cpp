@@ -1,4 +1,4 @@
-// prelu and shift: a learned number a channel (parameters slope and shift).
+// prelu and shift: one learned value per channel (parameters slope and shift).
 #include "bitgrad/ops/channels.h"
 #include "bitgrad/nn/layers.h"
 #include "nn/lower.h"
@@ -45,7 +45,7 @@ class ChannelLayer final : public Module {
   std::string_view name_;
   Op op_;
   Parameter& numbers_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

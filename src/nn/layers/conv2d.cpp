@@ -1,10 +1,10 @@
-// y = conv2d(x, w) (+ bias) of images [h,w,c], on packed operands, as a float simulation, or int32 with a scale.
+// y = conv2d(x, w) (+ bias) of images [h,w,c]: on packed operands, simulated in floats, or as int32 sums with a scale.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/conv.h"
 #include "nn/layers/product_keys.h"
 #include "nn/layers/windows_keys.h"
-#include "nn/linear_plan.h"
 #include "nn/lower.h"
+#include "nn/slot_product.h"
 
 namespace bitgrad {
 namespace {

@@ -1,5 +1,5 @@
-// Codes, or int32 sums with a scale, become float values; float values pass through, so that a float twin of an integer
-// network has the same list of layers.
+// Converts codes, or int32 sums with a scale, to float values. Float values pass through, so that an integer network
+// and its float twin have the same list of layers.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/lower.h"
@@ -29,7 +29,7 @@ class DequantizeLayer final : public Module {
   std::string_view kind() const override { return "dequantize"; }
 
  private:
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

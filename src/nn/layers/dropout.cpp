@@ -1,4 +1,4 @@
-// Dropout on numbers and on codes; drawn by (seed, path, microbatch, element). Identity in evaluation.
+// Dropout on values and on codes, drawn by (seed, path, microbatch, element). Identity in evaluation.
 #include <algorithm>
 
 #include "bitgrad/base/step_scalars.h"
@@ -47,7 +47,7 @@ class Dropout final : public Module {
 
  private:
   DropoutOptions options_;
-  DType y_ = dtypes::fp32;  // of float values, as planned
+  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// y[r, c*dim .. c*dim+dim-1] = weight[ids[r,c], :] (flat), or y[r, c, :]: the rows of a table, in codes or fp32, that
-// ids name.
+// y[r, c*dim .. c*dim+dim-1] = weight[ids[r,c], :] (flat), or y[r, c, :]: rows of a table, in codes or fp32, selected
+// by ids.
 #include <limits>
 
 #include "bitgrad/nn/layers.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kEmbeddingLayer = "embedding";
 
-// A spec without initial values has those that configurations give a table.
+// A spec without an initializer gets the configuration's default for tables.
 ParameterSpec table_spec(ParameterSpec spec) {
   if (spec.init.name.empty()) spec.init = {"normal", 0, 1};
   return spec;
@@ -50,7 +50,7 @@ class Embedding final : public Module {
   std::string_view kind() const override { return "embedding"; }
 
  private:
-  // num 0: a row for each id. Files then hold the number.
+  // num = 0: one row per id of the vocabulary. Files then store the resolved number.
   void describe_for(const Form& in) {
     require(in.ids > 0, kEmbeddingLayer,
             "num: 0 stands for the number of different ids, which this input does not tell: set num");
@@ -62,7 +62,7 @@ class Embedding final : public Module {
   int64_t num_, dim_;
   bool flat_;
   Parameter& weight_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

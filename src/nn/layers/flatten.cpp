@@ -1,4 +1,4 @@
-// Samples of any number of axes as vectors: values, or codes with a scale per tensor.
+// Flattens samples of any rank to vectors: values, or codes with a scale per tensor.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
 #include "nn/lower.h"
@@ -29,7 +29,7 @@ class FlattenLayer final : public Module {
   std::string_view kind() const override { return kFlattenLayer; }
 
  private:
-  DType y_ = dtypes::fp32;  // of float values, as planned
+  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace

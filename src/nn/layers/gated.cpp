@@ -1,5 +1,5 @@
 // swiglu, geglu, reglu and relu2_glu: f(gate) * up of the two halves of the last axis (Shazeer 2020, arXiv 2002.05202).
-// Made for the product of one weight [2 D, K], whose first D outputs are the gate.
+// Meant for the output of a single weight [2 D, K] whose first D outputs are the gate.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/values.h"
@@ -28,7 +28,7 @@ class GatedLayer final : public Module {
  private:
   std::string_view name_;
   UnaryOp f_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 LayerKind gated_kind(const char* name, const char* doc, UnaryOp f) {

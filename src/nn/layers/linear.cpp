@@ -1,9 +1,9 @@
-// y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), on packed operands, as a float simulation, or int32 with a scale.
+// y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]): on packed operands, simulated in floats, or as int32 sums with a scale.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/product_keys.h"
-#include "nn/linear_plan.h"
 #include "nn/lower.h"
+#include "nn/slot_product.h"
 
 namespace bitgrad {
 namespace {
@@ -44,7 +44,7 @@ class Linear final : public Module {
   Parameter* bias_ = nullptr;
 };
 
-// y = x W^T with the table of an embedding, or the weight of another layer, as W: the scores of a model whose input and
+// y = x W^T, where W is the table of an embedding or the weight of another layer: the scores of a model whose input and
 // output share a vocabulary (Press and Wolf 2017, arXiv 1608.05859).
 class Head final : public Module {
  public:

@@ -1,4 +1,4 @@
-// The largest element of each window of images: values, or codes, which stay codes.
+// Max pooling over windows of images: values, or codes, which stay codes.
 #include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
 #include "nn/layers/pool.h"
@@ -16,7 +16,7 @@ class MaxPoolLayer final : public Module {
 
   Var forward(const Var& x) override { return max_pool(detail::as_image(detail::pass_through(x, y_)), options_); }
 
-  // Behind a norm and the signs of it.
+  // Fused with a preceding norm and sign quantizer.
   Var forward_fused(Module& first, Module& middle, const Var& x) override {
     auto* const quantizer = dynamic_cast<ActivationQuantizer*>(&middle);
     return quantizer != nullptr ? quantizer->signs_of(first, x, &options_) : Var();
@@ -42,7 +42,7 @@ class MaxPoolLayer final : public Module {
 
  private:
   PoolOptions options_;
-  DType y_ = dtypes::fp32;  // of float values, as planned
+  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Batch norm (a statistic per feature) and tensor norm (one in all): parameters gamma (1) and beta (0), buffers
-// running_mean and running_var.
+// Batch norm (one statistic per feature) and tensor norm (one for the whole tensor): parameters gamma (1) and beta (0),
+// buffers running_mean and running_var.
 #include "nn/layers/norm.h"
 
 #include <cmath>
@@ -38,7 +38,7 @@ void Norm::allocate() {
   options_.running_var = add_buffer("running_var", gamma_.shape(), 1);
 }
 
-// A block that runs again has moved its running statistics.
+// A recomputed block has already updated its running statistics in the first run.
 NormOptions Norm::options_now(bool training) const {
   NormOptions options = options_;
   options.training = training;
@@ -103,7 +103,7 @@ Form Norm::plan(const Form& in, PlanRequests&) {
   return out;
 }
 
-// Batch norm of int32 has the bits of that of its values.
+// Batch norm of int32 has the same bits as batch norm of its dequantized values.
 inference::Value Norm::lower(inference::Graph& graph, inference::Value x) {
   if (graph[x].form.dtype == dtypes::int32)
     x = detail::add_node(graph, path(), inference::Dequantize{}, x, detail::values_like(graph[x].form, dtypes::fp32));

@@ -1,4 +1,4 @@
-// What layers of pools share: their keys, and forms of images.
+// Shared by pooling layers: their keys, and the forms of images.
 #pragma once
 
 #include "bitgrad/ops/spatial.h"
@@ -21,7 +21,7 @@ inline PoolOptions pool_options(const Attributes& keys) {
   return out;
 }
 
-// The form of the results of a pool.
+// The output form of a pool.
 inline Form pooled(std::string_view where, const Form& image, const PoolOptions& options) {
   const auto [oh, ow] = pool_output(where, image.sample[0], image.sample[1], options);
   Form out = image;

@@ -9,7 +9,7 @@
 
 namespace bitgrad::detail {
 
-// The modes of the backward products, and their draws: by path and microbatch.
+// Modes of the backward products and their draws, keyed by path and microbatch.
 class ProductKeys {
  public:
   explicit ProductKeys(const LayerSpec& spec) : stochastic_(spec.gradient_rounding == Rounding::kStochastic) {
@@ -18,7 +18,7 @@ class ProductKeys {
     modes_.gx_per_group = spec.gx_per_group;
   }
   const ProductModes& modes() const { return modes_; }
-  // `draws` outlives the call that the modes are for.
+  // `draws` must outlive the call that uses the modes.
   ProductModes modes(const RandomStream& draws) const {
     ProductModes modes = modes_;
     if (stochastic_) modes.sr = &draws;

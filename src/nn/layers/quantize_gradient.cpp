@@ -1,4 +1,5 @@
-// Identity; the gradient that passes becomes the value of codes (DoReFa-Net), drawn by path and microbatch.
+// Identity in forward. In backward the gradient is quantized and dequantized (DoReFa-Net), drawn by path and
+// microbatch.
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
@@ -35,7 +36,7 @@ class QuantizeGradientLayer final : public Module {
 
  private:
   QuantSpec spec_;
-  DType y_ = dtypes::fp32;  // of float values, as planned
+  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace

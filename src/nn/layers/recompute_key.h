@@ -1,4 +1,4 @@
-// The key of containers whose layers run again in backward (autograd/recompute.h).
+// The key of containers whose layers are recomputed in backward (autograd/recompute.h).
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace bitgrad {
 
 inline constexpr const char* kRecomputeKey = "recompute";
 
-// what: of the container's list.
+// `what`: text for the container's list, for the documentation.
 inline LayerKey recompute_key(const std::string& what) {
   return {kRecomputeKey, LayerKey::Type::kBool, "", "false",
           "training keeps the input of " + what +

@@ -1,4 +1,4 @@
-// The same layers several times, each round with parameters of its own: children 0, 1, ... are the rounds.
+// Repeats the same layers; each round has parameters of its own. Children 0, 1, ... are the rounds.
 #include "bitgrad/nn/layers.h"
 #include "nn/layers/recompute_key.h"
 

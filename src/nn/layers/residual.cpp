@@ -30,7 +30,7 @@ Var Residual::forward(const Var& x) {
 
 bool Residual::returns_fp32(const Var& x) const { return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32; }
 
-// A norm at the end of the body goes into the same pass.
+// Fuses a norm at the end of the body too, if possible.
 Var Residual::hardtanh(const Var& x) {
   const auto f = [](const std::vector<Var>& p) { return add_hardtanh(p[0], p[1]); };
   const size_t last = body_->size() - 1;

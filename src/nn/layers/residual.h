@@ -1,4 +1,4 @@
-// The layer of residuals, for the hardtanh behind one: the two as one pass (forward_fused of nn/layers/unary.cpp).
+// The residual layer; a hardtanh that follows it runs in the same pass (forward_fused of nn/layers/unary.cpp).
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace bitgrad {
 
 class Residual final : public Module {
  public:
-  // shortcut: nullptr for x itself.
+  // shortcut: nullptr for the identity.
   Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut);
 
   Var forward(const Var& x) override;
@@ -19,16 +19,16 @@ class Residual final : public Module {
   inference::Value lower(inference::Graph& graph, inference::Value x) override;
   std::string_view kind() const override;
 
-  // Whether `hardtanh` can be asked for.
+  // Whether `hardtanh` may be called.
   bool returns_fp32(const Var& x) const;
-  // hardtanh of forward(x), with its bits.
+  // hardtanh(forward(x)), with the same bits.
   Var hardtanh(const Var& x);
 
  private:
   std::vector<Var> branches(const Var& x);
 
   std::shared_ptr<Sequential> body_, shortcut_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace bitgrad

@@ -1,5 +1,5 @@
-// layer_norm and rms_norm: each row along the last axis by its own statistics, in training and evaluation alike.
-// Parameters gamma (1) and, of layer_norm, beta (0).
+// layer_norm and rms_norm: normalize each row along the last axis by its own statistics, in training and evaluation
+// alike. Parameters gamma (1) and, for layer_norm, beta (0).
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/values.h"
@@ -39,7 +39,7 @@ class RowNorm final : public Module {
   float eps_;
   Parameter& gamma_;
   Parameter* beta_ = nullptr;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 LayerKind row_norm_kind(std::string_view name, const char* doc) {

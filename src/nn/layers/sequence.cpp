@@ -1,4 +1,4 @@
-// Layers one after the other: the model itself, and kind `sequence`.
+// Layers one after the other: the model itself, and the kind `sequence`.
 #include <algorithm>
 #include <utility>
 
@@ -19,8 +19,8 @@ void Sequential::append(std::shared_ptr<Module> module, std::string name) {
   names_.push_back(std::move(name));
 }
 
-// `count` modules from i on, two or three, as one, or undefined. After an error they run again, one after the other,
-// only to find which of them makes it and so names it; the batch is lost either way.
+// Runs modules i .. i + count - 1 (two or three) fused; undefined if they cannot be. After an error they run again
+// separately, only so that the error names the module at fault; the batch is lost either way.
 Var Sequential::forward_together(size_t i, size_t count, const Var& x) {
   Module& last = *modules_[i + count - 1];
   try {
@@ -34,7 +34,7 @@ Var Sequential::forward_together(size_t i, size_t count, const Var& x) {
 
 namespace {
 
-// A block runs again.
+// Sets StepState::recomputing for the scope of a recomputed block.
 class Recomputing {
  public:
   Recomputing(StepState& state, bool again) : now_(state.recomputing), outer_(std::exchange(now_, again || now_)) {}
@@ -72,7 +72,7 @@ Var Sequential::forward_first(size_t count, const Var& x) {
 
 namespace {
 
-// Throws Error for a kind that knows no values of this dtype.
+// Throws Error if the kind does not support values of this dtype.
 void check_kind(const Module& module, DType values) {
   if (values != dtypes::bf16 || module.spec() == nullptr) return;
   require(kind_of(*module.spec()).bf16, module.kind(),
@@ -98,7 +98,7 @@ Form Sequential::plan(const Form& in, PlanRequests& requests) {
 
 PlanRequests Sequential::serve(const PlanRequests& requests) { return serve_before(modules_.size(), requests); }
 
-// What the readers of module i - 1 want; gives what all before it pass on.
+// Passes the requests on the output of module i - 1 backwards; returns those that all modules before i pass on.
 PlanRequests Sequential::serve_before(size_t i, PlanRequests requests) {
   while (i > 0 && !requests.empty()) requests = modules_[--i]->serve(requests);
   return requests;

@@ -1,4 +1,4 @@
-// The shortcut of residual nets without weights: every stride-th pixel, channels of zeros around those there are.
+// Parameter-free shortcut of residual nets: every stride-th pixel, with channels of zeros around the existing ones.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
 #include "nn/layers/windows_keys.h"
@@ -39,7 +39,7 @@ class ShortcutLayer final : public Module {
  private:
   int64_t out_;
   std::array<int64_t, 2> stride_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Pointwise layers: one for each line of kernels/unary.inc. relu takes int32 sums with a scale too.
+// Pointwise layers, one for each line of kernels/unary.inc. relu also accepts int32 sums with a scale.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/residual.h"
@@ -39,7 +39,7 @@ class UnaryLayer final : public Module {
 
  private:
   UnaryOp op_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Planes as images of one channel.
+// Turns planes [h,w] into images of one channel.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/lower.h"
@@ -30,7 +30,7 @@ class UnsqueezeLayer final : public Module {
   std::string_view kind() const override { return kUnsqueezeLayer; }
 
  private:
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

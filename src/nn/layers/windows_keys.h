@@ -1,4 +1,4 @@
-// Keys of layers that look at windows of images, and images as they take them.
+// Keys of layers that read windows of images, and conversion of their input to images.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace bitgrad::detail {
 
-// A number for both axes, or [y, x].
+// One number for both axes, or [y, x].
 inline LayerKey pair_key(std::string name, std::string standard, std::string doc) {
   return {.name = std::move(name),
           .type = LayerKey::Type::kInts,
@@ -19,7 +19,7 @@ inline LayerKey pair_key(std::string name, std::string standard, std::string doc
           .doc = std::move(doc) + ": a number, or [y, x]",
           .count = 2};
 }
-// A number for all sides, or [top, left, bottom, right]; same: also the word `same`.
+// One number for all sides, or [top, left, bottom, right]; with `same` also the word `same`.
 inline LayerKey sides_key(std::string name, std::string standard, std::string doc, bool same) {
   LayerKey key{.name = std::move(name),
                .type = LayerKey::Type::kInts,
@@ -47,7 +47,7 @@ inline bool is_same(const Attributes& keys, std::string_view name) {
   return word != nullptr && *word == "same";
 }
 
-// The form of images [h,w,c]; values [h,w] count as one channel. Throws Error for other samples.
+// The form as images [h,w,c]; [h,w] counts as one channel. Throws Error for other samples.
 inline Form image_form(std::string_view where, const Form& in) {
   if (in.sample.rank() == 3) return in;
   const bool plane = in.sample.rank() == 2;
@@ -58,7 +58,7 @@ inline Form image_form(std::string_view where, const Form& in) {
   out.sample = {in.sample[0], in.sample[1], 1};
   return out;
 }
-// The tensor of that form.
+// The tensor in that form.
 inline Var as_image(const Var& x) {
   const Shape& s = x.shape();
   return s.rank() == 3 ? reshape(x, {s[0], s[1], s[2], 1}) : x;

@@ -1,4 +1,4 @@
-// Maps: ranges of int32 sums with a scale, and the first values of what a quantizer of activations learns.
+// Maps: ranges of int32 sums with a scale, and initial values of the learned parts of activation quantizers.
 #pragma once
 
 #include "kernels/map/numbers.h"
@@ -6,7 +6,7 @@
 
 namespace bitgrad::maps {
 
-// Least and largest value of each row; 0 of a row without elements.
+// Minimum and maximum of each row; 0 for a row without elements.
 struct IntegerRowRanges {
   q::Elements elements;
   const int32_t* x;
@@ -25,7 +25,7 @@ struct IntegerRowRanges {
   }
 };
 
-// values[2] = low, high.
+// ends[2] = {low, high}.
 struct TwoEnds {
   const float *low, *high;
   float* ends;
@@ -35,11 +35,11 @@ struct TwoEnds {
   }
 };
 
-// Stores first values of a learned part unless the batch was bad: src/nn/activation_quantizer.cpp.
+// Stores the initial values of a learned part, unless the batch was bad. Used by src/nn/activation_quantizer.cpp.
 struct StoreFirst {
   const float* value;
   const uint32_t* bad;
-  uint32_t* flags;  // gets kFlagNonFinite of a bad batch
+  uint32_t* flags;  // set to kFlagNonFinite by a bad batch
   float* part;
   BITGRAD_HD void operator()(int64_t j) const {
     if (*bad != 0) return or_flag(flags, kFlagNonFinite);

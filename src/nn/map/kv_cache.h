@@ -1,4 +1,4 @@
-// Maps: rows of keys and values into a cache and out of it, a block of 32 numbers of a row at a time.
+// Maps: copy rows of keys and values into a cache and out of it, in blocks of 32 values of a row.
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
@@ -12,7 +12,7 @@ inline constexpr int64_t kBlock = 32;
 BITGRAD_HD inline int64_t blocks_of(int64_t features) { return (features + kBlock - 1) / kBlock; }
 BITGRAD_HD inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// New rows: those of x [samples, t, step] go to rows first .. of each sample. Index: row * blocks + block.
+// New rows: x [samples, t, step] goes to rows first, first + 1, .. of each sample. Index: row * blocks + block.
 struct Rows {
   const float* x;
   int64_t step, t, positions, first, features;
@@ -26,7 +26,7 @@ struct Rows {
   BITGRAD_HD int64_t to_block(int64_t i) const { return to_row(i) * blocks_of(features) + i % blocks_of(features); }
 };
 
-// Rows 0 .. rows - 1 of each sample of a cache, to `out` [samples, rows, features]. Index as above.
+// Reads rows 0 .. rows - 1 of each sample of a cache into `out` [samples, rows, features]. Index as above.
 struct Copied {
   int64_t rows, positions, features;
   float* out;
@@ -42,7 +42,7 @@ struct Copied {
   BITGRAD_HD float* to(int64_t i) const { return out + i / blocks_of(features) * features + begin_of(i); }
 };
 
-// Bits of a number that fp16 has, 0 or more and finite; and back.
+// Conversion to and from fp16 bits, for values that fp16 represents exactly: finite, not negative.
 BITGRAD_HD inline uint16_t half_bits(float x) {
   if (x < 0x1p-14f) return static_cast<uint16_t>(x * 0x1p24f);
   return static_cast<uint16_t>((q::bits_of(x) >> 13) - (112u << 10));
@@ -74,7 +74,7 @@ struct KvStoreBf16 {
   }
 };
 
-// d = max abs x / 127; codes rint(x * (1/d)), all 0 where d is 0; the scale is fp16(d). (ggml, Q8_0.)
+// d = max abs x / 127; codes rint(x * (1/d)), all 0 if d is 0; the scale is fp16(d). (ggml, Q8_0.)
 struct KvStoreInt8 {
   kv::Rows rows;
   int8_t* codes;

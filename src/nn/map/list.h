@@ -1,4 +1,4 @@
-// The maps of layer nn, declared: one for each line of maps.inc. Headers of functors include it.
+// Declares the maps of layer nn, one for each line of maps.inc. Headers of functors include it.
 #pragma once
 
 #include "kernels/map/map.h"

@@ -1,4 +1,4 @@
-// First numbers from another run, whatever its quantization was.
+// Initial values from another run, whatever its quantization was.
 #include <set>
 
 #include "train/checkpoint/own_values.h"
@@ -10,8 +10,8 @@ using namespace checkpoint;
 
 namespace {
 
-// The parameter that a tensor is a part of; empty: of none, it is a buffer. Parts have one more name, state of an
-// optimizer two or three.
+// The parameter that a tensor belongs to; empty for a buffer. Parts of a parameter append one name to its path,
+// optimizer state two or three.
 std::string owner_of(const std::string& name, const std::set<std::string>& parameters) {
   for (size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0; dot = name.rfind('.', dot - 1))
     if (parameters.count(name.substr(0, dot))) return name.substr(0, dot);

@@ -1,4 +1,4 @@
-// Models without what trains them.
+// Model files: a model without its training state.
 #include "bitgrad/train/checkpoint.h"
 #include "train/checkpoint/pieces.h"
 #include "train/checkpoint/records.h"

@@ -18,10 +18,10 @@ using detail::parse_metadata;
 using detail::whole_number;
 
 constexpr int64_t kMaxRank = 8, kMaxAxis = int64_t{1} << 40;
-constexpr int kMaxDepth = 120;  // containers within containers
+constexpr int kMaxDepth = 120;  // nesting of containers
 constexpr const char* kKey = "bitgrad.model";
 
-// A text of a list of values with names.
+// Parses a text as one of several named values.
 template <typename T>
 T named(const Json& json, std::initializer_list<T> values, std::string_view (*name)(T), std::string_view what) {
   const std::string text = json.text();
@@ -30,7 +30,7 @@ T named(const Json& json, std::initializer_list<T> values, std::string_view (*na
   fail(kKey, what, ": got '", text, "', which this program does not know");
 }
 
-// Each type as JSON and back: put writes, get reads.
+// Conversion of each type to JSON (put) and back (get).
 Json put(bool x) { return x; }
 Json put(int64_t x) { return x; }
 Json put(float x) { return static_cast<double>(x); }
@@ -99,7 +99,7 @@ void get(const Json& j, std::optional<T>& x) {
     get(j, x.emplace());
 }
 
-// The members of each struct, in one place for both directions.
+// The members of each struct, listed once for both directions.
 template <typename V, typename T>
 void visit_quant(V&& v, T& x) {
   v("dtype", x.dtype), v("scheme", x.scheme), v("granularity", x.granularity), v("rounding", x.rounding);
@@ -169,7 +169,7 @@ Attribute attribute_of(const Json& j) {
 void get(const Json& j, Attributes& x) {
   for (const auto& [key, value] : j.members()) x[key] = attribute_of(value);
 }
-// What a plugin gave when the file was written must be there when it is read.
+// What a plugin registered when the file was written must be registered when it is read.
 void check_known(std::string_view what, const std::string& name, bool known, const Json& j) {
   const std::string plugin = j.value("plugin", "");
   require(known || plugin.empty(), kKey, what, " '", name, "' is not known: it came from plugin ", plugin,
@@ -262,7 +262,7 @@ Form get_form(const Json& j) {
   return form;
 }
 
-// The layers of a sequence; false: one was not made of a spec.
+// Collects the layers of a sequence. Returns false if one was not made from a spec.
 bool specs_of(Sequential& model, std::vector<LayerSpec>& specs) {
   for (size_t i = 0; i < model.size(); ++i) {
     const LayerSpec* const spec = model[i].spec();
@@ -310,8 +310,8 @@ std::optional<ModelRecord> model_record(Learner& learner) {
   return record;
 }
 
-// One layer or slot as JSON at a time: the tree of a model of thousands of layers takes many times the room of its
-// text.
+// Converts one layer or slot to JSON at a time: the tree of a model with thousands of layers takes many times the
+// memory of its text.
 std::string to_text(const ModelRecord& record) {
   std::string text = concat("{\"input\":", put_form(record.model.input), ",\"layers\":[");
   const auto append = [&](size_t index, const Json& json) { text += (index > 0 ? "," : "") + json.dump(); };

@@ -1,4 +1,4 @@
-// Values that belong to a model alone, whatever file its first values come from.
+// Values that a model keeps, whatever file its initial values come from.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,8 @@
 
 namespace bitgrad::checkpoint {
 
-// Paths of learned parts and observed ranges of quantization, and of adapters whose parameter the file does not have.
+// Paths of learned parts and observed ranges of activation quantizers, learned parts of weights, and adapter parameters
+// that are not in the file.
 std::set<std::string> own_values(Module& model, const std::function<bool(const std::string& path)>& in_file);
 
 }  // namespace bitgrad::checkpoint

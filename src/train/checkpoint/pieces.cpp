@@ -30,7 +30,7 @@ float largest_of(const Piece& p) {
   return largest;
 }
 
-// The parameter with the largest number, as a part of a sentence; empty: there is none.
+// The parameter with the largest value, as part of a sentence; empty if there is none.
 std::string largest_parameter(const Pieces& pieces) {
   const Piece* found = nullptr;
   float largest = -1;

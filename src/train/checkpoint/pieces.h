@@ -1,4 +1,4 @@
-// All tensors of a learner or of a converted model in file form: what is saved, hashed and restored.
+// All tensors of a learner or of a converted model in file form, for saving, hashing and restoring.
 #pragma once
 
 #include <deque>
@@ -10,7 +10,7 @@
 
 namespace bitgrad::checkpoint {
 
-// The name of a dtype in files: F32, BF16, I8, U8, I32, I64. Throws a bug error for other dtypes.
+// The name of a dtype in files: F32, BF16, I8, U8, I32, I64. Throws Error(kBug) for other dtypes.
 std::string file_dtype(DType dtype);
 
 // One tensor: its rows back to back.
@@ -21,15 +21,15 @@ struct Piece {
   int64_t bytes;
 };
 
-// The pieces point into the learner's tensors, into `copies` of those of a device, or into `owned` where rows are
-// padded in memory.
+// Pieces point into the learner's tensors, into `copies` of device tensors, or into `owned` if rows are padded in
+// memory.
 struct Pieces {
   std::vector<Piece> list;
   std::deque<std::vector<uint8_t>> owned;
   std::deque<Tensor> copies;
 
   void add_tensor(const std::string& name, const Tensor& t);
-  // As U8 [rows, row_bytes]: rows start on a byte.
+  // Stored as U8 [rows, row_bytes]: each row starts at a byte.
   void add_codes(const std::string& name, const Tensor& t);
   // Codes with their scales, as <path>.codes, .scale, .zero, .offset and .statistic.
   void add_value(const Parameter& p);
@@ -42,19 +42,19 @@ Pieces collect(Learner& learner);
 // Throws Error for a low-bit parameter with a master.
 Pieces collect_model(Module& model);
 
-// Names of pieces (F32, BF16) that hold NaN or Inf, in order.
+// Names of pieces (F32, BF16) that contain NaN or Inf, in order.
 std::vector<std::string> not_finite(const Pieces& pieces);
-// The same for a learner, trained or converted, as a sentence for an error; where all are finite, the parameter with
-// the largest number.
+// The same for a learner, trained or converted, as a sentence for an error; if all are finite, it names the parameter
+// with the largest value.
 std::string describe_not_finite(Learner& learner);
-// Throws Error(kNonFinite) that names the first one of a learner that trains.
+// Throws Error(kNonFinite) that names the first such piece of a learner that trains.
 void require_finite(Learner& learner);
 
-// Writes the file with the metadata of the header and `more`. Throws Error(kNonFinite) when a number is not finite.
+// Writes the file with the metadata of the header and `more`. Throws Error(kNonFinite) if a value is not finite.
 void write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
                   std::map<std::string, std::string> more);
 
-// Copies the rows of a file's tensor (back to back) into t, which is on the CPU.
+// Copies the rows of a file's tensor (back to back) into t, which must be on the CPU.
 void fill_rows(const Tensor& t, const uint8_t* bytes);
 
 }  // namespace bitgrad::checkpoint

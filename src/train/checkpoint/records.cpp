@@ -8,7 +8,7 @@ namespace {
 
 using detail::whole_member;
 
-// A record speaks of a tensor of the file, whose size is that of its bytes there.
+// Checks that a record belongs to a tensor of the file, whose byte size matches.
 void check_record(const SafetensorsFile& file, const std::string& name, const CodesRecord& record) {
   if (!name.ends_with(detail::kCodesEnd))
     bad(file.path(), concat("the metadata has a record of '", name, "', expected one of codes"));
@@ -51,7 +51,7 @@ const std::string& metadata_text(const SafetensorsFile& file, const std::string&
   return found->second;
 }
 
-// As reading(), also for metadata of another form than expected.
+// Like reading(), but also catches metadata of an unexpected form.
 template <typename F>
 auto reading_json(const std::string& path, F&& read) {
   return reading(path, [&] {
@@ -115,7 +115,7 @@ std::string state_text(const CheckpointHeader& header) {
   state["train_seconds"] = header.counters.train_seconds;
   state["unreported"] = {{"loss", header.counters.unreported_loss},
                          {"correct", header.counters.unreported_correct},
-                         {"samples", header.counters.unreported_samples}};
+                         {"samples", header.counters.unreported_counted}};
   if (header.counters.evaluation_due) state["evaluation_due"] = true;
   if (header.counters.best_step > 0) state["best_step"] = header.counters.best_step;
   if (header.counters.metrics_bytes > 0)
@@ -143,9 +143,9 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.best_accuracy = state.at("best").at("accuracy").get<double>();
     h.counters.best_epoch = count(state.at("best"), "epoch");
     if (state.contains("best_step"))
-      h.counters.best_step = count(state, "best_step");  // not in files of older programs
+      h.counters.best_step = count(state, "best_step");  // absent in files of older versions
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
-    if (state.contains("metric")) {  // of runs whose best model another one than accuracy picks
+    if (state.contains("metric")) {  // present if another metric than accuracy selects the best model
       const Json& metric = state.at("metric");
       const auto number = [&](const char* key) {
         return metric.at(key).is_null() ? std::optional<double>() : metric.at(key).get<double>();
@@ -160,19 +160,19 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     }
     if (state.contains("evaluation_due")) h.counters.evaluation_due = state.at("evaluation_due").get<bool>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
-    if (state.contains("unreported")) {  // not in files of older programs
+    if (state.contains("unreported")) {  // absent in older files
       const Json& sums = state.at("unreported");
       h.counters.unreported_loss = sums.at("loss").get<double>();
       h.counters.unreported_correct = count(sums, "correct");
-      h.counters.unreported_samples = count(sums, "samples");
+      h.counters.unreported_counted = count(sums, "samples");
     }
-    if (state.contains("metrics")) {  // nor this
+    if (state.contains("metrics")) {  // likewise
       h.counters.metrics_bytes = whole_member(state.at("metrics"), "bytes", 0, INT64_MAX);
       h.counters.metrics_crc = static_cast<uint32_t>(whole_member(state.at("metrics"), "crc32c", 0, UINT32_MAX));
     }
-    if (state.contains("phase")) h.phase = count(state, "phase");  // files of older programs have none
+    if (state.contains("phase")) h.phase = count(state, "phase");  // absent in older files
     h.config = metadata_text(file, "bitgrad.config");
-    const auto model = file.metadata().find("bitgrad.model");  // not in files of older programs
+    const auto model = file.metadata().find("bitgrad.model");  // absent in older files
     if (model != file.metadata().end()) h.model = model->second;
     const auto tokenizer = file.metadata().find("bitgrad.tokenizer");
     if (tokenizer != file.metadata().end()) h.tokenizer = tokenizer->second;

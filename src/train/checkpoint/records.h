@@ -1,4 +1,4 @@
-// The metadata of a checkpoint, as texts and as plain data; records.cpp alone knows that they are JSON.
+// The metadata of a checkpoint, as texts and as plain data. Only records.cpp knows that they are JSON.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace bitgrad::checkpoint {
 // Throws Error(kData) that names the file.
 [[noreturn]] void bad(const std::string& path, const std::string& what);
 
-// What bitgrad.kind says; a checkpoint has none.
+// Results of kind_of: the value of bitgrad.kind, which checkpoints do not have.
 inline constexpr std::string_view kModelKind = "model", kCheckpointKind = "checkpoint";
 std::string kind_of(const SafetensorsFile& file);
 
@@ -22,19 +22,19 @@ using detail::CodesRecord;
 
 // bitgrad.tensors: a record for each "<path>.codes".
 std::string tensors_text(Module& model);
-// Registers the dtypes that the file brings along; another record under a known name is an error. Throws Error(kData).
+// Also registers the dtypes that the file defines. Throws Error(kData), e.g. if a known dtype has another record.
 std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file);
 
-// What bitgrad.state says of a learner; the texts are empty.
+// The header of a learner, for bitgrad.state; its texts are empty.
 CheckpointHeader header_of(Learner& learner, const RunCounters& counters);
-// bitgrad.state without times, and without the phase where there is one alone: part of the state hash. And with them,
-// for the file.
+// bitgrad.state for the state hash: without times, and without the phase unless `phases`. state_text: in full, for the
+// file.
 std::string counters_text(const CheckpointHeader& header, bool phases);
 std::string state_text(const CheckpointHeader& header);
 // Throws Error(kData).
 CheckpointHeader read_state(const SafetensorsFile& file);
 
-// Runs `read` and turns an Error of usage (or a broken promise) into one of kind kData that names the file.
+// Runs `read` and turns an Error of kind kUsage or kBug into one of kind kData that names the file.
 template <typename F>
 auto reading(const std::string& path, F&& read) {
   try {

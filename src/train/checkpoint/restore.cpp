@@ -1,4 +1,4 @@
-// Reading checkpoints.
+// Reads checkpoints.
 #include "train/checkpoint/records.h"
 #include "train/checkpoint/restorer.h"
 

@@ -121,7 +121,7 @@ Tensor Restorer::codes(const Parameter& p) {
   auto params = std::make_shared<QuantParams>();
   params->scheme = r.scheme;
   params->granularity = r.granularity;
-  // The file holds the parts that the model has: one that is missing would count as 1 or 0.
+  // The file must have all parts of the model: a missing one would count as 1 or 0.
   const auto part = [&](const char* suffix, const std::shared_ptr<const Tensor>& like) {
     return like ? quant_part(p.path() + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState, r.dtype)
                 : nullptr;
@@ -133,7 +133,7 @@ Tensor Restorer::codes(const Parameter& p) {
   return t.with_quant(std::move(params));
 }
 
-// No model says which parts the scheme has: those that the file holds.
+// No model determines the scheme's parts, so those in the file are used.
 Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
   const std::string name = path + ".codes";
   const CodesRecord& r = record(name);
@@ -153,11 +153,11 @@ Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
   return dequantize_tensor(t.with_quant(std::move(params)), MemoryKind::kWorkspace);
 }
 
-// Kernels trust them as well: a zero point is a code, and sums that hold it were counted so.
+// Checked because kernels trust zero points to be codes: overflow bounds of sums rely on it.
 std::shared_ptr<const Tensor> Restorer::quant_part(const std::string& name, DType dtype, const Shape& shape,
                                                    MemoryKind kind, DType codes) {
   Tensor t = plain(name, dtype, shape, kind);
-  const DeviceGuard host(Device::cpu());  // where the values of the file are
+  const DeviceGuard host(Device::cpu());  // where the file's values are
   if (dtype == dtypes::fp32 && !kernels::all_finite(t.as<float>(), t.numel()))
     bad(file_.path(), "tensor '" + name + "' holds NaN or Inf");
   if (dtype == dtypes::int32) {
@@ -169,7 +169,7 @@ std::shared_ptr<const Tensor> Restorer::quant_part(const std::string& name, DTyp
   return std::make_shared<const Tensor>(std::move(t));
 }
 
-// Kernels trust their codes: ones out of the dtype's range, or pad bits that are set, would be read as other numbers.
+// Kernels trust codes: values out of the dtype's range, or pad bits that are set, would be misread.
 void Restorer::check_codes(const std::string& name, const Tensor& t) const {
   if (const std::string what = detail::wrong_codes(t); !what.empty())
     bad(file_.path(), concat("tensor '", name, "', ", what));

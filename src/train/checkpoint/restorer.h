@@ -1,4 +1,4 @@
-// Reads the tensors of a checkpoint or of a model file, each against the form that is expected of it.
+// Reads the tensors of a checkpoint or model file and checks each against its expected form.
 #pragma once
 
 #include <map>
@@ -10,28 +10,28 @@
 
 namespace bitgrad::checkpoint {
 
-// All throw Error(kData), or Error(kNonFinite) where a tensor holds NaN or Inf, that names the file and the tensor. New
-// tensors are on the CPU, those that are filled anywhere.
+// Functions throw Error(kData), or Error(kNonFinite) for NaN and Inf, that names file and tensor. New tensors are on
+// the CPU; existing ones may be on any device.
 class Restorer {
  public:
-  // `kind`: of file_kind, the one that is wanted; empty: either.
+  // `kind`: the required result of file_kind; empty: either.
   Restorer(const std::string& path, std::string_view kind);
   const SafetensorsFile& file() const { return file_; }
 
-  // A tensor of the file as a new one.
+  // Reads a tensor of the file into a new one.
   Tensor plain(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind);
   void into(const std::string& name, const Tensor& t);
-  // Master and codes of a checkpoint.
+  // Reads master and codes from a checkpoint.
   void parameter(Parameter& p);
-  // Codes or fp32 value of a model.
+  // Reads codes or fp32 values from a model file.
   void converted(Parameter& p);
-  // Takes codes and scales as they are, for a parameter without a master, where the file has them in the same form;
-  // false: it has not, or the parameter has a master.
+  // Copies codes and scales unchanged into a parameter without a master, if the file has the same form. Returns false
+  // if it does not, or if the parameter has a master.
   bool same_codes(Parameter& p);
-  // What the file holds for a parameter that may be held in another way there, as fp32 [shape]: its master, else its
-  // value, else the values of its codes.
+  // The values of a parameter as fp32 [shape], whatever its precision in the file: its master, else its value, else its
+  // dequantized codes.
   Tensor numbers(const std::string& path, const Shape& shape);
-  // Throws for a tensor that was not asked for.
+  // Throws if a tensor of the file was not read.
   void done() const;
   bool used(const std::string& name) const { return used_.count(name) > 0; }
 
@@ -40,7 +40,7 @@ class Restorer {
   const CodesRecord& record(const std::string& name) const;
   Tensor bare_codes(const std::string& name, const CodesRecord& record);
   Tensor codes(const Parameter& p);
-  // A scale, zero point, offset or statistic.
+  // Reads a scale, zero point, offset or statistic.
   std::shared_ptr<const Tensor> quant_part(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind,
                                            DType codes);
   Tensor values_of_codes(const std::string& path, const Shape& shape);

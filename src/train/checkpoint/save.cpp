@@ -1,4 +1,4 @@
-// Writing checkpoints, and the hash of a state.
+// Writes checkpoints, and computes the hash of a state.
 #include <algorithm>
 
 #include "bitgrad/base/version.h"
@@ -16,7 +16,7 @@ using namespace checkpoint;
 
 namespace {
 
-// Every factor of every row that may run; a row that was not measured has 1.
+// Hashes the cost factors of every GEMM kernel that may run; those not measured are 1.
 void hash_measured_costs(Sha256& hash) {
   const std::vector<kernels::GemmCostFactors> measured = kernels::gemm_costs();
   for (const kernels::GemmKernel& kernel : kernels::gemm_kernels()) {
@@ -82,7 +82,8 @@ std::string kernel_table_hash() {
   for (const KernelInfo& k : all_kernels())
     if (k.available) hash.update(concat(k.family, ' ', k.name, '\n'));
   hash_measured_costs(hash);
-  // The shipped costs by which float products choose their order, at a small, a middle and a large shape.
+  // The built-in costs, by which float products choose a kernel and so an order of summation, at a small, a medium and
+  // a large shape.
   for (const DType b : {dtypes::fp32, dtypes::bint1, dtypes::ternary}) {
     for (const int64_t size : {16, 256, 2048}) {
       kernels::GemmArgs probe;

@@ -1,4 +1,4 @@
-// The tokenizer of a model of text, in its files.
+// The tokenizer of a language model, stored in its files.
 #include "bitgrad/data/tokenizer.h"
 
 #include "bitgrad/base/error.h"
@@ -17,7 +17,7 @@ constexpr int kDepth = 20;
 std::string tokenizer_text(const Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return "";
   std::string text = tokenizer_record(*tokenizer).dump();
-  detail::parse_metadata(kKey, text, kDepth);  // who reads the file has the same limits
+  detail::parse_metadata(kKey, text, kDepth);  // throws if the text exceeds the reader's limits
   return text;
 }
 

@@ -19,10 +19,10 @@
 namespace bitgrad::config {
 namespace {
 
-// The rows of a table are no sums, so their spread does not follow its size (as torch.nn.Embedding).
+// Rows of a table are not summed, so their spread does not depend on its size (as torch.nn.Embedding).
 const InitConfig kTableInit{"normal", 0, 1};
 
-// The values of keys that are described as data.
+// Reads the values of keys that are described as data.
 void read_own_keys(std::string_view group, const std::vector<Key>& keys, const Node* map, Attributes& out) {
   for (const Key& key : keys)
     if (const auto value = attribute_of(value_of(group, key.name, child(map, key.name)))) out[key.name] = *value;
@@ -60,7 +60,7 @@ void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
   if (!map) return;
   out.mark = map->mark;
   visit_dataset(Reader("dataset", map), out);
-  // Keys of other formats keep the field's own defaults, so that configs compare equal by what they say.
+  // Keys of other formats keep the field's default, so that configurations compare equal if they say the same.
   const DatasetConfig plain;
   const auto used = [&](std::string_view key) { return find_key("dataset", key)->applies(out.format); };
   if (!used("split")) out.split.clear();
@@ -79,7 +79,7 @@ void bind_products(const Node* own, const Node* base, const std::string& path, s
                  backward);
 }
 
-// The layers of a model, and of containers within it.
+// Reads the layers of a model, and of the containers within it.
 class LayerReader {
  public:
   LayerReader(const Node* quant, const std::string& moments, Report& report)
@@ -155,7 +155,7 @@ class LayerReader {
   const Node* quant_;
   const std::string& moments_;
   Report& report_;
-  std::string block_;  // that the layers being read come from
+  std::string block_;  // block that the layers being read come from
 };
 
 void bind_layers(const Node& root, RunConfig& config, Report& report) {
@@ -187,7 +187,8 @@ std::string absolute_text(const std::filesystem::path& path) {
   return std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// By ConfigSource. A relative root starts at the config's folder, on the command line at the current one.
+// See ConfigSource. A relative root is relative to the configuration's folder, or on the command line to the current
+// folder.
 std::string data_root(const Node* data, const std::string& name, const ConfigSource& source) {
   const std::filesystem::path folder = std::filesystem::path(name).parent_path();
   const Node* node = child(data, "root");

@@ -1,4 +1,4 @@
-// Checked tree -> RunConfig.
+// Converts a checked tree to a RunConfig.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace bitgrad::config {
 
-// Puts a read value into a field, also one that may hold none; a value that is not there (monostate: reported before)
-// leaves the field.
+// Assigns a value to a field, which may be optional. A missing value (monostate, already reported) leaves the field
+// unchanged.
 template <typename T>
 void assign(T& field, const Value& value) {
   const auto put = [&](const auto& read) {
@@ -19,12 +19,12 @@ void assign(T& field, const Value& value) {
   std::visit(put, value);
 }
 
-// The value of a key: that of `node`, else the default; monostate: there is none, or it is wrong.
+// The value of a key in `node`, or else its default; monostate if there is none or it is wrong.
 const Value& value_of(std::string_view group, std::string_view key, const Node* node);
 
 inline const Node* child(const Node* map, std::string_view key) { return map ? map->child(key) : nullptr; }
 
-// Reads the keys of one map; nullptr: all defaults.
+// Reads the keys of one map; nullptr means all defaults.
 class Reader {
  public:
   Reader(std::string_view group, const Node* map) : group_(group), map_(map) {}
@@ -41,18 +41,19 @@ class Reader {
   const Node* map_;
 };
 
-// A value that a key described as data may have; none: another one, or not read.
+// The value as an attribute of a key described as data; nullopt if it has another type or was not read.
 std::optional<Attribute> attribute_of(const Value& value);
 
-// Reads every key, with defaults, and reports contradictions. `name`: of the file, for run.name and relative paths.
+// Reads every key, with defaults, and reports contradictions. `name` is that of the file, for run.name and relative
+// paths.
 RunConfig bind(const Node& root, const std::string& name, const ConfigSource& source, Report& report);
 
-// quant.recipe, first, last, rules, phases and budget, with what contradicts among them. Called by bind.
+// Reads quant.recipe, first, last, rules, phases and budget, and reports contradictions among them. Called by bind.
 void bind_prepare(const Node& root, RunConfig& config, Report& report);
-// Contradictions between keys that are sound themselves. Called by bind.
+// Reports contradictions between keys that are valid by themselves. Called by bind.
 void check_contradictions(const Node& root, RunConfig& config, Report& report);
-// Layers that do not fit together, in a configuration without other findings. Inherited keys that do not fit a layer's
-// own dtype go back to their defaults.
+// Reports layers that do not fit together, in a configuration without other findings. Resets inherited keys that do not
+// fit a layer's own dtype to their defaults.
 void check_plan(const Node& root, RunConfig& config, Report& report);
 
 }  // namespace bitgrad::config

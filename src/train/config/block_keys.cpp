@@ -22,7 +22,7 @@ struct Factor {
 using Product = std::vector<Factor>;
 struct KeyUse {
   std::vector<Product> sum;
-  bool sound = true;  // the text is such an expression
+  bool sound = true;  // whether the text is a valid expression
   bool alone() const { return sum.size() == 1 && sum[0].size() == 1 && !sum[0][0].key.empty(); }
 };
 
@@ -30,7 +30,7 @@ bool in_key(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-// One factor off the front of `text`.
+// Removes one factor from the front of `text`.
 bool take_factor(std::string_view& text, Factor& factor) {
   const bool key = text.starts_with('$');
   if (key) text.remove_prefix(1);
@@ -65,7 +65,7 @@ std::optional<KeyUse> key_use(const Node& node) {
   }
 }
 
-// A key that is used several times says it once.
+// Reported once per argument, even if the key is used several times.
 void not_whole(const std::string& key, const Node& argument, const Node& use, Report& report) {
   if (!report.has_error(argument.mark))
     report.error(argument.mark,
@@ -73,10 +73,10 @@ void not_whole(const std::string& key, const Node& argument, const Node& use, Re
                  argument.length());
 }
 
-// Puts the value of an expression into `node`; keys that are not in `arguments` are somebody else's.
+// Replaces an expression in `node` by its value. Keys not in `arguments` belong to an outer block and are left alone.
 bool compute(const KeyUse& use, const Arguments& arguments, Node& node, Report& report) {
   int64_t sum = 0;
-  Arguments::const_iterator key = arguments.end();  // the last one
+  Arguments::const_iterator key = arguments.end();  // the key read last
   const auto too_large = [&] {
     if (key != arguments.end())
       not_whole(key->first, *key->second, node, report);
@@ -111,7 +111,8 @@ bool compute(const KeyUse& use, const Arguments& arguments, Node& node, Report& 
   return true;
 }
 
-// How many lists are around the layers under a key of a container: 1, or 2 where it has a list of lists; 0: none are.
+// Nesting depth of lists around the layers under a key of a container: 1, or 2 for a list of lists; 0 if the key has no
+// layers.
 int lists_of_layers(const std::string& kind_name, const std::string& key) {
   const LayerKind* const kind = find_layer_kind(kind_name);
   if (kind == nullptr) return 0;
@@ -134,7 +135,7 @@ class Substitution {
  public:
   Substitution(const Arguments& arguments, Report& report) : arguments_(arguments), report_(report) {}
 
-  // lists: how many lists are around the layers in `node`, itself one of them; 0: it has no layers.
+  // lists: nesting depth of lists around the layers in `node`, including itself; 0: it has no layers.
   bool value(Node& node, int lists) {
     if (const auto use = key_use(node)) return replace(*use, node);
     bool good = true;
@@ -166,7 +167,7 @@ class Substitution {
     return true;
   }
 
-  // A key in a list of layers that holds a list stands for the layers of that list.
+  // In a list of layers, replaces each key that holds a list by the layers of that list.
   void splice(Node& layers) {
     std::vector<Node> out;
     for (Node& item : layers.items) {
@@ -246,7 +247,7 @@ bool take_arguments(const Entry& given, const BlockKeys& block, Arguments& argum
     arguments.emplace(entry.key, &entry.node);
   }
   for (const std::string& key : known) {
-    if (arguments.count(key) > 0 || !good) continue;  // an unknown key may have meant this one
+    if (arguments.count(key) > 0 || !good) continue;  // an unknown key may be a misspelling of this one
     const Node& standard = block.keys->find(key)->node;
     if (standard.kind == Node::Kind::kScalar && !standard.quoted && standard.text == kRequired) {
       report.error(given.key_mark, concat(block.owner, " needs the key '", key, '\''), given.key.size());

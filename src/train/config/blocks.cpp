@@ -74,7 +74,7 @@ class Expander {
     blocks_.emplace(entry.key, block);
   }
 
-  // All lists of layers below a node: layers of containers are found by their form, a list of maps.
+  // Expands all lists of layers below a node. Lists in containers are recognized by their form, a list of maps.
   void expand(Node& node) {
     if (++nodes_ > kMaxNodes) {
       if (nodes_ == kMaxNodes + 1)
@@ -124,8 +124,8 @@ class Expander {
 
   Report& report_;
   std::map<std::string, Block> blocks_;
-  std::vector<std::string> open_;  // blocks that are being expanded
-  std::string context_;            // of the innermost one, and of what they all stand in
+  std::vector<std::string> open_;  // blocks being expanded
+  std::string context_;            // of the innermost block, and of all that enclose it
   int64_t nodes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// model.blocks: lists of layers with a name, which stands for a kind of layers then.
+// model.blocks: named lists of layers, which are used like a kind of layer.
 //
 //   blocks:
 //     unit: {keys: {c: required, s: 1}, layers: [{linear: {out: $c}}, {relu: {}}]}
@@ -13,12 +13,12 @@
 
 namespace bitgrad::config {
 
-// Puts {sequence: {layers: ...}} in the place of each use of a block, with $key replaced by the value that the use or
-// the block gives. What comes from a block keeps the marks of its definition, and says where it is used (Node::block).
-// Blocks may use others, none itself. Runs before the schema is checked; reports what is wrong with blocks and uses.
-// `context`: where all of them come from, "preset 'cnv', used at 4:18"; empty: the configuration.
+// Replaces each use of a block by {sequence: {layers: ...}}, and each $key by the argument or the block's default.
+// Nodes from a block keep the marks of its definition and record where it is used (Node::block). Blocks may use others,
+// but not themselves. Runs before the schema is checked; reports errors in blocks and uses. `context`: where all of
+// them come from, e.g. "preset 'cnv', used at 4:18"; empty: the configuration.
 void expand_blocks(Node& root, Report& report, const std::string& context = {});
-// Names of blocks in the order of the text.
+// Names of blocks, in the order of the text.
 std::vector<std::string> block_names(const Node& root);
 
 }  // namespace bitgrad::config

@@ -1,5 +1,5 @@
-// Contradictions between keys. Each check is silent when one of its keys is wrong already or was probably meant by an
-// unknown key.
+// Checks for contradictions between keys. A check is silent if one of its keys is already wrong, or was probably meant
+// by an unknown key.
 #include <algorithm>
 
 #include "bitgrad/base/text.h"
@@ -43,14 +43,14 @@ class Checks {
   }
 
  private:
-  // Calls use(path, section) for the data sets that are there.
+  // Calls use(path, section) for each data set that is set.
   template <typename Use>
   void each_dataset(Use use) {
     use("data.train", config_.data.train);
     if (config_.data.valid) use("data.valid", *config_.data.valid);
     if (config_.data.test) use("data.test", *config_.data.test);
   }
-  // Whether the key at this path, and every map on the way, can be relied on (or is absent for certain).
+  // Whether the key at this path, and every map on the way, is known to be valid, or known to be absent.
   bool sound_path(const std::string& path) const {
     const Node* node = &root_;
     for (const std::string& part : split(path, '.')) {
@@ -60,7 +60,7 @@ class Checks {
     return true;
   }
   const Node* find(const std::string& path) const { return node_at(root_, path); }
-  // Reports at the value of the first path that is set (one of the command line goes first).
+  // Reports at the value of the first path that is set, preferring the command line.
   void contradiction(const std::vector<std::string>& paths, const std::string& message) {
     const Node* blamed = nullptr;
     for (const std::string& path : paths) {
@@ -70,7 +70,7 @@ class Checks {
     report_.error(blamed ? blamed->mark : SourceMark{0, 1, 1}, message, blamed ? blamed->length() : 1);
   }
 
-  // "300 or 400": multiples of `unit` next to x.
+  // "300 or 400": the multiples of `unit` nearest to x.
   static std::string neighbours(int64_t x, int64_t unit) {
     const int64_t below = x / unit * unit, above = below + unit;
     return below > 0 ? concat(below, " or ", above) : concat(above);
@@ -123,7 +123,7 @@ class Checks {
       contradiction({"data.train.augment"},
                     "data.train.augment changes no image: give crop_pad or flip, or leave the key out");
   }
-  // Labels of cifar100 are a word.
+  // labels of cifar100 is a word, not a file.
   void labels() {
     const auto check = [&](const std::string& path, const DatasetConfig& c) {
       if (!sound_path(path + ".labels") || c.format != "cifar100" || c.labels.empty()) return;
@@ -133,7 +133,7 @@ class Checks {
     };
     each_dataset(check);
   }
-  // A file of targets, or a word; labels or targets.
+  // targets is a file, or for texts a word. Labels and targets exclude each other.
   void targets() {
     const auto check = [&](const std::string& path, const DatasetConfig& c) {
       if (!sound_path(path + ".targets") || c.targets.empty()) return;
@@ -168,7 +168,7 @@ class Checks {
           {"train.early_stop"},
           "train.early_stop needs data.test or data.valid, neither of which is set: it looks at their evaluations");
   }
-  // A part of data.train, or data of its own.
+  // data.valid is a part of data.train, or data of its own.
   void valid() {
     for (const std::string path : {"data.train.fraction", "data.test.fraction"})
       if (sound_path(path) && find(path))
@@ -182,7 +182,7 @@ class Checks {
     if (valid.fraction == 0 && sound_path("data.test") && config_.data.test && *config_.data.test == valid)
       contradiction({"data.valid"}, "data.valid and data.test are the same data: give other data, or one of the two");
   }
-  // Ids follow from the whole file, and what is tested follows from both fractions.
+  // Keys that must agree: ids depend on the whole file, and the test part on both fractions.
   void texts(const std::string& path, const std::optional<DatasetConfig>& other) {
     if (!sound_path("data.train") || !sound_path(path) || !other || other->fraction > 0) return;
     const DatasetConfig &train = config_.data.train, &test = *other;
@@ -192,7 +192,7 @@ class Checks {
       const std::string here = concat(path, '.', key);
       if (a == b || !sound_path("data.train." + key) || !sound_path(here)) return;
       const bool missing = !find("data.train." + key) || !find(here);
-      if (missing && find_key("dataset", key)->required()) return;  // reported before
+      if (missing && find_key("dataset", key)->required()) return;  // already reported
       contradiction({here, "data.train." + key},
                     concat(here, " (", b, ") must be data.train.", key, " (", a, "): ", why));
     };
@@ -207,7 +207,7 @@ class Checks {
   static bool reads_text(const DatasetConfig& c) {
     return c.format == "tokens" && (!c.keys.contains("stored") || c.keys.text("stored") == "text");
   }
-  // What the file does not say of its ids.
+  // Requires what the file does not say: the tokenizer of a text, or the vocabulary size of ids.
   void tokens(const std::string& path, const DatasetConfig& c) {
     if (c.format != "tokens" || !sound_path(path + ".stored") || !sound_path("data.tokenizer")) return;
     if (reads_text(c) && config_.data.tokenizer.empty())
@@ -220,7 +220,7 @@ class Checks {
                                                ": a file of ids does not say how many there are: set ", path,
                                                ".vocabulary, or data.tokenizer to the file of what made them"));
   }
-  // Only layers that mix positions (LayerKind::causal) can keep documents apart.
+  // Only layers that mix positions (LayerKind::causal) can separate documents.
   void documents(const std::string& path, const DatasetConfig& c) {
     const std::string key = path + ".documents";
     if (c.format != "tokens" || !sound_path(key) || !sound_path("model.layers") || config_.layers.empty()) return;
@@ -267,7 +267,8 @@ class Checks {
       contradiction({"train.eval"}, "train.eval needs data.test or data.valid, neither of which is set");
   }
 
-  // Weights of layers, with the path of their own keys, where all that they come from is sound.
+  // Calls use(weights, path of the layer's own keys) for each layer with weights, if everything they derive from is
+  // valid.
   template <typename Use>
   void each_weights(Use use) {
     if (!sound_path("model.layers") || !sound_path("quant.weights")) return;
@@ -275,7 +276,7 @@ class Checks {
       if (choices::has_weights(layer)) use(layer.quant, layer.path + ".weights");
     });
   }
-  // Weights that rules give.
+  // Calls use(weights, path) for each rule that sets weights.
   template <typename Use>
   static void each_rule(const PrepareConfig& prepare, const std::string& path, Use use) {
     for (size_t i = 0; i < prepare.rules.size(); ++i)
@@ -324,8 +325,8 @@ class Checks {
     if (!used) contradiction({"optim.bop"}, "optim.bop goes with weights of optimizer bop, there are none");
   }
 
-  // The output comes from a layer that makes scores, at most normalized and dequantized: anything else would cut off or
-  // disturb them.
+  // The output must come from a layer that computes scores, at most normalized and dequantized: anything else would
+  // clip or distort them.
   void last_layer() {
     const Node* layers = find("model.layers");
     if (!layers || !sound_path("model.layers") || config_.layers.size() != layers->items.size()) return;
@@ -348,7 +349,7 @@ class Checks {
   }
   using Output = LayerKind::Output;
   static Output output_of(const LayerConfig& layer) { return find_layer_kind(layer.kind)->output; }
-  // The last layer that does not merely keep scores; within containers that run their layers in order.
+  // The last layer that does not merely preserve scores; descends into containers that run their layers in order.
   static const LayerConfig* output_layer(const std::vector<LayerConfig>& layers) {
     for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
       const LayerLists::Kind form = find_layer_kind(layer->kind)->lists.kind;

@@ -35,7 +35,7 @@ Names dtype_names(Keep keep) {
 
 Names names_of(const std::vector<std::string_view>& views) { return {views.begin(), views.end()}; }
 
-// Rules that flip signs are for single parameters: others in the same model cannot train by them.
+// Rules that flip signs are for single parameters: they cannot train the other parameters of a model.
 Names rules(bool flips_signs) {
   Names names = optimizer_names();
   std::erase_if(names, [&](const std::string& name) {
@@ -48,7 +48,7 @@ Names rules(bool flips_signs) {
 
 constexpr std::string_view kGradientScheme = "dorefa_gradient";
 
-// Whether a quantizer takes this dtype in this role, at some granularity and with everything else at its default.
+// Whether a quantizer supports this dtype in this role, at some granularity and with all else at its default.
 bool takes(std::string_view scheme, DType dtype, Role role) {
   if ((scheme == kGradientScheme && role != Role::kGradients) || (scheme == "fixed" && role == Role::kGradients))
     return false;
@@ -169,8 +169,9 @@ std::optional<Granularity> default_granularity(DType dtype, std::string_view sch
   return std::nullopt;
 }
 
-// What the quantizers take, those that suit the kind best first: the first one is the default. symmetric, absmax and
-// symmetric_no_clip give negative codes, so unsigned dtypes lack them; affine has no use for a weight of one bit.
+// Schemes that support the dtype, those that suit its kind best first; the first is the default. symmetric, absmax and
+// symmetric_no_clip produce negative codes, so they are excluded for unsigned dtypes. affine is of no use for 1-bit
+// weights.
 Names schemes_for(DType dtype, Role role) {
   if (!dtype.is_code()) return {};
   const bool is_unsigned = dtype.info().kind == DTypeKind::kUint;

@@ -1,4 +1,4 @@
-// Allowed values that come from lists elsewhere, one function each: the only place where the configuration meets those
+// Allowed values that come from lists elsewhere, one function each. The only place where the configuration reads these
 // lists.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace bitgrad::config::choices {
 
 using Names = std::vector<std::string>;
 
-Names weight_dtypes();      // what a weight may be held in: all packed dtypes, fp32
-Names activation_dtypes();  // what activations may be quantized to: all packed dtypes
+Names weight_dtypes();      // precision of weights: all packed dtypes, fp32
+Names activation_dtypes();  // precision of activations: all packed dtypes
 Names gradient_dtypes();
 Names scale_dtypes();
 Names value_dtypes();  // between layers
@@ -50,25 +50,25 @@ Names splits();
 Names recipes();
 Names quant_switches();
 
-// How many numbers a kind of first values takes: uniform(a,b) has 2.
+// A kind of initializer and its number of arguments: uniform(a,b) has 2.
 struct InitKind {
   std::string_view name;
   int numbers;
 };
 std::vector<InitKind> init_kinds();
 
-// Values of the library's enumerations that a configuration may name, each with the function that names it.
+// The values of a library enumeration that a configuration may name, and the function that returns their names.
 template <typename T>
 struct Enumeration {
   std::vector<T> values;
   std::string_view (*name)(T);
-  std::string_view key = {};  // of old words
+  std::string_view key = {};  // for old words
   Names names() const {
     Names out;
     for (const T value : values) out.emplace_back(name(value));
     return out;
   }
-  // `text` comes from a checked configuration, or is an old word that a program has set.
+  // `text` is from a checked configuration, or an old word set by a program.
   T parse(std::string_view text) const {
     for (const T value : values)
       if (name(value) == detail::current_word(key, text)) return value;
@@ -82,30 +82,30 @@ const Enumeration<Compute>& compute_kinds();
 const Enumeration<ProductMode>& product_modes();
 const Enumeration<QuantSwitch>& quant_switch_kinds();
 
-// Whether layers of this kind have weights of their own to quantize.
+// Whether the layer has weights of its own to quantize.
 bool has_weights(const LayerConfig& layer);
 // Whether samples of this format are ids.
 bool gives_ids(const DatasetConfig& data);
 
-// "weights", "activations", "gradients".
+// Returns "weights", "activations" or "gradients".
 std::string_view purpose_of(Role role);
-// The granularity of a scheme that is given none: tensor, or what the scheme takes instead; none: it takes no such
-// dtype.
+// The default granularity of a scheme: tensor if it supports that, otherwise another one; nullopt if it does not
+// support the dtype.
 std::optional<Granularity> default_granularity(DType dtype, std::string_view scheme, Role role);
-// Schemes that can make codes of this dtype, the default first; empty for a float dtype.
+// Schemes that support this dtype, the default first; empty for a float dtype.
 Names schemes_for(DType dtype, Role role);
-// Schemes that make codes of any dtype in this role, in the order of the quantizers' list.
+// Schemes that support some dtype in this role, in the order of the quantizers' list.
 Names schemes_of(Role role);
-// Schemes with parts that train; schemes that follow from a range alone.
+// Schemes with learned parts; schemes computed from a range alone.
 Names learned_schemes();
 Names range_schemes();
 bool has_learned_parts(const QuantConfig& c);
-// Whether a key of weights has a meaning for a float dtype.
+// Whether a key of weights applies to a float dtype.
 bool for_float(std::string_view key);
-// Whether a key of weights says how codes are made and trained (LayerQuant); others stay with the layer.
+// Whether a key of weights concerns how codes are computed and trained (LayerQuant); all others belong to the layer.
 bool for_rule(std::string_view key);
 std::string default_ste(std::string_view scheme);
-// Schemes for which this rule has a meaning; empty: all.
+// Schemes to which this straight-through rule applies; empty: all.
 Names schemes_of_ste(std::string_view ste);
 
 }  // namespace bitgrad::config::choices

@@ -1,5 +1,5 @@
-// The steps of reading: bytes, YAML, overrides, plugins, preset and blocks, schema, fields, contradictions; then one
-// report of everything that is wrong.
+// Steps of reading: bytes, YAML, overrides, plugins, preset and blocks, schema, fields, contradictions; then one report
+// of everything that is wrong.
 #include "bitgrad/train/config.h"
 
 #include "bitgrad/base/file.h"
@@ -28,10 +28,10 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   if (!read_yaml(file, report, root)) report.throw_if_any();
   apply_overrides(root, overrides, report);
   const std::vector<std::string> plugins = load_plugins(root, name, source, report);
-  report.throw_if_any();  // the keys that there are follow from the plugins
+  report.throw_if_any();  // plugins determine which keys exist
   const PresetText preset = expand_preset(root, name, source, report);
   expand_blocks(root, report, preset.context);
-  report.throw_if_any();  // further findings would follow from these
+  report.throw_if_any();  // further findings would only be consequences
   validate(root, report);
   RunConfig result;
   if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, source, report);

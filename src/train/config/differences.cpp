@@ -1,4 +1,4 @@
-// Where two configurations differ, key by key, by the paths that overrides have.
+// Lists the differences of two configurations, key by key, by the paths that overrides use.
 #include <algorithm>
 #include <map>
 
@@ -9,7 +9,7 @@ namespace bitgrad {
 namespace config {
 namespace {
 
-using Values = std::vector<std::pair<std::string, std::string>>;  // path, text; in the order of the file
+using Values = std::vector<std::pair<std::string, std::string>>;  // path, text; in file order
 
 std::string list_text(const Node& list) {
   std::string out;

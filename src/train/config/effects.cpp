@@ -32,7 +32,7 @@ class Effects {
   }
   void warn(const Entry* entry, const std::string& message) const {
     if (entry == nullptr) return;
-    // An override changes the value where the file has the key.
+    // An override changes the value, but the key's mark is still that of the file.
     report_.warning(entry->node.mark.argument > 0 ? entry->node.mark : entry->key_mark, message);
   }
   bool prepared() const { return config_.quant.prepare != PrepareConfig{} || !config_.quant.phases.empty(); }
@@ -52,7 +52,7 @@ class Effects {
                 prepared() ? "; with a recipe or rules, leave quant.activations out" : ""));
   }
 
-  // Low-bit weights that recipes replace everywhere; keys for training stay in the layer.
+  // Low-bit weights that recipes replace in every phase. Keys for training still apply.
   void weights() const {
     if (!prepared()) return;
     const Entry* const shared = find("quant", "weights");

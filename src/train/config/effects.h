@@ -1,4 +1,4 @@
-// Keys that are right by themselves and have no effect in this configuration.
+// Keys that are valid but have no effect in this configuration.
 #pragma once
 
 #include "train/config/model_forms.h"
@@ -7,9 +7,10 @@
 
 namespace bitgrad::config {
 
-// Warns of them, in a text that somebody writes: activations without a quantize layer, weights where recipes hold every
-// layer, keys of a device that is not used, names of weights that no file is read for. Values that are the defaults say
-// nothing. The configuration has no error so far.
+// Warns about such keys, in configurations written by a user: activations without a quantize layer, weights if recipes
+// set every layer, requantize_every without low-bit weights, keys of a device that is not used, rename or ignore
+// without a file to read, decay without weight decay. Values equal to the default give no warning. Requires a
+// configuration without errors so far.
 void check_effects(const Node& root, const RunConfig& config, const ModelForms& forms, Report& report);
 
 }  // namespace bitgrad::config

@@ -1,4 +1,4 @@
-// One key of the registry, as text: where it stands, its values, its default, an example.
+// Describes one key of the registry as text: its place, values, default, and an example.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -19,7 +19,7 @@ struct PlacedKey {
   const KeySpec* spec;
 };
 
-// Every key with the paths where it may stand; containers of layers are not entered twice.
+// Every key with the paths where it may occur; does not recurse into containers of layers.
 std::vector<PlacedKey> placed_keys() {
   std::vector<PlacedKey> all;
   const std::function<void(std::string_view, const std::string&)> walk = [&](std::string_view group,
@@ -38,7 +38,7 @@ std::vector<PlacedKey> placed_keys() {
   return all;
 }
 
-// Whole numbers become N; a preset's and a block's layers are layers.
+// Replaces whole numbers by N, as in the paths of placed_keys.
 std::string general(const std::string& key) {
   std::vector<std::string> parts = config::split(key, '.');
   for (std::string& part : parts)
@@ -76,7 +76,7 @@ std::string example_value(const KeySpec& spec) {
   return type == &kBool ? "true" : "NAME";
 }
 
-// optim: {lr: 0.01}
+// An example of the key in its place, e.g. optim: {lr: 0.01}
 std::string example(const PlacedKey& key) {
   std::string text = example_value(*key.spec);
   const std::vector<std::string> parts = config::split(key.path, '.');

@@ -1,5 +1,5 @@
 // Which field holds which key: one function per group of keys.inc, called with a reader or a writer as v(key, field). A
-// test holds these names and those of keys.inc together.
+// test compares these names with keys.inc.
 #pragma once
 
 #include <string_view>
@@ -57,7 +57,7 @@ void visit_normalize(V&& v, C& c) {
   v("std", c.std);
 }
 
-// What a quantizer holds: the role decides which keys there are.
+// What is quantized; this determines which keys a quantizer has.
 enum class Role : uint8_t { kWeights, kActivations, kGradients };
 constexpr std::string_view group_of(Role role) {
   return role == Role::kWeights ? "weights" : role == Role::kActivations ? "activations" : "quantize_gradient";
@@ -128,7 +128,7 @@ void visit_quantizer(V&& v, C& c, Role role) {
   v("grad", c.grad);
 }
 
-// quant.recipe, first, last, rules; a phase has the same.
+// quant.recipe, first, last, rules; a phase has the same keys.
 template <typename V, typename C>
 void visit_prepare(V&& v, C& c) {
   v("recipe", c.recipe);
@@ -147,7 +147,7 @@ void visit_rule(V&& v, C& c) {
   v("compute", c.quant.compute);
 }
 
-// Without those of visit_prepare.
+// Excludes the keys of visit_prepare.
 template <typename V, typename C>
 void visit_phase(V&& v, C& c) {
   v("from", c.from);

@@ -1,8 +1,8 @@
-// The registry of keys as a JSON Schema (draft 7), which editors check a configuration with while it is written.
+// The registry of keys as a JSON Schema (draft 7), for editors to check a configuration while it is written.
 //
-// Editors differ in what a plain YAML word is: some read 1e-4 as text, others off as false. Numbers may therefore be
-// text that looks like a number, and words may be booleans. What keys say of each other beyond the selector of a map
-// (format, name) is left to `bitgrad check`.
+// Editors differ in how they read plain YAML words: some read 1e-4 as text, others off as false. Numbers may therefore
+// be text that looks like a number, and words may be booleans. Dependencies between keys, other than on the selector of
+// a map (format, name), are left to `bitgrad check`.
 #include <algorithm>
 #include <set>
 
@@ -43,7 +43,7 @@ Json number(std::string_view range, bool whole) {
   return any_of({out, pattern(whole ? kWholeText : kNumberText)});
 }
 
-// Of one form of the schema: inside blocks and presets a value may hold $key, and a layer may be a block.
+// One variant of the schema: in blocks and presets a value may be $key, and a layer may be a block.
 class Writer {
  public:
   explicit Writer(bool blocks) : blocks_(blocks), suffix_(blocks ? "+blocks" : "") {}
@@ -78,7 +78,7 @@ class Writer {
  private:
   std::string name_of(std::string_view group) const { return concat(group, suffix_); }
 
-  // A map that may be left out has to be there where one of its keys has.
+  // An optional map is required if one of its keys is.
   static bool needed(const KeySpec& spec) {
     if (spec.required()) return true;
     if (spec.type != &config::kMap || spec.standard != "{}") return false;
@@ -99,7 +99,7 @@ class Writer {
     properties[key] = words(values);
     return Json{{"properties", std::move(properties)}, {"required", Json::array({key})}};
   }
-  // A key that goes with some values of the selector, and is required with some of these.
+  // A key that exists for some values of the selector, and is required for some of these.
   static void add_conditions(const KeySpec& spec, std::string_view selector, Json& conditions) {
     const KeySpec& chooses = *config::find_key(spec.group, selector);
     const std::vector<std::string> values = config::split(spec.when, ',');
@@ -125,7 +125,7 @@ class Writer {
     std::string text(spec.doc);
     if (spec.has_default() && spec.standard != "{}") text += concat(". Default: ", spec.standard, '.');
     if (spec.computed()) text += concat(". Default: ", spec.standard.substr(1), '.');
-    // Beside $ref other members say nothing in draft 7.
+    // Draft 7 ignores members next to $ref.
     if (out.contains("$ref")) out = Json{{"allOf", Json::array({std::move(out)})}};
     if (!text.empty()) out["description"] = text;
     return out;
@@ -154,7 +154,7 @@ class Writer {
       return Json{{"type", "object"}, {"minProperties", 1}, {"additionalProperties", Json{{"type", "string"}}}};
     return scalar(spec);
   }
-  // Of a model: with blocks of its own, other layers are allowed; model() chooses.
+  // The layers of a model; with blocks of its own, model() selects the variant that allows other layers.
   Json layers(const KeySpec& spec) const {
     Json list = list_of(reference("layer"));
     if (spec.group == "model") list["minItems"] = 1;
@@ -192,7 +192,7 @@ class Writer {
     if (type == &kGranularity) return pattern("^(tensor|token|channel|channel\\([01]\\)|group\\(([01], ?)?[0-9]+\\))$");
     if (type == &kInit) return init();
     if (type == &kChoice || type == &kRecipe || type == &kDType) return choice(spec);
-    return text();  // kText, kGlob, and what is added later
+    return text();  // kText, kGlob, and types added later
   }
   static Json text() { return Json{{"type", Json::array({"string", "number", "boolean"})}}; }
   static Json choice(const KeySpec& spec) {
@@ -236,7 +236,7 @@ std::string config_schema() {
   Json schema{{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "bitgrad configuration"}};
   schema.update(Writer(false).group(""));
   schema["type"] = "object";
-  // Layers of a model with blocks may be blocks, those of containers too.
+  // If a model has blocks, its layers may be blocks, including those in containers.
   Json with_blocks{{"required", Json::array({"blocks"})}};
   schema["properties"]["model"] = Json{{"if", std::move(with_blocks)},
                                        {"then", Writer(true).reference("model")},

@@ -1,5 +1,5 @@
-// Keys that are merged: a layer's own over those of `quant:` over the defaults. Findings blame own keys only; those
-// within `quant:` alone are reported when it is resolved itself.
+// Merged keys: a layer's own over those of `quant:` over the defaults. Findings blame own keys only; those within
+// `quant:` alone are reported when it is resolved itself.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ class Merged {
   const Node* own(std::string_view key) const { return own_ ? own_->child(key) : nullptr; }
   const Node* inherited(std::string_view key) const { return base_ ? base_->child(key) : nullptr; }
   bool has_base() const { return base_ != nullptr; }
-  // The node that counts; nullptr when there is none or it is wrong.
+  // The node that applies; nullptr if there is none or it is wrong.
   const Node* pick(std::string_view key) const {
     const Node* node = own(key) ? own(key) : inherited(key);
     return node && !node->bad ? node : nullptr;
@@ -37,7 +37,7 @@ class Merged {
   void error(SourceMark mark, std::string message, const Node* node = nullptr) const {
     report_->error(mark, std::move(message), node ? node->length() : 1);
   }
-  // Blames the first of these own keys that is set (one of the command line goes first); silent when none is.
+  // Reports at the first of these own keys that is set, preferring the command line; silent if none is.
   void contradiction(const std::vector<std::string_view>& keys, const std::string& message) const {
     const Node* blamed = nullptr;
     for (const std::string_view key : keys) {
@@ -55,7 +55,7 @@ class Merged {
   Report* report_;
 };
 
-// "[lsq] fact" -> "lsq: fact": a finding of the library inside one of the reader's.
+// "[lsq] fact" -> "lsq: fact": the text of a library error, for use within a finding.
 std::string library_text(std::string_view error);
 
 }  // namespace bitgrad::config

@@ -8,12 +8,12 @@
 namespace bitgrad::config {
 namespace {
 
-// Stands for the features of samples that are not known yet.
+// Placeholder for the number of features, which is not known yet.
 constexpr int64_t kFeatures = 2;
 
 std::string layer_path_of(const std::string& place) { return concat(kModelRoot, '.', place); }
 
-// The mark of what won (LayerChoice::rule).
+// The mark of the rule that applied (LayerChoice::rule).
 SourceMark mark_of(const PrepareConfig& c, const std::string& rule) {
   const auto named =
       std::find_if(c.rules.rbegin(), c.rules.rend(), [&](const QuantRuleConfig& r) { return r.layers == rule; });
@@ -117,7 +117,7 @@ bool ModelForms::choose(const PrepareConfig& c, const std::string& path, Module&
   return true;
 }
 
-// nullptr: the layer's own keys count.
+// nullptr: the layer's own keys apply.
 const ModelForms::Choice* ModelForms::choice_of(const QuantForm& form, const std::string& place) {
   const std::string path = layer_path_of(place);
   const auto at = form.choices.lower_bound(path);
@@ -125,7 +125,7 @@ const ModelForms::Choice* ModelForms::choice_of(const QuantForm& form, const std
   return own ? nullptr : &at->second;
 }
 
-// Layer by layer, so that it is known which one refuses.
+// Prepares layer by layer, so that an error can be attributed.
 std::optional<ModelForms::Refusal> ModelForms::prepare_layers(const QuantForm& form, Module& model) {
   for (const auto& [path, choice] : form.choices) {
     PrepareSpec spec;
@@ -164,12 +164,12 @@ std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
     input.sample = {kFeatures};
     input.dtype = input_;
     input.values = values_;
-    if (input_ == dtypes::int32) input.ids = 1;  // how many there are is known when the data are open
+    if (input_ == dtypes::int32) input.ids = 1;  // the vocabulary size is known once the data are open
     if (plans_) form.output = model->plan(input).dtype;
   } catch (const LayerError& error) {
     if (error.code() == ErrorCode::kBug) throw;
     const LayerConfig* const layer = layer_at(layers, error.layer());
-    if (layer != nullptr && !layer->lists.empty()) return std::nullopt;  // shapes
+    if (layer != nullptr && !layer->lists.empty()) return std::nullopt;  // about shapes, which are not known yet
     const Choice* const choice = choice_of(form, error.layer());
     return Refusal{error.layer(), library_text(error.message()), choice ? &choice->mark : nullptr};
   }

@@ -1,5 +1,5 @@
-// The model of a configuration, described but without memory, in each form that prepare and the phases give it: so that
-// the layers' own checks speak before any data are read.
+// The model of a configuration, described but without memory, in each form that prepare and the phases produce. Runs
+// the layers' own checks before any data are read.
 #pragma once
 
 #include <map>
@@ -15,23 +15,23 @@ namespace bitgrad::config {
 
 class ModelForms {
  public:
-  // What a layer says against a form of the model.
+  // An error of a layer in some form of the model.
   struct Refusal {
-    std::string place;  // of the layer, as LayerError has it
+    std::string place;  // of the layer, as in LayerError
     std::string text;
-    const SourceMark* choice;  // of what chose how this form holds or switches the layer; nullptr: its own keys
+    const SourceMark* choice;  // the rule or phase that set this layer's quantization; nullptr: its own keys
   };
 
-  // Reports layers that cannot be made, and rules that name none; then ok() is false.
+  // Reports layers that cannot be made, and rules that match no layer; ok() is false then.
   ModelForms(const RunConfig& config, Report& report);
   bool ok() const { return ok_; }
-  // The first one, in the order of forms and layers. What follows from the shape of a sample alone, which is not known
-  // yet, is left to the model that is built for the data.
+  // The first error, in the order of forms and layers. Errors that depend on the shape of a sample, which is not known
+  // yet, are left to the model built for the data.
   std::optional<Refusal> refusal(const std::vector<LayerConfig>& layers);
-  // Whether a layer's own keys say how it is held: in a form that is on, or as no recipe ever does. `places`: where the
-  // layer stands, once for each round of a repetition.
+  // Whether a layer's own keys determine its quantization: in a form that is switched on, or because no recipe ever
+  // sets it. `places`: the places of the layer, one for each round of a repetition.
   bool by_own_keys(const std::vector<std::string>& places) const;
-  // After refusal found none: the first dtype other than fp32 that a form gives as output, else fp32.
+  // Call after refusal() found none. The first output dtype of a form that is not fp32, otherwise fp32.
   DType dtype() const;
 
  private:
@@ -53,11 +53,11 @@ class ModelForms {
 
   std::vector<QuantForm> forms_;
   DType input_, values_;
-  bool plans_ = true;  // false: layers look at axes of a sample that is not known yet
+  bool plans_ = true;  // false: some layers depend on axes of a sample, not known yet
   bool ok_ = true;
 };
 
-// Calls f(layer, places) for each layer that is no container.
+// Calls f(layer, places) for each layer that is not a container.
 void for_each_place(const std::vector<LayerConfig>& layers,
                     const std::function<void(const LayerConfig&, const std::vector<std::string>&)>& f);
 

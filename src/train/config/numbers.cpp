@@ -9,7 +9,7 @@ namespace {
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
-// Moves past digits; returns how many.
+// Skips digits; returns their number.
 size_t skip_digits(std::string_view& s) {
   const auto end = std::find_if_not(s.begin(), s.end(), digit);
   const size_t n = static_cast<size_t>(end - s.begin());
@@ -40,7 +40,7 @@ bool is_decimal(std::string_view s) {
   return s.empty();
 }
 
-// from_chars knows no '+'.
+// from_chars does not accept '+'.
 std::string_view without_plus(std::string_view s) { return s.starts_with('+') ? s.substr(1) : s; }
 
 }  // namespace

@@ -9,8 +9,8 @@
 namespace bitgrad::config {
 namespace {
 
-// Nodes under a value that an argument set have marks of that argument already (read_yaml); what leads to it gets them
-// here.
+// Applies one argument to the tree. Its value already has marks of the argument (read_yaml); nodes on the path get
+// theirs here.
 class Override {
  public:
   Override(int argument, std::string_view path, size_t path_begin, const SourceText& text, Report& report)
@@ -45,15 +45,15 @@ class Override {
   }
   void error(std::string message) { report_.error(mark(0), std::move(message), path_.size()); }
 
-  // Whether a file without `spec` in `map` is wrong whatever else it says. What another key may stand in for is left to
-  // the checks of the whole.
+  // Whether removing `spec` from `map` is wrong in any case. Keys that have an alternative are left to the checks of
+  // the whole.
   static bool needed(const KeySpec& spec, Node& map) {
     if (!spec.alternative().empty()) return false;
     const Entry* const selector = map.find(selector_of(spec.group));
     return selector ? spec.required_with(selector->node.text) : spec.required();
   }
 
-  // What is there already, or nullptr.
+  // The existing node, or nullptr.
   static Node* inside(Node& node, const std::string& part) {
     if (node.kind == Node::Kind::kList) return item(node, part);
     Entry* entry = node.find(part);
@@ -78,7 +78,7 @@ class Override {
     return spec;
   }
 
-  // One part deeper; a map that is absent is made.
+  // Descends by one part of the path; creates a missing map.
   Node* step(Node& node, size_t i) {
     const std::string& part = parts_[i];
     if (node.kind == Node::Kind::kList) {
@@ -100,7 +100,7 @@ class Override {
       return nullptr;
     }
     Entry* entry = node.find(part);
-    // A key that the file has twice is still an error of the file; here the first one changes.
+    // If the file has the key twice, this changes the first one; the duplicate is still reported.
     if (!entry) entry = &node.entries.emplace_back(Entry{part, mark(i), {}});
     return &entry->node;
   }
@@ -118,7 +118,7 @@ class Override {
   size_t column_;
 };
 
-// A path that goes deeper than a file may would make a tree that nothing else bounds.
+// Limits the depth of the path, since the limits on the file do not apply to the tree it would create.
 bool good_path(std::string_view path) {
   return path.size() <= 256 && std::count(path.begin(), path.end(), '.') < kMaxDepth && !path.empty() &&
          path.front() != '.' && path.back() != '.' && path.find("..") == std::string_view::npos;

@@ -1,5 +1,5 @@
-// Whether the layers fit together: the model is described (model_forms.h) and planned, so that the layers' own checks
-// speak. Shapes of the data are not known here; the model that is trained is planned again.
+// Checks that the layers fit together: describes the model (model_forms.h) and plans it, which runs the layers' own
+// checks. Shapes of the data are not known here; the model that is trained is planned again.
 #include <algorithm>
 
 #include "train/config/bind.h"
@@ -11,7 +11,7 @@
 namespace bitgrad::config {
 namespace {
 
-// Adds to what the first layer refuses that it is not one for these data.
+// If the first layer does not fit the type of the data, appends that to its error.
 void tell_data(const LayerConfig& first, const DatasetConfig& data, std::string& wrong) {
   const bool ids = choices::gives_ids(data);
   if (ids == find_layer_kind(first.kind)->ids) return;
@@ -28,7 +28,7 @@ void report_idle(const Merged& keys, std::string_view key, std::string_view use)
   keys.contradiction({key}, concat(key, " goes with ", use));
 }
 
-// Keys of quant.backward that no layer has a use for.
+// Reports keys of quant.backward that no layer uses.
 void check_idle(const Node* quant, const RunConfig& config, Report& report) {
   if (!quant || !quant->child("backward")) return;
   const Merged keys(quant->child("backward"), nullptr, "quant.backward", "backward", report);
@@ -43,7 +43,7 @@ void check_idle(const Node* quant, const RunConfig& config, Report& report) {
   if (c.per_group && !gx(c) && !any(gx)) report_idle(keys, "per_group", kPerGroupUse);
 }
 
-// quant.compute says nothing where recipes hold every layer that takes it. False: that was reported.
+// Reports quant.compute if recipes set every layer that would use it; returns false then.
 bool check_compute(const Node* quant, const RunConfig& config, const ModelForms& forms, Report& report) {
   const Node* node = quant ? quant->child("compute") : nullptr;
   const std::string& compute = config.quant.compute;
@@ -63,7 +63,7 @@ bool check_compute(const Node* quant, const RunConfig& config, const ModelForms&
   return false;
 }
 
-// How a layer computes its products, key by key, so that the one that does not fit is found.
+// Checks how a layer computes its products, key by key, to find the key at fault.
 class ProductChecks {
  public:
   ProductChecks(const Node& root, const LayerConfig& layer, Report& report)
@@ -72,8 +72,8 @@ class ProductChecks {
         backward_(keys_.inner("backward", "backward")),
         own_dtype_(entry_.child("weights") && entry_.child("weights")->child("dtype")) {}
 
-  // Takes the keys of `wanted` over into `layer` of `layers`, one after the other; false: one was reported. An
-  // inherited one that does not fit a layer with a dtype of its own is left out.
+  // Copies the keys of `wanted` into `layer`, an element of `layers`, one by one; returns false if it reported one. An
+  // inherited key that does not fit a layer with a dtype of its own is dropped.
   bool apply(const LayerConfig& wanted, LayerConfig& layer, const std::vector<LayerConfig>& layers,
              ModelForms& forms) const {
     layer.backward.rounding = wanted.backward.rounding;
@@ -87,7 +87,7 @@ class ProductChecks {
            try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, refusal);
   }
 
-  // What says how int8 products are taken means nothing without them: own keys are reported (false), inherited ones go.
+  // Settings of int8 products mean nothing without them: own keys are reported (returns false), inherited ones reset.
   bool drop_idle(BackwardConfig& c) const {
     const BackwardConfig standard;
     if (c.rounding != standard.rounding && !has_int8(c)) {
@@ -111,7 +111,7 @@ class ProductChecks {
     if (wrong.empty()) return true;
     field = before;
     if (!keys.own(key) && own_dtype_) return true;
-    // The key stands in the layer or in quant: it is no default.
+    // The key is set in the layer or in quant: defaults always fit.
     const Node* node = keys.pick(key);
     ensure(node != nullptr, "config", "no key ", key, " to blame");
     keys.error(node->mark, concat(keys.path(), '.', key, ": ", wrong), node);
@@ -123,8 +123,8 @@ class ProductChecks {
   bool own_dtype_;
 };
 
-// What a layer refuses, in its plainest form first, then key by key. False: it was reported; true: keys that do not fit
-// have left it, so the model is to be asked again.
+// Handles a layer's error: first in its plainest form, then key by key. Returns false if it was reported; true if keys
+// that do not fit were removed, so that the model must be checked again.
 bool resolve(const Node& root, RunConfig& config, LayerConfig& layer, ModelForms& forms, ModelForms::Refusal refused,
              Report& report) {
   const Report::Within block(report, layer.block);
@@ -165,7 +165,7 @@ void check_plan(const Node& root, RunConfig& config, Report& report) {
   });
   if (!sound) return;
   check_idle(quant, config, report);
-  check_compute(quant, config, forms, report);  // again: layers that it does not fit have left it
+  check_compute(quant, config, forms, report);  // again: layers it did not fit no longer use it
   check_effects(root, config, forms, report);
   if (forms.dtype() != dtypes::fp32)
     report.error(

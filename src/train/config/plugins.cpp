@@ -11,7 +11,7 @@
 namespace bitgrad::config {
 namespace {
 
-// Without the "[plugin] " that the key says already.
+// Drops the "[plugin] " that the key already says.
 std::string fact_of(std::string_view error) {
   constexpr std::string_view kWhere = "[plugin] ";
   return error.starts_with(kWhere) ? std::string(error.substr(kWhere.size())) : library_text(error);

@@ -1,4 +1,4 @@
-// Key `plugins`: libraries are loaded before the rest is checked, for keys follow from what they register.
+// Key `plugins`: libraries are loaded before the rest is checked, because their registrations add keys.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace bitgrad::config {
 
-// Loads what the tree names and gives the paths; reports what cannot be loaded at its place. `name`: of the file, whose
-// folder relative paths start at; those of the command line start at the current one. Of a list that does not read it
-// loads nothing: the schema says why.
+// Loads the libraries that the tree names and returns their paths; reports those that cannot be loaded, at their place.
+// `name` is that of the file: paths are relative to its folder, those of the command line to the current folder. Loads
+// nothing from a list that is malformed, which the schema reports.
 std::vector<std::string> load_plugins(const Node& root, const std::string& name, const ConfigSource& source,
                                       Report& report);
 

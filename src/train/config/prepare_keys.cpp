@@ -1,4 +1,4 @@
-// recipe, first, last, rules, phases and budget of quant: what prepare makes of the layers, and when.
+// recipe, first, last, rules, phases and budget of quant: how prepare quantizes the layers, and when.
 #include <algorithm>
 
 #include "bitgrad/nn/prepare.h"
@@ -69,7 +69,7 @@ class RuleReader {
     std::erase_if(names, [](const std::string& name) { return !has_groups(name); });
     return names;
   }
-  // A layer has one rate for what it learns (LayerQuant).
+  // A layer has a single learning rate for its learned parts (LayerQuant).
   void check_learned(const LayerQuantConfig& quant) const {
     if (!quant.weights || !quant.activations || !choices::has_learned_parts(*quant.weights) ||
         !choices::has_learned_parts(*quant.activations) || quant.weights->learned == quant.activations->learned)
@@ -88,7 +88,7 @@ class RuleReader {
   Report& report_;
 };
 
-// The keys of quant or of a phase; none of them given: nothing.
+// Reads these keys of quant or of a phase; nullopt if none is set.
 std::optional<PrepareConfig> read_prepare(std::string_view group, const Node& map, const std::string& path,
                                           Report& report) {
   const auto given = std::find_if(std::begin(kPrepareKeys), std::end(kPrepareKeys),
@@ -115,7 +115,7 @@ QuantPhaseConfig read_phase(const Node& map, const std::string& path, Report& re
   return phase;
 }
 
-// Lengths of different units are compared when the size of the data is known.
+// Lengths in different units can only be compared when the size of the data is known.
 void check_order(const std::vector<QuantPhaseConfig>& phases, Report& report) {
   const auto error = [&](const QuantPhaseConfig& phase, size_t i, const std::string& message) {
     report.error(phase.mark, concat("quant.phases.", i, ".from", message), concat(phase.from).size());
@@ -137,7 +137,7 @@ void check_order(const std::vector<QuantPhaseConfig>& phases, Report& report) {
   }
 }
 
-// `prepared`: quant has recipe, first, last or rules too.
+// `prepared`: quant itself sets recipe, first, last or rules.
 void bind_phases(const Node& quant, bool prepared, std::vector<QuantPhaseConfig>& phases, Report& report) {
   const Node* list = quant.child("phases");
   if (!list) return;

@@ -61,7 +61,7 @@ class Preset {
   }
 
  private:
-  // layers and blocks are the preset's.
+  // Checks that layers and blocks are left to the preset.
   bool alone(const Entry& use) {
     if (!unique_keys(model_, report_)) return false;
     for (const char* const key : {"layers", "blocks"}) {
@@ -115,7 +115,7 @@ class Preset {
                   ". The path of a file has a '/' or ends in .yaml");
   }
 
-  // What the file has at its top; layers and blocks are checked as those of a configuration.
+  // Checks the file's top level; layers and blocks are checked as those of a configuration.
   bool check(const Node& file) {
     constexpr const char* kForm = "expected {keys: {...}, blocks: {...}, layers: [...], quant: {...}, loss: ...}";
     const std::vector<std::string> known{"keys", "blocks", "layers", "quant", "loss"};
@@ -160,7 +160,7 @@ class Preset {
     if (Entry* const loss = file.find("loss"); loss != nullptr && root_.find("loss") == nullptr)
       root_.entries.push_back(std::move(*loss));
   }
-  // A key of quant is taken as a whole: the configuration's own, or the preset's.
+  // Keys of quant are not merged: each comes whole from the configuration, or else from the preset.
   void put_quant(const Node& quant) {
     const Entry* const own = root_.find("quant");
     Node* const out = entry_of(root_, "quant", own != nullptr ? own->key_mark : quant.mark);
@@ -212,7 +212,7 @@ ModelPreset preset_of(std::string name, std::string text) {
 PresetText expand_preset(Node& root, const std::string& name, const ConfigSource& source, Report& report) {
   Entry* const model = root.find("model");
   if (model == nullptr || model->node.kind != Node::Kind::kMap) return {};
-  // Beside an unknown key, which may be meant to be `preset`, that one is what is wrong.
+  // If there is an unknown key, it may be a misspelt `preset`, and is the error to report.
   const auto known = [](const Entry& entry) { return find_key("model", entry.key) != nullptr; };
   const std::vector<Entry>& entries = model->node.entries;
   const Entry* const keys = model->node.find("keys");

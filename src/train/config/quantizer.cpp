@@ -25,7 +25,7 @@ class Resolver {
     QuantConfig c;
     if (!merged_.known("dtype") || !merged_.known("scheme")) return c;
     const Node* dtype = merged_.pick("dtype");
-    if (!dtype && keys_.role == Role::kGradients) return c;  // required: reported before
+    if (!dtype && keys_.role == Role::kGradients) return c;  // required: already reported
     if (!dtype && !weights()) {
       const Node* scheme = own("scheme");
       merged_.error(
@@ -82,7 +82,7 @@ class Resolver {
     if (keys_.role == Role::kActivations) pick_observer(c);
   }
 
-  // What the scheme itself says against this; empty: nothing.
+  // The scheme's own objection to this configuration; empty if there is none.
   std::string refusal(const QuantConfig& c) const {
     try {
       find_quantizer(c.scheme).check(quant_spec(c), weights());
@@ -91,7 +91,7 @@ class Resolver {
       return library_text(error.what());
     }
   }
-  // Takes a key over unless the scheme refuses it: an own one is reported, an inherited one left out.
+  // Takes a key over unless the scheme rejects it: then an own key is reported, an inherited one dropped.
   template <typename T>
   void option(QuantConfig& c, T QuantConfig::*field, std::string_view key) const {
     const T before = c.*field;
@@ -103,7 +103,7 @@ class Resolver {
     merged_.contradiction({key}, wrong);
   }
 
-  // Own, else the inherited one where it fits, else the dtype's first. Empty: reported.
+  // The own scheme, else the inherited one if it fits, else the dtype's default. Empty: an error was reported.
   std::string pick_scheme(DType dtype) const {
     const std::vector<std::string> fitting = choices::schemes_for(dtype, keys_.role);
     const Node* node = merged_.pick("scheme");
@@ -111,7 +111,7 @@ class Resolver {
     if (!node) return fitting.empty() ? "" : fitting.front();
     const std::string scheme = std::get<std::string>(node->value);
     if (contains(fitting, scheme)) return scheme;
-    // A layer that changes the dtype alone takes that dtype's scheme.
+    // A layer that overrides only the dtype gets that dtype's default scheme.
     if (!own("scheme") && own("dtype") && merged_.has_base()) return fitting.front();
     merged_.contradiction({"scheme", "dtype"}, misfit(scheme, dtype, fitting));
     return {};
@@ -136,7 +136,7 @@ class Resolver {
     const std::string standard = c.ste;
     merged_.set(c.ste, "ste");
     const std::vector<std::string> fitting = choices::schemes_of_ste(c.ste);
-    if (!fitting.empty() && !contains(fitting, c.scheme)) {  // that of quant may not fit the layer's own scheme
+    if (!fitting.empty() && !contains(fitting, c.scheme)) {  // an inherited rule may not fit the layer's own scheme
       merged_.contradiction(
           {"ste"}, concat("ste ", c.ste, " goes with scheme ", join(fitting, " or "), ", not with ", c.scheme));
       c.ste = standard;
@@ -150,7 +150,7 @@ class Resolver {
       merged_.contradiction({"ste_t"}, concat("ste_t goes with ste tanh, the rule is ", c.ste));
   }
 
-  // alpha is the scale of scheme binary and says its granularity.
+  // alpha is the scale of scheme binary and determines its granularity.
   void pick_alpha(QuantConfig& c) const {
     std::string wanted = "none";
     merged_.set(wanted, "alpha");
@@ -196,7 +196,7 @@ class Resolver {
       merged_.contradiction({key}, concat(key, " goes with scheme fixed, the scheme is ", c.scheme));
   }
 
-  // Keys that registered schemes bring along.
+  // Keys defined by registered schemes.
   void pick_own_keys(QuantConfig& c) const {
     for (const std::string_view scheme : quantizer_names())
       for (const Key& key : known_quantizer(scheme).keys()) {

@@ -1,4 +1,4 @@
-// Merges the keys of a quantizer: a layer's own over those of `quant:` over the defaults, and checks that they go
+// Merges the keys of a quantizer: a layer's own over those of `quant:` over the defaults, and checks that they fit
 // together.
 #pragma once
 
@@ -9,20 +9,20 @@ namespace bitgrad::config {
 
 class Merged;
 
-// Where one quantizer's keys are. `own` and `base` are maps or nullptr.
+// The keys of one quantizer. `own` and `base` are maps or nullptr.
 struct QuantizerKeys {
   const Node* own = nullptr;
   const Node* base = nullptr;
   std::string path;     // of `own`, for messages
-  SourceMark key_mark;  // of the key that holds `own` (or would)
+  SourceMark key_mark;  // of the key that holds `own`, or would
   Role role = Role::kWeights;
-  std::string moments = "fp32";  // of the optimizer: weights that name none take these
+  std::string moments = "fp32";  // of the optimizer: the default for weights
 };
 
-// The resolved quantizer. Contradictions are reported where a key of `own` takes part; those within `base` alone are
-// reported when base is resolved itself. Says nothing about keys that are wrong already.
+// Returns the resolved quantizer. Reports contradictions that involve a key of `own`; those within `base` alone are
+// reported when base is resolved itself. Silent about keys that are already wrong.
 QuantConfig resolve_quantizer(const QuantizerKeys& keys, Report& report);
-// The keys of weights that say how they train: master, moments, optimizer and so on. The codes are resolved already.
+// Resolves how weights train: master, moments, optimizer etc. Call after the codes are resolved.
 void resolve_training(const Merged& keys, const std::string& moments, QuantConfig& c);
 
 }  // namespace bitgrad::config

@@ -1,4 +1,4 @@
-// The reference of keys, made from the registry.
+// The reference page of keys, generated from the registry.
 #include <algorithm>
 
 #include "bitgrad/base/text_stream.h"
@@ -10,7 +10,7 @@ namespace {
 
 using config::KeySpec;
 
-// Dtypes and recipes may be added at run time, so the page names the kind of list instead.
+// Dtypes and recipes may be registered at run time, so the page names the kind of list instead.
 std::string values_of(const KeySpec& spec) {
   if (spec.type == &config::kMap) return concat("map: see `", spec.detail, '`');
   if (spec.type == &config::kLayers) return "list of layers: see `layer`";
@@ -22,7 +22,7 @@ std::string values_of(const KeySpec& spec) {
   if (spec.type == &config::kRecipe) return "a recipe: see docs/quantization.md";
   if (spec.type == &config::kDType && spec.key == "dtype")
     return spec.group == "weights" ? "a packed dtype or fp32" : "a packed dtype";
-  // A scheme that a role always refuses is a better message at its key than a value that is not there.
+  // List only schemes that some dtype of the role supports.
   if (spec.key == "scheme")
     for (const config::Role role : {config::Role::kWeights, config::Role::kActivations, config::Role::kGradients})
       if (spec.group == config::group_of(role))

@@ -8,11 +8,11 @@
 namespace bitgrad::config {
 namespace {
 
-constexpr size_t kWindow = 150;  // bytes of a source line that a report shows
+constexpr size_t kWindow = 150;  // bytes shown of a source line
 
 bool starts_character(char c) { return (c & 0xC0) != 0x80; }
 
-// Appends the characters of `s` with control bytes made visible; returns how many characters there are.
+// Appends the characters of `s`, with control bytes replaced; returns their number.
 size_t append_printable(std::string_view s, std::string& out) {
   size_t count = 0;
   for (char c : s) {
@@ -49,7 +49,7 @@ bool Report::has_error(SourceMark mark) const {
 
 void Report::error(SourceMark mark, std::string message, size_t length) {
   if (!where_.empty()) {
-    if (has_error(mark)) return;  // a block that is used several times says it once
+    if (has_error(mark)) return;  // a block used several times reports it once
     message += concat(" (in ", where_, ')');
   }
   findings_.push_back({{mark, std::move(message)}, length});

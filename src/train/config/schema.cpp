@@ -18,7 +18,7 @@
 namespace bitgrad::config {
 namespace {
 
-// A key of a kind of layers.
+// The value type of a layer kind's key.
 const ValueType& type_of(const LayerKey& key) {
   using Type = LayerKey::Type;
   switch (key.type) {
@@ -38,7 +38,7 @@ const ValueType& type_of(const LayerKey& key) {
   return kInts;
 }
 
-// All keys; those of kinds are added when the kinds are known.
+// All keys; update() adds those of newly registered kinds.
 class Keys {
  public:
   Keys() {
@@ -85,7 +85,7 @@ class Keys {
     const auto found = index_.find({group, key});
     return found == index_.end() ? nullptr : found->second;
   }
-  // `own` may be gone when its description is read.
+  // Copies `own`, which may be destroyed before its description is read.
   void add_own(std::string_view group, const Key& own, std::string_view when) {
     const Key& key = own_.emplace_back(own);
     add({group,
@@ -99,7 +99,7 @@ class Keys {
          {},
          key.count});
   }
-  // Keys of one of several kinds, in a map that its name opens.
+  // Keys of a named kind, in a map under its name.
   void add_named(std::string_view group, const std::string& name, const std::string& doc,
                  const std::vector<Key>& keys) {
     if (keys.empty() && group != "transform") return;  // others are written as a bare name
@@ -107,7 +107,7 @@ class Keys {
     add({group, kept(name), &kMap, own, "", "", nullptr, kept(doc)});
     for (const Key& key : keys) add_own(own, key, "");
   }
-  // A key that goes with values of the group's selector.
+  // A key that exists for one value of the group's selector.
   void add_selected(std::string_view group, const Key& own, std::string_view selected) {
     if (KeySpec* const known = look_up(group, own.name))
       known->when = kept(concat(known->when, ',', selected));
@@ -156,9 +156,9 @@ class Keys {
   std::deque<std::string> texts_;
   std::deque<Key> own_;
   std::map<std::pair<std::string_view, std::string_view>, KeySpec*> index_;
-  std::optional<uint64_t> added_;  // that these keys follow from
+  std::optional<uint64_t> added_;  // detail::added_names() at the last update
   size_t kinds_ = 0, losses_ = 0, metrics_ = 0, formats_ = 0, schemes_ = 0,
-         transforms_ = 0;  // of their lists, added so far
+         transforms_ = 0;  // numbers of list items added so far
 };
 
 std::mutex g_keys_mutex;
@@ -168,10 +168,10 @@ Keys& keys() {
   return all;
 }
 
-// Groups whose keys depend on one of them.
+// Groups in which the value of one key determines which others exist.
 struct Selector {
   std::string_view group, key;
-  bool merged = false;  // the key may come from another map, so that it is known after merging only
+  bool merged = false;  // the key may be inherited, so it is known only after merging
 };
 constexpr Selector kSelectors[] = {
     {"dataset", "format"},           {"optim", "name"},          {"schedule", "name"},    {"weights", "scheme", true},

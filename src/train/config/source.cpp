@@ -45,9 +45,9 @@ SourceText::SourceText(std::string_view text, int argument, size_t value_begin) 
   protect_commas();
 }
 
-// name(number,number): only letters, digits, blanks, signs and dots may stand in the parentheses, so that no quote,
-// comment or nested collection is touched; a match inside quotes or a comment is undone when the value is read, or
-// never seen.
+// For name(number,number). Only letters, digits, blanks, signs and dots may occur in the parentheses, so that no quote,
+// comment or nested collection is touched. A match inside quotes is undone when the value is read; one inside a comment
+// is never seen.
 void SourceText::protect_commas() {
   const auto inside = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

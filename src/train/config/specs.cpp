@@ -66,7 +66,7 @@ QuantSpec quant_spec(const QuantConfig& c) {
   return spec;
 }
 
-// alpha is a granularity's name here, and schemes with learned parts have more: neither is a scheme of a range.
+// Neither alpha, which is stored here as the name of a granularity, nor learned parts can be expressed by a range.
 QuantConfig activations_config(const QuantSpec& spec, DType grad) {
   require(!spec.alpha && find_quantizer(spec.scheme).learned(spec).empty(), "quant", "scheme ", spec.scheme,
           " has more than its range says");

@@ -1,4 +1,4 @@
-// What the resolved configuration says, in the library's own plain data.
+// Converts the resolved configuration to the library's own plain data.
 #pragma once
 
 #include "bitgrad/nn/layers.h"
@@ -9,16 +9,16 @@
 namespace bitgrad::config {
 
 QuantSpec quant_spec(const QuantConfig& c);
-// The other way round, for activations whose scheme neither learns nor takes alpha.
+// The inverse, for activations whose scheme has neither learned parts nor alpha.
 QuantConfig activations_config(const QuantSpec& spec, DType grad);
 ParameterSpec parameter_spec(const QuantConfig& c);  // of weights
 LayerSpec layer_spec(const LayerConfig& c);
 std::vector<LayerSpec> layer_specs(const std::vector<LayerConfig>& layers);
-// The layer with this place in the model, as LayerError says it: "3.body.1". The nearest container around it where the
-// place names a list; nullptr: none.
+// The layer at this place in the model, as in LayerError: "3.body.1". If the place names a list, its nearest container;
+// nullptr if there is none.
 const LayerConfig* layer_at(const std::vector<LayerConfig>& layers, std::string_view place);
 OptimizerSpec optimizer_spec(const OptimConfig& c);
-// The recipe, then what is put in the place of its parts; with those LayerQuant::recipe is "custom".
+// The recipe, with the parts that replace its own; if there are any, LayerQuant::recipe is "custom".
 LayerQuant layer_quant(const LayerQuantConfig& c);
 PrepareSpec prepare_spec(const PrepareConfig& c);
 QuantMode quant_mode(const QuantPhaseConfig& c);

@@ -32,10 +32,10 @@ NumberResult parse_bytes(std::string_view text, int64_t& bytes) {
   if (unit == std::end(kUnits)) return NumberResult::kNotANumber;
   const NumberResult result = parse_decimal(number, value);
   if (result != NumberResult::kOk) return result;
-  constexpr double kMost = 9007199254740992.0;  // whole doubles are exact up to here
+  constexpr double kMost = 9007199254740992.0;  // integers are exact in double up to here
   value *= unit->bytes;
   if (std::fabs(value) > kMost) return NumberResult::kTooLarge;
-  // 0.1 KB is 100 bytes although 0.1 is no double.
+  // 0.1 KB is 100 bytes, although 0.1 has no exact double.
   const double full = std::round(value);
   if (std::fabs(value - full) > 1e-9 * std::fabs(value)) return NumberResult::kNotANumber;
   bytes = static_cast<int64_t>(full);

@@ -9,7 +9,7 @@
 namespace bitgrad::config {
 namespace {
 
-// What the optimizer says against a small parameter of this kind; empty: nothing.
+// The optimizer's objection to a small parameter of this kind; empty if there is none.
 std::string refusal(const QuantConfig& c, const std::string& path) {
   try {
     Parameter parameter({2, 2}, parameter_spec(c));
@@ -29,7 +29,7 @@ void check_frozen(const Merged& keys, QuantConfig& c) {
   if (!c.frozen) return;
   if (!(c.learned == LearnedConfig{}))
     keys.contradiction({"learned"}, "frozen weights never change, nor do learned parts of their scheme");
-  c.learned = {};  // that of quant says nothing here
+  c.learned = {};  // drop those of quant
   if (c.optimizer == "default") return;
   keys.contradiction({"frozen", "optimizer"},
                      concat("frozen weights never change, optimizer ", c.optimizer, " has nothing to do"));

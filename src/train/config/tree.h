@@ -1,5 +1,5 @@
-// A configuration as a tree with a mark for each key and each value. Made by yaml.cpp, changed by overrides, filled in
-// by validate.
+// A configuration as a tree, with a mark for each key and each value. Built by yaml.cpp, changed by overrides,
+// completed by validate.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace bitgrad::config {
 
-// A scalar (or list of numbers) as its key's type reads it; monostate: not read, or wrong.
+// A scalar (or list of numbers), as read by its key's type; monostate: not read, or wrong.
 using Value =
     std::variant<std::monostate, bool, int64_t, double, std::string, Quantity, std::array<double, 2>, InitConfig,
                  Granularity, DType, std::optional<double>, std::optional<int64_t>, std::optional<Quantity>,
@@ -29,19 +29,19 @@ struct Node {
   std::string text;            // of a scalar
   bool quoted = false;         // a quoted or block scalar is text, never a number
   std::vector<Node> items;     // of a list
-  std::vector<Entry> entries;  // of a map, in order, duplicates too
+  std::vector<Entry> entries;  // of a map, in order, including duplicates
 
   // Set by validate.
   Value value;
-  bool bad = false;                // reported: checks that need it say nothing
-  std::string block;               // of a layer that stands in the place of a block: "block 'unit', used at 14:7"
+  bool bad = false;                // already reported: checks that need it are silent
+  std::string block;               // of a layer that comes from a block: "block 'unit', used at 14:7"
   std::set<std::string> suspects;  // known keys that an unknown key of this map was probably meant to be
 
-  // The first entry of that key, or nullptr (also when this is no map).
+  // The first entry with that key, or nullptr; nullptr also if this is not a map.
   const Entry* find(std::string_view key) const;
   Entry* find(std::string_view key);
   const Node* child(std::string_view key) const;
-  // Length of the text for a caret line.
+  // Length of the caret line.
   size_t length() const { return quoted ? text.size() + 2 : text.size(); }
 };
 
@@ -62,7 +62,7 @@ inline const Node* Node::child(std::string_view key) const {
   return entry ? &entry->node : nullptr;
 }
 
-// "a map", "a list", "'x'", "nothing": what was found, for messages.
+// What was found, for messages: "a map", "a list", "'x'", "nothing".
 std::string describe(const Node& node);
 
 }  // namespace bitgrad::config

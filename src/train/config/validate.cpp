@@ -17,11 +17,11 @@ bool has_misspelt_blocks(const Node& root) {
          });
 }
 
-// One map while it is checked.
+// A map being checked.
 struct Place {
   std::string_view group;
   std::string path;     // "data.train", "model.layers.3.linear", "" at the top
-  SourceMark key_mark;  // of the key that holds the map: where missing keys are reported
+  SourceMark key_mark;  // of the key that holds the map: missing keys are reported there
 };
 
 class Validator {
@@ -69,11 +69,11 @@ class Validator {
     } else if (spec.type == &kLayerLists && node.kind == Node::Kind::kList) {
       check_layer_lists(node, path);
     } else if (spec.type == &kBlocks || spec.type == &kBlockKeys) {
-      return;  // expand_blocks has read them
+      return;  // already read by expand_blocks
     } else if (spec.type->read) {
       std::string wrong = spec.type->read(spec, node, node.value);
       if (!wrong.empty()) {
-        node.value = {};  // a reader may have left part of it
+        node.value = {};  // a reader may have set part of it
         bad(node, concat(path, ": ", wrong));
       } else if (const auto* word = std::get_if<std::string>(&node.value);
                  spec.type == &kChoice && *word != node.text) {
@@ -93,7 +93,7 @@ class Validator {
     node = std::move(map);
   }
 
-  // {name: {keys}} with a name of the choices; one without keys has no group.
+  // {name: {keys}}, where name is one of the choices; a loss without keys has no group.
   void check_loss(Node& node, const KeySpec& spec, const std::string& path, SourceMark key_mark) {
     const size_t before = errors_;
     if (node.entries.size() != 1)
@@ -138,7 +138,7 @@ class Validator {
     }
   }
 
-  // `may_be_empty`: in a container an empty list passes its input on.
+  // `may_be_empty`: true in containers, where an empty list is the identity.
   void check_layers(Node& list, const std::string& path, bool may_be_empty) {
     if (list.items.empty() && !may_be_empty)
       bad(list, concat(path, ": the list is empty; a model needs at least a linear layer"));
@@ -183,21 +183,21 @@ class Validator {
   }
 
   void unknown(Node& node, const Entry& entry, const Place& place, const std::vector<std::string>& absent) {
-    if (place.group == "layer" && blocks_misspelt_) {  // a block, probably
+    if (place.group == "layer" && blocks_misspelt_) {  // probably a block
       node.suspects.insert(entry.key);
       return;
     }
     const std::string shown = entry.key.size() > 60 ? entry.key.substr(0, 60) + "..." : entry.key;
     std::string message = concat("unknown ", place.group == "layer" ? "layer kind '" : "key '", shown, '\'');
     if (!place.path.empty()) message += concat(" in '", place.path, '\'');
-    // {dtype:bint1} is one word in YAML.
+    // YAML reads {dtype:bint1} as one word.
     const std::string word = entry.key.substr(0, entry.key.find(':'));
     std::string hint = word != entry.key && find_key(place.group, word) ? word : "";
     if (!hint.empty()) {
       message += concat(". A blank is missing after ':' of '", word, ":'");
-    } else if (errors_ < kMaxReported) {  // further ones are counted, not shown
+    } else if (errors_ < kMaxReported) {  // any more are counted, not shown
       const std::vector<std::string> known = known_keys(place.group);
-      // A misspelt key is mostly one that is not there yet.
+      // A misspelt key is most likely one that is still missing.
       hint = nearest(entry.key, absent);
       if (hint.empty()) hint = nearest(entry.key, known);
       message +=
@@ -209,14 +209,14 @@ class Validator {
     ++errors_;
   }
 
-  // Kinds, and blocks of this configuration beside them.
+  // Known keys of a group; for layers, the kinds and the blocks of this configuration.
   std::vector<std::string> known_keys(std::string_view group) const {
     std::vector<std::string> known = keys_of(group);
     if (group == "layer") known.insert(known.end(), blocks_.begin(), blocks_.end());
     return known;
   }
 
-  // " 'lr' is a key of 'optim'." for a key that stands in the wrong map.
+  // E.g. " 'lr' is a key of 'optim'." for a key that is in the wrong map.
   static std::string other_home(std::string_view key, std::string_view group) {
     if (find_key(group, "weights") != nullptr && find_key("weights", key) != nullptr)
       return concat(" '", key, "' is a key of 'weights': weights: {", key, ": ...}.");
@@ -227,7 +227,7 @@ class Validator {
     return {};
   }
 
-  // Keys that exist only under other values of the selector. Returns the selected value, or "" when it is not known.
+  // Reports keys that do not exist for the selected value. Returns that value, or "" if it is not known.
   std::string check_selector(const Node& node, const Place& place) {
     const std::string_view key = selector_of(place.group);
     if (key.empty() || !sound(&node, key)) return {};
@@ -248,7 +248,7 @@ class Validator {
     return selected;
   }
 
-  // `node` is nullptr for a map that is absent: its required keys are reported at the map around it.
+  // `node` is nullptr for an absent map, whose required keys are reported at the enclosing map.
   void report_missing(const Node* node, const Place& place, const std::string& selected) {
     for (const KeySpec* key : all_keys()) {
       const KeySpec& spec = *key;

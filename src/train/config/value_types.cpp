@@ -1,5 +1,5 @@
-// The types of values: how each reads a scalar. Numbers are decimal; infinities, NaN, hexadecimal, octal and digits
-// with separators are refused, and a quoted scalar is text.
+// The value types: how each reads a scalar. Numbers are decimal; infinities, NaN, hexadecimal, octal and digit
+// separators are rejected, and a quoted scalar is text.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -22,13 +22,13 @@ Texts forms_of_init() {
     kinds.push_back(concat(kind.name, kind.numbers == 2 ? "(a,b)" : kind.numbers == 1 ? "(a)" : ""));
   return kinds;
 }
-// detail: "steps, epochs" or "steps, epochs; from 0".
+// detail is "steps, epochs" or "steps, epochs; from 0".
 Texts units_of(const KeySpec& spec) {
   return split(spec.detail.starts_with("steps, epochs") ? "steps,epochs" : "steps", ',');
 }
 int64_t least_of(const KeySpec& spec) { return spec.detail.ends_with("from 0") ? 0 : 1; }
 
-// What stands for <word> in ValueType::form.
+// The text for <word> in ValueType::form.
 std::string filled(std::string_view word, const KeySpec& spec) {
   if (word == "detail") return std::string(spec.detail);
   if (word == "keys") return join(keys_of(spec.detail));
@@ -117,7 +117,7 @@ std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
 std::string read_ints(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kList) {
     const Texts words = spec.choices();
-    const bool scalar = node.kind == Node::Kind::kScalar;  // a word may stand in quotes
+    const bool scalar = node.kind == Node::Kind::kScalar;  // a word may be quoted
     if (!scalar || std::find(words.begin(), words.end(), node.text) == words.end()) return read_int(spec, node, value);
     value = node.text;
     return "";
@@ -167,7 +167,7 @@ std::string read_text_list(const KeySpec& spec, const Node& node, Value& value) 
   }
   return "";
 }
-// Path, name, path, name ...
+// Reads a map as path, name, path, name ...
 std::string read_name_map(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::vector<std::string>>();
   if (node.kind != Node::Kind::kMap || node.entries.empty()) return got(spec, node);
@@ -221,7 +221,7 @@ std::string read_quantity(const KeySpec& spec, const Node& node, Value& value) {
   Quantity quantity;
   const NumberResult result = parse_whole(words[0], quantity.value);
   if (words.size() != 2 || result == NumberResult::kNotANumber) return got(spec, node);
-  // One is written "1 epoch" by most people.
+  // "1 epoch" is how most people write one.
   const std::string unit = words[1].ends_with('s') ? words[1] : words[1] + 's';
   if (std::find(units.begin(), units.end(), unit) == units.end()) return got(spec, node);
   if (result != NumberResult::kOk || quantity.value < least_of(spec) || quantity.value > kMostOfAQuantity)
@@ -238,7 +238,7 @@ std::string read_quantity_or_off(const KeySpec& spec, const Node& node, Value& v
   if (wrong.empty()) out = std::get<Quantity>(quantity);
   return wrong;
 }
-// "channel(1)", "group(32)", "group(0,32)"; axis 0 of channel and axis 1 of group are what the short form means.
+// "channel(1)", "group(32)", "group(0,32)". The default is axis 0 for channel and axis 1 for group.
 bool parse_granularity(std::string_view text, Granularity& g, std::string& form) {
   constexpr int64_t kMostOfAGroup = 1'048'576;
   const size_t open = text.find('(');
@@ -268,7 +268,7 @@ bool parse_granularity(std::string_view text, Granularity& g, std::string& form)
   form = down ? "group(0,n)" : "group(n)";
   return true;
 }
-// detail: the forms that the key knows, "tensor, channel, group(n)".
+// detail: the forms that the key accepts, e.g. "tensor, channel, group(n)".
 std::string read_granularity(const KeySpec& spec, const Node& node, Value& value) {
   Granularity granularity;
   std::string form;

@@ -47,7 +47,7 @@ std::string text(const std::optional<double>& x) { return x ? number_text(*x) : 
 std::string text(const std::optional<int64_t>& x) { return x ? concat(*x) : "auto"; }
 std::string text(const std::optional<Quantity>& x) { return x ? concat(*x) : "off"; }
 
-// [a, b], by the text of each item.
+// [a, b], from the text of each item.
 template <typename Items, typename Text>
 std::string list_of(const Items& items, Text text_of) {
   std::string out;
@@ -79,7 +79,7 @@ std::string text(const ObserverConfig& c);
 std::string text(const BackwardConfig& c);
 std::string text(const BopConfig& c);
 
-// Writes the keys of one map as {a: 1, b: 2}; keys that do not exist under the selected value are left out.
+// Writes the keys of one map as {a: 1, b: 2}.
 std::string own_keys(const Attributes& keys);
 std::string text(const std::vector<TransformConfig>& transforms) {
   return list_of(transforms, [](const auto& t) { return concat('{', t.name, ": ", own_keys(t.keys), '}'); });
@@ -147,7 +147,7 @@ std::string metrics(const std::map<std::string, Attributes>& all) {
   return writer.map();
 }
 
-// Leaves out keys that have no meaning beside the others.
+// Omits keys that are meaningless in combination with the others.
 class QuantizerWriter {
  public:
   QuantizerWriter(Writer& writer, const QuantConfig& c, bool of_rule) : writer_(writer), c_(c), of_rule_(of_rule) {}
@@ -185,7 +185,7 @@ std::string rule(const QuantRuleConfig& c) {
   return writer.map();
 }
 
-// Calls add(key, value) for what is given.
+// Calls add(key, value) for each key that is set.
 template <typename Add>
 void prepare(const PrepareConfig& c, Add add) {
   if (c.recipe) add("recipe", text(*c.recipe));
@@ -219,7 +219,7 @@ void write_quant(std::ostream& out, const QuantSection& c) {
   line("requantize_every", text(c.requantize_every));
 }
 
-// Leaves out what is not given.
+// Omits optional keys that are not set.
 class DatasetWriter {
  public:
   explicit DatasetWriter(Writer& writer) : writer_(writer) {}

@@ -1,5 +1,5 @@
-// Builds the tree from yaml-cpp's events, not from its nodes: those drop duplicate keys, anchors, tags and the marks of
-// keys.
+// Builds the tree from yaml-cpp's events rather than its nodes, which drop duplicate keys, anchors, tags and the marks
+// of keys.
 #include "train/config/yaml.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kAlias =
     "alias '*': aliases are not used here; write the value out, in quotes where a text starts with '*'";
 
-// Leaves the parser after a finding that makes the rest meaningless; the report holds the finding.
+// Thrown to leave the parser after a finding that makes the rest meaningless; the report holds the finding.
 struct Abandon {};
 
 class TreeBuilder : public YAML::EventHandler {
@@ -24,7 +24,7 @@ class TreeBuilder : public YAML::EventHandler {
   TreeBuilder(const SourceText& source, Report& report, Node& root) : source_(source), report_(report), root_(root) {}
 
   bool refused() const { return refused_; }
-  // Mark of the innermost collection that is still open, or nullptr.
+  // Mark of the innermost open collection, or nullptr.
   const SourceMark* open() const { return stack_.empty() ? nullptr : &stack_.back().node->mark; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
@@ -44,7 +44,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
     Node* node = place(Node::Kind::kNull, mark);
     if (!node) return;
-    // A value that is not there has no place of its own: its key has.
+    // A missing value has no place of its own, so it gets that of its key.
     const char c = source_.byte_at(mark.line, mark.column);
     if (c != '~' && c != 'n' && c != 'N' && has_key_mark_) node->mark = key_mark_;
   }
@@ -89,12 +89,12 @@ class TreeBuilder : public YAML::EventHandler {
     throw Abandon{};
   }
   void check_tag(const YAML::Mark& mark, const std::string& tag) {
-    // Quoted text has the tag "!" as well, so the source decides.
+    // Quoted text also has the tag "!", so the source decides.
     const char c = source_.byte_at(mark.line, mark.column);
     if (c == '!' || (!tag.empty() && tag != "?" && tag != "!"))
       refuse(at(mark), "tag '!': tags are not used here; the schema knows the type of each key");
   }
-  // yaml-cpp 0.7 takes a quote that is never closed as closed by the end of the text.
+  // yaml-cpp 0.7 treats an unclosed quote as closed by the end of the text.
   void check_quote(const YAML::Mark& mark) {
     const char c = source_.byte_at(mark.line, mark.column);
     if ((c == '"' || c == '\'') && !source_.quote_is_closed(mark.line, mark.column))
@@ -111,7 +111,7 @@ class TreeBuilder : public YAML::EventHandler {
     has_key_mark_ = true;
   }
 
-  // Where the next value goes. A value in the place of a key is refused.
+  // The node for the next value. Rejects a value in the place of a key.
   Node* place(Node::Kind kind, const YAML::Mark& mark) {
     if (++nodes_ > kMaxNodes) abandon(at(mark), concat("more than ", kMaxNodes, " values"));
     if (wants_key())
@@ -151,8 +151,8 @@ class TreeBuilder : public YAML::EventHandler {
   int64_t nodes_ = 0;
 };
 
-// yaml-cpp's own messages are short and sometimes at the wrong place; the opening bracket is the better one for what is
-// never closed.
+// yaml-cpp's messages are short and sometimes at the wrong place. For an unclosed bracket, the opening one is the
+// better place.
 void report_syntax_error(const YAML::Exception& error, const TreeBuilder& builder, const SourceText& source,
                          Report& report) {
   const bool unclosed = error.msg.find("flow not found") != std::string::npos;
@@ -161,7 +161,7 @@ void report_syntax_error(const YAML::Exception& error, const TreeBuilder& builde
   if (unclosed && builder.open()) {
     const SourceMark open = *builder.open();
     const bool map = error.msg.find("map") != std::string::npos;
-    // At the end of the text the parser says its last line, or 1:1.
+    // At the end of the text the parser reports its last line, or 1:1.
     if ((error.mark.line == 0 && error.mark.column == 0) || source.ends_after(error.mark.line, error.mark.column))
       mark = open;
     report.error(mark, concat("broken YAML: the ", map ? "'{'" : "'['", " of line ", open.line, ", column ", open.col,

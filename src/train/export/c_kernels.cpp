@@ -32,7 +32,8 @@ std::string held_name(Held held) {
   return kNames[static_cast<size_t>(held)];
 }
 
-// The loop over taps; `inside` and `outside` add to sum.
+// The loop over the taps of a window. `inside` and `outside` are statements that add to sum, for taps within the image
+// and in its padding.
 std::string tap_loop(const std::string& inside, const std::string& outside) {
   return "  int32_t ky, kx;\n"
          "  const int32_t y0 = p / c->ow * c->sy - c->top, x0 = p % c->ow * c->sx - c->left;\n"

@@ -1,4 +1,4 @@
-// Operations beside products in C.
+// C code of all operations except products.
 #include "bitgrad/base/error.h"
 #include "train/export/c_writer.h"
 

@@ -17,7 +17,7 @@ using inference::Quantize;
 using inference::Value;
 
 constexpr int64_t kNever = 0x7fffffff;
-constexpr int64_t kMostSteps = 15;  // codes of 4 bits
+constexpr int64_t kMostSteps = 15;  // as many as 4-bit codes need
 
 bool is_count(DType d) {
   return d.is_code() && (d.kind() == DTypeKind::kInt || d.kind() == DTypeKind::kUint || d.kind() == DTypeKind::kSign);
@@ -28,7 +28,7 @@ T of_feature(const std::vector<T>& x, size_t j, T none) {
   return x.empty() ? none : x.size() == 1 ? x[0] : x[j];
 }
 
-// Largest size of a product's sum.
+// Bound on the absolute value of a product's sum.
 int64_t largest_sum(const Node& in, const Product& op) {
   const auto range = [](DType d, const std::shared_ptr<const QuantParams>& p) {
     const DTypeInfo& i = d.info();
@@ -37,7 +37,7 @@ int64_t largest_sum(const Node& in, const Product& op) {
   return range(in.form.dtype, in.params) * range(op.weight.dtype(), op.weight.quant()) * op.weight.cols();
 }
 
-// What follows a product and keeps the order of numbers; none: something else.
+// Applies a monotone operation that may stand between a product and its quantizer; nullopt for any other operation.
 std::optional<float> follow(const Node& node, float x, size_t j) {
   if (const auto* norm = std::get_if<inference::Normalize>(&node.operation)) {
     float y = x - of_feature(norm->mean, j, 0.0f);
@@ -58,7 +58,8 @@ struct Chain {
   Value end = -1;
 };
 
-// From a product of integers to a quantizer that is read behind it alone.
+// The chain of nodes from an integer product to a quantizer, if each is the only reader of the one before; otherwise
+// empty.
 Chain chain_from(const Graph& graph, Value product) {
   Chain chain;
   for (Value now = product;;) {
@@ -99,7 +100,7 @@ Thresholds find_thresholds(const Graph& graph, const Node& node, const Product& 
     t.base.push_back(static_cast<int>(first));
     t.direction.push_back(direction * step);
     for (int64_t i = 1; i <= t.count; ++i) {
-      const int64_t wanted = first + direction * step * i;  // reached from `low` on
+      const int64_t wanted = first + direction * step * i;  // reached from sum `low` on
       int64_t low = -most, high = most + 1;
       while (low < high) {
         const int64_t middle = low + (high - low) / 2;
@@ -112,7 +113,7 @@ Thresholds find_thresholds(const Graph& graph, const Node& node, const Product& 
   return t;
 }
 
-// Signs that are only multiplied by signs, or pooled and reshaped on the way there.
+// Whether a value of signs is read only by products with signs, possibly after pooling and reshaping.
 bool as_bits(const Graph& graph, Value value) {
   if (graph[value].form.dtype != dtypes::bint1 || graph.readers(value) == 0 || value == graph.output()) return false;
   for (const Node& node : graph.nodes())
@@ -137,17 +138,17 @@ Held held_of(const Graph& graph, Value value) {
   return d.kind() == DTypeKind::kUint ? Held::kUint8 : Held::kInt8;
 }
 
-// Buffers of one type: a value's lies where nothing lives that is made before its last reader has run.
+// Assigns buffers of each type. A value may not overlap any other that is alive at the same time.
 void place_all(const Graph& graph, Plan& plan) {
   const size_t n = plan.places.size();
   std::vector<size_t> last(n, 0);
   for (size_t i = 0; i < n; ++i) {
-    // A product with thresholds writes what its quantizer is.
     for (const Value input : graph.nodes()[i].inputs) last[static_cast<size_t>(input)] = i;
   }
   last[n - 1] = n;
   std::vector<size_t> first(n);
   for (size_t i = 0; i < n; ++i) first[i] = i;
+  // A product with thresholds already writes the codes of its quantizer, so these are alive from there on.
   for (size_t i = 0; i < n; ++i)
     if (plan.ends[i] >= 0) first[static_cast<size_t>(plan.ends[i])] = i;
   for (size_t i = 0; i < n; ++i) {

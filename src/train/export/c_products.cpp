@@ -1,10 +1,10 @@
-// Products in C: their weights, loops, and what turns sums into values or codes.
+// C code of products: their weights, loops, and the conversion of sums to values or codes.
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "train/export/c_writer.h"
-#include "train/export/onnx_graph.h"
+#include "train/export/weight_order.h"
 
 namespace bitgrad::c_target {
 namespace {
@@ -15,7 +15,7 @@ bool floats_alone(const Tensor& w) {
          w.dtype().kind() == DTypeKind::kCodebook;
 }
 
-// Codes in 32-bit words, 32 / bits of them each, the first in the low bits; signs: bit 1 is +1.
+// Packs codes into 32-bit words, 32 / bits each, the first in the low bits. Signs: bit 1 is +1.
 std::vector<uint32_t> packed(const std::vector<int64_t>& codes, int bits, bool sign) {
   const size_t per = 32 / static_cast<size_t>(bits);
   std::vector<uint32_t> out((codes.size() + per - 1) / per, 0);
@@ -26,7 +26,7 @@ std::vector<uint32_t> packed(const std::vector<int64_t>& codes, int bits, bool s
   return out;
 }
 
-// Signs whose rows of c channels fill words.
+// Packs signs so that each row of c channels fills whole words.
 std::vector<uint32_t> rows_of_signs(const std::vector<int64_t>& codes, int64_t c) {
   std::vector<uint32_t> out;
   for (size_t row = 0; row < codes.size(); row += static_cast<size_t>(c))
@@ -52,7 +52,7 @@ WeightForm Writer::write_weight(const Node& node, const inference::Product& op, 
     report_.tensors.push_back(std::move(row));
     return form;
   }
-  const std::vector<int64_t> codes = onnx::codes_of(op.weight);
+  const std::vector<int64_t> codes = codes_of(op.weight);
   const bool sign = dtype.kind() == DTypeKind::kSign, is_signed = dtype.info().qmin < 0;
   form.bits = sign ? 1 : dtype.bits() <= 2 ? 2 : dtype.bits() <= 4 ? 4 : 8;
   form.code = sign ? WeightForm::Code::kSign : is_signed ? WeightForm::Code::kSigned : WeightForm::Code::kUnsigned;
@@ -73,7 +73,7 @@ WeightForm Writer::write_weight(const Node& node, const inference::Product& op, 
   return form;
 }
 
-// The geometry as a constant; false: the shapes are too large for 32 bits.
+// Writes the geometry as a constant. Returns false if the shapes are too large for 32 bits.
 bool Writer::write_conv(const Node& node, const inference::Product& op) {
   const Shape in = graph_[node.inputs[0]].form.sample, out = node.form.sample;
   Conv2dOptions o;

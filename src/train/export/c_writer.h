@@ -1,4 +1,4 @@
-// The text of an exported model in C, as it is made.
+// Generates the C text of an exported model.
 #pragma once
 
 #include <set>
@@ -14,9 +14,9 @@ namespace bitgrad::c_target {
 class Writer {
  public:
   Writer(const inference::Graph& graph, Plan plan, std::string prefix, ExportReport& report);
-  // All nodes, in order.
+  // Writes all nodes, in order.
   void run();
-  // The file, and its header.
+  // The source file, and its header.
   std::string source(const std::string& header_name) const;
   std::string header() const;
 
@@ -46,9 +46,9 @@ class Writer {
   void threshold_epilogue(Value product, const std::string& sum);
   bool write_conv(const Node& node, const inference::Product& op);
 
-  // C for the buffer of a value, one of its elements, and how an element is stored.
+  // C expressions for the buffer of a value and one of its elements, and a statement that stores an element.
   std::string buffer(Value v) const;
-  std::string element(Value v, const std::string& index) const;  // not of bits
+  std::string element(Value v, const std::string& index) const;  // not for kBits
   std::string load(Value v, const std::string& row, const std::string& column) const;
   std::string store(Value v, const std::string& row, const std::string& column, const std::string& code) const;
   Held held(Value v) const { return plan_.places[static_cast<size_t>(v)].held; }
@@ -56,7 +56,7 @@ class Writer {
   int64_t numel(Value v) const { return graph_[v].form.sample.numel(); }
   Value own() const { return now_; }
 
-  // Constants: one number as itself, several as an array that is indexed.
+  // Writes constants: equal ones as a literal, others as an array with an index.
   std::string numbers(const std::string& name, const std::vector<float>& x, const std::string& index);
   template <typename T>
   void array(const std::string& type, const std::string& name, const std::vector<T>& x);

@@ -1,4 +1,4 @@
-// A model as an ONNX file. Input [N, sample...] as ours (images [N,h,w,c]), output as the model's.
+// A model as an ONNX file. Input [N, sample...] as in bitgrad (images are [N,h,w,c]), output as the model's.
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "train/export/onnx_graph.h"

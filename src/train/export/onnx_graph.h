@@ -1,4 +1,4 @@
-// The nodes of an ONNX graph as they are made, and what stands in them for the values of a lowered model.
+// Builds the nodes of an ONNX graph, and tracks which tensors represent the values of a lowered model.
 #pragma once
 
 #include <map>
@@ -11,13 +11,13 @@
 
 namespace bitgrad::onnx {
 
-// A value of the model as the graph has it. Codes are numbers of INT8 or UINT8 (signs -1 and 1); images are [N,h,w,c]
-// as ours, or [N,c,h,w] where an operator wants that.
+// The tensor that represents a value of the model. Codes are INT8 or UINT8 (signs are -1 and 1). Images are [N,h,w,c]
+// as in bitgrad, or [N,c,h,w] where an operator needs that.
 struct Stand {
   std::string name = {};
   Type type = Type::kFloat;
   bool channels_first = false;
-  // Of codes whose scales are found at run time: tensors of their scale and zero point (empty: none).
+  // For codes with scales computed at run time: tensors of their scale and zero point (empty: none).
   std::string scale = {}, zero = {};
 };
 
@@ -33,18 +33,18 @@ class GraphBuilder {
   ExportReport& report() { return report_; }
   ModelFile& file() { return file_; }
 
-  // Adds a node of one output and gives its name. `layer` and the operator name it.
+  // Adds a node with one output and returns its name, made of the layer and the operator.
   std::string add(const std::string& op, std::vector<std::string> inputs, Attributes attributes = {},
                   const std::string& domain = "");
-  // Tensors that do not change; equal short ones are one.
+  // Constant tensors; short ones are shared if equal.
   std::string numbers(const std::vector<float>& x, std::vector<int64_t> dims);
   std::string scalar(float x) { return numbers({x}, {}); }
   std::string integers(const std::vector<int64_t>& x, std::vector<int64_t> dims, Type type = Type::kInt64);
-  std::string tensor(TensorValue value);  // under a name of its own
-  // Numbers of each feature of a value as they broadcast against it; one number: a scalar.
+  std::string tensor(TensorValue value);  // not shared, under its own name
+  // Values per feature, shaped to broadcast against `like`; a single one becomes a scalar.
   std::string per_feature(const std::vector<float>& x, const Stand& like);
 
-  // Stands of values; those of one value in either order of axes are made once.
+  // The tensor of a value. Each value is converted to the other order of axes at most once.
   const Stand& stand(inference::Value value) const { return stands_.at(value); }
   void set(inference::Value value, Stand stand) { stands_[value] = std::move(stand); }
   Stand channels_first(inference::Value value);
@@ -54,7 +54,7 @@ class GraphBuilder {
     return add("Cast", {name}, {{"to", static_cast<int64_t>(Type::kFloat)}});
   }
 
-  // What follows belongs to this layer.
+  // Nodes added from now on belong to this layer.
   void begin(const inference::Node& node) { node_ = &node; }
   const std::string& layer() const { return node_->layer; }
   void note(std::string operation, ExportedTensor::Fate fate = ExportedTensor::Fate::kExact, double error = 0,
@@ -73,49 +73,34 @@ class GraphBuilder {
   const inference::Node* node_ = nullptr;
   std::map<inference::Value, Stand> stands_, turned_;
   std::map<std::string, int> names_;
-  std::map<std::string, std::string> constants_;  // bytes and dims, to names
+  std::map<std::string, std::string> constants_;  // maps bytes and dims to names
 };
 
-// The operations of nn/inference.h; each notes what becomes of it, and refuses what it cannot say.
+// Write the operations of nn/inference.h. Each notes its result in the report, or refuses what it cannot express.
 Stand write_quantize(GraphBuilder& g, const inference::Node& node, const inference::Quantize& op);
 Stand write_requantize(GraphBuilder& g, const inference::Node& node, const inference::Requantize& op);
 Stand write_dequantize(GraphBuilder& g, const inference::Node& node);
 Stand write_product(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
 Stand write_node(GraphBuilder& g, const inference::Node& node);
 
-// Every node by `write`, then the file, unless something is refused or spec.dry_run.
+// Writes every node by `write`, then the file, unless something was refused or spec.dry_run is set.
 ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,
                          Stand (*write)(GraphBuilder&, const inference::Node&));
 
-// The fp32 values of codes: those of `node` as the stand has them.
+// The fp32 values of the codes of `node`, which `codes` represents.
 std::string values_of(GraphBuilder& g, const inference::Node& node, const Stand& codes);
 // Type of an ONNX tensor of codes: INT8 or UINT8.
 Type byte_type(DType dtype);
 
-// A weight [o,k] as a constant: its codes in the smallest type of the opset, [k,o] of products, [o,c,h,w] of
-// convolutions, and the report's line.
+// Writes a weight [o,k] as a constant, and its line of the report: codes in the smallest type of the opset, [k,o] for
+// products, [o,c,h,w] for convolutions.
 struct WeightCodes {
-  std::string name = {};  // of INT8 or UINT8
+  std::string name = {};  // the codes as INT8 or UINT8
   Type stored = Type::kInt8;
 };
 WeightCodes write_codes(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
-// Its values, fp32, in the same order: a constant, or codes that are dequantized. `note` gets the operators.
+// Writes its fp32 values in the same order: a constant, or dequantized codes. Sets `note` to the operators.
 std::string write_values(GraphBuilder& g, const inference::Node& node, const inference::Product& op, std::string& note);
-// Codes in [o,k] order, as numbers.
-std::vector<int64_t> codes_of(const Tensor& weight);
-// From [o,k] to the order of the file. C = k / taps.
-template <typename T>
-std::vector<T> reordered(const std::vector<T>& x, int64_t o, int64_t k, const std::optional<Conv2dOptions>& conv) {
-  std::vector<T> out(x.size());
-  const int64_t taps = conv ? conv->kernel[0] * conv->kernel[1] : 1, c = k / taps;
-  for (int64_t r = 0; r < o; ++r)
-    for (int64_t t = 0; t < taps; ++t)
-      for (int64_t i = 0; i < c; ++i) {
-        const int64_t from = r * k + t * c + i, to = conv ? (r * c + i) * taps + t : (t * c + i) * o + r;
-        out[static_cast<size_t>(to)] = x[static_cast<size_t>(from)];
-      }
-  return out;
-}
 std::vector<int64_t> weight_dims(const inference::Product& op);
 
 }  // namespace bitgrad::onnx

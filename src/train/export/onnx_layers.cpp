@@ -1,4 +1,4 @@
-// write_node: every operation to its writer, and the writers of those that need no file of their own.
+// write_node: dispatches every operation to its writer, and has the writers that need no file of their own.
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
@@ -20,7 +20,7 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Requantize& op) { r
 Stand write(GraphBuilder& g, const Node& n, const inference::Dequantize&) { return write_dequantize(g, n); }
 Stand write(GraphBuilder& g, const Node& n, const inference::Product& op) { return write_product(g, n, op); }
 
-// The operations of numerics.md one by one, so that their roundings are ours.
+// The operations of numerics.md one by one, so that rounding is the same.
 Stand write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
   Stand y = g.stand(n.inputs[0]);
   y.name = g.add("Sub", {y.name, g.per_feature(op.mean, y)});
@@ -130,7 +130,7 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Shift& op) {
 
 Stand write(GraphBuilder& g, const Node& n, const inference::Reshape&) {
   Stand y = g.channels_last(n.inputs[0]);
-  std::vector<int64_t> dims{0};  // the batch as it is
+  std::vector<int64_t> dims{0};  // keep the batch
   for (const int64_t d : n.form.sample.dims()) dims.push_back(d);
   y.name = g.add("Reshape", {y.name, g.integers(dims, {static_cast<int64_t>(dims.size())})});
   g.note("Reshape");

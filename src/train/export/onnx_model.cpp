@@ -1,4 +1,4 @@
-// The nodes of a graph as a file.
+// Writes the nodes of a graph to a file.
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "train/export/onnx_graph.h"

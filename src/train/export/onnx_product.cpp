@@ -1,9 +1,10 @@
-// Products: sums of integers where both sides are codes (docs/numerics.md section 4), else of floats.
+// Products: summed in integers if both sides are codes (docs/numerics.md section 4), otherwise in floats.
 #include <algorithm>
 #include <cmath>
 
 #include "bitgrad/base/error.h"
 #include "train/export/onnx_graph.h"
+#include "train/export/weight_order.h"
 
 namespace bitgrad::onnx {
 namespace {
@@ -27,7 +28,7 @@ std::vector<float> numbers_or_one(const std::shared_ptr<const Tensor>& t) {
   return t ? t->to_vector() : std::vector<float>{1.0f};
 }
 
-// Why the sums are not those of integer operators; empty: they are.
+// Why integer operators cannot compute the sums; empty if they can.
 std::string not_integers(const Node& x, const Stand& stand, const Product& op) {
   const Tensor& w = op.weight;
   const ScaleMap map = w.scale_map();
@@ -56,19 +57,20 @@ bool has_padding(const Conv2dOptions& o) {
   return std::any_of(o.padding.begin(), o.padding.end(), [](int64_t p) { return p != 0; });
 }
 
-// Pixels outside are a number of their own.
+// Explicit padding, for convolutions whose pad value is not 0.
 std::string padded(GraphBuilder& g, const std::string& x, const Conv2dOptions& o, const std::string& value) {
   const std::string sides = g.integers({0, 0, o.padding[0], o.padding[1], 0, 0, o.padding[2], o.padding[3]}, {8});
   return g.add("Pad", {x, sides, value});
 }
 
-// The scale of each output: fp32(sx * sw), and the bias.
+// Multiplies sums by the scale of each output, fp32(sx * sw), and adds the bias.
 std::string scaled(GraphBuilder& g, const Node& x, const Stand& sx, const Product& op, const std::string& sums,
                    const Stand& like) {
   std::string y = g.to_float(sums);
   std::vector<float> sw = numbers_or_one(op.weight.quant() ? op.weight.quant()->scale : nullptr);
   if (!sx.scale.empty()) {
-    // Abs changes nothing. Without it ONNX Runtime makes one operator of this, which rounds in another order.
+    // Abs does not change the value. Without it ONNX Runtime fuses this into one operator, which rounds in another
+    // order.
     y = g.add("Mul", {y, g.add("Abs", {g.add("Mul", {sx.scale, g.per_feature(sw, like)})})});
   } else {
     const float s = numbers_or_one(x.params ? x.params->scale : nullptr)[0];
@@ -98,7 +100,7 @@ std::string integer_conv(GraphBuilder& g, const Node& in, const Stand& x, const 
   return g.add("ConvInteger", inputs, conv_attributes(o, pads));
 }
 
-// Zero points of rows that are found at run time are corrected in integers: sum q w - z sum w.
+// Zero points per row computed at run time are corrected in integers: sum q w - z sum w.
 std::string integer_matmul(GraphBuilder& g, const Node& in, const Stand& x, const Product& op,
                            const std::string& weight) {
   std::vector<std::string> inputs{x.name, weight};
@@ -154,7 +156,7 @@ Stand write_integers(GraphBuilder& g, const Node& node, const Product& op) {
   return out;
 }
 
-// Weights alone are codes, in groups along rows: one operator of ONNX Runtime reads them as they are.
+// Whether only the weights are codes, in groups along rows that ONNX Runtime's MatMulNBits reads directly.
 bool takes_nbits(const GraphBuilder& g, const Node& in, const Product& op) {
   const Tensor& w = op.weight;
   const ScaleMap map = w.scale_map();
@@ -199,7 +201,7 @@ bool power_of_two(float s) {
   return std::frexp(s, &exponent) == 0.5f;
 }
 
-// Whether sums of floats are exact in any order: codes times powers of two, below 2^24.
+// Whether float sums are exact in any order: codes times powers of two, bounded by 2^24.
 bool exact_in_floats(const Node& x, const Stand& stand, const Product& op) {
   if (!not_integers(x, stand, op).empty() || !stand.scale.empty()) return false;
   const std::vector<float> sx = numbers_or_one(x.params ? x.params->scale : nullptr),

@@ -1,4 +1,4 @@
-// Quantizers of activations: the very operations of docs/numerics.md section 2, or QuantizeLinear where it is them.
+// Activation quantizers: the operations of docs/numerics.md section 2, or QuantizeLinear where it is equivalent.
 #include <algorithm>
 #include <cmath>
 
@@ -32,13 +32,13 @@ std::string codes(GraphBuilder& g, const std::string& rounded, int64_t lo, int64
   return g.add("Cast", {clipped}, {{"to", static_cast<int64_t>(type)}});
 }
 
-// +1 and -1, or 1 and 0.
+// condition ? 1 : -1 for signs, otherwise condition ? 1 : 0.
 std::string choice(GraphBuilder& g, const std::string& condition, bool sign) {
   const Type type = sign ? Type::kInt8 : Type::kUint8;
   return g.add("Where", {condition, g.integers({1}, {}, type), g.integers({sign ? -1 : 0}, {}, type)});
 }
 
-// QuantizeLinear is rint(x / s) + z, saturated to the type.
+// QuantizeLinear computes rint(x / s) + z, saturated to the type.
 std::string quantize_linear(GraphBuilder& g, const Stand& x, const Quantize& op, Type type) {
   const int64_t low = type == Type::kInt8 ? -128 : 0, high = low + 255;
   const bool many = op.scale.size() > 1;
@@ -49,12 +49,12 @@ std::string quantize_linear(GraphBuilder& g, const Stand& x, const Quantize& op,
   Attributes axis;
   if (many) axis.emplace_back("axis", x.channels_first ? int64_t{1} : int64_t{-1});
   std::string q = g.add("QuantizeLinear", {x.name, g.numbers(op.scale, dims), g.integers(zeros, dims, type)}, axis);
-  // Clip of 8-bit integers: the codes of fewer bits.
+  // Fewer than 8 bits: clip to the range of the codes.
   if (op.lo > low || op.hi < high) q = g.add("Clip", {q, g.integers({op.lo}, {}, type), g.integers({op.hi}, {}, type)});
   return q;
 }
 
-// Scales of a batch: absmax, symmetric and affine, per row or over all.
+// Scales computed from a batch: absmax, symmetric and affine, per row or overall.
 struct Found {
   std::string inverse, scale, zero;
 };
@@ -114,7 +114,7 @@ Stand write_found(GraphBuilder& g, const Stand& x, const Quantize& op, Stand out
   return out;
 }
 
-// The number before rint; empty: no operation says it.
+// The value before rint; empty if the rule cannot be expressed.
 std::string before_rounding(GraphBuilder& g, const Stand& x, const Quantize& op) {
   switch (op.rule) {
     case CodeRule::kInverse:

@@ -1,9 +1,10 @@
-// Weights as constants: codes in the smallest type of the opset, scales beside them.
+// Weights as constants: codes in the smallest type of the opset, with their scales.
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "train/export/onnx_graph.h"
+#include "train/export/weight_order.h"
 
 namespace bitgrad::onnx {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 using inference::Node;
 using inference::Product;
 
-// The smallest type that holds the codes. Signs are INT8 before opset 25.
+// The smallest type that can represent the codes. Signs are INT8 before opset 25.
 Type stored_type(DType dtype, int opset) {
   const DTypeInfo& info = dtype.info();
   const bool is_signed = info.qmin < 0;
@@ -25,7 +26,8 @@ Type stored_type(DType dtype, int opset) {
   return is_signed ? Type::kInt8 : Type::kUint8;
 }
 
-// In which order scales of groups stand: they divide rows of [o,k], so grouped convolutions keep that order.
+// Whether scales belong to groups along rows of [o,k]. Such weights, of convolutions too, keep that order until
+// dequantized.
 bool grouped(const Tensor& w) { return !w.scale_map().per_tensor() && !w.scale_map().per_row(); }
 
 std::string store(GraphBuilder& g, Type type, const std::vector<int64_t>& dims, const std::vector<int64_t>& numbers) {
@@ -37,8 +39,8 @@ std::string store(GraphBuilder& g, Type type, const std::vector<int64_t>& dims, 
   return name;
 }
 
-// As DequantizeLinear reads them. ONNX Runtime 1.32 replaces it and MatMul by MatMulNBits, with wrong results for INT2:
-// codes of 2 bits are widened first.
+// Codes in a type that DequantizeLinear can read. ONNX Runtime 1.32 fuses it with MatMul into MatMulNBits, which gives
+// wrong results for INT2, so 2-bit codes are widened first.
 std::string readable(GraphBuilder& g, const std::string& codes, Type& type) {
   if (type != Type::kInt2 && type != Type::kUint2) return codes;
   type = type == Type::kInt2 ? Type::kInt8 : Type::kUint8;
@@ -53,10 +55,10 @@ std::string scales(GraphBuilder& g, const std::vector<float>& x, const std::vect
 struct Blocks {
   std::vector<float> scale, offset;
   std::vector<int64_t> zero;
-  int64_t rows = 1, cols = 1, block = 1;  // of the parameters; elements of a row that share one
+  int64_t rows = 1, cols = 1, block = 1;  // shape of the scales; elements of a row that share one
 };
 
-// Parameters as [rows, cols]: one, one a row of w, or groups along rows.
+// Scales etc. as [rows, cols]: a single one, one per row of w, or one per group along rows.
 Blocks blocks_of(const Tensor& w) {
   const ScaleMap map = w.scale_map();
   Blocks b;
@@ -75,8 +77,8 @@ Blocks blocks_of(const Tensor& w) {
   return b;
 }
 
-// Values [o,k] of codes with groups, offsets or levels: DequantizeLinear in blocks where it says them, else by
-// operators.
+// Values [o,k] of codes with groups, offsets or levels: blocked DequantizeLinear if it can express them, otherwise
+// separate operators.
 std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note) {
   const Tensor& w = op.weight;
   const Blocks b = blocks_of(w);
@@ -84,7 +86,8 @@ std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note
   Type type = stored_type(w.dtype(), g.opset());
   std::string codes = store(g, type, {o, k}, codes_of(w));
   const bool levels = w.dtype().kind() == DTypeKind::kCodebook;
-  // v with the parameter of each block, [rows, cols]: rows are cut where blocks fill them, else it is repeated.
+  // Applies `operation` to v and the parameter of each block, [rows, cols]: reshapes rows into blocks if they divide
+  // evenly, otherwise repeats the parameters.
   const auto by_block = [&](const char* operation, const std::string& v, const std::vector<float>& x,
                             const char* what) {
     if (b.cols == 1) return g.add(operation, {v, scales(g, x, {b.rows, 1}, what)});
@@ -114,7 +117,7 @@ std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note
     std::vector<float> scale = b.scale;
     std::vector<int64_t> zero = b.zero;
     dims = {o, b.cols};
-    if (b.rows == 1)  // the blocks of each row are those of the others
+    if (b.rows == 1)  // all rows have the same blocks
       for (int64_t r = 1; r < o; ++r) {
         scale.insert(scale.end(), b.scale.begin(), b.scale.end());
         zero.insert(zero.end(), b.zero.begin(), b.zero.end());
@@ -133,19 +136,6 @@ std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note
 }
 
 }  // namespace
-
-std::vector<int64_t> codes_of(const Tensor& weight) {
-  std::vector<int64_t> out;
-  out.reserve(static_cast<size_t>(weight.numel()));
-  std::vector<uint8_t> raw(static_cast<size_t>(weight.cols()));
-  const bool levels = weight.dtype().kind() == DTypeKind::kCodebook;
-  for (int64_t r = 0; r < weight.rows(); ++r) {
-    unpack_row_raw(weight.dtype(), static_cast<const uint8_t*>(weight.data()) + r * weight.stride(), 0, weight.cols(),
-                   raw.data());
-    for (const uint8_t code : raw) out.push_back(levels ? code : decode_int(weight.dtype().info(), code));
-  }
-  return out;
-}
 
 WeightCodes write_codes(GraphBuilder& g, const Node&, const Product& op) {
   const Type type = stored_type(op.weight.dtype(), g.opset()), byte = byte_type(op.weight.dtype());

@@ -1,9 +1,10 @@
-// Tensors alone: safetensors by the names and orders of PyTorch, and npz.
+// Tensors only: safetensors with the names and axis orders of PyTorch, and npz.
 //
-// safetensors, of codes: the layout of compressed-tensors (github.com/neuralmagic/compressed-tensors): 8 bits `weight`
-// I8 [o,i], fewer `weight_packed` I32 [o, ceil(i * 4 / 32)] of code + 8 from the low bits on, `weight_shape`,
-// `weight_scale` [1], [o,1] or [o,groups], `weight_zero_point`. With --dequantize: values in fp32.
-// npz: arrays by our own paths, as they are: codes I8 or U8 [o,k], `.scale`, `.zero`, `.offset`.
+// safetensors stores codes in the layout of compressed-tensors (github.com/neuralmagic/compressed-tensors): with more
+// than 4 bits, and for convolutions, `weight` I8 [o,i]; otherwise `weight_packed` I32 [o, ceil(i * 4 / 32)], which
+// holds code + 8 from the low bits on. With them `weight_shape`, `weight_scale` [1], [o,1] or [o,groups], and
+// `weight_zero_point`. With --dequantize, fp32 values.
+// npz stores arrays under bitgrad's own paths, unchanged: codes I8 or U8 [o,k], `.scale`, `.zero`, `.offset`.
 #include <cstring>
 #include <deque>
 
@@ -17,6 +18,7 @@
 #include "train/export/onnx_graph.h"
 #include "train/export/report.h"
 #include "train/export/targets.h"
+#include "train/export/weight_order.h"
 #include "train/interop/export_plan.h"
 
 namespace bitgrad {
@@ -27,11 +29,11 @@ using Fate = ExportedTensor::Fate;
 struct PlainTensor {
   std::string path;  // "layers.0.weight"
   Tensor value;
-  Shape logical;  // [o,kh,kw,c] of a convolution
+  Shape logical;  // [o,kh,kw,c] for convolutions
 };
 
 std::vector<PlainTensor> plain_tensors(Module& model) {
-  const interop::ModelValues checked(model);  // refuses adapters, and quantization that is off
+  const interop::ModelValues checked(model);  // rejects adapters, and quantization that is off
   std::vector<PlainTensor> out;
   for (const auto& [path, parameter] : model.parameters_at(kModelRoot))
     out.push_back({path, parameter->value().on_host(), parameter->logical_shape()});
@@ -39,7 +41,7 @@ std::vector<PlainTensor> plain_tensors(Module& model) {
   return out;
 }
 
-// PyTorch's: Sequential counts from its own children, and norms have weight and bias.
+// The name in PyTorch: without "layers.", and norms have weight and bias.
 std::string torch_name(const std::string& path) {
   std::string name = path.substr(std::string(kModelRoot).size() + 1);
   const size_t dot = name.rfind('.') + 1;
@@ -54,11 +56,11 @@ std::optional<Conv2dOptions> conv_of(const Shape& logical) {
   o.kernel = {logical[1], logical[2]};
   return o;
 }
-// OIHW of a convolution, else as it is.
+// OIHW for convolutions, otherwise unchanged.
 template <typename T>
 std::vector<T> torch_order(const std::vector<T>& x, const PlainTensor& t) {
   const auto conv = conv_of(t.logical);
-  return conv ? onnx::reordered(x, t.value.rows(), t.value.cols(), conv) : x;
+  return conv ? reordered(x, t.value.rows(), t.value.cols(), conv) : x;
 }
 std::vector<int64_t> torch_dims(const PlainTensor& t) {
   const Shape& s = t.logical;
@@ -105,7 +107,7 @@ std::vector<int32_t> packed_rows(const std::vector<int64_t>& codes, int64_t rows
   return out;
 }
 
-// Why compressed-tensors has no such weight; empty: it has.
+// Why compressed-tensors cannot store the weight; empty if it can.
 std::string not_compressed(const PlainTensor& t) {
   const DTypeInfo& info = t.value.dtype().info();
   const ScaleMap map = t.value.scale_map();
@@ -123,7 +125,7 @@ void add_codes(TensorList& out, const PlainTensor& t) {
   const Tensor& w = t.value;
   const int64_t o = w.rows(), k = w.cols();
   const std::string name = torch_name(t.path);
-  const std::vector<int64_t> codes = torch_order(onnx::codes_of(w), t);
+  const std::vector<int64_t> codes = torch_order(codes_of(w), t);
   const bool is_signed = w.dtype().info().qmin < 0;
   if (w.dtype().bits() > 4 || t.logical.rank() == 4) {
     out.add(t, name, "I8", torch_dims(t), std::vector<int8_t>(codes.begin(), codes.end()));
@@ -171,7 +173,7 @@ void add_arrays(std::vector<data::NpzArray>& out, const PlainTensor& t) {
     out.push_back(npz_array(t.path, "<f4", t.logical.dims(), t.value.to_vector()));
     return;
   }
-  const std::vector<int64_t> codes = onnx::codes_of(t.value);
+  const std::vector<int64_t> codes = codes_of(t.value);
   if (onnx::byte_type(t.value.dtype()) == onnx::Type::kUint8)
     out.push_back(npz_array(t.path, "|u1", t.logical.dims(), std::vector<uint8_t>(codes.begin(), codes.end())));
   else

@@ -1,5 +1,5 @@
 // A model for FINN: QONNX (Pappalardo et al. 2022, arXiv 2206.07527; github.com/fastmachinelearning/qonnx). All values
-// are floats; Quant and BipolarQuant of domain qonnx.custom_op.general say where they are codes, of weights too.
+// are floats; Quant and BipolarQuant of domain qonnx.custom_op.general mark which of them are codes, including weights.
 //   Quant: y = (clamp(rint(x / s + z)) - z) * s;  BipolarQuant: y = x >= 0 ? s : -s
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 #include "train/export/onnx_graph.h"
 #include "train/export/report.h"
 #include "train/export/targets.h"
+#include "train/export/weight_order.h"
 
 namespace bitgrad {
 namespace {
@@ -23,7 +24,7 @@ using Fate = ExportedTensor::Fate;
 
 constexpr const char* kDomain = "qonnx.custom_op.general";
 
-// bits, sign and narrowness of a range of codes; bits 0: none has it.
+// Bits, sign and narrowness of a range of codes; bits 0: no such range.
 struct QuantRange {
   int bits = 0;
   bool is_signed = false, narrow = false;
@@ -81,13 +82,13 @@ Stand write_quantizer(GraphBuilder& g, const Node& node, const inference::Quanti
   return y;
 }
 
-// The weight as floats behind its quantizer; empty: refused.
+// Writes the weight as floats followed by its quantizer; empty: refused.
 std::string write_quantized_weight(GraphBuilder& g, const inference::Product& op, std::string& form) {
   const Tensor& w = op.weight;
   const int64_t o = w.rows(), k = w.cols();
   const std::vector<int64_t> dims = onnx::weight_dims(op);
   const std::vector<float> values =
-      onnx::reordered(w.dtype().is_code() ? dequantize_tensor(w).to_vector() : w.to_vector(), o, k, op.conv);
+      reordered(w.dtype().is_code() ? dequantize_tensor(w).to_vector() : w.to_vector(), o, k, op.conv);
   const std::string name = g.tensor(onnx::tensor_of(concat(g.layer(), ".weight"), dims, values));
   ExportedTensor row{.name = name, .parameter = concat(g.layer(), ".weight"), .shape = Shape(dims), .type = "FLOAT"};
   form = "floats";

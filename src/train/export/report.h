@@ -1,4 +1,4 @@
-// What targets of graphs share: errors of what they refuse.
+// Errors for what graph targets refuse.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// The functions of targets.inc.
+// Declares the functions of targets.inc.
 #pragma once
 
 #include "bitgrad/train/export.h"

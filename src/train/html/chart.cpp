@@ -10,7 +10,7 @@
 namespace bitgrad::html {
 namespace {
 
-// Of the picture, in units of its viewBox.
+// Dimensions of the picture, in units of its viewBox.
 constexpr double kWidth = 400, kHeight = 220, kLeft = 44, kRight = 52, kTop = 10, kBottom = 24;
 constexpr size_t kMostLabels = 4, kMostDots = 30;
 
@@ -35,13 +35,13 @@ double nice_step(double range, int wanted) {
 
 void set_ticks(Axis& axis, int wanted) {
   axis.step = nice_step(axis.high - axis.low, wanted);
-  constexpr size_t kMost = 12;  // where doubles are too coarse, the next tick is the same one
+  constexpr size_t kMost = 12;  // terminates if t + 1 equals t in double precision
   for (double t = std::ceil(axis.low / axis.step - 1e-9);
        axis.ticks.size() < kMost && t * axis.step <= axis.high + 1e-9 * axis.step; t += 1)
     axis.ticks.push_back(t * axis.step);
 }
 
-// 1, 2 and 5 times powers of ten; the powers alone where those are enough.
+// 1, 2 and 5 times powers of ten, or only the powers if these are enough.
 void set_log_ticks(Axis& axis) {
   const double decades = std::log10(axis.high / axis.low);
   const int every = decades > 6 ? 2 : 1;
@@ -62,7 +62,7 @@ Axis value_axis(const std::vector<Series>& all, bool may_be_log) {
       low = std::min(low, y);
       high = std::max(high, y);
     }
-  constexpr double kMost = 1e300;  // so that ranges are numbers; what is beyond lies at the edge
+  constexpr double kMost = 1e300;  // keeps ranges finite; values beyond are drawn at the edge
   low = std::clamp(low, -kMost, kMost);
   high = std::clamp(high, -kMost, kMost);
   Axis axis;
@@ -71,7 +71,7 @@ Axis value_axis(const std::vector<Series>& all, bool may_be_log) {
     set_log_ticks(axis);
     return axis;
   }
-  if (low == high && low > 0) low = 0;  // a constant: from 0, with room above
+  if (low == high && low > 0) low = 0;  // a constant: start at 0, with room above
   if (low == 0 && high == 0) high = 1;
   const double range = high - low, room = range > 0 ? 0.07 * range : std::max(0.05 * std::abs(high), 1e-6);
   axis.low = low >= 0 && (low < 0.3 * high || low - room < 0) ? 0 : low - room;
@@ -90,7 +90,7 @@ Axis step_axis(const std::vector<Series>& all) {
   return axis;
 }
 
-// A coordinate; far outside of the picture one place is as good as another.
+// Formats a coordinate. Far outside the picture the exact place does not matter.
 std::string fixed(double x) {
   const auto tenths = std::isnan(x) ? int64_t{0} : static_cast<int64_t>(std::llround(std::clamp(x, -1e6, 1e6) * 10));
   const int64_t a = tenths < 0 ? -tenths : tenths;
@@ -151,7 +151,7 @@ class Picture {
                   "\" data-v=\"", values, "\"><polyline points=\"", points, "\"/>", dots, "</g>");
   }
 
-  // The last value of each line beside its end, moved apart where they meet.
+  // The last value of each line next to its end, moved apart where labels overlap.
   std::string end_labels() const {
     struct Label {
       double y;
@@ -173,7 +173,7 @@ class Picture {
     return out;
   }
 
-  // Four digits, three below 1 and from 10000 on.
+  // Four digits; three below 1 and from 10000 on.
   static std::string end_label(double y) {
     const double a = std::abs(y);
     if (a > 0 && a < 1e-3) return tick_text(y, y);

@@ -34,7 +34,7 @@ std::string numbers_of(const std::vector<RunData>& runs) {
   return section("Runs", table_html(table));
 }
 
-// One key of all runs over one another: of training, or of the split that each run chose its best by.
+// One key of all runs in a single chart: from training, or from the split on which each run selected its best model.
 Chart over_one_another(const std::vector<RunData>& runs, const std::string& key, bool training) {
   Chart chart{.title = metric_title(key) + (training ? " (train)" : ""), .unit = key.ends_with("accuracy") ? "%" : ""};
   for (size_t i = 0; i < runs.size(); ++i) {

@@ -13,7 +13,7 @@ const Series* named(const SeriesByName& all, const std::string& name) {
   return at == all.end() ? nullptr : &at->second;
 }
 
-// Training behind the evaluations of each split.
+// Evaluations of each split, with training in the background.
 Chart chart_of(const RunData& run, const std::string& metric, bool may_be_log) {
   Chart chart{
       .title = metric_title(metric), .mark = step_of_best(run), .marked = "best model", .may_be_log = may_be_log};
@@ -37,7 +37,7 @@ std::string of_training(const RunData& run, const std::string& key, const std::s
 
 std::string curves(const RunData& run) {
   std::string charts = chart_html(chart_of(run, "loss", true));
-  // Of a language model perplexity and bits per byte say more than how often the next token is right.
+  // For a language model, perplexity and bits per byte say more than the accuracy of the next token.
   std::vector<std::string> metrics{"accuracy", "top5_accuracy", "perplexity", "bits_per_byte", "mean_squared_error"};
   const bool language = run.train.contains("tokens_per_s");
   for (const auto& [split, values] : run.evaluations)
@@ -45,7 +45,7 @@ std::string curves(const RunData& run) {
       if (metric != "loss" && std::find(metrics.begin(), metrics.end(), metric) == metrics.end())
         metrics.push_back(metric);
   for (const std::string& metric : metrics) {
-    if (!language && metric == "perplexity") continue;  // of classes: the loss once more
+    if (!language && metric == "perplexity") continue;  // for classes it only repeats the loss
     charts += chart_html(chart_of(run, metric, metric != "accuracy" && metric != "top5_accuracy"));
   }
   charts += of_training(run, "lr", "learning rate", "");

@@ -12,7 +12,7 @@ constexpr int64_t kDrawnClasses = 30, kNumberedClasses = 16;
 
 using Matrix = std::vector<std::vector<int64_t>>;
 
-// evaluation.json is a file as any other: what does not fit is left out.
+// evaluation.json may be damaged, so anything malformed is skipped.
 Matrix matrix_of(const Json& e) {
   if (!e.contains("confusion") || !e["confusion"].is_array()) return {};
   Matrix m;
@@ -44,7 +44,7 @@ int64_t sum_of(const std::vector<int64_t>& row) {
   return sum;
 }
 
-// True classes down, predicted ones across; a row's shares as strength of color.
+// True classes down, predicted ones across; the color shows each cell's share of its row.
 std::string drawn(const Json& e, const Matrix& m) {
   const auto n = static_cast<int64_t>(m.size());
   constexpr double kWidth = 400, kLabels = 62, kHead = 34;
@@ -151,7 +151,7 @@ std::string worst_samples(const Json& e) {
          "<div class=\"worst\">\n" + out + "</div>\n";
 }
 
-// The last value of each metric of each split, and the best one of it that was seen.
+// For each metric of each split: the last, lowest and highest value.
 std::string metric_table(const RunData& run) {
   Table table{{"split", "metric", "last", "lowest", "highest"}, {}, {}, true, 2};
   const bool language = run.train.contains("tokens_per_s");

@@ -11,7 +11,7 @@ std::string tile(const std::string& value, const std::string& what) {
   return concat("<div class=\"tile\"><b>", value, "</b><span>", what, "</span></div>\n");
 }
 
-// A member of the summary that is a number; `otherwise` where there is none.
+// A numeric member of the summary, or `otherwise`.
 double summed(const RunData& run, std::string_view name, double otherwise) {
   if (!run.summary.is_object() || !run.summary.contains(name) || !run.summary[name].is_number()) return otherwise;
   return run.summary[name].get<double>();
@@ -27,7 +27,7 @@ std::string badge(const RunData& run) {
   return concat("<span class=\"badge", styled ? " " + status : "", "\">", escaped(status), "</span>");
 }
 
-// A best model chosen on the set that it is measured on looks better than it is.
+// Notes that a best model selected on the set it is measured on looks better than it is.
 std::string honesty(const RunData& run) {
   const std::string split = best_split(run);
   const std::string metric = escaped(metric_title(best_metric(run)));

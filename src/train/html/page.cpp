@@ -16,7 +16,7 @@ std::string sections_of(const RunData& run) {
          environment(run);
 }
 
-// Runs of one name are told apart by their folders.
+// Distinguishes runs of the same name by their folders.
 void name_apart(std::vector<RunData>& runs) {
   std::multiset<std::string> names;
   for (const RunData& run : runs) names.insert(run.name);
@@ -56,7 +56,7 @@ std::string html_report(const std::vector<std::string>& folders) {
       body += concat("<details class=\"run\"><summary>", escaped(run.name), "</summary>\n", headline(run),
                      sections_of(run), "</details>\n");
     return page(concat(runs.size(), " runs - bitgrad"), body);
-  } catch (const JsonError& e) {  // a member of another type in summary.json or run.json
+  } catch (const JsonError& e) {  // a member of unexpected type in summary.json or run.json
     fail_with(ErrorCode::kData, "report", "a file of ", folders[0], folders.size() > 1 ? " or of the other runs" : "",
               " is not what bitgrad writes: ", e.what());
   }

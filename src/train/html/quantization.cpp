@@ -15,7 +15,7 @@ constexpr int kBuckets = 100;
 
 std::string label_of(const QuantPart& q) { return q.part == "weight" ? q.layer : q.layer + ' ' + q.part; }
 
-// A curve for each part that has the key; of many those at the bad end.
+// A curve for each part that has the key; if there are too many, those with the worst values.
 std::string chart_of(const RunData& run, bool weights, const std::string& key, const std::string& title,
                      const std::string& unit, bool low_is_bad) {
   std::vector<const QuantPart*> parts;
@@ -37,7 +37,7 @@ std::string chart_of(const RunData& run, bool weights, const std::string& key, c
   Chart chart{.title = title, .unit = unit, .buckets = kBuckets};
   if (all > kMostLines) chart.unit += concat(", the ", kMostLines, low_is_bad ? " lowest of " : " highest of ", all);
   std::array<bool, kColors> used{};
-  for (const QuantPart* q : parts) {  // a layer has its color in every chart, where that is free
+  for (const QuantPart* q : parts) {  // each layer keeps its color in all charts, if it is free
     auto color = static_cast<size_t>(q - run.quantization.data()) % used.size();
     while (used[color]) color = (color + 1) % used.size();
     used[color] = true;
@@ -46,7 +46,7 @@ std::string chart_of(const RunData& run, bool weights, const std::string& key, c
   return chart_html(chart);
 }
 
-// Values of the codes, smallest first; empty: not known here.
+// Values of the codes in ascending order; empty if the dtype is not known.
 std::vector<std::string> code_names(const std::string& dtype, size_t codes) {
   std::vector<std::string> names;
   if (dtype == "bint1" && codes == 2) return {"-1", "+1"};
@@ -126,7 +126,7 @@ std::string last_table(const RunData& run) {
   return table_html(table) + (all > kMostRows ? note(concat("The first ", kMostRows, " of ", all, " rows.")) : "");
 }
 
-// Rates become percent.
+// Converts rates to percent.
 RunData in_percent(const RunData& run) {
   RunData out;
   out.quantization = run.quantization;

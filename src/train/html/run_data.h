@@ -1,4 +1,4 @@
-// What a run folder says of its run: the data of a report.
+// The contents of a run folder, as data for a report.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace bitgrad::html {
 
-// Values over optimizer steps, in the order of the file.
+// Values over optimizer steps, in file order.
 struct Series {
   std::vector<double> x, y;
   bool empty() const { return x.empty(); }
@@ -33,24 +33,25 @@ struct QuantPart {
 };
 
 struct RunData {
-  std::string folder, name;          // name: as a reader tells runs apart
-  Json summary, record, evaluation;  // of the .json files; null: there is none
-  std::string config_text;           // config.yaml; empty: there is none
-  std::optional<RunConfig> config;   // none: it cannot be read here (why_no_config)
+  std::string folder, name;          // name: distinguishes runs for the reader
+  Json summary, record, evaluation;  // of the .json files; null if missing
+  std::string config_text;           // config.yaml; empty if missing
+  std::optional<RunConfig> config;   // nullopt: cannot be read (why_no_config)
   std::string why_no_config;
   SeriesByName train;                               // by key of train lines
   std::map<std::string, SeriesByName> evaluations;  // by split, then by metric
   std::vector<QuantPart> quantization;
-  std::map<double, int64_t> epochs;  // of steps with evaluations
-  bool torn = false;                 // the last line of metrics.jsonl has no end
+  std::map<double, int64_t> epochs;  // by step, for steps with evaluations
+  bool torn = false;                 // the last line of metrics.jsonl is incomplete
 };
 
-// Throws Error(kData): no run folder, or a line of metrics.jsonl that cannot be read, with its number.
+// Throws Error(kData) if this is no run folder, or with the number of a line of metrics.jsonl that cannot be read.
 RunData read_run(const std::string& folder);
 
-// The split that picks the best model: valid where a run has it, else test; empty: nothing was evaluated.
+// The split that selects the best model: as in the summary, otherwise valid or another evaluated one; empty if nothing
+// was evaluated.
 std::string best_split(const RunData& run);
-// The metric that picks it.
+// The metric that selects it.
 std::string best_metric(const RunData& run);
 
 }  // namespace bitgrad::html

@@ -1,4 +1,4 @@
-// Parts of a page, in its order. Each gives HTML; one without data says why.
+// Sections of a page, in order. Each returns HTML; one without data says why.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace bitgrad::html {
 
-// Status, and tiles of the numbers that a run is judged by.
+// Status, and tiles of the main numbers.
 std::string headline(const RunData& run);
 // Loss, metric, learning rate, speed.
 std::string curves(const RunData& run);
 // Flips, saturation, SQNR by layer; code histograms; a table.
 std::string quantization(const RunData& run);
-// Confusion matrix, classes, worst samples; of language models perplexity.
+// Confusion matrix, classes, worst samples; perplexity for language models.
 std::string evaluation(const RunData& run);
 // The table of layers, memory by kind.
 std::string layers(const RunData& run);
@@ -22,10 +22,10 @@ std::string memory(const RunData& run);
 std::string configuration(const RunData& run);
 std::string environment(const RunData& run);
 
-// Of several runs: numbers, curves over one another, where configurations differ.
+// Comparison of several runs: numbers, curves in common charts, differences between configurations.
 std::string comparison(const std::vector<RunData>& runs);
 
-// Of headline and comparison.
+// The best value, for headline and comparison.
 struct Best {
   bool known = false;
   double value = 0;
@@ -34,8 +34,8 @@ struct Best {
 Best best_of(const RunData& run);
 // "90.18 %" for a metric in percent.
 std::string metric_text(const std::string& metric, double value);
-// The name as people say it: "bits per byte".
+// The name for readers: "bits per byte".
 std::string metric_title(const std::string& metric);
-double step_of_best(const RunData& run);  // -1: not known
+double step_of_best(const RunData& run);  // -1 if not known
 
 }  // namespace bitgrad::html

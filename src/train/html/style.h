@@ -1,4 +1,4 @@
-// What every page brings along: its style sheet (light, dark, print) and its script (values under the pointer).
+// Included in every page: the style sheet (light, dark, print) and the script (values under the pointer).
 #pragma once
 
 namespace bitgrad::html {

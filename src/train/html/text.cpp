@@ -17,7 +17,7 @@ std::string formatted(const char* form, int digits, double x) {
   return text.data();
 }
 
-// 1234 -> {1.234, "k"}.
+// 12340 -> {12.34, "k"}; values below 10000 are unchanged.
 std::pair<double, std::string> thousands(double x) {
   const double a = std::abs(x);
   if (a >= 1e9) return {x / 1e9, "G"};

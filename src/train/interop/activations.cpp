@@ -6,7 +6,7 @@ namespace {
 struct Activation {
   std::string_view kind;
   bool gated;
-  std::string_view hidden_act;  // of several with one kind, the first is written
+  std::string_view hidden_act;  // of several with the same kind, the first is written
 };
 constexpr Activation kActivations[] = {
     {"gelu_tanh", false, "gelu_new"}, {"gelu_tanh", false, "gelu_pytorch_tanh"},

@@ -1,4 +1,4 @@
-// Activations of a feed-forward, by the names of our kinds and of Hugging Face's configurations.
+// Activations of feed-forward layers: bitgrad's kinds and the names in Hugging Face's configurations.
 #pragma once
 
 #include <optional>
@@ -7,11 +7,11 @@
 
 namespace bitgrad::interop {
 
-// none: this kind is no activation of a decoder.
+// nullopt: this kind is no activation of a decoder.
 std::optional<bool> activation_is_gated(std::string_view kind);
-// Our kind of hidden_act or activation_function; empty: it has none.
+// The kind for a hidden_act or activation_function; empty if there is none.
 std::string activation_kind(std::string_view hidden_act, bool gated);
-// And back.
+// The inverse.
 std::string hidden_act(std::string_view kind);
 
 }  // namespace bitgrad::interop

@@ -1,4 +1,4 @@
-// A decoder to layers: those that presets gpt, llama and bitnet stand for.
+// Builds the layers of a decoder, as presets gpt, llama and bitnet do.
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/module.h"

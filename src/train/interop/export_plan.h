@@ -1,4 +1,4 @@
-// The tensors of a model in the order of a file, each with the values that it gets.
+// The tensors of a model in the order of a file, each with its values.
 #pragma once
 
 #include <map>
@@ -10,19 +10,19 @@
 
 namespace bitgrad::interop {
 
-// Parameters by path, and how the layers that own weights are quantized.
+// Parameters by path, and the quantization of layers that own weights.
 class ModelValues {
  public:
-  // Throws Error for a model that is not initialized, that has adapters, or whose quantization is switched off.
+  // Throws Error for a model that is not initialized, has adapters, or has quantization switched off.
   explicit ModelValues(Module& model);
-  // Of a mapped tensor, rows in the order of the file; zeros where the model has none.
+  // The values of a mapped tensor, rows in file order; zeros if the model has none.
   Tensor part(const MappedTensor& mapped, bool interleaved) const;
-  // Why the product with this weight is another one in a program that rounds inputs to 8 bits; empty: it is not.
+  // Why a program that rounds inputs to 8 bits would compute this weight's product differently; empty if it would not.
   std::string input_refusal(const MappedTensor& mapped) const;
 
  private:
   std::map<std::string, Parameter*> parameters_;
-  std::map<std::string, LayerQuant> slots_;  // by the path of the weight
+  std::map<std::string, LayerQuant> slots_;  // by path of the weight
 };
 
 // Throws Error that lists the refused tensors.

@@ -1,4 +1,4 @@
-// The families of decoders that llama.cpp and Hugging Face both know, and what each can say.
+// The families of decoders that both llama.cpp and Hugging Face know, and what each can express.
 #include <algorithm>
 
 #include "bitgrad/base/error.h"

@@ -1,4 +1,4 @@
-// Layers to a decoder.
+// Recognizes a decoder in layers.
 #include <algorithm>
 #include <optional>
 
@@ -33,7 +33,7 @@ void flatten(const std::vector<LayerSpec>& layers, const std::string& prefix, st
   }
 }
 
-// Layers from front to back, each as what it is expected to be.
+// Consumes layers from front to back, checking each against what is expected.
 class Cursor {
  public:
   Cursor(std::vector<Item> items, std::string where) : items_(std::move(items)), where_(std::move(where)) {}
@@ -80,7 +80,7 @@ class Finder {
   FoundDecoder result() const { return found_; }
 
  private:
-  // The first one sets it, others must have the same.
+  // The first layer sets the value; later ones must have the same.
   template <typename T>
   void same(std::optional<T>& known, T& field, T value, const Item& item, std::string_view what) {
     if (!known) known = field = value;
@@ -125,7 +125,7 @@ class Finder {
     if (layer_norm) same(norm_bias_, d_.norm_bias, item.layer.attributes.flag("bias"), item, "bias of norms");
   }
 
-  // RMS norm with the same eps, or nothing.
+  // An optional RMS norm, with the same eps as the others.
   void sub_norm(Cursor& cursor, std::string& path, const Item& before) {
     const bool there = cursor.at("rms_norm");
     same(sub_norms_, d_.sub_norms, there, before, "sub-norm behind it");

@@ -9,7 +9,8 @@
 namespace bitgrad::interop {
 namespace {
 
-// By bits an element. TQ1_0 is not here: slow to unpack, and TQ2_0 has the same rows and codes.
+// In ascending order of bits per element. TQ1_0 is omitted: it is slow to unpack, and TQ2_0 has the same rows and
+// codes.
 constexpr GgufType kTypes[] = {GgufType::kQ1_0, GgufType::kTQ2_0, GgufType::kQ2_0, GgufType::kQ4_0,
                                GgufType::kQ4_1, GgufType::kQ5_0,  GgufType::kQ5_1, GgufType::kQ8_0};
 
@@ -25,7 +26,7 @@ double largest_difference(const Tensor& a, const Tensor& b) {
   return largest == 0 ? 0 : error / largest;
 }
 
-// The type whose refusal says most: the first that takes these codes and refuses their rows or scales.
+// Keeps the most informative refusal: of the first type that accepts the codes but not their rows or scales.
 struct Refusal {
   std::string reason = {};
   bool of_codes = false;
@@ -44,7 +45,7 @@ bool one_plain_scale(const Tensor& t) {
   return map.per_tensor() && map.scale != nullptr && map.zero == nullptr && map.offset == nullptr;
 }
 
-// The first type that holds the codes as they are.
+// The first type that stores the codes exactly.
 bool choose_exact(const Tensor& t, GgufChoice& choice) {
   for (const GgufType type : kTypes) {
     const GgufFit fit = gguf_fit(t, type);

@@ -1,4 +1,4 @@
-// A decoder to a file that llama.cpp opens.
+// Writes a decoder to a file that llama.cpp opens.
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/io/gguf_tensors.h"
@@ -61,7 +61,7 @@ class GgufExport {
   const std::vector<GgufItem>& items() const { return items_; }
 
  private:
-  // What llama.cpp multiplies the product of the weight by.
+  // The factor by which llama.cpp multiplies the product of the weight.
   void add_scale(const MappedTensor& mapped, float scale) {
     const std::string name = stem(mapped.name) + ".scale";
     report_.tensors.push_back({.name = name, .parameter = mapped.parameter, .shape = {1}, .type = "F32"});

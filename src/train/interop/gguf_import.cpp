@@ -1,4 +1,4 @@
-// A file of llama.cpp to a decoder.
+// Reads a decoder from a file of llama.cpp.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -66,7 +66,7 @@ class GgufImport {
     mapped_ = tensor_map(find_decoder(spec_), *made_.family, FileFormat::kGguf);
   }
 
-  // Everything that does not fit, together.
+  // Reports all mismatches in one error.
   void check() const {
     std::string wrong;
     std::set<std::string> known;
@@ -93,7 +93,7 @@ class GgufImport {
     const std::vector<double> values = gguf_tensor(file_, name).values();
     return std::all_of(values.begin(), values.end(), [](double x) { return x == 0; });
   }
-  // Biases that the family must have and the model does without.
+  // Omits biases that the family requires in files if all of them are zero.
   void drop_zeros(bool& has, std::initializer_list<std::string_view> names, std::string_view what,
                   std::vector<std::string> all = {}) {
     for (int64_t n = 0; n < made_.decoder.blocks; ++n)
@@ -103,7 +103,7 @@ class GgufImport {
     out_.notes.push_back(concat("biases of ", what, " are zeros: left out"));
   }
 
-  // A part with its rows in the order of the model.
+  // Reads a part, with its rows in the order of the model.
   Tensor read(const MappedTensor& m) const {
     Tensor t = gguf_tensor(file_, m.name);
     if (!m.matrix || t.dtype().is_float()) t = as_floats(t);

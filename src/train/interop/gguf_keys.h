@@ -6,13 +6,13 @@
 
 namespace bitgrad::interop {
 
-// bitgrad.*: what other programs pass over.
+// Keys bitgrad.*, which other programs ignore.
 inline constexpr std::string_view kActivationKey = "bitgrad.activation";
 inline constexpr std::string_view kTokenizerKey = "bitgrad.tokenizer";
 
-// general.architecture and the keys of the family. Throws Error for frequencies that are scaled (rope_factor).
+// general.architecture and the keys of the family. Throws Error for scaled frequencies (rope_factor).
 GgufMetadata decoder_keys(const Decoder& decoder, const Family& family);
-// And back; what tensors say (biases, a head of its own) is read off the file's list. Throws Error(kData).
+// The inverse. What only tensors tell (biases, a separate head) is taken from the file's list. Throws Error(kData).
 struct GgufDecoder {
   const Family* family = nullptr;
   Decoder decoder = {};

@@ -16,9 +16,9 @@ enum TokenType : int64_t {
   kControl = 3,
   kUserDefined = 4,
   kUnused = 5
-};  // of llama.cpp's llama_token_type
+};  // values of llama.cpp's llama_token_type
 
-constexpr std::string_view kMerges = "gpt2", kLongestMatch = "rwkv";  // of tokenizer.ggml.model
+constexpr std::string_view kMerges = "gpt2", kLongestMatch = "rwkv";  // values of tokenizer.ggml.model
 
 struct GgufVocabulary {
   std::string_view model = kMerges;
@@ -27,7 +27,7 @@ struct GgufVocabulary {
   std::string words = "gpt-2";
 };
 
-// A token of tokenizer model rwkv: printable ASCII as it is, other bytes as \xNN.
+// A token of tokenizer model rwkv: printable ASCII unchanged, other bytes as \xNN.
 std::string escaped(std::string_view bytes) {
   static constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out;
@@ -43,7 +43,7 @@ std::string escaped(std::string_view bytes) {
   return out;
 }
 
-// Tokens that are bytes or characters: the longest that a text begins with is the next one, and none is an end.
+// For tokens that are bytes or characters: the next token is the longest that matches, and there is no end token.
 GgufVocabulary of_characters(const Tokenizer& tokenizer) {
   GgufVocabulary out;
   out.model = kLongestMatch;
@@ -84,7 +84,8 @@ GgufVocabulary of_bpe(const Tokenizer& tokenizer) {
 
 void fill(GgufVocabulary& v, int64_t vocabulary) {
   const bool merges = v.model == kMerges;
-  // The longest match looks at unused tokens too: they begin with a byte that no text has (UTF-8 never has 0xFF).
+  // The longest match considers unused tokens too, so they begin with a byte that no text contains (0xFF is not in
+  // UTF-8).
   const std::string_view begin = merges ? "" : "\\xff";
   for (size_t id = 0; id < v.tokens.size(); ++id)
     if (v.tokens[id].empty()) v.tokens[id] = concat(begin, "<|unused_", id, "|>");
@@ -92,13 +93,13 @@ void fill(GgufVocabulary& v, int64_t vocabulary) {
     v.tokens.push_back(concat(begin, "<|unused_", v.tokens.size(), "|>"));
     v.types.push_back(kUnused);
   }
-  // llama.cpp refuses a file of model gpt2 without merges: one of that byte, which GPT-2 writes as U+00FF.
+  // llama.cpp rejects a file of model gpt2 without merges, so add one of that byte, which GPT-2 writes as U+00FF.
   if (merges && v.merges.empty()) v.merges.push_back("\xc3\xbf \xc3\xbf");
 }
 
 GgufMetadata without_texts() { return {{"tokenizer.ggml.model", GgufValue::text("no_vocab")}}; }
 
-// Ids of another program's file as a tokenizer.json says them.
+// Converts the vocabulary of another program's file to a tokenizer.json.
 Json tokenizer_file(const GgufFile& file, const Json& words) {
   const GgufValue::Texts& tokens = file.texts("tokenizer.ggml.tokens");
   const GgufValue* const types = file.find("tokenizer.ggml.token_type");
@@ -129,7 +130,7 @@ Json tokenizer_file(const GgufFile& file, const Json& words) {
           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
-// What `use` finds wrong with a key that anybody may have written, as Error(kData).
+// Turns errors about a key, which may come from any program, into Error(kData).
 template <typename Use>
 std::shared_ptr<const Tokenizer> reading(const GgufFile& file, std::string_view key, Use use) {
   try {

@@ -8,9 +8,9 @@ namespace {
 
 struct WordPattern {
   std::string_view name;
-  const char* pattern;  // nullptr: that of ByteLevel itself, GPT-2's
+  const char* pattern;  // nullptr: built into ByteLevel (GPT-2)
 };
-// Patterns: openai/gpt-2 (src/encoder.py), meta-llama/llama3 (llama/tokenizer.py) and QwenLM/Qwen
+// Patterns from openai/gpt-2 (src/encoder.py), meta-llama/llama3 (llama/tokenizer.py) and QwenLM/Qwen
 // (tokenization_qwen.py), as their tokenizer.json writes them.
 constexpr WordPattern kWords[] = {
     {"gpt-2", nullptr},

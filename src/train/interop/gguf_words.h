@@ -1,4 +1,4 @@
-// How byte-level BPE cuts texts into words, by llama.cpp's names and as a tokenizer.json says it.
+// How byte-level BPE splits texts into words: llama.cpp's names, and the form in tokenizer.json.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace bitgrad::interop {
 
-// tokenizer.ggml.pre of a tokenizer.json; empty: llama.cpp has no name for it that is known here.
+// tokenizer.ggml.pre for a tokenizer.json; empty if no name is known.
 std::string words_name(const Json& tokenizer_file);
-// The pre_tokenizer of a name; null: not known here.
+// The pre_tokenizer for a name; null if it is not known.
 Json words_of_name(std::string_view name);
 
 }  // namespace bitgrad::interop

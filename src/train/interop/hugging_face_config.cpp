@@ -154,7 +154,7 @@ class ConfigReader {
       bad_config("quant_method: got '", method, "' in a model of ", out_.family->name,
                  ", expected none, or bitnet in a model of bitnet. Take the float weights.");
     const std::string mode = q.value("quantization_mode", "offline");
-    if (mode == "online") return;  // floats, which that program rounds itself
+    if (mode == "online") return;  // weights are floats, which transformers rounds itself
     if (mode != "offline") bad_config("quantization_mode: got '", mode, "', expected offline or online.");
     const std::string kind = q.value("linear_class", "bitlinear");
     if (kind != "bitlinear" && kind != "autobitlinear")
@@ -199,7 +199,7 @@ void write_llama(const Decoder& d, const Family& family, Json& j) {
   j["max_position_embeddings"] = d.context;
   j["rms_norm_eps"] = d.eps;
   if (!family.qkv_bias) j["attention_bias"] = false;
-  // Older programs read the first two, newer ones the third.
+  // Older versions read the first two, newer ones the third.
   j["rope_theta"] = d.rope.base;
   j["rope_scaling"] = d.rope.factor == 1 ? Json(nullptr) : rope_json(d.rope);
   j["rope_parameters"] = rope_json(d.rope);

@@ -1,4 +1,4 @@
-// config.json of Hugging Face and a decoder's numbers, in both directions.
+// Converts config.json of Hugging Face to the numbers of a decoder, and back.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace bitgrad::interop {
 
-// How the linear weights are held.
+// How the linear weights are stored.
 enum class HuggingFaceWeights : uint8_t {
   kFloats,
-  kTernary,         // BitNet: packed, the product is multiplied by weight_scale (linear_class autobitlinear)
-  kTernaryDivided,  // the product is divided by it (linear_class bitlinear)
+  kTernary,         // BitNet, packed: products are multiplied by weight_scale (linear_class autobitlinear)
+  kTernaryDivided,  // products are divided by it (linear_class bitlinear)
 };
 
 struct HuggingFaceConfig {
@@ -22,10 +22,10 @@ struct HuggingFaceConfig {
   HuggingFaceWeights weights = HuggingFaceWeights::kFloats;
 };
 
-// From the text of a config.json, which anybody may have written. Throws Error(kData) that names the key; numbers are
-// held against limits. `where`: the path, for errors.
+// Parses the text of a config.json, which is untrusted: numbers are checked against limits. Throws Error(kData) that
+// names the key. `where`: the path, for errors.
 HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& where);
-// And back; end: id of the tokenizer's mark, -1: none.
+// The inverse. end: id of the tokenizer's end token, -1: none.
 Json hugging_face_config(const HuggingFaceConfig& config, int64_t end);
 
 }  // namespace bitgrad::interop

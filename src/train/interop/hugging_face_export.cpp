@@ -1,4 +1,4 @@
-// A decoder to a folder of Hugging Face.
+// Writes a decoder to a folder of Hugging Face.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -27,7 +27,7 @@ const Family& family_of_folder(const std::string& name, const Decoder& decoder) 
   fail(kToFolder, "family: got ", name, ", expected one of: ", known, '.');
 }
 
-// The one scale of a tensor of ternary codes; none: it has several, or an offset.
+// The single scale of ternary codes; nullopt if there are several, or an offset.
 std::optional<float> only_scale(const Tensor& t) {
   if (t.dtype() != dtypes::ternary || t.rows() % 4 != 0) return std::nullopt;
   if (t.quant() == nullptr || t.quant()->scale == nullptr || t.quant()->offset != nullptr || t.quant()->zero != nullptr)
@@ -44,7 +44,7 @@ class HuggingFaceExport {
     report_.family = family.name;
   }
 
-  // Whether every weight of a product has the packed form.
+  // Whether the weights of all products can be packed.
   bool packs(const std::vector<MappedTensor>& mapped) const {
     return family_.sub_norms && std::all_of(mapped.begin(), mapped.end(), [&](const MappedTensor& m) {
              return !m.matrix || m.embedding || only_scale(values_.part(m, false)).has_value();

@@ -20,7 +20,7 @@ template <typename... Parts>
   fail_with(ErrorCode::kData, kFolder, parts...);
 }
 
-// A file in the folder itself, whatever the index says.
+// Accepts only files directly in the folder, whatever the index says.
 void check_name(const std::string& name, const std::string& where) {
   const bool inside = !name.empty() && name[0] != '.' && name.find_first_of("/\\:") == std::string::npos &&
                       name.find('\0') == std::string::npos && name.size() <= 255;

@@ -1,4 +1,4 @@
-// A folder of Hugging Face to a decoder.
+// Reads a decoder from a folder of Hugging Face.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -18,7 +18,7 @@ using namespace interop;
 
 constexpr std::string_view kFromFolder = "import";
 constexpr int64_t kMostConfigBytes = 1 << 22;
-constexpr std::string_view kScaleEnd = "_scale";  // behind the name of a packed weight
+constexpr std::string_view kScaleEnd = "_scale";  // appended to the name of a packed weight
 
 HuggingFaceConfig config_of(const std::string& folder) {
   const std::string path = folder + "/config.json";
@@ -28,7 +28,7 @@ HuggingFaceConfig config_of(const std::string& folder) {
 
 Tensor transposed_of(const Tensor& t) { return transpose(t, MemoryKind::kBuffer); }
 
-// Masks and tables that are no parameters.
+// Masks and tables that are not parameters.
 bool is_table(const std::string& name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
@@ -65,7 +65,7 @@ class HuggingFaceImport {
     return config_.weights != HuggingFaceWeights::kFloats && m.matrix && !m.embedding;
   }
 
-  // What is wrong with a tensor, or nothing.
+  // What is wrong with a tensor; empty if nothing is.
   std::string wrong_with(const std::string& name, const Shape& shape, bool codes) const {
     if (!files_.contains(name)) return concat("\n  ", name, ": missing, expected ", shape);
     const SafetensorsEntry& e = files_.entry(name);
@@ -74,7 +74,7 @@ class HuggingFaceImport {
     return concat("\n  ", name, ": got dtype ", e.dtype, ", expected ", codes ? "U8" : "F32, F16, BF16 or F64");
   }
 
-  // Everything that does not fit, together.
+  // Reports all mismatches in one error.
   void check() {
     std::string wrong;
     std::set<std::string> known;
@@ -117,7 +117,7 @@ class HuggingFaceImport {
 
   Tensor parameter(const std::vector<const MappedTensor*>& parts) const {
     std::vector<Tensor> tensors;
-    for (const MappedTensor* m : parts) tensors.push_back(read(*m));  // in the order of rows
+    for (const MappedTensor* m : parts) tensors.push_back(read(*m));  // in row order
     if (parts[0]->matrix) return tensors.size() == 1 ? tensors[0] : stack_rows(tensors);
     std::vector<float> all;
     for (const Tensor& t : tensors) all.insert(all.end(), t.as<float>(), t.as<float>() + t.numel());

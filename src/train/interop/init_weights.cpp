@@ -1,5 +1,5 @@
-// First values of a model from a file of another program: names, shapes and orders are settled for the whole model
-// before a value changes.
+// Initializes a model from a file of another program: all names, shapes and orders are checked before any value
+// changes.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -27,13 +27,13 @@ constexpr size_t kListed = 20;  // of each kind of mismatch
 // A parameter or buffer of the model.
 struct Target {
   std::string path;
-  Parameter* parameter = nullptr;  // nullptr: buffer
+  Parameter* parameter = nullptr;  // nullptr: a buffer
   Tensor buffer = {};
   Shape shape = {}, logical = {};
-  std::optional<Shape> image = {};  // [h, w, c] of which its columns are the elements
+  std::optional<Shape> image = {};  // if the columns are a flattened image: [h, w, c]
 };
 
-// What a target gets: the tensor, and how its elements are turned.
+// The tensor for a target, and how its elements must be reordered.
 struct Match {
   const Target* target = nullptr;
   const WeightEntry* entry = nullptr;
@@ -41,7 +41,8 @@ struct Match {
   std::vector<int64_t> chw = {};
 };
 
-// Which layers read an image as a vector: features of [h, w, c], until a layer mixes them.
+// Finds the parameters and buffers whose inputs are a flattened image [h, w, c], up to the first layer that mixes
+// features.
 void find_flattened(Sequential& model, std::optional<Shape>& image, std::map<std::string, Shape>& out) {
   for (size_t i = 0; i < model.size(); ++i) {
     Module& m = model[i];
@@ -92,7 +93,7 @@ std::vector<Target> targets_of(Module& model, const std::set<std::string>& own, 
   return out;
 }
 
-// The lists of what does not fit.
+// Lists of mismatches, by kind.
 class Mismatches {
  public:
   template <typename... Parts>
@@ -182,7 +183,7 @@ class Matcher {
       expected = {target.shape[1], target.shape[0]};
       match.transpose = true;
     }
-    const bool matrix = image && e.shape == target.shape;  // a matrix [O, h*w*c] is ours already
+    const bool matrix = image && e.shape == target.shape;  // a matrix [O, h*w*c] is already in our order
     match.oihw = image && !matrix;
     if (e.shape != expected && !matrix) {
       wrong_.add("shape", e.name, ' ', e.shape, " for ", target.path, ' ', target.logical, ", expected ", expected,
@@ -207,14 +208,14 @@ class Matcher {
   Mismatches wrong_;
 };
 
-// The elements in our order: [rows, cols] of the target.
+// Reorders the elements to [rows, cols] of the target.
 Tensor turned(const Tensor& from, const Match& match) {
   const Target& target = *match.target;
   const int64_t rows = target.shape.rows(), cols = target.shape.cols();
   Tensor to = Tensor::empty(target.shape, dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
   const float* const x = from.as<float>();
   float* const y = to.as<float>();
-  // Where the file has column k of a row, in its own row.
+  // Position in a row of the file of column k.
   std::vector<int64_t> place(static_cast<size_t>(cols));
   for (int64_t k = 0; k < cols; ++k) place[static_cast<size_t>(k)] = k;
   const auto from_chw = [&](int64_t c, int64_t h, int64_t w) {

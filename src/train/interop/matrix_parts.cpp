@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::string_view kRowsWhere = "rows";
 
-// Parameters of quantization row by row, `groups` for each.
+// Quantization parameters row by row, `groups` per row.
 struct RowScales {
-  int64_t group = 0;  // columns of a group; 0: one for the row
+  int64_t group = 0;  // columns of a group; 0: one per row
   int64_t groups = 1;
   std::vector<float> scale = {}, offset = {};
   std::vector<int32_t> zero = {};
@@ -32,7 +32,7 @@ std::shared_ptr<const Tensor> flat(const std::vector<T>& numbers, DType dtype) {
 
 int64_t groups_in(int64_t cols, int64_t group) { return group == 0 ? 1 : (cols + group - 1) / group; }
 
-// Those of some rows. group: columns; 0: as they are.
+// Appends the parameters of the given rows, `out.groups` for each.
 void append_scales(const Tensor& t, std::span<const int64_t> rows, RowScales& out) {
   const ScaleMap map = t.scale_map();
   for (const int64_t r : rows)
@@ -88,7 +88,7 @@ void copy_rows(const Tensor& from, std::span<const int64_t> rows, const Tensor& 
                 static_cast<const char*>(from.data()) + rows[i] * from.stride(), bytes);
 }
 
-// Of an fp32 vector.
+// For an fp32 vector.
 Tensor take_numbers(const Tensor& vector, std::span<const int64_t> at) {
   const Tensor t = vector.on_host(),
                out = Tensor::zeros({std::ssize(at)}, t.dtype(), MemoryKind::kBuffer, Device::cpu());

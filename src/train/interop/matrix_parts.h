@@ -1,4 +1,4 @@
-// Rows of matrices in another order and on top of each other: codes go with their scales, nothing is rounded.
+// Reorders and stacks rows of matrices: codes move with their scales, and nothing is rounded.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace bitgrad::interop {
 
-// Which row of the parameter is row r of the file's tensor, for r = 0 .. rows - 1. interleaved: the file's rope turns
-// neighbours (2i, 2i + 1) of a head, the model's halves (i, i + d/2); else the other way round. Without heads that are
+// For each row 0 .. rows - 1 of the file's tensor, the row of the parameter. interleaved: rope rotates neighbours (2i,
+// 2i + 1) of a head in the file and halves (i, i + d/2) in the model; otherwise the other way round. If no heads are
 // reordered: begin, begin + 1, ...
 std::vector<int64_t> rows_in_file(const MappedTensor& mapped, bool interleaved);
 
-// A new tensor of these rows of a matrix (or numbers of a vector), on the CPU. Scales that are not of the whole tensor
-// become those of rows, or of groups along a row.
+// A new CPU tensor of these rows of a matrix, or elements of a vector. Scales that are not per tensor become scales per
+// row, or per group along a row.
 Tensor take_rows(const Tensor& matrix, std::span<const int64_t> rows);
-// Matrices of one dtype and width, in the same order. Scales come out as coarse as they can be: one where all are
-// equal, one a row where those of each row are, else those of groups.
+// Stacks matrices of one dtype and width in this order. Scales are as coarse as possible: a single one if all are
+// equal, one per row if those within each row are, otherwise per group.
 Tensor stack_rows(const std::vector<Tensor>& parts);
-// Row r of the result is row `rows`^-1 (r): undoes take_rows of a permutation of 0 .. n - 1.
+// The inverse of a permutation of 0 .. n - 1: undoes take_rows in that order.
 std::vector<int64_t> inverse_order(std::span<const int64_t> order);
 
 // The same codes with scales and offsets rounded to fp16.
 Tensor with_fp16_scales(const Tensor& codes);
-// The same codes, scales times a number.
+// The same codes with scales and offsets multiplied by a factor.
 Tensor with_scales_times(const Tensor& codes, float factor);
 
 }  // namespace bitgrad::interop

@@ -1,4 +1,4 @@
-// An imported model as a file that the other commands open.
+// Saves an imported model as a model file.
 #include <map>
 
 #include "bitgrad/base/device.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kSaved = "import";
 
-// A scheme that codes of this kind may have come from: the values are as the tensor says, whatever it was.
+// A scheme that may produce codes like these. Their values do not depend on which one it is.
 QuantSpec scheme_of_codes(const Tensor& codes) {
   const QuantParams& params = *codes.quant();
   QuantSpec spec;
@@ -30,7 +30,7 @@ QuantSpec scheme_of_codes(const Tensor& codes) {
   return spec;
 }
 
-// The same codes under the name of that scheme, with every part that it has.
+// The same codes under the name of that scheme, with all parts that it requires.
 Tensor as_scheme(const Tensor& codes, const QuantParams& like) {
   QuantParams params = *codes.quant();
   params.scheme = like.scheme;
@@ -55,7 +55,7 @@ void quantize_slots(Sequential& model, const ImportedModel& imported, const std:
     LayerQuant quant;
     quant.recipe = "custom";
     quant.weight = scheme_of_codes(found->second);
-    // BitNet rounds what its ternary weights multiply, here and there.
+    // BitNet quantizes the inputs of its ternary weights, so bitgrad does too.
     if (imported.family == "bitnet" && found->second.dtype() == dtypes::ternary &&
         at.slot->kind() == Quantizable::Kind::kLinear)
       quant.input = QuantSpec{.dtype = dtypes::int8, .scheme = "absmax", .granularity = Granularity::token()};

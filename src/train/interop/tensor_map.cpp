@@ -5,9 +5,9 @@
 namespace bitgrad::interop {
 namespace {
 
-// Names of one format: of the model, and behind the prefix of a block. A part without a name is not there.
+// Names of one format: of the model, and within a block. Empty: no such tensor.
 struct Names {
-  std::string tokens, positions, norm, head, block;  // block: before the number
+  std::string tokens, positions, norm, head, block;  // block: prefix before the number
   std::string attention_norm, qkv, q, k, v, attention_sub_norm, out, ffn_norm, gate, up, ffn_sub_norm, down;
 };
 
@@ -58,7 +58,7 @@ class Mapper {
   Mapper(const FoundDecoder& found, const Family& family, FileFormat format, std::string_view prefix)
       : d_(found.decoder), paths_(found.paths), family_(family), names_(names_of(family, format, prefix)) {
     transposed_ = format == FileFormat::kHuggingFace && family.fused_qkv;
-    // Whose rope turns other pairs than ours reads q and k in another order of rows.
+    // If a family's rope rotates other pairs than ours, its files have the rows of q and k in another order.
     reordered_ = format == FileFormat::kGguf && !d_.learned_positions && family.interleaved != d_.rope.interleaved;
   }
 
@@ -84,7 +84,7 @@ class Mapper {
     if (family_.biases)
       out_.push_back({.name = name + ".bias", .parameter = d_.norm_bias ? path + ".beta" : "", .shape = {features}});
   }
-  // Rows begin .. begin + rows of a weight, and of its bias.
+  // Rows begin .. begin + rows - 1 of a weight, and of its bias.
   void linear(const std::string& name, const std::string& path, int64_t begin, int64_t rows, int64_t cols, bool bias,
               int64_t heads = 0) {
     const int64_t turned = reordered_ ? heads : 0;

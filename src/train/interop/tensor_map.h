@@ -1,4 +1,4 @@
-// The tensors of a decoder's file in one family's naming, and where each lies in our parameters.
+// The tensors of a decoder's file as one family names them, and their places in our parameters.
 #pragma once
 
 #include <string>
@@ -10,37 +10,37 @@ namespace bitgrad::interop {
 
 enum class FileFormat : uint8_t { kGguf, kHuggingFace };
 
-// What llama.cpp and Hugging Face call a decoder of one kind.
+// A kind of decoder, as named by llama.cpp and Hugging Face.
 struct Family {
   std::string_view name;  // general.architecture of GGUF; model_type of config.json
   bool layer_norm = false, learned_positions = false, sub_norms = false, qkv_bias = false, gated = true;
-  bool biases = false;           // out, up, down and norms have one too, and files must hold them: zeros
-  bool interleaved = false;      // GGUF: rope turns neighbours, so rows of q and k are in that order
-  bool scale_tensors = false;    // GGUF: a graph that multiplies by NAME.scale (checked against the client)
+  bool biases = false;           // files have biases of out, up, down and norms; zeros if the model has none
+  bool interleaved = false;      // GGUF: rope rotates neighbours, and rows of q and k are in that order
+  bool scale_tensors = false;    // GGUF: the graph multiplies by NAME.scale (checked with llama.cpp)
   bool fused_qkv = false;        // one tensor for q, k and v
-  bool untied = true;            // a head of its own is read
-  std::string_view model_class;  // of Hugging Face's config.json: architectures[0]
+  bool untied = true;            // supports a head that is not tied to the embedding
+  std::string_view model_class;  // architectures[0] of Hugging Face's config.json
   std::string_view activations_gguf, activations_hf;  // our kinds, separated by spaces
 };
 const std::vector<Family>& families();
-// nullptr: none of that name.
+// nullptr if there is none of that name.
 const Family* find_family(std::string_view name);
-// The one that a decoder's structure asks for.
+// The family that fits a decoder's structure.
 const Family& family_of(const Decoder& decoder);
-// Throws Error that names the first layer of the model which files of this family cannot say.
+// Throws Error that names the model's first layer that files of this family cannot express.
 void check_fits(const FoundDecoder& found, const Family& family, FileFormat format);
 
 struct MappedTensor {
   std::string name = {};       // in the file
-  std::string parameter = {};  // its path; empty: the model has none, the file holds zeros
+  std::string parameter = {};  // path; empty: the model has none, and the file has zeros
   Shape shape = {};            // of this part of the parameter: [rows, cols], or [n]
-  int64_t begin = 0;           // its first row, or number
-  bool matrix = false;         // may be codes; the others are fp32
+  int64_t begin = 0;           // its first row, or element
+  bool matrix = false;         // may be codes; others are fp32
   bool transposed = false;     // the file has [cols, rows]
-  int64_t heads = 0;           // the rows of so many heads are in another order in the file; 0: in the same
-  bool embedding = false;      // a matrix, but no weight of a product alone
+  int64_t heads = 0;           // number of heads whose rows are reordered in the file; 0: none
+  bool embedding = false;      // a matrix that is not only the weight of a product
 };
-// prefix: of Hugging Face's gpt2, "transformer." or "".
+// prefix: "transformer." or "", for gpt2 of Hugging Face.
 std::vector<MappedTensor> tensor_map(const FoundDecoder& found, const Family& family, FileFormat format,
                                      std::string_view prefix = "transformer.");
 

@@ -11,7 +11,7 @@
 namespace bitgrad::interop {
 namespace {
 
-// One .safetensors file, or shards.
+// A .safetensors file, or shards.
 class SafetensorsWeights final : public WeightFile {
  public:
   explicit SafetensorsWeights(const std::string& path) : files_(path) {}

@@ -1,4 +1,4 @@
-// Named tensors of another program's file, whatever its format: what init_from_weights reads.
+// Named tensors of another program's file in any format, for init_from_weights.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,18 @@
 namespace bitgrad::interop {
 
 struct WeightEntry {
-  std::string name, type;  // type: as the format calls it
+  std::string name, type;  // type: the format's own name
   Shape shape;
-  bool floats = false;  // read() has it
+  bool floats = false;  // read() supports it
 };
 
 class WeightFile {
  public:
   virtual ~WeightFile() = default;
-  // By the end of the path. Throws Error(kData) that names the path.
+  // Chooses the format by the ending of the path. Throws Error(kData) that names the path.
   static std::unique_ptr<WeightFile> open(const std::string& path);
   virtual std::vector<WeightEntry> entries() const = 0;
-  // fp32 values on the CPU, which are finite: else Error(kNonFinite).
+  // fp32 values on the CPU. Throws Error(kNonFinite) if they are not finite.
   Tensor read(const std::string& name) const;
 
  protected:

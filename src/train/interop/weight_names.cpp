@@ -9,11 +9,11 @@ namespace bitgrad {
 namespace interop {
 namespace {
 
-// What the * of a pattern stand for, each as short as it may be; false: the text does not match.
+// Finds the text that each * of a pattern matches, as short as possible. Returns false if the text does not match.
 bool captures(std::string_view pattern, std::string_view text, std::vector<std::string>& out) {
-  // Iterative with one way back, as for file names: linear but for the last star.
+  // Iterative; backtracks only to the last star, as is usual for file names.
   size_t p = 0, t = 0, star = std::string_view::npos, star_text = 0;
-  std::vector<std::pair<size_t, size_t>> spans;  // of the stars so far
+  std::vector<std::pair<size_t, size_t>> spans;  // matched by the stars so far
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

@@ -1,4 +1,4 @@
-// Which name of a file a parameter has: rules of model.rename, and what PyTorch calls the same thing.
+// The name of a parameter in a file: rules of model.rename, and PyTorch's names.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,10 @@
 
 namespace bitgrad::interop {
 
-// The name that a rule gives a path; nullopt: it does not match.
+// The name that a rule gives to a path; nullopt if it does not match.
 std::optional<std::string> renamed(const WeightName& rule, const std::string& path);
-// Names that the parameter may have, the first one that a file has counts: of `name`, else of the path itself.
+// Possible names of the parameter; the first that the file has is used. Based on `name` if given, otherwise on the
+// path.
 std::vector<std::string> candidate_names(const std::string& path, const std::optional<std::string>& name);
 
 }  // namespace bitgrad::interop

@@ -1,4 +1,4 @@
-// Samples of a batch out of a data set that is on the device as it is stored (StoredSamples, data/dataset.h).
+// Gathers the samples of a batch from a data set that resides on the device as stored (StoredSamples, data/dataset.h).
 #pragma once
 
 #include "data/augment.h"
@@ -6,16 +6,16 @@
 
 namespace bitgrad::maps {
 
-// x[r, c] = numbers[c % tables][code], or tokens[r, c] = code, of code = codes[ids[r] * stride + c], one, two or four
-// bytes each; or x[r, c] = the fp32 value that is there. Index: r * pieces() + the piece of kCodes codes.
+// x[r, c] = numbers[c % tables][code] or tokens[r, c] = code, where code = codes[ids[r] * stride + c] has one, two or
+// four bytes; or x[r, c] is the stored fp32 value itself. Index: r * pieces() + the piece of kCodes codes.
 struct GatherSamples {
   static constexpr int64_t kCodes = 4;
   const void* codes;
   int64_t code_bytes;
-  const int64_t* ids;    // of samples that there are
+  const int64_t* ids;    // in range
   const float* numbers;  // [tables, 256], or nullptr
-  float* x;              // [rows, features], where there are numbers or values
-  int32_t* tokens;       // else these
+  float* x;              // [rows, features], for codes with numbers, or fp32 values
+  int32_t* tokens;       // [rows, features], for ids
   int64_t features, stride, tables;
 
   BITGRAD_HD int64_t pieces() const { return (features + kCodes - 1) / kCodes; }
@@ -39,7 +39,7 @@ struct GatherSamples {
   }
 };
 
-// The same of images of bytes, changed by their draws (data/augment.h). Index: r * pieces() + the piece of kPixels
+// The same for images of bytes, augmented by their draws (data/augment.h). Index: r * pieces() + the piece of kPixels
 // pixels.
 struct GatherAugmented {
   static constexpr int64_t kPixels = 4;

@@ -1,4 +1,4 @@
-// The maps of layer train, declared: one for each line of maps.inc. Headers of functors include it.
+// Declares the maps of layer train, one for each line of maps.inc. Headers of functors include it.
 #pragma once
 
 #include "kernels/map/map.h"

@@ -1,4 +1,4 @@
-// Bits of layers from sensitivities and a budget of bytes.
+// Allocates bits to layers, from sensitivities and a budget in bytes.
 #include "bitgrad/train/budget.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace bitgrad {
 namespace {
 
-// Small against any change of the loss that matters (1 % of noise counts as 1e-5), and it orders choices whose change
-// few samples cannot show, or which seem to make the loss better.
+// Small against any change of the loss that matters (1 % of noise counts as 1e-5), but it ranks choices whose change is
+// too small to measure on few samples, or seems to reduce the loss.
 constexpr double kNoiseWeight = 1e-3;
 
 int64_t sum_of_bytes(const Sensitivity& s, bool max) {
@@ -27,7 +27,7 @@ int64_t sum_of_bytes(const Sensitivity& s, bool max) {
   return sum;
 }
 
-// Uniform bits, as one choice for all layers.
+// The sum over all layers with the same choice.
 LayerEffect uniform(const Sensitivity& s, size_t choice) {
   LayerEffect sum;
   for (const LayerSensitivity& layer : s.layers) {
@@ -108,8 +108,8 @@ BudgetPlan plan_budget(const Sensitivity& sensitivity, int64_t budget) {
   const std::vector<size_t> picked = pick_choices(layers, budget);
   BudgetPlan plan;
   plan.budget = budget;
-  plan.least = sum_of_bytes(sensitivity, /*most=*/false);
-  plan.most = sum_of_bytes(sensitivity, /*most=*/true);
+  plan.least = sum_of_bytes(sensitivity, /*max=*/false);
+  plan.most = sum_of_bytes(sensitivity, /*max=*/true);
   for (size_t i = 0; i < picked.size(); ++i) {
     plan.layers.push_back({sensitivity.layers[i].layer, sensitivity.layers[i].effects[picked[i]]});
     plan.bytes += plan.layers.back().effect.bytes;
@@ -129,7 +129,7 @@ RunConfig resolve_budget(RunConfig config, BudgetPlan* plan) {
     if (e.code() != ErrorCode::kUsage) throw;
     throw config_error_at(config, config.quant.budget->mark, e.what());
   }
-  config.quant.prepare.mark = config.quant.budget->mark;  // errors of the rules are found where the budget stands
+  config.quant.prepare.mark = config.quant.budget->mark;  // errors in the rules point to quant.budget
   for (const BudgetPlan::Layer& layer : chosen.layers) {
     QuantRuleConfig rule;
     rule.mark = config.quant.budget->mark;

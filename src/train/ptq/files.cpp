@@ -18,7 +18,7 @@ QuantRuleConfig rule(const std::string& layers, const std::string& recipe) {
   return r;
 }
 
-// What of a layer's own weights is not about codes.
+// The settings of a layer's weights that do not concern codes.
 QuantConfig float_weights(const QuantConfig& c) {
   QuantConfig w;
   w.init = c.init;
@@ -31,7 +31,7 @@ QuantConfig float_weights(const QuantConfig& c) {
   return w;
 }
 
-// What a spec says, as rules alone, so that another spec can follow it.
+// Appends a spec as plain rules, so that another spec can follow it.
 void append_rules(const PrepareConfig& prepare, const std::string& first, const std::string& last,
                   std::vector<QuantRuleConfig>& rules) {
   if (prepare.recipe) rules.push_back(rule("*", *prepare.recipe));
@@ -40,7 +40,7 @@ void append_rules(const PrepareConfig& prepare, const std::string& first, const 
   rules.insert(rules.end(), prepare.rules.begin(), prepare.rules.end());
 }
 
-// The specs that were applied until a phase, in order.
+// The specs applied up to a phase, in order.
 std::vector<PrepareConfig> applied(const QuantSection& quant, int64_t phase) {
   std::vector<PrepareConfig> specs;
   const PrepareConfig none;
@@ -118,7 +118,7 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   QuantSection& quant = config.quant;
   const std::vector<PrepareConfig> specs = applied(quant, learner.phase());
   PrepareConfig prepare;
-  // A phase's recipe may stand beside quant.compute, which quant.recipe may not.
+  // A phase's recipe may be combined with quant.compute, but quant.recipe may not.
   const bool as_it_is = specs.size() == 1 && (quant.compute == "packed" || !specs.front().recipe);
   if (as_it_is) prepare = specs.front();
   const std::vector<LayerChoice> layers = choose_layers(learner.model(), {});
@@ -130,9 +130,9 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   quant.prepare = prepare;
   quant.phases.clear();
   quant.budget.reset();
-  quant.compute = "packed";  // layers say their own; beside recipes that hold them all it would be refused
+  quant.compute = "packed";  // layers set their own; beside recipes for all layers another value would be rejected
   config.init_from.clear();
-  config.device.kind = "cpu";  // who opens the file says where
+  config.device.kind = "cpu";  // whoever opens the file chooses the device
   config.device.index = 0;
   if (now.quantization != "off") return config;
   now.from = {};

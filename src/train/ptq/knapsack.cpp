@@ -1,4 +1,4 @@
-// The multiple-choice knapsack of bits and bytes.
+// Multiple-choice knapsack: minimizes cost within a budget of bytes.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -9,15 +9,14 @@
 namespace bitgrad {
 namespace {
 
-// More states of one layer than this are thinned out.
+// Thin out the states of a layer beyond this number.
 constexpr size_t kMaxStates = size_t{1} << 18;
 
-// How a state came about: a choice for the layer, and the state of the layers after it.
+// Backpointer of a state: the choice for this layer, and the state of the layers after it.
 struct Link {
   uint32_t choice = 0, rest = 0;
 };
-// Choices for a layer and all after it. In a list of states bytes ascend and costs descend: no state is worse in both
-// than another one.
+// Choices for a layer and all after it. In a list of states (a Pareto front) bytes increase and costs decrease.
 struct State {
   int64_t bytes = 0;
   double cost = 0;
@@ -30,8 +29,8 @@ int64_t least_bytes(const std::vector<BudgetChoice>& choices) {
   return lower;
 }
 
-// Of the states in each of kMaxStates equal parts of the room the cheapest is kept. Each one alone fits beside the
-// least of the layers before, so that whatever is kept leads to a choice within the budget.
+// Divides the room into kMaxStates equal parts and keeps the cheapest state of each. Every state fits together with the
+// smallest choices of the layers before, so any kept state leads to a solution within the budget.
 void thin_out(std::vector<State>& states, int64_t room) {
   if (states.size() <= kMaxStates) return;
   const int64_t part = room / static_cast<int64_t>(kMaxStates) + 1;
@@ -72,10 +71,10 @@ std::vector<size_t> pick_choices(const std::vector<std::vector<BudgetChoice>>& l
   }
   require(min <= budget, "budget", "the weights need at least ", min, " bytes, the budget is ", budget,
           ". Raise the budget, or allow lower bit widths");
-  // From the last layer to the first, so that ties are decided by the first that differs.
+  // From the last layer to the first, so that the first layer that differs decides ties.
   std::vector<std::vector<Link>> links(layers.size());
   std::vector<State> states(1);
-  int64_t before = min;  // the least that the layers before need
+  int64_t before = min;  // minimum bytes of the layers before
   for (size_t i = layers.size(); i-- > 0;) {
     before -= least_bytes(layers[i]);
     states = extend(layers[i], states, budget - before);

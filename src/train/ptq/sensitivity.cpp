@@ -1,4 +1,4 @@
-// Sensitivity of each layer to each recipe, one at a time.
+// Sensitivity of each layer to each recipe, one layer at a time.
 #include "bitgrad/train/sensitivity.h"
 #include "bitgrad/base/json.h"
 
@@ -27,12 +27,12 @@ constexpr UniformRecipe kUniform[] = {
 #undef BITGRAD_UNIFORM_RECIPE
 };
 
-// A slot and all numbers, to be put back.
+// Restores a slot's quantization and all values of the model.
 class Restoring {
  public:
   Restoring(Quantizable& slot, const detail::Numbers& numbers, Module& model)
       : slot_(slot), quant_(slot.quant()), numbers_(numbers), model_(model) {}
-  // After an error.
+  // Restores after an error.
   ~Restoring() {
     if (restored_) return;
     try {
@@ -58,7 +58,7 @@ class Restoring {
   bool restored_ = false;
 };
 
-// The slot's own choice with another weight.
+// The slot's quantization with the weight part of a recipe.
 LayerQuant with_weight_of(const LayerQuant& own, const LayerQuant& recipe) {
   LayerQuant q = own;
   q.recipe = recipe.recipe;
@@ -164,7 +164,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
   const std::vector<LayerSummary> rows = summarize(learner.model());
   const std::vector<Quantizable*> slots = learner.model().quantizables();
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i]->weight_owner() != nullptr) continue;  // its weight is measured where it is owned
+    if (slots[i]->weight_owner() != nullptr) continue;  // a shared weight is measured at its owner
     LayerSensitivity& layer = result.layers.emplace_back();
     layer.layer = rows[i].layer;
     layer.kind = rows[i].kind;
@@ -175,7 +175,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
     require(slots[i]->weight().learned().empty(), "sensitivity", "the weight of layer '", layer.layer,
             "' has learned scheme parameters, which belong to the optimizer: measure the model in fp32 (load_floats)");
     const Tensor w = slots[i]->weight().dequantized().clone(MemoryKind::kWorkspace);
-    // Each choice is made of the numbers: a weight without a master would keep the codes of the one before.
+    // Restore before each choice, or a weight without a master would start from the codes of the previous one.
     for (const WeightChoice& choice : choices) {
       Restoring restoring(*slots[i], numbers, learner.model());
       layer.effects.push_back(meter.measure(i, *slots[i], w, choice));

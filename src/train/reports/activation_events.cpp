@@ -1,4 +1,4 @@
-// Quantizers of activations, seen through StepState::on_forward while one batch is predicted.
+// Statistics of activation quantizers, observed through StepState::on_forward while one batch is predicted.
 #include <functional>
 #include <map>
 
@@ -27,7 +27,7 @@ QuantEvent event_of(const QuantPlace& place, const QuantSpec& spec, const Tensor
   e.dtype = out.dtype().name();
   e.scheme = out.quant()->scheme;
   e.granularity = concat(out.quant()->granularity);
-  const bool values = in.dtype() == dtypes::fp32 || in.dtype() == dtypes::bf16;  // int32 sums stay integers
+  const bool values = in.dtype() == dtypes::fp32 || in.dtype() == dtypes::bf16;  // int32 sums are not converted
   const bool known = values && in.contiguous();
   e.statistics = quant_statistics(spec, out, known ? cast(in, dtypes::fp32).value() : Tensor());
   return e;
@@ -59,7 +59,7 @@ std::vector<QuantEvent> activation_events(Learner& learner, const Tensor& x) {
   try {
     learner.predict(x);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNonFinite) throw;  // the step that meets them says so
+    if (error.code() != ErrorCode::kNonFinite) throw;  // the training step will report them
     return {};
   }
   std::vector<QuantEvent> events;

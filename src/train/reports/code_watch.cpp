@@ -1,5 +1,5 @@
-// Flips and reversals of packed codes. 64 codes of b bits are b whole words: equal words are passed over, and of the
-// others only the codes that differ are looked at.
+// Flips and reversals of packed codes. 64 codes of b bits are b whole words: equal words are skipped, and in the others
+// only the codes that differ are examined.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,7 +14,7 @@ namespace bitgrad {
 namespace {
 
 constexpr int64_t kBlockCodes = 64;  // codes
-constexpr int64_t kGrain = 131072;   // codes of one piece of work
+constexpr int64_t kGrain = 131072;   // codes per work item
 
 int64_t blocks_of_row(const Tensor& t) { return (t.cols() + kBlockCodes - 1) / kBlockCodes; }
 
@@ -28,7 +28,7 @@ void check(std::string_view where, const Tensor& before, const Tensor& now) {
 
 const uint8_t* row_of(const Tensor& t, int64_t row) { return static_cast<const uint8_t*>(t.data()) + row * t.stride(); }
 
-// Bit i: code i of the block differs. `n` codes of `bits` bits; what follows them is not read as codes.
+// Bit i is set if code i of the block differs. `n` codes of `bits` bits; bytes after them do not count.
 uint64_t changed_codes(const uint8_t* a, const uint8_t* b, int bits, int64_t n) {
   uint64_t changed = 0;
   const int64_t total = n * bits;
@@ -45,7 +45,7 @@ uint64_t changed_codes(const uint8_t* a, const uint8_t* b, int bits, int64_t n) 
   return changed;
 }
 
-// Calls block(row, block of the row, changed codes) where any differ; rows on threads.
+// Calls block(row, index of the block in its row, changed codes) for each block with changes. Rows run in parallel.
 template <typename Block>
 void for_changed_blocks(const Tensor& before, const Tensor& now, Block&& block) {
   const int64_t blocks = blocks_of_row(now), bits = now.dtype().bits();
@@ -61,7 +61,7 @@ void for_changed_blocks(const Tensor& before, const Tensor& now, Block&& block) 
       });
 }
 
-// The place of each raw code in the order of the numbers.
+// The rank of each raw code in the order of code values.
 std::array<uint8_t, 256> ranks(DType dtype) {
   const float* values = code_values(dtype);
   std::array<int, 256> order;

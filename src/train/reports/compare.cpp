@@ -29,7 +29,7 @@ std::optional<Difference> difference(const Shape& shape_a, const std::vector<dou
   return d;
 }
 
-// Inputs of layers that are off pass what they get: a model converted then has none.
+// Input quantizers of layers that are off: they pass their input through, and a converted model has none.
 std::vector<ActivationQuantizer*> inputs_off(Module& model) {
   std::vector<ActivationQuantizer*> inputs;
   for (const Quantizable* slot : model.quantizables())
@@ -37,7 +37,8 @@ std::vector<ActivationQuantizer*> inputs_off(Module& model) {
   return inputs;
 }
 
-// Parameters by path, without the learned parts of weights and of inputs that are off: a converted model has none.
+// Parameters by path, excluding learned parts of weights and of inputs that are off, which a converted model does not
+// have.
 std::vector<std::pair<std::string, const Parameter*>> parameters_of(Module& model) {
   std::set<const Parameter*> learned;
   for (ActivationQuantizer* input : inputs_off(model))
@@ -77,7 +78,7 @@ struct Seen {
 
 Seen seen(const std::string& path, const Tensor& out) { return {path, concat(out), out.shape(), out.values()}; }
 
-// What every module gave for x, the first time it ran, and the logits at the end.
+// The output of every module for x, the first time it runs, and finally the logits.
 std::vector<Seen> run(Learner& learner, const Tensor& x) {
   StepState& state = learner.state();
   struct Hook {
@@ -86,7 +87,7 @@ std::vector<Seen> run(Learner& learner, const Tensor& x) {
     ~Hook() { state.on_forward = std::move(before); }
   } hook{state, state.on_forward};
   std::vector<Seen> all;
-  std::set<std::string> paths{learner.model().path()};  // told already, or not to be told
+  std::set<std::string> paths{learner.model().path()};  // already recorded, or to be skipped
   for (const ActivationQuantizer* input : inputs_off(learner.model())) paths.insert(input->path());
   state.on_forward = [&](const std::string& path, const Tensor&, const Tensor& out) {
     if (paths.insert(path).second) all.push_back(seen(path, out));
@@ -100,7 +101,7 @@ OutputDifference output_difference(const Seen& a, const Seen& b) {
   return {a.path, a.form, b.form, difference(a.shape, a.values, b.shape, b.values)};
 }
 
-// Calls both(a, b) for the items of equal path, in the order of a; the other paths go to the lists.
+// Calls both(a, b) for items with equal paths, in the order of a; unmatched paths go into the lists of `out`.
 template <typename Item, typename Path, typename Both>
 void match(const std::vector<Item>& a, const std::vector<Item>& b, Path path, Both both, ModelDifference& out) {
   std::map<std::string, const Item*> of_b;

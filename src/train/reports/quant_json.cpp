@@ -6,9 +6,9 @@
 namespace bitgrad {
 namespace {
 
-constexpr size_t kMostInHistogram = 16;  // codes: dtypes of 4 bits
+constexpr size_t kMostInHistogram = 16;  // codes: dtypes of up to 4 bits
 
-// Infinity has no JSON form: it is a text. Numbers are short enough to read.
+// Infinity, which JSON lacks, becomes a text. Other values are rounded to float, for brevity.
 Json number(double x) {
   if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
   if (std::isnan(x)) return nullptr;

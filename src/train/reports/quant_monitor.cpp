@@ -7,7 +7,7 @@
 namespace bitgrad {
 namespace {
 
-// Codes whose numbers mean the same: else neither flips nor drift are defined.
+// Whether codes have the same meaning as before; otherwise neither flips nor drift are defined.
 bool same_form(const Tensor& codes, const QuantParams& params, const Parameter& p) {
   const Tensor& now = p.value();
   return codes.dtype() == now.dtype() && codes.shape() == now.shape() && params.scheme == now.quant()->scheme &&
@@ -41,7 +41,7 @@ QuantMonitor::QuantMonitor(Learner& learner, int64_t window) : learner_(learner)
 
 namespace {
 
-// Recorded steps write new scales in place of the old ones (Parameter::keep_params_in_place).
+// A copy, because recorded steps overwrite scales in place (Parameter::keep_params_in_place).
 std::shared_ptr<const QuantParams> copy_of(const QuantParams& params) {
   QuantParams copy = params;
   if (copy.scale) copy.scale = std::make_shared<const Tensor>(copy.scale->clone(MemoryKind::kWorkspace));
@@ -60,7 +60,7 @@ void QuantMonitor::keep(Weight& w) const {
   w.since = learner_.state().step;
 }
 
-// Weights that became low-bit, or are held in another form now, are counted from here on; others are forgotten.
+// Starts counting for weights that became low-bit or changed form; drops those that are gone.
 void QuantMonitor::follow() {
   phase_ = learner_.phase();
   places_ = quant_places(learner_.model());
@@ -120,7 +120,7 @@ QuantEvent QuantMonitor::event_of(Weight& w, int64_t epoch) const {
   e.watched = w.watch->observations();
   const double watched = n * static_cast<double>(e.watched);
   e.flips_per_requantization = static_cast<double>(w.watch->flips()) / watched;
-  if (e.watched < 2) return e;  // one change has no direction to turn from
+  if (e.watched < 2) return e;  // a reversal needs two changes
   e.oscillating = static_cast<double>(w.watch->reversed()) / n;
   e.oscillation = static_cast<double>(w.watch->reversals()) / watched;
   return e;

@@ -1,5 +1,5 @@
-// Statistics of codes and the numbers behind them, in one sweep over blocks of rows. Counts are exact; sums of squares
-// are double sums of each block, added in the order of the blocks: the same for any number of threads.
+// Statistics of codes and the values behind them, in one sweep over blocks of rows. Counts are exact. Sums of squares
+// are accumulated in double per block and added in block order, so they do not depend on the number of threads.
 #include "bitgrad/train/quant_statistics.h"
 
 #include <algorithm>
@@ -17,13 +17,13 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kBlockElements = 65536;  // elements at a time, at least a unit of rows
+constexpr int64_t kBlockElements = 65536;  // elements at a time, at least one row unit
 constexpr std::string_view kWhere = "quant_statistics";
 
 using Rows = std::function<Tensor(int64_t begin, int64_t end)>;
 
 struct Part {
-  std::array<int64_t, 256> raw{};  // elements of each raw code
+  std::array<int64_t, 256> raw{};  // number of elements per raw code
   int64_t saturated = 0, passed = 0;
   double signal = 0, noise = 0;
 };
@@ -37,7 +37,7 @@ void count_codes(const Tensor& codes, Part& part) {
   }
 }
 
-// Of the rule that coded x: elements whose code before the clamp lies outside.
+// Number of elements whose code is out of range before clamping, by the rule that quantized x.
 int64_t count_saturated(const QuantSpec& spec, const CodeRange& range, const Tensor& x) {
   const int64_t words = (x.cols() + 63) / 64;
   std::vector<uint64_t> mask(static_cast<size_t>(x.rows() * words));
@@ -83,7 +83,7 @@ void add_noise(const Tensor& codes, const Tensor& x, Part& part) {
 
 double decibels(double signal, double noise) { return 10.0 * std::log10(signal / noise); }
 
-// Codes of the dtype's record, by raw code.
+// The histogram in the order of the dtype's codes, from counts by raw code.
 void histogram_of(DType dtype, const std::array<int64_t, 256>& raw, QuantStatistics& s) {
   const DTypeInfo& info = dtype.info();
   const bool by_raw = info.kind == DTypeKind::kSign || info.kind == DTypeKind::kCodebook;
@@ -114,7 +114,7 @@ std::optional<QuantStatistics::Scale> scale_of(const QuantParams& params) {
   return out;
 }
 
-// `numbers`: rows of x, none when they are not known. Blocks begin at multiples of `unit` rows.
+// `numbers` returns rows of x; empty if x is not known. Blocks start at multiples of `unit` rows.
 QuantStatistics sweep(const QuantSpec& spec, const Tensor& codes, int64_t unit, const Rows& numbers) {
   const Tensor matrix = detail::as_matrix(codes);
   const int64_t rows = matrix.rows(), cols = matrix.cols();
@@ -155,7 +155,7 @@ QuantStatistics sweep(const QuantSpec& spec, const Tensor& codes, int64_t unit, 
 
 }  // namespace
 
-// Codes and numbers of a device are copied to the host, which counts.
+// Codes and values on a device are copied to the host for counting.
 QuantStatistics quant_statistics(const QuantSpec& spec, const Tensor& codes, const Tensor& x) {
   if (!codes.device().is_cpu() || (x.defined() && !x.device().is_cpu())) {
     const Tensor on_host = codes.on_host(), numbers = x.on_host();

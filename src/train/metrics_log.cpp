@@ -1,4 +1,4 @@
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,13 +17,13 @@
 namespace bitgrad {
 namespace {
 
-// Numbers short enough to read; NaN and Inf have no JSON form.
+// Rounded to float, for shorter lines; null for NaN and Inf, which JSON lacks.
 Json number(double x) {
   if (!std::isfinite(x)) return nullptr;
   return std::stod(concat(static_cast<float>(x)));
 }
 
-// As it is: every reader gets the number that `eval --json` prints.
+// All digits, so that every reader gets the number that `eval --json` prints.
 Json percent(double x) { return x < 0 || !std::isfinite(x) ? Json(nullptr) : Json(x); }
 
 Json best_value(const TrainOutcome& o) {
@@ -39,14 +39,14 @@ WrittenSum sum_of(std::string_view text) {
   return {static_cast<int64_t>(text.size()), crc32c(text.data(), text.size())};
 }
 
-// The lines of a file.
+// The lines of metrics.jsonl.
 struct Lines {
   std::string kept;
-  std::vector<int64_t> unreadable;  // from 1
-  bool cut = false;                 // the last one has no end
+  std::vector<int64_t> unreadable;  // line numbers from 1
+  bool cut = false;                 // the last line has no newline
 };
 
-// The step that a line is about; none: it is no line of this file.
+// The step of a line; nullopt if it is no line of metrics.jsonl.
 std::optional<int64_t> step_of(std::string_view line) {
   try {
     const Json j = Json::parse(line);
@@ -81,7 +81,7 @@ std::string numbers_text(const std::vector<int64_t>& numbers) {
   return numbers.size() > kListed ? concat(text, " and ", numbers.size() - kListed, " more") : text;
 }
 
-// Keeps a damaged file beside the one that takes its place.
+// Keeps a copy of a damaged file, which is about to be replaced, and returns its name.
 std::string keep_damaged(const std::string& path, std::string_view text) {
   std::string name = path + ".damaged";
   for (int i = 2; file_system().exists(name); ++i) name = concat(path, ".damaged.", i);
@@ -104,7 +104,7 @@ MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const Writ
     const std::string_view begin = text.substr(0, static_cast<size_t>(saved.bytes));
     const bool untouched =
         saved.bytes > 0 && begin.size() == static_cast<size_t>(saved.bytes) && sum_of(begin) == saved;
-    // What was written after the checkpoint is written again, lines of its own step too.
+    // Drop everything written after the checkpoint, even lines of its own step: the run will write them again.
     kept = untouched ? lines_of(begin, keep_steps).kept : lines.kept;
     std::string damage;
     if (!lines.unreadable.empty())

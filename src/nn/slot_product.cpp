@@ -1,4 +1,4 @@
-#include "nn/linear_plan.h"
+#include "nn/slot_product.h"
 
 #include "bitgrad/ops/product.h"
 #include "nn/values.h"
@@ -8,13 +8,13 @@ namespace {
 
 constexpr std::string_view kLinearLayer = "linear", kConvLayer = "conv2d";
 
-std::string_view layer_of(const LinearForm& form) { return form.conv != nullptr ? kConvLayer : kLinearLayer; }
+std::string_view layer_of(const SlotProduct& form) { return form.conv != nullptr ? kConvLayer : kLinearLayer; }
 
 bool per_row(const Granularity& g) {
   return g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
 }
 
-// Of the weight, or before initialize of the one that it will be.
+// Form of the weight, or before initialize of what it will be.
 OperandForm weight_form(const Parameter& w) {
   if (w.allocated()) return form_of(w.value());
   OperandForm form;
@@ -31,7 +31,7 @@ OperandForm weight_form(const Parameter& w) {
   return form;
 }
 
-ProductForm product_form(const LinearForm& form, const Form& in) {
+ProductForm product_form(const SlotProduct& form, const Form& in) {
   ProductForm p;
   p.x.rows = in.rows();
   p.x.cols = in.features();
@@ -57,8 +57,8 @@ ProductForm product_form(const LinearForm& form, const Form& in) {
   return p;
 }
 
-// What integer_linear can do: docs/numerics.md section 4.
-void plan_integer(const LinearForm& form, const Form& in, const ProductForm& product, Form& y) {
+// Checks what integer_linear supports (docs/numerics.md section 4) and sets dtype and scales of y.
+void plan_integer(const SlotProduct& form, const Form& in, const ProductForm& product, Form& y) {
   const std::string_view where = layer_of(form);
   const OperandForm& w = product.w;
   const std::string_view hint =
@@ -98,8 +98,8 @@ void plan_integer(const LinearForm& form, const Form& in, const ProductForm& pro
   if (per_channel) y.scales = {Granularity::channel(1)};
 }
 
-// The layouts that the products of this shape read.
-void plan_layouts(const LinearForm& form, const ProductForm& product, const Form& in, PlanRequests& requests) {
+// Requests the layouts that the products of this shape read.
+void plan_layouts(const SlotProduct& form, const ProductForm& product, const Form& in, PlanRequests& requests) {
   const ProductPlan plan = plan_product(product);
   form.weight.add_layout(plan.w_layout);
   const ParameterSpec& spec = form.weight.spec();
@@ -110,7 +110,7 @@ void plan_layouts(const LinearForm& form, const ProductForm& product, const Form
 
 }  // namespace
 
-void check_compute(const LinearForm& form) {
+void check_compute(const SlotProduct& form) {
   const bool plain = form.modes.gx == ProductMode::kFp32 && form.modes.gw == ProductMode::kFp32;
   require(plain || form.compute == Compute::kPacked, layer_of(form), "compute: ", compute_name(form.compute),
           " has backward products in fp32: got gx ", mode_name(form.modes.gx), ", gw ", mode_name(form.modes.gw),
@@ -121,8 +121,8 @@ void check_compute(const LinearForm& form) {
 
 namespace {
 
-// Of the values, before their dtype is known.
-Form output_form(const LinearForm& form, const Form& in) {
+// Shape of the output; its dtype is not known yet.
+Form output_form(const SlotProduct& form, const Form& in) {
   const Shape& w = form.weight.shape();
   if (form.conv == nullptr) {
     require(in.features() == w.cols(), kLinearLayer, "x has ", in.features(), " features, w expects ", w.cols());
@@ -137,7 +137,7 @@ Form output_form(const LinearForm& form, const Form& in) {
   return y;
 }
 
-// Scales that differ within a window, and constants that x has no code for.
+// Rejects scales that differ within a window, and pad values that x has no code for.
 void check_windows(const Conv2dOptions& options, const Form& in) {
   if (in.scales) {
     const Granularity& g = in.scales->granularity;
@@ -152,7 +152,7 @@ void check_windows(const Conv2dOptions& options, const Form& in) {
 
 }  // namespace
 
-Form plan_linear(const LinearForm& form, const Form& in, PlanRequests& requests) {
+Form plan_slot_product(const SlotProduct& form, const Form& in, PlanRequests& requests) {
   check_compute(form);
   require(is_values(in.dtype) || in.dtype.is_code(), form.conv ? kConvLayer : kLinearLayer,
           "needs codes or fp32 input, got ", in.dtype, ". Put quantize or dequantize before it.");
@@ -164,7 +164,7 @@ Form plan_linear(const LinearForm& form, const Form& in, PlanRequests& requests)
   const ProductForm product = product_form(form, in);
   if (form.compute == Compute::kIntegerOut) plan_integer(form, in, product, y);
   check_modes(product);
-  const bool groups = form.conv != nullptr && form.conv->groups > 1;  // read rows of w, canonical
+  const bool groups = form.conv != nullptr && form.conv->groups > 1;  // grouped convolutions read canonical rows of w
   if (form.compute != Compute::kSimulated && in.samples > 0 && !groups) plan_layouts(form, product, in, requests);
   return y;
 }

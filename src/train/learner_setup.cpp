@@ -1,4 +1,4 @@
-// What a Learner computes with: its plan, the order of sums in a window, ranks; calibration and conversion.
+// Learner: planning, order of gradient sums in a window, ranks; calibration and conversion.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace bitgrad {
 namespace {
 
-// A class or value for each place that the model speaks about.
+// Checks that the model returns scores, or a value, for each position of the target.
 void check_outputs(const Shape& sample, const TargetForm& target) {
   const std::vector<int64_t>& dims = sample.dims();
   const bool fits = target.classes > 0
@@ -39,7 +39,7 @@ void Learner::plan(const PlanSpec& spec) {
 void Learner::plan_again() {
   forget_recorded();
   const DeviceGuard guard(device_);
-  for (Parameter* p : model_->parameters()) p->forget_layouts();  // parameters_ may name learned parts that are gone
+  for (Parameter* p : model_->parameters()) p->forget_layouts();  // parameters_ may hold learned parts that are gone
   if (plan_) plan_and_check(*plan_);
 }
 
@@ -55,7 +55,7 @@ void Learner::plan_and_check(const PlanSpec& plan) {
     require(out.dtype == dtypes::fp32, "model", "the last layer returns ", out.dtype,
             ", the loss needs fp32. End with a linear, norm or dequantize layer");
     const bool values = plan.target && plan.target->classes == 0;
-    // A table of ids may have more rows than the data have ids: those are scores of classes that never occur.
+    // A model may have more scores than the data have ids, e.g. with a padded vocabulary: those classes never occur.
     const bool fits = plan.input.ids > 0 && !values ? out.features() >= plan.outputs : out.features() == plan.outputs;
     require(plan.outputs == 0 || fits, "model", "the last layer returns ", out.features(), " values, the data has ",
             plan.outputs, values ? " values per sample" : " classes", ". Give that layer ", plan.outputs,
@@ -92,14 +92,14 @@ void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
   set_window_sum(WindowSum::kTree);
 }
 
-// What belongs to the form of the model.
+// Updates everything that depends on the form of the model.
 void Learner::settle() {
   parameters_ = model_->parameters();
   forget_recorded();
   if (sums_) sums_->drop();
   for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
-  for (Parameter* p : parameters_) p->forget_layouts();  // those of other phases: kernels are chosen by what there is
+  for (Parameter* p : parameters_) p->forget_layouts();  // of other phases; kernel choice depends on them
   if (plan_) plan_and_check(*plan_);
 }
 
