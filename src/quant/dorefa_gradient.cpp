@@ -1,8 +1,8 @@
 // dorefa_gradient, for kind uint of b bits: s = max(2a / (2^b - 1), eps), m = -a, a = max abs x of the block (per
-// token: of a row; in images a row is a pixel); code = clamp(rint((x - m) / s), 0, 2^b - 1). A block of zeros has s =
-// eps, m = 0 and values 0. DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 12, whose noise is stochastic rounding;
-// nearest is legal too, but then 0 becomes +-s/2, because no code has the value 0. The paper takes the maximum over a
-// sample, which equals per token only if a sample is one row of features.
+// token: of a row; in images a row is a pixel); code = clamp(rint((x - m) / s), 0, 2^b - 1). A block of zeros has
+// s = eps, m = 0 and values 0. DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 12, whose noise is stochastic
+// rounding; nearest is legal too, but then 0 becomes +-s/2, because no code has the value 0. The paper takes the
+// maximum over a sample, which equals per token only if a sample is one row of features.
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/map/scales.h"

@@ -1,5 +1,5 @@
-// fixed(s, m): given constants for the whole tensor; code = clamp(rint((x - m) / s)); codebooks: the level nearest to x
-// * (1/s). On dtype ternary with s = 1 it is the 2-bit quantizer {-1, 0, 1} of FINN (Umuroglu et al. 2017, arXiv
+// fixed(s, m): given constants for the whole tensor; code = clamp(rint((x - m) / s)); codebooks: the level nearest to
+// x * (1/s). On dtype ternary with s = 1 it is the 2-bit quantizer {-1, 0, 1} of FINN (Umuroglu et al. 2017, arXiv
 // 1612.07119). s = 1 and m = 0 are not stored: kernels then skip the multiplication.
 #include <cmath>
 

@@ -1,8 +1,8 @@
 // minmax_offset: l = min x, h = max x (not extended to 0); s = max(h - l, eps) / (qmax - qmin), eps 1e-6;
 // m = l - s * qmin; code = clamp(rint((x - l) / s), 0, qmax - qmin) + qmin. This is the 4-bit format of torchao's
-// tinygemm (Int4 weight only), with codes shifted by qmin. Codes always follow from s and m alone, with l = m + s *
-// qmin, so that a fresh fit and scales read from a file give the same codes. A tensor without elements has s = eps, m =
-// 0.
+// tinygemm (Int4 weight only), with codes shifted by qmin. Codes always follow from s and m alone, with
+// l = m + s * qmin, so that a fresh fit and scales read from a file give the same codes. A tensor without elements has
+// s = eps, m = 0.
 #include "quant/checks.h"
 #include "quant/map/scales.h"
 #include "quant/range.h"

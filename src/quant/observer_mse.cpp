@@ -1,8 +1,9 @@
-// mse: of the 81 thresholds t = a * k / 100, k = 20 .. 100, a = max abs x, selects the one whose range [clamp(min x,
-// -t, t), clamp(max x, -t, t)] has the least error E = sum over bins of count * (c - v)^2, where c is the centre of the
-// bin and v its value after quantization to the nearest code by the scheme with that range. Ties go to the larger t. t
-// = (a * k) / 100 is computed in double and rounded once to fp32; E in double, bins of x >= 0 first, each side in
-// ascending order of abs x. (Range by least squared error: Nagel et al. 2021, arXiv 2106.08295, section 3.1.)
+// mse: of the 81 thresholds t = a * k / 100, k = 20 .. 100, a = max abs x, selects the one whose range
+// [clamp(min x, -t, t), clamp(max x, -t, t)] has the least error E = sum over bins of count * (c - v)^2, where c is the
+// centre of the bin and v its value after quantization to the nearest code by the scheme with that range. Ties go to
+// the larger t, which is computed as (a * k) / 100 in double and rounded once to fp32. E is summed in double, bins of
+// x >= 0 first, each side in ascending order of abs x. (Range by least squared error: Nagel et al. 2021, arXiv
+// 2106.08295, section 3.1.)
 #include "quant/observer_histogram.h"
 
 namespace bitgrad::detail {

@@ -36,9 +36,9 @@ BITGRAD_HD inline void count_one(int64_t* counter) {
 
 }  // namespace q
 
-// Updates the range of each block with the minima and maxima of one batch; the first batch sets the range. average: r =
-// momentum * r + (1 - momentum) * new; otherwise the range widens. Zeros become +0, because the sign of a zero minimum
-// depends on the order of comparisons.
+// Updates the range of each block with the minima and maxima of one batch; the first batch sets the range.
+// average: r = momentum * r + (1 - momentum) * new; otherwise the range widens. Zeros become +0, because the sign of a
+// zero minimum depends on the order of comparisons.
 struct ObserveRange {
   const float *new_low, *new_high;
   bool average;

@@ -8,8 +8,8 @@
 
 namespace bitgrad::cuda::emulation {
 
-// Queues work on a stream (nullptr: the device's main stream): runs at once on a main stream and when waited for on
-// others; recorded into the graph while the stream captures. `kind`: what graph_update compares.
+// Queues work on a stream (nullptr: the device's main stream). On a main stream it runs at once, on others when waited
+// for; while the stream captures, it is recorded into the graph. `kind`: what graph_update compares.
 void enqueue(Stream stream, std::string kind, std::function<void()> operation);
 
 }  // namespace bitgrad::cuda::emulation
