@@ -194,8 +194,8 @@ std::string why_whole(const kernels::GemmKernel& kernel) {
 }  // namespace
 
 void run_product(kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed) {
-  const kernels::GemmKernel& lying = kernels::select_gemm(args);
-  const bool exact = lying.order == SumOrder::kExact, cpu = current_device().is_cpu();
+  const kernels::GemmKernel& stored = kernels::select_gemm(args);
+  const bool exact = stored.order == SumOrder::kExact, cpu = current_device().is_cpu();
   if (exact && !cpu && args.batch.count == 1) {
     run_on_device(args, b_transposed);
   } else if (exact && cpu && args.m > 0) {
@@ -203,7 +203,7 @@ void run_product(kernels::GemmArgs& args, const kernels::GemmOperand* b_transpos
     const Tensor b = packed_b(args, plan);
     run(*plan.kernel, args);
   } else {
-    lying.run(args);
+    stored.run(args);
   }
 }
 

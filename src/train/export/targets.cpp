@@ -2,6 +2,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/train/interop.h"
 #include "bitgrad/train/model_record.h"
 
 namespace bitgrad {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/gemm/bytes/s8_expand.h"
-#include "kernels/gemm/bytes/s8_panels.h"
+#include "kernels/gemm/bytes/s8_vnni64.h"
 #include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::kernels::gemm_detail {

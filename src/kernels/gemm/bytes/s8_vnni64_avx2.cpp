@@ -3,7 +3,7 @@
 // narrower B several units are summed in 16 bits before they are widened.
 #include <immintrin.h>
 
-#include "kernels/gemm/bytes/s8_panels.h"
+#include "kernels/gemm/bytes/s8_vnni64.h"
 #include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"

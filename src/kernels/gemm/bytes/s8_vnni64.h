@@ -8,7 +8,7 @@
 //   alpha_i = sa - za_i, beta_j = c - zb_j, P_i = sum x + K alpha_i, U_j = sum u, which the layout holds.
 // All of it modulo 2^32: exact, because the left side fits in int32 (else B is unpacked and the product taken by
 // another kernel). An instruction set brings the functions of S8PanelKernel; loops and corrections are shared
-// (s8_panels.cpp).
+// (s8_vnni64.cpp).
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct S8PanelRates {
 struct S8PanelKernel {
   int rows;  // of the largest tile, at most kS8PanelRows
   int bits;  // of the widest B
-  // `most`: the largest u.
+  // `max`: the largest u.
   void (*tile)(int rows, int panels, int max, const S8PanelTile& tile);
   bool direct;  // whether tile() can write fp32 itself
   // The same for at most `few_rows` rows and a whole group of 4 panels whose b is still closed, [step][panel][16

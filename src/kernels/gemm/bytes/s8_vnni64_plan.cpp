@@ -1,4 +1,4 @@
-#include "kernels/gemm/bytes/s8_panels_plan.h"
+#include "kernels/gemm/bytes/s8_vnni64_plan.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr int64_t kFewRows = 24, kDepthFewRows = 512;              // where B is
 constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;           // hides a parallel loop
 constexpr int64_t kColumnsExpanded = 512;                          // share an expansion of A
 
-// The least equal pieces of at most `most`, on 32 codes: a line of B of any width.
+// Splits `total` into equal pieces of at most `upper`, rounded up to 32 codes, a line of B of any width.
 int64_t even_piece(int64_t total, int64_t upper) {
   return std::max<int64_t>(32, round_up(ceil_div(total, std::max<int64_t>(1, ceil_div(total, upper))), 32));
 }

@@ -2,14 +2,14 @@
 // of a group a block of k of B is opened to bytes (8-bit codes are read in place) and meets all rows of the
 // block, which stay in L2. The memory that comes next in B is asked for meanwhile. A is read in place, or
 // expanded for a slab of k.
-#include "kernels/gemm/bytes/s8_panels.h"
+#include "kernels/gemm/bytes/s8_vnni64.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "kernels/gemm/bytes/s8_panels_plan.h"
+#include "kernels/gemm/bytes/s8_vnni64_plan.h"
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 

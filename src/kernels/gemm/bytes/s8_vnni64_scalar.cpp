@@ -1,5 +1,5 @@
 // Small integers from layout vnni64 in plain C++: what every machine can run, and the reference of the others.
-#include "kernels/gemm/bytes/s8_panels.h"
+#include "kernels/gemm/bytes/s8_vnni64.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 

@@ -2,7 +2,7 @@
 // multiply-adds an instruction. Tiles of 6 rows x 64 columns hold 24 sums, 4 registers of B and one of A.
 #include <immintrin.h>
 
-#include "kernels/gemm/bytes/s8_panels.h"
+#include "kernels/gemm/bytes/s8_vnni64.h"
 #include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
