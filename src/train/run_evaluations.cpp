@@ -85,9 +85,17 @@ OutputHook Trainer::Evaluations::hook_of(const std::string& section) {
   return examination_ && examined_ == section ? examination_->begin() : OutputHook();
 }
 
+// Pictures are read from the data again. If that fails, the run goes on without them.
 void Trainer::Evaluations::write_examination(const EvalEvent& e) {
-  if (examination_ && examined_ == e.split)
-    write_file_atomically(run_.folder + "/evaluation.json", examination_->json(e));
+  if (!examination_ || examined_ != e.split) return;
+  std::string text;
+  try {
+    text = examination_->json(e);
+  } catch (const Error& error) {
+    log(LogLevel::kWarning, concat("evaluation.json is not written: ", error.what()));
+    return;
+  }
+  write_file_atomically(run_.folder + "/evaluation.json", text);
 }
 
 void Trainer::Evaluations::finish(TrainOutcome& outcome) {

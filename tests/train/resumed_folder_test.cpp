@@ -239,7 +239,7 @@ TEST_CASE("a run that was killed before its first last.safetensors goes on from 
 }
 
 TEST_CASE("a run goes on from the later one of its two checkpoints") {
-  const std::vector<std::string> keys{"train.eval.every=1 steps", "checkpoint.every=3 steps"};
+  const std::vector<std::string> keys{"train.eval.every=1 steps", "checkpoint.every=3 steps", "train.best=loss"};
   TempDir temp;
   const std::string calm = run_all(small_config(keys)).state_hash;
   bool newer = false;
@@ -306,6 +306,7 @@ TEST_CASE("a run whose data vanish, in training or in an evaluation, saves what 
       Trainer(config, data(config.data.train, train), data(*config.data.test, test)).run(folder);
     };
     CHECK(contains(error_of(run), "the disk is gone"));
+    for (const std::string& line : lines.lines) UNSCOPED_INFO(line);
     const int64_t step = read_checkpoint_header(newest_checkpoint(folder)).step;
     CHECK(step > 0);
     CHECK(said(lines, concat("saved at step ", step)));
