@@ -173,8 +173,9 @@ TEST_CASE("Each field of the header that is wrong is named with path, offset, va
   Bytes bad = good_images();
   bad[1] = 7;
   CHECK(contains(message(bad, good_labels()), "root/i: magic at offset 0: got 0x0007, expected 0x0000"));
-  CHECK(contains(message(idx({3, 2, 4}, pixels, 0x0C), good_labels()),
-                 "root/i: element type at offset 2: got 0x0c (int32), expected 0x08 (uint8) or 0x0d (float32)"));
+  CHECK(contains(message(idx({3, 2, 4}, pixels, 0x0A), good_labels()),
+                 "root/i: element type at offset 2: got 0x0a, expected 0x08 (uint8) or 0x09 (int8) or 0x0b (int16) or "
+                 "0x0c (int32) or 0x0d (float32) or 0x0e (float64)"));
   CHECK(contains(message(idx({3, 2, 4}, pixels, 0x55), good_labels()), "got 0x55, expected 0x08"));
   CHECK(contains(message(idx({3, 8}, pixels), good_labels()), "dimensions at offset 3: got 2, expected 3 (images)"));
   CHECK(contains(message(good_labels(), good_images()), "root/l: dimensions at offset 3: got 3, expected 1 (labels)"));
