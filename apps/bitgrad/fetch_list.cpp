@@ -20,8 +20,8 @@ class ListReader {
   std::vector<FetchSet> read(std::string_view text) const {
     try {
       std::vector<FetchSet> sets;
-      for (const auto& [name, set] : Json::parse(text, {.unique_names = true}).members())
-        sets.push_back(read(name, set));
+      const Json list = Json::parse(text, {.unique_names = true});
+      for (const auto& [name, set] : list.members()) sets.push_back(read(name, set));
       return sets;
     } catch (const JsonError& error) {
       fail_with(ErrorCode::kData, "data fetch", name_, ": ", error.what());

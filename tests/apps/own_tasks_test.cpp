@@ -184,6 +184,38 @@ TEST_CASE("a table with categories and gaps becomes a regression") {
   CHECK(std::fabs(price(lima) - 1.3) < 0.4);
 }
 
+TEST_CASE("categories of a target are names of classes, in predictions, resumed runs and sweeps") {
+  const Task task(1);
+  task.write("houses.csv", houses());
+  const std::vector<std::string> classes{"data.train={format: csv, file: houses.csv, target: city, ignore: \"id,age\"}",
+                                         "loss=softmax_cross_entropy", "model.layers.3.linear.out=3",
+                                         "train.stop=20 epochs"};
+  task.train(classes);
+  CHECK(contains(slurp(task.path("run/config.yaml")), "class_names: [\"Lima, Peru\", Oslo, Rome]"));
+  task.write("new.csv", "area,rooms,price\n100,3,1.3\n100,3,2.3\n");
+  const std::string out = task.predict({task.path("new.csv")});
+  CHECK(contains(out, "input,sample,class,name,probability\n"));
+  CHECK(contains(out, "new.csv,0,0,\"Lima, Peru\","));
+  CHECK(contains(out, "new.csv,1,1,Oslo,"));
+  CHECK(contains(slurp(task.path("run/evaluation.json")), "\"class_names\":[\"Lima, Peru\","));
+  const ProcessResult resumed = cli({"train", "--resume", task.path("run"), "train.stop=21 epochs", "-q"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK_FALSE(contains(resumed.err, "a configuration other than"));
+  std::vector<std::string> sweep{"sweep", task.path("task.yaml"), "optim.lr=0.01", "--out", task.path("sweep")};
+  sweep.insert(sweep.end(), classes.begin(), classes.end() - 1);
+  sweep.push_back("train.stop=1 epochs");
+  CHECK(cli(sweep).code == 0);
+  const ProcessResult again = cli(sweep);
+  INFO(again.err);
+  CHECK(again.code == 0);
+  // Names of the configuration win.
+  const ProcessResult named =
+      cli({"check", task.path("task.yaml"), classes[0], classes[1], classes[2], "data.class_names=[only, two]"});
+  CHECK(named.code == 2);
+  CHECK(contains(named.err, "class_names: got 2 names, data.train ("));
+}
+
 TEST_CASE("columns of 0 and 1 become several labels a sample, named by their columns") {
   const Task task(2);
   task.write("sensors.csv", sensors());

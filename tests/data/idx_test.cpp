@@ -331,10 +331,12 @@ TEST_CASE("A gzip file with any bit flipped is one data error or the same data")
   CHECK(refused > static_cast<int>(whole.size() - 10) * 8 - 1);
 }
 
-TEST_CASE("A plain file with any bit of its header flipped is one data error") {
+TEST_CASE("A plain file with any bit of its header flipped is one data error, but for the sign of bytes") {
+  constexpr size_t kSigned = 16;  // uint8 (0x08) becomes int8 (0x09), which is as long
   for (const bool labels : {false, true}) {
     const size_t header = labels ? 8 : 16;
     for (size_t bit = 0; bit < header * 8; ++bit) {
+      if (bit == kSigned) continue;
       Bytes bad = labels ? good_labels() : good_images();
       bad[bit / 8] = static_cast<uint8_t>(bad[bit / 8] ^ (1u << (bit % 8)));
       INFO("bit " << bit);
