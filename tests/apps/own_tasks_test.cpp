@@ -1,4 +1,7 @@
 // The four tasks of docs/your_data.md, by the configurations that stand there.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -76,6 +79,13 @@ class Task {
 
 double metric(const Json& summary, const std::string& name) { return summary.at("metrics").at(name).get<double>(); }
 
+// Of processors, by all programs that ended: unlike time, no matter what else runs.
+double seconds_of_programs() {
+  rusage usage{};
+  REQUIRE(getrusage(RUSAGE_CHILDREN, &usage) == 0);
+  return static_cast<double>(usage.ru_utime.tv_sec) + static_cast<double>(usage.ru_utime.tv_usec) * 1e-6;
+}
+
 // In [0, 1), the same on every machine.
 double draw(uint32_t& state) {
   state = state * 1664525 + 1013904223;
@@ -136,16 +146,16 @@ bool write_cifar(const Task& task, const std::string& split, int each) {
   return true;
 }
 
-// Stripes: a class is a direction and a color, under noise.
+// Stripes: a class is their width and a color, under noise.
 void draw_pictures(const Task& task, const std::string& split, int each, uint32_t state) {
   for (int label = 0; label < kClasses; ++label)
     for (int n = 0; n < each; ++n) {
       Bytes rgb;
-      const double phase = 6.28 * draw(state), angle = 3.1416 * (label % 5) / 5;
+      const double phase = 6.28 * draw(state), frequency = 0.2 + 0.4 * (label % 5);
       for (int y = 0; y < 32; ++y)
         for (int x = 0; x < 32; ++x)
           for (int c = 0; c < 3; ++c) {
-            const double wave = std::sin(0.8 * (x * std::cos(angle) + y * std::sin(angle)) + phase);
+            const double wave = std::sin(frequency * y + phase);
             const double color = (c == 0) == (label < 5) ? 1.0 : 0.4;
             rgb.push_back(static_cast<uint8_t>(128 + 60 * color * wave + 60 * (draw(state) - 0.5)));
           }
@@ -161,10 +171,11 @@ TEST_CASE("handwriting in a table reaches 97 % with 2 bits", "[slow]") {
     return;
   }
   const Task task(0);
+  const double before = seconds_of_programs();
   const Json summary = task.train({"--data", kData});
+  CHECK(seconds_of_programs() - before < 60);
   CHECK(summary.at("evaluated").at("split") == "test");
   CHECK(metric(summary, "accuracy") >= 97);
-  CHECK(summary.at("seconds") < 60);
 }
 
 TEST_CASE("a table with categories and gaps becomes a regression") {
