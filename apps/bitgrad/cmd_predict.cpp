@@ -86,7 +86,8 @@ class Predictions {
     std::vector<std::string> head{"input", "sample"};
     if (model_.output().sample.rank() > 1) head.push_back("position");
     if (task() == PredictionTask::kValues) {
-      for (int64_t i = 0; i < classes_; ++i) head.push_back(classes_ == 1 ? "value" : concat("value_", i));
+      for (int64_t i = 0; i < classes_; ++i)
+        head.push_back(!names_.empty() ? name(i) : classes_ == 1 ? "value" : concat("value_", i));
     } else {
       if (task() == PredictionTask::kLabels) head.push_back("labels");
       for (int64_t k = 1; k <= std::min(o_.top, classes_); ++k) {

@@ -61,7 +61,9 @@ bool of_place(const std::string& key) {
 // A finished run counts only where it trained what is asked for now.
 void require_same(const SweepRun& run, const RunConfig& wanted) {
   std::string changed;
-  for (const ConfigDifference& d : config_differences(run_folder_config(run.folder), wanted))
+  RunConfig there = run_folder_config(run.folder);
+  if (wanted.data.class_names.empty()) there.data.class_names.clear();  // the run has those of its data
+  for (const ConfigDifference& d : config_differences(there, wanted))
     if (!of_place(d.key))
       changed += concat("\n  ", d.key, ": ", d.a.value_or("(not set)"), " there, ", d.b.value_or("(not set)"), " now");
   require(changed.empty(), "sweep", run.folder, " holds a run of another configuration:", changed,

@@ -1,39 +1,25 @@
 #include "progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "output.h"
 #include "progress_line.h"
+#include "terminal.h"
 
 namespace bitgrad::cli {
 namespace {
 
 constexpr int kNoLimit = 1 << 20;
 
-// Asked at each line: a window may be resized at any time.
-int terminal_columns() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* columns = std::getenv("COLUMNS");
-  const int given = columns != nullptr ? std::atoi(columns) : 0;
-  return given > 0 ? given : 80;
-}
-
-bool is_terminal() {
-  const char* ci = std::getenv("CI");
-  return isatty(STDERR_FILENO) == 1 && (ci == nullptr || *ci == '\0');
-}
-
 }  // namespace
 
-Progress::Progress(bool quiet) : quiet_(quiet), terminal_(is_terminal()), last_(std::chrono::steady_clock::now()) {}
+Progress::Progress(bool quiet)
+    : quiet_(quiet), terminal_(draws_on_terminal()), last_(std::chrono::steady_clock::now()) {}
 Progress::~Progress() {
   if (drawn_ > 0 && !failed_) std::fputs(erasure().c_str(), stderr);
 }

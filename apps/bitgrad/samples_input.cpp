@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "picture.h"
+#include "bitgrad/data/picture.h"
 
 namespace bitgrad::cli {
 namespace {

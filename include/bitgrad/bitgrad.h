@@ -25,6 +25,7 @@
 #include "bitgrad/data/loader.h"
 #include "bitgrad/data/memory_dataset.h"
 #include "bitgrad/data/npz.h"
+#include "bitgrad/data/picture.h"
 #include "bitgrad/data/samples.h"
 #include "bitgrad/data/streamed_text.h"
 #include "bitgrad/data/tokenizer.h"

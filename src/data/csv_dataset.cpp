@@ -125,6 +125,7 @@ class CsvPlan {
     ImageDataset::Targets targets{std::move(y),
                                   values_ ? StoredAs::kFloat : StoredAs::kInt32,
                                   {values_ ? Shape{each} : Shape{}, values_ ? 0 : classes_}};
+    targets.class_names = class_names();
     return std::make_unique<ImageDataset>(table.path, std::vector<int64_t>{features_}, values, std::move(x),
                                           StoredAs::kFloat, std::move(targets));
   }
@@ -151,6 +152,18 @@ class CsvPlan {
     require(found <= classes_, kCsvData, "classes: got ", spec_.classes, ", column ",
             training.names[static_cast<size_t>(target.index)], " has ", found, '.');
     if (spec_.classes == 0) classes_ = std::max<int64_t>(found, 1);
+  }
+  // Of classes their categories, where each has one (`classes` may leave room for more); of values their columns,
+  // where these are more than numbers.
+  std::vector<std::string> class_names() const {
+    if (!values_)
+      return std::ssize(targets_[0].categories) == classes_ ? targets_[0].categories : std::vector<std::string>{};
+    std::vector<std::string> columns;
+    for (const CsvColumn& target : targets_) {
+      columns.push_back(names_[static_cast<size_t>(target.index)]);
+      if (columns.back() == std::to_string(target.index + 1)) return {};
+    }
+    return columns;
   }
   int64_t class_at(const CsvTable& table, int64_t row) const {
     const CsvColumn& target = targets_[0];

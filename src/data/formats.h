@@ -19,6 +19,7 @@ namespace bitgrad::data {
 inline std::vector<Key> no_keys() { return {}; }
 std::vector<Key> tokens_keys();
 std::vector<Key> csv_keys();
+std::vector<Key> image_folder_keys();
 
 // Begin and end of a split among all bytes or ids of a text: the first are split train, those after them split valid
 // (with a valid_fraction), the last split test.

@@ -1,8 +1,9 @@
 // idx files (LeCun's MNIST page, 1998): two zero bytes, the type of an element (08 = unsigned byte), the number of
 // dimensions, each dimension as a big-endian uint32, then the elements in row-major order, big-endian.
-// - images: uint8 [n, rows, columns], or float32 [n, ...] of 2 to 4 dimensions, which are taken as they are;
-// - labels, classes: uint8, int16 or int32 [n], or [n, positions];
-// - targets, values: any type, [n] or [n, ...]; float64 is rounded to fp32, an integer that fp32 does not hold refused.
+// - images: uint8 [n, rows, columns], or values of any other type, [n, ...] of 2 to 4 dimensions, taken as they are;
+// - labels, classes: uint8, int8, int16 or int32 [n], or [n, positions];
+// - targets, values: any type, [n] or [n, ...].
+// Values: float64 is rounded to fp32, an integer that fp32 does not hold refused.
 //
 // Nothing that a header says is trusted: both headers are read, and held against each other and the lengths of the
 // files, before memory is asked for. No more is inflated than a header promises, and one byte. A gzip stream whose own
@@ -52,7 +53,7 @@ constexpr std::array<ElementType, 6> kTypes{{{0x08, "uint8", 1},
                                              {0x0C, "int32", 4},
                                              {0x0D, "float32", 4},
                                              {0x0E, "float64", 8}}};
-constexpr uint8_t kUint8 = 0x08, kFloat32 = 0x0D;
+constexpr uint8_t kUint8 = 0x08, kInt8 = 0x09, kInt16 = 0x0B, kInt32 = 0x0C, kFloat32 = 0x0D, kFloat64 = 0x0E;
 
 const ElementType* type_of(uint8_t code) {
   for (const ElementType& type : kTypes)
@@ -70,6 +71,8 @@ struct Form {
   int min = 1, max = 1;  // dimensions
   std::string_view what;
 };
+
+Form images_form() { return {{kUint8, kInt8, kInt16, kInt32, kFloat32, kFloat64}, 2, kMostDimensions, "images"}; }
 
 // An open file, and what its header says.
 struct IdxFile {
@@ -205,15 +208,15 @@ T element(const IdxFile& idx, int64_t i) {
 }
 double value_at(const IdxFile& idx, int64_t i) {
   switch (idx.type.code) {
-    case 0x09:
+    case kInt8:
       return element<int8_t>(idx, i);
-    case 0x0B:
+    case kInt16:
       return element<int16_t>(idx, i);
-    case 0x0C:
+    case kInt32:
       return element<int32_t>(idx, i);
-    case 0x0D:
+    case kFloat32:
       return static_cast<double>(element<float>(idx, i));
-    case 0x0E:
+    case kFloat64:
       return element<double>(idx, i);
     default:
       return element<uint8_t>(idx, i);
@@ -230,29 +233,33 @@ void check_labels(const IdxFile& labels, int64_t classes, int64_t max) {
   }
 }
 
-// Elements as fp32.
-TrackedBytes values_of(const IdxFile& idx) {
-  TrackedBytes out(idx.total * int64_t{sizeof(float)}, MemoryKind::kDataset);
+// Takes the elements as fp32, in place where they are as long; `place` names the i-th of them.
+template <typename Place>
+TrackedBytes values_of(IdxFile& idx, Place place) {
+  TrackedBytes other;
+  if (idx.type.bytes != 4) other = TrackedBytes(idx.total * int64_t{sizeof(float)}, MemoryKind::kDataset);
+  TrackedBytes& out = idx.type.bytes == 4 ? idx.elements : other;
   auto* const to = reinterpret_cast<float*>(out.data());
   for (int64_t i = 0; i < idx.total; ++i) {
     const double value = value_at(idx, i);
     to[i] = static_cast<float>(value);
-    const auto where = [&] { return concat("target ", i, " at offset ", idx.header_bytes + i * idx.type.bytes); };
+    const auto where = [&] { return concat(place(i), " at offset ", idx.header_bytes + i * idx.type.bytes); };
     if (!std::isfinite(to[i])) fail_idx(idx.path, where(), ": got ", value, ", expected a finite fp32.");
-    if (idx.type.code == 0x0C && static_cast<double>(to[i]) != value)
+    if (idx.type.code == kInt32 && static_cast<double>(to[i]) != value)
       fail_idx(idx.path, where(), ": got ", static_cast<int64_t>(value),
-               ", which fp32 cannot represent exactly. Store float32 targets.");
+               ", which fp32 cannot represent exactly. Store float32.");
   }
-  return out;
+  return std::move(out);
+}
+TrackedBytes targets_of(IdxFile& idx) {
+  return values_of(idx, [](int64_t i) { return concat("target ", i); });
 }
 
-// Values of images: the training would only say where in a batch.
-void check_values(const IdxFile& images) {
+// Bytes as they are, anything else as values.
+TrackedBytes samples_of(IdxFile& images) {
+  if (images.type.code == kUint8) return std::move(images.elements);
   const int64_t each = std::max<int64_t>(1, images.total / std::max<int64_t>(1, images.dims[0]));
-  for (int64_t i = 0; i < images.total; ++i)
-    if (const auto x = element<float>(images, i); !std::isfinite(x))
-      fail_idx(images.path, "sample ", i / each, ", value ", i % each, " at offset ",
-               images.header_bytes + i * images.type.bytes, ": got ", x, ", expected a finite fp32.");
+  return values_of(images, [each](int64_t i) { return concat("sample ", i / each, ", value ", i % each); });
 }
 
 // The axes after that of the samples.
@@ -262,8 +269,9 @@ std::vector<int64_t> inner_dims(const IdxFile& idx) { return {idx.dims.begin() +
 class TargetFile {
  public:
   explicit TargetFile(const DatasetSpec& spec) : values_(!spec.targets.empty()), file_(opened(spec)) {
-    read_header(file_, values_ ? Form{{0x08, 0x09, 0x0B, 0x0C, 0x0D, 0x0E}, 1, kMostDimensions, "targets"}
-                               : Form{{0x08, 0x0B, 0x0C}, 1, 2, "labels"});
+    read_header(file_, values_
+                           ? Form{{kUint8, kInt8, kInt16, kInt32, kFloat32, kFloat64}, 1, kMostDimensions, "targets"}
+                           : Form{{kUint8, kInt8, kInt16, kInt32}, 1, 2, "labels"});
     classes_ = spec.classes == 0 && !values_ ? kDefaultClasses : spec.classes;
     require(!values_ || spec.classes == 0, "data.idx", "classes: got ", spec.classes,
             ", which is for labels; targets are values.");
@@ -277,10 +285,11 @@ class TargetFile {
     read_elements(file_);
     const Shape shape(inner_dims(file_));
     if (values_)
-      return {values_of(file_), StoredAs::kFloat, {.shape = shape.rank() == 0 ? Shape{1} : shape, .classes = 0}};
+      return {targets_of(file_), StoredAs::kFloat, {.shape = shape.rank() == 0 ? Shape{1} : shape, .classes = 0}};
     check_labels(file_, classes_, max());
-    // int16: bit for bit a uint16 where it is a class; -100 is not.
-    if (file_.type.bytes == 2 && shape.rank() > 0) return {widened(), StoredAs::kInt32, {shape, classes_}};
+    // int8 and int16: bit for bit unsigned where they are classes; -100 is not.
+    const bool is_signed = file_.type.code == kInt8 || file_.type.code == kInt16;
+    if (is_signed && shape.rank() > 0) return {widened(), StoredAs::kInt32, {shape, classes_}};
     const StoredAs form = file_.type.bytes == 1   ? StoredAs::kUint8
                           : file_.type.bytes == 2 ? StoredAs::kUint16
                                                   : StoredAs::kInt32;
@@ -294,10 +303,14 @@ class TargetFile {
             ", expected one of them: labels are classes, targets are values.");
     return spec.labels.empty() ? IdxFile(spec, "targets", spec.targets) : IdxFile(spec, "labels", spec.labels);
   }
-  int64_t max() const { return file_.type.bytes == 1 ? 256 : file_.type.bytes == 2 ? 32768 : kMostClasses; }
+  int64_t max() const {
+    if (file_.type.bytes == 1) return file_.type.code == kInt8 ? 128 : 256;
+    return file_.type.bytes == 2 ? 32768 : kMostClasses;
+  }
   TrackedBytes widened() const {
     TrackedBytes out(file_.total * 4, MemoryKind::kDataset);
-    for (int64_t i = 0; i < file_.total; ++i) reinterpret_cast<int32_t*>(out.data())[i] = element<int16_t>(file_, i);
+    for (int64_t i = 0; i < file_.total; ++i)
+      reinterpret_cast<int32_t*>(out.data())[i] = static_cast<int32_t>(value_at(file_, i));
     return out;
   }
 
@@ -314,7 +327,7 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   // Labels first: they are small, and a mistake in them shows at once.
   TargetFile targets(spec);
   IdxFile images(spec, "images", spec.images);
-  read_header(images, {{kUint8, kFloat32}, 2, kMostDimensions, "images"});
+  read_header(images, images_form());
   check_size(images);
   const IdxFile& of = targets.file();
   if (images.dims[0] != of.dims[0]) {
@@ -325,17 +338,15 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   ImageDataset::Targets read = targets.read();
   read_elements(images);
   const bool pixels = images.type.code == kUint8;
-  if (!pixels) {
-    check_values(images);
-    apply_values(values, channels_of(inner_dims(images)), images.elements);
-  }
-  return std::make_unique<ImageDataset>(images.path, inner_dims(images), values, std::move(images.elements),
+  TrackedBytes samples = samples_of(images);
+  if (!pixels) apply_values(values, channels_of(inner_dims(images)), samples);
+  return std::make_unique<ImageDataset>(images.path, inner_dims(images), values, std::move(samples),
                                         pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
 }
 
 IdxValues read_idx_values(const std::string& path, InputFile& file) {
   IdxFile idx(path, file);
-  read_header(idx, {{0x08, 0x09, 0x0B, 0x0C, 0x0D, 0x0E}, 1, kMostDimensions, "elements"});
+  read_header(idx, {{kUint8, kInt8, kInt16, kInt32, kFloat32, kFloat64}, 1, kMostDimensions, "elements"});
   check_size(idx);
   read_elements(idx);
   IdxValues out{std::string(idx.type.name), idx.dims, {}};
@@ -349,13 +360,12 @@ namespace bitgrad {
 
 Samples read_idx_samples(const std::string& path, InputFile& file) {
   data::IdxFile images(path, file);
-  data::read_header(images, {{data::kUint8, data::kFloat32}, 2, data::kMostDimensions, "images"});
+  data::read_header(images, data::images_form());
   data::check_size(images);
   data::read_elements(images);
   const bool pixels = images.type.code == data::kUint8;
-  if (!pixels) data::check_values(images);
   return {path, pixels ? StoredAs::kUint8 : StoredAs::kFloat, Shape(data::inner_dims(images)), images.dims[0],
-          std::move(images.elements)};
+          data::samples_of(images)};
 }
 
 }  // namespace bitgrad

@@ -35,6 +35,7 @@ class ImageDataset final : public Dataset {
     TrackedBytes data;
     StoredAs stored = StoredAs::kUint8;
     TargetForm form;
+    std::vector<std::string> class_names = {};  // empty, or one a class
   };
   // pixels: [size, shape...] row-major; labels: [size], each below `classes`. Error(kUsage) as PixelValues::check.
   ImageDataset(std::string name, std::vector<int64_t> shape, int64_t classes, const PixelValues& values,
@@ -48,6 +49,7 @@ class ImageDataset final : public Dataset {
   std::vector<int64_t> sample_shape() const override { return shape_; }
   int64_t classes() const override { return targets_.form.classes; }
   TargetForm target_form() const override { return targets_.form; }
+  std::vector<std::string> class_names() const override { return targets_.class_names; }
   void sample(int64_t index, float* x, int32_t* label) const override;
   void example(int64_t index, void* x, void* target) const override;
   StoredSamples stored() const override;

@@ -19,6 +19,7 @@ struct Description {
         shape(all.sample_shape()),
         classes(all.classes()),
         target(all.target_form()),
+        class_names(all.class_names()),
         vocabulary(all.vocabulary()),
         document_end(all.document_end()),
         tokenizer(all.tokenizer()) {}
@@ -26,6 +27,7 @@ struct Description {
   std::vector<int64_t> shape;
   int64_t classes;
   TargetForm target;
+  std::vector<std::string> class_names;
   int64_t vocabulary, document_end;
   std::shared_ptr<const Tokenizer> tokenizer;
 };
@@ -39,6 +41,7 @@ class PartBase : public Dataset {
   std::vector<int64_t> sample_shape() const override { return d_.shape; }
   int64_t classes() const override { return d_.classes; }
   TargetForm target_form() const override { return d_.target; }
+  std::vector<std::string> class_names() const override { return d_.class_names; }
   EpochOrder epoch_order() const override { return {kind_, size_}; }
   int64_t vocabulary() const override { return d_.vocabulary; }
   int64_t document_end() const override { return d_.document_end; }

@@ -201,6 +201,14 @@ void Trainer::open_data(std::unique_ptr<Dataset> valid) {
   }
   for (const Dataset* d : {train_data_.get(), valid_data_.get(), test_data_.get()})
     if (d != nullptr && tokenizer_.empty()) tokenizer_ = tokenizer_text(d->tokenizer().get());
+  name_classes();
+}
+
+// Names that the data give are those of the run, as if its configuration had them.
+void Trainer::name_classes() {
+  if (!config_.data.class_names.empty()) return;
+  config_.data.class_names = train_data_->class_names();
+  if (!config_.data.class_names.empty()) config_yaml_ = to_portable_yaml(config_);
 }
 
 void Trainer::check_data() const {

@@ -159,19 +159,21 @@ TEST_CASE("pack says what its arguments lack") {
   folder.write("flat/1.png", png(1, 1, 0, {7}));
   std::filesystem::create_directories(folder.path("empty/x"));
   folder.write("names.txt", {'z', '\n', 'a', '\r', '\n', 'b'});
-  const auto wrong = [&](const std::string& from, const std::vector<std::string>& more = {}) {
+  const auto wrong = [&](const std::string& from, const std::vector<std::string>& more = {}, int code = 2) {
     const ProcessResult r = folder.pack(from, more);
-    CHECK(r.code == 2);
+    CHECK(r.code == code);
     return r.err;
   };
-  CHECK(contains(wrong("none"), "there is no such folder, expected one with a sub-folder for each class"));
-  CHECK(contains(wrong("flat"), "got no sub-folder, expected one for each class"));
-  CHECK(contains(wrong("empty"), "got an empty folder, expected pictures of the class"));
+  CHECK(contains(wrong("none", {}, 3), "there is no such folder, expected one with a sub-folder for each class"));
+  CHECK(contains(wrong("flat", {}, 3), "got no sub-folder, expected one for each class"));
+  CHECK(contains(wrong("empty", {}, 3), "got an empty folder, expected pictures of the class"));
   for (const char* size : {"32", "0x3", "3x", "3x4x5", "9000x1"})
     CHECK(contains(wrong("set", {"--size", size}), "expected rows x columns such as 32x32"));
   CHECK(contains(wrong("set", {"--channels", "2"}), "--channels: got 2, expected 1 (gray) or 3 (color)"));
   folder.write("few.txt", {'z', '\n'});
-  CHECK(contains(wrong("set", {"--classes", folder.path("few.txt")}), "got a class that is no line of"));
+  CHECK(contains(wrong("set", {"--classes", folder.path("few.txt")}, 3),
+                 "/a': got a class that is not among those of '" + folder.path("few.txt") + "'"));
+  CHECK(contains(wrong("set", {folder.path("test")}), "got 2 names, expected one folder"));
   CHECK(folder.pack("test", {"--classes", folder.path("names.txt")}).code == 0);
   CHECK(sample_of(*folder.packed(3), 0).second == 2);
   CHECK(folder.text("out.classes.txt") == "z\na\nb\n");
@@ -184,7 +186,10 @@ TEST_CASE("data info tells what a folder of classes holds, and refuses what is n
   folder.write("set/b/2.png", {1});
   const ProcessResult r = cli({"data", "info", folder.path("set")});
   CHECK(r.code == 0);
-  CHECK(contains(r.out, "format: folder, 3 files in 2 classes: a (1) b (2)\n"));
+  CHECK(r.out == "format: image_folder, 3 files in 2 classes: a (1) b (2)\n");
+  const ProcessResult json = cli({"data", "info", folder.path("set"), "--json"});
+  CHECK(json.out == R"({"format":"image_folder","files":3,"classes":{"a":1,"b":2}})"
+                    "\n");
   const ProcessResult none = cli({"data", "info", folder.path("absent")});
   CHECK(none.code == 3);
   CHECK(contains(none.err, "there is no such file or folder"));

@@ -118,3 +118,27 @@ TEST_CASE("a table that cannot be read is an error with line and column") {
   CHECK(contains(folder.error("a,y\n1,0\n", keys_of({{"target", "a,y"}})), "got 2 columns of classes"));
   CHECK(contains(folder.error("a,y\n1,0\n", keys_of({{"target", "y"}, {"missing", "x"}})), "missing: got 'x'"));
 }
+
+TEST_CASE("categories of a target name its classes, several targets are named by their columns") {
+  const CsvFolder folder;
+  using Names = std::vector<std::string>;
+  const std::string table = "x,kind,n,a,b\n1,dog,0,1,2\n2,cat,1,3,4\n";
+  const auto names = [&](std::initializer_list<std::pair<const char*, const char*>> keys) {
+    return folder.open(table, keys_of(keys))->class_names();
+  };
+  CHECK(names({{"target", "kind"}}) == Names{"cat", "dog"});
+  CHECK(names({{"target", "n"}, {"ignore", "kind"}}).empty());
+  CHECK(names({{"target", "a,b"}, {"target_is", "values"}, {"ignore", "kind"}}) == Names{"a", "b"});
+  // Of a test table those of the training table.
+  CHECK(folder.open("x,kind\n1,dog\n", keys_of({{"target", "kind"}}), "x,kind\n1,dog\n1,cat\n")->class_names() ==
+        Names{"cat", "dog"});
+  CHECK(folder.open("1,2\n3,4\n", keys_of({{"target", "2"}, {"target_is", "values"}}))->class_names().empty());
+  DatasetSpec room;
+  room.format = "csv";
+  room.root = folder.temp.path();
+  room.file = "x.csv";
+  room.classes = 5;
+  folder.open(table, keys_of({{"target", "kind"}}));
+  room.keys = keys_of({{"target", "kind"}});
+  CHECK(make_dataset(room)->class_names().empty());
+}

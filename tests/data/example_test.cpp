@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "bitgrad/data/loader.h"
+#include "bitgrad/data/samples.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/idx_bytes.h"
@@ -147,6 +148,67 @@ TEST_CASE("Classes of 16 and 32 bits, and classes by position, are read from idx
   }
 }
 
+TEST_CASE("Samples of idx files may be of any type: bytes are pixels, all others values") {
+  struct Case {
+    Bytes samples;
+    std::vector<float> expected;
+  };
+  const std::vector<float> numbers = {0, -128, 127, 5};
+  const std::vector<int64_t> whole = {0, -128, 127, 5};
+  const std::vector<Case> cases = {
+      {integers({2, 1, 2}, {0, 255, 51, 102}, 0x08, 1), {0, 1, 51.0f / 255.0f, 102.0f / 255.0f}},
+      {integers({2, 2}, whole, 0x09, 1), numbers},
+      {integers({2, 2}, whole, 0x0B, 2), numbers},
+      {integers({2, 2}, {-16777216, 1 << 20, 3, -4}, 0x0C, 4), {-16777216, 1 << 20, 3, -4}},
+      {floats({2, 2}, {0, -128, 127, 5}), numbers},
+      {doubles({2, 2}, {0.1, -1.0 / 3, 1e30, 5}), {0.1f, -1.0f / 3, 1e30f, 5}}};
+  for (const Case& c : cases) {
+    INFO("type " << int{c.samples[2]});
+    Files files(c.samples, integers({2}, {1, 0}, 0x09, 1), true);
+    const auto set = files.open();
+    REQUIRE(set->features() == 2);
+    std::vector<float> seen(4);
+    int32_t labels[2] = {-1, -1};
+    for (int64_t i = 0; i < 2; ++i) set->sample(i, seen.data() + 2 * i, labels + i);
+    CHECK(seen == c.expected);
+    CHECK(labels[0] == 1);
+    CHECK(labels[1] == 0);
+    // As `predict` reads it.
+    const auto memory = memory_file(c.samples);
+    const Samples samples = read_idx_samples("x", *memory);
+    std::vector<float> predicted(4);
+    SampleValues().write(samples.view(), 0, 2, predicted.data());
+    CHECK(predicted == c.expected);
+    if (c.samples[2] == 0x08) continue;
+    files.spec_.normalize = {{1}, {2}};
+    const auto normalized = files.open();
+    normalized->sample(1, seen.data(), labels);
+    CHECK(seen[1] == (c.expected[3] - 1) / 2);
+  }
+  const Bytes labels = integers({2}, {0, 1}, 0x08, 1);
+  CHECK(contains(Files(integers({2, 1}, {0, 16777217}, 0x0C, 4), labels, true).refusal(),
+                 "sample 1, value 0 at offset 16: got 16777217, which fp32 cannot represent exactly. Store float32."));
+  CHECK(contains(Files(doubles({2, 1}, {0, 1e300}), labels, true).refusal(),
+                 "sample 1, value 0 at offset 20: got 1e+300, expected a finite fp32."));
+  CHECK(contains(Files(integers({2}, {0, 1}, 0x0C, 4), labels, true).refusal(),
+                 "dimensions at offset 3: got 1, expected 2 (images) .. 4"));
+}
+
+TEST_CASE("Classes of idx files may be signed bytes, with positions that do not count") {
+  const Bytes vectors = floats({2, 3}, kVectors);
+  Files files(vectors, integers({2, 3}, {0, 3, -100, -100, 127, 1}, 0x09, 1), true);
+  files.spec_.classes = 128;
+  const auto set = files.open();
+  std::vector<float> x(3);
+  std::vector<int32_t> label(3);
+  set->example(1, x.data(), label.data());
+  CHECK(label == std::vector<int32_t>{kIgnoredClass, 127, 1});
+  files.spec_.classes = 129;
+  CHECK(contains(files.refusal(ErrorCode::kUsage), "classes: got 129, expected 1 .. 128 for labels of int8."));
+  CHECK(contains(Files(vectors, integers({2}, {0, -1}, 0x09, 1), true).refusal(),
+                 "label 1 at offset 9: got -1, expected 0 .. 9. Set classes if the set has more."));
+}
+
 TEST_CASE("What targets of idx files cannot be is named") {
   const Bytes vectors = floats({2, 3}, kVectors);
   CHECK(contains(Files(vectors, integers({2}, {16777217, 0}, 0x0C, 4), false).refusal(),
@@ -158,7 +220,8 @@ TEST_CASE("What targets of idx files cannot be is named") {
                  "images at offset 4: got 2, expected 3, the number of targets in"));
   CHECK(
       contains(Files(vectors, integers({2}, {0, 1}, 0x0D, 4), true).refusal(),
-               "element type at offset 2: got 0x0d (float32), expected 0x08 (uint8) or 0x0b (int16) or 0x0c (int32)"));
+               "element type at offset 2: got 0x0d (float32), expected 0x08 (uint8) or 0x09 (int8) or 0x0b (int16) or "
+               "0x0c (int32)"));
   CHECK(contains(Files(floats({2}, {0, 1}), floats({2}, {0, 1}), false).refusal(),
                  "dimensions at offset 3: got 1, expected 2 (images) .. 4"));
   Bytes cut = floats({2}, {0, 1});

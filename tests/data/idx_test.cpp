@@ -173,8 +173,9 @@ TEST_CASE("Each field of the header that is wrong is named with path, offset, va
   Bytes bad = good_images();
   bad[1] = 7;
   CHECK(contains(message(bad, good_labels()), "root/i: magic at offset 0: got 0x0007, expected 0x0000"));
-  CHECK(contains(message(idx({3, 2, 4}, pixels, 0x0C), good_labels()),
-                 "root/i: element type at offset 2: got 0x0c (int32), expected 0x08 (uint8) or 0x0d (float32)"));
+  CHECK(contains(message(idx({3, 2, 4}, pixels, 0x0A), good_labels()),
+                 "root/i: element type at offset 2: got 0x0a, expected 0x08 (uint8) or 0x09 (int8) or 0x0b (int16) or "
+                 "0x0c (int32) or 0x0d (float32) or 0x0e (float64)"));
   CHECK(contains(message(idx({3, 2, 4}, pixels, 0x55), good_labels()), "got 0x55, expected 0x08"));
   CHECK(contains(message(idx({3, 8}, pixels), good_labels()), "dimensions at offset 3: got 2, expected 3 (images)"));
   CHECK(contains(message(good_labels(), good_images()), "root/l: dimensions at offset 3: got 3, expected 1 (labels)"));
@@ -330,10 +331,12 @@ TEST_CASE("A gzip file with any bit flipped is one data error or the same data")
   CHECK(refused > static_cast<int>(whole.size() - 10) * 8 - 1);
 }
 
-TEST_CASE("A plain file with any bit of its header flipped is one data error") {
+TEST_CASE("A plain file with any bit of its header flipped is one data error, but for the sign of bytes") {
+  constexpr size_t kSigned = 16;  // uint8 (0x08) becomes int8 (0x09), which is as long
   for (const bool labels : {false, true}) {
     const size_t header = labels ? 8 : 16;
     for (size_t bit = 0; bit < header * 8; ++bit) {
+      if (bit == kSigned) continue;
       Bytes bad = labels ? good_labels() : good_images();
       bad[bit / 8] = static_cast<uint8_t>(bad[bit / 8] ^ (1u << (bit % 8)));
       INFO("bit " << bit);

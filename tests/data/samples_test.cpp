@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "bitgrad/base/json.h"
+#include "data/npz_write.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/idx_bytes.h"
@@ -134,4 +136,38 @@ TEST_CASE("a file of data is described: form, range, classes, and what normalize
         "format: csv, 3 rows, 2 columns\ncolumn 1 a: 1 missing, numbers 1 .. 3, mean 2, std 1\n"
         "column 2 b: 2 names: blue (1) red (2)\n");
   CHECK(contains(data_error([&] { described({'x', 0, 1, 2}); }), "got bytes of no known format"));
+  CHECK(contains(data_error([&] { describe_data_file(temp.file("absent")); }), "there is no such file or folder"));
+}
+
+TEST_CASE("the description of data is also one JSON object") {
+  const TempDir temp;
+  const auto described = [&](const std::vector<uint8_t>& bytes) {
+    write_file_atomically(temp.file("x"), std::string(bytes.begin(), bytes.end()));
+    return Json::parse(describe_data_json(temp.file("x")));
+  };
+  std::vector<uint8_t> images = idx_header({2, 1, 2, 2});
+  images.insert(images.end(), {0, 255, 51, 255, 0, 255, 51, 255});
+  const Json idx = described(images);
+  CHECK(idx.at("format") == "idx");
+  CHECK(idx.at("type") == "uint8");
+  CHECK(idx.at("shape") == Json({2, 1, 2, 2}));
+  CHECK(idx.at("largest") == 255);
+  CHECK(idx.at("finite").get<bool>());
+  CHECK(idx.at("normalize").at("std") == Json(std::vector<double>{0.1, 0}));
+  CHECK_FALSE(idx.contains("classes"));
+  std::vector<uint8_t> labels = idx_header({4});
+  labels.insert(labels.end(), {2, 0, 2, 1});
+  CHECK(described(labels).at("classes") == Json({1, 1, 2}));
+  const std::string text = "a,b\n1,red\nNA,blue\n3,red\n";
+  const Json table = described({text.begin(), text.end()});
+  CHECK(table.at("rows") == 3);
+  CHECK(table.at("columns")[0].at("missing") == 1);
+  CHECK(table.at("columns")[0].at("mean") == 2);
+  CHECK(table.at("columns")[1].at("categories").at("red") == 2);
+  const Json nan = described(npy("<f4", "(2,)", bytes_of<float>({1, 2})));
+  CHECK(nan.at("format") == "npy");
+  const std::vector<uint8_t> archive = data::npz_bytes({{"w", "<f4", {2, 3}, std::vector<uint8_t>(24)}});
+  write_file_atomically(temp.file("a.npz"), std::string(archive.begin(), archive.end()));
+  CHECK(Json::parse(describe_data_json(temp.file("a.npz"))).at("arrays")[0].at("shape") == Json({2, 3}));
+  CHECK(describe_data_file(temp.file("a.npz")) == "format: npz, 1 arrays\nw: <f4 [2,3]\n");
 }

@@ -230,8 +230,10 @@ TEST_CASE("each third party is known to one place") {
   check("^pcre2", [](const SourceFile& f) { return f.path == "src/data/split_pattern.cpp"; });
   check("^utf8proc", [](const SourceFile& f) { return f.path == "src/data/normal_form.cpp"; });
   check("^sentencepiece", [](const SourceFile& f) { return f.path == "src/data/tokenizer_sentencepiece.cpp"; });
-  check("^png", [](const SourceFile& f) { return f.path == "apps/bitgrad/picture_png.cpp"; });
-  check("^j(peglib|error)", [](const SourceFile& f) { return f.path == "apps/bitgrad/picture_jpeg.cpp"; });
+  check("^png", [](const SourceFile& f) { return f.path == "src/data/picture_png.cpp"; });
+  check("^j(peglib|error)", [](const SourceFile& f) { return f.path == "src/data/picture_jpeg.cpp"; });
+  check("^curl/", [](const SourceFile& f) { return f.path == "apps/bitgrad/download.cpp"; });
+  check("^archive", [](const SourceFile& f) { return f.path == "apps/bitgrad/unpack.cpp"; });
 }
 
 TEST_CASE("the library never prints, aborts or exits") {

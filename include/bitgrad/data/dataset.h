@@ -82,6 +82,8 @@ class Dataset {
   virtual int64_t classes() const = 0;
   // One class a sample, where a data set says nothing else.
   virtual TargetForm target_form() const;
+  // Of the classes, or of the values of a target, in their order; empty: they have numbers alone.
+  virtual std::vector<std::string> class_names() const { return {}; }
   // What an epoch of training reads; every sample once, shuffled, where a data set says nothing else.
   virtual EpochOrder epoch_order() const { return {EpochOrder::Kind::kShuffled, size()}; }
   // Samples are ids 0 .. vocabulary()-1; 0: they are numbers.
@@ -139,6 +141,7 @@ struct DatasetSpec {
   bool whole = false;                // tokens: the whole file, not a split of it
   std::string tokenizer = {};        // data.tokenizer: of tokenizer_names(), or a file; empty: none
   std::string vocabulary_file = {};  // the text that the tokenizer is made for; empty: `file`
+  std::string training_path = {};    // `path` of the training data, whose classes count; empty: `path`
   // tokens: the tokenizer of the model that will read them, in place of one that is made of a text.
   std::shared_ptr<const Tokenizer> of_model = {};
   std::array<float, 2> affine{1.0f, 0.0f};        // [a, b]

@@ -33,7 +33,8 @@ struct Samples {
 };
 
 // Each throws Error(kData) that begins with the format and `path` for a file that is damaged or no such file.
-// idx, plain or gzip: uint8 [n, rows, columns], or float32 [n, ...] of 2 to 4 axes. Values are finite.
+// idx, plain or gzip: uint8 [n, rows, columns] as bytes; other types, [n, ...] of 2 to 4 axes, as fp32 values, which
+// must be finite and hold an integer exactly.
 Samples read_idx_samples(const std::string& path, InputFile& file);
 // An .npy file [n, ...]: uint8 as bytes; other integers as int32, which must hold them; float32, and float64 rounded to
 // fp32, which must be finite.

@@ -177,6 +177,7 @@ class Trainer {
   std::optional<Evaluation> evaluate_training_part(const Stop& stop);
   void open_data(std::unique_ptr<Dataset> valid);
   void place_data();
+  void name_classes();
   void check_data() const;
   // Warns if a saved configuration differs from this one.
   void compare_run(const CheckpointHeader& header, const std::string& checkpoint) const;

@@ -1,10 +1,10 @@
-#include "picture.h"
+#include "bitgrad/data/picture.h"
 
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
 
-namespace bitgrad::cli {
+namespace bitgrad {
 namespace {
 
 // What pixel i of an axis is made of: weights[k] times old pixel first + k, divided by their sum, which is the same for
@@ -96,4 +96,4 @@ Picture resized(const Picture& picture, int64_t rows, int64_t columns) {
   return out;
 }
 
-}  // namespace bitgrad::cli
+}  // namespace bitgrad

@@ -1,7 +1,7 @@
 // The only place of libjpeg. It leaves on errors by longjmp: the functions that it may jump out of hold nothing with a
 // destructor.
 #include "bitgrad/base/error.h"
-#include "picture.h"
+#include "bitgrad/data/picture.h"
 
 #if BITGRAD_WITH_JPEG
 #include <csetjmp>
@@ -11,7 +11,7 @@
 #include <jpeglib.h>
 #endif
 
-namespace bitgrad::cli {
+namespace bitgrad {
 
 #if BITGRAD_WITH_JPEG
 namespace {
@@ -97,4 +97,4 @@ Picture decode_jpeg(const std::vector<uint8_t>&) {
 
 #endif
 
-}  // namespace bitgrad::cli
+}  // namespace bitgrad

@@ -2,13 +2,13 @@
 #include <string_view>
 
 #include "bitgrad/base/error.h"
-#include "picture.h"
+#include "bitgrad/data/picture.h"
 
 #if BITGRAD_WITH_PNG
 #include <png.h>
 #endif
 
-namespace bitgrad::cli {
+namespace bitgrad {
 
 #if BITGRAD_WITH_PNG
 
@@ -51,4 +51,4 @@ Picture decode_png(const std::vector<uint8_t>&) {
 
 #endif
 
-}  // namespace bitgrad::cli
+}  // namespace bitgrad
