@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
 #include "bitgrad/base/cpu.h"
+#include "bitgrad/base/math.h"
 #include "support/catch.h"
 
 namespace bitgrad {
@@ -50,7 +53,78 @@ void plain(const MultiplyAdd& p) {
     }
 }
 
+// The sum of 64 numbers in the order of docs/numerics.md section 10.
+float in_lanes(const std::vector<float>& p) {
+  float lane[16] = {};
+  for (size_t j = 0; j < 64; ++j) lane[j % 16] = lane[j % 16] + p[j];
+  for (size_t half = 8; half >= 1; half /= 2)
+    for (size_t l = 0; l < half; ++l) lane[l] = lane[l] + lane[l + half];
+  return lane[0];
+}
+
+// A number at a time.
+void plain(OnlineRow& row) {
+  std::vector<float> p(64, 0.0f);
+  float top = row.top;
+  for (int64_t j = row.begin; j < row.count; ++j) top = std::max(top, row.scores[j] * row.scale);
+  for (int64_t j = row.begin; j < row.count; ++j)
+    p[static_cast<size_t>(j)] = math::exp(row.scores[j] * row.scale - top);
+  row.factor = std::isinf(row.top) ? 0.0f : math::exp(row.top - top);
+  row.sum = row.sum * row.factor + in_lanes(p);
+  row.top = top;
+  std::copy(p.begin(), p.end(), row.scores);
+}
+
 }  // namespace
+
+TEST_CASE("an online softmax of a block, whatever keys of it are seen") {
+  for (const AttentionLoops* loops : tables())
+    for (const int64_t begin : {0, 1, 15, 16, 30, 48, 63})
+      for (const int64_t count : {1, 2, 16, 17, 31, 32, 33, 49, 63, 64})
+        for (const float top : {-std::numeric_limits<float>::infinity(), -1.5f, 3.0f}) {
+          if (begin >= count) continue;
+          INFO(begin << " to " << count << ", top " << top);
+          std::vector<float> got = numbers(64, static_cast<uint32_t>(64 * begin + count)), expected = got;
+          OnlineRow row{got.data(), begin, count, 0.7f, top, 2.5f}, wanted = row;
+          wanted.scores = expected.data();
+          loops->online_softmax(row);
+          plain(wanted);
+          CHECK(same(got, expected));
+          CHECK(same({row.top, row.sum, row.factor}, {wanted.top, wanted.sum, wanted.factor}));
+        }
+}
+
+TEST_CASE("probabilities in backward have the bits of math::exp over the whole range") {
+  std::vector<float> x;
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 4099)
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  for (float v = -105.0f; v < 90.0f; v += 0.0007f) x.push_back(v);
+  for (const float v : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), 88.7228394f,
+                        88.72284f, -87.33655f, -103.97208f, -103.97209f, -104.0f})
+    x.push_back(v);
+  // Within 64 of 2^29 parts of the middle between two floats: no fast way may decide there.
+  for (const float v : {-0x1.e1dbe2p-8f, -0x1.c1c4b8p-10f, -0x1.d2259ap+3f, -0x1.548c34p-7f, -0x1.cf6ab2p-3f,
+                        -0x1.7f5442p-2f, -0x1.35f0d4p-8f, -0x1.1b31eap-8f, -0x1.f9085ap+0f, -0x1.6dc968p+5f,
+                        -0x1.ba156p-10f, -0x1.beccfap-3f, -0x1.4fad84p-4f})
+    x.push_back(v);
+  x.resize((x.size() + 63) / 64 * 64);
+  for (const AttentionLoops* loops : tables()) {
+    size_t wrong = 0;
+    for (size_t at = 0; at < x.size(); at += 64) {
+      std::vector<float> p(x.begin() + static_cast<std::ptrdiff_t>(at),
+                           x.begin() + static_cast<std::ptrdiff_t>(at) + 64);
+      std::vector<float> g(64, 1.0f);
+      GradientRow row{p.data(), g.data(), 0, 64, 1.0f, 0.0f, 0.0f};
+      loops->softmax_gradient(row);
+      for (size_t j = 0; j < 64; ++j) {
+        const float wanted = math::exp(x[at + j]);
+        if (std::isnan(wanted) ? !std::isnan(p[j]) : std::bit_cast<uint32_t>(p[j]) != std::bit_cast<uint32_t>(wanted))
+          ++wrong;
+      }
+    }
+    CHECK(wrong == 0);
+  }
+}
 
 TEST_CASE("products of attention, whole and as stairs, have the plain order") {
   constexpr int64_t kNo = MultiplyAdd::kNoStair;

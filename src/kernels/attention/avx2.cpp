@@ -1,4 +1,6 @@
 // The loops of family attention for AVX2: the same source in a target region, without contraction, so the same bits.
+#include <immintrin.h>
+
 #include "bitgrad/base/math.h"
 #include "bitgrad/kernels/attention.h"
 #include "kernels/attention/loops.h"

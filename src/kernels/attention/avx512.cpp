@@ -1,5 +1,9 @@
 // The loops of family attention for AVX-512: the same source in a target region, without contraction, so the same
-// bits.
+// bits. The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+
 #include "bitgrad/base/math.h"
 #include "bitgrad/kernels/attention.h"
 #include "kernels/attention/loops.h"

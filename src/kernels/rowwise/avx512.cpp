@@ -1,4 +1,9 @@
-// The loops of family rowwise for AVX-512: the same source in a target region, without contraction, so the same bits.
+// The loops of family rowwise for AVX-512: the same source in a target region, without contraction, so the same
+// bits. The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+
 #include "bitgrad/base/math.h"
 #include "bitgrad/dtype/bf16.h"
 #include "kernels/rowwise/loops.h"
@@ -6,7 +11,9 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")
 namespace bitgrad::kernels::rowwise::avx512 {
+#define BITGRAD_LOOPS_ISA 512
 #include "kernels/rowwise/loops.inc"
+#undef BITGRAD_LOOPS_ISA
 }  // namespace bitgrad::kernels::rowwise::avx512
 #pragma GCC pop_options
 

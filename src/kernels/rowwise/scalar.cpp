@@ -5,7 +5,9 @@
 
 namespace bitgrad::kernels::rowwise {
 namespace scalar {
+#define BITGRAD_LOOPS_ISA 0
 #include "kernels/rowwise/loops.inc"
+#undef BITGRAD_LOOPS_ISA
 }  // namespace scalar
 const RowwiseLoops& loops_scalar() { return scalar::kLoops; }
 }  // namespace bitgrad::kernels::rowwise

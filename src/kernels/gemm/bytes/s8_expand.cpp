@@ -27,6 +27,41 @@ void transpose_8x8(const int8_t* in, int64_t in_step, int8_t* out, int64_t out_s
   for (int r = 0; r < out_rows; ++r) std::memcpy(out + r * out_step, &row[r], 8);
 }
 
+using Bytes = int8_t __attribute__((vector_size(16)));
+using UnalignedBytes = int8_t __attribute__((vector_size(16), aligned(1), may_alias));
+
+// The same of a block of 16 x 16, by rounds in which row i meets row i + 8.
+void transpose_16x16(const int8_t* in, int64_t in_step, int8_t* out, int64_t out_step) {
+  Bytes row[16], next[16];
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; ++r) row[r] = *reinterpret_cast<const UnalignedBytes*>(in + r * in_step);
+#pragma GCC unroll 4
+  for (int round = 0; round < 4; ++round) {
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; ++r) {
+      const Bytes a = row[r], b = row[r + 8];
+      next[2 * r] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      next[2 * r + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) row[r] = next[r];
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; ++r) *reinterpret_cast<UnalignedBytes*>(out + r * out_step) = row[r];
+}
+
+// Whole blocks of 16 x 16 of bytes that lie k-major; returns how many k of all `count` free indices are done.
+int64_t transpose_bytes(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t depth, int8_t* out,
+                        int64_t step) {
+  if (x.dtype != dtypes::int8 || count % 16 != 0) return 0;
+  int64_t k = 0;
+  for (; k + 16 <= depth; k += 16) {
+    const auto* in = static_cast<const int8_t*>(static_cast<const void*>(stored_row(x, k0 + k))) + f0;
+    for (int64_t f = 0; f < count; f += 16) transpose_16x16(in + f, x.stride, out + f * step + k, step);
+  }
+  return k;
+}
+
 }  // namespace
 
 ByteRange byte_range(DType dtype) {
@@ -48,7 +83,7 @@ void expand_strip(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, i
     return;
   }
   int8_t lines[8 * kStrip] = {};
-  for (int64_t k = 0; k < step; k += 8) {
+  for (int64_t k = transpose_bytes(x, f0, count, k0, depth, out, step); k < step; k += 8) {
     for (int64_t line = 0; line < 8; ++line) {
       if (k + line < depth) {
         unpack_row_s8(x.dtype, stored_row(x, k0 + k + line), f0, count, lines + line * kStrip);

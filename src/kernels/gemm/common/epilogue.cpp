@@ -114,10 +114,12 @@ void finish_exact(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, co
       scale_sums(args, i, j0 + j, piece, acc + j, y);
       store(args, i, j0 + j, piece, y);
     } else {
-      float y[kPiece];
+      float numbers[kPiece];
+      const bool in_place = args.c_dtype == dtypes::fp32 && !args.accumulate;
+      float* const y = in_place ? c_at<float>(args, i, j0 + j) : numbers;
       scale_sums(args, i, j0 + j, piece, acc + j, y);
       add_bias(args, j0 + j, piece, y);
-      store(args, i, j0 + j, piece, y);
+      if (!in_place) store(args, i, j0 + j, piece, y);
     }
   }
 }
