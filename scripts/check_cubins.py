@@ -43,7 +43,7 @@ OPCODES = {0x9F1: "IGMMA", 0xDF1: "IGMMA", 0x9F2: "BGMMA", 0xDF2: "BGMMA", 0x237
            0x944: "CALL", 0x943: "CALL", 0x983: "LDL", 0x387: "STL",
            0x5A7: "STAGE", 0x9C5: "WAIT", 0x3B5: "STORE", 0x98F: "CCTL", 0x992: "MEMBAR"}
 END = {"bits": 10, "bytes": 7}
-ISSUE = {"bf16": 99, "f32": 99}
+ISSUE = {"bf16": 7.5, "f32": 6.5}
 FLOATS = re.compile(r"^gemm_(bf16|f32)(_t)?_w\d")
 EMPTY = 64  # instructions, with padding
 HELPER = re.compile(r"__cuda_sm\d+x?_(div|rem|rcp|sqrt|shflsync|warpsync)")

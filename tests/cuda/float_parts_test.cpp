@@ -70,8 +70,7 @@ TEST_CASE("gemm on CUDA: threads of a quarter-warp that share a column meet othe
   using Stage = cuda::gemm::FloatStage<3, 8, true, true>;
   for (int half = 0; half < 2; ++half) {
     std::set<int> a, b;
-    for (int lane = 0; lane < 8; ++lane)
-      a.insert(Stage::place_a(8 * (lane % 4) + 4 * half, 16 * (lane / 4)) / 16 % 8);
+    for (int lane = 0; lane < 8; ++lane) a.insert(Stage::place_a(8 * (lane % 4) + 4 * half, 16 * (lane / 4)) / 16 % 8);
     for (int lane = 0; lane < 32; ++lane) b.insert(Stage::place_b(8 * (lane % 4) + 4 * half, 4 * (lane / 4)) / 4 % 32);
     CHECK(a.size() == 8);
     CHECK(b.size() == 32);

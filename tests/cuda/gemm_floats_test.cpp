@@ -93,7 +93,8 @@ void add_scales(Problem& p, int way, std::mt19937& rng) {
   if (way == 3 && p.b_k_major) p.b.add_parameters(kind, 1 + static_cast<int64_t>(rng() % 2), 1, 1, 0, rng);
   if (way == 3 && !p.b_k_major) p.b.add_parameters(kind, 1, 0, group, 1, rng);
   if (way == 4 && p.b_k_major) p.b.add_parameters(kind, 1, blocks, 64, 1, rng);
-  if (way == 4 && !p.b_k_major) p.b.add_parameters(kind, 1 + static_cast<int64_t>(rng() % 3), p.k / group + 1, group, 1, rng);
+  if (way == 4 && !p.b_k_major)
+    p.b.add_parameters(kind, 1 + static_cast<int64_t>(rng() % 3), p.k / group + 1, group, 1, rng);
 }
 
 TEST_CASE("gemm on CUDA: floats times codes by mma.sync stay within the bound of fp32 sums") {
@@ -169,7 +170,8 @@ TEST_CASE("gemm on CUDA: an Inf or NaN among floats reaches its row of the produ
       row[69] = bad;
       pack_row(da, row.data(), 70, p.a.bytes.data() + 129 * p.a.stride);
       std::vector<uint8_t> c = p.c_before;
-      test::run_on_device(test::cuda_kernel(da == dtypes::fp32 ? "gemm_f32_w_mma" : "gemm_bf16_w_mma"), p.args(c.data()));
+      test::run_on_device(test::cuda_kernel(da == dtypes::fp32 ? "gemm_f32_w_mma" : "gemm_bf16_w_mma"),
+                          p.args(c.data()));
       for (int64_t i = 0; i < p.m; ++i)
         for (int64_t j = 0; j < p.n; ++j)
           CHECK(std::isfinite(element(dtypes::fp32, c, i * (p.n + p.gap) + j)) == (i != 129));
@@ -198,7 +200,7 @@ TEST_CASE("gemm on CUDA: what floats times codes by mma.sync do not take") {
   CHECK(refused([](GemmArgs& x) { x.a.scale.scale = &kScale; }));
   CHECK(refused([](GemmArgs& x) { x.a.k_major = true; }));
   CHECK(refused([](GemmArgs& x) { x.c_dtype = dtypes::int32; }));
-  CHECK(refused([](GemmArgs& x) { x.b.scale = {&kScale, nullptr, nullptr, 4, 1, 1, 16}; }));   // groups of 16
+  CHECK(refused([](GemmArgs& x) { x.b.scale = {&kScale, nullptr, nullptr, 4, 1, 1, 16}; }));  // groups of 16
   CHECK_FALSE(refused([](GemmArgs& x) { x.b.scale = {&kScale, nullptr, nullptr, 2, 1, 1, 32}; }));
   args.b.k_major = true;
   CHECK_FALSE(refused([](GemmArgs& x) { x.b.scale = {&kScale, nullptr, nullptr, 1, 1, 1, 64}; }));

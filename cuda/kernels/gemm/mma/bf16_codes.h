@@ -8,8 +8,8 @@
 
 namespace bitgrad::cuda::gemm {
 
-// A field f of at most 7 bits becomes times * (128 + ((f << shift) ^ flip)) + minus: 128 + f is a bf16 whose low byte is
-// f. Of 8 bits the low seven do, and the top bit chooses what is added: -128, or -128 + top * 2^-7 in bit patterns
+// A field f of at most 7 bits becomes times * (128 + ((f << shift) ^ flip)) + minus: 128 + f is a bf16 whose low byte
+// is f. Of 8 bits the low seven do, and the top bit chooses what is added: -128, or -128 + top * 2^-7 in bit patterns
 // (-256 for signed codes, 0 for unsigned ones). Everything is exact.
 inline constexpr uint32_t kBf16One = 0x3F803F80u, kMinus128 = 0xC300C300u;  // pairs
 struct Bf16Rule {
@@ -45,8 +45,8 @@ BITGRAD_DEVICE inline uint32_t pair_of(uint32_t bytes, const Bf16Rule& rule) {
   }
 }
 
-// x = parts[0] + parts[1] + parts[2], each with eight bits in its upper half: exact for finite x but for what lies below
-// 2^-133. Parts of an Inf or NaN have a NaN among them.
+// x = parts[0] + parts[1] + parts[2], each with eight bits in its upper half: exact for finite x but for what lies
+// below 2^-133. Parts of an Inf or NaN have a NaN among them.
 BITGRAD_DEVICE inline void split_float(float x, uint32_t (&parts)[3]) {
   parts[0] = __float_as_uint(x) & 0xFFFF0000u;
   const float rest = x - __uint_as_float(parts[0]);

@@ -1,8 +1,8 @@
 // Arguments of the products of floats and codes by mma.sync (float_tile.h), and the kernels that take them.
 //
-// A (fp32 or bf16) is multiplied with B's codes, which bf16 holds exactly. bf16 A is multiplied as it is; an fp32 number
-// is three bf16 parts (docs/numerics.md section 4, "parts3"). B's scale is applied to the sum, to the sums of groups of
-// k, or multiplied into A's numbers before these are split.
+// A (fp32 or bf16) is multiplied with B's codes, which bf16 holds exactly. bf16 A is multiplied as it is; an fp32
+// number is three bf16 parts (docs/numerics.md section 4, "parts3"). B's scale is applied to the sum, to the sums of
+// groups of k, or multiplied into A's numbers before these are split.
 #pragma once
 
 #include <algorithm>
@@ -26,16 +26,16 @@ struct FloatRows {
 
 struct FloatMmaArgs {
   FloatRows a, b;
-  NumberForm form;       // of B's codes
-  bool narrow;           // A is bf16
-  ScaleMap scale;        // B's
-  bool on_sum, fold;     // where the scale goes; neither: groups, or no scale
-  int32_t group_steps;   // steps of k in a group
+  NumberForm form;      // of B's codes
+  bool narrow;          // A is bf16
+  ScaleMap scale;       // B's
+  bool on_sum, fold;    // where the scale goes; neither: groups, or no scale
+  int32_t group_steps;  // steps of k in a group
   Output out;
 };
 
 // Kernels of one width: both operands in rows of k, the same with groups, B stored [k, n].
-#define BITGRAD_FLOAT_MMA(bits)                                              \
+#define BITGRAD_FLOAT_MMA(bits)                                               \
   BITGRAD_GLOBAL void gemm_bf16_w##bits##_mma_sm80(FloatMmaArgs args);        \
   BITGRAD_GLOBAL void gemm_f32_w##bits##_mma_sm80(FloatMmaArgs args);         \
   BITGRAD_GLOBAL void gemm_bf16_w##bits##_groups_mma_sm80(FloatMmaArgs args); \
@@ -66,6 +66,6 @@ BITGRAD_HD constexpr int float_step_bytes(bool narrow_products, int bits, bool t
 }
 inline constexpr int kFloatPitch = kFloatTile + 4;
 inline constexpr int kFloatSharedBytes =
-    std::max(kFloatStages * float_step_bytes(false, 8, true, true), kFloatTile * kFloatPitch * 4);
+    std::max(kFloatStages * float_step_bytes(false, 8, true, true), kFloatTile* kFloatPitch * 4);
 
 }  // namespace bitgrad::cuda::gemm

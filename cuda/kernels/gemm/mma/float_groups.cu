@@ -3,14 +3,12 @@
 
 namespace bitgrad::cuda::gemm {
 
-#define BITGRAD_FLOAT_MMA(bits)                                \
-  BITGRAD_GLOBAL void __launch_bounds__(kFloatThreads, 1)      \
-      gemm_bf16_w##bits##_groups_mma_sm80(FloatMmaArgs args) { \
-    FloatBlock<1, bits, false, false, true>(args).run();       \
-  }                                                            \
-  BITGRAD_GLOBAL void __launch_bounds__(kFloatThreads, 1)      \
-      gemm_f32_w##bits##_groups_mma_sm80(FloatMmaArgs args) {  \
-    FloatBlock<3, bits, false, false, true>(args).run();       \
+#define BITGRAD_FLOAT_MMA(bits)                                                                                    \
+  BITGRAD_GLOBAL void __launch_bounds__(kFloatThreads, 1) gemm_bf16_w##bits##_groups_mma_sm80(FloatMmaArgs args) { \
+    FloatBlock<1, bits, false, false, true>(args).run();                                                           \
+  }                                                                                                                \
+  BITGRAD_GLOBAL void __launch_bounds__(kFloatThreads, 1) gemm_f32_w##bits##_groups_mma_sm80(FloatMmaArgs args) {  \
+    FloatBlock<3, bits, false, false, true>(args).run();                                                           \
   }
 #define BITGRAD_WEIGHT_BITS(bits) BITGRAD_FLOAT_MMA(bits)
 #include "cuda/kernels/gemm/weight_bits.inc"

@@ -1,9 +1,9 @@
 // A tile of 128 x 128 of a product of floats and codes by mma.sync of bf16, sums in fp32.
 //
 // Shared memory holds both operands as they are stored, filled by cp.async two steps ahead. A thread of lane l has the
-// indices k = 8 (l % 4) + 4 s + i, i < 4, of half-step s: four neighbours in either operand, which take the slots of its
-// fragments in both. Codes become bf16, and A's numbers bf16 parts, in registers. Of operands stored [k, free] a thread
-// has four neighbouring rows (columns) of the tile, so that what it loads is whole words. Behind k A is zeros.
+// indices k = 8 (l % 4) + 4 s + i, i < 4, of half-step s: four neighbours in either operand, which take the slots of
+// its fragments in both. Codes become bf16, and A's numbers bf16 parts, in registers. Of operands stored [k, free] a
+// thread has four neighbouring rows (columns) of the tile, so that what it loads is whole words. Behind k A is zeros.
 #pragma once
 
 #include "cuda/device/unroll.h"
@@ -13,8 +13,8 @@
 
 namespace bitgrad::cuda::gemm {
 
-// Bytes [byte0, byte0 + kRowBytes) of rows [r0, r0 + kRows), at most `width` of them, to stage + place(row, byte); zeros
-// beyond the operand.
+// Bytes [byte0, byte0 + kRowBytes) of rows [r0, r0 + kRows), at most `width` of them, to stage + place(row, byte);
+// zeros beyond the operand.
 template <int kUnit, int kRows, int kRowBytes, typename Place>
 BITGRAD_DEVICE void copy_units(mma::AsyncCopies& copies, const FloatRows& x, int r0, int64_t byte0, int width,
                                uint8_t* stage, Place place) {
@@ -121,9 +121,7 @@ class FloatBlock {
   }
 
  private:
-  BITGRAD_DEVICE unsigned down() const {
-    return static_cast<unsigned>((args_.out.m + kFloatTile - 1) / kFloatTile);
-  }
+  BITGRAD_DEVICE unsigned down() const { return static_cast<unsigned>((args_.out.m + kFloatTile - 1) / kFloatTile); }
   BITGRAD_DEVICE uint8_t* stage(int step) const { return shared_ + step % kFloatStages * Stage::kBytes; }
   // Row of the tile that register pair `half` of fragment m holds, and the column of fragment n at `column` of its 8.
   BITGRAD_DEVICE int row_of(int m, int half) const {
@@ -138,12 +136,11 @@ class FloatBlock {
       const int k0 = step * kFloatStep;
       uint8_t* const to = stage(step);
       const int size = args_.narrow ? 2 : 4, width = args_.narrow ? Stage::kRowA / Stage::kSizeA * 2 : Stage::kRowA;
-      copy_rows<kTurnedA ? kFloatStep : kFloatTile, Stage::kRowA>(copies_, args_.a, kTurnedA ? k0 : i0_,
-                                                                  int64_t{kTurnedA ? i0_ : k0} * size, width, to,
-                                                                  Stage::place_a);
+      copy_rows<kTurnedA ? kFloatStep : kFloatTile, Stage::kRowA>(
+          copies_, args_.a, kTurnedA ? k0 : i0_, int64_t{kTurnedA ? i0_ : k0} * size, width, to, Stage::place_a);
       copy_rows<kTurnedB ? kFloatStep : kFloatTile, Stage::kRowB>(copies_, args_.b, kTurnedB ? k0 : j0_,
-                                                                  int64_t{kTurnedB ? j0_ : k0} / 8 * kBits, Stage::kRowB,
-                                                                  to + Stage::kBytesA, Stage::place_b);
+                                                                  int64_t{kTurnedB ? j0_ : k0} / 8 * kBits,
+                                                                  Stage::kRowB, to + Stage::kBytesA, Stage::place_b);
       if constexpr (kTurnedB && kParts == 3) copy_fold(k0, to + Stage::kFoldAt);
     }
     copies_.commit();
