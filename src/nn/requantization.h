@@ -21,6 +21,7 @@ struct Parameter::Requantization {
   std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
   std::mutex mutex;                            // of params
   std::atomic<bool> packed = false;            // layouts that are packed by rows
+  bool summed = false;                         // the sums of all rows were made with the codes
   std::vector<Layout> written;                 // by the kernel that made the codes, on a device: of all rows
   std::optional<detail::KernelScales> scales;  // that it reads
 };

@@ -30,9 +30,10 @@ void binarize(const BinarizeArgs& args);
 // The signs of normalize(norm): bint1 codes of y >= 0, without y in memory. norm.y is not read.
 struct NormalizeSignArgs {
   NormalizeArgs norm;
-  void* codes = nullptr;      // canonical rows, pad bits are zeroed
-  int64_t stride = 0;         // bytes
-  uint32_t* flags = nullptr;  // OR of kFlagNonFinite where y is NaN or Inf; its code is raw 0
+  void* codes = nullptr;        // canonical rows, pad bits are zeroed
+  int64_t stride = 0;           // bytes
+  uint32_t* flags = nullptr;    // OR of kFlagNonFinite where y is NaN or Inf; its code is raw 0
+  int32_t* row_ones = nullptr;  // optional, one a row: the number of +1
 };
 void normalize_sign(const NormalizeSignArgs& args);
 

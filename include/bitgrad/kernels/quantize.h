@@ -63,6 +63,8 @@ struct QuantizeArgs {
                              // kPositive: abs x <= 1); else ones; pad bits zero
   uint32_t* flags =
       nullptr;  // OR of kFlagNonFinite where x is NaN or Inf; such x gets code 0 (the raw code of number 0, or raw 0)
+  // Optional, on devices only, of codes of one bit: [rows], the number of raw 1 of each row (GemmOperand::row_sums).
+  int32_t* row_sums = nullptr;
 };
 std::span<const Kernel<QuantizeArgs>> quantize_kernels();
 void register_quantize_kernels(std::span<const Kernel<QuantizeArgs>> kernels);  // of another device

@@ -119,6 +119,9 @@ struct QuantizeOptions {
   // kind saved.
   bool transposed = false;
 };
+// The place of the sums of rows (Tensor::row_sums) that whoever makes the codes fills: attached to codes of one bit on
+// the current device where its products of bits need them (wgmma), a new one if there is none. Elsewhere undefined.
+Tensor row_sums_place(Tensor& codes);
 // Codes of x (fp32) by given scales, with the params attached.
 Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
                        const QuantizeOptions& options = {});
