@@ -19,6 +19,7 @@ Rules, for each kernel and target:
   loop              between the first wait for a stage and the last product of a wgmma kernel no MEMBAR beyond the block and no CCTL
   end               wgmma kernels that store from fragments: instructions from the last wait for products to the last store, for
                     each output of a thread (END)
+  issue             products of floats and codes: instructions from the first product to the last, for each product (ISSUE)
   shared            static shared memory is what tests/emulation/cuda/static_shared.inc says, by which the emulated
                     device counts it, and at most 32 KiB (detail::kMostStaticShared of cuda/runtime/runtime.h).
                     --shared prints that file anew
@@ -38,10 +39,12 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ARCHS = ["80", "86", "89", "90a", "100a", "120a"]
 FLAGS = ["-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-ftz=false"]
-OPCODES = {0x9F1: "IGMMA", 0xDF1: "IGMMA", 0x9F2: "BGMMA", 0xDF2: "BGMMA", 0x237: "IMMA", 0x23D: "BMMA",
+OPCODES = {0x9F1: "IGMMA", 0xDF1: "IGMMA", 0x9F2: "BGMMA", 0xDF2: "BGMMA", 0x237: "IMMA", 0x23D: "BMMA", 0x23C: "HMMA",
            0x944: "CALL", 0x943: "CALL", 0x983: "LDL", 0x387: "STL",
            0x5A7: "STAGE", 0x9C5: "WAIT", 0x3B5: "STORE", 0x98F: "CCTL", 0x992: "MEMBAR"}
 END = {"bits": 10, "bytes": 7}
+ISSUE = {"bf16": 7.5, "f32": 6.5}
+FLOATS = re.compile(r"^gemm_(bf16|f32)(_t)?_w\d")
 EMPTY = 64  # instructions, with padding
 HELPER = re.compile(r"__cuda_sm\d+x?_(div|rem|rcp|sqrt|shflsync|warpsync)")
 SOURCES = ["cuda/kernels/gemm/*/*.cu", "cuda/kernels/elementwise/update_rows*.cu"]
@@ -168,10 +171,20 @@ def broken_order(name, found):
         yield "end", f"got {got:.1f} instructions an output, expected at most {most}"
 
 
+def issued(name, found):
+    """Instructions for each product of a kernel of floats and codes, or None."""
+    places = [at for at, opcode in found if opcode == "HMMA"]
+    if not FLOATS.match(name) or len(places) < 2:
+        return None
+    return (places[-1] - places[0] + 1) / len(places)
+
+
 def promised(name, arch):
     """The instruction that a kernel's name promises on a target, or None."""
     if "wgmma" in name:
         return None if arch != "90a" else "BGMMA" if "_b1_" in name else "IGMMA"
+    if FLOATS.match(name):
+        return "HMMA"
     if "_mma" in name:
         bits = re.search(r"_b1|bits|planes", name) is not None
         return None if bits and int(re.match(r"\d+", arch).group()) >= 100 else "BMMA" if bits else "IMMA"
@@ -198,6 +211,9 @@ def broken_rules(arch, kernels, code, functions):
             yield rule("serialized", f"got remark {remark}, expected none")
         if (want := promised(name, arch)) and not seen[want]:
             yield rule("tensor core", f"got no {want}, expected some")
+        most = ISSUE.get(name.split("_")[1])
+        if (got := issued(name, found)) is not None and got > most:
+            yield rule("issue", f"got {got:.1f} instructions a product, expected at most {most}")
         if "wgmma" in name and arch == "90a":
             for which, fact in broken_order(name, found):
                 yield rule(which, fact)
@@ -262,10 +278,10 @@ def self_test(nvcc, folder):
     for name, found, want in [("gemm_s8_s8_bf16_wgmma256_sm90a", good, []),
                               ("gemm_s8_s8_bf16_wgmma128_sm90a", good, ["end"]),
                               ("gemm_b1_b1_f32_wgmma256_sm90a", good + [(1420, "STORE")], ["end"]),
-                              ("gemm_s8_s8_i32_wgmma256_sm90a", good[:4], []),
+                              ("gemm_s8_s8_any_wgmma256_sm90a", good[:4], []),
                               ("gemm_s8_s8_f32_wgmma256_sm90a", good[:4], ["end"]),
-                              ("gemm_w2_s8_i32_wgmma256_sm90a", [*good[:2], (112, "MEMBAR"), (113, "IGMMA"), *good[2:]], ["loop"]),
-                              ("gemm_w2_s8_i32_wgmma256_sm90a", [good[0], (105, "CCTL"), *good[1:]], ["loop"])]:
+                              ("gemm_w2_s8_any_wgmma256_sm90a", [*good[:2], (112, "MEMBAR"), (113, "IGMMA"), *good[2:]], ["loop"]),
+                              ("gemm_w2_s8_any_wgmma256_sm90a", [good[0], (105, "CCTL"), *good[1:]], ["loop"])]:
         if (got := [which for which, _ in broken_order(name, found)]) != want:
             sys.exit(f"self-test: {name}: got {got}, expected {want}")
     shared = list(broken_shared("90a", {"_Z1fv": 40000, "_Z1gv": 8}, {"_Z1hv": 4}, ["_Z1fv", "_Z1gv", "_Z1hv", "_Z1iv"]))

@@ -105,7 +105,8 @@ bench() {
   # shellcheck disable=SC2086 # $more and $copy are lists
   {
     check bench_products "$build/bin/bench_gemm" --device cuda --fast-rows --shape $product --dtypes int8,int8 \
-      --dtypes int8,int4 --dtypes int8,int2 --dtypes int8,bint1 --dtypes bint1,bint1 $more --json "$out/bench_products.json"
+      --dtypes int8,int4 --dtypes int8,int2 --dtypes int8,bint1 --dtypes bint1,bint1 --dtypes bf16,int4 --dtypes fp32,int4 $more \
+      --json "$out/bench_products.json"
     check bench_long "$build/bin/bench_gemm" --device cuda --fast-rows --shape $long --dtypes bint1,bint1 $more \
       --json "$out/bench_long.json"
     check bench_gx "$build/bin/bench_gemm" --device cuda --fast-rows --shape $gx --dtypes int8,int8 --product gx $more \

@@ -190,6 +190,8 @@ def table(results, shape, long, step):
     yield product_row(results, "b1 -> bf16", long, "bint1", "bint1", 9, 15)
     for bits, b in ((1, "bint1"), (2, "int2"), (4, "int4")):
         yield weight_row(results, bits, b, shape)
+    yield product_row(results, "bf16 x W4", shape, "bf16", "int4", 0.3, 0.5)
+    yield product_row(results, "fp32 x W4", shape, "fp32", "int4", 0.12, 0.2)
     for family in ("pack", "quantize", "optimizer"):
         yield bandwidth_row(results, family, 0.7, 0.9)
     yield from step_rows(results, "w8a8", "all s8", step, 1.3, 1.85)

@@ -1,4 +1,5 @@
-// mma.sync on bytes and bits, ldmatrix and cp.async: PTX on the device, exact bodies in the emulation.
+// mma.sync on bytes, bits and bf16, ldmatrix and cp.async: PTX on the device, bodies in the emulation (exact but for
+// bf16, whose sums of 16 products are rounded once there).
 // Bits: AND.popc, native on compute capability 8.0 .. 9.0 only; on others the body is a trap and must not be reached.
 #pragma once
 
@@ -46,6 +47,25 @@ BITGRAD_DEVICE inline void multiply_bits(int (&d)[4], const uint32_t (&a)[4], co
 }
 #undef BITGRAD_MMA
 
+// d += a b, pairs of bf16, sums in fp32. Not volatile: products of different sums may change places.
+BITGRAD_DEVICE inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  __trap();
+#endif
+}
+// x y + z of two pairs of bf16, each rounded once.
+BITGRAD_DEVICE inline uint32_t multiply_add_bf16(uint32_t x, uint32_t y, uint32_t z) {
+  uint32_t out = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(x), "r"(y), "r"(z));
+#endif
+  return out;
+}
+
 // Four matrices of 8 rows of 16 bytes; `row`: this lane's row, aligned to 16 bytes.
 BITGRAD_DEVICE inline void load_matrices(uint32_t (&out)[4], const void* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
@@ -57,7 +77,7 @@ BITGRAD_DEVICE inline void load_matrices(uint32_t (&out)[4], const void* row) {
 // Copies from global to shared memory that a thread has under way. Groups are closed by commit and end in order.
 class AsyncCopies {
  public:
-  // kBytes: 8 or 16, the alignment of both sides. The first `valid` bytes are copied, the others are zeros.
+  // kBytes: 4, 8 or 16, the alignment of both sides. The first `valid` bytes are copied, the others are zeros.
   template <int kBytes>
   BITGRAD_DEVICE void copy(void* to, const void* from, int valid) {
     const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
@@ -65,7 +85,7 @@ class AsyncCopies {
     if constexpr (kBytes == 16)
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(valid));
     else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(address), "l"(from), "r"(valid));
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(address), "l"(from), "r"(valid), "n"(kBytes));
 #endif
   }
   BITGRAD_DEVICE void commit() {
@@ -93,6 +113,10 @@ inline void multiply_bytes(int (&d)[4], const uint32_t (&a)[4], const uint32_t (
 inline void multiply_bits(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   emulation::multiply(emulation::MmaKind::kBits, d, a, b);
 }
+inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  emulation::multiply_bf16(d, a, b);
+}
+inline uint32_t multiply_add_bf16(uint32_t x, uint32_t y, uint32_t z) { return emulation::multiply_add_bf16(x, y, z); }
 inline void load_matrices(uint32_t (&out)[4], const void* row) { emulation::load_matrices(out, row); }
 using AsyncCopies = emulation::AsyncCopies;
 

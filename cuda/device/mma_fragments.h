@@ -1,6 +1,7 @@
 // Which element of which matrix a register of a lane holds in the mma.sync products of 32-byte steps (PTX ISA, "Matrix
-// fragments for mma.m16n8k32" and "m16n8k256"): m16n8k32 of bytes and m16n8k256 of bits place their bytes alike.
-//   A [16 rows][32 bytes], B [8 columns][32 bytes], D [16 rows][8 columns] of int32.
+// fragments for mma.m16n8k32", "m16n8k256" and "m16n8k16"): m16n8k32 of bytes, m16n8k256 of bits and m16n8k16 of bf16
+// place their bytes alike.
+//   A [16 rows][32 bytes], B [8 columns][32 bytes], D [16 rows][8 columns] of int32 (bf16: of fp32).
 #pragma once
 
 #include "bitgrad/base/host_device.h"

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "bitgrad/base/host_device.h"
 #include "cuda/device/builtins.h"
 
 namespace bitgrad::cuda {
@@ -24,7 +25,7 @@ BITGRAD_DEVICE inline void store_pack(T* p, const Pack<T, N>& x) {
 
 // Whether a pointer (or none) is aligned to N elements.
 template <int N, typename T>
-inline bool lies_on(const T* p) {
+BITGRAD_HD inline bool lies_on(const T* p) {
   return reinterpret_cast<uintptr_t>(p) % (N * sizeof(T)) == 0;
 }
 

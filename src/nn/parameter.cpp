@@ -225,6 +225,7 @@ void Parameter::restore(const Tensor& master, const Tensor& value) {
   ready_ = true;
   if (!low_bit()) return;
   value_.copy_from(value);
+  value_.attach_row_sums({});
   const bool moves = value.device() != value_.device();
   value_ = value_.with_quant(moves ? value.to_device(value_.device(), MemoryKind::kWorkspace).quant() : value.quant());
   write_layouts();

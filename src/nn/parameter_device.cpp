@@ -83,6 +83,10 @@ kernels::RowCodes Parameter::sweep_codes() {
     return derived.data();
   };
   to.transposed = layout(layouts::transposed);
+  if (const Tensor sums = row_sums_place(value_); sums.defined()) {
+    to.codes.row_sums = sums.as<int32_t>();
+    next_->summed = true;
+  }
   to.frag64 = layout(layouts::frag64);
   const FlagWord flag;
   to.codes.flags = flag.word();

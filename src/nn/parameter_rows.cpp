@@ -147,6 +147,8 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
     options.transposed = true;
     next_->written.push_back(layouts::transposed);
   }
+  const bool whole = codes.shape() == value_.shape();
+  if (whole) codes.attach_row_sums(value_.row_sums());
   std::shared_ptr<const QuantParams> params;
   if (next_->given) {
     params = detail::params_of_rows(next_->given, cols, begin, end);
@@ -157,6 +159,10 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
     put_params(*params, *next_->params, rows, cols, begin);
   }
   if (!made.defined()) made = quantize_tensor(next_->spec, x, params, options);
+  if (whole && made.row_sums().defined()) {
+    value_.attach_row_sums(made.row_sums());
+    next_->summed = true;
+  }
   if (dequantized_.defined()) write_values(made, as_matrix(dequantized_).row_slice(begin, end));
 }
 
@@ -168,6 +174,7 @@ void Parameter::end_codes() {
   const std::shared_ptr<const QuantParams> made = next_->given ? next_->given : next_->params;
   if (!params_stay_ || !copy_params(*made, value_.quant())) value_ = value_.with_quant(made);
   const std::shared_ptr<Requantization> done = std::exchange(next_, nullptr);
+  if (!done->summed) value_.attach_row_sums({});
   write_layouts([&](Layout layout) {
     return (done->packed && layout.rows() != nullptr) ||
            std::find(done->written.begin(), done->written.end(), layout) != done->written.end();

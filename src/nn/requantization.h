@@ -21,6 +21,7 @@ struct Parameter::Requantization {
   std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
   std::mutex mutex;                            // guards params
   std::atomic<bool> packed = false;            // layouts packed by rows have been written
+  bool summed = false;                         // the sums of all rows were written with the codes
   std::vector<Layout> written;                 // layouts the device kernel wrote with the codes, for all rows
   std::optional<detail::KernelScales> scales;  // the scales that kernel reads
 };

@@ -85,6 +85,7 @@ kernels::GemmOperand gemm_operand(const Tensor& t, bool k_major) {
   o.stride = t.stride();
   o.k_major = k_major;
   o.scale = t.scale_map();
+  if (const Tensor sums = t.row_sums(); sums.defined() && !k_major) o.row_sums = sums.as<int32_t>();
   return o;
 }
 

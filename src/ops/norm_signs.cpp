@@ -1,6 +1,7 @@
 // The signs of a normalisation without its values in memory, in evaluation and in training, and a max_pool of them.
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/fused_quantize.h"
+#include "bitgrad/quant/quantizer.h"
 #include "ops/common.h"
 #include "ops/norm.h"
 #include "ops/pool.h"
@@ -19,12 +20,14 @@ void check(std::string_view op, bool per_column, std::span<const Tensor> in, con
 // Of statistics that are known.
 Tensor signs_of(bool per_column, std::span<const Tensor> in, const Tensor& mean, const Tensor& inv,
                 std::shared_ptr<const QuantParams> params, uint32_t* flags) {
-  const Tensor codes = Tensor::empty(in[0].shape(), dtypes::bint1).with_quant(std::move(params));
+  Tensor codes = Tensor::empty(in[0].shape(), dtypes::bint1).with_quant(std::move(params));
+  const Tensor sums = row_sums_place(codes);
   kernels::NormalizeSignArgs args;
   args.norm = normalize_args(per_column, in, mean, inv);
   args.codes = codes.data();
   args.stride = codes.stride();
   args.flags = flags;
+  if (sums.defined()) args.row_ones = sums.as<int32_t>();
   kernels::normalize_sign(args);
   return codes;
 }

@@ -36,6 +36,7 @@ QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& 
   args.transposed = transposed.defined() ? transposed.data() : nullptr;
   args.alpha = alpha.as<float>();
   args.eps = spec.eps.value_or(kSmallestNormal);
+  if (const Tensor sums = codes.row_sums(); sums.defined()) args.row_ones = sums.as<int32_t>();
   args.flags = flag.word();
   args.alpha_flags = check.flags();
   kernels::binarize(args);

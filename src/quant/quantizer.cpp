@@ -1,6 +1,7 @@
 // Quantization and dequantization of tensors: one kernel pass, plus the checks that kernels do not make.
 #include "bitgrad/quant/quantizer.h"
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/fused_quantize.h"
@@ -52,6 +53,14 @@ bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
 
 }  // namespace
 
+Tensor row_sums_place(Tensor& codes) {
+  if (codes.device().is_cpu() || codes.device() != current_device() || (device_isa() & isa::kWgmma) == 0) return {};
+  if (!codes.dtype().is_code() || codes.dtype().bits() != 1 || codes.numel() == 0) return {};
+  if (!codes.row_sums().defined())
+    codes.attach_row_sums(Tensor::empty({codes.rows()}, dtypes::int32, MemoryKind::kDerived));
+  return codes.row_sums();
+}
+
 SteRule ste_rule(const QuantSpec& spec) { return spec.ste ? *spec.ste : find_quantizer(spec.scheme).default_ste(); }
 
 Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
@@ -62,7 +71,7 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   require(params != nullptr, "quantize", "no scales for x ", x, ". Fit them first, or use quantize_dynamic.");
   const RandomStream* sr = draws(spec, options);
   Tensor codes = target(spec, x, options).with_quant(std::move(params));
-  const Tensor transposed = transposed_target(codes, options);
+  const Tensor transposed = transposed_target(codes, options), sums = row_sums_place(codes);
   const CodeRange range = quantizer.code_range(spec);
   std::optional<FlagWord> flag;
   if (options.flags == nullptr) flag.emplace();
@@ -82,6 +91,7 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   args.sr = sr;
   args.first_element = options.first_element;
   args.flags = flag ? flag->word() : options.flags;
+  if (sums.defined()) args.row_sums = sums.as<int32_t>();
   if (options.mask != nullptr) {
     *options.mask = Tensor();
     if (needs_mask(spec, range)) {
@@ -108,6 +118,7 @@ Tensor detail::quantize_fused_on_device(const Quantizer& quantizer, const QuantS
   if (make == nullptr) return {};
   Tensor codes = target(spec, x, options);
   const Tensor transposed = transposed_target(codes, options);
+  row_sums_place(codes);
   return codes.with_quant(std::make_shared<const QuantParams>(make(spec, x, codes, transposed)));
 }
 

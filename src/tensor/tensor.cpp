@@ -234,29 +234,44 @@ Tensor Tensor::on_host() const {
   return !defined() || device().is_cpu() ? *this : to_device(Device::cpu(), MemoryKind::kWorkspace);
 }
 
+struct Tensor::Derived {
+  std::vector<Tensor> layouts;
+  Tensor row_sums;
+};
+
 void Tensor::attach_layout(Tensor derived) {
   require(derived.dtype_ == dtype_ && derived.shape_ == shape_, "attach_layout",
           "a derived layout has the same codes: got ", derived, ", expected ", *this);
-  if (!derived_) derived_ = std::make_shared<std::vector<Tensor>>();
-  for (Tensor& t : *derived_)
+  if (!derived_) derived_ = std::make_shared<Derived>();
+  for (Tensor& t : derived_->layouts)
     if (t.layout_ == derived.layout_) {
       t = std::move(derived);
       return;
     }
-  derived_->push_back(std::move(derived));
+  derived_->layouts.push_back(std::move(derived));
 }
 
 Tensor Tensor::in_layout(Layout layout) const {
   if (layout == layout_) return *this;
   if (derived_)
-    for (const Tensor& t : *derived_)
+    for (const Tensor& t : derived_->layouts)
       if (t.layout_ == layout) return t.with_quant(quant_);
   return {};
 }
 
 const std::vector<Tensor>& Tensor::attached_layouts() const {
   static const std::vector<Tensor> none;
-  return derived_ ? *derived_ : none;
+  return derived_ ? derived_->layouts : none;
 }
+
+void Tensor::attach_row_sums(Tensor sums) {
+  if (!sums.defined() && !derived_) return;
+  require(!sums.defined() || (sums.dtype_ == dtypes::int32 && sums.shape_ == Shape{rows()}), "attach_row_sums", "got ",
+          sums, ", expected ", Shape{rows()}, " int32, the sums of rows of ", *this);
+  if (!derived_) derived_ = std::make_shared<Derived>();
+  derived_->row_sums = std::move(sums);
+}
+
+Tensor Tensor::row_sums() const { return derived_ ? derived_->row_sums : Tensor(); }
 
 }  // namespace bitgrad

@@ -75,6 +75,28 @@ TEST_CASE("gemm on CUDA: strict mode has the CPU's order of summation") {
   set_bits_mode(BitsMode::kFast);
 }
 
+TEST_CASE("gemm on CUDA: floats times codes go to tensor cores in fast mode") {
+  static const float kScale = 1;
+  for (const Capability c : kAll) {
+    INFO("capability " << c.major << '.' << c.minor);
+    for (const DType b : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::uint4, dtypes::int8}) {
+      CHECK(chosen(c, product(dtypes::fp32, b, 512, 4096, 4096)) == "gemm_f32_w_mma");
+      CHECK(chosen(c, product(dtypes::bf16, b, 512, 4096, 4096)) == "gemm_bf16_w_mma");
+    }
+    // A gradient of x with a scale along k: bf16 is no longer bf16 once it is folded in.
+    GemmArgs gx = product(dtypes::bf16, dtypes::int4, 512, 4096, 1024);
+    gx.b.k_major = gx.fold_b_scale = true;
+    gx.b.stride = row_bytes_memory(dtypes::int4, 4096);
+    CHECK(chosen(c, gx) == "gemm_bf16_w_mma");
+    gx.b.scale = {&kScale, nullptr, nullptr, 1, 0, 1, 1};
+    CHECK(chosen(c, gx) == "gemm_f32_w_mma");
+    CHECK(has(chosen(c, product(dtypes::fp32, dtypes::nf4, 512, 4096, 4096)), "chain512"));
+    GemmArgs alone = product(dtypes::fp32, dtypes::int4, 512, 4096, 4096);
+    alone.row_alone = true;
+    CHECK(has(chosen(c, alone), "chain512"));
+  }
+}
+
 TEST_CASE("gemm on CUDA: an fp64 product is an error, not a product of the CPU") {
   const DeviceGuard guard(Device::cuda(0));
   const std::string text = "fp64 is the reference dtype of the CPU, but the current device is cuda:0";

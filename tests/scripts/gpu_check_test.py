@@ -25,7 +25,7 @@ class Check(Case):
             self.assertEqual(results.get(name), "passed", name)
             self.assertIn(name, done.stdout)
         rows = json_lines(os.path.join(self.out, "table.jsonl"))
-        self.assertEqual([r["verdict"] for r in rows if r["must"] is not None], ["aim"] * 19)
+        self.assertEqual([r["verdict"] for r in rows if r["must"] is not None], ["aim"] * 21)
         self.assertIn("bench_gemm --device cuda --fast-rows --shape 8192,4096,16384 --dtypes bint1,bint1 --json "
                       + os.path.join(self.out, "bench_long.json"), self.called("bench_gemm"))
         self.assertNotIn("racecheck_gemm_wgmma", results)  # clusters and TMA
@@ -33,7 +33,7 @@ class Check(Case):
             self.assertIn("gpu_check/table.txt", archive.getnames())
         text = self.read("table.txt")
         self.assertIn("bf16: 9163 TFLOP/s, gemm_bf16_cublaslt", text)
-        self.assertIn("0 of 19 rows with a must are below it or missing", text)
+        self.assertIn("0 of 21 rows with a must are below it or missing", text)
 
     def test_failed_and_late_checks_are_counted_and_skipped_ones_are_not(self):
         done = self.check("device", "tests", "train", "bench", BITGRAD_GPU_CHECK_SECONDS=2,
@@ -68,8 +68,8 @@ class Check(Case):
     def test_the_table_fails_by_the_number_of_rows_that_miss_their_must(self):
         done = self.check("table")
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.results()["table"], "failed with 19")
-        self.assertIn("19 of 19 rows with a must are below it or missing", done.stdout)
+        self.assertEqual(self.results()["table"], "failed with 21")
+        self.assertIn("21 of 21 rows with a must are below it or missing", done.stdout)
 
     def test_small_runs_take_small_shapes(self):
         done = self.check("bench", "train", "tfc", BITGRAD_GPU_CHECK_SMALL=1)

@@ -94,7 +94,7 @@ class Table(Case):
             with open(os.path.join(self.out, name), "w") as file:
                 file.write("{torn")
         _, done = self.rows()
-        self.assertEqual(done.returncode, 19)
+        self.assertEqual(done.returncode, 21)
 
 
 class Peers(Case):

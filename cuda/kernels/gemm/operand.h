@@ -25,12 +25,15 @@ struct Levels {
   float level[256];
 };
 
-BITGRAD_HD inline int64_t param_at(const Operand& x, int64_t f, int64_t k) {
-  const int64_t r = x.k_major ? k : f, c = x.k_major ? f : k;
+// ScaleMap::index, without divisions where there are no groups.
+BITGRAD_HD inline int64_t param_index(const ScaleMap& map, int64_t r, int64_t c) {
   int64_t at = 0;
-  if (x.scale.row_step != 0) at = (x.scale.row_group == 1 ? r : r / x.scale.row_group) * x.scale.row_step;
-  if (x.scale.col_step != 0) at += (x.scale.col_group == 1 ? c : c / x.scale.col_group) * x.scale.col_step;
+  if (map.row_step != 0) at = (map.row_group == 1 ? r : r / map.row_group) * map.row_step;
+  if (map.col_step != 0) at += (map.col_group == 1 ? c : c / map.col_group) * map.col_step;
   return at;
+}
+BITGRAD_HD inline int64_t param_at(const Operand& x, int64_t f, int64_t k) {
+  return x.k_major ? param_index(x.scale, k, f) : param_index(x.scale, f, k);
 }
 BITGRAD_HD inline int32_t zero_at(const Operand& x, int64_t at) {
   return x.scale.zero == nullptr ? 0 : x.scale.zero[at];

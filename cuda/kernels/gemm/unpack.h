@@ -29,13 +29,18 @@ BITGRAD_HD constexpr uint32_t apply_rule(uint32_t fields, ByteRule rule) {
   const uint32_t u = (fields << rule.twice) ^ rule.flip;
   return ((u | 0x80808080u) - rule.less) ^ 0x80808080u;
 }
-// Codes k .. k + 3 of a row of 32-bit words, as signed bytes. k: a multiple of 4.
+// Fields k .. k + 3 of a row of 32-bit words, in bytes. k: a multiple of 4.
 template <int kBits>
-BITGRAD_HD inline uint32_t unpack4(const uint32_t* words, int k, ByteRule rule) {
+BITGRAD_HD inline uint32_t fields4(const uint32_t* words, int k) {
   const int bit = k * kBits, at = bit / 32, shift = bit % 32;
   uint32_t x = words[at] >> shift;
   if (32 % (4 * kBits) != 0 && shift + 4 * kBits > 32) x |= words[at + 1] << (32 - shift);
-  return apply_rule(spread_fields<kBits>(x), rule);
+  return spread_fields<kBits>(x);
+}
+// The same codes as signed bytes.
+template <int kBits>
+BITGRAD_HD inline uint32_t unpack4(const uint32_t* words, int k, ByteRule rule) {
+  return apply_rule(fields4<kBits>(words, k), rule);
 }
 
 // The first `valid` of the elements of `unit` bits in a word; none if negative.

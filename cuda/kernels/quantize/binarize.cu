@@ -8,6 +8,7 @@
 #include "bitgrad/dtype/layout.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/pack/octet.h"
+#include "cuda/kernels/quantize/element.h"
 #include "cuda/kernels/quantize/quantize_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/quantize/rounding.h"
@@ -164,14 +165,13 @@ struct NormalizeSignCall {
   NormalizeArgs norm;
   CodeRows codes;
   uint32_t* flags;
+  int32_t* row_ones;
   bool wide;
 };
 
 BITGRAD_GLOBAL void normalize_sign_kernel(NormalizeSignCall call) {
   const NormalizeArgs& p = call.norm;
-  const int64_t octets = padded_octets(p.cols);
-  for (int64_t i = thread_index(); i < p.rows * octets; i += thread_count()) {
-    const Cell at = cell_of(i, octets);
+  for_octets(p.rows, p.cols, call.row_ones, [&](int64_t, Cell at) {
     const int64_t c = 8 * at.col, count = p.cols - c;
     uint32_t signs = 0;
     bool nonfinite = false;
@@ -188,12 +188,15 @@ BITGRAD_GLOBAL void normalize_sign_kernel(NormalizeSignCall call) {
     }
     call.codes.data[at.row * call.codes.stride + at.col] = static_cast<uint8_t>(signs);
     if (nonfinite && call.flags != nullptr) atomicOr(call.flags, kFlagNonFinite);
-  }
+    return __popc(signs);
+  });
 }
 
 void normalize_sign_cuda(const NormalizeSignArgs& args) {
   const NormalizeSignCall call{args.norm, code_rows(args.codes, args.stride, 1, args.norm.cols), args.flags,
-                               lies_on<4>(args.norm.x) && args.norm.cols % 4 == 0};
+                               args.row_ones, lies_on<4>(args.norm.x) && args.norm.cols % 4 == 0};
+  if (args.row_ones != nullptr && args.norm.rows > 0)
+    fill_async(args.row_ones, 0, 4 * args.norm.rows, current_stream());
   launch(normalize_sign_kernel, cover(args.norm.rows * padded_octets(args.norm.cols), "normalize_sign_cuda"), call);
 }
 

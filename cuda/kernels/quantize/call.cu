@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/runtime/runtime.h"
 #include "kernels/quantize/plan.h"
 
 namespace bitgrad::cuda {
@@ -16,6 +17,8 @@ QuantizeCall quantize_call(const QuantizeArgs& args) {
   call.codes = code_rows(args.codes, args.stride, plan.info.bits, args.cols);
   call.mask = reinterpret_cast<uint8_t*>(args.mask);
   call.flags = args.flags;
+  call.row_sums = args.row_sums;
+  if (args.row_sums != nullptr && args.rows > 0) fill_async(args.row_sums, 0, 4 * args.rows, current_stream());
   call.scale = args.scale;
   if (args.sr != nullptr) call.draws = *args.sr;
   call.first_element = args.first_element;

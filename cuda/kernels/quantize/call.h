@@ -15,6 +15,7 @@ struct QuantizeCall {
   CodeRows codes;
   uint8_t* mask = nullptr;  // bytes of QuantizeArgs::mask
   uint32_t* flags = nullptr;
+  int32_t* row_sums = nullptr;  // zeros before
   ScaleMap scale;
   RandomStream draws;
   int64_t first_element = 0;
@@ -33,7 +34,7 @@ struct CodebookLevels {
   int count = 0;  // of levels
 };
 
-// Throws where rule and dtype do not fit.
+// Throws where rule and dtype do not fit. Clears the sums of rows on the current stream.
 QuantizeCall quantize_call(const QuantizeArgs& args);
 CodebookLevels codebook_levels(DType dtype);
 

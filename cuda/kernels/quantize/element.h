@@ -165,6 +165,29 @@ BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Leve
                              Params(call.scale, r, c, kInverts<kRule>));
 }
 
+// Adds the ones of a warp's lanes to those of their rows.
+BITGRAD_DEVICE inline void add_row_sums(int32_t* sums, int64_t row, int ones) {
+  constexpr unsigned kAll = 0xFFFFFFFFu;
+  const int own = static_cast<int>(row);
+  if (!__all_sync(kAll, own == __shfl_sync(kAll, own, 0))) {
+    if (ones != 0) atomicAdd(sums + row, ones);
+    return;
+  }
+  ones = __reduce_add_sync(kAll, ones);
+  if (threadIdx.x % 32 == 0 && ones != 0) atomicAdd(sums + row, ones);
+}
+// f(i, at) makes octet i of [rows, cols], at its row and octet of the row, and gives the ones among its codes of one
+// bit.
+template <typename F>
+BITGRAD_DEVICE inline void for_octets(int64_t rows, int64_t cols, int32_t* row_sums, F f) {
+  const int64_t octets = padded_octets(cols), all = rows * octets, lane = threadIdx.x % 32;
+  for (int64_t i = thread_index(); i - lane < all; i += thread_count()) {  // whole warps
+    const Cell at = cell_of(i, octets);
+    const int ones = i < all ? f(i, at) : 0;
+    if (row_sums != nullptr) add_row_sums(row_sums, at.row, ones);
+  }
+}
+
 // Eight bytes of raw codes back to back.
 BITGRAD_DEVICE inline uint64_t gather_octet(uint64_t bytes, int bits) {
   uint64_t codes = 0;

@@ -7,11 +7,11 @@ namespace bitgrad::cuda {
 
 template <CodeRule kRule>
 BITGRAD_GLOBAL void quantize_kernel(QuantizeCall call) {
-  const int64_t octets = padded_octets(call.cols);
-  for (int64_t i = thread_index(); i < call.rows * octets; i += thread_count()) {
-    const Cell at = cell_of(i, octets);
-    store_codes(call, at.row, at.col, code_octet<kRule>(call, Levels{}, at.row, at.col));
-  }
+  for_octets(call.rows, call.cols, call.row_sums, [&](int64_t, Cell at) {
+    const OctetCodes codes = code_octet<kRule>(call, Levels{}, at.row, at.col);
+    store_codes(call, at.row, at.col, codes);
+    return __popcll(codes.bytes);
+  });
 }
 
 BITGRAD_GLOBAL void quantize_codebook_kernel(QuantizeCall call, CodebookLevels levels) {
@@ -32,9 +32,7 @@ BITGRAD_GLOBAL void quantize_codebook_kernel(QuantizeCall call, CodebookLevels l
 
 // One bit, neither scale nor range.
 BITGRAD_GLOBAL void quantize_sign_kernel(QuantizeCall call) {
-  const int64_t octets = padded_octets(call.cols);
-  for (int64_t i = thread_index(); i < call.rows * octets; i += thread_count()) {
-    const Cell at = cell_of(i, octets);
+  for_octets(call.rows, call.cols, call.row_sums, [&](int64_t i, Cell at) {
     const int64_t count = call.cols - 8 * at.col;
     uint32_t signs = 0, pass = 0;
     bool nonfinite = false;
@@ -51,7 +49,8 @@ BITGRAD_GLOBAL void quantize_sign_kernel(QuantizeCall call) {
     call.codes.data[at.row * call.codes.stride + at.col] = static_cast<uint8_t>(signs);
     if (call.mask != nullptr) call.mask[i] = static_cast<uint8_t>(pass);
     if (nonfinite && call.flags != nullptr) atomicOr(call.flags, kFlagNonFinite);
-  }
+    return __popc(signs);
+  });
 }
 
 // gx = g where the code before its clamp lies in the range (kSign, kPositive: abs x <= 1), else +0.

@@ -30,9 +30,10 @@ void binarize(const BinarizeArgs& args);
 // Signs of normalize(norm): bint1 codes of y >= 0. y is not materialized; norm.y is not used.
 struct NormalizeSignArgs {
   NormalizeArgs norm;
-  void* codes = nullptr;      // canonical rows; pad bits are zeroed
-  int64_t stride = 0;         // bytes
-  uint32_t* flags = nullptr;  // OR of kFlagNonFinite if a y is NaN or Inf, which gets raw code 0
+  void* codes = nullptr;        // canonical rows; pad bits are zeroed
+  int64_t stride = 0;           // bytes
+  uint32_t* flags = nullptr;    // OR of kFlagNonFinite if a y is NaN or Inf, which gets raw code 0
+  int32_t* row_ones = nullptr;  // optional, [rows]: the number of +1 in each row
 };
 void normalize_sign(const NormalizeSignArgs& args);
 

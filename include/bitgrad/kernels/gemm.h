@@ -38,6 +38,9 @@ struct GemmOperand {
   int64_t stride = 0;
   bool k_major = false;  // false: stored [free, k]; true: stored [k, free] (canonical, vnni64_t)
   ScaleMap scale;        // in coordinates of the stored matrix
+  // Optional, of canonical codes stored [free, k] on a device: [free], for each row the sum of its codes' numbers, of
+  // kind sign the number of +1. A kernel that needs them reads the codes themselves where they are absent.
+  const int32_t* row_sums = nullptr;
 };
 
 // A batch of products of the same form (heads, groups, samples). Member i reads and writes at i times these distances

@@ -65,6 +65,8 @@ struct QuantizeArgs {
   uint64_t* mask = nullptr;
   uint32_t* flags =
       nullptr;  // OR of kFlagNonFinite if an x is NaN or Inf; such an x gets code 0 (the raw code of value 0, or raw 0)
+  // Optional, [rows], on devices and for one-bit codes only: the number of raw 1 in each row (GemmOperand::row_sums).
+  int32_t* row_sums = nullptr;
 };
 std::span<const Kernel<QuantizeArgs>> quantize_kernels();
 void register_quantize_kernels(std::span<const Kernel<QuantizeArgs>> kernels);  // for devices other than the CPU

@@ -101,6 +101,11 @@ class Tensor {
   // This tensor in `layout`; undefined if it has no such layout.
   Tensor in_layout(Layout layout) const;
   const std::vector<Tensor>& attached_layouts() const;
+  // The sums of the rows of codes (kernels::GemmOperand::row_sums), int32 [rows], made with them on a device; undefined
+  // where there are none. Views, other shapes and copies have none. Who writes codes in place attaches their new sums,
+  // or undefined ones. Throws Error for another shape or dtype.
+  void attach_row_sums(Tensor sums);
+  Tensor row_sums() const;
 
   // Row-major elements (codes decoded without scales), and values (with scales).
   std::vector<double> elements() const;
@@ -123,7 +128,8 @@ class Tensor {
   Layout layout_;
   int64_t stride_ = 0;
   std::shared_ptr<const QuantParams> quant_;
-  std::shared_ptr<std::vector<Tensor>> derived_;
+  struct Derived;  // what travels beside the codes
+  std::shared_ptr<Derived> derived_;
 };
 
 // Short form for error messages: "[3,5] fp32", "[256,784] bint1".

@@ -56,7 +56,7 @@ using Key = std::array<uint64_t, 22>;
 void put_operand(const GemmOperand& x, uint64_t* out) {
   out[0] = x.dtype.id() | (uint64_t{x.layout.id()} << 8) | (uint64_t{x.k_major} << 16) |
            (uint64_t{x.scale.scale != nullptr} << 17) | (uint64_t{x.scale.zero != nullptr} << 18) |
-           (uint64_t{x.scale.offset != nullptr} << 19);
+           (uint64_t{x.scale.offset != nullptr} << 19) | (uint64_t{x.row_sums != nullptr} << 20);
   out[1] = static_cast<uint64_t>(x.stride);
   out[2] = static_cast<uint64_t>(x.scale.row_step);
   out[3] = static_cast<uint64_t>(x.scale.col_step);

@@ -105,6 +105,7 @@ void cpu::binarize(const BinarizeArgs& args) {
 
 void cpu::normalize_sign(const NormalizeSignArgs& args) {
   const int64_t cols = args.norm.cols;
+  if (args.row_ones != nullptr) std::fill_n(args.row_ones, args.norm.rows, 0);
   if (cols == 0) return;
   parallel_ranges(args.norm.rows, std::max<int64_t>(1, kSignElements / cols), [&](int64_t begin, int64_t end) {
     const Workspace space((end - begin) * cols * static_cast<int64_t>(sizeof(float)));
@@ -119,6 +120,7 @@ void cpu::normalize_sign(const NormalizeSignArgs& args) {
     if (seen != 0 && args.flags != nullptr)
       std::atomic_ref<uint32_t>(*args.flags).fetch_or(seen, std::memory_order_relaxed);
   });
+  if (args.row_ones != nullptr) count_ones(args.codes, args.stride, args.norm.rows, cols, args.row_ones);
 }
 
 }  // namespace bitgrad::kernels

@@ -1,8 +1,10 @@
 #include "emulation/cuda/mma.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "cuda/device/mma_fragments.h"
@@ -12,18 +14,20 @@
 namespace bitgrad::cuda::emulation {
 namespace {
 
+template <typename Sum>
 struct MmaSlot {
   MmaKind kind;
-  int* d;
+  Sum* d;
   const uint32_t *a, *b;
 };
 
 struct MmaTile {
   uint8_t a[mma::kRows][mma::kBytes], b[mma::kColumns][mma::kBytes];
 
-  explicit MmaTile(void* const* slots) {
+  template <typename Sum>
+  explicit MmaTile(const MmaSlot<Sum>* const* slots) {
     for (int lane = 0; lane < 32; ++lane) {
-      const auto* slot = static_cast<const MmaSlot*>(slots[lane]);
+      const MmaSlot<Sum>* slot = slots[lane];
       for (int r = 0; r < mma::kRegistersA; ++r)
         std::memcpy(&a[mma::a_row(lane, r)][mma::a_byte(lane, r)], &slot->a[r], 4);
       for (int r = 0; r < mma::kRegistersB; ++r)
@@ -49,6 +53,7 @@ int dot(MmaKind kind, const uint8_t* a, const uint8_t* b) {
     case MmaKind::kU8U8:
       return dot_bytes<uint8_t, uint8_t>(a, b);
     case MmaKind::kBits:
+    case MmaKind::kBf16:
       break;
   }
   int sum = 0;
@@ -61,15 +66,36 @@ int dot(MmaKind kind, const uint8_t* a, const uint8_t* b) {
   return sum;
 }
 
+float bf16_at(const uint8_t* bytes) {
+  uint16_t word;
+  std::memcpy(&word, bytes, 2);
+  return std::bit_cast<float>(uint32_t{word} << 16);
+}
+float add_products(float sum, const uint8_t* a, const uint8_t* b) {
+  double exact = sum;
+  for (int k = 0; k < mma::kBytes; k += 2) exact += static_cast<double>(bf16_at(a + k)) * bf16_at(b + k);
+  return static_cast<float>(exact);
+}
+int add_products(int sum, MmaKind kind, const uint8_t* a, const uint8_t* b) {
+  return static_cast<int>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(dot(kind, a, b)));
+}
+
+template <typename Sum>
 void run_mma(void* const* slots, int) {
-  for (int lane = 0; lane < 32; ++lane)
-    if (slots[lane] == nullptr) fail_thread("mma.sync was called by a warp that lacks lanes");
-  const MmaTile tile(slots);
+  const MmaSlot<Sum>* of_lane[32];
   for (int lane = 0; lane < 32; ++lane) {
-    const auto* slot = static_cast<const MmaSlot*>(slots[lane]);
+    if (slots[lane] == nullptr) fail_thread("mma.sync was called by a warp that lacks lanes");
+    of_lane[lane] = static_cast<const MmaSlot<Sum>*>(slots[lane]);
+  }
+  const MmaTile tile(of_lane);
+  for (int lane = 0; lane < 32; ++lane) {
+    const MmaSlot<Sum>* slot = of_lane[lane];
     for (int r = 0; r < mma::kRegistersD; ++r) {
-      const int sum = dot(slot->kind, tile.a[mma::d_row(lane, r)], tile.b[mma::d_column(lane, r)]);
-      slot->d[r] = static_cast<int>(static_cast<uint32_t>(slot->d[r]) + static_cast<uint32_t>(sum));
+      const uint8_t *a = tile.a[mma::d_row(lane, r)], *b = tile.b[mma::d_column(lane, r)];
+      if constexpr (std::is_same_v<Sum, float>)
+        slot->d[r] = add_products(slot->d[r], a, b);
+      else
+        slot->d[r] = add_products(slot->d[r], slot->kind, a, b);
     }
   }
 }
@@ -134,8 +160,17 @@ void store_matrices(void* row, const uint32_t (&words)[4], bool transposed) {
 }
 
 void multiply(MmaKind kind, int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  MmaSlot slot{kind, d, a, b};
-  collective(32, &slot, run_mma, "mma.sync");
+  MmaSlot<int> slot{kind, d, a, b};
+  collective(32, &slot, run_mma<int>, "mma.sync");
+}
+void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  MmaSlot<float> slot{MmaKind::kBf16, d, a, b};
+  collective(32, &slot, run_mma<float>, "mma.sync");
+}
+uint32_t multiply_add_bf16(uint32_t x, uint32_t y, uint32_t z) {
+  const auto half = [](uint32_t word, int at) { return std::bit_cast<float>(word >> (16 * at) << 16); };
+  const auto one = [&](int at) { return std::fma(half(x, at), half(y, at), half(z, at)); };
+  return pack_bf16(one(0), one(1));
 }
 
 void load_matrices(uint32_t (&out)[4], const void* row) {

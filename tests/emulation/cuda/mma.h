@@ -1,5 +1,5 @@
 // mma.sync, ldmatrix and cp.async for the emulation: the lanes of a warp meet, fragments are gathered by their maps,
-// and products are exact.
+// and products are exact (bf16: a sum and its 16 products are added in double and rounded once).
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,11 @@
 
 namespace bitgrad::cuda::emulation {
 
-enum class MmaKind : uint8_t { kS8S8, kS8U8, kU8S8, kU8U8, kBits };
+enum class MmaKind : uint8_t { kS8S8, kS8U8, kU8S8, kU8U8, kBits, kBf16 };
 
 void multiply(MmaKind kind, int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+uint32_t multiply_add_bf16(uint32_t x, uint32_t y, uint32_t z);
 void load_matrices(uint32_t (&out)[4], const void* row);
 void store_matrices(void* row, const uint32_t (&words)[4], bool transposed);
 uint32_t pack_bf16(float first, float second);

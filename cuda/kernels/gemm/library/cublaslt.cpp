@@ -20,6 +20,20 @@
 #include "cuda/runtime/runtime.h"
 
 namespace bitgrad::cuda::gemm {
+
+// Not in the unnamed namespace: CublasLt has members of them.
+struct LtAlgorithm {
+  uint64_t data[8];
+};
+struct LtHeuristic {
+  LtAlgorithm algorithm;
+  size_t workspace_bytes;
+  int state;
+  float waves;
+  int reserved[4];
+};
+using LtShape = std::array<int64_t, 14>;  // everything that an algorithm depends on
+
 namespace {
 
 constexpr int kFp32 = 0, kInt8 = 3, kInt32 = 10, kBf16 = 14;  // cudaDataType
@@ -32,17 +46,6 @@ constexpr int kMaxWorkspace = 1, kMinAlignmentA = 5, kMinAlignmentB = 6, kMinAli
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 constexpr int kAlgorithms = 8, kTimedRuns = 3;
 constexpr int kNotSupported = 15;  // cublasStatus_t
-
-struct Algorithm {
-  uint64_t data[8];
-};
-struct Heuristic {
-  Algorithm algorithm;
-  size_t workspace_bytes;
-  int state;
-  float waves;
-  int reserved[4];
-};
 
 int type_of(LtType type) {
   switch (type) {
@@ -65,9 +68,7 @@ uint32_t alignment_of(const void* x) {
   return static_cast<uint32_t>(address & (~address + 1));
 }
 
-// Everything that an algorithm depends on.
-using Shape = std::array<int64_t, 14>;
-Shape shape_of(const LtProduct& p) {
+LtShape shape_of(const LtProduct& p) {
   return {current_device_index(),
           p.m,
           p.n,
@@ -107,8 +108,8 @@ struct CublasLt {
   std::string path;
   std::mutex mutex;
   std::map<int, void*> handles;  // by device
-  std::map<Shape, Heuristic> chosen;
-  std::set<Shape> refused;  // no algorithm has them
+  std::map<LtShape, LtHeuristic> chosen;
+  std::set<LtShape> refused;  // no algorithm has them
 };
 
 namespace {
@@ -175,19 +176,19 @@ class Call {
   }
 
   // Best first, by the library's own estimate. None where it has no algorithm for the shape.
-  std::vector<Heuristic> heuristics(void* handle) {
-    std::vector<Heuristic> all(kAlgorithms);
+  std::vector<LtHeuristic> heuristics(void* handle) {
+    std::vector<LtHeuristic> all(kAlgorithms);
     int count = 0;
     const int status = library_.MatmulAlgoGetHeuristic(handle, matmul_.handle, first_.handle, second_.handle, c_.handle,
                                                        c_.handle, preference_.handle, kAlgorithms, all.data(), &count);
     if (status == kNotSupported) return {};
     check(status, "cublasLtMatmulAlgoGetHeuristic");
     all.resize(static_cast<size_t>(count));
-    std::erase_if(all, [](const Heuristic& h) { return h.state != 0; });
+    std::erase_if(all, [](const LtHeuristic& h) { return h.state != 0; });
     return all;
   }
 
-  int run(void* handle, const Heuristic& h, void* workspace) {
+  int run(void* handle, const LtHeuristic& h, void* workspace) {
     const float one = 1, add = p_.accumulate ? 1 : 0;
     const int32_t int_one = 1, int_add = p_.accumulate ? 1 : 0;
     const bool integers = p_.in == LtType::kInt8;
@@ -210,11 +211,11 @@ class Call {
 };
 
 // The fastest of those that run.
-Heuristic fastest(Call& call, void* handle, const std::vector<Heuristic>& all, void* workspace) {
+LtHeuristic fastest(Call& call, void* handle, const std::vector<LtHeuristic>& all, void* workspace) {
   const Event begin = event_create(true), end = event_create(true);
-  Heuristic best = all.front();
+  LtHeuristic best = all.front();
   double best_ms = -1;
-  for (const Heuristic& h : all) {
+  for (const LtHeuristic& h : all) {
     if (call.run(handle, h, workspace) != 0) continue;  // warm-up
     event_record(begin, current_stream());
     bool ran = true;
@@ -333,13 +334,13 @@ bool run_cublaslt(CublasLt& library, const LtProduct& product) {
   const std::lock_guard lock(library.mutex);
   void*& handle = library.handles[current_device_index()];
   if (handle == nullptr) check(library.Create(&handle), "cublasLtCreate");
-  const Shape shape = shape_of(product);
+  const LtShape shape = shape_of(product);
   if (library.refused.count(shape) > 0) return false;
   Call call(library, product);
   const Workspace workspace(kWorkspaceBytes);
   auto at = library.chosen.find(shape);
   if (at == library.chosen.end()) {
-    const std::vector<Heuristic> all = call.heuristics(handle);
+    const std::vector<LtHeuristic> all = call.heuristics(handle);
     if (all.empty()) {
       library.refused.insert(shape);
       return false;
@@ -347,7 +348,7 @@ bool run_cublaslt(CublasLt& library, const LtProduct& product) {
     // Algorithms differ in the bits of floats, and times from process to process.
     const bool exact = product.in == LtType::kInt8 && product.out == LtType::kInt32;
     const bool can_time = exact && !product.accumulate && !capturing(current_stream());
-    const Heuristic best = can_time ? fastest(call, handle, all, workspace.as<void>()) : all.front();
+    const LtHeuristic best = can_time ? fastest(call, handle, all, workspace.as<void>()) : all.front();
     if (!capturing(current_stream())) library.chosen.emplace(shape, best);
     check(call.run(handle, best, workspace.as<void>()), "cublasLtMatmul");
     return true;

@@ -112,7 +112,9 @@ int split_parts(int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
 double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns, int parts) {
   const double tiles = parts > 1 ? split_ns(rows, columns, k_bytes, parts)
                                  : form_ns(choose_form(rows, columns, k_bytes, turns), rows, columns, k_bytes);
-  return tiles + (needs_sums_a(args) || needs_sums_b(args) ? kLaunchNs : 0);
+  const bool makes_sums =
+      (needs_sums_a(args) && args.a.row_sums == nullptr) || (needs_sums_b(args) && args.b.row_sums == nullptr);
+  return tiles + (makes_sums ? kLaunchNs : 0);
 }
 
 RawRule raw_rule(DType dtype) {
@@ -140,6 +142,10 @@ bool needs_sums_a(const GemmArgs& args) { return raw_rule(args.b.dtype).base != 
 bool needs_sums_b(const GemmArgs& args) { return raw_rule(args.a.dtype).base != 0 || args.a.scale.zero != nullptr; }
 
 void sum_codes(const GemmArgs& args, bool of_a, bool of_b, int32_t* sums, SumRule& rule) {
+  if (of_a) rule.sum_a = args.a.row_sums;
+  if (of_b) rule.sum_b = args.b.row_sums;
+  of_a = of_a && rule.sum_a == nullptr;
+  of_b = of_b && rule.sum_b == nullptr;
   if (!of_a && !of_b) return;
   const CodeSumsArgs both{
       {operand_of(args.a), of_a ? args.m : 0, sums}, {operand_of(args.b), of_b ? args.n : 0, sums + args.m}, args.k};

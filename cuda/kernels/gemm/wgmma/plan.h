@@ -39,7 +39,8 @@ WgmmaArgs common_args(const GemmArgs& args);
 // Sums of raw codes that the rule needs; canonical codes of 1 or 8 bits.
 bool needs_sums_a(const GemmArgs& args);
 bool needs_sums_b(const GemmArgs& args);
-// Of the operands that need it, in one launch: A's to sums[0 .. m), B's behind them.
+// Those that came with the codes (GemmOperand::row_sums), to the rule; the others in one launch: A's to sums[0 .. m),
+// B's behind them.
 void sum_codes(const GemmArgs& args, bool of_a, bool of_b, int32_t* sums, SumRule& rule);
 
 // The stores that the output allows, with their arguments in out.store. rows and columns: of the tile's operands (for

@@ -1,41 +1,16 @@
 // Row gemm_s8_w_wgmma: 8-bit activations A (int8, uint8) and weights B of 1 to 7 bits (int, uint, sign) in layout
 // frag64. The product is made as C^T = B A^T, so that the weights are the operand that comes from registers.
-#include <algorithm>
-
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/wgmma/fragment_sums.h"
 #include "cuda/kernels/gemm/wgmma/kernels.h"
-#include "cuda/kernels/gemm/wgmma/plan.h"
 #include "cuda/runtime/runtime.h"
 #include "dtype/layouts/frag64.h"
 #include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {
-
-struct NamedRsKernel {
-  WgmmaKernel run;
-  const char* name;
-  WgmmaType type;
-  int bits, columns;
-  WgmmaStore store;
-};
-constexpr NamedRsKernel kRsKernels[] = {
-#define BITGRAD_WGMMA_RS(kernel, type, bits, columns, cluster, rows, store) \
-  {&kernel, #kernel, WgmmaType::type, bits, columns, WgmmaStore::store},
-#include "cuda/kernels/gemm/wgmma/fragment_kernels.inc"
-#undef BITGRAD_WGMMA_RS
-};
-
-// Wide tiles alone have stores from fragments.
-const NamedRsKernel& kernel_of(WgmmaType type, int bits, int columns, WgmmaStore store) {
-  if (columns != kWideTile256.columns) store = WgmmaStore::kGeneral;
-  return *std::find_if(std::begin(kRsKernels), std::end(kRsKernels), [&](const NamedRsKernel& k) {
-    return k.type == type && k.bits == bits && k.columns == columns && k.store == store;
-  });
-}
 
 // Bits by which the unpacked bytes are above the numbers.
 int32_t shift_of(DType dtype) {
@@ -109,7 +84,10 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
   }
   out.columns = make_tensor_map(args.a.data, args.k, args.m, args.a.stride, form.columns / form.cluster);
   const WgmmaType type = args.a.dtype.kind() == DTypeKind::kUint ? WgmmaType::kS8U8 : WgmmaType::kS8S8;
-  const NamedRsKernel& kernel = kernel_of(type, args.b.dtype.bits(), form.columns, plan_store(args, true, out));
+  // Wide tiles alone have stores from fragments.
+  const WgmmaStore planned = plan_store(args, true, out);
+  const WgmmaStore store = form.columns == kWideTile256.columns ? planned : WgmmaStore::kGeneral;
+  const NamedWgmmaKernel& kernel = wgmma_kernel(type, args.b.dtype.bits(), form, store);
   launch_tiles(kernel.run, kernel.name, out, args.n, args.m, form, kernel.bits, blocks);
 }
 

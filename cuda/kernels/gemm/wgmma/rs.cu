@@ -21,7 +21,7 @@ namespace bitgrad::cuda::gemm {
       name([[maybe_unused]] const BITGRAD_GRID_CONSTANT WgmmaArgs args) { \
     BITGRAD_BODY(type, bits, columns, cluster, rows, store)               \
   }
-#include "cuda/kernels/gemm/wgmma/fragment_kernels.inc"
+#include "cuda/kernels/gemm/wgmma/rs_kernels.inc"
 
 namespace {
 

@@ -7,33 +7,12 @@
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/wgmma/kernels.h"
-#include "cuda/kernels/gemm/wgmma/plan.h"
 #include "cuda/kernels/gemm/wgmma/split.h"
 #include "cuda/runtime/runtime.h"
 #include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {
-
-struct NamedSsKernel {
-  WgmmaKernel run;
-  const char* name;
-  WgmmaType type;
-  int columns, rows;
-  WgmmaStore store;
-};
-constexpr NamedSsKernel kSsKernels[] = {
-#define BITGRAD_WGMMA_SS(kernel, type, columns, cluster, rows, store) \
-  {&kernel, #kernel, WgmmaType::type, columns, rows, WgmmaStore::store},
-#include "cuda/kernels/gemm/wgmma/kernels.inc"
-#undef BITGRAD_WGMMA_SS
-};
-
-const NamedSsKernel& kernel_of(WgmmaType type, TileForm form, WgmmaStore store) {
-  return *std::find_if(std::begin(kSsKernels), std::end(kSsKernels), [&](const NamedSsKernel& k) {
-    return k.type == type && k.columns == form.columns && k.rows == form.rows && k.store == store;
-  });
-}
 
 WgmmaType type_of(const GemmArgs& args) {
   if (args.a.dtype.bits() == 1) return WgmmaType::kB1;
@@ -86,7 +65,7 @@ void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
   if (args.m == 0 || args.n == 0) return;
   const Workspace sums((args.m + args.n) * 4);
   WgmmaArgs out = arguments(args, form, sums);
-  const NamedSsKernel& kernel = kernel_of(type_of(args), form, plan_store(args, false, out));
+  const NamedWgmmaKernel& kernel = wgmma_kernel(type_of(args), 8, form, plan_store(args, false, out));
   launch_tiles(kernel.run, kernel.name, out, args.m, args.n, form, 8, blocks);
 }
 
@@ -97,7 +76,7 @@ void run_wgmma_split(const GemmArgs& args, int parts, int blocks) {
   WgmmaArgs out = arguments(args, kForm, sums);
   out.split = {std::min(parts, out.k_blocks), raw.as<int32_t>()};
   fill_async(out.split.sums, 0, args.m * args.n * 4, current_stream());
-  const NamedSsKernel& kernel = kernel_of(type_of(args), kForm, WgmmaStore::kSplit);
+  const NamedWgmmaKernel& kernel = wgmma_kernel(type_of(args), 8, kForm, WgmmaStore::kSplit);
   launch_tiles(kernel.run, kernel.name, out, args.m, args.n, kForm, 8, blocks);
   LaunchShape shape;
   const int64_t pieces = args.m * gemm_detail::ceil_div(args.n, 8);

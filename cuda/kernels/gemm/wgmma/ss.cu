@@ -18,6 +18,6 @@ namespace bitgrad::cuda::gemm {
       name([[maybe_unused]] const BITGRAD_GRID_CONSTANT WgmmaArgs args) { \
     BITGRAD_BODY(type, columns, cluster, rows, store)                     \
   }
-#include "cuda/kernels/gemm/wgmma/kernels.inc"
+#include "cuda/kernels/gemm/wgmma/ss_kernels.inc"
 
 }  // namespace bitgrad::cuda::gemm

@@ -22,6 +22,7 @@ void advance(GemmOperand& x, int64_t bytes, int64_t entries) {
   advance(x.scale.scale, entries);
   advance(x.scale.zero, entries);
   advance(x.scale.offset, entries);
+  if (bytes != 0) x.row_sums = nullptr;  // of the first member
 }
 
 // What steps of an operand are multiples of. Words of codes are read whole.
