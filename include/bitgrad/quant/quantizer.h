@@ -119,9 +119,9 @@ struct QuantizeOptions {
   // of kind saved.
   bool transposed = false;
 };
-// Returns the tensor that receives the row sums (Tensor::row_sums) of `codes` from the kernel that writes them: attached
-// to one-bit codes if products of bits on the current device need them (wgmma), a new one if there is none; undefined
-// otherwise.
+// Returns the tensor that receives the row sums (Tensor::row_sums) of `codes` from the kernel that writes them:
+// attached to one-bit codes if products of bits on the current device need them (wgmma), a new one if there is none;
+// undefined otherwise.
 Tensor row_sums_place(Tensor& codes);
 // Quantizes x (fp32) with given scales; returns codes with the params attached.
 Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
