@@ -7,7 +7,7 @@ namespace bitgrad::bench {
 using Sgemm = void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
 inline constexpr int kRowMajor = 101, kNoTrans = 111, kTrans = 112;  // of the CBLAS standard
 
-// nullptr where it is not installed.
+// nullptr if OpenBLAS is not installed.
 Sgemm find_openblas();
 
 }  // namespace bitgrad::bench

@@ -8,11 +8,11 @@
 namespace bitgrad::bench {
 namespace {
 
-// Rows that are drawn; others repeat them, turned by some elements, so that large operands are made at the speed of a
-// copy.
+// Number of rows with random values. The others repeat them, rotated by some elements, so that large operands are
+// created at the speed of a copy.
 constexpr int64_t kDrawnRows = 256;
 
-// Bytes [0, used) of a row turned by whole elements.
+// Rotates bytes [0, used) of a row by `turn` bytes, which are whole elements.
 void turn_row(const char* from, int64_t used, int64_t turn, char* to) {
   std::memcpy(to, from + turn, static_cast<size_t>(used - turn));
   std::memcpy(to + used - turn, from, static_cast<size_t>(turn));

@@ -141,7 +141,7 @@ class Fetching {
     }
     return why;
   }
-  // If FILE.part turns out to hold other bytes, a second attempt starts from scratch.
+  // If an interrupted attempt left other bytes in FILE.part, a second attempt starts from scratch.
   std::string fetch_from(const std::string& url, const FetchFile& file) {
     const std::string path = place(file), part = path + ".part";
     file_system().make_directories(path.substr(0, path.rfind('/')));

@@ -30,7 +30,7 @@ class Gated final : public Module {
     const Form up = up_.plan_linear(in, requests), gate = gate_.plan_linear(in, requests);
     require(up.dtype == dtypes::fp32 && gate.dtype == dtypes::fp32, "gated", "up and gate are multiplied in fp32: got ",
             up.dtype, " and ", gate.dtype, ". Leave compute: integer_out away");
-    PlanRequests unserved;  // for the product computed here: no preceding layer can serve them
+    PlanRequests unserved;  // for a value computed here: no preceding layer serves it
     return down_.plan_linear(up, unserved);
   }
   std::string_view kind() const override { return "gated"; }

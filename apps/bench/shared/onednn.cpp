@@ -92,7 +92,7 @@ class Product {
 
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
-// Memory descriptors of a convolution: inputs in `number`, the output in fp32.
+// Memory descriptors of a convolution: the two operands have dtype `number`, the result is fp32.
 struct ConvolutionForms {
   Memory::desc x, w, y;
   Memory::dims strides, before, behind;
