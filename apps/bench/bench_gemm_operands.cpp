@@ -40,7 +40,7 @@ Matrix::Matrix(DType type, int64_t r, int64_t c, std::mt19937& rng)
     }
     pack_row(dtype, numbers.data(), cols, static_cast<char*>(bytes.data()) + i * stride);
   }
-  // Whole elements are whole bytes in units of eight codes; a row that ends inside of one is copied as it is.
+  // Narrow codes are rotated in units of eight, which are whole bytes. A row that ends within a unit is not rotated.
   const int bits = dtype.bits();
   const int64_t unit = bits >= 8 ? bits / 8 : bits, used = (cols * bits + 7) / 8;
   const int64_t turns = cols * bits % 8 == 0 && used % unit == 0 ? used / unit : 1;

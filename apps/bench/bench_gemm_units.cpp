@@ -1,4 +1,4 @@
-// Register loops of bench_gemm. Each repeats the instructions that a kernel needs at least for one step of the product,
+// Register loops of bench_gemm. Each repeats the instructions that a kernel cannot avoid in one step of the product,
 // with independent sums, no loads and no stores. "Limit" is multiply-adds (MACs) per cycle if two ports execute 512
 // bits (Intel Ice Lake to Emerald Rapids: p0, p5) or three execute 256 bits (p0, p1, p5), taken from the instruction
 // tables of uops.info (Abel and Reineke 2019, arXiv 1810.04610). The loops measure what a machine really achieves.

@@ -2,9 +2,8 @@
 // and of its key-value cache, alternating within one run; medians. One thread is timed by its CPU time. x no cache =
 // the time of recomputing all rows for each token / the time with this cache.
 //
-//   bench_generate [--layers N --heads N --dim N --context N --vocabulary N] [--tokens N] [--recipes LIST] [--threads
-//   N]
-//                  [--repeat R] [--json FILE] [--compare OLD] [--slack S]
+//   bench_generate [--layers N --heads N --dim N --context N --vocabulary N] [--tokens N] [--recipes LIST]
+//                  [--threads N] [--repeat R] [--json FILE] [--compare OLD] [--slack S]
 #include <iomanip>
 #include <memory>
 

@@ -7,9 +7,9 @@
 
 namespace bitgrad::cli {
 
-// Throws Error unless `path` can be a new file: if it is a folder, its folder is missing, or it exists and `force` is
-// not set. Regardless of `force`, also throws for a device or a pipe, a file that a run keeps in its folder, and any of
-// `inputs`, the files that the command reads.
+// Throws Error if `path` cannot be a new file: because it is a folder, its folder is missing, or it exists and `force`
+// is not set. Regardless of `force`, also throws for a device or a pipe, a file that a run keeps in its folder, and any
+// of `inputs`, the files that the command reads.
 void require_writable(const std::string& path, bool force, std::initializer_list<std::string> inputs = {});
 // The same for `path` as a new folder that will contain `file`: throws Error if it exists and `force` is not set, or if
 // it is a file, the folder of a run, or the folder that holds an input under that name.
