@@ -140,7 +140,7 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
        "pass the canonical codes, or query plan_gemm for the layouts.");
 }
 
-// Never destroyed: kernels run in destructors of static life time too.
+// Never destroyed, because destructors of static objects may still run kernels.
 KernelList<GemmKernel>& kernel_list() {
   static auto* const list = new KernelList<GemmKernel>(kKernels);
   return *list;

@@ -1,4 +1,4 @@
-// The loops of family quantize as a table of functions, one table per ISA. All tables give the same bits.
+// The loops of family quantize as a table of functions, one table per ISA. All tables give bit-identical results.
 //
 // A chunk of a row goes number -> code -> bits: `number` makes u, what the rule rounds, `nearest`, `stochastic` or
 // `level` makes raw codes (one byte each) and pass bytes (0 or 1), `pack` makes bits. The driver is quantize.cpp.
@@ -86,7 +86,7 @@ const QuantizeLoops& loops_scalar();
 const QuantizeLoops& loops_avx2();
 const QuantizeLoops& loops_avx512();
 
-// The table of the best ISA that cpu_isa() grants now.
+// The table for the best ISA that cpu_isa() currently allows.
 inline const QuantizeLoops& loops() {
   const IsaMask granted = cpu_isa();
   if (granted & isa::kAvx512) return loops_avx512();

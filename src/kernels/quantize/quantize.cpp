@@ -184,7 +184,7 @@ constexpr Kernel<QuantizeArgs> kKernels[] = {
 }  // namespace
 
 namespace {
-// Never destroyed: kernels run in destructors of static life time too.
+// Never destroyed, because destructors of static objects may still run kernels.
 KernelList<Kernel<QuantizeArgs>>& kernel_list() {
   static auto* const list = new KernelList<Kernel<QuantizeArgs>>(kKernels);
   return *list;

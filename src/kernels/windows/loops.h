@@ -57,7 +57,7 @@ const WindowLoops& loops_scalar();
 const WindowLoops& loops_avx2();
 const WindowLoops& loops_avx512();
 
-// The table of the best ISA that cpu_isa() grants now.
+// The table for the best ISA that cpu_isa() currently allows.
 inline const WindowLoops& loops() {
   const IsaMask granted = cpu_isa();
   if (granted & isa::kAvx512) return loops_avx512();

@@ -8,7 +8,7 @@
 #include "bitgrad/dtype/codec.h"
 
 #if defined(__x86_64__)
-// The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
+// The AVX-512 headers of g++ 12 deliberately read an uninitialized vector.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
