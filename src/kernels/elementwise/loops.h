@@ -5,7 +5,7 @@
 
 namespace bitgrad::kernels::elementwise {
 
-inline constexpr int64_t kMomentRun = 4;  // blocks of moments that a loop rounds at a time
+inline constexpr int64_t kMomentRun = 4;  // blocks of moments that a loop rounds together
 
 struct ElementwiseLoops {
 #define BITGRAD_ELEMENTWISE_LOOP(name, parameters) void(*name) parameters;
