@@ -3,9 +3,9 @@
 // indices:
 //
 //   sum (qa - za)(qb - zb) = sum a b + ca sum b - za (sum qb - L zb) + sum qa (cb - zb)
-// `start` is ca sum b, plus -za (..) if za is a single value. The other terms are products of 16-bit words, x = (-za,
-// sum qa) and y = (sum qb - L zb, cb - zb). A group takes (8 + 4 units) bytes per row of A and (256 / 16 + 4 units)
-// bytes per column of B; together with t this is below 1 MiB per thread.
+// `start` is ca sum b, plus -za (..) if za is a single value. The other terms are products of 16-bit words,
+// x = (-za, sum qa) and y = (sum qb - L zb, cb - zb). A group takes (8 + 4 units) bytes per row of A and (256 / 16 + 4
+// units) bytes per column of B; together with t this is below 1 MiB per thread.
 #include <algorithm>
 #include <cstring>
 

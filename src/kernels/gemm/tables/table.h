@@ -3,9 +3,8 @@
 // method for bits on both sides: their entries are counts.
 //
 //   C[m, n] = sum_k A[m, k] B[n, k].  For a block of rows of A across the lanes of one 64-byte line (16 fp32 or 32
-//   int16)
-//   and a group of contracted indices, all sums that the codes of B can select are tabulated once. Each column n then
-//   costs one load and one addition per group.
+//   int16) and a group of contracted indices, all sums that the codes of B can select are tabulated once. Each column n
+//   then costs one load and one addition per group.
 // A pass is what one set of tables covers. The order of float additions, for every output:
 //   t_i = A[m, k_i] * value of the code, rounded;  group g = t_0 + t_1 + .., left to right;  P = group_0 + group_1 +
 //   .., left to right;  sum = P_0, then sum = sum + P_p. Indices beyond K are omitted. K = 0: +0.
