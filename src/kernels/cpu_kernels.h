@@ -1,4 +1,4 @@
-// The CPU's kernels of kernel_table.inc, defined in the folders of their families.
+// The CPU's kernels of kernel_table.inc. Each is defined in the folder of its family.
 #pragma once
 
 #include "bitgrad/kernels/kernel_table.h"

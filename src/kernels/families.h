@@ -1,4 +1,4 @@
-// How a family lists its kernels for all_kernels(). One line of families.inc declares the family.
+// Helper with which a family lists its kernels for all_kernels(). One line in families.inc declares the family.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace bitgrad::kernels {
 #include "kernels/families.inc"
 #undef BITGRAD_FAMILY
 
-// Adds one record for each kernel: Kernel<Args> or a type derived from it.
+// Appends one record per kernel. K is Kernel<Args> or a type derived from it.
 template <typename K>
 void append_kernels(std::string_view family, std::span<const K> kernels, std::vector<KernelInfo>& out) {
   for (const K& k : kernels) {

@@ -22,9 +22,9 @@ struct Check {
 };
 
 using Handlers = std::vector<std::shared_ptr<const ErrorContext::Handler>>;
-thread_local Handlers t_handlers;  // of the scopes that are open, outer first
+thread_local Handlers t_handlers;  // of the open scopes, outermost first
 
-// `fail` behind the handlers of the scopes that are open now.
+// Wraps `fail` in the handlers of the scopes that are open now.
 std::function<void()> handled(std::function<void()> fail) {
   if (t_handlers.empty()) return fail;
   return [fail = std::move(fail), handlers = t_handlers] {
@@ -41,19 +41,19 @@ std::function<void()> handled(std::function<void()> fail) {
   };
 }
 
-// The words of one device that this thread has given out since they were last read.
+// Flag words of one device that this thread has handed out since they were last read.
 struct Board {
   uint32_t* words = nullptr;
   size_t used = 0;
   std::vector<Check> checks;
-  std::vector<Board*> expected;  // records whose work was asked for
+  std::vector<Board*> expected;  // records whose work has been requested
 };
 
 thread_local Board* t_record = nullptr;
 
 constexpr int kDevices = 256;  // Device::index
 
-// Never destroyed: the device's memory may be gone before this thread's statics.
+// Never destroyed: the device's memory may be freed before this thread's statics.
 Board& main_board() {
   thread_local auto* const boards = new std::array<Board, kDevices>;
   return (*boards)[current_device().index];
@@ -101,7 +101,7 @@ void on_poll(std::function<void()> then) {
 
 namespace {
 
-// The words of a board, which become zero.
+// Reads the words of a board and resets them to zero.
 std::vector<uint32_t> collect_words(const Board& b) {
   std::vector<uint32_t> words(b.used);
   DeviceBackend& backend = device_backend(current_device());
@@ -116,7 +116,7 @@ struct Collected {
   std::vector<uint32_t> words;
 };
 
-// Everything that is to be checked, the words of this thread first; all begin anew.
+// Collects everything that is due for checking, this thread's words first, and resets it all.
 std::vector<Collected> collect_all() {
   Board& b = main_board();
   std::vector<Collected> out;

@@ -1,4 +1,4 @@
-// The mode of the bits, names of orders, and the list of all kernels.
+// The strict-bits mode, names of orders, and the list of all kernels.
 #include "bitgrad/kernels/kernel.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// The tables of kernels, and the public functions that call the current device's.
+// The kernel tables, and the public functions that call the current device's table.
 #include "bitgrad/kernels/kernel_table.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// Attention on the CPU. A piece of work is some rows of the heads that share keys, over the blocks of keys that they
-// see.
+// Attention on the CPU. A task covers some rows of the heads that share keys, and walks the blocks of keys that these
+// rows see.
 #include "bitgrad/kernels/attention.h"
 
 #include <limits>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace attention_loops;
 
-// Rows [begin, end) of q of the heads of one group.
+// Rows [begin, end) of q, for the heads of one group.
 class ForwardTile {
  public:
   ForwardTile(const AttentionArgs& args, int64_t sample, int64_t kv_head, int64_t begin, int64_t end)
@@ -34,9 +34,9 @@ class ForwardTile {
         state_(static_cast<size_t>(args.shape.group() * rows_)) {}
 
   void run() {
-    const int64_t keys = args_.shape.first + begin_ + rows_;  // that the last row sees
+    const int64_t keys = args_.shape.first + begin_ + rows_;  // number of keys that the last row sees
     std::fill_n(sums_.as<float>(), args_.shape.group() * rows_ * heads_.wide(), 0.0f);
-    const int64_t start = args_.shape.start(sample_, begin_);  // no row sees a key before it
+    const int64_t start = args_.shape.start(sample_, begin_);  // no row sees a key before this one
     for (int64_t key = start / kAttentionBlock * kAttentionBlock; key < keys; key += kAttentionBlock) {
       const int64_t end = std::min(key + kAttentionBlock, keys);
       pack_columns(heads_, k_, key, end, columns_.as<float>());
@@ -69,7 +69,8 @@ class ForwardTile {
         drop(args_.dropout, AttentionDropout::element(args_.shape, sample_, head_ + h, begin_ + from + r, key),
              seen.begin, seen.end, row.scores);
     }
-    // A row sums the values that it sees alone. Rows that see the keys from a common one on sum as a stair.
+    // A row sums only the values that it sees. Rows whose visible keys begin at the same key are summed together as a
+    // staircase.
     for (int64_t r = 0, end; r < rows; r = end) {
       const Seen seen = seen_by(begin_ + from + r, key);
       end = r + 1;
@@ -78,13 +79,14 @@ class ForwardTile {
     }
   }
 
-  // Of a block.
+  // The keys of a block that a row sees.
   struct Seen {
     int64_t begin, end;
   };
   Seen seen_by(int64_t row, int64_t key) const { return {heads_.unseen(sample_, row, key), heads_.seen(row, key)}; }
 
-  // Of rows from r on, the first of which sees `seen`, and each later one a key more as long as there is one.
+  // Adds the values of rows r .. r + rows - 1. The first row sees `seen`; each later one sees one more key, up to the
+  // end of the block.
   void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, const Seen& seen, const float* factors) {
     MultiplyAdd call;
     call.rows = rows;
@@ -129,7 +131,7 @@ void attention(const AttentionArgs& args) {
   const int64_t tiles = (s.rows + kTile - 1) / kTile, groups = s.samples * s.kv_heads;
   if (groups * tiles == 0 || s.dim == 0) return;
   parallel_for(groups * tiles, [&](int64_t i) {
-    // The last rows see the most keys: they come first.
+    // The last rows see the most keys, so they are scheduled first.
     const int64_t tile = tiles - 1 - i / groups, group = i % groups;
     ForwardTile(args, group / s.kv_heads, group % s.kv_heads, tile * kTile, std::min((tile + 1) * kTile, s.rows)).run();
   });

@@ -1,8 +1,8 @@
-// Backward of attention on the CPU. A piece of work is all rows of the heads that share keys, one block of keys after
-// another: gk and gv of a block are complete when it ends, gq grows in ascending order of keys.
+// Backward of attention on the CPU. A task covers all rows of the heads that share keys, one block of keys after
+// another. gk and gv of a block are complete when the block ends; gq accumulates in ascending order of keys.
 //   p = exp(q k * scale - log_sum), gp = gy v, gs = (p * (gp - sum gy y)) * scale
-// Where probabilities were dropped, gp and the p of gv are dropped alike; sum gy y stays.
-//   gq = sum over keys of gs k, gk = sum over heads and rows of gs q, gv = the same of p gy
+// With dropout, gp and the p used for gv are masked in the same way; sum gy y is not.
+//   gq = sum over keys of gs k, gk = sum over heads and rows of gs q, gv = sum over heads and rows of p gy
 #include "bitgrad/base/parallel.h"
 #include "kernels/attention/tiles.h"
 
@@ -56,7 +56,7 @@ class BackwardGroup {
   Rows<const float> v() const { return heads_.of_k(args_.v, sample_, kv_head_); }
   Rows<const float> q(int64_t h) const { return heads_.of_q(args_.q, sample_, head_ + h); }
   Rows<const float> gy(int64_t h) const { return heads_.of_y(args_.gy, sample_, head_ + h); }
-  // gq of a head, rows of `wide` floats.
+  // gq of a head, in rows of `wide` floats.
   Rows<float> gq(int64_t h) const {
     if (packs_) return {gq_.as<float>() + h * s_.rows * heads_.wide(), heads_.wide()};
     return heads_.of_q(args_.gq, sample_, head_ + h);
@@ -116,7 +116,7 @@ class BackwardGroup {
     return call;
   }
 
-  // sums[j] += the sum over rows of the tile that see key j of x[row][j] * of[row]
+  // sums[j] += sum of x[row][j] * of[row] over the rows of the tile that see key j.
   void add_to_keys(int64_t key, int64_t keys, int64_t rows, const float* x, const Rows<const float>& of, int64_t begin,
                    const Workspace& sums) const {
     MultiplyAdd call = keep(keys, rows, x, sums.as<float>(), heads_.wide());
@@ -143,7 +143,7 @@ class BackwardGroup {
   const AttentionShape& s_;
   const Heads heads_;
   const int64_t sample_, kv_head_, head_;
-  const bool packs_;  // rows of dim floats are no whole vectors
+  const bool packs_;  // rows of dim floats do not fill whole vectors
   const Workspace key_columns_, value_columns_, key_rows_, gk_, gv_, p_, gs_, tile_, gq_, dots_;
 };
 

@@ -1,16 +1,16 @@
-// The loops of family attention as a table of functions, one table per ISA. All tables give the same bits.
+// The loops of family attention as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
 #include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad::kernels::attention_loops {
 
-inline constexpr int64_t kLanes = 16;  // rows of tiles are multiples of as many floats
+inline constexpr int64_t kLanes = 16;  // rows of tiles are padded to a multiple of this many floats
 
-// y[r][j] = start + the sum over i, ascending, of x[r * x_row + i * x_step] * t[i * ldt + j]; start: 0, y, or y times
-// factor[r]. cols is a multiple of kLanes. The diagonal of a causal product is a stair: there row r sums only i of
-// max(0, r - begins) <= i < min(inner, ends + r), and only its columns j < col_ends + r are wanted (others are made or
-// stay as they are).
+// y[r][j] = start + sum over i, ascending, of x[r * x_row + i * x_step] * t[i * ldt + j], where start is 0, y, or y *
+// factor[r]. cols is a multiple of kLanes. On the diagonal of a causal product the limits form a staircase: row r sums
+// only i with max(0, r - begins) <= i < min(inner, ends + r), and only its columns j < col_ends + r are needed (the
+// others are either computed or left unchanged).
 struct MultiplyAdd {
   static constexpr int64_t kNoStair = int64_t{1} << 62;
   enum class Start : uint8_t { kZero, kKeep, kTimes };
@@ -26,18 +26,18 @@ struct MultiplyAdd {
   int64_t begins = kNoStair, ends = kNoStair, col_ends = kNoStair;
 };
 
-// A row's block of scores, 64 floats, of which those from `begin` to `count` are seen.
+// One row's block of 64 scores, of which those in [begin, count) are visible.
 struct OnlineRow {
-  float* scores = nullptr;  // in: sums of q k; out: exp(score * scale - top), 0 elsewhere
+  float* scores = nullptr;  // in: sums of q k; out: exp(score * scale - top), 0 where not visible
   int64_t begin = 0, count = 0;
   float scale = 1;
-  float top = 0, sum = 0;  // of the blocks so far; then with this one
+  float top = 0, sum = 0;  // in: over the previous blocks; out: including this one
   float factor = 0;        // exp(old top - new top)
 };
 
-// A row's block in backward: scores in, probabilities and their gradients out.
+// One row's block in backward: scores in, probabilities and their gradients out.
 struct GradientRow {
-  float* scores = nullptr;  // in: sums of q k; out: p = exp(score * scale - log_sum), 0 elsewhere
+  float* scores = nullptr;  // in: sums of q k; out: p = exp(score * scale - log_sum), 0 where not visible
   float* slopes = nullptr;  // in: sums of gy v; out: (p * (slope - dot)) * scale
   int64_t begin = 0, count = 0;
   float scale = 1, log_sum = 0, dot = 0;
@@ -53,7 +53,7 @@ const AttentionLoops& loops_scalar();
 const AttentionLoops& loops_avx2();
 const AttentionLoops& loops_avx512();
 
-// The table of the best ISA that cpu_isa() grants now.
+// The table for the best ISA that cpu_isa() currently allows.
 inline const AttentionLoops& loops() {
   const IsaMask granted = cpu_isa();
   if (granted & isa::kAvx512) return loops_avx512();

@@ -1,4 +1,5 @@
-// What forward and backward of family attention share: where heads lie in memory, and blocks of them as operands.
+// Shared by the forward and backward of family attention: where heads lie in memory, and packing their blocks as
+// operands.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +10,13 @@
 
 namespace bitgrad::kernels::attention_loops {
 
-inline constexpr int64_t kTile = 64;  // rows of q that are worked on together
+inline constexpr int64_t kTile = 64;  // rows of q that are processed together
 inline constexpr int64_t kTileScores = kTile * kAttentionBlock;
 
 inline int64_t floats(int64_t n) { return n * static_cast<int64_t>(sizeof(float)); }
 inline int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// Rows of numbers of one head in memory.
+// The rows of one head in memory.
 template <typename T>
 struct Rows {
   T* data = nullptr;
@@ -23,7 +24,7 @@ struct Rows {
   T* operator[](int64_t i) const { return data + i * step; }
 };
 
-// What a piece of work knows of shapes.
+// Shapes and offsets that a task needs.
 class Heads {
  public:
   explicit Heads(const AttentionShape& shape) : s_(shape), wide_(padded(shape.dim)) {}
@@ -42,21 +43,21 @@ class Heads {
   Rows<float> of_gk(float* data, int64_t sample, int64_t kv_head) const {
     return {data + s_.of_gk(sample, kv_head, 0), kv_step()};
   }
-  int64_t wide() const { return wide_; }  // dim, padded
+  int64_t wide() const { return wide_; }  // dim, padded to whole vectors
   const AttentionShape& shape() const { return s_; }
-  // Of the first row that sees key `key` where no row starts after it.
+  // The first row that sees `key`, assuming that no row starts after it.
   int64_t first_row(int64_t key) const { return std::max<int64_t>(0, key - s_.first); }
-  // The row after the last one of `sample` that sees a key below `key_end`.
+  // One past the last row of `sample` that sees any key below `key_end`.
   int64_t end_row(int64_t sample, int64_t key_end) const {
     if (s_.starts == nullptr) return s_.rows;
     const int32_t* const starts = s_.starts + sample * s_.rows;
     return std::lower_bound(starts, starts + s_.rows, key_end) - starts;
   }
-  // The first key of the block from `key` on that row i of `sample` sees, from 0 on.
+  // Offset, within the block that begins at `key`, of the first key that row i of `sample` sees.
   int64_t unseen(int64_t sample, int64_t i, int64_t key) const {
     return std::max<int64_t>(0, s_.start(sample, i) - key);
   }
-  // Keys from `key` on that row i sees, and those of the block that begins there.
+  // Number of keys from `key` on that row i sees: in all, and within the block that begins at `key`.
   int64_t all_seen(int64_t i, int64_t key) const { return s_.first + i + 1 - key; }
   int64_t seen(int64_t i, int64_t key) const { return std::min(kAttentionBlock, all_seen(i, key)); }
 
@@ -66,7 +67,8 @@ class Heads {
   const int64_t wide_;
 };
 
-// Numbers [begin, count) of a block, those of elements from `first` on: kept and scaled, or 0.
+// Applies dropout to values [begin, count) of a block, whose element numbers start at `first`: each is scaled or set to
+// 0.
 inline void drop(const AttentionDropout& dropout, uint64_t first, int64_t begin, int64_t count, float* numbers) {
   uint16_t draws[kAttentionBlock];
   dropout.stream.fill_bits16(first + static_cast<uint64_t>(begin), count - begin, draws);
@@ -74,7 +76,7 @@ inline void drop(const AttentionDropout& dropout, uint64_t first, int64_t begin,
     numbers[j] = draws[j - begin] >= dropout.threshold ? numbers[j] * dropout.factor : 0.0f;
 }
 
-// Rows [begin, end), as [row][wide] and zeros beyond dim.
+// Packs rows [begin, end) as [row][wide], with zeros beyond dim.
 inline void pack_rows(const Heads& heads, const Rows<const float>& from, int64_t begin, int64_t end, float* to) {
   const int64_t dim = heads.shape().dim, wide = heads.wide();
   for (int64_t i = begin; i < end; ++i, to += wide) {
@@ -83,7 +85,7 @@ inline void pack_rows(const Heads& heads, const Rows<const float>& from, int64_t
   }
 }
 
-// A block of rows from `begin` on, as [dim][64]; zeros in columns without a row.
+// Packs a block of rows from `begin` on as [dim][64], with zeros in columns that have no row.
 inline void pack_columns(const Heads& heads, const Rows<const float>& from, int64_t begin, int64_t end, float* to) {
   const int64_t dim = heads.shape().dim, count = end - begin;
   loops().transpose(count, dim, from[begin], from.step, to, kAttentionBlock);
@@ -91,7 +93,7 @@ inline void pack_columns(const Heads& heads, const Rows<const float>& from, int6
     std::fill(to + c * kAttentionBlock + count, to + (c + 1) * kAttentionBlock, 0.0f);
 }
 
-// scores[r] = x[begin + r] columns, of `rows` rows; the columns that a row of the block from `key` on sees.
+// scores[r] = x[begin + r] columns for `rows` rows, over the columns that each row of the block from `key` on sees.
 inline void score(const Heads& heads, const Rows<const float>& x, int64_t begin, int64_t rows, int64_t key,
                   const float* columns, float* scores) {
   MultiplyAdd call;

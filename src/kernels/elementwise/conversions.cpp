@@ -1,5 +1,6 @@
-// Family elementwise: fp32 to bf16 and back, and moments of optimizers in 8 bits (block-wise scales: Dettmers et al.
-// 2022, arXiv 2110.02861, section 2; here with linear codes and stochastic rounding, docs/numerics.md section 6).
+// Family elementwise: conversion between fp32 and bf16, and optimizer moments in 8 bits (block-wise scales as in
+// Dettmers et al. 2022, arXiv 2110.02861, section 2, but with linear codes and stochastic rounding; docs/numerics.md
+// section 6).
 #include <algorithm>
 
 #include "bitgrad/kernels/elementwise.h"
@@ -11,7 +12,7 @@
 namespace bitgrad::kernels {
 namespace {
 
-constexpr int64_t kDraws = elementwise::kMomentRun * kMomentBlock;  // draws that are on the stack
+constexpr int64_t kDraws = elementwise::kMomentRun * kMomentBlock;  // random draws kept on the stack
 static_assert(kTileElements % kDraws == 0);
 
 // Calls body(begin, end, draws) for runs of at most kDraws elements of n.

@@ -1,5 +1,5 @@
-// Family elementwise: pointwise functions, sums and tables (conversions.cpp and updates.cpp hold the rest). Cuts the
-// work and calls the loops of the granted ISA.
+// Family elementwise: pointwise functions, sums and tables (the rest is in conversions.cpp and updates.cpp). Splits the
+// work and calls the loops of the allowed ISA.
 #include "bitgrad/kernels/elementwise.h"
 
 #include <algorithm>
@@ -92,9 +92,9 @@ void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, do
 
 namespace {
 
-constexpr int64_t kWidened = 1024;  // bf16 elements that are widened at a time
+constexpr int64_t kWidened = 1024;  // bf16 elements widened to fp32 at a time
 
-// Calls body(i, count) for pieces of n elements.
+// Calls body(i, count) for consecutive pieces of n elements.
 template <typename Body>
 void cut_widened(int64_t n, Body&& body) {
   cut(n, [&](int64_t begin, int64_t end) {

@@ -1,11 +1,11 @@
-// The loops of family elementwise as a table of functions, one table per ISA. All tables give the same bits.
+// The loops of family elementwise as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
 #include "bitgrad/kernels/elementwise.h"
 
 namespace bitgrad::kernels::elementwise {
 
-inline constexpr int64_t kMomentRun = 4;  // blocks of moments that a loop rounds at a time
+inline constexpr int64_t kMomentRun = 4;  // blocks of moments that a loop rounds together
 
 struct ElementwiseLoops {
 #define BITGRAD_ELEMENTWISE_LOOP(name, parameters) void(*name) parameters;
@@ -21,7 +21,7 @@ const ElementwiseLoops& loops_scalar();
 const ElementwiseLoops& loops_avx2();
 const ElementwiseLoops& loops_avx512();
 
-// The table of the best ISA that cpu_isa() grants now.
+// The table for the best ISA that cpu_isa() currently allows.
 inline const ElementwiseLoops& loops() {
   const IsaMask granted = cpu_isa();
   if (granted & isa::kAvx512) return loops_avx512();

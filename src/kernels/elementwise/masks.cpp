@@ -1,4 +1,4 @@
-// Family elementwise: keep masks of dropout, masked gradients, and codes with dropped elements.
+// Family elementwise: keep masks for dropout, masked gradients, and codes with dropped elements.
 #include <algorithm>
 #include <utility>
 
@@ -14,14 +14,14 @@
 namespace bitgrad::kernels {
 namespace {
 
-constexpr int64_t kChunk = 1024;  // elements whose draws or raw codes are on the stack, a multiple of 64
+constexpr int64_t kChunk = 1024;  // elements whose draws or raw codes are kept on the stack, a multiple of 64
 
-// Masks of rows that fill their words are contiguous, as one long row.
+// If rows fill whole mask words, the mask is contiguous and is treated as one long row.
 std::pair<int64_t, int64_t> longest_rows(int64_t rows, int64_t cols) {
   return cols % 64 == 0 && rows > 0 ? std::pair<int64_t, int64_t>(1, rows * cols) : std::pair(rows, cols);
 }
 
-// The raw code that stands for `number`: exact for integers, the nearest level (ties to the lower) for codebooks.
+// The raw code that represents `number`: exact for integers, the nearest level (ties to the lower one) for codebooks.
 uint64_t raw_of(DType dtype, int32_t number) {
   const DTypeInfo& info = dtype.info();
   if (info.kind != DTypeKind::kCodebook) return encode_int(info, number) & ((1u << info.bits) - 1u);
@@ -37,7 +37,7 @@ uint64_t repeat(uint64_t raw, int bits) {
   return word;
 }
 
-// Codes of 3, 5, 6 or 7 bits: by way of bytes.
+// Codes of 3, 5, 6 or 7 bits, unpacked to bytes.
 void drop_by_bytes(DType dtype, int64_t n, const void* in, const uint64_t* mask, uint8_t zero, bool row_ends,
                    void* out) {
   uint8_t raw[kChunk];

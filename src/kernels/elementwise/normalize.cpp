@@ -1,4 +1,4 @@
-// Family elementwise: the normalisation of batch norm and tensor norm, and its backward (Ioffe and Szegedy 2015, arXiv
+// Family elementwise: the normalization of batch norm and tensor norm, and its backward (Ioffe and Szegedy 2015, arXiv
 // 1502.03167, section 3).
 #include <algorithm>
 #include <list>
@@ -14,16 +14,17 @@
 namespace bitgrad::kernels {
 namespace {
 
-// Narrow rows side by side are one longer row, whose numbers of a column repeat: loops of at least so many elements.
+// Narrow adjacent rows are treated as one longer row with repeated per-column values, so that loops run over at least
+// this many elements.
 constexpr int64_t kLongRow = 256;
 
-// Rows that are taken together, 1 where that gains nothing.
+// Number of rows that are processed as one; 1 if that gains nothing.
 int64_t rows_together(int64_t rows, int64_t cols) {
   const int64_t together = cols > 0 && cols < kLongRow / 2 ? kLongRow / cols : 1;
   return rows >= 2 * together ? together : 1;
 }
 
-// The numbers of a column, repeated.
+// Per-column values, repeated for several rows.
 class Repeated {
  public:
   Repeated(int64_t cols, int64_t times) : cols_(cols), times_(times) {}
@@ -154,7 +155,7 @@ void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
 void cpu::normalize_backward_of_pool(const NormalizeBackwardArgs& args, const MaxPoolGradientArgs& pool) {
   const WindowGeometry& g = pool.geometry;
   const int64_t row = g.w * args.cols;
-  // Whole rows of windows where they lie side by side.
+  // Whole rows of windows if windows do not overlap or leave gaps.
   const int64_t grain = std::max<int64_t>(1, kTileElements / std::max<int64_t>(1, row * g.stride_y)) * g.stride_y;
   parallel_ranges(pool.images * g.h, grain, [&](int64_t begin, int64_t end) {
     NormalizeBackwardArgs part = args;

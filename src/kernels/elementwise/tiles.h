@@ -1,4 +1,4 @@
-// How matrix kernels of the families elementwise, quantize and pack cut their work: by shape only.
+// How the matrix kernels of families elementwise, quantize and pack cut their work: by shape only.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace bitgrad::kernels {
 
-inline constexpr int64_t kTileElements = 16384;  // a multiple of 64, so that a cut never splits a word of packed codes
+inline constexpr int64_t kTileElements = 16384;  // a multiple of 64, so that no cut splits a word of packed codes
 
 // Calls body(r, c0, c1) for every row r and column range [c0, c1) of a [rows, cols] matrix; c0 is a multiple of
-// kTileElements. Rows of few columns share a task.
+// kTileElements. Short rows share a task.
 template <typename Body>
 void for_row_tiles(int64_t rows, int64_t cols, Body&& body) {
   if (rows <= 0) return;
   const int64_t pieces = cols <= kTileElements ? 1 : (cols + kTileElements - 1) / kTileElements;
   const int64_t width = pieces == 1 ? (cols > 0 ? cols : 1) : kTileElements;
   parallel_ranges(rows * pieces, (kTileElements + width - 1) / width, [&](int64_t begin, int64_t end) {
-    if (pieces == 1) {  // no divisions a row
+    if (pieces == 1) {  // avoids a division per row
       for (int64_t r = begin; r < end; ++r) body(r, int64_t{0}, cols);
       return;
     }
@@ -29,8 +29,8 @@ void for_row_tiles(int64_t rows, int64_t cols, Body&& body) {
   });
 }
 
-// The same cuts for loops that walk rows themselves: body(r0, r1, c0, c1) gets whole rows r0 .. r1 (c0 = 0, c1 = cols),
-// or a range of columns of one row.
+// The same cuts for loops that iterate over rows themselves. body(r0, r1, c0, c1) receives either whole rows r0 .. r1
+// (c0 = 0, c1 = cols) or a range of columns of a single row.
 template <typename Body>
 void for_row_blocks(int64_t rows, int64_t cols, Body&& body) {
   if (cols > kTileElements)
@@ -40,7 +40,7 @@ void for_row_blocks(int64_t rows, int64_t cols, Body&& body) {
                   [&](int64_t begin, int64_t end) { body(begin, end, int64_t{0}, cols); });
 }
 
-// Runs body(begin, end) for the cuts of n elements.
+// Runs body(begin, end) for each cut of n elements.
 template <typename Body>
 void cut(int64_t n, Body&& body) {
   parallel_ranges(n, kTileElements, body);

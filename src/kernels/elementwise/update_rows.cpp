@@ -1,5 +1,5 @@
-// The step of one parameter as the sequence of its kernels: the reference of the devices' single kernel. Training on
-// the CPU does not come here; it runs src/optim/row_step.cpp, which gives the same bits.
+// The step of one parameter as a sequence of kernels: the reference for the single kernel of devices. CPU training does
+// not use it; it runs src/optim/row_step.cpp, which is bit-identical.
 #include "bitgrad/kernels/update_rows.h"
 
 #include <cmath>
@@ -34,7 +34,7 @@ void clip(const UpdateRowsArgs& args, float* g) {
   clip_gradient(codes, g, g);
 }
 
-// The sums in g become the gradient.
+// Turns the sums in g into the gradient.
 void finish(const UpdateRowsArgs& args, float* g) {
   const RowGradient& from = args.gradient;
   const int64_t n = args.rows * args.cols;

@@ -1,4 +1,4 @@
-// Family elementwise: gradients of a window finished, and the loops of the update rules.
+// Family elementwise: finishing the accumulated gradients of a step, and the loops of the update rules.
 #include "bitgrad/kernels/elementwise.h"
 
 #include <atomic>

@@ -1,8 +1,7 @@
 // Family gemm: the list of kernels and the choice among them.
 //
-// The choice is a pure function of everything in GemmArgs but the addresses (of those it matters only which are null)
-// and the number of members of a batch, of the machine and of the mode. A small direct-mapped cache per thread
-// remembers it.
+// The choice is a pure function of GemmArgs, the machine and the mode. Of the addresses in GemmArgs, it matters only
+// which are null; the number of members of a batch does not matter. A small direct-mapped cache per thread stores it.
 #include "bitgrad/kernels/gemm.h"
 
 #include <array>
@@ -35,7 +34,7 @@ using LayoutSet = uint64_t;
 constexpr LayoutSet kAnyLayout = ~LayoutSet{0};
 constexpr LayoutSet only(Layout layout) { return LayoutSet{1} << layout.id(); }
 
-// The cheapest usable kernel whose operands may lie in one of these layouts.
+// The cheapest usable kernel whose operands may be in one of these layouts.
 const GemmKernel* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   const GemmKernel* best = nullptr;
   double best_cost = 0;
@@ -66,7 +65,7 @@ void put_operand(const GemmOperand& x, uint64_t* out) {
 
 Key key_of(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   Key key{};
-  // Of the steps of a batch it matters what they are multiples of.
+  // For the steps of a batch, only what they are multiples of matters.
   if (args.batch.count > 1)
     key[21] = 1 | (static_cast<uint64_t>(args.batch.a) % 64) << 8 | (static_cast<uint64_t>(args.batch.b) % 64) << 16;
   key[18] = a_layouts;
@@ -87,7 +86,7 @@ Key key_of(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   return key;
 }
 
-// Multiply and xor (Steele and Vigna 2021, mixing by odd constants): enough for a cache of a few dozen shapes.
+// Multiply and xor (Steele and Vigna 2021, mixing by odd constants): sufficient for a cache of a few dozen shapes.
 uint64_t hash_of(const Key& key) {
   uint64_t h = 0;
   for (const uint64_t word : key) {
@@ -140,7 +139,7 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
        "pass the canonical codes, or query plan_gemm for the layouts.");
 }
 
-// Never destroyed: kernels run in destructors of static life time too.
+// Never destroyed, because destructors of static objects may still run kernels.
 KernelList<GemmKernel>& kernel_list() {
   static auto* const list = new KernelList<GemmKernel>(kKernels);
   return *list;
@@ -168,8 +167,8 @@ const GemmKernel& cached_choice(const GemmArgs& args, LayoutSet a_layouts, Layou
   return *kernel;
 }
 
-// Supports and cost speak of the operands as stored; a derived layout is made from canonical codes, so plans start
-// there.
+// `supports` and `cost` refer to the operands as stored. A derived layout is made from canonical codes, so planning
+// starts from those.
 GemmArgs as_canonical(GemmArgs args) {
   args.a.layout = layouts::canonical;
   args.b.layout = layouts::canonical;

@@ -1,4 +1,4 @@
-// Declares the functions of every kernel of kernels.inc: NAME_supports, NAME_cost and NAME. Each kernel's file includes
+// Declares the functions of every kernel in kernels.inc: NAME_supports, NAME_cost and NAME. Each kernel's file includes
 // this and defines its own.
 #pragma once
 

@@ -1,13 +1,14 @@
-// Maps: a functor called for every index, on the current device. What would be a loop over elements (or over rows, each
-// a short loop) in an op, a quantizer or an optimizer is a struct of pointers and numbers with
+// Maps: a functor called for every index, on the current device. Where an op, a quantizer or an optimizer would loop
+// over elements (or over rows, each a short loop), it defines a struct of pointers and values with
 //
 //   BITGRAD_HD void operator()(int64_t i) const;
 //
-// in src/<layer>/map/<thing>.h, namespace bitgrad::maps, with its line in the list of its layer, <layer>/map/maps.inc.
-// The layer is the one whose code runs it, or kernels where several do. The CPU runs it as a loop made at the call; a
-// device runs the kernel that it made of the same source (cuda/kernels/map/<layer>.cu). Calls are independent of one
-// another and of their order: no two write one place. Functors are trivially copyable, pointers are of the current
-// device, and they may only call BITGRAD_HD functions.
+// in src/<layer>/map/<thing>.h, namespace bitgrad::maps, and adds a line to the list of its layer,
+// <layer>/map/maps.inc. The layer is the one whose code runs the map, or kernels if several do. The CPU runs it as a
+// loop that is instantiated at the call; a device runs a kernel compiled from the same source
+// (cuda/kernels/map/<layer>.cu). Calls are independent of one another and of their order: no two write to the same
+// place. Functors are trivially copyable, their pointers belong to the current device, and they may call only
+// BITGRAD_HD functions.
 #pragma once
 
 #include <string_view>
@@ -17,7 +18,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/kernel_table.h"
 
-// What a line BITGRAD_MAP(functor) of a maps.inc declares: <layer>/map/list.h.
+// The declaration made by a line BITGRAD_MAP(functor) of a maps.inc; see <layer>/map/list.h.
 #define BITGRAD_DECLARE_MAP(functor)                                \
   namespace bitgrad::maps {                                         \
   struct functor;                                                   \
@@ -32,8 +33,8 @@
 namespace bitgrad {
 
 namespace detail {
-// What the line of a functor says: its name, and for each kind of device but the CPU the kernel that runs it, which
-// copies the functor. The device's backend sets it when it registers (cuda/kernels/map/map_kernel.h).
+// What a functor's line declares: its name, and for each kind of device except the CPU the kernel that runs it, which
+// copies the functor. The device's backend sets the kernel when it registers (cuda/kernels/map/map_kernel.h).
 template <typename F>
 struct MapLine;
 template <typename F>
@@ -44,7 +45,7 @@ inline constexpr bool kHasMapLine = requires {
 
 inline constexpr int64_t kMapGrain = 16384;
 
-// f(0) .. f(n-1). `grain`: indices of one piece of work on the CPU (fewer where one call is long).
+// Calls f(0) .. f(n-1). `grain`: indices per task on the CPU (fewer if single calls are long).
 template <typename F>
 void run_map(const F& f, int64_t n, int64_t grain = kMapGrain) {
   static_assert(std::is_trivially_copyable_v<F>, "a device gets a copy of the bytes");
@@ -60,7 +61,7 @@ void run_map(const F& f, int64_t n, int64_t grain = kMapGrain) {
   });
 }
 
-// ORs bits into a flag word from a functor; nothing to do without one.
+// ORs bits into a flag word from a functor; no-op if flags is null.
 BITGRAD_HD inline void or_flag(uint32_t* flags, uint32_t bits) {
   if (flags == nullptr) return;
 #if defined(__CUDA_ARCH__)

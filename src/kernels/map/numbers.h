@@ -1,5 +1,5 @@
-// What the maps of quantizers share: small functions on numbers that give the same bits on every device, and the shape
-// of blocks.
+// Shared by the maps of quantizers: small scalar functions that give the same bits on every device, and the shapes of
+// blocks.
 #pragma once
 
 #include <cmath>
@@ -22,19 +22,19 @@ BITGRAD_HD inline float of_bits(uint32_t bits) {
   return x;
 }
 BITGRAD_HD inline bool finite(float x) { return (bits_of(x) & 0x7F800000u) != 0x7F800000u; }
-BITGRAD_HD inline float larger(float a, float b) { return a < b ? b : a; }   // as std::max, of NaN too
-BITGRAD_HD inline float smaller(float a, float b) { return b < a ? b : a; }  // as std::min
-// NaN gives lo.
+BITGRAD_HD inline float larger(float a, float b) { return a < b ? b : a; }   // like std::max, also for NaN
+BITGRAD_HD inline float smaller(float a, float b) { return b < a ? b : a; }  // like std::min
+// Clamps x to [lo, hi]; NaN becomes lo.
 BITGRAD_HD inline float clamped(float x, float lo, float hi) { return x > lo ? (x < hi ? x : hi) : lo; }
 BITGRAD_HD inline float magnitude(float x) { return of_bits(bits_of(x) & 0x7FFFFFFFu); }
 
-// 2^ceil(log2 s) by the exponent bits, s > 0. Inf past 2^127.
+// 2^ceil(log2 s) from the exponent bits, s > 0. Inf above 2^127.
 BITGRAD_HD inline float ceil_pow2(float s) {
   uint32_t bits = bits_of(s);
   if (bits >= 0x00800000u) return of_bits((bits + 0x007FFFFFu) & 0xFF800000u);
   if (bits <= 1) return of_bits(1);
-  bits -= 1;          // subnormal: the next power of two of the bits
-  bits |= bits >> 1;  // no loop, so that loops over blocks stay vectors
+  bits -= 1;          // subnormal: the next power of two of the bit pattern
+  bits |= bits >> 1;  // no loop, so that loops over blocks still vectorize
   bits |= bits >> 2;
   bits |= bits >> 4;
   bits |= bits >> 8;
@@ -42,14 +42,14 @@ BITGRAD_HD inline float ceil_pow2(float s) {
   return of_bits(bits + 1);
 }
 
-// 2^round(log2 x), x > 0 and normal: the next power of two where the fraction is above sqrt 2 = 0x3FB504F3.
+// 2^round(log2 x), x > 0 and normal: the next power of two if the fraction exceeds sqrt 2 = 0x3FB504F3.
 BITGRAD_HD inline float round_pow2(float x) {
   const uint32_t bits = bits_of(x);
   const uint32_t up = (bits & 0x007FFFFFu) > 0x003504F3u ? 0x00800000u : 0u;
   return of_bits((bits & 0xFF800000u) + up);
 }
 
-// The nearest fp16 number, ties to even; Inf from 65520 on. NaN stays NaN.
+// Rounds to the nearest fp16 value, ties to even; Inf from 65520 on. NaN stays NaN.
 BITGRAD_HD inline float round_fp16(float x) {
   const uint32_t bits = bits_of(x), sign = bits & 0x80000000u;
   const float a = magnitude(x);
@@ -67,8 +67,8 @@ BITGRAD_HD inline double pow2(int64_t e) {
   return x;
 }
 
-// Elements of the blocks of a [rows, cols] matrix, a ragged one's true number. kGroups: along a row; kDown: along axis
-// 0.
+// Number of elements in each block of a [rows, cols] matrix; ragged blocks count only the elements they have. kGroups:
+// blocks along a row; kDown: along axis 0.
 struct BlockSizes {
   enum Kind : uint8_t { kAll, kRows, kColumns, kGroups, kDown };
   Kind kind = kAll;
@@ -81,7 +81,7 @@ struct BlockSizes {
     if (kind == kDown) return run(rows, block / cols);
     return rows * cols;
   }
-  // As the divisor of a mean.
+  // The same as a float, for use as the divisor of a mean.
   BITGRAD_HD float of(int64_t block) const { return static_cast<float>(elements(block)); }
 
  private:
@@ -91,7 +91,7 @@ struct BlockSizes {
   }
 };
 
-// s > 0.
+// Rounds a scale s > 0.
 BITGRAD_HD inline float rounded_scale(const ScaleRounding& rounding, float s) {
   if (rounding.pow2) s = ceil_pow2(s);
   if (rounding.fp16) s = larger(round_fp16(s), 0x1p-24f);
@@ -101,12 +101,12 @@ BITGRAD_HD inline float rounded_offset(const ScaleRounding& rounding, float m) {
   return rounding.fp16 ? round_fp16(m) : m;
 }
 
-// Where a map puts one number per block. flags: kFlagNonFinite where it is NaN or Inf, which then becomes 1, so that
-// what follows has legal numbers; nullptr: the caller looks at the numbers.
+// Where a map writes one value per block. flags: sets kFlagNonFinite if the value is NaN or Inf and replaces it by 1,
+// so that later steps get legal values; nullptr: the caller checks the values.
 struct BlockOut {
   float* out = nullptr;
   uint32_t* flags = nullptr;
-  ScaleRounding rounding = {};  // of a scale
+  ScaleRounding rounding = {};  // applied to scales
 
   BITGRAD_HD float store(int64_t block, float number) const {
     number = rounded_scale(rounding, number);
@@ -119,12 +119,12 @@ struct BlockOut {
   }
 };
 
-// ScaleMap::index, for maps.
+// ScaleMap::index for use in maps.
 BITGRAD_HD inline int64_t index_of(const ScaleMap& map, int64_t r, int64_t c) {
   return (r / map.row_group) * map.row_step + (c / map.col_group) * map.col_step;
 }
 
-// The block of element e of a dense matrix.
+// Maps element e of a dense matrix to its block.
 struct Elements {
   int64_t cols = 1;
   ScaleMap map;

@@ -1,5 +1,5 @@
-// Family pointwise on devices: the functions and copies of bitgrad/kernels/pointwise.h, a few neighbours of the inner
-// axis a call.
+// Family pointwise on devices: the functions and copies of bitgrad/kernels/pointwise.h. One call handles a few
+// neighbouring elements of the inner axis.
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
@@ -8,7 +8,7 @@
 
 namespace bitgrad::maps {
 
-// Where the elements of up to three arrays lie. Index: outer index * pieces() + the piece of kRun inner ones.
+// Locates the elements of up to three arrays. Index: outer index * pieces() + the piece of kRun inner elements.
 struct StridedPlaces {
   static constexpr int64_t kRun = 4;
   int64_t size[kernels::kPointwiseAxes];
@@ -16,7 +16,7 @@ struct StridedPlaces {
 
   BITGRAD_HD int64_t pieces() const { return (size[3] + kRun - 1) / kRun; }
   BITGRAD_HD int64_t runs() const { return size[0] * size[1] * size[2] * pieces(); }
-  // i = quotient * n + rest. A division of 64 bits costs a GPU some hundred instructions.
+  // i = quotient * n + rest. Avoids 64-bit division, which costs some hundred instructions on a GPU.
   BITGRAD_HD static int64_t divided(int64_t i, int64_t n, int64_t& rest) {
     if (((i | n) >> 32) == 0) {
       const uint32_t q = static_cast<uint32_t>(i) / static_cast<uint32_t>(n);
@@ -27,7 +27,7 @@ struct StridedPlaces {
     rest = i - q * n;
     return q;
   }
-  // Elements [begin, end) of the inner axis, and where it begins in each array.
+  // Elements [begin, end) of the inner axis, and where that axis begins in each array.
   struct Run {
     int64_t start[3], begin, end;
   };
@@ -97,7 +97,7 @@ struct CopyRuns {
   StridedPlaces places;
   const void* x;
   void* y;
-  int bytes;  // of an element of y
+  int bytes;  // per element of y
   Conversion conversion;
 
   BITGRAD_HD void copy(int64_t to, int64_t from) const {

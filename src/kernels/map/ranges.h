@@ -1,5 +1,5 @@
-// Maps: scales, zero points and offsets of the schemes whose scales follow from the range of a block (src/quant/range.h
-// and the schemes), one call per block. docs/numerics.md section 2.
+// Maps: scales, zero points and offsets for schemes that derive them from the range of a block (src/quant/range.h and
+// the schemes). One call per block. docs/numerics.md section 2.
 #pragma once
 
 #include "kernels/map/numbers.h"
@@ -8,8 +8,8 @@ namespace bitgrad::maps {
 namespace q {
 
 struct RangeBlocks {
-  const float *low, *high;  // low > high: a block without elements, whose scale is eps, zero point and offset 0
-  float lo, hi;             // the codes in use
+  const float *low, *high;  // low > high marks an empty block: scale eps, zero point and offset 0
+  float lo, hi;             // smallest and largest code in use
   float eps;
   BlockOut scale;
   int32_t* zero = nullptr;

@@ -1,12 +1,12 @@
-// Maps: scales of blocks from the sums and maxima of their numbers, one call per block. The formulas are those of
-// docs/numerics.md section 2. Quantizers run them, and the sweep of an optimizer step (update_rows.h).
+// Maps: scales of blocks from sums and maxima over their elements, one call per block. The formulas are those of
+// docs/numerics.md section 2. Used by quantizers and by the sweep of an optimizer step (update_rows.h).
 #pragma once
 
 #include "kernels/map/numbers.h"
 
 namespace bitgrad::maps {
 
-// out = max(times * a / divisor, floor), a = number, or number / size of the block.
+// out = max(times * a / divisor, floor), where a is the block's number, or that number divided by the block's size.
 struct BlockScales {
   const float* number;
   q::BlockSizes size;
@@ -19,7 +19,7 @@ struct BlockScales {
   }
 };
 
-// out = max(sum / count, eps), eps where count is 0.
+// out = max(sum / count, eps), or eps if count is 0.
 struct MeanAboveScales {
   const float *sum, *count;
   float eps;
@@ -29,7 +29,7 @@ struct MeanAboveScales {
   }
 };
 
-// out = max(number, floor); may be in place.
+// out = max(number, floor); may run in place.
 struct NumbersAtLeast {
   const float* number;
   float floor;

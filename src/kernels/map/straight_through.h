@@ -1,5 +1,5 @@
-// Maps: gradients through quantizers that the sweep of an optimizer step (update_rows.h) runs too, one call per element
-// (those with `at(e, j)`: element e, block j of its scales). docs/numerics.md section 3.
+// Maps: gradients through quantizers that the sweep of an optimizer step (update_rows.h) also runs. One call per
+// element (functors with `at(e, j)` take element e and block j of its scales). docs/numerics.md section 3.
 #pragma once
 
 #include "kernels/map/numbers.h"

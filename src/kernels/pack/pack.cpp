@@ -1,5 +1,5 @@
-// Family pack: canonical codes -> another layout. The scalar kernel is the layout record's own function, in blocks of
-// rows where the layout has them.
+// Family pack: converts canonical codes to another layout. The scalar kernel calls the layout record's own function, in
+// blocks of rows if the layout is blocked by rows.
 #include "bitgrad/kernels/pack.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr Kernel<PackArgs> kKernels[] = {
 }  // namespace
 
 namespace {
-// Never destroyed: kernels run in destructors of static life time too.
+// Never destroyed, because destructors of static objects may still run kernels.
 KernelList<Kernel<PackArgs>>& kernel_list() {
   static auto* const list = new KernelList<Kernel<PackArgs>>(kKernels);
   return *list;

@@ -1,4 +1,4 @@
-// The loops of family pointwise for AVX-512: the same source in a target region, without contraction, so the same bits.
+// The loops of family pointwise for AVX-512: same source in a target region, without contraction, hence bit-identical.
 #include "kernels/pointwise/loops.h"
 
 #pragma GCC push_options

@@ -1,5 +1,5 @@
-// Family pointwise: strided copies. Lines of neighbours are copied as they are; where the neighbours of x lie along
-// another axis than those of y, squares of both.
+// Family pointwise: strided copies. If the inner axis is contiguous in both x and y, lines are copied directly. If x is
+// contiguous along another axis than y, the copy proceeds in square tiles of the two axes.
 #include <algorithm>
 
 #include "bitgrad/kernels/kernel_table.h"
@@ -23,7 +23,7 @@ void copy_line(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i * y_step] = x[i * x_step];
 }
 
-// Neighbours of x lie along `axis`, neighbours of y along the inner one: squares, whose lines of x stay in cache while
+// x is contiguous along `axis`, y along the inner axis. Copies in squares, so that the lines of x stay in cache while
 // those of y are written.
 template <typename T>
 void copy_squares(const Walk<2>& walk, int axis, const T* x, T* y) {

@@ -1,4 +1,4 @@
-// The inner axis of a strided array on the CPU, as fp32.
+// Access to the inner axis of a strided array on the CPU, as fp32.
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
@@ -8,7 +8,7 @@
 
 namespace bitgrad::kernels::pointwise_loops {
 
-inline constexpr int64_t kPiece = 1024;  // elements that lie in a buffer
+inline constexpr int64_t kPiece = 1024;  // elements per buffer
 
 // The inner axis of an operand.
 struct InputLine {
@@ -21,7 +21,7 @@ struct InputLine {
     return bf16 ? bf16_to_float(static_cast<const uint16_t*>(data)[i * step])
                 : static_cast<const float*>(data)[i * step];
   }
-  // Elements i .. i + n - 1 as fp32 neighbours; in `space` unless they are that already.
+  // Elements i .. i + n - 1 as contiguous fp32, copied to `space` unless they already are.
   const float* read(int64_t i, int64_t n, float* space) const {
     if (side_by_side()) return static_cast<const float*>(data) + i;
     if (bf16 && step == 1)
@@ -38,7 +38,7 @@ struct OutputLine {
   int64_t step;
 
   bool side_by_side() const { return !bf16 && step == 1; }
-  // Where a loop writes elements i ..; write() stores them from `space`.
+  // Where a loop writes elements from i on; write() stores them from `space`.
   float* place(int64_t i, float* space) const { return side_by_side() ? static_cast<float*>(data) + i : space; }
   void write(int64_t i, int64_t n, const float* space) const {
     if (side_by_side()) return;
@@ -53,7 +53,8 @@ struct OutputLine {
   }
 };
 
-// body(cursor, begin, end): elements [begin, end) of the inner axis at the cursor's outer index. Cut by shape.
+// Calls body(cursor, begin, end) for elements [begin, end) of the inner axis at the cursor's outer index. Cut by shape
+// alone.
 template <int kArrays, typename Body>
 void for_lines(const Walk<kArrays>& walk, Body&& body) {
   for_row_blocks(walk.outer(), walk.inner(), [&](int64_t r0, int64_t r1, int64_t begin, int64_t end) {

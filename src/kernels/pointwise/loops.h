@@ -1,11 +1,11 @@
-// The loops of family pointwise as a table of functions, one table per ISA. All tables give the same bits.
+// The loops of family pointwise as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
 #include "bitgrad/kernels/pointwise.h"
 
 namespace bitgrad::kernels::pointwise_loops {
 
-// For each PointwiseOp.
+// One entry per PointwiseOp.
 struct PointwiseLoops {
   using Loop = void (*)(int64_t n, const float* a, const float* b, float* y);
 #define BITGRAD_POINTWISE_FORM(form) Loop form[static_cast<int>(PointwiseOp::kCount)];
@@ -17,7 +17,7 @@ const PointwiseLoops& loops_scalar();
 const PointwiseLoops& loops_avx2();
 const PointwiseLoops& loops_avx512();
 
-// The table of the best ISA that cpu_isa() grants now.
+// The table for the best ISA that cpu_isa() currently allows.
 inline const PointwiseLoops& loops() {
   const IsaMask granted = cpu_isa();
   if (granted & isa::kAvx512) return loops_avx512();

@@ -1,5 +1,5 @@
-// Family pointwise: functions of two strided arrays. The inner axis runs through the loops of the granted ISA, the
-// others are cut by shape; what is bf16 or not side by side goes through buffers of a piece.
+// Family pointwise: functions of two strided arrays. The inner axis runs through the loops of the allowed ISA; the
+// other axes are cut by shape. bf16 or non-contiguous data goes through buffers of kPiece elements.
 #include "bitgrad/kernels/pointwise.h"
 
 #include <algorithm>
@@ -38,8 +38,8 @@ void run_line(PointwiseOp op, const InputLine& a, const InputLine& b, const Outp
   }
 }
 
-// Lines of the inner axis that are too short for a loop of their own: several of axis 2 are taken at once, from buffers
-// where they are not one line in memory already.
+// Lines of the inner axis shorter than this do not get their own loop. Several lines along axis 2 are processed at
+// once, through buffers unless they already form one line in memory.
 constexpr int64_t kShortLine = 32;
 
 class ShortLines {

@@ -1,4 +1,4 @@
-// The axes of a strided loop, with those merged that lie behind one another in every array.
+// The axes of a strided loop. Axes that are contiguous with each other in every array are merged.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@ struct Walk {
   int64_t inner_step(int array) const { return step[array][kPointwiseAxes - 1]; }
 };
 
-// Where the inner axis of an outer index begins in each array, for one index after the other: without the divisions
-// that each would take alone.
+// Finds where the inner axis begins in each array for consecutive outer indices, without a division per index.
 template <int kArrays>
 class WalkCursor {
  public:
@@ -45,11 +44,11 @@ class WalkCursor {
   int64_t at_[3] = {}, start_[kArrays] = {};
 };
 
-// steps[array]: the steps of an array along the axes of `size`.
+// steps[array]: strides of an array along the axes of `size`.
 template <int kArrays>
 Walk<kArrays> merged_walk(const int64_t* size, const int64_t* const (&steps)[kArrays]) {
   Walk<kArrays> walk;
-  int at = kPointwiseAxes;  // axes [at, end) are filled
+  int at = kPointwiseAxes;  // axes [at, end) have been filled
   for (int axis = kPointwiseAxes - 1; axis >= 0; --axis) {
     if (size[axis] == 1) continue;
     bool joins = at < kPointwiseAxes;

@@ -1,4 +1,4 @@
-// The quantization parameters of a chunk of a row, as the loops read them.
+// The quantization parameters of a chunk of a row, in the form that the loops read.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace bitgrad::kernels::quantize_loops {
 
-// The same for the short way of the loops; false where elements lie otherwise than GroupParams says.
+// The same for the fast path of the loops; returns false if the elements are not laid out as GroupParams requires.
 inline bool group_params(const ScaleMap& map, int64_t r, int64_t c, int64_t n, GroupParams& p) {
   static constexpr float kOne = 1.0f;
   const bool one = map.col_step == 0 || c / map.col_group == (c + n - 1) / map.col_group;
@@ -21,14 +21,14 @@ inline bool group_params(const ScaleMap& map, int64_t r, int64_t c, int64_t n, G
   return true;
 }
 
-// Buffers for parameters that differ within a chunk.
+// Buffers for parameters that vary within a chunk.
 class ChunkParamReader {
  public:
-  // inverse: 1/s in place of s, which rules multiply by; made once for elements that share a scale.
+  // inverse: provide 1/s instead of s, for rules that multiply by it; computed once for elements that share a scale.
   ChunkParamReader(const QuantizeLoops& loops, const ScaleMap& map, bool inverse = false)
       : loops_(loops), map_(map), inverse_(inverse) {}
 
-  // Parameters of the elements (r, c) .. (r, c + n - 1), n <= kChunk. Valid until the next call.
+  // Parameters of elements (r, c) .. (r, c + n - 1), n <= kChunk. Valid until the next call.
   ChunkParams read(int64_t r, int64_t c, int64_t n) {
     ChunkParams p;
     const int64_t row = map_.index(r, 0);
@@ -55,7 +55,7 @@ class ChunkParamReader {
     ready_ = true;
   }
 
-  // An absent parameter leaves what fill_absent wrote.
+  // If a parameter is absent, keeps what fill_absent wrote.
   template <typename T>
   const T* spread(const T* from, int64_t row, int64_t c, int64_t n, T* buffer) const {
     if (from == nullptr) return buffer;

@@ -1,4 +1,4 @@
-// Family quantize: codes -> numbers.
+// Family quantize: codes -> values.
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/quantize.h"

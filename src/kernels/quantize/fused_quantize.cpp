@@ -1,4 +1,4 @@
-// Family quantize: the sequences that other devices run as one kernel.
+// Family quantize: sequences that other devices run as a single kernel.
 #include "bitgrad/kernels/fused_quantize.h"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ namespace bitgrad::kernels {
 namespace {
 
 constexpr int64_t kBlockElements = 1 << 16;
-constexpr int64_t kSignElements = 1 << 14;  // of y that are in cache at a time
+constexpr int64_t kSignElements = 1 << 14;  // elements of y in cache at a time
 
-// The number of set bits in each row of whole words.
+// Counts the set bits in each row of whole words.
 void count_ones(const void* codes, int64_t stride, int64_t rows, int64_t cols, int32_t* ones) {
   const int64_t words = (cols + 63) / 64;
   parallel_ranges(rows, std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, words)),
@@ -49,7 +49,7 @@ void transpose(DType dtype, int64_t rows, int64_t cols, const void* codes, int64
   pack(args);
 }
 
-// To the signs of [rows, cols] numbers.
+// Arguments that quantize [rows, cols] values to their signs.
 QuantizeArgs sign_args(int64_t rows, int64_t cols, const float* x, int64_t ldx, void* codes, int64_t stride,
                        uint32_t* flags) {
   QuantizeArgs args;

@@ -1,6 +1,6 @@
-// Family quantize: int8 codes of a gradient with one scale a row and with one a column (docs/numerics.md section 5).
-// Two sweeps over x: the largest numbers of both orders, then the codes of both. A maximum has no order and the draws
-// are numbered, so any cut gives the same bits.
+// Family quantize: int8 codes of a gradient, with one scale per row and with one per column (docs/numerics.md section
+// 5). Two sweeps over x: the first finds the maxima for both orders, the second writes the codes of both. A maximum
+// does not depend on order and the draws are numbered, so any cut gives the same bits.
 #include <algorithm>
 #include <vector>
 
@@ -19,12 +19,12 @@ using quantize_loops::loops;
 using quantize_loops::QuantizeLoops;
 
 constexpr int64_t kOrdersBlock = 1 << 16, kMaxChunks = 64;
-constexpr int64_t kPiece = 2048;  // elements whose numbers and draws are on the stack
+constexpr int64_t kPiece = 2048;  // elements whose values and draws are kept on the stack
 constexpr int32_t kInfinity = 0x7F800000;
 constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
 
 struct Cut {
-  int64_t rows, chunks;  // rows of a chunk
+  int64_t rows, chunks;  // rows per chunk
   explicit Cut(const Int8OrdersArgs& args) {
     rows = std::max<int64_t>(1, kOrdersBlock / std::max<int64_t>(1, args.cols));
     rows = std::max(rows, (args.rows + kMaxChunks - 1) / kMaxChunks);
@@ -32,7 +32,7 @@ struct Cut {
   }
 };
 
-// Numbers [r, c .. c + n) as floats.
+// Values [r, c .. c + n) as floats.
 const float* numbers(const Int8OrdersArgs& args, int64_t r, int64_t c, int64_t n, float* scratch) {
   const int64_t at = r * args.cols + c;
   if (!args.bf16) return static_cast<const float*>(args.x) + at;
@@ -42,14 +42,14 @@ const float* numbers(const Int8OrdersArgs& args, int64_t r, int64_t c, int64_t n
 
 float scale_of(int32_t bits) { return std::max(__builtin_bit_cast(float, bits) / kQmax, kEps); }
 
-// Rows that one sweep takes as one; 1 where they are long, or have factors or scales of their own.
+// Number of rows that one sweep treats as a single row; 1 if rows are long or have their own factors or scales.
 int64_t rows_together(const Int8OrdersArgs& args) {
   const Int8Order& b = args.by_column;
   const bool plain = args.by_row.codes == nullptr && b.codes != nullptr && b.fold == nullptr && b.stride == args.cols;
   return plain && args.cols > 0 ? std::max<int64_t>(1, kPiece / args.cols) : 1;
 }
 
-// sweep(r, n): row r of chunk k and those behind it, n numbers in all.
+// Calls sweep(r, n) for chunk k: row r and those after it, n values in all.
 template <typename Sweep>
 void for_rows_together(const Int8OrdersArgs& args, const Cut& cut, int64_t k, int64_t together, Sweep&& sweep) {
   const int64_t end = std::min(args.rows, (k + 1) * cut.rows);
@@ -81,7 +81,7 @@ void write_codes_together(const Int8OrdersArgs& args, const Cut& cut, int64_t k,
   });
 }
 
-// Largest bits of each row of chunk `k`, and of each column in `line`.
+// Finds the largest bit pattern in each row of chunk `k`, and in each column (in `line`).
 void find_largest(const Int8OrdersArgs& args, const Cut& cut, int64_t k, int32_t* rows, int32_t* line) {
   if (const int64_t together = rows_together(args); together > 1)
     return find_largest_together(args, cut, k, together, line);
@@ -101,7 +101,7 @@ void find_largest(const Int8OrdersArgs& args, const Cut& cut, int64_t k, int32_t
   }
 }
 
-// scales and their inverses from the largest bits; false when one is not finite.
+// Computes scales and their inverses from the largest bit patterns; returns false if one is not finite.
 bool scales_of(const int32_t* bits, int64_t n, float* scales, float* inverses) {
   bool finite = true;
   for (int64_t i = 0; i < n; ++i) {

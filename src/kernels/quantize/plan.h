@@ -1,4 +1,4 @@
-// What a call of quantize comes to, before any element is looked at.
+// What a quantize call amounts to, determined before any element is read.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace bitgrad::kernels::quantize_loops {
 
 inline int32_t safe(int64_t code) { return static_cast<int32_t>(std::clamp<int64_t>(code, -(1 << 30), 1 << 30)); }
 
-// What stays the same for all elements of one call. Throws where rule and dtype do not fit.
+// Everything that is the same for all elements of a call. Throws if rule and dtype do not match.
 struct Plan {
   explicit Plan(const QuantizeArgs& a) : info(a.dtype.info()) {
     ensure(a.dtype.is_code(), "quantize", "dtype ", a.dtype.name(), " has no codes");
@@ -32,7 +32,7 @@ struct Plan {
   bool rounds, stochastic, unit_mask, clip, short_way;
 };
 
-// Rules that multiply by 1/s.
+// Whether a rule multiplies by 1/s.
 constexpr bool multiplies(CodeRule rule) { return rule == CodeRule::kInverse || rule == CodeRule::kCodebook; }
 
 }  // namespace bitgrad::kernels::quantize_loops

@@ -1,5 +1,5 @@
-// Family quantize: numbers -> codes and straight-through masks. Cuts the work, reads the scales and calls the loops of
-// a kernel's ISA.
+// Family quantize: values -> codes and straight-through masks. Cuts the work, reads the scales and calls the loops of
+// the kernel's ISA.
 #include "bitgrad/kernels/quantize.h"
 
 #include <atomic>
@@ -24,7 +24,7 @@ void raise_flag(uint32_t* flags) {
   if (flags != nullptr) std::atomic_ref<uint32_t>(*flags).fetch_or(kFlagNonFinite, std::memory_order_relaxed);
 }
 
-// Of a rule that does not round.
+// Parameters for a rule that does not round.
 ChunkParams without_zero(ChunkParams p) {
   static constexpr int32_t kNoZero = 0;
   p.per_element = false;
@@ -32,7 +32,7 @@ ChunkParams without_zero(ChunkParams p) {
   return p;
 }
 
-// Short rows of bytes with one scale, such as pixels of an image, become codes as one long row.
+// Short rows of byte codes with a single scale, such as image pixels, are quantized as one long row.
 bool rows_join(const QuantizeArgs& args) {
   return args.cols > 0 && args.cols * 8 <= kChunk && args.ldx == args.cols && args.dtype.bits() == 8 &&
          args.mask == nullptr && args.scale.per_tensor();
@@ -58,13 +58,13 @@ class ChunkQuantizer {
     loops_.pack(1, padded, pass_, packed_);
     std::memcpy(args_.mask + r * ((args_.cols + 63) / 64) + c / 64, packed_, static_cast<size_t>(padded / 8));
   }
-  // Whole rows that join, at most kChunk elements.
+  // Whole rows that are joined, at most kChunk elements.
   void run_rows(int64_t r, int64_t rows) {
     make_codes(r, 0, rows * args_.cols);
     const int64_t bytes = row_bytes_memory(args_.dtype, args_.cols);
     auto* to = static_cast<char*>(args_.codes) + r * args_.stride;
     const uint8_t* from = raw_;
-    if (bytes == 8) {  // a word is read and its pad cleared
+    if (bytes == 8) {  // a whole word is read, so its padding is cleared
       const uint64_t mask = ~uint64_t{0} >> (64 - 8 * args_.cols);
       for (int64_t i = 0; i < rows; ++i, to += args_.stride, from += args_.cols) {
         uint64_t word;
@@ -162,7 +162,7 @@ bool sign_supports(const QuantizeArgs& args) {
 }
 bool any_supports(const QuantizeArgs&) { return true; }
 
-// The kernel's name says its form: quantize_sign_<isa> or quantize_any_<isa>.
+// The kernel's name encodes its form: quantize_sign_<isa> or quantize_any_<isa>.
 constexpr bool is_sign_row(std::string_view name) { return name.starts_with("quantize_sign"); }
 
 #define BITGRAD_QUANTIZE_KERNEL(name, needs, relative, loops)                                                      \
@@ -184,7 +184,7 @@ constexpr Kernel<QuantizeArgs> kKernels[] = {
 }  // namespace
 
 namespace {
-// Never destroyed: kernels run in destructors of static life time too.
+// Never destroyed, because destructors of static objects may still run kernels.
 KernelList<Kernel<QuantizeArgs>>& kernel_list() {
   static auto* const list = new KernelList<Kernel<QuantizeArgs>>(kKernels);
   return *list;

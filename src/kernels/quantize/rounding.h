@@ -1,5 +1,5 @@
-// From the number that a rule rounds to its code, one element: the expressions of the CPU's loops and of the kernels of
-// other devices. docs/numerics.md sections 2 and 7.
+// Rounds one value to its code: the expressions shared by the CPU loops and the kernels of other devices.
+// docs/numerics.md sections 2 and 7.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace bitgrad::kernels::quantize_loops {
 
-// Inlined into the loops of every ISA, so that none of it is a function of its own.
+// Forced inline into the loops of every ISA, so that none of it is emitted as a separate function.
 #define BITGRAD_ELEMENT BITGRAD_HD static inline __attribute__((always_inline))
 
-// Codes before the clamp, and zero points, are kept within +-(2^30 - 64), the largest float below 2^30: 2^30 + 2^30
-// would leave int32, and the sum would turn negative.
+// Unclamped codes and zero points are kept within +-(2^30 - 64), the largest float below 2^30. 2^30 + 2^30 would
+// overflow int32 and make the sum negative.
 inline constexpr float kSafe = 0x1p30f - 64.0f;
 inline constexpr int32_t kSafeInt = (1 << 30) - 64;
 
-// rint to nearest even of abs x < 2^23 by the addition that leaves no fraction; larger numbers are integers.
-// NaN gives 0.
+// rint to nearest even: for abs x < 2^23 by an addition that drops the fraction; larger values are already integers.
+// NaN becomes 0.
 BITGRAD_ELEMENT float rint_or_zero(float u) {
   const float a = u < 0.0f ? -u : u;
   const float r = a < 0x1p23f ? (a + 0x1p23f) - 0x1p23f : a;
@@ -37,7 +37,7 @@ BITGRAD_ELEMENT float clamp_float(float v, float lo, float hi) {
 
 BITGRAD_ELEMENT int32_t safe_zero(int32_t zero) { return clamp_int(zero, -kSafeInt, kSafeInt); }
 
-// The code before its clamp to [lo, hi]; zero by safe_zero.
+// The code before it is clamped to [lo, hi]; zero comes from safe_zero.
 BITGRAD_ELEMENT int32_t nearest_code(float u, int32_t zero) {
   return static_cast<int32_t>(clamp_float(rint_or_zero(u), -kSafe, kSafe)) + zero;
 }
@@ -51,8 +51,8 @@ BITGRAD_ELEMENT int32_t stochastic_code(float u, float zero, float low, float hi
   return (floor + static_cast<int32_t>(draw)) >> 16;
 }
 
-// An absmax code of a finite number: u lies within 127 and a few roundings, so that no clamp is needed before the sum
-// with the draw.
+// The absmax code of a finite value: u is within a few roundings of [-127, 127], so no clamp is needed before the draw
+// is added.
 BITGRAD_ELEMENT int32_t int8_code(float u, bool stochastic, uint16_t draw) {
   int32_t q;
   if (stochastic) {

@@ -1,4 +1,4 @@
-// The loops of family reduce for AVX2: the same source in a target region, without contraction, so the same bits.
+// The loops of family reduce for AVX2: the same source in a target region, without contraction, hence bit-identical.
 #include "kernels/reduce/loops.h"
 
 #pragma GCC push_options

@@ -1,5 +1,5 @@
-// The loops of family reduce for AVX-512: the same source in a target region, without contraction, so the same bits.
-// The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
+// The loops of family reduce for AVX-512: the same source in a target region, without contraction, hence
+// bit-identical. The AVX-512 headers of g++ 12 deliberately read an uninitialized vector.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>

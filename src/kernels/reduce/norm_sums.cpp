@@ -1,4 +1,4 @@
-// Family reduce: the two sums of a normalisation's backward from one read (docs/numerics.md sections 6 and 8).
+// Family reduce: the two sums of the backward of normalization in a single read (docs/numerics.md sections 6 and 8).
 #include <algorithm>
 
 #include "bitgrad/base/memory.h"
@@ -29,13 +29,13 @@ void sums_of_all(const NormSumsArgs& args) {
   *args.sum_gy_xhat = join_chunks(add_up, part + 1, chunks, 2);
 }
 
-// Bits of all elements, and where the gradients that they leave go.
+// Mask bits of all elements, and where the masked gradients are written.
 struct Masking {
   const uint64_t* bits = nullptr;
   float* masked = nullptr;
 };
 
-// Rows [k * kChunk, ..) of the columns from c on.
+// Rows from k * kChunk on, for the columns from c on.
 void columns_of_chunk(const NormSumsArgs& args, const Masking& m, int64_t k, int64_t c, float* sums, float* products) {
   const int64_t at = k * kChunk * args.cols + c;
   NormColumns columns{args.gy + at,
@@ -87,7 +87,7 @@ void cpu::norm_sums_of_bits(const NormSumsArgs& args, const uint64_t* bits, floa
   cpu::norm_sums(sums);
 }
 
-// A chunk of pixels begins and ends anywhere in their rows: whole rows are made.
+// A chunk of pixels may begin and end anywhere within rows, so whole rows are computed.
 void cpu::norm_sums_of_pool(const NormSumsArgs& args, const MaxPoolGradientArgs& pool) {
   const int64_t blocks = ceil_div(args.cols, kColumnBlock), chunks = std::max<int64_t>(1, ceil_div(args.rows, kChunk));
   const Workspace space(2 * blocks * chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));

@@ -1,4 +1,4 @@
-// Family reduce: cuts the blocks into chunks, calls the loops of a kernel's ISA and joins the chunks (docs/numerics.md
+// Family reduce: cuts blocks into chunks, calls the loops of a kernel's ISA and joins the results (docs/numerics.md
 // section 8).
 #include "bitgrad/kernels/reduce.h"
 
@@ -22,7 +22,7 @@ using namespace reduce_loops;
 
 enum { kSumProduct = kRules - 1 };
 
-// Start and join of every rule.
+// Start value and join function of a rule.
 struct Rule {
   float start;
   float (*join)(float, float);
@@ -58,7 +58,7 @@ class Reducer {
     args_.out[0] = chunks == 0 ? rule_.start : join_chunks(rule_.join, part, chunks, 1);
   }
 
-  // `per_row` blocks of `group` columns of each row.
+  // Each row has `per_row` blocks of `group` columns.
   void groups(int64_t group, int64_t per_row) const {
     const int64_t grain = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, std::min(group, args_.cols)));
     parallel_ranges(args_.rows * per_row, grain, [&](int64_t begin, int64_t end) {
@@ -69,7 +69,7 @@ class Reducer {
     });
   }
 
-  // Chunks of rows of kColumnBlock columns, then the joins of each column.
+  // Reduces chunks of rows, kColumnBlock columns at a time, then joins the chunks of each column.
   void columns() const {
     const int64_t blocks = ceil_div(args_.cols, kColumnBlock),
                   chunks = std::max<int64_t>(1, ceil_div(args_.rows, kChunk));
@@ -109,7 +109,7 @@ class Reducer {
     return chunk(x, args_.times == nullptr ? nullptr : t, n, centre(0));
   }
 
-  // n neighbours from x[at].
+  // Reduces n contiguous elements from x[at].
   float run_of(int64_t at, int64_t n, float c) const {
     const float* t = args_.times == nullptr ? nullptr : args_.times + at;
     if (n <= kChunk) return chunk(args_.x + at, t, n, c);
@@ -123,7 +123,7 @@ class Reducer {
     return join_chunks(rule_.join, part, chunks, 1);
   }
 
-  // Rows [k * kChunk, ..) of the columns from c on.
+  // Rows from k * kChunk on, for the columns from c on.
   void column_chunk(int64_t k, int64_t c, float* out) const {
     const float no_centre[kColumnBlock] = {};
     const int64_t at = k * kChunk * args_.ldx + c, n = std::min(kColumnBlock, args_.cols - c);
@@ -177,7 +177,7 @@ ReduceArgs contiguous(ReduceRule rule, const float* x, int64_t n, float* out) {
 }  // namespace
 
 namespace {
-// Never destroyed: kernels run in destructors of static life time too.
+// Never destroyed, because destructors of static objects may still run kernels.
 KernelList<Kernel<ReduceArgs>>& kernel_list() {
   static auto* const list = new KernelList<Kernel<ReduceArgs>>(kKernels);
   return *list;
@@ -191,7 +191,7 @@ void reduce(const ReduceArgs& args) { cheapest(reduce_kernels(), args)->run(args
 
 namespace {
 
-// One block of more than a chunk.
+// Range of one block that is longer than a chunk.
 bool long_range(const ReduceLoops& loops, int64_t n, const float* x, float* low, float* high) {
   const int64_t chunks = ceil_div(n, kChunk);
   const Workspace space(2 * chunks * static_cast<int64_t>(sizeof(float)));

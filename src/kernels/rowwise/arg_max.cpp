@@ -1,4 +1,4 @@
-// Family rowwise: the arg max of rows, and the rank of a target among the elements of its row. Exact.
+// Family rowwise: the arg max of each row, and the rank of a target among the elements of its row. Exact.
 #include <cmath>
 
 #include "bitgrad/kernels/rowwise.h"

@@ -1,4 +1,4 @@
-// The loops of family rowwise for AVX2: the same source in a target region, without contraction, so the same bits.
+// The loops of family rowwise for AVX2: the same source in a target region, without contraction, hence bit-identical.
 #include <immintrin.h>
 
 #include "bitgrad/base/math.h"

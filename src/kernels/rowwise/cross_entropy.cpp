@@ -22,7 +22,7 @@ using namespace rowwise;
 
 namespace {
 
-// Elements of a row, in pieces of a chunk: nothing as long as a row is kept.
+// The elements of a row, read in pieces of one chunk, so that no buffer is as long as a row.
 class RowInPieces {
  public:
   RowInPieces(const FloatsIn& x, int64_t start) : x_(x), start_(start) {}

@@ -1,4 +1,4 @@
-// Family rowwise in doubles: the references of gradient checks. Sums are plain, exp and log the C library's.
+// Family rowwise in double: the references for gradient checks. Sums are sequential; exp and log are the C library's.
 #include <cmath>
 
 #include "bitgrad/kernels/rowwise.h"

@@ -1,25 +1,25 @@
-// The loops of family rowwise as a table of functions, one table per ISA. All tables give the same bits.
+// The loops of family rowwise as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
 #include "bitgrad/kernels/rowwise.h"
 
 namespace bitgrad::kernels::rowwise {
 
-inline constexpr int64_t kRowChunk = 1024;  // rows whose 16 lanes make one partial sum of a column
+inline constexpr int64_t kRowChunk = 1024;  // rows whose 16 lanes form one partial sum of a column
 inline constexpr int64_t kSumLanes = 16;
-inline constexpr int64_t kColumns = 64;  // columns that are summed side by side
+inline constexpr int64_t kColumns = 64;  // columns that are summed together
 
-// What the elements of a row share.
+// Parameters that all elements of a row share.
 struct NormRow {
   float mean = 0, inv = 0;
-  float mean_h = 0, mean_h_xhat = 0;  // of the backward
+  float mean_h = 0, mean_h_xhat = 0;  // for the backward
 };
 
 struct NormColumns {
   int64_t rows, ld;
   const void *gy, *x;
   bool bf16_gy, bf16_x;
-  const float *mean, *inv;  // a number for each row; mean may be nullptr: 0
+  const float *mean, *inv;  // one value per row; a null mean stands for 0
 };
 
 struct RowwiseLoops {
@@ -32,7 +32,7 @@ const RowwiseLoops& loops_scalar();
 const RowwiseLoops& loops_avx2();
 const RowwiseLoops& loops_avx512();
 
-// The table of the best ISA that cpu_isa() grants now.
+// The table for the best ISA that cpu_isa() currently allows.
 inline const RowwiseLoops& loops() {
   const IsaMask granted = cpu_isa();
   if (granted & isa::kAvx512) return loops_avx512();

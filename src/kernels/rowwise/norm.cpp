@@ -57,7 +57,7 @@ void input_gradients(const NormRowsBackwardArgs& args) {
   });
 }
 
-// Partial sums of chunks of rows lie [chunk][column].
+// Joins the partial sums of chunks of rows, stored as [chunk][column].
 void join_columns(int64_t chunks, int64_t cols, float* part, float* out) {
   if (out == nullptr) return;
   for (int64_t c = 0; c < cols; ++c)
@@ -94,7 +94,7 @@ void parameter_gradients(const NormRowsBackwardArgs& args) {
 
 void cpu::norm_rows_backward(const NormRowsBackwardArgs& args) {
   if (is_fp64(args.x)) return norm_backward_fp64(args);
-  // First what reads gy, for gx may be written in its place.
+  // Everything that reads gy comes first, because gx may overwrite it.
   if (args.ggamma.data != nullptr || args.gbeta.data != nullptr) parameter_gradients(args);
   if (args.gx.data != nullptr) input_gradients(args);
 }

@@ -1,5 +1,4 @@
-// What the kernels of family rowwise share on the CPU: rows as fp32, and their sums in the order of docs/numerics.md
-// section 8.
+// Shared by the CPU kernels of family rowwise: rows as fp32, and their sums in the order of docs/numerics.md section 8.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +13,19 @@
 namespace bitgrad::kernels::rowwise {
 
 inline constexpr int64_t kChunkOfRow = reduce_loops::kChunk;
-inline constexpr int64_t kTaskOfRows = 16384;  // elements of one piece of work
+inline constexpr int64_t kTaskOfRows = 16384;  // elements per task
 
 inline bool is_fp64(const FloatsIn& x) { return x.dtype == dtypes::fp64; }
 inline const float* floats(const FloatsIn& x) { return static_cast<const float*>(x.data); }
 inline float* floats(const FloatsOut& y) { return static_cast<float*>(y.data); }
 
-// Elements [at, at + n) as fp32; in `space` where they are bf16.
+// Elements [at, at + n) as fp32, converted to `space` if they are bf16.
 inline const float* read_floats(const FloatsIn& x, int64_t at, int64_t n, float* space) {
   if (x.dtype != dtypes::bf16) return floats(x) + at;
   elementwise::loops().from_bf16(n, static_cast<const uint16_t*>(x.data) + at, space);
   return space;
 }
-// Where elements [at, ..) are made: their place, or `space` where they are bf16; write_floats() stores them.
+// Where to compute elements from `at` on: in place, or in `space` if they are bf16; write_floats() then stores them.
 inline float* place_floats(const FloatsOut& y, int64_t at, float* space) {
   return y.dtype == dtypes::bf16 ? space : floats(y) + at;
 }
@@ -34,7 +33,7 @@ inline void write_floats(const FloatsOut& y, int64_t at, int64_t n, const float*
   if (y.dtype == dtypes::bf16) elementwise::loops().to_bf16(n, space, static_cast<uint16_t*>(y.data) + at);
 }
 
-// body(begin, end, space) for ranges of rows; `space` has room for `arrays` rows of floats.
+// Calls body(begin, end, space) for ranges of rows; `space` has room for `arrays` rows of floats.
 template <typename Body>
 void for_ranges_of_rows(int64_t rows, int64_t cols, int64_t arrays, Body&& body) {
   const int64_t grain = std::max<int64_t>(1, kTaskOfRows / std::max<int64_t>(1, cols));
@@ -44,8 +43,8 @@ void for_ranges_of_rows(int64_t rows, int64_t cols, int64_t arrays, Body&& body)
   });
 }
 
-// Joins the partial results chunk(first, count) of n elements: 2i with 2i+1 level by level, an odd one moves up. Only
-// the partial results that still wait for their neighbour are kept, at most one a level.
+// Joins the partial results chunk(first, count) of n elements: 2i with 2i+1, level by level; an odd one moves up.
+// Stores only the partial results that still wait for their neighbour, at most one per level.
 template <typename Value, typename Chunk, typename Join>
 Value join_chunks_of_row(int64_t n, Chunk&& chunk, Join&& join) {
   if (n <= kChunkOfRow) return chunk(int64_t{0}, n);
@@ -61,7 +60,7 @@ Value join_chunks_of_row(int64_t n, Chunk&& chunk, Join&& join) {
   return waiting[0];
 }
 
-// A rule of family reduce over a row. `t`: the second operand of products; `c`: the center.
+// Applies a rule of family reduce to a row. `t`: the second operand of products; `c`: the center.
 inline float reduce_row(ReduceRule rule, const float* x, int64_t n, const float* t = nullptr, float c = 0.0f) {
   constexpr int kProducts = reduce_loops::kRules - 1;
   const auto chunk = reduce_loops::loops().chunk[t != nullptr ? kProducts : static_cast<int>(rule)];
@@ -73,7 +72,7 @@ inline float reduce_row(ReduceRule rule, const float* x, int64_t n, const float*
   return join_chunks_of_row<float>(n, part, [](float a, float v) { return a + v; });
 }
 
-// The doubles of references (fp64.cpp).
+// References in double (fp64.cpp).
 void softmax_fp64(const SoftmaxRowsArgs& args);
 void softmax_backward_fp64(const SoftmaxRowsBackwardArgs& args);
 void norm_fp64(const NormRowsArgs& args);
@@ -81,7 +80,7 @@ void norm_backward_fp64(const NormRowsBackwardArgs& args);
 void cross_entropy_fp64(const CrossEntropyRowsArgs& args);
 void cross_entropy_backward_fp64(const CrossEntropyRowsBackwardArgs& args);
 
-// The class of a row: its target; 0 with a flag where that is no class. Not asked of ignored rows.
+// The class of a row: its target, or 0 with a flag set if the target is out of range. Not called for ignored rows.
 int64_t class_of(int32_t target, int64_t cols, uint32_t* flags);
 
 }  // namespace bitgrad::kernels::rowwise

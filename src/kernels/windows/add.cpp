@@ -1,4 +1,4 @@
-// Rows of windows added into images.
+// Adds rows of windows into images.
 #include "bitgrad/base/error.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/pointwise/loops.h"
@@ -39,7 +39,7 @@ void add_plain(int64_t n, const T* from, T* to) {
   for (int64_t i = 0; i < n; ++i) to[i] = to[i] + from[i];
 }
 
-// As two's complement.
+// In two's complement (wraps).
 void add_int32(int64_t n, const int32_t* from, int32_t* to) {
   for (int64_t i = 0; i < n; ++i)
     to[i] = static_cast<int32_t>(static_cast<uint32_t>(to[i]) + static_cast<uint32_t>(from[i]));

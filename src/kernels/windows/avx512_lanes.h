@@ -1,4 +1,4 @@
-// 16 lanes of AVX-512 for the loops of direct convolutions. Read inside a region of that target, behind immintrin.h.
+// 16 lanes of AVX-512 for the loops of direct convolutions. Included inside a target region, after immintrin.h.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@ struct Avx512Lanes {
   BITGRAD_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   BITGRAD_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   BITGRAD_INLINE F permute(I at, F table) { return _mm512_permutexvar_ps(at, table); }
-  // To bf16, to nearest even; a NaN stays one.
+  // Rounds to bf16, to nearest even; NaN stays NaN.
   BITGRAD_INLINE F rounded(F v) {
     const I u = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     const I up = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
     const I high = _mm512_mask_or_epi32(up, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
     return _mm512_castsi512_ps(_mm512_and_si512(high, _mm512_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
   }
-  // Of whole numbers.
+  // Stores integer-valued floats as int32.
   BITGRAD_INLINE void store_integers(int32_t* p, F v, int64_t n) {
     _mm512_mask_storeu_epi32(p, first(n), _mm512_cvttps_epi32(v));
   }
-  // v[j]: of every four lanes, lane j of each vector.
+  // v[j]: lane j of every four lanes of each vector.
   BITGRAD_INLINE void transpose(F (&v)[4]) {
     const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])),
                   b = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1])),
@@ -52,7 +52,7 @@ struct Avx512Lanes {
     return _mm512_mask_or_epi32(v, lanes, v, _mm512_set1_epi32(bit));
   }
   BITGRAD_INLINE I load_index(const int32_t* p) { return _mm512_loadu_si512(p); }
-  // The compiler would load it again for its second use.
+  // Prevents the compiler from loading it again for a second use.
   BITGRAD_INLINE I once(I v) {
     asm("" : "+v"(v));
     return v;
@@ -65,7 +65,7 @@ struct Avx512Lanes {
     __builtin_memcpy(&x, p, 8);
     return _mm512_set1_epi64(x);
   }
-  // sum + the ones of (a ^ b) & mask of each word.
+  // Adds to each lane of sum the number of ones in (a ^ b) & mask.
   BITGRAD_INLINE I add_differences(I sum, I a, I b, I mask) {
     return _mm512_add_epi64(sum, _mm512_popcnt_epi64(_mm512_ternarylogic_epi64(a, b, mask, 0x28)));
   }

@@ -1,5 +1,5 @@
-// Depthwise convolutions: channels are lanes. A line is what one tap column can reach without a step back: positions
-// (windows of a row, or pixels of a row that lie a stride apart) whose taps read pixels at one distance.
+// Depthwise convolutions, with channels in lanes. A line is what one tap column reaches with a constant stride:
+// positions (windows of a row, or pixels of a row that are a stride apart) whose taps read equally spaced pixels.
 #include "bitgrad/kernels/depthwise.h"
 
 #include <algorithm>
@@ -17,35 +17,35 @@ namespace {
 
 using namespace windows;
 
-constexpr int64_t kDepthwiseTask = 1 << 18;  // multiply-adds of one piece of work
+constexpr int64_t kDepthwiseTask = 1 << 18;  // multiply-adds per task
 constexpr int64_t kLeastRows = 8, kPanelsOfTask = 8;
 
 int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 int64_t ceil_div(int64_t a, int64_t b) { return -floor_div(-a, b); }
 
-// A tap along a line: position i reads pixel first + i * stride of `row` where begin <= i < end, elsewhere `outside`,
-// or nothing where that is null. `number`: of the tap.
+// A tap along a line: position i reads pixel first + i * stride of `row` where begin <= i < end. Elsewhere it reads
+// `outside`, or nothing if that is null. `number`: index of the tap.
 template <typename T>
 struct LineTap {
   const T *row, *outside;
   int64_t first, begin, end, number;
 };
 
-// A tap whose pixels [0, width) lie at first + i * stride.
+// A tap that covers pixels [0, width) at first + i * stride.
 template <typename T>
 LineTap<T> line_tap(const T* row, const T* outside, int64_t first, int64_t stride, int64_t width, int64_t number) {
   if (row == nullptr) return {row, outside, 0, 0, 0, number};
   return {row, outside, first, ceil_div(-first, stride), ceil_div(width - first, stride), number};
 }
 
-// Taps that read something at neighbouring positions: their pixels at the first of these, and their numbers.
+// Taps that read something at consecutive positions: their pixels at the first position, and their indices.
 template <typename T>
 struct Line {
   std::vector<LineTap<T>> taps;
   std::vector<const T*> x;
   std::vector<int64_t> number;
 
-  // run(i, count) for runs of positions that the same taps serve. step: numbers between pixels.
+  // Calls run(i, count) for runs of positions with the same active taps. step: elements between pixels.
   template <typename Run>
   void each_run(int64_t begin, int64_t end, int64_t stride, int64_t step, Run&& run) {
     for (int64_t i = begin, next = end; i < end; i = next, next = end) {
@@ -69,7 +69,8 @@ void run_chain(const ChainCall<double>& call) { chain_fp64(call); }
 void run_panel(const PanelCall<float>& call) { loops().depthwise_panel(call); }
 void run_panel(const PanelCall<double>& call) { panel_fp64(call); }
 
-// Pixels outside as a line reads them: `count` pixels, `step` numbers apart, each channel `multiplier` times.
+// Pixels outside the image as a line reads them: `count` pixels, `step` elements apart, each channel `multiplier`
+// times.
 template <typename T>
 std::vector<T> outside_pixels(const void* pad, const DepthwiseForm& form, int64_t count, int64_t step) {
   std::vector<T> out;
@@ -81,7 +82,7 @@ std::vector<T> outside_pixels(const void* pad, const DepthwiseForm& form, int64_
   return out;
 }
 
-// The windows of rows of outputs, on the rows of x.
+// The windows of rows of outputs, over the rows of x.
 template <typename T>
 class WindowLines {
  public:
@@ -90,9 +91,9 @@ class WindowLines {
         rows_(x, g_.h, g_.w, form.channels, RowForm::kRepeated, form.multiplier, (g_.kh - 1) * g_.dilation_y + 1),
         outside_(outside_pixels<T>(pad, form, g_.ow, step())) {}
 
-  // Numbers from what a tap reads at a position to the next.
+  // Elements between what a tap reads at consecutive positions.
   int64_t step() const { return g_.stride_x * rows_.step(); }
-  // run(i, count) for the windows [begin, end) of row r of all rows of windows; taps [first, last).
+  // Calls run(i, count) for windows [begin, end) of row r of all rows of windows; taps [first, last).
   template <typename Run>
   void each_run(int64_t r, int64_t begin, int64_t end, int64_t first, int64_t last, Run&& run) {
     const int64_t image = r / g_.oh, top = r % g_.oh * g_.stride_y - g_.top;
@@ -114,7 +115,7 @@ class WindowLines {
   std::vector<T> outside_;
 };
 
-// Pointers to row `number` of a matrix for each tap of a run.
+// Pointers to row `number` of a matrix, for each tap of a run.
 template <typename T>
 void point_at(const std::vector<int64_t>& numbers, T* matrix, int64_t cols, std::vector<T*>& out) {
   out.clear();
@@ -159,7 +160,8 @@ void forward(const DepthwiseForwardArgs& args) {
   });
 }
 
-// The pixels of rows of an image, on the rows of gy: those a stride apart have the same taps, and are a line.
+// The pixels of rows of an image, over the rows of gy. Pixels that are a stride apart have the same taps and form a
+// line.
 template <typename T>
 class PixelLines {
  public:
@@ -170,7 +172,7 @@ class PixelLines {
               (g_.kh - 1) * g_.dilation_y / g_.stride_y + 2) {}
 
   int64_t step() const { return rows_.step(); }
-  // run(i, count) for the pixels [0, count) of row r of all rows that lie at phase + i * stride_x.
+  // Calls run(i, count) for pixels [0, count) of row r of all rows, at phase + i * stride_x.
   template <typename Run>
   void each_run(int64_t r, int64_t phase, Run&& run) {
     const int64_t image = r / g_.h, plane = g_.ow * form_.channels;

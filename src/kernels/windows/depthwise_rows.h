@@ -1,5 +1,5 @@
-// Rows of images as numbers that depthwise convolutions multiply, on the CPU: opened once where they are codes, and
-// kept while windows need them.
+// Rows of images as the values that depthwise convolutions multiply, on the CPU: codes are unpacked once and kept while
+// windows need them.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@
 
 namespace bitgrad::kernels::windows {
 
-// How the numbers of an image with `channels` channels lie in an opened row.
+// Layout of an unpacked row of an image with `channels` channels.
 enum class RowForm : uint8_t {
   kPlain,     // [pixels, channels]
-  kRepeated,  // [pixels, channels * multiplier]: each number `multiplier` times
-  kSplit      // [multiplier, pixels, channels / multiplier]: plane j holds channels j, j + multiplier ..
+  kRepeated,  // [pixels, channels * multiplier]: each value `multiplier` times
+  kSplit      // [multiplier, pixels, channels / multiplier]: plane j holds channels j, j + multiplier, ..
 };
 
 template <typename T>
 class OpenRows {
  public:
-  // slots: rows in use at one time, neighbours of one image.
+  // slots: number of rows in use at a time, which are neighbours in one image.
   OpenRows(const DepthwiseImages& images, int64_t height, int64_t width, int64_t channels, RowForm form,
            int64_t multiplier, int64_t slots)
       : images_(images),
@@ -42,13 +42,13 @@ class OpenRows {
     held_.assign(static_cast<size_t>(slots_), -1);
   }
 
-  // Numbers from a pixel to the next.
+  // Elements between consecutive pixels.
   int64_t step() const {
     if (in_place_) return images_.pixel / size();
     if (form_ == RowForm::kPlain) return channels_;
     return form_ == RowForm::kRepeated ? channels_ * multiplier_ : channels_ / multiplier_;
   }
-  // Row y of an image; valid until a row is asked for that is not within `slots` of it.
+  // Row y of an image; valid until a row is requested that is not within `slots` of it.
   const T* row(int64_t image, int64_t y) {
     const char* const from =
         static_cast<const char*>(images_.data) + image * images_.image + y * width_ * images_.pixel;
@@ -109,7 +109,7 @@ class OpenRows {
     else
       unpack_row(images_.dtype, from, 0, n, to);
   }
-  // Numbers of a row as values.
+  // Converts the codes of a row to values.
   void values(float* row) const {
     using namespace quantize_loops;
     const IsaMask granted = cpu_isa();
@@ -134,7 +134,7 @@ class OpenRows {
   bool in_place_ = false;
   int64_t slots_ = 0, row_ = 0;
   std::unique_ptr<Workspace> rows_, plain_;
-  std::vector<int64_t> held_;  // of each slot: the row of all images in it
+  std::vector<int64_t> held_;  // per slot: which row of all images it holds
 };
 
 }  // namespace bitgrad::kernels::windows

@@ -1,4 +1,4 @@
-// Which unit runs a direct convolution: tiles, else vectors.
+// Chooses the unit that runs a direct convolution: tiles, otherwise vectors.
 #include "kernels/windows/tiles/direct.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"

@@ -1,5 +1,5 @@
-// Windows gathered as rows. Channels that are whole bytes are copied, of neighbouring taps at once where pixels lie
-// side by side, and by vectors (gather_lines.h); others are shifted together, 64 bits at a time.
+// Gathers windows as rows. Channels that fill whole bytes are copied, for neighbouring taps at once if pixels are
+// contiguous, and by vectors (gather_lines.h). Other channels are shifted together, 64 bits at a time.
 #include <cstring>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace windows;
 
-constexpr int64_t kShortCopy = 64;  // bytes: words in a loop, else memcpy
+constexpr int64_t kShortCopy = 64;  // bytes: below this a loop over words, otherwise memcpy
 
 inline void copy_bytes(char* to, const char* from, int64_t n) {
   if (n > kShortCopy) {
@@ -34,10 +34,10 @@ inline void copy_bytes(char* to, const char* from, int64_t n) {
   if (n - i >= 1) to[i] = from[i];
 }
 
-// Windows whose tap columns all lie inside, by gather_line.
+// Gathers windows whose tap columns are all inside, with gather_line.
 class LineGather {
  public:
-  // pixel: its bytes; step: between taps. image: that of the first channel.
+  // pixel: bytes per pixel; step: bytes between taps; image: that of the first channel.
   LineGather(const GatherWindowsArgs& args, const char* image, const char* pad, int64_t pixel, int64_t step)
       : g_(args.geometry),
         image_(image),
@@ -68,7 +68,7 @@ class LineGather {
   LineGather(const LineGather&) = delete;
   LineGather& operator=(const LineGather&) = delete;
 
-  // How many windows from `at` on it has made, at most `most`.
+  // Writes up to `most` windows from `at` on; returns how many were written.
   int64_t run(const WindowCursor& at, int64_t most, char* to) {
     if (!usable_ || at.ox() < first_ || at.ox() > last_) return 0;
     const int64_t fit = end_ - to < written_ ? 0 : (end_ - to - written_) / line_.row_stride + 1;
@@ -89,16 +89,16 @@ class LineGather {
  private:
   const WindowGeometry& g_;
   const char* image_;
-  int64_t row_, stride_;           // bytes of a row of pixels, and between pixels
+  int64_t row_, stride_;           // bytes per row of pixels, and between pixels
   int64_t first_ = 0, last_ = -1;  // windows of a row
-  int64_t written_ = 0;            // bytes from a window's first on
+  int64_t written_ = 0;            // bytes written from the first byte of a window on
   bool usable_ = false;
   GatherLine line_;
   std::array<uint8_t, kLineBytes> order_{};
   std::vector<const char*> from_;
   std::vector<int64_t> advance_;
-  std::vector<char> outside_;  // a tap row of pixels outside
-  const char* end_;            // of the rows
+  std::vector<char> outside_;  // a tap row of outside pixels
+  const char* end_;            // end of the rows
 };
 
 class ByteGather {
@@ -155,7 +155,7 @@ class ByteGather {
 class BitWriter {
  public:
   explicit BitWriter(uint64_t* to) : to_(to) {}
-  // The low `count` bits of `bits`, 1 .. 64; the others are 0.
+  // Appends the low `count` bits of `bits`, 1 .. 64; the others must be 0.
   void put(uint64_t bits, int64_t count) {
     word_ |= bits << used_;
     if (used_ + count < 64) {
@@ -177,7 +177,7 @@ class BitWriter {
   int64_t used_ = 0;
 };
 
-// Bits [first, first + count) of `words`, count 1 .. 64; reads no word after the last of them.
+// Bits [first, first + count) of `words`, count 1 .. 64; reads no word beyond the last of them.
 inline uint64_t bits_at(const uint64_t* words, int64_t first, int64_t count) {
   const int64_t word = first / 64, shift = first % 64;
   uint64_t bits = words[word] >> shift;

@@ -1,10 +1,10 @@
-// gather_line for AVX-512 and byte permutes (VBMI), which close the gaps where pixels have bytes between them.
+// gather_line for AVX-512 with byte permutes (VBMI), which close the gaps between non-contiguous pixels.
 #include "kernels/windows/gather_lines.h"
 
 #include "bitgrad/base/error.h"
 
 #if defined(__x86_64__)
-// The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
+// The AVX-512 headers of g++ 12 deliberately read an uninitialized vector.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
@@ -37,7 +37,7 @@ struct Half {
 
 uint64_t low_bits(int64_t count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
 
-// Tap rows of one vector. kRows: how many, 0 for any number.
+// Tap rows of one vector. kRows: their number, 0 for any.
 template <typename L, bool kOrder, int kRows>
 void short_rows(const GatherLine& line) {
   const int64_t rows = kRows > 0 ? kRows : line.rows;

@@ -1,5 +1,5 @@
-// The loops of depthwise convolutions and of pools as a table of functions, one table per ISA. All tables give the same
-// bits.
+// The loops of depthwise convolutions and of pools as a table of functions, one table per ISA. All tables give
+// bit-identical results.
 #pragma once
 
 #include "bitgrad/kernels/depthwise.h"
@@ -18,7 +18,7 @@ struct ChainCall {
   int64_t out_step;
 };
 
-// sums[t][c] = fma chain from sums[t][c] over i < count of gy[i * gy_step + c] * x[t][i * step + c].
+// sums[t][c] = fma chain, starting at sums[t][c], over i < count of gy[i * gy_step + c] * x[t][i * step + c].
 template <typename T>
 struct PanelCall {
   int64_t count, lanes, terms, step;
@@ -28,7 +28,7 @@ struct PanelCall {
   int64_t gy_step;
 };
 
-// Which of `lanes` bytes are `tap`: bit i % 64 of word i / 64 of mask. Bits past the last lane are not defined.
+// Which of `lanes` bytes equal `tap`: bit i % 64 of word i / 64 of mask. Bits past the last lane are undefined.
 struct MatchesCall {
   int64_t lanes;
   const uint8_t* at;
@@ -36,8 +36,8 @@ struct MatchesCall {
   uint64_t* mask;
 };
 
-// to[t][c] = (adds ? to[t][c] : +0) + (bit c of mask t ? gy[c] : +0) for t < terms, c < lanes. Mask t begins `words`
-// words after the one before.
+// to[t][c] = (adds ? to[t][c] : +0) + (bit c of mask t ? gy[c] : +0) for t < terms, c < lanes. Masks are `words` words
+// apart.
 struct SpreadCall {
   int64_t lanes, terms;
   const float* gy;
@@ -57,17 +57,17 @@ const WindowLoops& loops_scalar();
 const WindowLoops& loops_avx2();
 const WindowLoops& loops_avx512();
 
-// The table of the best ISA that cpu_isa() grants now.
+// The table for the best ISA that cpu_isa() currently allows.
 inline const WindowLoops& loops() {
   const IsaMask granted = cpu_isa();
   if (granted & isa::kAvx512) return loops_avx512();
   return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
 }
 
-// Lines of `bitgrad kernels`.
+// Appends the lines of `bitgrad kernels`.
 void append_window_loops(std::vector<KernelInfo>& out);
 
-// The doubles of references (scalar.cpp).
+// References in double (scalar.cpp).
 void chain_fp64(const ChainCall<double>& call);
 void panel_fp64(const PanelCall<double>& call);
 

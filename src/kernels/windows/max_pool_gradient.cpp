@@ -1,5 +1,5 @@
-// A piece of work is some rows of pixels: it goes over the windows that lie on them, in ascending order, and writes
-// what falls on its own rows. For each window and tap a mask says which channels have their maximum there.
+// A task covers some rows of pixels. It visits the windows that overlap them, in ascending order, and writes the
+// contributions to its own rows. For each window and tap, a mask marks the channels whose maximum is there.
 #include "bitgrad/kernels/max_pool_gradient.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace windows;
 
-constexpr int64_t kGradientPiece = 65536;  // elements of gx, about
+constexpr int64_t kGradientPiece = 65536;  // elements of gx per task, approximately
 
 // Whether every pixel lies in exactly one window.
 bool tiles_image(const WindowGeometry& g) {
@@ -22,7 +22,7 @@ bool tiles_image(const WindowGeometry& g) {
 
 class MaxPoolGradientRows {
  public:
-  // gx: of pixels from row `origin` on.
+  // gx: the pixels from row `origin` on.
   MaxPoolGradientRows(const MaxPoolGradientArgs& args, float* gx, int64_t origin)
       : args_(args),
         gx_(gx),
@@ -61,7 +61,7 @@ class MaxPoolGradientRows {
     const int64_t kx0 = std::max<int64_t>(0, -x), kx1 = std::min(g_.kw, g_.w - x);
     const int64_t columns = kx1 - kx0, number = (image * g_.oh + oy) * g_.ow + ox;
     if (args_.bits != nullptr) find_first(image * g_.h + y, x, {ky0, ky1}, {kx0, kx1});
-    // Tap rows that are this piece's.
+    // Tap rows that belong to this task.
     const int64_t mine = std::max(ky0, y0 - y), end = std::min(ky1, y1 - y);
     uint64_t* const masks = masks_.data() + (mine - ky0) * columns * words_;
     int64_t terms = 0;
@@ -75,7 +75,7 @@ class MaxPoolGradientRows {
     loops_.pool_spread({args_.channels, terms, args_.gy + number * args_.channels, masks, words_, to_.data(), adds_});
   }
 
-  // The masks of a window of bits, of the taps inside in row-major order; row: of pixels, of all images.
+  // Computes the masks of a window for the taps inside it, in row-major order; row: of pixels, over all images.
   void find_first(int64_t row, int64_t x, TapRange ky, TapRange kx) {
     for (int64_t word = 0; word < words_; ++word) {
       uint64_t open = ~uint64_t{0};
@@ -96,7 +96,7 @@ class MaxPoolGradientRows {
   const int64_t origin_;
   const WindowGeometry& g_;
   const WindowLoops& loops_;
-  int64_t words_;  // of a mask
+  int64_t words_;  // per mask
   bool adds_;
   std::vector<uint64_t> masks_;
   std::vector<float*> to_;
@@ -107,7 +107,7 @@ class MaxPoolGradientRows {
 void max_pool_gradient(const MaxPoolGradientArgs& args) {
   const WindowGeometry& g = args.geometry;
   const int64_t rows = args.images * g.h, row = std::max<int64_t>(1, g.w * args.channels);
-  // Whole rows of windows where they lie side by side.
+  // Whole rows of windows if windows do not overlap or leave gaps.
   const int64_t grain = std::max<int64_t>(1, kGradientPiece / (row * g.stride_y)) * g.stride_y;
   parallel_ranges(rows, grain,
                   [&](int64_t begin, int64_t end) { MaxPoolGradientRows(args, args.gx, 0).run(begin, end); });

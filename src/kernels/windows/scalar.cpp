@@ -1,4 +1,4 @@
-// The loops of family windows for the baseline ISA, and those of doubles: the reference.
+// The loops of family windows for the baseline ISA, and those in double: the reference.
 #include <cmath>
 
 #include "kernels/windows/loops.h"
@@ -24,9 +24,9 @@ struct Scalars {
   static V fma(V a, V b, V c) { return std::fma(a, b, c); }
   static V mul(V a, V b) { return a * b; }
   static V add(V a, V b) { return a + b; }
-  // Of the low bits of `bits`, one a lane: v where it is set, else 0.
+  // v in the lanes whose bit (from the low end of `bits`) is set, otherwise 0.
   static V where(uint64_t bits, V v) { return (bits & 1) != 0 ? v : V{0}; }
-  // Bit i: byte i is `value`.
+  // Bit i: whether byte i equals `value`.
   static constexpr int64_t kBytes = 1;
   static uint64_t matches(const uint8_t* p, uint8_t value) { return *p == value; }
   static void end() {}

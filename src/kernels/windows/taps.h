@@ -1,4 +1,4 @@
-// Where the taps of windows lie.
+// Locations of the taps of windows.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace bitgrad::kernels::windows {
 
-// One window after the other, on the CPU.
+// Iterates over windows, on the CPU.
 class WindowCursor {
  public:
   WindowCursor(const WindowGeometry& g, int64_t m)
@@ -20,18 +20,18 @@ class WindowCursor {
     oy_ = 0;
     ++image_;
   }
-  // next(), `count` times; they end in this row of windows.
+  // Equivalent to `count` calls of next(), all within this row of windows.
   void skip(int64_t count) {
     ox_ += count - 1;
     next();
   }
   int64_t ox() const { return ox_; }
-  // Row of pixels of tap row ky, of all images; negative: outside.
+  // Row of pixels (over all images) of tap row ky; negative: outside.
   int64_t row(int64_t ky) const {
     const int64_t y = oy_ * g_.stride_y + ky * g_.dilation_y - g_.top;
     return y < 0 || y >= g_.h ? -1 : image_ * g_.h + y;
   }
-  // Column of tap column 0; may be outside.
+  // Column of tap column 0; may be outside the image.
   int64_t column() const { return ox_ * g_.stride_x - g_.left; }
 
  private:
@@ -39,7 +39,7 @@ class WindowCursor {
   int64_t image_, oy_, ox_;
 };
 
-// Tap columns [begin, end) whose pixels lie inside, for a window whose first is `column`.
+// Tap columns [begin, end) whose pixels are inside the image, for a window whose first column is `column`.
 struct TapRange {
   int64_t begin, end;
 };

@@ -1,4 +1,4 @@
-// The loops of the nibble counts: words of look-ups, tables, counts, the output.
+// The loops of the nibble counts: packing words of look-ups, building tables, counting, writing the output.
 #include "kernels/gemm/bits/nibble.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class Product {
   }
 
  private:
-  // 60 bits of every row [begin, end): [group][plane][row].
+  // Writes 60 bits of every row in [begin, end), as [group][plane][row].
   void fill_words(int64_t begin, int64_t end) const {
     const int64_t stride = round_up(plan_.rows, kPanelRows);
     const Planes planes = plan_.planes == 2 ? Planes::kSigns : Planes::kBits;
@@ -49,7 +49,7 @@ class Product {
     }
   }
 
-  // Nibble columns of a block of lanes, plane `zero` and of ternary tables plane `one`; base of each lane.
+  // Nibble columns of a block of lanes (plane `zero`, and plane `one` for ternary tables), and the base of each lane.
   void fill_columns(int64_t lane0, uint8_t* zero, uint8_t* one, int32_t* base) const {
     const int64_t lanes = kernel_.lanes, column_bytes = lanes / 2;
     const bool ternary = one != nullptr;
@@ -112,7 +112,7 @@ class Product {
 
   int32_t factor() const { return (plan_.ternary_tables ? 2 : -2) / plan_.planes; }
 
-  // `columns` elements of row i of C from column j0 on.
+  // Writes `columns` elements of row i of C, from column j0 on.
   void write_piece(int64_t i, int64_t j0, int64_t columns, const uint16_t* counts, const int32_t* base,
                    const float* sb) const {
     if (direct_) {
@@ -126,7 +126,7 @@ class Product {
     finish_row(args_, i, j0, columns, dots);
   }
 
-  // Lines of C that a piece to come will write: a store that misses L2 costs more than the piece.
+  // Prefetches the lines of C that a later piece writes: a store that misses L2 costs more than the piece itself.
   void fetch(int64_t i, int64_t end, int64_t j0, int64_t columns) const {
     constexpr int64_t kAhead = 6, kLineFloats = 16;
     if (!direct_ || i + kAhead >= end) return;
@@ -138,7 +138,7 @@ class Product {
     for (int64_t j = 0; j < columns; ++j) sb[j] = free_scale(args_.b, j0 + j);
   }
 
-  // Lanes are columns of C.
+  // Output if the lanes are columns of C.
   void write_rows(int64_t i0, int64_t rows, int64_t j0, const uint16_t* sums, const int32_t* base) const {
     const int64_t columns = std::min(kernel_.lanes, args_.n - j0);
     float sb[kNibbleMaxLanes];
@@ -149,7 +149,7 @@ class Product {
     }
   }
 
-  // Lanes are rows of C.
+  // Output if the lanes are rows of C.
   void write_columns(int64_t j0, int64_t columns, int64_t i0, const uint16_t* sums, const int32_t* base) const {
     const int64_t rows = std::min(kernel_.lanes, args_.m - i0);
     alignas(64) uint16_t transposed[kNibbleMaxLanes * kNibbleTransposed];
@@ -171,7 +171,7 @@ class Product {
   const GemmArgs& args_;
   const NibbleKernel& kernel_;
   const NibblePlan plan_;
-  const BitRows lanes_, rows_;  // the operand of tables, the one looked up
+  const BitRows lanes_, rows_;  // the operand that provides the tables, and the one looked up
   const Workspace words_;
   const bool direct_;
 };

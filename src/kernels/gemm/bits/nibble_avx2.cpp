@@ -1,4 +1,4 @@
-// Nibble counts with AVX2: 64 lanes an entry, two groups of tables (24 KiB) in L1.
+// Nibble counts with AVX2: 64 lanes per entry, the tables of two groups (24 KiB) in L1.
 #include <immintrin.h>
 
 #include "kernels/gemm/bits/nibble.h"

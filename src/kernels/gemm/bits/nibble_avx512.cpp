@@ -1,4 +1,4 @@
-// Nibble counts with AVX-512: 128 lanes an entry, one group of tables (24 KiB) in L1.
+// Nibble counts with AVX-512: 128 lanes per entry, the tables of one group (24 KiB) in L1.
 #include <immintrin.h>
 
 #include "kernels/gemm/bits/nibble.h"

@@ -1,16 +1,16 @@
 // The loops of the nibble counts, written once for registers of 256 and 512 bits. Included inside a target region,
 // after a type V with the register operations (nibble_avx2.cpp, nibble_avx512.cpp), so that this text is compiled for
-// that instruction set. No includes here.
+// that instruction set. Must not include anything.
 #pragma once
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kHalf = V::kBytes;  // lanes of a nibble, bytes of an entry
+constexpr int64_t kHalf = V::kBytes;  // lanes per nibble position, bytes per entry
 constexpr int64_t kLanes = 2 * kHalf;
 constexpr int64_t kTableBytes = kNibbleEntries * kHalf;
 
-// Byte j of 16 words in register j.
+// Puts byte j of 16 words into register j.
 inline void transpose_bytes(const uint32_t* words, __m128i (&out)[4]) {
   const __m128i turn = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   __m128i a[4];
@@ -25,8 +25,9 @@ inline void transpose_bytes(const uint32_t* words, __m128i (&out)[4]) {
   out[3] = _mm_unpackhi_epi64(h0, h1);
 }
 
-// Lanes are interleaved so that the even and the odd bytes of a register of counts are lanes in order: byte 2i of the
-// low nibbles is lane i, byte 2i + 1 lane kHalf / 2 + i; the high nibbles hold the second half of the lanes alike.
+// Lanes are interleaved such that the even and the odd bytes of a register of counts are lanes in order: byte 2i of the
+// low nibbles is lane i, byte 2i + 1 is lane kHalf / 2 + i. The high nibbles hold the second half of the lanes in the
+// same order.
 void columns(const uint32_t* words, uint8_t* out) {
   constexpr int kQuarters = static_cast<int>(kHalf / 32);  // registers of 16 lanes in half a nibble plane
   const __m128i low = _mm_set1_epi8(0x0F), high = _mm_set1_epi8(static_cast<char>(0xF0));
@@ -64,13 +65,13 @@ void split(const uint32_t* __restrict words, uint64_t* __restrict out, int64_t s
   }
 }
 
-// What bit i of a group counts in every lane, as 0 or 1 in both nibbles.
+// What bit i of a group counts in every lane: 0 or 1 in both nibbles.
 template <int i>
 inline typename V::Reg bit_of(const uint8_t* group) {
   return V::bit_and(V::template shift_right<i % 4>(V::load(group + i / 4 * kHalf)), V::set1(0x11));
 }
 
-// Of bits i .. 4 of a table: what bit 1 counts more than bit 0, and the sum over bits of 0 in `entry`.
+// For bits i .. 4 of a table: by how much bit 1 counts more than bit 0, and in `entry` the sum for all bits 0.
 template <int t, bool two_planes, int i = 0>
 inline void prepare_table(const uint8_t* zero, const uint8_t* one, typename V::Reg (&step)[5], typename V::Reg& entry) {
   const typename V::Reg z = bit_of<5 * t + i>(zero);
@@ -83,7 +84,7 @@ inline void prepare_table(const uint8_t* zero, const uint8_t* one, typename V::R
   if constexpr (i < 4) prepare_table<t, two_planes, i + 1>(zero, one, step, entry);
 }
 
-// Entries in the order of Gray's code, each one addition from the one before; bit 4 in a second chain.
+// Computes the entries in Gray code order, each by one addition to the previous one; bit 4 is a second chain.
 template <bool two_planes, int t = 0>
 inline void build_tables(const uint8_t* zero, const uint8_t* one, uint8_t* table) {
   typename V::Reg step[5], entry = V::zero();
@@ -108,7 +109,7 @@ void build(const uint8_t* zero, const uint8_t* one, uint8_t* tables) {
   }
 }
 
-// The entry of table t of a group for 60 bits of the other operand.
+// The entry of table t of a group that 60 bits of the other operand select.
 template <int t>
 inline typename V::Reg look_up_one(const uint8_t* tables, uint64_t word) {
   constexpr int kEntryShift = __builtin_ctzll(static_cast<uint64_t>(kHalf)), kRotate = (64 + 5 * t - kEntryShift) % 64;
@@ -133,7 +134,7 @@ inline void look_up_word(const uint8_t* tables, uint64_t word, Counts& c) {
   y = look_up_three<3>(tables, word);
   c.low = V::add(c.low, V::add(V::bit_and(x, low), V::bit_and(y, low)));
   const typename V::Reg second = V::average(V::bit_and(x, high), V::bit_and(y, high));
-  // A multiple of 4, at most 240: the shift of 16 bits carries nothing between bytes.
+  // A multiple of 4 and at most 240, so the 16-bit shift carries nothing between bytes.
   c.high = V::add(c.high, V::template shift_right<2>(V::average(first, second)));
   V::keep(c.low, c.high);
 }

@@ -6,8 +6,8 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kMaxK = 32767;    // two counts of every k in 16 bits
-constexpr int64_t kMaxRows = 1024;  // of a chunk: its counts stay in L2
+constexpr int64_t kMaxK = 32767;    // so that two counts per k fit in 16 bits
+constexpr int64_t kMaxRows = 1024;  // per chunk: its counts stay in L2
 
 NibblePlan plan_with(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot, bool tables_of_b) {
   NibblePlan p{};

@@ -1,5 +1,5 @@
-// The loops of the popcount products. B's panels of a column group stay in L1 while a block of rows of A passes; the
-// block stays in L1 for the next group, so that few pages of C are written at a time.
+// The loops of the popcount products. B's panels of a column group stay in L1 while a block of rows of A is processed.
+// The block of A then stays in L1 for the next group, so that few pages of C are written at a time.
 #include "kernels/gemm/bits/popcount.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kMaxK = int64_t{1} << 28;               // sums and 2 * counts of at most 3 k stay in int32
-constexpr int64_t kRowBlockBits = int64_t{1} << 17;       // of one plane of A: 16 KiB, beside a group of B in L1
+constexpr int64_t kMaxK = int64_t{1} << 28;               // sums and 2 * counts of at most 3 k fit in int32
+constexpr int64_t kRowBlockBits = int64_t{1} << 17;       // per plane of A: 16 KiB, beside a group of B in L1
 constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;  // some 20 us: hides the cost of a parallel loop
 constexpr int64_t kMinChunkRows = 16;
 
@@ -27,9 +27,9 @@ bool common_supports(const GemmArgs& args) {
          args.c_dtype != dtypes::fp64 && integer_output_supported(args);
 }
 
-// The cut of C into chunks.
+// How C is cut into chunks.
 struct Cut {
-  int64_t rows, groups;  // of a chunk; a group is one tile wide
+  int64_t rows, groups;  // per chunk; a group is one tile wide
   int64_t row_chunks, group_chunks;
 };
 
@@ -38,7 +38,7 @@ Cut cut_by_shape(const GemmArgs& args, const BitKernel& kernel) {
   Cut cut;
   cut.rows =
       std::clamp(kRowBlockBits / k / kMaxTileRows * kMaxTileRows, kMinChunkRows, std::max(args.m, kMinChunkRows));
-  // Rows are cut further only if columns alone do not give work of the wanted size.
+  // Rows are cut further only if cutting columns alone does not give tasks of the desired size.
   cut.rows =
       std::min(cut.rows, std::max(kMinChunkRows, round_up(ceil_div(kChunkMultiplyAdds, width * k), kMaxTileRows)));
   cut.groups = std::clamp<int64_t>(ceil_div(kChunkMultiplyAdds, cut.rows * width * k), 1, groups);
@@ -83,7 +83,7 @@ struct Product {
     const int64_t i0 = chunk / cut.group_chunks * cut.rows, i1 = std::min(args.m, i0 + cut.rows);
     const int64_t first = chunk % cut.group_chunks * cut.groups * kernel.panels;
     const int64_t last = std::min(panel_count(args.n), first + cut.groups * kernel.panels);
-    // Base and scale of rows are made for a strip of rows, so that no memory is asked for.
+    // Row bases and scales are computed for a strip of rows at a time, so that no memory needs to be allocated.
     for (int64_t s0 = i0; s0 < i1; s0 += kStrip) {
       const int64_t s1 = std::min(i1, s0 + kStrip);
       int32_t base[kStrip];
@@ -101,7 +101,7 @@ struct Product {
   static constexpr int64_t kStrip = 1024;
   static constexpr int64_t kAhead = 2;  // tiles
 
-  // Lines of C that a tile to come will write: a store that misses L2 costs as much as a third of a tile of k = 1024.
+  // Prefetches lines of C for a later tile: a store that misses L2 costs as much as a third of a tile of k = 1024.
   void fetch_output(int64_t i, int64_t end, int64_t j0, int64_t columns) const {
     constexpr int64_t kLineFloats = 16;
     const int64_t last = std::min(end, i + kernel.rows);
@@ -111,7 +111,7 @@ struct Product {
     }
   }
 
-  // Rows [i0, i1) of C times `panels` panels from `panel` on.
+  // Multiplies rows [i0, i1) of A with `panels` panels from `panel` on.
   void run_group(int64_t i0, int64_t i1, int64_t panel, int64_t panels, const int32_t* base, const float* sa) const {
     int32_t dots[kMaxTileRows * kMaxTileColumns];
     float sb[kMaxTileColumns] = {}, bias[kMaxTileColumns] = {};
@@ -186,7 +186,7 @@ void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotI2B1) { run
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotU2B1) { run_product<DotU2B1>(args, kernel); }
 
 double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs) {
-  constexpr double kCall = 150, kTile = 12;  // of one tile: set-up and store
+  constexpr double kCall = 150, kTile = 12;  // per tile: set-up and store
   const double columns = static_cast<double>(round_up(args.n, kPanelRows)), m = static_cast<double>(args.m);
   const double tiles =
       static_cast<double>(ceil_div(args.m, kernel.rows) * ceil_div(args.n, kernel.panels * kPanelRows));

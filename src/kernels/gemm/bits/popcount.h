@@ -1,12 +1,13 @@
-// Products of bits: exclusive or (and) of words, counted. docs/numerics.md section 4.
+// Products of bits: exclusive or (or and) of words, followed by a population count. docs/numerics.md section 4.
 //
 //   b1 x b1:  dot = K - 2 popc(a ^ w)
 //   t x b1:   dot = 2 popc(p0 & (p1 ^ w)) - popc(p0)
 //   t x t:    dot = popc(k) - 2 popc(k & (a1 ^ b1)), k = a0 & b0
 //   q2 x b1:  dot = 2 (popc(a0 & w) + h popc(a1 & w)) - (popc(a0) + h popc(a1)), h = -2 (int2) or 2 (uint2)
-// Of t p0 = not zero, p1 = negative; of q2 the bits of the code. A lies in rows (of planes), B in panels of 16 rows, so
-// that columns of C are across lanes and no sum over lanes is ever taken. An instruction set brings a tile function per
-// kind of dot; the loops around it are shared (popcount.cpp). Bits beyond k are ignored on both sides.
+// The planes of t are p0 = nonzero and p1 = negative; those of q2 are the bits of the code. A is stored in rows (of
+// planes), B in panels of 16 rows, so that the columns of C lie across lanes and no horizontal sum is needed. An
+// instruction set provides one tile function per kind of dot; the loops around it are shared (popcount.cpp). Bits
+// beyond k are ignored on both sides.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace bitgrad::kernels::gemm_detail {
 
-// The kinds of dot: dot = base[row] + kFactor * count, base = K, -popc(p0), 0 or -(popc(a0) + h popc(a1)). With two
-// sums the count is the first one + kHigh * the second one.
+// The kinds of dot: dot = base[row] + kFactor * count, with base = K, -popc(p0), 0 or -(popc(a0) + h popc(a1)). Kinds
+// with two sums use count = first + kHigh * second.
 struct DotB1B1 {
   static constexpr int kPlanesA = 1, kPlanesB = 1, kSums = 1, kHigh = 0, kFactor = -2;
 };
@@ -38,49 +39,51 @@ inline constexpr int kMaxTileRows = 4;
 inline constexpr int kMaxTilePanels = 4;
 inline constexpr int kMaxTileColumns = kMaxTilePanels * static_cast<int>(kPanelRows);
 
-// One register tile: up to 4 rows of A times up to 4 panels of B over the whole of k.
+// One register tile: up to 4 rows of A times up to 4 panels of B, over all of k.
 struct BitTile {
   const uint32_t* a[2];  // plane p of the first row
   int64_t a_step;        // words between rows
   const uint32_t* b[2];  // plane p of the first panel
   int64_t b_step;        // words between panels
   int64_t words;         // full 32-bit words of k
-  uint32_t tail;         // mask of one more, partial word; 0: none
-  int32_t* dots;         // [row][kMaxTileColumns], if not `direct`
+  uint32_t tail;         // mask of a partial last word; 0: none
+  int32_t* dots;         // [row][kMaxTileColumns], unless `direct`
   const int32_t* base;   // [row]
-  // fp32 results written by the tile itself: y = float(dot) * (sa * sb) (+ bias)
+  // fp32 results that the tile writes itself: y = float(dot) * (sa * sb) (+ bias)
   bool direct;
   float* c;
   int64_t ldc;
-  int64_t columns;    // true columns of the tile
+  int64_t columns;    // columns of the tile that exist
   const float* sa;    // [row]
   const float* sb;    // [kMaxTileColumns]
-  const float* bias;  // [kMaxTileColumns] or null
+  const float* bias;  // [kMaxTileColumns], or null
 };
 
-// What an instruction set brings for one kind of dot.
+// The functions that an instruction set provides for one kind of dot.
 struct BitKernel {
   int rows, panels;  // the largest tile, at most 4 x 4
   void (*tile)(int rows, int panels, const BitTile& tile);
-  int32_t (*count_row)(const uint32_t* row, int64_t words, uint32_t tail);  // popc of a row of a plane of A
+  int32_t (*count_row)(const uint32_t* row, int64_t words, uint32_t tail);  // popc of a row of one plane of A
   bool direct;                                                              // whether tile() can write fp32 itself
 };
 
-// Whether the codes, scales and output are those of a product of bits.
+// Whether codes, scales and output are those of a product of bits.
 bool popcount_supports_b1_b1(const GemmArgs& args);
 bool popcount_supports_t_b1(const GemmArgs& args);
 bool popcount_supports_t_t(const GemmArgs& args);
 bool popcount_supports_i2_b1(const GemmArgs& args);
 bool popcount_supports_u2_b1(const GemmArgs& args);
 
-// The loops: blocks cut by shape, tiles, scale. Reads a.data and b.data as the layouts of its row say.
+// The loops: cut into blocks by shape, tiles, scaling. a.data and b.data must have the layouts of the kernel's entry in
+// kernels.inc.
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotB1B1);
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTB1);
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTT);
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotI2B1);
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotU2B1);
 
-// Nanoseconds when `gmacs` multiply-adds a nanosecond are reached on full tiles; lanes of the last panel count as work.
+// Estimated nanoseconds if full tiles reach `gmacs` multiply-adds per nanosecond. Unused lanes of the last panel count
+// as work.
 double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs);
 
 }  // namespace bitgrad::kernels::gemm_detail

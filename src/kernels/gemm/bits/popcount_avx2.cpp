@@ -1,5 +1,6 @@
-// Popcount products with AVX2: bits of nibbles by VPSHUFB (Mula, Kurz and Lemire 2018, "Faster population counts using
-// AVX2 instructions", arXiv 1611.07612, figure 10), summed in bytes and widened to int32 before a byte is full.
+// Popcount products with AVX2: bits of nibbles are counted by VPSHUFB (Mula, Kurz and Lemire 2018, "Faster population
+// counts using AVX2 instructions", arXiv 1611.07612, figure 10), summed in bytes and widened to int32 before a byte
+// overflows.
 #include <immintrin.h>
 
 #include "kernels/gemm/bits/popcount.h"
@@ -14,7 +15,7 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int kHalves = 2;  // registers of 8 columns in a panel
+constexpr int kHalves = 2;  // registers of 8 columns per panel
 
 inline __m256i byte_counts(__m256i x) {
   const __m256i table =
@@ -29,8 +30,8 @@ struct Words {
   __m256i p0, p1;
 };
 
-// Counts of one word into bytes. b1 x b1 and t x b1 count up to 8 a word, t x t from -8 to 8, uint2 x b1 up to 24, int2
-// x b1 from -16 to 8: kFlush words fit a byte.
+// Counts one word into bytes. Per word, b1 x b1 and t x b1 add up to 8, t x t from -8 to 8, uint2 x b1 up to 24, int2 x
+// b1 from -16 to 8; a byte holds kFlush words.
 template <typename Dot>
 constexpr bool kSigned = Dot::kHigh < 0;
 template <typename Dot>
@@ -62,7 +63,7 @@ inline __m256i add_word(__m256i sum, const Words<DotQ2B1<high>>& a, const Words<
   return high > 0 ? _mm256_add_epi8(both, twice) : _mm256_sub_epi8(both, twice);
 }
 
-// Sums of the four bytes of every lane.
+// Sums the four bytes of every lane.
 template <typename Dot>
 inline __m256i widen(__m256i bytes) {
   const __m256i ones = _mm256_set1_epi8(1);
@@ -86,7 +87,7 @@ inline Words<Dot> load_a(const BitTile& t, int r, int64_t w) {
   return a;
 }
 
-// Byte counts of words [w0, w1): R rows, H registers of 8 columns.
+// Byte counts over words [w0, w1), for R rows and H registers of 8 columns.
 template <typename Dot, int R, int H>
 inline void count_words(const BitTile& t, int64_t w0, int64_t w1, __m256i (&bytes)[R][H]) {
   for (int64_t w = w0; w < w1; ++w) {
@@ -102,7 +103,7 @@ inline void count_words(const BitTile& t, int64_t w0, int64_t w1, __m256i (&byte
   }
 }
 
-// The partial word: bits beyond k are cleared after the exclusive or, or in A's plane 0.
+// The partial last word: bits beyond k are cleared after the exclusive or, or in A's plane 0.
 template <typename Dot, int R, int H>
 inline void count_tail(const BitTile& t, __m256i (&bytes)[R][H]) {
   const __m256i keep = _mm256_set1_epi32(static_cast<int32_t>(t.tail));

@@ -1,5 +1,5 @@
-// Popcount products with VPOPCNTDQ: one register holds one word of 16 columns. XOR, VPOPCNTD, VPADDD for 512 products
-// of bits; limits 341 multiply-adds a cycle where two ports take them.
+// Popcount products with VPOPCNTDQ: one register holds one word of 16 columns. XOR, VPOPCNTD and VPADDD process 512
+// products of bits; the limit is 341 multiply-adds per cycle where two ports execute them.
 #include <immintrin.h>
 
 #include "kernels/gemm/bits/popcount.h"
@@ -36,7 +36,7 @@ constexpr TileFunction kTiles[4][4] = {
     {&tile_avx512<Dot, 3, 1>, &tile_avx512<Dot, 3, 2>, &tile_avx512<Dot, 3, 3>, &tile_avx512<Dot, 3, 4>},
     {&tile_avx512<Dot, 4, 1>, &tile_avx512<Dot, 4, 2>, &tile_avx512<Dot, 4, 3>, &tile_avx512<Dot, 4, 4>},
 };
-// Two sums an output: half as many panels.
+// Two sums per output, hence half as many panels.
 template <typename Dot>
 constexpr TileFunction kNarrowTiles[4][2] = {{&tile_avx512<Dot, 1, 1>, &tile_avx512<Dot, 1, 2>},
                                              {&tile_avx512<Dot, 2, 1>, &tile_avx512<Dot, 2, 2>},

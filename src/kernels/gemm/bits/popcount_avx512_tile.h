@@ -1,12 +1,12 @@
-// What the tiles of the popcount kernels share in registers of 512 bits: sums, a word of all rows and panels, the
-// output. Included inside a target region (popcount_avx512.cpp, popcount_csa_avx512.cpp), so that this text is compiled
-// for that instruction set. No includes here.
+// Shared by the tiles of the popcount kernels in 512-bit registers: sums, one word of all rows and panels, output.
+// Included inside a target region (popcount_avx512.cpp, popcount_csa_avx512.cpp), so that this text is compiled for
+// that instruction set. Must not include anything.
 #pragma once
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// Sums of one row and one panel; t x t and q2 x b1 have two.
+// Sums for one row and one panel; t x t and q2 x b1 have two.
 template <typename Dot>
 struct Sum {
   __m512i plus, minus;
@@ -16,7 +16,7 @@ struct Words {
   __m512i p0, p1;
 };
 
-// Immediate of VPTERNLOG from the columns of its truth table.
+// Operand columns of the truth table from which VPTERNLOG immediates are computed.
 constexpr int kTa = 0xF0, kTb = 0xCC, kTc = 0xAA;
 
 template <bool tail>
@@ -25,7 +25,7 @@ inline void add_word(Sum<DotB1B1>& s, const Words<DotB1B1>& a, const Words<DotB1
       tail ? _mm512_ternarylogic_epi32(keep, a.p0, b.p0, kTa & (kTb ^ kTc)) : _mm512_xor_si512(a.p0, b.p0);
   s.plus = _mm512_add_epi32(s.plus, _mm512_popcnt_epi32(x));
 }
-// Of t x b1 and t x t the words of A are cut to k when they are read.
+// For t x b1 and t x t, the words of A are masked to k when they are read.
 template <bool tail>
 inline void add_word(Sum<DotTB1>& s, const Words<DotTB1>& a, const Words<DotTB1>& b, __m512i) {
   s.plus =

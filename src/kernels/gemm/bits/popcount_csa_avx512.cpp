@@ -1,7 +1,9 @@
-// b1 x b1 with VPOPCNTDQ, two words counted at once by a carry-save adder (Harley and Seal; Warren, "Hacker's Delight",
-// 2nd ed., section 5-1) with the exclusive or folded into it. o: bits not counted yet; a1 ^ b1 and a2 ^ b2 are added:
+// b1 x b1 with VPOPCNTDQ, counting two words at once with a carry-save adder (Harley and Seal; Warren, "Hacker's
+// Delight", 2nd ed., section 5-1) into which the exclusive or is folded. o holds bits not counted yet; a1 ^ b1 and a2 ^
+// b2 are added:
 //   q = o ^ a1 ^ b1,  s = q ^ a2 ^ b2,  carry = q ? ~s : o,  o = s,  count += 2 popc(carry)
-// Three VPTERNLOG, VPOPCNTD, VPADDD for 1024 products of bits: limit 410 a cycle where two ports take them.
+// Three VPTERNLOG, a VPOPCNTD and a VPADDD process 1024 products of bits; the limit is 410 per cycle where two ports
+// execute them.
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -21,13 +23,13 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// Bits in two weights: popc(one) + 2 * twos.
+// A count in two weights: popc(one) + 2 * twos.
 struct CarrySum {
   __m512i one, twos;
 };
 constexpr int kCarry = (kTa & ~kTb & 0xFF) | (~kTa & kTc & 0xFF);  // a ? ~b : c
 
-// Two words of R rows and P panels. Steps of the panels are adjacent, so that no one waits for another.
+// Two words of R rows and P panels. The steps of different panels are interleaved to hide latency.
 template <int R, int P>
 inline void add_pair(const BitTile& t, int64_t w, CarrySum (&sums)[R][P]) {
   __m512i b1[P], b2[P];
@@ -50,7 +52,7 @@ inline void add_pair(const BitTile& t, int64_t w, CarrySum (&sums)[R][P]) {
       const __m512i carry = _mm512_ternarylogic_epi32(q[p], s[p], sums[r][p].one, kCarry);
       sums[r][p].one = s[p];
       sums[r][p].twos = _mm512_add_epi32(sums[r][p].twos, _mm512_popcnt_epi32(carry));
-      // No instruction: keeps the compiler from reading later words ahead and spilling sums for them.
+      // Emits no instruction; prevents the compiler from hoisting loads of later words and spilling sums for them.
       asm("" : "+v"(sums[r][p].one), "+v"(sums[r][p].twos));
     }
   }
@@ -64,7 +66,7 @@ void tile_carry_save(const BitTile& t) {
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) sums[r][p].one = sums[r][p].twos = _mm512_setzero_si512();
   }
-  // Few turns of the loop: its end is foretold, and the next tile begins before this one is stored.
+  // Few iterations, so that the loop's end is predicted and the next tile begins before this one is stored.
   constexpr int64_t kTurn = 4;
   const int64_t full = t.words / kTurn * kTurn, even = t.words / 2 * 2;
   for (int64_t w = 0; w < full; w += kTurn) {
@@ -87,7 +89,7 @@ void tile_carry_save(const BitTile& t) {
   store_tile<DotB1B1, R, P>(t, counts);
 }
 
-// Two registers an output: half as many panels.
+// Two registers per output, hence half as many panels.
 constexpr TileFunction kCarrySaveTiles[4][2] = {{&tile_carry_save<1, 1>, &tile_carry_save<1, 2>},
                                                 {&tile_carry_save<2, 1>, &tile_carry_save<2, 2>},
                                                 {&tile_carry_save<3, 1>, &tile_carry_save<3, 2>},
@@ -104,8 +106,8 @@ namespace {
 void tile_csa(int rows, int panels, const BitTile& t) { kCarrySaveTiles[rows - 1][panels - 1](t); }
 constexpr BitKernel kCarrySaveKernel{4, 2, &tile_csa, &count_row_avx512, true};
 
-// Zen 4 (AMD family 19h) splits 512 bits in two and takes 1.62 VPTERNLOG a cycle: there the plain kernel is the faster
-// one.
+// Zen 4 (AMD family 19h) splits 512-bit operations in two and executes 1.62 VPTERNLOG per cycle, so the plain kernel is
+// faster there.
 bool slow_ternary_logic() {
 #if defined(__x86_64__)
   uint32_t a = 0, b = 0, c = 0, d = 0;

@@ -1,5 +1,5 @@
-// Popcount products in plain C++: bits are summed inside bytes (Warren, "Hacker's Delight", 2nd ed., chapter 5), bytes
-// once in 31 words.
+// Popcount products in plain C++: bits are summed within bytes (Warren, "Hacker's Delight", 2nd ed., chapter 5), and
+// bytes are summed once every 31 words.
 #include <bit>
 
 #include "kernels/gemm/bits/popcount.h"
@@ -10,9 +10,9 @@ namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int kLanes = static_cast<int>(kPanelRows);
-constexpr int64_t kFlush = 31;  // 31 * 8 = 248 fits a byte
+constexpr int64_t kFlush = 31;  // 31 * 8 = 248 fits in a byte
 
-// Set bits of each byte.
+// The number of set bits in each byte.
 uint32_t byte_counts(uint32_t x) {
   x -= (x >> 1) & 0x55555555u;
   x = (x & 0x33333333u) + ((x >> 2) & 0x33333333u);
@@ -23,7 +23,7 @@ int32_t sum_of_bytes(uint32_t x) {
   return static_cast<int32_t>((x & 0xFFFFu) + (x >> 16));
 }
 
-// Bits of the first sum and of the second one. `keep` clears bits beyond k.
+// The bits of the first and the second sum. `keep` masks off bits beyond k.
 struct Words {
   uint32_t plus, minus;
 };

@@ -1,6 +1,6 @@
-// The total reference of integer products: acc = sum_k (qa - za) (qb - zb), exact, for any codes of kind int, uint or
-// sign, any zero points, real offsets and groups, either order of storage. Codes of at most 8 bits are summed in int32
-// over a block of k, then int64; wider ones in 128 bits (modulo 2^128), saturated to int64.
+// The complete reference for integer products: acc = sum_k (qa - za) (qb - zb), exact, for all codes of kind int, uint
+// or sign, any zero points, real offsets and groups, in either storage order. Codes of at most 8 bits are summed in
+// int32 over a block of k, then in int64. Wider codes are summed in 128 bits (modulo 2^128) and saturated to int64.
 #include <algorithm>
 
 #include "bitgrad/base/memory.h"
@@ -13,11 +13,11 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kBlock = 64;     // rows and columns of C in a chunk
-constexpr int64_t kDepth = 512;    // k in a block
+constexpr int64_t kBlock = 64;     // rows and columns of C per chunk
+constexpr int64_t kDepth = 512;    // k per block
 constexpr int64_t kMaxZero = 512;  // (255 + 512)^2 * kDepth < 2^31
 
-// Number, product of two, sum over a block of k, sum over k. Wide sums are taken modulo 2^128.
+// Types of a value, a product of two, the sum over a block of k, and the sum over k. Wide sums are taken modulo 2^128.
 struct Narrow {
   using Number = int16_t;
   using Product = int32_t;
@@ -31,7 +31,7 @@ struct Wide {
   using Sum = UInt128;
 };
 
-// out[f][kDepth] = q - z of free indices f0 .. f0+count and k0 .. k0+depth, which lie in one group. At the ends of
+// out[f][kDepth] = q - z for free indices f0 .. f0+count and k0 .. k0+depth, which lie in one group. At the ends of
 // int64 the difference wraps.
 template <typename Number>
 void expand(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t depth, Number* out) {
@@ -58,7 +58,7 @@ int64_t saturate(Sum sum) {
   return saturate_sum(static_cast<UInt128>(sum));
 }
 
-// One block of C on one thread.
+// Computes one block of C on one thread.
 template <typename T>
 class Block {
  public:
@@ -107,7 +107,7 @@ class Block {
     for (int64_t i = 0; i < rows_; ++i) finish_groups(args_, i0_ + i, j0_, columns_, t + i * kBlock);
   }
 
-  // All sums over [begin, end).
+  // Computes all sums over [begin, end).
   void sum(int64_t begin, int64_t end) {
     std::fill(sums_, column_sums_ + kBlock, 0);
     for (int64_t k0 = begin; k0 < end; k0 += kDepth) {
@@ -134,7 +134,7 @@ class Block {
     return sum;
   }
 
-  // The sums of row i less `minus`, in line_.
+  // The sums of row i minus `minus`, in line_.
   const int64_t* line(int64_t i, int64_t minus) {
     for (int64_t j = 0; j < columns_; ++j)
       line_[j] = saturate(static_cast<UInt128>(sums_[i * kBlock + j]) - static_cast<UInt128>(minus));

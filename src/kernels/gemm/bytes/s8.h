@@ -1,10 +1,10 @@
-// Products of small integers: codes of at most 8 bits of kind int, uint or sign are expanded to bytes or 16-bit words,
-// block by block, and multiplied exactly. docs/numerics.md section 4.
+// Products of small integers: codes of at most 8 bits of kind int, uint or sign are expanded block by block to bytes or
+// 16-bit words and multiplied exactly. docs/numerics.md section 4.
 //
 //   sum (qa - za) (qb - zb) = sum qa qb - za sum qb - zb sum qa + K za zb
-// An instruction set brings the tile functions; expansion (s8_expand), the cut (s8_plan), sums, zero points and the
-// loops (s8_chunk: whole sums and large groups; s8_groups: small groups) are shared. A tile in bytes multiplies a = qa
-// - ca >= 0 with b = qb - cb (signed), ca and cb constants of the dtypes:
+// An instruction set provides the tile functions. Expansion (s8_expand), the cut (s8_plan), sums, zero points and the
+// loops (s8_chunk: a single sum, and large groups; s8_groups: small groups) are shared. A tile in bytes multiplies a =
+// qa - ca >= 0 with b = qb - cb (signed), where ca and cb are constants of the dtypes:
 //   sum qa qb = sum a b + ca sum b + cb sum qa.
 // Tiles in words have ca = cb = 0.
 #pragma once
@@ -15,11 +15,11 @@
 
 namespace bitgrad::kernels::gemm_detail {
 
-inline constexpr int kS8Lanes = 16;        // columns of a panel
+inline constexpr int kS8Lanes = 16;        // columns per panel
 inline constexpr int kS8TileColumns = 64;  // of the widest tile
 
-// out[r][j] = row_start[r] + column_start[j] + sum over units. A unit is what one 32-bit lane holds: 4 bytes or 2 words
-// along k.
+// out[r][j] = row_start[r] + column_start[j] + sum over units. A unit is the content of one 32-bit lane: 4 bytes or 2
+// words along k.
 struct S8Tile {
   const void* a;  // [row][unit], rows a_step bytes apart
   int64_t a_step;
@@ -31,10 +31,10 @@ struct S8Tile {
   int32_t* out;  // [row][kS8TileColumns]
 };
 
-// What stands before the units of one group, of a row of A and of a panel of B. x and y are two 16-bit words in a lane.
+// Headers before the units of one group, for a row of A and for a panel of B. x and y are two 16-bit words per lane.
 struct S8GroupOfA {
   int16_t x[2];
-  float sum;  // of qa - za
+  float sum;  // sum of qa - za
 };
 struct S8GroupOfB {
   int32_t start[kS8Lanes];
@@ -42,7 +42,7 @@ struct S8GroupOfB {
   float scale[kS8Lanes], offset[kS8Lanes];
 };
 // For g ascending: acc = start[j] + sum over units (+ x[0] y[j][0] + x[1] y[j][1] if corrected, modulo 2^32);
-//   t[r][j] = t[r][j] + float(acc) * scale[j], or t[r][j] + (float(acc) * scale[j] + sum[r] * offset[j]) if offsets.
+//   t[r][j] = t[r][j] + float(acc) * scale[j], or with offsets t[r][j] + (float(acc) * scale[j] + sum[r] * offset[j]).
 struct S8GroupTile {
   const char* a;  // [row][group]{S8GroupOfA, units}, rows a_step bytes apart
   int64_t a_step;
@@ -54,19 +54,19 @@ struct S8GroupTile {
   int64_t t_step;
 };
 
-// Nanoseconds: 1 / gmacs a multiply-add, group_ns to scale and add a group of one output, expand a code of either
-// operand.
+// Costs in nanoseconds: 1 / gmacs per multiply-add, group_ns to scale and add one group of one output, expand per code
+// of either operand.
 struct S8Rates {
   double gmacs, group_ns, expand;
 };
 
 struct S8Kernel {
   int rows, panels;  // the largest tile: at most 6 x 4
-  bool words;        // 16-bit words, else bytes
+  bool words;        // 16-bit words, otherwise bytes
   void (*tile)(int rows, int panels, const S8Tile& tile);
-  int group_panels;  // the largest tile of groups: rows x this
+  int group_panels;  // the largest tile with groups: rows x this
   void (*group_tile)(int rows, int panels, const S8GroupTile& tile);
-  // sums[j] = sum of the bytes (words) of column j of a panel.
+  // sums[j] = sum of the bytes (or words) of column j of a panel.
   void (*panel_sums)(const char* panel, int64_t units, int32_t* sums);
   S8Rates rates;
 };

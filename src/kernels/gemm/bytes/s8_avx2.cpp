@@ -1,4 +1,4 @@
-// Small integers in 16-bit words by VPMADDWD (two products a lane, exact for these ranges): 16 multiply-adds an
+// Small integers in 16-bit words by VPMADDWD (two products per lane, exact for these ranges): 16 multiply-adds per
 // instruction. VPMADDUBSW would saturate.
 #include <immintrin.h>
 
@@ -22,7 +22,7 @@ inline __m256i broadcast_unit(const char* p) {
   return _mm256_set1_epi32(unit);
 }
 
-// R rows times H registers of 8 columns. H = 2 is one panel.
+// R rows times H registers of 8 columns; H = 2 is one panel.
 template <int R>
 void tile_madd(const S8Tile& t) {
   constexpr int kH = 2;
@@ -52,7 +52,7 @@ void tile_madd(const S8Tile& t) {
   }
 }
 
-// Scaled sums of one group of R rows and one panel. They stay in memory: the exact sums fill the registers.
+// Scaled sums of one group of R rows and one panel. They are kept in memory because the exact sums fill the registers.
 template <int R>
 inline void add_group(const S8GroupTile& t, const char* a, const char* b, const __m256i (&acc)[R][2]) {
 #pragma GCC unroll 2

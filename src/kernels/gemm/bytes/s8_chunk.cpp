@@ -1,6 +1,6 @@
-// The loops of the small-integer products with one exact sum, or with one sum for each large group of k. k is walked in
-// blocks, so that what is expanded of both operands, with the sums kept between blocks, stays below 1 MiB a thread.
-// Sums are int32 where they cannot overflow, else int64: there is no limit on K.
+// The loops of the small-integer products with a single exact sum, or with one sum per large group of k. k is processed
+// in blocks, so that the expanded operands and the sums kept between blocks stay below 1 MiB per thread. Sums are int32
+// where they cannot overflow, otherwise int64, so K is not limited.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +11,7 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// One block of C on one thread.
+// Computes one block of C on one thread.
 template <typename Sum>
 class Chunk {
  public:
@@ -60,7 +60,7 @@ class Chunk {
            t_bytes(plan);
   }
 
-  // The sums over [begin, end), handed on when they are complete.
+  // Computes the sums over [begin, end) and passes them on when they are complete.
   void sum(int64_t begin, int64_t end) {
     begin_ = begin;
     end_ = end;
@@ -93,7 +93,7 @@ class Chunk {
     for (int64_t s = 0; s < columns_; s += kStrip) {
       const int64_t count = std::min(kStrip, columns_ - s), lanes = round_up(count, kS8Lanes);
       expand_strip(args_.b, j0_ + s, count, k0, depth, strip_, step);
-      // Lanes beyond the last column: their sums are not stored, but they must be defined.
+      // Lanes beyond the last column: their sums are not stored, but they must be initialized.
       std::memset(strip_ + count * step, 0, static_cast<size_t>((lanes - count) * step));
       for (int64_t f = 0; f < lanes; ++f) {
         const int64_t bytes = sum_of(strip_ + f * step, depth);
@@ -106,7 +106,7 @@ class Chunk {
     }
   }
 
-  // 16 expanded rows of B into a panel.
+  // Packs 16 expanded rows of B into a panel.
   void put_lanes(const int8_t* codes, int64_t depth, int64_t step, char* panel) const {
     if (!kernel().words) return put_panel(codes, step, step / 4, panel);
     int16_t words[kS8Lanes * kDepthBytes / 2];
@@ -138,7 +138,7 @@ class Chunk {
     }
   }
 
-  // The sums of one block of k for a piece of a row of C.
+  // Consumes the sums of one block of k for part of a row of C.
   void take_row(int64_t i, int64_t j, int64_t columns, int32_t* block, bool first, bool last) {
     const bool plain = plan_.kind == IntegerProduct::kPlain;
     if (first && last && plain && !plan_.zeros && args_.row_minus == nullptr)
@@ -186,7 +186,7 @@ class Chunk {
   int8_t* strip_;
   Sum* sums_;
   float* t_;
-  int64_t begin_ = 0, end_ = 0;  // of the sums in work
+  int64_t begin_ = 0, end_ = 0;  // of the current sums
   int32_t row_start_[kBlockRows], column_start_[kBlockColumns];
   Sum row_sums_[kBlockRows], column_sums_[kBlockColumns];
 };

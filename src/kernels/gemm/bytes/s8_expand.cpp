@@ -8,8 +8,7 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// Bytes of an 8 x 8 block: byte i of row r to byte r of row i (Warren, "Hacker's Delight", 2nd ed., section 7-3, on
-// bytes).
+// Transposes an 8 x 8 block of bytes (Warren, "Hacker's Delight", 2nd ed., section 7-3, applied to bytes).
 void transpose_8x8(const int8_t* in, int64_t in_step, int8_t* out, int64_t out_step, int64_t out_rows) {
   uint64_t row[8];
   for (int r = 0; r < 8; ++r) std::memcpy(&row[r], in + r * in_step, 8);
@@ -30,7 +29,7 @@ void transpose_8x8(const int8_t* in, int64_t in_step, int8_t* out, int64_t out_s
 using Bytes = int8_t __attribute__((vector_size(16)));
 using UnalignedBytes = int8_t __attribute__((vector_size(16), aligned(1), may_alias));
 
-// The same of a block of 16 x 16, by rounds in which row i meets row i + 8.
+// Transposes a 16 x 16 block in rounds that combine row i with row i + 8.
 void transpose_16x16(const int8_t* in, int64_t in_step, int8_t* out, int64_t out_step) {
   Bytes row[16], next[16];
 #pragma GCC unroll 16
@@ -50,7 +49,7 @@ void transpose_16x16(const int8_t* in, int64_t in_step, int8_t* out, int64_t out
   for (int r = 0; r < 16; ++r) *reinterpret_cast<UnalignedBytes*>(out + r * out_step) = row[r];
 }
 
-// Whole blocks of 16 x 16 of bytes that lie k-major; returns how many k of all `count` free indices are done.
+// Transposes whole 16 x 16 blocks of k-major bytes; returns how many k are done for all `count` free indices.
 int64_t transpose_bytes(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t depth, int8_t* out,
                         int64_t step) {
   if (x.dtype != dtypes::int8 || count % 16 != 0) return 0;
@@ -97,7 +96,7 @@ void expand_strip(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, i
   }
 }
 
-// Eight at a time, as bytes of at least 0 in lanes of 16 bits: kDepthBytes of them cannot fill a lane.
+// Eight at a time, as non-negative bytes in 16-bit lanes: kDepthBytes of them cannot overflow a lane.
 int32_t sum_of(const int8_t* codes, int64_t count) {
   constexpr uint64_t kBias = 0x8080808080808080u, kBytes = 0x00FF00FF00FF00FFu, kWords = 0x0000FFFF0000FFFFu;
   uint64_t lanes = 0;

@@ -1,10 +1,11 @@
-// The loops of the small-integer products with a scale for each small group of k. A tile walks the groups of a block of
-// k and keeps the exact sum of a group and the scaled sums t in registers. Of a group of L contracted indices:
+// The loops of the small-integer products with a scale per small group of k. A tile processes the groups of a block of
+// k and keeps the exact sum of the current group and the scaled sums t in registers. For a group of L contracted
+// indices:
 //
 //   sum (qa - za)(qb - zb) = sum a b + ca sum b - za (sum qb - L zb) + sum qa (cb - zb)
-// `start` is ca sum b, and also -za (..) when za is one number; the other terms are products of 16-bit words,
-// x = (-za, sum qa) and y = (sum qb - L zb, cb - zb). Rows of A x 8 + 4 units, columns of B x 256 / 16 + 4 units bytes
-// a group: with t below 1 MiB a thread.
+// `start` is ca sum b, plus -za (..) if za is a single value. The other terms are products of 16-bit words,
+// x = (-za, sum qa) and y = (sum qb - L zb, cb - zb). A group takes (8 + 4 units) bytes per row of A and (256 / 16 + 4
+// units) bytes per column of B; together with t this is below 1 MiB per thread.
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +18,7 @@ namespace {
 
 static_assert(sizeof(S8GroupOfA) == 8 && sizeof(S8GroupOfB) == 256);
 
-// One block of C on one thread.
+// Computes one block of C on one thread.
 class Groups {
  public:
   Groups(const S8Plan& plan, int64_t i0, int64_t j0)
@@ -58,7 +59,8 @@ class Groups {
   int64_t a_bytes() const { return round_up(plan_.rows * most_groups_ * group_a_, 64); }
   int64_t b_bytes() const { return plan_.columns / kS8Lanes * most_groups_ * group_b_; }
 
-  // Codes of free indices f0 .. f0+count in the strip, each group from a multiple of padded_ on, zeros between.
+  // Expands the codes of free indices f0 .. f0+count to the strip. Each group starts at a multiple of padded_, with
+  // zeros in between.
   void expand(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t depth) {
     expand_strip(x, f0, count, k0, depth, strip_, strip_step_);
     if (padded_ == plan_.group) return;
@@ -100,17 +102,17 @@ class Groups {
     for (int64_t s = 0; s < columns_; s += kStrip) {
       const int64_t count = std::min(kStrip, columns_ - s), lanes = round_up(count, kS8Lanes);
       expand(args_.b, j0_ + s, count, k0, depth);
-      // Lanes beyond the last column: their sums are not stored, but they must be defined.
+      // Lanes beyond the last column: their sums are not stored, but they must be initialized.
       std::memset(strip_ + count * strip_step_, 0, static_cast<size_t>((lanes - count) * strip_step_));
       for (int64_t f = 0; f < lanes; f += kS8Lanes) load_panel(s + f, strip_ + f * strip_step_, k0, depth);
     }
   }
 
-  // Columns j .. j+16 of the block.
+  // Loads columns j .. j+16 of the block.
   void load_panel(int64_t j, const int8_t* codes, int64_t k0, int64_t depth) {
     const int64_t lanes = std::min<int64_t>(kS8Lanes, columns_ - j);
     const int64_t step_k = args_.b.k_major ? args_.b.scale.row_step : args_.b.scale.col_step;
-    // Lanes beyond the last column take the parameters of the first: they must be defined.
+    // Lanes beyond the last column use the parameters of the first: they must be initialized.
     int64_t at[kS8Lanes];
     for (int64_t lane = 0; lane < kS8Lanes; ++lane)
       at[lane] = param_at(args_.b, j0_ + j + (lane < lanes ? lane : 0), k0);
@@ -129,7 +131,7 @@ class Groups {
     }
   }
 
-  // `start` from sum b, which lies there, and y.
+  // Computes y, and `start` from sum b, which is stored in its place.
   void start(int64_t length, const int64_t* at, S8GroupOfB& head) const {
     if (!plan_.zeros && !row_sums_) {
       for (int32_t& x : head.start) x = static_cast<int32_t>(plan_.ca) * x;
@@ -144,7 +146,7 @@ class Groups {
     }
   }
 
-  // One group of 16 columns.
+  // Writes one group of 16 columns.
   void put_units(const int8_t* codes, int64_t length, char* to) const {
     if (!plan_.kernel.words) return put_panel(codes, strip_step_, padded_ / 4, to);
     int16_t words[kS8Lanes * kGroupDepthBytes / 2];
@@ -179,9 +181,9 @@ class Groups {
   const S8Plan& plan_;
   const GemmArgs& args_;
   const int64_t i0_, j0_, rows_, columns_;
-  const int64_t padded_, most_groups_;            // codes of a group; groups of a block of k
+  const int64_t padded_, most_groups_;            // codes per group; maximum groups in a block of k
   const int64_t group_a_, group_b_, strip_step_;  // bytes
-  const bool zeros_per_row_, row_sums_;           // which words x and y are needed
+  const bool zeros_per_row_, row_sums_;           // which of the words x and y are needed
   const Workspace memory_;
   float* t_;
   char *a_, *b_;

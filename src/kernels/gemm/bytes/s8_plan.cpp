@@ -9,8 +9,8 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kBlockRowsWithSums = 192;   // where sums are kept between blocks of k
-constexpr int64_t kBlockRowsWithGroups = 96;  // where sums of a group and sums of groups are kept
+constexpr int64_t kBlockRowsWithSums = 192;   // if sums are kept between blocks of k
+constexpr int64_t kBlockRowsWithGroups = 96;  // if both exact and scaled sums are kept
 
 int64_t element_bytes(const S8Kernel& kernel) { return kernel.words ? 2 : 1; }
 
@@ -19,14 +19,14 @@ bool group_is_small(const GemmArgs& args, int64_t element) {
          padded_group(exact_depth(args), element) * element <= kGroupDepthBytes;
 }
 
-// The most rows of a block of C.
+// Maximum number of rows in a block of C.
 int64_t block_rows(const GemmArgs& args, int64_t element, bool small_groups) {
   if (small_groups) return kBlockRows;
   if (integer_product(args) == IntegerProduct::kGroups) return kBlockRowsWithGroups;
   return args.k > kDepthBytes / element ? kBlockRowsWithSums : kBlockRows;
 }
 
-// Smallest and largest q - z.
+// The smallest and largest q - z.
 struct Range {
   int64_t low, high;
   Range(const ByteRange& codes, const ZeroRange& zero)
@@ -36,7 +36,7 @@ struct Range {
 
 bool fits_word(int64_t low, int64_t high) { return low >= INT16_MIN && high <= INT16_MAX; }
 
-// Whether the sums of a group stay in int32 and what corrects them in 16 bits (s8_groups.cpp says what that is).
+// Whether the sums of a group fit in int32 and their correction terms in 16 bits (see s8_groups.cpp).
 bool small_sums(const S8Plan& plan, const ZeroRange& za, const ZeroRange& zb) {
   const Range a(plan.a, za), b(plan.b, zb);
   const int64_t group = plan.group;
@@ -89,7 +89,7 @@ S8Plan::S8Plan(const GemmArgs& args_in, const S8Kernel& kernel_in)
 
 void S8Plan::put_a(const int8_t* codes, int64_t count, int64_t padded, void* out) const {
   if (kernel.words) return widen(codes, count, padded, static_cast<int32_t>(a.shift), static_cast<int16_t*>(out));
-  // Bytes beyond count meet zeros of B.
+  // The bytes beyond count are multiplied by zeros of B.
   make_unsigned(codes, padded, a.shift - ca, static_cast<uint8_t*>(out));
 }
 
@@ -103,7 +103,7 @@ bool s8_supports(const GemmArgs& args) {
 void s8_gemm(const GemmArgs& args, const S8Kernel& kernel) {
   if (args.m == 0 || args.n == 0) return;
   const S8Plan plan(args, kernel);
-  // Zero points far outside any code range: sums need more than 64 bits.
+  // Zero points far outside the code range: the sums need more than 64 bits.
   if (!plan.small_groups && plan.bound > 0x1p62) return gemm_impl::gemm_int_scalar(args);
   const int64_t column_chunks = ceil_div(args.n, plan.columns);
   const auto run = plan.small_groups ? &run_s8_groups : &run_s8_chunk;
@@ -112,8 +112,8 @@ void s8_gemm(const GemmArgs& args, const S8Kernel& kernel) {
   });
 }
 
-// Measured on a Sapphire Rapids core. Zero points are taken to fit the sums of small groups: their addresses may be
-// null when a product is planned.
+// Measured on a Sapphire Rapids core. Zero points are assumed to fit the sums of small groups, because their addresses
+// may be null when a product is planned.
 double s8_cost(const GemmArgs& args, const S8Kernel& kernel) {
   constexpr double kCall = 600, kOutput = 0.15, kGroupHead = 2.5, kLargeGroup = 1.0;
   const S8Rates& rates = kernel.rates;
@@ -124,7 +124,7 @@ double s8_cost(const GemmArgs& args, const S8Kernel& kernel) {
                            : static_cast<double>(round_up(args.k, 8));
   const double m = static_cast<double>(args.m), n = static_cast<double>(args.n);
   const double columns = static_cast<double>(round_up(args.n, kS8Lanes));
-  // Each block of C expands its rows of A and B anew.
+  // Each block of C expands its rows of A and B again.
   const double row_blocks = static_cast<double>(ceil_div(args.m, block_rows(args, element, small)));
   const double expanded = k * (m * static_cast<double>(ceil_div(args.n, kBlockColumns)) + n * row_blocks);
   const double grouping = groups * (m * columns * (small ? rates.group_ns : kLargeGroup) + kGroupHead * n * row_blocks);

@@ -1,7 +1,7 @@
-// The loops of the small-integer products with B in layout vnni64. A block of C is walked group by group of 64 columns;
-// of a group a block of k of B is opened to bytes (8-bit codes are read in place) and meets all rows of the
-// block, which stay in L2. The memory that comes next in B is asked for meanwhile. A is read in place, or
-// expanded for a slab of k.
+// The loops of the small-integer products with B in layout vnni64. A block of C is processed in groups of 64 columns.
+// For each group, a block of k of B is unpacked to bytes (8-bit codes are read in place) and multiplied with all rows
+// of the block, which stay in L2. Meanwhile the next part of B is prefetched. A is read in place, or expanded for one
+// slab of k.
 #include "kernels/gemm/bytes/s8_vnni64.h"
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace {
 
 int32_t wrap(int64_t x) { return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(x))); }
 
-// One block of C on one thread.
+// Computes one block of C on one thread.
 class Block {
  public:
-  // row_sums: of the bytes of all rows of A, if it is read in place.
+  // row_sums: sums of the bytes of all rows of A, if A is read in place.
   Block(const S8PanelPlan& plan, const int32_t* row_sums, int64_t i0, int64_t j0)
       : plan_(plan),
         args_(plan.args),
@@ -70,7 +70,7 @@ class Block {
     }
   }
 
-  // What corrects the rows and scales them.
+  // Prepares the corrections and scales of the rows.
   void make_rows() {
     for (int64_t i = 0; i < rows_; ++i) {
       const int64_t alpha = plan_.alpha(i0_ + i), sum = row_sums_[i] + args_.k * alpha;
@@ -82,7 +82,7 @@ class Block {
     }
   }
 
-  // Columns j .. of the block over a slab of k.
+  // Columns from j on of the block, over a slab of k.
   void multiply_group(int64_t j, int64_t k0, int64_t length) {
     const int64_t panel = (j0_ + j) / kPanelRows, panels = vnni_group_panels(panel, args_.n);
     const auto* group = static_cast<const uint8_t*>(args_.b.data) + vnni_group_start(plan_.bits, panel, args_.k);
@@ -132,7 +132,7 @@ class Block {
     if (plan_.alphas) tile.column_sums = plan_.column_sums + j0_ + j;
   }
 
-  // The first row of a tile that writes C.
+  // Points the tile's output at C, from row i on.
   void set_output(S8PanelTile& tile, int64_t i, int64_t j) const {
     tile.c = static_cast<float*>(args_.c) + (i0_ + i) * args_.ldc + j0_ + j;
     tile.sa = sa_ + i;
@@ -141,7 +141,7 @@ class Block {
     tile.row_of_sums = row_of_sums_ + i;
   }
 
-  // One tile of few rows with B as stored.
+  // One tile of few rows, with B packed as stored.
   void run_closed(S8PanelTile& tile, int64_t j, const int8_t* a, int32_t* sums) const {
     tile.a = a;
     tile.sums = sums;
@@ -149,7 +149,7 @@ class Block {
     plan_.kernel.few_tile(static_cast<int>(rows_), plan_.fields, tile);
   }
 
-  // All rows of the block. `lines` lines from `ahead` on are asked for, spread over the tiles.
+  // All rows of the block. Prefetches `lines` lines from `ahead` on, spread over the tiles.
   void run_tiles(S8PanelTile& tile, int64_t j, const int8_t* a, int32_t* sums, const uint8_t* ahead, int64_t lines) {
     const int panels = static_cast<int>(ceil_div(tile.columns, kPanelRows));
     const int64_t tiles = ceil_div(rows_, plan_.kernel.rows), turns = std::max<int64_t>(1, tile.units / 4);
@@ -175,7 +175,7 @@ class Block {
     }
   }
 
-  // Of the kernels that do not do it themselves, and for the other outputs.
+  // For kernels that do not write C themselves, and for other output dtypes.
   void finish_sums(const S8PanelTile& tile, int64_t j, const int32_t* sums) const {
     int32_t dots[kS8PanelColumns];
     for (int64_t i = 0; i < rows_; ++i, sums += kS8PanelColumns) {
@@ -212,7 +212,7 @@ bool codes_fit_int32(const GemmArgs& args) {
          0x7FFFFFFFp0;
 }
 
-// The same of the sums that are wanted, zero points and row_minus taken off.
+// Whether the required sums fit in int32, after zero points and row_minus are subtracted.
 bool fits_int32(const GemmArgs& args) {
   const ByteRange a = byte_range(args.a.dtype), b = byte_range(args.b.dtype);
   const ZeroRange za = zero_range(args.a, args.m, args.k), zb = zero_range(args.b, args.n, args.k);
@@ -229,7 +229,7 @@ bool fits_int32(const GemmArgs& args) {
   return bound <= 0x7FFFFFFFp0;
 }
 
-// Takes B out of its layout and leaves the product to the kernels of canonical codes, whose sums have 64 bits.
+// Unpacks B to canonical codes and runs a kernel for those, which has 64-bit sums.
 void multiply_canonical(const GemmArgs& args) {
   GemmArgs canonical = args;
   GemmOperand& b = canonical.b;

@@ -1,6 +1,6 @@
-// Small integers from layout vnni64 by VPMADDUBSW (unsigned B times signed A, pairs summed in 16 bits): 32
-// multiply-adds an instruction. B has at most 7 bits, so a pair is at most 2 * 127 * 128 and never saturates; of
-// narrower B several units are summed in 16 bits before they are widened.
+// Small integers in layout vnni64 by VPMADDUBSW (unsigned B times signed A, pairs summed in 16 bits): 32 multiply-adds
+// per instruction. B has at most 7 bits, so a pair is at most 2 * 127 * 128 and never saturates. With narrower B,
+// several units are summed in 16 bits before they are widened.
 #include <immintrin.h>
 
 #include "kernels/gemm/bytes/s8_vnni64.h"
@@ -21,7 +21,7 @@ constexpr int kRows = 3;
 inline __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline void store(void* p, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
 
-// R rows times one panel, two registers of 8 columns. `batch` units fit in 16 bits.
+// R rows times one panel, two registers of 8 columns. The sum of `batch` units fits in 16 bits.
 template <int R>
 void tile_panel(const S8PanelTile& t, const uint8_t* b, int64_t b_step, int64_t batch, int32_t* out) {
   const __m256i ones = _mm256_set1_epi16(1);

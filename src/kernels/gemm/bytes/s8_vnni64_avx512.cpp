@@ -1,5 +1,5 @@
-// Small integers from layout vnni64 by VPDPBUSD (unsigned B times signed A, four products a lane, no saturation): 64
-// multiply-adds an instruction. Tiles of 6 rows x 64 columns hold 24 sums, 4 registers of B and one of A.
+// Small integers in layout vnni64 by VPDPBUSD (unsigned B times signed A, four products per lane, no saturation): 64
+// multiply-adds per instruction. Tiles of 6 rows x 64 columns use 24 registers for sums, 4 for B and one for A.
 #include <immintrin.h>
 
 #include "kernels/gemm/bytes/s8_vnni64.h"
@@ -36,7 +36,7 @@ template <int R, int P>
   int64_t u = 0, c_lines = t.c_ahead_rows * P;
   for (; u + 4 <= t.units; u += 4) {
     for (int64_t line = 0; line < t.ahead_lines; ++line, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
-    // A line of C at a time: many together would keep the loads of A and B waiting for buffers.
+    // Prefetches one line of C at a time: more at once would make the loads of A and B wait for fill buffers.
     if (c_lines > 0) {
       __builtin_prefetch(c, 1);
       c += 16;
@@ -49,7 +49,7 @@ template <int R, int P>
   for (; u < t.units; ++u, a += 4, b += P * 64) add_unit<R, P>(a, t.a_step, b, sums);
 }
 
-// The finished integers.
+// The finished integers, with corrections applied.
 template <int R, int P>
 [[gnu::always_inline]] inline void correct(const S8PanelTile& t, __m512i (&sums)[R][P]) {
   const __m128i shift = _mm_cvtsi32_si128(t.shift);
@@ -112,7 +112,7 @@ void tile_vnni(const S8PanelTile& t) {
   finish<R, P>(t, sums);
 }
 
-// Fields are opened in registers. Two sets of sums where one would leave the dot products waiting for each other.
+// Unpacks fields in registers. Uses two sets of sums where the dot products would otherwise wait for each other.
 template <int R, int fields>
 void tile_few(const S8PanelTile& t) {
   constexpr int P = kVnniPanels, kWidth = 8 / fields, kSets = R <= 2 ? 2 : 1;

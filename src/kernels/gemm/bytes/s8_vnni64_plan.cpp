@@ -8,13 +8,13 @@ namespace {
 constexpr int64_t kMaxRowsExpanded = 128;                          // of a block of C
 constexpr int64_t kMaxColumnsWithSums = 1024;                      // of a block of C whose sums are kept between slabs
 constexpr int64_t kSlab = 5120, kSlabWithSums = 2048;              // k for which the rows of a block stay in L2
-constexpr int64_t kDepth = 5120;                                   // k of a block of B: 6 rows of A beside it in L1
-constexpr int64_t kDepthOpened = 2048, kDepthOpenedFewRows = 512;  // the same of opened codes
-constexpr int64_t kFewRows = 24, kDepthFewRows = 512;              // where B is used as fast as it can be read
-constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;           // hides a parallel loop
-constexpr int64_t kColumnsExpanded = 512;                          // share an expansion of A
+constexpr int64_t kDepth = 5120;                                   // k per block of B: 6 rows of A fit beside it in L1
+constexpr int64_t kDepthOpened = 2048, kDepthOpenedFewRows = 512;  // the same for unpacked codes
+constexpr int64_t kFewRows = 24, kDepthFewRows = 512;              // below this B is used as fast as it can be read
+constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;           // hides the cost of a parallel loop
+constexpr int64_t kColumnsExpanded = 512;                          // number that shares one expansion of A
 
-// Splits `total` into equal pieces of at most `upper`, rounded up to 32 codes, a line of B of any width.
+// Splits `total` into equal pieces of at most `upper`, rounded up to 32 codes, which fill a line of B at any width.
 int64_t even_piece(int64_t total, int64_t upper) {
   return std::max<int64_t>(32, round_up(ceil_div(total, std::max<int64_t>(1, ceil_div(total, upper))), 32));
 }
@@ -23,7 +23,7 @@ bool reads_in_place(const GemmArgs& args) {
   return args.a.dtype.kind() == DTypeKind::kInt && args.a.dtype.bits() == 8 && !args.a.k_major && args.k % 4 == 0;
 }
 
-// Columns of a block of C: enough work for a chunk of a parallel loop.
+// Columns per block of C: enough work for a chunk of a parallel loop.
 int64_t block_columns(const GemmArgs& args, int64_t rows, bool in_place, bool several, int bits) {
   const int64_t k = std::max<int64_t>(1, args.k);
   const int64_t by_work = ceil_div(kChunkMultiplyAdds, rows * k), by_bytes = ceil_div(kS8PanelChunkBytes * 8, k * bits);

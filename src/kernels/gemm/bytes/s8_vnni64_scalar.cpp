@@ -1,4 +1,4 @@
-// Small integers from layout vnni64 in plain C++: what every machine can run, and the reference of the others.
+// Small integers in layout vnni64 in plain C++: runs on every machine and is the reference for the other kernels.
 #include "kernels/gemm/bytes/s8_vnni64.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"

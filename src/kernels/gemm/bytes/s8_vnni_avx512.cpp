@@ -1,5 +1,5 @@
-// Small integers in bytes by VPDPBUSD (unsigned A times signed B, four products a lane, no saturation): 64
-// multiply-adds an instruction. Corrections of a group by VPDPWSSD.
+// Small integers in bytes by VPDPBUSD (unsigned A times signed B, four products per lane, no saturation): 64
+// multiply-adds per instruction. Group corrections use VPDPWSSD.
 #include <immintrin.h>
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// Members that keep threads busy one by one, whatever their size; multiply-adds of a member whose own work is not worth
-// a parallel region; multiply-adds of a piece of work.
+// From this many members on, threads run whole members, whatever their size. kSmallMember: multiply-adds up to which a
+// member alone is not worth a parallel region. kPieceOfMembers: multiply-adds per task.
 constexpr int64_t kManyMembers = 64;
 constexpr double kSmallMember = 1 << 22, kPieceOfMembers = 1 << 18;
 
@@ -22,10 +22,10 @@ void advance(GemmOperand& x, int64_t bytes, int64_t entries) {
   advance(x.scale.scale, entries);
   advance(x.scale.zero, entries);
   advance(x.scale.offset, entries);
-  if (bytes != 0) x.row_sums = nullptr;  // of the first member
+  if (bytes != 0) x.row_sums = nullptr;  // they belong to the first member
 }
 
-// What steps of an operand are multiples of. Words of codes are read whole.
+// What steps of an operand must be multiples of. Words of codes are read whole.
 int64_t step_unit(DType dtype) { return dtype.is_code() ? 8 : dtype.bits() / 8; }
 
 void check_step(const char* where, const char* side, const GemmOperand& x, int64_t step) {
@@ -34,7 +34,7 @@ void check_step(const char* where, const char* side, const GemmOperand& x, int64
           " bytes apart, expected a multiple of ", unit, ".");
 }
 
-// Elements from the first of C to behind the last.
+// Number of elements from the first of C to one past the last.
 int64_t extent_of_c(const GemmArgs& args) { return (args.m - 1) * args.ldc + args.n; }
 
 }  // namespace

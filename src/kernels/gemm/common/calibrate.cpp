@@ -1,6 +1,6 @@
-// Measures the costs of gemm kernels on this machine: each vector kernel on small random products of every pair of
-// operands that it takes, against its own cost function. The factor of a kernel in a class of m is the geometric mean
-// over pairs of (median measured ns) / (estimated ns).
+// Measures the costs of gemm kernels on this machine. Each vector kernel runs small random products of every pair of
+// operands that it supports, and is compared with its own cost function. The factor of a kernel for a class of m is the
+// geometric mean over pairs of (median measured ns) / (estimated ns).
 #include <time.h>
 
 #include <algorithm>
@@ -20,13 +20,13 @@ namespace {
 constexpr int64_t kClassRows[kGemmCostClasses] = {1, 8, 64, 256};  // m of each class
 constexpr int64_t kColumns = 512, kDepth = 1024;
 constexpr int kRepeat = 5;
-constexpr double kTooSlow = 2e8;  // estimated ns of one run that is not worth its time
+constexpr double kTooSlow = 2e8;  // estimated ns of a run above which it is skipped
 
 struct Pair {
   DType a, b;
   bool a_k_major, b_k_major;
 };
-// What forward products, and backward products on saved codes, multiply.
+// The operand pairs of forward products, and of backward products on saved codes.
 std::vector<Pair> pairs() {
   using namespace dtypes;
   std::vector<Pair> out;
@@ -72,7 +72,7 @@ class Codes {
       pack_row(dtype, row.data(), cols, bytes_.as<char>() + r * stride_);
     }
   }
-  // False when this layout cannot hold them.
+  // Returns false if this layout cannot represent the codes.
   bool in_layout(Layout layout, GemmOperand& out) {
     out.dtype = dtype_;
     out.layout = layout;
@@ -94,7 +94,7 @@ class Codes {
   std::unique_ptr<Workspace> derived_;
 };
 
-// One thread while it lives.
+// Limits execution to one thread during its lifetime.
 class OneThread {
  public:
   OneThread() : before_(num_threads()) { set_num_threads(1); }
@@ -141,7 +141,7 @@ bool worth_measuring(const GemmKernel& kernel, const GemmArgs& args) {
   return kernel.supports(args) && kernel.cost(args) <= kTooSlow;
 }
 
-// False for a vector kernel that refuses every product here: oneDNN's bf16 without AVX-512.
+// False for a vector kernel that supports none of these products here, such as oneDNN's bf16 without AVX-512.
 bool takes_any(const GemmKernel& kernel) {
   for (const Pair& pair : pairs())
     for (const int64_t m : kClassRows)
@@ -149,7 +149,7 @@ bool takes_any(const GemmKernel& kernel) {
   return false;
 }
 
-// Measured / estimated for one product; 0 when the kernel does not take it.
+// Measured / estimated time for one product; 0 if the kernel does not support it.
 double ratio(const GemmKernel& kernel, const Pair& pair, int64_t m) {
   GemmArgs args = product_of(pair, m);
   if (!worth_measuring(kernel, args)) return 0;

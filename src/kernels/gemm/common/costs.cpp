@@ -1,4 +1,4 @@
-// Factors on the costs of gemm kernels: kept by kernel, saved as text, and the verdict on every kernel.
+// Cost factors of gemm kernels: stored per kernel, saved as text; also reports a verdict on every kernel.
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -20,7 +20,7 @@ namespace {
 constexpr char kHead[] = "bitgrad gemm costs 1";
 constexpr char kWhere[] = "gemm costs";
 constexpr size_t kMaxRows = 256;
-constexpr int64_t kMostBytes = int64_t{1} << 20;  // of a file
+constexpr int64_t kMostBytes = int64_t{1} << 20;  // maximum file size
 
 struct Table {
   std::vector<GemmCostFactors> named;
@@ -31,7 +31,7 @@ struct Table {
 };
 
 std::mutex g_mutex;
-// Tables in use are read without a lock, so an old one stays alive; there is one more only when a program sets costs.
+// Tables in use are read without a lock, so old ones are kept alive. One is added only when a program sets costs.
 std::vector<std::unique_ptr<const Table>> g_tables;
 std::atomic<const Table*> g_table{nullptr};
 std::atomic<uint64_t> g_generation{0};
@@ -43,7 +43,7 @@ std::vector<std::string> words(const std::string& line) {
   return out;
 }
 
-// No stream reads or writes numbers: the program's locale may have a decimal comma.
+// Numbers are not read or written through streams, because the program's locale may use a decimal comma.
 bool parse_factor(const std::string& text, double& out) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, out);

@@ -1,4 +1,4 @@
-// The last step of every product, in pieces of 64 columns. Formulas in epilogue.h.
+// The last step of every product, in pieces of 64 columns. The formulas are in epilogue.h.
 #include "kernels/gemm/common/epilogue.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void store_bf16(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, cons
   for (int64_t j = 0; j < count; ++j) c[j] = bf16_from_float(y[j]);
 }
 
-// y is complete. At most kPiece of them.
+// Stores complete values y, at most kPiece of them.
 void store(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, float* y) {
   if (args.c_dtype == dtypes::fp32) {
     float* c = c_at<float>(args, i, j0);
@@ -77,7 +77,7 @@ void store(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, double* y
   }
 }
 
-// y[j] = acc[j] * (sa * sb[j]) in Float.
+// y[j] = acc[j] * (sa * sb[j]), computed in Float.
 template <typename Float, typename Acc>
 void scale_sums(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Acc* acc, Float* y) {
   const Float sa = static_cast<Float>(free_scale(args.a, i));

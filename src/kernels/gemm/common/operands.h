@@ -1,4 +1,4 @@
-// Helpers that the kernels of family gemm share: what an operand is, what kind of integer product a pair makes, and
+// Helpers shared by the kernels of family gemm: properties of operands, the kind of integer product of a pair, and
 // scale and zero point by free index.
 #pragma once
 
@@ -10,27 +10,27 @@
 
 namespace bitgrad::kernels::gemm_detail {
 
-// Kinds whose codes are integers.
+// Whether the codes of a dtype are integers.
 inline bool has_integer_codes(DType dtype) {
   const DTypeKind kind = dtype.kind();
   return kind == DTypeKind::kInt || kind == DTypeKind::kUint || kind == DTypeKind::kSign;
 }
-// The same in at most 8 bits.
+// The same with at most 8 bits.
 inline bool has_small_integer_codes(DType dtype) { return dtype.is_code() && has_integer_codes(dtype); }
 
-// One scale for the whole operand or one per free index (row m of A, row n of B).
+// Whether there is one scale for the whole operand or one per free index (row m of A, row n of B).
 inline bool scaled_per_free_index(const GemmOperand& x) {
   return x.scale.per_tensor() || (x.k_major ? x.scale.per_column() : x.scale.per_row());
 }
 
-// Where the parameters of free index f lie. Only if scaled_per_free_index.
+// Index of the parameters of free index f. Requires scaled_per_free_index.
 inline int64_t free_param(const GemmOperand& x, int64_t f) { return x.scale.per_tensor() ? 0 : f; }
-// 1 and 0 when there is none.
+// Scale and zero point of free index f; 1 and 0 if absent.
 inline float free_scale(const GemmOperand& x, int64_t f) {
   return x.scale.scale == nullptr ? 1.0f : x.scale.scale[free_param(x, f)];
 }
 
-// Where the parameters of free index f at contracted index k lie. Any map.
+// Index of the parameters of free index f at contracted index k, for any map.
 inline int64_t param_at(const GemmOperand& x, int64_t f, int64_t k) {
   return x.k_major ? x.scale.index(k, f) : x.scale.index(f, k);
 }
@@ -40,10 +40,10 @@ inline float offset_at(const GemmOperand& x, int64_t at) {
   return x.scale.offset == nullptr ? 0.0f : x.scale.offset[at];
 }
 
-// The kinds of integer products (contract in gemm.h).
+// The kinds of integer products (see the contract in gemm.h).
 enum class IntegerProduct {
   kNone,     // a product of floats
-  kPlain,    // one sum, one scale on either side
+  kPlain,    // one sum, one scale per side
   kOffsets,  // one sum and real offsets
   kGroups    // sums by groups of B along k
 };
@@ -62,13 +62,13 @@ inline IntegerProduct integer_product(const GemmArgs& args) {
   return groups ? IntegerProduct::kGroups : IntegerProduct::kNone;
 }
 
-// Contracted indices summed exactly before a scale is applied: a group, or all.
+// Number of contracted indices that are summed exactly before a scale is applied: a group, or all.
 inline int64_t exact_depth(const GemmArgs& args) {
   if (integer_product(args) != IntegerProduct::kGroups) return args.k;
   return std::min(args.k, args.b.k_major ? args.b.scale.row_group : args.b.scale.col_group);
 }
 
-// The smallest and largest zero point of an operand with `free` rows; 0 and 0 when it has none.
+// The smallest and largest zero point of an operand with `free` rows; both 0 if it has none.
 struct ZeroRange {
   int64_t low = 0, high = 0;
 };
@@ -88,13 +88,13 @@ inline ZeroRange zero_range(const GemmOperand& x, int64_t free, int64_t k) {
   return range;
 }
 
-// Row r of the stored matrix (canonical).
+// Row r of the stored matrix (canonical layout).
 inline const uint8_t* stored_row(const GemmOperand& x, int64_t r) {
   return static_cast<const uint8_t*>(x.data) + r * x.stride;
 }
 
-// Whether an exact sum can be written as the caller asks: integers are bare codes; bias belongs to fp32 and bf16,
-// accumulation to floats, row_minus to one sum without offsets.
+// Whether an exact sum can be written as requested. Integer outputs require bare codes, bias requires fp32 or bf16,
+// accumulation a float output, and row_minus a single sum without offsets.
 inline bool integer_output_supported(const GemmArgs& args) {
   const DType c = args.c_dtype;
   if (args.row_minus != nullptr && integer_product(args) != IntegerProduct::kPlain) return false;
@@ -109,8 +109,7 @@ inline double multiply_adds(const GemmArgs& args) {
   return static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k);
 }
 
-// Nanoseconds added to every scalar reference, so that none is chosen where a kernel with vector instructions is
-// usable.
+// Nanoseconds added to the cost of every scalar reference, so that none is chosen if a vector kernel is usable.
 inline constexpr double kReferenceCost = 1e12;
 
 inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }

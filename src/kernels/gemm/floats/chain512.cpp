@@ -13,24 +13,24 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// Sizes in floats: B 384 x 512, or 256 x 512 beside sums of 384 x 256; A 48 x 512. Either sum is below kMostBytes,
-// which is what a thread may use; an A that blocks share must fit beside them.
+// Block sizes in floats: B 384 x 512, or 256 x 512 beside sums of 384 x 256; A 48 x 512. Either total stays
+// below kMostBytes, the budget of a thread; an A shared by several blocks must fit beside them.
 constexpr int64_t kMaxBlockN = 384, kMaxBlockNBesideSums = 256, kMaxBlockMBesideSums = 384;
 constexpr int64_t kGroupRows = 48;  // rows of A expanded at a time, a multiple of every mr
 constexpr int64_t kMinBlockN = 128, kMinBlockM = 96, kMaxTasks = 8;
-constexpr int64_t kMostBytes = 1 << 20, kSharedGrain = 4;  // groups of rows a task, of an A that blocks share
+constexpr int64_t kMostBytes = 1 << 20, kSharedGrain = 4;  // grain: groups of rows per task for a shared A
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr double kTaskNs = 75000;  // shorter tasks are not worth a thread
 
-// How a product is cut, by its shape and dtypes alone.
+// How a product is cut, by shape and dtypes alone.
 struct Plan {
   int64_t panels;
   Fold fold;
-  bool direct;  // sums are built in C itself
+  bool direct;  // sums are accumulated in C itself
   int64_t block_m, block_n, blocks_m, blocks_n;
 };
 
-// The epilogue does more than to store fp32.
+// Whether the epilogue does more than store fp32.
 bool finishes(const GemmArgs& args, Fold fold) { return args.bias != nullptr || fold == Fold::kOntoSum; }
 
 Plan make_plan(const ChainKernel& kernel, const GemmArgs& args) {
@@ -64,21 +64,21 @@ Plan make_plan(const ChainKernel& kernel, const GemmArgs& args) {
   return plan;
 }
 
-// The scales of a panel that are multiplied into A; false: none are.
+// Writes the scales of a panel that are multiplied into A; returns false if there are none.
 bool fold_scales(const GemmArgs& args, Fold fold, int64_t k0, int64_t kc, float* out) {
   if (fold != Fold::kIntoA) return false;
   for (int64_t k = 0; k < kc; ++k) out[k] = args.b.scale.scale[fold_index_k(args.b, k0 + k)];
   return true;
 }
 
-// Of a block whose A is shared: B and sums.
+// Size of a block if A is shared: B and sums.
 int64_t block_bytes(const ChainKernel& kernel, const GemmArgs& args, const Plan& plan) {
   const int64_t b = round_up(plan.block_n, kernel.nr) * std::min(args.k, kChainPanel);
   const int64_t sums = plan.direct ? 0 : (plan.panels == 1 ? kernel.mr : plan.block_m) * plan.block_n;
   return (b + sums + kChainPanel) * kFloatBytes;
 }
 
-// A's values in strips of all panels, for blocks that share them.
+// The values of A in strips of all panels, for blocks that share them.
 class SharedA {
  public:
   SharedA(const ChainKernel& kernel, const GemmArgs& args, const Plan& plan)
@@ -97,7 +97,7 @@ class SharedA {
     });
   }
   explicit operator bool() const { return space_.has_value(); }
-  // The strip that begins with row m0, a multiple of mr.
+  // The strip that begins at row m0, a multiple of mr.
   float* strip(int64_t m0, int64_t k0, int64_t kc) const { return space_->as<float>() + rows_ * k0 + m0 * kc; }
 
  private:
@@ -153,7 +153,7 @@ class Block {
   int64_t scale_floats() const { return plan_.fold == Fold::kIntoA ? kc_ : 0; }
   int64_t sum_floats() const { return plan_.direct ? 0 : (plan_.panels == 1 ? kernel_.mr : m_) * n_; }
 
-  // Row i of the block in C, or in the buffer of sums.
+  // Row i of the block, in C or in the buffer of sums.
   float* sum_row(int64_t i) const {
     if (plan_.direct) return static_cast<float*>(args_.c) + (m0_ + i) * args_.ldc + n0_;
     return sums_ + (plan_.panels == 1 ? i % kernel_.mr : i) * n_;
@@ -195,13 +195,13 @@ bool chain512_supports(const GemmArgs& args) {
 }
 
 double chain512_cost(const ChainKernel& kernel, const GemmArgs& args) {
-  if (args.m <= 0 || args.n <= 0) return 400.0;  // nothing to cut
+  if (args.m <= 0 || args.n <= 0) return 400.0;  // empty result
   const Plan plan = make_plan(kernel, args);
   const double fixed = 150.0 + 100.0 * static_cast<double>(plan.blocks_m * plan.blocks_n);
   const double a = static_cast<double>(args.m * args.k * plan.blocks_n) * pack_ns_per_element(args.a);
   const double b = static_cast<double>(round_up(args.n, 16) * args.k * plan.blocks_m) * pack_ns_per_element(args.b);
   const double tiles = static_cast<double>(args.m * args.n * plan.panels) * 0.05;
-  // A strip of few rows waits for each fma as long as one of four.
+  // A strip of few rows has the same fma latency as one of four.
   const int64_t rest = args.m % kernel.mr;
   const int64_t rows = args.m - rest + (rest == 0 ? 0 : std::max<int64_t>(rest, 4));
   return fixed + a + b + tiles + static_cast<double>(rows * round_up(args.n, 16) * args.k) * kernel.ns_per_mac;

@@ -3,14 +3,14 @@
 // For every output, with panels of 512 contracted indices:
 //   P_p = one chain acc = fma(a[k], b[k], acc) over ascending k in [512 p, min(512 (p+1), K)), from acc = +0;
 //   sum = P_0, then sum = sum + P_p for p = 1, 2, ...;  K = 0: sum = +0.
-// With a scale folded per n: sum * s[n]. Then the epilogue (epilogue.h). a and b are values of float_operand.h.
-// Nothing of this depends on the ISA, the blocking, M, N or the threads, so all kernels of this order give the same
-// bits.
+// If a scale is folded per n: sum * s[n]. Then the epilogue (epilogue.h). a and b are values as in float_operand.h.
+// None of this depends on the ISA, the blocking, M, N or the number of threads, so all kernels of this order give the
+// same bits.
 //
 // Blocking (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008): a task
-// is a block of C; for each k panel it expands B once into strips [k][nr], and runs the micro-kernel on each pair of
-// them and strips [k][mr] of A. An A that several blocks read, and that is small, is expanded before them; else each
-// block expands it, a few rows at a time.
+// is a block of C. For each k panel it expands B once into strips [k][nr], and runs the micro-kernel on each of them
+// with each strip [k][mr] of A. A small A that several blocks read is expanded beforehand; otherwise each block expands
+// it, a few rows at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kChainPanel = 512;
 
-// out[k * width + i] = rows[i][k] for i below a fixed number of rows, k < kc.
+// out[k * width + i] = rows[i][k] for a fixed number of rows i and k < kc.
 using Transpose = void (*)(const float* const* rows, int64_t kc, int64_t width, float* out);
 
-// The only part that knows an ISA. mr and nr are widths that chain512_pack.cpp lists.
+// The only ISA-specific part. mr and nr must be widths that chain512_pack.cpp lists.
 struct ChainKernel {
   int64_t mr, nr;
-  // c[i * ldc + j] = P (add: c + P), i < rows <= mr, j < cols <= nr, with P the fma chain over kc indices. a: [kc][mr],
-  // b: [kc][nr], both whole.
+  // c[i * ldc + j] = P (if add: c + P), i < rows <= mr, j < cols <= nr, where P is the fma chain over kc indices. a:
+  // [kc][mr] and b: [kc][nr], both complete.
   void (*run)(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b, float* c, int64_t ldc, bool add);
   double ns_per_mac;
-  Transpose transpose16;  // of 16 rows; nullptr: none
+  Transpose transpose16;  // for 16 rows; may be nullptr
 };
 
 bool chain512_supports(const GemmArgs& args);

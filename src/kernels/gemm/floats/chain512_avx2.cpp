@@ -15,8 +15,8 @@ constexpr int kMr = 6, kNr = 16;
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 
-// R rows of the tile and V vectors of columns, `used` of the last one. No vector is an argument: then the compiler
-// would leave out vzeroupper, and all SSE code that follows would crawl.
+// R rows of the tile and V vectors of columns, `used` in the last one. Vectors are not passed as arguments: the
+// compiler would then omit vzeroupper, and all SSE code that follows would be very slow.
 template <int R, int V>
 void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, int used, bool add) {
   __m256 sum[R][V];
@@ -46,7 +46,7 @@ void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, 
       const __m256 old = add ? _mm256_maskload_ps(to, mask) : _mm256_setzero_ps();
       _mm256_maskstore_ps(to, mask, add ? _mm256_add_ps(old, sum[i][v]) : sum[i][v]);
     }
-  _mm256_zeroupper();  // the compiler's own, without which SSE code crawls, is missing below -O2
+  _mm256_zeroupper();  // the compiler inserts none below -O2, and SSE code would be very slow
 }
 
 using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, int, bool);

@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // false alarms inside the AVX-512 headers of g++ 12
+#pragma GCC diagnostic ignored "-Wuninitialized"  // false positives in the AVX-512 headers of g++ 12
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 #endif
@@ -46,7 +46,7 @@ void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, 
       const __m512 old = add ? _mm512_maskz_loadu_ps(mask, to) : _mm512_setzero_ps();
       _mm512_mask_storeu_ps(to, mask, add ? _mm512_add_ps(old, sum[i][v]) : sum[i][v]);
     }
-  _mm256_zeroupper();  // the compiler's own, without which SSE code crawls, is missing below -O2
+  _mm256_zeroupper();  // the compiler inserts none below -O2, and SSE code would be very slow
 }
 
 using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, __mmask16, bool);
@@ -64,8 +64,8 @@ void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b
   kTiles[rows - 1][vectors - 1](kc, a, b, c, ldc, last, add);
 }
 
-// Four rows' quarters are put into one vector while they are read, so that eight shuffles inside quarters are left for
-// 64 numbers.
+// Quarters of four rows are combined into one vector as they are loaded, which leaves eight in-lane shuffles per 64
+// values.
 void transpose16(const float* const* rows, int64_t kc, int64_t width, float* out) {
   int64_t k = 0;
   for (; k + 4 <= kc; k += 4, out += 4 * width) {

@@ -9,14 +9,14 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kPiece = 256;  // contracted indices packed at a time: a strip's share stays in the first cache
+constexpr int64_t kPiece = 256;  // contracted indices packed at a time, so that a strip's part stays in L1
 
 typedef float Float4 __attribute__((vector_size(16), aligned(4), may_alias));
 
 inline Float4 load4(const float* p) { return *reinterpret_cast<const Float4*>(p); }
 inline void store4(float* p, Float4 v) { *reinterpret_cast<Float4*>(p) = v; }
 
-// fp32 values in memory are the values themselves.
+// Whether the values can be read in place: plain fp32.
 bool in_place(const StripBlock& block) {
   return block.x.dtype == dtypes::fp32 && block.k_scale == nullptr && (block.bare || block.x.scale.trivial());
 }
@@ -39,7 +39,7 @@ void transpose4(const float* const* rows, int64_t kc, int64_t width, float* out)
     for (int i = 0; i < 4; ++i) out[k * width + i] = rows[i][k];
 }
 
-// One strip of `width` rows from f, contracted [k, k + count) of the block, R rows at a time.
+// Packs one strip of `width` rows from f, contracted indices [k, k + count) of the block, R rows at a time.
 template <int64_t R>
 void pack_rows(const StripBlock& block, Transpose transpose, int64_t width, int64_t f, int64_t k, int64_t count,
                float* out) {
@@ -70,7 +70,7 @@ void pack_rows(const StripBlock& block, Transpose transpose, int64_t width, int6
   }
 }
 
-// The lines of codes that strip f reads: many short runs, which the machine does not foresee.
+// Prefetches the lines of codes that strip f reads: many short runs, which the hardware does not predict.
 void prefetch_strip(const StripBlock& block, int64_t width, int64_t f) {
   constexpr int64_t kLine = 64;
   const int64_t bits = block.x.dtype.bits(), begin = block.k0 * bits / 8, end = (block.k0 + block.kc) * bits / 8;
@@ -81,7 +81,7 @@ void prefetch_strip(const StripBlock& block, int64_t width, int64_t f) {
   }
 }
 
-// Stored [free, k].
+// For storage as [free, k].
 void pack_free_major(const StripBlock& block, int64_t width, float* out, Transpose transpose16) {
   const bool by_16 = transpose16 != nullptr && width % 16 == 0;
   const auto pack = by_16 ? pack_rows<16> : pack_rows<4>;
@@ -93,7 +93,8 @@ void pack_free_major(const StripBlock& block, int64_t width, float* out, Transpo
   }
 }
 
-// Row k of every strip from `count` values. W: the width, known so that whole strips are copied without a loop.
+// Writes row k of every strip from `count` values. W: the width as a constant, so that whole strips are copied without
+// a loop.
 template <int64_t W>
 void copy_to_strips(const float* row, int64_t count, int64_t kc, float* out) {
   for (int64_t s = 0; s < count; s += W, out += W * kc) {
@@ -114,7 +115,7 @@ void copy_to_strips(const float* row, int64_t count, int64_t kc, float* out) {
   }
 }
 
-// Stored [k, free]: one row of the store is one row of every strip.
+// For storage as [k, free]: one stored row provides one row of every strip.
 template <int64_t W>
 void pack_k_major(const StripBlock& block, float* out) {
   constexpr int64_t kWhole = 1536 / W * W;  // values read at a time: whole strips
@@ -136,7 +137,7 @@ void pack_k_major(const StripBlock& block, float* out) {
   }
 }
 
-// Every width that a micro-kernel has.
+// Dispatches over all widths that micro-kernels use.
 struct KMajorPacker {
   int64_t width;
   void (*pack)(const StripBlock&, float*);

@@ -1,4 +1,4 @@
-// gemm_f32_chain512_scalar: the reference of the order, without intrinsics.
+// gemm_f32_chain512_scalar: the reference for this order, without intrinsics.
 #include <cmath>
 
 #include "kernels/gemm/common/operands.h"

@@ -1,4 +1,4 @@
-// gemm_f32_eigen: plain fp32 products by Eigen, with the instructions that every machine has.
+// gemm_f32_eigen: plain fp32 products by Eigen, compiled for the baseline instruction set.
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 
@@ -13,7 +13,7 @@ using namespace gemm_detail;
 using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using ColMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
 
-// [rows, columns] in row-major or column-major order.
+// A [rows, columns] matrix in row-major or column-major order.
 template <typename Matrix>
 auto map_of(const GemmOperand& x, int64_t f, int64_t rows, int64_t columns) {
   return Eigen::Map<const Matrix, Eigen::Unaligned, Eigen::OuterStride<>>(

@@ -1,8 +1,8 @@
-// gemm_f64_scalar: the reference in double, for any dtypes, scales and orders of storage.
+// gemm_f64_scalar: the reference in double, for all dtypes, scales and storage orders.
 //
-// sum = +0, then sum = sum + a[k] * b[k] over ascending k, two roundings each, on the values of float_operand.h; times
-// a scale folded per n; then the epilogue in double (epilogue.h). A scale folded per k is multiplied into A's values in
-// double.
+// sum = +0, then sum = sum + a[k] * b[k] over ascending k, with two roundings each, on the values of float_operand.h.
+// Then times a scale folded per n, then the epilogue in double (epilogue.h). A scale folded per k is multiplied into
+// A's values in double.
 #include <algorithm>
 
 #include "bitgrad/base/memory.h"
@@ -17,9 +17,9 @@ namespace {
 
 using namespace gemm_detail;
 
-constexpr int64_t kRows = 16, kColumns = 64, kDepth = 256;  // of a chunk
+constexpr int64_t kRows = 16, kColumns = 64, kDepth = 256;  // per chunk
 
-// out[f][kDepth] = values of free indices [f0, f0 + count) and contracted [k0, k0 + depth).
+// out[f][kDepth] = values of free indices [f0, f0 + count) and contracted indices [k0, k0 + depth).
 void expand(const GemmOperand& x, bool bare, int64_t f0, int64_t count, int64_t k0, int64_t depth, double* out) {
   if (!x.k_major) {
     for (int64_t f = 0; f < count; ++f) read_values(x, f0 + f, k0, depth, bare, out + f * kDepth);

@@ -9,7 +9,7 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// Whether the scale depends on the stored row, the stored column.
+// Whether the scale depends on the stored row, or on the stored column.
 bool by_row(const ScaleMap& map) { return map.row_step != 0; }
 bool by_column(const ScaleMap& map) { return map.col_step != 0; }
 

@@ -8,7 +8,7 @@
 #include "bitgrad/dtype/codec.h"
 
 #if defined(__x86_64__)
-// The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
+// The AVX-512 headers of g++ 12 deliberately read an uninitialized vector.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
@@ -34,7 +34,7 @@ void apply_constant(const ScaleMap& map, int64_t at, int64_t n, Float* v) {
   }
 }
 
-// One set per element, one after another.
+// One set of parameters per element.
 template <typename Float>
 void apply_each(const ScaleMap& map, int64_t at, int64_t n, Float* v) {
   if (map.zero != nullptr) {
@@ -51,7 +51,7 @@ void apply_each(const ScaleMap& map, int64_t at, int64_t n, Float* v) {
 #if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")
-// The parameters at one place.
+// The parameters at one position.
 struct Params {
   __m512 z, s, m;
 };
@@ -60,7 +60,7 @@ struct Params {
           _mm512_set1_ps(map.scale == nullptr ? 1.0f : map.scale[at]),
           _mm512_set1_ps(map.offset == nullptr ? 0.0f : map.offset[at])};
 }
-// A zero point of 0 and a scale of 1 change no bits; an offset of 0 would change the sign of a zero.
+// A zero point of 0 and a scale of 1 change no bits, but an offset of 0 would change the sign of a zero.
 template <bool kOffset>
 [[gnu::always_inline]] inline __m512 value_of(__m512 q, const Params& p) {
   const __m512 x = _mm512_mul_ps(_mm512_sub_ps(q, p.z), p.s);
@@ -70,7 +70,7 @@ template <bool kOffset>
   return static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1u);
 }
 
-// The end of a run.
+// Stores the end of a run.
 [[gnu::always_inline]] inline void store(float* out, int64_t n, __m512 v) {
   if (n >= 16)
     _mm512_storeu_ps(out, v);
@@ -78,18 +78,19 @@ template <bool kOffset>
     _mm512_mask_storeu_ps(out, first_of(n), v);
 }
 
-// Columns [c0, c0 + n) in runs that share parameters.
+// Columns [c0, c0 + n), split into runs that share parameters.
 struct Runs {
   int64_t at, step, group, left, n;
 };
 
-// A byte in 64 bits, and 28 bits higher again: either half ends with one of its codes.
+// Places each byte in 64 bits, once shifted left by 28, so that the low bits of each half are one of its two codes.
 [[gnu::always_inline]] inline __m512 look_up(__m128i bytes, __m512 values) {
   const __m512i w = _mm512_cvtepu8_epi64(bytes);
   return _mm512_permutexvar_ps(_mm512_or_si512(w, _mm512_slli_epi64(w, 28)), values);
 }
 
-// Codes of 4 bits from an even column on: each run looks its values up in a table of 16, made once for it.
+// Codes of 4 bits, starting at an even column. Each run looks its values up in a table of 16 that is computed once per
+// run.
 template <bool kOffset>
 void nibbles_avx512(const float* numbers, const uint8_t* p, const ScaleMap& map, Runs runs, float* out) {
   const __m512 table = _mm512_loadu_ps(numbers);
@@ -134,7 +135,7 @@ void bytes_avx512(bool sign, const uint8_t* p, const ScaleMap& map, Runs runs, f
   _mm256_zeroupper();
 }
 
-// Runs of `group` columns from the one that holds c0, whose parameters are `step` apart.
+// Runs of `group` columns, starting with the one that contains c0; their parameters are `step` apart.
 template <bool kOffset>
 void apply_runs_avx512(const ScaleMap& map, int64_t at, int64_t step, int64_t group, int64_t c0, int64_t n, float* v) {
   int64_t left = group - c0 % group;
@@ -151,7 +152,7 @@ void apply_runs_avx512(const ScaleMap& map, int64_t at, int64_t step, int64_t gr
 }
 #pragma GCC pop_options
 
-// One set for all is one run.
+// A single set of parameters for all columns is a single run.
 bool apply_by_vectors(const ScaleMap& map, int64_t r, int64_t c0, int64_t n, float* v) {
   if ((cpu_isa() & isa::kAvx512) == 0 || n <= 0) return false;
   const bool one = map.col_step == 0;
@@ -160,7 +161,7 @@ bool apply_by_vectors(const ScaleMap& map, int64_t r, int64_t c0, int64_t n, flo
   return true;
 }
 
-// What a dtype's codes are to the loops; looked up once, for a look-up in the list of dtypes takes as long as a row.
+// How the loops treat a dtype's codes. Cached, because searching the list of dtypes takes as long as processing a row.
 enum class Form : uint8_t { kUnknown, kOther, kNibbles, kInt8, kUint8 };
 Form form_of(DType dtype) {
   static std::array<std::atomic<Form>, 256> forms;

@@ -1,4 +1,4 @@
-// How products that another library computes are cut into tasks: by shape alone, so that the bits are those of any
+// How products computed by another library are cut into tasks: by shape alone, so that the bits do not depend on the
 // number of threads.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace bitgrad::kernels::gemm_detail {
 
-// Calls body(i0, rows, j0, columns) for the blocks of C, in parallel. The longer side is cut into at most 8 blocks of
-// at least 128 and of at least 4 M multiply-adds.
+// Calls body(i0, rows, j0, columns) for the blocks of C, in parallel. The longer side is cut into at most 8 blocks,
+// each at least 128 long and with at least 4 M multiply-adds.
 template <typename Body>
 void for_library_blocks(const GemmArgs& args, Body&& body) {
   const bool cut_m = args.m > args.n;
@@ -24,12 +24,12 @@ void for_library_blocks(const GemmArgs& args, Body&& body) {
   });
 }
 
-// Where free index f of an operand starts.
+// Address at which free index f of an operand starts.
 inline const void* free_start(const GemmOperand& x, int64_t f) {
   return static_cast<const char*>(x.data) + f * (x.k_major ? x.dtype.bits() / 8 : x.stride);
 }
 
-// Both operands floats of one dtype, without parameters, and nothing that belongs to integer products.
+// Whether both operands are floats of this dtype, without parameters or anything specific to integer products.
 inline bool plain_operands(const GemmArgs& args, DType dtype) {
   return args.a.dtype == dtype && args.b.dtype == dtype && args.a.scale.trivial() && args.b.scale.trivial() &&
          args.row_minus == nullptr;

@@ -1,5 +1,5 @@
-// gemm_f32_onednn, gemm_bf16_onednn: plain fp32 and bf16 products by oneDNN, one thread for each block of C. The order
-// of the sums is oneDNN's own.
+// gemm_f32_onednn, gemm_bf16_onednn: plain fp32 and bf16 products by oneDNN, one thread per block of C. The summation
+// order is oneDNN's own.
 #include "bitgrad/base/cpu.h"
 #include "kernels/gemm/floats/library_blocks.h"
 #include "kernels/gemm/floats/onednn_adapter.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace gemm_detail;
 
-// The bias is added by oneDNN before its rounding, the old C in fp32 after.
+// oneDNN adds the bias before its rounding; the old C is added in fp32 afterwards.
 bool plain_output(const GemmArgs& args) { return args.k > 0 && !(args.accumulate && args.bias != nullptr); }
 
 void run(const GemmArgs& args) {
@@ -37,13 +37,13 @@ void run(const GemmArgs& args) {
   });
 }
 
-// Measured on a Sapphire Rapids core with oneDNN 2.6.3: a fixed part, the operands, and `rate` multiply-adds a
+// Measured on a Sapphire Rapids core with oneDNN 2.6.3: a fixed cost, the operands, and `rate` multiply-adds per
 // nanosecond.
 double cost(const GemmArgs& args, double rate) {
   return 1200.0 + 0.12 * static_cast<double>(args.k) * static_cast<double>(args.m + args.n) +
          multiply_adds(args) / rate;
 }
-// The rate under the current cap.
+// The rate under the current ISA limit.
 double by_isa(double avx512, double avx2, double scalar) {
   return (cpu_isa() & isa::kAvx512) != 0 ? avx512 : ((cpu_isa() & isa::kAvx2) != 0 ? avx2 : scalar);
 }
@@ -61,7 +61,7 @@ bool gemm_bf16_onednn_supports(const GemmArgs& args) {
   if (args.c_dtype == dtypes::bf16) return !args.accumulate && onednn::has_bf16();
   return args.c_dtype == dtypes::fp32 && onednn::has_bf16();
 }
-// Without bf16 instructions oneDNN emulates them: 16 multiply-adds a nanosecond under ONEDNN_MAX_CPU_ISA=AVX512_CORE.
+// Without bf16 instructions oneDNN emulates them: 16 multiply-adds per nanosecond with ONEDNN_MAX_CPU_ISA=AVX512_CORE.
 double gemm_bf16_onednn_cost(const GemmArgs& args) { return cost(args, (cpu_isa() & isa::kAvx512Bf16) != 0 ? 51 : 16); }
 void gemm_bf16_onednn(const GemmArgs& args) { run(args); }
 

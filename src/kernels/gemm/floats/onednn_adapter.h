@@ -1,4 +1,4 @@
-// The only file that knows oneDNN: plain matrix products on the calling thread. Compiles against 2.6 and 3.x.
+// The only file that uses oneDNN: plain matrix products on the calling thread. Compiles against 2.6 and 3.x.
 #pragma once
 
 #include <omp.h>
@@ -13,7 +13,7 @@
 
 namespace bitgrad::kernels::onednn {
 
-// oneDNN takes as many threads as OpenMP would; here it gets one, and the caller's number comes back at the end of the
+// oneDNN uses as many threads as OpenMP would. This limits it to one and restores the caller's number at the end of the
 // scope.
 class OneThread {
  public:
@@ -30,7 +30,7 @@ class OneThread {
   int old_;
 };
 
-// C[m,n] = A[m,k] * B[k,n] (+ bias[n] in fp32), or C += A * B. Strides in elements: one of each pair is 1.
+// C[m,n] = A[m,k] * B[k,n] (+ bias[n] in fp32), or C += A * B. Strides in elements; one stride of each pair is 1.
 struct MatmulSpec {
   int64_t m, n, k;
   int64_t a_row, a_column, b_row, b_column, c_row;
@@ -43,7 +43,7 @@ struct MatmulSpec {
   }
 };
 
-// Made on first use and never destroyed, so that no order of destruction matters.
+// Created on first use and never destroyed, so that the order of destruction does not matter.
 inline const dnnl::engine& cpu_engine() {
   static const dnnl::engine* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return *engine;
@@ -98,7 +98,7 @@ class Matmul {
   dnnl::matmul product_;
 };
 
-// Whether oneDNN, under its own cap, can multiply in bf16 here.
+// Whether oneDNN, under its own ISA limit, can multiply in bf16 here.
 inline bool has_bf16() {
   static const bool can = [] {
     try {
@@ -106,14 +106,14 @@ inline bool has_bf16() {
       Matmul({16, 16, 16, 16, 1, 16, 1, 16, true, true, false, false});
       return true;
     } catch (const dnnl::error& error) {
-      if (error.status == dnnl_out_of_memory) throw std::bad_alloc();  // no answer: asked again by the next caller
+      if (error.status == dnnl_out_of_memory) throw std::bad_alloc();  // not cached: the next caller tries again
       return false;
     }
   }();
   return can;
 }
 
-// Runs a product; its primitive is made once per thread and specification.
+// Runs a product; its primitive is created once per thread and specification.
 inline void matmul(const MatmulSpec& spec, const void* a, const void* b, const float* bias, void* c) {
   struct Hash {
     size_t operator()(const MatmulSpec::Key& key) const {

@@ -8,12 +8,12 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kSumBytes = 768 * 1024;  // of a task's sums
+constexpr int64_t kSumBytes = 768 * 1024;  // for the sums of a task
 constexpr int64_t kManyColumns = 2048, kMostColumns = 4096, kFewColumns = 1024;
 constexpr double kTaskNs = 75000;
 
-// Index of a line from four raw ternary codes, one byte with the upper bit of each code inverted: 1, 2, 3 stand for the
-// digits 0, 1, 2; 0 is no code.
+// Index of a line from four raw ternary codes in one byte, with the upper bit of each code inverted: 1, 2, 3 represent
+// the digits 0, 1, 2; 0 is not a code.
 struct TernaryIndexes {
   uint8_t index[256];
   constexpr TernaryIndexes() : index{} {
@@ -27,7 +27,7 @@ struct TernaryIndexes {
 };
 constexpr TernaryIndexes kTernary;
 
-// `length` bits, at most 48, from bit `at` of a row that lies in whole 64-bit words.
+// `length` bits, at most 48, from bit `at` of a row stored in whole 64-bit words.
 uint64_t bits_at(const uint8_t* row, int64_t at, int64_t length) {
   uint64_t word;
   std::memcpy(&word, row + at / 64 * 8, 8);
@@ -41,7 +41,7 @@ uint64_t bits_at(const uint8_t* row, int64_t at, int64_t length) {
   return word & ((uint64_t{1} << length) - 1);
 }
 
-// B stored [free, k].
+// For B stored as [free, k].
 void free_major_offsets(const TableShape& shape, const GemmOperand& b, int64_t j0, int64_t columns, int64_t k0,
                         int64_t depth, uint16_t* out) {
   const int64_t bits = b.dtype.bits(), length = depth * bits;
@@ -122,7 +122,7 @@ double table_cost(const TableKernel& kernel, const GemmArgs& args, const TableCu
   const double all = static_cast<double>(ceil_div(args.m, lanes)), n = static_cast<double>(round_up(args.n, 16));
   const double groups = static_cast<double>(ceil_div(args.k, shape.codes));
   const double passes = static_cast<double>(ceil_div(args.k, shape.depth()));
-  const double lookups = all * n * (groups + 1.0 * passes) * kernel.ns_lookup;  // sums themselves: one more a pass
+  const double lookups = all * n * (groups + 1.0 * passes) * kernel.ns_lookup;  // adding to sums: one more per pass
   const double built = all * static_cast<double>(cut.blocks_n) * groups * shape.lines * kLine;
   const double offsets = passes * n * static_cast<double>(cut.blocks_m) * (args.b.k_major ? kKMajor : kFreeMajor);
   const double packed = kPackA * static_cast<double>(args.m) * static_cast<double>(args.k * cut.blocks_n);

@@ -60,7 +60,7 @@ struct Words {
 
 #include "kernels/gemm/tables/table_loops.h"
 
-// Bytes of 1 where the bit of a column is set, else 0, times 2^i.
+// Bytes of 2^i where the bit of a column is set, otherwise 0.
 inline __attribute__((always_inline)) __m256i one_bit(const uint8_t* codes, int i) {
   int32_t word;
   __builtin_memcpy(&word, codes, 4);
@@ -71,7 +71,7 @@ inline __attribute__((always_inline)) __m256i one_bit(const uint8_t* codes, int 
   return _mm256_and_si256(set, _mm256_set1_epi8(static_cast<char>(1 << i)));
 }
 
-// Digits of 32 codes of two bits as bytes; ternary: one more than the digit.
+// Digits of 32 two-bit codes as bytes; for ternary codes, one more than the digit.
 inline __m256i two_bits(const uint8_t* codes, __m256i invert) {
   const __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
   const __m256i pairs = _mm256_or_si256(x, _mm256_slli_epi32(x, 6));
@@ -79,7 +79,7 @@ inline __m256i two_bits(const uint8_t* codes, __m256i invert) {
   return _mm256_xor_si256(_mm256_and_si256(spread, _mm256_set1_epi8(3)), invert);
 }
 
-// The indexes of one group for 32 columns.
+// The line indexes of one group for 32 columns.
 inline __m256i indexes(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, int64_t k0,
                        int64_t j) {
   const int64_t left = codes.depth - k0, count = left < shape.codes ? left : shape.codes;
@@ -87,7 +87,7 @@ inline __m256i indexes(const gemm_detail::TableShape& shape, const gemm_detail::
   if (codes.bits == 1) {
     const uint8_t* row = codes.codes + k0 * codes.stride + j / 8;
 #pragma GCC unroll 6
-    for (int i = 0; i < 6; ++i, row += codes.stride) {  // constants in registers
+    for (int i = 0; i < 6; ++i, row += codes.stride) {  // the constants stay in registers
       if (i == count) break;
       index = _mm256_or_si256(index, one_bit(row, i));
     }
@@ -104,7 +104,7 @@ inline __m256i indexes(const gemm_detail::TableShape& shape, const gemm_detail::
   return shape.base == 3 ? _mm256_sub_epi8(index, _mm256_set1_epi8(static_cast<char>(surplus))) : index;
 }
 
-// Two columns in each 128-bit lane, widened to offsets: columns `low` and low + 1, and 16 further on.
+// Two columns in each 128-bit lane, widened to offsets: columns `low` and low + 1, and the two 16 further on.
 inline void store_offsets(__m256i bytes, uint16_t* low) {
   const __m256i x = _mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes));
   const __m256i y = _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1));
@@ -119,7 +119,7 @@ void offsets(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes
       const int64_t k0 = int64_t{g} * shape.codes;
       x[g] = g < shape.groups && k0 < codes.depth ? indexes(shape, codes, k0, j) : _mm256_setzero_si256();
     }
-    // Bytes of one group and 32 columns to the 8 groups of a column, side by side.
+    // Rearranges the bytes of one group for 32 columns so that the 8 groups of a column are contiguous.
     for (int h = 0; h < 2; ++h) {
       __m256i pair[4];
       for (int g = 0; g < 4; ++g) {
@@ -137,7 +137,7 @@ void offsets(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes
   _mm256_zeroupper();
 }
 
-// 8 lines of 8 lanes, transposed in place.
+// Transposes 8 lines of 8 lanes in place.
 inline __attribute__((always_inline)) void transpose(__m256* x) {
   __m256 t[8];
 #pragma GCC unroll 4
@@ -179,7 +179,7 @@ inline float sum_of(const gemm_detail::TableFinish& f, int64_t j, int64_t lane) 
   return static_cast<float>(f.low[at] + (f.high != nullptr ? int32_t{f.high[at]} * 4096 : 0));
 }
 
-// Columns that fill no register.
+// The remaining columns, which do not fill a register.
 void finish_rest(const gemm_detail::TableFinish& f, int64_t j) {
   for (; j < f.columns; ++j) {
     for (int64_t i = 0; i < f.rows; ++i) {

@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // false alarms inside the AVX-512 headers of g++ 12
+#pragma GCC diagnostic ignored "-Wuninitialized"  // false positives in the AVX-512 headers of g++ 12
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 #endif
@@ -37,14 +37,14 @@ struct Words {
 
 #include "kernels/gemm/tables/table_loops.h"
 
-// The indexes of one group of codes of one bit for 64 columns.
+// The line indexes of one group of one-bit codes for 64 columns.
 inline __m512i bit_indexes(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, int64_t k0,
                            int64_t j) {
   const int64_t left = codes.depth - k0, count = left < shape.codes ? left : shape.codes;
   const uint8_t* row = codes.codes + k0 * codes.stride + j / 8;
   __m512i index = _mm512_setzero_si512();
 #pragma GCC unroll 6
-  for (int i = 0; i < 6; ++i, row += codes.stride) {  // constants in registers
+  for (int i = 0; i < 6; ++i, row += codes.stride) {  // the constants stay in registers
     if (i == count) break;
     uint64_t word;
     __builtin_memcpy(&word, row, 8);
@@ -53,8 +53,8 @@ inline __m512i bit_indexes(const gemm_detail::TableShape& shape, const gemm_deta
   return index;
 }
 
-// Four groups of 16 columns, and four more, a byte each, to the offsets of columns 0 .. 3 of every 16-byte lane. The
-// columns of lane i start at out + i * step; lanes: those to store.
+// Converts four groups of 16 columns, and four more, one byte each, to the offsets of columns 0 .. 3 of every 16-byte
+// lane. The columns of lane i start at out + i * step; lanes: which to store.
 inline __attribute__((always_inline)) void store_offsets(__m512i first, __m512i second, int64_t step, int64_t lanes,
                                                          uint16_t* out) {
   const __m512i lanes01 = _mm512_setr_epi32(0, 16, 4, 20, 1, 17, 5, 21, 2, 18, 6, 22, 3, 19, 7, 23);
@@ -69,7 +69,7 @@ inline __attribute__((always_inline)) void store_offsets(__m512i first, __m512i 
   }
 }
 
-// x[g]: bytes of group g for 16 columns in every lane, to the 8 groups of a column side by side.
+// x[g]: bytes of group g for 16 columns in every lane. Rearranged so that the 8 groups of a column are contiguous.
 inline __attribute__((always_inline)) void store_groups(const __m512i* x, int64_t step, int64_t lanes, uint16_t* out) {
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
@@ -85,19 +85,19 @@ inline __attribute__((always_inline)) void store_groups(const __m512i* x, int64_
   }
 }
 
-// Every second digit of a row's bytes, in nibbles: `shift` 0 or 2. Ternary: one more than the digit.
+// Every second digit of a row's bytes, in nibbles: `shift` is 0 or 2. For ternary codes, one more than the digit.
 inline __attribute__((always_inline)) __m512i digits(__m512i bytes, int shift, __m512i invert) {
   return _mm512_and_si512(_mm512_srli_epi16(_mm512_xor_si512(bytes, invert), shift), _mm512_set1_epi8(0x33));
 }
 
-// x + Base * y of nibbles.
+// x + Base * y in nibbles.
 template <int Base>
 inline __attribute__((always_inline)) __m512i with_next(__m512i x, __m512i y) {
   const __m512i twice = _mm512_add_epi8(y, y);
   return _mm512_add_epi8(_mm512_add_epi8(x, twice), Base == 3 ? y : twice);
 }
 
-// The indexes of one group of codes of two bits for 256 columns: 16 t .. 16 t + 15 of each 64 in the lanes of x[t].
+// The line indexes of one group of two-bit codes for 256 columns: the lanes of x[t] hold 16 t .. 16 t + 15 of each 64.
 template <int Base>
 inline __attribute__((always_inline)) void pair_indexes(const gemm_detail::TableShape& shape,
                                                         const gemm_detail::TableCodes& codes, int g, int64_t j,
@@ -105,7 +105,7 @@ inline __attribute__((always_inline)) void pair_indexes(const gemm_detail::Table
   const int64_t k0 = int64_t{g} * shape.codes;
   const int64_t bytes = (codes.columns - j + 31) / 32 * 8;  // whole words
   const __mmask64 mask = bytes >= 64 ? ~0ull : (1ull << bytes) - 1;
-  // Codes that there are not: digit 0.
+  // Missing codes count as digit 0.
   const __m512i none = _mm512_set1_epi8(static_cast<char>(Base == 3 ? 0xFF : (shape.first < 0 ? 0xAA : 0)));
   const __m512i invert = _mm512_set1_epi8(static_cast<char>(shape.first < 0 ? 0xAA : 0));
   const __m512i nibble = _mm512_set1_epi8(15), surplus = _mm512_set1_epi8(Base == 3 ? 40 : 0);
@@ -170,7 +170,7 @@ void offsets(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes
   _mm256_zeroupper();
 }
 
-// 16 lines of 16 lanes, transposed in place.
+// Transposes 16 lines of 16 lanes in place.
 inline __attribute__((always_inline)) void transpose(__m512* x) {
   __m512 t[16];
 #pragma GCC unroll 8
@@ -239,7 +239,7 @@ void finish_block(const gemm_detail::TableFinish& f, int64_t j, int64_t count) {
   }
 }
 
-// C = the sums of 16 whole rows, times row_scale if Scaled.
+// Writes the sums of 16 whole rows to C, times row_scale if Scaled.
 template <Sums S, bool Scaled>
 void store_blocks(const gemm_detail::TableFinish& f, int64_t columns) {
   const int64_t ldc = f.ldc;

@@ -1,4 +1,4 @@
-// The loops of the float products by sum tables (table.h).
+// The loops of float products by sum tables (table.h).
 #include <algorithm>
 
 #include "base/loops.h"
@@ -15,9 +15,9 @@ namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kPiece = 128;  // columns finished at a time, while their sums are in the first cache
+constexpr int64_t kPiece = 128;  // columns finished at a time, while their sums are in L1
 
-// One block of C on one thread.
+// Computes one block of C on one thread.
 class FloatTask : TableBlock {
  public:
   FloatTask(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t index)
@@ -80,7 +80,7 @@ class FloatTask : TableBlock {
 
   int64_t rows_of(int64_t line) const { return std::min(kLanes, m_ - line * kLanes); }
 
-  // Columns [j, j + count) of a line; count is kPiece at most.
+  // Columns [j, j + count) of a line, count <= kPiece.
   void finish(int64_t line, int64_t j, int64_t count) {
     const int64_t m0 = m0_ + line * kLanes, rows = rows_of(line), n0 = n0_ + j;
     const float* sums = sums_ + (line * columns_ + j) * kLanes;

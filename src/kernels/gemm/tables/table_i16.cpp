@@ -1,5 +1,6 @@
-// The loops of the exact integer products by sum tables (table.h). Sums of 16 bits take passes as long as a bound
-// from A's own codes proves that they hold them; then their upper part is carried into a second number of 16 bits.
+// The loops of exact integer products by sum tables (table.h). 16-bit sums accumulate passes as long as a bound
+// computed from A's codes proves that they do not overflow. Then their upper part is carried into a second 16-bit
+// value.
 #include <algorithm>
 
 #include "base/loops.h"
@@ -14,12 +15,12 @@ namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kRowLanes = 32;
-constexpr int64_t kRows = 128;                  // of A expanded at a time
-constexpr int64_t kPieceColumns = 128;          // columns finished at a time, while their sums are in the first cache
+constexpr int64_t kRows = 128;                  // rows of A expanded at a time
+constexpr int64_t kPieceColumns = 128;          // columns finished at a time, while their sums are in L1
 constexpr int64_t kMaxDepth = 1 << 17;          // 255 * 3 * this is below 2^15 * 4096
-constexpr int32_t kMost = 32767, kRest = 2048;  // of a sum of 16 bits; of its lower part after a carry
+constexpr int32_t kMost = 32767, kRest = 2048;  // bounds of a 16-bit sum, and of its lower part after a carry
 
-// One block of C on one thread.
+// Computes one block of C on one thread.
 class IntTask : TableBlock {
  public:
   IntTask(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t index)
@@ -44,7 +45,7 @@ class IntTask : TableBlock {
   }
 
  private:
-  // Of a line: what low may have reached, whether high holds anything.
+  // State of a line: a bound on low, and whether high is in use.
   struct State {
     int32_t bound;
     bool carried;
@@ -55,7 +56,7 @@ class IntTask : TableBlock {
            lines_ * static_cast<int64_t>(sizeof(State));
   }
 
-  // A as [line][k][lane]: the expander's strips of an operand whose two sides have changed their parts.
+  // Loads A as [line][k][lane]: the expander's strips, with the free and contracted sides swapped.
   void load_a(int64_t k0, int64_t kc) {
     GemmOperand transposed = args_.a;
     transposed.k_major = !transposed.k_major;
@@ -108,7 +109,7 @@ class IntTask : TableBlock {
 
   int64_t rows_of(int64_t line) const { return std::min(kRowLanes, m_ - line * kRowLanes); }
 
-  // Columns [j, j + count) of a line; count is kPieceColumns at most.
+  // Columns [j, j + count) of a line, count <= kPieceColumns.
   void finish(int64_t line, int64_t j, int64_t count) {
     const int64_t m0 = m0_ + line * kRowLanes, rows = rows_of(line), at = (line * columns_ + j) * kRowLanes;
     const int16_t* high = state_[line].carried ? high_ + at : nullptr;

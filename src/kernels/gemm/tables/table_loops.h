@@ -1,9 +1,9 @@
-// Sum tables: the loops that instruction sets share. A kernel's file includes this inside its target region and its
-// own anonymous namespace, and brings lines V: Number, kLanes, Reg, load, store, add, times (by a small integer).
-// No std:: in here: a template of the library instantiated for one target could be linked into the code of another.
+// Sum tables: the loops shared by the instruction sets. A kernel's file includes this inside its target region and its
+// own anonymous namespace, and provides lines V: Number, kLanes, Reg, load, store, add, times (by a small integer). No
+// std:: in here: a library template instantiated for one target could be linked into the code of another.
 #pragma once
 
-// lines[0 .. N) hold the sums of some codes; from now on [0 .. N * Base) those with one more code.
+// lines[0 .. N) hold the sums for some codes; extends them to [0 .. N * Base), the sums with one more code.
 template <class V, int Base, int N>
 inline __attribute__((always_inline)) void grow(typename V::Reg* lines, const typename V::Number* a,
                                                 const gemm_detail::TableShape& shape) {
@@ -16,7 +16,7 @@ inline __attribute__((always_inline)) void grow(typename V::Reg* lines, const ty
   }
 }
 
-// The sums of a group's first codes, in registers where there are enough.
+// The sums for a group's first codes, in registers if there are enough.
 template <class V, int Base>
 inline __attribute__((always_inline)) void low_lines(typename V::Reg* lines, const typename V::Number* a,
                                                      const gemm_detail::TableShape& shape) {
@@ -30,11 +30,11 @@ inline __attribute__((always_inline)) void low_lines(typename V::Reg* lines, con
   }
 }
 
-// One table of a whole group: every line is stored once.
+// Builds one table of a whole group: every line is stored once.
 template <class V, int Base>
 void build_table(const gemm_detail::TableShape& shape, const typename V::Number* a, char* table) {
   constexpr int kLowCodes = Base == 2 ? 4 : 2, kLow = Base == 3 ? 9 : 16;
-  constexpr bool kTwo = Base != 4;  // codes beyond the low ones: two, or one
+  constexpr bool kTwo = Base != 4;  // whether the high part has two codes, or one
   typename V::Reg low[kLow], last[Base];
   low_lines<V, Base>(low, a, shape);
   const typename V::Reg x = V::load(a + kLowCodes * V::kLanes);
@@ -59,7 +59,7 @@ void build_table(const gemm_detail::TableShape& shape, const typename V::Number*
   }
 }
 
-// One table of the `codes` codes that are left at the end of K.
+// Builds one table for the `codes` codes that remain at the end of K.
 template <class V>
 void build_tail(const gemm_detail::TableShape& shape, const typename V::Number* a, int64_t codes, char* table) {
   for (int digit = 0; digit < shape.base; ++digit)
@@ -88,8 +88,8 @@ void build_tables(const gemm_detail::TableShape& shape, const typename V::Number
   _mm256_zeroupper();
 }
 
-// P of one column: G groups, whose tables lie `Bytes` apart. Offsets come in two words, because a load of its own for
-// each costs more than to shift.
+// P of one column: G groups, whose tables are `Bytes` apart. Offsets are loaded as two words, because a separate load
+// for each costs more than shifting.
 template <class V, int G, int Bytes>
 inline __attribute__((always_inline)) typename V::Reg pass_sum(const char* tables, const uint16_t* offsets) {
   uint64_t word;

@@ -1,4 +1,4 @@
-// gemm_f32_table_scalar: the order of the sum tables (table.h) by its definition, without tables.
+// gemm_f32_table_scalar: the order of the sum tables (table.h) implemented directly, without tables.
 #include <algorithm>
 #include <vector>
 
@@ -18,7 +18,7 @@ using gemm_detail::TableShape;
 
 constexpr int64_t kRows = 4, kStripWidth = 16, kColumns = 64;
 
-// P over `depth` contracted indices of one output.
+// P over `depth` contracted indices, for one output.
 float pass_sum(const TableShape& shape, const float* a, const float* b, int64_t depth) {
   float pass = 0;
   for (int64_t g = 0; g < depth; g += shape.codes) {

@@ -1,5 +1,5 @@
-// The products on the tile unit: for each chunk of columns and rows of the cut the operands are put into tile order, in
-// parallel, then tasks of blocks of sums run.
+// The products on the tile unit. For each chunk of columns and rows of the cut, the operands are packed in tile order,
+// in parallel; then tasks over blocks of sums run.
 #include "kernels/gemm/tiles/amx.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr double kTaskMultiplyAdds = 0x1p26;          // some 30 us
-constexpr int64_t kStreamedBytes = int64_t{1} << 20;  // a C of more than these does not stay in L2 anyway
+constexpr int64_t kStreamedBytes = int64_t{1} << 20;  // a larger C does not stay in L2 anyway
 
 class Product {
  public:
@@ -34,7 +34,7 @@ class Product {
     b_ = a_ + cut_.bytes_of_a();
     sums_ = b_ + cut_.bytes_of_b(args.k);
     units_ = reinterpret_cast<double*>(sums_ + cut_.bytes_of_sums());
-    // A scale that is in A's numbers already is not taken again.
+    // A scale that is already part of A's values is not applied again.
     const bool folded = numbers == TileNumbers::kDigits && fold_of(args) == Fold::kIntoA;
     constant_scale_of_b_ = folded || args.b.scale.scale == nullptr || args.b.scale.per_tensor();
     std::fill(constant_scale_, constant_scale_ + kBlockSide, folded ? 1 : free_scale(args.b, 0));
@@ -55,7 +55,7 @@ class Product {
   }
 
  private:
-  // Where the blocks of one task begin.
+  // Where the blocks of a task begin.
   struct Origin {
     const Product& product;
     int64_t i0, j0, unit;
@@ -73,7 +73,7 @@ class Product {
   void put_rows(int64_t i0, int64_t rows, int64_t pass) {
     const int64_t depth_of_step = step_depth(cut_.format), k0 = pass * cut_.pass * depth_of_step;
     const uint8_t* order = step_order_of(cut_.format);
-    // Columns of stored rows are read in wider pieces.
+    // k-major A is read in wider pieces.
     const int64_t unit = args_.a.k_major ? kMostRowsOfPut : kBlockSide;
     parallel_for(ceil_div(rows, unit), [&](int64_t piece) {
       const int64_t row = piece * unit;
@@ -185,7 +185,7 @@ class Product {
     for (int r = r0; r < std::min<int64_t>(r1, args.m - i); ++r) row(r, i + r, j, columns);
   }
 
-  // B's scale of columns j, j + 1, ...
+  // B's scales of columns j, j + 1, ...
   const float* scales(int64_t j) const { return constant_scale_of_b_ ? constant_scale_ : args_.b.scale.scale + j; }
 
   static void finish_codes(const void* context, int64_t block, int64_t pair, const uint8_t* sums, int r0, int r1) {

@@ -7,15 +7,15 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kPackedBytes = int64_t{2} << 20;  // of B, packed in the call
-constexpr int64_t kColumnsOfPasses = 2048;          // whose sums wait
+constexpr int64_t kPackedBytes = int64_t{2} << 20;  // of B, if packed during the call
+constexpr int64_t kColumnsOfPasses = 2048;          // columns whose sums are kept between passes
 
 constexpr StepOrder kOrders[kTileFormats] = {make_step_order(TileFormat::kSign),  make_step_order(TileFormat::kBits1),
                                              make_step_order(TileFormat::kBits2), make_step_order(TileFormat::kBits4),
                                              make_step_order(TileFormat::kBytes), make_step_order(TileFormat::kHalf)};
 
-// Of A, which is in L2 beside a pair of panels or what is packed of B: half of what L2 keeps, and all of it where
-// reading wide codes of B, once for each of A's blocks, costs more.
+// Budget for A, which shares L2 with a pair of panels or the packed part of B: half of L2's capacity, or all of it
+// where reading wide codes of B once per block of A costs more.
 int64_t most_bytes_of_a(TileFormat format, bool packs) {
   return int64_t{!packs && format_bits(format) >= 4 ? 1024 : 512} << 10;
 }
@@ -26,7 +26,7 @@ TileFormat format_of(const GemmArgs& args, TileNumbers numbers) {
   const DType b = args.b.dtype;
   if (numbers == TileNumbers::kHalves) return TileFormat::kHalf;
   if (b.kind() == DTypeKind::kSign) return TileFormat::kSign;
-  // Canonical codes of more than one bit are packed as bytes; digits have no loops for other fields.
+  // Canonical codes of more than one bit are packed as bytes. Digits have no loops for other fields.
   const int bits = args.b.layout == layouts::canonical && b.bits() > 1 ? 8 : b.bits();
   constexpr TileFormat kByBits[9] = {TileFormat::kBytes, TileFormat::kBits1, TileFormat::kBits2,
                                      TileFormat::kBytes, TileFormat::kBits4, TileFormat::kBytes,

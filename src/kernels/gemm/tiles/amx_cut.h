@@ -1,8 +1,8 @@
-// How a product is cut for the tile unit: by its shape and dtypes alone.
+// How a product is cut for the tile unit: by shape and dtypes alone.
 //
-// B's columns come in chunks (all of them, or as many as packing canonical codes may keep), A's rows in blocks whose
-// tiles fit into L2 beside the rest. Where all of k does not fit for 32 rows, it comes in passes and the sums wait in
-// memory.
+// B's columns are processed in chunks (all of them, or as many as fit when canonical codes are packed), A's rows in
+// blocks whose tiles fit in L2 beside the rest. If all of k does not fit for 32 rows, it is split into passes, and the
+// sums wait in memory.
 #pragma once
 
 #include "kernels/gemm/common/operands.h"
@@ -11,17 +11,17 @@
 
 namespace bitgrad::kernels::gemm_detail {
 
-// What A becomes.
+// What A is converted to.
 enum class TileNumbers { kCodes, kHalves, kDigits };
 
 struct TileCut {
   TileFormat format;
   TileProduct product;
-  int parts;            // digits
-  bool packs;           // B in the call
-  int64_t steps, pass;  // of k, and of one pass
-  int64_t rows;         // of A at a time, whole blocks
-  int64_t columns;      // of B at a time
+  int parts;            // digits per value
+  bool packs;           // whether B is packed during the call
+  int64_t steps, pass;  // of k in all, and per pass
+  int64_t rows;         // rows of A at a time, whole blocks
+  int64_t columns;      // columns of B at a time
 
   TileCut(const GemmArgs& args, TileNumbers numbers, int parts);
   int64_t passes() const { return ceil_div(steps, pass); }
@@ -33,7 +33,7 @@ struct TileCut {
   int64_t bytes_of_sums() const { return passes() > 1 ? ceil_div(columns, kBlockSide) * sums_of_pair() : 0; }
 };
 
-// Stays valid for ever.
+// Valid for the lifetime of the program.
 const uint8_t* step_order_of(TileFormat format);
 
 }  // namespace bitgrad::kernels::gemm_detail

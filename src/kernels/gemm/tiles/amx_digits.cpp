@@ -12,9 +12,9 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-constexpr int64_t kPiece = 1024;  // numbers of a stored row at a time
+constexpr int64_t kPiece = 1024;  // values of a stored row at a time
 
-// Values of A, with what fold_b_scale multiplies into them.
+// Values of A, including the factors of fold_b_scale.
 class Values {
  public:
   explicit Values(const GemmArgs& args)
@@ -22,7 +22,7 @@ class Values {
         folded_(fold_of(args) == Fold::kIntoA),
         direct_(!folded_ && args.a.dtype == dtypes::fp32 && args.a.scale.trivial()) {}
 
-  // n <= kPiece of stored row r from column c on; valid until the next call.
+  // Reads n <= kPiece values of stored row r from column c on; valid until the next call.
   const float* read(int64_t r, int64_t c, int64_t n) {
     if (direct_) return reinterpret_cast<const float*>(stored_row(args_.a, r)) + c;
     read_values(args_.a, r, c, n, false, line_);
@@ -51,7 +51,7 @@ double unit_of(int32_t bits, int parts) {
   return std::ldexp(1.0, exponent);
 }
 
-// What makes digits of a row: 0 of one that is not finite, whose digits nobody asks for.
+// The factor that converts a row to digits; 0 if the row is not finite, in which case its digits are never used.
 double inverse(double unit) { return std::isnan(unit) ? 0 : 1 / unit; }
 
 void put_digit_rows(const BlockOfA& block, int parts, const double* units, int64_t part_bytes, uint8_t* out) {

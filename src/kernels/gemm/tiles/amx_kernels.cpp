@@ -1,4 +1,4 @@
-// Rows of the tile unit: what they support, what they cost, what they run.
+// The kernels on the tile unit: what they support, what they cost, what they run.
 #include <algorithm>
 
 #include "kernels/gemm/common/operands.h"
@@ -11,26 +11,26 @@ namespace {
 bool reads_panels16(const GemmOperand& b) { return b.dtype.bits() == 1 && !b.k_major; }
 bool reads_tiles16(const GemmOperand& b) { return layouts::tiles16.info().supports(b.dtype) && !b.k_major; }
 
-// Two digits are 15 bits of a row's largest number: enough for bf16, which has 8, not for fp32.
+// Two digits represent 15 bits of a row's largest value: enough for bf16, which has 8, but not for fp32.
 bool digits2_supports(const GemmArgs& args) { return args.a.dtype == dtypes::bf16 && amx_digits_supports(args); }
 
-// Nanoseconds of an element of A, of a byte of B for each time that it is read, and of a code of B packed in the call.
+// Nanoseconds per element of A, per byte of B for each read, and per code of B packed during the call.
 struct Rates {
   double gmacs, a, b, pack;
 };
-// Measured on one core of a Xeon whose int8 tile unit does 3100 GMAC/s alone and 2450 beside loads of new numbers (the
-// clock falls); 32 .. 512 rows.
+// Measured with 32 .. 512 rows on one core of a Xeon whose int8 tile unit reaches 3100 GMAC/s alone, and 2450 with
+// loads of new data (the clock drops).
 double cost(const GemmArgs& args, int b_bits, const Rates& rates) {
-  // C that stays in L2, C that does not, and C that is read too.
+  // A C that stays in L2, one that does not, and one that is read as well.
   constexpr double kNear = 0.04, kFar = 0.15, kAdded = 0.1, kNearBytes = 1 << 20;
   constexpr double kCall = 3000, kHalfBlock = 0.9;
   const double m = static_cast<double>(args.m), n = static_cast<double>(args.n), k = static_cast<double>(args.k);
-  // A block of at most 16 rows takes nearly the time of a whole one: codes are expanded for both.
+  // A block of at most 16 rows takes nearly as long as a whole one: codes are expanded for both.
   const int64_t rest = args.m % kBlockSide;
   const double blocks = static_cast<double>(args.m / kBlockSide) + (rest == 0 ? 0 : rest <= kTileRows ? kHalfBlock : 1);
   const double columns = static_cast<double>(round_up(args.n, kBlockSide));
   const double depth = static_cast<double>(round_up(args.k, 64));
-  const double block_bytes = b_bits >= 4 && rates.pack == 0 ? 1 << 20 : 512 << 10;  // as cut
+  const double block_bytes = b_bits >= 4 && rates.pack == 0 ? 1 << 20 : 512 << 10;  // as in the cut
   const double reads = std::max(1.0, m * k / block_bytes);
   const double output = (4 * m * n > kNearBytes ? kFar : kNear) + (args.accumulate ? kAdded : 0);
   return kCall + blocks * kBlockSide * columns * depth / rates.gmacs + rates.a * m * k +

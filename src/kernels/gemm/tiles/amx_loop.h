@@ -1,15 +1,15 @@
-// The loop over blocks of 32 x 32 sums, written once over an Isa: its tile instructions (Isa::Tiles), its expansion
-// of codes (Isa::Fill<format>) and how it writes rows of C (Isa::Writer). Isa is a type of an unnamed namespace, so
-// that objects share no instance.
+// The loop over blocks of 32 x 32 sums, written once over an Isa: its tile instructions (Isa::Tiles), its expansion of
+// codes (Isa::Fill<format>) and how it writes rows of C (Isa::Writer). Isa is a type in an unnamed namespace, so that
+// object files share no instances.
 //
-// Sums stay in tiles over the whole of k. What a block needs besides its products happens in their shadow: codes of the
-// step that is three ahead are expanded into the ring, a quarter behind each product; the sums of a block are stored
-// between the first products of the next one, and finished (scaled, written) a few steps later, some rows a step.
-// A dummy tile store every 16 steps: when none ran for some 2000 cycles, the next one waits for as long as 950
-// (measured on Sapphire Rapids). Tiles are configured at every entry, since other code of the process releases them,
-// and released at the end, so that a switch of threads has little to save.
+// Sums stay in tiles over all of k. Everything else that a block needs overlaps with its products: the codes of the
+// step three ahead are expanded into the ring, a quarter after each product; the sums of a block are stored between the
+// first products of the next one, and finished (scaled, written) a few steps later, some rows per step. A dummy tile
+// store runs every 16 steps: if none has run for some 2000 cycles, the next one stalls for as many as 950 (measured on
+// Sapphire Rapids). Tiles are configured at every entry, because other code of the process may release them, and
+// released at the end, so that a context switch has little to save.
 //
-// This header is read inside a region of another target: no std:: here.
+// This header is included inside a target region: no std:: here.
 #pragma once
 
 #include "kernels/gemm/tiles/amx_tiles.h"
@@ -21,7 +21,7 @@ class TileLoop {
  public:
   explicit TileLoop(const TileTask& task)
       : task_(task), fill_(task.unsigned_fields), pairs_((task.panels + 1) / 2), rounds_(task.blocks * kParts) {
-    // The finish of a block fits between its tenth step, or an eighth of them, and its last.
+    // The finish of a block starts at its tenth step, or after an eighth of its steps, and ends by its last.
     finish_from_ = task.steps < 16 ? 1 : task.steps < 80 ? task.steps / 8 : 10;
     const int64_t steps = task.steps > finish_from_ ? task.steps - finish_from_ : 1;
     finish_rows_ = static_cast<int>((kBlockSide + steps - 1) / steps);
@@ -56,7 +56,7 @@ class TileLoop {
   static constexpr SumKind kSums = kProduct == TileProduct::kBf16 ? SumKind::kFloats
                                    : kParts > 1                   ? SumKind::kDigits
                                                                   : SumKind::kCodes;
-  // A call of finish stops the tiles for some 80 cycles; rows that miss the cache together wait once.
+  // A call of finish stalls the tiles for some 80 cycles; rows that miss the cache together wait only once.
   static constexpr int kLeastFinishRows = 8, kLeastDirectRows = 4;
   static constexpr int64_t kPanelStep = panel_step_bytes(kFormat);
   struct Place {
@@ -64,7 +64,7 @@ class TileLoop {
     int part;
   };
 
-  // ---- where things lie ----
+  // ---- locations ----
   const uint8_t* panel(int64_t pair, int side) const {
     const int64_t at = 2 * pair + side;
     return task_.b + (at < task_.panels ? at : task_.panels - 1) * task_.panel_stride;
@@ -83,7 +83,7 @@ class TileLoop {
     source_[1] = panel(pair, 1);
     set_second_word();
   }
-  // Behind the last, odd word of a panel there may be nothing to read; A is zero there, so any word serves.
+  // There may be nothing to read after the last, odd word of a panel. A is zero there, so any word serves.
   void set_second_word() { second_word_ = task_.odd_words && source_step_ == task_.steps - 1 ? 0 : kTileBytes; }
   template <int kQuarter>
   [[gnu::always_inline]] void expand(const Fill& fill) {
@@ -102,7 +102,8 @@ class TileLoop {
         set_second_word();
         return;
       }
-      // The same panels for the next rows; then the next pair, and after the last one these again, which nobody reads.
+      // The same panels for the next rows, then the next pair. After the last pair it is expanded again, but never
+      // read.
       const bool next = ++source_round_ >= rounds_ && source_pair_ + 1 < pairs_;
       if (next) source_round_ = 0;
       set_source(source_pair_ + next);
@@ -137,7 +138,7 @@ class TileLoop {
   void multiply() {
     if constexpr (kTile < 2 * kRowTiles) Tiles::template multiply<kProduct, kTile, 4 + kTile / 2, 6 + kTile % 2>();
   }
-  // The previous block's sums leave, this one's begin.
+  // Stores the previous block's sums and begins this block's.
   template <int kTile, int kRowTiles>
   void turn(uint8_t* sums) {
     if (previous_sums_ != nullptr) Tiles::template store<kTile>(previous_sums_ + tile_offset(kTile), kSumsStride);
@@ -159,7 +160,7 @@ class TileLoop {
     turn<1, kRowTiles>(sums);
     turn<2, kRowTiles>(sums);
     turn<3, kRowTiles>(sums);
-    // A copy whose address nobody has stays in registers; the asm's "memory" would reload a member.
+    // A local copy whose address is not taken stays in registers; the asm's "memory" clobber would reload a member.
     const Fill fill = fill_;
     expand_step(fill);
     const bool finishing = task_.finish != nullptr && previous_sums_ != nullptr && previous_.part == kParts - 1;
@@ -186,7 +187,7 @@ class TileLoop {
     previous_sums_ = sums;
   }
 
-  // Rows [from, from + count) of the previous block; returns where they end.
+  // Finishes rows [from, from + count) of the previous block; returns where they end.
   [[gnu::always_inline]] int finish_some(int from, int count) {
     const int end = from + count < kBlockSide ? from + count : kBlockSide;
     const uint8_t* sums = previous_sums_ - (kParts - 1) * kSumBytes;
@@ -203,7 +204,7 @@ class TileLoop {
       Isa::Writer::template write<kSums, kParts>(task_.direct, sums + from * kSumsStride, first + from, first + stop,
                                                  previous_.pair * kBlockSide);
   }
-  // Lines of C that finish_some will write: a store that misses holds up the stores into the ring behind it.
+  // Prefetches lines of C that finish_some will write: a store that misses delays the stores into the ring behind it.
   int fetch_some(int from) {
     const int end = from + finish_rows_ < kBlockSide ? from + finish_rows_ : kBlockSide;
     const uint8_t* c = task_.c + (previous_.block * kBlockSide + from) * task_.c_row + previous_.pair * task_.c_pair;
@@ -243,7 +244,7 @@ void run_tile_loop(const TileTask& task) {
 }
 
 using TileLoopFunction = void (*)(const TileTask&);
-// The products that there are; nullptr: none.
+// The products that exist; nullptr for the others.
 template <typename Isa>
 struct TileLoops {
   using F = TileFormat;

@@ -1,4 +1,4 @@
-// The tile loop on the machine's tiles.
+// The tile loop on the hardware's tiles.
 #include <immintrin.h>
 
 #include "kernels/gemm/tiles/amx_tiles.h"

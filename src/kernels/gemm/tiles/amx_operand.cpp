@@ -10,7 +10,7 @@ namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kPieceDepth = 1024;        // contracted indices expanded at a time
-constexpr int64_t kHalves = kTileBytes / 2;  // of a step of bf16
+constexpr int64_t kHalves = kTileBytes / 2;  // bf16 values per step
 
 void clear_rows(const BlockOfA& block, int64_t steps, uint8_t* out) {
   for (int64_t step = 0; block.rows < kBlockSide && step < steps; ++step) {
@@ -19,13 +19,13 @@ void clear_rows(const BlockOfA& block, int64_t steps, uint8_t* out) {
   }
 }
 
-// The table of code_values_s8 holds uint8 less 128.
+// The table of code_values_s8 holds uint8 minus 128; this undoes it.
 void make_raw(DType dtype, int64_t count, int8_t* codes) {
   if (byte_range(dtype).shift == 0) return;
   for (int64_t k = 0; k < count; ++k) codes[k] = static_cast<int8_t>(codes[k] ^ -128);
 }
 
-// Panels of 16 columns of bytes.
+// Packs panels of 16 columns of bytes.
 void pack_bytes(const GemmOperand& b, int64_t j0, int64_t columns, int64_t k, uint8_t* out) {
   int8_t strip[kTileRows * kPieceDepth];
   for (int64_t j = 0; j < columns; j += kTileRows, out += packed_panel_bytes(TileFormat::kBytes, k)) {
@@ -40,7 +40,7 @@ void pack_bytes(const GemmOperand& b, int64_t j0, int64_t columns, int64_t k, ui
   }
 }
 
-// The same from rows [k][columns]: dwords are made of 4 lines.
+// The same from rows [k][columns]: dwords are assembled from 4 lines.
 void pack_byte_lines(const GemmOperand& b, const AmxIsa& isa, int64_t j0, int64_t columns, int64_t k, uint8_t* out) {
   constexpr int64_t kWidth = pack_columns_unit(TileFormat::kBytes);
   const int64_t panel = packed_panel_bytes(TileFormat::kBytes, k);
@@ -58,7 +58,7 @@ void pack_byte_lines(const GemmOperand& b, const AmxIsa& isa, int64_t j0, int64_
   }
 }
 
-// Panels of bits from rows of bits.
+// Packs panels of bits from rows of bits.
 void pack_bits(const GemmOperand& b, int64_t j0, int64_t columns, int64_t k, uint8_t* out) {
   const int64_t words = ceil_div(k, 64), row_bytes = ceil_div(k, 8);
   for (int64_t j = 0; j < round_up(columns, kTileRows); ++j) {
@@ -75,7 +75,7 @@ void pack_bits(const GemmOperand& b, int64_t j0, int64_t columns, int64_t k, uin
   }
 }
 
-// Panels of bits from rows [k][columns]: 32 x 32 bits are transposed in each of 16 lanes.
+// Packs panels of bits from rows [k][columns] by transposing 32 x 32 bits in each of 16 lanes.
 void pack_transposed_bits(const GemmOperand& b, const AmxIsa& isa, int64_t j0, int64_t columns, int64_t k,
                           uint8_t* out) {
   constexpr int64_t kLanes = pack_columns_unit(TileFormat::kSign) / 32;
@@ -152,7 +152,7 @@ void put_codes(const BlockOfA& block, uint8_t* out) {
   if (block.args.a.k_major) return put_code_lines(block, out);
   const GemmOperand& a = block.args.a;
   int8_t row[kPieceDepth];
-  // Stored bytes are what the tile unit reads; their last, broken step is copied.
+  // Stored bytes can be used by the tile unit as they are; only the last, partial step is copied.
   const int64_t full = a.dtype.bits() == 8 ? block.depth / kTileBytes : 0;
   for (int64_t r = 0; r < block.rows; ++r) {
     uint8_t* to = out + r * kTileBytes;

@@ -1,4 +1,4 @@
-// Operands of the products on the tile unit: rows of A as steps of 64 bytes in tile order, columns of B as panels.
+// Operands of the products on the tile unit: rows of A as steps of 64 bytes in tile order, columns of B in panels.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,29 @@ struct BlockOfA {
   const GemmArgs& args;
   const AmxIsa& isa;
   const uint8_t* order;  // StepOrder of B's format
-  int64_t i0, rows;      // at most 32, of k-major A at most kMostRowsOfPut; the rest of a block becomes zero
-  int64_t k0, depth;     // up to whole steps: zero
-  int64_t block_bytes;   // from block to block
+  int64_t i0, rows;      // at most 32, or kMostRowsOfPut for k-major A; the rest of a block is zeroed
+  int64_t k0, depth;     // padded with zeros to whole steps
+  int64_t block_bytes;   // bytes between blocks
 };
 inline constexpr int64_t kMostRowsOfPut = 128;
 // Row r of step 0 of a block.
 inline uint8_t* row_of_tiles(const BlockOfA& block, int64_t r, uint8_t* out) {
   return out + r / kBlockSide * block.block_bytes + r % kBlockSide * kTileBytes;
 }
-// 64 lines of kMostRowsOfPut bytes, [k][row], to one step of every block.
+// Writes 64 lines of kMostRowsOfPut bytes, [k][row], to one step of every block.
 void put_lines(const BlockOfA& block, const uint8_t* lines, uint8_t* out);
-// out: [block][step][2][16 rows][64 bytes]. Codes of at most 8 bits, uint8 as unsigned bytes, all others as signed
-// ones.
+// out: [block][step][2][16 rows][64 bytes]. Codes of at most 8 bits; uint8 becomes unsigned bytes, all others signed.
 void put_codes(const BlockOfA& block, uint8_t* out);
-// bf16 without parameters, steps of 32.
+// bf16 without parameters, in steps of 32.
 void put_halves(const BlockOfA& block, uint8_t* out);
 
-// Columns j0 .. j0 + columns of canonical B as panels of 16 over the whole of k, up to 64 zero: bits (kSign, kBits1,
-// kHalf) or bytes (kBytes; uint8 unsigned, all others signed). At most pack_columns_unit columns, j0 a multiple of
-// it.
+// Packs columns j0 .. j0 + columns of canonical B in panels of 16 over all of k, zero-padded to 64: bits (kSign,
+// kBits1, kHalf) or bytes (kBytes; uint8 unsigned, all others signed). At most pack_columns_unit columns, with j0 a
+// multiple of it.
 constexpr int64_t pack_columns_unit(TileFormat format) { return format == TileFormat::kBytes ? 128 : 512; }
 void pack_columns(const GemmArgs& args, const AmxIsa& isa, TileFormat format, int64_t j0, int64_t columns,
                   uint8_t* out);
-// Bytes of a panel that pack_columns writes.
+// Bytes per panel that pack_columns writes.
 constexpr int64_t packed_panel_bytes(TileFormat format, int64_t k) {
   return (k + 63) / 64 * 8 * kTileRows * format_bits(format);
 }

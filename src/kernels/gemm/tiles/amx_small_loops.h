@@ -1,5 +1,5 @@
-// Small loops beside the products that every instruction set compiles for itself. Isa: a tag that keeps the instances
-// apart. This header is read inside a region of another target: no std:: here.
+// Small loops besides the products, which every instruction set compiles for itself. Isa: a tag that keeps the
+// instances apart. This header is included inside a target region: no std:: here.
 #pragma once
 
 #include "kernels/gemm/tiles/amx.h"
@@ -8,7 +8,7 @@ namespace bitgrad::kernels::gemm_detail {
 
 template <typename Isa>
 struct AmxLoops {
-  // The bits of 1.5 * 2^52 + y end in rint(y).
+  // The low bits of 1.5 * 2^52 + y are rint(y).
   static void to_digits(const float* __restrict x, const double* __restrict scale, int64_t n, int parts,
                         uint8_t* __restrict out, int64_t stride) {
     constexpr int64_t kPiece = 32;
@@ -23,7 +23,7 @@ struct AmxLoops {
         uint8_t digits[kPiece];
         for (int64_t i = 0; i < kPiece; ++i) {
           digits[i] = static_cast<uint8_t>(q[i]);
-          q[i] = (q[i] + 128) >> 8;  // q less its signed low byte, by 256
+          q[i] = (q[i] + 128) >> 8;  // q minus its signed low byte, divided by 256
         }
         __builtin_memcpy(out + part * stride + j, digits, static_cast<size_t>(count));
       }
@@ -36,8 +36,8 @@ struct AmxLoops {
   static void largest_bits_each(const float* __restrict x, int64_t n, int32_t* __restrict max) {
     for (int64_t j = 0; j < n; ++j) max[j] = larger(max[j], __builtin_bit_cast(int32_t, x[j]) & 0x7FFFFFFF);
   }
-  // t = float(S of the last part), then t = fma(float(S), 256^i, t) towards the first; out = fp32(t * unit). All
-  // numbers are integers below 2^53, so a sum in double is exact and rounding it is the fma.
+  // t = float(S of the last part), then t = fma(float(S), 256^i, t) towards the first; out = fp32(t * unit). All values
+  // are integers below 2^53, so a sum in double is exact and rounding it gives the fma.
   static void join_digits(const uint8_t* sums, int parts, double unit, float* __restrict out) {
     double t[kBlockSide];
     const auto* last = reinterpret_cast<const int32_t*>(sums + (parts - 1) * kSumBytes);
@@ -50,7 +50,7 @@ struct AmxLoops {
     }
     for (int j = 0; j < kBlockSide; ++j) out[j] = static_cast<float>(t[j] * unit);
   }
-  // Warren, "Hacker's Delight", 2nd ed., section 7-3, for the order in which bit 0 is the first.
+  // Warren, "Hacker's Delight", 2nd ed., section 7-3, with bit 0 as the first bit.
   static void transpose_bits(uint32_t* __restrict x) {
     exchange<16>(x, 0x0000FFFFu);
     exchange<8>(x, 0x00FF00FFu);
@@ -58,9 +58,8 @@ struct AmxLoops {
     exchange<2>(x, 0x33333333u);
     exchange<1>(x, 0x55555555u);
   }
-  // 8 x 8 bytes in each of 8 lanes, 8 lines at a time (the same section, on bytes).
-  static void transpose_bytes(const uint8_t* __restrict in, int64_t stride, int64_t lines,
-                              uint8_t* __restrict out) {
+  // 8 x 8 bytes in each of 8 lanes, 8 lines at a time (same section, applied to bytes).
+  static void transpose_bytes(const uint8_t* __restrict in, int64_t stride, int64_t lines, uint8_t* __restrict out) {
     for (int k = 0; k < 64; k += 8) {
       uint64_t x[64];
       for (int r = 0; r < 8; ++r) __builtin_memcpy(x + 8 * r, in + (k + r) * stride, 64);

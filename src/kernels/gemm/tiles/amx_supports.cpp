@@ -1,4 +1,4 @@
-// What the products on the tile unit take, whatever B's layout.
+// What the products on the tile unit support, independent of B's layout.
 #include "kernels/gemm/bytes/s8_expand.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/float_operand.h"
@@ -7,10 +7,10 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// Sums of `depth` products of numbers up to `a` and `b` stay in int32.
+// Whether sums of `depth` products of values up to `a` and `b` fit in int32.
 bool fits_int32(int64_t depth, int64_t a, int64_t b) { return depth <= INT32_MAX / (a * b); }
 
-// B's numbers are bare codes, one scale for all of a column at most.
+// Whether B's values are bare codes with at most one scale per column.
 bool scales_at_the_end(const GemmOperand& b) {
   return b.scale.zero == nullptr && b.scale.offset == nullptr && scaled_per_free_index(b);
 }

@@ -1,8 +1,8 @@
-// The tile instructions behind one small interface, which the loop (amx_loop.h) takes as a template parameter:
-// MachineTiles are the instructions, EmulatedTiles (tests/emulation/amx/tiles.h) do the same in portable code.
+// The tile instructions behind one small interface, which the loop (amx_loop.h) takes as a template parameter.
+// MachineTiles uses the instructions; EmulatedTiles (tests/emulation/amx/tiles.h) does the same in portable code.
 //
-// The asm says "memory": g++ 12's own tile intrinsics do not, so that stores into a buffer may move behind the load of
-// a tile from it. The assembler needs no option for these mnemonics and the compiler never uses tiles itself.
+// The asm clobbers "memory". g++ 12's own tile intrinsics do not, so stores to a buffer may be moved after the load of
+// a tile from it. The assembler needs no option for these mnemonics, and the compiler never uses tiles itself.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace bitgrad::kernels::gemm_detail {
 
-// Palette 1 as LDTILECFG reads it (SDM vol. 1, 18.3).
+// Palette 1 in the format of LDTILECFG (SDM vol. 1, 18.3).
 struct alignas(64) TileConfig {
   uint8_t palette = 0, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {};
@@ -19,7 +19,7 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Tiles 0 .. 3: sums, [row tile][column tile]; 4, 5: rows of A; 6, 7: columns of B. All of 16 rows of 64 bytes.
+// Tiles 0 .. 3: sums, [row tile][column tile]; 4, 5: rows of A; 6, 7: columns of B. All have 16 rows of 64 bytes.
 constexpr TileConfig block_config() {
   TileConfig config;
   config.palette = 1;
@@ -42,7 +42,7 @@ struct MachineTiles {
   static void load(const void* from, int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");
   }
-  // For an operand that is read once: it does not push the ring and B's codes out of L1.
+  // For an operand that is read once, so that it does not evict the ring and B's codes from L1.
   template <int kTile>
   static void load_streamed(const void* from, int64_t stride) {
     asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");

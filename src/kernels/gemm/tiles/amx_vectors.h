@@ -1,7 +1,8 @@
-// What surrounds the tile instructions, in AVX-512: codes expanded by GF2P8AFFINEQB, 64 bytes of packed codes to as
-// many rows of a tile as a byte has fields; finished rows of C; digits. Every CPU with AMX has AVX-512, VBMI and GFNI.
+// The AVX-512 code around the tile instructions: expansion of codes by GF2P8AFFINEQB, which turns 64 bytes of packed
+// codes into as many rows of a tile as a byte has fields; finished rows of C; digits. Every CPU with AMX has AVX-512,
+// VBMI and GFNI.
 //
-// This header is read inside a region of another target, with <immintrin.h> before it: no std:: here.
+// This header is included inside a target region, after <immintrin.h>: no std:: here.
 #pragma once
 
 #include "kernels/gemm/tiles/amx_loop.h"
@@ -10,8 +11,8 @@
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-// The 8 x 8 matrix over GF(2), as GF2P8AFFINEQB reads it, that makes byte b out of field `field` of a byte: bit i of
-// the result is bit source(i) of the input; -1: zero.
+// The 8 x 8 matrix over GF(2), in the format of GF2P8AFFINEQB, that extracts field `field` of a byte: bit i of the
+// result is bit source(i) of the input; -1: zero.
 template <TileFormat kFormat>
 constexpr uint64_t field_matrix(int field, bool unsigned_fields) {
   constexpr int kBits = format_bits(kFormat);
@@ -19,7 +20,7 @@ constexpr uint64_t field_matrix(int field, bool unsigned_fields) {
   for (int i = 0; i < 8; ++i) {
     int source = field * kBits + (i < kBits ? i : kBits - 1);
     if (i >= kBits && unsigned_fields) source = -1;
-    // With every bit inverted behind it: 0xFF for 0, and 1 for 1.
+    // All bits are inverted afterwards: 0xFF for 0, and 1 for 1.
     if (kFormat == TileFormat::kSign && i == 0) source = -1;
     if (source >= 0) matrix |= uint64_t{1} << (8 * (7 - i) + source);
   }
@@ -54,7 +55,7 @@ class VectorFill {
   __m512i matrices_[kFields];
 };
 
-// 0 to -1.0, 1 to 1.0 in bf16.
+// Expands 0 to -1.0 and 1 to 1.0 in bf16.
 template <>
 class VectorFill<TileFormat::kHalf> {
  public:
@@ -87,7 +88,7 @@ void permute(const uint8_t* in, const uint8_t* order, int64_t count, uint8_t* ou
 
 class VectorWriter {
  public:
-  // The cases that networks have run without branches in a row.
+  // The common cases in networks run without branches per row.
   template <SumKind kKind, int kParts>
   [[gnu::always_inline]] static void write(const DirectRows& out, const uint8_t* sums, int64_t i, int64_t end,
                                            int64_t j) {
@@ -98,7 +99,7 @@ class VectorWriter {
   static void fence() { _mm_sfence(); }
 
  private:
-  // kAny: with bias, accumulated, streamed or not.
+  // kAny: with any combination of bias, accumulation and streaming.
   template <SumKind kKind, int kParts, bool kAny, bool kStreamed>
   [[gnu::always_inline]] static void write_rows(const DirectRows& out, const uint8_t* sums, int64_t i, int64_t end,
                                                 int64_t j) {
@@ -130,7 +131,7 @@ class VectorWriter {
       }
     }
   }
-  // 16 columns of a row of digits, as AmxLoops::join_digits has it.
+  // 16 columns of a row of digits, as in AmxLoops::join_digits.
   template <int kParts>
   [[gnu::always_inline]] static __m512 join(const uint8_t* sums, double unit) {
     const auto sum = [&](int part) {
@@ -148,7 +149,7 @@ class VectorWriter {
   }
 };
 
-// As AmxLoops has it, 16 at a time; the compiler makes a mess of the narrowing.
+// As in AmxLoops, 16 at a time; the compiler generates poor code for the narrowing.
 void to_digits(const float* x, const double* scale, int64_t n, int parts, uint8_t* out, int64_t stride) {
   const __m512i half = _mm512_set1_epi32(128);
   for (int64_t j = 0; j < n; j += 16) {
@@ -177,7 +178,7 @@ void interleave(const uint8_t* in, int64_t stride, uint8_t* out) {
   put(3, _mm_unpackhi_epi16(high01, high23));
 }
 
-// The small functions of `isa` that intrinsics do better.
+// Replaces those small functions of `isa` for which intrinsics are better.
 constexpr AmxIsa with_intrinsics(AmxIsa isa) {
   isa.to_digits = &to_digits;
   isa.interleave = &interleave;
@@ -192,7 +193,7 @@ struct WithVectors {
   using Writer = VectorWriter;
 };
 
-// The instruction set of these tiles: MachineTiles, or emulated ones.
+// The instruction set for these tiles: MachineTiles, or emulated ones.
 template <typename T>
 constexpr AmxIsa vector_isa() {
   return with_intrinsics(make_amx_isa<WithVectors<T>>(&TileLoops<WithVectors<T>>::find, &permute));

@@ -1,4 +1,4 @@
-// Forward of direct convolutions of few channels: an image a task. few.h.
+// Forward of direct convolutions with few channels; one image per task. See few.h.
 #include <vector>
 
 #include "bitgrad/base/memory.h"
@@ -95,7 +95,7 @@ class FewForward {
   const DirectConvArgs& args_;
   const FewIsa& isa_;
   const FewPlane plane_;
-  const int64_t run_, blocks_;  // values of a tap line; 16 outputs
+  const int64_t run_, blocks_;  // values per tap line; blocks of 16 outputs
   std::vector<float> weights_;
 };
 

@@ -1,4 +1,4 @@
-// The loops of few.h over vectors of 16 lanes. This header is read inside a region of another target: no std:: here.
+// The loops of few.h over vectors of 16 lanes. This header is included inside a target region: no std:: here.
 #pragma once
 
 #include "kernels/windows/few/few.h"
@@ -39,11 +39,11 @@ struct FewLoops {
     int64_t first = 0;
     for (; first + 8 <= r.windows; first += 8) few_windows<8>(r, first);
     if (first == r.windows) return;
-    if (r.windows >= 8) return few_windows<8>(r, r.windows - 8);  // some of them again
+    if (r.windows >= 8) return few_windows<8>(r, r.windows - 8);  // recomputes some of them
     for (; first < r.windows; ++first) few_windows<1>(r, first);
   }
 
-  static constexpr int64_t kAhead = 1024;  // floats of gy, to be fetched
+  static constexpr int64_t kAhead = 1024;  // floats of gy to prefetch ahead
   template <int kLines, int kRun>
   static void weight_sums(const FewWeights& call) {
     F sums[kLines][kRun];

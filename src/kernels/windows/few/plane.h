@@ -1,4 +1,4 @@
-// An image with its border as floats. few.h.
+// An image with its border, as floats. See few.h.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace bitgrad::kernels::windows {
 
-// Planes that are made of images: [height][width][channels].
+// Creates planes [height][width][channels] from images.
 struct FewPlane {
   FewPlane(const WindowGeometry& geometry, int64_t channels, DType dtype, int64_t stride, int pad)
       : g(geometry),

@@ -1,4 +1,4 @@
-// gw of direct convolutions of few channels: blocks of images are tasks, their sums are added at the end. few.h.
+// gw of direct convolutions with few channels. Blocks of images are tasks, whose sums are added at the end. See few.h.
 #include <vector>
 
 #include "bitgrad/base/memory.h"
@@ -11,7 +11,7 @@ namespace bitgrad::kernels::windows {
 namespace {
 
 constexpr int64_t kMostFewInputs = 4, kLeastFewRows = 1024, kMostFewTasks = 16;
-constexpr int64_t kLongestRun = 9;  // that the loops know
+constexpr int64_t kLongestRun = 9;  // that the loops support
 
 class FewGradient {
  public:
@@ -92,7 +92,7 @@ class FewGradient {
   const DirectWeightsArgs& args_;
   const FewIsa& isa_;
   const FewPlane plane_;
-  const int64_t run_, blocks_, block_floats_;  // values of a tap line; 16 outputs, and floats of their sums
+  const int64_t run_, blocks_, block_floats_;  // values per tap line; blocks of 16 outputs, and floats of their sums
 };
 
 }  // namespace

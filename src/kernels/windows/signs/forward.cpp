@@ -1,4 +1,4 @@
-// Forward of direct convolutions of signs: weights are packed once, then each image is a task. signs.h.
+// Forward of direct convolutions of signs. Weights are packed once, then each image is a task. See signs.h.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -47,7 +47,7 @@ class SignForward {
   }
 
  private:
-  // [block][tap line][word][16], zeros after the bits of a line.
+  // [block][tap line][word][16], zero-padded after the bits of a line.
   void pack_weights() {
     const WindowGeometry& g = args_.geometry;
     weights_.assign(static_cast<size_t>(blocks_ * g.kh * words_ * kLanes), 0);
@@ -62,7 +62,7 @@ class SignForward {
         }
       }
   }
-  // The bits that count of a tap line of each window, and how many they are of so many lines.
+  // The valid bits of each window's tap line, and their number per count of lines.
   void find_windows() {
     const WindowGeometry& g = args_.geometry;
     std::vector<uint8_t> line(static_cast<size_t>(words_ * kWord));
@@ -154,8 +154,8 @@ class SignForward {
 
   const DirectConvArgs& args_;
   const SignIsa& isa_;
-  const int64_t bytes_, words_, blocks_;  // of a pixel; of a tap line; of 16 outputs
-  const int64_t width_, line_;            // pixels and bytes of a line of the plane
+  const int64_t bytes_, words_, blocks_;  // per pixel; per tap line; blocks of 16 outputs
+  const int64_t width_, line_;            // pixels and bytes per line of the plane
   std::vector<uint64_t> weights_, masks_;
   std::vector<int32_t> valid_;  // [lines][window]
   std::vector<float> scale_, bias_;

@@ -1,4 +1,4 @@
-// gx of direct convolutions, fp32 or int8 times signs: tables of gy, an image a task. signs.h.
+// gx of direct convolutions, fp32 or int8 times signs, with tables of gy; one image per task. See signs.h.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -12,18 +12,18 @@
 namespace bitgrad::kernels::windows {
 namespace {
 
-constexpr int64_t kWindowFloats = 4 * kTableFloats;  // the tables of a window's 16 channels
+constexpr int64_t kWindowFloats = 4 * kTableFloats;  // the tables for a window's 16 channels
 constexpr int64_t kLeastSummed = 256, kMostSummed = 64, kMostStrided = 32;
 
-// The pixels of a line of one residue modulo the stride along x, and what they read: neighbouring taps of the packed
-// order.
+// The pixels of a line with one residue modulo the stride along x, and what they read: taps that are neighbours in the
+// packed order.
 struct Columns {
   int64_t first = 0, pixels = 0;
   std::vector<int64_t> taps, shifts;  // kx, and window - pixel
 };
 struct Reads {
-  int64_t tap = 0;               // the first, in the packed order
-  std::vector<int64_t> offsets;  // of the tables of each
+  int64_t tap = 0;               // the first tap, in the packed order
+  std::vector<int64_t> offsets;  // offsets of each tap's tables
 };
 
 class SignGradient {
@@ -45,7 +45,7 @@ class SignGradient {
     return args_.dtype == dtypes::fp32 && args_.image_scale == nullptr && args_.w_scale == nullptr &&
            bits_mode() == BitsMode::kFast;
   }
-  // Every 16 channels of gy read and write gx again.
+  // gx is read and written again for every 16 channels of gy.
   bool pays() const {
     const WindowGeometry& g = args_.geometry;
     return args_.images * g.pixels() >= kLeastSummed &&
@@ -81,7 +81,7 @@ class SignGradient {
     width_ = before_ + g.ow + after_;
   }
 
-  // Taps by their residues modulo the strides: those of a line of pixels lie side by side.
+  // Groups taps by their residues modulo the strides; the taps of a line of pixels are then contiguous.
   void find_reads() {
     const WindowGeometry& g = args_.geometry;
     kept_ = std::min(g.oh, (g.kh + g.stride_y - 1) / g.stride_y);
@@ -111,7 +111,7 @@ class SignGradient {
       }
   }
 
-  // [part][block][tap][4][16]: of 16 channels of gy, the signs by fours for 16 channels of x.
+  // [part][block][tap][4][16]: the signs, in fours of 16 channels of gy, for 16 channels of x.
   int64_t taps() const { return std::ssize(order_); }
   int32_t* index_of(int64_t part, int64_t block) const {
     return index_ + (part * blocks_ + block) * taps() * kTableCodes * kLanes;
@@ -131,12 +131,12 @@ class SignGradient {
   void run_image(int64_t image) const {
     const WindowGeometry& g = args_.geometry;
     const int64_t line = width_ * kWindowFloats;
-    // Lines of tables that pixels of one line read, each of its own place.
+    // The lines of tables that the pixels of a line read, each in its own slot.
     const Workspace memory(kept_ * line * int64_t{sizeof(float)});
     auto* const tables = memory.as<float>();
     std::memset(tables, 0, static_cast<size_t>(kept_ * line) * sizeof(float));
     for (int64_t part = 0; part < parts_; ++part) {
-      int64_t made = 0;  // lines of windows
+      int64_t made = 0;  // lines of windows whose tables exist
       for (int64_t y = 0; y < g.h; ++y) {
         const int64_t last = std::min(g.oh - 1, (y + g.top) / g.stride_y);
         // Lines that end before this pixel are never read.
@@ -191,12 +191,12 @@ class SignGradient {
   const DirectConvArgs& args_;
   const SignIsa& isa_;
   const bool bytes_;
-  const int64_t parts_, blocks_;                // 16 channels of gy, of x
-  int64_t before_ = 0, after_ = 0, width_ = 0;  // windows of zeros around a line, and all
-  int64_t kept_ = 0;                            // lines of tables
+  const int64_t parts_, blocks_;                // parts of 16 channels of gy, blocks of 16 channels of x
+  int64_t before_ = 0, after_ = 0, width_ = 0;  // zero windows before and after a line, and the total
+  int64_t kept_ = 0;                            // lines of tables kept
   std::vector<Columns> columns_;
   std::vector<Reads> reads_;    // [line of pixels][column]
-  std::vector<int64_t> order_;  // taps as they are packed
+  std::vector<int64_t> order_;  // taps in packed order
   int32_t* index_ = nullptr;
 };
 

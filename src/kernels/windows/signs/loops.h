@@ -1,4 +1,4 @@
-// The loops of signs.h over vectors of 16 lanes. This header is read inside a region of another target: no std:: here.
+// The loops of signs.h over vectors of 16 lanes. This header is included inside a target region: no std:: here.
 #pragma once
 
 #include "kernels/windows/signs/signs.h"
@@ -68,14 +68,14 @@ struct SignLoops {
         for (int j = 0; j < 16; ++j) values[i][j] = (j >> i & 1) != 0 ? 1.0f : -1.0f;
       for (int i = 0; i < 4; ++i) s[i] = Lanes::load(values[i]);
     }
-    // Entry j: the sum of four values, those with a bit in j positive.
+    // Entry j: the sum of four values, positive for the bits set in j, otherwise negative.
     [[gnu::always_inline]] F table(const float* x) const {
       const F low = Lanes::fma(Lanes::all(x + 1), s[1], Lanes::mul(Lanes::all(x), s[0]));
       return Lanes::fma(Lanes::all(x + 3), s[3], Lanes::fma(Lanes::all(x + 2), s[2], low));
     }
   };
 
-  static constexpr int64_t kAhead = 768;  // floats of gy, to be fetched
+  static constexpr int64_t kAhead = 768;  // floats of gy to prefetch ahead
   [[gnu::always_inline]] static F values_at(const void* x, bool bytes, int64_t at, int64_t count) {
     if (bytes) return Lanes::load_bytes(static_cast<const int8_t*>(x) + at, count);
     const float* const from = static_cast<const float*>(x) + at;

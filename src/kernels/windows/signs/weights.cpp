@@ -1,4 +1,4 @@
-// gw of direct convolutions, fp32 or int8 times signs: blocks of images are tasks, their sums are added at the end.
+// gw of direct convolutions, fp32 or int8 times signs. Blocks of images are tasks, whose sums are added at the end. See
 // signs.h.
 #include <algorithm>
 #include <cstring>
@@ -13,9 +13,9 @@
 namespace bitgrad::kernels::windows {
 namespace {
 
-constexpr int64_t kMostBlocks = 16, kSumBytes = 1 << 20;  // of images; of their sums
-constexpr int64_t kIndexBytes = 24 << 10;                 // of a run, in the first cache
-constexpr int64_t kGroup = 4;                             // images of a table
+constexpr int64_t kMostBlocks = 16, kSumBytes = 1 << 20;  // blocks of images; bytes of their sums
+constexpr int64_t kIndexBytes = 24 << 10;                 // per run, to fit in L1
+constexpr int64_t kGroup = 4;                             // images per table
 constexpr int64_t kLeastWeighed = 1024, kMostWeighed = 32;
 
 // Lines of windows that read the same lines of taps.
@@ -81,7 +81,7 @@ class SignWeights {
     }
   }
 
-  // Lines of windows by the lines of taps inside, cut to what stays in cache and to what the loops know.
+  // Groups lines of windows by their inside tap lines, split to fit in cache and the limits of the loops.
   void find_lines() {
     const WindowGeometry& g = args_.geometry;
     const int64_t line_bytes = width_ * kLanes * int64_t{sizeof(int32_t)};
@@ -110,7 +110,7 @@ class SignWeights {
     }
   }
 
-  // Sums of images [first, last): [block][output][tap][16].
+  // Sums over images [first, last): [block][output][tap][16].
   void sum_images(int64_t first, int64_t last, float* sums) const {
     const WindowGeometry& g = args_.geometry;
     std::memset(sums, 0, static_cast<size_t>(sums_of_block_ * blocks_) * sizeof(float));
@@ -127,7 +127,7 @@ class SignWeights {
     }
   }
 
-  // [outputs / 16][4][window][16]: outputs j, j + 4, j + 8 and j + 12 of 4 images side by side.
+  // [outputs / 16][4][window][16]: outputs j, j + 4, j + 8 and j + 12 of 4 images, interleaved.
   void mix(int64_t image, int64_t count, float* out) const {
     const WindowGeometry& g = args_.geometry;
     MixCall call{};
@@ -147,10 +147,10 @@ class SignWeights {
     }
   }
 
-  // Lines from that of the first window's first tap on.
+  // Number of lines, starting from that of the first window's first tap.
   int64_t plane_lines() const { return args_.geometry.stride_y * (args_.geometry.oh - 1) + args_.geometry.kh; }
 
-  // [line][pixel][16]: the signs of a channel at a pixel of 4 images.
+  // [line][pixel][16]: the signs of a channel at a pixel, for 4 images.
   void open(int64_t image, int64_t count, int64_t block, int32_t* index) const {
     const WindowGeometry& g = args_.geometry;
     std::vector<uint16_t> masks(static_cast<size_t>(width_ * kGroup), args_.pad_value > 0 ? 0xFFFF : 0);
@@ -193,7 +193,7 @@ class SignWeights {
     }
   }
 
-  // Adds the tasks' sums of an output.
+  // Adds up the tasks' sums of one output.
   void put(int64_t o, const float* sums, int64_t tasks) const {
     bytes_ ? put<int32_t>(o, sums, tasks) : put<float>(o, sums, tasks);
   }
@@ -217,7 +217,7 @@ class SignWeights {
   const DirectWeightsArgs& args_;
   const SignIsa& isa_;
   const bool bytes_;
-  const int64_t blocks_;  // of 16 channels
+  const int64_t blocks_;  // blocks of 16 channels
   const int64_t width_;   // pixels that a line of windows reads
   const int64_t sums_of_block_;
   std::vector<uint8_t> valid_;  // [window]: bit kx

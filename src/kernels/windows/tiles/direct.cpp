@@ -1,4 +1,4 @@
-// Forward and gx of direct convolutions: weights are packed once, then each image is a task.
+// Forward and gx of direct convolutions. Weights are packed once, then each image is a task.
 #include "kernels/windows/tiles/direct.h"
 
 #include <algorithm>
@@ -15,19 +15,19 @@ namespace {
 
 // Measured: docs/performance_log.md, "Direct convolutions on the tile unit".
 constexpr double kLeastMultiplyAdds = 1 << 22;
-constexpr double kLeastUsed = 0.4;       // windows as a part of the positions that the unit multiplies
+constexpr double kLeastUsed = 0.4;       // fraction of the multiplied positions that must be windows
 constexpr int64_t kManyBits = 128;       // channels from which popcounts of gathered bits are faster
-constexpr int64_t kLeastWindows = 2048;  // packed weights are read so often
+constexpr int64_t kLeastWindows = 2048;  // packed weights must be read at least this often
 constexpr int64_t kTile = 1024, kPair = 2 * kTile;
 
-// A product of the plane: the whole convolution or, of gx, the pixels of one residue modulo the stride in both
+// One product of the plane: the whole convolution or, for gx, the pixels of one residue modulo the stride in both
 // directions, which read the taps of one residue.
 struct Phase {
   int64_t y = 0, x = 0;         // first pixel of gx
   int64_t ky = 0, kx = 0;       // first tap
   int64_t lines = 0, taps = 0;  // tap lines, and taps of each
-  int64_t steps = 0;            // of 64 bytes in a line
-  int64_t at = 0;               // pixel of the plane that the first row begins at
+  int64_t steps = 0;            // steps of 64 bytes per line
+  int64_t at = 0;               // pixel of the plane at which the first row begins
   int64_t rows = 0;             // positions
   uint8_t* b = nullptr;
   std::vector<int32_t> place;
@@ -36,8 +36,8 @@ struct Phase {
 // Ceiling division; 0 below 1.
 constexpr int64_t pieces(int64_t n, int64_t unit) { return n <= 0 ? 0 : (n + unit - 1) / unit; }
 
-// Taps of one residue, along one direction: window = a + shift - j for pixel first + stride * a and tap residue +
-// stride * j.
+// Taps of one residue along one direction: window = a + shift - j for pixel first + stride * a and tap residue + stride
+// * j.
 struct Taps {
   Taps(int64_t first, int64_t border, int64_t kernel, int64_t stride, int64_t size)
       : residue((first + border) % stride),
@@ -48,7 +48,7 @@ struct Taps {
   int64_t residue, count, shift, pixels;
 };
 
-// Of gy, for gx.
+// The plane of gy, for gx.
 Plane gradient_plane(const WindowGeometry& g) {
   Plane plane{g.oh, g.ow, 0, 0, g.ow, g.oh};
   for (int64_t i = 0; i < g.stride_y; ++i) {
@@ -91,7 +91,7 @@ class Direct {
     return most < 0x1p31 && (args_.c_dtype == dtypes::fp32 || args_.c_dtype == dtypes::int32);
   }
   bool pays() const {
-    // Many channels of bits are counted as fast, and need not be opened.
+    // With many 1-bit channels, popcounts are as fast and need no unpacking.
     if (args_.dtype.bits() == 1 && args_.w_dtype.bits() == 1 && args_.channels >= kManyBits) return false;
     const double work = depth() * static_cast<double>(args_.outputs * args_.images * args_.geometry.windows());
     const double used =
@@ -117,7 +117,7 @@ class Direct {
  private:
   double depth() const { return static_cast<double>(args_.geometry.taps() * args_.channels); }
   int64_t rows_of_c() const { return args_.input_gradient ? args_.geometry.pixels() : args_.geometry.windows(); }
-  // Pixels from a position to the next.
+  // Pixels between consecutive positions.
   int64_t distance() const { return args_.input_gradient ? 1 : args_.geometry.stride_x; }
 
   void add_image_phase() {
@@ -150,7 +150,7 @@ class Direct {
   // ---- weights ----
   const char* row(int64_t i) const { return static_cast<const char*>(args_.w) + i * args_.w_stride; }
 
-  // `count` columns of a tap line: taps * channels values each, in the order of the plane, ld from column to column.
+  // Unpacks `count` columns of a tap line: taps * channels values each, in the order of the plane, columns ld apart.
   void columns(const Phase& phase, int64_t first, int64_t count, int64_t line, int8_t* out, int64_t ld) const {
     const WindowGeometry& g = args_.geometry;
     if (!args_.input_gradient) {
@@ -158,7 +158,7 @@ class Direct {
       for (int64_t n = 0; n < count; ++n) unpack_row_s8(args_.w_dtype, row(first + n), line * run, run, out + n * ld);
       return;
     }
-    // Turned weights are opened by rows: 32 neighbouring columns of every tap, the last tap first.
+    // Transposed weights are unpacked by rows: 32 neighbouring columns of every tap, the last tap first.
     int8_t opened[32];
     for (int64_t i = 0; i < phase.taps; ++i) {
       const int64_t ky = phase.ky + g.stride_y * (phase.lines - 1 - line);
@@ -211,7 +211,7 @@ class Direct {
     }
   }
 
-  // Bytes of a plane, with what blocks and steps read behind it.
+  // Bytes of a plane, including what blocks and steps read past its end.
   int64_t plane_bytes() const {
     return up(plane_.positions() * pixel_ + kBlockRows * distance() * pixel_ + steps_ * kStepBytes, kStepBytes);
   }
@@ -293,8 +293,8 @@ class Direct {
   const int64_t element_, pixel_, pairs_;
   Plane plane_;
   std::vector<Phase> phases_;
-  int64_t steps_ = 0, blocks_ = 0;  // the most of a line, and of positions in all
-  std::vector<float> fold_;         // of a line of pixels
+  int64_t steps_ = 0, blocks_ = 0;  // maximum per line; total over positions
+  std::vector<float> fold_;         // for a line of pixels
 };
 
 }  // namespace

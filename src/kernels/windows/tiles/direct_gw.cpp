@@ -1,5 +1,5 @@
-// gw of direct convolutions: images in groups whose operands stay in cache; of each group the operands are made, an
-// image a task, then tiles of gw are added to, a few a task.
+// gw of direct convolutions. Images are processed in groups whose operands stay in cache. For each group the operands
+// are built, one image per task, and then added to the tiles of gw, a few tiles per task.
 #include <algorithm>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace {
 
 // Measured: docs/performance_log.md, "Direct convolutions on the tile unit".
 constexpr double kLeastWork = 1 << 22;    // multiply-adds
-constexpr double kLeastUsedOfSums = 0.3;  // windows as a part of the positions that the unit multiplies
+constexpr double kLeastUsedOfSums = 0.3;  // fraction of the multiplied positions that must be windows
 constexpr int64_t kMostFloats = 64 * 64;  // channels times outputs of float gradients
 constexpr int64_t kSumTile = 1024, kGroupBytes = 1 << 20, kTilesOfTask = 4, kSquare = 64;
 
@@ -49,7 +49,7 @@ class DirectWeights {
     const WindowGeometry& g = args_.geometry;
     const double windows = static_cast<double>(args_.images * g.windows());
     const double used = static_cast<double>(g.windows()) / static_cast<double>(steps_ * kStepBytes / element_);
-    // Beyond, parts of floats take longer than digits of gathered windows.
+    // Beyond this, parts of floats take longer than digits of gathered windows.
     if (floats_ && args_.channels * args_.outputs > kMostFloats) return false;
     return windows * static_cast<double>(g.taps() * args_.channels * args_.outputs) >= kLeastWork &&
            used >= kLeastUsedOfSums;
@@ -76,8 +76,8 @@ class DirectWeights {
   }
 
  private:
-  // The first row of every tile: 16 channels from the position of a tap on, among the pixels of its residue modulo the
-  // stride.
+  // The first row of every tile: 16 channels, starting at the position of a tap among the pixels of its residue modulo
+  // the stride.
   void find_rows() {
     const WindowGeometry& g = args_.geometry;
     for (int64_t ky = 0; ky < g.kh; ++ky)
@@ -91,7 +91,7 @@ class DirectWeights {
     return images_ + (residue * channel_tiles_ * 16 + channel) * pitch_;
   }
 
-  // [residue][c][j]: pixel stride * j + residue of the plane of an image, zeros behind.
+  // [residue][c][j]: pixel stride * j + residue of an image's plane, zero-padded.
   void put_image(int64_t first, int64_t i) const {
     const WindowGeometry& g = args_.geometry;
     const int64_t c = args_.channels, used = plane_.positions() * c, all = line_ * stride_ * c + kSquare;
@@ -110,7 +110,7 @@ class DirectWeights {
     }
     std::memset(row_of(stride_, 0) + shift, 0, kStepBytes * 2);
   }
-  // Rows of the channels, and those of merged taps after them.
+  // Rows of the channels, followed by those of merged taps.
   void put_channels(const uint8_t* from, uint8_t* to) const {
     const int64_t c = args_.channels;
     alignas(64) uint8_t square[kSquare * kSquare];
@@ -132,19 +132,19 @@ class DirectWeights {
         std::memcpy(to + (kx * c + i) * pitch_, to + i * pitch_ + kx * element_, static_cast<size_t>(line_ * element_));
   }
 
-  // gy of a position of an image; zeros where there is no window.
+  // gy at a position of an image; zeros if there is no window.
   const void* gy_at(int64_t image, int64_t position) const {
     const WindowGeometry& g = args_.geometry;
     const int64_t y = position / plane_.width, x = position % plane_.width;
     if (y >= g.oh || x >= g.ow) return nothing_.data();
     return static_cast<const char*>(args_.gy) + ((image * g.oh + y) * g.ow + x) * args_.gy_stride;
   }
-  // Windows of a line from position p on; 0: none begins there.
+  // Number of windows of a line from position p on; 0 if none begins there.
   int64_t windows_at(int64_t p) const {
     const int64_t y = p / plane_.width, x = p % plane_.width;
     return y < args_.geometry.oh ? std::max<int64_t>(0, args_.geometry.ow - x) : 0;
   }
-  // Where no position of a group is a window, zeros lie there since the beginning.
+  // Positions of a group without windows have held zeros since the start.
   void put_gy(int64_t first, int64_t i) const {
     uint8_t* const to = gy_ + i * gy_bytes_;
     const int64_t panel = steps_ * kSumTile, positions = steps_ * kStepBytes / element_;
@@ -189,7 +189,7 @@ class DirectWeights {
     task.panels = panels_;
     task.sums = sums_ + tile * panels_ * kSumTile;
     task.resume = first > 0;
-    // A holds the image: unsigned bytes of A where its codes are uint8.
+    // A holds the image, as unsigned bytes if its codes are uint8.
     isa_.positions(floats_ ? TileProduct::kBf16 : is_unsigned(args_.dtype) ? TileProduct::kUS : TileProduct::kSS, task);
   }
 
@@ -214,10 +214,10 @@ class DirectWeights {
   const bool floats_;
   const int parts_;
   const int64_t element_, steps_, panels_;
-  const int64_t merged_;           // taps of a line whose channels are rows of one tile, each shifted by its tap
-  const int64_t channels_, taps_;  // rows of A, and places where they begin
+  const int64_t merged_;           // taps of a line whose channels share one tile's rows, each shifted by its tap
+  const int64_t channels_, taps_;  // rows of A, and positions at which they begin
   const int64_t channel_tiles_, tiles_;
-  const int64_t line_, pitch_,  // pixels of a row, and bytes from row to row
+  const int64_t line_, pitch_,  // pixels per row, and bytes between rows
       image_bytes_, gy_bytes_;
   uint8_t *images_ = nullptr, *gy_ = nullptr, *sums_ = nullptr;
   std::vector<const uint8_t*> rows_;

@@ -1,5 +1,5 @@
-// The loops of direct.h over tile instructions (amx_tiles.h). This header is read inside a region of another target: no
-// std:: here.
+// The loops of direct.h over tile instructions (amx_tiles.h). This header is included inside a target region: no std::
+// here.
 #pragma once
 
 #include "kernels/gemm/tiles/amx_tiles.h"
@@ -29,7 +29,7 @@ struct DirectLoops {
     }
   }
 
-  // The parts are innermost: a step's B is loaded once for all of them.
+  // The parts are innermost, so that a step's B is loaded once for all of them.
   template <TileProduct kProduct, bool kTwo>
   static void plane_block(const PlaneTask& t, int64_t row, int64_t pair, uint8_t* sums) {
     zero_sums();
@@ -130,12 +130,12 @@ struct DirectLoops {
   }
 };
 
-// Loops beside the products, compiled for the instruction set of the region.
+// Loops besides the products, compiled for the instruction set of the region.
 template <typename Isa>
 struct DirectRows {
   static uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
   static float float_of(uint32_t x) { return __builtin_bit_cast(float, x); }
-  // To nearest even; a NaN stays one.
+  // Rounds to nearest even; NaN stays NaN.
   static uint32_t rounded(uint32_t u) {
     return (u & 0x7FFFFFFFu) > 0x7F800000u ? (u >> 16) | 0x40u : (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
   }
@@ -158,7 +158,7 @@ struct DirectRows {
     }
   }
 
-  // 16 columns of a pair of rows, `count` of them there.
+  // 16 columns of a pair of rows, of which `count` exist.
   template <bool kWhole, bool kParts>
   [[gnu::always_inline]] static void split_pair(int64_t count, const float* __restrict x0, const float* __restrict x1,
                                                 const float* __restrict fold, uint16_t* __restrict out, int64_t part) {
@@ -225,7 +225,7 @@ struct DirectRows {
     }
   }
 
-  // A row of C; whole: all 32 columns.
+  // Writes a row of C; whole: all 32 columns.
   template <bool kWhole, typename Sum>
   [[gnu::always_inline]] static void finish_row(const RowFinish& out, const Sum* __restrict s0,
                                                 const Sum* __restrict s1, const float* __restrict scale,
@@ -271,7 +271,7 @@ struct DirectRows {
   }
 };
 
-// The instruction set of these tiles.
+// The instruction set for these tiles.
 template <typename Tiles, typename Isa>
 constexpr DirectIsa make_direct_isa(decltype(DirectIsa::transpose_bytes) transpose_bytes) {
   return {&DirectLoops<Tiles, Isa>::run_planes,

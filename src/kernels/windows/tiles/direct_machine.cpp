@@ -1,4 +1,4 @@
-// The loops of direct convolutions on the machine's tiles.
+// The loops of direct convolutions on the hardware's tiles.
 #include "kernels/gemm/tiles/amx_tiles.h"
 #include "kernels/windows/tiles/direct.h"
 

@@ -1,4 +1,4 @@
-// An image with its border in one plane, and what both kinds of direct convolutions check. direct.h.
+// An image with its border in one plane, and checks shared by both kinds of direct convolution. See direct.h.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace bitgrad::kernels::windows {
 inline constexpr int64_t kStepBytes = 64, kBlockRows = 32;
 constexpr int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// The plane of an image of h x w pixels: `width` pixels a line, so that whatever is read of a line lies in it.
+// The plane of an h x w image: `width` pixels per line, so that everything read from a line lies within it.
 struct Plane {
   int64_t h = 0, w = 0;       // of the image
   int64_t top = 0, left = 0;  // of its border
@@ -21,12 +21,12 @@ struct Plane {
   int64_t positions() const { return width * height; }
 };
 
-// Geometries whose windows lie at one distance in both directions.
+// Whether windows are equally spaced in both directions.
 inline bool is_direct(const WindowGeometry& g) {
   return g.stride_y == g.stride_x && g.stride_y >= 1 && g.dilation_y == 1 && g.dilation_x == 1 && g.top >= 0 &&
          g.left >= 0 && g.windows() > 0;
 }
-// Of the image that windows read: window (y, x) begins at pixel stride * (y * width + x).
+// The plane of the image that windows read: window (y, x) begins at pixel stride * (y * width + x).
 inline Plane image_plane(const WindowGeometry& g) {
   return {g.h,
           g.w,
@@ -35,10 +35,10 @@ inline Plane image_plane(const WindowGeometry& g) {
           std::max(g.stride_x * (g.ow - 1) + g.kw, g.left + g.w),
           std::max(g.stride_y * (g.oh - 1) + g.kh, g.top + g.h)};
 }
-// Positions up to the last window of a plane that windows read.
+// Number of positions up to the last window of a plane.
 inline int64_t window_positions(const WindowGeometry& g, const Plane& plane) { return (g.oh - 1) * plane.width + g.ow; }
 
-// Fills what of a plane of elements the image leaves.
+// Fills the part of a plane that the image does not cover.
 template <typename T>
 void put_border(const Plane& plane, int64_t channels, int value, T* out) {
   T* from = out;
@@ -50,23 +50,23 @@ void put_border(const Plane& plane, int64_t channels, int value, T* out) {
   }
 }
 
-// Codes that multiply as bytes.
+// Whether codes multiply as bytes.
 inline bool is_bytes(DType dtype) {
   return dtype.is_code() && dtype.kind() != DTypeKind::kCodebook && dtype.kind() != DTypeKind::kFloat;
 }
 inline bool is_unsigned(DType dtype) { return dtype.kind() == DTypeKind::kUint && dtype.bits() == 8; }
-// The largest absolute number.
+// The largest absolute value of a dtype.
 inline double magnitude_of(DType dtype) {
   return std::max(-static_cast<double>(dtype.info().qmin), static_cast<double>(dtype.info().qmax));
 }
 
-// Rows of codes as bytes, uint8 as they are, all others signed.
+// Unpacks rows of codes to bytes: uint8 unchanged, all others signed.
 inline void open_codes(DType dtype, const void* row, int64_t n, int8_t* out) {
   is_unsigned(dtype) ? unpack_row_raw(dtype, row, 0, n, reinterpret_cast<uint8_t*>(out))
                      : unpack_row_s8(dtype, row, 0, n, out);
 }
 
-// The bytes of eight codes of one bit.
+// The bytes of eight 1-bit codes.
 struct BitBytes {
   explicit BitBytes(DType dtype) {
     int shift = 0;
@@ -77,7 +77,7 @@ struct BitBytes {
   int8_t bytes[256][8];
 };
 
-// Pixels that do not lie side by side.
+// Unpacks pixels that are not contiguous.
 inline void open_pixels(DType dtype, const char* from, int64_t stride, int64_t pixels, int64_t channels, int8_t* to) {
   if (dtype.bits() == 8) {
     for (int64_t x = 0; x < pixels; ++x, from += stride)
@@ -93,7 +93,7 @@ inline void open_pixels(DType dtype, const char* from, int64_t stride, int64_t p
   }
 }
 
-// The image as bytes: [height][width][channels].
+// Unpacks the image to bytes: [height][width][channels].
 inline void open_plane(const Plane& plane, DType dtype, const char* image, int64_t stride, int64_t channels, int pad,
                        int8_t* out) {
   put_border(plane, channels, pad, out);
