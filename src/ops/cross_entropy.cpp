@@ -60,7 +60,7 @@ struct CrossEntropy {
     if (!g[0].wanted()) return;
     const Tensor gy = wide(gy_edge[0]), factor = s.mean ? Tensor::empty(Shape{}, gy.dtype()) : gy;
     if (!s.mean) {
-      // already in the right form
+      // a sum: gy is the factor
     } else if (gy.dtype() == dtypes::fp64)
       *factor.as<double>() = gy.item() / static_cast<double>(*s.count.as<int64_t>());
     else

@@ -28,8 +28,7 @@ struct IntegerNorm {
   };
   struct Statistics {
     Tensor mean, inv;
-    bool narrow = false;  // every integer fits in 16 bits; determined only on the CPU, where reading the result needs
-                          // no synchronization
+    bool narrow = false;  // every integer fits in 16 bits; read only on the CPU, where that needs no wait
   };
 
   static void check(std::span<const Tensor> in, const NormOptions& o) {

@@ -95,7 +95,7 @@ struct MaxPool {
     return taps;
   }
 
-  // CPU only, for windows whose taps fit in bytes, whether or not taps are saved.
+  // CPU only. If taps are saved (instead of 1-bit codes), they must be bytes.
   static void rows_backward(const Saved& s, const maps::pools::Windows& windows, const Tensor& gy, const Tensor& gx) {
     kernels::MaxPoolGradientArgs args;
     args.geometry = windows.g;

@@ -23,8 +23,7 @@ void check_rope(const RopeOptions& o) {
 double frequency(int64_t pair, const RopeOptions& o) {
   const double f = std::pow(o.base, -2.0 * static_cast<double>(pair) / static_cast<double>(o.dim));
   if (o.factor == 1) return f;
-  const double turns =
-      static_cast<double>(o.original) * f / (2 * std::numbers::pi);  // number of turns within the original context
+  const double turns = static_cast<double>(o.original) * f / (2 * std::numbers::pi);  // in the original context
   if (turns > o.high) return f;
   if (turns < o.low) return f / o.factor;
   const double smooth = (turns - o.low) / (o.high - o.low);
