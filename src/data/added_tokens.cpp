@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t first_byte(std::string_view text) { return static_cast<uint8_t>(text[0]); }
 
-// Bytes of the character of Unicode's White_Space at the begin of `text`; 0: it is none.
+// Length in bytes of the Unicode White_Space character at the start of `text`; 0 if there is none.
 size_t space_bytes(std::string_view text) {
   const size_t n = utf8_bytes(text);
   if (n == 1) return text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r') ? 1 : 0;
@@ -27,7 +27,7 @@ size_t spaces_behind(std::string_view text) {
   return at;
 }
 
-// Where the white space at the end of `text` begins.
+// Offset of the trailing white space of `text`.
 size_t spaces_before(std::string_view text) {
   size_t end = text.size();
   for (bool more = true; more && end > 0;) {

@@ -1,4 +1,4 @@
-// Bytes as text (RFC 4648, section 4).
+// Base64 encoding and decoding (RFC 4648, section 4).
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace bitgrad::data {
 
 std::string base64(std::string_view bytes);
-// Error(kData) for what base64 does not write.
+// Throws Error(kData) for text that is not valid base64.
 std::string base64_bytes(std::string_view text);
 
 }  // namespace bitgrad::data

@@ -1,4 +1,4 @@
-// Batches: room for samples and targets that is kept from one to the next, and their way to the device.
+// Batches: buffers for samples and targets that are reused from batch to batch, and their transfer to the device.
 #include <utility>
 #include <vector>
 
@@ -8,7 +8,7 @@
 namespace bitgrad {
 namespace {
 
-// The first elements of a room as a tensor.
+// The first elements of a buffer as a tensor.
 Tensor part_of(const Tensor& room, const Shape& shape) { return room.row_slice(0, shape.numel()).reshape(shape); }
 
 Shape with_samples(int64_t samples, const Shape& one) {
@@ -62,7 +62,7 @@ void Batch::resize(int64_t samples, const Shape& one, DType of, const TargetForm
   };
   require(fits(one) && fits(form.shape), "data.batch", "size: got ", samples, " x ", one, " and ", form.shape,
           ", expected products of at most 2^58.");
-  constexpr int64_t kLine = 64;  // bytes of a line of the cache
+  constexpr int64_t kLine = 64;  // bytes per cache line
   const auto lines = [](int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
   const int64_t numbers = samples * one.numel(), targets = samples * form.shape.numel();
   const int64_t id_bytes = lines(samples * int64_t{sizeof(int64_t)});
@@ -70,7 +70,7 @@ void Batch::resize(int64_t samples, const Shape& one, DType of, const TargetForm
     return !room.defined() || room.numel() < elements || room.dtype() != dtype;
   };
   if (too_small(samples_, numbers, of) || too_small(targets_, targets, form.dtype()) || ids_.size() < id_bytes) {
-    // The old room goes first, so that both never live at once.
+    // Release the old buffer first, so that both never exist at once.
     x = values = nullptr;
     tokens = labels = nullptr;
     ids = nullptr;

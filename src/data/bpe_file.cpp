@@ -1,6 +1,6 @@
-// tokenizer.json of Hugging Face's library `tokenizers` (format version 1.0), byte-level BPE alone: GPT-2, Llama 3,
-// Qwen. Not read: truncation, padding, decoder (always the bytes of the ids) and post_processor, which adds marks at
-// the ends of a text.
+// Reads tokenizer.json of Hugging Face's `tokenizers` library (format version 1.0), byte-level BPE only: GPT-2, Llama
+// 3, Qwen. Ignored: truncation, padding, decoder (decoding always concatenates the bytes of the ids) and
+// post_processor, which adds special tokens at the ends of a text.
 #include "data/bpe_file.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr int64_t kMostGap = 65536;  // ids without a token
-// Of GPT-2 (openai/gpt-2, src/encoder.py).
+constexpr int64_t kMostGap = 65536;  // limit on ids without a token
+// The pattern of GPT-2 (openai/gpt-2, src/encoder.py).
 constexpr const char* kWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 template <typename... Parts>
@@ -67,7 +67,7 @@ class BpeReader {
       bad("model.byte_fallback: got true. Take the tokenizer.model of SentencePiece that it was made from.");
   }
 
-  // The bytes of a token; one with another character than those of bytes is its own text.
+  // The bytes of a token. A token with a character that does not stand for a byte is taken literally.
   std::string bytes_of(const std::string& token) const {
     std::string bytes;
     for (size_t at = 0; at < token.size();) {
@@ -80,7 +80,7 @@ class BpeReader {
     return bytes;
   }
 
-  // The table of ids is no longer than the file's entries, but for a few gaps.
+  // The id table may exceed the number of entries in the file by at most kMostGap.
   void place(int64_t id, const std::string& bytes, const std::string& path) {
     const int64_t most = entries_ + kMostGap;
     if (id < 0 || id >= most) bad(path, ": id: got ", id, ", expected 0 .. ", most - 1, " for ", entries_, " tokens.");
@@ -113,7 +113,7 @@ class BpeReader {
     if (found == ids_.end()) bad("model.merges.", merge, ": '", token, "' is no token of model.vocab.");
     return found->second;
   }
-  // "a b", or ["a", "b"].
+  // Each merge is "a b" or ["a", "b"].
   void merges(const Json& list) {
     for (size_t i = 0; i < list.items().size(); ++i) {
       const Json& item = list[i];
@@ -206,7 +206,7 @@ class BpeReader {
   BpeParts parts_;
   int64_t entries_ = 0;
   std::unordered_map<std::string, char> byte_of_;
-  std::unordered_map<std::string, int32_t> ids_;  // of model.vocab, by the text there
+  std::unordered_map<std::string, int32_t> ids_;  // model.vocab, keyed by the token text in the file
 };
 
 }  // namespace

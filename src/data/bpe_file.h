@@ -1,4 +1,4 @@
-// What a tokenizer.json of Hugging Face says of byte-level BPE.
+// Parsed byte-level BPE settings of a Hugging Face tokenizer.json.
 #pragma once
 
 #include <array>
@@ -13,27 +13,27 @@
 
 namespace bitgrad::data {
 
-// One step of cutting a text into words; steps apply one after the other, each to the pieces of those before.
+// One step of splitting a text into words. Steps apply in sequence, each to the pieces produced by the previous one.
 struct SplitStep {
-  std::vector<SplitPattern> pattern = {};  // none or one
-  bool keep_others = true;                 // pieces that are no match stay
+  std::vector<SplitPattern> pattern = {};  // at most one
+  bool keep_others = true;                 // keep pieces that do not match
   bool keep_matches = true;
-  bool prefix_space = false;  // a space before a piece that does not begin with one
+  bool prefix_space = false;  // insert a space before a piece that does not begin with one
 };
 
 struct BpeParts {
-  std::vector<std::string> tokens = {};  // bytes by id; empty: no token
+  std::vector<std::string> tokens = {};  // bytes by id; empty if the id has no token
   std::vector<bool> special = {};
-  std::array<int32_t, 256> byte_ids = {};               // -1: none
-  std::unordered_map<std::string, int32_t> words = {};  // whole words that are a token; only with ignore_merges
+  std::array<int32_t, 256> byte_ids = {};               // -1 if the byte has no id
+  std::unordered_map<std::string, int32_t> words = {};  // whole words that are tokens; only with ignore_merges
   BpeMerges merges = {};
-  AddedTokens raw_added = {}, normal_added = {};  // found before and after the text is normalized
+  AddedTokens raw_added = {}, normal_added = {};  // matched before and after the text is normalized
   std::vector<std::string> normal_forms = {};
   std::vector<SplitStep> steps = {};
   int32_t end_id = -1;
 };
 
-// Error(kData) that names the member, for what is damaged and for what is not byte-level BPE; JsonError.
+// Throws Error(kData) that names the member if the file is damaged or not byte-level BPE; JsonError for invalid JSON.
 BpeParts read_bpe(const Json& file);
 
 }  // namespace bitgrad::data

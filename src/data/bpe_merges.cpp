@@ -1,5 +1,5 @@
-// Merges with a heap of candidates: n log n for a word of n ids. A candidate whose pair is no longer there is dropped
-// when it comes up.
+// Applies merges with a heap of candidates: O(n log n) for a word of n ids. Stale candidates, whose pair no longer
+// exists, are dropped when they are popped.
 #include "data/bpe_merges.h"
 
 #include <cstddef>
@@ -15,7 +15,7 @@ constexpr uint64_t pair_key(int32_t left, int32_t right) {
 
 struct Candidate {
   int64_t rank;
-  size_t at;  // of the left id
+  size_t at;  // position of the left id
   uint64_t pair;
   int32_t merged;
   bool operator>(const Candidate& other) const { return std::tie(rank, at) > std::tie(other.rank, other.at); }
@@ -36,7 +36,7 @@ void BpeMerges::apply(std::vector<int32_t>& word) const {
   constexpr int32_t kGone = -1;
   const size_t n = word.size();
   if (n < 2) return;
-  std::vector<size_t> next(n), before(n);  // n: there is none
+  std::vector<size_t> next(n), before(n);  // n: no neighbor
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
   const auto consider = [&](size_t left) {
     const size_t right = left < n ? next[left] : n;

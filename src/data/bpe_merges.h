@@ -9,10 +9,10 @@ namespace bitgrad::data {
 
 class BpeMerges {
  public:
-  // Merges are added in order of their rank; a pair that is there keeps its first one. False: it was there.
+  // Adds merges in order of rank; a duplicate pair keeps its first rank. Returns false for a duplicate.
   bool add(int32_t left, int32_t right, int32_t merged);
   int64_t size() const { return static_cast<int64_t>(merges_.size()); }
-  // Joins, as long as there is one, the pair of neighbours of the lowest rank, the leftmost of several.
+  // Repeatedly joins the adjacent pair with the lowest rank (the leftmost on ties) until none is left.
   void apply(std::vector<int32_t>& word) const;
 
  private:

@@ -1,4 +1,4 @@
-// How texts of tokens of byte-level BPE write bytes.
+// The characters that represent bytes in byte-level BPE vocabularies.
 #pragma once
 
 #include <array>
@@ -6,8 +6,8 @@
 
 namespace bitgrad::data {
 
-// The character that stands for a byte: itself where it is printable, else the next from 256 on (openai/gpt-2,
-// src/encoder.py, bytes_to_unicode). UTF-8.
+// The UTF-8 character for a byte: the byte itself if printable, else the next code point from 256 on (openai/gpt-2,
+// src/encoder.py, bytes_to_unicode).
 std::array<std::string, 256> byte_characters();
 
 }  // namespace bitgrad::data

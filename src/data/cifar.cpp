@@ -1,9 +1,9 @@
 // The binary files of CIFAR-10 and CIFAR-100 (Krizhevsky, "Learning multiple layers of features from tiny images",
-// 2009; https://www.cs.toronto.edu/~kriz/cifar.html). A record is a class (CIFAR-100: the coarse, then the fine one),
-// then the red, the green and the blue plane of 32 x 32 bytes, row by row.
+// 2009; https://www.cs.toronto.edu/~kriz/cifar.html). A record is a class (CIFAR-100: the coarse, then the fine class),
+// followed by the red, green and blue planes of 32 x 32 bytes, row by row.
 //
-// Nothing is taken on trust: a file holds whole records and more than none, and each class is below its number of
-// classes. Planes are turned to [32, 32, 3] when they are read.
+// Files are untrusted: a file must hold a whole, nonzero number of records, and every class must be below its number of
+// classes. Planes are interleaved to [32, 32, 3] when they are read.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -18,16 +18,16 @@ namespace bitgrad::data {
 namespace {
 
 constexpr int64_t kCifarSide = 32, kCifarPlane = kCifarSide * kCifarSide, kCifarPixels = 3 * kCifarPlane;
-constexpr int64_t kCifarRecordsAtOnce = 512;  // read and turned as one
+constexpr int64_t kCifarRecordsAtOnce = 512;  // records read and interleaved together
 
-// A class within a record.
+// A class field within a record.
 struct CifarLabel {
   std::string_view name;
   int64_t classes;
 };
 struct CifarLayout {
   std::string_view where, folder;
-  std::vector<CifarLabel> labels;  // in order
+  std::vector<CifarLabel> labels;  // in order of storage
   std::vector<std::string> train, test;
   int64_t record() const { return std::ssize(labels) + kCifarPixels; }
 };
@@ -67,7 +67,7 @@ CifarFile open_cifar(const CifarLayout& layout, const DatasetSpec& spec, const s
   return out;
 }
 
-// The files that `path` stands for: itself, or those of the split in a folder.
+// The files that `path` refers to: itself, or those of the split in a folder.
 std::vector<CifarFile> open_all(const CifarLayout& layout, const DatasetSpec& spec) {
   std::vector<CifarFile> files;
   const std::string full = data_path(spec.root, spec.path);
@@ -84,7 +84,7 @@ std::vector<CifarFile> open_all(const CifarLayout& layout, const DatasetSpec& sp
   return files;
 }
 
-// Checks the classes of record `index`, and returns that at place `which`.
+// Checks all classes of record `index` and returns the one at position `which`.
 uint8_t class_of(const CifarLayout& layout, const CifarFile& file, int64_t index, const uint8_t* record, size_t which) {
   for (size_t i = 0; i < layout.labels.size(); ++i)
     if (record[i] >= layout.labels[i].classes)
@@ -94,7 +94,7 @@ uint8_t class_of(const CifarLayout& layout, const CifarFile& file, int64_t index
   return record[which];
 }
 
-// Planes [3, 1024] -> pixels [1024, 3].
+// Interleaves planes [3, 1024] to pixels [1024, 3].
 void interleave(const uint8_t* planes, uint8_t* pixels) {
   for (int64_t p = 0; p < kCifarPlane; ++p)
     for (int64_t c = 0; c < 3; ++c) pixels[p * 3 + c] = planes[c * kCifarPlane + p];

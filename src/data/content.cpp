@@ -11,11 +11,11 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 16;        // bytes of the file read at once
+constexpr int64_t kPiece = int64_t{1} << 16;        // bytes read from the file at a time
 constexpr int64_t kMostPerCall = int64_t{1} << 30;  // zlib counts in 32 bits
-constexpr int64_t kDeflateRatio = 1032;             // what deflate can reach
-constexpr int64_t kLikelyRatio = 100;               // what data reach, and more
-constexpr int64_t kAnyRatio = int64_t{16} << 20;    // content of this length may have any ratio
+constexpr int64_t kDeflateRatio = 1032;             // the highest ratio that deflate can reach
+constexpr int64_t kLikelyRatio = 100;               // a generous bound on the ratio of real data
+constexpr int64_t kAnyRatio = int64_t{16} << 20;    // contents up to this length may have any ratio
 
 int64_t times(int64_t bytes, int64_t factor) {
   return bytes > std::numeric_limits<int64_t>::max() / factor ? std::numeric_limits<int64_t>::max() : bytes * factor;
@@ -30,7 +30,7 @@ bool is_gzip(InputFile& file, int64_t at) {
 
 struct ContentReader::Inflate {
   z_stream stream{};
-  int64_t fed = 0;  // bytes of the file handed to zlib
+  int64_t fed = 0;  // bytes passed to zlib
   bool done = false;
   std::vector<uint8_t> piece = std::vector<uint8_t>(static_cast<size_t>(kPiece));
   std::vector<uint8_t> skipped;
@@ -87,7 +87,7 @@ void ContentReader::refill() {
   z.fed += static_cast<int64_t>(part);
 }
 
-// True when no further member follows.
+// Returns true if no further member follows.
 bool ContentReader::end_of_member() {
   const int64_t at = consumed();
   if (at >= file_.size()) return true;

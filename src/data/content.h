@@ -1,8 +1,6 @@
-// The content of a file, plain or gzip (RFC 1952), read from front to back; of the file itself no more than a piece is
-// in memory.
+// Sequential reader of a file's content, plain or gzip (RFC 1952). Holds only one piece of the file in memory.
 //
-// Which of the two it is follows from the first bytes (1f 8b), not from the name. Several gzip members in a row are one
-// content.
+// The format is detected by the first bytes (1f 8b), not by the name. Consecutive gzip members form one content.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +21,17 @@ class ContentReader {
   ContentReader& operator=(const ContentReader&) = delete;
 
   bool compressed() const { return inflate_ != nullptr; }
-  // The content is not longer than this: the file's length; of gzip what deflate can reach from it (1032 times), and at
-  // most 16 MiB or 100 times the file's length, the larger of them. Data compress by a factor of 2 to 20; a small file
-  // that swells to gigabytes is made to take memory.
+  // Upper bound on the length of the content. Plain: the length of the file. gzip: the larger of 16 MiB and 100 times
+  // the length of the file, but no more than deflate can reach (1032 times). Real data compress by a factor of 2 to 20;
+  // a small file that expands to gigabytes is meant to exhaust memory.
   int64_t longest() const;
-  // Content bytes read so far.
+  // Bytes of content read so far.
   int64_t offset() const { return offset_; }
-  // Reads `n` bytes, fewer only at the end of the content; `to` nullptr skips them. Error(kData) for a gzip stream that
-  // is cut off, damaged (checksum and length too), followed by other bytes, or longer than longest().
+  // Reads `n` bytes, fewer only at the end of the content; skips them if `to` is nullptr. Throws Error(kData) for a
+  // gzip stream that is truncated, damaged (including checksum and length), followed by other bytes, or longer than
+  // longest().
   int64_t read(uint8_t* to, int64_t n);
-  // What is left of the content.
+  // The remaining content.
   std::string rest();
 
  private:

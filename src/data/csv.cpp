@@ -1,4 +1,4 @@
-// Samples in text: lines of numbers.
+// Samples as text: lines of numbers.
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -1,7 +1,7 @@
-// Format csv: a sample a line, its target in one column (or several, of values), all other columns its features. A
-// column whose training values are all numbers is one feature; of another one the values are categories, in the order
-// of their bytes: one feature each (1 where it is the value, else 0), or the category's number. What the columns hold
-// follows from the training file, also for data.valid and data.test.
+// Format csv: one sample per line, with the target in one column (or, for values, in several) and all other columns as
+// features. A column whose training values are all numbers is one feature. Any other column holds categories, sorted
+// bytewise: one feature each (1 for the sample's value, else 0), or a single feature with the index of the category.
+// The interpretation of the columns is derived from the training file, also for data.valid and data.test.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -36,10 +36,10 @@ CsvTable read_table(const DatasetSpec& spec, const std::string& file) {
                         spec.keys.text("header"));
 }
 
-// What a field stands for.
+// Interpretation of a column.
 struct CsvColumn {
   int64_t index = 0;
-  std::vector<std::string> categories = {};  // empty: numbers
+  std::vector<std::string> categories = {};  // empty for numbers
   bool one_hot = false;
   int64_t features() const { return one_hot ? std::ssize(categories) : 1; }
 };
@@ -136,7 +136,7 @@ class CsvPlan {
     for_each_field(list, ',', [&](int64_t, std::string_view field) { out.emplace_back(field); });
     return out;
   }
-  // Of classes that are numbers the largest one and 1, or what the configuration says.
+  // For numeric classes: the largest class + 1, unless configured.
   void find_classes(const CsvTable& training) {
     if (values_) {
       require(spec_.classes == 0, kCsvData, "classes: got ", spec_.classes, " with target_is: values.");
@@ -153,8 +153,8 @@ class CsvPlan {
             training.names[static_cast<size_t>(target.index)], " has ", found, '.');
     if (spec_.classes == 0) classes_ = std::max<int64_t>(found, 1);
   }
-  // Of classes their categories, where each has one (`classes` may leave room for more); of values their columns,
-  // where these are more than numbers.
+  // For classes: the categories, if every class has one (`classes` may leave room for more). For values: the column
+  // names, unless they are just numbers.
   std::vector<std::string> class_names() const {
     if (!values_)
       return std::ssize(targets_[0].categories) == classes_ ? targets_[0].categories : std::vector<std::string>{};

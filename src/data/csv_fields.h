@@ -1,5 +1,5 @@
-// Lines and fields of comma-separated values (RFC 4180), for samples to predict from and for data sets. A field in
-// quotes may hold separators, and quotes written twice, but no line break.
+// Lines and fields of comma-separated values (RFC 4180), for prediction and for data sets. A quoted field may contain
+// separators and doubled quotes, but no line break.
 #pragma once
 
 #include <charconv>
@@ -16,7 +16,7 @@ inline std::string_view trimmed_field(std::string_view text) {
                                          : text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-// Calls f(index, field) for the fields of a line, which keep their quotes.
+// Calls f(index, field) for each field of a line. Fields keep their quotes.
 template <typename F>
 void for_each_field(std::string_view line, char separator, F&& f) {
   for (int64_t index = 0;; ++index) {
@@ -29,7 +29,7 @@ void for_each_field(std::string_view line, char separator, F&& f) {
   }
 }
 
-// Without quotes; false: a quote has no other end.
+// Removes quotes; returns false if the closing quote is missing or not at the end of the field.
 inline bool unquoted(std::string_view field, std::string& out) {
   out.clear();
   if (!field.starts_with('"')) {
@@ -55,7 +55,7 @@ bool parse_field(std::string_view field, T& value) {
   return error == std::errc() && end == field.data() + field.size();
 }
 
-// Whether any field is a number, one that is too large too: a first line without is a head.
+// Whether any field is a number, even one out of range. A first line without numbers is a header.
 inline bool has_number(std::string_view line, char separator = ',') {
   bool any = false;
   for_each_field(line, separator, [&](int64_t, std::string_view field) {

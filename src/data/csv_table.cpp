@@ -82,7 +82,7 @@ int64_t CsvTable::column_of(const std::string& key, std::string_view name) const
 }
 
 CsvTable read_csv_table(const std::string& path, std::string_view text, char separator, std::string_view head) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";  // of UTF-8, as spreadsheets write it
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";  // UTF-8 byte order mark, written by spreadsheets
   if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
   CsvTable table;
   table.path = path;

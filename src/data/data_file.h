@@ -1,4 +1,4 @@
-// Files that a data set names.
+// Opens files that a data set refers to.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,12 @@
 
 namespace bitgrad::data {
 
-// `path` under `root` (data.root; empty: the current folder), absolute paths as they are.
+// Resolves `path` relative to `root` (data.root; empty means the current folder); absolute paths are unchanged.
 std::string data_path(const std::string& root, const std::string& path);
 
-// Opens the file at `path`, the value of `key`. Error(kData) that begins with `where` for a folder in the place of
-// `expected`, a file that is missing (names the twin with or without .gz where that exists), or no regular file.
+// Opens the file at `path`, the value of `key`. Throws Error(kData) that begins with `where` if the path is a folder
+// (the message says that `expected` was expected), missing (suggests the same name with or without .gz if that exists),
+// or not a regular file.
 std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetSpec& spec, const std::string& key,
                                           const std::string& path, std::string_view expected);
 

@@ -27,14 +27,14 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
-// A deque, because find_dataset_format promises that pointers stay valid.
+// A deque, because pointers returned by find_dataset_format must stay valid.
 struct Registry {
   std::mutex mutex;
   std::deque<DatasetFormat> formats;
   detail::SharedKeys keys{{"format", "fraction", "images", "labels", "targets", "limit", "transforms", "classes",
                            "size", "seed", "file", "context", "test_fraction", "split", "root", "affine", "path",
                            "augment"}};
-  std::vector<std::shared_ptr<const DatasetFormat>> holders;  // of keys that are claimed
+  std::vector<std::shared_ptr<const DatasetFormat>> holders;  // owners of the claimed keys
 
   Registry() {
 #define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
@@ -63,14 +63,14 @@ Registry& registry() {
 
 bool is_set(const DatasetSpec& spec, const std::string& key) {
   if (key == "images") return !spec.images.empty();
-  if (key == "labels") return !spec.labels.empty() || !spec.targets.empty();  // one of the two
+  if (key == "labels") return !spec.labels.empty() || !spec.targets.empty();  // either satisfies the requirement
   if (key == "targets") return !spec.targets.empty();
   if (key == "file") return !spec.file.empty();
   if (key == "path") return !spec.path.empty();
   if (key == "context") return spec.context != 0;
   if (key == "size") return spec.size != 0;
   if (key == "classes") return spec.classes != 0;
-  if (key == "test_fraction") return true;  // as the next, it has a default
+  if (key == "test_fraction") return true;  // has a default, as do the next ones
   if (key == "seed" || key == "split" || key == "root" || key == "affine") return true;
   return spec.extra.contains(key);
 }

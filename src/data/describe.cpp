@@ -23,10 +23,10 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kInfo = "data info";
-constexpr int64_t kMostDescribed = int64_t{1} << 34;  // bytes of a file
+constexpr int64_t kMostDescribed = int64_t{1} << 34;  // largest file described, in bytes
 constexpr size_t kShownClasses = 20;
 
-// Sums of the elements first, first + step, ...
+// Statistics of the elements first, first + step, ...
 struct Spread {
   double least = 0, largest = 0, mean = 0, deviation = 0;
   bool finite = true;
@@ -58,7 +58,7 @@ void add_spread(Json& to, const Spread& s) {
   to["std"] = s.deviation;
 }
 
-// Samples of each class; empty: the values are no classes.
+// Number of samples per class; empty if the values are not classes.
 std::vector<int64_t> class_counts(const std::vector<int64_t>& shape, const std::vector<float>& values,
                                   const Spread& all) {
   constexpr double kMostClasses = 65535;
@@ -178,9 +178,9 @@ Json json_of(const std::string& path) {
   return table_json(data::read_csv_table(path, text, separator, "auto"));
 }
 
-// ---- the same as a text ----------------------------------------------------------------------------------------
+// ---- text output -----------------------------------------------------------------------------------------------
 
-// "a (3) b (1)"; of an array the places are the names.
+// "a (3) b (1)"; for an array, the indices serve as names.
 std::string counts_text(const Json& counts) {
   TextWriter out;
   for (size_t i = 0; i < std::min(counts.size(), kShownClasses); ++i) {

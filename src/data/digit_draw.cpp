@@ -1,11 +1,11 @@
-// How a digit is drawn.
+// Draws digits.
 //
-// A writer (a stream of its own; train and test writers come from different streams, and the test ones from wider
-// ranges) fixes slant, proportions, pen, habit (which glyph of a class) and a displacement of every control point. An
-// image adds its own displacement, rotation, size and place. The control points are joined by Catmull-Rom curves
-// (Catmull and Rom, 1974), which are bent by an elastic field (Simard et al., ICDAR 2003; here a coarse random grid,
-// smoothly interpolated), and drawn as round pens of varying radius by distance to the segment, with one pixel of
-// antialiasing. Then ink gaps, blur, contrast, noise.
+// A writer (with its own stream; train and test writers use different streams, test writers with wider ranges) fixes
+// slant, proportions, pen, habit (which glyph of a class) and a displacement of every control point. Each image adds
+// its own displacement, rotation, size and position. The control points are joined by Catmull-Rom curves (Catmull and
+// Rom, 1974), bent by an elastic field (Simard et al., ICDAR 2003; here a coarse random grid, smoothly interpolated),
+// and drawn with a round pen of varying radius by the distance to each segment, with one pixel of antialiasing. Ink
+// gaps, blur, contrast and noise follow.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,7 +16,7 @@
 namespace bitgrad::data {
 namespace {
 
-// Numbers of one site in a fixed sequence from block `first` on.
+// Random draws of one site, in a fixed sequence starting at block `first`.
 class Draws {
  public:
   Draws(const RandomStream& stream, uint64_t first) : stream_(stream), next_(first) {}
@@ -27,12 +27,12 @@ class Draws {
     }
     return block_[word_++];
   }
-  // [lo, hi)
+  // Uniform in [lo, hi).
   float uniform(float lo, float hi) { return lo + (hi - lo) * (static_cast<float>(bits() >> 8) * 0x1p-24f); }
-  // 0 .. n-1
+  // Uniform in 0 .. n-1.
   int below(int n) { return static_cast<int>((uint64_t{bits()} * static_cast<uint64_t>(n)) >> 32); }
   bool chance(float p) { return uniform(0.0f, 1.0f) < p; }
-  // A bell of mean 0 and variance 1 within +-3.47: a sum of four uniforms, which needs no logarithm.
+  // Bell-shaped with mean 0 and variance 1, within +-3.47: a sum of four uniforms, which needs no logarithm.
   float bell() {
     const float sum = uniform(-0.5f, 0.5f) + uniform(-0.5f, 0.5f);
     return (sum + (uniform(-0.5f, 0.5f) + uniform(-0.5f, 0.5f))) * 1.7320508f;
@@ -45,7 +45,7 @@ class Draws {
   size_t word_ = 4;
 };
 
-// Blocks of the stream: image i owns [i * 512, (i + 1) * 512), writers lie above all images.
+// Blocks of the stream: image i owns [i * 512, (i + 1) * 512); writers use blocks above all images.
 constexpr uint64_t kBlocksPerImage = 512;
 constexpr uint64_t kWriterBlocks = uint64_t{1} << 48;
 constexpr uint64_t kBlocksPerWriter = 4096;
@@ -53,19 +53,19 @@ constexpr uint64_t kBlocksPerHabit = 128;
 
 struct SplitStyle {
   int writers;
-  float slant;    // spread of the writers' shear
-  float shape;    // spread of the writers' control points, in boxes
+  float slant;    // spread of the shear over writers
+  float shape;    // spread of the writers' control points, in units of the box
   float min_pen;  // radius in pixels
   float max_pen;
 };
 constexpr std::array<SplitStyle, 2> kSplits{{{600, 0.20f, 0.024f, 0.85f, 1.50f}, {200, 0.22f, 0.026f, 0.80f, 1.55f}}};
 
-constexpr float kJitter = 0.017f;    // spread of an image's control points, in boxes
+constexpr float kJitter = 0.017f;    // spread of an image's control points, in units of the box
 constexpr float kRotation = 0.075f;  // spread of tan(angle / 2)
 constexpr float kElastic = 0.75f;    // spread of the field, in pixels
-constexpr float kShift = 2.25f;      // largest move of the middle, in pixels
+constexpr float kShift = 2.25f;      // largest shift of the center, in pixels
 constexpr int kSteps = 6;            // segments between two control points
-constexpr int kGrid = 5;             // nodes of the field per side
+constexpr int kGrid = 5;             // nodes of the field per axis
 
 struct Writer {
   float slant, aspect, size, pen, pressure, jitter, ink;
@@ -97,14 +97,14 @@ void displace(Glyph& glyph, Draws& draws, float spread) {
     for (Point& p : stroke) {
       const bool corner = p.x == last.x && p.y == last.y;
       last = p;
-      // Half of the last move stays, or round digits become polygons.
+      // Carry over half of the previous move, so that round digits do not become polygons.
       if (!corner) move = {0.5f * move.x + spread * draws.bell(), 0.5f * move.y + spread * draws.bell()};
       p = {p.x + full.x + move.x, p.y + full.y + move.y};
     }
   }
 }
 
-// The random field at `p`: bilinear over the nodes with weights t*t*(3 - 2t), so that it has no kinks.
+// Random displacement field: bilinear between the nodes with weights t*t*(3 - 2t), so it has no kinks.
 class ElasticField {
  public:
   explicit ElasticField(Draws& draws) {
@@ -152,7 +152,8 @@ std::vector<Point> curve(const Stroke& stroke) {
   return points;
 }
 
-// Shear, proportions, rotation (by the rational form of cos and sin), size; then a place where the whole digit fits.
+// Applies shear, proportions, rotation (by the rational form of cos and sin) and size, then picks a position where the
+// whole digit fits.
 void place(std::vector<std::vector<Point>>& lines, const Writer& writer, Draws& draws) {
   const float h = kRotation * draws.bell();
   const float cosine = (1.0f - h * h) / (1.0f + h * h);
@@ -214,7 +215,7 @@ void draw_line(const std::vector<Point>& line, const Writer& writer, const Elast
   const float begin = draws.uniform(1.0f - writer.pressure, 1.0f);
   const float end = draws.uniform(1.0f - writer.pressure, 1.0f + 0.5f * writer.pressure);
   const int last = static_cast<int>(line.size()) - 1;
-  // A gap where the pen lost contact.
+  // A gap where the pen lost contact with the paper.
   const bool broken = draws.chance(0.10f);
   const int gap = broken ? draws.below(last + 1) : last + 1;
   const int length = 1 + draws.below(3);
@@ -232,7 +233,7 @@ void draw_line(const std::vector<Point>& line, const Writer& writer, const Elast
   }
 }
 
-// Blur with a 3x3 mean of weight `blur`, contrast, noise of 16-bit draws, rounding to bytes.
+// Applies blur (a 3x3 mean with weight `blur`), contrast and noise from 16-bit draws, then rounds to bytes.
 void develop(const float* canvas, const Writer& writer, Draws& draws, uint8_t* pixels) {
   const float blur = draws.uniform(0.0f, 0.35f);
   const float ink = 255.0f * std::min(1.0f, writer.ink * draws.uniform(0.92f, 1.08f));

@@ -9,7 +9,7 @@ namespace bitgrad::data {
 namespace {
 
 constexpr int64_t kMostImages = int64_t{1} << 31;
-constexpr int64_t kGrain = 64;  // images of a parallel chunk
+constexpr int64_t kGrain = 64;  // images per parallel chunk
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The first samples of a data set, as a data set.
+// A data set restricted to its first samples.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace bitgrad::data {
 
-// Samples 0 .. limit-1 of `all`. Throws Error(kUsage) for a limit below 1, or above its size.
+// Samples 0 .. limit-1 of `all`. Throws Error(kUsage) if the limit is below 1 or above the size of `all`.
 std::unique_ptr<Dataset> first_samples(std::unique_ptr<Dataset> all, int64_t limit);
 
 }  // namespace bitgrad::data

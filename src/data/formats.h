@@ -1,4 +1,4 @@
-// The factories of the built-in data set formats.
+// Factories of the built-in data set formats.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,16 @@ namespace bitgrad::data {
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
 
-// Keys of a format's own.
+// Format-specific keys.
 inline std::vector<Key> no_keys() { return {}; }
 std::vector<Key> tokens_keys();
 std::vector<Key> csv_keys();
 std::vector<Key> image_folder_keys();
 
-// Begin and end of a split among all bytes or ids of a text: the first are split train, those after them split valid
-// (with a valid_fraction), the last split test.
+// Begin and end of a split within all bytes or ids of a text: train comes first, then valid (with a valid_fraction),
+// then test.
 std::pair<int64_t, int64_t> text_range(const DatasetSpec& spec, int64_t size);
-// What all formats of text refuse.
+// Rejects keys that no text format supports.
 void check_text_keys(std::string_view where, const DatasetSpec& spec);
 
 }  // namespace bitgrad::data

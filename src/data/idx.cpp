@@ -1,13 +1,13 @@
-// idx files (LeCun's MNIST page, 1998): two zero bytes, the type of an element (08 = unsigned byte), the number of
+// idx files (LeCun's MNIST page, 1998): two zero bytes, the element type (08 = unsigned byte), the number of
 // dimensions, each dimension as a big-endian uint32, then the elements in row-major order, big-endian.
-// - images: uint8 [n, rows, columns], or values of any other type, [n, ...] of 2 to 4 dimensions, taken as they are;
+// - images: uint8 [n, rows, columns], or values of any other type, [n, ...] with 2 to 4 dimensions, used as they are;
 // - labels, classes: uint8, int8, int16 or int32 [n], or [n, positions];
 // - targets, values: any type, [n] or [n, ...].
-// Values: float64 is rounded to fp32, an integer that fp32 does not hold refused.
+// Values: float64 is rounded to fp32; an integer that fp32 cannot represent is rejected.
 //
-// Nothing that a header says is trusted: both headers are read, and held against each other and the lengths of the
-// files, before memory is asked for. No more is inflated than a header promises, and one byte. A gzip stream whose own
-// length field disagrees is inflated once without storing anything.
+// Headers are untrusted: both are read and checked against each other and against the lengths of the files before
+// memory is allocated. At most one byte more than a header promises is decompressed. A gzip stream whose own length
+// field disagrees with the header is decompressed once without storing anything.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -65,7 +65,7 @@ std::string type_name(uint8_t code) {
   return type == nullptr ? hex(code, 2) : concat(hex(code, 2), " (", type->name, ")");
 }
 
-// What a file may hold.
+// Requirements on a file.
 struct Form {
   std::vector<uint8_t> types;
   int min = 1, max = 1;  // dimensions
@@ -74,7 +74,7 @@ struct Form {
 
 Form images_form() { return {{kUint8, kInt8, kInt16, kInt32, kFloat32, kFloat64}, 2, kMostDimensions, "images"}; }
 
-// An open file, and what its header says.
+// An open file and its parsed header.
 struct IdxFile {
   IdxFile(const DatasetSpec& spec, const std::string& key, const std::string& value)
       : path(data_path(spec.root, value)),
@@ -84,12 +84,12 @@ struct IdxFile {
   IdxFile(std::string name, InputFile& of) : path(std::move(name)), file(&of), reader(path, of) {}
   IdxFile(const IdxFile&) = delete;
   std::string path;
-  std::unique_ptr<InputFile> opened;  // nullptr: the file is somebody else's
+  std::unique_ptr<InputFile> opened;  // nullptr if the caller owns the file
   InputFile* file;
   ContentReader reader;
   std::vector<int64_t> dims;
   ElementType type{};
-  int64_t header_bytes = 0, total = 0, bytes = 0;  // total, bytes: of the elements
+  int64_t header_bytes = 0, total = 0, bytes = 0;  // total: number of elements; bytes: their size
   TrackedBytes elements;
 };
 
@@ -100,7 +100,7 @@ void check_type(const IdxFile& idx, uint8_t code, const Form& form) {
   fail_idx(idx.path, "element type at offset 2: got ", type_name(code), ", expected ", expected, ".");
 }
 
-// Images of bytes have rows and columns, values any axes.
+// Byte images have rows and columns; value images may have any axes.
 void check_rank(const IdxFile& idx, int rank, const Form& form) {
   const bool pixels = form.what == "images" && idx.type.code == kUint8;
   const int min = pixels ? 3 : form.min, max = pixels ? 3 : form.max;
@@ -110,7 +110,7 @@ void check_rank(const IdxFile& idx, int rank, const Form& form) {
            max > min ? concat(" .. ", max) : std::string(), ".", swapped ? " Are images and labels exchanged?" : "");
 }
 
-// Reads the header and checks it against what the caller needs.
+// Reads the header and checks it against the caller's requirements.
 void read_header(IdxFile& idx, const Form& form) {
   ContentReader& reader = idx.reader;
   const std::string& path = idx.path;
@@ -145,7 +145,7 @@ void read_header(IdxFile& idx, const Form& form) {
            ", expected its end by the header at offset 4.");
 }
 
-// The number of elements, held against what the file can hold.
+// Computes the number of elements and checks it against the capacity of the file.
 void check_size(IdxFile& idx) {
   const ContentReader& reader = idx.reader;
   const int64_t room = (reader.longest() - idx.header_bytes) / idx.type.bytes;
@@ -170,7 +170,7 @@ void check_size(IdxFile& idx) {
   if (!reader.compressed() && idx.bytes < reader.longest() - idx.header_bytes) fail_trailing(idx);
 }
 
-// The last field of a gzip file: the length of its content modulo 2^32.
+// Last field of a gzip file: the length of its content modulo 2^32.
 uint32_t gzip_length(InputFile& file) {
   std::array<uint8_t, 4> field{};
   file.read_at(std::max<int64_t>(file.size() - 4, 0), field.data(), field.size());
@@ -233,7 +233,7 @@ void check_labels(const IdxFile& labels, int64_t classes, int64_t max) {
   }
 }
 
-// Takes the elements as fp32, in place where they are as long; `place` names the i-th of them.
+// Converts the elements to fp32, in place if they have the same size; `place` describes element i in messages.
 template <typename Place>
 TrackedBytes values_of(IdxFile& idx, Place place) {
   TrackedBytes other;
@@ -255,17 +255,17 @@ TrackedBytes targets_of(IdxFile& idx) {
   return values_of(idx, [](int64_t i) { return concat("target ", i); });
 }
 
-// Bytes as they are, anything else as values.
+// Bytes stay as they are; everything else becomes values.
 TrackedBytes samples_of(IdxFile& images) {
   if (images.type.code == kUint8) return std::move(images.elements);
   const int64_t each = std::max<int64_t>(1, images.total / std::max<int64_t>(1, images.dims[0]));
   return values_of(images, [each](int64_t i) { return concat("sample ", i / each, ", value ", i % each); });
 }
 
-// The axes after that of the samples.
+// All axes but the first.
 std::vector<int64_t> inner_dims(const IdxFile& idx) { return {idx.dims.begin() + 1, idx.dims.end()}; }
 
-// Classes or values, whichever file is given.
+// Classes or values, depending on which file is given.
 class TargetFile {
  public:
   explicit TargetFile(const DatasetSpec& spec) : values_(!spec.targets.empty()), file_(opened(spec)) {
@@ -287,7 +287,7 @@ class TargetFile {
     if (values_)
       return {targets_of(file_), StoredAs::kFloat, {.shape = shape.rank() == 0 ? Shape{1} : shape, .classes = 0}};
     check_labels(file_, classes_, max());
-    // int8 and int16: bit for bit unsigned where they are classes; -100 is not.
+    // Valid int8 and int16 classes have the same bits as unsigned integers; kIgnoredClass (-100) does not.
     const bool is_signed = file_.type.code == kInt8 || file_.type.code == kInt16;
     if (is_signed && shape.rank() > 0) return {widened(), StoredAs::kInt32, {shape, classes_}};
     const StoredAs form = file_.type.bytes == 1   ? StoredAs::kUint8
@@ -324,7 +324,7 @@ class TargetFile {
 std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   const PixelValues values(spec);
   values.check();
-  // Labels first: they are small, and a mistake in them shows at once.
+  // Labels first: they are small, so a mistake in them is reported at once.
   TargetFile targets(spec);
   IdxFile images(spec, "images", spec.images);
   read_header(images, images_form());

@@ -1,4 +1,4 @@
-// All elements of an idx file, whatever they are.
+// All elements of an idx file of any type.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 namespace bitgrad::data {
 
 struct IdxValues {
-  std::string type;            // such as uint8
+  std::string type;            // e.g. uint8
   std::vector<int64_t> shape;  // 1 to 4 axes
-  std::vector<float> values;   // float64 is rounded; of int32 only what fp32 holds
+  std::vector<float> values;   // float64 is rounded; int32 values must be exact in fp32
 };
-// Errors as read_idx_samples.
+// Throws as read_idx_samples.
 IdxValues read_idx_values(const std::string& path, InputFile& file);
 
 }  // namespace bitgrad::data

@@ -1,5 +1,4 @@
-// Examples that are in memory: samples of bytes, expanded to fp32 when one is asked for, or of fp32; classes or values
-// as targets.
+// In-memory examples: byte samples, converted to fp32 on access, or fp32 samples; targets are classes or values.
 #pragma once
 
 #include <array>
@@ -11,36 +10,37 @@
 
 namespace bitgrad::data {
 
-// What a byte stands for.
+// Conversion of bytes to values.
 struct PixelValues {
   PixelValues(std::array<float, 2> a) : affine(a) {}
   explicit PixelValues(const DatasetSpec& spec) : affine(spec.affine), normalize(spec.normalize) {}
   std::array<float, 2> affine;
   Normalization normalize = {};
-  // a * unit + b, or (unit - mean[channel]) / std[channel]; each operation rounded once.
+  // a * unit + b, or (unit - mean[channel]) / std[channel]; each operation is rounded once.
   float of(float unit, int64_t channel) const;
-  // Throws Error(kUsage) for numbers that cannot be used, both of the two, or a number of entries that is neither 1 nor
-  // `channels` (0: not known yet).
+  // Throws Error(kUsage) for invalid parameters, if both affine and normalization are given, or if the number of
+  // entries is neither 1 nor `channels` (0: not known yet).
   void check(int64_t channels = 0) const;
 };
-// The last axis of samples of rank 3; else 1.
+// The last axis of rank-3 samples, else 1.
 int64_t channels_of(const std::vector<int64_t>& sample_shape);
-// Samples of fp32 [.., channels] become what `values` make of them, as pixels p/255 do.
+// Applies `values` to fp32 samples [.., channels], as to pixels p/255.
 void apply_values(const PixelValues& values, int64_t channels, TrackedBytes& samples);
 
 class ImageDataset final : public Dataset {
  public:
-  // [size, form.shape...] row-major, stored as `stored`.
+  // [size, form.shape...] row-major, of element type `stored`.
   struct Targets {
     TrackedBytes data;
     StoredAs stored = StoredAs::kUint8;
     TargetForm form;
-    std::vector<std::string> class_names = {};  // empty, or one a class
+    std::vector<std::string> class_names = {};  // empty, or one per class
   };
-  // pixels: [size, shape...] row-major; labels: [size], each below `classes`. Error(kUsage) as PixelValues::check.
+  // pixels: [size, shape...] row-major; labels: [size], each below `classes`. Throws Error(kUsage) as
+  // PixelValues::check.
   ImageDataset(std::string name, std::vector<int64_t> shape, int64_t classes, const PixelValues& values,
                TrackedBytes pixels, TrackedBytes labels);
-  // samples: [size, shape...] row-major: pixels (kUint8), or fp32 (kFloat), which `values` are not applied to.
+  // samples: [size, shape...] row-major: pixels (kUint8), or fp32 (kFloat), to which `values` are not applied.
   ImageDataset(std::string name, std::vector<int64_t> shape, const PixelValues& values, TrackedBytes samples,
                StoredAs stored, Targets targets);
 
@@ -64,8 +64,8 @@ class ImageDataset final : public Dataset {
   TrackedBytes samples_;
   StoredAs stored_;
   Targets targets_;
-  int64_t tables_;            // 1, or one a channel
-  std::vector<float> table_;  // [tables, 256] of every pixel value
+  int64_t tables_;            // 1, or one per channel
+  std::vector<float> table_;  // [tables, 256]: value of every byte
 };
 
 }  // namespace bitgrad::data

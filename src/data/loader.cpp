@@ -22,7 +22,7 @@
 namespace bitgrad {
 namespace {
 
-// Epochs are a 32-bit word of the random counter.
+// The epoch is a 32-bit word of the random counter.
 constexpr int64_t kMostEpochs = int64_t{std::numeric_limits<uint32_t>::max()} + 1;
 constexpr int64_t kMostMicro = int64_t{1} << 31;
 constexpr int kMostPrefetch = 1024;
@@ -67,7 +67,7 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
   return options;
 }
 
-// Where a stream of batches is; steps from batch to batch.
+// Position in the sequence of batches.
 struct Cursor {
   int64_t epoch;
   int64_t position;
@@ -80,7 +80,7 @@ struct Cursor {
   }
 };
 
-// Makes batch after batch into buffers it is handed.
+// Fills the buffers it is given with consecutive batches.
 class BatchMaker {
  public:
   BatchMaker(const Dataset& dataset, const LoaderOptions& options)
@@ -94,7 +94,7 @@ class BatchMaker {
         dtype_(dataset.dtype()),
         cursor_{options.epoch, options.position} {}
 
-  // False when end_epoch is reached.
+  // Returns false when end_epoch is reached.
   bool make(Batch& batch) {
     if (cursor_.epoch >= options_.end_epoch) return false;
     prepare_epoch();
@@ -130,7 +130,7 @@ class BatchMaker {
     order_epoch_ = cursor_.epoch;
   }
 
-  // Example i of the batch.
+  // Writes example i of the batch.
   void make_example(Batch& batch, int64_t i) const {
     const int64_t id = batch.ids[i], count = form_.shape.numel(), at = i * batch.features;
     void* const target =
@@ -161,16 +161,16 @@ class BatchMaker {
 
   const Dataset& dataset_;
   const LoaderOptions options_;
-  const int64_t n_;  // samples of an epoch
+  const int64_t n_;  // samples per epoch
   const EpochOrder::Kind kind_;
   const Shape sample_;
   const TargetForm form_;
-  const StoredSamples stored_;  // where targets are made without samples, or samples are augmented
+  const StoredSamples stored_;  // only if targets are read without samples, or samples are augmented
   const DType dtype_;
   Cursor cursor_;
   std::vector<int64_t> order_;
   int64_t order_epoch_ = -1;
-  std::optional<data::AugmentedImages> images_;  // of images_epoch_
+  std::optional<data::AugmentedImages> images_;  // for images_epoch_
   int64_t images_epoch_ = -1;
 };
 
@@ -180,7 +180,7 @@ RandomStream epoch_stream(Purpose purpose, uint64_t seed, int64_t epoch) {
   return {seed, purpose, site_id("data.train"), static_cast<uint32_t>(epoch)};
 }
 
-// One of 0 .. n-1.
+// An index 0 .. n-1 from 64 random bits.
 int64_t drawn_below(const RandomStream& stream, int64_t i, int64_t n) {
   const unsigned __int128 product =
       static_cast<unsigned __int128>(stream.bits64(static_cast<uint64_t>(i))) * static_cast<uint64_t>(n);
@@ -200,7 +200,7 @@ int64_t drawn_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t n) 
 }
 
 // A ring of `prefetch` batches. The thread fills free slots; next() swaps the oldest full one with the caller's batch,
-// whose old buffer is then the free slot's.
+// whose old buffer then becomes the free slot.
 class Loader::Impl {
  public:
   Impl(const Dataset& dataset, const LoaderOptions& options)
@@ -232,7 +232,7 @@ class Loader::Impl {
   int64_t batches_per_epoch() const { return (n_ + options_.micro - 1) / options_.micro; }
 
  private:
-  // The batches are the same without.
+  // Batches are the same if the thread cannot be started.
   void read_ahead() {
     try {
       thread_ = std::thread([this] { run(); });
@@ -259,7 +259,7 @@ class Loader::Impl {
     return true;
   }
 
-  // Into a spare buffer, so that `batch` stays whole when the data set throws, as it does with a thread.
+  // Uses a spare buffer, so that `batch` stays intact if the data set throws, as with a thread.
   bool take_here(Batch& batch) {
     if (error_ != nullptr) std::rethrow_exception(error_);
     try {
@@ -277,7 +277,7 @@ class Loader::Impl {
     for (;;) {
       free_.wait(lock, [this] { return stop_ || count_ < slots_.size(); });
       if (stop_) return;
-      Batch& slot = slots_[(head_ + count_) % slots_.size()];  // next() touches full slots only
+      Batch& slot = slots_[(head_ + count_) % slots_.size()];  // next() only touches full slots
       lock.unlock();
       bool made = false;
       std::exception_ptr error;
@@ -301,7 +301,7 @@ class Loader::Impl {
   const LoaderOptions options_;
   const int64_t n_;
   Cursor next_;
-  BatchMaker maker_;  // of the thread while there is one
+  BatchMaker maker_;  // used only by the thread while it runs
   Batch spare_;
   std::mutex mutex_;
   std::condition_variable full_;

@@ -29,7 +29,7 @@ void check_finite(const SampleView& view) {
             ", expected a finite fp32");
 }
 
-// The largest number and 1; each is 0 or more, or kIgnoredClass where `ignored` may stand.
+// Returns the largest value + 1. Values must be at least 0, or kIgnoredClass if `ignored`.
 int64_t check_numbers(const SampleView& view, int64_t below, bool ignored) {
   const int64_t each = std::max<int64_t>(view.shape.numel(), 1);
   int64_t largest = -1;
@@ -91,7 +91,7 @@ class MemoryDataset final : public Dataset {
   }
   StoredSamples stored() const override {
     const bool same = spec_.affine == DatasetSpec{}.affine && !spec_.normalize.given();
-    if (!ids_ && spec_.samples.stored == StoredAs::kFloat && !same) return {};  // values are made when they are read
+    if (!ids_ && spec_.samples.stored == StoredAs::kFloat && !same) return {};  // values are computed on access
     StoredSamples out = targets_stored();
     out.codes = spec_.samples.data;
     out.form = spec_.samples.stored;
@@ -111,14 +111,14 @@ class MemoryDataset final : public Dataset {
     out.target_stride = std::max<int64_t>(target_.shape.numel(), 1);
     return out;
   }
-  // What a byte stands for, by channel: written as samples of one pixel.
+  // Tables of the value of each byte, per channel, computed from one-pixel samples.
   void make_table() {
     const SampleView& x = spec_.samples;
     if (ids_) return;
     const int64_t channels = data::channels_of(x.shape.dims());
     const size_t given = std::max(spec_.normalize.mean.size(), spec_.normalize.std.size());
     std::vector<float> trial(static_cast<size_t>(x.shape.numel()));
-    values_.write(x, 0, 1, trial.data());  // throws where the channels do not fit
+    values_.write(x, 0, 1, trial.data());  // throws if the channels do not match
     if (x.stored != StoredAs::kUint8) return;
     const int64_t tables = given > 1 ? channels : 1;
     for (int64_t c = 0; c < tables; ++c)
@@ -145,7 +145,7 @@ std::unique_ptr<Dataset> make_memory_dataset(const MemoryDatasetSpec& spec) {
 
 namespace data {
 
-// A configuration that says so is run by the program that has the arrays.
+// Format memory in a configuration works only in the program that has the arrays, so this always fails.
 std::unique_ptr<Dataset> make_memory_format(const DatasetSpec&) {
   fail(
       kMemory,

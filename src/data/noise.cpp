@@ -1,5 +1,5 @@
-// x + sd * z, z standard normal for each value in each epoch (Bishop 1995, "Training with noise is equivalent to
-// Tikhonov regularization").
+// x + sd * z, with z standard normal, drawn for each value in each epoch (Bishop 1995, "Training with noise is
+// equivalent to Tikhonov regularization").
 #include "bitgrad/data/transform.h"
 #include "data/transforms.h"
 

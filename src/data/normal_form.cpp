@@ -1,4 +1,4 @@
-// Normal forms by libutf8proc, and the only place of that library.
+// Unicode normalization with libutf8proc. This file is its only user.
 #include "data/normal_form.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Normal forms of Unicode (UAX #15, libutf8proc).
+// Unicode normalization forms (UAX #15, libutf8proc).
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace bitgrad::data {
 
-// `form`: NFC, NFD, NFKC or NFKD. Bytes that are no UTF-8 stay. Error for a build without libutf8proc where `text` is
-// not ASCII.
+// `form`: NFC, NFD, NFKC or NFKD. Invalid UTF-8 bytes are left unchanged. Without libutf8proc, throws Error if `text`
+// is not ASCII.
 std::string normal_form(std::string_view text, std::string_view form);
 
 }  // namespace bitgrad::data

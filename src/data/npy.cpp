@@ -1,10 +1,10 @@
-// Arrays of numpy: .npy files, and .npz archives of them.
+// numpy arrays: .npy files, and .npz archives of them.
 // - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or float32 [n, ...], used as values;
 // - labels, classes: any integer dtype, [n] or [n, 1], or [n, positions];
 // - targets, values: float32 [n] or [n, ...].
 //
-// Nothing that a file says is trusted: headers are held against each other and against the bytes that follow before
-// memory is asked for (npy_header.h, zip.h).
+// Files are untrusted: headers are checked against each other and against the bytes that follow before memory is
+// allocated (npy_header.h, zip.h).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -23,7 +23,7 @@ constexpr int64_t kDefaultNpyClasses = 10;
 constexpr int64_t kMostNpyClasses = 65536;
 
 struct NpyArray {
-  std::string what;  // path, with the array's name
+  std::string what;  // path, and the array's name in an archive
   std::unique_ptr<InputFile> file;
   std::unique_ptr<ByteSource> source;
   NpyHeader header;
@@ -32,7 +32,7 @@ struct NpyArray {
   int64_t elements() const { return Shape(header.shape).numel(); }
 };
 
-// The arrays of a data set: files of their own, or members of one.
+// The arrays of a data set: separate files, or members of one archive.
 class NpyArrays {
  public:
   explicit NpyArrays(const DatasetSpec& spec)
@@ -48,7 +48,7 @@ class NpyArrays {
     fail_with(ErrorCode::kData, where_, array.what, ": ", parts...);
   }
 
-  // `value` of `key`: a path, or the name of an array.
+  // `value` of `key`: a path, or the name of an array in the archive.
   NpyArray open(const std::string& key, const std::string& value) const {
     NpyArray array;
     if (archive_) {
@@ -104,7 +104,7 @@ class NpyArrays {
   std::vector<ZipMember> members_;
 };
 
-// A class at place `i`, as written; values past int64 are -1, which is no class.
+// The class at index `i`, as written; values above the int64 range become -1, which is not a class.
 int64_t npy_class(const uint8_t* from, const NpyHeader& header, int64_t i) {
   uint64_t bits = 0;
   for (int64_t b = header.width - 1; b >= 0; --b) bits = (bits << 8) | from[i * header.width + b];
@@ -159,7 +159,7 @@ class NpyTargets {
                          ", expected a finite fp32.");
       return {std::move(out), StoredAs::kFloat, {.shape = inner.empty() ? Shape{1} : Shape(inner), .classes = 0}};
     }
-    if (inner.size() == 1 && inner[0] == 1) inner.clear();  // a column: one class a sample
+    if (inner.size() == 1 && inner[0] == 1) inner.clear();  // a column: one class per sample
     check_classes(raw.data(), count, !inner.empty());
     const TargetForm form{Shape(inner), classes_};
     constexpr int64_t kOfByte = 256;
@@ -198,7 +198,7 @@ void check_images(const NpyArrays& arrays, const NpyArray& images) {
                 axes == 1 ? " Are images and labels exchanged?" : " Values of other shapes are float32.");
 }
 
-// Values of images: the training would only say where in a batch.
+// Checks image values here: during training the error would only give a position in a batch.
 void check_values(const NpyArrays& arrays, const NpyArray& images, const TrackedBytes& samples) {
   const auto* const x = reinterpret_cast<const float*>(samples.data());
   const int64_t count = images.elements(), each = std::max<int64_t>(1, count / std::max<int64_t>(1, images.count()));
@@ -214,7 +214,7 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   const PixelValues values(spec);
   values.check();
   const NpyArrays arrays(spec);
-  NpyTargets targets(arrays, spec);  // labels first: they are small, and a mistake in them shows at once
+  NpyTargets targets(arrays, spec);  // labels first: they are small, so a mistake in them is reported at once
   NpyArray images = arrays.open("images", spec.images.empty() ? "images" : spec.images);
   check_images(arrays, images);
   if (images.count() != targets.array().count())

@@ -10,9 +10,9 @@ namespace bitgrad::data {
 namespace {
 
 constexpr int64_t kMostHeaderBytes = int64_t{1} << 16;
-constexpr int64_t kMostNpyAxes = 32;  // as numpy
+constexpr int64_t kMostNpyAxes = 32;  // as in numpy
 
-// Reads the Python literal {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
+// Parses the Python literal {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
 class HeaderText {
  public:
   HeaderText(std::string_view where, const std::string& what, std::string text, int64_t offset)

@@ -11,17 +11,17 @@
 namespace bitgrad::data {
 
 struct NpyHeader {
-  char kind = 0;      // of the elements: u, i, f; others as numpy names them
-  int64_t width = 0;  // bytes of one
-  std::string descr;  // as written, such as <f4
+  char kind = 0;      // element kind: u, i, f; others by numpy's letters
+  int64_t width = 0;  // bytes per element
+  std::string descr;  // as written, e.g. <f4
   std::vector<int64_t> shape;
-  int64_t bytes = 0;  // of the header: where the elements begin
+  int64_t bytes = 0;  // size of the header: offset of the elements
 };
 
-// Reads the header from the front of `from`. Error(kData) that begins with `where` and `what` (the path, with the
-// array's name) for bytes that are none, a version above 3, a damaged or overlong description, elements that are
-// big-endian, records or Python objects, Fortran order of two or more axes, a shape without elements, or one that does
-// not fit the bytes that follow.
+// Reads the header from the front of `from`. Throws Error(kData) that begins with `where` and `what` (the path, with
+// the array's name) if the bytes are not an .npy header, for a version above 3, a damaged or overlong description,
+// elements that are big-endian, records or Python objects, Fortran order of two or more axes, a shape without elements,
+// or one that does not match the bytes that follow.
 NpyHeader read_npy_header(std::string_view where, const std::string& what, ByteSource& from);
 
 }  // namespace bitgrad::data

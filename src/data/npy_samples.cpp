@@ -1,4 +1,4 @@
-// Samples of one .npy file, without targets.
+// Samples from a single .npy file, without targets.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -22,7 +22,7 @@ struct NpyElements {
     fail_with(ErrorCode::kData, kNpy, path, ": sample ", i / each, ", value ", i % each, " at byte offset ",
               header.bytes + i * header.width, ": got ", value, ", expected ", expected, '.');
   }
-  // Little-endian, as the header was checked to be.
+  // Little-endian: the header has been checked.
   uint64_t bits(const uint8_t* from, int64_t i) const {
     uint64_t out = 0;
     for (int64_t b = header.width - 1; b >= 0; --b) out = (out << 8) | from[i * header.width + b];

@@ -14,7 +14,7 @@ void put_number(Bytes& out, uint64_t x, int bytes) {
 }
 void put_text(Bytes& out, const std::string& text) { out.insert(out.end(), text.begin(), text.end()); }
 
-// Version 1.0: the description ends at a multiple of 64 bytes.
+// Format version 1.0: the header is padded to a multiple of 64 bytes.
 Bytes npy_of(const NpzArray& a) {
   std::string text = concat("{'descr': '", a.descr, "', 'fortran_order': False, 'shape': (");
   for (const int64_t d : a.shape) text += concat(d, ", ");
@@ -29,12 +29,12 @@ Bytes npy_of(const NpzArray& a) {
   return out;
 }
 
-// What local header and central directory share, from the version on (APPNOTE 4.3.7, 4.3.12).
+// Fields shared by the local header and the central directory, starting at the version (APPNOTE 4.3.7, 4.3.12).
 void put_record(Bytes& out, const std::string& name, uint32_t crc, size_t size) {
-  put_number(out, 20, 2);  // version that reads it
+  put_number(out, 20, 2);  // version needed to extract
   put_number(out, 0, 2);   // flags
-  put_number(out, 0, 2);   // stored
-  put_number(out, 0, 2);   // time and date of 1980-01-01: the same model makes the same file
+  put_number(out, 0, 2);   // method: stored
+  put_number(out, 0, 2);   // time and date 1980-01-01, so that the same model gives the same file
   put_number(out, 0x21, 2);
   put_number(out, crc, 4);
   put_number(out, size, 4);

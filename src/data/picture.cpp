@@ -7,8 +7,8 @@
 namespace bitgrad {
 namespace {
 
-// What pixel i of an axis is made of: weights[k] times old pixel first + k, divided by their sum, which is the same for
-// all i.
+// Pixel i of a resized axis: the sum of weights[k] times old pixel first + k, divided by the sum of the weights, which
+// is the same for all i.
 struct AxisTap {
   int64_t first;
   std::vector<int64_t> weights;
@@ -22,12 +22,12 @@ Axis axis_of(int64_t from, int64_t to) {
   Axis axis{{}, from > to ? from : 2 * to};
   for (int64_t i = 0; i < to; ++i) {
     AxisTap tap{};
-    if (from > to) {  // in units of 1/to of an old pixel
+    if (from > to) {  // weights in units of 1/to of an old pixel
       const int64_t begin = i * from, end = begin + from;
       tap.first = begin / to;
       for (int64_t j = tap.first; j * to < end; ++j)
         tap.weights.push_back(std::min(end, (j + 1) * to) - std::max(begin, j * to));
-    } else {  // in units of 1/(2 to)
+    } else {  // weights in units of 1/(2 to)
       const int64_t place = std::clamp<int64_t>((2 * i + 1) * from - to, 0, 2 * to * (from - 1));
       tap.first = place / (2 * to);
       const int64_t part = place % (2 * to);
@@ -70,7 +70,7 @@ Picture resized(const Picture& picture, int64_t rows, int64_t columns) {
   if (picture.rows == rows && picture.columns == columns) return picture;
   const int64_t c = picture.channels;
   const Axis down = axis_of(picture.rows, rows), right = axis_of(picture.columns, columns);
-  std::vector<int64_t> wide(static_cast<size_t>(picture.rows * columns * c));  // resized along its rows
+  std::vector<int64_t> wide(static_cast<size_t>(picture.rows * columns * c));  // resized along the rows
   for (int64_t y = 0; y < picture.rows; ++y)
     for (int64_t x = 0; x < columns; ++x) {
       const AxisTap& tap = right.taps[static_cast<size_t>(x)];

@@ -1,7 +1,7 @@
-// Folders of pictures, one sub-folder a class, and format image_folder, which reads them as a data set.
+// Picture folders with one sub-folder per class, and format image_folder, which reads them as a data set.
 //
-// Samples take turns: the first file of each class, then the second of each ..., so that the first N samples (limit)
-// are of all classes.
+// Samples are interleaved: the first file of each class, then the second of each, and so on, so that the first N
+// samples (limit) cover all classes.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -53,7 +53,7 @@ PictureFolder list_pictures(std::string_view where, const std::string& folder, s
   PictureFolder out{std::move(classes), {}};
   for (size_t c = 0; c < out.classes.size(); ++c) {
     const std::string path = folder + '/' + out.classes[c];
-    if (!file_system().is_directory(path)) continue;  // a class of others alone
+    if (!file_system().is_directory(path)) continue;  // the class exists only in the other data
     const size_t before = out.files.size();
     for (const std::string& name : visible(path)) {
       out.files.push_back({path + '/' + name, static_cast<int64_t>(c)});
@@ -80,9 +80,9 @@ std::string form_of(const Picture& p) {
   return concat(p.rows, " x ", p.columns, " pixels of ", p.channels, p.channels == 1 ? " channel" : " channels");
 }
 
-// The k-th file of each class, for k = 0, 1 ...
+// Interleaves the classes: the k-th file of each, for k = 0, 1 ...
 std::vector<PictureFile> taking_turns(std::vector<PictureFile> files) {
-  std::vector<std::pair<int64_t, int64_t>> turns;  // place in its class, place in the list
+  std::vector<std::pair<int64_t, int64_t>> turns;  // index within its class, index in the list
   int64_t place = 0;
   for (int64_t i = 0; i < std::ssize(files); ++i) {
     const bool same = i > 0 && files[static_cast<size_t>(i)].label == files[static_cast<size_t>(i - 1)].label;
@@ -95,7 +95,7 @@ std::vector<PictureFile> taking_turns(std::vector<PictureFile> files) {
   return out;
 }
 
-// Reads the files side by side; what is wrong with one is kept, for a message that has all.
+// Reads the files in parallel. Collects the errors of all files for a single message.
 class PictureReader {
  public:
   PictureReader(std::vector<PictureFile> files, int64_t channels) : files_(std::move(files)), channels_(channels) {}
@@ -143,7 +143,7 @@ class PictureReader {
       return std::nullopt;
     }
   }
-  // Where something is wrong.
+  // Throws if any file has an error.
   void refuse() const {
     constexpr int64_t kShown = 8;
     std::string list;

@@ -1,12 +1,12 @@
-// The only place of libjpeg. It leaves on errors by longjmp: the functions that it may jump out of hold nothing with a
-// destructor.
+// JPEG decoding; this file is the only user of libjpeg. The library reports errors by longjmp, so functions that it may
+// jump out of must not hold objects with destructors.
 #include "bitgrad/base/error.h"
 #include "bitgrad/data/picture.h"
 
 #if BITGRAD_WITH_JPEG
 #include <csetjmp>
 #include <cstdio>
-// After cstdio, whose FILE it uses.
+// Must follow cstdio, whose FILE it uses.
 #include <jerror.h>
 #include <jpeglib.h>
 #endif
@@ -27,7 +27,7 @@ struct JpegReader {
     jpeg.client_data = this;
     errors.error_exit = [](j_common_ptr common) { stop(common); };
     errors.emit_message = [](j_common_ptr common, int level) {
-      // The decoder fills what is missing with gray. Other warnings concern the file around the picture.
+      // For missing data the decoder fills in gray, so that is an error. Other warnings do not affect the picture.
       const int code = common->err->msg_code;
       if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) stop(common);
     };

@@ -1,4 +1,5 @@
-// The only place of libpng. Its simplified interface returns its errors; the other one jumps out of C++ functions.
+// PNG decoding; this file is the only user of libpng. Uses its simplified interface, which returns errors; the full
+// interface would longjmp out of C++ functions.
 #include <string_view>
 
 #include "bitgrad/base/error.h"
@@ -17,7 +18,7 @@ Picture decode_png(const std::vector<uint8_t>& file) {
     Image() : png_image{} { version = PNG_IMAGE_VERSION; }
     ~Image() { png_image_free(this); }
     void require_ok(int ok) const {
-      // A color profile is not applied, so what libpng says of it alone is no damage.
+      // Color profiles are not applied, so a warning about one alone does not mean damage.
       const bool of_profile = warning_or_error == 1 && std::string_view(message).starts_with("iCCP");
       if (ok == 0 || (warning_or_error != 0 && !of_profile))
         fail_with(ErrorCode::kData, "picture", "damaged PNG: got '", message, "', expected a whole picture");
@@ -29,7 +30,8 @@ Picture decode_png(const std::vector<uint8_t>& file) {
     fail_with(ErrorCode::kData, "picture", "PNG: got ", rows, " x ", columns, " pixels, expected at most ",
               kMostPixels);
   const bool color = (image.format & PNG_FORMAT_FLAG_COLOR) != 0;
-  // With alpha, so that it is dropped and not blended. Samples of 16 bits are taken as sRGB, as those of 8 are.
+  // Requests alpha, so that it can be dropped instead of blended. 16-bit samples are interpreted as sRGB, like 8-bit
+  // ones.
   image.format = color ? PNG_FORMAT_RGBA : PNG_FORMAT_GA;
   image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   const int64_t stored = color ? 4 : 2, channels = stored - 1;

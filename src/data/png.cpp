@@ -28,7 +28,7 @@ std::string png_bytes(const uint8_t* pixels, int64_t rows, int64_t columns, int6
   const auto line = static_cast<size_t>(columns * channels);
   std::string raw;
   for (int64_t r = 0; r < rows; ++r) {
-    raw += '\0';  // the filter of the line: none
+    raw += '\0';  // filter type of the line: none
     raw.append(reinterpret_cast<const char*>(pixels) + static_cast<size_t>(r) * line, line);
   }
   uLongf size = compressBound(static_cast<uLong>(raw.size()));
@@ -37,9 +37,9 @@ std::string png_bytes(const uint8_t* pixels, int64_t rows, int64_t columns, int6
                              static_cast<uLong>(raw.size()), Z_BEST_COMPRESSION);
   ensure(code == Z_OK, "png", "zlib compresses what has room");
   packed.resize(size);
-  const char color = channels == 1 ? 0 : 2;  // gray, RGB
+  const char color = channels == 1 ? 0 : 2;  // gray or RGB
   const std::string header = big_endian(static_cast<uint32_t>(columns)) + big_endian(static_cast<uint32_t>(rows)) +
-                             std::string{8, color, 0, 0, 0};  // bits, color, deflate, filters of PNG, no interlace
+                             std::string{8, color, 0, 0, 0};  // depth, color, deflate, PNG filters, no interlace
   return "\x89PNG\r\n\x1A\n" + chunk("IHDR", header) + chunk("IDAT", packed) + chunk("IEND", "");
 }
 

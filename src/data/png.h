@@ -1,4 +1,4 @@
-// Pictures as PNG files (ISO/IEC 15948), 8 bits a channel, without filters.
+// Encodes pictures as PNG files (ISO/IEC 15948), 8 bits per channel, without filters.
 #pragma once
 
 #include <cstdint>

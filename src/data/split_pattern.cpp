@@ -1,7 +1,7 @@
-// Regular expressions of tokenizers by libpcre2, and the only place of that library.
+// Regular expressions of tokenizers by libpcre2. This file is the only user of the library.
 //
-// Patterns are written for Oniguruma, where \s is the Unicode property White_Space. PCRE2's \s has U+180E beside it, so
-// \s and \S are written out as sets.
+// Patterns are written for Oniguruma, where \s is the Unicode property White_Space. In PCRE2, \s also matches U+180E,
+// so \s and \S are expanded to explicit sets.
 #include "data/split_pattern.h"
 
 #include "bitgrad/base/error.h"
@@ -88,7 +88,7 @@ SplitPattern::SplitPattern(const std::string& pattern) {
     fail_with(ErrorCode::kData, kPattern, "'", pattern,
               "' is no regular expression that libpcre2 compiles: ", message_of(error), '.');
   code_ = std::shared_ptr<const void>(code, [code](const void*) { pcre2_code_free(code); });
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it matching is slower, and the same
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // optional: without JIT, matching is slower with the same results
 }
 
 void SplitPattern::split(std::string_view text, const Piece& f) const {

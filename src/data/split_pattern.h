@@ -1,4 +1,4 @@
-// Patterns that cut a text into words (libpcre2), as the tokenizers of Hugging Face write them.
+// Patterns that split a text into words (libpcre2), in the syntax of Hugging Face tokenizers.
 #pragma once
 
 #include <functional>
@@ -8,14 +8,14 @@
 
 namespace bitgrad::data {
 
-// Const calls may come from several threads at once.
+// Const member functions may be called from several threads concurrently.
 class SplitPattern {
  public:
-  // Unicode properties, look-ahead, (?i:...). Error(kData) for a pattern that does not compile, Error for a build
-  // without libpcre2.
+  // Supports Unicode properties, look-ahead and (?i:...). Throws Error(kData) if the pattern does not compile, Error if
+  // built without libpcre2.
   explicit SplitPattern(const std::string& pattern);
-  // f(piece, whether it is a match) for what lies between matches and for matches, from front to back; none is empty.
-  // Matches neither overlap nor reach over bytes that are no UTF-8.
+  // Calls f(piece, whether it is a match) for matches and the text between them, front to back; no piece is empty.
+  // Matches do not overlap or extend over invalid UTF-8.
   using Piece = std::function<void(std::string_view piece, bool match)>;
   void split(std::string_view text, const Piece& f) const;
 
@@ -23,9 +23,9 @@ class SplitPattern {
   std::shared_ptr<const void> code_;
 };
 
-// A pattern that matches this text alone.
+// A pattern that matches exactly this text.
 std::string literal_pattern(std::string_view text);
-// f(part, whether it is well-formed UTF-8): the longest such parts, from front to back.
+// Calls f(part, whether it is well-formed UTF-8) for the longest such parts, front to back.
 void each_utf8_part(std::string_view text, const std::function<void(std::string_view part, bool utf8)>& f);
 
 }  // namespace bitgrad::data

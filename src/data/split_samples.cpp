@@ -12,7 +12,7 @@
 namespace bitgrad::data {
 namespace {
 
-// What a data set says of itself beside its samples.
+// Everything a data set reports except its samples.
 struct Description {
   explicit Description(const Dataset& all)
       : name(all.name()),
@@ -69,7 +69,7 @@ class PartBase : public Dataset {
   const SplitPart part_;
 };
 
-// Samples that are made when they are asked for.
+// View of samples that are generated on access.
 class PartView final : public PartBase {
  public:
   PartView(std::shared_ptr<const Dataset> all, std::vector<int64_t> indices, SplitPart part)
@@ -85,7 +85,7 @@ class PartView final : public PartBase {
   std::vector<int64_t> indices_;
 };
 
-// The rows `indices` of `each` elements, `stride` apart.
+// Gathers the rows `indices` of `each` elements, `stride` elements apart.
 TrackedBytes rows_of(const void* from, int64_t element, int64_t each, int64_t stride,
                      const std::vector<int64_t>& indices) {
   const int64_t bytes = each * element;
@@ -96,7 +96,7 @@ TrackedBytes rows_of(const void* from, int64_t element, int64_t each, int64_t st
   return out;
 }
 
-// Copies of samples that are in memory.
+// Copy of samples that are in memory.
 class PartCopy final : public PartBase {
  public:
   PartCopy(const Dataset& all, const StoredSamples& stored, const std::vector<int64_t>& indices, SplitPart part)

@@ -1,4 +1,4 @@
-// A part of a data set's samples, drawn once for a run, and the rest: data.valid of {fraction: f}.
+// A random part of a data set's samples, drawn once per run, and the rest: data.valid of {fraction: f}.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@ namespace bitgrad::data {
 
 enum class SplitPart : uint8_t { kTrain, kValid };
 
-// The indices of a part among n samples, ascending. Part kValid has round(fraction * n) of them, at least 1 and at most
-// n - 1: those of the smallest (r64(i), i), r64 from block i of the stream {seed, Purpose::kShuffle,
-// site_id("data.valid"), step 0} (docs/numerics.md section 7). Error(kUsage) for fewer than two samples.
+// Indices of a part among n samples, ascending. Part kValid has round(fraction * n) samples, clamped to 1 .. n - 1:
+// those with the smallest (r64(i), i), with r64 from block i of the stream {seed, Purpose::kShuffle,
+// site_id("data.valid"), step 0} (docs/numerics.md section 7). Throws Error(kUsage) for fewer than two samples.
 std::vector<int64_t> split_indices(int64_t n, double fraction, uint64_t seed, SplitPart part);
 
-// The samples of a part as a data set. What `all` has in memory (Dataset::stored) is copied; else the part keeps `all`.
+// The samples of a part as a data set. Samples that `all` has in memory (Dataset::stored) are copied; otherwise the
+// part keeps `all` alive and reads from it.
 std::unique_ptr<Dataset> split_samples(std::shared_ptr<const Dataset> all, double fraction, uint64_t seed,
                                        SplitPart part);
 

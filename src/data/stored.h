@@ -1,4 +1,4 @@
-// Targets as they are stored (StoredSamples).
+// Targets in their stored form (StoredSamples).
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace bitgrad::data {
 
-// The `count` elements of target `id`: int32 classes, or fp32 values.
+// Copies the `count` elements of target `id`: int32 classes or fp32 values.
 inline void copy_stored_target(const StoredSamples& stored, int64_t id, int64_t count, void* to) {
   const int64_t first = id * stored.target_stride;
   const auto widen = [&](const auto* from) { std::copy_n(from + first, count, static_cast<int32_t*>(to)); };

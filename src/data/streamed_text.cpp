@@ -9,12 +9,12 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
-constexpr size_t kMostBytes = 4;                           // of a character
+constexpr size_t kMostBytes = 4;                           // longest UTF-8 character
 
-// Whether a character of UTF-8 begins with all of these bytes: some bytes after them make one.
+// Whether these bytes are a proper prefix of some UTF-8 character.
 bool begins_character(std::string_view bytes) {
   if (bytes.empty() || bytes.size() >= kMostBytes) return false;
-  // Of the bytes that may follow, the ends of the ranges of the second byte, and any of the others.
+  // Tries, as the second byte, the ends of the allowed ranges, and any continuation byte after that.
   std::string whole(bytes);
   for (const char second : {'\x80', '\x8f', '\x9f', '\xa0', '\xbf'}) {
     std::string tried = whole;
@@ -27,7 +27,8 @@ bool begins_character(std::string_view bytes) {
   return false;
 }
 
-// The longest begin of a character at the front of `text`, which is none: at least one byte.
+// `text` does not begin with a valid character: returns the length of the longest character prefix at its start, at
+// least 1.
 size_t broken_bytes(std::string_view text) {
   size_t n = 1;
   while (n < text.size() && n + 1 < kMostBytes && begins_character(text.substr(0, n + 1))) ++n;
@@ -42,7 +43,7 @@ StreamedText::StreamedText(const Tokenizer& tokenizer, std::vector<std::string> 
     require(!text.empty(), "stop", "got an empty text, expected one with characters");
 }
 
-// Bytes [0, end) of what is held, as characters; of those that another byte may complete only where it is `last`.
+// Text of held bytes [0, end). Bytes that later ones may complete are included only if `last`.
 std::string StreamedText::take(size_t end, bool last) {
   std::string out;
   std::string_view rest = std::string_view(held_).substr(0, end);
@@ -69,7 +70,7 @@ std::string StreamedText::add(int32_t id) {
     held_.clear();
     return out;
   }
-  // The end may be the begin of a stop text.
+  // Hold back a suffix that may begin a stop text.
   size_t keep = 0;
   for (const std::string& text : stop_)
     for (size_t n = std::min(text.size() - 1, held_.size()); n > keep; --n)

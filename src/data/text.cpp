@@ -1,9 +1,9 @@
-// Format text: sliding windows of bytes for networks of linear layers; language models use format tokens (tokens.cpp).
-// Text as ids: the bytes that occur in the whole file, sorted, are the vocabulary, 0 .. v-1. Sample i of a split holds
-// the `context` ids before position context + i of that split, its label is the id at that position (the task of Bengio
+// Format text: sliding windows of bytes for networks of linear layers. Language models use format tokens (tokens.cpp).
+// The vocabulary is the sorted set of bytes that occur in the whole file, with ids 0 .. v-1. Sample i of a split holds
+// the `context` ids before position context + i of that split; its label is the id at that position (the task of Bengio
 // et al. 2003 and Karpathy's char-rnn, 2015). Split train is the first floor(size * (1 - test_fraction)) bytes, test
-// the rest; no sample lies across. targets `last` is that one label; targets `each` asks for the next byte at every
-// position of the sample: target [context], the ids from position i + 1 on.
+// the rest; no sample crosses the boundary. targets `last` is that single label; targets `each` is the next byte at
+// every position of the sample: target [context], the ids from position i + 1 on.
 //
 // The file may be plain or gzip.
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kWhere = "data.text";
 
-// Reads to the end: the bytes, and which of them occur.
+// Reads to the end and records which bytes occur.
 int64_t count_bytes(ContentReader& reader, std::array<bool, 256>& occurs) {
   std::vector<uint8_t> piece(size_t{1} << 16);
   for (;;) {
@@ -64,7 +64,7 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   check_keys(spec);
   const std::string path = data_path(spec.root, spec.file);
   const std::unique_ptr<InputFile> file = open_data_file(kWhere, spec, "file", spec.file, "a text");
-  // Twice from front to back: of the text no more than the split is ever in memory.
+  // Reads the file twice, so that only the split's part of the text is ever in memory.
   ContentReader all(path, *file);
   std::array<bool, 256> occurs{};
   const int64_t size = count_bytes(all, occurs);

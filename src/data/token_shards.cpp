@@ -11,8 +11,8 @@ namespace {
 constexpr std::string_view kTokens = "data.tokens";
 constexpr int64_t kMostRecordBytes = int64_t{1} << 28;
 
-// llm.c's files: 256 little-endian int32, of which the first three are a magic number, a version, and the count of ids
-// behind them (karpathy/llm.c, dev/data/data_common.py).
+// llm.c's files: a header of 256 little-endian int32, whose first three are a magic number, a version, and the number
+// of ids that follow (karpathy/llm.c, dev/data/data_common.py).
 constexpr int64_t kHeaderBytes = 1024;
 struct ShardKind {
   int32_t magic, version;

@@ -1,4 +1,5 @@
-// Byte-level BPE: a text is cut into words, a word's bytes are ids, and merges join them (Radford et al. 2019, GPT-2).
+// Byte-level BPE: a text is split into words, the bytes of a word become ids, and merges join them (Radford et al.
+// 2019, GPT-2).
 #include <unordered_map>
 
 #include "bitgrad/base/error.h"
@@ -28,7 +29,7 @@ class BpeTokenizer final : public Tokenizer {
   void encode(std::string_view text, const Sink& sink) const override { Encoding(parts_, text, sink).run(); }
 
  private:
-  // One call of encode.
+  // State of one call of encode.
   class Encoding {
    public:
     Encoding(const BpeParts& parts, std::string_view text, const Sink& sink) : p_(parts), text_(text), sink_(sink) {}
@@ -85,7 +86,7 @@ class BpeTokenizer final : public Tokenizer {
     std::string_view text_;
     const Sink& sink_;
     std::string key_;
-    std::unordered_map<std::string, std::vector<int32_t>> kept_;  // words of this text
+    std::unordered_map<std::string, std::vector<int32_t>> kept_;  // words already encoded in this text
   };
 
   BpeParts parts_;

@@ -1,4 +1,4 @@
-// Bytes as ids, 0 .. 255: any text, without a vocabulary to keep.
+// Bytes as ids, 0 .. 255: encodes any text, without a vocabulary to store.
 #include <algorithm>
 #include <array>
 

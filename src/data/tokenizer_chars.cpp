@@ -1,5 +1,5 @@
 // Characters as ids: the Unicode code points that occur in a text, in ascending order, are 0, 1, 2 .. (the vocabulary
-// of nanoGPT's character model). Bytes that are no well-formed UTF-8 are an error with their place.
+// of nanoGPT's character model). Bytes that are not well-formed UTF-8 are an error, reported with their position.
 #include <algorithm>
 #include <array>
 
@@ -11,10 +11,10 @@ namespace bitgrad::data {
 namespace {
 
 constexpr std::string_view kChars = "chars";
-constexpr size_t kRun = 4096;  // ids that are handed on together
+constexpr size_t kRun = 4096;  // ids passed on together
 constexpr int32_t kNone = -1;
 
-// The code point of a well-formed character of 1 to 4 bytes.
+// Code point of a well-formed character of 1 to 4 bytes.
 uint32_t code_point(std::string_view c) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(c[i])); };
   if (c.size() == 1) return byte(0);
@@ -23,7 +23,7 @@ uint32_t code_point(std::string_view c) {
   return point;
 }
 
-// f(character, its place) from front to back.
+// Calls f(character, its position) front to back.
 template <typename F>
 void each_character(std::string_view text, F&& f) {
   for (size_t at = 0; at < text.size();) {
@@ -38,7 +38,7 @@ void each_character(std::string_view text, F&& f) {
 
 class CharsTokenizer final : public Tokenizer {
  public:
-  // points: ascending.
+  // points: code points in ascending order.
   explicit CharsTokenizer(std::vector<std::pair<uint32_t, std::string>> points) : points_(std::move(points)) {
     ascii_.fill(kNone);
     for (size_t i = 0; i < points_.size() && points_[i].first < ascii_.size(); ++i)

@@ -1,4 +1,4 @@
-// Tokenizers in files: those of other programs, and the records that files of models hold.
+// Tokenizers in files: the formats of other programs, and the records stored in model files.
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
@@ -16,7 +16,7 @@ constexpr std::string_view kWhere = "tokenizer";
 constexpr int64_t kMostFileBytes = int64_t{1} << 28;
 constexpr int64_t kMostIds = int64_t{1} << 24;
 
-// What `use` finds wrong with a text that anybody may have written, as Error(kData).
+// Runs `use` on untrusted text and rethrows what it finds wrong as Error(kData).
 template <typename Use>
 auto reading(const std::string& what, Use use) {
   try {
@@ -95,7 +95,7 @@ std::string tokenizer_difference(const Tokenizer& a, const Tokenizer& b) {
   for (int32_t id = 0; id < a.vocabulary(); ++id)
     if (a.bytes(id) != b.bytes(id))
       return concat(both, ": id ", id, " is ", quoted(a.bytes(id)), ", ", quoted(b.bytes(id)));
-  // As texts: objects of many members compare slowly.
+  // Compare as text: comparing objects with many members is slow.
   return a.content().dump() == b.content().dump() ? "" : concat(both, " that split texts in different ways");
 }
 

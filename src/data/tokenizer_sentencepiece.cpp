@@ -1,4 +1,5 @@
-// Models of SentencePiece (Kudo and Richardson 2018, arXiv:1808.06226) by its library, and the only place of it.
+// SentencePiece models (Kudo and Richardson 2018, arXiv:1808.06226), by its library. This file is the only user of the
+// library.
 #include <vector>
 
 #include "bitgrad/base/error.h"
@@ -15,7 +16,7 @@ namespace bitgrad::data {
 namespace {
 
 constexpr std::string_view kSentencePiece = "sentencepiece";
-constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581 stands for a space
+constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, which represents a space
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -41,7 +42,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       fail_with(ErrorCode::kData, kSentencePiece, status.message());
     if (!ids.empty()) sink(ids);
   }
-  // As the library does it: without the space that it puts before a text.
+  // As the library does: removes the space that it adds before a text.
   std::string decode(std::span<const int32_t> ids) const override {
     for (const int32_t id : ids) bytes(id);
     std::string text;
@@ -54,7 +55,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string bytes_of(int id) const {
     const std::string& piece = processor_.IdToPiece(id);
     if (processor_.IsControl(id)) return "";
-    if (processor_.IsUnknown(id)) return " \xe2\x81\x87 ";  // as the library decodes it
+    if (processor_.IsUnknown(id)) return " \xe2\x81\x87 ";  // same as the library's decoding
     if (processor_.IsByte(id)) return {static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16))};  // <0x0A>
     std::string bytes;
     for (size_t at = 0; at < piece.size();) {

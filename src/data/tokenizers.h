@@ -1,4 +1,4 @@
-// The factories of the built-in tokenizers.
+// Factories of the built-in tokenizers.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace bitgrad::data {
 
 using TokenizerPointer = std::shared_ptr<const Tokenizer>;
 
-// nullptr: there is none of that name.
+// nullptr if there is no kind of that name.
 const TokenizerKind* find_tokenizer(std::string_view name);
 std::vector<const TokenizerKind*> tokenizer_kinds();
 

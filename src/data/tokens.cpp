@@ -1,12 +1,12 @@
-// Token files: a text that a tokenizer reads, or ids as other programs store them.
+// Token files: text encoded by a tokenizer, or ids stored by other programs.
 //
-// Samples are windows of `context` ids, targets the next id at every position. order random: an epoch draws windows
-// anywhere (with replacement), as many as lie side by side; shuffled: those side by side, what is left at the end is
-// not read; sequential: the same from front to back, with what is left as a shorter last sample.
+// Samples are windows of `context` ids; targets are the next id at every position. order random: an epoch draws windows
+// at any position (with replacement), as many as fit side by side. shuffled: the windows side by side, dropping the
+// remainder at the end. sequential: the same front to back, with the remainder as a shorter last sample.
 //
-// Documents lie side by side with an end id after each but the last. documents: joined reads over their borders;
-// apart lets attention see the own document alone (Dataset::document_end). Targets and positions are the same in both:
-// an end id predicts the first id of the next document, as in nanoGPT and llm.c.
+// Documents are concatenated, with an end id after each but the last. documents: joined reads across their borders;
+// apart restricts attention to a position's own document (Dataset::document_end). Targets and positions are the same in
+// both: an end id predicts the first id of the next document, as in nanoGPT and llm.c.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kTokens = "data.tokens";
 
-// The whole content of the file that `key` names, plain or gzip.
+// The whole content of the file that `key` refers to, plain or gzip.
 std::string read_text(const DatasetSpec& spec, const std::string& key, const std::string& file) {
   const std::string path = data_path(spec.root, file);
   const std::unique_ptr<InputFile> opened = open_data_file(kTokens, spec, key, file, "a text");
@@ -39,7 +39,7 @@ std::string read_text(const DatasetSpec& spec, const std::string& key, const std
   }
 }
 
-// What `use` says of a text is said of this file.
+// Adds this file's name to errors from `use`.
 template <typename Use>
 auto of_file(const std::string& path, Use use) {
   try {
@@ -50,7 +50,7 @@ auto of_file(const std::string& path, Use use) {
   }
 }
 
-// The ids of this data set among all of the file.
+// Range of this data set's ids within the file.
 struct IdRange {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
@@ -61,7 +61,7 @@ IdRange range_of(const DatasetSpec& spec, int64_t ids) {
   return {begin, end};
 }
 
-// Ids as they are encoded, in the fewest bytes that hold them.
+// Encoded ids, stored in the fewest bytes that hold them.
 class NarrowIds {
  public:
   explicit NarrowIds(int64_t vocabulary)
@@ -86,7 +86,7 @@ class NarrowIds {
   std::vector<uint8_t> bytes_;
 };
 
-// Bytes of text that a target stands for, on average over the ids after the first, of many the first 2^27.
+// Mean bytes of text per target: over the ids after the first, at most the first 2^27 of them.
 double bytes_per_target(const TokenSource& ids, const Tokenizer& tokenizer) {
   constexpr int64_t kCounted = int64_t{1} << 27;
   std::vector<int64_t> sizes;
@@ -109,7 +109,7 @@ void require_same(const Tokenizer& a, const std::string& a_name, const Tokenizer
     fail_with(ErrorCode::kData, kTokens, "tokenizer: ", a_name, " and ", b_name, " differ: ", parts, '.');
 }
 
-// Of a text. The model's, where there is one: then data.tokenizer may not say another.
+// Tokenizer for a text. If the model has one, it is used, and data.tokenizer must not differ.
 std::shared_ptr<const Tokenizer> tokenizer_of_text(const DatasetSpec& spec, const std::string& path,
                                                    const std::string& text) {
   const std::shared_ptr<const Tokenizer>& model = spec.of_model;
@@ -129,7 +129,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of_text(const DatasetSpec& spec, cons
   return of_file(data_path(spec.root, other), [&] { return make_tokenizer(spec.tokenizer, words); });
 }
 
-// The id that documents: apart asks for. stored_end: what NAME.tokens.json says, -1: nothing.
+// The id that separates documents for documents: apart. stored_end: from NAME.tokens.json, -1 if not given.
 int64_t document_end(const DatasetSpec& spec, const TokenTask& task, int64_t stored_end) {
   const int64_t given = spec.keys.integer("end");
   if (spec.keys.text("documents") != "apart") {
@@ -147,7 +147,7 @@ int64_t document_end(const DatasetSpec& spec, const TokenTask& task, int64_t sto
 
 struct Opened {
   std::unique_ptr<TokenSource> ids;
-  int64_t all = 0;  // of the file
+  int64_t all = 0;  // ids in the file
   TokenTask task = {};
 };
 
@@ -165,8 +165,8 @@ Opened open_text(const DatasetSpec& spec) {
   return out;
 }
 
-// What data.tokenizer and the shards' NAME.tokens.json (at `path`; empty: there is none) say of stored ids, and the
-// model that will read them; nullptr: nothing.
+// Tokenizer of stored ids, from data.tokenizer, the shards' NAME.tokens.json (at `path`; empty if there is none) and
+// the model that will read them; nullptr if none of them gives one.
 std::shared_ptr<const Tokenizer> tokenizer_of_ids(const DatasetSpec& spec, const std::string& stored,
                                                   const std::string& path,
                                                   const std::shared_ptr<const Tokenizer>& packed) {
@@ -201,7 +201,7 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   out.task.vocabulary = std::max(given, known);
   out.task.document_end = document_end(spec, out.task, record.end);
   std::vector<std::unique_ptr<TokenSource>> parts;
-  DatasetSpec named = spec;  // of files that a pattern found the whole path is known
+  DatasetSpec named = spec;  // files matched by a pattern have a complete path
   if (files[0] != path) named.root = "";
   for (const std::string& file : files)
     parts.push_back(open_token_file(

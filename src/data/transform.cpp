@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kTransformWhere = "transform";
 
-// A deque, because pointers stay valid.
+// A deque, because pointers must stay valid.
 struct Transforms {
   std::mutex mutex;
   std::deque<TransformKind> kinds;

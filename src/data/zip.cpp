@@ -14,7 +14,7 @@ constexpr int64_t kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20, kEntry
 constexpr int64_t kLongestComment = 65535;
 constexpr uint32_t kEndMagic = 0x06054b50, kEnd64Magic = 0x06064b50, kLocator64Magic = 0x07064b50,
                    kEntryMagic = 0x02014b50, kLocalMagic = 0x04034b50;
-constexpr uint32_t kIn64 = 0xFFFFFFFF;  // the field is in the 64-bit record
+constexpr uint32_t kIn64 = 0xFFFFFFFF;  // the value is in the ZIP64 record
 constexpr int kZipDeflated = 8;
 
 uint64_t little(const uint8_t* at, int bytes) {
@@ -24,7 +24,7 @@ uint64_t little(const uint8_t* at, int bytes) {
 }
 uint32_t u16(const uint8_t* at) { return static_cast<uint32_t>(little(at, 2)); }
 uint32_t u32(const uint8_t* at) { return static_cast<uint32_t>(little(at, 4)); }
-// Sizes above the largest int64 fit nowhere; they are cut to it, and refused there.
+// Sizes above the int64 range are clamped; the check against the file size then rejects them.
 int64_t u64(const uint8_t* at) {
   return static_cast<int64_t>(
       std::min<uint64_t>(little(at, 8), static_cast<uint64_t>(std::numeric_limits<int64_t>::max())));
@@ -38,7 +38,7 @@ class Archive {
   [[noreturn]] void fail_zip(const Parts&... parts) const {
     fail_with(ErrorCode::kData, where_, path_, ": ", parts...);
   }
-  // `bytes` bytes at `offset`, all of them.
+  // Reads exactly `bytes` bytes at `offset`.
   std::vector<uint8_t> piece(int64_t offset, int64_t bytes, std::string_view what) const {
     if (offset < 0 || bytes < 0 || offset > file_.size() || bytes > file_.size() - offset)
       fail_zip(what, " at byte offset ", offset, ": got ", bytes, " bytes, expected them within the ", file_.size(),
@@ -54,7 +54,7 @@ class Archive {
                ". The archive is damaged.");
   }
 
-  // Where the central directory lies, and how many entries it has.
+  // Offset of the central directory, and its number of entries.
   struct Directory {
     int64_t offset, bytes, entries;
   };
@@ -80,7 +80,7 @@ class Archive {
     return {u64(end.data() + 48), u64(end.data() + 40), u64(end.data() + 32)};
   }
 
-  // Sizes and offset that did not fit into the entry, in the order of APPNOTE 4.5.3.
+  // Sizes and offset that do not fit in the entry, in the order of APPNOTE 4.5.3.
   void read_extra(const uint8_t* extra, int64_t bytes, const uint8_t* entry, ZipMember& member) const {
     for (int64_t at = 0; at + 4 <= bytes;) {
       const int64_t length = u16(extra + at + 2);
@@ -151,7 +151,7 @@ class FileSource final : public ByteSource {
   int64_t at_ = 0;
 };
 
-// The content of a member, whose bytes lie from `begin` on.
+// The content of a member whose stored bytes start at `begin`.
 class MemberSource final : public ByteSource {
  public:
   MemberSource(Archive archive, InputFile& file, ZipMember member, int64_t begin)
@@ -252,7 +252,7 @@ std::unique_ptr<ByteSource> open_zip_member(std::string_view where, const std::s
   if (begin > file.size() || member.packed > file.size() - begin)
     refuse("got ", member.packed, " bytes from offset ", begin, " on, expected them within the ", file.size(),
            " bytes of the file. The archive is damaged or truncated.");
-  // As ContentReader::longest: data compress by a factor of 2 to 20.
+  // As ContentReader::longest: real data compress by a factor of 2 to 20.
   constexpr int64_t kReachable = 1032, kLikely = 100, kAny = int64_t{16} << 20;
   const int64_t most = member.method == 0
                            ? member.packed

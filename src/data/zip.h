@@ -1,4 +1,5 @@
-// Members of a ZIP archive (PKWARE, APPNOTE.TXT 6.3), stored or deflated, with 64-bit sizes: what numpy's savez writes.
+// Members of a ZIP archive (PKWARE, APPNOTE.TXT 6.3), stored or deflated, with 64-bit sizes, as written by numpy's
+// savez.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,7 @@
 
 namespace bitgrad::data {
 
-// Bytes from front to back.
+// Sequential source of bytes.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -18,23 +19,24 @@ class ByteSource {
   virtual int64_t read(uint8_t* to, int64_t n) = 0;
 };
 
-// A file as it is, which must outlive the source.
+// Reads a plain file, which must outlive the source.
 std::unique_ptr<ByteSource> file_source(InputFile& file);
 
 struct ZipMember {
   std::string name;
-  int method = 0;  // 0 stored, 8 deflated
+  int method = 0;  // 0: stored, 8: deflated
   bool encrypted = false;
   uint32_t crc = 0;
-  int64_t packed = 0, size = 0;  // bytes in the archive, and of the content
+  int64_t packed = 0, size = 0;  // size in the archive, and of the content
   int64_t header = 0;            // offset of the local header
 };
 
-// The members that the central directory lists. Error(kData) that begins with `where` for a file that is no archive or
-// whose directory does not fit into it; `path` is for messages.
+// The members listed in the central directory. Throws Error(kData) that begins with `where` if the file is not an
+// archive or its directory does not fit in it; `path` is for messages.
 std::vector<ZipMember> zip_members(std::string_view where, const std::string& path, InputFile& file);
-// The content of a member; `file` must outlive it. Nothing that the directory says is trusted: more than `size` bytes,
-// fewer, or another CRC-32 are Error(kData) where the end is read, and so is a size that deflate cannot reach.
+// The content of a member; `file` must outlive it. The directory is untrusted: content that is longer or shorter than
+// `size`, or has a different CRC-32, is Error(kData) when its end is read. A size that deflate cannot reach is
+// Error(kData) at once.
 std::unique_ptr<ByteSource> open_zip_member(std::string_view where, const std::string& path, InputFile& file,
                                             const ZipMember& member);
 

@@ -9,7 +9,7 @@ namespace {
 struct AddHardtanh {
   static constexpr std::string_view kName = "hardtanh";
   struct Saved {
-    Tensor inside;  // bits of all elements as one row
+    Tensor inside;  // bit mask of all elements, as a single row
   };
 
   static uint64_t* words(const Tensor& bits) { return static_cast<uint64_t*>(bits.data()); }

@@ -1,4 +1,4 @@
-// y = a + b, a - b and a * b of shapes that broadcast; sum of all elements; reshape.
+// y = a + b, a - b and a * b with broadcasting; sum of all elements; reshape.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/map/gradients.h"
@@ -7,7 +7,7 @@
 namespace bitgrad {
 namespace {
 
-// The shape of the result.
+// Returns the shape of the result.
 Shape check_pair(std::string_view op, std::span<const Tensor> in) {
   const std::string_view names[] = {"a", "b"};
   for (size_t i = 0; i < 2; ++i) require_values(op, names[i], in[i]);
@@ -15,7 +15,7 @@ Shape check_pair(std::string_view op, std::span<const Tensor> in) {
   return broadcast_shape(op, in[0], in[1]);
 }
 
-// Gradients are fp32, of fp64 operands fp64.
+// Dtype of gradients: fp64 for fp64 operands, else fp32.
 DType wide_dtype(DType dtype) { return dtype == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32; }
 
 Tensor negated(const Tensor& g) {

@@ -1,5 +1,5 @@
-// Causal attention of heads that share keys in groups. fp32 by the kernels of family attention, on devices by maps of
-// the same arithmetic; fp64 here, plainly.
+// Causal attention with grouped key/value heads. fp32 uses the kernels of family attention, or on devices maps with the
+// same arithmetic; fp64 has a plain implementation here.
 #include "bitgrad/ops/attention.h"
 
 #include <cmath>
@@ -60,7 +60,7 @@ void check_packed(const Tensor& x, const AttentionOptions& o) {
   require(o.first == 0, kAttention, "first: got ", o.first, ", expected 0: k and v of x begin with its rows.");
 }
 
-// The operands: q, k, v, or x of all three.
+// Shape from the operands: q, k, v, or x with all three side by side.
 kernels::AttentionShape shape_of(std::span<const Tensor> in, const AttentionOptions& o) {
   const bool packed = in.size() == 1;
   kernels::AttentionShape s;
@@ -84,7 +84,7 @@ kernels::AttentionDropout dropout_of(const AttentionOptions& o) {
 
 double factor_of(const AttentionOptions& o) { return 1.0 / (1.0 - o.dropout); }
 
-// Where q, k and v begin; undefined tensors: nullptr.
+// Pointers to q, k and v; nullptr for undefined tensors.
 template <typename T>
 struct Sides {
   T *q, *k, *v;
@@ -96,11 +96,11 @@ struct Sides {
   }
 };
 
-// ---- fp64: the reference, a row and a head at a time
+// ---- fp64: the reference, one row and head at a time
 struct Fp64 {
   const kernels::AttentionShape& s;
   kernels::AttentionDropout drops = {};
-  double factor = 1;  // of what is not dropped
+  double factor = 1;  // scale of what dropout keeps
   std::vector<double> p{};
 
   double scale() const { return static_cast<double>(s.scale); }
@@ -116,17 +116,17 @@ struct Fp64 {
       for (int64_t h = 0; h < s.heads; ++h)
         for (int64_t i = 0; i < s.rows; ++i) body(n, h, i);
   }
-  // What the probability of a key, or its gradient, is multiplied by.
+  // Dropout factor of a probability and of its gradient.
   double kept(int64_t n, int64_t h, int64_t i, size_t j) const {
     if (!drops.given()) return 1;
     const int64_t key = s.start(n, i) + static_cast<int64_t>(j);
     return drops.stream.bits16(kernels::AttentionDropout::element(s, n, h, i, key)) >= drops.threshold ? factor : 0;
   }
-  // Element 0 of p of a row is key start(n, i).
+  // Offset of element j of p in k and v. Element 0 is key start(n, i).
   int64_t of_k(int64_t n, int64_t h, int64_t i, size_t j) const {
     return s.of_k(n, kv_head(h), s.start(n, i) + static_cast<int64_t>(j));
   }
-  // Probabilities of a row.
+  // Computes the probabilities of a row.
   void fill(const Sides<double>& in, int64_t n, int64_t h, int64_t i) {
     p.resize(static_cast<size_t>(s.first + i + 1 - s.start(n, i)));
     double top = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -146,7 +146,7 @@ struct Fp64 {
         for (int64_t c = 0; c < s.dim; ++c) out[c] += p[j] * kept(n, h, i, j) * in.v[of_k(n, h, i, j) + c];
     });
   }
-  // g: zeros at first.
+  // g must be zero on entry.
   void backward(const Sides<double>& in, const double* gy, const Sides<double>& g) {
     each_row([&](int64_t n, int64_t h, int64_t i) {
       fill(in, n, h, i);

@@ -1,4 +1,4 @@
-// y = the mean of each window. Nothing is kept.
+// y = the mean of each window. Nothing is saved for backward.
 #include "ops/map/avg_pool.h"
 
 #include "ops/common.h"

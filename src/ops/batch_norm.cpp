@@ -1,4 +1,4 @@
-// Batch norm of x[..,f], a statistic per feature (Ioffe and Szegedy 2015, arXiv 1502.03167).
+// Batch norm of x[..,f] with one statistic per feature (Ioffe and Szegedy 2015, arXiv 1502.03167).
 #include "ops/integer_norm.h"
 #include "ops/norm.h"
 

@@ -1,4 +1,4 @@
-// y = x in fp32 or bf16 (to nearest even); gx = gy.
+// y = x in fp32 or bf16 (rounded to nearest even); gx = gy.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 

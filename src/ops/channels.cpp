@@ -1,4 +1,4 @@
-// prelu and shift: a learned number a channel.
+// prelu and shift: one learned value per channel.
 #include "ops/map/channels.h"
 
 #include "bitgrad/ops/channels.h"

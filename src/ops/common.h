@@ -1,4 +1,4 @@
-// Shared by ops: checks, gradients widened for computing, masks and sums.
+// Helpers shared by ops: checks, widening of gradients, masks and sums.
 #pragma once
 
 #include <atomic>
@@ -11,47 +11,47 @@
 
 namespace bitgrad {
 
-// A gradient in its edge's dtype as numbers to compute with: bf16 becomes fp32, fp32 and fp64 stay. Dense.
+// A gradient as values for computation, dense: bf16 is widened to fp32; fp32 and fp64 are unchanged.
 Tensor wide(const Tensor& gradient);
-// x as values to compute with, dense: bf16 becomes fp32 in workspace memory, fp32 and fp64 are x itself.
+// x as values for computation, dense: bf16 is widened to fp32 in workspace memory; fp32 and fp64 return x itself.
 Tensor widened(const Tensor& x);
-// Memory for the values of a result in `dtype`, before narrowed: of bf16 fp32 in workspace memory.
+// Allocates the values of a result in `dtype`, to be passed to narrowed. For bf16: fp32 in workspace memory.
 Tensor wide_result(const Shape& shape, DType dtype);
-// The result in `dtype`: of bf16 `values` (fp32, dense) rounded to nearest even, else `values` itself.
+// Converts `values` to `dtype`: for bf16, rounds fp32 (dense) to nearest even; otherwise returns `values` itself.
 Tensor narrowed(const Tensor& values, DType dtype);
-// Throws Error unless a result of fp32 values can have this dtype: fp32 or bf16.
+// Throws Error unless `dtype` is valid for a result of fp32 values: fp32 or bf16.
 void require_result(std::string_view op, DType dtype);
-// fp32 or fp64, canonical, dense, without scales; else Error.
+// Throws Error unless x is fp32 or fp64, canonical, dense and without scales.
 void require_float(std::string_view op, std::string_view what, const Tensor& x);
-// The same, or bf16.
+// The same, but also accepts bf16.
 void require_values(std::string_view op, std::string_view what, const Tensor& x);
 void require_same(std::string_view op, const Tensor& a, const Tensor& b);
 
-// Error(kDevice) that names both unless x is on the current device: for functions that no tape checks.
+// Throws Error(kDevice) that names both devices unless x is on the current device. For functions that no tape checks.
 void require_here(std::string_view op, std::string_view what, const Tensor& x);
 
-// Largest absolute number of an integer dtype, as a double.
+// Largest absolute value of an integer dtype, as a double.
 double magnitude(DType dtype);
 
-// A tensor as an operand of family gemm, with its scales. k_major: stored [k, free].
+// A tensor as an operand of family gemm, with its scales. k_major: stored as [k, free].
 kernels::GemmOperand gemm_operand(const Tensor& t, bool k_major);
-// The product goes straight to where the gradient lives.
+// Writes the product directly into the slot's gradient.
 void gemm_into(kernels::GemmArgs& args, GradSlot& slot);
 
-// Tells who takes rows of this gradient that the current device, which is not the CPU, makes none.
+// Reports to consumers of rows of this gradient that the current device (not the CPU) does not produce rows.
 void decline_rows_on_device(const GradSlot& slot);
-// Sum of all elements of x (fp32, dense) in the order of docs/numerics.md section 8, fp32 [].
+// Sum of all elements of x (fp32, dense) in the order of docs/numerics.md section 8; fp32 [].
 Tensor total_of(const Tensor& x);
-// Rows of a map over rows of `cols` elements that are one piece of work on the CPU.
+// Rows per CPU task of a map over rows of `cols` elements.
 int64_t rows_per_task(int64_t cols);
-// Sums of the columns of g[n,o], fp32 or fp64.
+// Column sums of g[n,o], fp32 or fp64.
 Tensor column_sums(const Tensor& g);
-// out = g (fp32, dense) where the bit is set, else 0. mask: bint1 of g's rows and columns.
+// out = g (fp32, dense) where the bit is set, else 0. mask: bint1 with the rows and columns of g.
 Tensor masked(const Tensor& g, const Tensor& mask);
-// The same straight to where the gradient lives, without a tensor between. The slot's dtype is fp32.
+// The same, written directly into the slot's gradient without a temporary tensor. The slot's dtype must be fp32.
 void masked_into(const Tensor& g, const Tensor& mask, GradSlot& slot);
 
-// ORs a bit into a flag word that threads share; nothing to do without one.
+// Atomically ORs a bit into a flag word shared by threads; does nothing for nullptr.
 inline void raise_flag(uint32_t* flag, uint32_t bit) {
   if (flag != nullptr) std::atomic_ref<uint32_t>(*flag).fetch_or(bit, std::memory_order_relaxed);
 }

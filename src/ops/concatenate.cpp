@@ -1,4 +1,4 @@
-// y = the parts one after another along an axis; the gradient of a part is its piece of gy.
+// y = the parts, concatenated along an axis; the gradient of each part is its slice of gy.
 #include <algorithm>
 
 #include "bitgrad/kernels/flag.h"
@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::string_view kConcatenate = "concatenate";
 
-// Both or neither, and equal bits. On a device they are compared when its errors are polled.
+// Requires both to be absent, or both present with equal bits. On a device the comparison is reported when errors are
+// polled.
 void require_equal_numbers(size_t part, const std::shared_ptr<const Tensor>& a,
                            const std::shared_ptr<const Tensor>& b) {
   const auto differ = [part] {
@@ -45,7 +46,7 @@ struct Concatenate {
     int64_t axis = 0;
   };
 
-  // The shape of the result.
+  // Returns the shape of the result.
   static Shape checked(std::span<const Tensor> in, int64_t axis) {
     std::vector<int64_t> dims = in[0].shape().dims();
     for (size_t i = 0; i < in.size(); ++i) {

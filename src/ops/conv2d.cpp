@@ -1,6 +1,7 @@
 // y[n,oy,ox,j] = sum over taps and channels of x * w[j, (ky,kx,i)] (+ bias[j]): docs/numerics.md sections 4 and 5,
-// "Convolutions". Windows are gathered as codes, a block of rows at a time, and multiplied as the rows of linear are;
-// no matrix of all windows is made. A convolution whose windows are the pixels is that product.
+// "Convolutions". Windows are gathered as codes, one block of rows at a time, and multiplied like the rows of linear;
+// the matrix of all windows is never materialized. A convolution whose windows are single pixels is computed as that
+// product directly.
 #include "bitgrad/ops/conv.h"
 
 #include <algorithm>
@@ -19,7 +20,8 @@ namespace {
 
 constexpr std::string_view kConv = "conv2d";
 
-// A pixel outside has the code of its channel's zero point: one that schemes of a plugin gave need not be a code.
+// Padding pixels use the zero point of their channel as code. Zero points from a plugin's scheme need not be valid
+// codes.
 void check_zero_points(std::string_view where, const Tensor& x) {
   const DType codes = x.dtype().kind() == DTypeKind::kSign ? dtypes::ternary : x.dtype();
   const int64_t lo = codes.info().qmin, hi = codes.info().qmax;

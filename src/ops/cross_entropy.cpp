@@ -1,7 +1,7 @@
-// cross_entropy, a mean, and cross_entropy_sum: logits [.., classes] with a class at each position, or the ignore
-// index. loss = mean (sum) over the positions that count of log(sum_c exp(y - max)) - (y_target - max);  gy =
-// (softmax(y) - onehot) / count. The softmax is computed again in backward from its maximum and its sum, two numbers a
-// position. One class a sample, none of which is left out: softmax_cross_entropy.cpp. docs/numerics.md section 10.
+// cross_entropy (a mean) and cross_entropy_sum: logits [.., classes] with one class, or the ignore index, per position.
+// loss = mean (sum) over the positions not ignored of log(sum_c exp(y - max)) - (y_target - max);  gy = (softmax(y) -
+// onehot) / count. Backward recomputes the softmax from its maximum and sum, two values per position. For one class per
+// sample, none ignored, see softmax_cross_entropy.cpp. docs/numerics.md section 10.
 #include "bitgrad/kernels/rowwise.h"
 #include "ops/loss.h"
 #include "ops/map/totals.h"
@@ -60,7 +60,7 @@ struct CrossEntropy {
     if (!g[0].wanted()) return;
     const Tensor gy = wide(gy_edge[0]), factor = s.mean ? Tensor::empty(Shape{}, gy.dtype()) : gy;
     if (!s.mean) {
-      // as it is
+      // a sum: gy is the factor
     } else if (gy.dtype() == dtypes::fp64)
       *factor.as<double>() = gy.item() / static_cast<double>(*s.count.as<int64_t>());
     else

@@ -1,5 +1,5 @@
-// Values of a quantized x: y = s * (q - z), or s * q + m, in fp32; of int32: y = float(q) * s; rounded once where y is
-// bf16. Backward: gx = gy, as gradients are taken with respect to the value.
+// Values of a quantized x: y = s * (q - z), or s * q + m, in fp32; for int32: y = float(q) * s; rounded once if y is
+// bf16. Backward: gx = gy, because gradients are taken with respect to the value.
 #include "ops/dequantize.h"
 
 #include "bitgrad/ops/ops.h"

@@ -1,8 +1,7 @@
-// Dropout: y = x * keep / (1 - p) (Srivastava et al. 2014). Numbers: dropped ones are 0; bf16 ones are widened and
-// rounded once. Codes: dropped ones get the
-// code of value 0 and the scale is multiplied by 1/(1-p); bint1, which has no 0, becomes ternary. Backward: gx = keep ?
-// gy / (1 - p) : 0, with respect to the value. Keep where bits16(element) >= rint(p * 65536). The factor 1/(1-p) is
-// computed in double and cast once. Kept: the keep bits.
+// Dropout: y = x * keep / (1 - p) (Srivastava et al. 2014). Values: dropped ones become 0; bf16 is widened and rounded
+// once. Codes: dropped ones become the code of value 0 and the scale is multiplied by 1/(1-p); bint1, which has no 0,
+// becomes ternary. Backward: gx = keep ? gy / (1 - p) : 0, with respect to the value. An element is kept if
+// bits16(element) >= rint(p * 65536). The factor 1/(1-p) is computed in double and cast once. Saved: the keep bits.
 #include <algorithm>
 #include <cmath>
 
@@ -34,7 +33,7 @@ Tensor keep_bits(const Tensor& x, const DropoutOptions& options) {
   return mask;
 }
 
-// y = keep ? x * factor : 0, for fp32 and fp64; gives y, which has x's shape and dtype.
+// y = keep ? x * factor : 0, for fp32 and fp64; returns y, with the shape and dtype of x.
 Tensor masked(const Tensor& x, const Tensor& mask, double factor, const Tensor& y) {
   if (x.numel() == 0) return y;
   if (x.dtype() == dtypes::fp32) {
@@ -52,10 +51,10 @@ Tensor masked(const Tensor& x, const Tensor& mask, double factor, const Tensor& 
   return y;
 }
 
-// The dtype that codes of `dtype` have after dropout.
+// The dtype of codes of `dtype` after dropout.
 DType dropped_dtype(DType dtype) { return dtype.kind() == DTypeKind::kSign ? dtypes::ternary : dtype; }
 
-// Throws unless value 0 has an exact code for every element.
+// Throws Error unless value 0 has an exact code for every element.
 void check_zero_code(const Tensor& x) {
   const DTypeInfo& info = x.dtype().info();
   const QuantParams* params = x.quant().get();

@@ -1,9 +1,9 @@
 // y[r, c*d .. c*d+d-1] = w[ids[r,c], :];  gw[i,:] = sum of gy[r, c*d .. c*d+d-1] over the (r,c) with ids[r,c] = i.
-// flat: y is [n, t*d]; else [n, t, d], the same elements in the same places.
+// flat: y is [n, t*d], else [n, t, d], with the same elements in the same order.
 // The table look-up of Bengio, Ducharme, Vincent, Jauvin 2003 (JMLR 3), section 2. docs/numerics.md sections 4 and 5.
 //
-// Only rows that are read are dequantized. The gradient is made row by row of the table, positions in ascending order,
-// so that threads may share the rows.
+// Only rows that are read are dequantized. The gradient is computed row by row of the table, with positions in
+// ascending order, so that threads can share the rows.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -21,7 +21,7 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kEmbedding = "embedding";
-constexpr int64_t kWork = 32768;  // numbers of a parallel chunk, about
+constexpr int64_t kWork = 32768;  // approximate number of elements per parallel chunk
 
 int64_t grain_of(int64_t items, int64_t numbers) {
   return std::max<int64_t>(1, kWork * std::max<int64_t>(items, 1) / std::max<int64_t>(numbers, 1));
@@ -35,7 +35,7 @@ class Ids {
         cols_(t.cols()),
         numel_(t.numel()),
         wide_(t.dtype() == dtypes::int64) {}
-  // Of the flat position r * cols + c.
+  // The id at flat position r * cols + c.
   int64_t operator[](int64_t position) const {
     const char* row = data_ + position / cols_ * stride_;
     const int64_t c = position % cols_;
@@ -66,7 +66,7 @@ void check_ids(const Tensor& ids, const Shape& table, DType dtype) {
             ": got ", at[i], ", expected 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
 }
 
-// The same on a device, told when its errors are polled.
+// The same check on a device; errors are reported when they are polled.
 void flag_ids(const Tensor& ids, const Tensor& w) {
   const FlagWord flag;
   detail::flag_ids(ids, w.rows(), flag.word());
@@ -76,7 +76,7 @@ void flag_ids(const Tensor& ids, const Tensor& w) {
   });
 }
 
-// The values of row `id`, all of one matrix of one row.
+// Dequantizes row `id` to y [1, d].
 void read_row(const Tensor& w, const ScaleMap& map, int64_t id, float* y) {
   kernels::DequantizeArgs args;
   args.rows = 1;
@@ -93,7 +93,8 @@ void read_row(const Tensor& w, const ScaleMap& map, int64_t id, float* y) {
   kernels::dequantize(args);
 }
 
-// The flat positions of every row of the table, ascending: those of row i are at[first[i]] .. at[first[i+1] - 1].
+// The flat positions at which each row of the table is used, ascending: those of row i are at[first[i]] ..
+// at[first[i+1] - 1].
 struct Positions {
   Tensor first, at;  // int64
 
@@ -114,7 +115,7 @@ struct Positions {
   }
 };
 
-// One row of the gradient: +0, and the parts of gy in order.
+// One row of the gradient: starts at +0 and adds the parts of gy in order.
 template <typename T>
 void sum_parts(const T* gy, std::span<const int64_t> positions, int64_t d, T* out) {
   std::fill_n(out, d, T{0});
@@ -129,7 +130,7 @@ void add_row(const T* row, int64_t d, T* out) {
   for (int64_t j = 0; j < d; ++j) out[j] += row[j];
 }
 
-// Row r into a bf16 target, rounded once.
+// Writes row r to a bf16 target, rounded once.
 void round_row(const GradTarget& target, int64_t r, const float* row, int64_t d) {
   uint16_t* out = target.out.as<uint16_t>() + r * d;
   for (int64_t j = 0; j < d; ++j) {

@@ -1,6 +1,6 @@
-// Rows are gathered as stored, codes and scales, and dequantized together. For the gradient the positions are sorted
-// by row (bitonic: keys that name a row are all different, the others and the padding are ~0 and come last, so there is
-// one result), and each number of the table adds up its parts.
+// Rows are gathered as stored, codes and scales, and dequantized together. For the gradient, positions are sorted by
+// row (bitonic sort: the keys of rows are all distinct; invalid keys and padding are ~0 and sort last, so the result is
+// unique), and each element of the table sums its parts.
 #include "ops/embedding_device.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ maps::IdsView view_of(const Tensor& ids) {
   return {static_cast<const char*>(ids.data()), ids.stride(), ids.cols(), ids.dtype() == dtypes::int64};
 }
 
-// Rows of `bytes` that ids name, of a table whose row r uses row r / group of `in`.
+// Gathers rows of `bytes` by id, from a table in which row r uses row r / group of `in`.
 void gather(const Tensor& ids, int64_t table_rows, int64_t group, const void* in, int64_t step_bytes, int64_t bytes,
             void* out) {
   const int64_t words = bytes / 4;
@@ -57,7 +57,7 @@ class GatheredScales {
   Tensor scale_, zero_, offset_;
 };
 
-// The flat positions of ids, sorted by row of the table and then by position; keys without a row are last.
+// The flat positions of ids, sorted by table row, then by position; keys without a row come last.
 Tensor sorted_keys(const Tensor& ids, int64_t rows) {
   const int64_t count = ids.numel();
   constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();

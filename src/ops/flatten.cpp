@@ -1,5 +1,5 @@
-// The elements of a sample one after another. Packed rows that do not fill their words move together, as the one
-// window of a convolution whose kernel is the sample does (kernels/windows.h).
+// Concatenates the elements of a sample. Packed rows that do not fill whole words are copied together, as the single
+// window of a convolution whose kernel is the whole sample (kernels/windows.h).
 #include <algorithm>
 
 #include "bitgrad/base/parallel.h"
@@ -18,7 +18,7 @@ Tensor joined_rows(const Tensor& x, int64_t samples, int64_t rows) {
   const Tensor y = Tensor::empty({samples, rows * x.cols()}, x.dtype());
   kernels::GatherWindowsArgs args;
   args.geometry = {rows, 1, 1, 1, rows, 1};
-  args.image = args.pad = x.data();  // no window reaches outside
+  args.image = args.pad = x.data();  // no window extends outside
   args.stride = x.stride();
   args.bits = x.cols() * x.dtype().bits();
   args.row_stride = y.stride();

@@ -1,7 +1,7 @@
-// y = f(gate) * up, f of unary.inc (Shazeer 2020, arXiv 2002.05202): gate and up are two tensors, or the first and the
-// second half of the last axis of one. Saved: gate and up alone; f(gate) is computed again in backward.
+// y = f(gate) * up, with f from unary.inc (Shazeer 2020, arXiv 2002.05202): gate and up are two tensors, or the first
+// and second half of the last axis of one tensor. Saved: only gate and up; f(gate) is recomputed in backward.
 //   ggate = (gy * up) * f'(gate), gup = gy * f(gate)
-// The fp32 bits are those of mul(unary(f, gate), up). Of bf16 f(gate) stays in fp32.
+// The fp32 bits are those of mul(unary(f, gate), up). For bf16, f(gate) stays in fp32.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/strided.h"
@@ -25,7 +25,7 @@ Tensor unary_gradient(UnaryOp f, const Tensor& x, const Tensor& gy) {
   return gy;
 }
 
-// A matrix [rows, cols] whose rows lie `step` elements apart.
+// A matrix [rows, cols] with a row stride of `step` elements.
 struct Part {
   void* data;
   DType dtype;
@@ -65,7 +65,7 @@ void copy(const Part& x, const Part& y) {
 struct Gated {
   static constexpr std::string_view kName = "gated";
   struct Saved {
-    Tensor gate, up;  // up: not of two halves
+    Tensor gate, up;  // up: undefined if gate holds both halves
     UnaryOp f{};
   };
 
@@ -88,7 +88,7 @@ struct Gated {
     return y;
   }
 
-  // f of the gate: in `room` where it is wide, else in workspace memory.
+  // f of the gate: stored in `room` if that is wide, else in workspace memory.
   static Tensor activated(UnaryOp f, const Tensor& x, int64_t cols, const Tensor& room) {
     const Tensor value = wide_gate(x, cols, room);
     return unary_of(f, value);
@@ -106,7 +106,7 @@ struct Gated {
     const bool halves = g.size() == 1;
     const int64_t cols = gy.cols();
     const Part up = halves ? part(s.gate, cols, cols) : all(s.up);
-    Tensor ggate, gup;  // or one for both
+    Tensor ggate, gup;  // or one tensor for both
     if (halves && g[0].wanted()) ggate = gup = Tensor::empty(s.gate.shape(), gy.dtype());
     if (!halves && g[0].wanted()) ggate = Tensor::empty(gy.shape(), gy.dtype());
     if (!halves && g[1].wanted()) gup = Tensor::empty(gy.shape(), gy.dtype());

@@ -1,7 +1,8 @@
 // y = X W^T (+ b) of integer codes, kept as int32 with a scale. docs/numerics.md section 4.
 //   acc = sum_i qx qw, exact;  y = acc + rint(b / (sx * sw)), bias and sum clamped to int32
 //   scale of y: sx * sw (rounded once)
-// Backward: that of linear on the values, in fp32; gbias = column sums of gy (the rounding of the bias passes it).
+// Backward: as for linear on the values, in fp32; gbias = column sums of gy (straight through the rounding of the
+// bias).
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/integer_product.h"

@@ -1,5 +1,6 @@
-// Batch norm of int32 with a scale, such as what integer_conv2d gives: statistics from exact sums, so that they depend
-// on no order. The integers are kept, in 16 bits where they fit, and no copy in floats. docs/numerics.md section 6.
+// Batch norm of int32 with a scale, such as the output of integer_conv2d. Statistics come from exact sums, so they do
+// not depend on the order. The integers are saved, in 16 bits if they fit, and no float copy. docs/numerics.md section
+// 6.
 #include "ops/integer_norm.h"
 
 #include "ops/common.h"
@@ -12,22 +13,22 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kBatchNorm = "batch_norm";
-constexpr int64_t kMostRows = int64_t{1} << 31;  // sums are exact below
+constexpr int64_t kMostRows = int64_t{1} << 31;  // sums are exact for fewer rows
 constexpr uint32_t kMost16 = 32767;
 constexpr int64_t kDeviceColumns = 4;
 
 struct IntegerNorm {
   static constexpr std::string_view kName = kBatchNorm;
   struct Saved {
-    Tensor q;       // int32 with its scale; or
-    Tensor narrow;  // the same in 16 bits, as bytes
+    Tensor q;       // int32 with its scale, or
+    Tensor narrow;  // the same values in 16 bits, as bytes
     Shape shape;
     std::shared_ptr<const QuantParams> params;
     NormSaved norm;
   };
   struct Statistics {
     Tensor mean, inv;
-    bool narrow = false;  // every integer fits 16 bits; asked for on the CPU alone, which need not wait for it
+    bool narrow = false;  // every integer fits in 16 bits; read only on the CPU, where that needs no wait
   };
 
   static void check(std::span<const Tensor> in, const NormOptions& o) {

@@ -1,4 +1,4 @@
-// What integer_linear and integer_conv2d share: docs/numerics.md section 4, "Integer networks".
+// Shared by integer_linear and integer_conv2d: docs/numerics.md section 4, "Integer networks".
 #include "ops/integer_product.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// y = max(q, 0) of int32 with a scale and no zero point; the scale stays. Backward: passes where q > 0, one bit an
-// element.
+// y = max(q, 0) of int32 with a scale and no zero point; the scale is unchanged. Backward: gy passes where q > 0; one
+// bit per element is saved.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/map/integers.h"

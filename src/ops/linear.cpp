@@ -1,8 +1,8 @@
-// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), where n is the rows of all leading axes of x;  gx = gy W;  gW = gy^T X;
-// gbias = column sums of gy. docs/numerics.md sections 4 and 5.
+// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), where n runs over the rows of all leading axes of x;  gx = gy W;  gW =
+// gy^T X;  gbias = column sums of gy. docs/numerics.md sections 4 and 5.
 //
-// Both backward products read the saved codes in canonical order, or transposed where linear planned it; no float copy
-// of an operand is made.
+// Both backward products read the saved codes in canonical order, or transposed if linear planned it; no float copy of
+// an operand is made.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/product/forward.h"
@@ -18,7 +18,7 @@ detail::GradientProduct product_gw(const Tensor& gy, const Tensor& x) {
   return {"gw", "x", gy, true, x, false, std::nullopt};
 }
 
-// x as gW reads it: in layout transposed where it was made so for that.
+// x as gW reads it: in layout transposed if it was produced in that layout.
 Tensor for_gw(const Tensor& x, const ProductModes& modes) {
   const Tensor transposed = modes.gw == ProductMode::kInt8 ? x.in_layout(layouts::transposed) : Tensor();
   return transposed.defined() ? transposed : x;

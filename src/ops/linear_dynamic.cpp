@@ -1,6 +1,6 @@
-// Linear layer whose input range is found at run time: x is quantized (int8), rounded (bf16) or taken as it is (fp32),
-// then linear. docs/numerics.md section 5. Gradients pass the rounding of x as they are (rule identity); those of the
-// products are taken in modes of their own.
+// Linear layer whose input range is computed at run time: x is quantized (int8), rounded (bf16) or used as is (fp32),
+// followed by linear. docs/numerics.md section 5. Gradients pass straight through the rounding of x (rule identity);
+// the backward products have modes of their own.
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::string_view kDynamicLinear = "quantized_linear_dynamic";
 
-// y = x in bf16, to nearest even. gx = gy.
+// y = x in bf16, rounded to nearest even. gx = gy.
 struct RoundBf16 {
-  static constexpr std::string_view kName = kDynamicLinear;  // errors name the op that rounds
+  static constexpr std::string_view kName = kDynamicLinear;  // errors name the op that does the rounding
   struct Saved {};
   static Tensor forward(Saved&, std::span<const Tensor> in) {
     Tensor y = Tensor::empty(in[0].shape(), dtypes::bf16);

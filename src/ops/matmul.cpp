@@ -1,7 +1,7 @@
-// y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or of b[.., n, k] with transposed_b: one product for every index of
-// the leading axes, as a batch of family gemm. docs/numerics.md section 4.
-//   ga = gy b^T;  gb = a^T gy, or gy^T a with transposed_b. A matrix b that all members share makes one product of
-//   all rows of a, and its gradient one sum over all of them.
+// y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or with b[.., n, k] if transposed_b: one product per index of the
+// leading axes, as a batch of family gemm. docs/numerics.md section 4.
+//   ga = gy b^T;  gb = a^T gy, or gy^T a with transposed_b. A matrix b that all members share gives a single product
+//   over all rows of a, and its gradient a single sum over all of them.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/product/blocks.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kMatmul = "matmul";
 
-// Stored rows of one member of a, of b and of gy, and how many members there are.
+// Stored rows per member of a, of b and of gy, and the number of members.
 struct Extents {
   int64_t count = 1, a_rows = 0, b_rows = 0;
 };

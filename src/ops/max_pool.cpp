@@ -1,5 +1,5 @@
-// y = the largest element of each window. The taps of the maxima are kept; of codes of one bit the codes, of which the
-// backward finds the taps again.
+// y = the largest element of each window. Saves the taps of the maxima; for 1-bit codes it saves the codes instead,
+// from which backward recomputes the taps.
 #include "bitgrad/kernels/max_pool_gradient.h"
 #include "ops/common.h"
 #include "ops/pool.h"
@@ -28,7 +28,7 @@ Tensor empty_taps(const Shape& shape, bool wide, MemoryKind kind) {
   return Tensor::empty(shape, wide ? dtypes::int32 : dtypes::uint8, kind);
 }
 
-// Bytes of rows [pixels, c] without padding: rows of a tensor of codes begin on 8 bytes.
+// Bytes of rows [pixels, c] without padding; rows of a tensor of codes are aligned to 8 bytes.
 Tensor taps_for(const maps::pools::Windows& windows, int64_t samples, MemoryKind kind) {
   const bool wide = windows.g.taps() > kByteTaps;
   return empty_taps({1, pool_shape(samples, windows).numel()}, wide, kind);
@@ -48,7 +48,7 @@ void pool_codes(const Tensor& x, const maps::pools::Windows& windows, const Tens
             std::max<int64_t>(1, kMapGrain / windows.g.taps()));
     return;
   }
-  // Two's complement ascends as unsigned numbers with the sign turned over.
+  // Two's complement with the sign bit flipped is ordered like unsigned integers.
   const auto flip = static_cast<uint8_t>(x.dtype().kind() == DTypeKind::kInt ? 1u << (bits - 1) : 0u);
   if (windows.g.taps() > kByteTaps)
     run_pool(maps::MaxPoolCodesWide{{windows, from, to, words, bits, flip, taps_in(taps)}}, pixels, windows);
@@ -59,7 +59,7 @@ void pool_codes(const Tensor& x, const maps::pools::Windows& windows, const Tens
 struct MaxPool {
   static constexpr std::string_view kName = kMaxPool;
   struct Saved {
-    Tensor kept;  // taps, or x of one bit
+    Tensor kept;  // taps, or x if it has 1-bit codes
     PoolOptions options;
     Shape shape;
   };
@@ -85,7 +85,7 @@ struct MaxPool {
     return y.with_quant(x.quant());
   }
 
-  // The taps of the maxima, of the codes too.
+  // The taps of the maxima, also for codes.
   static Tensor taps_of(const Saved& s, const maps::pools::Windows& windows) {
     if (s.kept.dtype().bits() != 1) return s.kept;
     const Tensor taps = taps_for(windows, s.shape[0], MemoryKind::kWorkspace);
@@ -95,7 +95,7 @@ struct MaxPool {
     return taps;
   }
 
-  // On the CPU, of windows whose taps are bytes, if they are kept at all.
+  // CPU only. If taps are saved (instead of 1-bit codes), they must be bytes.
   static void rows_backward(const Saved& s, const maps::pools::Windows& windows, const Tensor& gy, const Tensor& gx) {
     kernels::MaxPoolGradientArgs args;
     args.geometry = windows.g;

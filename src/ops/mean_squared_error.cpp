@@ -11,7 +11,7 @@ namespace {
 struct MeanSquaredError {
   static constexpr std::string_view kName = "mean_squared_error";
   struct Saved {
-    Tensor difference;  // fp32, of fp64 fp64
+    Tensor difference;  // fp32, or fp64 for fp64 inputs
   };
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& target) {
     const Tensor& y = in[0];

@@ -1,5 +1,5 @@
-// Counts and sums that metrics are made of: exact integers, and doubles added in one order (docs/numerics.md section
-// 10).
+// Counts and sums from which metrics are computed: exact integers, and doubles added in a fixed order (docs/numerics.md
+// section 10).
 #include "bitgrad/kernels/rowwise.h"
 #include "ops/loss.h"
 #include "ops/map/totals.h"

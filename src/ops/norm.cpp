@@ -15,7 +15,7 @@ using detail::norm_input_gradient, detail::norm_means, detail::norm_statistics, 
 
 namespace {
 
-// One output per statistic: the sum of x, or of (x - center)^2, down the rows or over all.
+// One output per statistic: the sum of x, or of (x - center)^2, over each column or over all elements.
 Tensor statistic(bool per_column, const Tensor& x, const Tensor& center = {}) {
   const int64_t groups = per_column ? x.cols() : 1;
   if (x.dtype() == dtypes::fp64) {
@@ -49,7 +49,7 @@ void divide_all(const Tensor& t, double divisor) {
 
 float unbiased(int64_t count) { return static_cast<float>(std::max<int64_t>(count - 1, 1)); }
 
-// 1/sqrt(squares / count + eps), and the running statistics where they are given.
+// Computes 1/sqrt(squares / count + eps), and updates the running statistics if there are any.
 Tensor inverse(const Tensor& mean, const Tensor& squares, int64_t count, float eps, const NormOptions* running) {
   const Tensor inv = Tensor::empty(squares.shape(), dtypes::fp32);
   run_map(maps::NormStatistics{mean.as<float>(), squares.as<float>(), static_cast<float>(count), eps, inv.as<float>(),
@@ -122,7 +122,7 @@ kernels::NormalizeArgs detail::normalize_args(bool per_column, std::span<const T
 
 void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
   const Tensor& x = in[0];
-  const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // of gamma and beta
+  const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // dtype of gamma and beta
   require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
   require(x.numel() > 0 || !o.training, op, "x has no elements to compute statistics of: got ", x);
   const Shape want{per_column ? x.cols() : 1};
@@ -175,7 +175,7 @@ kernels::NormSumsArgs detail::norm_sums_args(bool per_column, const NormSaved& s
 
 namespace {
 
-// sum gy*xhat as inv * (sum gy*x - mean * sum gy) would cancel: xhat is made element by element.
+// Computes xhat element by element: sum gy*xhat as inv * (sum gy*x - mean * sum gy) would suffer from cancellation.
 NormSums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   const Tensor& x = s.x;
   if (x.dtype() != dtypes::fp64) {
@@ -249,7 +249,7 @@ void norm_backward(bool per_column, NormSaved& s, const Tensor& gy_edge, std::sp
   if (g[1].wanted()) g[1].set_rounded(sums.gy_xhat.clone(MemoryKind::kActivation));
   if (g[2].wanted()) g[2].set_rounded(sums.gy.clone(MemoryKind::kActivation));
   if (!g[0].wanted()) return;
-  // Element by element in place of gy, where nobody else reads that: 2/3 of the traffic, and a buffer less at the peak.
+  // Overwrite gy in place if nothing else reads it: 2/3 of the traffic, and one buffer less at the memory peak.
   const int64_t here = gy.storage() == gy_edge.storage() ? 2 : 1;
   const bool in_place = current_device().is_cpu() && gy.storage().owners() == here;
   const Tensor gx = in_place ? gy : Tensor::empty(gy.shape(), gy.dtype());

@@ -1,5 +1,5 @@
-// hardtanh(batch_norm(x) + b), the end of a residual unit, as one op: forward x and b are read once and y is written;
-// backward the mask of hardtanh is applied by the pass that makes the sums of the norm.
+// hardtanh(batch_norm(x) + b), the end of a residual unit, as one op: forward reads x and b once and writes y; backward
+// applies the hardtanh mask in the pass that computes the sums of the norm.
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "ops/common.h"
 #include "ops/norm.h"
@@ -11,7 +11,7 @@ struct BatchNormAddHardtanh {
   static constexpr std::string_view kName = "batch_norm";
   struct Saved {
     NormSaved norm;
-    Tensor inside;  // bits of all elements as one row
+    Tensor inside;  // bit mask of all elements, as a single row
   };
 
   static uint64_t* words(const Tensor& bits) { return bits.defined() ? static_cast<uint64_t*>(bits.data()) : nullptr; }
@@ -49,7 +49,7 @@ struct BatchNormAddHardtanh {
     kernels::cpu::norm_sums_of_bits(args, words(s.inside), masked.as<float>());
     if (g[1].wanted()) g[1].set_rounded(sums.gy_xhat.clone(MemoryKind::kActivation));
     if (g[2].wanted()) g[2].set_rounded(sums.gy.clone(MemoryKind::kActivation));
-    if (g[3].wanted()) g[3].set_rounded(masked);  // before gx, as the sum does: x may be b
+    if (g[3].wanted()) g[3].set_rounded(masked);  // before gx, in the order of the separate add: x may be b
     if (g[0].wanted()) {
       const Tensor gx = g[3].wanted() ? Tensor::empty(gy.shape(), dtypes::fp32) : masked;
       detail::norm_input_gradient(true, norm, masked, sums, gx);

@@ -1,4 +1,5 @@
-// The signs of a normalisation without its values in memory, in evaluation and in training, and a max_pool of them.
+// Signs of a normalization, optionally followed by max_pool, without storing the normalized values; in evaluation and
+// in training.
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/quant/quantizer.h"
@@ -17,7 +18,7 @@ void check(std::string_view op, bool per_column, std::span<const Tensor> in, con
   check_norm(op, per_column, in, o);
 }
 
-// Of statistics that are known.
+// With known statistics.
 Tensor signs_of(bool per_column, std::span<const Tensor> in, const Tensor& mean, const Tensor& inv,
                 std::shared_ptr<const QuantParams> params, uint32_t* flags) {
   Tensor codes = Tensor::empty(in[0].shape(), dtypes::bint1).with_quant(std::move(params));
@@ -47,7 +48,7 @@ struct BatchNormSigns {
   }
 };
 
-// The pool keeps the signs, of which it knows where the maxima were.
+// Saves the signs with the pool, which can recompute from them where the maxima were.
 struct BatchNormSignsPool {
   static constexpr std::string_view kName = "batch_norm";
   struct Saved {

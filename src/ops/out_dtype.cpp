@@ -1,6 +1,5 @@
 // out_dtype(op, d, a, b): products and sums of bare integers, computed exactly and written as d. docs/numerics.md
-// section
-// 4. Backward: the op's own rule on the numbers, in fp32 (each number rounded once to fp32):
+// section 4. Backward: the rule of the op applied to the values, in fp32 (each value rounded once to fp32):
 //   matmul, y = a b:    ga = g b^T, gb = a^T g;    linear, y = a b^T:  ga = g b, gb = g^T a;
 //   mul:  ga = g * b, gb = g * a;                  add:  ga = gb = g.
 #include "bitgrad/base/parallel.h"
@@ -20,7 +19,7 @@ struct Inputs {
   Tensor a, b;
 };
 
-// ---- rules of one op: shape of the result, forward, backward
+// ---- rules per op: shape of the result, forward, backward
 
 Shape matmul_shape(const Tensor& a, const Tensor& b) {
   require(a.shape().rank() == 2 && b.shape().rank() == 2 && a.cols() == b.rows(), kOutDtype, "matmul: got a ", a,
@@ -60,7 +59,7 @@ Shape same_shape(const Tensor& a, const Tensor& b) {
   return a.shape();
 }
 
-// g * numbers of t, each rounded once.
+// g times the values of t, each rounded once.
 Tensor times_numbers(const Tensor& gradient, const Tensor& t) {
   const Tensor g = wide(gradient), out = Tensor::empty(g.shape(), dtypes::fp32);
   const int64_t n = t.cols();

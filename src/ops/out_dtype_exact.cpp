@@ -1,5 +1,5 @@
-// Codes of at most 8 bits go through family gemm, whose sums are exact in int64. Wider operands are summed here: a
-// product of two int64 has up to 126 bits, so sums are kept in two parts, high * 2^64 + low.
+// Codes of at most 8 bits use family gemm, whose sums are exact in int64. Wider operands are summed here: a product of
+// two int64 has up to 126 bits, so sums are kept in two parts, high * 2^64 + low.
 #include "ops/out_dtype_exact.h"
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace {
 
 using namespace maps::exact;
 
-constexpr int64_t kSumBlockElements = 1 << 17;  // int64 sums of a block of rows: 1 MiB
-constexpr int64_t kWideRows = 8;                // rows of a block of wide sums
+constexpr int64_t kSumBlockElements = 1 << 17;  // int64 sums per block of rows: 1 MiB
+constexpr int64_t kWideRows = 8;                // rows per block of wide sums
 
-// Row r of y from n exact numbers.
+// Writes row r of y from n exact values.
 template <typename Sum>
 void write_row(const Sum* sums, int64_t n, const Tensor& y, int64_t r, bool& outside) {
   const DTypeInfo& info = y.dtype().info();
@@ -82,7 +82,7 @@ void wide_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tensor
   });
 }
 
-// Codes: a block of rows in int64, then narrowed.
+// For codes: computes a block of rows in int64, then narrows it.
 void narrowed_product(kernels::GemmArgs args, const Tensor& a, const Tensor& y, uint32_t* flag) {
   const int64_t step = std::max<int64_t>(1, kSumBlockElements / std::max<int64_t>(1, args.n)), m = args.m;
   const Workspace block(std::min(step, m) * args.n * static_cast<int64_t>(sizeof(int64_t)));

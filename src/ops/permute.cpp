@@ -1,4 +1,4 @@
-// y = x with its axes in another order: axis i of y is axis axes[i] of x. gx: the inverse order.
+// y = x with permuted axes: axis i of y is axis axes[i] of x. gx: the inverse permutation.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/strided.h"
@@ -12,7 +12,7 @@ struct Permute {
     std::vector<int64_t> inverse;
   };
 
-  // `axes` from 0, each once.
+  // `axes` are a permutation of 0, 1, ...
   static std::vector<int64_t> checked(const Tensor& x, const std::vector<int64_t>& axes) {
     const int64_t rank = x.shape().rank();
     require_movable(kName, "x", x);

@@ -1,6 +1,6 @@
-// Codes of activations: y = codes of x by a scheme whose scales are found from x, or given. Backward: the scheme's
-// straight-through rule, or its own backward. One pass of the kernel makes codes and mask; kept are the mask (rule
-// clip), x (approx_sign, tanh, schemes with a backward of their own) or nothing.
+// Quantizes activations: y = codes of x under a scheme whose scales are computed from x, or given. Backward: the
+// scheme's straight-through rule, or its own backward. A single kernel pass produces codes and mask. Saved: the mask
+// (rule clip), x (approx_sign, tanh, schemes with their own backward) or nothing.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "quant/straight_through.h"
@@ -13,7 +13,7 @@ struct Quantize {
   struct Saved {
     QuantSpec spec;
     Tensor mask, x;
-    std::shared_ptr<const QuantParams> params;  // binary with alpha, and schemes with a backward of their own
+    std::shared_ptr<const QuantParams> params;  // for binary with alpha, and schemes with their own backward
     bool own = false;
   };
 
@@ -44,7 +44,7 @@ struct Quantize {
     return y;
   }
 
-  // Rule tanh straight to where the gradient lives, without a tensor between.
+  // Rule tanh, written directly into the slot's gradient without a temporary tensor.
   static void tanh_into(const Saved& s, const Tensor& gv, GradSlot& slot) {
     const Tensor x = widened(s.x);
     const GradTarget target = slot.target();

@@ -1,5 +1,5 @@
-// y = x. Backward: gx = value of the codes of gy by a scheme, scales found from gy, stochastic (DoReFa-Net: Zhou et al.
-// 2016, arXiv 1606.06160, eq. 12).
+// y = x. Backward: gx = the value of the codes of gy under a scheme, with scales computed from gy, stochastic
+// (DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 12).
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/map/gradients.h"
@@ -27,7 +27,7 @@ struct QuantizeGradient {
     QuantizeOptions how;
     how.sr = &s.draws;
     how.kind = MemoryKind::kWorkspace;
-    // NaN and Inf go on as they are: the optimizer's step finds them in the parameter's gradient, and names it.
+    // NaN and Inf pass through: the optimizer step finds them in the parameter's gradient and names the parameter.
     const Tensor flag = Tensor::zeros({1}, dtypes::int32, MemoryKind::kWorkspace);
     how.flags = reinterpret_cast<uint32_t*>(flag.as<int32_t>());
     const Tensor values = dequantize_tensor(quantize_dynamic(s.spec, from, how));

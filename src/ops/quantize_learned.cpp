@@ -1,9 +1,9 @@
-// Codes of activations by a scheme with learned parts: LSQ (Esser et al. 2020, arXiv 1902.08153, eqs. 1-3), LSQ+
+// Quantizes activations by a scheme with learned parts: LSQ (Esser et al. 2020, arXiv 1902.08153, eqs. 1-3), LSQ+
 // (Bhalgat et al. 2020, arXiv 2004.09576), PACT (Choi et al. 2018, arXiv 1805.06085, eqs. 1-3). Scales come from the
-// learned numbers; x is fp32, bf16 (widened), or int32 with a scale (then the codes are those of requantize).
-// Backward: gx by the scheme's rule; a learned number's gradient is the sum of docs/numerics.md section 3 over the
-// microbatch, divided once by learned_divisor(n), n = elements that share it without the batch axis. Kept: x, as the
-// sums need the numbers before rounding.
+// learned parts; x is fp32, bf16 (widened), or int32 with a scale (then the codes are those of requantize). Backward:
+// gx by the scheme's rule; the gradient of a learned part is the sum of docs/numerics.md section 3 over the microbatch,
+// divided once by learned_divisor(n), where n is the number of elements that share it, not counting the batch axis.
+// Saved: x, because the sums need the values before rounding.
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
@@ -12,7 +12,7 @@
 namespace bitgrad {
 namespace {
 
-// Rows of the matrix of one sample: 1 of vectors, positions of sequences, pixels of images.
+// Matrix rows per sample: 1 for vectors, positions for sequences, pixels for images.
 int64_t sample_rows(const Shape& shape) {
   int64_t rows = 1;
   for (int64_t axis = 1; axis + 1 < shape.rank(); ++axis) rows *= shape[axis];
@@ -26,7 +26,7 @@ struct QuantizeLearned {
     QuantSpec spec;
     Tensor x;
     std::shared_ptr<const QuantParams> params;
-    int64_t shared = 1;  // elements that share a learned number, without the batch axis
+    int64_t shared = 1;  // elements that share a learned value, not counting the batch axis
   };
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const QuantSpec& spec, const QuantizeOpOptions& options) {

@@ -2,7 +2,7 @@
 //   requantize:        u = rint(float(acc) * M) + float(z);  q = clamp(u), all in fp32
 //                      M = min(fp32(s_in / s_out), largest fp32): an s_out of eps saturates all sums but 0
 //   requantize_shift:  u = (acc + 2^(k-1) - 1 + ((acc >> k) & 1)) >> k (to nearest even), exact;   s = s_in * 2^k
-// Backward (of the value): passes where u lies in the range of the codes; one bit an element is kept.
+// Backward (of the value): gy passes where u is in the range of the codes; one bit per element is saved.
 #include <cmath>
 
 #include "bitgrad/kernels/flag.h"
@@ -26,7 +26,7 @@ void check_input(std::string_view op, const Tensor& x, DType dtype) {
           "dtype of the result: got ", dtype, ", expected an int or uint dtype of at most 8 bits");
 }
 
-// Codes and mask by a map over runs; its runs are filled in here.
+// Writes codes and mask by a map over runs; fills in the map's runs.
 template <typename Map>
 Tensor clamped_codes(const Tensor& x, DType dtype, Saved& s, Map map) {
   const Tensor y = Tensor::empty(x.shape(), dtype), mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);
@@ -65,7 +65,7 @@ struct Requantize {
     });
   }
 
-  // M of every pair of scales: [rows of params, columns of params], and how to step through it.
+  // M for every pair of scales, [rows of params, columns of params], and its steps.
   struct Factors {
     Tensor m;
     int64_t row_step = 0, col_step = 0;

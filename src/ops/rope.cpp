@@ -1,4 +1,4 @@
-// Rotary positions: each pair of numbers of a head turns by an angle of its position.
+// Rotary positions: each pair of elements of a head is rotated by an angle that depends on its position.
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -23,7 +23,7 @@ void check_rope(const RopeOptions& o) {
 double frequency(int64_t pair, const RopeOptions& o) {
   const double f = std::pow(o.base, -2.0 * static_cast<double>(pair) / static_cast<double>(o.dim));
   if (o.factor == 1) return f;
-  const double turns = static_cast<double>(o.original) * f / (2 * std::numbers::pi);  // within the original context
+  const double turns = static_cast<double>(o.original) * f / (2 * std::numbers::pi);  // in the original context
   if (turns > o.high) return f;
   if (turns < o.low) return f / o.factor;
   const double smooth = (turns - o.low) / (o.high - o.low);
@@ -35,7 +35,7 @@ struct Rope {
   struct Saved {
     Tensor table;
     RopeOptions options;
-    int64_t first = 0, turned = 0;  // turned: heads
+    int64_t first = 0, turned = 0;  // turned: number of rotated heads
   };
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& table, const RopeOptions& options,

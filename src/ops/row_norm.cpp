@@ -14,7 +14,7 @@ kernels::FloatsOut written(const Tensor& t) {
   return t.defined() ? kernels::FloatsOut{t.data(), t.dtype()} : kernels::FloatsOut{};
 }
 
-// Statistics, parameters and gradients are fp32; of fp64 fp64.
+// Dtype of statistics, parameters and gradients: fp64 for fp64, else fp32.
 DType wide_of(const Tensor& x) { return x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32; }
 
 void check_norm(std::string_view op, std::span<const Tensor> in, float eps) {

@@ -6,10 +6,10 @@
 namespace bitgrad {
 
 struct RowNormSaved {
-  Tensor x, gamma, mean, inv;  // mean: of layer norm
+  Tensor x, gamma, mean, inv;  // mean: only for layer norm
 };
 
-// in: x, gamma, and beta or nothing. centered: layer norm.
+// in: x, gamma, and optionally beta. centered: layer norm.
 Tensor row_norm_forward(std::string_view op, bool centered, RowNormSaved& saved, std::span<const Tensor> in, float eps);
 void row_norm_backward(bool centered, RowNormSaved& saved, const Tensor& gy, std::span<GradSlot> g);
 

@@ -1,4 +1,4 @@
-// Every stride-th pixel of images, between channels of zeros.
+// Every stride-th pixel of an image, with channels of zeros before and after.
 #include <algorithm>
 
 #include "bitgrad/kernels/pointwise.h"
@@ -17,7 +17,7 @@ struct ShortcutA {
     std::array<int64_t, 2> stride;
   };
 
-  // The pixels of `full` that y [n,oh,ow,o] has, and their places in y. `back`: from y.
+  // Copies between the pixels of `full` that y [n,oh,ow,o] contains and their places in y. `back`: from y.
   static void copy_pixels(const Tensor& full, const Tensor& y, const Saved& s, bool back) {
     const Shape &from = s.x, &to = y.shape();
     const int64_t size[] = {to[0], to[1], to[2], from[3]};

@@ -1,6 +1,5 @@
-// loss = mean over all elements of max(x, 0) - x t + log(1 + e^-|x|), which is the cross-entropy of sigmoid(x) with t
-// in a form that neither overflows nor cancels (TensorFlow, sigmoid_cross_entropy_with_logits);  gx = (sigmoid(x) - t)
-// / n.
+// loss = mean over all elements of max(x, 0) - x t + log(1 + e^-|x|): the cross-entropy of sigmoid(x) with t in a form
+// that neither overflows nor cancels (TensorFlow, sigmoid_cross_entropy_with_logits);  gx = (sigmoid(x) - t) / n.
 #include "ops/loss.h"
 #include "ops/map/elements.h"
 #include "ops/targets.h"
@@ -8,7 +7,7 @@
 namespace bitgrad {
 namespace {
 
-// A target that is not in [0, 1]; names the first.
+// Throws Error for targets outside [0, 1]; names the first.
 [[noreturn]] void fail_target(std::string_view op, const Tensor& target) {
   const std::vector<double> t = target.elements();
   for (size_t i = 0; i < t.size(); ++i)

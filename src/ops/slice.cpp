@@ -1,4 +1,4 @@
-// y = the elements [begin, end) of an axis of x. gx = gy there, +0 elsewhere.
+// y = elements [begin, end) along an axis of x. gx = gy there, +0 elsewhere.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/strided.h"
@@ -16,7 +16,7 @@ struct Slice {
   static Tensor forward(Saved& s, std::span<const Tensor> in, int64_t given, int64_t begin, int64_t end) {
     const Tensor& x = in[0];
     const int64_t axis = axis_in(kName, given, x);
-    const bool view = axis == 0 && x.shape().rank() > 1;  // scales of any granularity are cut with its rows
+    const bool view = axis == 0 && x.shape().rank() > 1;  // slicing rows supports scales of any granularity
     require_movable(kName, "x", view ? x.without_quant() : x);
     require(begin >= 0 && begin <= end && end <= x.shape()[axis], kName, "[", begin, ", ", end, ") of axis ", axis,
             " of x ", x, ", which has ", x.shape()[axis], " elements there");

@@ -1,4 +1,4 @@
-// y = softmax of each row of x, over its last axis; gx = y * (gy - sum gy * y). docs/numerics.md section 10.
+// y = softmax over the last axis of x; gx = y * (gy - sum gy * y). docs/numerics.md section 10.
 #include "bitgrad/kernels/rowwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"

@@ -1,7 +1,7 @@
-// softmax_cross_entropy_sum: scores [n, classes] with one class a sample, all of which count.
-// loss = sum_n log(sum_c exp(y - max)) - (y_label - max);  gy = softmax(y) - onehot(label), which forward keeps.
-// Classes at positions, an ignore index, the mean: cross_entropy.cpp, which keeps two numbers a row. The two have their
-// own orders of summation (docs/numerics.md sections 6 and 10), so neither is the other with one position.
+// softmax_cross_entropy_sum: scores [n, classes] with one class per sample, none ignored. loss = sum_n log(sum_c exp(y
+// - max)) - (y_label - max);  gy = softmax(y) - onehot(label), which forward saves. For classes per position, an ignore
+// index and the mean see cross_entropy.cpp, which saves two values per row. The two have different orders of summation
+// (docs/numerics.md sections 6 and 10), so neither is a special case of the other.
 #include "bitgrad/ops/ops.h"
 #include "ops/loss.h"
 #include "ops/map/loss.h"

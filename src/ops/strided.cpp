@@ -51,7 +51,7 @@ Shape broadcast_shape(std::string_view op, const Tensor& a, const Tensor& b) {
 
 namespace {
 
-// The axes of a shape that a kernel walks: all as one where the operand has the same shape, else right-aligned.
+// The axes that a kernel iterates over: merged into one if the operand has the same shape, else right-aligned.
 void put_sizes(const Shape& shape, bool as_one, int64_t* size) {
   std::fill(size, size + kernels::kPointwiseAxes, int64_t{1});
   if (as_one)
@@ -60,7 +60,7 @@ void put_sizes(const Shape& shape, bool as_one, int64_t* size) {
     for (int64_t i = 1; i <= shape.rank(); ++i) size[kernels::kPointwiseAxes - i] = shape[-i];
 }
 
-// Steps of a dense operand along those axes; 0 along those that it repeats.
+// Steps of a dense operand along those axes; 0 along broadcast axes.
 void put_steps(const Shape& operand, const Shape& shape, bool as_one, int64_t* step) {
   std::fill(step, step + kernels::kPointwiseAxes, int64_t{0});
   if (as_one) {
@@ -111,7 +111,7 @@ Tensor reduced(const Tensor& g, int64_t rows, int64_t cols, bool of_rows, const 
     return out;
   }
   kernels::ReduceArgs args;
-  // One sum of many elements is spread over threads as axis kAll; the order is the same.
+  // A single sum of many elements uses axis kAll to spread over threads; the order is the same.
   args.axis = out.numel() == 1 ? kernels::ReduceAxis::kAll
                                : (of_rows ? kernels::ReduceAxis::kRows : kernels::ReduceAxis::kColumns);
   args.rows = rows;
@@ -145,10 +145,10 @@ Tensor sum_to_shape(const Tensor& g, const Shape& shape) {
 
 namespace {
 
-// What a copy moves: elements, or the words of packed rows.
+// The units of a copy: elements, or words of packed rows.
 struct Unit {
   DType dtype;
-  int64_t per_row;  // of a tensor's row, with what pads it
+  int64_t per_row;  // units per row of the tensor, including padding
 };
 Unit unit_of(const Tensor& t) {
   if (t.dtype().bits() >= 8) return {t.dtype(), t.stride() * 8 / t.dtype().bits()};
@@ -158,7 +158,7 @@ Unit unit_of(const Tensor& t) {
 bool is_last(const Tensor& t, int64_t axis) { return axis == t.shape().rank() - 1; }
 bool is_packed(const Tensor& t) { return t.dtype().bits() < 8; }
 
-// A tensor around one axis: [outer, the axis, inner] with steps in units.
+// A tensor seen around one axis: [outer, the axis, inner], with steps in units.
 struct Around {
   int64_t outer = 1, inner = 1, outer_step = 0, step = 1;
 };
@@ -178,7 +178,7 @@ Around around(const Tensor& t, int64_t axis) {
   return out;
 }
 
-// Element (or word) `begin` of the axis of a whole is element 0 of a part.
+// Element (or word) `begin` along the axis of the whole is element 0 of the part.
 kernels::StridedCopyArgs part_of(const Tensor& full, const Tensor& part, int64_t axis) {
   const Around w = around(full, axis), p = around(part, axis);
   kernels::StridedCopyArgs args;

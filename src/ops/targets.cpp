@@ -6,7 +6,7 @@
 namespace bitgrad {
 namespace {
 
-// "[1,4]" of flat index i.
+// Formats flat index i as "[1,4]".
 std::string place_in(const Shape& shape, int64_t i) {
   std::string text = "]";
   for (int64_t axis = shape.rank() - 1; axis >= 0; --axis) {

@@ -1,4 +1,5 @@
-// Tensor norm: one mean and variance over all of x[n,f], one gain and bias (Xilinx brevitas, TensorNorm).
+// Tensor norm: a single mean and variance over all of x[n,f], with a single gain and bias (Xilinx brevitas,
+// TensorNorm).
 #include "ops/norm.h"
 
 namespace bitgrad {

@@ -1,5 +1,5 @@
-// Pointwise functions of unary.inc: y = f(x), gx = gy * f'(x). x in bf16: y too, f is computed in fp32 and rounded
-// once.
+// Pointwise functions of unary.inc: y = f(x), gx = gy * f'(x). For bf16 x, y is bf16 too: f is computed in fp32 and
+// rounded once.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 

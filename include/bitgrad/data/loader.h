@@ -1,4 +1,4 @@
-// Batches of a data set in an order that is a pure function of (seed, epoch, position), read ahead on a thread.
+// Batches of a data set in an order that is a pure function of (seed, epoch, position), prefetched on a thread.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace bitgrad {
 
-// Examples `position` .. `position + size - 1` of an epoch's order. Owns its memory (account: batch), which lies on the
-// CPU; move-only.
+// Examples `position` .. `position + size - 1` of an epoch's order. Owns its memory, which is on the CPU (account:
+// batch). Move-only.
 struct Batch {
-  float* x = nullptr;         // [size, features] of dtype fp32
-  int32_t* tokens = nullptr;  // [size, features] of dtype int32: in place of x for a data set of ids
+  float* x = nullptr;         // [size, features] fp32
+  int32_t* tokens = nullptr;  // [size, features] int32, instead of x if samples are ids
   int32_t* labels = nullptr;  // [size, target...] classes
-  float* values = nullptr;    // [size, target...] fp32, in place of labels for targets that are values
-  int64_t* ids = nullptr;     // [size] number of each sample in the data set; no token ids
+  float* values = nullptr;    // [size, target...] fp32, instead of labels if targets are values
+  int64_t* ids = nullptr;     // [size] index of each sample in the data set; not token ids
   DType dtype = dtypes::fp32;
   int64_t size = 0;
-  int64_t features = 0;  // of a sample: the product of its shape
-  Shape sample, target;  // of one example
-  int64_t counted = 0;   // elements of the targets, without classes that are ignored
+  int64_t features = 0;  // elements per sample: the product of its shape
+  Shape sample, target;  // shapes of one example
+  int64_t counted = 0;   // elements of the targets, excluding ignored classes
   int64_t epoch = 0;
   int64_t position = 0;
   bool last_of_epoch = false;
@@ -34,27 +34,27 @@ struct Batch {
     return *this;
   }
   void swap(Batch& other) noexcept;
-  // Makes room for `samples` of a shape and dtype (fp32 or int32) with their targets, and sets size, features and
-  // dtype. Allocates only when the room is too small, and forgets the content then.
+  // Reserves space for `samples` samples of this shape and dtype (fp32 or int32) and their targets, and sets size,
+  // features and dtype. Reallocates only if the space is too small; the contents are then lost.
   void resize(int64_t samples, const Shape& sample, DType dtype, const TargetForm& target);
-  // What lies here, without a copy: [size, features], and [size, target...]; good until the batch is filled again.
+  // Views of the contents, without a copy: [size, features] and [size, target...]. Valid until the batch is refilled.
   Tensor x_tensor() const;
   Tensor target_tensor() const;
   int64_t memory_bytes() const;
 
  private:
-  Tensor samples_, targets_;  // room, [elements, 1]
+  Tensor samples_, targets_;  // storage, [elements, 1]
   TrackedBytes ids_;
 };
-// The values (fp32) or ids (int32) of a batch as a tensor [size, features] of the current device, copied. What `into`
-// is before is used again where shape, dtype and device fit.
+// Copies the values (fp32) or ids (int32) of a batch to `into`, a tensor [size, features] on the current device. Reuses
+// the memory of `into` if its shape, dtype and device match.
 void copy_batch(const Batch& batch, Tensor& into);
-// The same for its targets, [size, target...].
+// Copies the targets of a batch in the same way, [size, target...].
 void copy_targets(const Batch& batch, Tensor& into);
 
-// Random changes of images of bytes, made before a byte becomes a value: a crop of the image with `crop_pad` pixels of
-// byte 0 on each side, and its mirror image, left to right, in one of two cases (He et al. 2015, section 4.2). Drawn
-// anew for each sample in each epoch, by its index in the data set (docs/numerics.md section 7).
+// Random augmentation of byte images, applied before bytes become values: a crop of the image padded with `crop_pad`
+// pixels of byte 0 on each side, and a left-right mirror with probability 1/2 (He et al. 2015, section 4.2). Drawn anew
+// for each sample in each epoch, by the sample's index in the data set (docs/numerics.md section 7).
 struct Augment {
   int64_t crop_pad = 0;  // 0 .. 1024
   bool flip = false;
@@ -63,28 +63,28 @@ struct Augment {
 };
 
 struct LoaderOptions {
-  int64_t micro = 1;    // samples of a batch; the last one of an epoch may be smaller, and is never dropped
-  bool shuffle = true;  // as the data set says (Dataset::epoch_order); false: samples 0 .. n-1 in every epoch
-  uint64_t seed = 0;    // of the shuffle
-  int64_t epoch = 0;    // where to start; position n is position 0 of the next epoch
+  int64_t micro = 1;    // samples per batch; the last batch of an epoch may be smaller and is never dropped
+  bool shuffle = true;  // use the data set's order (Dataset::epoch_order); false: samples 0 .. n-1 in every epoch
+  uint64_t seed = 0;    // seed of the shuffle
+  int64_t epoch = 0;    // where to start; position n means position 0 of the next epoch
   int64_t position = 0;
-  int64_t end_epoch = -1;  // the first epoch that is not read; -1: never ends
-  int prefetch = 2;        // batches made ahead on a thread; 0: made inside next()
-  bool samples = true;     // false: targets and ids alone, with features 0; for a data set that tells how it is stored
-  std::vector<std::shared_ptr<const Transform>> transforms = {};  // of samples of fp32, in order, drawn by `seed`
-  Augment augment = {};  // of images of bytes, drawn by `seed`, before the transforms
+  int64_t end_epoch = -1;  // the first epoch that is not read; -1 means endless
+  int prefetch = 2;        // batches prepared in advance on a thread; 0: prepared inside next()
+  bool samples = true;     // false: only targets and ids, with features 0; requires Dataset::stored
+  std::vector<std::shared_ptr<const Transform>> transforms = {};  // for fp32 samples, in order; drawn by `seed`
+  Augment augment = {};  // for byte images, before the transforms; drawn by `seed`
 };
 
-// Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle for i = n-1 .. 1 that swaps i with the high 64
+// Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle that, for i = n-1 .. 1, swaps i with the high 64
 // bits of r64(i) * (i+1); stream {seed, Purpose::kShuffle, site_id("data.train"), step = epoch} (docs/numerics.md
 // section 7).
 void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order);
 
-// The sample at a position of an epoch whose samples are drawn from n: the high 64 bits of r64(position) * n; stream
-// {seed, Purpose::kSample, site_id("data.train"), step = epoch}.
+// The sample at `position` of an epoch of draws with replacement from n samples: the high 64 bits of r64(position) * n;
+// stream {seed, Purpose::kSample, site_id("data.train"), step = epoch}.
 int64_t drawn_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t n);
 
-// Reads batch after batch. One thread may call it; the data set must outlive it.
+// Reads batches in sequence. Not thread-safe: use from one thread. The data set must outlive the loader.
 class Loader {
  public:
   // Throws Error for an empty data set or options out of range.
@@ -93,16 +93,15 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Gives the next batch and takes the old content of `batch` back for reuse, so that after the first prefetch + 1
-  // calls with one Batch nothing is allocated. Returns false, and leaves `batch` alone, when end_epoch is reached. What
-  // the data set throws comes out of the call for the batch that it concerns, and of every later one. Error(kData) for
-  // a class out of range.
+  // Stores the next batch in `batch` and reuses its old buffers, so nothing is allocated after the first prefetch + 1
+  // calls with the same Batch. Returns false and leaves `batch` unchanged once end_epoch is reached. An exception from
+  // the data set is rethrown by the call for the affected batch and by every later call. Throws Error(kData) for a
+  // class out of range.
   bool next(Batch& batch);
-  // Where the batch that next() gives next starts: what a checkpoint stores.
+  // Start of the batch that next() returns next; stored in checkpoints.
   int64_t epoch() const;
   int64_t position() const;
-  // ceil(n / micro) for the n samples of an epoch: floor(n / micro) full batches, then a partial one if anything is
-  // left.
+  // ceil(n / micro) for the n samples of an epoch: floor(n / micro) full batches, plus a partial one for the remainder.
   int64_t batches_per_epoch() const;
 
  private:

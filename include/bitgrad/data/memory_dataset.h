@@ -1,4 +1,4 @@
-// A data set of arrays that a program has: samples and targets in its memory, without a copy.
+// A data set over arrays of the calling program: samples and targets in its memory, without a copy.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 namespace bitgrad {
 
 struct MemoryDatasetSpec {
-  SampleView samples = {};  // uint8 (pixels), fp32 values, or ids: uint8, uint16, int32 with `vocabulary`
+  SampleView samples = {};  // uint8 (pixels) or fp32 values; or, with `vocabulary`, uint8, uint16 or int32 ids
   SampleView targets = {};  // kFloat: values [n, shape...]; uint8, uint16, int32: classes [n, shape...]
-  int64_t classes = 0;      // of classes; 0: the largest one and 1
-  int64_t vocabulary = 0;   // of ids; 0: samples are values
-  std::array<float, 2> affine{1.0f, 0.0f};  // as DatasetSpec: of pixels and of values
+  int64_t classes = 0;      // number of classes; 0: the largest class + 1
+  int64_t vocabulary = 0;   // number of ids; 0 if samples are values
+  std::array<float, 2> affine{1.0f, 0.0f};  // as in DatasetSpec; applies to pixels and values
   Normalization normalize = {};
-  std::shared_ptr<const void> owner = {};  // keeps the arrays alive; empty: the caller does
+  std::shared_ptr<const void> owner = {};  // keeps the arrays alive; empty if the caller does
 };
-// The examples are those of an idx or npy file of the same arrays, bit for bit. Throws Error for shapes and numbers
-// that do not fit, values that are not finite, and classes or ids out of range.
+// Yields the same examples, bit for bit, as an idx or npy file of these arrays. Throws Error for mismatched shapes or
+// counts, values that are not finite, and classes or ids out of range.
 std::unique_ptr<Dataset> make_memory_dataset(const MemoryDatasetSpec& spec);
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-// Arrays of an .npz archive of numpy, by name. Nothing that a file says is trusted.
+// Arrays of a numpy .npz archive, by name. File contents are untrusted and validated.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,19 @@ namespace bitgrad {
 
 struct NpzEntry {
   std::string name = {};   // without .npy
-  std::string descr = {};  // as numpy writes it: <f4
+  std::string descr = {};  // as written by numpy, e.g. <f4
   Shape shape = {};
-  bool floats = false;  // float16, float32 or float64
+  bool floats = false;  // element type is float16, float32 or float64
 };
 
 class NpzFile {
  public:
-  // Throws Error(kData) that names the path for a damaged archive, two arrays of one name, or an array that is none.
+  // Throws Error(kData) that names the path if the archive is damaged, two arrays have the same name, or a member is
+  // not an array.
   explicit NpzFile(const std::string& path);
   const std::vector<NpzEntry>& entries() const { return entries_; }
-  // fp32 on the CPU, float64 rounded; its own shape. Throws Error(kData) for an array that is damaged or no floats.
+  // The array as fp32 on the CPU, in its own shape; float64 is rounded. Throws Error(kData) if the array is damaged or
+  // not of floats.
   Tensor floats(const std::string& name) const;
 
  private:

@@ -1,4 +1,5 @@
-// Pictures in PNG and JPEG files, as bytes: decoded, made gray or colored, resized; and folders of them, a class each.
+// Pictures from PNG and JPEG files: decoding to bytes, conversion to gray or color, resizing; and folders with one
+// sub-folder of pictures per class.
 #pragma once
 
 #include <cstdint>
@@ -9,50 +10,51 @@
 namespace bitgrad {
 
 struct Picture {
-  int64_t rows = 0, columns = 0, channels = 0;  // channels: 1 gray, 3 red, green, blue
+  int64_t rows = 0, columns = 0, channels = 0;  // channels: 1 (gray) or 3 (red, green, blue)
   std::vector<uint8_t> bytes = {};              // [rows, columns, channels]
 };
 
-inline constexpr int64_t kMostPixels = int64_t{1} << 26;  // of a picture that is decoded
+inline constexpr int64_t kMostPixels = int64_t{1} << 26;  // limit for decoded pictures
 
-// Each throws Error(kData) whose text says what was found and what was expected, without the path.
-// By its first bytes. Error(kUsage) where the library was built without what reads it (libpng, libjpeg).
+// The decoders throw Error(kData) whose text gives what was found and what was expected, without the path.
+// Detects the format by the first bytes. Throws Error(kUsage) if the library was built without the decoder (libpng,
+// libjpeg).
 Picture decode_picture(const std::vector<uint8_t>& file);
-// Samples of 16 bits become 8, palettes colors; alpha is dropped; a gamma that is not that of sRGB is converted
-// to 1/2.2.
+// Converts 16-bit samples to 8 bits and palettes to colors, and drops alpha. A gamma other than that of sRGB is
+// converted to 1/2.2.
 Picture decode_png(const std::vector<uint8_t>& file);
-// Gray, YCbCr and RGB. The orientation in EXIF data is not applied.
+// Supports gray, YCbCr and RGB. Does not apply the EXIF orientation.
 Picture decode_jpeg(const std::vector<uint8_t>& file);
 
-// Gray to three equal channels; color to L = (19595 R + 38470 G + 7471 B + 32768) >> 16 (ITU-R BT.601).
+// Converts gray to three equal channels, and color to L = (19595 R + 38470 G + 7471 B + 32768) >> 16 (ITU-R BT.601).
 Picture with_channels(Picture picture, int64_t channels);
-// Each axis by itself, in exact integers, rounded once at the end, halves up. From n to m < n: the mean over the area
-// of a new pixel, [i n/m, (i+1) n/m). From n to m >= n: linear between the two nearest centers, at (i + 1/2) n/m - 1/2,
-// clamped to the centers at the edges.
+// Resizes each axis separately, in exact integers, rounded once at the end, halves up. From n to m < n: the mean over
+// the area of the new pixel, [i n/m, (i+1) n/m). From n to m >= n: linear interpolation at (i + 1/2) n/m - 1/2 between
+// the two nearest pixel centers, clamped to the centers at the edges.
 Picture resized(const Picture& picture, int64_t rows, int64_t columns);
 
-// A file of a class.
+// One file of a class.
 struct PictureFile {
   std::string path = {};
   int64_t label = 0;
-  std::string wrong = {};  // why it cannot be used; empty: nothing is known to be wrong
+  std::string wrong = {};  // why the file is unusable; empty if no problem is known
 };
 struct PictureFolder {
-  std::vector<std::string> classes = {};  // in the order of their numbers
+  std::vector<std::string> classes = {};  // in order of their indices
   std::vector<PictureFile> files = {};    // by class, then by name
 };
 inline constexpr int64_t kMostPictureClasses = 65536;
 
-// The classes of a folder, one a sub-folder: their names, sorted by bytes. Names that begin with a dot are passed over.
-// Error(kData) that begins with `where` for a folder that is missing or has no sub-folder.
+// Classes of a folder: the names of its sub-folders, sorted bytewise. Skips names that begin with a dot. Throws
+// Error(kData) that begins with `where` if the folder is missing or has no sub-folder.
 std::vector<std::string> picture_classes(std::string_view where, const std::string& folder);
-// The files of each sub-folder; a folder in a class is listed with what is `wrong`. classes: those that may stand in
-// the folder and their numbers; empty: what picture_classes says. Error(kData) also for a class that is not among them
-// (`of` says whose they are), an empty class, and more than kMostPictureClasses.
+// Lists the files of each sub-folder; a folder inside a class is listed with `wrong` set. classes: the allowed classes,
+// in order of their indices; empty means picture_classes(folder). Also throws Error(kData) for a class that is not in
+// the list (`of` says whose list it is), an empty class, and more than kMostPictureClasses classes.
 PictureFolder list_pictures(std::string_view where, const std::string& folder, std::vector<std::string> classes = {},
                             const std::string& of = {});
-// The picture in a file, as it is stored; channels: 1 or 3 converts it, 0 does not. Throws as decode_picture, and for a
-// file that cannot be read.
+// Reads and decodes a file; channels: 1 or 3 converts the picture, 0 keeps it as stored. Throws as decode_picture, and
+// also if the file cannot be read.
 Picture read_picture(const std::string& path, int64_t channels = 0);
 
 }  // namespace bitgrad

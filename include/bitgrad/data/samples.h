@@ -1,4 +1,4 @@
-// Samples without targets, as files or a program's memory hold them: what a model predicts from.
+// Samples without targets, from files or from a program's memory, as input for prediction.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace bitgrad {
 
-// [count, shape...] row-major, in memory of somebody else.
+// [count, shape...] row-major, in memory owned by the caller.
 struct SampleView {
   std::string_view name = "samples";   // for messages
   StoredAs stored = StoredAs::kFloat;  // kUint8: pixels, or ids; kUint16, kInt32: ids; kFloat: values
@@ -22,7 +22,7 @@ struct SampleView {
   const void* data = nullptr;
 };
 
-// The same with its memory.
+// The same, owning its memory.
 struct Samples {
   std::string name = {};
   StoredAs stored = StoredAs::kFloat;
@@ -32,33 +32,33 @@ struct Samples {
   SampleView view() const { return {name, stored, shape, count, bytes.data()}; }
 };
 
-// Each throws Error(kData) that begins with the format and `path` for a file that is damaged or no such file.
-// idx, plain or gzip: uint8 [n, rows, columns] as bytes; other types, [n, ...] of 2 to 4 axes, as fp32 values, which
-// must be finite and hold an integer exactly.
+// Each reader throws Error(kData) that begins with the format and `path` if the file is damaged or not of that format.
+// idx, plain or gzip: uint8 [n, rows, columns] as bytes; other types, [n, ...] with 2 to 4 axes, as fp32 values, which
+// must be finite and, for integers, exact.
 Samples read_idx_samples(const std::string& path, InputFile& file);
-// An .npy file [n, ...]: uint8 as bytes; other integers as int32, which must hold them; float32, and float64 rounded to
+// .npy file [n, ...]: uint8 as bytes; other integers as int32, which must hold them; float32, and float64 rounded to
 // fp32, which must be finite.
 Samples read_npy_samples(const std::string& path, InputFile& file);
-// Lines of numbers with commas between them, a sample a line: fp32 values, or with `ids` whole numbers of int32. A
-// first line without any number is a head and skipped; empty lines are skipped. Error(kData) names file, line and
-// value.
+// Lines of comma-separated numbers, one sample per line: fp32 values, or with `ids` integers of int32. Skips a first
+// line without any number (a header) and empty lines. Error(kData) names file, line and value.
 Samples read_csv_samples(const std::string& path, std::string_view text, bool ids);
 
-// What the data sets of a run make of stored samples (DatasetSpec::affine, normalize; each operation rounded once).
+// Converts stored samples to values as a run's data sets do (DatasetSpec::affine, normalize; each operation rounded
+// once).
 class SampleValues {
  public:
-  // Throws Error for numbers that cannot be used, and for both of the two.
+  // Throws Error for invalid parameters, or if both affine and normalization are given.
   explicit SampleValues(std::array<float, 2> affine = {1.0f, 0.0f}, Normalization normalize = {});
-  // Samples [first, first + count) as values: to [count, shape...]. Error where the normalization has another number of
-  // channels than the samples, and for ids.
+  // Writes samples [first, first + count) as values to `to` [count, shape...]. Throws Error for ids, and if the
+  // normalization has a different number of channels than the samples.
   void write(const SampleView& samples, int64_t first, int64_t count, float* to) const;
 
  private:
   std::array<float, 2> affine_;
   Normalization normalize_;
-  std::vector<float> table_;  // [channels or 1, 256]: what a byte stands for
+  std::vector<float> table_;  // [channels or 1, 256]: value of each byte
 };
-// The same as ids; samples are no fp32 values.
+// Writes samples [first, first + count) as ids. The samples must not be fp32 values.
 void write_ids(const SampleView& samples, int64_t first, int64_t count, int32_t* to);
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-// The text of ids that come one by one: only what later ids cannot change is given out.
+// Incremental text of ids that arrive one by one: returns only text that later ids cannot change.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@ namespace bitgrad {
 
 class StreamedText {
  public:
-  // The text ends before the first of the `stop` texts that appears; one may begin in one id and end in another. Throws
-  // Error for an empty one. The tokenizer must live as long.
+  // The text ends before the first occurrence of any of the `stop` texts, which may span several ids. Throws Error if
+  // one is empty. The tokenizer must outlive this object.
   explicit StreamedText(const Tokenizer& tokenizer, std::vector<std::string> stop = {});
 
-  // What the id makes certain: whole characters of UTF-8, without the begin of a stop text. Marks
-  // (Tokenizer::special) stand for nothing. Bytes that are no UTF-8 become U+FFFD, one for each run of bytes that
-  // begins a character and does not end it (Unicode 15, section 3.9). Throws Error for an id out of range. Nothing
-  // after it has stopped.
+  // Returns the text that the id makes final: whole UTF-8 characters, without a suffix that may begin a stop text.
+  // Special ids (Tokenizer::special) have no text. Invalid UTF-8 becomes U+FFFD, one for each maximal run of bytes that
+  // begins a character without completing it (Unicode 15, section 3.9). Returns nothing after a stop. Throws Error for
+  // an id out of range.
   std::string add(int32_t id);
-  // A stop text has appeared.
+  // Whether a stop text has appeared.
   bool stopped() const { return stopped_; }
-  // What was held back, when no id follows.
+  // Returns the text held back so far. Call when no more ids follow.
   std::string finish();
 
  private:
@@ -30,7 +30,7 @@ class StreamedText {
 
   const Tokenizer& tokenizer_;
   std::vector<std::string> stop_;
-  std::string held_;  // bytes that were not given out
+  std::string held_;  // bytes not yet returned
   bool stopped_ = false;
 };
 

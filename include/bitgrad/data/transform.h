@@ -1,7 +1,7 @@
-// Transforms: what changes a sample of fp32 between the data set and the loader's batch, in training, such as noise.
+// Transforms: training-time changes of fp32 samples between data set and batch, such as noise.
 //
-// A transform is a pure function of (seed, epoch, index of the sample) and the sample: batches, threads, prefetching
-// and a resume in the middle of an epoch change nothing. A program may write its own and register it under a name.
+// A transform is a pure function of (seed, epoch, sample index) and the sample: batch size, threads, prefetching and
+// resuming in the middle of an epoch do not affect it. A program may implement its own and register it under a name.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ namespace bitgrad {
 class Transform {
  public:
   virtual ~Transform() = default;
-  // Changes sample `index` of the data set, x [sample]. draws: a stream of this transform's own, of (seed, epoch); what
-  // it takes for sample i are elements i * draws_per_sample(sample) .. of it. Const calls may come from several threads
-  // at once.
+  // Modifies sample `index` of the data set in place, x [sample]. draws: this transform's own stream, a function of
+  // (seed, epoch); sample i uses elements i * draws_per_sample(sample) .. (i + 1) * draws_per_sample(sample) - 1. May
+  // be called from several threads concurrently.
   virtual void apply(const RandomStream& draws, int64_t index, const Shape& sample, float* x) const = 0;
   virtual int64_t draws_per_sample(const Shape& sample) const { return sample.numel(); }
 };
 
-// The stream of the transform at `place` of a list.
+// The stream of the transform at index `place` of the list.
 RandomStream transform_stream(uint64_t seed, int64_t epoch, int64_t place);
 
 struct TransformKind {
@@ -35,17 +35,17 @@ struct TransformKind {
   std::string doc = {};
   std::vector<Key> keys = {};
   std::function<std::shared_ptr<const Transform>(const Attributes& keys)> make =
-      {};  // every key with a default is there
+      {};  // keys with a default always have a value
 };
 
-// Adds a transform from a program or plugin. Throws Error for a known or bad name, keys that do not read, or without
-// `make`.
+// Registers a transform from a program or plugin. Throws Error for an invalid or taken name, keys that do not parse, or
+// a missing `make`.
 void register_transform(TransformKind kind);
-// Built-in ones first, then in order of registration. Pointers stay valid.
+// Built-in ones first, then in order of registration. The pointers stay valid.
 std::vector<const TransformKind*> transform_kinds();
 const TransformKind* find_transform(std::string_view name);
-// Keys that are not given have their defaults. Throws Error for an unknown name or key, a required key that is missing,
-// or a value out of range.
+// Omitted keys have their defaults. Throws Error for an unknown name or key, a missing required key, or a value out of
+// range.
 std::shared_ptr<const Transform> make_transform(const std::string& name, const Attributes& keys);
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-// Attention as the CPU's kernels compute it (kernels/attention.h), row by row, for devices; rotary positions.
+// Attention for devices, row by row, with the arithmetic of the CPU kernels (kernels/attention.h); rotary positions.
 #pragma once
 
 #include "bitgrad/base/math.h"
@@ -73,7 +73,7 @@ struct AttentionForward {
   }
 };
 
-// dots = sum gy * y. Index as of AttentionForward.
+// dots = sum gy * y. Index as in AttentionForward.
 struct AttentionDots {
   kernels::AttentionBackwardArgs args;
   float* dots;
@@ -84,7 +84,8 @@ struct AttentionDots {
   }
 };
 
-// p, as values were multiplied by it, and the gradient of the score of one row and key. row: as of AttentionForward.
+// p, including the dropout factor that multiplied the values, and the gradient of the score of one row and key. row:
+// index as in AttentionForward.
 struct AttentionPair {
   float p, gs;
   BITGRAD_HD AttentionPair(const kernels::AttentionBackwardArgs& args, const float* dots, int64_t q, int64_t k,
@@ -98,7 +99,7 @@ struct AttentionPair {
   }
 };
 
-// gq. Index as of AttentionForward.
+// gq. Index as in AttentionForward.
 struct AttentionQueryGradient {
   kernels::AttentionBackwardArgs args;
   const float* dots;
@@ -140,7 +141,7 @@ struct AttentionKeyGradient {
   }
 };
 
-// flags get bit 1 where the start of a row is none (ops/attention.h).
+// Sets bit 1 in flags if the start of a row is invalid (ops/attention.h).
 struct FlagStarts {
   const int32_t* starts;
   int64_t rows, first;
@@ -154,7 +155,7 @@ struct FlagStarts {
 // Index: the sample.
 struct DocumentStarts {
   int64_t rows, end;
-  const int32_t* ids;  // one of the two is nullptr
+  const int32_t* ids;  // either ids or wide_ids is nullptr
   const int64_t* wide_ids;
   int32_t* starts;
   BITGRAD_HD void operator()(int64_t sample) const {
@@ -167,11 +168,11 @@ struct DocumentStarts {
   }
 };
 
-// Rotary positions: one head of one row. Index: (sample * rows + row) * heads + head. `back`: the gradient, which turns
-// the other way.
+// Rotary positions: rotates one head of one row. Index: (sample * rows + row) * heads + head. `back`: the gradient,
+// which is rotated in the opposite direction.
 template <typename T>
 struct TurnedPairs {
-  int64_t rows, heads, turned, dim, first;  // of `heads` the first `turned` turn, the others are copied
+  int64_t rows, heads, turned, dim, first;  // the first `turned` of `heads` are rotated, the others copied
   bool interleaved, back;
   const float* table;  // [position][dim]: cosines, sines
   const T* x;

@@ -1,4 +1,4 @@
-// Means of windows. docs/numerics.md section 10, "Images".
+// Average pooling. docs/numerics.md section 10, "Images".
 #pragma once
 
 #include "ops/map/pool.h"
@@ -6,7 +6,7 @@
 namespace bitgrad::maps {
 namespace pools {
 
-// 1 / the pixels of a window that lie inside.
+// 1 / the number of pixels of a window that lie inside the image.
 template <typename Lane>
 BITGRAD_HD inline Lane share(const Window& w) {
   return Lane{1} / static_cast<Lane>((w.y1 - w.y0) * (w.x1 - w.x0));
@@ -33,7 +33,7 @@ struct MeanOfValues {
   }
 };
 
-// gx = the sum, in ascending order of windows, of gy * (1/count). Index: pixel of the images * runs() + run.
+// gx = the sum, over windows in ascending order, of gy * (1/count). Index: pixel of the images * runs() + run.
 template <typename T>
 struct MeanGradient {
   Windows windows;

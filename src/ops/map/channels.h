@@ -1,4 +1,4 @@
-// Functions with a learned number a channel. docs/numerics.md section 10, "Images".
+// Functions with one learned value per channel. docs/numerics.md section 10, "Images".
 #pragma once
 
 #include "kernels/map/pointwise.h"
@@ -6,7 +6,7 @@
 
 namespace bitgrad::maps {
 
-// y = x > 0 ? x : slope[c] * x. Index: rows.
+// y = x > 0 ? x : slope[c] * x. Index: row.
 struct PreluValues {
   const void* x;
   bool bf16;
@@ -22,8 +22,8 @@ struct PreluValues {
   }
 };
 
-// gx = x > 0 ? gy : slope[c] * gy, and the terms of slope's gradient: x > 0 ? 0 : gy * x. nullptr: not asked for.
-// Index: rows.
+// gx = x > 0 ? gy : slope[c] * gy, and the terms of the gradient of slope: x > 0 ? 0 : gy * x. nullptr if not wanted.
+// Index: row.
 struct PreluGradient {
   const void* x;
   bool bf16;

@@ -1,11 +1,11 @@
-// Checks of numbers that only the device knows.
+// Checks of values that only the device knows.
 #pragma once
 
 #include "ops/map/list.h"
 
 namespace bitgrad::maps {
 
-// flags get bit 1 where a number is outside [lo, hi].
+// Sets bit 1 in flags if a value is outside [lo, hi].
 struct FlagOutside {
   const int32_t* numbers;
   int64_t lo, hi;

@@ -1,15 +1,15 @@
-// Packed codes that move along their packed axis, and parameters that must be equal.
+// Copies packed codes along their packed axis, and compares parameters that must be equal.
 #pragma once
 
 #include "ops/map/list.h"
 
 namespace bitgrad::maps {
 
-// Rows of `count` bits become bits [first, first + count) of the rows of `out`, whose bits are zero there; pad bits of
-// `in` are zero. Index: row * words() + word of the result that the bits touch.
+// Copies rows of `count` bits to bits [first, first + count) of the rows of `out`, which must be zero there; pad bits
+// of `in` must be zero. Index: row * words() + word of the result that the bits touch.
 struct PlaceBits {
   const uint64_t* in;
-  int64_t in_words;  // of a row
+  int64_t in_words;  // words per row
   int64_t first, count;
   uint64_t* out;
   int64_t out_words;
@@ -17,7 +17,7 @@ struct PlaceBits {
   BITGRAD_HD int64_t words() const { return count == 0 ? 0 : (first + count - 1) / 64 - first / 64 + 1; }
   BITGRAD_HD void operator()(int64_t i) const {
     const int64_t r = i / words(), to = first / 64 + (i - r * words());
-    const int64_t from = to * 64 - first;  // bit of `in` that falls on bit 0 of the word; below 0 in the first word
+    const int64_t from = to * 64 - first;  // bit of `in` that maps to bit 0 of the word; negative in the first word
     const uint64_t* const row = in + r * in_words;
     uint64_t bits = 0;
     if (from < 0) {
@@ -32,7 +32,7 @@ struct PlaceBits {
   }
 };
 
-// `flags` get bit 1 where two words differ.
+// Sets bit 1 in `flags` if two words differ.
 struct FlagUnequal {
   const uint32_t *a, *b;
   uint32_t* flags;

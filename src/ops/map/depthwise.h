@@ -1,5 +1,5 @@
-// What depthwise convolutions need beside family windows: weights tap by tap, and epilogues of sums that are not one
-// scale and a bias. Numbers are exact sums of integers where that is said. docs/numerics.md section 4, "Depthwise
+// Additions to family windows for depthwise convolutions: weights ordered by tap, and epilogues for sums that need more
+// than one scale and a bias. Float sums are exact integers where stated. docs/numerics.md section 4, "Depthwise
 // convolutions".
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace bitgrad::maps {
 
-// Weights [outputs, taps] as [taps, outputs]; with multiples > 1 as [taps, multiples, outputs / multiples], row o being
-// that of (o % multiples, o / multiples). Words of 32 bits, or of 64.
+// Reorders weights [outputs, taps] to [taps, outputs]; with multiples > 1 to [taps, multiples, outputs / multiples],
+// where row o goes to (o % multiples, o / multiples). Words of 32 or 64 bits.
 struct DepthwiseTaps {
   const void* in;
   int64_t outputs, taps, multiples;
@@ -28,7 +28,7 @@ struct DepthwiseTaps {
   }
 };
 
-// Sums over the taps of weights [taps, outputs].
+// Sums of weights [taps, outputs] over the taps.
 struct DepthwiseTapSums {
   const float* w;
   int64_t outputs, taps;
@@ -41,7 +41,7 @@ struct DepthwiseTapSums {
   }
 };
 
-// out[i] = a * b[i / group * step]; 1 where one is absent.
+// out[i] = a * b[i / group * step]; a missing factor is 1.
 struct DepthwiseScales {
   const float *a, *b;
   int64_t group, step;
@@ -52,7 +52,7 @@ struct DepthwiseScales {
   }
 };
 
-// Numbers of a pixel outside, whose code is `value`: (value - zero[i * step]) * scale[i * step].
+// Value of a padding pixel with code `value`: (value - zero[i * step]) * scale[i * step].
 struct DepthwisePad {
   float value;
   const float* scale;
@@ -66,7 +66,7 @@ struct DepthwisePad {
   }
 };
 
-// Where the results of an epilogue go: rows of `outputs`.
+// Output of an epilogue: rows of `outputs`.
 struct DepthwiseOut {
   int64_t outputs;
   const float* bias;
@@ -82,7 +82,8 @@ struct DepthwiseOut {
   }
 };
 
-// Real offsets on either side: a one for all, b one a channel or one for all. sum_a: nullptr without an offset of b.
+// Real offsets on either side: a single one for a, one per channel or a single one for b. sum_a: nullptr if b has no
+// offset.
 struct DepthwiseOffsets {
   const float *sum, *sum_a, *sum_b;
   float taps;
@@ -101,7 +102,7 @@ struct DepthwiseOffsets {
   }
 };
 
-// A group of taps: total += its term, from +0. Parameters of output o at o / group * step.
+// Adds the term of a group of taps to total, which starts at +0. Parameters of output o are at o / group * step.
 struct DepthwiseGroup {
   const float *sum, *sum_a;
   const float *scale, *offset;
@@ -126,8 +127,8 @@ struct DepthwiseTotals {
   BITGRAD_HD void operator()(int64_t i) const { out.store(i, scale == nullptr ? total[i] : total[i] * *scale); }
 };
 
-// gw [outputs, taps] of panels [count, taps, outputs]: their sum, the first plus the others in ascending order. fp32,
-// or fp64. Index: in a panel.
+// gw [outputs, taps] from panels [count, taps, outputs]: their sum, in ascending order starting with the first. fp32 or
+// fp64. Index: position in a panel.
 struct DepthwisePanels {
   const void* panels;
   int64_t count, taps, outputs;
@@ -150,7 +151,7 @@ struct DepthwisePanels {
   }
 };
 
-// The same of exact sums: gw = float(sum) * (scale[o] * x_scale[o / multiplier * x_step]).
+// The same for exact sums: gw = float(sum) * (scale[o] * x_scale[o / multiplier * x_step]).
 struct DepthwiseExactPanels {
   const float* panels;
   int64_t count, taps, outputs;

@@ -1,4 +1,4 @@
-// Losses over elements. docs/numerics.md section 10.
+// Element-wise losses. docs/numerics.md section 10.
 #pragma once
 
 #include "bitgrad/base/math.h"
@@ -7,14 +7,14 @@
 
 namespace bitgrad::maps {
 
-// max(x, 0) - x t + log(1 + e^-|x|), and its derivative sigmoid(x) - t, in double.
+// max(x, 0) - x t + log(1 + e^-|x|) and its derivative sigmoid(x) - t, in double.
 BITGRAD_HD inline double sigmoid_cross_entropy_double(double x, double t) {
   const double a = x < 0.0 ? -x : x;
   return ((x > 0.0 ? x : 0.0) - x * t) + math::softplus_tail_double(a == a ? a : x);
 }
 BITGRAD_HD inline double sigmoid_cross_entropy_slope_double(double x, double t) { return math::sigmoid_double(x) - t; }
 
-// Both, rounded once to fp32; flags get bit 1 where a target is not in [0, 1].
+// Both, rounded once to fp32; sets bit 1 in flags if a target is not in [0, 1].
 struct SigmoidCrossEntropy {
   const void *x, *t;
   bool bf16_x, bf16_t;

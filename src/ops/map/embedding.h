@@ -1,4 +1,4 @@
-// Rows of a table that ids name, and the sums of gradients that come back to them. docs/numerics.md sections 4 and 5.
+// Gathers rows of a table by id, and sums the gradients for each row. docs/numerics.md sections 4 and 5.
 #pragma once
 
 #include "bitgrad/base/rng.h"
@@ -7,7 +7,7 @@
 
 namespace bitgrad::maps {
 
-// Ids [n, t], int32 or int64, as flat positions r * t + c.
+// Ids [n, t], int32 or int64, indexed by flat position r * t + c.
 struct IdsView {
   const char* data;
   int64_t stride;  // bytes between rows
@@ -21,7 +21,7 @@ struct IdsView {
   }
 };
 
-// flags get bit 1 where an id is outside [0, rows). Index: positions.
+// Sets bit 1 in flags if an id is outside [0, rows). Index: position.
 struct FlagIds {
   IdsView ids;
   int64_t rows;
@@ -38,8 +38,8 @@ struct FlagIds {
 struct GatherRows {
   typedef uint32_t __attribute__((__may_alias__)) Word;
   IdsView ids;
-  int64_t rows;   // ids below this
-  int64_t group;  // rows of the table that share a row of `in`
+  int64_t rows;   // valid ids are below this
+  int64_t group;  // table rows that share a row of `in`
   const Word* in;
   int64_t step;  // words between rows of `in`
   int64_t words;
@@ -51,8 +51,8 @@ struct GatherRows {
   }
 };
 
-// Keys id * 2^32 + position, so that positions of one row follow one another in ascending order once they are sorted;
-// behind them, up to `padded`, the largest key. Index: up to the number of keys, a power of 2.
+// Keys id * 2^32 + position, so that after sorting, the positions of a row are adjacent and ascending. Entries up to
+// `padded` are filled with the largest key. Index: 0 .. number of keys, a power of 2.
 struct IdKeys {
   IdsView ids;
   int64_t count, rows;
@@ -64,7 +64,7 @@ struct IdKeys {
   }
 };
 
-// One step of a bitonic sort (Batcher 1968), ascending: pairs `distance` apart inside runs of `run` keys. Index: pairs.
+// One step of an ascending bitonic sort (Batcher 1968): pairs at `distance` within runs of `run` keys. Index: pair.
 struct SortStep {
   uint64_t* keys;
   int64_t distance, run;
@@ -79,7 +79,7 @@ struct SortStep {
   }
 };
 
-// first[r]: the first of the sorted keys whose row is r or later. Index: 0 .. rows.
+// first[r]: index of the first sorted key whose row is at least r. Index: 0 .. rows.
 struct FirstOfRow {
   const uint64_t* keys;
   int64_t count;
@@ -98,14 +98,14 @@ struct FirstOfRow {
   }
 };
 
-// Row r of the gradient: +0 and the parts of gy in ascending order of position, written, added, or rounded to bf16.
+// Row r of the gradient: +0 plus the parts of gy in ascending order of position; written, added, or rounded to bf16.
 // Index: r * d + column.
 struct EmbeddingGradient {
   const uint64_t* keys;  // sorted
   const int64_t* first;
   const float* gy;
   int64_t d;
-  float* out;  // or
+  float* out;  // or the bf16 output below
   uint16_t* out_bf16;
   bool accumulate, stochastic;
   RandomStream draws;

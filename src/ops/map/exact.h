@@ -1,4 +1,4 @@
-// Maps: products and sums of integers of any width, exact, written as numbers of a dtype (out_dtype). docs/numerics.md
+// Maps: exact products and sums of integers of any width, written as values of a dtype (out_dtype). docs/numerics.md
 // section 4. A product of two int64 has up to 126 bits, so sums are kept in two parts.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace exact {
 
 __extension__ using Int128 = __int128;
 
-// high * 2^64 + low, both parts sums of many.
+// high * 2^64 + low; each part is itself a sum of many terms.
 struct WideSum {
   Int128 high = 0, low = 0;
   BITGRAD_HD void add_product(int64_t a, int64_t b) {
@@ -21,7 +21,7 @@ struct WideSum {
   }
 };
 
-// outside: set where x is past an end.
+// Sets `outside` if x is outside [lo, hi].
 BITGRAD_HD inline int64_t clamped(Int128 x, int64_t lo, int64_t hi, bool& outside) {
   outside = outside || x < lo || x > hi;
   return static_cast<int64_t>(x < lo ? lo : (x > hi ? hi : x));
@@ -47,17 +47,17 @@ BITGRAD_HD inline float rounded(const WideSum& x) {
   const Int128 high = x.high + (x.low >> 64);
   const auto low = static_cast<uint64_t>(x.low);
   if (high > -small && high < small) return rounded(high * (static_cast<Int128>(1) << 64) + low);
-  // The low part can only break a tie: one odd bit does the same.
+  // The low part can only break a tie, and so does a single odd bit.
   return static_cast<float>(low != 0 ? high | 1 : high) * 0x1p64f;
 }
 
-// A matrix of integers.
+// An integer matrix.
 struct Source {
-  enum Kind : uint8_t { kInt, kUint, kSign, kInt32, kInt64 };  // the first three: codes of at most 8 bits
+  enum Kind : uint8_t { kInt, kUint, kSign, kInt32, kInt64 };  // the first three are codes of at most 8 bits
   Kind kind = kInt;
   int bits = 8;
   const void* data = nullptr;
-  int64_t stride = 0;  // bytes
+  int64_t stride = 0;  // in bytes
 
   BITGRAD_HD int64_t at(int64_t r, int64_t c) const {
     const char* row = static_cast<const char*>(data) + r * stride;
@@ -75,7 +75,7 @@ struct Source {
   }
 };
 
-// The matrix [rows, cols] that the numbers go to, in runs of 64 columns: whole words of codes.
+// The output matrix [rows, cols], in runs of 64 columns: whole words of codes.
 struct Target {
   enum Kind : uint8_t { kCodes, kFp32, kInt32, kInt64 };
   Kind kind = kCodes;
@@ -84,10 +84,10 @@ struct Target {
   void* data = nullptr;
   int64_t stride = 0, cols = 0;
   uint32_t* flags = nullptr;
-  uint32_t saturated = 0;  // ORed where a number was clamped
+  uint32_t saturated = 0;  // flag bits set when a value is clamped
 
   BITGRAD_HD int64_t per_row() const { return (cols + 63) / 64; }
-  // number(row, column) gives the exact number.
+  // number(row, column) returns the exact value.
   template <typename Number>
   BITGRAD_HD void write(int64_t run, const Number& number) const {
     const int64_t r = run / per_row(), first = run % per_row() * 64, last = cols - first < 64 ? cols : first + 64;
@@ -122,7 +122,7 @@ struct Target {
 struct ProductNumber {
   Source a, b;
   int64_t k;
-  bool b_k_major;  // b is stored [k, column]
+  bool b_k_major;  // b is stored as [k, column]
   BITGRAD_HD WideSum operator()(int64_t r, int64_t c) const {
     WideSum sum;
     for (int64_t t = 0; t < k; ++t) sum.add_product(a.at(r, t), b_k_major ? b.at(t, c) : b.at(c, t));
@@ -145,26 +145,26 @@ struct SumNumber {
 
 }  // namespace exact
 
-// y = a b (b_k_major) or a b^T
+// y = a b (b_k_major) or a b^T.
 struct ExactProductRuns {
   exact::Target y;
   exact::ProductNumber number;
   BITGRAD_HD void operator()(int64_t run) const { y.write(run, number); }
 };
-// y = a * b or a + b, number by number
+// y = a * b or a + b, element-wise.
 struct ExactPointRuns {
   exact::Target y;
   exact::PointNumber number;
   BITGRAD_HD void operator()(int64_t run) const { y.write(run, number); }
 };
-// y = the sums
+// y = the sums.
 struct ExactSumRuns {
   exact::Target y;
   exact::SumNumber number;
   BITGRAD_HD void operator()(int64_t run) const { y.write(run, number); }
 };
 
-// y = g * numbers of t
+// y = g times the values of t.
 struct TimesIntegers {
   exact::Source t;
   int64_t cols;

@@ -1,4 +1,4 @@
-// Maps: gradients of single numbers, and of numbers without codes.
+// Maps: gradients of scalars, and of values without codes.
 #pragma once
 
 #include "ops/map/list.h"
@@ -13,7 +13,7 @@ struct FillFrom {
   BITGRAD_HD void operator()(int64_t i) const { out[i] = *number; }
 };
 
-// values = g where the flag is set: numbers that have no codes go on as they are.
+// values = g where the flag is set: values without codes pass through.
 struct KeepWhereFlagged {
   const uint32_t* flag;
   const float* g;

@@ -1,4 +1,4 @@
-// Batch norm of integers with a scale: exact sums, statistics of the values, y. docs/numerics.md section 6.
+// Batch norm of integers with a scale: exact sums, statistics of the values, and y. docs/numerics.md section 6.
 #pragma once
 
 #include <cmath>
@@ -10,11 +10,11 @@
 namespace bitgrad::maps {
 namespace integer_norm {
 
-constexpr int64_t kRows = 256;                // of a part of the sums
-constexpr int64_t kColumns = 64;              // most columns of a part
-constexpr int32_t kSmall = int32_t{1} << 22;  // 256 squares below this number's are exact in double
+constexpr int64_t kRows = 256;                // rows per part of the sums
+constexpr int64_t kColumns = 64;              // most columns per part
+constexpr int32_t kSmall = int32_t{1} << 22;  // 256 squares of smaller integers sum exactly in double
 
-// Of a column: sum of q, and sum of q^2 = high * 2^32 + low. Exact for fewer than 2^31 rows of any int32.
+// Sums of a column: of q, and of q^2 = high * 2^32 + low. Exact for any int32 with fewer than 2^31 rows.
 struct Sums {
   int64_t *sum, *low, *high;
 };
@@ -25,11 +25,11 @@ BITGRAD_HD inline int64_t rounded_quotient(int64_t a, int64_t n) {
 
 }  // namespace integer_norm
 
-// Adds the sums of a part of the rows and columns; largest: int32, at least every |q|, ORed together. Index: part of
-// the rows * column_parts() + part of the columns.
+// Adds the sums of one part of the rows and columns. largest: the bitwise OR of all q, with ~q in place of negative q;
+// all integers fit in as many bits and a sign. Index: row part * column_parts() + column part.
 struct IntegerSums {
   const int32_t* q;
-  int64_t rows, cols, columns;  // columns: of a part
+  int64_t rows, cols, columns;  // columns: per part
   integer_norm::Sums out;
   uint32_t* largest;
 
@@ -82,20 +82,20 @@ struct IntegerSums {
   }
 };
 
-// mean = fp32(s * mean q), var = fp32(s^2 * var q), both from exact sums, in double; inv = 1/sqrt(var + eps); running
-// statistics where they are given. Index: columns.
+// mean = fp32(s * mean q), var = fp32(s^2 * var q), both from exact sums, in double; inv = 1/sqrt(var + eps); updates
+// running statistics if given. Index: column.
 struct IntegerStatistics {
   integer_norm::Sums sums;
   int64_t rows;
-  const float* scale;  // nullptr: 1
+  const float* scale;  // nullptr means 1
   int64_t scale_step;
   float eps;
   float *mean, *inv;
-  float *running_mean, *running_var;  // nullptr: none
+  float *running_mean, *running_var;  // nullptr if not tracked
   float momentum;
 
   BITGRAD_HD void operator()(int64_t j) const {
-    // Deviations from an integer k next to the mean: their sums are exact, and nothing cancels in double.
+    // Deviations from an integer k close to the mean: their sums are exact, and nothing cancels in double.
     const int64_t k = integer_norm::rounded_quotient(sums.sum[j], rows), first = sums.sum[j] - rows * k;
     const exact::Int128 all = static_cast<exact::Int128>(sums.high[j]) * (int64_t{1} << 32) + sums.low[j];
     const exact::Int128 second = all - static_cast<exact::Int128>(k) * (sums.sum[j] + first);
@@ -120,7 +120,7 @@ struct IntegerNormalize {
   int64_t scale_step;
   const float *mean, *inv, *gamma, *beta;
   float* y;
-  int16_t* narrow;  // nullptr: not asked for
+  int16_t* narrow;  // nullptr if not wanted
 
   BITGRAD_HD int64_t runs() const { return (cols + run - 1) / run; }
   BITGRAD_HD void operator()(int64_t i) const {
@@ -140,7 +140,7 @@ struct IntegerNormalize {
   }
 };
 
-// Values of what was kept in 16 bits: q * s. Index: rows.
+// Values of integers saved in 16 bits: q * s. Index: row.
 struct NarrowValues {
   const int16_t* q;
   int64_t cols;

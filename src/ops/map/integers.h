@@ -1,4 +1,4 @@
-// Maps: int32 sums with a scale (docs/numerics.md section 4): their values, biases, and codes made of them.
+// Maps: int32 sums with a scale (docs/numerics.md section 4): values, biases, and requantized codes.
 #pragma once
 
 #include "kernels/map/numbers.h"
@@ -7,17 +7,17 @@
 namespace bitgrad::maps {
 namespace q {
 
-// Runs of 64 elements of the rows of x [rows, cols] that become codes and a mask: whole words of both.
+// Converts runs of 64 elements of the rows of x [rows, cols] to codes and a mask: whole words of both.
 struct CodeRuns {
   const int32_t* x = nullptr;
   int64_t cols = 0;
   int bits = 8;
   void* codes = nullptr;
-  int64_t stride = 0;        // bytes
+  int64_t stride = 0;        // in bytes
   uint64_t* mask = nullptr;  // rows of (cols + 63) / 64 words
 
   BITGRAD_HD int64_t per_row() const { return (cols + 63) / 64; }
-  // number(x, row, column) before its clamp to [lo, hi].
+  // number(x, row, column) before clamping to [lo, hi].
   template <typename T, typename Number>
   BITGRAD_HD void write(int64_t run, T lo, T hi, const Number& number) const {
     const int64_t r = run / per_row(), first = run % per_row() * 64, last = cols - first < 64 ? cols : first + 64;
@@ -69,7 +69,7 @@ struct RequantizeRuns {
   float lo, hi;
   BITGRAD_HD void operator()(int64_t run) const { runs.write(run, lo, hi, number); }
 };
-// u = sum / 2^k to nearest even.
+// u = sum / 2^k, rounded to nearest even.
 struct ShiftRuns {
   q::CodeRuns runs;
   q::ShiftNumber number;
@@ -77,14 +77,14 @@ struct ShiftRuns {
   BITGRAD_HD void operator()(int64_t run) const { runs.write(run, lo, hi, number); }
 };
 
-// factor[r, c] = min(s_in / s_out, largest fp32) of every pair of scales.
+// factor[r, c] = min(s_in / s_out, largest fp32) for every pair of scales.
 struct RequantizeFactors {
   ScaleMap in;
-  const float* out_scale;  // nullptr: 1
+  const float* out_scale;  // nullptr means 1
   int64_t out_step;        // 1: one per row
   int64_t cols;
   float* factor;
-  uint32_t* flags;  // kFlagNonFinite where s_in is not finite
+  uint32_t* flags;  // set to kFlagNonFinite if s_in is not finite
   BITGRAD_HD void operator()(int64_t i) const {
     const int64_t r = i / cols, c = i % cols;
     const float s_in = in.scale == nullptr ? 1.0f : in.scale[q::index_of(in, r, c)];
@@ -94,7 +94,7 @@ struct RequantizeFactors {
   }
 };
 
-// The flag of scales that are not positive numbers.
+// Flags scales that are not positive numbers.
 struct FlagNotPositive {
   const float* scale;
   uint32_t* flags;
@@ -105,13 +105,13 @@ struct FlagNotPositive {
 
 // out = scale * 2^k
 struct ShiftedScales {
-  const float* scale;  // nullptr: 1
+  const float* scale;  // nullptr means 1
   float factor;
   q::BlockOut out;
   BITGRAD_HD void operator()(int64_t j) const { out.store(j, scale == nullptr ? factor : scale[j] * factor); }
 };
 
-// out = sx * sw; nullptr: 1.
+// out = sx * sw; nullptr means 1.
 struct ProductScales {
   const float *x, *w;
   int64_t x_step, w_step;
@@ -121,11 +121,11 @@ struct ProductScales {
   }
 };
 
-// rint(bias / scale), each in fp32, clamped to int32; 0 of a bias of 0, as the scale may have underflown to 0.
+// rint(bias / scale), each operation in fp32, clamped to int32. A bias of 0 gives 0 even if the scale underflowed to 0.
 struct RoundedBias {
   const float *bias, *scale;
   int64_t scale_step;
-  uint32_t* flags;  // kFlagNonFinite where the bias is not finite
+  uint32_t* flags;  // set to kFlagNonFinite if the bias is not finite
   int32_t* out;
   BITGRAD_HD void operator()(int64_t j) const {
     const float b = bias[j];
@@ -147,7 +147,7 @@ struct AddBias {
   BITGRAD_HD void operator()(int64_t e) const { at(e, elements.block(e)); }
 };
 
-// y = max(x, 0) of runs of 64 elements, and where x > 0.
+// y = max(x, 0) for runs of 64 elements, and a mask of x > 0.
 struct IntegerReluRuns {
   int64_t cols;
   const int32_t* x;

@@ -1,5 +1,5 @@
-// What the backward products of a linear layer need of scales, zero points and the gradient gy. docs/numerics.md
-// section 5; src/ops/product/fold.h.
+// Scales, zero points and gradients gy as needed by the backward products of a linear layer. docs/numerics.md section
+// 5; src/ops/product/fold.h.
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
@@ -7,10 +7,9 @@
 
 namespace bitgrad::maps {
 
-// Scales and zero points along rows of a stored matrix, one column of them gathered: out[i] = in[i / group * step +
-// at].
+// Gathers scales and zero points along the rows of a stored matrix, for one column: out[i] = in[i / group * step + at].
 struct GatherAlong {
-  const float* scale;  // nullptr: none
+  const float* scale;  // nullptr if there are none
   const int32_t* zero;
   int64_t group, step, at;
   float* scale_out;
@@ -23,12 +22,12 @@ struct GatherAlong {
   }
 };
 
-// gy [rows, cols], fp32 or bf16, times one factor a column, or one a row (transposed).
+// gy [rows, cols], fp32 or bf16, times one factor per column, or one per row (transposed).
 struct FoldedNumbers {
   const void* gy;
   bool bf16, transposed;
   int64_t cols;
-  const float* fold;  // nullptr: 1
+  const float* fold;  // nullptr means 1
 
   BITGRAD_HD float at(int64_t r, int64_t c) const {
     const int64_t i = r * cols + c;
@@ -37,7 +36,7 @@ struct FoldedNumbers {
   }
 };
 
-// Rounded to bf16, nearest even. Index: elements.
+// Rounds to bf16, nearest even. Index: element.
 struct FoldToBf16 {
   FoldedNumbers x;
   uint16_t* out;
@@ -48,7 +47,7 @@ struct FoldToBf16 {
   }
 };
 
-// Adds an exact integer that others add to, too.
+// Atomically adds an exact integer.
 BITGRAD_HD inline void add_exact(int64_t* sum, int64_t part) {
 #if defined(__CUDA_ARCH__)
   atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(part));
@@ -57,8 +56,8 @@ BITGRAD_HD inline void add_exact(int64_t* sum, int64_t part) {
 #endif
 }
 
-// out[f] += sum of q[f,k] * zero[k] over kZerosPerPart contracted indices k. q int8 [rows, cols]; transposed: f are its
-// columns. Index: part * free + f, `free` indices f.
+// out[f] += sum of q[f,k] * zero[k] over a part of kZerosPerPart contracted indices k. q is int8 [rows, cols]; if
+// transposed, f runs over its columns. Index: part * free + f, where `free` is the number of indices f.
 inline constexpr int64_t kZerosPerPart = 256;
 struct SumWithZeros {
   const int8_t* q;
@@ -77,11 +76,11 @@ struct SumWithZeros {
   }
 };
 
-// Columns of packed codes as rows of their own: bits [first, first + count) of every row of `in`, pad bits zero. Index:
-// words of 64 bits of the result.
+// Copies columns of packed codes to rows of their own: bits [first, first + count) of every row of `in`, with zero pad
+// bits. Index: 64-bit word of the result.
 struct CopyBits {
   const uint64_t* in;
-  int64_t in_words;  // of a row
+  int64_t in_words;  // words per row
   int64_t first, count;
   uint64_t* out;
   int64_t out_words;

@@ -1,4 +1,4 @@
-// The maps of layer ops, declared: one for each line of maps.inc. Headers of functors include it.
+// Declares the maps of layer ops, one per line of maps.inc. Included by the headers of functors.
 #pragma once
 
 #include "kernels/map/map.h"

@@ -1,4 +1,4 @@
-// Losses over logits [n, classes], row by row, and what follows from their gradient. docs/numerics.md section 6.
+// Losses over logits [n, classes], row by row, and their gradients. docs/numerics.md section 6.
 #pragma once
 
 #include <cmath>
@@ -8,32 +8,32 @@
 
 namespace bitgrad::maps {
 
-// Whether a label is a class; flags get bit 1 where it is not.
+// Returns whether a label is a valid class; otherwise sets bit 1 in flags.
 BITGRAD_HD inline bool is_class(int32_t label, int64_t classes, uint32_t* flags) {
   if (label >= 0 && label < classes) return true;
   or_flag(flags, 1u);
   return false;
 }
 
-// margin = t * max(0, 1 - t y), square = max(0, 1 - t y)^2 of the logits y[0 .. classes) of one row.
+// margin = t * max(0, 1 - t y), square = max(0, 1 - t y)^2 for the logits y[0 .. classes) of one row.
 template <typename T>
 BITGRAD_HD inline void hinge_row(const T* y, int64_t classes, int32_t label, T* margin, T* square) {
   for (int64_t c = 0; c < classes; ++c) {
     const T t = c == label ? T(1) : T(-1);
     const T m = T(1) - t * y[c];
-    const T h = m <= T(0) ? T(0) : m;  // a NaN stays one
+    const T h = m <= T(0) ? T(0) : m;  // keeps NaN
     margin[c] = t * h;
     square[c] = h * h;
   }
 }
 
-// fp64 rows are references for gradient checks: there the C library serves.
+// fp64 rows are references for gradient checks and use the C library.
 BITGRAD_HD inline float exp_of(float x) { return math::exp(x); }
 BITGRAD_HD inline float log_of(float x) { return math::log(x); }
 inline double exp_of(double x) { return std::exp(x); }
 inline double log_of(double x) { return std::log(x); }
 
-// difference = softmax(y) - onehot(label); gives log sum exp(y - max) - (y_label - max).
+// difference = softmax(y) - onehot(label); returns log sum exp(y - max) - (y_label - max).
 template <typename T>
 BITGRAD_HD inline T softmax_row(const T* y, int64_t classes, int32_t label, T* difference) {
   T top = y[0];
@@ -44,13 +44,13 @@ BITGRAD_HD inline T softmax_row(const T* y, int64_t classes, int32_t label, T* d
   return log_of(total) - (y[label] - top);
 }
 
-// Index: rows.
+// Index: row.
 struct SquaredHingeRow {
   const float* y;
   const int32_t* labels;
   int64_t classes;
   float *margin, *squares;  // [n, classes]
-  uint32_t* flags;          // nullptr: labels are known to be classes
+  uint32_t* flags;          // nullptr if all labels are known to be valid
 
   BITGRAD_HD void operator()(int64_t r) const {
     is_class(labels[r], classes, flags);
@@ -58,7 +58,7 @@ struct SquaredHingeRow {
   }
 };
 
-// Index: rows.
+// Index: row.
 struct SoftmaxRow {
   const float* y;
   const int32_t* labels;

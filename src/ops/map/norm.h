@@ -1,4 +1,4 @@
-// Statistics of a normalisation from its sums. docs/numerics.md section 6.
+// Statistics of a normalization from its sums. docs/numerics.md section 6.
 #pragma once
 
 #include <cmath>
@@ -8,14 +8,14 @@
 
 namespace bitgrad::maps {
 
-// inv = 1 / sqrt(squares / count + eps); running = lerp(running, new, momentum), where it is given. Index: statistics.
+// inv = 1 / sqrt(squares / count + eps); running = lerp(running, new, momentum), if given. Index: statistic.
 struct NormStatistics {
   const float* mean;
   const float* squares;  // sums of (x - mean)^2
   float count, eps;
   float* inv;
-  float *running_mean, *running_var;  // nullptr: none
-  float momentum, unbias;             // variance of running_var: squares / unbias
+  float *running_mean, *running_var;  // nullptr if not tracked
+  float momentum, unbias;             // running_var uses the variance squares / unbias
 
   BITGRAD_HD void operator()(int64_t j) const {
     if (running_mean != nullptr) {

@@ -1,5 +1,5 @@
-// Pools of images [n,h,w,c]: a result, or an element of a gradient, from the pixels of its window, a run of channels
-// at a time. docs/numerics.md section 10, "Images".
+// Pooling of images [n,h,w,c]: computes a result from the pixels of its window, or an element of a gradient from the
+// windows of its pixel, one run of channels at a time. docs/numerics.md section 10, "Images".
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
@@ -9,14 +9,14 @@
 namespace bitgrad::maps {
 namespace pools {
 
-constexpr int64_t kRun = 64;  // most channels of a run; runs of packed codes have as many
+constexpr int64_t kRun = 64;  // most channels per run; runs of packed codes always have this many
 
-// Pixels [y0, y1) x [x0, x1) of image `image`: those of a window that lie inside. tap: of the first of them.
+// Pixels [y0, y1) x [x0, x1) of image `image`: the part of a window that lies inside. tap: of the first of them.
 struct Window {
   int64_t image, y0, y1, x0, x1, tap;
 };
 
-// Where windows of one geometry lie, and their results [n,oh,ow,c]. Index: result pixel * runs() + run of channels.
+// The windows of one geometry, and their results [n,oh,ow,c]. Index: result pixel * runs() + run of channels.
 struct Windows {
   kernels::WindowGeometry g;  // dilation 1
   int64_t c, run;
@@ -36,7 +36,7 @@ struct Windows {
     out.tap = (out.y0 - y) * g.kw + (out.x0 - x);
     return out;
   }
-  // f(pixel of the image, tap) over the pixels of a window inside, in row-major order.
+  // Calls f(pixel of the image, tap) for the pixels of a window that lie inside, in row-major order.
   template <typename F>
   BITGRAD_HD void each(const Window& w, F&& f) const {
     for (int64_t y = w.y0, row = w.tap; y < w.y1; ++y, row += g.kw) {
@@ -44,7 +44,7 @@ struct Windows {
       for (int64_t x = w.x0; x < w.x1; ++x) f(from + w.x0 + x, row + x - w.x0);
     }
   }
-  // f(result pixel, tap) over the windows that a pixel of an image is in, in ascending order.
+  // Calls f(result pixel, tap) for the windows that contain a pixel of an image, in ascending order.
   template <typename F>
   BITGRAD_HD void covering(int64_t pixel, F&& f) const {
     const int64_t image = pixel / (g.h * g.w), at = pixel - image * (g.h * g.w), py = at / g.w;
@@ -63,9 +63,9 @@ BITGRAD_HD inline void store(float* y, float v) { *y = v; }
 BITGRAD_HD inline void store(double* y, double v) { *y = v; }
 BITGRAD_HD inline void store(uint16_t* y, float v) { *y = bf16_from_float(v); }
 
-// The tap that each maximum was found at: a byte, or 32 bits for windows of more than 256 taps.
+// The taps at which the maxima were found: bytes, or 32 bits for windows of more than 256 taps.
 struct Taps {
-  void* at;  // nullptr: not asked for
+  void* at;  // nullptr if not wanted
   bool wide;
   template <typename T>
   BITGRAD_HD void put(int64_t first, int64_t count, const T* taps) const {
@@ -78,8 +78,8 @@ struct Taps {
   }
 };
 
-// The first of the largest values of a window; NaN is larger than every number, and the last of them counts (as
-// PyTorch has it).
+// The first of the largest values of a window. NaN counts as larger than every number; among NaNs the last one wins (as
+// in PyTorch).
 template <typename T, typename Lane, typename Index>
 struct MaxOfValues {
   Windows windows;
@@ -114,7 +114,7 @@ struct MaxOfValues {
   }
 };
 
-// Codes of a run as bytes. Whole bytes of codes are read: up to 64 codes are written.
+// The codes of a run as bytes. Reads whole bytes of codes and writes up to 64 codes.
 template <int kBits>
 BITGRAD_HD inline void unpack_bytes(const uint8_t* from, int64_t count, uint8_t flip, uint8_t* codes) {
   constexpr int kPerByte = 8 / kBits;
@@ -150,14 +150,14 @@ BITGRAD_HD inline void pack_run(const uint8_t* codes, int bits, int64_t count, u
   if (used > 0) *words = packed;
 }
 
-// The same of codes of 2 to 8 bits whose raw bits, those of `flip` turned over, ascend with their values. Rows of
-// words, runs of 64 codes.
+// The same for codes of 2 to 8 bits whose raw bits, XORed with `flip`, are ordered like their values. Rows of words,
+// runs of 64 codes.
 template <typename Index>
 struct MaxOfCodes {
   Windows windows;
   const uint64_t* x;
   uint64_t* y;
-  int64_t words;  // of a pixel
+  int64_t words;  // words per pixel
   int bits;
   uint8_t flip;
   Taps taps;
@@ -206,16 +206,16 @@ struct MaxPoolCodes {
   BITGRAD_HD void operator()(int64_t i) const { max(i); }
 };
 struct MaxPoolCodesWide {
-  pools::MaxOfCodes<uint32_t> max;  // windows of more than 256 taps
+  pools::MaxOfCodes<uint32_t> max;  // for windows of more than 256 taps
   BITGRAD_HD void operator()(int64_t i) const { max(i); }
 };
 
-// Codes of one bit: the OR of their words. Index: words of the result.
+// 1-bit codes: the OR of their words. Index: word of the result.
 struct MaxPoolBits {
   pools::Windows windows;
   const uint64_t* x;
   uint64_t* y;
-  int64_t words;  // of a pixel
+  int64_t words;  // words per pixel
 
   BITGRAD_HD void operator()(int64_t i) const {
     const int64_t pixel = i / words, word = i - pixel * words;
@@ -225,7 +225,7 @@ struct MaxPoolBits {
   }
 };
 
-// The tap of the first set bit of each window, of the first tap inside where none is set. Runs of 64 channels.
+// The tap of the first set bit of each window, or of the first tap inside if none is set. Runs of 64 channels.
 struct FirstSetTaps {
   pools::Windows windows;
   pools::Taps taps;
@@ -240,7 +240,7 @@ struct FirstSetTaps {
     uint64_t open = ~uint64_t{0};
     windows.each(window, [&](int64_t from, int64_t tap) {
       const uint64_t word = x[from * words + first / 64];
-      // Bits that are set here first; at the first tap they are there already.
+      // Bits set here for the first time. Those of the first tap are already recorded.
       const uint64_t here = tap == window.tap ? 0 : word & open;
       open &= ~word;
       if (here == 0) return;
@@ -252,7 +252,7 @@ struct FirstSetTaps {
 
 namespace pools {
 
-// gx = the sum, in ascending order of windows, of gy where the maximum was this pixel's. Index: pixel of the images *
+// gx = the sum, over windows in ascending order, of gy where this pixel was the maximum. Index: pixel of the images *
 // runs() + run.
 template <typename T>
 struct MaxGradient {

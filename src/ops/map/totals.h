@@ -1,5 +1,5 @@
-// Counts and sums over positions: exact integers, and doubles in one order, docs/numerics.md section 10. Pieces of 256
-// in ascending order, then pieces of 256 of those, until one number is left.
+// Counts and sums over positions: exact integers, and doubles in a fixed order, docs/numerics.md section 10. Sums
+// pieces of 256 in ascending order, then pieces of 256 of those, until one value is left.
 #pragma once
 
 #include "kernels/map/pointwise.h"
@@ -9,7 +9,7 @@ namespace bitgrad::maps {
 
 inline constexpr int64_t kTotalPiece = 256;
 
-// Elements of piece i of n.
+// Elements of piece i out of n.
 struct PieceOf {
   int64_t begin, end;
 };
@@ -27,7 +27,7 @@ BITGRAD_HD auto sum_of_piece(const F& f, int64_t i) {
   return sum;
 }
 
-// How many targets are not `ignore`.
+// Number of targets that are not `ignore`.
 struct CountTargets {
   const int32_t* targets;
   int64_t n;
@@ -38,7 +38,7 @@ struct CountTargets {
   BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
-// How many ranks are below k.
+// Number of ranks below k.
 struct CountRanks {
   const int32_t* ranks;
   int64_t n, k;
@@ -57,7 +57,7 @@ struct SumCounts {
   BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
-// fp32 terms in double.
+// Sum of fp32 terms, in double.
 struct SumTerms {
   const float* terms;
   int64_t n;
@@ -90,7 +90,7 @@ struct SumDoubles {
   BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
-// out = *number / *count; flags get bit 1 where nothing was counted. Index: 0.
+// out = *number / *count; sets bit 1 in flags if the count is 0. Index: 0.
 struct DivideByCount {
   const float* number;
   const int64_t* count;

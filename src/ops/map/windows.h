@@ -1,5 +1,5 @@
-// What convolutions need beside family windows: pixels that stand for those outside, scales a tap, and sums of integers
-// that become gradients. docs/numerics.md sections 4 and 5; src/ops/product/windows.h.
+// Additions to family windows for convolutions: padding pixels, scales per tap, and integer sums that become gradients.
+// docs/numerics.md sections 4 and 5; src/ops/product/windows.h.
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
@@ -7,7 +7,7 @@
 
 namespace bitgrad::maps {
 
-// A pixel outside: code i of `count` is zero[i * step], or `raw` without zero points. Index: words of 64 bits.
+// A padding pixel: code i of `count` is zero[i * step], or `raw` if there are no zero points. Index: 64-bit word.
 struct PadCodes {
   const int32_t* zero;
   int64_t step, count;
@@ -27,7 +27,7 @@ struct PadCodes {
   }
 };
 
-// Floats of a pixel outside.
+// Float values of a padding pixel.
 struct PadFloats {
   float value;
   bool bf16;
@@ -42,7 +42,7 @@ struct PadFloats {
   }
 };
 
-// Signs as ternary codes: raw 1 -> 01, raw 0 -> 11. Rows of `count` codes. Index: words of 64 bits of the result.
+// Signs as ternary codes: raw 1 -> 01, raw 0 -> 11. Rows of `count` codes. Index: 64-bit word of the result.
 struct SignsToTernary {
   const uint64_t* in;
   int64_t in_words, count;
@@ -64,7 +64,7 @@ struct SignsToTernary {
   }
 };
 
-// out[i] = in[first + i % count]: scales or zero points of a tap's channels, tap by tap.
+// out[i] = in[first + i % count]: scales or zero points of the channels, repeated for each tap.
 struct TileWords {
   const uint32_t* in;
   int64_t first, count;
@@ -73,7 +73,7 @@ struct TileWords {
   BITGRAD_HD void operator()(int64_t i) const { out[i] = in[first + i % count]; }
 };
 
-// sum += part
+// sum += part.
 struct AddToSums {
   const int32_t* part;
   int64_t* sum;
@@ -81,14 +81,14 @@ struct AddToSums {
   BITGRAD_HD void operator()(int64_t i) const { sum[i] += part[i]; }
 };
 
-// gW of int8 codes: C[o,k] = float(sum[o,k] - codes[o] * zero[k]) * (scale[o] * x_scale[k]). Index: row * runs() + run
-// of columns.
+// gW from int8 codes: C[o,k] = float(sum[o,k] - codes[o] * zero[k]) * (scale[o] * x_scale[k]). Index: row * runs() +
+// run of columns.
 struct ScaleWindowSums {
-  const int64_t *sum, *codes;  // codes: nullptr without zero points
+  const int64_t *sum, *codes;  // codes: nullptr if there are no zero points
   const float *scale, *x_scale;
   const int32_t* zero;
-  int64_t cols, step;  // entries of x_scale and zero from one k to the next: 0 or 1
-  int64_t run;         // columns of one call
+  int64_t cols, step;  // step: entries of x_scale and zero between consecutive k, 0 or 1
+  int64_t run;         // columns per call
   float* out;
 
   BITGRAD_HD int64_t runs() const { return (cols + run - 1) / run; }
@@ -109,11 +109,11 @@ struct ScaleWindowSums {
   }
 };
 
-// gx of int8 codes: C = float(sum) * (scale[image] * w_scale). Index: image * runs() + run of elements.
+// gx from int8 codes: C = float(sum) * (scale[image] * w_scale). Index: image * runs() + run of elements.
 struct ScaleImages {
   const int32_t* sum;
-  const float *scale, *w_scale;  // one a run of `elements`; one in all, nullptr: 1
-  int64_t elements, run;         // run: elements of one call
+  const float *scale, *w_scale;  // scale: one per `elements`; w_scale: a single one, nullptr means 1
+  int64_t elements, run;         // run: elements per call
   float* out;
 
   BITGRAD_HD int64_t runs() const { return (elements + run - 1) / run; }

@@ -1,4 +1,4 @@
-// A fused update takes blocks of rows of gW as they are made, so that gW never exists as a whole.
+// Produces gW in blocks of rows for a fused update, so that gW never exists as a whole.
 #include "ops/product/blocks.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace bitgrad::detail {
 namespace {
 
-// An operand from free index `begin` on. Codes of less than 8 bits that lie k-major begin on a byte.
+// An operand starting at free index `begin`. k-major codes of less than 8 bits must begin on a byte there.
 kernels::GemmOperand from_free(kernels::GemmOperand x, int64_t begin) {
   const char* data = static_cast<const char*>(x.data);
   ScaleMap& s = x.scale;
@@ -38,8 +38,8 @@ kernels::GemmArgs rows_of(const kernels::GemmArgs& args, int64_t begin, int64_t 
   return part;
 }
 
-// How C is made: `rows` of it a call, by one kernel of family gemm, that reads B in one layout, after B is transposed
-// where it says so.
+// How C is computed: `rows` rows per call, by a single kernel of family gemm that reads B in one layout; with
+// `transposed`, B is transposed first.
 struct Plan {
   const kernels::GemmKernel* kernel = nullptr;
   Layout b_layout;
@@ -48,11 +48,11 @@ struct Plan {
   bool transposed = false;
 };
 
-constexpr double kPackNs = 0.1;  // an element of B, transposed or not
-constexpr double kFarNs = 0.25;  // an element of C that does not stay in L2
+constexpr double kPackNs = 0.1;  // per element of B, transposed or not
+constexpr double kFarNs = 0.25;  // per element of C that does not stay in L2
 constexpr int64_t kNearBytes = 1 << 20;
-constexpr int64_t kMostBlocks = 8;  // of rows that are taken, in one call
-constexpr int64_t kCalls = 16;      // keep threads busy; a single call is itself cut for them
+constexpr int64_t kMostBlocks = 8;  // most blocks of rows per call
+constexpr int64_t kCalls = 16;      // calls that keep all threads busy; a single call is itself split across threads
 
 void better(Plan& best, const Plan& other) {
   if (other.cost < best.cost) best = other;
@@ -60,25 +60,25 @@ void better(Plan& best, const Plan& other) {
 
 int64_t calls_of(const kernels::GemmArgs& args, int64_t count) { return (args.m + count - 1) / count; }
 
-// Whether the kernel supports `part`, and the shorter last block of C.
+// Whether the kernel supports `part` and the shorter last block of C.
 bool serves(const kernels::GemmKernel& kernel, const kernels::GemmArgs& args, const kernels::GemmArgs& part) {
   const int64_t rest = args.m % part.m;
   return kernel.supports(part) && (rest == 0 || kernel.supports(rows_of(args, 0, rest)));
 }
 
-// Matrices of B in a batch.
+// Number of distinct matrices B in a batch.
 int64_t members_of_b(const kernels::GemmBatch& batch) {
   return batch.b == 0 ? std::min<int64_t>(1, batch.count) : batch.count;
 }
 
-// Nanoseconds of packing B once, for each member of the batch.
+// Cost of packing B once, in nanoseconds, per member of the batch.
 double pack_cost(const kernels::GemmArgs& args) {
   const double share =
       args.batch.count > 0 ? static_cast<double>(members_of_b(args.batch)) / static_cast<double>(args.batch.count) : 1;
   return kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k) * share;
 }
 
-// The cheapest kernel of one order for calls like `part` whose B is transposed and packed once. Only bits are
+// The cheapest kernel with this order for calls like `part`, with B transposed and packed once. Only 1-bit codes are
 // transposed: wider codes are as fast to pack in each call.
 Plan plan_transposed(const kernels::GemmArgs& args, const kernels::GemmArgs& part, SumOrder order) {
   if (!can_transpose(args.b) || args.b.dtype.bits() != 1 || args.batch.count != 1) return {};
@@ -90,7 +90,7 @@ Plan plan_transposed(const kernels::GemmArgs& args, const kernels::GemmArgs& par
   return {&kernel, kernel.b_layout, part.m, kernels::gemm_cost(kernel, form) * calls + pack_cost(args), true};
 }
 
-// The cheapest way to exact sums, by calls like `part`: B as stored, or packed once.
+// The cheapest way to compute exact sums with calls like `part`: B as stored, or packed once.
 Plan plan_exact(const kernels::GemmArgs& args, const kernels::GemmArgs& part) {
   const double calls = static_cast<double>(calls_of(args, part.m));
   const kernels::GemmKernel &stored = kernels::select_gemm(part), &any = kernels::plan_gemm(part);
@@ -102,8 +102,8 @@ Plan plan_exact(const kernels::GemmArgs& args, const kernels::GemmArgs& part) {
   return plan;
 }
 
-// The same for float sums: the bits must be those of the kernel that runs the whole product, unless its order is free.
-// Digits are made per row of A, so B's layout does not change their sums.
+// The same for float sums: the bits must be those of the kernel that runs the whole product, so there is no plan if its
+// order is free. Digits are computed per row of A, so the layout of B does not affect their sums.
 Plan plan_floats(const kernels::GemmArgs& args, const kernels::GemmKernel& full, const kernels::GemmArgs& part) {
   if (full.order == SumOrder::kFree || !serves(full, args, part)) return {};
   Plan plan = {&full, args.b.layout, part.m,
@@ -113,8 +113,8 @@ Plan plan_floats(const kernels::GemmArgs& args, const kernels::GemmKernel& full,
   return plan;
 }
 
-// Blocks that are taken are small so that they stay in cache; kernels that make much of B in each call get several, all
-// of them or few enough for threads to share the calls.
+// Blocks are small so that they stay in cache. Kernels with a high cost per call for B get several blocks per call:
+// either all of them, or so few that threads can share the calls.
 Plan plan_blocks(const kernels::GemmArgs& args, const kernels::GemmKernel& full, int64_t block) {
   Plan best;
   for (int64_t n = 1; n <= kMostBlocks; n *= 2) {
@@ -129,7 +129,7 @@ Plan plan_blocks(const kernels::GemmArgs& args, const kernels::GemmKernel& full,
   return best;
 }
 
-// B of `args`, or every B of a batch, in another layout.
+// Converts B of `args`, or every B of a batch, to another layout.
 Tensor put_b(kernels::GemmArgs& args, Layout layout) {
   const int64_t rows = args.b.k_major ? args.k : args.n, cols = args.b.k_major ? args.n : args.k;
   const int64_t members = members_of_b(args.batch);
@@ -146,7 +146,7 @@ Tensor put_b(kernels::GemmArgs& args, Layout layout) {
   return packed;
 }
 
-// B as the planned kernel reads it.
+// Converts B to the layout that the planned kernel reads.
 Tensor packed_b(kernels::GemmArgs& args, const Plan& plan) {
   Tensor transposed;
   if (plan.transposed) {
@@ -249,7 +249,7 @@ void product_into(kernels::GemmArgs& args, GradSlot& slot, const kernels::GemmOp
     const kernels::GemmKernel& full = kernels::select_gemm(args);
     const Plan plan = plan_blocks(args, full, block);
     if (plan.kernel != nullptr) {
-      // Before rows(): what fails after it leaves the update half done.
+      // Before rows(): a failure after it would leave the update half done.
       const Tensor b = packed_b(args, plan);
       run_blocks(args, plan, *slot.rows());
       return slot.commit();

@@ -1,4 +1,4 @@
-// Where a product goes: as a whole, or in blocks of rows that a fused update takes one by one.
+// Destination of a product: a whole tensor, or blocks of rows consumed one by one by a fused update.
 #pragma once
 
 #include "bitgrad/autograd/tape.h"
@@ -7,27 +7,28 @@
 
 namespace bitgrad::detail {
 
-// Runs `args` (operands canonical) by the cheapest kernel. Exact sums: B is packed or transposed first where that is
-// cheaper. b_transposed: B's codes in layout transposed too (transposed.h), for exact products on a device; nullptr:
-// there are none.
+// Runs `args` (operands canonical) with the cheapest kernel. For exact sums, B is packed or transposed first if that is
+// cheaper. b_transposed: the codes of B in layout transposed (transposed.h), for exact products on a device; nullptr if
+// not available.
 void run_product(kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed = nullptr);
 
-// The same for a piece of a longer sum, in whatever order is legal: B's bits are transposed first also for floats, where
-// that is cheaper.
+// The same for a piece of a longer sum, in any legal order: 1-bit codes of B are also transposed first for float sums
+// if that is cheaper.
 void run_piece(kernels::GemmArgs& args);
 
-// C = A B into the slot's gradient, A and B of `args` being set: whole, or in blocks of rows (tape.h, GradRows; not for
-// a batch). Rows are A's free index. Same bits both ways: floats are summed in the order of the kernel that runs the
-// whole product.
+// C = A B into the slot's gradient, with A and B of `args` already set: as a whole, or in blocks of rows (tape.h,
+// GradRows; not for a batch). Rows are the free index of A. The bits are the same either way: floats are summed in the
+// order of the kernel that runs the whole product.
 void product_into(kernels::GemmArgs& args, GradSlot& slot, const kernels::GemmOperand* b_transposed = nullptr);
 
-// A product whose rows of C are made and used a block at a time: by the kernel, and so in the order, of the whole
-// product, B packed once where that pays. Calls of run may come from several threads.
+// A product whose rows of C are computed and consumed one block at a time, by the kernel of the whole product and
+// therefore in its order of summation. B is packed once if that pays off. run may be called from several threads
+// concurrently.
 class RowBlocks {
  public:
-  // `whole`: its m is that of all rows, its A a form. block: rows of a call, or fewer.
+  // `whole`: m covers all rows, A is a form without data. block: most rows per call.
   RowBlocks(const kernels::GemmArgs& whole, int64_t block);
-  // A, C, m, row_minus, and what else belongs to rows, are those of `part`.
+  // A, C, m, row_minus and everything else that depends on the rows comes from `part`.
   void run(kernels::GemmArgs part) const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMostTaps = 512;  // one panel of chain512
 thread_local int without_depthwise = 0;
 
-// The forms of a product of sums: gemm.h.
+// How a product is computed from sums: gemm.h.
 enum class DepthwiseProduct { kFloats, kPlain, kOffsets, kGroups };
 
 DepthwiseProduct depthwise_product(const Tensor& x, const Tensor& w, const ConvForm& form) {
@@ -138,10 +138,10 @@ class DepthwiseForward {
     a.y_dtype = y_.dtype();
     return a;
   }
-  // Exact numbers.
+  // Arguments for sums of codes, without scales and offsets.
   kernels::DepthwiseForwardArgs exact_args() { return args(numbers_map(x_map_), numbers_map(w_map_)); }
 
-  // Sums over taps in fp32; `ones`: of the numbers of x alone.
+  // fp32 sums over taps; `ones`: sums of x alone.
   Tensor sums(kernels::DepthwiseForwardArgs a, bool ones) {
     const Tensor out = Tensor::empty({form_.rows(), outputs_}, dtypes::fp32, MemoryKind::kWorkspace);
     if (ones && !ones_.defined()) ones_ = Tensor::full({taps_, outputs_}, dtypes::fp32, 1, MemoryKind::kWorkspace);

@@ -1,4 +1,4 @@
-// The two products of a depthwise convolution's backward.
+// The two backward products of a depthwise convolution.
 #include <algorithm>
 
 #include "ops/common.h"
@@ -11,12 +11,12 @@
 namespace bitgrad::detail {
 namespace {
 
-// gy [rows, outputs] as images, its rows multiplied by the scale of what it is multiplied with, where that is folded.
+// gy [rows, outputs] as images; its rows are multiplied by the scale of the other operand if that scale is folded.
 kernels::DepthwiseImages gradient_images(const Tensor& gy, const ConvForm& form, const ScaleMap& fold) {
   return {gy.data(), gy.dtype(), gy.stride(), gy.stride() * form.geometry.windows(), fold};
 }
 
-// What modes fp32 and bf16 multiply: gy, folded and rounded as the mode says, and the parameters that are left to the
+// Operands of modes fp32 and bf16: gy, folded and rounded as the mode requires, and the parameters that stay with the
 // other operand.
 struct FloatOperands {
   Tensor gy;
@@ -33,7 +33,7 @@ FloatOperands float_operands(const ConvGradient& g, const ScaleMap& other, bool 
     out.gy = to_bf16_codes(FoldedGradient(gy, transposed, folded.scales()));
   } else if (fold) {
     out.fold.scale = other.scale;
-    out.fold.col_step = other.row_step;  // per row of w: per channel of gy
+    out.fold.col_step = other.row_step;  // per row of w, i.e. per channel of gy
   }
   return out;
 }
@@ -64,7 +64,7 @@ void gx_of_floats(const ConvGradient& g, const Tensor& w, kernels::DepthwiseGxAr
   kernels::depthwise_gx(args);
 }
 
-// Panels of gw, in `args`, of operands whose panels are summed by `sum(panels, count)`.
+// Computes the panels of gw for the operands in `args` and passes them to sum(panels, count).
 template <typename Sum>
 void sum_panels(const ConvGradient& g, const Tensor& x, const ScaleMap& map, kernels::DepthwiseGwArgs args, Sum&& sum) {
   const ConvForm& form = g.form;

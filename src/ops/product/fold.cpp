@@ -24,7 +24,8 @@ int64_t block_count(const FoldedGradient& g) {
 }
 int64_t chunk_count(const FoldedGradient& g) { return std::min(block_count(g), kMaxChunks); }
 
-// Calls body(chunk, r0, count, numbers) for blocks of rows; a chunk's blocks run in order on one thread. Cut by shape.
+// Calls body(chunk, r0, count, values) for blocks of rows. The blocks of a chunk run in order on one thread. The split
+// depends only on the shape.
 template <typename Body>
 void for_each_block(const FoldedGradient& g, Body&& body) {
   const int64_t step = g.block_rows(), blocks = block_count(g), chunks = chunk_count(g);
@@ -37,10 +38,10 @@ void for_each_block(const FoldedGradient& g, Body&& body) {
   });
 }
 
-// Largest absolute number of each free index.
+// Largest absolute value per free index.
 std::vector<float> largest(const FoldedGradient& g, uint32_t* flags) {
   const int64_t free = g.free(), cols = g.cols(), chunks = std::max<int64_t>(1, chunk_count(g));
-  // transposed: one line a chunk, joined at the end; max has no order.
+  // transposed: one line per chunk, merged at the end; the order does not affect a maximum.
   std::vector<float> lines(static_cast<size_t>(g.transposed() ? chunks * free : free), 0.0f);
   for_each_block(g, [&](int64_t chunk, int64_t r0, int64_t count, const float* x) {
     kernels::ReduceArgs args;
@@ -70,7 +71,7 @@ std::vector<float> largest(const FoldedGradient& g, uint32_t* flags) {
   return lines;
 }
 
-// Free indices that hold a NaN or Inf. Runs only when there is one.
+// Free indices that contain a NaN or Inf. Called only if there is one.
 std::vector<bool> broken(const FoldedGradient& g) {
   std::vector<bool> out(static_cast<size_t>(g.free()), false);
   const Workspace scratch(g.cols() * static_cast<int64_t>(sizeof(float)));
@@ -121,7 +122,7 @@ Along along(const ScaleMap& map, int64_t k, int64_t c0) {
 
 namespace {
 
-// As maps see it.
+// In the form that maps read.
 maps::FoldedNumbers numbers_of(const FoldedGradient& g) {
   return {g.gy().data(), g.gy().dtype() == dtypes::bf16, g.transposed(), g.cols(), g.fold()};
 }
@@ -150,7 +151,7 @@ Tensor with_scales(const Tensor& codes, const Tensor& scales, bool transposed) {
   return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
 }
 
-// One order of gy's codes for the kernel that makes them where all numbers are finite.
+// One order of gy's codes, for the kernel that writes them if all values are finite.
 struct Order {
   Order(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element, bool turned = false)
       : scales(Tensor::empty({g.free()}, dtypes::fp32)),
@@ -170,8 +171,8 @@ kernels::Int8OrdersArgs orders_of(const Tensor& gy) {
   return args;
 }
 
-// The general way of the CPU: numbers that are not finite spoil their own index only. Kernels of other devices give
-// such indices scale NaN themselves.
+// General CPU version: values that are not finite affect only their own index. Kernels of other devices set scale NaN
+// for such indices themselves.
 Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
   uint32_t flags = 0;
   const std::vector<float> largest_of = largest(g, &flags);
@@ -219,7 +220,7 @@ Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const fl
                              const std::optional<RandomStream>& sr_transposed) {
   const FoldedGradient plain(gy, false, fold_plain), transposed(gy, true, fold_transposed);
   {
-    // Rows of 16 bytes: what a device multiplies fastest.
+    // Rows of 16 bytes, which a device multiplies fastest.
     const bool turned = !current_device().is_cpu() && gy.rows() % 16 == 0;
     const Order by_row(plain, sr_plain, 0), by_column(transposed, sr_transposed, 0, turned);
     kernels::Int8OrdersArgs args = orders_of(gy);

@@ -15,7 +15,7 @@ std::vector<Layout> layouts_of(const Tensor& w) {
   return layouts;
 }
 
-// x in a layout: as stored, or packed for this product.
+// x in the given layout: as stored, or packed for this product.
 Tensor packed(const Tensor& x, Layout layout) {
   Tensor there = x.in_layout(layout);
   if (there.defined()) return there;

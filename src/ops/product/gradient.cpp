@@ -10,7 +10,7 @@
 namespace bitgrad::detail {
 namespace {
 
-// Takes the arguments of a product, but for where it goes.
+// Consumes the arguments of a product; C is left to the consumer.
 using RunProduct = std::function<void(kernels::GemmArgs&)>;
 
 kernels::GemmArgs arguments(const GradientProduct& p) {
@@ -54,7 +54,7 @@ struct Mode {
   std::string_view name;
   void (*check)(const GradientForm&);
   void (*run)(const GradientProduct&, GradSlot&);
-  void (*with)(const GradientProduct&, const RunProduct&);  // nullptr: no products that are added up
+  void (*with)(const GradientProduct&, const RunProduct&);  // nullptr: no sums over blocks
 };
 constexpr Mode kModes[] = {
     {ProductMode::kFp32, "fp32", no_check, into_slot<with_fp32>, with_fp32},
@@ -84,7 +84,7 @@ void with_product(ProductMode mode, const GradientProduct& p, const RunProduct& 
 
 namespace {
 
-// Columns of one of `count` groups, dense.
+// Columns of group `group` out of `count`, dense.
 Tensor group_columns(const Tensor& gy, int64_t group, int64_t count) {
   const Tensor rows = gy.reshape({gy.rows(), gy.cols()});
   const int64_t n = gy.cols() / count;

@@ -1,10 +1,10 @@
-// Backward products in int8: gy is quantized (absmax narrow, one scale per index that is not contracted), multiplied on
+// Backward products in int8: gy is quantized (absmax narrow, one scale per index that is not contracted), multiplied by
 // the saved codes in integers, and scaled. docs/numerics.md section 5.
 //
 //   s[k], z[k] of the other operand along the contracted index k:  g'[f,k] = gy[f,k] * s[k];  q, t[f] = int8(g');
 //   C[f,n] = float(sum_k q[f,k] c[k,n] - sum_k q[f,k] z[k]) * t[f].
 // Scales and zero points per tensor or per index n stay with the codes: C = float(sum_k q (c - z)) * (t[f] * s[n]).
-// Groups of columns n: one such product a group, gy folded and quantized anew for each, with draws of its own.
+// Groups of columns n: one such product per group; gy is folded and quantized anew for each, with its own draws.
 #include <algorithm>
 
 #include "ops/common.h"
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kSmallestGroup = 64;
 
-// Scales of a stored operand [rows, cols]; a single group is a row, or a column.
+// Scales of a stored operand [rows, cols], simplified: a single group along an axis becomes per row or per column.
 ScaleMap simplest_map(ScaleMap map, int64_t rows, int64_t cols) {
   if (map.trivial()) return {};
   if (map.row_step != 0 && map.col_step != 0) {
@@ -36,8 +36,8 @@ ScaleMap simplest_map(ScaleMap map, int64_t rows, int64_t cols) {
 ScaleMap simplest_map(const Tensor& t) { return simplest_map(t.scale_map(), t.rows(), t.cols()); }
 bool is_grouped(const ScaleMap& map) { return map.row_step != 0 && map.col_step != 0; }
 
-// gy quantized (or its codes, made before), as A of args (B is set, its scale too unless it is in `folded`), then
-// run(args).
+// Quantizes gy (or uses the codes already computed) as A of args, then calls run(args). B of args must be set,
+// including its scale unless that is in `folded`.
 template <typename Run>
 void with_codes(const GradientProduct& p, const Along& folded, int64_t first_element, kernels::GemmArgs& args,
                 Run&& run) {
@@ -54,12 +54,12 @@ void with_codes(const GradientProduct& p, const Along& folded, int64_t first_ele
   run(args);
 }
 
-// What is folded into gy when the other operand is not in groups.
+// What is folded into gy if the other operand has no groups.
 Along folded_of(const GradientProduct& p, const ScaleMap& map) {
   return map.row_step == 0 ? Along{} : along(map, p.transposed ? p.gy.rows() : p.gy.cols(), 0);
 }
 
-// Columns [c0, c0 + n) of codes, packed anew.
+// Columns [c0, c0 + n) of the codes, repacked.
 Tensor columns(const Tensor& t, int64_t c0, int64_t n) {
   const Tensor out = Tensor::empty({t.rows(), n}, t.dtype());
   const int64_t bits = t.dtype().bits(), words = out.stride() / 8;
@@ -90,7 +90,7 @@ void run_groups(const GradientProduct& p, const ScaleMap& map, kernels::GemmArgs
   }
 }
 
-// The other operand in errors.
+// Describes the other operand in errors.
 struct OtherName {
   const GradientForm& form;
   friend std::ostream& operator<<(std::ostream& out, const OtherName& o) {
@@ -100,7 +100,7 @@ struct OtherName {
   }
 };
 
-// What else gx int8 takes.
+// Hint about what else gx int8 supports.
 struct GroupHint {
   const GradientForm& form;
   friend std::ostream& operator<<(std::ostream& out, const GroupHint& hint) {
@@ -155,7 +155,7 @@ void int8_product(const GradientProduct& p, GradSlot& slot) {
       product_into(ready, slot, transposed.defined() ? &b_transposed : nullptr);
     });
   }
-  // The draws of a bf16 sum are numbered by the whole row, a group's product knows its own columns only.
+  // The draws of a bf16 sum are numbered by whole rows, but a group's product only knows its own columns.
   const bool in_place = slot.dtype() == dtypes::fp32;
   const GradTarget target =
       in_place ? slot.target() : GradTarget{Tensor::empty(slot.shape(), dtypes::fp32), false, nullptr};

@@ -1,5 +1,5 @@
-// The sides of a product, and the one place where its arguments for family gemm are made. The plan (plan.cpp) makes
-// them of forms, the runs of tensors: both ask for the same kernel.
+// The sides of a product, and the only place where its arguments for family gemm are built. Planning (plan.cpp) builds
+// them from forms, execution from tensors, so both select the same kernel.
 #pragma once
 
 #include <string_view>
@@ -10,49 +10,52 @@
 
 namespace bitgrad::detail {
 
-// One side as a kernel reads it, and the extents of its free and of its contracted index.
+// One side as a kernel reads it, and the extents of its free and contracted indices.
 struct Side {
   kernels::GemmOperand gemm;
   int64_t free = 0, contracted = 0;
 };
-// A stored matrix, [contracted, free] or [free, contracted]. Contracted rows may lie in layout transposed.
+// A stored matrix, [contracted, free] or [free, contracted]. If its rows are contracted, it may be in layout
+// transposed.
 Side side_of(const Tensor& stored, bool contracted_rows);
-// The same with these scales, in coordinates of the stored matrix.
+// The same with the given scales, in coordinates of the stored matrix.
 Side side_of(const Tensor& stored, bool contracted_rows, const ScaleMap& scale);
-// A form: no data, and scales that nobody may read.
+// From a form: without data, and with scales that must not be read.
 Side side_of(const OperandForm& form, bool contracted_rows);
 ScaleMap scale_map_of(const OperandForm& form);
 
-// C[free of a, free of b] = sum over the contracted index, rows of C one after another. C's memory is the caller's.
+// C[free of a, free of b] = sum over the contracted index; the rows of C are contiguous. The caller provides the memory
+// of C.
 kernels::GemmArgs product_args(const Side& a, const Side& b, DType c = dtypes::fp32, const float* bias = nullptr);
 
-// Matrices of `rows` stored rows that are contiguous in `stored`, with its scales: a side of a batch.
+// Matrices of `rows` stored rows each, contiguous in `stored`, with its scales: one side of a batch.
 struct Members {
   Side side;
-  int64_t bytes = 0, scales = 0;  // from one to the next
+  int64_t bytes = 0, scales = 0;  // distance between members
 };
-// Throws Error where scales are shared by rows of two matrices. `where` names the op.
+// Throws Error if rows of different matrices share scales. `where` names the op.
 Members members_of(std::string_view where, const Tensor& stored, int64_t rows, bool contracted_rows);
-// product_args of every pair of members, C's dense and one after another.
+// product_args for every pair of members; each C is dense, and they are contiguous.
 kernels::GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c);
 
 // A side that need not exist as a whole: a matrix, or the windows of a convolution (windows.h), whose codes are
-// gathered a block of rows at a time. The drivers (forward.h, gradient.h) ask it for blocks of its stored rows: rows of
-// the result where they are free, pieces of the sums where they are contracted.
+// gathered one block of rows at a time. The drivers (forward.h, gradient.h) request blocks of its stored rows: rows of
+// the result if they are free, pieces of the sums if they are contracted.
 class Operand {
  public:
   virtual ~Operand() = default;
-  // All rows, for the choice of kernels; data is null where they are not in memory.
+  // All rows, for choosing kernels; data is nullptr if they are not in memory.
   virtual Side side(bool contracted_rows) const = 0;
   virtual int64_t row_count() const = 0;
-  // Rows that are made at once, at least 1. A pure function of the form: it cuts sums of floats.
+  // Rows produced at a time, at least 1. A pure function of the form, because it determines how float sums are split.
   virtual int64_t block_rows() const = 0;
-  // Stored rows [begin, end) with their scales, canonical. `workspace` is memory of the caller's task, kept from block
-  // to block, that the operand may fill, replace or leave; the result is valid until the next call with it.
+  // Stored rows [begin, end) with their scales, canonical. `workspace` is memory of the caller's task that persists
+  // from block to block; the operand may fill, replace or ignore it. The result is valid until the next call with the
+  // same workspace.
   virtual Tensor rows(int64_t begin, int64_t end, Tensor& workspace) const = 0;
 };
 
-// Rows that are in memory: one block.
+// Rows that are in memory, as a single block.
 class MatrixOperand final : public Operand {
  public:
   explicit MatrixOperand(const Tensor& matrix) : matrix_(matrix) {}

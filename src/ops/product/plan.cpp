@@ -1,4 +1,4 @@
-// Which layouts the kernels of linear's products read, found from forms alone.
+// Determines from forms alone which layouts the kernels of linear's products read.
 #include "ops/product/gradient.h"
 #include "ops/product/operand.h"
 #include "ops/product/transposed.h"
@@ -35,7 +35,7 @@ void check_modes(const ProductForm& form) {
   const std::string_view where = windows ? "conv2d" : "linear";
   if (form.gx) detail::check_product(form.modes.gx, {"gx", "w", false, form.w, per_group, true, where, windows});
   if (form.gx && form.taps > 0) detail::check_conv_gx(form.modes.gx, form.w, form.taps);
-  // Rows of x are known with the batch alone: errors leave out its shape.
+  // The number of rows of x depends on the batch, so errors omit its shape.
   if (form.gw) detail::check_product(form.modes.gw, {"gw", "x", true, form.x, false, false, where, windows});
 }
 

@@ -12,7 +12,7 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr double kTransposeNs = 0.001;  // an element
+constexpr double kTransposeNs = 0.001;  // per element
 
 ScaleMap transposed_scale(ScaleMap map) {
   std::swap(map.row_step, map.col_step);

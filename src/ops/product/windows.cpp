@@ -10,7 +10,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kMostPixels = int64_t{1} << 20;  // of a kernel, stride or dilation; of a padding one less
+constexpr int64_t kMostPixels = int64_t{1} << 20;  // limit for a kernel, stride or dilation; a padding must be smaller
 constexpr std::string_view kConv2d = "conv2d";
 
 void check_range(std::string_view where, const char* name, int64_t value, int64_t least, int64_t most) {
@@ -26,7 +26,7 @@ void check_options(std::string_view where, const Conv2dOptions& o) {
   require(o.groups >= 1, where, "groups: got ", o.groups, ", expected at least 1");
 }
 
-// Pixels from the first to the last tap.
+// Extent in pixels from the first to the last tap.
 int64_t extent(int64_t kernel, int64_t dilation) { return (kernel - 1) * dilation + 1; }
 
 int64_t windows_along(int64_t size, int64_t before, int64_t behind, int64_t extent, int64_t stride) {
@@ -149,8 +149,8 @@ Tensor gatherable(const Tensor& image, const ConvForm& form) {
 
 namespace {
 
-// Rows that are made at once: pieces of sums, whose size is numerics (a multiple of the passes of sum tables, and of
-// 64), or as many as stay in cache.
+// Rows produced at a time. Contracted: pieces of sums, whose size is part of the numerics (a multiple of 64 and of the
+// passes of sum tables). Free: as many as stay in cache.
 constexpr int64_t kContractedRows = 4032, kFreeRows = 512, kLeastRows = 64, kRowUnit = 16;
 constexpr int64_t kCacheBytes = 256 << 10, kDeviceBytes = 64 << 20;
 
@@ -160,7 +160,7 @@ int64_t free_rows(int64_t row_bytes) {
   return std::clamp(fit / kRowUnit * kRowUnit, kLeastRows, kFreeRows);
 }
 
-// A pixel outside. Codes of kind codebook: that of level 0, which is there.
+// A padding pixel. Codes of kind codebook use the code of level 0, which must exist.
 Tensor pad_pixel(const Tensor& image, int pad_value) {
   const Shape shape{1, image.cols()};
   const DType dtype = image.dtype();
@@ -195,7 +195,7 @@ std::shared_ptr<const Tensor> tiled(const std::shared_ptr<const Tensor>& of_chan
   return std::make_shared<const Tensor>(out);
 }
 
-// Scales of the rows: those of the image, one a channel repeated for every tap.
+// Scales of the rows: those of the image; per-channel scales are repeated for every tap.
 std::shared_ptr<const QuantParams> row_params(const Tensor& image, const ConvForm& form, int64_t group) {
   const auto& params = image.quant();
   if (!params || params->granularity.kind != Granularity::kChannel) return params;

@@ -18,14 +18,14 @@
 namespace bitgrad::detail {
 namespace {
 
-// Numbers of one call of a map that scales sums.
+// Elements per call of a map that scales sums.
 int64_t scale_run(int64_t numbers) { return current_device().is_cpu() ? std::min<int64_t>(numbers, 4096) : 4; }
 
-constexpr int64_t kMostSumRows = 448, kLeastSumRows = 32;  // windows of a block of gy W
+constexpr int64_t kMostSumRows = 448, kLeastSumRows = 32;  // windows per block of gy W
 constexpr int64_t kSumElements = 1 << 18, kDeviceElements = 1 << 24;
 
-// Images whose windows are one block, or windows of an image that are one. A pure function of the form and of what the
-// device is: sums in a free order depend on it, no others do.
+// How many images' windows form a block, or how many windows of one image. A pure function of the form and the kind of
+// device; it only affects sums with a free order.
 struct Blocks {
   explicit Blocks(const ConvForm& form) : windows(form.geometry.windows()) {
     const int64_t k = std::max<int64_t>(1, form.k());
@@ -38,18 +38,18 @@ struct Blocks {
     rows = std::min(rows, images * windows);
   }
   int64_t windows;
-  int64_t rows = 0;    // of a block
-  int64_t images = 1;  // of a task
+  int64_t rows = 0;    // per block
+  int64_t images = 1;  // per task
 };
 
-// Calls block(begin, end) for the windows of images [first, last), in order.
+// Calls block(begin, end) for blocks of the windows of images [first, last), in order.
 template <typename Block>
 void for_blocks(const Blocks& b, int64_t first, int64_t last, Block&& block) {
   const int64_t end = last * b.windows;
   for (int64_t m = first * b.windows; m < end; m += b.rows) block(m, std::min(m + b.rows, end));
 }
 
-// Rows of windows into the images that begin at image `first`.
+// Adds rows of windows to the images, which begin at image `first`.
 void add_rows(const ConvForm& form, int64_t group, int64_t first, int64_t begin, int64_t end, const Tensor& rows,
               const Tensor& images) {
   kernels::AddWindowsArgs args;
@@ -67,7 +67,7 @@ void add_rows(const ConvForm& form, int64_t group, int64_t first, int64_t begin,
 
 void fill_zero(const Tensor& t) { device_backend(t.device()).fill_zero(t.data(), t.rows() * t.stride()); }
 
-// One task's images of gx, of fp32 or fp64, zero at first. make(group, begin, end, rows): rows of gy W.
+// Computes one task's images of gx, starting from zeros. make(group, begin, end, rows) computes rows of gy W.
 template <typename Make>
 void sum_images(const ConvForm& form, const Blocks& blocks, int64_t first, int64_t last, const Tensor& images,
                 Make&& make) {
@@ -128,7 +128,7 @@ void gx_floats(const ConvGradient& g, const Tensor& w, GradSlot& slot) {
   slot.set_rounded(gx);
 }
 
-// The codes of gy by images [n, oh*ow*o] as rows [n*oh*ow, o] of one group, padded to whole words.
+// Converts the codes of gy, per image [n, oh*ow*o], to rows [n*oh*ow, o] of one group, padded to whole words.
 Tensor code_rows(const Tensor& codes, const ConvForm& form, int64_t group) {
   const int64_t windows = form.geometry.windows(), n = form.group_outputs();
   const Tensor bare = codes.without_quant();
@@ -169,10 +169,10 @@ Tensor image_codes(const ConvGradient& g, const ScaleMap& w) {
 
 namespace {
 
-// What one group's product reads: codes of gy, the sums that zero points of w take off, and B.
+// Inputs of one group's product: codes of gy, the sums to subtract for zero points of w, and B.
 struct CodeProduct {
   Tensor codes, minus;
-  kernels::GemmArgs args;  // of all rows
+  kernels::GemmArgs args;  // for all rows
 };
 
 CodeProduct code_product(const ConvForm& form, const Tensor& codes, const Tensor& w, int64_t group) {
@@ -224,14 +224,14 @@ void gx_int8(const ConvGradient& g, const Tensor& w, GradSlot& slot) {
   slot.set_rounded(gx);
 }
 
-// Integer sums of gy's codes of each output channel, for zero points of x.
+// Integer sums of gy's codes per output channel, for zero points of x.
 Tensor channel_sums(const Tensor& codes) {
   const Tensor ones = Tensor::empty({codes.rows()}, dtypes::int32, MemoryKind::kWorkspace);
   run_map(maps::FillInts{1, ones.as<int32_t>()}, codes.rows());
   return sums_with_zeros(codes, true, ones);
 }
 
-// image: x, gatherable.
+// image: x in gatherable form.
 void gw_int8(const ConvGradient& g, const Tensor& x, const Tensor& image, GradSlot& slot) {
   const ConvForm& form = g.form;
   const int64_t n = form.group_outputs(), k = form.k();
