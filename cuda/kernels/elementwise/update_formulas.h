@@ -38,6 +38,7 @@ BITGRAD_DEVICE inline float rate(float lr, const StepScalars* live, float factor
 
 // An update rule. in: g, w, and kStates state values; out: w, state. now() returns the rule with the values of
 // StepScalars already loaded.
+//
 // Sgd: in: g, w, buffer if there is one; out: w, buffer.
 template <bool kMomentum>
 struct Sgd {

@@ -19,7 +19,7 @@ template <typename F>
 struct MapKernel {
   static inline const char* name = nullptr;  // in the kernel list
 
-  // A call may be long (a row, a block of scales) and calls few; small blocks spread them over the GPU.
+  // If n is small, each call may be long (a row, a block of scales), so small blocks spread the calls over the GPU.
   static void run(const F& f, int64_t n) {
     const int threads = n >= 32768 ? 256 : (n >= 4096 ? 64 : 32);
     launch(map_kernel<F>, cover(n, name, threads), f, n);

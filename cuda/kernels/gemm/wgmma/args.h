@@ -2,11 +2,9 @@
 //
 // The tensor cores sum raw codes: R = sum ra rb. A code's value is factor * raw - base - zero (bint1: 2 raw - 1; all
 // others: factor 1, base 0), so the exact sum is
-//   fa fb R - fa zb SA[i] - fb za SB[j] + K za zb,   za = base_a + zero_a[i], zb likewise, SA, SB the sums of raw
-//   codes,
-// minus row_minus[i]. For weights unpacked to the top of their bytes, R is scaled by 2^shift. C then follows from
-// output.h.
-// output.h.
+//   fa fb R - fa zb SA[i] - fb za SB[j] + K za zb,   za = base_a + zero_a[i], zb likewise,
+// minus row_minus[i]. SA and SB are the sums of raw codes. For weights unpacked to the top of their bytes, R is scaled
+// by 2^shift. C then follows from output.h.
 #pragma once
 
 #include "cuda/device/tma.h"
