@@ -1,7 +1,7 @@
-// bench_bandwidth: kernels that move numbers beside a copy: pack, quantize in its forms, elementwise, reductions,
-// updates of optimizers and whole steps of one parameter. GB/s are bytes that a call must read and write, each operand
-// once, by its time; the share is of the bandwidth of a large copy, measured in turns with the kernel (on the CPU one
-// thread and memcpy). Operands are taken in turns from more memory than a cache holds.
+// bench_bandwidth: memory-bound kernels compared with a copy: packing, all forms of quantization, elementwise
+// functions, reductions, optimizer updates, and whole steps of one parameter. GB/s counts the bytes that a call must
+// read and write, each operand once. The share is relative to the bandwidth of a large copy, measured alternately with
+// the kernel (on the CPU: one thread and memcpy). Calls cycle through sets of operands that exceed the cache.
 //
 //   bench_bandwidth [--shape ROWS,COLS ...] [--dtypes LIST]
 //                   [--family pack,quantize,optimizer,elementwise,reduce,pointwise,rowwise] [--what SUBSTRING]

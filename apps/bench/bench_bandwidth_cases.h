@@ -1,4 +1,4 @@
-// What bench_bandwidth measures: kernels that read and write much and compute little.
+// The cases of bench_bandwidth: kernels that move much data and compute little.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace bitgrad::bench {
 
 struct Case {
   std::string family, what, dtype, layout;
-  double bytes = 0;                                 // that a call must read and write: every operand once
-  std::function<std::function<void()>()> operands;  // a call with operands of its own
+  double bytes = 0;                                 // that a call must read and write, each operand counted once
+  std::function<std::function<void()>()> operands;  // makes a call with its own operands
 };
 
 // A [rows, cols] matrix of random numbers in (-1, 1) on the current device.
@@ -24,14 +24,14 @@ class Numbers {
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   double count() const { return static_cast<double>(rows_) * static_cast<double>(cols_); }
-  // The numbers, as memory of their own.
+  // A copy of the values in their own memory.
   Tensor copy() const { return numbers_.clone(MemoryKind::kWorkspace); }
-  // Memory for so many numbers of another dtype, uninitialised.
+  // Uninitialized memory for as many values of another dtype.
   Tensor room(DType dtype) const { return Tensor::empty({rows_, cols_}, dtype, MemoryKind::kWorkspace); }
-  // fp32 memory that holds `number` everywhere.
+  // fp32 [cols], filled with `number`; column_of: fp32 [rows].
   Tensor row_of(double number) const { return Tensor::full({cols_}, dtypes::fp32, number); }
   Tensor column_of(double number) const { return Tensor::full({rows_}, dtypes::fp32, number); }
-  // Draws for kernels that round by them.
+  // Random draws for stochastic rounding.
   const RandomStream* draws() const;
 
  private:
@@ -39,15 +39,16 @@ class Numbers {
   Tensor numbers_;
 };
 
-// Codes of one dtype: pack into every layout that the current device makes, quantize in its forms, dequantize.
+// Codes of one dtype: packing into every layout that the current device supports, all forms of quantization,
+// dequantization.
 std::vector<Case> code_cases(const Numbers& numbers, DType dtype);
-// fp32 in and out: elementwise, norms, reductions, bf16.
+// fp32 in and out: elementwise functions, norms, reductions; conversions to and from bf16.
 std::vector<Case> number_cases(const Numbers& numbers);
-// fp32 in and out: strided functions and copies, and what runs over rows.
+// fp32 in and out: functions and copies of strided arrays, and row-wise kernels.
 std::vector<Case> row_cases(const Numbers& numbers);
-// Updates of optimizers, and 8-bit moments.
+// Optimizer updates, and 8-bit moments.
 std::vector<Case> update_cases(const Numbers& numbers);
-// A whole step of AdamW on one parameter of that dtype: update, new codes and their layouts.
+// A whole AdamW step of one parameter of this dtype: the update, new codes and their layouts.
 std::vector<Case> step_cases(const Numbers& numbers, DType dtype);
 
 }  // namespace bitgrad::bench

@@ -20,7 +20,7 @@ const RandomStream* Numbers::draws() const {
 
 namespace {
 
-// Operands of quantize, kept alive by copies of this.
+// Operands of quantize. A copy of this struct keeps them alive.
 struct Quantized {
   Tensor x, codes, scales, mask, flags;
   kernels::QuantizeArgs args;
@@ -127,7 +127,7 @@ class CodeCases {
     });
   }
 
-  // Codes of gradients: scales are found in the same call.
+  // Codes of gradients; the same call computes the scales.
   void add_int8_orders() {
     if (dtype_ != dtypes::int8) return;
     for (const bool bf16 : {false, true})

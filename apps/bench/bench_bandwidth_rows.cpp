@@ -1,4 +1,4 @@
-// Functions and copies of strided arrays, and what runs over rows: softmax, norms, cross-entropy.
+// Functions and copies of strided arrays, and row-wise kernels: softmax, norms, cross-entropy.
 #include <algorithm>
 
 #include "bench_bandwidth_cases.h"
@@ -18,7 +18,7 @@ Case row_case(const Numbers& n, const char* family, const char* what, double byt
 kernels::FloatsIn in(const Tensor& t) { return {t.data(), t.dtype()}; }
 kernels::FloatsOut out(const Tensor& t) { return {t.data(), t.dtype()}; }
 
-// y = x + b, b one row or one column.
+// y = x + b, where b is one row or one column.
 Case broadcast_case(const Numbers& numbers, const char* what, bool row) {
   return row_case(numbers, "pointwise", what, 8, [row](const Numbers& n) {
     const int64_t rows = n.rows(), cols = n.cols();
@@ -33,7 +33,7 @@ Case broadcast_case(const Numbers& numbers, const char* what, bool row) {
   });
 }
 
-// [rows, cols] transposed, or [rows, 2, cols / 2] with its first two axes in the other order.
+// [rows, cols] transposed, or [rows, 2, cols / 2] with its first two axes swapped.
 Case copy_case(const Numbers& numbers, const char* what, bool transposed) {
   return row_case(numbers, "pointwise", what, 8, [transposed](const Numbers& n) {
     const int64_t rows = n.rows(), cols = n.cols(), half = cols / 2;
@@ -62,7 +62,7 @@ Case softmax_backward_case(const Numbers& numbers) {
   });
 }
 
-// gamma, mean and inv are numbers of their own: what they hold does not change the time.
+// gamma, mean and inv hold arbitrary values, which do not affect the time.
 Case norm_case(const Numbers& numbers) {
   return row_case(numbers, "rowwise", "layer norm, forward", 8, [](const Numbers& n) {
     const Tensor x = n.copy(), y = n.copy(), gamma = n.row_of(1.5), beta = n.row_of(0.1), mean = n.column_of(0),

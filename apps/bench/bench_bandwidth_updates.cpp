@@ -8,7 +8,7 @@ namespace {
 
 constexpr float kRate = 1e-4f;
 
-// Numbers, gradient and two moments of a parameter.
+// Master, gradient and two moments of a parameter.
 struct Moved {
   Tensor w, g, m, v;
   explicit Moved(const Numbers& n) : w(n.copy()), g(n.copy()), m(n.copy()), v(n.copy()) {
@@ -53,7 +53,7 @@ Case sgd_case(const Numbers& n, const char* what, bool momentum) {
   });
 }
 
-// A step of the optimizer on one parameter whose gradient stays the same.
+// An optimizer step of one parameter whose gradient stays the same.
 struct OneParameter {
   Parameter parameter;
   Optimizer optimizer;
@@ -74,7 +74,7 @@ struct OneParameter {
   }
 };
 
-// Layouts beside the canonical codes that products of a device read, as far as this device makes them.
+// The layouts besides canonical that products on a device read, limited to those this device can make.
 std::vector<Layout> product_layouts(const Numbers& n, DType dtype) {
   std::vector<Layout> out;
   for (const Layout layout : {layouts::transposed, layouts::frag64}) {
@@ -138,7 +138,7 @@ std::vector<Case> step_cases(const Numbers& n, DType dtype) {
     rule.name = "adamw";
     rule.weight_decay = 0.01f;
     rule.moments = moments;
-    // g read, w read and written, both moments read and written; codes written.
+    // Reads g; reads and writes w and both moments; writes codes.
     const double bytes = (12 + (narrow ? 4 + 16.0 / kernels::kMomentBlock : 16)) * n.count() + codes;
     cases.push_back({"optimizer", concat("step of adamw, moments ", moment_name(moments)), std::string(dtype.name()),
                      names, bytes, [n = &n, dtype, rule, layouts]() -> std::function<void()> {

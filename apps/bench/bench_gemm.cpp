@@ -1,8 +1,8 @@
-// bench_gemm: every usable kernel of family gemm beside libraries (oneDNN fp32, bf16, int8; OpenBLAS; Eigen) on the
-// same product, on one thread, measured in turns in the same run; medians of the thread's processor time. A is packed
-// outside, B is prepacked in the layout that each side asks for. G = 1e9 multiply-adds a second; x a rival = its time /
-// the row's time; the share (peak_fraction) is of the fastest unit for the pair, measured once at the start
-// (bench_gemm_units.cpp).
+// bench_gemm: every usable gemm kernel compared with libraries (oneDNN fp32, bf16, int8; OpenBLAS; Eigen) on the same
+// product, on one thread, alternating within one run; medians of the thread's CPU time. A is packed outside the timed
+// call, B is prepacked in the layout that each side prefers. G = 1e9 multiply-adds per second; x a rival = its time /
+// the kernel's time; the share (peak_fraction) is relative to the fastest unit for the pair of dtypes, measured once at
+// the start (bench_gemm_units.cpp).
 //
 //   bench_gemm [--shape M,N,K ...] [--dtypes A,B ...] [--product forward,gx,gw] [--a-k-major] [--b-k-major] [--all]
 //              [--kernel SUBSTRING] [--fast-rows] [--rivals LIST] [--repeat R] [--group G] [--offset] [--a-zero]
@@ -11,9 +11,9 @@
 //              [--grad fp32,bf16,int8] [--threads T] [--rivals LIST] [--repeat R] [--json FILE] [--compare OLD]
 //              [--slack S]                                                    (convolutions: bench_gemm_conv.h)
 //
-// Products: forward: C = A B^T with both stored [free, k]; gx: B stored [k, free]; gw: both stored [k, free] and the
-// product added to C. --group and --offset give B scales and real offsets (for each row, or in groups along k),
-// --a-zero gives A a zero point for each row. A slow row (above 0.4 s) is measured three times, above 2 s once.
+// Products. forward: C = A B^T, both stored [free, k]; gx: B stored [k, free]; gw: both stored [k, free], and the
+// product is added to C. --group and --offset give B scales and real offsets (per row, or per group along k); --a-zero
+// gives A a zero point per row. Kernels slower than 0.4 s are measured three times, those above 2 s once.
 #include <iomanip>
 #include <iostream>
 #include <memory>

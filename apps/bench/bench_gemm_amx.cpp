@@ -5,8 +5,8 @@ namespace bitgrad::bench {
 
 namespace {
 
-// Tiles of 16 rows of 64 bytes; four sums, two tiles of A and two of B, all in registers. The configuration is per
-// thread, so each call makes and releases it. Only where the system granted tiles (isa::kAmx).
+// Tiles have 16 rows of 64 bytes. Four sums, two tiles of A and two of B are all in registers. The tile configuration
+// is per thread, so each call loads and releases it. Only for CPUs and systems that granted tiles (isa::kAmx).
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};

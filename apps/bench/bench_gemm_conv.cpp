@@ -42,7 +42,7 @@ const std::vector<ConvRival> kConvRivals;
 std::function<void()> rival_run(const ConvRival&, const ConvShape&, const std::string&) { return nullptr; }
 #endif
 
-// One product of one shape: rivals, then each of ours behind its moves.
+// One product of one shape: the rivals, then for each of ours its window moves and the whole op.
 class ConvTurns {
  public:
   ConvTurns(const Options& options, const ConvShape& shape, const std::string& product)
@@ -93,7 +93,7 @@ class ConvTurns {
   }
 
  private:
-  // In each mode that conv2d takes; products of the same two dtypes once.
+  // Adds a contestant for each mode that conv2d supports, and skips pairs of operand dtypes that are already present.
   void add_pair(DType x, DType w) {
     std::vector<ProductMode> modes{ProductMode::kFp32};
     if (product_ != "forward") modes = options_.grads;
@@ -143,8 +143,9 @@ std::vector<std::string> conv_rival_ids() {
 
 namespace {
 
-// Contestants ask for blocks of many sizes in turns. Blocks that were freed are kept up to the largest number of bytes
-// that was ever in use: this one lets all be kept, as in a step that asks for the same sizes again and again.
+// Contestants alternate and allocate blocks of many sizes. The allocator caches freed blocks up to the largest number
+// of bytes ever in use. This large block raises that limit so that all are cached, as in training, where every step
+// allocates the same sizes.
 void keep_freed_blocks() { static_cast<void>(Tensor::empty({int64_t{1} << 32}, dtypes::uint8)); }
 
 }  // namespace

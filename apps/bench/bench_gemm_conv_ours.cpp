@@ -54,7 +54,7 @@ Tensor random_weights(const ConvProduct& what, const Tensor& x) {
   return w;
 }
 
-// Gives images that want a gradient, and takes that gradient as a layer before would: without a copy.
+// Supplies images that require a gradient and consumes that gradient without a copy, as a preceding layer would.
 struct GivenImages {
   static constexpr std::string_view kName = "given_images";
   struct Saved {};
@@ -64,7 +64,7 @@ struct GivenImages {
   }
 };
 
-// Takes a result, and gives a gradient of it as a layer behind would: without a copy.
+// Consumes a result and supplies its gradient without a copy, as a following layer would.
 struct GivenGradient {
   static constexpr std::string_view kName = "given_gradient";
   struct Saved {
@@ -79,7 +79,7 @@ struct GivenGradient {
   }
 };
 
-// What a call works on. A tape lives from a call's preparation to its end only.
+// The state of one call. The tape lives from the call's preparation to its end.
 struct Call {
   Conv2dOptions options;
   Tensor x, w, gy;
@@ -119,7 +119,7 @@ kernels::WindowGeometry geometry(const ConvShape& s) {
   return g;
 }
 
-// Windows that conv2d takes at once.
+// Windows per block of conv2d.
 int64_t block_rows(const std::string& product, int64_t row_bytes, int64_t k) {
   constexpr int64_t kContracted = 4032, kMostSums = 448, kSums = 1 << 18, kMostFree = 512, kFreeBytes = 256 << 10;
   if (product == "gw") return kContracted;

@@ -10,24 +10,24 @@
 
 namespace bitgrad::bench {
 
-// One product of a convolution of these dtypes: forward images x by weights w; gx, gw the gradient in `mode`.
+// One product of a convolution of these dtypes. forward: images x by weights w; gx and gw: the gradient in `mode`.
 struct ConvProduct {
   ConvShape shape;
   std::string product;  // forward, gx, gw
   DType x, w;
   ProductMode mode = ProductMode::kFp32;
 
-  DType a() const;  // of the product's operands: forward x, else what the mode makes of gradients
+  DType a() const;  // operand dtypes of the product; a(): x in forward, else the dtype of gradients in the mode
   DType b() const { return product == "gw" ? x : w; }
 };
 
-// Whether conv2d takes the mode for these dtypes.
+// Whether conv2d supports the mode for these dtypes.
 bool takes(const ConvProduct& what);
-// conv2d, or one part of its backward, on random operands. Codes of kinds int and uint have a scale per tensor; weights
-// lie in the layout that training plans.
+// conv2d, or one part of its backward pass, on random operands. Codes of kinds int and uint have one scale per tensor.
+// Weights are in the layout that training plans.
 Contestant conv_contestant(const ConvProduct& what);
-// The windows of the images gathered, or, for gx, sums of windows added into images, without a product: the same
-// kernel, in blocks of as many windows. What it does is empty where windows are the pixels.
+// The moves of the op without its product, by the same kernel in blocks of as many windows: gathers the windows of the
+// images, or for gx adds sums of windows into images. A no-op where windows are the pixels themselves.
 Contestant conv_moves(const ConvProduct& what);
 
 }  // namespace bitgrad::bench

@@ -10,7 +10,7 @@ namespace bitgrad::bench {
 
 namespace {
 
-// CNV (FINN) on CIFAR-10 at batch 100, ResNet-20 (He et al. 2016, section 4.2) at 128: each form once.
+// CNV (FINN) on CIFAR-10 at batch 100 and ResNet-20 (He et al. 2016, section 4.2) at 128; each distinct shape once.
 const ConvShape kConvShapes[] = {{"cnv1", 100, 32, 32, 3, 64, 3, 1, 0},
                                  {"cnv2", 100, 30, 30, 64, 64, 3, 1, 0},
                                  {"cnv3", 100, 14, 14, 64, 128, 3, 1, 0},

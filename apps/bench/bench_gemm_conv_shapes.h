@@ -1,4 +1,4 @@
-// The convolutions that bench_gemm --conv knows by name.
+// The named convolutions of bench_gemm --conv.
 #pragma once
 
 #include <array>
@@ -20,10 +20,11 @@ struct ConvShape {
   int64_t rows() const { return n * output()[0] * output()[1]; }
   int64_t k() const { return kernel * kernel * c; }
   double gmacs() const { return static_cast<double>(rows()) * static_cast<double>(o * k()) / 1e9; }
-  std::string text() const;  // as --shape takes it
+  std::string text() const;  // in the form that --shape accepts
 };
 
-// Of each word: n,h,w,c,o,kernel,stride,pad, or all whose name begins with it (empty: all). Throws Error.
+// One shape per word n,h,w,c,o,kernel,stride,pad; any other word selects all shapes whose names start with it (empty:
+// all). Throws Error.
 std::vector<ConvShape> parse_conv_shapes(const std::vector<std::string>& words);
 
 }  // namespace bitgrad::bench

@@ -25,7 +25,7 @@ Tensor to_device(const void* host, int64_t bytes) {
   return t;
 }
 
-// One side of a product, several times over.
+// One operand of a product, in several copies.
 struct Side {
   DType dtype;
   int64_t rows, cols, stride;
@@ -48,7 +48,7 @@ struct Side {
     scales = Tensor::from_elements({free}, dtypes::fp32, s);
   }
 
-  // The codes in a layout of a row; empty where it cannot hold them.
+  // The codes in the layout that a kernel reads; empty if the layout does not support the dtype.
   std::vector<Tensor> in(Layout layout) const {
     if (layout == layouts::canonical) return copies;
     if (!layout.info().supports(dtype)) return {};
@@ -109,7 +109,7 @@ class Products {
   Tensor c_;
 };
 
-// GB/s of a copy, read and written.
+// GB/s of a copy, counting bytes read and written.
 double copy_bandwidth(int64_t repeat) {
   constexpr int64_t kBytes = int64_t{1} << 29;
   std::vector<Launches> all{copy_launches(kBytes)};

@@ -5,10 +5,10 @@
 
 namespace bitgrad::bench {
 
-// Every usable kernel of the device on the products of `options`, codes -> bf16 with a scale for each row of A and of
-// B, random operands, beside the same product of random bf16 values by the row that the device chooses for them
-// (cuBLASLt where it was found). Wall time of runs of launches that are waited for at their end; operands are taken in
-// turns from more memory than the L2 holds. Also the bandwidth of a copy. Status of the program.
+// Measures every usable kernel of the device on the products of `options`: codes -> bf16 with a scale per row of A and
+// of B, on random operands. Each is compared with the same product of random bf16 values by the kernel that the device
+// selects for it (cuBLASLt if found). Reports wall time of series of launches that are synchronized at their end,
+// cycling through operands that exceed the L2 cache, and the bandwidth of a copy. Returns the exit status.
 int run_on_device(const Options& options);
 
 }  // namespace bitgrad::bench

@@ -10,7 +10,7 @@ namespace bitgrad::bench {
 
 Sgemm find_openblas() {
   static const Sgemm found = []() -> Sgemm {
-    // Versions older than the CPU take it for one without AVX-512; the library reads this when it is opened.
+    // Versions older than the CPU assume that it lacks AVX-512. The library reads this variable when it is opened.
     if ((cpu_isa() & isa::kAvx512) != 0) setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
     void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return nullptr;

@@ -8,11 +8,11 @@
 namespace bitgrad::bench {
 namespace {
 
-// Rows that are drawn; others repeat them, turned by some elements, so that large operands are made at the speed of a
-// copy.
+// Number of rows with random values. The others repeat them, rotated by some elements, so that large operands are
+// created at the speed of a copy.
 constexpr int64_t kDrawnRows = 256;
 
-// Bytes [0, used) of a row turned by whole elements.
+// Rotates bytes [0, used) of a row by `turn` bytes, which are whole elements.
 void turn_row(const char* from, int64_t used, int64_t turn, char* to) {
   std::memcpy(to, from + turn, static_cast<size_t>(used - turn));
   std::memcpy(to + used - turn, from, static_cast<size_t>(turn));
@@ -40,7 +40,7 @@ Matrix::Matrix(DType type, int64_t r, int64_t c, std::mt19937& rng)
     }
     pack_row(dtype, numbers.data(), cols, static_cast<char*>(bytes.data()) + i * stride);
   }
-  // Whole elements are whole bytes in units of eight codes; a row that ends inside of one is copied as it is.
+  // Narrow codes are rotated in units of eight, which are whole bytes. A row that ends within a unit is not rotated.
   const int bits = dtype.bits();
   const int64_t unit = bits >= 8 ? bits / 8 : bits, used = (cols * bits + 7) / 8;
   const int64_t turns = cols * bits % 8 == 0 && used % unit == 0 ? used / unit : 1;

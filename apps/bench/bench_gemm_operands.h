@@ -19,16 +19,16 @@ struct Matrix {
   Bytes bytes;
   std::vector<float> scales, offsets;
   std::vector<int32_t> zeros;
-  ScaleMap map;  // no parameters, until some are added
+  ScaleMap map;  // without parameters until some are added
 
   Matrix(DType type, int64_t r, int64_t c, std::mt19937& rng);
-  // Scales for groups of `group` along k (0: one for each free index), real offsets beside them if asked for.
+  // Adds scales for groups of `group` along k (0: one per free index), and on request real offsets.
   void add_scales(bool k_major, int64_t group, bool with_offsets, std::mt19937& rng);
-  // A zero point for each free index.
+  // Adds a zero point per free index.
   void add_zeros(bool k_major, std::mt19937& rng);
 };
 
-// The same codes in the layout of a row; nothing when it cannot hold them.
+// The same codes in the layout that a kernel reads; nullptr if the layout does not support the dtype.
 std::unique_ptr<Bytes> packed(Matrix& x, Layout layout);
 
 }  // namespace bitgrad::bench

@@ -52,7 +52,7 @@ void add_cases(Options& options, const std::vector<std::string>& dtypes, const s
     }
 }
 
-// The products of training: activations by weights; gradients by weights; gradients by activations.
+// The products of training: activations by weights (forward), and gradients by weights or activations (backward).
 const std::vector<std::string> kForwardPairs{"bint1,bint1", "ternary,bint1", "ternary,ternary", "int2,bint1",
                                              "int8,bint1",  "int8,int2",     "int8,int4",       "int8,int8",
                                              "int2,int2",   "int4,int4",     "fp32,bint1",      "bf16,bint1",
@@ -61,10 +61,10 @@ const std::vector<std::string> kBackwardPairs{"fp32,bint1", "bf16,bint1", "int8,
                                               "fp32,int8",  "bf16,int4",  "int8,int2",  "int8,int4", "int8,int8"};
 const std::vector<std::string> kAllShapes{"1024,1024,1024", "4096,4096,4096", "256,4096,4096",
                                           "512,4096,4096",  "64,512,4608",    "1,4096,4096"};
-// Each below 2 ms in fp32, ragged or not.
+// Each takes less than 2 ms in fp32.
 const std::vector<std::string> kGuardShapes{"128,512,1024", "64,512,4608"};
 
-// Which kernels, on what operands, and where the results go.
+// Options that select kernels, operands and the file of results.
 void add_kernel_options(cli::Arguments& args, Options& options) {
   args.option("--json", options.json, "write the results to this file");
   args.option("--kernel", options.kernel, "only kernels whose name contains this");
@@ -75,7 +75,7 @@ void add_kernel_options(cli::Arguments& args, Options& options) {
   args.flag("--a-zero", options.a_zero, "A has a zero point per row");
 }
 
-// Convolutions: what --shape, --dtypes, --product and --rivals take, and what stands for them where they are not given.
+// Options of convolutions, and the defaults that --shape, --dtypes, --product and --rivals have there.
 struct ConvWords {
   std::vector<std::string> grads{"fp32", "bf16", "int8"};
 
@@ -105,7 +105,7 @@ struct ConvWords {
   }
 };
 
-// All names of rivals, of products and of convolutions.
+// The names of all rivals, of plain products and of convolutions.
 std::vector<std::string> all_rivals() {
   std::vector<std::string> ids = rival_ids();
   for (const std::string& id : conv_rival_ids())

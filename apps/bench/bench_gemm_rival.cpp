@@ -13,7 +13,7 @@ namespace bitgrad::bench {
 
 namespace {
 
-// What a library works on. One buffer of small numbers serves both sides: no denormals, no NaN in any format.
+// The operands of a library. One buffer of small values serves every format: no denormals, no NaN in any of them.
 struct Operands {
   ProductShape s;
   bool a_k_major, b_k_major, add;
@@ -66,7 +66,7 @@ Run eigen_run(const std::shared_ptr<Operands>& o) {
 struct Maker {
   const char* id;
   const char* text;
-  Run (*make)(const std::shared_ptr<Operands>& o);  // gives nothing where the machine cannot
+  Run (*make)(const std::shared_ptr<Operands>& o);  // returns nothing if the machine cannot run it
 };
 #if BITGRAD_WITH_ONEDNN
 using enum onednn::Number;

@@ -1,5 +1,6 @@
-// The libraries beside which bench_gemm measures: oneDNN (fp32, bf16 -> fp32, int8 -> int32; both operands prepacked),
-// OpenBLAS and Eigen (fp32, from plain rows). Each takes the product of the same shape and operand order, one thread.
+// The libraries that bench_gemm compares with: oneDNN (fp32, bf16 -> fp32, int8 -> int32; both operands prepacked),
+// OpenBLAS and Eigen (fp32, from plain rows). Each computes the product of the same shape and operand order on one
+// thread.
 #pragma once
 
 #include <string>
@@ -11,10 +12,11 @@
 namespace bitgrad::bench {
 
 struct Rival {
-  std::string id;  // of --rivals, and of the field "x_<id>" of the report
+  std::string id;  // as in --rivals and in the report's field "x_<id>"
   std::string text;
 };
-// Adds the chosen rivals that are built in and that this machine can run; gives them in the order in which they stand.
+// Adds the selected rivals that are built in and run on this machine. Returns them in the order in which they were
+// added.
 std::vector<Rival> add_rivals(const Options& options, const ProductShape& shape, std::vector<Contestant>& all);
 std::vector<std::string> rival_ids();
 

@@ -1,7 +1,7 @@
-// Register loops of bench_gemm. Each repeats the instructions that a kernel cannot do without for one step of the
-// product, with independent sums, no loads and no stores. "Limit" is multiply-adds (MACs) a cycle where two ports take
-// 512 bits (Intel Ice Lake to Emerald Rapids: p0, p5) or three take 256 bits (p0, p1, p5); read from the instruction
-// tables of uops.info (Abel and Reineke 2019, arXiv 1810.04610). What a machine really does is what the loops measure.
+// Register loops of bench_gemm. Each repeats the instructions that a kernel cannot avoid in one step of the product,
+// with independent sums, no loads and no stores. "Limit" is multiply-adds (MACs) per cycle if two ports execute 512
+// bits (Intel Ice Lake to Emerald Rapids: p0, p5) or three execute 256 bits (p0, p1, p5), taken from the instruction
+// tables of uops.info (Abel and Reineke 2019, arXiv 1810.04610). The loops measure what a machine really achieves.
 //
 // | unit | instructions of a step | MACs | limit |
 // |---|---|---|---|
@@ -19,7 +19,8 @@
 // | t x t, 256 | VPAND, VPXOR, VPAND, VPANDN and two counts of 7 | 256 | 43: 18 on 3 ports |
 // | AMX int8 / bf16 | TDPBSSD / TDPBF16PS on four sums, two tiles of each operand | 16384 / 8192 | 1024 / 512 |
 //
-// Widening of byte sums is left out: once in 31 words. A product of small integers may take the int8 unit as well.
+// Widening of byte sums is left out, as it happens once in 31 words. Products of small integers may use the int8 unit
+// too.
 #include "bench_gemm_units.h"
 
 #include <algorithm>
@@ -34,7 +35,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-// The compiler must not know a value, so that it can neither move a step out of the loop nor share it. No instruction.
+// Hides a value from the compiler, so that it can neither hoist a step out of the loop nor merge steps. No instruction.
 #define BITGRAD_OPAQUE(x) asm volatile("" : "+v"(x))
 #define BITGRAD_UNROLL _Pragma("GCC unroll 16") for
 
@@ -81,7 +82,7 @@ enum class Bits { kB1B1, kTB1, kTT };
 
 template <Bits kind>
 void bits_256(int64_t turns) {
-  constexpr int kSums = 4;  // with sums of two kinds, the table, the mask and four operands
+  constexpr int kSums = 4;  // besides sums of two kinds, the table, the mask and four operands
   __m256i sums[kSums], a = _mm256_set1_epi32(0x35A91C7E), b = _mm256_set1_epi32(0x6C21F08B), a1 = b, b1 = a;
   BITGRAD_UNROLL(int i = 0; i < kSums; ++i) sums[i] = _mm256_setzero_si256();
   for (int64_t t = 0; t < turns; ++t) {
@@ -140,7 +141,7 @@ void int8_dot_512(int64_t turns) {
   }
 }
 
-constexpr int kTa = 0xF0, kTb = 0xCC, kTc = 0xAA;  // columns of VPTERNLOG's truth table
+constexpr int kTa = 0xF0, kTb = 0xCC, kTc = 0xAA;  // columns of the truth table of VPTERNLOG
 
 template <Bits kind>
 void bits_512(int64_t turns) {
@@ -203,14 +204,14 @@ bool t_t(DType a, DType b) { return is_ternary(a) && is_ternary(b); }
 bool integers(DType a, DType b) { return is_small_integer(a) && is_small_integer(b); }
 bool is_bf16_or_sign(DType d) { return d == dtypes::bf16 || is_sign(d); }
 bool bf16_bf16(DType a, DType b) { return is_bf16_or_sign(a) && is_bf16_or_sign(b) && !(is_sign(a) && is_sign(b)); }
-// Any code can be expanded to fp32; integers have better.
+// Any code can be expanded to fp32; integers have faster units.
 bool floats(DType a, DType b) { return !integers(a, b) && a != dtypes::fp64 && b != dtypes::fp64; }
 
 struct Unit {
   const char* name;
   IsaMask needs;
   bool (*serves)(DType a, DType b);
-  double macs;  // of a turn
+  double macs;  // per turn
   void (*run)(int64_t turns);
 };
 constexpr IsaMask kPopcount = isa::kAvx512 | isa::kAvx512Popcnt;

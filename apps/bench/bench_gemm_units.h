@@ -1,5 +1,5 @@
-// What this machine's arithmetic units can do, measured by loops that stay in registers. A row of bench_gemm is judged
-// by its share of the fastest unit for its pair of dtypes.
+// Peak rates of this machine's arithmetic units, measured by loops that stay in registers. bench_gemm reports each
+// kernel's share of the fastest unit for its pair of dtypes.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@ namespace bitgrad::bench {
 
 struct UnitPeak {
   std::string name;
-  double gmacs;  // 1e9 multiply-adds a second, one thread
+  double gmacs;  // 1e9 multiply-adds per second on one thread
 };
 
-// Cycles a nanosecond of this thread now: a chain of 64-bit products, three cycles each on Intel since Nehalem and AMD
-// since Zen. 0 on other machines than x86-64.
+// This thread's current clock in cycles per nanosecond (GHz), measured with a chain of 64-bit multiplications of three
+// cycles each (Intel since Nehalem, AMD since Zen). 0 on machines other than x86-64.
 double clock_ghz();
 
 class Units {
  public:
-  // Measures every unit that the granted instruction sets have, in turns, medians of `repeat`.
+  // Measures every unit of the granted instruction sets alternately; medians of `repeat` runs.
   explicit Units(int64_t repeat);
-  // The fastest unit for products of these dtypes; nullptr when none was measured (cap `scalar`, other machines).
+  // The fastest unit for products of these dtypes; nullptr if none was measured (cap `scalar`, other architectures).
   const UnitPeak* fastest(DType a, DType b) const;
 
  private:

@@ -1,10 +1,9 @@
-// bench_generate: tokens a second of a GPT-2 of random weights that generates, by the precision of its weights and by
-// how keys and values are kept, all in turns in the same run; medians. One thread: its processor time. x no cache =
-// time of reading all rows again for each token / the row's time.
+// bench_generate: generation speed in tokens per second of a GPT-2 with random weights, by the precision of its weights
+// and of its key-value cache, alternating within one run; medians. One thread is timed by its CPU time. x no cache =
+// the time of recomputing all rows for each token / the time with this cache.
 //
-//   bench_generate [--layers N --heads N --dim N --context N --vocabulary N] [--tokens N] [--recipes LIST] [--threads
-//   N]
-//                  [--repeat R] [--json FILE] [--compare OLD] [--slack S]
+//   bench_generate [--layers N --heads N --dim N --context N --vocabulary N] [--tokens N] [--recipes LIST]
+//                  [--threads N] [--repeat R] [--json FILE] [--compare OLD] [--slack S]
 #include <iomanip>
 #include <memory>
 
@@ -47,7 +46,7 @@ constexpr Way kWays[] = {{"no cache", {.cache = false}},
                          {"bf16", {.kv = KvKind::kBf16}},
                          {"int8", {.kv = KvKind::kInt8}}};
 
-// Writes `tokens` ids from one id on, past the context too.
+// Generates `tokens` ids from a single start id, also beyond the context.
 class Writer {
  public:
   Writer(Learner& learner, const GeneratorSpec& spec, int64_t tokens) : generator_(learner, spec), tokens_(tokens) {}

@@ -1,6 +1,6 @@
-// bench_kernels: the kernels of a training step beside the products (quantize, pack, dropout, norms, reductions,
-// updates), by Google Benchmark. BITGRAD_ISA caps the ISA, so two runs compare rows:  BITGRAD_ISA=avx2 bench_kernels
-// --benchmark_filter=quantize
+// bench_kernels: the kernels of a training step other than products (quantize, pack, dropout, norms, reductions,
+// updates), measured by Google Benchmark. BITGRAD_ISA caps the ISA, so that two runs compare kernels:
+// BITGRAD_ISA=avx2 bench_kernels --benchmark_filter=quantize
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -85,7 +85,7 @@ void pack_to(benchmark::State& state, DType dtype, Layout layout) {
   for (auto _ : state) kernels::pack({dtype, kRows, kCols, in.data(), in.stride(), layout, out.data()});
   count(state, in.numel());
 }
-// Every derived layout, for one dtype of each width that it holds.
+// Every derived layout, with one dtype of each width that it supports.
 void register_pack_to() {
   for (const Layout layout : all_layouts())
     for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int4, dtypes::int8})
@@ -109,7 +109,7 @@ void column_sums(benchmark::State& state) {
 }
 BENCHMARK(column_sums);
 
-// Optimizers: items are elements. 4096 elements with their state are in L2; 1 << 22 come from memory.
+// Optimizers; items are elements. 4096 elements and their state fit in L2; 1 << 22 are read from memory.
 kernels::AdamArgs adam_args(const Tensor& w, const Tensor& g, const Tensor& m, const Tensor& v, int64_t n, bool late) {
   kernels::AdamArgs args;
   args.n = n;
@@ -118,7 +118,7 @@ kernels::AdamArgs adam_args(const Tensor& w, const Tensor& g, const Tensor& m, c
   args.m = m.as<float>();
   args.v = v.as<float>();
   args.lr = 1e-3f;
-  args.c1 = late ? 1.0f : 0.1f;  // after some 160 steps m needs no correction
+  args.c1 = late ? 1.0f : 0.1f;  // after about 160 steps m needs no correction
   args.c2 = late ? 0.5f : 0.001f;
   return args;
 }
@@ -141,7 +141,7 @@ void sgd_momentum(benchmark::State& state) {
 }
 BENCHMARK(sgd_momentum)->Arg(4096)->Arg(1 << 22);
 
-// Adam with narrow state: pieces are widened, moved and rounded again.
+// Adam with narrow moments: they are widened, updated and rounded piece by piece.
 void adam_narrow(benchmark::State& state, MomentKind kind) {
   const int64_t n = state.range(0), piece = 2048;
   const Tensor w = uniform(1, n), g = uniform(1, n), m = Tensor::zeros({piece}, dtypes::fp32),
@@ -208,7 +208,7 @@ BENCHMARK_CAPTURE(narrow, kernels::from_bf16, 4);
 BENCHMARK_CAPTURE(narrow, from_mean_int8, 5);
 BENCHMARK_CAPTURE(narrow, from_square_uint8, 6);
 
-// Gradients of a window to those of a step: (mean, bounds of the binary rule, value clip).
+// From the gradient of a window to that of a step: (mean, bounds of the binary rule, value clip).
 void finish(benchmark::State& state, float divisor, bool bounds, float clip) {
   const Tensor g = uniform(1, 4096), w = uniform(1, 4096);
   kernels::FinishGradientArgs args;

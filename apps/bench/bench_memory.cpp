@@ -1,6 +1,6 @@
-// bench_memory: bytes by kind of a training step of a square MLP under each choice of weights, masters and moments: the
-// account beside the growth of resident memory. What the account must say of weights, masters and moments is computed
-// from the shapes too; a difference ends the program with status 1. Each choice runs in a process of its own, so that
+// bench_memory: bytes by kind of a training step of a square MLP for each choice of weights, masters and moments: the
+// memory account beside the growth of resident memory. The expected bytes of weights, masters and moments are also
+// computed from the shapes; a difference ends the program with status 1. Each choice runs in its own process, so that
 // no peak hides another.
 #include <fstream>
 #include <iomanip>
@@ -66,7 +66,7 @@ std::vector<LayerSpec> layers(const Choice& choice, const Options& options) {
   return list;
 }
 
-// What the shapes say, by kind.
+// Expected bytes by kind, computed from the shapes.
 Json expected_bytes(const Choice& choice, const Options& options, Module& model) {
   const int64_t n = options.hidden * options.hidden, blocks = (n + 255) / 256;
   const bool signs = choice.weights.kind() == DTypeKind::kSign;

@@ -1,7 +1,8 @@
-// bench_pack: what packing costs: codes into every layout and back, numbers into codes (binarize and pack, quantize
-// rows, with and without stochastic rounding) and codes into numbers, each usable kernel of its family, beside memcpy
-// of as many bytes as the row reads and writes, in turns in the same run on one thread; medians of the thread's
-// processor time. ns a code; GB/s of bytes read plus bytes written; x memcpy = memcpy's time / the row's time.
+// bench_pack: the cost of packing: codes into every layout and back, values into codes (binarize and pack, quantize
+// rows, with and without stochastic rounding) and codes into values. Measures each usable kernel of the family,
+// alternating with a memcpy of as many bytes as the kernel reads and writes, in one run on one thread; medians of the
+// thread's CPU time. Reports ns per code, GB/s of bytes read plus bytes written, and x memcpy = memcpy's time / the
+// kernel's time.
 //
 //   bench_pack [--shape ROWS,COLS ...] [--dtypes LIST] [--what pack,unpack,quantize,dequantize] [--kernel SUBSTRING]
 //              [--repeat R] [--json FILE] [--compare OLD] [--slack S]
@@ -43,7 +44,7 @@ struct Entry {
   double bytes;  // read and written
 };
 
-// One [rows, cols] matrix as numbers and as codes, and everything that is measured on it.
+// One [rows, cols] matrix as values and as codes, with all measurements of it.
 class Bench {
  public:
   Bench(const Options& options, DType dtype, int64_t rows, int64_t cols)
@@ -72,7 +73,7 @@ class Bench {
     if (options_.wants("quantize")) add_quantize();
     if (options_.wants("dequantize")) add_dequantize();
     const size_t count = entries_.size();
-    for (size_t i = 0; i < count; ++i) {  // its memcpy stands `count` places later
+    for (size_t i = 0; i < count; ++i) {  // the matching memcpy comes `count` places later
       const auto half = static_cast<size_t>(entries_[i].bytes / 2);
       all_.push_back({"", [this, half] { std::memcpy(copy_to_.data(), copy_from_.data(), half); }, 1, false, {}});
     }
@@ -81,7 +82,8 @@ class Bench {
   }
 
  private:
-  // Bytes that one call reads and writes at most: numbers and codes, or canonical codes and a layout, pads included.
+  // Upper bound of the bytes that one call reads and writes: values and codes, or canonical codes and a layout, with
+  // pads.
   int64_t largest_entry() const {
     int64_t upper = rows_ * cols_ * 5;
     for (const Layout layout : all_layouts())
@@ -119,7 +121,7 @@ class Bench {
       }
   }
   void add_unpack() {
-    if (!options_.kernel.empty()) return;  // not a family of kernels
+    if (!options_.kernel.empty()) return;  // unpack is not a kernel family
     for (const Layout layout : derived()) {
       auto packed = room(layout);
       kernels::pack({dtype_, rows_, cols_, codes_.data(), stride_, layout, packed->data()});

@@ -1,23 +1,23 @@
-// bench_step: one optimizer step of quantized training, whole and in parts, beside the same step as a float simulation
-// by oneDNN in fp32 and bf16 (bench_step_rival.h), measured in turns in the same run, with the memory account. A case
-// is one linear layer whose input wants a gradient and whose output gradient is given, or a net (tfc, sfc, lfc of FINN,
-// mlp4096), driven by a Learner as in training.
+// bench_step: one optimizer step of quantized training, whole and in parts, compared with the same step as a float
+// simulation by oneDNN in fp32 and bf16 (bench_step_rival.h), alternating within one run, with the memory account. A
+// case is one linear layer whose input requires a gradient and whose output gradient is given, or a net (tfc, sfc, lfc
+// of FINN, mlp4096), driven by a Learner as in training.
 //
 //   bench_step [--layer binary,w1a8,w2a2,w4a8,w8a8] [--shape BATCH,IN,OUT ...] [--net tfc,sfc,lfc,mlp4096]
 //              [--batch 100,1000] [--grad fp32|bf16|int8] [--rounding nearest|stochastic] [--moments fp32|bf16|int8]
 //              [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T] [--device cpu|cuda] [--recorded]
 //              [--repeat R] [--no-parts] [--no-rivals] [--no-memory] [--json FILE] [--compare OLD] [--slack S]
-//   bench_step --net cnv,resnet20,gpt,gpt384-ternary,FILE.yaml [--sample 32,32,3] [--classes 10] [--set KEY=VALUE ...] [...]
-//                                                                       (bench_step_net.h)
+//   bench_step --net cnv,resnet20,gpt,gpt384-ternary,FILE.yaml [--sample 32,32,3] [--classes 10]
+//              [--set KEY=VALUE ...] [...]                         (bench_step_net.h)
 //   bench_step --qat [--net lfc] [--scheme int8wo,int4wo ...] [...]     (bench_step_qat.h)
 //
-// Times are medians, ms of one optimizer step (A microbatches): processor time of the thread for one thread, wall time
-// for more. Parts are differences between the whole step and a step without the part, measured in the same turns, so
-// they carry the noise of both; the forward pass is timed inside the step. Where the update runs inside the backward
-// pass (fused), gW and update are one part. On a CUDA device times are wall times of a step that is waited for at its
-// end (and at the end of its forward pass). x_<rival> is null for a rival that the machine cannot run (oneDNN's bf16
-// without AVX-512), and its times are left out. bytes: the account by kind at its peak; rss_growth: resident memory of
-// a process that makes the model and two steps.
+// Times are medians in ms of one optimizer step (A microbatches): CPU time of the thread for one thread, wall time for
+// more. The time of a part is the difference between the whole step and a step without the part, measured alternately,
+// so it carries the noise of both; the forward pass is timed within the step. If the update runs inside the backward
+// pass (fused), gW and the update are one part. On a CUDA device times are wall times of a step that is synchronized at
+// its end (and at the end of its forward pass). If the machine cannot run a rival (oneDNN's bf16 without AVX-512),
+// x_<rival> is null and its times are left out. bytes: the account by kind at its peak; rss_growth: growth of the
+// resident memory of a process that builds the model and runs two steps.
 #include "bench_step_options.h"
 
 #include <iomanip>
@@ -41,7 +41,7 @@ double ms(double ns) { return ns / 1e6; }
 
 const char* grad_name(const Options& options) { return mode_name(options.grad).data(); }
 
-// All runs of one case, in turns.
+// All contestants of one case, measured alternately.
 class Turns {
  public:
   Turns(const Case& what, const Options& options)

@@ -20,9 +20,9 @@ namespace bitgrad::bench {
 
 namespace {
 
-constexpr int64_t kTrainSize = 50000;  // of the set that the schedule believes in
+constexpr int64_t kTrainSize = 50000;  // size of the training set that the schedule assumes
 constexpr int64_t kClasses = 10;       // of images
-constexpr int64_t kCharacters = 65;    // of tinyshakespeare, where the configuration does not say how many ids
+constexpr int64_t kCharacters = 65;    // of tinyshakespeare, if the configuration states no vocabulary
 
 int64_t page_faults() {
   rusage usage{};
@@ -42,14 +42,14 @@ RunConfig net_config(const NetCase& net, const Options& options, bool update) {
   };
   const RunConfig config = read();
   if (update) return config;
-  // A window that is never full.
+  // Twice as long a window, which a step never fills.
   overrides.push_back("batch.micro=" + std::to_string(config.batch.micro));
   overrides.push_back("batch.global=" + std::to_string(2 * config.batch.global));
   overrides.push_back("quant.requantize_every=" + std::to_string(2 * config.quant.requantize_every));
   return read();
 }
 
-// A language model: ids come in, and each has a class.
+// Whether this is a language model: its inputs are ids, and each has a class.
 bool of_tokens(const RunConfig& config) { return config.data.train.format == "tokens"; }
 
 int64_t classes_of(const RunConfig& config, const Options& options) {
@@ -59,7 +59,7 @@ int64_t classes_of(const RunConfig& config, const Options& options) {
   return stored > 0 ? stored : kCharacters;
 }
 
-// A net in a Learner; without update its window is dropped at the end of each step.
+// A net in a Learner. Without updates, its window is dropped at the end of each step.
 class NetStep {
  public:
   NetStep(const NetCase& net, const Options& options, bool update, bool told)
@@ -99,18 +99,18 @@ class NetStep {
     faults_.push_back(static_cast<double>(page_faults() - faults));
   }
 
-  // Forgets what was measured so far.
+  // Discards all measurements so far.
   void forget() {
     times_.clear();
     faults_.clear();
   }
-  // Mean of a step: few steps may have many.
+  // Mean per step, because the faults may be concentrated in few steps.
   double faults() const {
     return std::accumulate(faults_.begin(), faults_.end(), 0.0) / static_cast<double>(faults_.size());
   }
   int64_t images() const { return microbatches_ * config_.batch.micro; }
-  int64_t tokens() const { return of_tokens(config_) ? microbatches_ * x_.numel() : 0; }  // 0: not of tokens
-  // Nanoseconds of a step's forward pass by kind of layer, medians; what a container does itself stands under its own.
+  int64_t tokens() const { return of_tokens(config_) ? microbatches_ * x_.numel() : 0; }  // 0: not a language model
+  // Median nanoseconds of a step's forward pass by kind of layer. A container's own work counts under its own kind.
   std::map<std::string, double> forward_by_kind() const {
     std::map<std::string, std::vector<double>> all;
     for (const auto& step : times_)
@@ -142,7 +142,7 @@ class NetStep {
     return build_learner(config, input, classes_of(config, options), kTrainSize);
   }
 
-  // A module has run: the time since the one before is its own.
+  // Called after a module has run: the time since the previous one is its own.
   void note(const std::string& path) {
     const double now = now_ns(base_);
     const std::string root = std::string(kModelRoot) + '.';
@@ -188,7 +188,7 @@ Json net_memory(const NetCase& net, const Options& options) {
 
 constexpr double kMs = 1e6;
 
-// Steps in turns: whole ones; without an update; and those without an update whose modules tell when they have run.
+// Three kinds of steps, alternating: whole; without the update; and without the update but with a callback per module.
 struct NetTurns {
   NetStep whole, no_update, told;
   std::vector<Contestant> all;

@@ -11,7 +11,7 @@ struct NamedYaml {
   const char* yaml;
 };
 
-// Data are named because a configuration must; none is read. CNV: Umuroglu et al. 2017 (arXiv 1612.07119), the recipe
+// A configuration must name its data; none is read here. CNV: Umuroglu et al. 2017 (arXiv 1612.07119), with the recipe
 // of brevitas. ResNet-20: Qin et al. 2020 (IR-Net, arXiv 1909.10788).
 constexpr NamedYaml kYamls[] = {{"cnv", R"yaml(version: 1
 run: {name: bench_cnv, seed: 1, bits: fast}

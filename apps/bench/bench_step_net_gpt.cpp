@@ -6,9 +6,9 @@ namespace bitgrad::bench {
 
 namespace {
 
-// nanoGPT's two models of tinyshakespeare (karpathy/nanoGPT, config/train_shakespeare_char.py and its README's "I only
-// have a macbook"), the larger one with a sixteenth of its batch; and one of 91 million parameters. The data are named
-// because a configuration must name some; none is read.
+// nanoGPT's two models of tinyshakespeare (karpathy/nanoGPT, config/train_shakespeare_char.py, and "I only have a
+// macbook" in its README), the larger one with a sixteenth of its batch, and a model of 91 million parameters. A
+// configuration must name its data; none is read here.
 struct Size {
   std::string_view name, keys, vocabulary, context, batch;
 };

@@ -19,7 +19,7 @@ struct NamedNet {
   const char* name;
   std::vector<int64_t> widths;
 };
-// The nets of FINN (Umuroglu et al. 2017, arXiv 1612.07119) and a wide one.
+// The nets of FINN (Umuroglu et al. 2017, arXiv 1612.07119) and a wide MLP.
 const NamedNet kNets[] = {{"tfc", {784, 64, 64, 64, 10}},
                           {"sfc", {784, 256, 256, 256, 10}},
                           {"lfc", {784, 1024, 1024, 1024, 10}},
@@ -73,7 +73,7 @@ std::string Case::shape() const {
 
 namespace {
 
-// What each layer of a case is, and how it trains.
+// Options of the layers of a case, and of their training.
 void add_layer_options(cli::Arguments& args, Options& options) {
   args.choice<ProductMode>("--grad", options.grad,
                            {{"fp32", ProductMode::kFp32}, {"bf16", ProductMode::kBf16}, {"int8", ProductMode::kInt8}},
@@ -113,7 +113,7 @@ bool is_config(const std::string& net) {
   return !net_yaml(net).empty() || net.find('.') != std::string::npos || net.find('/') != std::string::npos;
 }
 
-// Takes the nets of configurations out of `nets`.
+// Moves the nets that are configurations from `nets` to options.nets, one per batch size.
 void take_nets(const cli::Arguments& args, std::vector<std::string>& nets, const std::vector<int64_t>& batches,
                Options& options) {
   options.grad_given = args.count("--grad") > 0;

@@ -46,7 +46,7 @@ LayerSpec linear_spec(DType dtype, int64_t out, const Options& options) {
   return spec;
 }
 
-// y [n,o] -> zeros [n,1], whose gradient is a given gy: a loss without work of its own.
+// y [n,o] -> zeros [n,1], with a given gradient gy of y: a loss that costs nothing.
 struct GivenGradient {
   static constexpr std::string_view kName = "given_gradient";
   struct Saved {
@@ -61,7 +61,7 @@ struct GivenGradient {
   }
 };
 
-// The layer between an input that wants a gradient and an output whose gradient is given.
+// The layer between an input that requires a gradient and an output whose gradient is given.
 class Hidden final : public Module {
  public:
   Hidden(const Case& what, const Options& options, bool input_gradient)
@@ -113,7 +113,7 @@ std::shared_ptr<Module> make_net(const Case& what, const Options& options) {
   return make_sequential(list, what.widths.front());
 }
 
-// A loss that reads no labels.
+// A loss that ignores its labels.
 Var sum_of(const Var& y, const Tensor&) { return sum(y); }
 
 OptimizerSpec adam(const Options& options) {
@@ -166,7 +166,7 @@ Ours::Ours(const Case& what, const Options& options, Without without) : state_(s
     s.forward_ns.push_back(now_ns(s.base) - s.start);
     return s.net ? squared_hinge(logits, labels) : sum(logits);
   };
-  // What is recorded cannot be waited for in its middle.
+  // A recorded step cannot be synchronized halfway.
   if (options.recorded) loss = s.net ? find_loss("squared_hinge") : LossFunction(&sum_of);
   std::shared_ptr<Module> model;
   if (s.net) {

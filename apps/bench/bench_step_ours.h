@@ -1,4 +1,4 @@
-// bitgrad's side of bench_step: a layer or a net in a Learner, as a training run drives it.
+// bitgrad's side of bench_step: a layer or a net in a Learner, driven as in a training run.
 #pragma once
 
 #include <memory>
@@ -10,25 +10,25 @@
 
 namespace bitgrad::bench {
 
-// What a step leaves out. The time of a part is the difference between the whole step and a step without it.
+// The part that a step omits. The time of a part is the difference between the whole step and a step without it.
 enum class Without { kNothing, kInputGradient, kRequantize, kUpdate };
 
-// Of all measurements: processor time of the thread for one thread of the CPU, else wall time.
+// For all measurements: CPU time of the thread for one CPU thread, else wall time.
 TimeBase time_base(const Options& options);
 
-// On the device that is current when it is made, and in each step.
+// Runs on the device that is current at construction, and must be current in each step.
 class Ours {
  public:
   Ours(const Case& what, const Options& options, Without without);
   ~Ours();
-  // One optimizer step of `accumulate` microbatches; masters are requantized.
+  // One optimizer step of `accumulate` microbatches, with requantization of the masters.
   void step();
-  // Nanoseconds from the start of each microbatch to the end of its forward pass, of all steps so far.
+  // Nanoseconds from the start to the end of each microbatch's forward pass, in all steps so far.
   const std::vector<double>& forward_ns() const;
   void forget_times();
-  // Whether the update ran inside the backward pass: no gradient of a quantized weight was ever made in memory.
+  // Whether the update ran inside the backward pass, so that no gradient of a quantized weight was stored.
   bool fused() const;
-  // Whether steps were launched as recorded graphs.
+  // Whether the steps were launched as recorded graphs.
   bool recorded() const;
 
  private:

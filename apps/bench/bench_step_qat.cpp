@@ -18,7 +18,7 @@
 namespace bitgrad::bench {
 namespace {
 
-// How weights and activations are quantized; kFloat: not.
+// How weights or activations are quantized; kFloat: not at all.
 struct Codes {
   const char* scheme = nullptr;
   DType dtype;
@@ -75,10 +75,10 @@ std::optional<QuantSpec> spec_of(const Codes& codes) {
   return spec;
 }
 
-// What a step leaves out: the time of a part is a difference.
+// The part that a step omits. The time of a part is the difference between two steps.
 enum class Leave { kNothing, kRequantize, kUpdate, kWeightGradients };
 
-// [quantize,] linear, batch norm, relu ... linear: signs take the place of the relu, which they would make constant.
+// [quantize,] linear, batch norm, relu ... linear. Signs replace the relu, whose output they would make constant.
 std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t>& widths, const Options& options,
                                  Leave leave) {
   std::vector<LayerSpec> list;
@@ -154,7 +154,7 @@ class Net {
   std::unique_ptr<Learner> learner_;
 };
 
-// Kind -> bytes at the peak of two steps in a process of its own.
+// Bytes by kind at the peak of two steps, measured in a process of its own.
 Json memory_of(const Scheme& scheme, const Case& what, const Options& options) {
   return run_in_child(scheme.name + std::string(" ") + what.shape(), [&] {
     reset_memory_peaks();
@@ -193,7 +193,7 @@ Json measure_scheme(const Scheme& scheme, const Case& what, const Options& optio
 
   const auto ms = [](double ns) { return ns / 1e6; };
   const double twin = all[0].median(), full = all[1].median();
-  // Medians of the turns' own ratios: a neighbour's burst hits both of a turn.
+  // Medians of the ratios within each turn: a burst of load from another process affects both times of a turn.
   std::vector<double> ratios;
   for (size_t i = 0; i < all[0].ns.size(); ++i) ratios.push_back(all[1].ns[i] / all[0].ns[i]);
   Json row{{"scheme", scheme.name},

@@ -18,7 +18,7 @@ namespace {
 
 using onednn::Number;
 
-// What the step starts from and ends with, in fp32.
+// The inputs and results of a step, in fp32.
 struct Layer {
   int64_t batch, in, out;
   bool input_gradient;
@@ -47,17 +47,17 @@ struct Layer {
   }
 };
 
-// 0: signs, or numbers that stay as they are.
+// 0: signs, or values that are not quantized.
 int largest_code(DType dtype) {
   return dtype.is_float() || dtype.kind() == DTypeKind::kSign ? 0 : static_cast<int>(dtype.info().qmax);
 }
 
-// The products of one layer on operands of type T: float, or uint16_t for bf16.
+// The products of one layer, with operands of type T: float, or uint16_t for bf16.
 template <typename T>
 struct LayerStep {
   static constexpr Number kNumber = sizeof(T) == 4 ? Number::kF32 : Number::kBf16;
   std::shared_ptr<Layer> layer;
-  Bytes x, w, gy;  // quantized; gy: in bf16
+  Bytes x, w, gy;  // quantized; gy: rounded to bf16
   std::function<void()> forward, gx, gw, gw_add;
 
   LayerStep(std::shared_ptr<Layer> l, bool accumulate, const LayerKind& kind)

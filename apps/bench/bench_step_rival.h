@@ -1,8 +1,8 @@
-// The rival of bench_step: the same step as a float simulation, written as well as plain code allows. Operands are fake
-// quantized (one pass each, straight into fp32 or bf16), the three products are oneDNN's in fp32 or bf16 -> fp32, each
-// in the fastest of three ways to pack (weights change in every step, so packing is part of it), the clip mask and Adam
-// are one vectorized pass each, moments and masters are fp32. Norms and dropout of nets are left out, in its favour.
-// Operands of dtype fp32 are multiplied as they are (fp32 step only).
+// The rival of bench_step: the same step as a float simulation, as fast as plain code can reasonably be. Operands are
+// fake-quantized (one pass each, straight into fp32 or bf16). The three products are oneDNN's, in fp32 or bf16 -> fp32,
+// each with the fastest of three ways to pack (weights change in every step, so packing is included). The clip mask and
+// Adam are one vectorized pass each; moments and masters are fp32. Norms and dropout of nets are omitted, in the
+// rival's favor. Operands of dtype fp32 are multiplied as they are (fp32 step only).
 #pragma once
 
 #include <map>
@@ -20,11 +20,12 @@ class FakeQuantizedStep {
   virtual ~FakeQuantizedStep() = default;
   // One optimizer step.
   virtual void step() = 0;
-  // Nanoseconds by part, of each step so far.
+  // Nanoseconds by part, for each step so far.
   virtual const std::map<std::string, std::vector<double>>& parts() const = 0;
 };
 
-// In fp32 or bf16; they share masters, moments and gradients. Nothing where oneDNN is not built in, or cannot.
+// The steps in fp32 and bf16, which share masters, moments and gradients. Null where bitgrad is built without oneDNN,
+// or oneDNN does not support the product on this machine.
 struct RivalSteps {
   std::unique_ptr<FakeQuantizedStep> fp32, bf16;
 };

@@ -8,7 +8,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 
-// Plain loops that the compiler vectorizes, compiled for three instruction sets; nothing of the library in them.
+// Plain loops that the compiler vectorizes, compiled for three instruction sets. They use nothing of the library.
 #define BITGRAD_INLINE [[gnu::always_inline]] inline
 #if defined(__x86_64__)
 #define BITGRAD_FOR_EACH_ISA(call)                                                                        \
@@ -32,7 +32,7 @@ namespace {
 constexpr int64_t kGrain = 1 << 16;
 
 BITGRAD_INLINE void store(float value, float* out) { *out = value; }
-BITGRAD_INLINE void store(float value, uint16_t* out) {  // to nearest even
+BITGRAD_INLINE void store(float value, uint16_t* out) {  // round to nearest even
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   *out = static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
@@ -56,7 +56,7 @@ BITGRAD_INLINE void row_by_absmax(int64_t n, int qmax, const float* x, T* out) {
   for (; i < n; ++i) top = __builtin_fabsf(x[i]) > top ? __builtin_fabsf(x[i]) : top;
   for (const float l : largest) top = l > top ? l : top;
   const float limit = static_cast<float>(qmax), s = top / limit, inverse = 1.0f / s;
-  constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: the sum is rounded to an integer
+  constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   for (int64_t j = 0; j < n; ++j) {
     float q = (x[j] * inverse + kToInteger) - kToInteger;
     q = q > limit ? limit : q;

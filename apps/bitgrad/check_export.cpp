@@ -26,7 +26,7 @@ namespace {
 constexpr std::string_view kCheck = "--check";
 constexpr int64_t kCheckedSamples = 100;
 
-// Arguments of each: FILE INPUTS OUTPUTS DIM...; raw fp32 in and out.
+// Arguments of each client: FILE INPUTS OUTPUTS DIM...; inputs and outputs are raw fp32.
 constexpr const char* kOnnxClient = R"py(
 import sys, numpy as np, onnxruntime as ort
 o = ort.SessionOptions(); o.log_severity_level = 3
@@ -85,7 +85,7 @@ std::string variable(const char* name, const char* standard) {
 std::string python() { return variable("BITGRAD_PYTHON", "python3"); }
 std::string compiler() { return variable("CC", "cc"); }
 
-// The exit code, 127 where the program does not start; what it prints goes to `log`.
+// Returns the exit code, 127 if the program does not start. Its output goes to `log`.
 int run(const std::vector<std::string>& arguments, const std::string& log) {
   std::vector<char*> argv;
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));

@@ -1,4 +1,4 @@
-// An exported file in the program that it is for.
+// Runs an exported file in the program that it is meant for.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace bitgrad::cli {
 
-// Throws Error where no program that runs files of this target is known here or installed.
+// Throws Error if no program that runs files of this target is known or installed here.
 void require_client(const ExportTarget& target);
-// Runs the written file on drawn samples and compares with the model: a line to print. Throws Error(kData) where the
-// client fails, or its largest output is another one for any sample.
+// Runs the written file on random samples and compares it with the model. Returns a line to print. Throws Error(kData)
+// if the client fails, or if its largest output differs from the model's for any sample.
 std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner);
 
 }  // namespace bitgrad::cli

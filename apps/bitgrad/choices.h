@@ -1,4 +1,4 @@
-// Which rule holds which layer how, as convert and quantize show it.
+// Which rule applies to which layer, as convert and quantize print it.
 #pragma once
 
 #include <ostream>
@@ -8,9 +8,9 @@
 
 namespace bitgrad::cli {
 
-// The spec that a configuration without phases says (quant.recipe, first, last, rules).
+// The spec defined by a configuration without phases (quant.recipe, first, last, rules).
 PrepareSpec prepare_spec_of(const RunConfig& config);
-// One layer a line: its path, the rule that won, the recipe; "(off)" while it is switched off.
+// One line per layer: its path, the winning rule, the recipe; "(off)" while quantization is switched off.
 void print_choices(std::ostream& out, Module& model, const PrepareSpec& spec);
 
 }  // namespace bitgrad::cli

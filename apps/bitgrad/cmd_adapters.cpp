@@ -1,4 +1,4 @@
-// bitgrad adapters RUN_OR_FILE -o FOLDER [--best] [--force]: the adapters alone, in the layout of PEFT.
+// bitgrad adapters RUN_OR_FILE -o FOLDER [--best] [--force]: the adapters alone, in PEFT's layout.
 #include <iostream>
 
 #include "bitgrad/base/file.h"

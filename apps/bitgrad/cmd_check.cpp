@@ -22,7 +22,7 @@ struct CheckOptions {
 
 struct Checked {
   std::string config;
-  std::optional<DryRun> run;  // none: an error, which has been printed
+  std::optional<DryRun> run;  // none: an error, already printed
 };
 
 void print_data(std::ostream& out, const char* key, const DryRun::Data& data) {
@@ -42,9 +42,9 @@ void print_run(std::ostream& out, const std::string& name, const RunConfig& conf
   if (run.peak) print_memory(out, *run.peak);
 }
 
-// The report of a wrong configuration, and its exit code.
+// Prints the error of a wrong configuration and returns its exit code.
 int report(const std::string& config, const Error& error) {
-  const bool own = dynamic_cast<const ConfigError*>(&error) != nullptr;  // its lines name the file
+  const bool own = dynamic_cast<const ConfigError*>(&error) != nullptr;  // its lines name the file themselves
   std::cerr << (own ? "" : config + ": error: ") << error.what() << '\n';
   return static_cast<int>(error.code());
 }

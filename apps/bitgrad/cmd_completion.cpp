@@ -1,5 +1,5 @@
-// bitgrad completion bash|zsh|fish: completion of commands, options, configuration keys and files, made from the
-// commands. Keys are asked for when they are completed (bitgrad explain --list), so that a script does not grow old.
+// bitgrad completion bash|zsh|fish: completion of commands, options, configuration keys and files, generated from the
+// commands. Keys are queried at completion time (bitgrad explain --list), so a script does not go stale.
 #include <iostream>
 #include <memory>
 
@@ -24,7 +24,7 @@ std::string option_names(const CommandInfo& command) {
   return names;
 }
 
-// zsh reads the script of bash.
+// zsh uses the bash script.
 void print_bash(std::ostream& out, bool zsh) {
   if (zsh) out << "#compdef bitgrad\nautoload -U +X bashcompinit && bashcompinit\n";
   out << "_bitgrad() {\n"

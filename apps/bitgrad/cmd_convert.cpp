@@ -1,5 +1,6 @@
-// bitgrad convert RUN_OR_CHECKPOINT -o FILE [--best] [--dry-run] [--force] [--check]: drops masters and what else
-// trains only, and writes the model that is left. Reads no data, unless --check compares the two on data.test.
+// bitgrad convert RUN_OR_CHECKPOINT -o FILE [--best] [--dry-run] [--force] [--check]: drops masters and everything else
+// that only training needs, and writes the remaining model. Reads no data, unless --check compares the two on
+// data.test.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -32,10 +33,10 @@ int64_t float_bytes(const std::vector<LayerSummary>& rows) {
   return bytes;
 }
 
-// Hits and outputs of two models, batch by batch.
+// Correct predictions and outputs of two models, batch by batch.
 struct Comparison {
   int64_t samples = 0, correct_a = 0, correct_b = 0;
-  int64_t classes = 0;  // that targets name; 0: they are values
+  int64_t classes = 0;  // number of classes if targets are classes; 0: targets are values
   bool equal_bits = true;
   double max_abs_difference = 0;
 
@@ -76,14 +77,14 @@ bool any_fake(Module& model) {
                      [](const Quantizable* s) { return s->quant().compute == Compute::kSimulated; });
 }
 
-// data.test (data.train when there is none), on a device that is there.
+// Opens data.test (else data.valid, else data.train) and makes sure that the device exists.
 std::unique_ptr<Dataset> open_for_check(const OpenedFile& file, const std::vector<std::string>& overrides) {
   apply_run_settings(file.config);
   device_backend(device_of(file.config));
   return data_of(file, overrides);
 }
 
-// The written file against the checkpoint.
+// Compares the written file with the checkpoint.
 int check(const OpenedFile& file, const std::string& written, const Dataset& data,
           const std::vector<std::string>& overrides) {
   const DeviceGuard guard(device_of(file.config));
@@ -122,7 +123,7 @@ int run_convert(const ConvertOptions& options) {
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   require(file.kind == "checkpoint", "convert", file.path, " is converted already");
   const std::unique_ptr<Dataset> data =
-      options.check ? open_for_check(file, overrides) : nullptr;  // before a file is written
+      options.check ? open_for_check(file, overrides) : nullptr;  // opened before a file is written
   const auto learner = load_file(file, nullptr);
   RunConfig config = file.config;
   if (file.of_run) {

@@ -1,7 +1,7 @@
 // bitgrad data info FILE_OR_FOLDER [--json]
 // bitgrad data pack FOLDER -o NAME [--size HxW] [--channels 1|3] [--classes FILE] [--skip-bad] [--force]: packs folders
-// of PNG and JPEG files, one sub-folder a class, into NAME.images.npy, NAME.labels.npy and NAME.classes.txt.
-// bitgrad data fetch NAME... [-o DIR] [--mirrors FILE] [--force]: fetches known data sets.
+// of PNG and JPEG files, one subfolder per class, into NAME.images.npy, NAME.labels.npy and NAME.classes.txt.
+// bitgrad data fetch NAME... [-o DIR] [--mirrors FILE] [--force]: downloads known data sets.
 #include <iostream>
 
 #include "bitgrad/base/error.h"
@@ -28,7 +28,7 @@ const std::string& only_name(const DataOptions& o) {
   return o.names[0];
 }
 
-// A word that would do nothing is most likely meant for another action.
+// An option without effect on this action is most likely meant for another one.
 void require_of(const DataOptions& o, bool given, std::string_view option, std::string_view action) {
   require(!given || o.action == action, concat("data ", o.action), option, " is of bitgrad data ", std::string(action));
 }

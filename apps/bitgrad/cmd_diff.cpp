@@ -1,4 +1,4 @@
-// bitgrad diff A B: two checkpoints or models, weight by weight and, on one batch, module by module.
+// bitgrad diff A B: compares two checkpoints or models weight by weight and, on one batch, module by module.
 #include <iostream>
 
 #include "bitgrad/base/file.h"

@@ -1,5 +1,5 @@
 // bitgrad eval RUN_DIR_OR_FILE [--text FILE [--stride N]] [--json]: a fresh process reads the packed weights and
-// data.test (data.train when there is none), or a text.
+// evaluates them on data.test (else data.valid, else data.train), or on a text.
 #include <cmath>
 #include <iostream>
 

@@ -1,4 +1,4 @@
-// bitgrad explain KEY: one configuration key: what it means, its values, its default, an example.
+// bitgrad explain KEY: meaning, values, default and an example of a configuration key.
 #include <iostream>
 #include <memory>
 

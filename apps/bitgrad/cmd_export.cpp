@@ -1,5 +1,5 @@
-// bitgrad export RUN_OR_FILE -o OUT [--format F --form F --opset N --family F --best --dry-run --force --json]: a model
-// in a file of another program (train/export.h), and what becomes of each of its tensors and layers.
+// bitgrad export RUN_OR_FILE -o OUT [--format F --form F --opset N --family F --best --dry-run --force --json]: writes
+// a model as a file of another program (train/export.h), and reports what becomes of each tensor and layer.
 #include <iostream>
 
 #include "bitgrad/base/file.h"

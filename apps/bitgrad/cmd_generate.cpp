@@ -1,5 +1,5 @@
-// bitgrad generate RUN_DIR_OR_FILE --prompt TEXT | --ids 1,2,3 [options]: a language model goes on with a text. The
-// text is on standard output as it grows, what it took on standard error. Options: bitgrad generate --help.
+// bitgrad generate RUN_DIR_OR_FILE --prompt TEXT | --ids 1,2,3 [options]: a language model continues a text. The text
+// is streamed to standard output, and statistics go to standard error. Options: bitgrad generate --help.
 #include <chrono>
 #include <iostream>
 #include <iterator>
@@ -38,7 +38,7 @@ class Stopwatch {
   Clock::time_point begin_ = Clock::now();
 };
 
-// "12.3": the same in every locale.
+// "12.3", the same in every locale.
 std::string rounded(double number) {
   TextWriter text;
   text.precision(number < 100 ? 3 : 5);
@@ -58,7 +58,7 @@ class Generating {
     const DeviceGuard guard(device_of(file_.config));
     const std::vector<int32_t> prompt = prompt_ids();
     require(tokenizer_ || o_.spec.stop.empty(), kGenerate, "--stop: ", file_.path, " has no tokenizer: it writes ids");
-    if (tokenizer_) StreamedText(*tokenizer_, o_.spec.stop);  // refuses empty ones
+    if (tokenizer_) StreamedText(*tokenizer_, o_.spec.stop);  // rejects empty stop texts
     const std::unique_ptr<Learner> learner = load_file(file_, nullptr);
     Generator generator(*learner, o_.generator);
     const Stopwatch reading;
@@ -91,7 +91,7 @@ class Generating {
       if (e.code() != ErrorCode::kData) throw;
       fail_with(ErrorCode::kData, kGenerate, "--prompt: ", e.what());
     }
-    // A document begins behind the end of another one.
+    // A document begins after the end token of another one.
     if (ids.empty() && tokenizer_->end_id() >= 0) ids = {tokenizer_->end_id()};
     require(!ids.empty(), kGenerate, "--prompt: got an empty text, and ", describe(*tokenizer_),
             " has no mark of an end of text to begin with. Give a text of at least one character");

@@ -1,4 +1,4 @@
-// bitgrad help [COMMAND]: the options of a command, examples, exit codes; without one, the commands.
+// bitgrad help [COMMAND]: options, examples and exit codes of a command; without COMMAND, the list of commands.
 #include <iostream>
 #include <memory>
 

@@ -1,5 +1,5 @@
-// bitgrad import HF_DIR|FILE -o MODEL.safetensors [--config C [key=value ...] [--input SHAPE]] [--force]: a model of
-// another program as a model file. Without a configuration its layers are those of a decoder that is recognised.
+// bitgrad import HF_DIR|FILE -o MODEL.safetensors [--config C [key=value ...] [--input SHAPE]] [--force]: converts a
+// model of another program to a model file. Without a configuration, its layers are those of a recognized decoder.
 #include <charconv>
 #include <iostream>
 
@@ -68,7 +68,8 @@ Form form_of(const RunConfig& config, const ImportOptions& options) {
   return form;
 }
 
-// The network of a configuration with the weights of the file, in the precision that the configuration says.
+// Builds the network of a configuration with the weights of the file, in the precision that the configuration
+// specifies.
 int import_weights(const ImportOptions& options) {
   const RunConfig config = load_config(options.config, with_data_root(options.overrides, options.data));
   require(

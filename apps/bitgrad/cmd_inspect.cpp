@@ -1,5 +1,4 @@
-// bitgrad inspect RUN_DIR_OR_FILE: precision and code usage per layer.
-// No data set is read.
+// bitgrad inspect RUN_DIR_OR_FILE: precision and code usage per layer. Reads no data set.
 #include <algorithm>
 #include <iostream>
 
@@ -22,7 +21,7 @@ struct InspectOptions {
   bool json = false, table = false;
 };
 
-// A low-bit weight of the model, with the table's row of its layer.
+// A quantizable layer of the model: its row in the table, and the statistics of its weight.
 struct Inspected {
   LayerSummary summary;
   std::optional<QuantStatistics> statistics;  // none: fp32
@@ -30,7 +29,7 @@ struct Inspected {
 
 QuantStatistics statistics_of(const Parameter& p) {
   QuantStatistics s = quant_statistics(p);
-  // Its sharpness follows the progress of the run, which a file does not tell.
+  // The sharpness of tanh follows the progress of the run, which a file does not record.
   if (ste_rule(*p.spec().quant) == SteRule::kTanh) s.pass.reset();
   return s;
 }
@@ -44,7 +43,7 @@ std::vector<LayerChoice> named_layers(Module& model, const PrepareSpec& named) {
 }
 
 std::vector<Inspected> inspect(Module& model, const std::string& glob) {
-  PrepareSpec named;  // of which only the globs count
+  PrepareSpec named;  // only its globs matter
   named.rules.push_back({glob, {}});
   std::vector<Inspected> out;
   const std::vector<LayerSummary> rows = summarize(model);

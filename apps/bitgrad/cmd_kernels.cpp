@@ -1,7 +1,8 @@
-// bitgrad kernels [--all]: which rows each family has, and which of them this machine (under BITGRAD_ISA) may run; then
-// its devices, with the libraries that they were found to have.
-// bitgrad kernels --shape M,N,K --dtypes A,B: which gemm row would run a product, at what expected cost, and why the
-// others would not. bitgrad kernels --calibrate: measures those costs on this machine and keeps them for later runs.
+// bitgrad kernels [--all]: the kernels of each family, and which of them this machine (under BITGRAD_ISA) can run; then
+// its devices, with the libraries found for them.
+// bitgrad kernels --shape M,N,K --dtypes A,B: which gemm kernel would run a product, at what estimated cost, and why
+// the others would not.
+// bitgrad kernels --calibrate: measures those costs on this machine and saves them for later runs.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -22,13 +23,13 @@ struct Options {
   std::string out = "fp32", costs;
 };
 
-// What a row needs; one of a CUDA device says so.
+// The requirements of a kernel; "cuda" in front for one of a CUDA device.
 std::string needs_of(const KernelInfo& k) {
   if (k.device == DeviceKind::kCpu) return isa_names(k.needs);
   return k.needs == isa::kAnyCuda ? "cuda" : "cuda " + isa_names(k.needs);
 }
 
-// The devices of this machine, and the libraries that their kernels call.
+// Lists the devices of this machine, and the libraries that their kernels call.
 void list_devices() {
   std::cout << "\ndevices\n" << std::left << std::setw(8) << "cpu" << device_backend(Device::cpu()).describe() << '\n';
   const int count = device_count(DeviceKind::kCuda);
@@ -45,7 +46,7 @@ void list_devices() {
 }
 
 int list(bool all) {
-  device_count(DeviceKind::kCuda);  // its kernels are listed too
+  device_count(DeviceKind::kCuda);  // registers the CUDA kernels, so that they are listed too
   std::cout << std::left << std::setw(13) << "family" << std::setw(44) << "kernel" << std::setw(26) << "needs"
             << std::setw(10) << "order"
             << "available\n";
@@ -58,7 +59,7 @@ int list(bool all) {
   return 0;
 }
 
-// Scales and numbers that nobody reads: only their form matters to the choice.
+// Placeholders for scales and elements. Nothing reads them: only their form affects the choice.
 int explain(const Options& options) {
   kernels::GemmArgs args;
   args.m = options.shape[0];
@@ -109,7 +110,7 @@ int calibrate(const std::string& path) {
           "--calibrate needs a path for its table: set HOME or BITGRAD_GEMM_COSTS, or pass "
           "--costs FILE");
   kernels::set_gemm_costs({});
-  kernels::save_gemm_costs(path, {});  // a path that cannot be written is found now, not after the measurement
+  kernels::save_gemm_costs(path, {});  // finds out now, not after the measurement, whether the path is writable
   const std::vector<kernels::GemmCostFactors> factors =
       kernels::calibrate_gemm([](std::string_view row) { std::cout << "measuring " << row << '\n'
                                                                    << std::flush; });

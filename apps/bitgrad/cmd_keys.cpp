@@ -1,4 +1,4 @@
-// bitgrad keys [--plugin PATH]: every key that a configuration may have, as the tables of docs/configuration.md.
+// bitgrad keys [--plugin PATH]: all configuration keys, as the tables of docs/configuration.md.
 #include <iostream>
 
 #include "bitgrad/train/config.h"

@@ -1,4 +1,4 @@
-// bitgrad man: the manual page bitgrad(1), made from the commands. CMake installs it.
+// bitgrad man: the manual page bitgrad(1), generated from the commands. CMake installs it.
 #include <iostream>
 #include <sstream>
 
@@ -10,7 +10,7 @@
 namespace bitgrad::cli {
 namespace {
 
-// Text as roff shows it: no word is a request, no dash a hyphen.
+// Escapes text for roff, so that no word is a request and no dash becomes a hyphen.
 std::string roff(const std::string& text) {
   std::string out;
   bool line_begins = true;

@@ -1,4 +1,5 @@
-// bitgrad merge RUN_OR_CHECKPOINT -o FILE [--float] [--best] [--force]: W + (alpha / rank) B A as one weight.
+// bitgrad merge RUN_OR_CHECKPOINT -o FILE [--float] [--best] [--force]: merges each adapter into its weight:
+// W + (alpha / rank) B A.
 #include <iostream>
 
 #include "bitgrad/base/file.h"

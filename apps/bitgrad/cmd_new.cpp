@@ -1,4 +1,4 @@
-// bitgrad new TASK -o FILE: a commented configuration to start from, one for each task of starters.inc.
+// bitgrad new TASK -o FILE: writes a commented configuration to start from, one for each task of starters.inc.
 #include <algorithm>
 #include <iostream>
 #include <memory>

@@ -1,5 +1,5 @@
 // bitgrad predict RUN_OR_MODEL INPUT... [--top K] [--json | --csv] [--format F] [--pixels] [--task T] [--classes FILE]:
-// what a model says of samples in files, in their order.
+// predictions for samples in files, in their order.
 #include <iostream>
 #include <optional>
 
@@ -56,7 +56,7 @@ std::vector<std::string> names_in(const std::string& path, int64_t classes) {
   return names;
 }
 
-// What the model says of one row of outputs: a sample, or a position of one.
+// The prediction of one row of outputs: a sample, or one of its positions.
 struct Row {
   std::vector<Ranked> top;
   std::vector<float> values;
@@ -69,7 +69,7 @@ class Predictions {
     if (!o.classes.empty()) names_ = names_in(o.classes, classes_);
   }
 
-  // The outputs of the samples of one input.
+  // Adds the outputs of the samples of one input.
   void add(const std::string& input, const Tensor& outputs) {
     const int64_t rows = outputs.rows() / std::max<int64_t>(outputs.shape()[0], 1);
     for (int64_t s = 0; s < outputs.shape()[0]; ++s)
@@ -173,7 +173,7 @@ class Predictions {
     lines_.push_back(std::move(line));
     if (o_.csv) flush_csv();
   }
-  // RFC 4180: a field with a comma, quote or line end is quoted, its quotes are doubled.
+  // RFC 4180: a field with a comma, quote or line break is quoted, and its quotes are doubled.
   static std::string field(const std::string& text) {
     if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
     std::string out = "\"";
@@ -202,7 +202,7 @@ int run_predict(const PredictOptions& o) {
   OpenedFile file = open_file(o.best ? o.target + "/best.safetensors" : o.target);
   apply_run_settings(file.config);
   Predictor model(std::move(file), task_of(o.task));
-  // All inputs are read before anything is printed: a bad one leaves no half a list.
+  // All inputs are read before anything is printed, so that a bad one leaves no partial output.
   std::vector<Samples> inputs;
   for (const std::string& path : o.inputs) inputs.push_back(read_samples(path, o.input, model.input()));
   std::vector<Tensor> outputs;

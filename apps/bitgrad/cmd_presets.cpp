@@ -1,4 +1,4 @@
-// bitgrad presets [NAME]: the shipped networks (model.preset), or the file of one, to be copied and changed.
+// bitgrad presets [NAME]: lists the shipped networks (model.preset), or prints the file of one to copy and modify.
 #include <algorithm>
 #include <iostream>
 

@@ -1,6 +1,6 @@
-// bitgrad quantize RUN_OR_FILE -o FILE --recipe NAME [...]: post-training quantization. The model's numbers in fp32 are
-// held as the rules say; ranges and learned steps of inputs are found on samples of data.train; nothing is trained, and
-// statistics of batch norm stay.
+// bitgrad quantize RUN_OR_FILE -o FILE --recipe NAME [...]: post-training quantization. The fp32 weights of the model
+// are quantized as the rules specify. Ranges and learned step sizes of inputs are calibrated on samples of data.train.
+// Nothing is trained, and batch norm keeps its statistics.
 #include <iostream>
 
 #include "bitgrad/kernels/gemm_costs.h"
@@ -31,7 +31,7 @@ QuantRuleConfig parse_rule(const std::string& text) {
   return rule;
 }
 
-// The configuration of the result: nothing of the run's own rules is left. Layers that nothing names are fp32.
+// The configuration of the result, without the run's own rules. Layers that no option names are fp32.
 RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
   RunConfig config = float_config(run);
   PrepareConfig& prepare = config.quant.prepare;

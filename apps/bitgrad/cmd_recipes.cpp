@@ -1,4 +1,4 @@
-// bitgrad recipes: what quant.recipe, first, last and rules may name, and how each quantizes a layer.
+// bitgrad recipes: the names that quant.recipe, first, last and rules accept, and how each quantizes a layer.
 #include <iostream>
 
 #include "bitgrad/base/error.h"

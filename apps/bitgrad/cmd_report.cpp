@@ -1,4 +1,4 @@
-// bitgrad report RUN... [-o FILE]: pictures of a run, or of several side by side, in one page.
+// bitgrad report RUN... [-o FILE]: charts of a run, or of several side by side, on one page.
 #include <iostream>
 #include <memory>
 #include <string>

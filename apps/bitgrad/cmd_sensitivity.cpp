@@ -1,5 +1,6 @@
-// bitgrad sensitivity RUN_OR_FILE [--bits 8,4,2] [--recipe NAME ...] [--samples N] [--json FILE]: what one layer alone
-// in few bits does to the model in fp32, on samples of data.train.
+// bitgrad sensitivity RUN_OR_FILE [--bits 8,4,2] [--recipe NAME ...] [--samples N] [--json FILE]: quantization
+// sensitivity per layer: quantizes one layer at a time of the fp32 model and measures the effect on samples of
+// data.train.
 #include <iostream>
 
 #include "bitgrad/base/file.h"

@@ -1,5 +1,5 @@
-// bitgrad sweep CONFIG key=a,b,c ...: a run for each combination of values, one after the other, each a process of its
-// own; then one table. What is finished is not repeated, what was interrupted goes on.
+// bitgrad sweep CONFIG key=a,b,c ...: one run per combination of values, in sequence, each in its own process; then one
+// table. Finished runs are not repeated, and interrupted ones are resumed.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,12 +53,12 @@ State state_of(const std::string& folder) {
   return saved ? State::kResumable : State::kLost;
 }
 
-// Keys of a run that say nothing of what it trains.
+// Keys that do not affect what a run trains.
 bool of_place(const std::string& key) {
   return key.starts_with("run.") || key.starts_with("device.") || key == "data.root";
 }
 
-// A finished run counts only where it trained what is asked for now.
+// A finished run counts only if it trained the configuration that is requested now.
 void require_same(const SweepRun& run, const RunConfig& wanted) {
   std::string changed;
   RunConfig there = run_folder_config(run.folder);
@@ -70,8 +70,8 @@ void require_same(const SweepRun& run, const RunConfig& wanted) {
           "\nName another folder with --out");
 }
 
-// The first folder of these that is not lost: NAME, NAME.2, ... A run that ended before its first checkpoint stays as
-// it is, and starts again beside it.
+// Selects the first of the folders NAME, NAME.2, ... that is not lost. A run that ended before its first checkpoint is
+// left as it is, and a new one starts beside it.
 void find_folder(SweepRun& run, const std::string& out) {
   for (int attempt = 1;; ++attempt) {
     run.folder = concat(out, '/', run.name, attempt == 1 ? "" : concat('.', attempt));
@@ -80,7 +80,7 @@ void find_folder(SweepRun& run, const std::string& out) {
   }
 }
 
-// Exit code of `bitgrad train`; 128 + the signal that ended it.
+// Returns the exit code of `bitgrad train`, or 128 + the signal that ended it.
 int train(const SweepOptions& options, const SweepRun& run) {
   std::vector<std::string> words{"bitgrad", "train"};
   if (run.state == State::kResumable) {
@@ -143,7 +143,7 @@ void write_csv(const std::string& path, const std::vector<std::vector<std::strin
   write_file_atomically(path, text);
 }
 
-// All of them, before one starts: what is wrong is said now.
+// Plans all runs before one starts, so that errors are reported up front.
 std::vector<SweepRun> plan(const SweepOptions& options, const std::string& out) {
   std::vector<SweepRun> runs;
   for (std::vector<std::string>& overrides :
@@ -170,7 +170,7 @@ int run_sweep(const SweepOptions& options) {
     std::error_code wrong;
     std::filesystem::create_directories(out, wrong);
     if (wrong) fail_with(ErrorCode::kMemory, "sweep", "folder '", out, "' cannot be made: ", wrong.message());
-    std::signal(SIGINT, SIG_IGN);  // the run in progress saves and ends, then the sweep ends
+    std::signal(SIGINT, SIG_IGN);  // the current run saves and ends, then the sweep ends
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     SweepRun& run = runs[i];

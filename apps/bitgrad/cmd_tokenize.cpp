@@ -1,5 +1,6 @@
-// bitgrad tokenize FILE... -o NAME --tokenizer chars|bytes|PATH [--val FRACTION] [--end TOKEN] [--force]: texts as
-// shards of ids, NAME_train_000000.bin and so on, NAME_val_000000.bin, and NAME.tokens.json with what made them.
+// bitgrad tokenize FILE... -o NAME --tokenizer chars|bytes|PATH [--val FRACTION] [--end TOKEN] [--force]: writes texts
+// as shards of ids, NAME_train_000000.bin and so on and NAME_val_000000.bin, and NAME.tokens.json, which records how
+// they were made.
 #include <algorithm>
 #include <iostream>
 
@@ -33,7 +34,7 @@ std::string text_of_file(const std::string& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The ids of one split on their way into shards.
+// The ids of one split, which a ShardWriter collects.
 struct Split {
   std::string name = {};
   ShardWriter writer;
@@ -87,7 +88,7 @@ class Tokenizing {
     if (std::find(kinds.begin(), kinds.end(), o_.tokenizer) == kinds.end())
       fail(kTokenize, "--tokenizer: got a file with another end than .json or .model, or an ",
            unknown_name("tokenizer", o_.tokenizer, kinds));
-    std::string all;  // what the vocabulary is made of
+    std::string all;  // the source of the vocabulary
     for (const std::string& file : o_.files) all += texts_.emplace_back(text_of_file(file));
     tokenizer_ = make_tokenizer(o_.tokenizer, all);
   }
@@ -138,7 +139,7 @@ class Tokenizing {
 
   const TokenizeOptions o_;
   int64_t total_ = 0;
-  std::vector<std::string> texts_;  // read already, for the vocabulary
+  std::vector<std::string> texts_;  // kept from building the vocabulary
   std::shared_ptr<const Tokenizer> tokenizer_;
   int32_t end_ = -1;
 };

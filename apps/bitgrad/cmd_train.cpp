@@ -46,7 +46,7 @@ spdlog::level::level_enum level_of(LogLevel level) {
   return kLevels[static_cast<int>(level)];
 }
 
-// Of the lines that come before there is a folder.
+// Log lines from before the run folder exists.
 using EarlyLines = std::vector<std::pair<LogLevel, std::string>>;
 
 void show(LogLevel level, std::string_view text, bool verbose, Progress& progress) {
@@ -54,7 +54,7 @@ void show(LogLevel level, std::string_view text, bool verbose, Progress& progres
   if (level == LogLevel::kInfo && verbose) progress.line(std::string(text));
 }
 
-// Until open_log: to the screen, and kept.
+// Until open_log, shows log lines on the screen and keeps them.
 void keep_log(EarlyLines& lines, bool verbose, Progress& progress) {
   set_log_sink([&lines, verbose, &progress](LogLevel level, std::string_view text) {
     lines.emplace_back(level, text);
@@ -62,8 +62,8 @@ void keep_log(EarlyLines& lines, bool verbose, Progress& progress) {
   });
 }
 
-// Log lines go to <folder>/train.log, also those that came before; warnings to the screen too, and with `verbose` what
-// informs.
+// Sends log lines, including the earlier ones, to <folder>/train.log. Warnings also go to the screen, and with
+// `verbose` so do info lines.
 void open_log(const std::string& folder, const EarlyLines& before, bool verbose, Progress& progress) {
   std::shared_ptr<spdlog::logger> logger;
   try {
@@ -82,7 +82,7 @@ void open_log(const std::string& folder, const EarlyLines& before, bool verbose,
   });
 }
 
-// A checkpoint is written, so the run can go on: say how.
+// A checkpoint exists, so the run can be resumed: prints how.
 void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
   std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Resume with: bitgrad train --resume "
             << folder << '\n';
@@ -114,7 +114,7 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   return 0;
 }
 
-// Of a resumed run: there is no CONFIG, so the first word may stand in its place.
+// The overrides of a resumed run. It has no CONFIG, so the first override may be in its place.
 std::vector<std::string> words_of_resumed(const TrainOptions& options) {
   std::vector<std::string> words = options.overrides;
   if (!options.config.empty()) words.insert(words.begin(), options.config);
@@ -149,11 +149,11 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
   TextReader lines(table.str());
   for (std::string line; std::getline(lines, line);) {
     log(LogLevel::kInfo, line);
-    if (!verbose) progress.line(line);  // else the log shows it
+    if (!verbose) progress.line(line);  // otherwise the log shows it
   }
 }
 
-// What a run tells the screen and the log, and what it asks. All of it outlives the run.
+// The callbacks by which a run reports to the screen and the log and polls for signals. The arguments outlive the run.
 TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
   TrainHooks hooks;
   hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
@@ -195,7 +195,7 @@ int run_train(const TrainOptions& options) {
   Progress progress(options.quiet);
   EarlyLines early;
   keep_log(early, options.verbose, progress);
-  if (resuming) open_log(options.resume, early, options.verbose, progress);  // so that what resume warns of is seen
+  if (resuming) open_log(options.resume, early, options.verbose, progress);  // so that warnings of resuming are logged
   const RunConfig config = resuming ? config_of_resumed(resumed, words, options.use_config)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   Trainer trainer(config);

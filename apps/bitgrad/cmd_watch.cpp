@@ -1,4 +1,4 @@
-// bitgrad watch RUN: the progress of a run that trains in another process, from its metrics.jsonl. Reads only.
+// bitgrad watch RUN: shows the progress of a run in another process, from its metrics.jsonl. Only reads.
 #include <sys/stat.h>
 
 #include <chrono>
@@ -21,8 +21,8 @@ namespace {
 
 volatile std::sig_atomic_t g_ended = 0;
 
-// Whole lines that a growing file has got since the last call. A file that became shorter (a resumed run takes lines
-// back) is read anew from there.
+// The complete lines that were appended to a file since the last call. If the file became shorter (a resumed run
+// removes lines), reading continues from its new end.
 class NewLines {
  public:
   explicit NewLines(std::string path) : path_(std::move(path)) {}
@@ -53,7 +53,7 @@ class NewLines {
   int64_t at_ = 0;
 };
 
-// Lengths of a run; 0: not known, where its data are not here any more.
+// Lengths of a run; 0: unknown, because its data are no longer here.
 struct Lengths {
   int64_t samples = 0, microbatches = 0, steps = 0, epochs = 0;
 };
@@ -111,7 +111,7 @@ EvalEvent eval_event(const Json& line) {
   return e;
 }
 
-// A lock that nobody holds means that nobody trains.
+// If nobody holds the lock, nobody trains.
 bool trains(const std::string& folder) { return file_system().lock_directory(folder) == nullptr; }
 
 std::string status_of(const std::string& folder) {
@@ -132,7 +132,7 @@ int run_watch(const std::string& folder) {
   NewLines lines(folder + "/metrics.jsonl");
   bool live = true;
   while (live && g_ended == 0) {
-    live = trains(folder);  // before the lines are read, so that none is missed
+    live = trains(folder);  // checked before reading, so that no line is missed
     for (const std::string& text : lines.read()) {
       const Json line = Json::parse(text);
       const std::string event = line.value("event", std::string());
@@ -141,7 +141,7 @@ int run_watch(const std::string& folder) {
     }
     if (live) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
-  if (live) return 0;  // the run goes on without a viewer
+  if (live) return 0;  // interrupted; the run continues without a viewer
   const std::string status = status_of(folder);
   progress.line(concat(
       folder, ": ", status.empty() ? "no process trains here, and the run has not ended" : status,

@@ -1,4 +1,5 @@
-// A command adds its options to the command line and gives the function that runs it. run() returns the exit code.
+// A command adds its options to the command line and returns the function that runs it. That function returns the exit
+// code.
 #pragma once
 
 #include <functional>

@@ -34,7 +34,7 @@ std::string sha256_of(const std::string& path) {
   return hash.hex();
 }
 
-// On a terminal a line that is drawn over, elsewhere one every ten seconds.
+// A line that is redrawn on a terminal, otherwise a new line every ten seconds.
 class FetchLine {
  public:
   FetchLine(std::string name, int64_t total) : name_(std::move(name)), total_(total) {}
@@ -77,19 +77,19 @@ class FetchLine {
   bool drawn_ = false;
 };
 
-// One data set, and the folder that it goes to.
+// One data set and its destination folder.
 class Fetching {
  public:
   Fetching(const FetchSet& set, std::string folder, bool force)
       : set_(set), folder_(std::move(folder)), force_(force), mirrors_(set.mirrors) {}
 
-  // What is missing; Error(kUsage) for what is there and is another file.
+  // Finds the missing files. Throws Error(kUsage) for a file that exists with other content.
   void look() {
     for (const FetchFile& file : set_.files)
       if (!is_there(file)) missing_.push_back(file);
     if (set_.archive && !missing_.empty()) archive_there_ = is_there(*set_.archive);
   }
-  // An empty text, or what failed.
+  // Returns an empty text, or what failed.
   std::string run() {
     if (missing_.empty()) {
       std::cout << set_.name << ": all " << set_.files.size() << " files are in " << folder_ << " already\n";
@@ -127,7 +127,7 @@ class Fetching {
     return {};
   }
 
-  // From the first mirror that gives the file; that one is asked first for the next.
+  // Downloads from the first mirror that has the file, and moves that mirror to the front for the next one.
   std::string fetch(const FetchFile& file) {
     std::string why;
     for (size_t m = 0; m < mirrors_.size(); ++m) {
@@ -141,7 +141,7 @@ class Fetching {
     }
     return why;
   }
-  // A part of other bytes is no beginning: with what it had before, a second try starts anew.
+  // If an interrupted attempt left other bytes in FILE.part, a second attempt starts from scratch.
   std::string fetch_from(const std::string& url, const FetchFile& file) {
     const std::string path = place(file), part = path + ".part";
     file_system().make_directories(path.substr(0, path.rfind('/')));

@@ -1,4 +1,4 @@
-// bitgrad data fetch: known data sets, from a network into the folder that configurations read.
+// bitgrad data fetch: downloads known data sets into the folder that configurations read.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@ namespace bitgrad::cli {
 
 struct FetchOptions {
   std::vector<std::string> names = {};
-  std::string folder = {};   // empty: $BITGRAD_DATA, else the current one
-  std::string mirrors = {};  // a list (fetch_list.h) in place of the built-in one
-  bool force = false;        // files that differ are replaced
+  std::string folder = {};   // empty: $BITGRAD_DATA, else the current folder
+  std::string mirrors = {};  // a list (fetch_list.h) that replaces the built-in one
+  bool force = false;        // replace files that differ
 };
 
-// Fetches what is missing, one mirror after the other, and puts a file in its place when its size and SHA-256 are
-// right; FILE.part keeps what an interrupted try had. Prints a line a file. Throws Error(kData) with the reason of each
-// mirror, and how to do it by hand; Error(kUsage) for an unknown name and, before anything is fetched, for a file that
-// exists and is another one.
+// Downloads what is missing, trying one mirror after the other, and moves a file to its place once its size and SHA-256
+// are verified. FILE.part keeps the data of an interrupted attempt. Prints a line per file. Throws Error(kData) with
+// the reason of each mirror and how to do it by hand, and Error(kUsage) for an unknown name or, before anything is
+// downloaded, for an existing file with other content.
 int run_fetch(const FetchOptions& options);
 
 }  // namespace bitgrad::cli

@@ -44,7 +44,7 @@ std::vector<std::string> named_classes(const std::string& path) {
   return names;
 }
 
-// The picture as it is packed; none: file.wrong says why.
+// The picture as it is packed; nullopt: file.wrong has the reason.
 std::optional<Picture> packed_picture(PictureFile& file, int64_t channels, std::pair<int64_t, int64_t> size,
                                       bool resize) {
   try {
@@ -98,7 +98,7 @@ class Packing {
   }
   int64_t picture_bytes() const { return size_->first * size_->second * o_.channels; }
 
-  // Without --size, that of the first picture that can be read.
+  // Without --size, takes that of the first readable picture.
   void find_size() {
     for (size_t i = 0; i < files_.size() && !size_; ++i)
       if (files_[i].wrong.empty())

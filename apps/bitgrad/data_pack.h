@@ -1,4 +1,4 @@
-// bitgrad data pack: pictures in folders, into arrays.
+// bitgrad data pack: converts folders of pictures to arrays.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ struct PackOptions {
   bool skip_bad = false, force = false;
 };
 
-// Packs the folder into <out>.images.npy, <out>.labels.npy and <out>.classes.txt, and prints what it made. Returns the
-// exit code; throws Error for options and folders that do not fit, and before anything is written for files that cannot
-// be packed.
+// Packs the folder into <out>.images.npy, <out>.labels.npy and <out>.classes.txt, and prints what it wrote. Returns the
+// exit code. Throws Error for invalid options or folders and, before anything is written, for files that cannot be
+// packed.
 int run_pack(const PackOptions& options);
 
 }  // namespace bitgrad::cli

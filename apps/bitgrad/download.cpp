@@ -1,4 +1,4 @@
-// The only place of libcurl.
+// The only file that uses libcurl.
 #include "download.h"
 
 #include <exception>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr long kMostRedirections = 10, kConnectSeconds = 20, kSlowSeconds = 60, kSlowBytes = 100;
 
-// One request. An exception of the file system waits here until libcurl, which is C, has returned.
+// One request. libcurl is C, so an exception of the file system is kept here until libcurl has returned.
 class Transfer {
  public:
   Transfer(const std::string& url, const std::string& part, int64_t bytes, const std::function<void(int64_t)>& on_bytes)
@@ -50,7 +50,7 @@ class Transfer {
     if (begin_ > 0) curl_easy_setopt(c, CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(begin_));
   }
 
-  // An empty text, or why the server gave nothing or not all.
+  // Returns an empty text, or why the server sent nothing or not everything.
   std::string run() {
     code_ = curl_easy_perform(curl_.get());
     if (thrown_) std::rethrow_exception(thrown_);
@@ -61,14 +61,14 @@ class Transfer {
     return at_ == bytes_ ? std::string() : concat("got ", at_, " bytes, expected ", bytes_);
   }
   int64_t begin() const { return begin_; }
-  // The server gives no parts, or none from there on.
+  // The server does not support ranges, or has no data at that offset.
   bool no_parts() const {
     constexpr long kNotSatisfiable = 416;
     long status = 0;
     curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
     return code_ == CURLE_RANGE_ERROR || (code_ == CURLE_HTTP_RETURNED_ERROR && status == kNotSatisfiable);
   }
-  // The connection ended before the answer did: what there is of it is a beginning.
+  // The connection ended early, so the data received so far are a valid beginning.
   bool was_cut() const { return code_ != CURLE_OK && !too_long_; }
 
  private:

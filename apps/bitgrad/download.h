@@ -1,4 +1,4 @@
-// Files from a network.
+// Downloads files over HTTP.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,11 @@
 
 namespace bitgrad::cli {
 
-// Fetches `url` (http or https, redirections followed) into the file `part`, which becomes `bytes` long. What `part`
-// holds already is its beginning: only the rest is asked for, or all of it from a server that gives no parts. Returns
-// an empty text, or why it failed; `part` then keeps a beginning that another try can go on with, and is gone where it
-// is none. on_bytes is told how long `part` is. Errors of the disk are thrown as the file system throws them.
+// Downloads `url` (http or https, following redirections) into the file `part`, whose complete length is `bytes`. What
+// `part` already contains is taken as the beginning: only the rest is requested, or everything if the server does not
+// support ranges. Returns an empty text, or why it failed. After a failure `part` holds a beginning from which another
+// attempt can continue, or does not exist. Calls on_bytes with the length of `part`. Disk errors are thrown as the file
+// system throws them.
 std::string download(const std::string& url, const std::string& part, int64_t bytes,
                      const std::function<void(int64_t)>& on_bytes);
 

@@ -38,7 +38,7 @@ int usage_error(const std::string& text) {
   return static_cast<int>(bitgrad::ErrorCode::kUsage);
 }
 
-// A first word that is no command gets a hint; CLI11 would only say that a subcommand is required.
+// Gives a hint for a first word that is not a command. CLI11 would only say that a subcommand is required.
 bool unknown_command(int argc, char** argv, std::string& message) {
   if (argc < 2 || argv[1][0] == '-') return false;
   std::vector<std::string> names;
@@ -55,7 +55,7 @@ int bug(const std::exception& e) {
   return static_cast<int>(bitgrad::ErrorCode::kBug);
 }
 
-// A limit of memory or of processes.
+// A limit on memory or processes.
 bool no_resources(const std::system_error& e) {
   return e.code() == std::errc::resource_unavailable_try_again || e.code() == std::errc::not_enough_memory;
 }
@@ -64,7 +64,7 @@ int guarded(const Run& run) {
   try {
     return bitgrad::cli::checked_output(run());
   } catch (const bitgrad::ConfigError& e) {
-    std::cerr << e.what() << '\n';  // a report of its own: every line names file:line:col
+    std::cerr << e.what() << '\n';  // formatted already: every line names file:line:col
     return static_cast<int>(e.code());
   } catch (const bitgrad::Error& e) {
     std::cerr << "error: " << e.what() << '\n';
@@ -81,7 +81,7 @@ int guarded(const Run& run) {
   }
 }
 
-// `bitgrad --version` is `bitgrad version`.
+// Rewrites `bitgrad --version` as `bitgrad version`.
 std::vector<const char*> spelled_out(int argc, char** argv) {
   std::vector<const char*> words(argv, argv + argc);
   if (argc == 2 && (std::string_view(argv[1]) == "--version" || std::string_view(argv[1]) == "-V"))
@@ -107,15 +107,15 @@ int run_command(int argc, char** argv) {
   } catch (const bitgrad::cli::HelpShown&) {
     return 0;
   } catch (const bitgrad::cli::UsageError& e) {
-    // What stands first is a command, or an option.
+    // The first word is a command or an option.
     const std::string command = argc > 1 && argv[1][0] != '-' ? std::string(argv[1]) + ' ' : "";
     return usage_error(std::string(e.what()) + ". Try: bitgrad " + command + "--help");
   }
-  // Warnings are seen also before a command opens its own log.
+  // Shows warnings before a command opens its own log.
   bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {
     if (level >= bitgrad::LogLevel::kWarning) std::cerr << "warning: " << line << '\n';
   });
-  bitgrad::cpu_isa();  // a wrong BITGRAD_ISA is said by itself, not where a layer asks first
+  bitgrad::cpu_isa();  // reports a wrong BITGRAD_ISA now, not where a layer first queries it
   return runs.at(args.chosen_command())();
 }
 
@@ -124,7 +124,7 @@ int run_command(int argc, char** argv) {
 int main(int argc, char** argv) {
   return guarded([&] {
     bitgrad::cli::prepare_streams();
-    std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, like a full disk
+    std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit becomes a write error, like a full disk
     return run_command(argc, argv);
   });
 }

@@ -1,4 +1,4 @@
-// The account of memory as people read it.
+// Human-readable memory account.
 #pragma once
 
 #include <ostream>
@@ -7,7 +7,7 @@
 
 namespace bitgrad::cli {
 
-// "memory at the peak: 10.6 MB" and a line for each kind, the largest first.
+// Prints "memory at the peak: 10.6 MB" and a line per kind, largest first.
 void print_memory(std::ostream& out, const MemoryAccount& peak);
 
 }  // namespace bitgrad::cli

@@ -33,7 +33,7 @@ std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::
   require(
       file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
       " was not written by a run, so it names no data set: pass one, such as 'data.test={format: digits, size: 1000}'");
-  // Training data are not needed, unless there are no others.
+  // Training data are opened only if there are no others.
   auto data = open_evaluation_dataset(file.config, tokenizer_of(file.header, file.path));
   require_same_tokenizer(file.header, file.path, *data);
   return data;

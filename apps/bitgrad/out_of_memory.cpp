@@ -12,7 +12,7 @@
 namespace bitgrad::cli {
 namespace {
 
-// Nothing here allocates.
+// Does not allocate.
 [[noreturn]] void end(const char* text, ErrorCode code) noexcept {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
   ::_exit(static_cast<int>(code));
@@ -24,7 +24,8 @@ bool memory_is_left() noexcept {
   return block != nullptr;
 }
 
-// The exception that nobody caught. There is none where the runtime found no memory to make one.
+// Whether the uncaught exception means that memory is exhausted. If the runtime had no memory to create one, there is
+// none.
 bool is_memory() noexcept {
   if (!std::current_exception()) return !memory_is_left();
   try {
@@ -47,8 +48,8 @@ void end_without_handler() noexcept {
 
 }  // namespace bitgrad::cli
 
-// The loader calls what stands in this section before any initializer of the program and of its libraries (System V
-// ABI, DT_PREINIT_ARRAY). A sanitizer is not ready then; there the handler comes with the initializers.
+// The loader calls the functions in this section before any initializer of the program and its libraries (System V ABI,
+// DT_PREINIT_ARRAY). Sanitizers are not ready that early; with them, an initializer installs the handler.
 namespace {
 void install() { std::set_terminate(bitgrad::cli::end_without_handler); }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

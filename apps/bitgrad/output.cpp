@@ -15,7 +15,7 @@ namespace {
 
 bool g_dropped = false;
 
-// A pipe or a socket without a reader (POSIX: POLLERR is reported whether or not it was asked for).
+// Whether this is a pipe or socket without a reader (POSIX reports POLLERR even if it was not requested).
 bool reader_is_gone(int descriptor) {
   pollfd state{descriptor, 0, 0};
   return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLERR | POLLHUP)) != 0;
@@ -45,7 +45,7 @@ int checked_output(int code) {
     fail_with(ErrorCode::kMemory, "output", "standard output cannot be written (", why_no_more(STDOUT_FILENO), ')');
   std::signal(SIGPIPE, SIG_DFL);
   std::raise(SIGPIPE);
-  return 128 + SIGPIPE;  // the first process of a container is not ended by its own signal
+  return 128 + SIGPIPE;  // reached in the first process of a container, which its own signal does not end
 }
 
 }  // namespace bitgrad::cli

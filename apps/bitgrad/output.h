@@ -1,4 +1,4 @@
-// Standard output and standard error, whose reader may go away (`| head`) or whose disk may be full while a command
+// Standard output and standard error, whose reader may go away (`| head`) or whose disk may fill up while a command
 // runs.
 #pragma once
 
@@ -6,16 +6,16 @@
 
 namespace bitgrad::cli {
 
-// First thing in main: streams that are closed are opened on /dev/null, and a write that nobody reads is an error of
-// that write, not the end of the process.
+// Call first in main. Opens closed standard streams on /dev/null, and makes a write without a reader fail instead of
+// ending the process.
 void prepare_streams();
-// What standard output holds back is written. For a command whose work is done whether or not it can be read: where
-// that fails, a line in the log says so, and what else the command prints is dropped.
+// Flushes standard output, for a command whose work is done whether or not its output can be read. If that fails, logs
+// a line and drops all further output of the command.
 void flush_or_drop_output();
-// The exit code of a command that ended with `code`, when all that it printed has been written or dropped. Ends as
-// other programs do, by SIGPIPE, where the reader has gone. Throws Error(kMemory) where standard output takes no more.
+// The exit code of a command that ended with `code`, after all its output has been written or dropped. If the reader
+// has gone, ends by SIGPIPE as other programs do. Throws Error(kMemory) if standard output cannot be written.
 int checked_output(int code);
-// "the reader has gone", "a full disk?": why a stream takes no more.
+// Why a stream cannot be written: "the reader has gone", "a full disk?".
 std::string why_no_more(int descriptor);
 
 }  // namespace bitgrad::cli

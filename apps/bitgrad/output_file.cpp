@@ -9,12 +9,12 @@
 namespace bitgrad::cli {
 namespace {
 
-// What a run keeps in its folder (docs/configuration.md, run_folder.h).
+// The files of a run folder (docs/configuration.md, run_folder.h).
 constexpr const char* kRunFiles[] = {"config.yaml",   "config.source.yaml", "last.safetensors", "best.safetensors",
                                      "metrics.jsonl", "summary.json",       "train.log",        "results.csv",
                                      "run.json",      "evaluation.json"};
 
-// Also by another name, or through a link.
+// True also for different names or links of one file.
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code absent;
   return a == b || std::filesystem::equivalent(a, b, absent);
@@ -26,7 +26,7 @@ bool is_file_of_run(const std::string& path, const std::string& folder) {
                      [&](const char* name) { return same_file(path, folder + '/' + name); });
 }
 
-// A device, a pipe or a socket: a new file would take its place.
+// A device, a pipe or a socket, which a new file would replace.
 bool is_special(const std::string& path) {
   std::error_code error;
   return std::filesystem::is_other(path, error);

@@ -1,4 +1,4 @@
-// Files that are written beside their place, and put there when they are whole.
+// Files that are written under a temporary name and renamed when complete.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace bitgrad::cli {
 
-// Writes path + ".part"; finish() puts it in its place. Without finish() nothing stays of it.
+// Writes path + ".part", which finish() renames to path. Without finish() it is removed.
 class PartFile {
  public:
   explicit PartFile(std::string path) : path_(std::move(path)), file_(file_system().create(path_ + ".part")) {}
@@ -18,7 +18,7 @@ class PartFile {
     file_.reset();
     try {
       file_system().remove(path_ + ".part");
-    } catch (const Error&) {  // the error that ended the writing is on its way
+    } catch (const Error&) {  // the error that ended the writing is already propagating
     }
   }
   PartFile(const PartFile&) = delete;

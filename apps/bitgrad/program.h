@@ -12,16 +12,16 @@ struct CommandInfo {
   std::string name, summary;
   Arguments* arguments;
 };
-// In the order of commands.inc. Filled by main before the command line is read.
+// In the order of commands.inc. main fills it before parsing the command line.
 std::vector<CommandInfo>& program_commands();
-// Throws Error with the nearest name for a command that does not exist.
+// Throws Error with the nearest name if the command does not exist.
 const CommandInfo& find_command(const std::string& name);
 
-// What `help COMMAND` says beyond its options: examples, one a line, each with a comment; empty: none.
+// The examples shown by `help COMMAND`, one commented example per line; empty: none.
 std::string examples_of(const std::string& command);
 // The exit codes that every command uses.
 std::string exit_codes();
-// Examples and exit codes, as they stand below the options.
+// Examples and exit codes, as shown below the options.
 std::string help_footer(const std::string& command);
 
 }  // namespace bitgrad::cli

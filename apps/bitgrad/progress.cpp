@@ -26,12 +26,12 @@ Progress::~Progress() {
 
 void Progress::put(const std::string& text) {
   if (failed_ || std::fputs(text.c_str(), stderr) >= 0) return;
-  failed_ = true;  // before the log, whose warnings come here
+  failed_ = true;  // set before logging, because warnings of the log end up here
   log(LogLevel::kWarning, concat("standard error cannot be written (", why_no_more(STDERR_FILENO),
                                  "): further output is dropped, the run continues"));
 }
 
-// The line may cover more rows by now, if the window has become narrower: terminals wrap what stands there.
+// The line may cover several rows by now: if the window has become narrower, the terminal has wrapped it.
 std::string Progress::erasure() const {
   const int rows = (drawn_ - 1) / std::max(terminal_columns(), 1);
   return rows > 0 ? concat("\r\033[", rows, "A\033[J") : "\r\033[J";
@@ -43,7 +43,7 @@ void Progress::erase() {
   drawn_ = 0;
 }
 
-// One write, so that nothing is seen of a line that is half drawn. The last column stays free: the cursor stands there.
+// A single write, so that a partly drawn line is never visible. The last column stays free for the cursor.
 void Progress::draw(const TrainEvent& e) {
   const std::string line = progress_line(e, terminal_columns() - 1);
   put((drawn_ > 0 ? erasure() : std::string()) + line);
@@ -72,7 +72,7 @@ void Progress::evaluated(const EvalEvent& e) {
     if (value) std::snprintf(part, sizeof part, format, *value);
     return std::string(part);
   };
-  // Of classes of samples, such as images, nobody reads a perplexity.
+  // Perplexity says nothing about classes of whole samples, such as images.
   const bool text_like = e.metric == "loss" || value_of(e.metrics, "bits_per_byte").has_value();
   const std::string of_text =
       text_like ? shown("perplexity", "  perplexity %.5g") + shown("bits_per_byte", "  bits/byte %.4f") : std::string();

@@ -1,5 +1,5 @@
-// What a person sees of a run: on a terminal a line that fits its width, plain lines elsewhere. Where standard error
-// takes no more, a line in the log says so, and the run goes on unseen.
+// The progress of a run for people: on a terminal a line that fits its width, elsewhere plain lines. If standard error
+// cannot be written, a log line says so, and the run continues without output.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,12 @@ class Progress {
  public:
   explicit Progress(bool quiet);
   ~Progress();
-  // Redraws the line at most ten times a second; without a terminal, a line every ten seconds.
+  // Redraws the line at most ten times a second; without a terminal, prints a line every ten seconds.
   void tick(const TrainEvent& event);
   void evaluated(const EvalEvent& event);
-  // Printed even when quiet.
+  // Printed even if quiet.
   void warn(const std::string& text);
-  // A line of its own, above the line of progress.
+  // Prints a line above the progress line.
   void line(const std::string& text);
 
  private:
@@ -27,7 +27,7 @@ class Progress {
   void draw(const TrainEvent& event);
   std::string erasure() const;
   const bool quiet_, terminal_;
-  int drawn_ = 0;  // characters of the line that stands on the terminal
+  int drawn_ = 0;  // characters of the line now on the terminal
   bool failed_ = false;
   std::chrono::steady_clock::time_point last_;
 };

@@ -20,7 +20,7 @@ constexpr int kBarWidth = 24;
   return text;
 }
 
-// In the order of the line. rank: the lowest is kept longest.
+// Fields are listed in the order of the line. rank: the lowest is kept longest.
 struct Field {
   int rank;
   std::string text;
@@ -35,7 +35,7 @@ std::vector<Field> fields_of(const TrainEvent& e) {
   std::vector<Field> fields;
   fields.push_back({6, "[" + bar + "]"});
   fields.push_back({0, formatted("%3d %%", static_cast<int>(100 * part))});
-  // The one that trains now, counted from 1.
+  // The current epoch, counted from 1.
   const int64_t epoch = std::min(e.epoch + 1, std::max<int64_t>(e.epochs_total, 1));
   fields.push_back({1, formatted("epoch %lld/%lld", number(epoch), number(e.epochs_total))});
   fields.push_back({4, formatted("step %lld/%lld", number(e.step), number(e.steps_total))});
@@ -66,7 +66,7 @@ std::string progress_line(const TrainEvent& event, int columns) {
   constexpr size_t kGap = 2;
   const std::vector<Field> fields = fields_of(event);
   const auto room = static_cast<size_t>(std::max(columns, 0));
-  // As many of the first ranks as fit: a field is never shown where one of a lower rank is not.
+  // As many fields as fit, by rank: a field is shown only if all fields of lower rank are.
   std::vector<const Field*> by_rank;
   for (const Field& f : fields) by_rank.push_back(&f);
   std::sort(by_rank.begin(), by_rank.end(), [](const Field* a, const Field* b) { return a->rank < b->rank; });

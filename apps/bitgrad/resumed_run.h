@@ -1,4 +1,4 @@
-// What `bitgrad train --resume RUN [key=value ...]` goes on with.
+// The state and configuration from which `bitgrad train --resume RUN [key=value ...]` continues.
 #pragma once
 
 #include <memory>
@@ -15,17 +15,17 @@ struct ResumedRun {
   std::unique_ptr<FileLock> lock = {};
 };
 
-// Locks the folder of a run, then finds its checkpoint: a run that another process trains is told apart from one that
-// ended before it saved. Errors as lock_run_folder and run_folder_checkpoint.
+// Locks the folder of a run, then finds its checkpoint. A run that another process is training is distinguished from
+// one that ended before it saved. Errors as in lock_run_folder and run_folder_checkpoint.
 ResumedRun open_resumed_run(const std::string& folder);
 
-// Its configuration, with `words` (key=value, as overrides) in place of what it was saved with. use_config: that of
-// config.yaml. Error(kUsage) that lists the keys, with both values, which no resumed run may change: all but device.*,
-// data.root, train.stop and train.early_stop. The header is read first: the configuration may name dtypes that the file
-// brings along.
+// Returns its configuration with `words` (key=value overrides) applied. use_config: starts from config.yaml instead of
+// the saved configuration. Throws Error(kUsage) that lists, with both values, the changed keys that a resumed run may
+// not change: all but device.*, data.root, train.stop and train.early_stop. Reads the header first, because the
+// configuration may name dtypes that the file defines.
 RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string>& words, bool use_config);
 
-// Where there is nothing left to train and the summary is written: says so, with what trains longer, and returns true.
+// If nothing is left to train and the summary is written, prints so, with how to train longer, and returns true.
 bool told_finished(Trainer& trainer, const ResumedRun& run);
 
 // Writes the configuration of a run that `words` changed to its config.yaml.

@@ -12,7 +12,7 @@ namespace bitgrad::cli {
 namespace {
 
 constexpr std::string_view kPredict = "predict";
-constexpr int64_t kMostBytes = int64_t{1} << 33;  // of an input
+constexpr int64_t kMostBytes = int64_t{1} << 33;  // per input
 
 std::string shown(const std::string& path) { return path == "-" ? "standard input" : path; }
 
@@ -40,7 +40,7 @@ SampleFormat format_of(const std::string& path, const std::vector<uint8_t>& byte
       "csv, PNG or JPEG. --format names one");
 }
 
-// Values of CSV as bytes.
+// Converts CSV values to bytes.
 Samples as_pixels(const Samples& values) {
   Samples out{values.name, StoredAs::kUint8, values.shape, values.count,
               TrackedBytes(values.count * values.shape.numel(), MemoryKind::kDataset)};

@@ -1,4 +1,4 @@
-// Samples that a command reads: files of several formats, and standard input.
+// Samples as input of a command: files of several formats, and standard input.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ enum class SampleFormat { kByContent, kIdx, kNpy, kCsv, kPicture };
 
 struct SampleInput {
   SampleFormat format = SampleFormat::kByContent;
-  bool pixels = false;  // numbers of CSV are bytes 0 .. 255
+  bool pixels = false;  // CSV values are bytes 0 .. 255
 };
 
-// `path`: a file, or "-" for standard input, which needs a format. A picture is one sample: resized to what the model
-// takes where that is [rows, columns] or [rows, columns, 1 or 3]; of a model of vectors it must have as many pixels.
-// Throws Error(kData) that names the file, and the line of a text.
+// `path`: a file, or "-" for standard input, which needs a format. A picture is one sample. It is resized to the
+// model's input if that is [rows, columns] or [rows, columns, 1 or 3]; for a model of vectors it must have as many
+// pixels. Throws Error(kData) that names the file, and the line of a text.
 Samples read_samples(const std::string& path, const SampleInput& input, const Form& model);
 
 }  // namespace bitgrad::cli

@@ -30,7 +30,7 @@ void ShardWriter::add(std::span<const int32_t> ids) {
 
 const std::vector<std::string>& ShardWriter::finish() {
   if (open_ > 0 || paths_.empty()) write();
-  // Of an earlier call that wrote more: a pattern of names would find them.
+  // Removes further shards of an earlier, longer call, which a file name pattern would match.
   for (size_t i = paths_.size(); force_ && file_system().exists(path_of(i)); ++i) file_system().remove(path_of(i));
   return paths_;
 }

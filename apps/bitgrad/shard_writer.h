@@ -1,5 +1,5 @@
-// Shards of ids as llm.c reads them: 256 little-endian int32 (20240520, 1 for uint16 or 20240801, 7 for uint32; the
-// count of ids), then the ids (karpathy/llm.c, dev/data/data_common.py).
+// Shards of ids in llm.c's format: 256 little-endian int32 (20240520, 1 for uint16 or 20240801, 7 for uint32; the
+// number of ids), then the ids (karpathy/llm.c, dev/data/data_common.py).
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace bitgrad::cli {
 
-// Holds one shard in memory. Files appear one by one, each whole.
+// Keeps one shard in memory. Each file appears only when it is complete.
 class ShardWriter {
  public:
-  // Files prefix000000.bin, prefix000001.bin ..; ids are below `vocabulary`, up to 65536 as uint16.
+  // Files are named prefix000000.bin, prefix000001.bin and so on. Ids are below `vocabulary`, and stored as uint16 if
+  // that is at most 65536.
   ShardWriter(std::string prefix, int64_t vocabulary, int64_t shard_ids, bool force);
   void add(std::span<const int32_t> ids);
-  // The last shard; then the paths of all, at least one.
+  // Writes the last shard and returns the paths of all, at least one.
   const std::vector<std::string>& finish();
   int64_t ids() const { return ids_; }
   int64_t shards() const { return static_cast<int64_t>(paths_.size()); }

@@ -15,7 +15,7 @@ std::atomic<int64_t> g_saved_step{-1};
 static_assert(std::atomic<int64_t>::is_always_lock_free);  // read in the handler
 bool g_terminal = false;
 
-// Text that is put together and written without anything that a handler may not call (signal-safety(7)).
+// Composes and writes text using only what a signal handler may call (signal-safety(7)).
 class SignalText {
  public:
   SignalText& operator<<(const char* text) {
@@ -41,7 +41,7 @@ class SignalText {
   size_t size_ = 0;
 };
 
-// A second signal ends the process as if it had not been caught, so that no exit code says "saved".
+// A second signal ends the process as if it were not caught, so that no exit code claims "saved".
 void on_signal(int signal) {
   SignalText text;
   if (g_terminal) text << "\r\033[J";

@@ -1,6 +1,6 @@
-// SIGINT and SIGTERM (and SIGHUP, as SIGTERM): the first is acknowledged on standard error at once and asks the run to
-// finish its optimizer step, save and end; an evaluation is cut short. A second says what is lost, and ends the
-// process.
+// SIGINT and SIGTERM (and SIGHUP, treated as SIGTERM). The first signal is acknowledged on standard error at once and
+// asks the run to finish its optimizer step, save and end; an evaluation is cut short. A second one reports what is
+// lost and ends the process.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@ namespace bitgrad::cli {
 
 void install_signal_handlers();
 StopRequest stop_request();
-// The step of the checkpoint that a run can be resumed from, for what a second signal says.
+// Records the step of the latest checkpoint, which the message of a second signal mentions.
 void tell_saved(int64_t step);
-// 130 interrupted and saved, 75 preempted and saved, 0 otherwise. A second signal ends by the signal itself.
+// 130 interrupted and saved, 75 preempted and saved, 0 otherwise. A second signal ends the process by the signal
+// itself.
 int exit_code(StopRequest request);
 
 }  // namespace bitgrad::cli

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMostRuns = 10'000;
 constexpr int64_t kMaxListBytes = 1 << 20;
 
-// `text` cut at `separator`, where no bracket or quote is open.
+// Splits `text` at each `separator` outside brackets and quotes.
 std::vector<std::string> cut(const std::string& text, char separator) {
   std::vector<std::string> parts{""};
   int depth = 0;
@@ -34,7 +34,7 @@ std::vector<std::string> cut(const std::string& text, char separator) {
   return parts;
 }
 
-// Quotes around a word of a list are the list's, as in a shell.
+// Quotes around a word of a list belong to the list, as in a shell.
 std::string unquoted(const std::string& word) {
   std::string out;
   char quote = '\0';
@@ -116,7 +116,7 @@ std::string run_name(const Overrides& overrides, size_t number) {
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-' && c != '_' && c != '=' && c != '+')
       c = '-';
   if (name.empty()) return "run";
-  // Long ones are told apart by their number.
+  // The number distinguishes truncated names.
   return name.size() <= kMax ? name : concat(name.substr(0, kMax), '-', number);
 }
 

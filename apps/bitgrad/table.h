@@ -1,4 +1,4 @@
-// Columns of text on the screen.
+// Text tables for the screen.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace bitgrad::cli {
 
-// The first line is the head; columns are as wide as their widest cell.
+// The first line is the header; columns are as wide as their widest cell.
 void print_table(std::ostream& out, const std::vector<std::vector<std::string>>& lines);
-// Three digits and a unit of 1000s: "812 B", "58.3 MB", "1.26 GB".
+// Three digits with a decimal unit: "812 B", "58.3 MB", "1.26 GB".
 std::string size_text(int64_t bytes);
-// Four digits; "-" for none; "inf".
+// Four digits; "-" for a missing value; "inf".
 std::string short_number(double x);
 
 }  // namespace bitgrad::cli

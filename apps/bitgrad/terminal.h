@@ -3,9 +3,9 @@
 
 namespace bitgrad::cli {
 
-// Whether lines may be drawn over: a terminal, and not in a build service (variable CI).
+// Whether lines may be redrawn: on a terminal outside of CI (variable CI).
 bool draws_on_terminal();
-// Asked at each line: a window may be resized at any time.
+// Queried for each line, because a window may be resized at any time.
 int terminal_columns();
 
 }  // namespace bitgrad::cli

@@ -1,4 +1,4 @@
-// The only place of libarchive.
+// The only file that uses libarchive.
 #include "unpack.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ class Unpacking {
   const std::string path_, folder_;
   std::vector<FetchFile> wanted_;
   std::unique_ptr<archive, int (*)(archive*)> archive_;
-  std::vector<std::unique_ptr<PartFile>> parts_;  // put in their places when all is well
+  std::vector<std::unique_ptr<PartFile>> parts_;  // renamed when all members are complete
 };
 
 }  // namespace

@@ -52,7 +52,7 @@ Argument Argument::needs(const Argument& other) {
 int64_t Argument::count() const { return static_cast<int64_t>(option_->count()); }
 
 struct Arguments::State {
-  std::unique_ptr<CLI::App> owned;  // of a program; null: a command of one
+  std::unique_ptr<CLI::App> owned;  // set for a program; null for one of its commands
   CLI::App* app;
   std::vector<std::unique_ptr<Arguments>> commands;
   std::string chosen;

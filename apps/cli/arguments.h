@@ -1,5 +1,5 @@
-// The command line of a program: named options, flags and positionals, with the checks that every program shares. CLI11
-// does the work and stands in arguments.cpp alone: its header costs seconds in every file that includes it.
+// The command line of a program: named options, flags and positionals, with checks that all programs share. CLI11 does
+// the work. Only arguments.cpp includes its header, which costs seconds of compile time per file.
 #pragma once
 
 #include <cstddef>
@@ -20,21 +20,21 @@ class Option;
 
 namespace bitgrad::cli {
 
-// A wrong command line; what() says which word and what is expected. Programs exit with 2.
+// A wrong command line; what() names the word and what is expected. Programs exit with 2.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// --help was asked for and has been printed to standard output. Programs exit with 0.
+// --help was requested and has been printed to standard output. Programs exit with 0.
 struct HelpShown {};
 
-// One option, flag or positional of an Arguments; refers to it and is valid as long as it is.
+// One option, flag or positional of an Arguments object, which must outlive it.
 class Argument {
  public:
   explicit Argument(CLI::Option* option) : option_(option) {}
   Argument required();
-  Argument delimiter(char separator);  // one word holds a list: "a,b"
-  Argument expected(int words);        // exactly so many
-  Argument repeatable();               // one word each time it is given; a vector collects them
+  Argument delimiter(char separator);  // one word contains a list: "a,b"
+  Argument expected(int words);        // exactly this many
+  Argument repeatable();               // may be given several times with one word each; a vector collects them
   // Whole numbers or floats in [low, high].
   template <typename T>
   Argument range(T low, T high) {
@@ -46,7 +46,7 @@ class Argument {
   Argument one_of(const std::vector<std::string>& names);
   Argument excludes(const Argument& other);
   Argument needs(const Argument& other);
-  int64_t count() const;  // how often it was given, after parse()
+  int64_t count() const;  // number of times it was given; valid after parse()
 
  private:
   Argument whole_range(int64_t low, int64_t high);
@@ -55,9 +55,9 @@ class Argument {
   CLI::Option* option_;
 };
 
-// What a command takes, as completions and manual pages list it.
+// An option or positional of a command, as completions and manual pages list it.
 struct ArgumentText {
-  std::vector<std::string> names;  // "--out", "-o"; of a positional its word
+  std::vector<std::string> names;  // "--out", "-o"; for a positional, its name
   bool positional = false, takes_value = false;
   std::string text;
 };
@@ -69,7 +69,7 @@ class Arguments {
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
 
-  // `names`: "--out", "-o,--out", or a bare word for a positional. `value` holds the default and outlives parse().
+  // `names`: "--out", "-o,--out", or a bare word for a positional. `value` holds the default and must outlive parse().
   Argument option(const std::string& names, std::string& value, const std::string& text = "");
   Argument option(const std::string& names, int& value, const std::string& text = "");
   Argument option(const std::string& names, int64_t& value, const std::string& text = "");
@@ -78,7 +78,7 @@ class Arguments {
   Argument option(const std::string& names, std::vector<int64_t>& value, const std::string& text = "");
   Argument flag(const std::string& names, bool& value, const std::string& text = "");
 
-  // A value of an enumeration by its name, in any case.
+  // An enumerator by name, case-insensitive.
   template <typename T>
   Argument choice(const std::string& names, T& value, std::initializer_list<std::pair<const char*, T>> choices,
                   const std::string& text = "") {
@@ -92,19 +92,19 @@ class Arguments {
         names, words, [&value, values](size_t i) { value = values[i]; }, text);
   }
 
-  // A command, such as "train" of `bitgrad train`; exactly one must then be given.
+  // Adds a command, such as "train" in `bitgrad train`. If there are commands, exactly one must be given.
   Arguments& command(const std::string& name, const std::string& summary);
 
-  // Shown below the options by --help.
+  // Sets the text that --help shows below the options.
   void set_footer(const std::string& text);
   std::string help() const;  // what --help prints
-  // Without --help.
+  // All options and positionals except --help.
   std::vector<ArgumentText> texts() const;
 
-  // Throws UsageError, HelpShown.
+  // Throws UsageError or HelpShown.
   void parse(int argc, const char* const* argv);
   const std::string& chosen_command() const;     // after parse(); empty without commands
-  int64_t count(const std::string& name) const;  // how often an option was given, after parse()
+  int64_t count(const std::string& name) const;  // number of times an option was given; valid after parse()
 
  private:
   struct State;

@@ -1,5 +1,6 @@
-// Dtypes of one's own: registered in a few lines, with no rebuild of the library, and trained with at once. Each trains
-// the same small network on drawn digits; the weights live packed in the dtype, forward and backward read them so.
+// Custom dtypes, registered in a few lines without rebuilding the library, and used for training at once. Each trains
+// the same small network on drawn digits. The weights are stored packed in the dtype; forward and backward read them
+// directly.
 //
 //   build/release/bin/custom_dtype
 #include <cstdio>
@@ -50,7 +51,7 @@ std::shared_ptr<Sequential> make_model(DType dtype, const std::string& scheme, i
   return make_sequential({linear(64), layer("batch_norm"), layer("relu"), linear(classes)}, features);
 }
 
-// Accuracy on `test` in percent, of the packed weights.
+// Accuracy of the packed weights on `test`, in percent.
 double accuracy(Learner& learner, const Dataset& test) {
   Loader loader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
   int64_t correct = 0;

@@ -1,6 +1,6 @@
-// A module of one's own that trains in low bits: a gated block with a forward that the library does not have. Its
-// products go through slots (Quantizable), so prepare and convert hold its weights and inputs in whatever a recipe or a
-// rule says; the module's code knows nothing of it.
+// A custom module that trains in low bits: a gated block with a forward pass that the library does not have. Its
+// products go through slots (Quantizable), so prepare and convert quantize its weights and inputs as a recipe or rule
+// says, without any code for it in the module.
 //
 //   build/release/bin/custom_module
 #include <algorithm>
@@ -30,7 +30,7 @@ class Gated final : public Module {
     const Form up = up_.plan_linear(in, requests), gate = gate_.plan_linear(in, requests);
     require(up.dtype == dtypes::fp32 && gate.dtype == dtypes::fp32, "gated", "up and gate are multiplied in fp32: got ",
             up.dtype, " and ", gate.dtype, ". Leave compute: integer_out away");
-    PlanRequests unserved;  // of what is made here
+    PlanRequests unserved;  // for a value computed here: no preceding layer serves it
     return down_.plan_linear(up, unserved);
   }
   std::string_view kind() const override { return "gated"; }
@@ -39,7 +39,7 @@ class Gated final : public Module {
   Quantizable &up_, &gate_, &down_;
 };
 
-// Logits of the whole test set, and how many of them are right.
+// Logits of the whole test set, and how many predictions are correct.
 struct Answer {
   std::vector<double> logits;
   double percent = 0;
@@ -94,7 +94,7 @@ int main() {
 
   const Answer prepared = answer(learner, *test);
   print_quantization(std::cout, *model);
-  learner.convert();  // masters and gradients go; the codes stay
+  learner.convert();  // drops masters and gradients, keeps the codes
   const Answer converted = answer(learner, *test);
   const bool equal = prepared.logits == converted.logits;
   std::printf("accuracy %.1f %% prepared, %.1f %% converted, logits %s\n", prepared.percent, converted.percent,

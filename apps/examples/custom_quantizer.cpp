@@ -1,6 +1,6 @@
-// A scheme of one's own: registered in a few lines, with no rebuild of the library, and trained with at once, by its
-// name, in every layer that takes a scheme. Absmax lets one outlier choose the scale of a whole channel; quantile_clip
-// lets all numbers but the largest fifth choose it, which pays with the three codes of int2.
+// A custom scheme, registered in a few lines without rebuilding the library, and used for training at once, by its
+// name, in every layer that accepts a scheme. With absmax a single outlier determines the scale of a whole channel.
+// quantile_clip ignores the largest fifth of the values, which pays off with the three codes of int2.
 //
 //   build/release/bin/custom_quantizer
 #include <algorithm>
@@ -16,8 +16,8 @@ using namespace bitgrad;
 
 namespace {
 
-// t = the number that four fifths of abs x do not exceed; s = max(t / qmax, eps); code = clamp(rint(x * (1/s)), -qmax,
-// qmax). The kernels do the coding, and the clip rule of the backward follows from the code's range.
+// t = the value that four fifths of abs x do not exceed; s = max(t / qmax, eps); code = clamp(rint(x * (1/s)), -qmax,
+// qmax). The kernels compute the codes, and the clip rule of the backward pass follows from the range of the codes.
 class QuantileClip final : public Quantizer {
  public:
   std::string_view name() const override { return "quantile_clip"; }
@@ -64,7 +64,7 @@ class QuantileClip final : public Quantizer {
   }
 };
 
-// linear -> batch_norm -> relu -> quantize -> linear; both weights and the activations between are in `scheme`.
+// linear -> batch_norm -> relu -> quantize -> linear. Both weights and the activations in between use `scheme`.
 std::shared_ptr<Sequential> make_model(const std::string& scheme, int64_t features, int64_t classes) {
   LayerSpec linear;
   linear.kind = "linear";
@@ -96,7 +96,7 @@ std::shared_ptr<Sequential> make_model(const std::string& scheme, int64_t featur
 struct Score {
   double loss, percent;
 };
-// Mean loss and accuracy on `test`, of the packed weights.
+// Mean loss and accuracy of the packed weights on `test`.
 Score evaluate(Learner& learner, const Dataset& test) {
   Loader loader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
   StepResult sum;

@@ -22,8 +22,8 @@ int main() {
     Tape tape;
     const Var scores = linear(x, w.read());        // reads packed int4
     tape.backward(squared_hinge(scores, labels));  // writes w.grad() in bf16
-    optimizer->step(0.002f, batch.size);           // moves w.master()
-    w.requantize(/*seed=*/1, ++step);              // and w.value() follows
+    optimizer->step(0.002f, batch.size);           // updates w.master()
+    w.requantize(/*seed=*/1, ++step);              // recomputes w.value() from it
     if (batch.epoch == 4) correct += count_correct(scores.value(), labels);
   }
 

@@ -1,5 +1,5 @@
-// The loop of low-bit training, written out: an int4 weight with a bf16 gradient and an fp32 master; after every 2
-// microbatches Adam moves the master and the master is quantized again. The task: find the matrix T of y = T x from
+// The loop of low-bit training, written out: an int4 weight with a bf16 gradient and an fp32 master. After every 2
+// microbatches Adam updates the master, which is then quantized again. The task: recover the matrix T of y = T x from
 // noisy samples.
 //
 //   build/release/bin/requantize_loop
@@ -18,7 +18,7 @@ constexpr int64_t kInputs = 64, kOutputs = 16, kMicro = 32;
 constexpr int kMicrobatches = 400, kAccumulate = 2;
 constexpr uint64_t kSeed = 7;
 
-// Numbers of a named stream, uniform in [-r, r).
+// Values of a named stream, uniform in [-r, r).
 Tensor draw(const Shape& shape, const char* name, uint32_t step, float r) {
   const RandomStream stream{kSeed, Purpose::kUser, site_id(name), step};
   Tensor t = Tensor::empty(shape, dtypes::fp32);
@@ -27,7 +27,7 @@ Tensor draw(const Shape& shape, const char* name, uint32_t step, float r) {
   return t;
 }
 
-// One microbatch: x [32, 64], and the negative of what the layer should answer, so that y + target is the error.
+// One microbatch: x [32, 64], and the negated expected output of the layer, so that y + target is the error.
 struct Sample {
   Tensor x, minus_target;
 };
@@ -66,18 +66,18 @@ int main() {
       Tape tape;
       const Var y = linear(sample.x, weight.read());  // reads the packed int4 codes
       const Var error = add(y, sample.minus_target);
-      const Var loss = sum(mul(error, error));  // a sum over samples: microbatches of a window simply add up
+      const Var loss = sum(mul(error, error));  // a sum over samples, so that microbatches of a window simply add up
       tape.backward(loss);                      // adds to weight.grad(), in bf16
       sum_of_loss += loss.value().item();
     }
     samples += kMicro;
-    if ((microbatch + 1) % kAccumulate != 0) continue;  // the codes stay as they are
+    if ((microbatch + 1) % kAccumulate != 0) continue;  // the codes do not change
 
     if (step == 0)
       std::cout << "weight   " << weight.value().dtype() << "\n"
                 << "gradient " << weight.grad().dtype() << "\n"
                 << "master   " << weight.master().dtype() << "\n";
-    optimizer->step(0.02f, samples);   // moves the master; the gradient becomes zero
+    optimizer->step(0.02f, samples);   // updates the master and zeroes the gradient
     weight.requantize(kSeed, ++step);  // codes and scales from the master
     const double loss = sum_of_loss / static_cast<double>(samples);
     if (step == 1) first = loss;

@@ -12,10 +12,10 @@ using namespace bitgrad::test;
 
 namespace {
 
-Json evaluated(const std::string& file) {
+bitgrad::Json evaluated(const std::string& file) {
   const ProcessResult r = cli({"eval", file, "--json"});
   REQUIRE(r.code == 0);
-  Json j = Json::parse(r.out);
+  bitgrad::Json j = bitgrad::Json::parse(r.out);
   j.erase("file");
   return j;
 }

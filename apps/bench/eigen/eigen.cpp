@@ -1,4 +1,4 @@
-// Eigen's fp32 product, compiled once for each instruction set (apps/CMakeLists.txt).
+// Eigen's fp32 product, compiled once per instruction set (apps/CMakeLists.txt).
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 

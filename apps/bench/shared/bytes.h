@@ -1,4 +1,4 @@
-// Memory for operands: 64-byte aligned, zeroed.
+// Memory for operands: aligned to 64 bytes and zeroed.
 #pragma once
 
 #include <cstdint>

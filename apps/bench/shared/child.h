@@ -1,4 +1,4 @@
-// Runs a measurement in a process of its own.
+// Runs a measurement in its own process.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace bitgrad::bench {
 
-// What `run` gives in a forked child. Throws Error with `what` and the child's message when it threw, or died.
+// Returns the result of `run` in a forked child. Throws Error with `what` and the child's message if it threw or died.
 Json run_in_child(const std::string& what, const std::function<Json()>& run);
 
 }  // namespace bitgrad::bench

@@ -1,4 +1,4 @@
-// What the benchmark programs share: reading options with the exit codes of the command line, and resident memory.
+// Shared by the benchmark programs: option parsing with the exit codes of the command line, and resident memory.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace bitgrad::bench {
 
-// A line of /proc/self/status, such as VmHWM, in bytes; 0 where there is none.
+// A line of /proc/self/status, such as VmHWM, in bytes; 0 if there is no such line.
 inline int64_t status_bytes(const std::string& key) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
@@ -22,7 +22,7 @@ inline int64_t status_bytes(const std::string& key) {
   return 0;
 }
 
-// "ROWS,COLS" of --shape, each 1 .. 65536; throws Error that names the program.
+// Parses "ROWS,COLS" of --shape, each 1 .. 65536. Throws Error that names the program.
 inline std::pair<int64_t, int64_t> parse_matrix_shape(const std::string& program, const std::string& text) {
   int64_t rows = 0, cols = 0;
   char comma = 0, rest = 0;
@@ -33,8 +33,8 @@ inline std::pair<int64_t, int64_t> parse_matrix_shape(const std::string& program
   return {rows, cols};
 }
 
-// What main does: opens streams that are missing, reads the options and runs. 2 for a wrong option, the code of an
-// Error, 70 for another exception.
+// The body of main: opens missing standard streams, parses the options and runs. Returns 2 for a wrong option, the code
+// of an Error, or 70 for any other exception.
 template <typename Run>
 int run_main(const std::string& name, Run&& run) {
   try {

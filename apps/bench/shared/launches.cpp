@@ -8,7 +8,7 @@ namespace bitgrad::bench {
 namespace {
 
 constexpr int64_t kMostSets = 16, kMostLaunches = 2000;
-constexpr double kLeastNs = 3e6;  // of one measurement
+constexpr double kLeastNs = 3e6;  // minimum duration of one measurement
 
 double run(const Launches& l, int64_t count) {
   const TimeBase base = current_device().is_cpu() ? TimeBase::kThread : TimeBase::kWall;

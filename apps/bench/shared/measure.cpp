@@ -37,7 +37,7 @@ double median(std::vector<double> x) {
   return x.size() % 2 == 1 ? x[half] : (x[half - 1] + x[half]) / 2;
 }
 
-// All in turns, so that a change of the machine's pace meets all of them.
+// Contestants alternate, so that a change of the machine's speed affects all of them.
 void measure(std::vector<Contestant>& all, int64_t repeat, TimeBase base, bool rare) {
   constexpr double kOnceNs = 2e9, kThriceNs = 4e8, kMeasurementNs = 2e6;
   for (Contestant& c : all) {

@@ -1,4 +1,4 @@
-// Measurements of the benchmark programs: all contestants in turns, medians.
+// Measurements of the benchmark programs: contestants alternate, and results are medians.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace bitgrad::bench {
 
-// On a busy machine wall time would charge the longer measurements for the neighbours' turns, so one thread is measured
-// by its own processor time; several threads need wall time.
+// On a busy machine wall time would penalize longer measurements for time slices given to other processes, so a single
+// thread is measured by its CPU time. Several threads need wall time.
 enum class TimeBase { kThread, kWall };
 inline TimeBase time_base(int threads) { return threads == 1 ? TimeBase::kThread : TimeBase::kWall; }
 double now_ns(TimeBase base);
@@ -19,15 +19,15 @@ double median(std::vector<double> x);
 struct Contestant {
   std::string name;
   std::function<void()> run;
-  int64_t calls = 1;  // of one measurement
-  bool slow = false;  // measured once, or three times below 2 s
+  int64_t calls = 1;  // per measurement
+  bool slow = false;  // measured once, or three times if below 2 s
   std::vector<double> ns;
-  std::function<void()> before = {};  // what each call needs, not measured
+  std::function<void()> before = {};  // runs before each call, not timed
 
   double median() const { return bench::median(ns); }
 };
 
-// Fills `ns` of each. `rare`: slow ones are measured fewer times.
+// Fills `ns` of all contestants. `rare`: slow ones are measured fewer times.
 void measure(std::vector<Contestant>& all, int64_t repeat, TimeBase base = TimeBase::kThread, bool rare = true);
 
 }  // namespace bitgrad::bench

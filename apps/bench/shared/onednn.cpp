@@ -92,7 +92,7 @@ class Product {
 
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
-// Descriptions of a convolution: images and weights of `number`, what is made in fp32.
+// Memory descriptors of a convolution: the two operands have dtype `number`, the result is fp32.
 struct ConvolutionForms {
   Memory::desc x, w, y;
   Memory::dims strides, before, behind;
@@ -171,7 +171,7 @@ class Convolution {
   }
 
  private:
-  // Memory of ones: two bf16 ones are a float that is near 1.
+  // Memory of ones. Two bf16 ones read as one float are close to 1.
   void put(int argument, const Memory::desc& desc) {
     constexpr uint32_t kOnes = 0x3F803F80;
     const Memory memory(desc, engine_);

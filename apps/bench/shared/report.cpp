@@ -15,7 +15,7 @@ namespace bitgrad::bench {
 
 namespace {
 
-// Vendor, family and model: virtual machines hide the model's name.
+// Vendor, family and model number: virtual machines hide the model name.
 std::string cpu_family() {
   std::ifstream info("/proc/cpuinfo");
   std::string vendor, family, model;
@@ -34,7 +34,7 @@ std::string cpu_family() {
 
 using Ratios = std::vector<std::pair<std::string, double>>;
 
-// By key, in the order of the report. Rows without the ratio (no rival built in) are left out.
+// Ratios by key, in the order of the report. Rows without the ratio (the rival is not built in) are left out.
 Ratios ratios_of(const Json& report, const CompareRule& rule) {
   Ratios ratios;
   for (const Json& row : report.at("rows")) {
@@ -56,7 +56,7 @@ const double* find_ratio(const Ratios& ratios, const std::string& key) {
   return nullptr;
 }
 
-// `all`: an old row that is not in the new report is a loss too.
+// `all`: an old row that is missing from the new report also counts as a loss.
 bool compare(const Ratios& now, const Ratios& before, const CompareRule& rule, bool all) {
   int compared = 0, lost = 0;
   std::cout << "\n" << rule.ratio << ": old, new, new / old (a loss below " << rule.slack << ")\n";
@@ -87,7 +87,7 @@ Json read_json(const std::string& path) {
   Json report;
   try {
     report = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
-  } catch (const JsonError&) {  // null is no report
+  } catch (const JsonError&) {  // leaves null, which is rejected below
   }
   require(report.is_object(), "compare", "'", path, "' is not a report: expected a JSON object.");
   return report;

@@ -1,4 +1,4 @@
-// A model, a data set and an op of one's own, with bitgrad as a library.
+// A custom model, data set and op, with bitgrad as a library.
 #include <cmath>
 #include <cstdio>
 
@@ -8,7 +8,7 @@ using namespace bitgrad;
 
 namespace {
 
-// Points of two rings around the origin; the label is the ring.
+// Points on two rings around the origin; the label is the ring.
 class Rings final : public Dataset {
  public:
   explicit Rings(int64_t size, uint64_t seed) : size_(size), seed_(seed) {}

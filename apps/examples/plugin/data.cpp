@@ -1,5 +1,5 @@
-// Data set `rings`: points of rings around the origin; the class is the ring. seed and split are keys that data sets of
-// the library have too.
+// Data set `rings`: points on rings around the origin; the class is the ring. Its keys seed and split also exist in the
+// library's data sets.
 #include <cmath>
 
 #include "bitgrad/base/error.h"

@@ -1,4 +1,4 @@
-// What this plugin is made of: one file each.
+// The parts of this plugin, one per file.
 #pragma once
 
 namespace rings {

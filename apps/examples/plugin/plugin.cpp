@@ -1,5 +1,5 @@
-// A plugin: six things that bitgrad does not have, which a configuration names like those that it has. rings.yaml
-// trains with all of them.
+// A plugin that adds six things to bitgrad, which a configuration uses like built-in ones. rings.yaml trains with all
+// of them.
 //
 //   build/release/bin/bitgrad train build/release/bin/rings.yaml --out /tmp/rings
 #include "bitgrad/train/plugin.h"

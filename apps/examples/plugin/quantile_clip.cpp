@@ -1,5 +1,6 @@
-// Scheme `quantile_clip`: t = the number that this part of abs x does not exceed; s = max(t / qmax, 2^-126); code =
-// clamp(rint(x * (1/s)), -qmax, qmax), made by the kernels. As apps/examples/custom_quantizer.cpp, with a key.
+// Scheme `quantile_clip`: t = the value that the fraction `quantile` of abs x does not exceed; s = max(t / qmax,
+// 2^-126); code = clamp(rint(x * (1/s)), -qmax, qmax), computed by the kernels. Like
+// apps/examples/custom_quantizer.cpp, with a key.
 #include <algorithm>
 #include <cmath>
 

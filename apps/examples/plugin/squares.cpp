@@ -1,4 +1,4 @@
-// Layer kind `squares`: y = factor x^2, and x before it with `keep`.
+// Layer kind `squares`: y = factor x^2; with `keep`, x is kept in front of it.
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/ops/ops.h"
 #include "parts.h"

@@ -1,4 +1,4 @@
-// Metric `sure_accuracy`: percent of the samples whose class has at least this probability, by softmax.
+// Metric `sure_accuracy`: percentage of samples whose true class has at least the given softmax probability.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,5 @@
-// Transform `turn`: each sample of two values turned about the origin by an angle of its own, anew in each epoch.
+// Transform `turn`: rotates each sample of two values about the origin by its own random angle, drawn anew in each
+// epoch.
 #include "bitgrad/data/transform.h"
 
 #include <cmath>
