@@ -1,4 +1,4 @@
-// Tile copies by the tensor memory accelerator (TMA): from global to shared memory, completing on an mbarrier, and back.
+// Tile copies by the tensor memory accelerator (TMA): global to shared memory, completing on an mbarrier, and back.
 //
 // A TensorMap (runtime/tensor_map.h) describes a matrix of bytes [rows, columns] and the box that one copy moves. Bytes
 // of the box outside the matrix are filled with zeros and still count toward the barrier's byte count. Rows of the box
