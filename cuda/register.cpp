@@ -30,7 +30,7 @@ void register_all() {
 #define BITGRAD_CUDA_FAMILY(name) register_##name();
 #include "cuda/families.inc"
 #undef BITGRAD_CUDA_FAMILY
-  // Last: who finds the backend may use all of the above.
+  // Last, because whoever finds the backend may use everything above.
   register_device_backend(DeviceKind::kCuda, &cuda_backend());
 }
 

@@ -1,13 +1,13 @@
-// Waiting between the threads of a block or a cluster: mbarriers in shared memory, named barriers, cluster barriers,
-// and the split of registers between warpgroups. PTX on sm_90, the emulation's bodies elsewhere.
+// Synchronization between the threads of a block or a cluster: mbarriers in shared memory, named barriers, cluster
+// barriers, and the register split between warpgroups. PTX on sm_90a; elsewhere the emulation supplies the bodies.
 //
-// An mbarrier counts arrivals and bytes of asynchronous copies; when both are complete its phase ends. Phases alternate
-// in parity, the first is 0: barrier_wait(b, parity) returns once the phase of that parity has ended, so the first wait
-// for "a stage was emptied" asks for parity 1 and returns at once.
+// An mbarrier counts arrivals and bytes of asynchronous copies; its phase ends when both counts are complete. Phases
+// alternate in parity, starting with 0: barrier_wait(b, parity) returns once the phase of that parity has ended. The
+// first wait for "this stage is empty" therefore passes parity 1 and returns immediately.
 //
-// Arrivals release and waits acquire within the block, also where the barrier is another block's: what is handed over
-// moves by the asynchronous proxy, or is read and written by the block alone. At the scope of the cluster an arrival
-// would be a fence of all memory of the GPU (MEMBAR.ALL.GPU) and a wait would drop the L1 cache (CCTL.IVALL).
+// Arrivals release and waits acquire at block scope, even if the barrier belongs to another block. That is enough: the
+// data handed over moves through the async proxy, or is read and written by the block alone. At cluster scope an
+// arrival would fence all GPU memory (MEMBAR.ALL.GPU) and a wait would invalidate the L1 cache (CCTL.IVALL).
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@
 #if defined(BITGRAD_CUDA_EMULATED)
 #include "emulation/cuda/barrier.h"
 #endif
-// sm_90a and its like. Elsewhere the functions below are empty, and no row offers them.
+// Set for sm_90a only. On other architectures the functions below are empty and no registered kernel calls them.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define BITGRAD_SM90A 1
 #else
 #define BITGRAD_SM90A 0
 #endif
 
-// Not for host code that only launches kernels.
+// Hidden from host code that only launches kernels.
 #if defined(__CUDACC__) || defined(BITGRAD_CUDA_EMULATED)
 
 namespace bitgrad::cuda {
 
 using Barrier = uint64_t;
 
-// Where p lies in the shared memory of the block, in bytes: what descriptors and PTX call its address.
+// The address of p within the block's shared memory window, in bytes, as descriptors and PTX expect it.
 BITGRAD_DEVICE inline uint32_t shared_address(const void* p) {
 #if defined(__CUDA_ARCH__)
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -42,7 +42,8 @@ BITGRAD_DEVICE inline uint32_t shared_address(const void* p) {
 #endif
 }
 
-// One thread, before any other uses it; then barrier_fence_init and a barrier of all users.
+// Called by one thread before any thread uses the barrier, followed by barrier_fence_init and a barrier across all
+// users.
 BITGRAD_DEVICE inline void barrier_init(Barrier* barrier, uint32_t arrivals) {
 #if BITGRAD_SM90A
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
@@ -55,7 +56,7 @@ BITGRAD_DEVICE inline void barrier_fence_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-// One arrival that also announces bytes of copies.
+// One arrival that also adds `bytes` to the copies the phase waits for.
 BITGRAD_DEVICE inline void barrier_arrive_expect(Barrier* barrier, uint32_t bytes) {
 #if BITGRAD_SM90A
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
@@ -72,7 +73,7 @@ BITGRAD_DEVICE inline void barrier_arrive(Barrier* barrier) {
   emulation::barrier_arrive_expect(barrier, 0);
 #endif
 }
-// One arrival at the barrier that lies at the same place in block `rank` of the cluster.
+// One arrival at the barrier at the same shared memory offset in block `rank` of the cluster.
 BITGRAD_DEVICE inline void barrier_arrive_at(Barrier* barrier, uint32_t rank) {
 #if BITGRAD_SM90A
   asm volatile(
@@ -96,7 +97,7 @@ BITGRAD_DEVICE inline void barrier_wait(Barrier* barrier, uint32_t parity) {
 #endif
 }
 
-// Barrier `id` (1 .. 15; 0 is that of __syncthreads) of `threads` threads of the block, whole warps.
+// Syncs `threads` threads of the block, in whole warps, on barrier `id` (1 .. 15; __syncthreads uses 0).
 BITGRAD_DEVICE inline void named_barrier_sync(int id, int threads) {
 #if defined(__CUDA_ARCH__)
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -105,7 +106,7 @@ BITGRAD_DEVICE inline void named_barrier_sync(int id, int threads) {
 #endif
 }
 
-// Rank of the block in its cluster.
+// The block's rank in its cluster.
 BITGRAD_DEVICE inline uint32_t cluster_rank() {
 #if BITGRAD_SM90A
   uint32_t rank;
@@ -117,7 +118,7 @@ BITGRAD_DEVICE inline uint32_t cluster_rank() {
   return 0;
 #endif
 }
-// All threads of all blocks of the cluster.
+// Syncs all threads of all blocks of the cluster.
 BITGRAD_DEVICE inline void cluster_sync() {
 #if BITGRAD_SM90A
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
@@ -127,7 +128,7 @@ BITGRAD_DEVICE inline void cluster_sync() {
 #endif
 }
 
-// Registers per thread of the caller's warpgroup from here on, a multiple of 8. All warps of the warpgroup execute it.
+// Sets the registers per thread of the caller's warpgroup, a multiple of 8. All warps of the warpgroup must execute it.
 template <int kRegisters>
 BITGRAD_DEVICE inline void decrease_registers() {
 #if BITGRAD_SM90A

@@ -1,9 +1,10 @@
-// What a kernel source needs to see of CUDA, for both of its compilers: nvcc, and g++ with BITGRAD_CUDA_EMULATED, where
-// tests/emulation/cuda/ gives the builtins their bodies. A host source that only launches kernels may include it too.
+// The CUDA definitions that kernel sources need, for both compilers: nvcc, and g++ with BITGRAD_CUDA_EMULATED, where
+// tests/emulation/cuda/ implements the builtins. Host sources that only launch kernels may include it too.
 //   BITGRAD_GLOBAL void name(Args args)     a kernel
-//   BITGRAD_DEVICE inline int helper(int)   a function of the device
+//   BITGRAD_DEVICE inline int helper(int)   a device function
 //   T* dynamic_shared<T>()                  the dynamic shared memory of the block, aligned to 1024 bytes
-// Never `extern __shared__` (two kernels of one file could not differ in type, and the emulation has no such symbol).
+// Never use `extern __shared__`: two kernels in one file could not use different types, and the emulation has no such
+// symbol.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -28,7 +29,7 @@ __device__ inline T* dynamic_shared() {
 #define BITGRAD_GRID_CONSTANT
 #define BITGRAD_DEVICE
 
-// In a host source of the real backend only the declarations are used, so that headers of kernels can be read.
+// Host sources of the real backend use only the declarations, so that they can include kernel headers.
 #include "emulation/cuda/builtins.h"
 
 #endif

@@ -1,8 +1,8 @@
-// The 64-bit word by which wgmma finds a matrix in shared memory.
+// The 64-bit descriptor of a wgmma operand in shared memory.
 //
 // Fields (PTX ISA 9.0, "Matrix Descriptor Format"): bits 0-13 start address / 16, 16-29 leading byte offset / 16, 32-45
-// stride byte offset / 16, 49-51 base offset, 62-63 swizzle. For K-major operands under the 128-byte swizzle the
-// leading offset is not used, and the stride is that between groups of eight rows.
+// stride byte offset / 16, 49-51 base offset, 62-63 swizzle. K-major operands with the 128-byte swizzle ignore the
+// leading offset, and the stride is the distance between groups of eight rows.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace bitgrad::cuda {
 
 enum class Swizzle : uint8_t { kNone = 0, k128 = 1, k64 = 2, k32 = 3 };
 
-// All in bytes.
+// All fields in bytes.
 struct MatrixDescriptor {
   uint32_t address = 0;  // in shared memory, a multiple of 16, below 256 KiB
   uint32_t leading = 0, stride = 0;
-  uint32_t base = 0;  // 0 where the rows' pattern begins at a multiple of 1024
+  uint32_t base = 0;  // 0 if the row pattern starts at a multiple of 1024
   Swizzle swizzle = Swizzle::kNone;
   friend constexpr bool operator==(const MatrixDescriptor&, const MatrixDescriptor&) = default;
 };
@@ -33,19 +33,19 @@ BITGRAD_HD constexpr MatrixDescriptor decode(uint64_t word) {
   return {field(0), field(16), field(32), static_cast<uint32_t>(word >> 49) & 7u, static_cast<Swizzle>(word >> 62)};
 }
 
-// A tile of rows of 128 bytes, swizzled, that begins at a multiple of 1024.
+// A swizzled tile with rows of 128 bytes, starting at a multiple of 1024.
 BITGRAD_HD constexpr uint64_t describe_tile(uint32_t address) {
   return encode({address, 16, kSwizzleBytes, 0, Swizzle::k128});
 }
 
-// The same matrix `steps` steps of k (32 bytes) further, inside the 128 bytes of a row.
+// Advances the descriptor by `steps` steps of k (32 bytes each) within the 128 bytes of a row.
 BITGRAD_HD constexpr uint64_t advance(uint64_t descriptor, int steps) {
   return descriptor + static_cast<uint64_t>(steps) * (kStepBytes >> 4);
 }
 
-// Where byte `byte` (0 .. 31) of row `row` of the operand lies in shared memory; byte `k` of a canonical K-major
-// matrix: groups of eight rows `stride` apart, rows 128, 64, 32 or 16 bytes apart, 16-byte chunks of address bits 4..
-// xored with bits 7...
+// Shared memory address of byte `byte` (0 .. 31) of row `row` of a K-major operand in canonical layout. Groups of eight
+// rows are `stride` apart; rows within a group are 128, 64, 32 or 16 bytes apart. The swizzle xors the index of the
+// 16-byte chunk (address bits 4 and up) with address bits 7 and up.
 BITGRAD_HD constexpr uint32_t operand_address(const MatrixDescriptor& d, int row, int byte) {
   const uint32_t group = static_cast<uint32_t>(row / kSwizzleRows),
                  in_group = static_cast<uint32_t>(row % kSwizzleRows);

@@ -1,4 +1,4 @@
-// Fragments of a warp to shared memory, and pairs of fp32 to bf16.
+// Stores warp fragments to shared memory, and packs pairs of fp32 as bf16.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 #include "emulation/cuda/mma.h"
 #endif
 
-// Not for host code that only launches kernels.
+// Hidden from host code that only launches kernels.
 #if defined(__CUDACC__) || defined(BITGRAD_CUDA_EMULATED)
 
 namespace bitgrad::cuda {
 
-// Two floats rounded to nearest even; `first` in the low half. A NaN becomes 0x7FFF.
+// Two floats rounded to nearest even, `first` in the low half. NaN becomes 0x7FFF.
 BITGRAD_DEVICE inline uint32_t pack_bf16(float first, float second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t word;
@@ -27,9 +27,9 @@ BITGRAD_DEVICE inline uint32_t pack_bf16(float first, float second) {
 #endif
 }
 
-// Four matrices of 8 rows of 16 bytes: word i of lane l is elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of matrix
-// i. `row`: in lane 8 i + r the place of row r of matrix i, aligned to 16 bytes. kTransposed: rows and columns of each
-// matrix are exchanged on the way. PTX ISA 9.0, stmatrix.
+// Stores four 8 x 8 matrices of 16-bit elements. Word i of lane l contains elements 2 (l % 4) and 2 (l % 4) + 1 of row
+// l / 4 of matrix i. In lane 8 i + r, `row` points to row r of matrix i, aligned to 16 bytes. kTransposed transposes
+// each matrix on the way. PTX ISA 9.0, stmatrix.
 template <bool kTransposed>
 BITGRAD_DEVICE inline void store_matrices(void* row, const uint32_t (&words)[4]) {
 #if BITGRAD_SM90A

@@ -1,6 +1,7 @@
-// mma.sync on bytes, bits and bf16, ldmatrix and cp.async: PTX on the device, bodies in the emulation (exact but for
-// bf16, whose sums of 16 products are rounded once there).
-// Bits: AND.popc, native on compute capability 8.0 .. 9.0 only; on others the body is a trap and must not be reached.
+// mma.sync on bytes, bits and bf16, ldmatrix and cp.async: PTX on the device, plain C++ in the emulation. The emulation
+// is bit-exact except for bf16, where it rounds the sum of 16 products once.
+// Bits use AND.popc, native on compute capability 8.0 .. 9.0 only. On others the body is a trap and must not be
+// reached.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ namespace bitgrad::cuda::mma {
                : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])              \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
-// d += a b, bytes of either signedness.
+// d += a b on bytes, each operand signed or unsigned.
 template <bool kUnsignedA, bool kUnsignedB>
 BITGRAD_DEVICE inline void multiply_bytes(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -47,7 +48,7 @@ BITGRAD_DEVICE inline void multiply_bits(int (&d)[4], const uint32_t (&a)[4], co
 }
 #undef BITGRAD_MMA
 
-// d += a b, pairs of bf16, sums in fp32. Not volatile: products of different sums may change places.
+// d += a b on pairs of bf16, accumulated in fp32. Not volatile, so that the compiler may reorder independent products.
 BITGRAD_DEVICE inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -57,7 +58,7 @@ BITGRAD_DEVICE inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], 
   __trap();
 #endif
 }
-// x y + z of two pairs of bf16, each rounded once.
+// x y + z on two bf16 pairs, each result rounded once.
 BITGRAD_DEVICE inline uint32_t multiply_add_bf16(uint32_t x, uint32_t y, uint32_t z) {
   uint32_t out = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -66,7 +67,7 @@ BITGRAD_DEVICE inline uint32_t multiply_add_bf16(uint32_t x, uint32_t y, uint32_
   return out;
 }
 
-// Four matrices of 8 rows of 16 bytes; `row`: this lane's row, aligned to 16 bytes.
+// Loads four matrices of 8 rows of 16 bytes. `row` points to the row this lane addresses, aligned to 16 bytes.
 BITGRAD_DEVICE inline void load_matrices(uint32_t (&out)[4], const void* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -74,10 +75,10 @@ BITGRAD_DEVICE inline void load_matrices(uint32_t (&out)[4], const void* row) {
                : "r"(address));
 }
 
-// Copies from global to shared memory that a thread has under way. Groups are closed by commit and end in order.
+// Asynchronous copies of a thread from global to shared memory. commit closes a group; groups complete in order.
 class AsyncCopies {
  public:
-  // kBytes: 4, 8 or 16, the alignment of both sides. The first `valid` bytes are copied, the others are zeros.
+  // kBytes is 4, 8 or 16 and the alignment of both pointers. Copies the first `valid` bytes and zero-fills the rest.
   template <int kBytes>
   BITGRAD_DEVICE void copy(void* to, const void* from, int valid) {
     const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
@@ -93,7 +94,7 @@ class AsyncCopies {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
   }
-  // Returns when at most kPending of the latest groups are under way.
+  // Returns once at most the kPending latest groups are still in flight.
   template <int kPending>
   BITGRAD_DEVICE void wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -1,5 +1,5 @@
-// The draws of bitgrad::RandomStream (docs/numerics.md section 7) on the device, eight neighbours a time: one block of
-// Philox where they share it.
+// Device version of the draws of bitgrad::RandomStream (docs/numerics.md section 7), eight consecutive elements at a
+// time, with a single Philox block where all eight share it.
 #pragma once
 
 #include "bitgrad/base/host_device.h"
@@ -12,7 +12,7 @@ struct Draws8 {
   uint16_t v[8];
 };
 
-// 16-bit draws of elements e .. e + 7. Moves whole words by constant places, so that all stays in registers.
+// 16-bit draws of elements e .. e + 7. Shifts whole words by constant distances, so that everything stays in registers.
 BITGRAD_DEVICE inline Draws8 draws8(const RandomStream& stream, uint64_t e) {
   const int shift = static_cast<int>(e % 8);
   const PhiloxBlock low = stream.block(e / 8);

@@ -1,8 +1,8 @@
-// Tiles copied from global into shared memory by the tensor memory accelerator (TMA), complete on an mbarrier.
+// Tile copies by the tensor memory accelerator (TMA): global to shared memory, completing on an mbarrier, and back.
 //
-// A TensorMap (runtime/tensor_map.h) describes a matrix of bytes [rows, columns] and the box that one copy moves; what
-// lies outside the matrix arrives as zeros and counts as bytes all the same. The box's rows are 128 bytes and land
-// swizzled (fragments.h).
+// A TensorMap (runtime/tensor_map.h) describes a matrix of bytes [rows, columns] and the box that one copy moves. Bytes
+// of the box outside the matrix are filled with zeros and still count toward the barrier's byte count. Rows of the box
+// are 128 bytes and arrive swizzled (fragments.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "emulation/cuda/tma.h"
 #endif
 
-// Not for host code that only launches kernels.
+// Hidden from host code that only launches kernels.
 #if defined(__CUDACC__) || defined(BITGRAD_CUDA_EMULATED)
 
 namespace bitgrad::cuda {
@@ -27,7 +27,7 @@ BITGRAD_DEVICE inline void prefetch_tensor_map(const TensorMap* map) {
 #endif
 }
 
-// The box whose first byte is (row, column) goes to `to` (a multiple of 1024 in shared memory). One thread.
+// Loads the box that starts at (row, column) into `to`, a multiple of 1024 in shared memory. Called by one thread.
 BITGRAD_DEVICE inline void tma_load(void* to, const TensorMap* map, Barrier* barrier, int column, int row) {
 #if BITGRAD_SM90A
   asm volatile(
@@ -40,8 +40,8 @@ BITGRAD_DEVICE inline void tma_load(void* to, const TensorMap* map, Barrier* bar
 #endif
 }
 
-// The same into the shared memory of every block of the cluster whose bit in `blocks` is set, at the same place, with
-// its bytes counted on each block's own barrier.
+// Same, into the shared memory of every cluster block whose bit is set in `blocks`, at the same offset. Each block's
+// own barrier counts the bytes.
 BITGRAD_DEVICE inline void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier, int column, int row,
                                               uint16_t blocks) {
 #if BITGRAD_SM90A
@@ -55,7 +55,7 @@ BITGRAD_DEVICE inline void tma_load_multicast(void* to, const TensorMap* map, Ba
 #endif
 }
 
-// `bytes` consecutive bytes (a multiple of 16, both addresses too). One thread.
+// Copies `bytes` contiguous bytes; `bytes` and both addresses are multiples of 16. Called by one thread.
 BITGRAD_DEVICE inline void bulk_load(void* to, const void* from, uint32_t bytes, Barrier* barrier) {
 #if BITGRAD_SM90A
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -67,8 +67,9 @@ BITGRAD_DEVICE inline void bulk_load(void* to, const void* from, uint32_t bytes,
 #endif
 }
 
-// The box at `from` (a multiple of 1024 in shared memory) goes to the matrix; what lies outside of it is cut off. One
-// thread, after tma_store_fence of all who wrote the box and a barrier. Copies of a thread end in groups, as committed.
+// Stores the box at `from`, a multiple of 1024 in shared memory, to the matrix, clipped to its bounds. Called by one
+// thread, after every thread that wrote the box has run tma_store_fence and passed a barrier. A thread's stores
+// complete in the groups in which they were committed.
 BITGRAD_DEVICE inline void tma_store(const TensorMap* map, const void* from, int column, int row) {
 #if BITGRAD_SM90A
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
@@ -78,7 +79,7 @@ BITGRAD_DEVICE inline void tma_store(const TensorMap* map, const void* from, int
   emulation::tma_store(map, from, column, row);
 #endif
 }
-// Writes to shared memory by this thread become visible to copies.
+// Makes this thread's writes to shared memory visible to TMA copies.
 BITGRAD_DEVICE inline void tma_store_fence() {
 #if BITGRAD_SM90A
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -91,7 +92,7 @@ BITGRAD_DEVICE inline void tma_store_commit() {
   emulation::tma_store_commit();
 #endif
 }
-// At most kPending of the caller's latest groups still read shared memory.
+// Waits until at most the caller's kPending latest groups still read shared memory.
 template <int kPending>
 BITGRAD_DEVICE inline void tma_store_wait_read() {
 #if BITGRAD_SM90A
@@ -100,7 +101,7 @@ BITGRAD_DEVICE inline void tma_store_wait_read() {
   emulation::tma_store_wait(kPending);
 #endif
 }
-// All of them have written. Before the block ends.
+// Waits until all of the caller's stores are complete. Required before the block exits.
 BITGRAD_DEVICE inline void tma_store_wait_all() {
 #if BITGRAD_SM90A
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");

@@ -1,5 +1,5 @@
-// BITGRAD_UNROLL before a loop: arrays that it indexes can be in registers. BITGRAD_NO_UNROLL: its body is large and
-// runs rarely.
+// BITGRAD_UNROLL before a loop lets the arrays it indexes stay in registers. BITGRAD_NO_UNROLL is for loops with a
+// large body that rarely run.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,4 +1,4 @@
-// A few neighbours that one thread loads and stores with one instruction, and places of a matrix.
+// Vector loads and stores of a few adjacent elements by one thread, and matrix coordinates.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct alignas(sizeof(T) * N) Pack {
   T v[N];
 };
 
-// p is aligned to N elements.
+// p must be aligned to N elements.
 template <int N, typename T>
 BITGRAD_DEVICE inline Pack<T, N> load_pack(const T* p) {
   return *reinterpret_cast<const Pack<T, N>*>(p);
@@ -23,7 +23,7 @@ BITGRAD_DEVICE inline void store_pack(T* p, const Pack<T, N>& x) {
   *reinterpret_cast<Pack<T, N>*>(p) = x;
 }
 
-// Whether a pointer (or none) is aligned to N elements.
+// Whether a pointer is aligned to N elements. True for nullptr.
 template <int N, typename T>
 BITGRAD_HD inline bool lies_on(const T* p) {
   return reinterpret_cast<uintptr_t>(p) % (N * sizeof(T)) == 0;
@@ -35,7 +35,8 @@ BITGRAD_DEVICE inline int64_t thread_count() { return static_cast<int64_t>(gridD
 struct Cell {
   int64_t row, col;
 };
-// i = row * cols + col. A division of 64 bits costs some hundred instructions, so it is avoided where both fit 32.
+// Splits i = row * cols + col. A 64-bit division costs about a hundred instructions, so 32 bits are used where both
+// operands fit.
 BITGRAD_DEVICE inline Cell cell_of(int64_t i, int64_t cols) {
   if (((i | cols) >> 32) == 0) {
     const uint32_t a = static_cast<uint32_t>(i), b = static_cast<uint32_t>(cols), row = a / b;

@@ -1,10 +1,10 @@
-// Products of a warpgroup: D[64, N] (+)= A[64, 32 bytes of k] B[N, 32 bytes of k]^T, int32 sums. PTX wgmma on sm_90a,
-// the emulation's bodies elsewhere. A comes from shared memory (ss) or from registers (rs), B from shared memory; all
-// fragments are those of fragments.h.
+// Warpgroup products: D[64, N] (+)= A[64, 32 bytes of k] B[N, 32 bytes of k]^T with int32 sums. PTX wgmma on sm_90a;
+// elsewhere the emulation supplies the bodies. A comes from shared memory (ss) or registers (rs), B from shared memory.
+// fragments.h defines all fragment layouts.
 //
-// Order of calls: wgmma_fence; any number of products; wgmma_commit; wgmma_wait<p>, after which at most p of the latest
-// commits are still under way. Before that neither the sums nor a register operand may be touched, nor the shared
-// memory be written. wgmma_settle keeps the compiler from reading sums before the wait above it.
+// Order of calls: wgmma_fence; any number of products; wgmma_commit; wgmma_wait<p>, after which at most the p latest
+// commits are still in flight. Until then do not touch the sums or a register operand, and do not write the operands in
+// shared memory. wgmma_settle keeps the compiler from reading sums before the preceding wait.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@
 
 namespace bitgrad::cuda {
 
-// Types of A and B. kB1: bits, sum of popc(a and b).
+// Types of A and B. kB1 is bits: the sum of popc(a and b).
 enum class WgmmaType : uint8_t { kS8S8, kS8U8, kU8S8, kU8U8, kB1 };
 
 }  // namespace bitgrad::cuda
 
-// Not for host code that only launches kernels.
+// Hidden from host code that only launches kernels.
 #if defined(__CUDACC__) || defined(BITGRAD_CUDA_EMULATED)
 
 namespace bitgrad::cuda {
@@ -93,7 +93,7 @@ namespace detail {
   BITGRAD_D64, BITGRAD_D8(64), BITGRAD_D8(72), BITGRAD_D8(80), BITGRAD_D8(88), BITGRAD_D8(96), BITGRAD_D8(104), \
       BITGRAD_D8(112), BITGRAD_D8(120)
 
-// BITGRAD_WGMMA(N, registers of D, the numbers of the operands behind them)
+// BITGRAD_WGMMA_*(N, types, registers of D, their constraints, placeholders of the operands that follow them)
 #define BITGRAD_WGMMA_SS(n, types, sums, outs, pa, pb, pp)                                                            \
   asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " pp ", 0;\n wgmma.mma_async.sync.aligned.m64n" #n types " {" sums \
                "}, " pa ", " pb ", p;\n}"                                                                             \
@@ -151,7 +151,7 @@ __device__ inline void rs(int32_t (&d)[128], const uint32_t (&a)[4], uint64_t b,
 }  // namespace detail
 #endif
 
-// N = 2 * kCount = 128 or 256. a, b: descriptors (descriptor.h). accumulate: else D is overwritten.
+// N = 2 * kCount is 128 or 256. a and b are descriptors (descriptor.h). Overwrites D unless `accumulate`.
 template <WgmmaType kType, int kCount>
 BITGRAD_DEVICE inline void wgmma_ss(int32_t (&d)[kCount], uint64_t a, uint64_t b, bool accumulate) {
 #if BITGRAD_SM90A
@@ -160,7 +160,7 @@ BITGRAD_DEVICE inline void wgmma_ss(int32_t (&d)[kCount], uint64_t a, uint64_t b
   emulation::wgmma(static_cast<int>(kType), 2 * kCount, d, a, nullptr, b, accumulate);
 #endif
 }
-// a: the four operand registers of the thread; 8-bit types.
+// a is the four operand registers of the thread. 8-bit types only.
 template <WgmmaType kType, int kCount>
 BITGRAD_DEVICE inline void wgmma_rs(int32_t (&d)[kCount], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
   static_assert(kType != WgmmaType::kB1);

@@ -1,4 +1,4 @@
-// Shapes of launches that cover n items: functions of n alone, so no result depends on the GPU.
+// Launch shapes that cover n items. They depend on n alone, so no result depends on the GPU.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace bitgrad::cuda {
 
-inline constexpr int64_t kMostBlocks = int64_t{1} << 20;  // beyond, the threads of a grid-stride loop take more items
+inline constexpr int64_t kMostBlocks = int64_t{1} << 20;  // beyond this, threads loop over several items
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Blocks of `threads` threads, one thread an item.
+// Blocks of `threads` threads, one thread per item.
 inline LaunchShape cover(int64_t items, const char* name, int threads = 256) {
   const int64_t blocks = ceil_div(items, threads);
   LaunchShape shape;

@@ -19,13 +19,13 @@ std::vector<std::string (*)()>& library_texts() {
   return *texts;
 }
 
-// A graph replays what it captured: a host address in it would be read again at every launch.
+// A graph replays what it captured, so a captured host address would be read again at every launch.
 void refuse_in_capture(const char* what) {
   if (capturing(current_stream()))
     fail_with(ErrorCode::kDevice, "cuda", what, " while a graph is captured. The step must stay on the device.");
 }
 
-// Several rows, queued. A pitch that is too large for one call: row by row, which are few then.
+// Queues a copy of several rows. If a pitch is too large for one call, copies row by row; there are only few rows then.
 void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
                CopyKind kind, Stream stream) {
   ensure(to_stride >= bytes && from_stride >= bytes, "cuda", "copy: rows of ", bytes, " bytes overlap, strides ",
@@ -54,7 +54,7 @@ class CudaBackend final : public DeviceBackend {
     try {
       memory_pool().release(data);
     } catch (const std::exception& error) {
-      // A destructor runs this: the error is the device's last words.
+      // Called from destructors, so the error can only be printed.
       std::fprintf(stderr, "%s\n", error.what());
     }
   }
@@ -68,7 +68,7 @@ class CudaBackend final : public DeviceBackend {
     }
     const Stream stream = current_stream();
     const auto queue = [&](CopyKind kind) {
-      // The strides of one row mean nothing.
+      // With a single row the strides are irrelevant.
       if (rows == 1) return copy_async(to, from, bytes, kind, stream);
       copy_rows(to, to_stride, from, from_stride, bytes, rows, kind, stream);
     };
@@ -98,7 +98,7 @@ class CudaBackend final : public DeviceBackend {
     return mask;
   }
 
-  // Without a device: why there is none.
+  // Without a device, returns the reason.
   std::string describe() const override {
     if (device_count() == 0) return why_no_device();
     const DeviceProperties& p = device_properties(current_device_index());

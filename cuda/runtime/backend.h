@@ -1,4 +1,4 @@
-// The DeviceBackend of CUDA devices: memory, copies, what the kernels may use.
+// The DeviceBackend of CUDA devices: memory, copies and the capabilities that kernels may rely on.
 #pragma once
 
 #include "bitgrad/base/device.h"
@@ -7,12 +7,12 @@
 namespace bitgrad::cuda {
 
 DeviceBackend& cuda_backend();
-// Bits of isa:: that every CUDA device has from now on (a library that was found at run time).
+// Adds isa:: bits that every CUDA device has from now on, for example for a library found at run time.
 void add_capability(IsaMask mask);
-// What DeviceBackend::libraries() says of a library; `describe` is asked each time.
+// Adds a line to DeviceBackend::libraries(). `describe` is called each time.
 void add_library(std::string (*describe)());
-// From one device to another, after the work that both current streams hold now and before what they get later. Does
-// not wait. Acts on devices, whatever the current one is.
+// Copies between devices, ordered after the work already queued on both current streams and before later work on them.
+// Does not wait. Independent of the current device.
 void copy_between(Device to_device, void* to, Device from_device, const void* from, int64_t bytes);
 
 }  // namespace bitgrad::cuda

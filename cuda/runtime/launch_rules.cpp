@@ -1,4 +1,4 @@
-// What holds for launches of every implementation of runtime.h.
+// Launch rules shared by all implementations of runtime.h.
 #include <atomic>
 #include <cstdlib>
 #include <string_view>

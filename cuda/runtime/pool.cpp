@@ -39,7 +39,7 @@ void* MemoryPool::acquire(int64_t bytes) {
   }
   if (data == nullptr) data = device_malloc(size);
   if (data == nullptr) {
-    if (capturing(stream)) return nullptr;  // what is kept may not go back now
+    if (capturing(stream)) return nullptr;  // kept blocks cannot be freed during capture
     trim();
     data = device_malloc(size);
   }
@@ -64,14 +64,14 @@ void MemoryPool::release(void* data) {
   }
   memory_idle(data, block.bytes);
   const Stream stream = current_stream();
-  if (stream != block.stream) {  // the owner's next user comes after this stream's last
+  if (stream != block.stream) {  // the next user on the owner's stream must come after the last use on this one
     const Event event = event_create();
     event_record(event, stream);
     stream_wait(block.stream, event);
     event_destroy(event);
   }
   const std::lock_guard lock(mutex_);
-  block.pool = blocks_.at(data).pool;  // its pool may have been closed
+  block.pool = blocks_.at(data).pool;  // its pool may have been closed meanwhile
   blocks_.erase(data);
   free_[{block.pool, block.stream, block.bytes}].push_back(data);
   used_ -= block.bytes;
@@ -82,7 +82,7 @@ void MemoryPool::trim() {
   device_synchronize();
   const std::lock_guard lock(mutex_);
   for (auto& [key, list] : free_) {
-    if (std::get<0>(key) != 0) continue;  // a graph will use these again
+    if (std::get<0>(key) != 0) continue;  // a graph will reuse these
     while (!list.empty()) {
       void* const data = list.back();
       list.pop_back();
@@ -130,7 +130,7 @@ int MemoryPool::select(int pool) {
 }
 
 MemoryPool& memory_pool() {
-  // Never destroyed: tensors of static life time are released late.
+  // Never destroyed: tensors with static lifetime are released late.
   static auto* const pools = [] {
     auto* const list = new std::vector<MemoryPool*>;
     for (int d = 0; d < device_count(); ++d) list->push_back(new MemoryPool(d));

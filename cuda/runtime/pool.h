@@ -1,9 +1,9 @@
-// Free blocks of device memory kept for the next request, per device. A block belongs to the stream that was current
-// when it was asked for, and is given again on that stream only: the stream's order then is the order of its users.
-// Sizes are rounded up to classes: multiples of 512 bytes up to 4 KiB, then eight classes for each power of two.
+// Caches freed device memory per device. A block belongs to the stream that was current when it was allocated and is
+// reused on that stream only, so stream order also orders its users. Sizes are rounded up to classes: multiples of 512
+// bytes up to 4 KiB, then eight classes per power of two.
 //
-// A captured graph uses the same addresses again whenever it is launched. What is asked for while a PoolScope lives
-// comes from a private pool, and goes back to it: nobody else gets these blocks before the pool is closed.
+// A captured graph uses the same addresses at every launch. Allocations made while a PoolScope is alive come from a
+// private pool and return to it, so nobody else gets these blocks before the pool is closed.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@ class MemoryPool {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // At least `bytes` on the current stream of the current device, aligned to 256 bytes; null when the device has none,
-  // also after the kept blocks went back to it.
+  // Allocates at least `bytes` on the current stream of the current device, aligned to 256 bytes. Returns nullptr if
+  // the device is out of memory even after cached blocks were freed.
   void* acquire(int64_t bytes);
-  // The work of the current stream that uses the block may still be on its way.
+  // Work already queued on the current stream may still use the block.
   void release(void* data);
-  // Returns all kept blocks to the device (waits for it).
+  // Waits for the device and frees all cached blocks, except those of private pools.
   void trim();
 
-  int64_t used_bytes() const;  // of blocks given out, in sizes of classes
-  int64_t kept_bytes() const;  // of free blocks that everyone can ask for: not those of private pools
+  int64_t used_bytes() const;  // of allocated blocks, rounded up to their size classes
+  int64_t kept_bytes() const;  // of free blocks available to everyone, i.e. not in private pools
   static int64_t class_bytes(int64_t bytes);
 
-  // Private pools: numbers > 0. Requests of the calling thread go to `pool` until select(0).
+  // Private pools have numbers > 0. Allocations of the calling thread use pool `pool` until select(0).
   int open();
-  void close(int pool);         // its free blocks are for all again
-  static int select(int pool);  // returns the one before
+  void close(int pool);         // makes its free blocks available to everyone
+  static int select(int pool);  // returns the previous pool
 
  private:
   struct Block {
@@ -58,10 +58,10 @@ class MemoryPool {
   int last_pool_ = 0;
 };
 
-// Of the current device.
+// The pool of the current device.
 MemoryPool& memory_pool();
 
-// Requests of this thread go to a private pool while it lives.
+// Directs this thread's allocations to a private pool for the lifetime of the scope.
 class PoolScope {
  public:
   explicit PoolScope(int pool) : outer_(MemoryPool::select(pool)) {}

@@ -1,4 +1,4 @@
-// Prefetch (bitgrad/base/device_work.h) on a stream of its own, beside the computation.
+// Prefetch (bitgrad/base/device_work.h) on its own stream, in parallel with the computation.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace bitgrad::cuda {
 
-// Of the device that was current when it was made.
+// Bound to the device that is current at construction.
 class PrefetchStream final : public Prefetch {
  public:
   PrefetchStream();

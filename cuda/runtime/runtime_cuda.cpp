@@ -1,5 +1,6 @@
-// cuda/runtime/runtime.h over the CUDA runtime. Host code, compiled by the C++ compiler; a kernel is the address of the
-// host function that nvcc made for it. Without a driver every call but device_count fails, and nobody makes one.
+// cuda/runtime/runtime.h on top of the CUDA runtime. Host code, compiled by the C++ compiler; a kernel is the address
+// of the host function that nvcc generates for it. Without a driver only device_count succeeds, and nothing calls the
+// others.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ cudaGraph_t raw(Graph graph) { return reinterpret_cast<cudaGraph_t>(graph); }
 cudaGraphExec_t raw(GraphExec exec) { return reinterpret_cast<cudaGraphExec_t>(exec); }
 
 [[noreturn]] void fail_cuda(cudaError_t status, const char* what, const char* hint = "") {
-  cudaGetLastError();  // an error that is not sticky is forgotten
+  cudaGetLastError();  // clears an error that is not sticky
   fail_with(ErrorCode::kDevice, what, "cuda:", current_device_index(), ": ", cudaGetErrorString(status), " (",
             cudaGetErrorName(status), ").", hint);
 }
@@ -33,12 +34,12 @@ void check(cudaError_t status, const char* what) {
     fail_cuda(status, what);
 }
 
-// In functions that end something: an error that is not sticky is forgotten, one that is shows at the next call.
+// For functions that destroy something: clears an error that is not sticky; a sticky one resurfaces at the next call.
 void forget(cudaError_t status) noexcept {
   if (status != cudaSuccess) cudaGetLastError();
 }
 
-// Makes the device of the calling thread CUDA's too.
+// Makes the thread's current device CUDA's current device too.
 int bind() {
   thread_local int bound = -1;
   const int device = current_device_index();
@@ -53,10 +54,10 @@ struct Machine {
   int count = 0;
   std::string reason;
   std::vector<DeviceProperties> properties;
-  std::vector<cudaStream_t> main;  // made on first use
+  std::vector<cudaStream_t> main;  // created on first use
   std::mutex mutex;
-  std::set<std::pair<const void*, int>> large_shared;  // kernels that were opted into more than 48 KiB, and where
-  std::map<std::tuple<const void*, int, int, int>, int> active_clusters;  // kernel, device, cluster, shared bytes
+  std::set<std::pair<const void*, int>> large_shared;  // (kernel, device) with opt-in to more than 48 KiB
+  std::map<std::tuple<const void*, int, int, int>, int> active_clusters;  // by kernel, device, cluster, shared bytes
 };
 
 int attribute(cudaDeviceAttr what, int device) {
@@ -101,7 +102,7 @@ cudaStream_t main_stream() {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
   cudaStream_t& stream = m.main.at(static_cast<size_t>(device));
-  // Not the legacy stream: that one cannot be captured, and waits for all others.
+  // Not the legacy stream, which cannot be captured and synchronizes with all others.
   if (stream == nullptr) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream create");
   return stream;
 }
@@ -139,7 +140,6 @@ void allow_shared(const void* kernel, const LaunchShape& shape) {
 }  // namespace
 
 // ---- devices
-// ----------------------------------------------------------------------------------------------------------------
 int device_count() noexcept {
   try {
     return machine().count;
@@ -155,7 +155,6 @@ int current_device_index() {
 const DeviceProperties& device_properties(int device) { return machine().properties.at(static_cast<size_t>(device)); }
 
 // ---- streams and events
-// -----------------------------------------------------------------------------------------------------
 Stream stream_create() {
   bind();
   cudaStream_t stream = nullptr;
@@ -164,7 +163,7 @@ Stream stream_create() {
 }
 void stream_destroy(Stream stream) noexcept {
   if (stream == nullptr) return;
-  const auto handle = reinterpret_cast<cudaStream_t>(stream);  // may be of any device
+  const auto handle = reinterpret_cast<cudaStream_t>(stream);  // may belong to any device
   forget(cudaStreamSynchronize(handle));
   forget(cudaStreamDestroy(handle));
 }
@@ -205,7 +204,6 @@ double elapsed_ms(Event begin, Event end) {
 }
 
 // ---- memory
-// -----------------------------------------------------------------------------------------------------------------
 void* device_malloc(int64_t bytes) {
   bind();
   void* data = nullptr;
@@ -266,7 +264,6 @@ void memory_in_use(void*, int64_t, int64_t) {}
 void memory_idle(void*, int64_t) {}
 
 // ---- launches
-// ---------------------------------------------------------------------------------------------------------------
 namespace {
 
 struct Launch {
@@ -327,7 +324,6 @@ void detail::launch_raw(const void* kernel, void (*)(const void*, void* const*),
 }
 
 // ---- graphs
-// -----------------------------------------------------------------------------------------------------------------
 void capture_begin(Stream stream) {
   check(cudaStreamBeginCapture(raw(stream), cudaStreamCaptureModeRelaxed), "capture begin");
 }

@@ -11,14 +11,14 @@ bool StagingRing::ready() {
   try {
     for (Slot& slot : slots_) {
       slot.data = pinned_malloc(kSlotBytes);
-      if (slot.data == nullptr) {  // not again: the runtime's own way from now on
+      if (slot.data == nullptr) {  // give up for good: let the runtime copy pageable memory
         free_slots();
         tried_ = true;
         return false;
       }
       slot.fetched = event_create();
     }
-  } catch (...) {  // an error of the device; the next copy tries again
+  } catch (...) {  // a device error; the next copy tries again
     free_slots();
     throw;
   }

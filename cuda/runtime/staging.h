@@ -1,5 +1,5 @@
-// Pinned memory through which pageable host memory goes to a device: the call returns when the bytes lie in a slot, the
-// device fetches them while the host goes on. A slot is used again when its fetch is done.
+// Ring of pinned slots through which pageable host memory is copied to a device. The call returns once the bytes are in
+// slots; the device reads them while the host continues. A slot is reused once its copy is complete.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class StagingRing {
   StagingRing(const StagingRing&) = delete;
   StagingRing& operator=(const StagingRing&) = delete;
 
-  // On `stream`. Where no pinned memory is to be had, the runtime's own way.
+  // Copies on `stream`. If no pinned memory is available, falls back to the runtime's copy of pageable memory.
   void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream);
 
  private:
@@ -35,7 +35,7 @@ class StagingRing {
   bool tried_ = false, usable_ = false;
 };
 
-// Of the current device. Never destroyed.
+// The ring of the current device. Never destroyed.
 StagingRing& staging_ring();
 
 }  // namespace bitgrad::cuda

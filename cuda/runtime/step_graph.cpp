@@ -12,7 +12,7 @@ struct DestroyGraph {
 };
 using CapturedGraph = std::unique_ptr<GraphRecord, DestroyGraph>;
 
-// Ends the capture of a stream, also when the step throws.
+// Ends the capture of a stream even if the step throws.
 class Capture {
  public:
   explicit Capture(Stream stream) : stream_(stream) { capture_begin(stream); }
@@ -20,7 +20,7 @@ class Capture {
     if (!open_) return;
     try {
       graph_destroy(capture_end(stream_));
-    } catch (...) {  // the step's own error is on its way
+    } catch (...) {  // the step's own error is already propagating
     }
   }
   Capture(const Capture&) = delete;
@@ -41,7 +41,7 @@ StepGraph::~StepGraph() {
   drop();
   try {
     home_.close(pool_);
-  } catch (...) {  // no memory for the list: the blocks stay where they are
+  } catch (...) {  // out of memory for the list: the blocks stay in the pool
   }
 }
 
@@ -50,7 +50,7 @@ void StepGraph::drop() noexcept {
   try {
     const DeviceGuard guard(device_);
     device_synchronize();
-  } catch (...) {  // a later call on the device says so again
+  } catch (...) {  // a later call on the device reports it again
   }
   graph_exec_destroy(exec_);
   exec_ = nullptr;

@@ -1,5 +1,5 @@
-// A training step captured as a CUDA graph and launched again and again. The step must queue the same work every time,
-// on the current stream, and must not read anything back. Memory that it asks for and releases stays the graph's.
+// A training step captured as a CUDA graph and launched repeatedly. The step must queue the same work every time, on
+// the current stream, and must not read anything back. Memory that it allocates and releases stays with the graph.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace bitgrad::cuda {
 
-// Of the device that was current when it was made.
+// Bound to the device that is current at construction.
 class StepGraph final : public StepRecord {
  public:
   StepGraph() : device_(Device::cuda(current_device_index())), home_(memory_pool()), pool_(home_.open()) {}

@@ -1,4 +1,4 @@
-// Tensor maps by the driver, whose function is asked for at run time: the library does not link the driver.
+// Tensor maps from the driver. Its function is looked up at run time, because the library does not link the driver.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// Null where the driver has no such function.
+// nullptr if the driver has no such function.
 Encode find_encode() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;

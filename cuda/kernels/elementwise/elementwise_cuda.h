@@ -1,5 +1,5 @@
 // The launches of family elementwise: name_cuda(...) for each line of kernels.inc, with the contract and parameters of
-// line `name` of kernel_table.inc.
+// line `name` in kernel_table.inc.
 #pragma once
 
 #include <type_traits>

@@ -23,7 +23,7 @@ BITGRAD_GLOBAL void apply_mask_kernel(MaskArgs p) {
   }
 }
 
-// ---- keep_mask: a thread a byte of the mask, whose eight elements may share a block of draws
+// ---- keep_mask: one thread per byte of the mask, whose eight elements may share a block of draws
 BITGRAD_GLOBAL void keep_mask_kernel(KeepMaskArgs p, RandomStream stream, int64_t bytes_per_row) {
   auto* const mask = reinterpret_cast<uint8_t*>(p.mask);
   for (int64_t i = thread_index(); i < p.rows * bytes_per_row; i += thread_count()) {
@@ -38,23 +38,23 @@ BITGRAD_GLOBAL void keep_mask_kernel(KeepMaskArgs p, RandomStream stream, int64_
   }
 }
 
-// ---- drop_codes: a thread a word of codes ----
+// ---- drop_codes: one thread per word of codes
 struct DropCodes {
-  int64_t rows, cols, words;  // words of a row of `out`
+  int64_t rows, cols, words;  // words per row of `out`
   const uint64_t* in;
   int64_t in_stride;  // words
   const uint64_t* mask;
   int64_t mask_stride;
   const int32_t* zero;
   int64_t zero_step;
-  uint32_t plain_zero;  // raw code where zero is null
+  uint32_t plain_zero;  // raw code of zero if `zero` is nullptr
   uint64_t* out;
   int64_t out_stride;
   int bits;
-  bool spread;  // in: one bit a code, 1 -> 01, 0 -> 11
+  bool spread;  // `in` has one bit per code: 1 -> 01, 0 -> 11
 };
 
-// The word of codes [first, ...) as one bit a code gives it: 01 where the bit is 1, 11 where it is 0.
+// Expands one-bit codes to a word of two-bit codes: 01 for bit 1, 11 for bit 0.
 BITGRAD_DEVICE inline uint64_t ternary_word(uint32_t signs) {
   uint64_t minus = static_cast<uint32_t>(~signs);
   minus = (minus | (minus << 16)) & 0x0000FFFF0000FFFFull;
@@ -65,7 +65,7 @@ BITGRAD_DEVICE inline uint64_t ternary_word(uint32_t signs) {
   return 0x5555555555555555ull | (minus << 1);
 }
 
-// x << by; by < 0 shifts to the right.
+// x << by, or x >> -by for by < 0.
 BITGRAD_DEVICE inline uint64_t shifted(uint64_t x, int by) { return by >= 0 ? x << by : x >> -by; }
 
 BITGRAD_GLOBAL void drop_codes_kernel(DropCodes p) {
@@ -78,7 +78,7 @@ BITGRAD_GLOBAL void drop_codes_kernel(DropCodes p) {
     const uint64_t* const in = p.in + at.row * p.in_stride;
     const uint64_t codes =
         p.spread ? ternary_word(static_cast<uint32_t>(in[at.col / 2] >> (32 * (at.col % 2)))) : in[at.col];
-    // The codes that have bits in this word; the outer two may lie in two words.
+    // The codes with bits in this word. The first and last may extend into the adjacent words.
     const int64_t first = at.col * 64 / p.bits;
     uint64_t keep = 0, zeros = 0;
     for (int64_t j = first; j < p.cols && j * p.bits < (at.col + 1) * 64; ++j) {
@@ -92,8 +92,8 @@ BITGRAD_GLOBAL void drop_codes_kernel(DropCodes p) {
   }
 }
 
-// ---- launches ----
-// Rows of whole words are contiguous, as one long row.
+// ---- launches
+// Rows of whole words are contiguous and treated as one long row.
 template <typename Args>
 Args longest_rows(Args args) {
   if (args.cols % 64 == 0 && args.rows > 0) {
@@ -113,12 +113,12 @@ void apply_mask_cuda(const MaskArgs& args) {
 void keep_mask_cuda(const KeepMaskArgs& args) {
   const RandomStream stream = *args.stream;
   KeepMaskArgs p = longest_rows(args);
-  p.stream = nullptr;  // of the host
+  p.stream = nullptr;  // a host pointer
   const int64_t bytes_per_row = (p.cols + 63) / 64 * 8;
   launch(keep_mask_kernel, cover(p.rows * bytes_per_row, "keep_mask_cuda"), p, stream, bytes_per_row);
 }
 
-// Raw code of number 0.
+// Raw code of the value 0.
 uint32_t raw_zero(DType dtype) {
   const DTypeInfo& info = dtype.info();
   if (info.kind != DTypeKind::kCodebook) return static_cast<uint32_t>(encode_int(info, 0));

@@ -1,5 +1,5 @@
-// Family elementwise: fp32 to bf16 and back, and moments of optimizers in 8 bits (docs/numerics.md section 6;
-// contracts: bitgrad/kernels/elementwise.h).
+// Family elementwise: fp32 to bf16 and back, and 8-bit optimizer moments (docs/numerics.md section 6; contracts:
+// bitgrad/kernels/elementwise.h).
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
@@ -8,7 +8,7 @@
 
 namespace bitgrad::cuda {
 
-// ---- y[i] = f(x[i]), four neighbours a thread where both are aligned to four ----
+// ---- y[i] = f(x[i]), four adjacent elements per thread if both are aligned to four
 struct NearestBf16 {
   BITGRAD_DEVICE uint16_t operator()(int64_t, float x) const { return bf16_from_float(x); }
 };
@@ -47,8 +47,8 @@ void run_convert(const char* name, const F& f, const From* x, To* y, int64_t n) 
   launch(convert<F, From, To>, cover(by_four ? ceil_div(n, 4) : n, name), f, x, y, n, by_four);
 }
 
-// ---- eight neighbours a thread: one block of draws ----
-// count (at most 8) numbers from x; `wide`: all eight, on 16 bytes.
+// ---- eight adjacent elements per thread: one block of draws
+// Loads `count` (at most 8) values from x. `wide`: all eight, aligned to 16 bytes.
 BITGRAD_DEVICE inline void load8(const float* x, int64_t count, bool wide, float* out) {
   if (wide) {
     const Pack<float, 4> a = load_pack<4>(x), b = load_pack<4>(x + 4);
@@ -80,7 +80,7 @@ BITGRAD_GLOBAL void to_bf16_stochastic_kernel(RandomStream stream, uint64_t firs
   }
 }
 
-// floor(clamp(u, -limit, limit) * 65536 + draw), then >> 16. NaN gives 0.
+// floor(clamp(u, -limit, limit) * 65536 + draw) >> 16. NaN gives 0.
 BITGRAD_DEVICE inline int32_t round_by_draw(float u, float limit, uint16_t draw) {
   const float number = u == u ? u : 0.0f;
   const float low = number < -limit ? -limit : number;
@@ -90,8 +90,8 @@ BITGRAD_DEVICE inline int32_t round_by_draw(float u, float limit, uint16_t draw)
   return (floor + static_cast<int32_t>(draw)) >> 16;
 }
 
-// One warp a block of kMomentBlock numbers, eight a lane. The largest number is found by its bits without the sign: NaN
-// counts as larger than Inf, as on the CPU.
+// One warp per block of kMomentBlock values, eight per lane. The largest magnitude is found by comparing bits without
+// the sign: NaN counts as larger than Inf, as on the CPU.
 template <typename Code, bool kSquares>
 BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const float* x, Code* q, float* scales,
                                    int64_t n, bool aligned) {

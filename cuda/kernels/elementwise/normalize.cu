@@ -1,4 +1,4 @@
-// Family elementwise: the normalisation of batch norm and tensor norm, and its backward (contracts:
+// Family elementwise: the normalization of batch norm and tensor norm, and its backward (contracts:
 // bitgrad/kernels/elementwise.h).
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
@@ -6,7 +6,7 @@
 
 namespace bitgrad::cuda {
 
-// N neighbours of one row from the numbers that its columns share; one number for all where step is 0.
+// N adjacent per-column values; the single value for all columns if step is 0.
 template <int N>
 BITGRAD_DEVICE inline Pack<float, N> of_columns(const float* p, int64_t col, int64_t step) {
   if (step != 0) return load_pack<N>(p + col);
@@ -49,8 +49,8 @@ BITGRAD_GLOBAL void normalize_backward_kernel(NormalizeBackwardArgs p) {
   }
 }
 
-// Whether four neighbours may be loaded together: rows and all that is read and written are aligned to them. One row
-// with values for all has no columns to respect, but needs whole fours.
+// Whether four adjacent elements can be loaded together: rows and all arrays are aligned to four. With one value for
+// all columns, row boundaries do not matter, but the total must be a multiple of four.
 template <typename... P>
 bool by_four(int64_t rows, int64_t cols, int64_t column_step, const P*... pointers) {
   return (column_step == 0 ? rows * cols : cols) % 4 == 0 && (lies_on<4>(pointers) && ...);

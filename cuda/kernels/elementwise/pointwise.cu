@@ -75,7 +75,7 @@ void unary_backward_cuda(UnaryOp op, int64_t n, const float* x, const float* gy,
   }
 }
 
-// Of x in bf16: f(numbers, result) as above, with gy where it is wanted; y in bf16 or fp32.
+// For x in bf16: f(values, result) as above, with gy if kBackward; y in bf16 or fp32.
 template <typename F, bool kBackward>
 BITGRAD_GLOBAL void pointwise_bf16(F f, const uint16_t* x, const float* gy, void* y, int64_t n) {
   for (int64_t i = thread_index(); i < n; i += thread_count()) {

@@ -1,5 +1,5 @@
-// The frame of kernels that take number i of a few arrays of floats to number i of others. Bound by memory: a thread
-// loads four neighbours with one instruction where all arrays are aligned to 16 bytes.
+// Common frame of kernels that compute element i of some float arrays from element i of others. Memory-bound: a thread
+// loads four adjacent elements with one instruction if all arrays are aligned to 16 bytes.
 #pragma once
 
 #include "cuda/device/vectors.h"
@@ -10,7 +10,7 @@ namespace bitgrad::cuda {
 template <int kIn, int kOut>
 struct Streams {
   const float* in[kIn];
-  float* out[kOut];  // may be one of the inputs
+  float* out[kOut];  // may alias an input
 };
 
 template <int N, typename F, int kIn, int kOut>
@@ -26,7 +26,7 @@ BITGRAD_DEVICE inline void pointwise_pack(const F& f, const Streams<kIn, kOut>& 
   for (int a = 0; a < kOut; ++a) store_pack<N>(s.out[a] + i, out[a]);
 }
 
-// f(x, y): x holds the kIn numbers of an index, y takes the kOut.
+// f(x, y) computes the kOut outputs y of an index from its kIn inputs x.
 template <typename F, int kIn, int kOut>
 BITGRAD_GLOBAL void pointwise(F f, Streams<kIn, kOut> s, int64_t n, bool by_four) {
   const int64_t step = thread_count(), packs = by_four ? n / 4 : 0;

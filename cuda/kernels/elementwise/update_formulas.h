@@ -1,5 +1,5 @@
-// The element formulas of gradients and update rules, shared by the kernels of one rule (updates.cu) and the sweep that
-// does all of a step (update_rows.h). docs/numerics.md section 6; contracts: bitgrad/kernels/elementwise.h.
+// Element formulas of gradients and update rules, shared by the kernels of single rules (updates.cu) and the sweep that
+// does a whole step (update_rows.h). docs/numerics.md section 6; contracts: bitgrad/kernels/elementwise.h.
 #pragma once
 
 #include "bitgrad/base/math.h"
@@ -11,13 +11,13 @@
 
 namespace bitgrad::cuda {
 
-// NaN stays.
+// Clamps x to [lo, hi]; NaN stays NaN.
 BITGRAD_DEVICE inline float clamp_number(float x, float lo, float hi) {
   const float low = x < lo ? lo : x;
   return low > hi ? hi : low;
 }
 
-// in: sum, and w where there are bounds.
+// in: sum, and w if there are bounds.
 template <bool kBounds>
 struct FinishGradient {
   float divisor, lo, hi, clip;
@@ -31,13 +31,15 @@ struct FinishGradient {
   }
 };
 
-// The learning rate of now.
+// The current learning rate.
 BITGRAD_DEVICE inline float rate(float lr, const StepScalars* live, float factor) {
   return live != nullptr ? live->lr * factor : lr;
 }
 
-// An update rule: in: g, w, and kStates numbers of state; out: w, state. now(): the same with what StepScalars holds
-// read. in: g, w, buffer where there is one; out: w, buffer.
+// An update rule. in: g, w, and kStates state values; out: w, state. now() returns the rule with the values of
+// StepScalars already loaded.
+//
+// Sgd: in: g, w, buffer if there is one; out: w, buffer.
 template <bool kMomentum>
 struct Sgd {
   static constexpr int kStates = kMomentum ? 1 : 0;
@@ -65,7 +67,7 @@ inline Sgd<kMomentum> sgd_rule(const SgdArgs& p) {
   return {p.lr, p.mu, p.weight_decay, p.nesterov, p.live, p.lr_factor};
 }
 
-// in: g, w, m, v; out: w, m, v. A division by 1 changes no bit, so it is left out.
+// in: g, w, m, v; out: w, m, v. Division by 1 is skipped, since it changes no bit.
 struct Adam {
   static constexpr int kStates = 2;
   AdamArgs p;

@@ -1,4 +1,4 @@
-// The launch of the sweep update_rows (contract: bitgrad/kernels/update_rows.h): how rows are cut over blocks.
+// The launch of the sweep update_rows (contract: bitgrad/kernels/update_rows.h): how rows are distributed over blocks.
 #include "cuda/kernels/elementwise/update_rows.h"
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 namespace bitgrad::cuda {
 namespace {
 
-constexpr int64_t kPiece = 4096;       // columns of a block where pieces of a row are independent
-constexpr int64_t kMostOfWarp = 1024;  // columns of a row that a warp takes
-constexpr int64_t kMostKept = 65536;   // bytes of new numbers in shared memory
+constexpr int64_t kPiece = 4096;       // columns per block if pieces of a row are independent
+constexpr int64_t kMostOfWarp = 1024;  // longest row, in columns, for a single warp
+constexpr int64_t kMostKept = 65536;   // bytes of new values in shared memory
 
 int64_t rounded_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
-// Rows that the blocks cover: layouts that mix rows are padded to 64.
+// Rows covered by the blocks: layouts that mix rows are padded to 64.
 int64_t rows_covered(const SweepCall& call) {
   return call.transposed.data != nullptr || call.frag64.out != nullptr ? rounded_up(call.rows, 64) : call.rows;
 }
@@ -47,7 +47,7 @@ void set_gradient(const UpdateRowsArgs& args, SweepCall& call) {
   call.knows_codes = true;
 }
 
-// Everything but the layouts of memory that follows from the shape.
+// Sets what concerns the codes; cut() adds what follows from the shape.
 void set_codes(const UpdateRowsArgs& args, SweepCall& call) {
   const RowCodes& to = *args.codes;
   ensure(!call.knows_codes || call.rule == to.codes.rule, "update_rows", "codes by rule ",
@@ -72,7 +72,7 @@ void set_codes(const UpdateRowsArgs& args, SweepCall& call) {
                    static_cast<uint32_t*>(to.frag64)};
 }
 
-// What is behind the last row of layout transposed.
+// Clears the padding after the last row of layout transposed.
 void clear_behind(const UpdateRowsArgs& args) {
   if (!args.codes || args.codes->transposed == nullptr) return;
   const DType dtype = args.codes->codes.dtype;
@@ -96,7 +96,7 @@ bool lies_by_four(const SweepCall& call) {
          lies_on<4>(call.state[1]);
 }
 
-// Teams, rows of a block and pieces, by the shape alone.
+// Chooses teams, rows per block and pieces from the shape alone.
 LaunchShape cut(SweepCall& call) {
   call.by_four = lies_by_four(call);
   call.piece = call.fitted ? std::max<int64_t>(call.cols, 1) : kPiece;
@@ -128,7 +128,7 @@ void update_rows_cuda(const UpdateRowsArgs& args) {
   set_gradient(args, call);
   set_state(args.update, call);
   if (args.codes) set_codes(args, call);
-  if (!call.knows_codes) {  // rows have no meaning
+  if (!call.knows_codes) {  // treat the tensor as a single row
     call.rows = args.rows * args.cols > 0 ? 1 : 0;
     call.cols = args.rows * args.cols;
   }

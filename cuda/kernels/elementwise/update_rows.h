@@ -1,4 +1,4 @@
-// The sweep of bitgrad/kernels/update_rows.h as kernels get it, and the kernels of one update rule.
+// The sweep of bitgrad/kernels/update_rows.h as kernels receive it, and the kernels for each update rule.
 #pragma once
 
 #include "bitgrad/kernels/update_rows.h"
@@ -11,12 +11,12 @@ namespace bitgrad::cuda {
 
 inline constexpr int kSweepThreads = 256;
 
-// A block takes `block_rows` rows of one piece of the columns; a team of its threads takes one of these rows at a time.
+// A block processes `block_rows` rows of one piece of the columns. A team of its threads processes one row at a time.
 struct SweepCall {
   int64_t rows = 0, cols = 0;
-  int64_t piece = 0, pieces = 1;  // columns; one piece where scales are fitted to whole rows
-  int team = 32, block_rows = 1;  // threads: a warp, or the block
-  int64_t room = 0;               // numbers that each team keeps in shared memory; 0: they are read again
+  int64_t piece = 0, pieces = 1;  // columns; a single piece if scales are fitted to whole rows
+  int team = 32, block_rows = 1;  // threads of a team: a warp or the block
+  int64_t room = 0;               // values that each team keeps in shared memory; 0: reads them again
   bool by_four = false;           // every row of every array is aligned to four elements
   float* w = nullptr;
   float* state[2] = {nullptr, nullptr};
@@ -26,9 +26,9 @@ struct SweepCall {
   const StepScalars* live = nullptr;
   SteRule ste = SteRule::kIdentity;
   bool times_scale = false;
-  bool knows_codes = false;  // the kernel is that of `rule`; else one without codes
+  bool knows_codes = false;  // the kernel is specialized for `rule`; else it has no codes
   CodeRule rule = CodeRule::kInverse;
-  QuantizeCall before;  // the codes that the gradient is of: range and scales
+  QuantizeCall before;  // the codes to which the gradient belongs: range and scales
   bool clamps = false, floors = false;
   float clamp = 0, floor = 0;
   bool coded = false, fitted = false;
@@ -36,13 +36,13 @@ struct SweepCall {
   RowFit fit;
   float* scale = nullptr;
   int32_t* zero = nullptr;
-  float* partial = nullptr;  // sums of chunks of 1024 numbers: [rows, chunks], where a mean is fitted
+  float* partial = nullptr;  // sums of chunks of 1024 values: [rows, chunks], if a mean is fitted
   int64_t chunks = 0;
-  CodeRows transposed;     // no data: not wanted
-  Frag64Args frag64 = {};  // no out: not wanted
+  CodeRows transposed;     // no data: not requested
+  Frag64Args frag64 = {};  // no out: not requested
 };
 
-// update_rows_sgd.cu, update_rows_adam.cu: the kernel of the update and of the code rule.
+// In update_rows_sgd.cu and update_rows_adam.cu: launch the kernel for the update and the code rule.
 void launch_sgd_rows(const SgdArgs& update, const SweepCall& call, const LaunchShape& shape);
 void launch_adam_rows(const AdamArgs& update, const SweepCall& call, const LaunchShape& shape);
 

@@ -1,4 +1,4 @@
-// Scales of rows in the sweep update_rows: what a team of threads finds in the new numbers of its row.
+// Row scales in the sweep update_rows, which a team of threads computes from the new values of its row.
 #pragma once
 
 #include "cuda/kernels/elementwise/update_rows.h"
@@ -8,7 +8,7 @@
 
 namespace bitgrad::cuda::sweep {
 
-// A thread of a team: a warp or the whole block.
+// A thread's place in its team, which is a warp or the whole block.
 struct Seat {
   int thread, team;
   BITGRAD_DEVICE void meet() const {
@@ -19,7 +19,7 @@ struct Seat {
   }
 };
 
-// Least and largest number; NaN is skipped.
+// Minimum and maximum; NaN is skipped.
 struct Range {
   float low, high;
   BITGRAD_DEVICE static Range none() { return {__int_as_float(0x7F800000), -__int_as_float(0x7F800000)}; }
@@ -30,7 +30,7 @@ struct Range {
   }
 };
 
-// Of all threads of the team, in each of them. The team has met since the row before.
+// The range over all threads of the team, returned in each. The team must have synchronized since the previous row.
 BITGRAD_DEVICE inline Range range_of_team(const Seat& seat, Range mine) {
   __shared__ Range of_warp[kSweepThreads / 32];
   for (int d = 16; d >= 1; d /= 2)
@@ -42,8 +42,8 @@ BITGRAD_DEVICE inline Range range_of_team(const Seat& seat, Range mine) {
   return mine;
 }
 
-// The sum of term(x[i]), i < n, in the order of docs/numerics.md section 8, in each thread of the team. part: memory of
-// the chunks, which the team alone uses.
+// The sum of term(x[i]), i < n, in the order of docs/numerics.md section 8, returned in each thread of the team. part
+// is memory for the chunks that only this team uses.
 template <typename Term>
 BITGRAD_DEVICE inline float sum_of_team(const Seat& seat, const float* x, int64_t n, float* part, Term term) {
   const int64_t chunks = (n + sums::kChunk - 1) / sums::kChunk;
@@ -65,7 +65,7 @@ BITGRAD_DEVICE inline float sum_of_team(const Seat& seat, const float* x, int64_
   return sum;
 }
 
-// Scale and zero point of row r from its range. One thread.
+// Stores scale and zero point of row r computed from its range. Called by one thread.
 BITGRAD_DEVICE inline void store_range(const SweepCall& call, int64_t r, const Range& range) {
   const RowFit& fit = call.fit;
   const maps::q::RangeBlocks block{&range.low,
@@ -88,8 +88,8 @@ BITGRAD_DEVICE inline void store_range(const SweepCall& call, int64_t r, const R
   }
 }
 
-// The scale of row r with the numbers x; range: what this thread has seen of them. The team has met once x is complete,
-// and meets before the scale is read.
+// Fits the scale of row r to the values x. range covers the values this thread has seen. The team must have
+// synchronized after x was complete; it synchronizes again before returning, so that the scale can be read.
 BITGRAD_DEVICE inline void fit_row(const SweepCall& call, const Seat& seat, int64_t r, const float* x, Range range) {
   const maps::q::BlockOut out{call.scale + r, call.codes.flags, call.fit.rounding};
   if (call.fit.rule < RowFit::kMeanAbs) {

@@ -1,8 +1,9 @@
 // The kernel of the sweep update_rows, for one update rule and one code rule.
 //
-// A team moves the numbers of its row, four neighbours a thread, and keeps the new ones in shared memory; finds the
-// row's scale in them; makes octets of codes. Layouts that mix rows come last, from the canonical codes of the block's
-// rows, which are in a cache: 8 rows fill whole bytes of layout transposed, 16 rows whole words of frag64.
+// A team updates the values of its row, four adjacent ones per thread, and keeps the new ones in shared memory. From
+// them it computes the row's scale, then codes in octets. Layouts that mix rows come last, from the canonical codes of
+// the block's rows, which are then in a cache: 8 rows fill whole bytes of layout transposed, 16 rows whole words of
+// frag64.
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
@@ -14,7 +15,7 @@
 
 namespace bitgrad::cuda::sweep {
 
-// No codes: identity and the rules that read neither range nor scales.
+// No codes: identity, and rules that read neither range nor scales.
 struct NoCodes {
   static constexpr bool kAny = false;
 };
@@ -33,7 +34,7 @@ BITGRAD_DEVICE inline Pack<float, N> load_sums(const SweepCall& call, int64_t i)
   return out;
 }
 
-// Sums of (r, c) and its neighbours to the gradients of the numbers w there.
+// Converts the sums at (r, c) and the elements after it to gradients of the values w there.
 template <int N, typename C>
 BITGRAD_DEVICE inline void finish(const SweepCall& call, float factor, int64_t r, int64_t c, const Pack<float, N>& w,
                                   Pack<float, N>& g) {
@@ -57,7 +58,7 @@ BITGRAD_DEVICE inline void finish(const SweepCall& call, float factor, int64_t r
   }
 }
 
-// Moves the numbers of (r, c) and its neighbours; gives the new ones.
+// Updates the values at (r, c) and after it; returns the new ones.
 template <int N, typename C, typename Update>
 BITGRAD_DEVICE inline Pack<float, N> move_numbers(const SweepCall& call, const Update& update, float factor, int64_t r,
                                                   int64_t c) {
@@ -81,7 +82,7 @@ BITGRAD_DEVICE inline Pack<float, N> move_numbers(const SweepCall& call, const U
   return out[0];
 }
 
-// The columns of a block.
+// Column range of a block.
 struct Columns {
   int64_t begin, end;
 };
@@ -122,7 +123,7 @@ BITGRAD_DEVICE inline void code_row(const SweepCall& call, const Seat& seat, int
   if (threadIdx.x % 32 == 0 && ones != 0) atomicAdd(call.codes.row_sums + r, ones);
 }
 
-// Rows row .. row + block_rows of layout transposed, eight at a time.
+// Writes rows row .. row + block_rows to layout transposed, eight at a time.
 BITGRAD_DEVICE inline void transpose_rows(const SweepCall& call, int64_t row, const Columns& columns) {
   const CodeRows& from = call.codes.codes;
   for (int64_t first = row; first < row + call.block_rows; first += 8)
@@ -136,7 +137,7 @@ BITGRAD_DEVICE inline void transpose_rows(const SweepCall& call, int64_t row, co
     }
 }
 
-// The 16 rows from `row` on belong to one warp of frag64's thread order.
+// Writes the 16 rows from `row` on, which belong to one warp in frag64's thread order.
 BITGRAD_DEVICE inline void fragment_rows(const SweepCall& call, int64_t row, const Columns& columns) {
   using namespace frag64_layout;
   const Frag64Args& args = call.frag64;
@@ -154,7 +155,7 @@ BITGRAD_DEVICE inline void fragment_rows(const SweepCall& call, int64_t row, con
       word -= 64 * part.bits;
       before += static_cast<int>(block_bytes(part.bits));
     }
-    // Words in the order of memory: at most 16 bytes of a thread lie together.
+    // Words in memory order: at most 16 bytes of a thread are contiguous.
     const int together = part.bits == 1 ? 2 : 4, thread = 32 * warp + word / together % 32;
     const WordPlace own{thread, word % together + word / (32 * together) * together};
     const int64_t block = row / kRows * all + column_block + at.row;

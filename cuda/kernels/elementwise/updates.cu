@@ -1,4 +1,4 @@
-// Family elementwise: gradients of a window finished, and the update rules, each a kernel of its own.
+// Family elementwise: finishes the gradients of a window, and the update rules, each in its own kernel.
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
 #include "cuda/kernels/elementwise/pointwise.h"
 #include "cuda/kernels/elementwise/update_formulas.h"

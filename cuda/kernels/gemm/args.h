@@ -1,4 +1,4 @@
-// GemmArgs as kernels of the device take them. Host side.
+// Converts GemmArgs to the arguments of device kernels. Host side.
 #pragma once
 
 #include "bitgrad/kernels/gemm.h"
@@ -11,17 +11,17 @@ Operand operand_of(const GemmOperand& x);
 Output output_of(const GemmArgs& args);
 Levels levels_of(DType dtype);
 
-// What an exact product may be written to on the device: as on the CPU, without fp64.
+// Whether the device can store an exact product as c_dtype: same as the CPU, except fp64.
 bool integer_output(const GemmArgs& args);
 
-// One exact sum of codes of at most 8 bits (no groups), to an output that the device writes.
+// Whether this is a single exact sum over codes of at most 8 bits (no groups), stored in an output the device supports.
 bool exact_sum(const GemmArgs& args);
-// Sums over k of products of codes up to these magnitudes stay within int32.
+// Whether sums over k of products of codes of at most these magnitudes fit in int32.
 bool fits_int32(const GemmArgs& args, int64_t most_a, int64_t most_b);
-// What a bit of a plane counts in a code's number; a sign counts 2, less 1 for the code.
+// Weight of a plane's bit in the code value. For signs it is 2; the value is 2 * bit - 1.
 int32_t plane_weight(DType dtype, int plane);
 
-// Magnitude of the largest code of an integer dtype of at most 8 bits.
+// Largest magnitude of the codes of an integer dtype of at most 8 bits.
 int64_t largest_code(DType dtype);
 
 }  // namespace bitgrad::cuda::gemm

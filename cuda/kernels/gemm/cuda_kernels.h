@@ -1,4 +1,4 @@
-// Declares the functions of every row of kernels.inc: NAME_supports, NAME_cost and NAME.
+// Declares the functions of every kernel in kernels.inc: NAME_supports, NAME_cost and NAME.
 #pragma once
 
 #include "bitgrad/kernels/gemm.h"

@@ -1,4 +1,4 @@
-// Operands of family gemm as kernels of the device see them: addresses, the form of the codes, parameters.
+// Operands of family gemm as device kernels see them: addresses, code format, parameters.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// How an element is stored and which number it is.
+// How an element is stored and which value it represents.
 enum class NumberForm : uint8_t { kFp32, kBf16, kFp16, kInt32, kInt64, kSigned, kUnsigned, kSign, kCodebook };
 
 struct Operand {
@@ -20,12 +20,12 @@ struct Operand {
   bool k_major;
 };
 
-// Numbers of a codebook's raw codes.
+// Values of a codebook's raw codes.
 struct Levels {
   float level[256];
 };
 
-// ScaleMap::index, without divisions where there are no groups.
+// Same as ScaleMap::index, without divisions if there are no groups.
 BITGRAD_HD inline int64_t param_index(const ScaleMap& map, int64_t r, int64_t c) {
   int64_t at = 0;
   if (map.row_step != 0) at = (map.row_group == 1 ? r : r / map.row_group) * map.row_step;
@@ -54,13 +54,13 @@ BITGRAD_HD inline uint32_t raw_code(const uint8_t* row, int64_t i, int bits) {
   if (shift + bits > 8) word |= static_cast<uint32_t>(p[1]) << 8;
   return (word >> shift) & ((1u << bits) - 1u);
 }
-// Number of a raw code; not of a codebook.
+// Value of a raw code. Not for codebooks.
 BITGRAD_HD inline int32_t code_number(uint32_t raw, int bits, NumberForm form) {
   if (form == NumberForm::kSign) return raw != 0 ? 1 : -1;
   if (form == NumberForm::kSigned && (raw >> (bits - 1)) != 0) return static_cast<int32_t>(raw) - (1 << bits);
   return static_cast<int32_t>(raw);
 }
-// The stored element of free index f and contracted index k.
+// The stored row with the element at free index f and contracted index k.
 BITGRAD_HD inline const uint8_t* row_of(const Operand& x, int64_t f, int64_t k) {
   return x.data + (x.k_major ? k : f) * x.stride;
 }
@@ -94,7 +94,7 @@ BITGRAD_HD inline float float_of_half(uint32_t h) {
   return sign != 0 ? -tiny : tiny;
 }
 
-// Number of an element, without parameters.
+// Value of an element before scale, zero point and offset.
 BITGRAD_HD inline float float_number(const Operand& x, const Levels& levels, int64_t f, int64_t k) {
   const uint8_t* row = row_of(x, f, k);
   const int64_t i = x.k_major ? f : k;
@@ -111,7 +111,7 @@ BITGRAD_HD inline float float_number(const Operand& x, const Levels& levels, int
       return static_cast<float>(integer_at(x, f, k));
   }
 }
-// s * (q - z), s * q or s * q + m, each operation rounded once (docs/numerics.md section 4).
+// s * (q - z), s * q or s * q + m, rounding each operation once (docs/numerics.md section 4).
 BITGRAD_HD inline float float_value(const Operand& x, const Levels& levels, int64_t f, int64_t k) {
   float v = float_number(x, levels, f, k);
   const ScaleMap& map = x.scale;

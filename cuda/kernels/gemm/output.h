@@ -1,4 +1,4 @@
-// The last step of every product on the device: scale, bias, accumulation, rounding, store of one element. Formulas of
+// The epilogue of every product on the device: scales, adds bias, accumulates, rounds and stores one element. Formulas:
 // src/kernels/gemm/common/formulas.h and docs/numerics.md sections 4 and 7.
 #pragma once
 
@@ -44,7 +44,7 @@ BITGRAD_HD inline uint32_t round_to_bf16(float x, uint32_t r16) {
   return (u & 0x7F800000u) == 0x7F800000u ? round_to_bf16(x) : (u + r16) >> 16;
 }
 
-// y is complete but for bias and accumulation. fp32 and bf16.
+// Stores y to fp32 or bf16 after adding bias and accumulating.
 BITGRAD_HD inline void store_value(const Output& out, int64_t i, int64_t j, float y) {
   if (out.bias != nullptr) y = y + out.bias[j];
   const int64_t at = i * out.ldc + j;
@@ -60,7 +60,7 @@ BITGRAD_HD inline void store_value(const Output& out, int64_t i, int64_t j, floa
                      : round_to_bf16(y));
 }
 
-// acc: the exact sum, corrected and saturated. Int: int32_t, int64_t.
+// Stores the exact sum acc, already corrected and saturated. Int is int32_t or int64_t.
 template <typename Int>
 BITGRAD_HD inline void store_plain(const Output& out, const FreeParams& a, const FreeParams& b, int64_t i, int64_t j,
                                    Int acc) {
@@ -79,7 +79,7 @@ BITGRAD_HD inline void store_plain(const Output& out, const FreeParams& a, const
   }
 }
 
-// The exact sums of (qa - za)(qb - zb), of qa - za and of qb - zb to an element of a product with real offsets.
+// Stores one element of a product with real offsets, from the exact sums of (qa - za)(qb - zb), qa - za and qb - zb.
 BITGRAD_HD inline void store_offsets(const Output& out, const FreeParams& a, const FreeParams& b, int64_t i, int64_t j,
                                      int64_t acc, int64_t sum_a, int64_t sum_b) {
   const gemm_detail::SideParams<float> pa{a.scale == nullptr ? 1.0f : a.scale[i * a.step],
@@ -90,8 +90,8 @@ BITGRAD_HD inline void store_offsets(const Output& out, const FreeParams& a, con
               gemm_detail::offsets_value(acc, static_cast<float>(sum_a), sum_b, static_cast<float>(out.k), pa, pb));
 }
 
-// An integer product without groups from the exact sums of qa qb, of qa and of qb (the last two are read only if a
-// zero point or an offset asks for them).
+// Stores one element of an integer product without groups, from the exact sums of qa qb, qa and qb. The last two are
+// only read if there is a zero point or an offset.
 BITGRAD_HD inline void store_sums(const Output& out, const FreeParams& a, const FreeParams& b, int64_t i, int64_t j,
                                   int64_t sum, int64_t sum_a, int64_t sum_b) {
   const int64_t za = a.zero == nullptr ? 0 : a.zero[i * a.step], zb = b.zero == nullptr ? 0 : b.zero[j * b.step];

@@ -24,7 +24,7 @@ std::span<const GemmKernel> cuda_gemm_kernels() { return kKernels; }
 void register_gemm() {
   register_gemm_kernels(kKernels);
   add_library(&gemm::describe_cublaslt);
-#if !defined(BITGRAD_CUDA_EMULATED)  // the library knows nothing of emulated devices
+#if !defined(BITGRAD_CUDA_EMULATED)  // the library does not know emulated devices
   if (gemm::cublaslt() != nullptr) add_capability(isa::kCublasLt);
 #endif
 }

@@ -9,7 +9,7 @@
 namespace bitgrad::cuda {
 
 std::span<const GemmKernel> cuda_gemm_kernels();
-// Adds them to gemm_kernels(). Once.
+// Adds them to gemm_kernels(). Call once.
 void register_gemm();
 
 }  // namespace bitgrad::cuda

@@ -1,4 +1,4 @@
-// Packed codes to bytes, four at a time, without a table.
+// Unpacks packed codes to bytes, four at a time, without a table.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace bitgrad::cuda::gemm {
 
-// How fields of `bits` < 8 become signed bytes: ((u | 0x80..) - less) ^ 0x80.., u = (fields << double) ^ flip; no byte
-// borrows from the next.
+// Converts fields of `bits` < 8 to signed bytes: ((u | 0x80..) - less) ^ 0x80.. with u = (fields << twice) ^ flip. No
+// byte borrows from the next.
 struct ByteRule {
   uint32_t flip, less, twice;
 };
@@ -29,7 +29,7 @@ BITGRAD_HD constexpr uint32_t apply_rule(uint32_t fields, ByteRule rule) {
   const uint32_t u = (fields << rule.twice) ^ rule.flip;
   return ((u | 0x80808080u) - rule.less) ^ 0x80808080u;
 }
-// Fields k .. k + 3 of a row of 32-bit words, in bytes. k: a multiple of 4.
+// Fields k .. k + 3 of a row of 32-bit words, one per byte. k is a multiple of 4.
 template <int kBits>
 BITGRAD_HD inline uint32_t fields4(const uint32_t* words, int k) {
   const int bit = k * kBits, at = bit / 32, shift = bit % 32;
@@ -37,13 +37,13 @@ BITGRAD_HD inline uint32_t fields4(const uint32_t* words, int k) {
   if (32 % (4 * kBits) != 0 && shift + 4 * kBits > 32) x |= words[at + 1] << (32 - shift);
   return spread_fields<kBits>(x);
 }
-// The same codes as signed bytes.
+// Same as fields4, as signed bytes.
 template <int kBits>
 BITGRAD_HD inline uint32_t unpack4(const uint32_t* words, int k, ByteRule rule) {
   return apply_rule(fields4<kBits>(words, k), rule);
 }
 
-// The first `valid` of the elements of `unit` bits in a word; none if negative.
+// Mask of the first `valid` elements of `unit` bits in a word; 0 if `valid` is negative.
 BITGRAD_HD inline uint32_t first_elements(int64_t valid, int unit) {
   if (valid * unit >= 32) return 0xFFFFFFFFu;
   return valid <= 0 ? 0u : (1u << static_cast<int>(valid * unit)) - 1u;

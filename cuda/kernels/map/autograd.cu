@@ -1,4 +1,4 @@
-// The maps of layer autograd: a kernel for each line of src/autograd/map/maps.inc.
+// The maps of layer autograd: one kernel per line of src/autograd/map/maps.inc.
 #include "cuda/kernels/map/map_kernel.h"
 #include "cuda/map_headers/autograd.h"
 

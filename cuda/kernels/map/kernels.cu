@@ -1,4 +1,4 @@
-// The maps of layer kernels: a kernel for each line of src/kernels/map/maps.inc.
+// The maps of layer kernels: one kernel per line of src/kernels/map/maps.inc.
 #include "cuda/kernels/map/map_kernel.h"
 #include "cuda/map_headers/kernels.h"
 

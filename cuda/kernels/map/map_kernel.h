@@ -1,5 +1,5 @@
-// Family map: the kernel of a functor, and how a device gets it. The file <layer>.cu makes the kernels of a layer's
-// functors; cuda/map_headers/<layer>.h, which it includes, is written by CMake and includes all of src/<layer>/map/.
+// Family map: the kernel of a functor, and its registration for CUDA. Each <layer>.cu compiles the kernels of a layer's
+// functors. It includes cuda/map_headers/<layer>.h, which CMake generates and which includes all of src/<layer>/map/.
 #pragma once
 
 #include "bitgrad/kernels/kernel.h"
@@ -17,16 +17,16 @@ BITGRAD_GLOBAL void map_kernel(F f, int64_t n) {
 
 template <typename F>
 struct MapKernel {
-  static inline const char* name = nullptr;  // in the list of kernels
+  static inline const char* name = nullptr;  // in the kernel list
 
-  // Few calls are long ones (a row, a block of scales): small blocks spread them over the GPU.
+  // If n is small, each call may be long (a row, a block of scales), so small blocks spread the calls over the GPU.
   static void run(const F& f, int64_t n) {
     const int threads = n >= 32768 ? 256 : (n >= 4096 ? 64 : 32);
     launch(map_kernel<F>, cover(n, name, threads), f, n);
   }
 };
 
-// Called while the backend registers (register.cpp). `name`: a literal.
+// Called while the backend registers (register.cpp). `name` must be a literal.
 template <typename F>
 void add_map_kernel(const char* name) {
   MapKernel<F>::name = name;

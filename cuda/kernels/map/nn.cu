@@ -1,4 +1,4 @@
-// The maps of layer nn: a kernel for each line of src/nn/map/maps.inc.
+// The maps of layer nn: one kernel per line of src/nn/map/maps.inc.
 #include "cuda/kernels/map/map_kernel.h"
 #include "cuda/map_headers/nn.h"
 

@@ -1,4 +1,4 @@
-// The maps of layer ops: a kernel for each line of src/ops/map/maps.inc.
+// The maps of layer ops: one kernel per line of src/ops/map/maps.inc.
 #include "cuda/kernels/map/map_kernel.h"
 #include "cuda/map_headers/ops.h"
 

@@ -1,4 +1,4 @@
-// The maps of layer optim: a kernel for each line of src/optim/map/maps.inc.
+// The maps of layer optim: one kernel per line of src/optim/map/maps.inc.
 #include "cuda/kernels/map/map_kernel.h"
 #include "cuda/map_headers/optim.h"
 

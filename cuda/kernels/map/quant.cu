@@ -1,4 +1,4 @@
-// The maps of layer quant: a kernel for each line of src/quant/map/maps.inc.
+// The maps of layer quant: one kernel per line of src/quant/map/maps.inc.
 #include "cuda/kernels/map/map_kernel.h"
 #include "cuda/map_headers/quant.h"
 

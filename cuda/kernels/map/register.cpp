@@ -1,4 +1,4 @@
-// Registers family map: the kernels of the functors of every layer.
+// Registers family map: the kernels of all layers' functors.
 #include "cuda/register.h"
 
 namespace bitgrad::cuda {

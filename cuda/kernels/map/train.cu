@@ -1,4 +1,4 @@
-// The maps of layer train: a kernel for each line of src/train/map/maps.inc.
+// The maps of layer train: one kernel per line of src/train/map/maps.inc.
 #include "cuda/kernels/map/map_kernel.h"
 #include "cuda/map_headers/train.h"
 

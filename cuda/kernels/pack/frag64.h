@@ -11,11 +11,11 @@ struct Frag64Args {
   const uint8_t* canonical;
   int64_t stride, rows, cols;
   int32_t bits;
-  int64_t words;  // of 32 bits, in all blocks
+  int64_t words;  // 32-bit words, in all blocks
   uint32_t* out;
 };
 
-// A thread a word of the layout.
+// One thread per word of the layout.
 BITGRAD_GLOBAL void pack_frag64_kernel(Frag64Args args);
 void pack_frag64_cuda(const PackArgs& args);
 

@@ -1,4 +1,4 @@
-// A word of layout frag64 from canonical codes (src/dtype/layouts/frag64.h).
+// Computes a word of layout frag64 from canonical codes (src/dtype/layouts/frag64.h).
 #pragma once
 
 #include "cuda/device/fragments.h"
@@ -8,12 +8,12 @@
 
 namespace bitgrad::cuda {
 
-// Bits `position` .. of the codes: a part of the width.
+// A part of the code width: `bits` bits of each code, starting at bit `position`.
 struct Frag64Part {
   int bits, position;
 };
 
-// Word at.word of thread at.thread in a part of the block whose first code is (row, column).
+// Word at.word of thread at.thread, in a part of the block that starts at (row, column).
 BITGRAD_DEVICE inline uint32_t frag64_word(const Frag64Args& args, int64_t row, int64_t column, Frag64Part part,
                                            frag64_layout::WordPlace at) {
   uint32_t word = 0;

@@ -1,5 +1,5 @@
-// Octets: eight neighbours of a row. Their codes of b bits fill b bytes, from a whole byte on, so threads that take an
-// octet each never share a byte of codes, nor one of a bit mask.
+// Octets: eight adjacent elements of a row. Their codes of b bits fill exactly b bytes, so threads that process one
+// octet each never share a byte of codes or of a bit mask.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace bitgrad::cuda {
 
-// Octets of a row of n elements with the pad up to whole words of 64 elements.
+// Octets in a row of n elements, padded to whole words of 64 elements.
 BITGRAD_HD constexpr int64_t padded_octets(int64_t n) { return (n + 63) / 64 * 8; }
 
 // Canonical rows of codes on the device.
 struct CodeRows {
   uint8_t* data = nullptr;
-  int64_t stride = 0, bytes = 0;  // bytes: of a row with its pad
+  int64_t stride = 0, bytes = 0;  // bytes: of a row with its padding
   int bits = 0;
-  int unit = 1;  // bytes of one load or store: a power of two that divides `bits` and that all rows lie on
+  int unit = 1;  // bytes per load or store: a power of two that divides `bits` and to which all rows are aligned
 };
 
 inline CodeRows code_rows(const void* data, int64_t stride, int bits, int64_t cols) {
@@ -42,7 +42,7 @@ BITGRAD_DEVICE inline void store_units(uint8_t* p, int bits, uint64_t word) {
 }
 }  // namespace detail
 
-// The codes of octet o of row r, back to back in the low bits; those from element `cols` on are 0.
+// The codes of octet o of row r, packed in the low bits. Codes from element `cols` on are 0.
 BITGRAD_DEVICE inline uint64_t load_octet(const CodeRows& rows, int64_t r, int64_t o, int64_t cols) {
   const uint8_t* p = rows.data + r * rows.stride + o * rows.bits;
   const int64_t left = cols - 8 * o;
@@ -58,7 +58,7 @@ BITGRAD_DEVICE inline uint64_t load_octet(const CodeRows& rows, int64_t r, int64
   return word & ((uint64_t{1} << used) - 1);
 }
 
-// Writes b bytes, fewer where the row with its pad ends before.
+// Writes b bytes, or fewer if the padded row ends earlier.
 BITGRAD_DEVICE inline void store_octet(const CodeRows& rows, int64_t r, int64_t o, uint64_t codes) {
   uint8_t* p = rows.data + r * rows.stride + o * rows.bits;
   const int64_t left = rows.bytes - o * rows.bits;
@@ -72,14 +72,14 @@ BITGRAD_DEVICE inline void store_octet(const CodeRows& rows, int64_t r, int64_t 
   for (int k = 0; k < left; ++k) p[k] = static_cast<uint8_t>(codes >> (8 * k));
 }
 
-// Eight codes back to back <-> a byte each.
+// Convert between eight packed codes and one byte per code.
 BITGRAD_DEVICE inline uint64_t spread_octet(uint64_t codes, int bits) {
   const uint64_t mask = (1u << bits) - 1u;
   uint64_t bytes = 0;
   for (int k = 0; k < 8; ++k) bytes |= ((codes >> (k * bits)) & mask) << (8 * k);
   return bytes;
 }
-// Bit p of eight bytes as eight bits: the product gathers bit 8 i into bit 56 + i, each sum having one term a bit.
+// Bit p of eight bytes as eight bits. The product moves bit 8 i to bit 56 + i; no two terms share a bit.
 BITGRAD_DEVICE inline uint8_t bits_of_octet(uint64_t bytes, int p) {
   return static_cast<uint8_t>(((bytes >> p) & 0x0101010101010101u) * 0x0102040810204080u >> 56);
 }
@@ -87,7 +87,7 @@ BITGRAD_DEVICE inline uint8_t bits_of_octet(uint64_t bytes, int p) {
 struct Numbers8 {
   float v[8];
 };
-// Elements p[0] .. p[7], 0 from `count` on. wide: p is aligned to four elements.
+// Elements p[0] .. p[7], with 0 from `count` on. wide: p is aligned to four elements.
 BITGRAD_DEVICE inline Numbers8 load_numbers(const float* p, int64_t count, bool wide) {
   Numbers8 out;
   if (wide && count >= 8) {

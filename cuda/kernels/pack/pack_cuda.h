@@ -1,4 +1,4 @@
-// The launches of family pack, and the transposition that tensors ask for.
+// The launches of family pack, and the transposition used by tensors.
 #pragma once
 
 #include "bitgrad/dtype/transpose.h"
@@ -7,7 +7,7 @@
 
 namespace bitgrad::cuda {
 
-// Elements of 1 .. 8, 16, 32 or 64 bits; rows of `out` have at least the bytes of a row in memory.
+// Elements have 1 .. 8, 16, 32 or 64 bits. Rows of `out` have at least the bytes of a row in memory.
 void transpose_cuda(const TransposeArgs& args);
 
 #define BITGRAD_CUDA_PACK_KERNEL(name, layout) void name(const PackArgs& args);

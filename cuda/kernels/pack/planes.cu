@@ -1,4 +1,4 @@
-// Family pack: canonical codes -> bit planes, and -> canonical rows back to back.
+// Family pack: canonical codes -> bit planes, and -> contiguous canonical rows.
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/codec.h"
 #include "cuda/kernels/launch.h"
@@ -7,7 +7,7 @@
 
 namespace bitgrad::cuda {
 
-// A thread an octet: one byte of each plane.
+// One thread per octet: one byte of each plane.
 BITGRAD_GLOBAL void planes_kernel(int64_t rows, int64_t cols, CodeRows in, uint8_t* planes) {
   const int64_t octets = padded_octets(cols), plane_bytes = rows * octets;
   for (int64_t i = thread_index(); i < plane_bytes; i += thread_count()) {
@@ -27,7 +27,7 @@ BITGRAD_GLOBAL void canonical_kernel(int64_t rows, int64_t cols, CodeRows in, Co
 
 namespace {
 
-// What is behind the last row of a layout.
+// Clears the padding after the last row of a layout.
 void clear_behind(const PackArgs& args, int64_t used) {
   fill_async(static_cast<char*>(args.out) + used, 0, args.to.info().bytes(args.dtype, args.rows, args.cols) - used,
              current_stream());

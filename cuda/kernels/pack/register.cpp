@@ -1,5 +1,4 @@
-// Registers family pack and the transposition that tensors ask for. Layouts that only products of the CPU read have no
-// kernel here.
+// Registers family pack and the transposition used by tensors. Layouts that only CPU products read have no kernel here.
 #include "cuda/register.h"
 #include "cuda/kernels/pack/frag64.h"
 #include "cuda/kernels/pack/pack_cuda.h"

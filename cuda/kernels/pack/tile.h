@@ -1,4 +1,5 @@
-// Tiles of 128 x 128 codes, a byte each, in shared memory: filled by octets along rows, stored by octets along columns.
+// Tiles of 128 x 128 codes in shared memory, one byte per code: filled by octets along rows, stored by octets along
+// columns.
 #pragma once
 
 #include "cuda/kernels/pack/octet.h"
@@ -6,11 +7,11 @@
 namespace bitgrad::cuda {
 
 inline constexpr int kTileSide = 128, kTileThreads = 256;
-inline constexpr int kTilePitch = kTileSide + 4;  // an odd number of words: octets of a column lie in other banks
+inline constexpr int kTilePitch = kTileSide + 4;  // an odd number of words: octets of a column are in different banks
 inline constexpr int kTileOctets = kTileSide * kTileSide / 8;
 inline constexpr int kTileWords = kTileSide * kTilePitch / 4;  // of shared memory
 
-// Where a block's tile begins in a matrix of `rows` rows, tiles of a column first.
+// The first row and column of a block's tile in a matrix of `rows` rows; tiles are numbered down the columns.
 struct TilePlace {
   int64_t row, col;
 };
@@ -22,15 +23,16 @@ inline int64_t tile_count(int64_t rows, int64_t cols) {
   return (rows + kTileSide - 1) / kTileSide * ((cols + kTileSide - 1) / kTileSide);
 }
 
-// Bytes of octet o of row r of the tile.
+// Writes the bytes of octet o of row r of the tile.
 BITGRAD_DEVICE inline void put_octet(uint32_t* tile, int r, int o, uint64_t bytes) {
   uint32_t* const to = tile + r * (kTilePitch / 4) + 2 * o;
   to[0] = static_cast<uint32_t>(bytes);
   to[1] = static_cast<uint32_t>(bytes >> 32);
 }
 
-// Stores the tile's transpose: row c of `out` is column c of the matrix, which has `cols` columns. After a barrier.
-// Neighbouring threads take four octets of each of eight columns: shared memory without conflicts, 4 b bytes in a row.
+// Stores the transpose of the tile: row c of `out` is column c of the matrix, which has `cols` columns. Call after a
+// barrier. Adjacent threads process four octets of each of eight columns, which avoids bank conflicts and writes 4 b
+// contiguous bytes.
 BITGRAD_DEVICE inline void store_transposed(const uint32_t* tile, const TilePlace& at, int64_t cols,
                                             const CodeRows& out) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(tile);

@@ -1,8 +1,8 @@
-// Signs of a matrix in both orders, the mean of abs x of each row and the numbers of +1, from one read.
+// Signs of a matrix in both orders, the mean of |x| of each row, and the counts of +1, from a single read.
 //
-// A block takes 64 rows of one chunk of 1024 columns. Half a warp takes a row: its 16 lanes add up abs x in the order
-// of docs/numerics.md section 8, and a ballot of what they hold is 16 neighbouring bits. Chunks are joined by a second
-// kernel.
+// A block processes 64 rows of one chunk of 1024 columns. Half a warp processes a row: its 16 lanes sum |x| in the
+// order of docs/numerics.md section 8, and a ballot over their signs gives 16 adjacent bits. A second kernel combines
+// the chunks.
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"
@@ -23,13 +23,13 @@ struct BinarizeCall {
   int64_t ldx;
   uint64_t *codes, *transposed;
   int64_t stride, transposed_stride;  // words
-  float* sums;                        // [rows, chunks], or null
+  float* sums;                        // [rows, chunks], or nullptr
   int64_t chunks;
   int *row_ones, *column_ones;
   uint32_t* flags;
 };
 
-// The bits of rows `row` (lanes 0 .. 15) and row + 1 of the block, and their sums of abs x.
+// Computes the bits of rows `row` (lanes 0 .. 15) and row + 1 of the block, and their sums of |x|.
 BITGRAD_DEVICE inline void take_rows(const BinarizeCall& call, int64_t row0, int64_t chunk, int row, uint16_t* bits) {
   const int lane = static_cast<int>(threadIdx.x) % 32, half = lane / sums::kLanes;
   const int64_t r = row0 + row + half, first = chunk * sums::kChunk + lane % sums::kLanes;
@@ -53,7 +53,7 @@ BITGRAD_DEVICE inline void take_rows(const BinarizeCall& call, int64_t row0, int
   if (lane % sums::kLanes == 0 && r < call.rows) call.sums[r * call.chunks + chunk] = sum;
 }
 
-// A square of 32 x 32 bits, a row a lane, to its transpose (Warren, "Hacker's Delight", 2nd ed., section 7-3).
+// Transposes 32 x 32 bits, one row per lane (Warren, "Hacker's Delight", 2nd ed., section 7-3).
 BITGRAD_DEVICE inline uint32_t transpose_square(uint32_t x) {
   const unsigned lane = threadIdx.x % 32;
   uint32_t low = 0x0000FFFFu;
@@ -64,7 +64,7 @@ BITGRAD_DEVICE inline uint32_t transpose_square(uint32_t x) {
   return x;
 }
 
-// Four threads a row, four words of 64 bits each.
+// Four threads per row, four 64-bit words each.
 BITGRAD_DEVICE inline void store_rows(const BinarizeCall& call, int64_t row0, int64_t chunk,
                                       const uint32_t (*bits)[kBlockWords]) {
   constexpr int kWords = kBlockWords / 2, kShare = 4;
@@ -81,7 +81,7 @@ BITGRAD_DEVICE inline void store_rows(const BinarizeCall& call, int64_t row0, in
   if (part == 0 && r < call.rows) atomicAdd(call.row_ones + r, ones);
 }
 
-// A warp takes 32 columns at a time: one word of 64 rows each.
+// A warp processes 32 columns at a time, one word of 64 rows each.
 BITGRAD_DEVICE inline void store_columns(const BinarizeCall& call, int64_t row0, int64_t chunk,
                                          const uint32_t (*bits)[kBlockWords]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -108,7 +108,7 @@ BITGRAD_GLOBAL void binarize_kernel(BinarizeCall call) {
 
 namespace {
 
-// Joins the chunks of a row to alpha.
+// Combines the chunk sums of a row into alpha.
 struct AlphaRule {
   using Value = float;
   float* out;
@@ -160,7 +160,6 @@ void binarize_cuda(const BinarizeArgs& args) {
 }
 
 // ---- batch norm, threshold, pack
-// --------------------------------------------------------------------------------------------
 struct NormalizeSignCall {
   NormalizeArgs norm;
   CodeRows codes;

@@ -1,4 +1,4 @@
-// A call of quantize as its kernels get it: plain values, pointers of the device.
+// A call of quantize as its kernels receive it: plain values and device pointers.
 #pragma once
 
 #include "bitgrad/base/rng.h"
@@ -13,9 +13,9 @@ struct QuantizeCall {
   const float* x = nullptr;
   int64_t ldx = 0;
   CodeRows codes;
-  uint8_t* mask = nullptr;  // bytes of QuantizeArgs::mask
+  uint8_t* mask = nullptr;  // QuantizeArgs::mask as bytes
   uint32_t* flags = nullptr;
-  int32_t* row_sums = nullptr;  // zeros before
+  int32_t* row_sums = nullptr;  // zero-initialized
   ScaleMap scale;
   RandomStream draws;
   int64_t first_element = 0;
@@ -26,15 +26,15 @@ struct QuantizeCall {
   bool wide = false;  // every row of x is aligned to four elements
 };
 
-// The levels of a codebook in ascending order and the bounds between them (kernels/quantize/codebook.h), by value: a
-// dtype that was registered at run time needs no memory of the device.
+// The levels of a codebook in ascending order and the bounds between them (kernels/quantize/codebook.h). Passed by
+// value, so that a dtype registered at run time needs no device memory.
 struct CodebookLevels {
   float bounds[256];
   uint8_t codes[256];
-  int count = 0;  // of levels
+  int count = 0;  // number of levels
 };
 
-// Throws where rule and dtype do not fit. Clears the sums of rows on the current stream.
+// Throws if rule and dtype do not match. Clears the row sums on the current stream.
 QuantizeCall quantize_call(const QuantizeArgs& args);
 CodebookLevels codebook_levels(DType dtype);
 

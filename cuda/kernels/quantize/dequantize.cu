@@ -1,4 +1,4 @@
-// Family quantize: codes, and elements of wide dtypes, -> numbers. A thread an octet of a row.
+// Family quantize: dequantizes codes and elements of wide dtypes. One thread per octet of a row.
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
@@ -18,7 +18,7 @@ struct DequantizeCall {
   bool wide;  // every row of y is aligned to four elements
 };
 
-// s * (q - z), s * q + m or s * q, each operation rounded once.
+// s * (q - z), s * q + m or s * q, rounding each operation once.
 BITGRAD_DEVICE inline void store_values(const DequantizeCall& call, const Cell& at, const Numbers8& q) {
   const int64_t c = 8 * at.col, count = call.cols - c;
   Numbers8 y = q;
@@ -38,7 +38,7 @@ BITGRAD_DEVICE inline void store_values(const DequantizeCall& call, const Cell& 
   store_numbers(call.y + at.row * call.ldy + c, count, call.wide, y);
 }
 
-// Integers: two's complement (flip = its sign bit), unsigned (0); signs: 2 raw - 1.
+// Integers: two's complement (flip is the sign bit) or unsigned (flip is 0). Signs: 2 raw - 1.
 BITGRAD_GLOBAL void dequantize_integers_kernel(DequantizeCall call, CodeRows codes, int flip, bool sign) {
   const int64_t octets = (call.cols + 7) / 8;
   for (int64_t i = thread_index(); i < call.rows * octets; i += thread_count()) {

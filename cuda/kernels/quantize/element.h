@@ -1,5 +1,4 @@
-// The codes of an octet on the device, with the expressions of the CPU's loops (kernels/quantize/rounding.h,
-// numbers.inc).
+// Codes of an octet on the device, using the expressions of the CPU loops (kernels/quantize/rounding.h, numbers.inc).
 #pragma once
 
 #include "bitgrad/base/math.h"
@@ -10,10 +9,10 @@
 
 namespace bitgrad::cuda {
 
-// Scale, zero point and offset of neighbours of a row, read where a new group begins.
+// Scale, zero point and offset of consecutive elements of a row, loaded at the start of each group.
 class Params {
  public:
-  // invert: 1/s is wanted too.
+  // invert: also compute 1/s.
   BITGRAD_DEVICE Params(const ScaleMap& map, int64_t r, int64_t c, bool invert) : map_(map), invert_(invert) {
     if (map.row_step != 0) at_ = (map.row_group == 1 ? r : cell_of(r, map.row_group).row) * map.row_step;
     if (map.col_step == 0) {
@@ -25,7 +24,7 @@ class Params {
     }
     read();
   }
-  // To the next element; before an octet's end only.
+  // Moves to the next element. Only valid before the end of an octet.
   BITGRAD_DEVICE void advance() {
     if (--left_ != 0) return;
     at_ += map_.col_step;
@@ -50,7 +49,7 @@ class Params {
   bool invert_;
 };
 
-// Those of a whole row, in the same form.
+// Parameters shared by a whole row, with the same interface.
 struct RowParams {
   float scale = 1.0f, inverse = 1.0f, offset = 0.0f;
   int32_t zero = 0;
@@ -67,7 +66,7 @@ struct RowParams {
 template <CodeRule kRule>
 inline constexpr bool kInverts = kRule == CodeRule::kInverse || kRule == CodeRule::kCodebook;
 
-// The number that the rule rounds.
+// The value that the rule rounds.
 template <CodeRule kRule, typename P>
 BITGRAD_DEVICE inline float number_of(float x, const P& p) {
   [[maybe_unused]] const float s = p.scale, m = p.offset;
@@ -78,15 +77,15 @@ BITGRAD_DEVICE inline float number_of(float x, const P& p) {
   return x * p.inverse;
 }
 
-// Levels as threads read them.
+// Codebook levels as threads read them.
 struct Levels {
   const float* bounds = nullptr;
   const uint8_t* codes = nullptr;
   int count = 0;
 
-  // Raw code of the nearest level, ties to the lower; NaN goes to the lowest.
+  // Raw code of the nearest level; ties go to the lower one, NaN to the lowest.
   BITGRAD_DEVICE uint32_t nearest(float u) const {
-    int below = 0, end = count - 1;  // bounds below u: at least `below`, at most `end`
+    int below = 0, end = count - 1;  // number of bounds below u: at least `below`, at most `end`
     while (below < end) {
       const int middle = (below + end) / 2;
       if (u > bounds[middle])
@@ -104,7 +103,7 @@ struct OctetCodes {
   bool nonfinite = false;
 };
 
-// The code before its clamp; draw only where the call is stochastic.
+// The code before clamping. draw is used only if the call is stochastic.
 template <CodeRule kRule, typename P>
 BITGRAD_DEVICE inline int32_t wide_code(const QuantizeCall& call, float x, const P& p, uint16_t draw) {
   const float u = number_of<kRule>(x, p);
@@ -115,7 +114,7 @@ BITGRAD_DEVICE inline int32_t wide_code(const QuantizeCall& call, float x, const
   return quantize_loops::nearest_code(u, quantize_loops::safe_zero(p.zero));
 }
 
-// Rule clip: whether the code of x before its clamp lies in the range (kSign, kPositive: abs x <= 1).
+// Rule clip: whether the code of x before clamping is in range (kSign, kPositive: |x| <= 1).
 template <CodeRule kRule>
 BITGRAD_DEVICE inline bool clip_passes(const QuantizeCall& call, float x, const Params& p) {
   if constexpr (kRule == CodeRule::kSign || kRule == CodeRule::kPositive) return (x < 0.0f ? -x : x) <= 1.0f;
@@ -124,8 +123,8 @@ BITGRAD_DEVICE inline bool clip_passes(const QuantizeCall& call, float x, const 
   return q >= call.lo && q <= call.hi;
 }
 
-// The codes of elements from[0] .. of row r from column c, a multiple of 8, on; those from `count` on have code 0 and
-// do not pass. wide: they are aligned to four elements; p: parameters of the first.
+// Codes of elements from[0], from[1], .. of row r, starting at column c, a multiple of 8. Elements from `count` on have
+// code 0 and do not pass. wide: `from` is aligned to four elements. p has the parameters of the first element.
 template <CodeRule kRule, typename P>
 BITGRAD_DEVICE inline OctetCodes code_numbers(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t c,
                                               int64_t count, const float* from, bool wide, P p) {
@@ -165,7 +164,7 @@ BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Leve
                              Params(call.scale, r, c, kInverts<kRule>));
 }
 
-// Adds the ones of a warp's lanes to those of their rows.
+// Adds the number of ones in each lane of a warp to the sums of their rows.
 BITGRAD_DEVICE inline void add_row_sums(int32_t* sums, int64_t row, int ones) {
   constexpr unsigned kAll = 0xFFFFFFFFu;
   const int own = static_cast<int>(row);
@@ -176,8 +175,8 @@ BITGRAD_DEVICE inline void add_row_sums(int32_t* sums, int64_t row, int ones) {
   ones = __reduce_add_sync(kAll, ones);
   if (threadIdx.x % 32 == 0 && ones != 0) atomicAdd(sums + row, ones);
 }
-// f(i, at) makes octet i of [rows, cols], at its row and octet of the row, and gives the ones among its codes of one
-// bit.
+// f(i, at) processes octet i of [rows, cols], at row at.row and octet at.col of the row, and returns the number of ones
+// among its one-bit codes.
 template <typename F>
 BITGRAD_DEVICE inline void for_octets(int64_t rows, int64_t cols, int32_t* row_sums, F f) {
   const int64_t octets = padded_octets(cols), all = rows * octets, lane = threadIdx.x % 32;
@@ -188,14 +187,14 @@ BITGRAD_DEVICE inline void for_octets(int64_t rows, int64_t cols, int32_t* row_s
   }
 }
 
-// Eight bytes of raw codes back to back.
+// Packs eight bytes of raw codes.
 BITGRAD_DEVICE inline uint64_t gather_octet(uint64_t bytes, int bits) {
   uint64_t codes = 0;
   for (int k = 0; k < 8; ++k) codes |= ((bytes >> (8 * k)) & 255u) << (k * bits);
   return codes;
 }
 
-// Codes, mask and flag of an octet to their places.
+// Stores codes, mask and flag of an octet.
 BITGRAD_DEVICE inline void store_codes(const QuantizeCall& call, int64_t r, int64_t o, const OctetCodes& codes) {
   store_octet(call.codes, r, o, gather_octet(codes.bytes, call.codes.bits));
   if (call.mask != nullptr) call.mask[r * padded_octets(call.cols) + o] = static_cast<uint8_t>(codes.pass);

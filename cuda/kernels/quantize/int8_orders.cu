@@ -1,9 +1,9 @@
-// Family quantize: int8 codes of a gradient with one scale a row and with one a column (contract: quantize.h). Two
-// sweeps over the numbers: the largest of both orders, then the codes of both. Bits of abs x order as integers do, so
-// the largest are found by atomics in the places of the scales.
+// Family quantize: int8 codes of a gradient with one scale per row and with one per column (contract: quantize.h).
+// Makes two sweeps over the values: first the largest magnitudes in both orders, then the codes in both. The bits of
+// |x| compare like integers, so the largest are found by atomics directly in the scale arrays.
 //
-// A row (or column) with a NaN or Inf gets the scale NaN, the codes of its other numbers are those of scale 1
-// (docs/numerics.md section 5); the flag is set.
+// A row (or column) with a NaN or Inf gets the scale NaN, and its other values are coded with scale 1 (docs/numerics.md
+// section 5). The flag is set.
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/kernels/launch.h"
@@ -13,7 +13,7 @@
 
 namespace bitgrad::cuda {
 
-// One order with its stream by value.
+// One order, with its stream by value.
 struct OrderCall {
   const float* fold = nullptr;
   float* scales = nullptr;
@@ -51,7 +51,7 @@ BITGRAD_DEVICE inline Numbers8 load_gradient(const OrdersCall& call, int64_t r, 
 
 BITGRAD_DEVICE inline int abs_bits(float x) { return __float_as_int(x) & 0x7FFFFFFF; }
 
-// A block takes 64 rows of 256 columns: a warp a row at a time, a thread an octet.
+// A block processes 64 rows of 256 columns: one row at a time per warp, one octet per thread.
 template <bool kBf16>
 BITGRAD_GLOBAL void largest_kernel(OrdersCall call) {
   __shared__ int of_warp[kWarps][kBlockCols];
@@ -90,7 +90,7 @@ BITGRAD_GLOBAL void largest_kernel(OrdersCall call) {
   if (column < call.cols) atomicMax(reinterpret_cast<int*>(call.by_column.scales) + column, top);
 }
 
-// From the largest bits to scales, in place.
+// Converts the largest bits to scales, in place.
 BITGRAD_GLOBAL void scales_kernel(int64_t n, float* scales, uint32_t* flags) {
   for (int64_t i = thread_index(); i < n; i += thread_count()) {
     const int bits = __float_as_int(scales[i]);
@@ -112,7 +112,7 @@ BITGRAD_DEVICE inline uint64_t int8_byte(float folded, float scale, bool stochas
   return static_cast<uint64_t>(static_cast<uint8_t>(q));
 }
 
-// Whole octets up to the stride: what is behind the columns is cleared.
+// Stores whole octets up to the stride, which clears what follows the columns.
 BITGRAD_DEVICE inline void store_order(const OrderCall& order, int64_t r, int64_t o, uint64_t bytes) {
   const CodeRows rows{order.codes, order.stride, order.stride, 8, 8};
   if (8 * o < order.stride) store_octet(rows, r, o, bytes);
@@ -157,7 +157,8 @@ BITGRAD_GLOBAL void int8_codes_kernel(OrdersCall call, int64_t octets) {
   }
 }
 
-// The same with by_column turned: a block takes a tile of 128 x 128 numbers, whose codes it turns in shared memory.
+// Same with by_column transposed: a block processes a tile of 128 x 128 values and transposes its codes in shared
+// memory.
 template <bool kBf16>
 BITGRAD_GLOBAL void __launch_bounds__(kTileThreads, 3) int8_codes_turned_kernel(OrdersCall call, int64_t octets) {
   __shared__ uint32_t tile[kTileWords];
@@ -204,7 +205,7 @@ void run_orders(const OrdersCall& call, bool turned) {
   finish(call.by_row, call.rows);
   finish(call.by_column, call.cols);
   if (turned) {
-    // Tiles reach up to the stride of by_row, whose rest is cleared.
+    // Tiles extend to the stride of by_row, to clear the rest of its rows.
     const LaunchShape tiles{
         {static_cast<unsigned>(tile_count(call.rows, 8 * octets))}, {kTileThreads}, 0, 1, "int8_codes_turned_cuda"};
     return launch(int8_codes_turned_kernel<kBf16>, tiles, call, octets);

@@ -1,4 +1,4 @@
-// Family quantize: numbers -> codes and straight-through masks. A thread an octet of a row.
+// Family quantize: values -> codes and straight-through masks. One thread per octet of a row.
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/quantize/element.h"
 #include "cuda/kernels/quantize/quantize_cuda.h"
@@ -30,7 +30,7 @@ BITGRAD_GLOBAL void quantize_codebook_kernel(QuantizeCall call, CodebookLevels l
   }
 }
 
-// One bit, neither scale nor range.
+// One-bit codes without scale or range.
 BITGRAD_GLOBAL void quantize_sign_kernel(QuantizeCall call) {
   for_octets(call.rows, call.cols, call.row_sums, [&](int64_t i, Cell at) {
     const int64_t count = call.cols - 8 * at.col;
@@ -53,7 +53,7 @@ BITGRAD_GLOBAL void quantize_sign_kernel(QuantizeCall call) {
   });
 }
 
-// gx = g where the code before its clamp lies in the range (kSign, kPositive: abs x <= 1), else +0.
+// gx = g if the code before clamping is in range (kSign, kPositive: |x| <= 1), else +0.
 template <CodeRule kRule>
 BITGRAD_GLOBAL void clip_gradient_kernel(QuantizeCall call, const float* g, float* gx, bool wide) {
   const int64_t octets = (call.cols + 7) / 8;

@@ -1,4 +1,4 @@
-// Registers family quantize: its list of kernels and its entries of the KernelTable.
+// Registers family quantize: its kernel list and its entries in the KernelTable.
 #include "cuda/register.h"
 #include "bitgrad/kernels/kernel.h"
 #include "cuda/kernels/quantize/quantize_cuda.h"

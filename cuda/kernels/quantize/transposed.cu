@@ -1,5 +1,5 @@
-// Codes and their transpose from one read: a block takes a tile of 128 x 128 numbers, keeps its codes in shared memory
-// and stores both orders.
+// Codes and their transpose from a single read: a block processes a tile of 128 x 128 values, keeps its codes in shared
+// memory and stores both orders.
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/pack.h"
 #include "cuda/kernels/contracts.h"
@@ -27,7 +27,7 @@ BITGRAD_GLOBAL void __launch_bounds__(kTileThreads, 3)
     }
     put_octet(tile, r, o, codes.bytes);
     if (call.row_sums == nullptr) continue;
-    int ones = __popcll(codes.bytes);  // 16 lanes have a row of the tile
+    int ones = __popcll(codes.bytes);  // 16 lanes share a row of the tile
     for (int step = 8; step > 0; step /= 2) ones += __shfl_xor_sync(0xFFFFFFFFu, ones, step);
     if (o == 0 && ones != 0) atomicAdd(call.row_sums + row, ones);
   }

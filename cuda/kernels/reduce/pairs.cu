@@ -1,5 +1,5 @@
-// Family reduce: two sums from one read (ranges, and the sums of a normalisation's backward), and the search for Inf
-// and NaN (contracts: bitgrad/kernels/reduce.h).
+// Family reduce: two sums from a single read (ranges, and the sums for the backward of a normalization), and the check
+// for Inf and NaN (contracts: bitgrad/kernels/reduce.h).
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
 #include "cuda/kernels/contracts.h"

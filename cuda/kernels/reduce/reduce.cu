@@ -54,7 +54,7 @@ sums::Sequences sequences_of(const ReduceArgs& args) {
   }
   if (args.axis == ReduceAxis::kRows) return {args.rows, 1, args.cols, args.cols, args.ldx, false};
   const int64_t per_row = ceil_div(args.cols, args.group);
-  // One short group a row is a row.
+  // A single short group per row is the whole row.
   const int64_t group = per_row == 1 && args.cols < args.group ? args.cols : args.group;
   return {args.rows * per_row, per_row, args.cols, group, args.ldx, false};
 }
@@ -72,7 +72,7 @@ constexpr void (*kRules[])(const ReduceArgs&) = {
 #include "kernels/reduce/rules.inc"
 #undef BITGRAD_REDUCE_RULE
 };
-constexpr size_t kProducts = std::size(kRules) - 1;  // kSumProduct: kSum with a second operand
+constexpr size_t kProducts = std::size(kRules) - 1;  // kSumProduct is kSum with a second operand
 
 }  // namespace
 

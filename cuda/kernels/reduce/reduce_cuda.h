@@ -1,5 +1,5 @@
 // The launches of family reduce: name_cuda(...) for each line of kernels.inc, with the contract and parameters of line
-// `name` of kernel_table.inc, and the row.
+// `name` in kernel_table.inc, and the listed kernel.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +12,7 @@ namespace bitgrad::cuda {
 #include "cuda/kernels/reduce/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
 
-// Every rule and axis; the contract of reduce().
+// Every rule and axis. Same contract as reduce().
 void reduce_lanes_cuda(const ReduceArgs& args);
 
 }  // namespace bitgrad::cuda

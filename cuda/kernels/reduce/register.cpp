@@ -1,4 +1,4 @@
-// Registers family reduce: its one listed kernel and its entries of the KernelTable.
+// Registers family reduce: its one listed kernel and its entries in the KernelTable.
 #include "cuda/register.h"
 
 #include "bitgrad/kernels/kernel.h"

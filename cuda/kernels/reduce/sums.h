@@ -1,13 +1,13 @@
-// The one order of docs/numerics.md section 8 on the device, for any rule: 16 lanes of a chunk of 1024, lanes joined
-// (l,l+8) .. (l,l+1), chunks joined 2i with 2i+1 level by level, an odd one moving up. The order is that of the
-// numbers, not of the launch: bits do not depend on how blocks are cut.
+// The summation order of docs/numerics.md section 8 on the device, for any rule: 16 lanes per chunk of 1024, lanes
+// joined (l,l+8) .. (l,l+1), chunks joined 2i with 2i+1 level by level, an odd one moving up. The order is defined on
+// the elements, not the launch: bits do not depend on how work is divided into blocks.
 //
 // A rule is a struct:
-//   using Value;                                            what is added up: 4 or 8 bytes
+//   using Value;                                            the type of the sums: 4 or 8 bytes
 //   Value start();  Value join(Value a, Value b);           static, on the device
-//   using Center;  Center center(int64_t j);                what output j shares
+//   using Center;  Center center(int64_t j);                values shared by the elements of output j
 //   void accumulate(Value& a, int64_t at, const Center& c, bool& nonfinite);   joins the element at offset `at` to a
-//   void store(int64_t j, Value a);  void raise();          output j; a number was Inf or NaN
+//   void store(int64_t j, Value a);  void raise();          stores output j; reports an Inf or NaN element
 #pragma once
 
 #include "bitgrad/base/memory.h"
@@ -18,12 +18,12 @@ namespace bitgrad::cuda::sums {
 
 inline constexpr int64_t kChunk = 1024;
 inline constexpr int kLanes = 16;
-inline constexpr int kUnits = 32;         // chunks that a block of reduce_lanes takes at most
-inline constexpr int64_t kJoined = 2048;  // partial results that a block of join_partials takes
+inline constexpr int kUnits = 32;         // most chunks per block of reduce_lanes
+inline constexpr int64_t kJoined = 2048;  // partial results per block of join_partials
 inline constexpr int64_t kManyBlocks = 256;
-inline constexpr int kTile = 32;  // columns that a block of reduce_columns takes
+inline constexpr int kTile = 32;  // columns per block of reduce_columns
 
-// Where the elements of each output lie: runs of `group` of the columns of a row, the last ragged; or (scattered) the
+// The elements of each output: runs of `group` columns of a row, the last one possibly shorter; or (scattered) the
 // whole matrix, row by row.
 struct Sequences {
   int64_t outputs, per_row, cols, group, ldx;
@@ -48,15 +48,16 @@ struct Sequences {
 
 BITGRAD_DEVICE inline float down(float v, int by, int width) { return __shfl_down_sync(0xFFFFFFFFu, v, by, width); }
 
-// Joins the 16 lanes of each half warp; lane 0 has the result.
+// Joins the 16 lanes of each half warp. Lane 0 has the result.
 template <typename Rule>
 BITGRAD_DEVICE inline typename Rule::Value join_lanes(typename Rule::Value a) {
   for (int half = kLanes / 2; half >= 1; half /= 2) a = Rule::join(a, down(a, half, kLanes));
   return a;
 }
 
-// Each block takes `batch` neighbouring chunks (a power of two, at most kUnits) of as many outputs as it has units of
-// 16 threads for. `batches` batches an output; with more than one they leave partial[output * batches + batch].
+// Each block processes `batch` consecutive chunks (a power of two, at most kUnits) for as many outputs as its units of
+// 16 threads allow. Each output has `batches` batches; if there is more than one, each stores its result in
+// partial[output * batches + batch].
 template <typename Rule>
 BITGRAD_GLOBAL void reduce_lanes(Rule rule, Sequences s, int batch, int64_t batches, typename Rule::Value* partial) {
   using Value = typename Rule::Value;
@@ -90,7 +91,7 @@ BITGRAD_GLOBAL void reduce_lanes(Rule rule, Sequences s, int batch, int64_t batc
   const int64_t mine = first + u / batch;
   const bool live = u < units && mine < s.outputs;
   const int64_t count =
-      live ? ceil_div(s.length(mine), kChunk) - block.col * batch : 0;  // chunks of the batch, or more
+      live ? ceil_div(s.length(mine), kChunk) - block.col * batch : 0;  // chunks of the output from this batch on
   Value v = live ? of_unit[u] : Rule::start();
   for (int d = 1; d < batch; d *= 2) {
     const Value other = down(v, d, 32);
@@ -103,7 +104,7 @@ BITGRAD_GLOBAL void reduce_lanes(Rule rule, Sequences s, int batch, int64_t batc
     partial[mine * batches + block.col] = v;
 }
 
-// Down the rows: a block takes kTile columns of a chunk of rows, a thread a lane of a column.
+// Sums down the rows: a block processes kTile columns of a chunk of rows, a thread one lane of a column.
 template <typename Rule>
 BITGRAD_GLOBAL void reduce_columns(Rule rule, int64_t rows, int64_t cols, int64_t ldx, int64_t chunks,
                                    typename Rule::Value* partial) {
@@ -135,7 +136,7 @@ BITGRAD_GLOBAL void reduce_columns(Rule rule, int64_t rows, int64_t cols, int64_
     partial[c * chunks + block.row] = a;
 }
 
-// Joins partial results: output j has ceil(length(j) / covered) of them at in[j * stride], a block takes kJoined.
+// Joins partial results: output j has ceil(length(j) / covered) of them at in[j * stride]. A block joins kJoined.
 template <typename Rule>
 BITGRAD_GLOBAL void join_partials(Rule rule, Sequences s, int64_t covered, const typename Rule::Value* in,
                                   int64_t stride, int64_t blocks, typename Rule::Value* out) {
@@ -144,7 +145,7 @@ BITGRAD_GLOBAL void join_partials(Rule rule, Sequences s, int64_t covered, const
   const Cell block = cell_of(blockIdx.x, blocks);
   const int64_t begin = block.col * kJoined, all = ceil_div(s.length(block.row), covered);
   const int64_t count = all - begin < kJoined ? all - begin : kJoined;
-  if (count <= 0) return;  // of a ragged output
+  if (count <= 0) return;  // a shorter output
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) part[i] = in[block.row * stride + begin + i];
   for (int64_t d = 1; d < count; d *= 2) {
     __syncthreads();
@@ -158,7 +159,8 @@ BITGRAD_GLOBAL void join_partials(Rule rule, Sequences s, int64_t covered, const
     out[block.row * blocks + block.col] = part[0];
 }
 
-// Levels of join_partials until each output has one: `most` partial results of `covered` elements an output.
+// Repeats join_partials until each output has one result. Each output has at most `max` partial results of `covered`
+// elements.
 template <typename Rule>
 void run_join(const char* name, const Rule& rule, const Sequences& s, int64_t covered, const typename Rule::Value* in,
               int64_t max) {
@@ -174,10 +176,10 @@ void run_join(const char* name, const Rule& rule, const Sequences& s, int64_t co
 template <typename Rule>
 void run_lanes(const char* name, const Rule& rule, const Sequences& s) {
   if (s.outputs == 0) return;
-  const int64_t chunks = ceil_div(s.group, kChunk);  // of the longest
+  const int64_t chunks = ceil_div(s.group, kChunk);  // of the longest output
   int batch = 1;
   while (batch < kUnits && batch < chunks) batch *= 2;
-  // Where there are partial results anyway, more and smaller blocks until every multiprocessor has some.
+  // If there are partial results anyway, use more and smaller blocks until every multiprocessor has some.
   while (chunks > kUnits && batch > 2 && s.outputs * ceil_div(chunks, batch) < kManyBlocks) batch /= 2;
   const int64_t batches = chunks <= batch ? 1 : ceil_div(chunks, batch);
   int64_t units = kUnits;

@@ -1,4 +1,4 @@
-// Family rowwise: the arg max of rows, and the rank of a target among the elements of its row (contracts:
+// Family rowwise: the argmax of rows, and the rank of a target among the elements of its row (contracts:
 // bitgrad/kernels/rowwise.h).
 #include "cuda/kernels/rowwise/rowwise_cuda.h"
 #include "cuda/kernels/rowwise/targets.h"
@@ -7,7 +7,7 @@
 namespace bitgrad::cuda {
 namespace rowwise {
 
-// Larger for larger x, and for the first of equals; the largest for NaN.
+// A key that is larger for larger x and, among equal x, for the first; NaN has the largest keys.
 BITGRAD_DEVICE inline uint64_t key_of(float x, int64_t i) {
   const uint32_t bits = std::bit_cast<uint32_t>(x == 0.0f ? 0.0f : x);
   const uint32_t ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;

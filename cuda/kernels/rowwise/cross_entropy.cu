@@ -24,7 +24,7 @@ BITGRAD_GLOBAL void cross_entropy_kernel(CrossEntropyParams p) {
     p.loss[team.row] = p.top[team.row] = 0.0f;
     p.total[team.row] = 1.0f;
   }
-  if (kLong && ignored) return;  // the whole block; a short row takes part in what its warp does
+  if (kLong && ignored) return;  // the whole block exits; a short row must stay for its warp's shuffles
   team.live = !ignored;
   const float top = team.reduce(scratch, -__int_as_float(0x7F800000), Larger{}, [&](int64_t i) { return p.x[at + i]; });
   const float total = team.reduce(scratch, 0.0f, Add{}, [&](int64_t i) { return math::exp(p.x[at + i] - top); });

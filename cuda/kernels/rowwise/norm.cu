@@ -73,7 +73,7 @@ struct ParameterRule {
   using Value = TwoSums;
   struct Center {};
   Floats x, gy;
-  const float *mean, *inv;  // of rows; mean may be nullptr: 0
+  const float *mean, *inv;  // per row; mean may be nullptr, meaning 0
   int64_t cols;
   float *ggamma, *gbeta;  // either may be nullptr
   BITGRAD_DEVICE static TwoSums start() { return {0.0f, 0.0f}; }
@@ -114,7 +114,7 @@ void norm_rows_backward_cuda(const NormRowsBackwardArgs& args) {
   using namespace rowwise;
   refuse_fp64(args.x, "norm_rows_backward");
   const float* const mean = args.centered ? values_of(args.mean) : nullptr;
-  // First what reads gy, for gx may be written in its place.
+  // Run what reads gy first, because gx may overwrite it.
   if (args.ggamma.data != nullptr || args.gbeta.data != nullptr) {
     const ParameterRule rule{floats_of(args.x),      floats_of(args.gy),   mean, values_of(args.inv), args.cols,
                              values_of(args.ggamma), values_of(args.gbeta)};

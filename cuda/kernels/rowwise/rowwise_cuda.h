@@ -1,5 +1,5 @@
 // The launches of family rowwise: name_cuda(...) for each line of kernels.inc, with the contract and parameters of line
-// `name` of kernel_table.inc.
+// `name` in kernel_table.inc.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +12,7 @@ namespace bitgrad::cuda {
 #include "cuda/kernels/rowwise/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
 
-// Doubles are the CPU's.
+// fp64 is supported on the CPU only.
 inline void refuse_fp64(const FloatsIn& x, std::string_view name) {
   if (x.dtype == dtypes::fp64) bitgrad::detail::fail_fp64_on_device(name);
 }

@@ -24,7 +24,7 @@ BITGRAD_GLOBAL void softmax_kernel(SoftmaxParams p) {
     if (!p.bf16_y) static_cast<float*>(p.y)[at + i] = e;
     return e;
   });
-  // A bf16 place has no room for e: it is made again.
+  // A bf16 output cannot store e exactly, so it is recomputed.
   team.each([&](int64_t i) {
     const float e = p.bf16_y ? math::exp(p.x[at + i] - top) : static_cast<const float*>(p.y)[at + i];
     maps::store_float(p.y, p.bf16_y, at + i, e / total);

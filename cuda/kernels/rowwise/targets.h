@@ -14,7 +14,7 @@ struct Targets {
   uint32_t* flags;
 
   BITGRAD_DEVICE bool ignored(int64_t row) const { return classes[row] == ignore; }
-  // The class of a row that is not ignored; 0 with a flag where the target is none.
+  // The class of a row that is not ignored. For an invalid target, sets the flag and returns 0.
   BITGRAD_DEVICE int64_t of(int64_t row, int64_t cols) const {
     const int32_t target = classes[row];
     if (target >= 0 && target < cols) return target;

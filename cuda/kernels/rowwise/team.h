@@ -1,6 +1,6 @@
-// A team of threads takes a row: 16 of them where the row has one chunk, a block where it has more. Either reduces in
-// the order of docs/numerics.md section 8: 16 lanes of a chunk of 1024, lanes joined (l,l+8) .. (l,l+1), chunks joined
-// 2i with 2i+1 level by level, an odd one moving up.
+// A team of threads processes a row: 16 threads if the row has one chunk, a block if it has more. Both reduce in the
+// order of docs/numerics.md section 8: 16 lanes per chunk of 1024, lanes joined (l,l+8) .. (l,l+1), chunks joined 2i
+// with 2i+1 level by level, an odd one moving up.
 #pragma once
 
 #include "bitgrad/base/error.h"
@@ -14,17 +14,17 @@ namespace bitgrad::cuda::rowwise {
 
 inline constexpr int64_t kChunk = 1024;
 inline constexpr int kLanes = 16;
-inline constexpr int kShortThreads = 128;  // of a block of short rows: 8 teams
-inline constexpr int kLongThreads = 512;   // of a long row: 32 chunks at a time
-inline constexpr int kJoined = 2048;       // chunks whose results are in shared memory: a batch
-inline constexpr int kBatches = 64;        // that a row may have
+inline constexpr int kShortThreads = 128;  // per block of short rows: 8 teams
+inline constexpr int kLongThreads = 512;   // per long row: 32 chunks at a time
+inline constexpr int kJoined = 2048;       // chunk results in shared memory, i.e. chunks per batch
+inline constexpr int kBatches = 64;        // most batches per row
 
 struct alignas(8) TwoSums {
   float a, b;
 };
 BITGRAD_DEVICE inline TwoSums operator+(TwoSums x, TwoSums y) { return {x.a + y.a, x.b + y.b}; }
 
-// From the lane that is `by` behind, and from the first, of 16.
+// The value from the lane `by` positions higher, and from the first, of 16.
 template <typename Value>
 BITGRAD_DEVICE inline Value lane_behind(Value v, int by) {
   return __shfl_down_sync(0xFFFFFFFFu, v, by, kLanes);
@@ -46,26 +46,26 @@ struct Scratch {
 template <bool kLong>
 struct Team {
   int64_t row, cols;
-  bool live;  // there is such a row; a team without one takes part in what its warp does
+  bool live;  // the row exists; a team without a row still takes part in its warp's shuffles
 
   BITGRAD_DEVICE static Team of(int64_t rows, int64_t cols) {
     const int64_t row =
         kLong ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * (kShortThreads / kLanes) + threadIdx.x / kLanes;
     return {row, cols, row < rows};
   }
-  // A thread's elements where their order does not matter: first(), first() + step() ..
+  // A thread's elements if order does not matter: first(), first() + step(), ..
   BITGRAD_DEVICE int first() const { return static_cast<int>(kLong ? threadIdx.x : threadIdx.x % kLanes); }
   BITGRAD_DEVICE int step() const { return kLong ? kLongThreads : kLanes; }
   BITGRAD_DEVICE bool leads() const { return live && first() == 0; }
-  // body(i) for a thread's elements.
+  // Calls body(i) for each of the thread's elements.
   template <typename Body>
   BITGRAD_DEVICE void each(Body&& body) const {
     if (!live) return;
     for (int64_t i = first(); i < cols; i += step()) body(i);
   }
 
-  // Joins take(i) over the row, from `start`; every thread of the team gets the result. All threads of the block call
-  // it. take(i) is called once for each i, by a thread of the team.
+  // Joins take(i) over the row, starting from `start`. Every thread of the team gets the result. All threads of the
+  // block must call it. take(i) is called once for each i, by a thread of the team.
   template <typename Value, typename Join, typename Take>
   BITGRAD_DEVICE Value reduce(Scratch<Value, kLong>& scratch, Value start, Join&& join, Take&& take) const {
     if constexpr (!kLong) {
@@ -86,7 +86,7 @@ struct Team {
   }
 
  private:
-  // Elements [begin, end) of at most a chunk by a half warp; its lane 0 has the result.
+  // Reduces elements [begin, end), at most one chunk, with a half warp. Its lane 0 has the result.
   template <typename Value, typename Join, typename Take>
   BITGRAD_DEVICE static Value lanes(Value start, Join& join, Take& take, int64_t begin, int64_t end) {
     Value a = start;
@@ -94,7 +94,7 @@ struct Team {
     for (int half = kLanes / 2; half >= 1; half /= 2) a = join(a, lane_behind(a, half));
     return a;
   }
-  // count values that are adjacent become one in values[0]; written before by any threads of the block.
+  // Reduces `count` adjacent values to values[0]. Any threads of the block may have written them.
   template <typename Value, typename Join>
   BITGRAD_DEVICE static void join_all(Value* values, int count, Join& join) {
     for (int d = 1; d < count; d *= 2) {
@@ -108,7 +108,7 @@ struct Team {
   BITGRAD_DEVICE void join_batch(Scratch<Value, kLong>& scratch, Value start, Join& join, Take& take, int64_t b,
                                  int count) const {
     const int unit = static_cast<int>(threadIdx.x) / kLanes;
-    // Both halves of a warp go on together, for they shuffle together.
+    // Both halves of a warp iterate together, because they shuffle together.
     for (int k0 = unit & ~1; k0 < count; k0 += kLongThreads / kLanes) {
       const int k = k0 + (unit & 1);
       const int64_t begin = (b * kJoined + k) * kChunk, end = begin + kChunk < cols ? begin + kChunk : cols;
@@ -134,7 +134,7 @@ struct Larger {
   }
 };
 
-// Elements as fp32.
+// Elements read as fp32.
 struct Floats {
   const void* data;
   bool bf16;

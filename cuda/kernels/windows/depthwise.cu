@@ -1,5 +1,5 @@
-// Depthwise convolutions (contracts: bitgrad/kernels/depthwise.h): a thread an output of forward, an element of gx, or
-// a weight of a panel of gw; neighbours are channels. Codes are opened where they are read.
+// Depthwise convolutions (contracts: bitgrad/kernels/depthwise.h): one thread per output of forward, element of gx, or
+// weight of a panel of gw. Adjacent threads process adjacent channels. Codes are decoded as they are read.
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/device/builtins.h"
@@ -17,7 +17,7 @@ struct Images {
   gemm::Levels levels;
 };
 
-// Number of channel c of a pixel of an image.
+// Value of channel c of a pixel of an image.
 BITGRAD_DEVICE inline float number_of(const Images& images, int64_t image, int64_t pixel, int64_t c) {
   gemm::Operand x = images.pixels;
   x.data += image * images.image;
@@ -90,7 +90,7 @@ struct WeightPanels {
   DepthwiseForm form;
   Images x, gy;
   const float* pad;
-  int64_t windows;  // of all images
+  int64_t windows;  // in all images
   float* panels;
 };
 

@@ -1,5 +1,5 @@
-// Family windows (contracts: bitgrad/kernels/windows.h): a thread a word, or a unit of 1 to 8 bytes, of the gathered
-// rows; a thread an element of the images that rows are added into.
+// Family windows (contracts: bitgrad/kernels/windows.h): one thread per word, or unit of 1 to 8 bytes, of the gathered
+// rows; one thread per element of the images into which rows are added.
 #include "bitgrad/base/error.h"
 #include "cuda/device/builtins.h"
 #include "cuda/kernels/launch.h"
@@ -10,10 +10,10 @@ namespace {
 
 struct Gather {
   GatherWindowsArgs args;
-  int64_t row_units, tap_units, used_units;  // of a row, of a tap, of all taps
+  int64_t row_units, tap_units, used_units;  // per row, per tap, in all taps
 };
 
-// The pixel of tap `tap` of window m; nullptr: outside.
+// The pixel of tap `tap` of window m; the padding pixel if it is outside the image.
 BITGRAD_DEVICE inline const char* pixel_of(const GatherWindowsArgs& args, int64_t m, int64_t tap) {
   const WindowGeometry& g = args.geometry;
   const int64_t image = m / (g.oh * g.ow), window = m - image * (g.oh * g.ow);
@@ -37,7 +37,8 @@ BITGRAD_GLOBAL void gather_units_kernel(Gather p, int64_t n) {
   }
 }
 
-// A word of a row: pieces of the taps whose bits fall into it. row_units are words, tap_units and used_units bits.
+// Writes one word of a row from the taps whose bits fall into it. row_units counts words, tap_units and used_units
+// bits.
 BITGRAD_GLOBAL void gather_bits_kernel(Gather p, int64_t n) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
@@ -68,7 +69,7 @@ void gather_units(const GatherWindowsArgs& args) {
   launch(gather_units_kernel<Unit>, cover(n, "gather_windows_cuda"), p, n);
 }
 
-// The largest unit that everything is a multiple of.
+// The largest unit in bytes, at most 8, that divides all sizes, strides and addresses.
 int64_t unit_of(const GatherWindowsArgs& args) {
   const auto all = static_cast<uint64_t>(args.stride) | static_cast<uint64_t>(args.first_bit / 8) |
                    static_cast<uint64_t>(args.bits / 8) | static_cast<uint64_t>(args.row_stride) |

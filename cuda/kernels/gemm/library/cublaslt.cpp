@@ -1,7 +1,7 @@
-// The C interface of cuBLASLt (cublasLt.h of CUDA 12 and 13) as far as it is used, declared here so that no header of
-// the library is needed: opaque handles, and numbers of enums that its ABI keeps.
+// The part of the C interface of cuBLASLt (cublasLt.h of CUDA 12 and 13) that is used here. Opaque handles and
+// ABI-stable enum values are declared in this file, so that no library header is needed.
 //
-// The library's matrices are column-major, so C^T [n, m] = B A^T is computed: its first operand is our B, its second
+// The library's matrices are column-major, so it computes C^T [n, m] = B A^T: its first operand is our B, its second
 // our A.
 #include "cuda/kernels/gemm/library/cublaslt.h"
 
@@ -21,7 +21,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// Not in the unnamed namespace: CublasLt has members of them.
+// Not in the unnamed namespace, because CublasLt has members of these types.
 struct LtAlgorithm {
   uint64_t data[8];
 };
@@ -32,7 +32,7 @@ struct LtHeuristic {
   float waves;
   int reserved[4];
 };
-using LtShape = std::array<int64_t, 14>;  // everything that an algorithm depends on
+using LtShape = std::array<int64_t, 14>;  // everything an algorithm depends on
 
 namespace {
 
@@ -61,8 +61,8 @@ int type_of(LtType type) {
   return kInt32;
 }
 
-// The greatest power of two, at most 16, that divides an address: what is further up differs from run to run, and
-// with it the algorithm would.
+// The largest power of two up to 16 that divides an address. Higher alignment varies from run to run, and the chosen
+// algorithm would vary with it.
 uint32_t alignment_of(const void* x) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(x) | 16;
   return static_cast<uint32_t>(address & (~address + 1));
@@ -109,7 +109,7 @@ struct CublasLt {
   std::mutex mutex;
   std::map<int, void*> handles;  // by device
   std::map<LtShape, LtHeuristic> chosen;
-  std::set<LtShape> refused;  // no algorithm has them
+  std::set<LtShape> refused;  // shapes without an algorithm
 };
 
 namespace {
@@ -121,7 +121,7 @@ void check(int status, const char* call) {
               "without it.");
 }
 
-// A descriptor that ends with its scope.
+// A cuBLASLt descriptor, destroyed at the end of its scope.
 struct Descriptor {
   void* handle = nullptr;
   int (*destroy)(void*);
@@ -175,7 +175,7 @@ class Call {
     align(kMinAlignmentD, p.c);
   }
 
-  // Best first, by the library's own estimate. None where it has no algorithm for the shape.
+  // Algorithms, best first by the library's own estimate. Empty if it has none for the shape.
   std::vector<LtHeuristic> heuristics(void* handle) {
     std::vector<LtHeuristic> all(kAlgorithms);
     int count = 0;
@@ -210,7 +210,7 @@ class Call {
   Descriptor matmul_, first_, second_, c_, preference_;
 };
 
-// The fastest of those that run.
+// The fastest algorithm that runs.
 LtHeuristic fastest(Call& call, void* handle, const std::vector<LtHeuristic>& all, void* workspace) {
   const Event begin = event_create(true), end = event_create(true);
   LtHeuristic best = all.front();
@@ -256,7 +256,7 @@ struct Found {
   std::string why;
   Found() { library = open_cublaslt(cublaslt_candidates(), &why); }
 };
-// Never destroyed: the library may be gone before.
+// Never destroyed: the library may already be unloaded at exit.
 Found& found() {
   static auto* const once = new Found;
   return *once;
@@ -266,7 +266,7 @@ Found& found() {
 
 namespace {
 
-// lib/ of the environment whose python3 is the first on the PATH, activated or not; empty without one.
+// lib/ of the environment of the first python3 on the PATH, activated or not; empty if there is none.
 std::string python_lib() {
   const char* const path = std::getenv("PATH");
   std::stringstream folders(path == nullptr ? "" : path);
@@ -345,7 +345,7 @@ bool run_cublaslt(CublasLt& library, const LtProduct& product) {
       library.refused.insert(shape);
       return false;
     }
-    // Algorithms differ in the bits of floats, and times from process to process.
+    // Float algorithms may differ in bits, and timings vary from process to process, so only exact products are timed.
     const bool exact = product.in == LtType::kInt8 && product.out == LtType::kInt32;
     const bool can_time = exact && !product.accumulate && !capturing(current_stream());
     const LtHeuristic best = can_time ? fastest(call, handle, all, workspace.as<void>()) : all.front();

@@ -8,7 +8,7 @@
 namespace bitgrad::cuda::gemm {
 namespace {
 
-// Stored rows and columns of an operand.
+// Rows and columns of an operand as stored.
 struct Stored {
   int64_t rows, cols;
 };
@@ -23,7 +23,7 @@ bool is_plain(const GemmOperand& x, int64_t free, int64_t k) {
          (x.dtype == dtypes::bf16 && x.stride == 2 * stored(x, free, k).cols);
 }
 
-// An operand as fp32 rows: its own, or a copy.
+// An operand as rows of fp32: the original, or a copy.
 class Floats {
  public:
   Floats(const GemmOperand& x, int64_t free, int64_t k) {

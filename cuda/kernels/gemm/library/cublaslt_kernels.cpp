@@ -1,4 +1,4 @@
-// Rows of products by cuBLASLt: fp32 and bf16 in the library's own order, int8 exactly.
+// Kernels that call cuBLASLt: fp32 and bf16 in the library's own summation order, int8 exactly.
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cost.h"
@@ -45,7 +45,7 @@ void gemm_f32_cublaslt(const GemmArgs& args) {
   if (!run_cublaslt(*cublaslt(), product_of(args, LtType::kFp32, LtType::kFp32))) gemm_f32_chain512_simt(args);
 }
 
-// A bias is fp32, which the library adds to an fp32 C only.
+// The bias is fp32, which the library only adds to an fp32 C.
 bool gemm_bf16_cublaslt_supports(const GemmArgs& args) {
   const bool bf16 = args.c_dtype == dtypes::bf16;
   return bare_floats(args, dtypes::bf16) &&
@@ -57,7 +57,7 @@ void gemm_bf16_cublaslt(const GemmArgs& args) {
   if (!run_cublaslt(*cublaslt(), product_of(args, LtType::kBf16, out))) gemm_f32_chain512_simt(args);
 }
 
-// Floats times codes, in fp32: values are exact to the definition, the order of their sums is the library's.
+// Floats times codes in fp32. The values are exactly those of the definition; the summation order is the library's.
 bool gemm_f32_codes_cublaslt_supports(const GemmArgs& args) { return expands(args); }
 double gemm_f32_codes_cublaslt_cost(const GemmArgs& args) {
   return gemm_f32_cublaslt_cost(args) + expansion_cost(args);
@@ -67,7 +67,8 @@ void gemm_f32_codes_cublaslt(const GemmArgs& args) {
     gemm_f32_chain512_simt(args);
 }
 
-// Both sides K-contiguous, rows and k in units of four (the library's rules for int8); sums make a round trip.
+// Both sides are contiguous along k, with rows and k in multiples of four (the library's rules for int8). The sums make
+// a round trip through memory.
 bool gemm_s8_s8_cublaslt_supports(const GemmArgs& args) {
   const ScaleMap &sa = args.a.scale, &sb = args.b.scale;
   return exact_sum(args) && args.a.dtype == dtypes::int8 && args.b.dtype == dtypes::int8 && !args.a.k_major &&

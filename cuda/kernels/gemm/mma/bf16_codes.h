@@ -1,4 +1,4 @@
-// Packed codes to pairs of bf16, and fp32 numbers to bf16 parts: what products of floats and codes multiply.
+// Converts packed codes to pairs of bf16, and fp32 values to bf16 parts: the operands of products of floats and codes.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace bitgrad::cuda::gemm {
 
 // A field f of at most 7 bits becomes times * (128 + ((f << shift) ^ flip)) + minus: 128 + f is a bf16 whose low byte
-// is f. Of 8 bits the low seven do, and the top bit chooses what is added: -128, or -128 + top * 2^-7 in bit patterns
-// (-256 for signed codes, 0 for unsigned ones). Everything is exact.
+// is f. Of 8 bits, the low seven are converted like this, and the top bit selects the addend: -128, or the bit pattern
+// of -128 plus 2^7 * top (giving -256 for signed codes, 0 for unsigned ones). All of this is exact.
 inline constexpr uint32_t kBf16One = 0x3F803F80u, kMinus128 = 0xC300C300u;  // pairs
 struct Bf16Rule {
   uint32_t flip, times, minus, top;
@@ -25,18 +25,18 @@ BITGRAD_HD constexpr Bf16Rule bf16_rule(int bits, NumberForm form) {
 
 #if defined(__CUDACC__) || defined(BITGRAD_CUDA_EMULATED)
 
-// Fields in bytes (fields4), as pair_of takes them.
+// Prepares fields in bytes (fields4) for pair_of.
 template <int kBits>
 BITGRAD_DEVICE inline uint32_t prepared(uint32_t fields, const Bf16Rule& rule) {
   if constexpr (kBits == 8) return fields;
   if constexpr (kBits == 1) return fields << rule.shift;
   return fields ^ rule.flip;
 }
-// Two of four prepared fields: kPair 0 those of bytes 0 and 1, 1 those of bytes 2 and 3.
+// Converts two of four prepared fields: bytes 0 and 1 for kPair 0, bytes 2 and 3 for kPair 1.
 template <int kBits, int kPair>
 BITGRAD_DEVICE inline uint32_t pair_of(uint32_t bytes, const Bf16Rule& rule) {
   constexpr uint32_t kSelect = kPair == 0 ? 0x4140u : 0x4342u;
-  const uint32_t times = kBits == 1 ? rule.times : kBf16One;  // others need no register
+  const uint32_t times = kBits == 1 ? rule.times : kBf16One;  // constant, saves a register
   if constexpr (kBits < 8) {
     return mma::multiply_add_bf16(__byte_perm(bytes, 0x43434343u, kSelect), times, rule.minus);
   } else {
@@ -45,8 +45,8 @@ BITGRAD_DEVICE inline uint32_t pair_of(uint32_t bytes, const Bf16Rule& rule) {
   }
 }
 
-// x = parts[0] + parts[1] + parts[2], each with eight bits in its upper half: exact for finite x but for what lies
-// below 2^-133. Parts of an Inf or NaN have a NaN among them.
+// x = parts[0] + parts[1] + parts[2], each with eight significant bits in its upper half. Exact for finite x, except
+// for bits below 2^-133. For Inf or NaN at least one part is NaN.
 BITGRAD_DEVICE inline void split_float(float x, uint32_t (&parts)[3]) {
   parts[0] = __float_as_uint(x) & 0xFFFF0000u;
   const float rest = x - __uint_as_float(parts[0]);

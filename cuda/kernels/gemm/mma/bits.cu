@@ -1,5 +1,5 @@
-// Products of planes of bits by mma.sync (AND.popc). Native on compute capability 8.0 .. 9.0; elsewhere the instruction
-// is a slow call, so the kernel is empty there and its rows are not usable.
+// Products of bit planes by mma.sync (AND.popc). Native on compute capability 8.0 .. 9.0. Elsewhere the instruction is
+// a slow call, so the kernel is empty and unavailable there.
 #include "cuda/kernels/gemm/mma/tile.h"
 
 namespace bitgrad::cuda::gemm {

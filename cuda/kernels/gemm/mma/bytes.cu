@@ -3,7 +3,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// Two blocks on an SM; for sm_80 they would spill a register.
+// Two blocks per SM, except on sm_80, where that would spill a register.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 800
 constexpr int kBlocks = 1;
 #else

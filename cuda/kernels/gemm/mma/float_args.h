@@ -1,8 +1,8 @@
 // Arguments of the products of floats and codes by mma.sync (float_tile.h), and the kernels that take them.
 //
-// A (fp32 or bf16) is multiplied with B's codes, which bf16 holds exactly. bf16 A is multiplied as it is; an fp32
-// number is three bf16 parts (docs/numerics.md section 4, "parts3"). B's scale is applied to the sum, to the sums of
-// groups of k, or multiplied into A's numbers before these are split.
+// A (fp32 or bf16) is multiplied by B's codes, which bf16 represents exactly. A bf16 A is used directly; an fp32 value
+// is split into three bf16 parts (docs/numerics.md section 4, "parts3"). B's scale is applied to the sum, to the sums
+// of groups of k, or to A's values before they are split.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 
 namespace bitgrad::cuda::gemm {
 
-// A block of 256 threads makes a tile of 128 x 128 in steps of 32 of k, three of which are in shared memory.
+// A block of 256 threads computes a tile of 128 x 128 in steps of 32 of k, three of which are in shared memory.
 inline constexpr int kFloatTile = 128, kFloatThreads = 256, kFloatStages = 3, kFloatStep = 32;
-// Columns of a warp where A is split: B's scale along k may change between them, not within.
+// Columns per warp when A is split. B's scale along k may differ between these column blocks, but not within one.
 inline constexpr int kFoldColumns = 64;
 
-// Stored rows of an operand.
+// Rows of an operand as stored.
 struct FloatRows {
   const uint8_t* data;
-  int64_t stride, rows, row_bytes;  // bytes between rows, rows, bytes of a row that may be read
-  int32_t unit;                     // bytes of a copy: 16, 4, or 2 (plain loads)
+  int64_t stride, rows, row_bytes;  // bytes between rows, rows, readable bytes of a row
+  int32_t unit;                     // bytes per copy: 16, 4, or 2 (plain loads)
 };
 
 struct FloatMmaArgs {
@@ -29,12 +29,12 @@ struct FloatMmaArgs {
   NumberForm form;      // of B's codes
   bool narrow;          // A is bf16
   ScaleMap scale;       // B's
-  bool on_sum, fold;    // where the scale goes; neither: groups, or no scale
+  bool on_sum, fold;    // where the scale is applied; if neither, to groups, or there is no scale
   int32_t group_steps;  // steps of k in a group
   Output out;
 };
 
-// Kernels of one width: both operands in rows of k, the same with groups, B stored [k, n].
+// Kernels for one code width: both operands in rows of k, the same with groups, and B stored [k, n].
 #define BITGRAD_FLOAT_MMA(bits)                                               \
   BITGRAD_GLOBAL void gemm_bf16_w##bits##_mma_sm80(FloatMmaArgs args);        \
   BITGRAD_GLOBAL void gemm_f32_w##bits##_mma_sm80(FloatMmaArgs args);         \
@@ -57,7 +57,8 @@ BITGRAD_FLOAT_MMA(4)
 BITGRAD_FLOAT_MMA(8)
 #undef BITGRAD_FLOAT_MMA
 
-// Bytes of shared memory of a step, and of a block: its steps, later the sums of the tile in rows of kFloatPitch.
+// Bytes of shared memory per step and per block. A block uses the space for its steps, later for the sums of the tile
+// in rows of kFloatPitch.
 BITGRAD_HD constexpr int float_step_bytes(bool narrow_products, int bits, bool turned_a, bool turned_b) {
   const int a = kFloatTile * kFloatStep * (narrow_products ? 2 : 4) + (turned_a ? 128 : 0);
   const int b = kFloatTile * kFloatStep * bits / 8 + (turned_b ? 128 : 0);

@@ -1,4 +1,4 @@
-// The same where B has scales of groups of k, zero points or offsets.
+// Products of floats and codes by mma.sync, where B has group scales along k, zero points or offsets.
 #include "cuda/kernels/gemm/mma/float_tile.h"
 
 namespace bitgrad::cuda::gemm {

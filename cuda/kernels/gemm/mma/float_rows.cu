@@ -1,4 +1,4 @@
-// Products of floats and codes by mma.sync, both operands stored in rows of k: a forward.
+// Products of floats and codes by mma.sync, both operands stored in rows of k: the forward pass.
 #include "cuda/kernels/gemm/mma/float_tile.h"
 
 namespace bitgrad::cuda::gemm {

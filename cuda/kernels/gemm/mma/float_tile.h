@@ -1,9 +1,9 @@
-// A tile of 128 x 128 of a product of floats and codes by mma.sync of bf16, sums in fp32.
+// A 128 x 128 tile of a product of floats and codes by mma.sync on bf16, with fp32 sums.
 //
-// Shared memory holds both operands as they are stored, filled by cp.async two steps ahead. A thread of lane l has the
-// indices k = 8 (l % 4) + 4 s + i, i < 4, of half-step s: four neighbours in either operand, which take the slots of
-// its fragments in both. Codes become bf16, and A's numbers bf16 parts, in registers. Of operands stored [k, free] a
-// thread has four neighbouring rows (columns) of the tile, so that what it loads is whole words. Behind k A is zeros.
+// Shared memory contains both operands as stored, filled by cp.async two steps ahead. In half-step s, lane l processes
+// the indices k = 8 (l % 4) + 4 s + i, i < 4: four adjacent elements of either operand, placed in the same fragment
+// slots of both. In registers codes become bf16, and A's values bf16 parts. For operands stored [k, free] a thread has
+// four adjacent rows (columns) of the tile, so that it loads whole words. A is zero-filled past k.
 #pragma once
 
 #include "cuda/device/unroll.h"
@@ -13,8 +13,8 @@
 
 namespace bitgrad::cuda::gemm {
 
-// Bytes [byte0, byte0 + kRowBytes) of rows [r0, r0 + kRows), at most `width` of them, to stage + place(row, byte);
-// zeros beyond the operand.
+// Copies bytes [byte0, byte0 + kRowBytes) of rows [r0, r0 + kRows), at most `width` bytes per row, to stage +
+// place(row, byte). Zero-fills beyond the operand.
 template <int kUnit, int kRows, int kRowBytes, typename Place>
 BITGRAD_DEVICE void copy_units(mma::AsyncCopies& copies, const FloatRows& x, int r0, int64_t byte0, int width,
                                uint8_t* stage, Place place) {
@@ -43,8 +43,8 @@ BITGRAD_DEVICE void copy_rows(mma::AsyncCopies& copies, const FloatRows& x, int 
   copy_units<2, kRows, kRowBytes>(copies, x, r0, byte0, width, stage, place);
 }
 
-// Shared memory of a step. Rows stored [k, free] are 32 bytes apart from group to group of eight: the four lanes that
-// share a column of the tile meet other banks.
+// Shared memory of a step. For operands stored [k, free], each group of eight rows is followed by 32 bytes of padding,
+// so that the four lanes that share a column of the tile access different banks.
 template <int kParts, int kBits, bool kTurnedA, bool kTurnedB>
 struct FloatStage {
   static constexpr int kSizeA = kParts == 1 ? 2 : 4;
@@ -63,7 +63,7 @@ struct FloatStage {
   }
 };
 
-// C[i, j .. j + 4), cut at n.
+// Stores C[i, j .. j + 4), clipped at n.
 BITGRAD_DEVICE inline void store_four(const Output& out, int64_t i, int64_t j, const float* y) {
   float* const c = static_cast<float*>(out.c) + i * out.ldc + j;
   if (out.form == OutputForm::kFp32 && !out.accumulate && j + 4 <= out.n && lies_on<4>(c)) {
@@ -81,7 +81,7 @@ BITGRAD_DEVICE inline void store_four(const Output& out, int64_t i, int64_t j, c
 template <int kParts, int kBits, bool kTurnedA, bool kTurnedB, bool kGroups>
 class FloatBlock {
   using Stage = FloatStage<kParts, kBits, kTurnedA, kTurnedB>;
-  static constexpr int kDown = kParts == 1 ? 2 : 4, kAcross = 8 / kDown;  // warps
+  static constexpr int kDown = kParts == 1 ? 2 : 4, kAcross = 8 / kDown;  // grid of warps
   static constexpr int kM = kFloatTile / kDown / 16, kN = kFloatTile / kAcross / 8;
   static_assert(kParts == 1 || kFloatTile / kAcross == kFoldColumns);
 
@@ -101,7 +101,7 @@ class FloatBlock {
   BITGRAD_DEVICE void run() {
     BITGRAD_NO_UNROLL
     for (int s = 0; s < kFloatStages - 1; ++s) fill(s);
-    int left = args_.group_steps, k = 0;  // k: where the group begins
+    int left = args_.group_steps, k = 0;  // k: first index of the current group
     BITGRAD_NO_UNROLL
     for (int step = 0; step < steps_; ++step) {
       copies_.template wait<kFloatStages - 2>();
@@ -123,7 +123,7 @@ class FloatBlock {
  private:
   BITGRAD_DEVICE unsigned down() const { return static_cast<unsigned>((args_.out.m + kFloatTile - 1) / kFloatTile); }
   BITGRAD_DEVICE uint8_t* stage(int step) const { return shared_ + step % kFloatStages * Stage::kBytes; }
-  // Row of the tile that register pair `half` of fragment m holds, and the column of fragment n at `column` of its 8.
+  // The tile row in register pair `half` of fragment m, and the tile column of `column` (0 .. 7) of fragment n.
   BITGRAD_DEVICE int row_of(int m, int half) const {
     return warp_row_ + (kTurnedA ? m / 2 * 32 + 4 * group_ + m % 2 * 2 + half : 16 * m + 8 * half + group_);
   }
@@ -145,7 +145,7 @@ class FloatBlock {
     }
     copies_.commit();
   }
-  // Scales of the step's k for each warp's columns.
+  // Copies the scales of this step's k for each warp's columns.
   BITGRAD_DEVICE void copy_fold(int k0, uint8_t* to) {
     const int thread = static_cast<int>(threadIdx.x);
     if (!args_.fold || thread >= kFloatTile / kFoldColumns * kFloatStep) return;
@@ -156,7 +156,7 @@ class FloatBlock {
     copies_.template copy<4>(to + 4 * thread, map.scale + at, inside ? 4 : 0);
   }
 
-  // Four words of A's numbers, and what they are multiplied with.
+  // Loads four consecutive values of A.
   BITGRAD_DEVICE void load_numbers(const uint8_t* stage, int row, int first, float (&x)[4]) const {
     if (args_.narrow) {
       const uint2 w = *reinterpret_cast<const uint2*>(stage + Stage::place_a(row, 2 * first));
@@ -168,7 +168,7 @@ class FloatBlock {
       x[2] = __uint_as_float(w.z), x[3] = __uint_as_float(w.w);
     }
   }
-  // One row's four numbers of k to registers half and 2 + half of the parts of a fragment.
+  // Splits four values of a row, consecutive in k, into registers half and 2 + half of each part's fragment.
   BITGRAD_DEVICE void put_parts(const float (&x)[4], int half, uint32_t (&a)[kParts][4]) const {
     uint32_t parts[4][3];
     BITGRAD_UNROLL
@@ -199,7 +199,7 @@ class FloatBlock {
       load_fold(stage, k, fold);
       BITGRAD_UNROLL
       for (int m = 0; m < kM; m += kTurnedA ? 2 : 1) {
-        float x[4][4];  // turned: [k][row of four]; else [half][k]
+        float x[4][4];  // transposed: [k][one of four rows]; else [half][k]
         BITGRAD_UNROLL
         for (int i = 0; i < (kTurnedA ? 4 : 2); ++i) {
           if constexpr (kTurnedA)
@@ -250,7 +250,7 @@ class FloatBlock {
   BITGRAD_DEVICE const uint32_t* row_b(const uint8_t* stage, int row) const {
     return reinterpret_cast<const uint32_t*>(stage + Stage::kBytesA + Stage::place_b(row, 0));
   }
-  // Fragments n .. n + 3.
+  // Loads fragments n .. n + 3.
   BITGRAD_DEVICE void load_b(const uint8_t* stage, int half_step, int n, uint32_t (&b)[4][2]) const {
     const int k = 8 * quarter_ + 4 * half_step;
     if constexpr (kTurnedB) {
@@ -284,7 +284,7 @@ class FloatBlock {
     for (int n = 0; n < kN; n += 4) {
       uint32_t b[4][2];
       load_b(stage, half_step, n, b);
-      // The smallest part first.
+      // Smallest part first.
       BITGRAD_UNROLL
       for (int p = kParts - 1; p >= 0; --p) {
         BITGRAD_UNROLL
@@ -305,7 +305,7 @@ class FloatBlock {
     }
   }
 
-  // The sums of the group that begins at k, scaled, to those of the groups before.
+  // Scales the sums of the group that starts at k and adds them to the totals.
   BITGRAD_DEVICE void add_group(int64_t k) {
     const ScaleMap& map = args_.scale;
     BITGRAD_UNROLL
@@ -344,7 +344,8 @@ class FloatBlock {
     if (kGroups || !args_.on_sum || j >= args_.out.n) return 1.0f;
     return map.scale[kTurnedB ? param_index(map, 0, j) : param_index(map, j, 0)];
   }
-  // All sums to shared memory, in place of the steps; then four neighbours of a row of C at a time.
+  // Writes all sums to shared memory, in place of the steps, then stores four adjacent elements of a row of C at a
+  // time.
   BITGRAD_DEVICE void finish() {
     float* const sums = reinterpret_cast<float*>(shared_);
     __syncthreads();

@@ -1,5 +1,5 @@
-// Products of floats and codes by mma.sync, A stored [k, m] and B [k, n]: a gradient of weights. Widths that
-// activations have.
+// Products of floats and codes by mma.sync, A stored [k, m] and B [k, n]: gradients of weights. Covers the code widths
+// that activations use.
 #include "cuda/kernels/gemm/mma/float_tile.h"
 
 namespace bitgrad::cuda::gemm {

@@ -1,4 +1,4 @@
-// Products of floats and codes by mma.sync, B stored [k, n]: a gradient of x.
+// Products of floats and codes by mma.sync, B stored [k, n]: gradients of x.
 #include "cuda/kernels/gemm/mma/float_tile.h"
 
 namespace bitgrad::cuda::gemm {

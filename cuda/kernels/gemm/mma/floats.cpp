@@ -1,4 +1,4 @@
-// Rows of the products of floats and codes by mma.sync: which operands they take, where B's scale goes, their launches.
+// Kernels for products of floats and codes by mma.sync: supported operands, where B's scale is applied, and launches.
 #include <algorithm>
 
 #include "cuda/kernels/gemm/args.h"
@@ -39,7 +39,7 @@ bool float_supports(const GemmArgs& args, bool narrow_products) {
   return narrow_products == (a.dtype == dtypes::bf16 && place != ScalePlace::kFold);
 }
 
-// Widest copies that addresses and strides allow.
+// Chooses the widest copies that addresses and strides allow.
 FloatRows rows_of(const GemmOperand& x, int64_t free, int64_t k) {
   const int64_t rows = x.k_major ? k : free, cols = x.k_major ? free : k;
   const auto places = reinterpret_cast<uintptr_t>(x.data) | static_cast<uintptr_t>(x.stride);
@@ -86,7 +86,7 @@ void run_floats(const GemmArgs& args, bool narrow_products, const char* name) {
   const FloatKernels& kernels = kFloatKernels[narrow_products ? 0 : 1][args.b.dtype.bits() - 1];
   LaunchShape shape;
   shape.grid.x = static_cast<unsigned>(gemm_detail::ceil_div(args.m, kFloatTile) *
-                                       gemm_detail::ceil_div(args.n, kFloatTile));  // grid.y ends at 65535
+                                       gemm_detail::ceil_div(args.n, kFloatTile));  // grid.y is limited to 65535
   shape.block.x = kFloatThreads;
   shape.shared_bytes = kFloatSharedBytes;
   shape.name = name;
@@ -97,7 +97,7 @@ void run_floats(const GemmArgs& args, bool narrow_products, const char* name) {
   launch(kernel, shape, k);
 }
 
-// Rows whose copies are smaller than 16 bytes cost several times the instructions.
+// Copies narrower than 16 bytes take several times as many instructions.
 double unaligned(const GemmOperand& x) { return x.stride % 16 == 0 ? 0 : x.stride % 4 == 0 ? 0.3 : 1.0; }
 double floats_cost(const GemmArgs& args, double macs_per_ns) {
   return 200 + tiled_cost(args, kFloatTile, kFloatTile, macs_per_ns / (1 + unaligned(args.a) + unaligned(args.b)));

@@ -1,4 +1,4 @@
-// Rows of the products by mma.sync: which operands they take, how these become planes or bytes, and their launches.
+// Integer products by mma.sync: supported operands, their conversion to planes or bytes, and launches.
 #include <algorithm>
 
 #include "bitgrad/dtype/codec.h"
@@ -14,7 +14,7 @@ namespace {
 
 bool is_unsigned_byte(DType dtype) { return dtype.bits() == 8 && dtype.kind() == DTypeKind::kUint; }
 
-// Bytes stored [k, free] that can be read and turned by words.
+// Whether x is bytes stored [k, free] that can be read and transposed by words.
 bool whole_words(const GemmOperand& x, int64_t free) {
   return x.k_major && x.dtype.bits() == 8 && x.stride % 4 == 0 && free % 4 == 0 &&
          reinterpret_cast<uintptr_t>(x.data) % 4 == 0;
@@ -34,7 +34,7 @@ MmaSide side_of(const GemmOperand& x, int64_t free, int64_t k) {
   return side;
 }
 
-// Rows of bits: canonical codes of one bit, or layout planes.
+// An operand as rows of bits: canonical one-bit codes, or layout planes.
 MmaSide bit_side(const GemmOperand& x, int64_t free, int64_t k) {
   MmaSide side = side_of(x, free, k);
   side.row_bytes = 8 * plane_words(k);
@@ -62,7 +62,7 @@ MmaArgs common_args(const GemmArgs& args) {
   return k;
 }
 
-// Pairs of planes by falling weight; the sums are multiplied by the ratio of weights between them.
+// Orders the pairs of planes by descending weight. Between pairs, the sums are multiplied by the ratio of the weights.
 void order_pairs(const GemmArgs& args, MmaArgs& k) {
   struct Weighted {
     int a, b;
@@ -90,7 +90,7 @@ void launch_mma(MmaKernel kernel, const MmaArgs& k, const char* name) {
   if (k.out.m <= 0 || k.out.n <= 0) return;
   LaunchShape shape;
   shape.grid.x = static_cast<unsigned>(gemm_detail::ceil_div(k.out.m, kMmaTile) *
-                                       gemm_detail::ceil_div(k.out.n, kMmaTile));  // grid.y ends at 65535
+                                       gemm_detail::ceil_div(k.out.n, kMmaTile));  // grid.y is limited to 65535
   shape.block.x = kMmaThreads;
   shape.shared_bytes = kMmaSharedBytes;
   shape.name = name;
@@ -125,7 +125,7 @@ bool gemm_s8_s8_mma_supports(const GemmArgs& args) {
   return exact_sum(args) && fits_int32(args, largest_code(args.a.dtype), largest_code(args.b.dtype));
 }
 double gemm_s8_s8_mma_cost(const GemmArgs& args) {
-  // Instructions of a stage beside those of its products: by words about as many, by bytes several times as many.
+  // Extra instructions per stage relative to the products: about as many for words, several times as many for bytes.
   const auto more = [](const GemmOperand& x, int64_t free) {
     if (whole_words(x, free)) return 0.8;
     return x.k_major || x.dtype.bits() != 8 ? 4.0 : 0.0;

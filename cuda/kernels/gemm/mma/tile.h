@@ -1,10 +1,11 @@
-// A tile of 128 x 128 of an integer product by mma.sync, for every pair of operands that is bytes or bits in the end.
+// A 128 x 128 tile of an integer product by mma.sync, for all operand pairs that end up as bytes or bits.
 //
-// Eight warps make 64 x 32 each. Shared memory holds four stages of 64 bytes of k (64 codes in bytes, 512 bits) of both
-// sides, filled by cp.async three stages ahead; operands in other orders or widths are transposed into bytes by
-// registers. B may stay packed in shared memory and is opened to bytes in registers. Planes: the pairs run one after
-// the other over k, by falling weight, and the sums so far are multiplied at each change (Horner's scheme). What lies
-// beyond k in a row is noise, so A is masked in the last stage (and B where its sums are needed).
+// Each of eight warps computes 64 x 32. Shared memory contains four stages of 64 bytes of k (64 byte codes, or 512
+// bits) of both sides, filled by cp.async three stages ahead. Operands in other orders or widths are transposed or
+// expanded to bytes through registers. B may stay packed in shared memory and is unpacked to bytes in registers. Pairs
+// of planes run over k one after the other by descending weight; at each change the sums so far are multiplied by the
+// ratio of weights (Horner's scheme). Rows contain garbage past k, so A is masked in the last stage (and B, whose sums
+// may be needed).
 #pragma once
 
 #include "cuda/device/mma.h"
@@ -36,7 +37,7 @@ struct BitOp {
   static BITGRAD_DEVICE int total_b(uint32_t x) { return __popc(x); }
 };
 
-// Rows [f0, f0 + 128) of one plane, bytes [at, at + 64) of each, to a stage.
+// Copies bytes [at, at + 64) of rows [f0, f0 + 128) of one plane to a stage.
 BITGRAD_DEVICE inline void copy_bytes(mma::AsyncCopies& copies, const MmaSide& x, int64_t f0, int plane, int64_t at,
                                       uint8_t* stage) {
   BITGRAD_NO_UNROLL  // registers
@@ -57,8 +58,8 @@ BITGRAD_DEVICE inline void copy_bytes(mma::AsyncCopies& copies, const MmaSide& x
   }
 }
 
-// Codes k0 .. k0 + 63 of rows [f0, f0 + 128) as bytes; zeros beyond the operand. Of an operand stored [k, free] the
-// lanes of a warp read neighbours.
+// Expands codes k0 .. k0 + 63 of rows [f0, f0 + 128) to bytes, with zeros beyond the operand. For operands stored [k,
+// free] the lanes of a warp read adjacent elements.
 BITGRAD_DEVICE inline void expand_bytes(const MmaSide& x, int64_t f0, int64_t k0, int64_t k_end, uint8_t* stage) {
   BITGRAD_NO_UNROLL
   for (int i = 0; i < kMmaTile * 4 / kMmaThreads; ++i) {
@@ -78,7 +79,7 @@ BITGRAD_DEVICE inline void expand_bytes(const MmaSide& x, int64_t f0, int64_t k0
   }
 }
 
-// Byte i of out[j] is byte j of in[i].
+// Transposes 4 x 4 bytes: byte i of out[j] is byte j of in[i].
 BITGRAD_DEVICE inline void turn_words(const uint32_t (&in)[4], uint32_t (&out)[4]) {
   const uint32_t low01 = __byte_perm(in[0], in[1], 0x5140), high01 = __byte_perm(in[0], in[1], 0x7362);
   const uint32_t low23 = __byte_perm(in[2], in[3], 0x5140), high23 = __byte_perm(in[2], in[3], 0x7362);
@@ -88,8 +89,8 @@ BITGRAD_DEVICE inline void turn_words(const uint32_t (&in)[4], uint32_t (&out)[4
   out[3] = __byte_perm(high01, high23, 0x7632);
 }
 
-// Bytes stored [k, free], as expand_bytes: squares of 4 x 4 are turned in registers. A warp reads 32 bytes of 16 rows;
-// its stores meet four at a time in a bank.
+// Same as expand_bytes, for bytes stored [k, free]: transposes 4 x 4 blocks in registers. A warp reads 32 bytes of each
+// of 16 rows; its stores have four-way bank conflicts.
 BITGRAD_DEVICE inline void turn_bytes(const MmaSide& x, int64_t f0, int64_t k0, int64_t k_end, uint8_t* stage) {
   BITGRAD_NO_UNROLL
   for (int i = 0; i < kMmaTile * kMmaStageBytes / 16 / kMmaThreads; ++i) {
@@ -114,7 +115,7 @@ BITGRAD_DEVICE inline void make_bytes(const MmaSide& x, int64_t f0, int64_t k0, 
     expand_bytes(x, f0, k0, k_end, stage);
 }
 
-// 64 packed codes of rows [f0, f0 + 128): 8 * kBits bytes a row.
+// Copies 64 packed codes of rows [f0, f0 + 128): 8 * kBits bytes per row.
 template <int kBits>
 BITGRAD_DEVICE void copy_packed(mma::AsyncCopies& copies, const MmaSide& x, int64_t f0, int64_t at, uint8_t* stage) {
   for (int index = static_cast<int>(threadIdx.x); index < kMmaTile * kBits; index += kMmaThreads) {
@@ -125,12 +126,12 @@ BITGRAD_DEVICE void copy_packed(mma::AsyncCopies& copies, const MmaSide& x, int6
   }
 }
 
-// Tiles of a column of C; the blocks of a grid go down the columns.
+// Tiles per column of C. The blocks of a grid run down the columns.
 BITGRAD_DEVICE inline unsigned blocks_down(const MmaArgs& args) {
   return static_cast<unsigned>((args.out.m + kMmaTile - 1) / kMmaTile);
 }
 
-// kBitsB: 0 (B is bytes or bits in shared memory) or the width of packed codes.
+// kBitsB is the width of packed codes, or 0 if B is bytes or bits in shared memory.
 template <typename Op, int kBitsB>
 class MmaBlock {
  public:
@@ -159,7 +160,7 @@ class MmaBlock {
   }
 
  private:
-  static constexpr int kElements = kMmaStageBytes * 8 / Op::kUnit;  // of k in a stage
+  static constexpr int kElements = kMmaStageBytes * 8 / Op::kUnit;  // elements of k in a stage
   static constexpr int kPerByte = 8 / Op::kUnit;
   static constexpr int kStageA = kMmaTile * kMmaStageBytes, kRowB = kBitsB == 0 ? kMmaStageBytes : 8 * kBitsB;
   static constexpr int kStageB = kMmaTile * kRowB;
@@ -187,7 +188,7 @@ class MmaBlock {
     copies_.commit();
   }
 
-  // Fragments of the four groups of 8 columns, at byte 32 * half of the stage.
+  // Loads the fragments of four groups of 8 columns, at byte 32 * half of the stage.
   BITGRAD_DEVICE void load_b(const uint8_t* stage, int half, uint32_t (&b)[4][2]) const {
     if constexpr (kBitsB == 0) {
       BITGRAD_UNROLL
@@ -212,7 +213,7 @@ class MmaBlock {
     }
   }
 
-  // Takes what is beyond k out of fragments whose first byte is element `k`.
+  // Zeros elements past the end of k in fragments whose first byte is element `k`.
   BITGRAD_DEVICE void mask(int64_t k, uint32_t (&a)[4][4], uint32_t (&b)[4][2]) const {
     const int64_t left = args_.out.k - k;
     BITGRAD_UNROLL
@@ -275,7 +276,8 @@ class MmaBlock {
     }
   }
 
-  // All sums to shared memory, in place of the stages: the epilogue is one loop over neighbours in rows of C.
+  // Writes all sums to shared memory, in place of the stages, so that the epilogue is a single loop over adjacent
+  // elements of C.
   BITGRAD_DEVICE void put_sums(int* sums, int* rows, int* columns) {
     constexpr unsigned kAll = 0xFFFFFFFFu;
     BITGRAD_UNROLL
@@ -317,7 +319,7 @@ class MmaBlock {
 
   BITGRAD_DEVICE void store(int64_t i, int64_t j, int sum, int sum_a, int sum_b) const {
     const int shift_a = args_.a.shift, shift_b = args_.b.shift, k = static_cast<int>(args_.out.k);
-    // Modulo 2^32; the sum itself fits.
+    // Computed modulo 2^32; the sum itself fits.
     const auto exact = static_cast<int>(static_cast<uint32_t>(sum) * static_cast<uint32_t>(args_.last_weight) +
                                         static_cast<uint32_t>(shift_b) * static_cast<uint32_t>(sum_a) +
                                         static_cast<uint32_t>(shift_a) * static_cast<uint32_t>(sum_b) +
@@ -331,7 +333,7 @@ class MmaBlock {
   uint8_t* const shared_;
   const int lane_, warp_row_, warp_column_;
   const int64_t i0_, j0_;
-  const int steps_;  // of one pair: divisions by it stay in 32 bits
+  const int steps_;  // per pair of planes; an int, so that divisions by it are 32-bit
   mma::AsyncCopies copies_;
   int sum_[4][4][4] = {}, sum_a_[4][2] = {}, sum_b_[4] = {};
 };

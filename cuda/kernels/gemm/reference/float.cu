@@ -1,4 +1,4 @@
-// Float products in the orders chain512 and table. Every output has its own chain, so the bits are those of the CPU.
+// Float products in the orders chain512 and table. Each output has its own chain, so the bits match the CPU.
 #include "cuda/device/unroll.h"
 #include "cuda/kernels/gemm/reference/reference.h"
 
@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kTile = kReferenceTile, kStep = kReferenceStep, kSide = 4, kPitch = kTile + 1, kPanel = 512;
 
-// tile[k][free]: values, times B's folded scale on A's side; what is beyond the operand is never read.
+// Loads tile[k][free]: A's values, times B's scale if it is folded into A. Positions beyond the operand are left unset
+// and never read.
 BITGRAD_DEVICE void load_a(const FloatArgs& args, int64_t f0, int64_t k0, float (*tile)[kPitch]) {
   const Operand& x = args.a;
   for (int at = static_cast<int>(threadIdx.x); at < kTile * kStep; at += kReferenceThreads) {
@@ -27,7 +28,7 @@ BITGRAD_DEVICE void load_b(const FloatArgs& args, int64_t f0, int64_t k0, float 
   }
 }
 
-// One fma chain per panel of 512; panel sums added in order.
+// One fma chain per panel of 512; panel sums are added in order.
 struct Chain {
   float chain[kSide][kSide] = {}, sum[kSide][kSide] = {};
 
@@ -46,7 +47,7 @@ struct Chain {
   }
 };
 
-// Terms to groups, groups to passes, passes to the sum.
+// Sums terms into groups, groups into passes, passes into the total.
 struct Table {
   float group[kSide][kSide] = {}, pass[kSide][kSide] = {}, sum[kSide][kSide] = {};
 

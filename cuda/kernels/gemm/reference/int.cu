@@ -1,4 +1,4 @@
-// Exact integer products: the sums of qa qb, of qa and of qb, corrected for zero points at the end of each group.
+// Exact integer products: the sums of qa qb, qa and qb, corrected for zero points at the end of each group.
 #include "cuda/device/unroll.h"
 #include "cuda/kernels/gemm/reference/reference.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kStep = kReferenceStep;
 
-// Codes of at most 8 bits: sums of a step in int32, over all in int64, zero points taken out at the end.
+// Codes of at most 8 bits: int32 sums within a step, int64 overall; zero points are subtracted at the end.
 struct Narrow {
   using Number = int16_t;
   using Partial = int32_t;
@@ -15,7 +15,7 @@ struct Narrow {
   static constexpr bool kZerosInNumbers = false;
   static constexpr int kSide = 4, kTile = kNarrowTile, kPitch = kTile + 1;
 };
-// Numbers are q - z modulo 2^64, sums modulo 2^128.
+// Values are q - z modulo 2^64, sums modulo 2^128.
 struct Wide {
   using Number = int64_t;
   using Partial = gemm_detail::UInt128;
@@ -24,7 +24,7 @@ struct Wide {
   static constexpr int kSide = 2, kTile = kWideTile, kPitch = kTile + 1;
 };
 
-// tile[k][free] of indices f0 .. and k0 .. ; what is beyond the operand is left as it is, and never read.
+// Loads tile[k][free] for indices from f0 and k0. Positions beyond the operand are left unset and never read.
 template <typename T>
 BITGRAD_DEVICE void load_tile(const Operand& x, int64_t f0, int64_t free, int64_t k0, int64_t k_end,
                               typename T::Number (*tile)[T::kPitch]) {
@@ -41,7 +41,7 @@ BITGRAD_DEVICE void load_tile(const Operand& x, int64_t f0, int64_t free, int64_
   }
 }
 
-// A thread's outputs: rows y + 16 r, columns x + 16 c of the tile.
+// A thread's outputs: rows y + 16 r and columns x + 16 c of the tile.
 template <typename T>
 struct Sums {
   static constexpr int kSide = T::kSide, kPitch = T::kPitch;
@@ -79,7 +79,7 @@ struct Sums {
   }
 };
 
-// One finished element without groups.
+// Stores one finished element, without groups.
 BITGRAD_DEVICE void finish(const IntArgs& args, int64_t i, int64_t j, int64_t sum, int64_t sum_a, int64_t sum_b) {
   store_sums(args.out, free_params(args.a), free_params(args.b), i, j, sum, sum_a, sum_b);
 }
@@ -95,7 +95,7 @@ BITGRAD_DEVICE void finish(const IntArgs& args, int64_t i, int64_t j, gemm_detai
                 gemm_detail::saturate_sum(sum_b));
 }
 
-// The sums over a group, less zero points: acc_g and S_a,g.
+// Sums over a group after subtracting zero points: acc_g and S_a,g.
 struct GroupSums {
   int64_t acc, sum_a;
 };

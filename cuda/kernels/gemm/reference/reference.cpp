@@ -1,4 +1,4 @@
-// Rows of the references: what they take, and their launches.
+// The reference kernels: supported operands and launches.
 #include "cuda/kernels/gemm/reference/reference.h"
 
 #include "cuda/kernels/gemm/args.h"
@@ -16,7 +16,7 @@ namespace {
 LaunchShape tiles_of(const GemmArgs& args, int64_t tile, const char* name) {
   LaunchShape shape;
   shape.grid.x = static_cast<unsigned>(gemm_detail::ceil_div(args.m, tile) *
-                                       gemm_detail::ceil_div(args.n, tile));  // grid.y ends at 65535
+                                       gemm_detail::ceil_div(args.n, tile));  // grid.y is limited to 65535
   shape.block.x = kReferenceThreads;
   shape.name = name;
   return shape;

@@ -1,8 +1,9 @@
-// The total references of family gemm on the device: any dtype but fp64, either order of storage, every ScaleMap.
+// Fully general reference kernels of family gemm on the device: any dtype but fp64, either storage order, every
+// ScaleMap.
 //   gemm_int_narrow_simt  exact integer products of codes of at most 8 bits
-//   gemm_int_wide_simt    the same where a side is int32 or int64; sums modulo 2^128, saturated
+//   gemm_int_wide_simt    the same if a side is int32 or int64; sums modulo 2^128, saturated
 //   gemm_f32_chain512_simt, gemm_f32_table_simt  float products in those orders (docs/numerics.md section 4)
-// A block of 256 threads makes a tile of 64 x 64 (wide: 32 x 32), in steps of 32 contracted indices through shared
+// A block of 256 threads computes a tile of 64 x 64 (wide: 32 x 32), in steps of 32 contracted indices through shared
 // memory.
 #pragma once
 
@@ -30,7 +31,7 @@ struct FloatArgs {
   Output out;
   FoldForm fold;
   bool bare_b;
-  int32_t codes, groups;  // of the order of tables
+  int32_t codes, groups;  // parameters of the table order
   Levels levels_a, levels_b;
 };
 
@@ -39,7 +40,7 @@ BITGRAD_GLOBAL void gemm_int_wide_simt(IntArgs args);
 BITGRAD_GLOBAL void gemm_f32_chain512_simt_kernel(FloatArgs args);
 BITGRAD_GLOBAL void gemm_f32_table_simt_kernel(FloatArgs args);
 
-// The last step of an integer product whose sums [m, n] a library made: scales, bias, accumulation, rounding.
+// Epilogue of an integer product whose sums [m, n] a library computed: scales, bias, accumulation, rounding.
 struct FinishArgs {
   const int32_t* sums;
   FreeParams a, b;

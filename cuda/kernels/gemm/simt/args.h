@@ -1,4 +1,4 @@
-// Arguments of the products for few rows of A (simt.h) and the kernels that take them.
+// Arguments of the products for few rows of A (simt.h), and the kernels that take them.
 #pragma once
 
 #include "cuda/device/builtins.h"
@@ -8,11 +8,11 @@ namespace bitgrad::cuda::gemm {
 
 inline constexpr int kSimtThreads = 256, kSimtRows = 4;
 
-// Rows of canonical codes: number = weighted planes (or bytes) + shift.
+// Rows of canonical codes: value = weighted planes (or bytes) + shift.
 struct SimtSide {
   const uint32_t* data;
-  int64_t stride, words;  // 32-bit words between rows, that may be read of a row
-  int32_t weight[2];      // of the planes of bits
+  int64_t stride, words;  // 32-bit words between rows; readable words of a row
+  int32_t weight[2];      // of the bit planes
   int32_t shift;
   NumberForm form;
   bool aligned16;
@@ -22,7 +22,7 @@ struct SimtArgs {
   SimtSide a, b;
   FreeParams pa, pb;
   Output out;
-  int32_t split;  // warps that share a column, cutting k
+  int32_t split;  // warps that share a column, each with a part of k
   bool simple, sum_a, sum_b;
 };
 

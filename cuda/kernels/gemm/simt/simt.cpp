@@ -1,4 +1,4 @@
-// Rows of the products for few rows of A: what they take, and their launches.
+// Products for few rows of A: supported operands and launches.
 #include "bitgrad/dtype/codec.h"
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cost.h"
@@ -10,7 +10,7 @@ namespace bitgrad::cuda::gemm {
 namespace {
 
 constexpr int64_t kMostRows = 64;
-// Below this many columns a warp a column would leave most of the device idle.
+// With fewer columns, one warp per column would leave most of the device idle.
 constexpr int64_t kFewColumns = 2048, kDeep = 2048;
 
 using SimtKernel = void (*)(SimtArgs);
@@ -49,7 +49,7 @@ void launch_simt(const GemmArgs& args, SimtKernel kernel, SimtArgs& k, const cha
   launch(kernel, shape, k);
 }
 
-// Every block of four rows reads B; the operations of a multiply-add run at `macs_per_ns` on the whole device.
+// B is read once per block of four rows. The multiply-adds run at `macs_per_ns` on the whole device.
 double simt_cost(const GemmArgs& args, double macs_per_ns) {
   const double passes = static_cast<double>(gemm_detail::ceil_div(args.m, kSimtRows));
   const double bytes = passes * operand_bytes(args.b, args.n, args.k) + operand_bytes(args.a, args.m, args.k);
@@ -85,7 +85,7 @@ void gemm_bits_popc_simt(const GemmArgs& args) {
 }
 
 bool gemm_s8_w_dp4a_simt_supports(const GemmArgs& args) {
-  // Unsigned bytes are taken less 128.
+  // Unsigned bytes are processed with 128 subtracted.
   const auto max = [](DType d) { return d.bits() == 8 ? int64_t{128} : largest_code(d); };
   return few_rows(args) && args.a.dtype.bits() == 8 && fits_int32(args, max(args.a.dtype), max(args.b.dtype));
 }

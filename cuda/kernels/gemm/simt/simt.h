@@ -1,6 +1,7 @@
-// Products for few rows of A: bound by reading B once. A warp (or eight, which cut k and add integers, so that nothing
-// depends on the cut) makes one column of C for four rows of A: its lanes take chunks of k in turn, dp4a on bytes or
-// popc on planes of bits, and add up by shuffles. Canonical codes are opened in registers.
+// Products for few rows of A, bound by reading B once. A warp computes one column of C for four rows of A, or eight
+// warps do: they split k and add integers, so the result does not depend on the split. The lanes take chunks of k in
+// turn, by dp4a on bytes or popc on bit planes, and add their sums by shuffles. Canonical codes are unpacked in
+// registers.
 #pragma once
 
 #include "cuda/device/unroll.h"
@@ -9,7 +10,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// kWords words of a row from word `at` on; zeros beyond its end.
+// Loads kWords words of a row starting at word `at`, with zeros past its end.
 template <int kWords>
 BITGRAD_DEVICE inline void load_words(const SimtSide& x, const uint32_t* row, int64_t at, uint32_t (&out)[kWords]) {
   if (kWords % 4 == 0 && x.aligned16 && at + kWords <= x.words) {
@@ -27,7 +28,7 @@ BITGRAD_DEVICE inline void load_words(const SimtSide& x, const uint32_t* row, in
   for (int w = 0; w < kWords; ++w) out[w] = at + w < x.words ? row[at + w] : 0;
 }
 
-// 32 codes as signed bytes; unsigned bytes less 128.
+// 32 codes as signed bytes. Unsigned bytes have 128 subtracted.
 template <int kBits>
 struct ByteChunk {
   static constexpr int kCodes = 32;
@@ -64,7 +65,7 @@ BITGRAD_DEVICE inline int dot(const SimtArgs&, const ByteChunk<kBitsA>& a, const
   return sum;
 }
 
-// The bits of x at even places, side by side.
+// Packs the bits of x at even positions together.
 BITGRAD_HD constexpr uint32_t even_bits(uint64_t x) {
   x &= 0x5555555555555555u;
   x = (x | (x >> 1)) & 0x3333333333333333u;
@@ -74,7 +75,7 @@ BITGRAD_HD constexpr uint32_t even_bits(uint64_t x) {
   return static_cast<uint32_t>(x | (x >> 16));
 }
 
-// 64 codes as planes of bits.
+// 64 codes as bit planes.
 template <int kBits>
 struct BitChunk {
   static constexpr int kCodes = 64;
@@ -121,7 +122,7 @@ BITGRAD_DEVICE inline int warp_sum(int x) {
   return x;
 }
 
-// What one lane, later one warp, knows of four rows and a column.
+// Sums of one lane, later one warp, for four rows and a column.
 struct SimtSums {
   int sum[kSimtRows] = {}, sum_a[kSimtRows] = {}, sum_b = 0;
 };

@@ -1,10 +1,10 @@
-// Arguments of the wgmma products, and the step from raw sums to C.
+// Arguments of the wgmma products, and the conversion of raw sums to C.
 //
-// The tensor cores sum raw codes: R = sum ra rb. A number is factor * raw - base - zero (bint1: 2 raw - 1; all others:
-// factor 1, base 0), so the exact sum is
-//   fa fb R - fa zb SA[i] - fb za SB[j] + K za zb,   za = base_a + zero_a[i], zb alike, SA, SB the sums of raw codes,
-// minus row_minus[i]. Weights that were unpacked to the top of their bytes come with R scaled by 2^shift. Then C as in
-// output.h.
+// The tensor cores sum raw codes: R = sum ra rb. A code's value is factor * raw - base - zero (bint1: 2 raw - 1; all
+// others: factor 1, base 0), so the exact sum is
+//   fa fb R - fa zb SA[i] - fb za SB[j] + K za zb,   za = base_a + zero_a[i], zb likewise,
+// minus row_minus[i]. SA and SB are the sums of raw codes. For weights unpacked to the top of their bytes, R is scaled
+// by 2^shift. C then follows from output.h.
 #pragma once
 
 #include "cuda/device/tma.h"
@@ -16,10 +16,10 @@ namespace bitgrad::cuda::gemm {
 struct SumRule {
   int32_t shift = 0;
   int32_t factor_a = 1, factor_b = 1, base_a = 0, base_b = 0;
-  const int32_t* sum_a = nullptr;  // [m], raw codes of A summed over k; needed where B has a base or zero points
+  const int32_t* sum_a = nullptr;  // [m], raw codes of A summed over k; needed if B has a base or zero points
   const int32_t* sum_b = nullptr;  // [n]
   bool plain = true;               // the exact sum is R >> shift
-  bool wide = false;               // zero points or row_minus: beyond int32
+  bool wide = false;               // has zero points or row_minus: may exceed int32
 };
 
 // An operand of 1..7 bits in layout frag64, unpacked in registers (dtype/layouts/frag64.h).
@@ -31,20 +31,20 @@ struct FragmentOperand {
   uint32_t mask = ~0u, times = 1, flip = 0;
 };
 
-// How the sums of a tile become C. kGeneral: through a staging buffer of sums, any output (output.h). The others:
-// from the fragments (store.h). kSplit: the tile writes no
-// C, it adds its partial sums to SplitSums::sums (split.h).
+// How the sums of a tile become C. kGeneral goes through a staging buffer of sums and supports every output (output.h).
+// kBf16 and kFp32 store from the fragments (store.h). With kSplit the tile does not write C; it adds its partial sums
+// to SplitSums::sums (split.h).
 enum class WgmmaStore : uint8_t { kGeneral, kBf16, kFp32, kSplit };
 BITGRAD_HD constexpr bool is_fragment_store(WgmmaStore store) {
   return store == WgmmaStore::kBf16 || store == WgmmaStore::kFp32;
 }
 
-// Rows or columns of the tile, for stores from fragments. extra = times * sum[i] + base, or the bits of bias[i].
+// Rows or columns of the tile, for stores from fragments. extra is times * sum[i] + base, or the bits of bias[i].
 struct StoreSide {
   const float* scale = nullptr;  // null: 1
   const int32_t* sum = nullptr;
   const float* bias = nullptr;
-  int32_t step = 1;  // of scale; 0: one for all
+  int32_t step = 1;  // of scale; 0: one scale for all
   int32_t times = 0, base = 0;
   int32_t count = 0;
 };
@@ -58,11 +58,11 @@ struct FragmentStore {
   bool bias = false;
 };
 
-// A product whose k is cut into parts, blocks of the grid of their own. Raw sums are whole numbers within int32, so
-// they may be added in any order.
+// A product whose k is split into parts, each processed by its own blocks of the grid. Raw sums are integers that fit
+// in int32, so the order of addition does not matter.
 struct SplitSums {
   int32_t parts = 1;        // at most k_blocks
-  int32_t* sums = nullptr;  // [m, n], zeros before
+  int32_t* sums = nullptr;  // [m, n], zero-initialized
 };
 
 struct WgmmaArgs {
@@ -77,7 +77,7 @@ struct WgmmaArgs {
   SplitSums split;
 };
 
-// The exact sum of element (i, j). Saturated to int64.
+// The exact sum of element (i, j), saturated to int64.
 BITGRAD_HD inline int64_t exact_sum(const WgmmaArgs& args, int32_t i, int32_t j, int32_t raw) {
   const SumRule& rule = args.rule;
   const int32_t sum = raw >> rule.shift;

@@ -1,4 +1,4 @@
-// A tile of the wgmma products in shared memory: sizes, places, barriers, and the ring of stages (tile.h).
+// A tile of the wgmma products in shared memory: sizes, offsets, barriers, and the ring of stages (tile.h).
 #pragma once
 
 #include "cuda/device/descriptor.h"
@@ -10,13 +10,13 @@ namespace bitgrad::cuda::gemm {
 inline constexpr int kTileRows = 128, kConsumers = 2, kStages = 4;
 inline constexpr int kWgmmaThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kStagingColumns = 64;
-inline constexpr int kStagingWords = 64 * kStagingColumns;  // of one consumer
+inline constexpr int kStagingWords = 64 * kStagingColumns;  // per consumer
 
-// Shared memory of a tile of kRows (128, 64) rows and kColumns columns. kBits of the row operand: 8 = bytes of any kind
-// through TMA, less = codes in layout frag64.
+// Shared memory of a tile of kRows (128 or 64) rows and kColumns columns. kBits describes the row operand: 8 for bytes
+// of any kind through TMA, less for codes in layout frag64.
 template <int kColumns, int kBits, int kRows>
 struct TileMemory {
-  static constexpr int kTables = kRows == kTileRows ? 1 : kConsumers;  // of column pairs: of the tiles under way
+  static constexpr int kTables = kRows == kTileRows ? 1 : kConsumers;  // of column pairs, one per tile in flight
   static constexpr int kRowBytes = kRows * kBlockBytes * kBits / 8;
   static constexpr int kColumnBytes = kColumns * kBlockBytes;
   static constexpr int kStageBytes = (kRowBytes + kColumnBytes + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
@@ -33,7 +33,7 @@ struct TileMemory {
 
 namespace bitgrad::cuda::gemm {
 
-// Where a flow of control stands in the ring of stages.
+// A position in the ring of stages.
 struct RingPlace {
   int stage = 0;
   uint32_t parity = 0;
@@ -43,7 +43,7 @@ struct RingPlace {
     stage = 0;
     parity ^= 1;
   }
-  // Past the stages of another's tile.
+  // Skips the stages of a tile that the other consumer processes.
   BITGRAD_DEVICE void skip(int stages) {
     stage += stages;
     parity ^= static_cast<uint32_t>(stage / kStages) & 1u;
@@ -55,13 +55,13 @@ template <WgmmaStore kTileStore, int kTileColumns, int kRowBits, int kClusterBlo
 struct TileContext {
   static constexpr WgmmaStore kStore = kTileStore;
   static constexpr int kColumns = kTileColumns, kBits = kRowBits, kCluster = kClusterBlocks, kRows = kBlockTileRows;
-  static constexpr bool kTurns = kRows != kTileRows;  // the consumers have a tile each
+  static constexpr bool kTurns = kRows != kTileRows;  // each consumer has its own tile
   using Memory = TileMemory<kColumns, kBits, kRows>;
   const WgmmaArgs& args;
   uint8_t* shared;
 
-  // The tiles of the cluster are numbers first(), first() + step() .. below count(). Of a product that is split, each
-  // part of k walks over all tiles.
+  // The cluster processes tiles first(), first() + step(), ... below count(). In a split product each part of k covers
+  // all tiles.
   BITGRAD_DEVICE int32_t first() const { return static_cast<int32_t>(blockIdx.x) / kCluster; }
   BITGRAD_DEVICE int32_t step() const { return static_cast<int32_t>(gridDim.x) / kCluster; }
   BITGRAD_DEVICE int32_t count() const {
@@ -83,10 +83,10 @@ struct TileContext {
     return reinterpret_cast<Barrier*>(shared + Memory::kBarriersAt) + stage;
   }
   BITGRAD_DEVICE Barrier* empty(int stage) const { return full(stage) + kStages; }
-  // Tables of column pairs: filled in for a tile, read by its consumers.
+  // Barriers of the column pair tables, which are filled for a tile and read by its consumers.
   BITGRAD_DEVICE Barrier* pairs_full(int table) const { return full(0) + 2 * kStages + table; }
   BITGRAD_DEVICE Barrier* pairs_empty(int table) const { return pairs_full(table) + Memory::kTables; }
-  // Where the other consumer says that it is this one's turn.
+  // On this barrier the other consumer signals that it is this one's turn.
   BITGRAD_DEVICE Barrier* turn(int consumer) const { return pairs_full(0) + 2 * Memory::kTables + consumer; }
   BITGRAD_DEVICE ColumnPair* pairs(int table) const {
     return reinterpret_cast<ColumnPair*>(shared + Memory::kPairsAt) + table * kColumns / 2;

@@ -1,4 +1,4 @@
-// The wgmma kernels by name: one line of ss_kernels.inc or rs_kernels.inc each, and the one table of them.
+// The wgmma kernels by name, from ss_kernels.inc and rs_kernels.inc (one line each), and the table of all of them.
 #pragma once
 
 #include "cuda/kernels/gemm/wgmma/plan.h"
@@ -17,11 +17,11 @@ struct NamedWgmmaKernel {
   WgmmaKernel run;
   const char* name;
   WgmmaType type;
-  int bits;  // of the row operand in layout frag64; 8: both operands from shared memory
+  int bits;  // width of a row operand in layout frag64; 8: both operands from shared memory
   TileForm form;
   WgmmaStore store;
 };
-// Throws Error(kBug) where the lists have no such kernel.
+// Throws Error(kBug) if the lists have no such kernel.
 const NamedWgmmaKernel& wgmma_kernel(WgmmaType type, int bits, TileForm form, WgmmaStore store);
 
 }  // namespace bitgrad::cuda::gemm

@@ -1,4 +1,4 @@
-// Raw sums of the wgmma products to C, eight neighbours at a time. Formulas: args.h and gemm/output.h.
+// Converts raw sums of the wgmma products to C, eight adjacent elements at a time. Formulas: args.h and gemm/output.h.
 #pragma once
 
 #include "cuda/device/builtins.h"
@@ -7,7 +7,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// C[i, j .. j + 8) = y of whole sums that fit a float's conversion from int32, in stores of 16 bytes.
+// Stores C[i, j .. j + 8) in 16-byte stores, from final sums that fit in int32.
 BITGRAD_HD inline void store_eight(const WgmmaArgs& args, int32_t i, int32_t j, const int32_t* sums) {
   const Output& out = args.out;
   const float sa = args.a.scale == nullptr ? 1.0f : args.a.scale[i * args.a.step];
@@ -32,7 +32,7 @@ BITGRAD_HD inline void store_eight(const WgmmaArgs& args, int32_t i, int32_t j, 
       uint4{words[0] | words[1] << 16, words[2] | words[3] << 16, words[4] | words[5] << 16, words[6] | words[7] << 16};
 }
 
-// C[i, j .. j + count) from raw sums, count <= 8.
+// Stores C[i, j .. j + count) from raw sums, count <= 8.
 BITGRAD_HD inline void finish_piece(const WgmmaArgs& args, int32_t i, int32_t j, int32_t count, const int32_t* raw) {
   const Output& out = args.out;
   const bool is_float = out.form == OutputForm::kFp32 || out.form == OutputForm::kBf16;

@@ -16,12 +16,13 @@ namespace {
 using gemm_detail::ceil_div;
 using gemm_detail::IntegerProduct;
 
-// Clocks of a step of 32 bytes of k on one tile: two consumers, N / 2 clocks each, at the share that such loops reach;
-// a block alone asks for more bytes of the L2 cache than it gives.
+// A step of 32 bytes of k on one tile takes N / 2 clocks for each of two consumers, divided by the share of peak that
+// such loops reach. A block without a cluster needs more bytes from the L2 cache than it delivers.
 constexpr double kClocksPerNs = 1.7, kLoopShare = 0.8, kAloneShare = 0.55;
-// Tiles of 64 rows write 80 bytes a clock to shared memory beside the 80 that products read, of 128.
+// Tiles of 64 rows write 80 bytes per clock to shared memory in addition to the 80 that products read, of 128
+// available.
 constexpr double kTurnsShare = 0.75;
-// 743 to 872 instructions a thread for 256 columns (scripts/check_cubins.py), eight warps on four schedulers.
+// 743 to 872 instructions per thread for 256 columns (scripts/check_cubins.py), eight warps on four schedulers.
 constexpr double kEpilogueClocksPerColumn = 11;
 
 double form_ns(TileForm form, int64_t rows, int64_t columns, int64_t k_bytes) {
@@ -31,17 +32,18 @@ double form_ns(TileForm form, int64_t rows, int64_t columns, int64_t k_bytes) {
   const double products =
       static_cast<double>(ceil_div(k_bytes, kBlockBytes) * 4 * form.columns) / share * form.rows / kTileRows;
   const double end = form.columns * kEpilogueClocksPerColumn * form.rows / kTileRows;
-  // In turns, the end of a tile hides behind the products of the next one, or these behind it.
+  // With consumers in turns, the epilogue of a tile overlaps with the products of the next, so the slower of the two
+  // counts.
   const double clocks = form.rows == kTileRows ? waves * (products + end) : waves * std::max(products, end) + end;
   return kLaunchNs + clocks / kClocksPerNs;
 }
 
-// Sums are added in the L2 cache at a fraction of the rate of stores; clearing them and making C of them cost a launch
-// each.
+// Sums are added in the L2 cache at a fraction of the store rate. Clearing them and converting them to C takes one
+// launch each.
 constexpr double kAddsPerNs = 500;
 constexpr int64_t kMostParts = 16;
 
-// The parts run at once: kMultiprocessors / tiles of them at most.
+// All parts run at the same time, so there are at most kMultiprocessors / tiles of them.
 double split_ns(int64_t rows, int64_t columns, int64_t k_bytes, int parts) {
   const double sums = static_cast<double>(rows) * static_cast<double>(columns);
   return form_ns(kNarrowTile128, rows, columns, ceil_div(k_bytes, parts)) + sums * parts / kAddsPerNs +
@@ -170,7 +172,7 @@ void launch_tiles(WgmmaKernel kernel, const char* name, WgmmaArgs args, int64_t 
   shape.cluster = form.cluster;
   shape.name = name;
   set_shared_sizes(form, bits, shape);
-  // No more clusters than run at once: the tiles of one that waits would be a round of their own.
+  // No more clusters than can run at once: the tiles of a waiting cluster would become an extra round.
   const int64_t most = std::min(std::max(1, blocks / form.cluster), max_active_clusters(kernel, shape));
   const int64_t clusters = std::min<int64_t>(int64_t{args.schedule.count()} * args.split.parts, most);
   shape.grid.x = static_cast<unsigned>(clusters * form.cluster);

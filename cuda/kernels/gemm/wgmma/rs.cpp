@@ -1,5 +1,5 @@
-// Row gemm_s8_w_wgmma: 8-bit activations A (int8, uint8) and weights B of 1 to 7 bits (int, uint, sign) in layout
-// frag64. The product is made as C^T = B A^T, so that the weights are the operand that comes from registers.
+// Kernel gemm_s8_w_wgmma: 8-bit activations A (int8, uint8) and weights B of 1 to 7 bits (int, uint, sign) in layout
+// frag64. Computes C^T = B A^T, so that the weights are the operand that comes from registers.
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cuda_kernels.h"
@@ -12,7 +12,7 @@
 namespace bitgrad::cuda::gemm {
 namespace {
 
-// Bits by which the unpacked bytes are above the numbers.
+// log2 of the factor between the unpacked bytes and the code values.
 int32_t shift_of(DType dtype) {
   switch (dtype.kind()) {
     case DTypeKind::kSign:
@@ -29,7 +29,7 @@ FragmentOperand fragments_of(const GemmArgs& args) {
   out.data = static_cast<const uint8_t*>(args.b.data);
   out.row_blocks = static_cast<int32_t>(frag64_layout::row_blocks(args.n));
   if (args.b.dtype.kind() == DTypeKind::kUint) {
-    out.down = 1;  // a code has at most 7 bits, so the last of its byte is 0
+    out.down = 1;  // a code has at most 7 bits, so the lowest bit of its byte is 0
   } else if (args.b.dtype.kind() == DTypeKind::kSign) {
     out.down = 7;
     out.mask = 0x01010101u;
@@ -48,7 +48,7 @@ bool supports(const GemmArgs& args) {
   return wgmma_product(args, static_cast<double>(largest_code(a.dtype)) * weight);
 }
 
-// sum_b: of the weights' numbers.
+// Computes sum_b, the sums of the weights' code values.
 void sum_weights(const GemmArgs& args, const FragmentOperand& fragments, int32_t k_blocks, int32_t* out) {
   const int64_t filled = k_blocks * frag64_layout::kColumns - args.k;
   const FragmentSumsArgs sums{fragments,
@@ -70,7 +70,7 @@ void sum_weights(const GemmArgs& args, const FragmentOperand& fragments, int32_t
 void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
   if (args.m == 0 || args.n == 0) return;
   WgmmaArgs out = common_args(args);
-  out.rule.factor_b = 1;  // the bytes are the numbers already
+  out.rule.factor_b = 1;  // the bytes already are the code values
   out.rule.base_b = 0;
   out.rule.shift = shift_of(args.b.dtype);
   out.rule.plain = !out.rule.wide;
@@ -84,7 +84,7 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
   }
   out.columns = make_tensor_map(args.a.data, args.k, args.m, args.a.stride, form.columns / form.cluster);
   const WgmmaType type = args.a.dtype.kind() == DTypeKind::kUint ? WgmmaType::kS8U8 : WgmmaType::kS8S8;
-  // Wide tiles alone have stores from fragments.
+  // Only wide tiles can store from fragments.
   const WgmmaStore planned = plan_store(args, true, out);
   const WgmmaStore store = form.columns == kWideTile256.columns ? planned : WgmmaStore::kGeneral;
   const NamedWgmmaKernel& kernel = wgmma_kernel(type, args.b.dtype.bits(), form, store);

@@ -1,5 +1,5 @@
-// Products of few tiles and long k: parts of k run beside each other, add their raw sums in memory, and another kernel
-// turns these into C.
+// Products with few tiles and long k: parts of k run in parallel and add their raw sums in memory; another kernel
+// converts the sums to C.
 #pragma once
 
 #include "cuda/device/builtins.h"
@@ -9,7 +9,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// The warpgroup's sums of rows row .. row + 63 and columns from `column` on, to those of the other parts.
+// Adds the warpgroup's sums of rows row .. row + 63, columns from `column` on, to those of the other parts.
 template <int kCount>
 BITGRAD_DEVICE inline void add_to_sums(const WgmmaArgs& args, const int32_t (&d)[kCount], int row, int column) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
@@ -22,7 +22,7 @@ BITGRAD_DEVICE inline void add_to_sums(const WgmmaArgs& args, const int32_t (&d)
   }
 }
 
-// A thread makes eight neighbours of C.
+// Each thread computes eight adjacent elements of C.
 inline constexpr int kSplitFinishThreads = 256;
 BITGRAD_GLOBAL void gemm_split_finish_simt(const BITGRAD_GRID_CONSTANT WgmmaArgs args);
 

@@ -1,6 +1,6 @@
-// Rows of the wgmma products with both operands in shared memory:
+// The wgmma kernels with both operands in shared memory:
 //   gemm_s8_s8_wgmma  8-bit codes of kind int or uint on either side
-//   gemm_b1_b1_wgmma  codes of one bit: bint1 and int1 on either side
+//   gemm_b1_b1_wgmma  one-bit codes: bint1 and int1 on either side
 #include <algorithm>
 
 #include "bitgrad/base/memory.h"
@@ -27,12 +27,12 @@ bool supports(const GemmArgs& args, int bits) {
     return x.dtype.bits() == bits && wgmma_operand(x, step);
   };
   const auto largest = [](DType dtype) { return static_cast<double>(dtype.bits() == 1 ? 1 : largest_code(dtype)); };
-  // Whole bytes are multiplied: bits behind k, which others ignore, would count.
+  // Whole bytes are multiplied, so bits past k, which other kernels ignore, would count.
   return args.k * bits % 8 == 0 && fits(args.a, args.batch.a) && fits(args.b, args.batch.b) &&
          wgmma_product(args, largest(args.a.dtype) * largest(args.b.dtype));
 }
 
-// Kernels whose consumers take turns are there for these.
+// Whether there are kernels whose consumers take turns for this product.
 bool has_turns(const GemmArgs& args) {
   const WgmmaType type = type_of(args);
   return (type == WgmmaType::kS8S8 || type == WgmmaType::kB1) && stores_fragments(args, false);
@@ -48,7 +48,7 @@ void run(const GemmArgs& args) {
   run_wgmma_ss(args, choose_form(args.m, args.n, k_bytes(args), has_turns(args)), multiprocessors());
 }
 
-// sums: [m + n] for the sums of codes.
+// sums has space for [m + n] sums of codes.
 WgmmaArgs arguments(const GemmArgs& args, TileForm form, const Workspace& sums) {
   const int64_t bytes = k_bytes(args);
   WgmmaArgs out = common_args(args);

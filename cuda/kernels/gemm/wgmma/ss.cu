@@ -1,4 +1,4 @@
-// wgmma products of two operands in shared memory: 8-bit codes of either sign, and bits (AND and popcount).
+// wgmma products of two operands in shared memory: 8-bit codes of either signedness, and bits (AND and popcount).
 #include "cuda/kernels/gemm/wgmma/kernels.h"
 
 namespace bitgrad::cuda::gemm {
@@ -6,8 +6,8 @@ namespace bitgrad::cuda::gemm {
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
 #define BITGRAD_BODY(type, columns, cluster, rows, store)                                     \
   run_tiles<WgmmaStore::store, WgmmaType::type == WgmmaType::kB1, columns, 8, cluster, rows>( \
-      args, [](const auto& tile, RingPlace& place, int consumer, int blocks, auto& d) {                   \
-        multiply<WgmmaType::type>(tile, place, consumer, blocks, d);                                  \
+      args, [](const auto& tile, RingPlace& place, int consumer, int blocks, auto& d) {       \
+        multiply<WgmmaType::type>(tile, place, consumer, blocks, d);                          \
       });
 #else
 #define BITGRAD_BODY(type, columns, cluster, rows, store)

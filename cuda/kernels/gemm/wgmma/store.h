@@ -1,9 +1,10 @@
-// Sums of a tile to C from the fragments: scales and corrections in registers and in a small table in shared memory,
-// boxes of 64 rows of 128 bytes by TMA. For C = bf16 or fp32 that is overwritten, in rows that TMA can write; formulas:
-// FragmentStore (args.h), the order of operations is that of store_plain (gemm/output.h).
+// Stores the sums of a tile to C straight from the fragments: scales and corrections come from registers and a small
+// table in shared memory, and boxes of 64 rows of 128 bytes are written by TMA. For a bf16 or fp32 C that is
+// overwritten, in rows that TMA can write. Formulas: FragmentStore (args.h). Operations run in the order of store_plain
+// (gemm/output.h).
 //
-// A thread has two rows of the tile (accumulator_point): its scales and corrections are loaded before the products
-// begin. Those of the columns are filled in by the idle warps of the producer while the products run.
+// A thread has two rows of the tile (accumulator_point), whose scales and corrections are loaded before the products
+// start. Those of the columns are filled in by the idle warps of the producer while the products run.
 #pragma once
 
 #include "cuda/device/matrix_store.h"
@@ -11,7 +12,7 @@
 #include "cuda/device/unroll.h"
 #include "cuda/kernels/gemm/wgmma/args.h"
 
-// Not for host code that only launches kernels.
+// Hidden from host code that only launches kernels.
 #if defined(__CUDACC__) || defined(BITGRAD_CUDA_EMULATED)
 
 namespace bitgrad::cuda::gemm {
@@ -19,12 +20,12 @@ namespace bitgrad::cuda::gemm {
 inline constexpr int kBoxBytes = kBoxRows * kBlockBytes;
 inline constexpr int kFillThreads = 96;  // of the producer's warpgroup: warps 1 to 3
 
-// Of two neighbouring columns.
+// Scales and corrections of two adjacent columns.
 struct alignas(16) ColumnPair {
   float scale0, scale1;
   int32_t extra0, extra1;
 };
-// Of a thread's rows r and r + 8.
+// Scales and corrections of a thread's rows r and r + 8.
 struct RowPair {
   float scale0, scale1;
   int32_t extra0, extra1;
@@ -33,7 +34,7 @@ struct RowPair {
 BITGRAD_HD inline int32_t bits_as_int(float x) { return static_cast<int32_t>(bits_of_float(x)); }
 BITGRAD_HD inline float int_as_float(int32_t x) { return float_of_bits(static_cast<uint32_t>(x)); }
 
-// Of row or column i; what lies past the end gets the values of the last and is cut off.
+// Loads the scale and correction of row or column i. Past the end it repeats the last ones; those results are clipped.
 BITGRAD_DEVICE inline void load_side(const StoreSide& side, int i, float& scale, int32_t& extra) {
   i = i < side.count ? i : side.count - 1;
   scale = side.scale == nullptr ? 1.0f : side.scale[i * side.step];
@@ -49,7 +50,7 @@ BITGRAD_DEVICE inline RowPair load_row_pair(const WgmmaArgs& args, int row) {
   load_side(args.store.rows, first + 8, out.scale1, out.extra1);
   return out;
 }
-// By kFillThreads threads.
+// Called by kFillThreads threads.
 BITGRAD_DEVICE inline void fill_columns(const WgmmaArgs& args, ColumnPair* columns, int count, int column, int thread) {
   for (int pair = thread; pair < count / 2; pair += kFillThreads) {
     ColumnPair out;
@@ -59,20 +60,20 @@ BITGRAD_DEVICE inline void fill_columns(const WgmmaArgs& args, ColumnPair* colum
   }
 }
 
-// The 16-byte chunk `chunk` of a row of a box.
+// Offset of 16-byte chunk `chunk` of a row of a box.
 BITGRAD_HD constexpr int box_byte(int row, int chunk) {
   return static_cast<int>(swizzle128(static_cast<uint32_t>(row * kBlockBytes + chunk * 16)));
 }
-// Where lane `lane` of warp `warp` says a row of its matrix lies, for groups `group` and group + 1 of eight columns.
-// Transposed, columns of the tile are rows of the box.
+// The matrix row address that lane `lane` of warp `warp` supplies, for groups `group` and group + 1 of eight columns.
+// If transposed, columns of the tile are rows of the box.
 template <bool kTransposed>
 BITGRAD_HD constexpr int matrix_byte(int warp, int lane, int group) {
   const int matrix = lane / 8, half = matrix % 2, at = group + matrix / 2;
   return kTransposed ? box_byte(8 * at + lane % 8, 2 * warp + half) : box_byte(16 * warp + 8 * half + lane % 8, at);
 }
 
-// What the sums are and where the biases: kSums corrects them by the extras; else the extras of kTransposed rows, or of
-// columns, are biases.
+// Converts a sum to an element of C. With kSums, the extras correct the sum. Otherwise the extras of the rows (if
+// kTransposed) or columns are biases.
 template <bool kSums, bool kTransposed>
 struct Finish {
   int32_t factor, shift;
@@ -87,7 +88,7 @@ struct Finish {
       if (bias) y = y + int_as_float(kTransposed ? extra_row : extra_column);
     return y;
   }
-  // Registers d[0 .. 4) of a group of eight columns.
+  // Converts registers d[0 .. 4) of a group of eight columns.
   BITGRAD_DEVICE void four(const int32_t* d, const RowPair& rows, const ColumnPair& c, float (&y)[4]) const {
     y[0] = (*this)(d[0], rows.scale0, rows.extra0, c.scale0, c.extra0);
     y[1] = (*this)(d[1], rows.scale0, rows.extra0, c.scale1, c.extra1);
@@ -100,7 +101,7 @@ struct alignas(8) TwoFloats {
   float a, b;
 };
 
-// 64 columns of the tile in bf16: registers d[0 .. 32).
+// Writes 64 columns of the tile in bf16: registers d[0 .. 32).
 template <bool kTransposed, typename Rule>
 BITGRAD_DEVICE inline void write_box_bf16(const Rule& rule, const int32_t* d, const RowPair& rows,
                                           const ColumnPair* columns, uint8_t* box) {
@@ -115,7 +116,7 @@ BITGRAD_DEVICE inline void write_box_bf16(const Rule& rule, const int32_t* d, co
     store_matrices<kTransposed>(box + matrix_byte<kTransposed>(warp, lane, group), words);
   }
 }
-// 32 columns in fp32: registers d[0 .. 16).
+// Writes 32 columns in fp32: registers d[0 .. 16).
 template <typename Rule>
 BITGRAD_DEVICE inline void write_box_fp32(const Rule& rule, const int32_t* d, const RowPair& rows,
                                           const ColumnPair* columns, uint8_t* box) {
@@ -131,8 +132,8 @@ BITGRAD_DEVICE inline void write_box_fp32(const Rule& rule, const int32_t* d, co
   }
 }
 
-// A warpgroup's sums, rows row.. and columns column.. of the tile operands, to C. staging: two boxes. Waits for the
-// boxes of the tile before; those of this one are under way when it returns.
+// Stores a warpgroup's sums, from row `row` and column `column` of the tile operands, to C. `staging` has space for two
+// boxes. Waits for the boxes of the previous tile; those of this one are still in flight on return.
 template <WgmmaStore kStore, bool kSums, bool kTransposed, int kCount>
 BITGRAD_DEVICE inline void store_fragments(const WgmmaArgs& args, const int32_t (&d)[kCount], const RowPair& rows,
                                            const ColumnPair* columns, uint8_t* staging, int row, int column,

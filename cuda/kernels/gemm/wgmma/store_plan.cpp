@@ -1,4 +1,4 @@
-// Which products end in stores from fragments, and their arguments (store.h).
+// Which products are stored from fragments, and the arguments of these stores (store.h).
 #include <algorithm>
 
 #include "cuda/kernels/gemm/wgmma/plan.h"
@@ -16,8 +16,8 @@ StoreSide side_of(const FreeParams& params, const int32_t* sum, int32_t times, i
   return side;
 }
 
-// C in rows that TMA writes, overwritten, and sums whose corrections fit int32. bits: the products correct sums, so
-// their tables have no room for a bias.
+// C must be overwritten, in rows that TMA can write, with sums whose corrections fit in int32. bits: the product
+// corrects its sums, so its tables have no room for a bias.
 bool allows(const WgmmaArgs& args, bool rows_are_weights, bool bits) {
   const Output& out = args.out;
   const int64_t size = out.form == OutputForm::kFp32 ? 4 : 2;

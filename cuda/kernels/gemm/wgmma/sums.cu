@@ -2,7 +2,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// Words of 4 bytes by lanes (rows of memory are whole words of 8), the last one masked.
+// Lanes read words of 4 bytes (rows in memory are multiples of 8 bytes) and mask the last one.
 BITGRAD_GLOBAL void gemm_code_sums_simt(CodeSumsArgs args) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int64_t row = static_cast<int64_t>(blockIdx.x) * (kCodeSumsThreads / 32) + threadIdx.x / 32;

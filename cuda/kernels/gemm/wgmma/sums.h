@@ -1,4 +1,4 @@
-// Sums of raw codes along the rows of a K-major operand: what corrects products of bits and of codes with zero points.
+// Sums of raw codes along the rows of a K-major operand, which correct products of bits and of codes with zero points.
 #pragma once
 
 #include "cuda/device/builtins.h"
@@ -6,7 +6,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// One operand: nothing to do where it has no rows.
+// One operand; skipped if it has no rows.
 struct CodeSumsSide {
   Operand x;  // 1 bit: set bits; 8 bits: codes of forms kSigned, kUnsigned
   int64_t rows;
@@ -18,7 +18,7 @@ struct CodeSumsArgs {
   int64_t k;
 };
 
-inline constexpr int kCodeSumsThreads = 256;  // a warp a row
+inline constexpr int kCodeSumsThreads = 256;  // one warp per row
 
 BITGRAD_GLOBAL void gemm_code_sums_simt(CodeSumsArgs args);
 

@@ -1,16 +1,16 @@
 // The wgmma product: a persistent grid of blocks with one producer and two consumer warpgroups.
 //
-// The producer brings stages of 128 bytes of k (rows of A and of B, TMA, 128-byte swizzle) into a ring in shared
-// memory; each consumer multiplies 64 rows of the tile by all its columns and then turns its sums into C, while the
-// producer fetches the next tile. In a cluster the blocks lie under each other and share the columns: each fetches its
-// part for all (multicast).
+// The producer loads stages of 128 bytes of k (rows of A and B, by TMA, with the 128-byte swizzle) into a ring in
+// shared memory. Each consumer multiplies 64 rows of the tile by all its columns and then converts its sums to C while
+// the producer loads the next tile. The blocks of a cluster are stacked vertically and share the columns: each loads
+// its part for all of them (multicast).
 //
-// Tiles of 64 rows are for short k: the consumers take turns, one multiplies while the other turns its sums into C. A
-// turn begins when the other's products have ended: the phases of a stage that are the other's have then ended too, so
-// a parity means what it says.
+// Tiles of 64 rows are for short k. The consumers take turns: one multiplies while the other converts its sums to C. A
+// turn starts when the products of the other consumer are complete. By then the other consumer's phases of each stage
+// have ended as well, so parity is unambiguous.
 //
-// Order of waits: full[s] counts the bytes of stage s; empty[s] counts the consumers of all blocks of the cluster,
-// since a producer writes into all of them.
+// Barriers: full[s] counts the bytes of stage s; empty[s] counts the consumers of all blocks of the cluster, because a
+// producer writes to all of them.
 #pragma once
 
 #include "cuda/kernels/gemm/wgmma/context.h"
@@ -41,7 +41,7 @@ BITGRAD_DEVICE inline void load_rows(const Tile& tile, const RingPlace& place, i
   }
 }
 
-// One thread.
+// Called by one thread.
 template <typename Tile>
 BITGRAD_DEVICE inline void produce(const Tile& tile) {
   const WgmmaArgs& args = tile.args;
@@ -66,7 +66,7 @@ BITGRAD_DEVICE inline void produce(const Tile& tile) {
   }
 }
 
-// Warps 1 to 3 of the producer: the tables of column pairs, ahead of the consumers by as many tiles as there are
+// Warps 1 to 3 of the producer fill the tables of column pairs, ahead of the consumers by as many tiles as there are
 // tables.
 template <typename Tile>
 BITGRAD_DEVICE inline void fill_pairs(const Tile& tile) {
@@ -90,14 +90,14 @@ BITGRAD_DEVICE inline void release(const Tile& tile, int stage) {
   if (thread < Tile::kCluster) barrier_arrive_at(tile.empty(stage), thread);
 }
 
-// Word of the staging buffer: line of C (or its transpose), group of eight and element in it. The groups are xored with
-// `key` so that a warp's fragments meet different banks.
+// Index of a word in the staging buffer, by line of C (or its transpose) and column. The groups of eight columns are
+// xored with `key`, so that a warp's fragments access different banks.
 BITGRAD_HD constexpr int staging_word(int line, int column, int key) {
   return line * kStagingColumns + (((column / 8) ^ key) * 8) + column % 8;
 }
 
-// The sums of the warpgroup, rows row.. and columns column.. of the tile operands, to C. kTransposed: rows of the tile
-// are columns of C.
+// Stores the warpgroup's sums, from row `row` and column `column` of the tile operands, to C. If kTransposed, rows of
+// the tile are columns of C.
 template <bool kTransposed, int kCount>
 BITGRAD_DEVICE inline void store_tile(const WgmmaArgs& args, const int32_t (&d)[kCount], int32_t* staging, int row,
                                       int column, int barrier) {
@@ -129,7 +129,7 @@ BITGRAD_DEVICE inline void store_tile(const WgmmaArgs& args, const int32_t (&d)[
   }
 }
 
-// The sums of one tile, both operands in shared memory.
+// Computes the sums of one tile, both operands in shared memory.
 template <WgmmaType kType, typename Tile>
 BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int consumer, int blocks,
                                     int32_t (&d)[Tile::kColumns / 2]) {
@@ -143,7 +143,7 @@ BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int cons
     for (int step = 0; step < kBlockBytes / kStepBytes; ++step)
       wgmma_ss<kType>(d, advance(a, step), advance(b, step), block + step != 0);
     wgmma_commit();
-    wgmma_wait<1>();  // the products of the stage before are done with it
+    wgmma_wait<1>();  // the products of the previous stage no longer read it
     if (block != 0) release(tile, place.before());
   }
   wgmma_wait<0>();
@@ -151,8 +151,8 @@ BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int cons
   release(tile, place.before());
 }
 
-// The same with rows that are unpacked in registers. Each step is committed alone: its registers are free again when
-// the next one is under way, and the compiler keeps products of this form asynchronous.
+// Same, with rows unpacked in registers. Each step is committed on its own: its registers are free once the next step
+// is in flight, and the compiler keeps this form of product asynchronous.
 template <WgmmaType kType, int kBits, typename Tile>
 BITGRAD_DEVICE inline void multiply_fragments(const Tile& tile, RingPlace& place, int consumer, int blocks,
                                               int32_t (&d)[Tile::kColumns / 2]) {
@@ -181,7 +181,7 @@ BITGRAD_DEVICE inline void multiply_fragments(const Tile& tile, RingPlace& place
   release(tile, last);
 }
 
-// multiply() in the consumer's turn. parity: 0 for its first tile, then the other one in turns.
+// Runs multiply_tile in the consumer's turn. parity is 0 for its first tile, then alternates.
 template <typename Tile, typename Multiply>
 BITGRAD_DEVICE inline void take_turn(const Tile& tile, int consumer, uint32_t parity, Multiply&& multiply_tile) {
   if constexpr (Tile::kTurns) barrier_wait(tile.turn(consumer), consumer == 0 ? parity ^ 1 : parity);
@@ -190,10 +190,10 @@ BITGRAD_DEVICE inline void take_turn(const Tile& tile, int consumer, uint32_t pa
     if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.turn(1 - consumer));
 }
 
-// kSums: of bits, whose sums need corrections.
+// kSums: products of bits, whose sums need corrections.
 template <bool kSums, typename Tile, typename Multiply>
 BITGRAD_DEVICE inline void consume(const Tile& tile, int consumer, Multiply multiply_tile) {
-  constexpr int kTakes = Tile::kTurns ? kConsumers : 1;  // every how many tiles are a consumer's
+  constexpr int kTakes = Tile::kTurns ? kConsumers : 1;  // a consumer takes every kTakes-th tile
   const int table = Tile::kTurns ? consumer : 0, skipped = Tile::kTurns ? tile.args.k_blocks : 0;
   uint8_t* const staging = tile.shared + Tile::Memory::kStagingAt + consumer * kStagingWords * 4;
   int32_t d[Tile::kColumns / 2];
@@ -217,7 +217,7 @@ BITGRAD_DEVICE inline void consume(const Tile& tile, int consumer, Multiply mult
       barrier_wait(tile.pairs_full(table), parity);
       store_fragments<Tile::kStore, kSums, Tile::kBits != 8>(tile.args, d, rows, tile.pairs(table), staging, row,
                                                              column, 1 + consumer);
-      // All have read the table: they were at the last barrier of the stores.
+      // All threads have read the table: they have passed the last barrier of the stores.
       if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.pairs_empty(table));
     }
   }
@@ -227,7 +227,7 @@ BITGRAD_DEVICE inline void consume(const Tile& tile, int consumer, Multiply mult
 
 template <typename Tile>
 BITGRAD_DEVICE inline void init_barriers(const Tile& tile) {
-  constexpr int kReaders = Tile::kTurns ? 1 : kConsumers;  // of a tile, in a block
+  constexpr int kReaders = Tile::kTurns ? 1 : kConsumers;  // consumers per tile in a block
   for (int stage = 0; stage < kStages; ++stage) {
     barrier_init(tile.full(stage), 1);
     barrier_init(tile.empty(stage), kReaders * Tile::kCluster);
@@ -243,7 +243,8 @@ BITGRAD_DEVICE inline void init_barriers(const Tile& tile) {
   if constexpr (is_fragment_store(Tile::kStore)) prefetch_tensor_map(&tile.args.store.c);
 }
 
-// The kernel. multiply_tile(tile, place, consumer, blocks, d) makes the sums of one tile from so many blocks of k.
+// The kernel body. multiply_tile(tile, place, consumer, blocks, d) computes the sums of one tile over `blocks` blocks
+// of k.
 template <WgmmaStore kStore, bool kSums, int kColumns, int kBits, int kCluster, int kRows, typename Multiply>
 BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_tile) {
   const TileContext<kStore, kColumns, kBits, kCluster, kRows> tile{args, dynamic_shared<uint8_t>()};
@@ -253,7 +254,7 @@ BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_ti
   } else {
     cluster_sync();
   }
-  // 128 * 40 + 256 * 232 registers of the 64 Ki.
+  // Uses 128 * 40 + 256 * 232 of 64 Ki registers.
   if (threadIdx.x < kWarpgroup) {
     decrease_registers<40>();
     if (threadIdx.x == 0) produce(tile);
@@ -266,7 +267,7 @@ BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_ti
       multiply_tile(tile, place, consumer, blocks, d);
     });
   }
-  if constexpr (kCluster != 1) cluster_sync();  // no block ends while another may still arrive at its barriers
+  if constexpr (kCluster != 1) cluster_sync();  // no block exits while another may still arrive at its barriers
 }
 
 }  // namespace bitgrad::cuda::gemm

@@ -1,5 +1,5 @@
-// The order in which a persistent grid walks over the tiles of C: bands of `band` tile rows, each column by column, so
-// that the blocks that run together share few rows of A and columns of B and find them in the L2 cache.
+// The order in which a persistent grid visits the tiles of C: bands of `band` tile rows, each column by column. Blocks
+// that run at the same time then share few rows of A and columns of B, and find them in the L2 cache.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct TileSchedule {
   int32_t band = 1;
 
   BITGRAD_HD constexpr int32_t count() const { return rows * columns; }
-  // Tile `index`, 0 <= index < count(): each tile once.
+  // Tile `index`, 0 <= index < count(). Visits each tile once.
   BITGRAD_HD constexpr TilePoint at(int32_t index) const {
     const int32_t per_band = band * columns, first = index / per_band * band;
     const int32_t height = rows - first < band ? rows - first : band, inside = index % per_band;

@@ -1,7 +1,7 @@
-// Codes of layout frag64 to the operand registers of wgmma: the fields of the parts are joined at the top of their
-// bytes (a code of b bits times 2^(8 - b)), and one rule for all kinds makes a signed byte of that:
-//   int: the byte as it is, scale 2^(8 - b); uint: one bit lower, scale 2^(7 - b); sign: 0, 1 -> -1, +1 by times 254,
-//   flipped. The scale leaves the sums by an exact shift (SumRule::shift).
+// Unpacks codes of layout frag64 into the operand registers of wgmma. The fields of the parts are joined at the top of
+// their bytes (a code of b bits times 2^(8 - b)), and one rule for all kinds converts the result to a signed byte:
+//   int: the byte itself, scale 2^(8 - b); uint: one bit lower, scale 2^(7 - b); sign: 0, 1 -> -1, +1 by times 254,
+//   flipped. An exact shift removes the scale from the sums (SumRule::shift).
 #pragma once
 
 #include "cuda/device/builtins.h"
@@ -47,7 +47,7 @@ BITGRAD_DEVICE inline FragmentWords<kBits> load_fragments(const uint8_t* block, 
   return words;
 }
 
-// Field `field` of kPart bits of every byte, moved to bit kAt of the byte.
+// Moves field `field` of kPart bits of every byte to bit kAt of the byte.
 template <int kPart, int kAt>
 BITGRAD_HD constexpr uint32_t move_field(uint32_t word, int field) {
   const int from = field * kPart;
@@ -66,7 +66,7 @@ BITGRAD_HD constexpr uint32_t top_codes(const FragmentWords<kBits>& words, int s
   return out;
 }
 
-// Four signed bytes of four codes at the top of theirs.
+// Four signed bytes from four codes at the top of their bytes.
 BITGRAD_HD constexpr uint32_t signed_bytes(uint32_t top, const FragmentOperand& rule) {
   return (((top >> rule.down) & rule.mask) * rule.times) ^ rule.flip;
 }
