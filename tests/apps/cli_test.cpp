@@ -284,6 +284,11 @@ TEST_CASE("resume names what is wrong with a folder") {
   CHECK(contains(none.err, "not a run folder"));
   REQUIRE(cli(small_train(temp.file("run"))).code == 0);
   std::filesystem::remove(temp.file("run/last.safetensors"));
+  const ProcessResult best = cli({"train", "--resume", temp.file("run")});
+  INFO(best.err);
+  CHECK(best.code == 0);
+  CHECK(contains(best.err, "has no last.safetensors: best.safetensors is used"));
+  for (const char* name : {"run/last.safetensors", "run/best.safetensors"}) std::filesystem::remove(temp.file(name));
   const ProcessResult gone = cli({"train", "--resume", temp.file("run")});
   CHECK(gone.code == 3);
   CHECK(contains(gone.err, "last.safetensors"));

@@ -25,11 +25,14 @@ std::string train(const TempDir& temp, const std::string& name, std::vector<std:
   return temp.file(name);
 }
 
+// Everything but the name of the file.
 Json eval(const std::string& target) {
   const ProcessResult r = cli({"eval", target, "--json"});
   INFO(r.err);
   REQUIRE(r.code == 0);
-  return Json::parse(r.out);
+  Json result = Json::parse(r.out);
+  result.erase("file");
+  return result;
 }
 
 }  // namespace
