@@ -81,6 +81,7 @@
 #include "bitgrad/train/config.h"
 #include "bitgrad/train/decoder.h"
 #include "bitgrad/train/dry_run.h"
+#include "bitgrad/train/export.h"
 #include "bitgrad/train/generator.h"
 #include "bitgrad/train/html_report.h"
 #include "bitgrad/train/interop.h"

@@ -28,7 +28,6 @@ const std::map<std::string, std::string> kLeftOut = {
     {"bitgrad/dtype/transpose.h", "a contract of kernels"},
     {"bitgrad/train/plugin.h", "names the commit, which would recompile every program"},
     {"bitgrad/nn/inference.h", "what exports read of a model"},
-    {"bitgrad/train/export.h", "the targets of bitgrad export"},
     {"bitgrad/ops/product.h", "how layers plan their products; programs call Quantizable::plan_linear"},
 };
 // Structs of its headers that are not filled by programs, and why.
