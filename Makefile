@@ -1,18 +1,21 @@
 # Thin faces of CMake: `make train`, `make test`, `make build`, `make wheel`, `make package`.
 .PHONY: setup configure build train test wheel package clean
 BITGRAD := build/release/bin/bitgrad
+# `make train` compiles kernels for GPUs only where there is one: they take longer than everything else.
+CUDA ?= $(if $(wildcard /dev/nvidiactl),AUTO,OFF)
 
 setup:
 	@scripts/setup.sh
 
 configure: setup
-	@cmake --preset release
+	@cmake --preset release -DBITGRAD_WITH_CUDA=AUTO
 
 build: configure
 	@cmake --build --preset release
 
 # The library and the program alone.
-train: configure
+train: setup
+	@cmake --preset release -DBITGRAD_WITH_CUDA=$(CUDA)
 	@cmake --build --preset release --target bitgrad_cli
 	@$(BITGRAD) train configs/digits_mlp_w1a1.yaml
 
