@@ -217,6 +217,7 @@ int run_train(const TrainOptions& options) {
   report_start(trainer, folder, measured, resuming, options.verbose, progress);
   const TrainOutcome outcome = trainer.run(folder, hooks_of(trainer, options.verbose, progress));
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
+  progress.erase();  // a step after Ctrl-C may have drawn it again
   const int code = finish(trainer, outcome, folder);
   flush_or_drop_output();
   return code;

@@ -20,10 +20,11 @@ class Progress {
   void warn(const std::string& text);
   // Prints a line above the progress line.
   void line(const std::string& text);
+  // Removes the progress line: what follows on the terminal begins on a row of its own.
+  void erase();
 
  private:
   void put(const std::string& text);
-  void erase();
   void draw(const TrainEvent& event);
   std::string erasure() const;
   const bool quiet_, terminal_;
