@@ -31,16 +31,19 @@ void check_whole(const std::string& folder, const std::string& calm) {
     CHECK(evaluated(folder + name).dump() == evaluated(calm + name).dump());
 }
 
+bool has_full_device() {
+  const bool has = ::access("/dev/full", W_OK) == 0;
+  if (!has) WARN("skipped: there is no /dev/full");
+  return has;
+}
+
 constexpr const char* kOut = "standard output cannot be written";
 constexpr const char* kErr = "standard error cannot be written";
 
 }  // namespace
 
 TEST_CASE("a log that cannot be written is one warning, and the run goes on") {
-  if (::access("/dev/full", W_OK) != 0) {
-    WARN("skipped: there is no /dev/full");
-    return;
-  }
+  if (!has_full_device()) return;
   TempDir temp;
   const std::string calm = temp.file("calm"), folder = temp.file("run");
   REQUIRE(cli(small_train(calm)).code == 0);
@@ -75,10 +78,7 @@ TEST_CASE("a training whose reader goes away runs to its end and says so once in
 }
 
 TEST_CASE("a training whose output does not fit on the disk runs to its end and says so once in its log") {
-  if (::access("/dev/full", W_OK) != 0) {
-    WARN("skipped: there is no /dev/full");
-    return;
-  }
+  if (!has_full_device()) return;
   TempDir temp;
   const std::string calm = temp.file("calm"), folder = temp.file("run");
   REQUIRE(cli(small_train(calm)).code == 0);
