@@ -59,6 +59,31 @@ TEST_CASE("gemm on CUDA: rows are chosen by capability and shape") {
   }
 }
 
+TEST_CASE("gemm on CUDA: products with empty outputs or sums have a cost in every kernel that takes them") {
+  alignas(16) static const int8_t kData[16] = {};
+  const WithCapability with(kAll[1]);
+  const DeviceGuard guard(Device::cuda(0));
+  int asked = 0;
+  for (const DType a : {dtypes::int8, dtypes::bint1, dtypes::fp32, dtypes::bf16})
+    for (const DType b : {dtypes::int8, dtypes::int4, dtypes::bint1, dtypes::fp32})
+      for (const int64_t m : {0, 200})
+        for (const int64_t n : {0, 200})
+          for (const int64_t k : {0, 4096}) {
+            if (m * n * k != 0) continue;
+            GemmArgs args = product(a, b, m, n, k);
+            args.a.data = args.b.data = kData;
+            INFO(a << " x " << b << ", m " << m << ", n " << n << ", k " << k);
+            for (const GemmKernel& kernel : gemm_kernels()) {
+              if (kernel.device != DeviceKind::kCuda || !kernel.usable(args)) continue;
+              const double cost = kernel.cost(args);
+              INFO(kernel.name);
+              CHECK((cost >= 0 && cost < 1e9));
+              ++asked;
+            }
+          }
+  CHECK(asked > 200);
+}
+
 TEST_CASE("gemm on CUDA: strict mode has the CPU's order of summation") {
   set_bits_mode(BitsMode::kStrict);
   for (const DType b : {dtypes::fp32, dtypes::bint1, dtypes::ternary, dtypes::int4}) {

@@ -139,6 +139,8 @@ TEST_CASE("Few tiles of long k are split, and only these") {
   CHECK(gemm::split_parts(512, 512, 512, false) == 1);
   CHECK(gemm::split_parts(4096, 4096, 8192, false) == 1);
   CHECK(gemm::split_parts(1, 1, 1, true) == 1);
+  CHECK(gemm::split_parts(0, 512, 8192, false) == 1);
+  CHECK(gemm::split_parts(512, 0, 8192, false) == 1);
 }
 
 TEST_CASE("Weights of every width and kind are unpacked in registers") {

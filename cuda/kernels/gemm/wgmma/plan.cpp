@@ -102,6 +102,7 @@ TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns)
 }
 
 int split_parts(int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
+  if (rows == 0 || columns == 0) return 1;
   const int64_t tiles = ceil_div(rows, kTileRows) * ceil_div(columns, kNarrowTile128.columns);
   const int64_t most =
       std::min({static_cast<int64_t>(kMultiprocessors) / tiles, ceil_div(k_bytes, kBlockBytes) / kStages, kMostParts});
