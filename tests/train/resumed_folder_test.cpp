@@ -238,10 +238,11 @@ TEST_CASE("a run that was killed before its first last.safetensors goes on from 
   CHECK(trainer.run(folder).state_hash == calm);
 }
 
-TEST_CASE("a run goes on from the later one of its two checkpoints") {
+TEST_CASE("a run goes on from the later one of its two checkpoints, and never replaces a better best.safetensors") {
   const std::vector<std::string> keys{"train.eval.every=1 steps", "checkpoint.every=3 steps", "train.best=loss"};
   TempDir temp;
-  const std::string calm = run_all(small_config(keys)).state_hash;
+  const std::string whole = create_run_folder(small_config(keys), temp.file("whole"));
+  const std::string calm = Trainer(small_config(keys)).run(whole).state_hash;
   bool newer = false;
   for (int64_t microbatches = 3; microbatches < 12; ++microbatches) {
     const std::string folder = create_run_folder(small_config(keys), temp.file(std::to_string(microbatches)));
@@ -254,7 +255,12 @@ TEST_CASE("a run goes on from the later one of its two checkpoints") {
     newer = newer || best > last;
     Trainer trainer(resumed_config(folder, read_checkpoint_header(from)));
     trainer.resume(from);
+    const CheckpointHeader before = read_checkpoint_header(folder + "/best.safetensors");
     CHECK(trainer.run(folder).state_hash == calm);
+    const CheckpointHeader after = read_checkpoint_header(folder + "/best.safetensors");
+    CHECK(*after.counters.best_value <= *before.counters.best_value);
+    CHECK(after.step == read_checkpoint_header(whole + "/best.safetensors").step);
+    CHECK(after.counters.best_value == read_checkpoint_header(whole + "/best.safetensors").counters.best_value);
   }
   CHECK(newer);
   // A damaged best.safetensors is not the one that counts.
