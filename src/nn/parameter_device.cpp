@@ -83,7 +83,7 @@ kernels::RowCodes Parameter::sweep_codes() {
     return derived.data();
   };
   to.transposed = layout(layouts::transposed);
-  if (const Tensor sums = row_sums_place(value_); sums.defined()) {
+  if (const Tensor sums = row_sums_place(value_, true); sums.defined()) {
     to.codes.row_sums = sums.as<int32_t>();
     next_->summed = true;
   }

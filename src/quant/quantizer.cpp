@@ -53,10 +53,11 @@ bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
 
 }  // namespace
 
-Tensor row_sums_place(Tensor& codes) {
+Tensor row_sums_place(Tensor& codes, bool weight) {
   if (codes.device().is_cpu() || codes.device() != current_device() || (device_isa() & isa::kWgmma) == 0) return {};
-  if (!codes.dtype().is_code() || codes.dtype().bits() != 1 || codes.numel() == 0) return {};
-  if (!codes.row_sums().defined())
+  const bool bytes = codes.dtype() == dtypes::int8 || codes.dtype() == dtypes::uint8;
+  if (!codes.dtype().is_code() || (codes.dtype().bits() != 1 && !bytes) || codes.numel() == 0) return {};
+  if (!codes.row_sums().defined() && (!bytes || weight))
     codes.attach_row_sums(Tensor::empty({codes.rows()}, dtypes::int32, MemoryKind::kDerived));
   return codes.row_sums();
 }

@@ -1,5 +1,5 @@
-// Sums of rows that travel with codes of one bit on the (emulated) device: whoever makes the codes makes them, products
-// of bits read them and no kernel reads the codes a second time.
+// Sums of rows that travel with codes of one bit and with weights of 8 bits on the (emulated) device: whoever makes the
+// codes makes them, products read them and no kernel reads the codes a second time.
 #include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/quant/quantizer.h"
@@ -17,16 +17,19 @@ namespace {
 
 constexpr const char* kSecondRead = "gemm_code_sums_simt";
 
-std::vector<double> ones_of(const Tensor& codes) {
-  std::vector<double> ones(static_cast<size_t>(codes.rows()));
+// Of signs the number of +1.
+std::vector<double> sums_of(const Tensor& codes) {
+  const bool signs = codes.dtype().kind() == DTypeKind::kSign;
+  std::vector<double> sums(static_cast<size_t>(codes.rows()));
   const std::vector<double> numbers = codes.without_quant().elements();
-  for (size_t i = 0; i < numbers.size(); ++i) ones[i / static_cast<size_t>(codes.cols())] += numbers[i] > 0 ? 1 : 0;
-  return ones;
+  for (size_t i = 0; i < numbers.size(); ++i)
+    sums[i / static_cast<size_t>(codes.cols())] += signs ? numbers[i] > 0 : numbers[i];
+  return sums;
 }
 // The sums that codes carry are those of their rows.
 void check_sums(const Tensor& codes) {
   REQUIRE(codes.row_sums().defined());
-  CHECK(codes.row_sums().elements() == ones_of(codes));
+  CHECK(codes.row_sums().elements() == sums_of(codes));
 }
 
 TEST_CASE("the signs of a norm carry the sums of their rows, on the CPU where they are asked for") {
@@ -45,7 +48,7 @@ TEST_CASE("the signs of a norm carry the sums of their rows, on the CPU where th
       args.codes = codes.data(), args.stride = codes.stride();
       if (summed) args.row_ones = sums.as<int32_t>();
       normalize_sign(args);
-      CHECK(sums.elements() == (summed ? ones_of(codes) : std::vector<double>(static_cast<size_t>(shape.rows()), 9)));
+      CHECK(sums.elements() == (summed ? sums_of(codes) : std::vector<double>(static_cast<size_t>(shape.rows()), 9)));
     };
     run(true);
     const DeviceGuard guard(gpu());
@@ -80,6 +83,32 @@ TEST_CASE("codes of one bit carry the sums of their rows, whichever kernel makes
         }
 }
 
+TEST_CASE("codes of 8 bits carry the sums of their rows where there is a place for them") {
+  const DeviceGuard guard(gpu());
+  QuantSpec drawn = scheme("absmax", dtypes::int8, Granularity::token());
+  drawn.rounding = Rounding::kStochastic;
+  const RandomStream sr{7, Purpose::kActivation, 1, 2};
+  const std::vector<QuantSpec> specs{scheme("absmax", dtypes::int8, Granularity::token()),
+                                     scheme("absmax", dtypes::int8, Granularity::channel(1)),
+                                     scheme("affine", dtypes::int8, Granularity::tensor()),
+                                     scheme("affine", dtypes::uint8, Granularity::token()), drawn};
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{5, 33}, Shape{9, 256}, Shape{3, 1000}, Shape{130, 129}, Shape{300, 512}})
+    for (const QuantSpec& spec : specs)
+      for (const bool transposed : {false, true}) {
+        INFO(spec.scheme << ' ' << spec.dtype << ' ' << shape << " transposed " << transposed);
+        Tensor into = Tensor::full(shape, spec.dtype, 1);
+        into.attach_row_sums(Tensor::full({shape.rows()}, dtypes::int32, 77));
+        QuantizeOptions options;
+        options.transposed = transposed;
+        options.into = &into;
+        options.sr = &sr;
+        const Tensor codes = quantize_dynamic(spec, here(random_numbers(shape, 3)), options);
+        CHECK(codes.data() == into.data());
+        check_sums(codes);
+      }
+}
+
 TEST_CASE("sums of rows are where products read them: not on the CPU, not of wider codes, not without wgmma") {
   const Tensor x = random_numbers({4, 70}, 3);
   const QuantSpec spec = binary(Granularity::tensor(), false);
@@ -99,13 +128,17 @@ TEST_CASE("sums of rows are where products read them: not on the CPU, not of wid
 // Steps of a weight by the sweep (sgd) or by single kernels (moments of fewer bits), and by requantize.
 TEST_CASE("the sums of a weight's rows follow its codes through updates, requantization and restoring") {
   const DeviceGuard guard(gpu());
-  for (const bool alpha : {false, true})
+  const std::vector<QuantSpec> specs{
+      binary(Granularity::tensor(), false), binary(Granularity::channel(0), true),
+      scheme("absmax", dtypes::int8, Granularity::channel(0)), scheme("affine", dtypes::uint8, Granularity::channel(0)),
+      scheme("absmax", dtypes::int8, Granularity::tensor())};
+  for (const QuantSpec& quant : specs)
     for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16})
       for (const Shape& shape : {Shape{5, 70}, Shape{33, 1100}}) {
-        INFO(alpha << ' ' << static_cast<int>(moments) << ' ' << shape);
+        INFO(quant.scheme << ' ' << quant.dtype << ' ' << static_cast<int>(moments) << ' ' << shape);
         ParameterSpec spec;
         spec.init = {"uniform", -0.01, 0.01};
-        spec.quant = binary(alpha ? Granularity::channel(0) : Granularity::tensor(), alpha);
+        spec.quant = quant;
         Parameter p(shape, spec);
         p.initialize("w", 3);
         check_sums(p.value());
@@ -192,6 +225,32 @@ TEST_CASE("a binary linear layer reads its codes once: no kernel sums them") {
   CHECK(reads() == 0);
   codes.attach_row_sums({});
   CHECK(reads() == 1);
+}
+
+TEST_CASE("a layer with affine inputs and weights of 8 bits sums the codes of neither") {
+  const Tensor x = random_numbers({256, 4096}, 5);
+  ParameterSpec spec;
+  spec.init = {"uniform", -1, 1};
+  spec.quant = scheme("absmax", dtypes::int8, Granularity::channel(0));
+  const DeviceGuard guard(gpu());
+  Parameter w({512, 4096}, spec);
+  w.initialize("w", 3);
+  const Tensor codes = quantize_dynamic(scheme("affine", dtypes::uint8, Granularity::token()), here(x));
+  REQUIRE(codes.quant()->zero != nullptr);
+  CHECK_FALSE(codes.row_sums().defined());
+  std::vector<double> expected;
+  const auto reads = [&](bool given) {
+    const Counted second(kSecondRead);
+    const Var read = w.read();
+    Tensor weights = read.value();
+    if (!given) weights = weights.clone(MemoryKind::kWorkspace).with_quant(weights.quant());
+    const std::vector<double> y = linear(Var(codes), Var(weights)).value().elements();
+    if (expected.empty()) expected = y;
+    CHECK(y == expected);
+    return second.now();
+  };
+  CHECK(reads(true) == 0);
+  CHECK(reads(false) == 1);
 }
 
 }  // namespace

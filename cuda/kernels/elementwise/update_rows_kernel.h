@@ -110,17 +110,17 @@ BITGRAD_DEVICE inline void code_row(const SweepCall& call, const Seat& seat, int
                                     const float* x, bool wide) {
   const int64_t end = columns.end == call.cols ? padded_octets(call.cols) : columns.end / 8;
   const RowParams p(call.codes.scale, r, kInverts<kRule>);
-  int ones = 0;
+  int sum = 0;
   for (int64_t o = columns.begin / 8 + seat.thread; o < end; o += seat.team) {
     const int64_t c = 8 * o, count = columns.end - c;
     OctetCodes codes;
     if (count > 0) codes = code_numbers<kRule>(call.codes, Levels{}, r, c, count, x + (c - columns.begin), wide, p);
     store_codes(call.codes, r, o, codes);
-    ones += __popcll(codes.bytes);
+    sum += sum_codes(call.codes, codes.bytes);
   }
   if (call.codes.row_sums == nullptr) return;
-  for (int step = 16; step > 0; step /= 2) ones += __shfl_xor_sync(0xFFFFFFFFu, ones, step);
-  if (threadIdx.x % 32 == 0 && ones != 0) atomicAdd(call.codes.row_sums + r, ones);
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+  if (threadIdx.x % 32 == 0 && sum != 0) atomicAdd(call.codes.row_sums + r, sum);
 }
 
 // Writes rows row .. row + block_rows to layout transposed, eight at a time.

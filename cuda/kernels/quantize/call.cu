@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bitgrad/base/error.h"
 #include "cuda/runtime/runtime.h"
 #include "kernels/quantize/plan.h"
 
@@ -17,6 +18,8 @@ QuantizeCall quantize_call(const QuantizeArgs& args) {
   call.codes = code_rows(args.codes, args.stride, plan.info.bits, args.cols);
   call.mask = reinterpret_cast<uint8_t*>(args.mask);
   call.flags = args.flags;
+  ensure(args.row_sums == nullptr || plan.info.bits == 1 || (plan.info.bits == 8 && args.rule != CodeRule::kCodebook),
+         "quantize", "sums of rows of ", args.dtype, ", expected integers of 8 bits or codes of one");
   call.row_sums = args.row_sums;
   if (args.row_sums != nullptr && args.rows > 0) fill_async(args.row_sums, 0, 4 * args.rows, current_stream());
   call.scale = args.scale;

@@ -164,26 +164,37 @@ BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Leve
                              Params(call.scale, r, c, kInverts<kRule>));
 }
 
-// Adds the number of ones in each lane of a warp to the sums of their rows.
-BITGRAD_DEVICE inline void add_row_sums(int32_t* sums, int64_t row, int ones) {
+// The sum of the numbers of an octet's raw codes, of 8 bits or (the number of ones) of one bit.
+BITGRAD_DEVICE inline int sum_codes(const QuantizeCall& call, uint64_t bytes) {
+  if (call.codes.bits == 1) return __popcll(bytes);
+  const auto low = static_cast<uint32_t>(bytes), high = static_cast<uint32_t>(bytes >> 32);
+  constexpr uint32_t kOnes = 0x01010101;
+  if (call.lo < 0)
+    return __dp4a(static_cast<int>(low), static_cast<int>(kOnes),
+                  __dp4a(static_cast<int>(high), static_cast<int>(kOnes), 0));
+  return static_cast<int>(__dp4a(low, kOnes, __dp4a(high, kOnes, 0u)));
+}
+
+// Adds the part of each lane of a warp to the sums of their rows.
+BITGRAD_DEVICE inline void add_row_sums(int32_t* sums, int64_t row, int part) {
   constexpr unsigned kAll = 0xFFFFFFFFu;
   const int own = static_cast<int>(row);
   if (!__all_sync(kAll, own == __shfl_sync(kAll, own, 0))) {
-    if (ones != 0) atomicAdd(sums + row, ones);
+    if (part != 0) atomicAdd(sums + row, part);
     return;
   }
-  ones = __reduce_add_sync(kAll, ones);
-  if (threadIdx.x % 32 == 0 && ones != 0) atomicAdd(sums + row, ones);
+  part = __reduce_add_sync(kAll, part);
+  if (threadIdx.x % 32 == 0 && part != 0) atomicAdd(sums + row, part);
 }
-// f(i, at) processes octet i of [rows, cols], at row at.row and octet at.col of the row, and returns the number of ones
-// among its one-bit codes.
+// f(i, at) processes octet i of [rows, cols], at row at.row and octet at.col of the row, and returns the sum of its
+// codes (sum_codes).
 template <typename F>
 BITGRAD_DEVICE inline void for_octets(int64_t rows, int64_t cols, int32_t* row_sums, F f) {
   const int64_t octets = padded_octets(cols), all = rows * octets, lane = threadIdx.x % 32;
   for (int64_t i = thread_index(); i - lane < all; i += thread_count()) {  // whole warps
     const Cell at = cell_of(i, octets);
-    const int ones = i < all ? f(i, at) : 0;
-    if (row_sums != nullptr) add_row_sums(row_sums, at.row, ones);
+    const int part = i < all ? f(i, at) : 0;
+    if (row_sums != nullptr) add_row_sums(row_sums, at.row, part);
   }
 }
 

@@ -10,7 +10,7 @@ BITGRAD_GLOBAL void quantize_kernel(QuantizeCall call) {
   for_octets(call.rows, call.cols, call.row_sums, [&](int64_t, Cell at) {
     const OctetCodes codes = code_octet<kRule>(call, Levels{}, at.row, at.col);
     store_codes(call, at.row, at.col, codes);
-    return __popcll(codes.bytes);
+    return sum_codes(call, codes.bytes);
   });
 }
 

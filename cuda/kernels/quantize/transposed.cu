@@ -27,9 +27,9 @@ BITGRAD_GLOBAL void __launch_bounds__(kTileThreads, 3)
     }
     put_octet(tile, r, o, codes.bytes);
     if (call.row_sums == nullptr) continue;
-    int ones = __popcll(codes.bytes);  // 16 lanes share a row of the tile
-    for (int step = 8; step > 0; step /= 2) ones += __shfl_xor_sync(0xFFFFFFFFu, ones, step);
-    if (o == 0 && ones != 0) atomicAdd(call.row_sums + row, ones);
+    int sum = sum_codes(call, codes.bytes);  // 16 lanes share a row of the tile
+    for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    if (o == 0 && sum != 0) atomicAdd(call.row_sums + row, sum);
   }
   __syncthreads();
   store_transposed(tile, at, call.cols, transposed);

@@ -65,7 +65,8 @@ struct QuantizeArgs {
   uint64_t* mask = nullptr;
   uint32_t* flags =
       nullptr;  // OR of kFlagNonFinite if an x is NaN or Inf; such an x gets code 0 (the raw code of value 0, or raw 0)
-  // Optional, [rows], on devices and for one-bit codes only: the number of raw 1 in each row (GemmOperand::row_sums).
+  // Optional, [rows], on devices: the sum of each row's codes (GemmOperand::row_sums). For one-bit codes (the number of
+  // raw 1) and integers of 8 bits.
   int32_t* row_sums = nullptr;
 };
 std::span<const Kernel<QuantizeArgs>> quantize_kernels();

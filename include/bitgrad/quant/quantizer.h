@@ -120,9 +120,10 @@ struct QuantizeOptions {
   bool transposed = false;
 };
 // Returns the tensor that receives the row sums (Tensor::row_sums) of `codes` from the kernel that writes them:
-// attached to one-bit codes if products of bits on the current device need them (wgmma), a new one if there is none;
-// undefined otherwise.
-Tensor row_sums_place(Tensor& codes);
+// attached to `codes`, or a new one if products on the current device may read it (wgmma): those of one-bit codes always
+// do, those of int8 and uint8 codes if the other operand has zero points. So a new one is made for one-bit codes and for
+// weights, whose codes serve many products. Undefined otherwise.
+Tensor row_sums_place(Tensor& codes, bool weight = false);
 // Quantizes x (fp32) with given scales; returns codes with the params attached.
 Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
                        const QuantizeOptions& options = {});
