@@ -3,8 +3,8 @@
 //   compared with those of 8 outputs at a time, and the differences are counted; taps outside are masked off. Exact.
 //   gx, fp32 times signs: for each window and each 4 of its channels, a table of their 16 signed sums. A pixel adds
 //   entries of the tables of its windows. The lanes are 16 channels of x, which look up the signs of their weights.
-//   gw, fp32 times signs: tables of 4 neighbouring windows of one output channel. The lanes look up the signs of 16
-//   channels of x at the pixels of those windows. Sums are taken over a block of images, then over the blocks in
+//   gw, fp32 times signs: tables of one window in 4 images, for one output channel. The lanes look up the signs of 16
+//   channels of x at its pixels in those images. Sums are taken over a block of images, then over the blocks in
 //   ascending order.
 // With int8 gy the sums are integers below 2^24, which floats add exactly. Float sums have an order of their own
 // (SumOrder::kFree), which depends on the shape alone. Windows outside are +0 or omitted, so Inf and NaN affect only
