@@ -8,6 +8,7 @@
 #include "cuda/gemm_kernels_check.h"
 #include "cuda/kernels/gemm/unpack.h"
 #include "support/catch.h"
+#include "support/shape_count.h"
 
 namespace bitgrad {
 

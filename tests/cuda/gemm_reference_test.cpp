@@ -9,6 +9,7 @@
 #include "kernels/gemm_float_problem.h"
 #include "support/catch.h"
 #include "support/gemm_int_problem.h"
+#include "support/shape_count.h"
 
 namespace bitgrad {
 

@@ -5,6 +5,7 @@
 
 #include "cuda/gemm_kernels_check.h"
 #include "cuda/kernels/gemm/simt/args.h"
+#include "support/shape_count.h"
 
 namespace bitgrad {
 namespace {

@@ -2,6 +2,7 @@
 #include "bitgrad/ops/conv.h"
 #include "cuda/same_as_cpu.h"
 #include "support/conv_reference.h"
+#include "support/shape_count.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;

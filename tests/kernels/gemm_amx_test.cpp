@@ -9,6 +9,7 @@
 #include "kernels/gemm_amx_kernels.h"
 #include "support/catch.h"
 #include "support/gemm_reference.h"
+#include "support/shape_count.h"
 
 namespace bitgrad {
 

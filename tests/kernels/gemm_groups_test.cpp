@@ -7,6 +7,7 @@
 #include "bitgrad/base/parallel.h"
 #include "support/catch.h"
 #include "support/gemm_reference.h"
+#include "support/shape_count.h"
 
 namespace bitgrad {
 

@@ -8,6 +8,7 @@
 #include "bitgrad/dtype/layout.h"
 #include "support/catch.h"
 #include "support/gemm_int_problem.h"
+#include "support/shape_count.h"
 
 namespace bitgrad {
 

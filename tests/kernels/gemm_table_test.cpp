@@ -7,6 +7,7 @@
 #include "kernels/gemm_float_problem.h"
 #include "support/catch.h"
 #include "support/gemm_reference.h"
+#include "support/shape_count.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;

@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gemm_reference.h"
+#include "support/shape_count.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;

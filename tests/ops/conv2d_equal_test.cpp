@@ -4,6 +4,7 @@
 #include "ops/conv_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/shape_count.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;

@@ -7,6 +7,7 @@
 #include "ops/conv_support.h"
 #include "support/catch.h"
 #include "support/gradcheck.h"
+#include "support/shape_count.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;

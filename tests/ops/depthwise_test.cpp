@@ -1,24 +1,20 @@
 // Depthwise convolutions against direct loops, and against a product a group. BITGRAD_TEST_SHAPES sets the number of
 // drawn cases of a test.
-#include <cstdlib>
-
-#include "ops/depthwise_support.h"
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
+#include "ops/depthwise_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
+#include "support/shape_count.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
 
 namespace {
 
-int case_count() {
-  const char* text = std::getenv("BITGRAD_TEST_SHAPES");
-  return text != nullptr ? std::max(1, std::atoi(text)) : 400;
-}
+int case_count() { return shape_count(400); }
 
 void finish_case(DepthwiseDraws& draws, DrawnDepthwise& d) {
   const auto [oh, ow] = conv2d_output(d.s.h, d.s.w, d.c.options);

@@ -1,7 +1,6 @@
 // out_dtype against sums of 128 bits written here, for every pair of integer dtypes. BITGRAD_TEST_SHAPES sets the
 // number of random shapes.
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -12,6 +11,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
+#include "support/shape_count.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -21,10 +21,6 @@ namespace {
 using Rng = std::mt19937_64;
 __extension__ using Int128 = __int128;
 
-int shape_count(int fallback) {
-  const char* text = std::getenv("BITGRAD_TEST_SHAPES");
-  return text == nullptr ? fallback : std::max(1, std::atoi(text));
-}
 int64_t draw(Rng& rng, int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(rng); }
 // 0 now and then, else 1 .. high, small numbers as likely as large ones.
 int64_t draw_size(Rng& rng, int64_t high) {

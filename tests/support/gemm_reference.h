@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -275,17 +274,6 @@ int64_t wrong_elements(Rng& rng, const kernels::GemmKernel& kernel, kernels::Gem
     if (outside) wrong += element_bits(c, args.c_dtype, at) != element_bits(before, args.c_dtype, at);
   }
   return wrong;
-}
-
-// Number of random shapes of a test: BITGRAD_TEST_SHAPES, otherwise `fallback` (a fifth of it under a sanitizer).
-inline int shape_count(int fallback) {
-  const char* text = std::getenv("BITGRAD_TEST_SHAPES");
-  if (text != nullptr) return std::max(1, std::atoi(text));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return fallback / 5;
-#else
-  return fallback;
-#endif
 }
 
 }  // namespace bitgrad::test

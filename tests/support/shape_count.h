@@ -1,0 +1,20 @@
+// How many random shapes a test draws.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace bitgrad::test {
+
+// BITGRAD_TEST_SHAPES, otherwise `usual`, of which a sanitized build draws at most 150.
+inline int shape_count(int usual) {
+  const char* text = std::getenv("BITGRAD_TEST_SHAPES");
+  if (text != nullptr) return std::max(1, std::atoi(text));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return std::min(usual, 150);
+#else
+  return usual;
+#endif
+}
+
+}  // namespace bitgrad::test
