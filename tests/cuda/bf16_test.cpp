@@ -2,6 +2,7 @@
 // (tests/kernels/bf16_test.cpp); and no op that reads bf16 values copies them as fp32.
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/observer.h"
 #include "both.h"
@@ -179,8 +180,8 @@ TEST_CASE("A norm of bf16 values has the bits of the CPU on the device, and copi
 namespace {
 
 // x and its gradient in bf16, gy in `gy_dtype`; y takes at most `kept` bytes.
-void check_inner(const std::function<Var(const Var&)>& op, DType gy_dtype, int64_t kept) {
-  const Shape shape{256, 136};
+void check_inner(const std::function<Var(const Var&)>& op, DType gy_dtype, int64_t kept,
+                 const Shape& shape = {256, 136}) {
   const int64_t fp32_copy = shape.numel() * 4;
   CHECK(device_difference([&]() -> Results {
           const Tensor x = here(random_numbers(shape, 1, 2.0, dtypes::bf16)),
@@ -218,6 +219,14 @@ TEST_CASE("Dropout of bf16 values has the bits of the CPU on the device, and cop
         return dropout(x, options);
       },
       dtypes::bf16, 256 * 136 * 2 + 256 * 24);
+}
+
+TEST_CASE("Rotary positions of bf16 values have the bits of the CPU on the device, without a copy as fp32 on either") {
+  RopeOptions options;
+  options.dim = 16;
+  const Shape shape{8, 32, 128};
+  check_inner([&](const Var& x) { return rope(x, rope_table(40, options), options, 3, 5); }, dtypes::bf16,
+              shape.numel() * 2, shape);
 }
 
 TEST_CASE("Quantizers of bf16 values have the codes of the CPU on the device, and copy nothing as fp32 on either") {

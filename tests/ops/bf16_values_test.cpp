@@ -1,6 +1,7 @@
 // What ops do with bf16 values between layers: read widened, written with one rounding.
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/kernel.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/rounding.h"
@@ -222,6 +223,20 @@ TEST_CASE("dropout of bf16 values between other ops has the bits of fp32, rounde
     check_between(op, random_tensor(shape, dtypes::bf16, 4, -2, 2), {});
   const Tensor x = random_tensor({512, 130}, dtypes::bf16, 7);
   check_memory(op, x, {}, dtypes::bf16, x.numel() * 2 + x.numel() / 4);
+}
+
+TEST_CASE("rotary positions of bf16 values have the bits of fp32, rounded once, and copy nothing as fp32") {
+  for (const bool interleaved : {false, true})
+    for (const int64_t turned : {-1, 1}) {
+      RopeOptions options;
+      options.dim = 6;
+      options.interleaved = interleaved;
+      const Tensor table = rope_table(80, options);
+      const InnerOp op = [&](const Var& x, const std::vector<Var>&) { return rope(x, table, options, 3, turned); };
+      check_between(op, random_tensor({2, 7, 18}, dtypes::bf16, 4, -2, 2), {});
+      const Tensor x = random_tensor({16, 64, 66}, dtypes::bf16, 7);
+      check_memory(op, x, {}, dtypes::bf16, x.numel() * 2);
+    }
 }
 
 TEST_CASE("quantizers of bf16 values between other ops have the codes and gradients of fp32, for every scheme") {
