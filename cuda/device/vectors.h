@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "bitgrad/base/host_device.h"
+#include "bitgrad/dtype/bf16.h"
 #include "cuda/device/builtins.h"
 
 namespace bitgrad::cuda {
@@ -21,6 +22,27 @@ BITGRAD_DEVICE inline Pack<T, N> load_pack(const T* p) {
 template <int N, typename T>
 BITGRAD_DEVICE inline void store_pack(T* p, const Pack<T, N>& x) {
   *reinterpret_cast<Pack<T, N>*>(p) = x;
+}
+
+// The same for arrays of fp32, or of bf16 (uint16_t), which is widened on load and rounded to nearest even on store.
+BITGRAD_DEVICE inline float widened(float x) { return x; }
+BITGRAD_DEVICE inline float widened(uint16_t x) { return bf16_to_float(x); }
+template <int N, typename T>
+BITGRAD_DEVICE inline Pack<float, N> load_floats(const T* p) {
+  const Pack<T, N> x = load_pack<N>(p);
+  Pack<float, N> out;
+  for (int k = 0; k < N; ++k) out.v[k] = widened(x.v[k]);
+  return out;
+}
+template <int N>
+BITGRAD_DEVICE inline void store_floats(float* p, const Pack<float, N>& x) {
+  store_pack<N>(p, x);
+}
+template <int N>
+BITGRAD_DEVICE inline void store_floats(uint16_t* p, const Pack<float, N>& x) {
+  Pack<uint16_t, N> narrow;
+  for (int k = 0; k < N; ++k) narrow.v[k] = bf16_from_float(x.v[k]);
+  store_pack<N>(p, narrow);
 }
 
 // Whether a pointer is aligned to N elements. True for nullptr.

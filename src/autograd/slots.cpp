@@ -65,6 +65,12 @@ void GradSlot::check_open() const {
           " was set already: one contribution per input. Add them up first.");
 }
 
+DType GradSlot::stored_dtype() const {
+  const Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
+  if (edge.sink == nullptr) return Tape::sum_dtype(edge);
+  return edge.wide ? dtypes::fp64 : dtypes::fp32;
+}
+
 GradTarget GradSlot::target() {
   check_open();
   pending_ = tape_->edge_target(edge_);

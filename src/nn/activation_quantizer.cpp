@@ -205,8 +205,8 @@ bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint
   auto* const bad_word = reinterpret_cast<uint32_t*>(bad.as<int32_t>());
   const detail::FlagScope scope(bad_word);
   try {
-    values = quantizer_.first_learned(
-        spec, x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : widened(x));
+    const Tensor floats = x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : x;
+    values = quantizer_.first_learned(spec, quantizer_.reads_bf16() ? floats : widened(floats));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     *flag |= kFlagNonFinite;  // this step is dropped, so any legal values do
@@ -229,7 +229,7 @@ void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {
   if (!observer_ || x.numel() == 0 || !stores() || !(mode_.observers || state().calibrating)) return;
   const detail::FlagScope scope(flag);
   try {
-    observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : widened(x));
+    observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : x);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     *flag |= kFlagNonFinite;

@@ -18,14 +18,6 @@ Tensor wide(const Tensor& gradient) {
   return out;
 }
 
-Tensor widened(const Tensor& x) {
-  if (x.dtype() != dtypes::bf16) return x;
-  const Tensor from = x.contiguous() ? x : x.clone(MemoryKind::kWorkspace);
-  const Tensor out = Tensor::empty(x.shape(), dtypes::fp32, MemoryKind::kWorkspace);
-  kernels::from_bf16(from.numel(), from.as<uint16_t>(), out.as<float>());
-  return out;
-}
-
 Tensor wide_result(const Shape& shape, DType dtype) {
   if (dtype != dtypes::bf16) return Tensor::empty(shape, dtype);
   return Tensor::empty(shape, dtypes::fp32, MemoryKind::kWorkspace);
@@ -142,21 +134,22 @@ void put_masked(const Tensor& g, const Tensor& mask, const Tensor& out) {
   kernels::MaskArgs args;
   args.rows = g.rows();
   args.cols = g.cols();
-  args.g = g.as<float>();
+  args.g = {g.data(), g.dtype()};
   args.mask = static_cast<const uint64_t*>(mask.data());
-  args.gx = out.as<float>();
+  args.gx = {out.data(), out.dtype()};
   if (g.numel() > 0) kernels::apply_mask(args);
 }
 
 }  // namespace
 
-Tensor masked(const Tensor& g, const Tensor& mask) {
-  Tensor out = Tensor::empty(g.shape(), dtypes::fp32);
+Tensor masked(const Tensor& g, const Tensor& mask, DType dtype) {
+  Tensor out = Tensor::empty(g.shape(), dtype);
   put_masked(g, mask, out);
   return out;
 }
 
 void masked_into(const Tensor& g, const Tensor& mask, GradSlot& slot) {
+  if (slot.dtype() == dtypes::bf16) return slot.set_rounded(masked(g, mask, slot.stored_dtype()));
   const GradTarget target = slot.target();
   if (target.accumulate)
     kernels::add(g.numel(), target.out.as<float>(), masked(g, mask).as<float>(), target.out.as<float>());

@@ -8,13 +8,12 @@
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/ops/product.h"
 #include "bitgrad/tensor/tensor.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 
 // A gradient as values for computation, dense: bf16 is widened to fp32; fp32 and fp64 are unchanged.
 Tensor wide(const Tensor& gradient);
-// x as values for computation, dense: bf16 is widened to fp32 in workspace memory; fp32 and fp64 return x itself.
-Tensor widened(const Tensor& x);
 // Allocates the values of a result in `dtype`, to be passed to narrowed. For bf16: fp32 in workspace memory.
 Tensor wide_result(const Shape& shape, DType dtype);
 // Converts `values` to `dtype`: for bf16, rounds fp32 (dense) to nearest even; otherwise returns `values` itself.
@@ -46,9 +45,10 @@ Tensor total_of(const Tensor& x);
 int64_t rows_per_task(int64_t cols);
 // Column sums of g[n,o], fp32 or fp64.
 Tensor column_sums(const Tensor& g);
-// out = g (fp32, dense) where the bit is set, else 0. mask: bint1 with the rows and columns of g.
-Tensor masked(const Tensor& g, const Tensor& mask);
-// The same, written directly into the slot's gradient without a temporary tensor. The slot's dtype must be fp32.
+// out = g (fp32 or bf16, dense) where the bit is set, else 0; fp32, or rounded to bf16. mask: bint1 with the rows and
+// columns of g.
+Tensor masked(const Tensor& g, const Tensor& mask, DType dtype = dtypes::fp32);
+// The same as the slot's gradient; of dtype fp32 written directly, without a temporary tensor.
 void masked_into(const Tensor& g, const Tensor& mask, GradSlot& slot);
 
 // Atomically ORs a bit into a flag word shared by threads; does nothing for nullptr.

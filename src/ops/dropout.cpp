@@ -33,11 +33,12 @@ Tensor keep_bits(const Tensor& x, const DropoutOptions& options) {
   return mask;
 }
 
-// y = keep ? x * factor : 0, for fp32 and fp64; returns y, with the shape and dtype of x.
+// y = keep ? x * factor : 0; returns y, with the shape of x. fp32 or bf16 each, or both fp64.
 Tensor masked(const Tensor& x, const Tensor& mask, double factor, const Tensor& y) {
   if (x.numel() == 0) return y;
-  if (x.dtype() == dtypes::fp32) {
-    kernels::apply_mask({x.rows(), x.cols(), x.as<float>(), bits_of(mask), static_cast<float>(factor), y.as<float>()});
+  if (x.dtype() != dtypes::fp64) {
+    kernels::apply_mask(
+        {x.rows(), x.cols(), {x.data(), x.dtype()}, bits_of(mask), static_cast<float>(factor), {y.data(), y.dtype()}});
     return y;
   }
   const int64_t cols = x.cols(), words = (cols + 63) / 64;
@@ -141,14 +142,13 @@ struct Dropout {
     s.factor = 1.0 / (1.0 - options.p);
     s.mask = keep(mask);
     if (codes) return dropped_codes(x, mask, static_cast<float>(s.factor));
-    const Tensor from = widened(x.contiguous() ? x : x.clone(MemoryKind::kActivation));
-    return narrowed(masked(from, mask, s.factor, wide_result(x.shape(), x.dtype())), x.dtype());
+    const Tensor from = x.contiguous() ? x : x.clone(MemoryKind::kActivation);
+    return masked(from, mask, s.factor, Tensor::empty(x.shape(), x.dtype()));
   }
 
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
-    const Tensor from = wide(gy[0]);
-    g[0].set_rounded(masked(from, s.mask, s.factor, Tensor::empty(from.shape(), from.dtype())));
+    g[0].set_rounded(masked(gy[0], s.mask, s.factor, Tensor::empty(gy[0].shape(), g[0].stored_dtype())));
   }
 };
 

@@ -28,13 +28,13 @@ Tensor statistic(bool per_column, const Tensor& x, const Tensor& center = {}) {
     }
     return out;
   }
-  const Tensor out = Tensor::empty({groups}, x.dtype());
+  const Tensor out = Tensor::empty({groups}, dtypes::fp32);
   kernels::ReduceArgs args;
   args.rule = center.defined() ? kernels::ReduceRule::kSumSquaredDiff : kernels::ReduceRule::kSum;
   args.axis = per_column ? kernels::ReduceAxis::kColumns : kernels::ReduceAxis::kAll;
   args.rows = x.rows();
   args.cols = x.cols();
-  args.x = x.as<float>();
+  args.x = {x.data(), x.dtype()};
   args.ldx = x.cols();
   args.center = center.defined() ? center.as<float>() : nullptr;
   args.out = out.as<float>();
@@ -80,8 +80,8 @@ void detail::norm_statistics(bool per_column, const Tensor& x, const NormOptions
   const auto invert = x.dtype() == dtypes::fp64 ? inverse_f64 : inverse;
   if (!o.training) {
     const auto as_x = [&](const Tensor& t) {
-      return x.dtype() == dtypes::fp32 ? t.clone(MemoryKind::kActivation)
-                                       : Tensor::from_elements(t.shape(), dtypes::fp64, t.elements());
+      return x.dtype() == dtypes::fp64 ? Tensor::from_elements(t.shape(), dtypes::fp64, t.elements())
+                                       : t.clone(MemoryKind::kActivation);
     };
     mean = as_x(o.running_mean);
     inv = invert(mean, as_x(o.running_var), 1, o.eps, nullptr);
@@ -111,7 +111,7 @@ kernels::NormalizeArgs detail::normalize_args(bool per_column, std::span<const T
   kernels::NormalizeArgs args;
   args.rows = in[0].rows();
   args.cols = in[0].cols();
-  args.x = in[0].as<float>();
+  args.x = {in[0].data(), in[0].dtype()};
   args.mean = mean.as<float>();
   args.inv = inv.as<float>();
   args.gamma = in[1].as<float>();
@@ -141,27 +141,26 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
                     const NormOptions& options) {
   require_values(op, "x", in[0]);
   check_norm(op, per_column, in, options);
-  const Tensor values[] = {widened(in[0]), in[1], in[2]};
-  const Tensor &x = values[0], &gamma = in[1], &beta = in[2];
+  const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
   Tensor mean, inv;
-  const Tensor y = wide_result(x.shape(), in[0].dtype());
+  const Tensor y = Tensor::empty(x.shape(), x.dtype());
   norm_statistics(per_column, x, options, mean, inv);
   if (x.dtype() == dtypes::fp64) {
     normalize_f64(per_column, x, mean, inv, gamma, beta, y);
   } else {
-    kernels::NormalizeArgs args = normalize_args(per_column, values, mean, inv);
-    args.y = y.as<float>();
+    kernels::NormalizeArgs args = normalize_args(per_column, in, mean, inv);
+    args.y = {y.data(), y.dtype()};
     kernels::normalize(args);
   }
-  saved = {keep(in[0]), keep(mean), keep(inv), keep(gamma), options.training};
-  return narrowed(y, in[0].dtype());
+  saved = {keep(x), keep(mean), keep(inv), keep(gamma), options.training};
+  return y;
 }
 
 kernels::NormSumsArgs detail::norm_sums_args(bool per_column, const NormSaved& s, const NormSums& sums) {
   kernels::NormSumsArgs args;
   args.rows = s.x.rows();
   args.cols = s.x.cols();
-  args.x = s.x.as<float>();
+  args.x = {s.x.data(), s.x.dtype()};
   args.mean = s.mean.as<float>();
   args.inv = s.inv.as<float>();
   args.column_step = per_column ? 1 : 0;
@@ -181,7 +180,7 @@ NormSums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   if (x.dtype() != dtypes::fp64) {
     const NormSums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
     kernels::NormSumsArgs args = norm_sums_args(per_column, s, sums);
-    args.gy = gy.as<float>();
+    args.gy = {gy.data(), gy.dtype()};
     kernels::norm_sums(args);
     return sums;
   }
@@ -213,14 +212,14 @@ kernels::NormalizeBackwardArgs detail::normalize_backward_args(bool per_column, 
   kernels::NormalizeBackwardArgs args;
   args.rows = gx.rows();
   args.cols = gx.cols();
-  args.x = s.x.as<float>();
+  args.x = {s.x.data(), s.x.dtype()};
   args.mean = s.mean.as<float>();
   args.inv = s.inv.as<float>();
   args.gamma = s.gamma.as<float>();
   args.mean_gy = means.gy.as<float>();
   args.mean_gy_xhat = means.gy_xhat.as<float>();
   args.column_step = per_column ? 1 : 0;
-  args.gx = gx.as<float>();
+  args.gx = {gx.data(), gx.dtype()};
   args.clip_beta = s.beta.defined() ? s.beta.as<float>() : nullptr;
   return args;
 }
@@ -237,22 +236,20 @@ void detail::norm_input_gradient(bool per_column, const NormSaved& s, const Tens
     }
   } else {
     kernels::NormalizeBackwardArgs args = normalize_backward_args(per_column, s, means, gx);
-    args.gy = gy.as<float>();
+    args.gy = {gy.data(), gy.dtype()};
     kernels::normalize_backward(args);
   }
 }
 
-void norm_backward(bool per_column, NormSaved& s, const Tensor& gy_edge, std::span<GradSlot> g) {
-  const Tensor gy = wide(gy_edge);
-  s.x = widened(s.x);
+void norm_backward(bool per_column, NormSaved& s, const Tensor& gy, std::span<GradSlot> g) {
   const NormSums sums = gradient_sums(per_column, s, gy);
   if (g[1].wanted()) g[1].set_rounded(sums.gy_xhat.clone(MemoryKind::kActivation));
   if (g[2].wanted()) g[2].set_rounded(sums.gy.clone(MemoryKind::kActivation));
   if (!g[0].wanted()) return;
   // Overwrite gy in place if nothing else reads it: 2/3 of the traffic, and one buffer less at the memory peak.
-  const int64_t here = gy.storage() == gy_edge.storage() ? 2 : 1;
-  const bool in_place = current_device().is_cpu() && gy.storage().owners() == here;
-  const Tensor gx = in_place ? gy : Tensor::empty(gy.shape(), gy.dtype());
+  const DType dtype = g[0].stored_dtype();
+  const bool in_place = current_device().is_cpu() && gy.storage().owners() == 1 && gy.dtype() == dtype;
+  const Tensor gx = in_place ? gy : Tensor::empty(gy.shape(), dtype);
   norm_input_gradient(per_column, s, gy, sums, gx);
   g[0].set_rounded(gx);
 }

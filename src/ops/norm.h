@@ -2,7 +2,7 @@
 // norm, a single statistic).
 //   mu, var: two passes, biased;  y = ((x - mu) * (1/sqrt(var + eps))) * gamma + beta
 //   gx = ((gy - mean gy) - xhat * mean(gy xhat)) * (gamma * inv);  evaluation: gx = gy * (gamma * inv).
-//   docs/numerics.md section 6. A bf16 x is widened into workspace memory, again in backward, and y is rounded once.
+//   docs/numerics.md section 6. y has the dtype of x; bf16 is widened where it is read and rounded once.
 #pragma once
 
 #include "bitgrad/kernels/elementwise.h"
@@ -53,16 +53,16 @@ struct NormSums {
 };
 // Mean and 1/sqrt(var + eps), from the batch or from the running statistics.
 void norm_statistics(bool per_column, const Tensor& x, const NormOptions& options, Tensor& mean, Tensor& inv);
-// For fp32; y is left unset.
+// For fp32 and bf16; y is left unset.
 kernels::NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean,
                                       const Tensor& inv);
-// For fp32; gy is left unset.
+// For fp32 and bf16; gy is left unset.
 kernels::NormSumsArgs norm_sums_args(bool per_column, const NormSaved& s, const NormSums& sums);
 // Contribution of the sums to gx: in training the means, which overwrite the sums; otherwise zeros.
 NormSums norm_means(bool per_column, const NormSaved& s, const NormSums& sums);
 kernels::NormalizeBackwardArgs normalize_backward_args(bool per_column, const NormSaved& s, const NormSums& means,
                                                        const Tensor& gx);
-// gx from gy and its sums; gx may alias gy.
+// gx from gy and its sums, each fp32 or bf16; gx may alias gy if their dtypes are equal.
 void norm_input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, const NormSums& sums, const Tensor& gx);
 
 }  // namespace detail

@@ -22,7 +22,7 @@ struct Quantize {
             ", expected fp32 values. Dequantize it first.");
     require(in[0].dtype() == dtypes::fp32 || in[0].dtype() == dtypes::bf16, kName, "dtype of x: got ", in[0],
             ", expected fp32 or bf16. Straight-through rules have no ", in[0].dtype(), " form.");
-    const Tensor x = widened(in[0]);
+    const Tensor& x = in[0];
     const SteRule rule = ste_rule(spec);
     QuantizeOptions how;
     how.sr = options.sr;
@@ -32,14 +32,14 @@ struct Quantize {
     const bool own = find_quantizer(spec.scheme).own_backward(spec);
     Tensor mask;
     if (will_backward() && rule == SteRule::kClip && !own) how.mask = &mask;
-    Tensor y = options.params ? quantize_tensor(spec, x, options.params, how) : quantize_dynamic(spec, x, how);
+    const Tensor y = detail::quantize_values(spec, x, options.params, how);
     if (!will_backward()) return y;
     s.spec = spec;
     s.spec.ste = rule;
     s.own = own;
     s.mask = keep(mask);
     if (own || rule == SteRule::kApproxSign || rule == SteRule::kTanh)
-      s.x = keep(in[0].contiguous() ? in[0] : in[0].clone(MemoryKind::kActivation));
+      s.x = keep(x.contiguous() ? x : x.clone(MemoryKind::kActivation));
     if (own || spec.alpha) s.params = y.quant();
     return y;
   }
@@ -56,6 +56,8 @@ struct Quantize {
 
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
+    const bool clips = !s.own && s.spec.ste == SteRule::kClip && s.mask.defined(), scales = s.params && s.params->scale;
+    if (clips && !scales) return masked_into(gy[0], s.mask, g[0]);
     Tensor gv = wide(gy[0]);
     if (s.own) {
       const Tensor gx = Tensor::empty(gv.shape(), dtypes::fp32);
@@ -63,13 +65,12 @@ struct Quantize {
       return g[0].set_rounded(gx);
     }
     if (s.spec.ste == SteRule::kNone) return;
-    if (s.params && s.params->scale) {
+    if (scales) {
       const Tensor scaled = Tensor::empty(gv.shape(), dtypes::fp32);
       detail::times_scale(*s.params, gv, scaled);
       gv = scaled;
     }
-    if (s.spec.ste == SteRule::kClip && s.mask.defined() && g[0].dtype() == dtypes::fp32)
-      return masked_into(gv, s.mask, g[0]);
+    if (clips) return masked_into(gv, s.mask, g[0]);
     if (s.spec.ste == SteRule::kTanh && g[0].dtype() == dtypes::fp32) return tanh_into(s, gv, g[0]);
     g[0].set_rounded(straight_through(s.spec, gv, s.mask, s.x.defined() ? widened(s.x) : s.x));
   }

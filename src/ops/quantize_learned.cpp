@@ -1,9 +1,9 @@
 // Quantizes activations by a scheme with learned parts: LSQ (Esser et al. 2020, arXiv 1902.08153, eqs. 1-3), LSQ+
 // (Bhalgat et al. 2020, arXiv 2004.09576), PACT (Choi et al. 2018, arXiv 1805.06085, eqs. 1-3). Scales come from the
-// learned parts; x is fp32, bf16 (widened), or int32 with a scale (then the codes are those of requantize). Backward:
-// gx by the scheme's rule; the gradient of a learned part is the sum of docs/numerics.md section 3 over the microbatch,
-// divided once by learned_divisor(n), where n is the number of elements that share it, not counting the batch axis.
-// Saved: x, because the sums need the values before rounding.
+// learned parts; x is fp32, bf16 (widened for backward), or int32 with a scale (then the codes are those of
+// requantize). Backward: gx by the scheme's rule; the gradient of a learned part is the sum of docs/numerics.md section
+// 3 over the microbatch, divided once by learned_divisor(n), where n is the number of elements that share it, not
+// counting the batch axis. Saved: x, because the sums need the values before rounding.
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
@@ -49,7 +49,7 @@ struct QuantizeLearned {
       how.first_element = options.first_element;
       how.flags = options.flag;
       how.transposed = options.transposed;
-      y = quantize_tensor(spec, widened(x), params, how);
+      y = detail::quantize_values(spec, x, params, how);
     }
     if (!will_backward()) return y;
     s = {&quantizer, spec, keep(x.contiguous() ? x : x.clone(MemoryKind::kActivation)), params,

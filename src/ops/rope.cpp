@@ -53,29 +53,30 @@ struct Rope {
     const int64_t heads = x.cols() / options.dim;
     require(turned >= -1 && turned <= heads, kRope, "turned: got ", turned, " heads of ", heads, ".");
     s = {table, options, first, turned < 0 ? heads : turned};
-    const Tensor wide_x = widened(x), y = wide_result(x.shape(), x.dtype());
-    turn(s, wide_x, y, false);
-    return narrowed(y, x.dtype());
+    const Tensor y = Tensor::empty(x.shape(), x.dtype());
+    turn(s, x, y, false);
+    return y;
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
-    const Tensor wide_gy = wide(gy[0]), gx = Tensor::empty(wide_gy.shape(), wide_gy.dtype());
-    turn(s, wide_gy, gx, true);
+    const Tensor gx = Tensor::empty(gy[0].shape(), g[0].stored_dtype());
+    turn(s, gy[0], gx, true);
     g[0].set_rounded(gx);
   }
 
  private:
-  template <typename T>
-  static maps::TurnedPairs<T> pairs(const Saved& s, const Tensor& x, const Tensor& y, bool back) {
-    return {x.shape()[1], x.cols() / s.options.dim, s.turned,  s.options.dim, s.first, s.options.interleaved,
-            back,         s.table.as<float>(),      x.as<T>(), y.as<T>()};
+  template <typename Places>
+  static maps::TurnedPairs<Places> pairs(const Saved& s, const Tensor& x, bool back, const Places& places) {
+    return {x.shape()[1], x.cols() / s.options.dim, s.turned, s.options.dim, s.first, s.options.interleaved,
+            back,         s.table.as<float>(),      places};
   }
   static void turn(const Saved& s, const Tensor& x, const Tensor& y, bool back) {
     const int64_t heads = x.numel() / s.options.dim, grain = std::max<int64_t>(1, kMapGrain / s.options.dim);
     if (x.dtype() == dtypes::fp64)
-      run_map(maps::RopeFp64{pairs<double>(s, x, y, back)}, heads, grain);
-    else
-      run_map(maps::RopeValues{pairs<float>(s, x, y, back)}, heads, grain);
+      return run_map(maps::RopeFp64{pairs(s, x, back, maps::DoublePlaces{x.as<double>(), y.as<double>()})}, heads,
+                     grain);
+    const maps::FloatPlaces places{x.data(), y.data(), x.dtype() == dtypes::bf16, y.dtype() == dtypes::bf16};
+    run_map(maps::RopeValues{pairs(s, x, back, places)}, heads, grain);
   }
 };
 

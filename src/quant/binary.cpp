@@ -29,8 +29,8 @@ QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& 
   kernels::BinarizeArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
-  args.x = x.as<float>();
-  args.ldx = x.stride() / static_cast<int64_t>(sizeof(float));
+  args.x = {x.data(), x.dtype()};
+  args.ldx = x.stride() * 8 / x.dtype().bits();
   args.codes = codes.data();
   args.stride = codes.stride();
   args.transposed = transposed.defined() ? transposed.data() : nullptr;

@@ -60,7 +60,8 @@ int64_t block_size(const Granularity& g, int64_t rows, int64_t cols, int64_t blo
 
 Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Tensor& x)
     : scheme_(scheme), granularity_(granularity), x_(x) {
-  require(x.defined() && x.dtype() == dtypes::fp32 && !x.quant(), scheme, "scales are fitted to fp32 values: got ", x,
+  const bool floats = x.defined() && (x.dtype() == dtypes::fp32 || x.dtype() == dtypes::bf16);
+  require(floats && !x.quant(), scheme, "scales are fitted to fp32 or bf16 values: got ", x,
           x.quant() ? ", which is quantized already" : "", '.');
   require(x.layout() == layouts::canonical, scheme, "scales are fitted to values in layout canonical: got layout ",
           x.layout(), '.');
@@ -75,14 +76,14 @@ kernels::ReduceArgs Blocks::arguments() const {
   args.rows = x_.rows();
   args.cols = x_.cols();
   args.group = granularity_.group;
-  args.x = x_.as<float>();
-  args.ldx = x_.stride() / static_cast<int64_t>(sizeof(float));
+  args.x = {x_.data(), x_.dtype()};
+  args.ldx = x_.stride() * 8 / x_.dtype().bits();
   return args;
 }
 
 std::function<void()> Blocks::not_finite() const {
-  return [scheme = scheme_, shape = x_.shape()] {
-    fail_with(ErrorCode::kNonFinite, scheme, "x ", shape, " fp32 holds NaN or Inf: it has no scale.");
+  return [scheme = scheme_, shape = x_.shape(), dtype = x_.dtype()] {
+    fail_with(ErrorCode::kNonFinite, scheme, "x ", shape, ' ', dtype, " holds NaN or Inf: it has no scale.");
   };
 }
 
@@ -109,7 +110,7 @@ void Blocks::reduce_to(kernels::ReduceRule rule, const float* center, uint32_t* 
   for (int64_t r = 0; r < x_.rows(); r += step) {
     args.rows = std::min(step, x_.rows() - r);
     kernels::reduce(args);
-    args.x += step * args.ldx;
+    args.x = args.x.from(step * args.ldx);
     args.out += args.cols;
     if (args.center != nullptr) args.center += args.cols;
   }

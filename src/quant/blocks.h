@@ -24,7 +24,7 @@ int64_t block_size(const Granularity& granularity, int64_t rows, int64_t cols, i
 // The blocks of x under a granularity, in the order of their scales. If x has no elements, all blocks are empty.
 class Blocks {
  public:
-  // `scheme` appears in errors. Throws Error unless x is fp32, canonical and without scales.
+  // `scheme` appears in errors. Throws Error unless x is fp32 or bf16, canonical and without scales.
   Blocks(std::string_view scheme, const Granularity& granularity, const Tensor& x);
 
   int64_t count() const { return count_; }

@@ -11,6 +11,7 @@ namespace bitgrad::detail {
 class BuiltinQuantizer : public Quantizer {
  public:
   bool on_device() const final { return true; }
+  bool reads_bf16() const final { return true; }
 };
 
 // Options that are meaningful for a scheme.

@@ -30,10 +30,11 @@ void Histogram::grow(const Tensor& low, const Tensor& high, const uint32_t* bad)
 
 void Histogram::add(const Tensor& x, const Tensor& low, const Tensor& high, const uint32_t* bad) {
   grow(low, high, bad);
-  const int64_t cols = x.cols(), ldx = x.stride() / static_cast<int64_t>(sizeof(float));
+  const bool bf16 = x.dtype() == dtypes::bf16;
+  const int64_t cols = x.cols(), ldx = x.stride() * 8 / x.dtype().bits();
   const int64_t negative = sides_ == 2 ? kBins : 0;
   if (!current_device().is_cpu())
-    return run_map(maps::HistogramCount{cols, ldx, x.as<float>(), exponent(), negative, bad, counts_.as<int64_t>()},
+    return run_map(maps::HistogramCount{cols, ldx, x.data(), bf16, exponent(), negative, bad, counts_.as<int64_t>()},
                    x.numel());
   const float inverse = maps::q::histogram_inverse(maps::q::histogram_exponent(*exponent()));
   std::mutex mutex;
@@ -41,10 +42,10 @@ void Histogram::add(const Tensor& x, const Tensor& low, const Tensor& high, cons
                   [&](int64_t begin, int64_t end) {
                     std::vector<int64_t> local(static_cast<size_t>(counts_.numel()));
                     for (int64_t r = begin; r < end; ++r) {
-                      const float* row = x.as<float>() + r * ldx;
                       for (int64_t c = 0; c < cols; ++c) {
-                        const int64_t bin = maps::q::histogram_bin(row[c], inverse);
-                        ++local[static_cast<size_t>(bin + (row[c] < 0 ? negative : 0))];
+                        const float v = maps::load_float(x.data(), bf16, r * ldx + c);
+                        const int64_t bin = maps::q::histogram_bin(v, inverse);
+                        ++local[static_cast<size_t>(bin + (v < 0 ? negative : 0))];
                       }
                     }
                     const std::lock_guard lock(mutex);

@@ -8,15 +8,17 @@
 #include "quant/data_flag.h"
 #include "quant/fused.h"
 #include "quant/kernel_scales.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 namespace {
 
-void check_numbers(const Tensor& x) {
+void check_numbers(const Tensor& x, bool bf16) {
   require(x.defined(), "quantize", "x is undefined.");
   require(!x.quant(), "quantize", "x ", x, " is quantized already (scheme ", x.quant() ? x.quant()->scheme : "",
           "). Dequantize it first.");
-  require(x.dtype() == dtypes::fp32, "quantize", "dtype of x: got ", x, ", expected fp32.");
+  require(x.dtype() == dtypes::fp32 || (bf16 && x.dtype() == dtypes::bf16), "quantize", "dtype of x: got ", x,
+          ", expected fp32", bf16 ? " or bf16" : "", '.');
   require(x.layout() == layouts::canonical, "quantize", "x is in layout ", x.layout(), ", expected canonical.");
 }
 
@@ -51,6 +53,10 @@ bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
   return ste_rule(spec) == SteRule::kClip && range.rule != CodeRule::kCodebook && range.rule != CodeRule::kAtLeast;
 }
 
+Tensor with_params(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                   const QuantizeOptions& options, bool bf16);
+Tensor with_fitted_params(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options, bool bf16);
+
 }  // namespace
 
 Tensor row_sums_place(Tensor& codes, bool weight) {
@@ -66,9 +72,26 @@ SteRule ste_rule(const QuantSpec& spec) { return spec.ste ? *spec.ste : find_qua
 
 Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
                        const QuantizeOptions& options) {
+  return with_params(spec, x, std::move(params), options, /*bf16=*/false);
+}
+
+Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
+  return with_fitted_params(spec, x, options, /*bf16=*/false);
+}
+
+Tensor detail::quantize_values(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                               const QuantizeOptions& options) {
+  return params ? with_params(spec, x, std::move(params), options, /*bf16=*/true)
+                : with_fitted_params(spec, x, options, /*bf16=*/true);
+}
+
+namespace {
+
+Tensor with_params(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                   const QuantizeOptions& options, bool bf16) {
   const Quantizer& quantizer = find_quantizer(spec.scheme);
   quantizer.check(spec, false);
-  check_numbers(x);
+  check_numbers(x, bf16);
   require(params != nullptr, "quantize", "no scales for x ", x, ". Fit them first, or use quantize_dynamic.");
   const RandomStream* sr = draws(spec, options);
   Tensor codes = target(spec, x, options).with_quant(std::move(params));
@@ -79,8 +102,8 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   kernels::QuantizeArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
-  args.x = x.as<float>();
-  args.ldx = x.stride() / static_cast<int64_t>(sizeof(float));
+  args.x = {x.data(), x.dtype()};
+  args.ldx = x.stride() * 8 / x.dtype().bits();
   args.dtype = spec.dtype;
   args.codes = codes.data();
   args.stride = codes.stride();
@@ -104,12 +127,14 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   if (x.numel() > 0)
     transposed.defined() ? kernels::quantize_transposed(args, transposed.data()) : kernels::quantize(args);
   if (flag)
-    flag->check([shape = x.shape(), dtype = spec.dtype, scheme = quantizer.name()] {
-      fail_with(ErrorCode::kNonFinite, "quantize", "x ", shape, " fp32 holds NaN or Inf: it has no codes of ", dtype,
-                " (scheme ", scheme, ").");
+    flag->check([shape = x.shape(), from = x.dtype(), dtype = spec.dtype, scheme = quantizer.name()] {
+      fail_with(ErrorCode::kNonFinite, "quantize", "x ", shape, ' ', from, " holds NaN or Inf: it has no codes of ",
+                dtype, " (scheme ", scheme, ").");
     });
   return codes;
 }
+
+}  // namespace
 
 Tensor detail::quantize_fused_on_device(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
                                         const QuantizeOptions& options) {
@@ -146,6 +171,7 @@ Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, 
   args.rows = x.rows();
   args.cols = x.cols();
   args.x = x.data();
+  args.bf16 = x.dtype() == dtypes::bf16;
   args.by_row.scales = scales.as<float>();
   args.by_row.codes = static_cast<int8_t*>(codes.data());
   args.by_row.stride = codes.stride();
@@ -158,26 +184,26 @@ Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, 
   return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
 }
 
-}  // namespace
-
-Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
+Tensor with_fitted_params(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options, bool bf16) {
   const Quantizer& quantizer = find_quantizer(spec.scheme);
   quantizer.check(spec, false);
-  check_numbers(x);
+  check_numbers(x, bf16);
   QuantParams params;
   const detail::FlagScope scope(options.flags);
   if (Tensor made = detail::quantize_fused_on_device(quantizer, spec, x, options); made.defined()) return made;
   if (Tensor made = quantize_fused_on_cpu(quantizer, spec, x, options); made.defined()) return made;
   try {
-    params = quantizer.fit(spec, x);
+    params = quantizer.fit(spec, quantizer.reads_bf16() ? x : widened(x));
   } catch (const Error& error) {
     if (options.flags == nullptr || error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     // The caller reads the flag later and drops the step; until then any valid scales will do.
     *options.flags |= kFlagNonFinite;
     params = quantizer.fit(spec, Tensor::zeros(x.shape(), dtypes::fp32, MemoryKind::kWorkspace));
   }
-  return quantize_tensor(spec, x, std::make_shared<const QuantParams>(std::move(params)), options);
+  return with_params(spec, x, std::make_shared<const QuantParams>(std::move(params)), options, bf16);
 }
+
+}  // namespace
 
 Tensor dequantize_tensor(const Tensor& x, MemoryKind kind) {
   require(x.defined(), "dequantize", "x is undefined.");

@@ -5,21 +5,22 @@
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/floats.h"
 #include "cuda/kernels/launch.h"
 
 namespace bitgrad::cuda {
 
 // ---- apply_mask
-template <int N>
-BITGRAD_GLOBAL void apply_mask_kernel(MaskArgs p) {
+template <int N, typename G, typename Gx>
+BITGRAD_GLOBAL void apply_mask_kernel(MaskArgs p, const G* from, Gx* to) {
   const int64_t n = p.rows * p.cols, words = (p.cols + 63) / 64;
   for (int64_t i = N * thread_index(); i < n; i += N * thread_count()) {
     const Cell at = p.rows == 1 ? Cell{0, i} : cell_of(i, p.cols);
     const uint64_t bits = p.mask[at.row * words + at.col / 64] >> (at.col % 64);
-    const Pack<float, N> g = load_pack<N>(p.g + i);
+    const Pack<float, N> g = load_floats<N>(from + i);
     Pack<float, N> gx;
     for (int k = 0; k < N; ++k) gx.v[k] = ((bits >> k) & 1) != 0 ? g.v[k] * p.s : 0.0f;
-    store_pack<N>(p.gx + i, gx);
+    store_floats<N>(to + i, gx);
   }
 }
 
@@ -105,9 +106,12 @@ Args longest_rows(Args args) {
 
 void apply_mask_cuda(const MaskArgs& args) {
   const MaskArgs p = longest_rows(args);
-  const bool four = p.cols % 4 == 0 && lies_on<4>(p.g) && lies_on<4>(p.gx);
-  const LaunchShape shape = cover(ceil_div(p.rows * p.cols, four ? 4 : 1), "apply_mask_cuda");
-  launch(four ? apply_mask_kernel<4> : apply_mask_kernel<1>, shape, p);
+  const auto run = [&]<typename G, typename Gx>(const G* g, Gx* gx) {
+    const bool four = p.cols % 4 == 0 && lies_on<4>(g) && lies_on<4>(gx);
+    const LaunchShape shape = cover(ceil_div(p.rows * p.cols, four ? 4 : 1), "apply_mask_cuda");
+    launch(four ? apply_mask_kernel<4, G, Gx> : apply_mask_kernel<1, G, Gx>, shape, p, g, gx);
+  };
+  with_elements(p.g, [&](const auto* g) { with_elements(p.gx, [&](auto* gx) { run(g, gx); }); });
 }
 
 void keep_mask_cuda(const KeepMaskArgs& args) {

@@ -2,6 +2,7 @@
 // bitgrad/kernels/elementwise.h).
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/floats.h"
 #include "cuda/kernels/launch.h"
 
 namespace bitgrad::cuda {
@@ -15,28 +16,29 @@ BITGRAD_DEVICE inline Pack<float, N> of_columns(const float* p, int64_t col, int
   return out;
 }
 
-template <int N>
-BITGRAD_GLOBAL void normalize_kernel(NormalizeArgs p) {
+// from and to: p.x and p.y by their element type.
+template <int N, typename T>
+BITGRAD_GLOBAL void normalize_kernel(NormalizeArgs p, const T* from, T* to) {
   const int64_t n = p.rows * p.cols;
   for (int64_t i = N * thread_index(); i < n; i += N * thread_count()) {
     const int64_t col = p.column_step == 0 ? 0 : cell_of(i, p.cols).col;
-    const Pack<float, N> x = load_pack<N>(p.x + i);
+    const Pack<float, N> x = load_floats<N>(from + i);
     const Pack<float, N> mean = of_columns<N>(p.mean, col, p.column_step),
                          inv = of_columns<N>(p.inv, col, p.column_step);
     const Pack<float, N> gamma = of_columns<N>(p.gamma, col, p.column_step);
     const Pack<float, N> beta = of_columns<N>(p.beta, col, p.column_step);
     Pack<float, N> y;
     for (int k = 0; k < N; ++k) y.v[k] = ((x.v[k] - mean.v[k]) * inv.v[k]) * gamma.v[k] + beta.v[k];
-    store_pack<N>(p.y + i, y);
+    store_floats<N>(to + i, y);
   }
 }
 
-template <int N>
-BITGRAD_GLOBAL void normalize_backward_kernel(NormalizeBackwardArgs p) {
+template <int N, typename X, typename G, typename Gx>
+BITGRAD_GLOBAL void normalize_backward_kernel(NormalizeBackwardArgs p, const X* of_x, const G* of_gy, Gx* to) {
   const int64_t n = p.rows * p.cols, step = p.column_step;
   for (int64_t i = N * thread_index(); i < n; i += N * thread_count()) {
     const int64_t col = step == 0 ? 0 : cell_of(i, p.cols).col;
-    const Pack<float, N> x = load_pack<N>(p.x + i), gy = load_pack<N>(p.gy + i);
+    const Pack<float, N> x = load_floats<N>(of_x + i), gy = load_floats<N>(of_gy + i);
     const Pack<float, N> mean = of_columns<N>(p.mean, col, step), inv = of_columns<N>(p.inv, col, step);
     const Pack<float, N> gamma = of_columns<N>(p.gamma, col, step), mg = of_columns<N>(p.mean_gy, col, step);
     const Pack<float, N> mgx = of_columns<N>(p.mean_gy_xhat, col, step);
@@ -45,34 +47,42 @@ BITGRAD_GLOBAL void normalize_backward_kernel(NormalizeBackwardArgs p) {
       const float h = (x.v[k] - mean.v[k]) * inv.v[k];
       gx.v[k] = ((gy.v[k] - mg.v[k]) - h * mgx.v[k]) * (gamma.v[k] * inv.v[k]);
     }
-    store_pack<N>(p.gx + i, gx);
+    store_floats<N>(to + i, gx);
   }
 }
 
-// Whether four adjacent elements can be loaded together: rows and all arrays are aligned to four. With one value for
-// all columns, row boundaries do not matter, but the total must be a multiple of four.
 template <typename... P>
-bool by_four(int64_t rows, int64_t cols, int64_t column_step, const P*... pointers) {
-  return (column_step == 0 ? rows * cols : cols) % 4 == 0 && (lies_on<4>(pointers) && ...);
+bool lie_on_four(const P*... arrays) {
+  return (lies_on<4>(arrays) && ...);
+}
+
+// Whether the values of columns allow loading four adjacent elements together: rows and all arrays are aligned to four.
+// With one value for all columns, row boundaries do not matter, but the total must be a multiple of four.
+template <typename Args, typename... P>
+bool columns_by_four(const Args& p, const P*... of_columns) {
+  return p.column_step == 0 ? p.rows * p.cols % 4 == 0 : p.cols % 4 == 0 && lie_on_four(of_columns...);
 }
 
 void normalize_cuda(const NormalizeArgs& p) {
-  const bool columns = p.column_step != 0;
-  const float* const mean = columns ? p.mean : nullptr;
-  const bool four = by_four(p.rows, p.cols, p.column_step, p.x, p.y, mean, columns ? p.inv : nullptr,
-                            columns ? p.gamma : nullptr, columns ? p.beta : nullptr);
-  const LaunchShape shape = cover(ceil_div(p.rows * p.cols, four ? 4 : 1), "normalize_cuda");
-  launch(four ? normalize_kernel<4> : normalize_kernel<1>, shape, p);
+  const bool columns = columns_by_four(p, p.mean, p.inv, p.gamma, p.beta);
+  with_elements(p.x, [&]<typename T>(const T* x) {
+    auto* const y = static_cast<T*>(p.y.data);
+    const bool four = columns && lie_on_four(x, y);
+    const LaunchShape shape = cover(ceil_div(p.rows * p.cols, four ? 4 : 1), "normalize_cuda");
+    launch(four ? normalize_kernel<4, T> : normalize_kernel<1, T>, shape, p, x, y);
+  });
 }
 
 void normalize_backward_cuda(const NormalizeBackwardArgs& p) {
-  const bool columns = p.column_step != 0;
-  const float* const mean = columns ? p.mean : nullptr;
-  const bool four =
-      by_four(p.rows, p.cols, p.column_step, p.x, p.gy, p.gx, mean, columns ? p.inv : nullptr,
-              columns ? p.gamma : nullptr, columns ? p.mean_gy : nullptr, columns ? p.mean_gy_xhat : nullptr);
-  const LaunchShape shape = cover(ceil_div(p.rows * p.cols, four ? 4 : 1), "normalize_backward_cuda");
-  launch(four ? normalize_backward_kernel<4> : normalize_backward_kernel<1>, shape, p);
+  const bool columns = columns_by_four(p, p.mean, p.inv, p.gamma, p.mean_gy, p.mean_gy_xhat);
+  const auto run = [&]<typename X, typename G, typename Gx>(const X* x, const G* gy, Gx* gx) {
+    const bool four = columns && lie_on_four(x, gy, gx);
+    const LaunchShape shape = cover(ceil_div(p.rows * p.cols, four ? 4 : 1), "normalize_backward_cuda");
+    launch(four ? normalize_backward_kernel<4, X, G, Gx> : normalize_backward_kernel<1, X, G, Gx>, shape, p, x, gy, gx);
+  };
+  with_elements(p.x, [&](const auto* x) {
+    with_elements(p.gy, [&](const auto* gy) { with_elements(p.gx, [&](auto* gx) { run(x, gy, gx); }); });
+  });
 }
 
 }  // namespace bitgrad::cuda

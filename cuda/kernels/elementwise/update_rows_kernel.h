@@ -114,7 +114,9 @@ BITGRAD_DEVICE inline void code_row(const SweepCall& call, const Seat& seat, int
   for (int64_t o = columns.begin / 8 + seat.thread; o < end; o += seat.team) {
     const int64_t c = 8 * o, count = columns.end - c;
     OctetCodes codes;
-    if (count > 0) codes = code_numbers<kRule>(call.codes, Levels{}, r, c, count, x + (c - columns.begin), wide, p);
+    if (count > 0)
+      codes =
+          code_numbers<kRule>(call.codes, Levels{}, r, c, count, load_numbers(x + (c - columns.begin), count, wide), p);
     store_codes(call.codes, r, o, codes);
     sum += sum_codes(call.codes, codes.bytes);
   }

@@ -101,6 +101,17 @@ BITGRAD_DEVICE inline Numbers8 load_numbers(const float* p, int64_t count, bool 
   for (int k = 0; k < 8; ++k) out.v[k] = k < count ? p[k] : 0.0f;
   return out;
 }
+// The same of bf16. wide: p is aligned to eight elements.
+BITGRAD_DEVICE inline Numbers8 load_numbers(const uint16_t* p, int64_t count, bool wide) {
+  Numbers8 out;
+  if (wide && count >= 8) {
+    const Pack<float, 8> x = load_floats<8>(p);
+    for (int k = 0; k < 8; ++k) out.v[k] = x.v[k];
+    return out;
+  }
+  for (int k = 0; k < 8; ++k) out.v[k] = k < count ? bf16_to_float(p[k]) : 0.0f;
+  return out;
+}
 BITGRAD_DEVICE inline void store_numbers(float* p, int64_t count, bool wide, const Numbers8& x) {
   if (wide && count >= 8) {
     Pack<float, 4> low, high;

@@ -6,6 +6,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"
+#include "cuda/kernels/floats.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/pack/octet.h"
 #include "cuda/kernels/quantize/element.h"
@@ -18,9 +19,7 @@ namespace bitgrad::cuda {
 inline constexpr int kBlockRows = 64, kWarps = 8, kBlockWords = sums::kChunk / 32;
 
 struct BinarizeCall {
-  int64_t rows, cols;
-  const float* x;
-  int64_t ldx;
+  int64_t rows, cols, ldx;
   uint64_t *codes, *transposed;
   int64_t stride, transposed_stride;  // words
   float* sums;                        // [rows, chunks], or nullptr
@@ -30,17 +29,19 @@ struct BinarizeCall {
 };
 
 // Computes the bits of rows `row` (lanes 0 .. 15) and row + 1 of the block, and their sums of |x|.
-BITGRAD_DEVICE inline void take_rows(const BinarizeCall& call, int64_t row0, int64_t chunk, int row, uint16_t* bits) {
+template <typename X>
+BITGRAD_DEVICE inline void take_rows(const BinarizeCall& call, const X* all, int64_t row0, int64_t chunk, int row,
+                                     uint16_t* bits) {
   const int lane = static_cast<int>(threadIdx.x) % 32, half = lane / sums::kLanes;
   const int64_t r = row0 + row + half, first = chunk * sums::kChunk + lane % sums::kLanes;
   const int64_t end = r < call.rows ? call.cols : 0;
-  const float* const x = call.x + r * call.ldx;
+  const X* const x = all + r * call.ldx;
   float sum = 0.0f;
   bool nonfinite = false;
   for (int j = 0; j < 2 * kBlockWords; ++j) {
     const int64_t c = first + sums::kLanes * j;
     const bool inside = c < end;
-    const float v = inside ? x[c] : 0.0f;
+    const float v = inside ? widened(x[c]) : 0.0f;
     const bool finite = quantize_loops::is_finite_number(v);
     nonfinite |= !finite;
     if (inside) sum = sum + (v < 0.0f ? -v : v);
@@ -95,12 +96,13 @@ BITGRAD_DEVICE inline void store_columns(const BinarizeCall& call, int64_t row0,
   }
 }
 
-BITGRAD_GLOBAL void binarize_kernel(BinarizeCall call) {
+template <typename X>
+BITGRAD_GLOBAL void binarize_kernel(BinarizeCall call, const X* x) {
   __shared__ uint32_t bits[kBlockRows][kBlockWords];
   const Cell block = cell_of(blockIdx.x, call.chunks);
   const int64_t row0 = block.row * kBlockRows;
   for (int row = 2 * (static_cast<int>(threadIdx.x) / 32); row < kBlockRows; row += 2 * kWarps)
-    take_rows(call, row0, block.col, row, reinterpret_cast<uint16_t*>(bits[row]));
+    take_rows(call, x, row0, block.col, row, reinterpret_cast<uint16_t*>(bits[row]));
   __syncthreads();
   store_rows(call, row0, block.col, bits);
   if (call.transposed != nullptr || call.column_ones != nullptr) store_columns(call, row0, block.col, bits);
@@ -132,7 +134,6 @@ void binarize_cuda(const BinarizeArgs& args) {
   const Workspace chunk_sums(args.alpha == nullptr ? 0 : args.rows * chunks * static_cast<int64_t>(sizeof(float)));
   const BinarizeCall call{args.rows,
                           args.cols,
-                          args.x,
                           args.ldx,
                           static_cast<uint64_t*>(args.codes),
                           static_cast<uint64_t*>(args.transposed),
@@ -152,7 +153,8 @@ void binarize_cuda(const BinarizeArgs& args) {
     clear(static_cast<char*>(args.transposed) + args.cols * transposed_bytes,
           layouts::transposed.info().bytes(dtypes::bint1, args.rows, args.cols) - args.cols * transposed_bytes);
   const unsigned blocks = static_cast<unsigned>(ceil_div(args.rows, kBlockRows) * chunks);
-  launch(binarize_kernel, LaunchShape{{blocks}, {32 * kWarps}, 0, 1, "binarize_cuda"}, call);
+  const LaunchShape shape{{blocks}, {32 * kWarps}, 0, 1, "binarize_cuda"};
+  with_elements(args.x, [&]<typename X>(const X* x) { launch(binarize_kernel<X>, shape, call, x); });
   if (call.sums == nullptr || blocks == 0) return;
   const AlphaRule rule{args.alpha, static_cast<float>(args.cols), args.eps, args.alpha_flags};
   const sums::Sequences rows{args.rows, 1, args.cols, args.cols, args.ldx, false};
@@ -175,7 +177,7 @@ BITGRAD_GLOBAL void normalize_sign_kernel(NormalizeSignCall call) {
     uint32_t signs = 0;
     bool nonfinite = false;
     if (count > 0) {
-      const Numbers8 x = load_numbers(p.x + at.row * p.cols + c, count, call.wide);
+      const Numbers8 x = load_numbers(static_cast<const float*>(p.x.data) + at.row * p.cols + c, count, call.wide);
       for (int k = 0; k < 8; ++k) {
         if (k >= count) continue;
         const int64_t j = (c + k) * p.column_step;
@@ -193,7 +195,7 @@ BITGRAD_GLOBAL void normalize_sign_kernel(NormalizeSignCall call) {
 
 void normalize_sign_cuda(const NormalizeSignArgs& args) {
   const NormalizeSignCall call{args.norm, code_rows(args.codes, args.stride, 1, args.norm.cols), args.flags,
-                               args.row_ones, lies_on<4>(args.norm.x) && args.norm.cols % 4 == 0};
+                               args.row_ones, lies_on<4>(args.norm.x.fp32()) && args.norm.cols % 4 == 0};
   if (args.row_ones != nullptr && args.norm.rows > 0)
     fill_async(args.row_ones, 0, 4 * args.norm.rows, current_stream());
   launch(normalize_sign_kernel, cover(args.norm.rows * padded_octets(args.norm.cols), "normalize_sign_cuda"), call);

@@ -13,7 +13,8 @@ QuantizeCall quantize_call(const QuantizeArgs& args) {
   QuantizeCall call;
   call.rows = args.rows;
   call.cols = args.cols;
-  call.x = args.x;
+  call.x = args.x.data;
+  call.bf16 = args.x.bf16();
   call.ldx = args.ldx;
   call.codes = code_rows(args.codes, args.stride, plan.info.bits, args.cols);
   call.mask = reinterpret_cast<uint8_t*>(args.mask);
@@ -32,7 +33,7 @@ QuantizeCall quantize_call(const QuantizeArgs& args) {
   call.sign = plan.range.sign;
   call.stochastic = plan.stochastic;
   call.clip = plan.clip;
-  call.wide = rows_lie_on_four(args.x, args.ldx);
+  call.wide = reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0 && args.ldx % (call.bf16 ? 8 : 4) == 0;
   return call;
 }
 

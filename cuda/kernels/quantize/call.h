@@ -10,7 +10,7 @@ namespace bitgrad::cuda {
 
 struct QuantizeCall {
   int64_t rows = 0, cols = 0;
-  const float* x = nullptr;
+  const void* x = nullptr;  // fp32, or bf16
   int64_t ldx = 0;
   CodeRows codes;
   uint8_t* mask = nullptr;  // QuantizeArgs::mask as bytes
@@ -23,7 +23,8 @@ struct QuantizeCall {
   uint32_t code_mask = 0;
   uint8_t nonfinite_code = 0;
   bool sign = false, stochastic = false, clip = false;
-  bool wide = false;  // every row of x is aligned to four elements
+  bool bf16 = false;  // x
+  bool wide = false;  // every row of x is aligned to 16 bytes
 };
 
 // The levels of a codebook in ascending order and the bounds between them (kernels/quantize/codebook.h). Passed by
@@ -39,5 +40,12 @@ QuantizeCall quantize_call(const QuantizeArgs& args);
 CodebookLevels codebook_levels(DType dtype);
 
 inline bool rows_lie_on_four(const float* data, int64_t stride) { return lies_on<4>(data) && stride % 4 == 0; }
+
+// Elements c .. c + 7 of row r of x, with 0 from `count` on.
+BITGRAD_DEVICE inline Numbers8 load_octet_of_x(const QuantizeCall& call, int64_t r, int64_t c, int64_t count) {
+  const int64_t at = r * call.ldx + c;
+  return call.bf16 ? load_numbers(static_cast<const uint16_t*>(call.x) + at, count, call.wide)
+                   : load_numbers(static_cast<const float*>(call.x) + at, count, call.wide);
+}
 
 }  // namespace bitgrad::cuda

@@ -123,17 +123,16 @@ BITGRAD_DEVICE inline bool clip_passes(const QuantizeCall& call, float x, const 
   return q >= call.lo && q <= call.hi;
 }
 
-// Codes of elements from[0], from[1], .. of row r, starting at column c, a multiple of 8. Elements from `count` on have
-// code 0 and do not pass. wide: `from` is aligned to four elements. p has the parameters of the first element.
+// Codes of elements x of row r, starting at column c, a multiple of 8. Elements from `count` on have code 0 and do not
+// pass. p has the parameters of the first element.
 template <CodeRule kRule, typename P>
 BITGRAD_DEVICE inline OctetCodes code_numbers(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t c,
-                                              int64_t count, const float* from, bool wide, P p) {
+                                              int64_t count, const Numbers8& x, P p) {
   using namespace quantize_loops;
   OctetCodes out;
   Draws8 draws{};
   if (rounds(kRule) && call.stochastic)
     draws = draws8(call.draws, static_cast<uint64_t>(call.first_element + r * call.cols + c));
-  const Numbers8 x = load_numbers(from, count, wide);
   for (int k = 0; k < 8; ++k) {
     if (k >= count) continue;
     if (k > 0) p.advance();
@@ -160,7 +159,7 @@ template <CodeRule kRule>
 BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t o) {
   const int64_t c = 8 * o, count = call.cols - c;
   if (count <= 0) return {};
-  return code_numbers<kRule>(call, levels, r, c, count, call.x + r * call.ldx + c, call.wide,
+  return code_numbers<kRule>(call, levels, r, c, count, load_octet_of_x(call, r, c, count),
                              Params(call.scale, r, c, kInverts<kRule>));
 }
 

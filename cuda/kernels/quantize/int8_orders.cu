@@ -38,15 +38,7 @@ template <bool kBf16>
 BITGRAD_DEVICE inline Numbers8 load_gradient(const OrdersCall& call, int64_t r, int64_t c) {
   const int64_t at = r * call.cols + c, count = call.cols - c;
   if constexpr (!kBf16) return load_numbers(static_cast<const float*>(call.x) + at, count, call.wide);
-  const auto* p = static_cast<const uint16_t*>(call.x) + at;
-  Numbers8 out;
-  if (call.wide && count >= 8) {
-    const Pack<uint16_t, 8> bits = load_pack<8>(p);
-    for (int k = 0; k < 8; ++k) out.v[k] = bf16_to_float(bits.v[k]);
-  } else {
-    for (int k = 0; k < 8; ++k) out.v[k] = k < count ? bf16_to_float(p[k]) : 0.0f;
-  }
-  return out;
+  return load_numbers(static_cast<const uint16_t*>(call.x) + at, count, call.wide);
 }
 
 BITGRAD_DEVICE inline int abs_bits(float x) { return __float_as_int(x) & 0x7FFFFFFF; }

@@ -37,7 +37,7 @@ BITGRAD_GLOBAL void quantize_sign_kernel(QuantizeCall call) {
     uint32_t signs = 0, pass = 0;
     bool nonfinite = false;
     if (count > 0) {
-      const Numbers8 x = load_numbers(call.x + at.row * call.ldx + 8 * at.col, count, call.wide);
+      const Numbers8 x = load_octet_of_x(call, at.row, 8 * at.col, count);
       for (int k = 0; k < 8; ++k) {
         const bool finite = quantize_loops::is_finite_number(x.v[k]),
                    inside = (x.v[k] < 0.0f ? -x.v[k] : x.v[k]) <= 1.0f;
@@ -60,7 +60,7 @@ BITGRAD_GLOBAL void clip_gradient_kernel(QuantizeCall call, const float* g, floa
   for (int64_t i = thread_index(); i < call.rows * octets; i += thread_count()) {
     const Cell at = cell_of(i, octets);
     const int64_t c = 8 * at.col, count = call.cols - c, first = at.row * call.cols + c;
-    const Numbers8 x = load_numbers(call.x + at.row * call.ldx + c, count, call.wide);
+    const Numbers8 x = load_octet_of_x(call, at.row, c, count);
     Numbers8 y = load_numbers(g + first, count, wide);
     Params p(call.scale, at.row, c, kInverts<kRule>);
     for (int k = 0; k < 8; ++k) {

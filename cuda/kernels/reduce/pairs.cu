@@ -3,6 +3,7 @@
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
 #include "cuda/kernels/contracts.h"
+#include "cuda/kernels/floats.h"
 #include "cuda/kernels/reduce/reduce_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/map/map.h"
@@ -19,17 +20,18 @@ BITGRAD_DEVICE inline Pair down(Pair v, int by, int width) {
 
 struct NoCenter {};
 
+template <typename X>
 struct RangeRule {
   using Value = Pair;
   using Center = NoCenter;
-  const float* x;
+  const X* x;
   float *low, *high;
   uint32_t* flags;
   BITGRAD_DEVICE static Pair start() { return {__int_as_float(0x7F800000), -__int_as_float(0x7F800000)}; }
   BITGRAD_DEVICE static Pair join(Pair a, Pair v) { return {v.a < a.a ? v.a : a.a, v.b > a.b ? v.b : a.b}; }
   BITGRAD_DEVICE NoCenter center(int64_t) const { return {}; }
   BITGRAD_DEVICE void accumulate(Pair& a, int64_t at, NoCenter, bool& nonfinite) const {
-    const float v = x[at];
+    const float v = widened(x[at]);
     nonfinite = nonfinite || v - v != 0.0f;
     a = join(a, {v, v});
   }
@@ -40,16 +42,19 @@ struct RangeRule {
   BITGRAD_DEVICE void raise() const { or_flag(flags, kFlagNonFinite); }
 };
 
+template <typename G, typename X>
 struct NormRule {
   using Value = Pair;
   using Center = Pair;  // mean, inv
   NormSumsArgs p;
+  const G* gy;
+  const X* x;
   BITGRAD_DEVICE static Pair start() { return {0.0f, 0.0f}; }
   BITGRAD_DEVICE static Pair join(Pair a, Pair v) { return {a.a + v.a, a.b + v.b}; }
   BITGRAD_DEVICE Pair center(int64_t j) const { return {p.mean[j * p.column_step], p.inv[j * p.column_step]}; }
   BITGRAD_DEVICE void accumulate(Pair& a, int64_t at, Pair c, bool&) const {
-    const float g = p.gy[at];
-    a = join(a, {g, g * ((p.x[at] - c.a) * c.b)});
+    const float g = widened(gy[at]);
+    a = join(a, {g, g * ((widened(x[at]) - c.a) * c.b)});
   }
   BITGRAD_DEVICE void store(int64_t j, Pair a) const {
     p.sum_gy[j] = a.a;
@@ -72,15 +77,21 @@ BITGRAD_GLOBAL void check_finite_kernel(const float* x, int64_t n, uint32_t* fla
 void reduce_ranges_cuda(const ReduceArgs& args, float* high) {
   const int64_t group = args.axis == ReduceAxis::kRows || args.group > args.cols ? args.cols : args.group;
   const int64_t per_row = args.axis == ReduceAxis::kRows ? 1 : ceil_div(args.cols, args.group);
-  const RangeRule rule{args.x, args.out, high, args.flags};
-  sums::run_lanes("reduce_ranges_cuda", rule, {args.rows * per_row, per_row, args.cols, group, args.ldx, false});
+  with_elements(args.x, [&]<typename X>(const X* x) {
+    const RangeRule<X> rule{x, args.out, high, args.flags};
+    sums::run_lanes("reduce_ranges_cuda", rule, {args.rows * per_row, per_row, args.cols, group, args.ldx, false});
+  });
 }
 
 void norm_sums_cuda(const NormSumsArgs& args) {
   constexpr const char* kName = "norm_sums_cuda";
-  if (args.column_step != 0) return sums::run_columns(kName, NormRule{args}, args.rows, args.cols, args.cols);
-  const int64_t n = args.rows * args.cols;
-  sums::run_lanes(kName, NormRule{args}, {1, 1, n, n, n, false});
+  const auto run = [&]<typename G, typename X>(const G* gy, const X* x) {
+    const NormRule<G, X> rule{args, gy, x};
+    if (args.column_step != 0) return sums::run_columns(kName, rule, args.rows, args.cols, args.cols);
+    const int64_t n = args.rows * args.cols;
+    sums::run_lanes(kName, rule, {1, 1, n, n, n, false});
+  };
+  with_elements(args.gy, [&](const auto* gy) { with_elements(args.x, [&](const auto* x) { run(gy, x); }); });
 }
 
 void check_finite_cuda(int64_t n, const float* x, uint32_t* flags) {

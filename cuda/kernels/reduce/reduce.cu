@@ -4,14 +4,17 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/quantize.h"
 #include "cuda/kernels/contracts.h"
+#include "cuda/kernels/floats.h"
 #include "cuda/kernels/reduce/reduce_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/map/map.h"
 
 namespace bitgrad::cuda {
 
+template <typename X>
 struct Operands {
-  const float *x, *times, *centers;
+  const X* x;
+  const float *times, *centers;
   float* out;
   uint32_t* flags;
 };
@@ -21,10 +24,11 @@ struct Operands {
   [[maybe_unused]] const T zero = 0.0f, one = 1.0f, inf = __int_as_float(0x7F800000)
 
 #define BITGRAD_REDUCE_RULE(rule, start_value, map, joined)                                                 \
+  template <typename X>                                                                                     \
   struct rule##Rule {                                                                                       \
     using Value = float;                                                                                    \
     using Center = float;                                                                                   \
-    Operands p;                                                                                             \
+    Operands<X> p;                                                                                          \
     BITGRAD_DEVICE static float start() {                                                                   \
       BITGRAD_CONSTANTS;                                                                                    \
       return start_value;                                                                                   \
@@ -33,7 +37,7 @@ struct Operands {
     BITGRAD_DEVICE float center(int64_t j) const { return p.centers == nullptr ? 0.0f : p.centers[j]; }     \
     BITGRAD_DEVICE void accumulate(float& a, int64_t at, [[maybe_unused]] float c, bool& nonfinite) const { \
       BITGRAD_CONSTANTS;                                                                                    \
-      const T x = p.x[at];                                                                                  \
+      const T x = widened(p.x[at]);                                                                         \
       [[maybe_unused]] const T t = p.times == nullptr ? zero : p.times[at];                                 \
       nonfinite = nonfinite || x - x != zero;                                                               \
       a = join(a, map);                                                                                     \
@@ -59,12 +63,14 @@ sums::Sequences sequences_of(const ReduceArgs& args) {
   return {args.rows * per_row, per_row, args.cols, group, args.ldx, false};
 }
 
-template <typename Rule>
+template <template <typename> typename Rule>
 void run_rule(const ReduceArgs& args) {
-  const Rule rule{{args.x, args.times, args.center, args.out, args.flags}};
-  constexpr const char* kName = "reduce_lanes_cuda";
-  if (args.axis == ReduceAxis::kColumns) return sums::run_columns(kName, rule, args.rows, args.cols, args.ldx);
-  sums::run_lanes(kName, rule, sequences_of(args));
+  with_elements(args.x, [&]<typename X>(const X* x) {
+    const Rule<X> rule{{x, args.times, args.center, args.out, args.flags}};
+    constexpr const char* kName = "reduce_lanes_cuda";
+    if (args.axis == ReduceAxis::kColumns) return sums::run_columns(kName, rule, args.rows, args.cols, args.ldx);
+    sums::run_lanes(kName, rule, sequences_of(args));
+  });
 }
 
 constexpr void (*kRules[])(const ReduceArgs&) = {

@@ -91,6 +91,9 @@ class GradSlot {
  public:
   bool wanted() const { return wanted_; }
   DType dtype() const { return dtype_; }
+  // The dtype of gradients that set_rounded stores as they are, without a copy or a rounding of its own: dtype() of an
+  // inner edge with one contribution; otherwise fp32 (fp64 of fp64 values), because contributions are summed in it.
+  DType stored_dtype() const;
   const Shape& shape() const { return shape_; }
   // For ops that can write or add in place: returns the target; call commit() when done. Each slot accepts one
   // contribution, and only if wanted: target, rows, set, set_rounded and decline_rows otherwise throw Error, as does

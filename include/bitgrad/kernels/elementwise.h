@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/step_scalars.h"
+#include "bitgrad/kernels/floats.h"
 #include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
@@ -40,13 +41,14 @@ void divide(int64_t n, float* x, float divisor);
 // x[i] is clamped to [lo, hi]
 void clamp(int64_t n, float lo, float hi, float* x);
 
-// gx[r,c] = mask bit ? (g[r,c] * s) : 0. Mask rows have (cols+63)/64 words. s = 1 skips the multiplication.
+// gx[r,c] = mask bit ? (g[r,c] * s) : 0. Mask rows have (cols+63)/64 words. s = 1 skips the multiplication. g and gx
+// are dense, each fp32 or bf16; gx may alias g of equal dtype.
 struct MaskArgs {
   int64_t rows = 0, cols = 0;
-  const float* g = nullptr;
+  FloatsIn g = {};
   const uint64_t* mask = nullptr;
   float s = 1.0f;
-  float* gx = nullptr;
+  FloatsOut gx = {};
 };
 void apply_mask(const MaskArgs& args);
 
@@ -78,24 +80,25 @@ struct DropCodesArgs {
 void drop_codes(const DropCodesArgs& args);
 
 // y[r,c] = ((x[r,c] - mean[c]) * inv[c]) * gamma[c] + beta[c], each operation rounded once. With column_step 0, one
-// mean, inv, gamma and beta apply to all columns. x and y are dense.
+// mean, inv, gamma and beta apply to all columns. x and y are dense, fp32 or bf16, of equal dtype. y may alias x.
 struct NormalizeArgs {
   int64_t rows = 0, cols = 0;
-  const float* x = nullptr;
+  FloatsIn x = {};
   const float *mean = nullptr, *inv = nullptr, *gamma = nullptr, *beta = nullptr;
   int64_t column_step = 1;
-  float* y = nullptr;
+  FloatsOut y = {};
 };
 void normalize(const NormalizeArgs& args);
 
 // gx = ((gy - mean_gy[c]) - xhat * mean_gy_xhat[c]) * (gamma * inv) with xhat = (x - mean) * inv; mean_gy and
-// mean_gy_xhat are sum gy / n and sum gy * xhat / n. gx may alias gy.
+// mean_gy_xhat are sum gy / n and sum gy * xhat / n. x, gy and gx are dense, each fp32 or bf16. gx may alias an input
+// of equal dtype.
 struct NormalizeBackwardArgs {
   int64_t rows = 0, cols = 0;
-  const float *x = nullptr, *gy = nullptr;
+  FloatsIn x = {}, gy = {};
   const float *mean = nullptr, *inv = nullptr, *gamma = nullptr, *mean_gy = nullptr, *mean_gy_xhat = nullptr;
   int64_t column_step = 1;
-  float* gx = nullptr;
+  FloatsOut gx = {};
   // Clip rule for signs of the normalized values (column_step 1, CPU only): gy counts only where
   // |xhat * gamma + beta| <= 1, otherwise as +0. nullptr: no clipping.
   const float* clip_beta = nullptr;

@@ -1,4 +1,4 @@
-// Sequences of elementwise kernels fused into one pass, CPU only. Devices run the sequence or a map
+// Sequences of elementwise kernels fused into one pass, fp32 and CPU only. Devices run the sequence or a map
 // (kernels/map/list.h).
 #pragma once
 

@@ -9,10 +9,11 @@ namespace bitgrad::kernels {
 // quantize(args), and also the codes in layout `transposed` of the [rows, cols] matrix, written in full.
 void quantize_transposed(const QuantizeArgs& args, void* transposed);
 
-// Quantizes rows of values to sign bits (x >= 0), in both orders, with the statistics that products of bits need.
+// Quantizes rows of values, fp32 or bf16, to sign bits (x >= 0), in both orders, with the statistics that products of
+// bits need.
 struct BinarizeArgs {
   int64_t rows = 0, cols = 0;
-  const float* x = nullptr;
+  FloatsIn x = {};
   int64_t ldx = 0;             // elements
   void* codes = nullptr;       // bint1, canonical rows; pad bits are zeroed
   int64_t stride = 0;          // bytes
@@ -27,7 +28,7 @@ struct BinarizeArgs {
 };
 void binarize(const BinarizeArgs& args);
 
-// Signs of normalize(norm): bint1 codes of y >= 0. y is not materialized; norm.y is not used.
+// Signs of normalize(norm): bint1 codes of y >= 0. norm.x is fp32. y is not materialized; norm.y is not used.
 struct NormalizeSignArgs {
   NormalizeArgs norm;
   void* codes = nullptr;        // canonical rows; pad bits are zeroed

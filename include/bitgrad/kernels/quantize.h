@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bitgrad/base/rng.h"
+#include "bitgrad/kernels/floats.h"
 #include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
@@ -47,7 +48,7 @@ namespace bitgrad::kernels {
 
 struct QuantizeArgs {
   int64_t rows = 0, cols = 0;
-  const float* x = nullptr;
+  FloatsIn x = {};  // fp32 or bf16: codes, mask and flags are those of the widened values
   int64_t ldx = 0;  // elements
   DType dtype = dtypes::int8;
   void* codes = nullptr;  // canonical rows; pad bits are zeroed

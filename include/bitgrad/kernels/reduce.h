@@ -5,6 +5,7 @@
 // on every ISA and for any number of threads.
 #pragma once
 
+#include "bitgrad/kernels/floats.h"
 #include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad::kernels {
@@ -24,7 +25,8 @@ enum class ReduceRule : uint8_t {
   kCountAbsAbove,   // number of abs x > c, as float
 };
 
-// out[j] = reduction over the elements of block j, in row-major order. Blocks of a row-major [rows, cols] fp32 matrix:
+// out[j] = reduction over the elements of block j, in row-major order. Blocks of a row-major [rows, cols] matrix, fp32
+// or bf16 (widened, with the bits of the widened matrix):
 //   kAll: one;  kRows: one per row;  kColumns: one per column, summed down the rows;
 //   kGroups: per row, runs of `group` columns; the last may be shorter.
 enum class ReduceAxis : uint8_t { kAll, kRows, kColumns, kGroups };
@@ -33,10 +35,10 @@ struct ReduceArgs {
   ReduceRule rule = ReduceRule::kSum;
   ReduceAxis axis = ReduceAxis::kAll;
   int64_t rows = 0, cols = 0, group = 0;
-  const float* x = nullptr;
-  int64_t ldx = 0;  // elements between rows
-  const float* times =
-      nullptr;  // optional second operand, same shape and ldx: reduces x*times, each product rounded once; kSum only
+  FloatsIn x = {};
+  int64_t ldx = 0;                // elements between rows
+  const float* times = nullptr;   // optional second operand, fp32, same shape and ldx: reduces x*times, each product
+                                  // rounded once; kSum only
   const float* center = nullptr;  // c of the rules that use it: one per output
   float* out = nullptr;           // reduce_outputs(args) floats
   uint32_t* flags =
@@ -52,11 +54,11 @@ void reduce_ranges(const ReduceArgs& args, float* high);
 int64_t reduce_outputs(const ReduceArgs& args);
 
 // Sums for the backward pass of a normalization, from one read: sum gy and sum gy * xhat with xhat = (x - mean) * inv,
-// each operation rounded once, in the order above. Dense [rows, cols]. column_step 1: per column; 0: one mean, inv and
-// pair of sums for the whole matrix.
+// each operation rounded once, in the order above. gy and x: dense [rows, cols], each fp32 or bf16. column_step 1: per
+// column; 0: one mean, inv and pair of sums for the whole matrix.
 struct NormSumsArgs {
   int64_t rows = 0, cols = 0;
-  const float *gy = nullptr, *x = nullptr;
+  FloatsIn gy = {}, x = {};
   const float *mean = nullptr, *inv = nullptr;
   int64_t column_step = 1;
   float *sum_gy = nullptr, *sum_gy_xhat = nullptr;

@@ -8,18 +8,10 @@
 // matrix-sized output may alias an input of equal dtype unless stated otherwise.
 #pragma once
 
+#include "bitgrad/kernels/floats.h"
 #include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad::kernels {
-
-struct FloatsIn {
-  const void* data = nullptr;
-  DType dtype = dtypes::fp32;
-};
-struct FloatsOut {
-  void* data = nullptr;
-  DType dtype = dtypes::fp32;
-};
 
 // y = exp(x - max x) / sum exp(x - max x). A row that contains NaN or +Inf, or only -Inf, becomes NaN.
 struct SoftmaxRowsArgs {

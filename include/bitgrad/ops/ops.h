@@ -99,7 +99,7 @@ Var requantize(const Var& x, DType dtype, std::shared_ptr<const QuantParams> out
 // Power-of-two form: q = clamp((acc + 2^(k-1) - 1 + ((acc>>k)&1)) >> k), 1 <= k <= 31; the scale is multiplied by 2^k.
 Var requantize_shift(const Var& x, DType dtype, int k);
 
-// Quantizes x[n,f] (fp32, or bf16 through its fp32 values) by the scheme, with scales computed from x. Backward: the
+// Quantizes x[n,f] (fp32, or bf16 as its fp32 values) by the scheme, with scales computed from x. Backward: the
 // scheme's straight-through rule, keeping one bit per element. `sr` is required for stochastic rounding. Non-finite
 // input sets bits in `flag`, or throws if there is no flag.
 struct QuantizeOpOptions {

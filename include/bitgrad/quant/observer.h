@@ -23,7 +23,8 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual std::string_view name() const = 0;
-  // Updates the range with one batch x, fp32 [n, f]. An empty x has no effect. Throws Error(kNonFinite) for NaN or Inf.
+  // Updates the range with one batch x, fp32 or bf16 [n, f]. An empty x has no effect. Throws Error(kNonFinite) for NaN
+  // or Inf.
   virtual void observe(const Tensor& x) = 0;
   // Whether any non-empty batch was observed.
   virtual bool ready() const = 0;

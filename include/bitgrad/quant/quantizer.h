@@ -54,7 +54,10 @@ class Quantizer {
   virtual CodeRange code_range(const QuantSpec& spec) const = 0;
   // Whether fit returns the same for every x (fixed; binary without alpha).
   virtual bool constant_params(const QuantSpec&) const { return false; }
-  // Computes scales for x (fp32, canonical, dense). x must be finite; the caller checks.
+  // Whether fit and first_learned read x of bf16, whose values are the widened ones. If not, they are called with a
+  // copy in fp32.
+  virtual bool reads_bf16() const { return false; }
+  // Computes scales for x (fp32, or bf16 if reads_bf16; canonical, dense). x must be finite; the caller checks.
   virtual QuantParams fit(const QuantSpec& spec, const Tensor& x) const = 0;
   // Returns a function that computes the params of fit and writes the codes of x to `codes` (shape of x, dtype of spec,
   // canonical) and, if defined, to `transposed` (layout `transposed`), in one read of x and with the errors of fit.
@@ -124,7 +127,8 @@ struct QuantizeOptions {
 // do, those of int8 and uint8 codes if the other operand has zero points. So a new one is made for one-bit codes and for
 // weights, whose codes serve many products. Undefined otherwise.
 Tensor row_sums_place(Tensor& codes, bool weight = false);
-// Quantizes x (fp32) with given scales; returns codes with the params attached.
+// Quantizes x (fp32) with given scales; returns codes with the params attached. Values between layers, which may be
+// bf16, are quantized by the ops (ops.h).
 Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
                        const QuantizeOptions& options = {});
 // fit, then quantize_tensor. x may be empty.

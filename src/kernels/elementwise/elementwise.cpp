@@ -10,6 +10,7 @@
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
@@ -92,13 +93,11 @@ void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, do
 
 namespace {
 
-constexpr int64_t kWidened = 1024;  // bf16 elements widened to fp32 at a time
-
 // Calls body(i, count) for consecutive pieces of n elements.
 template <typename Body>
-void cut_widened(int64_t n, Body&& body) {
+void cut_pieces(int64_t n, Body&& body) {
   cut(n, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += kWidened) body(i, std::min(kWidened, end - i));
+    for_pieces(end - begin, [&](int64_t i, int64_t count) { body(begin + i, count); });
   });
 }
 
@@ -107,8 +106,8 @@ void cut_widened(int64_t n, Body&& body) {
 void cpu::unary_forward_bf16(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y) {
   const auto& loops = elementwise::loops();
   const auto loop = loops.unary_forward[static_cast<int>(op)];
-  cut_widened(n, [&](int64_t i, int64_t count) {
-    alignas(64) float wide[kWidened];
+  cut_pieces(n, [&](int64_t i, int64_t count) {
+    alignas(64) float wide[kFloatPiece];
     loops.from_bf16(count, x + i, wide);
     loop(count, wide, wide);
     loops.to_bf16(count, wide, y + i);
@@ -118,8 +117,8 @@ void cpu::unary_forward_bf16(UnaryOp op, int64_t n, const uint16_t* x, uint16_t*
 void cpu::unary_backward_bf16(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx) {
   const auto& loops = elementwise::loops();
   const auto loop = loops.unary_backward[static_cast<int>(op)];
-  cut_widened(n, [&](int64_t i, int64_t count) {
-    alignas(64) float wide[kWidened];
+  cut_pieces(n, [&](int64_t i, int64_t count) {
+    alignas(64) float wide[kFloatPiece];
     loops.from_bf16(count, x + i, wide);
     loop(count, wide, gy + i, gx + i);
   });

@@ -8,6 +8,7 @@
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
@@ -60,7 +61,14 @@ void cpu::apply_mask(const MaskArgs& args) {
   const int64_t words = (cols + 63) / 64;
   for_row_tiles(rows, cols, [&](int64_t r, int64_t c0, int64_t c1) {
     const int64_t at = r * cols + c0;
-    loop(c1 - c0, args.g + at, args.mask + r * words + c0 / 64, args.s, args.gx + at);
+    const uint64_t* const mask = args.mask + r * words + c0 / 64;
+    if (!args.g.bf16() && !args.gx.bf16()) return loop(c1 - c0, args.g.fp32() + at, mask, args.s, args.gx.fp32() + at);
+    alignas(64) float piece[kFloatPiece];
+    for_pieces(c1 - c0, [&](int64_t i, int64_t n) {
+      float* const gx = place_floats(args.gx, at + i, piece);
+      loop(n, read_floats(args.g, at + i, n, piece), mask + i / 64, args.s, gx);
+      write_floats(args.gx, at + i, n, gx);
+    });
   });
 }
 

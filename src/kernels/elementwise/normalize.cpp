@@ -8,6 +8,7 @@
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
@@ -40,41 +41,77 @@ class Repeated {
   std::list<std::vector<float>> kept_;
 };
 
+// `count` rows from element (r, c) on.
+NormalizeArgs rows_from(NormalizeArgs args, int64_t r, int64_t c, int64_t count) {
+  const int64_t shift = c * args.column_step, at = r * args.cols + c;
+  args.rows = count;
+  args.mean += shift;
+  args.inv += shift;
+  args.gamma += shift;
+  args.beta += shift;
+  args.x = args.x.from(at);
+  args.y = args.y.from(at);
+  return args;
+}
+
+NormalizeBackwardArgs rows_from(NormalizeBackwardArgs args, int64_t r, int64_t c, int64_t count) {
+  const int64_t shift = c * args.column_step, at = r * args.cols + c;
+  args.rows = count;
+  args.mean += shift;
+  args.inv += shift;
+  args.gamma += shift;
+  args.mean_gy += shift;
+  args.mean_gy_xhat += shift;
+  if (args.clip_beta != nullptr) args.clip_beta += shift;
+  args.x = args.x.from(at);
+  args.gy = args.gy.from(at);
+  args.gx = args.gx.from(at);
+  return args;
+}
+
+bool all_fp32(const NormalizeArgs& args) { return !args.x.bf16() && !args.y.bf16(); }
+bool all_fp32(const NormalizeBackwardArgs& args) { return !args.x.bf16() && !args.gy.bf16() && !args.gx.bf16(); }
+
+template <typename Args>
+using NormalizeLoop = void (*)(int64_t n, const Args& args);
+
+// The first n <= kFloatPiece elements of a row, through fp32 on the stack.
+void run_piece(NormalizeLoop<NormalizeArgs> loop, int64_t n, NormalizeArgs piece) {
+  alignas(64) float x[kFloatPiece];
+  const FloatsOut y = piece.y;
+  piece.x = read_floats(piece.x, 0, n, x);
+  piece.y = place_floats(y, 0, x);
+  loop(n, piece);
+  write_floats(y, 0, n, x);
+}
+
+void run_piece(NormalizeLoop<NormalizeBackwardArgs> loop, int64_t n, NormalizeBackwardArgs piece) {
+  alignas(64) float x[kFloatPiece], g[kFloatPiece];
+  const FloatsOut gx = piece.gx;
+  piece.x = read_floats(piece.x, 0, n, x);
+  piece.gy = read_floats(piece.gy, 0, n, g);
+  piece.gx = place_floats(gx, 0, g);
+  loop(n, piece);
+  write_floats(gx, 0, n, g);
+}
+
+template <typename Args>
+void run_rows(NormalizeLoop<Args> loop, const Args& args) {
+  for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+    if (all_fp32(args)) return loop(c1 - c0, rows_from(args, r0, c0, r1 - r0));
+    for (int64_t r = r0; r < r1; ++r)
+      for_pieces(c1 - c0, [&](int64_t c, int64_t n) { run_piece(loop, n, rows_from(args, r, c0 + c, 1)); });
+  });
+}
+
 void normalize_rows(const NormalizeArgs& args) {
   const auto& loops = elementwise::loops();
-  const auto loop = args.column_step == 0 ? loops.normalize_one : loops.normalize;
-  for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
-    NormalizeArgs part = args;
-    const int64_t shift = c0 * args.column_step, at = r0 * args.cols + c0;
-    part.mean += shift;
-    part.inv += shift;
-    part.gamma += shift;
-    part.beta += shift;
-    part.rows = r1 - r0;
-    part.x += at;
-    part.y += at;
-    loop(c1 - c0, part);
-  });
+  run_rows(args.column_step == 0 ? loops.normalize_one : loops.normalize, args);
 }
 
 void backward_rows(const NormalizeBackwardArgs& args) {
   const auto& loops = elementwise::loops();
-  const auto loop = args.column_step == 0 ? loops.normalize_backward_one : loops.normalize_backward;
-  for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
-    NormalizeBackwardArgs part = args;
-    const int64_t shift = c0 * args.column_step, at = r0 * args.cols + c0;
-    part.mean += shift;
-    part.inv += shift;
-    part.gamma += shift;
-    part.mean_gy += shift;
-    part.mean_gy_xhat += shift;
-    if (part.clip_beta != nullptr) part.clip_beta += shift;
-    part.rows = r1 - r0;
-    part.x += at;
-    part.gy += at;
-    part.gx += at;
-    loop(c1 - c0, part);
-  });
+  run_rows(args.column_step == 0 ? loops.normalize_backward_one : loops.normalize_backward, args);
 }
 
 }  // namespace
@@ -93,12 +130,7 @@ void cpu::normalize(const NormalizeArgs& args) {
     wide.beta = repeated(args.beta);
   }
   normalize_rows(wide);
-  if (done == args.rows) return;
-  NormalizeArgs rest = args;
-  rest.rows = args.rows - done;
-  rest.x += done * args.cols;
-  rest.y += done * args.cols;
-  normalize_rows(rest);
+  if (done < args.rows) normalize_rows(rows_from(args, done, 0, args.rows - done));
 }
 
 bool cpu::normalize_joins(int64_t rows, int64_t cols) {
@@ -117,8 +149,8 @@ void cpu::normalize_add_hardtanh(const NormalizeArgs& args, const float* b, uint
     NormalizeArgs part = args;
     part.rows = r1 - r0;
     part.cols = cols;
-    part.x += at;
-    part.y += at;
+    part.x = args.x.from(at);
+    part.y = args.y.from(at);
     part.mean = mean + c0;
     part.inv = inv + c0;
     part.gamma = gamma + c0;
@@ -143,13 +175,7 @@ void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
     wide.clip_beta = repeated(args.clip_beta);
   }
   backward_rows(wide);
-  if (done == args.rows) return;
-  NormalizeBackwardArgs rest = args;
-  rest.rows = args.rows - done;
-  rest.x += done * args.cols;
-  rest.gy += done * args.cols;
-  rest.gx += done * args.cols;
-  backward_rows(rest);
+  if (done < args.rows) backward_rows(rows_from(args, done, 0, args.rows - done));
 }
 
 void cpu::normalize_backward_of_pool(const NormalizeBackwardArgs& args, const MaxPoolGradientArgs& pool) {
@@ -160,10 +186,11 @@ void cpu::normalize_backward_of_pool(const NormalizeBackwardArgs& args, const Ma
   parallel_ranges(pool.images * g.h, grain, [&](int64_t begin, int64_t end) {
     NormalizeBackwardArgs part = args;
     part.rows = (end - begin) * g.w;
-    part.x += begin * row;
-    part.gx += begin * row;
-    part.gy = part.gx;
-    max_pool_gradient_rows(pool, begin, end, part.gx);
+    float* const gx = args.gx.fp32() + begin * row;
+    part.x = args.x.from(begin * row);
+    part.gy = gx;
+    part.gx = gx;
+    max_pool_gradient_rows(pool, begin, end, gx);
     cpu::normalize_backward(part);
   });
 }

@@ -50,7 +50,7 @@ void transpose(DType dtype, int64_t rows, int64_t cols, const void* codes, int64
 }
 
 // Arguments that quantize [rows, cols] values to their signs.
-QuantizeArgs sign_args(int64_t rows, int64_t cols, const float* x, int64_t ldx, void* codes, int64_t stride,
+QuantizeArgs sign_args(int64_t rows, int64_t cols, const FloatsIn& x, int64_t ldx, void* codes, int64_t stride,
                        uint32_t* flags) {
   QuantizeArgs args;
   args.rows = rows;
@@ -112,11 +112,11 @@ void cpu::normalize_sign(const NormalizeSignArgs& args) {
     uint32_t seen = 0;
     NormalizeArgs part = args.norm;
     part.rows = end - begin;
-    part.x += begin * cols;
+    part.x = part.x.from(begin * cols);
     part.y = space.as<float>();
     cpu::normalize(part);
-    quantize(sign_args(part.rows, cols, part.y, cols, static_cast<char*>(args.codes) + begin * args.stride, args.stride,
-                       &seen));
+    quantize(sign_args(part.rows, cols, space.as<float>(), cols, static_cast<char*>(args.codes) + begin * args.stride,
+                       args.stride, &seen));
     if (seen != 0 && args.flags != nullptr)
       std::atomic_ref<uint32_t>(*args.flags).fetch_or(seen, std::memory_order_relaxed);
   });

@@ -10,6 +10,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
 #include "kernels/quantize/chunk_params.h"
@@ -82,7 +83,7 @@ class ChunkQuantizer {
 
  private:
   void make_codes(int64_t r, int64_t c, int64_t n) {
-    const float* x = args_.x + r * args_.ldx + c;
+    const float* x = read_floats(args_.x, r * args_.ldx + c, n, wide_);
     if (codes_by_groups(r, c, n, x)) return;
     codes_of(r, c, n, x);
     if (loops_.any_nonfinite(n, x)) replace_nonfinite(n, x);
@@ -125,7 +126,7 @@ class ChunkQuantizer {
   const QuantizeArgs& args_;
   const Plan& plan_;
   ChunkParamReader params_;
-  float number_[kChunk];
+  float number_[kChunk], wide_[kChunk];
   alignas(64) uint16_t draws_[kChunk];
   alignas(64) uint8_t raw_[kChunk + 8], pass_[kChunk];
   alignas(64) uint8_t packed_[kChunk + 8];
@@ -149,11 +150,19 @@ void quantize_any(const QuantizeLoops& loops, const QuantizeArgs& args) {
 void quantize_sign(const QuantizeLoops& loops, const QuantizeArgs& args) {
   const bool clip = args.ste == SteRule::kClip;
   const int64_t words = (args.cols + 63) / 64;
+  // `rows` rows of n elements from (r, c) on, which are at x.
+  const auto signs = [&](int64_t r, int64_t c, int64_t rows, int64_t n, const float* x) {
+    uint64_t* mask = args.mask == nullptr ? nullptr : args.mask + r * words + c / 64;
+    uint8_t* codes = static_cast<uint8_t*>(args.codes) + r * args.stride + c / 8;
+    if (loops.sign_rows(rows, n, x, args.ldx, codes, args.stride, mask, words, clip)) raise_flag(args.flags);
+  };
   for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
-    uint64_t* mask = args.mask == nullptr ? nullptr : args.mask + r0 * words + c0 / 64;
-    uint8_t* codes = static_cast<uint8_t*>(args.codes) + r0 * args.stride + c0 / 8;
-    const float* x = args.x + r0 * args.ldx + c0;
-    if (loops.sign_rows(r1 - r0, c1 - c0, x, args.ldx, codes, args.stride, mask, words, clip)) raise_flag(args.flags);
+    if (!args.x.bf16()) return signs(r0, c0, r1 - r0, c1 - c0, args.x.fp32() + r0 * args.ldx + c0);
+    alignas(64) float x[kFloatPiece];
+    for (int64_t r = r0; r < r1; ++r)
+      for_pieces(c1 - c0, [&](int64_t i, int64_t n) {
+        signs(r, c0 + i, 1, n, read_floats(args.x, r * args.ldx + c0 + i, n, x));
+      });
   });
 }
 
@@ -201,20 +210,23 @@ void cpu::clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
   const Plan plan(args);
   const bool unit = args.rule == CodeRule::kSign || args.rule == CodeRule::kPositive;
   for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
-    const float* x = args.x + r * args.ldx;
-    if (unit) return loops.clip_unit(c1 - c0, x + c0, g + r * args.cols + c0, gx + r * args.cols + c0);
     ChunkParamReader params(loops, args.scale, multiplies(args.rule));
-    float number[kChunk];
+    float number[kChunk], wide[kChunk];
     for (int64_t c = c0; c < c1; c += kChunk) {
       const int64_t n = std::min(kChunk, c1 - c), at = r * args.cols + c;
+      const float* const x = read_floats(args.x, r * args.ldx + c, n, wide);
+      if (unit) {
+        loops.clip_unit(n, x, g + at, gx + at);
+        continue;
+      }
       GroupParams groups;
       if (group_params(args.scale, r, c, n, groups) &&
-          loops.clip_groups(args.rule, n, x + c, groups, plan.range, g + at, gx + at))
+          loops.clip_groups(args.rule, n, x, groups, plan.range, g + at, gx + at))
         continue;
       ChunkParams p = params.read(r, c, n);
-      loops.number[static_cast<int>(args.rule)](n, x + c, p, number);
+      loops.number[static_cast<int>(args.rule)](n, x, p, number);
       if (!plan.rounds) p = without_zero(p);
-      loops.clip(n, x + c, number, p, plan.range, g + at, gx + at);
+      loops.clip(n, x, number, p, plan.range, g + at, gx + at);
     }
   });
 }

@@ -15,13 +15,14 @@ inline constexpr int kRules = 13;                // rules.inc
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Columns of two matrices whose rows are ld floats apart, and per-column parameters. gamma and beta are used by rule
+// Columns of two matrices whose rows are ld elements apart, and per-column parameters. gamma and beta are used by rule
 // clip.
 struct NormColumns {
-  const float *g, *x;
+  const void *g, *x;
+  bool bf16_g, bf16_x;
   int64_t ld;
   const float *mean, *inv, *gamma, *beta;
-  // If not null, g is masked: masked[i] = g[i] * (bit i ? 1 : 0) is used and written. Only where norm_takes_bits is
+  // If not null, g is masked: masked[i] = g[i] * (bit i ? 1 : 0) is used and written. For fp32 where norm_takes_bits is
   // true.
   const uint64_t* bits = nullptr;
   float* masked = nullptr;
@@ -37,6 +38,8 @@ struct ReduceLoops {
   // One chunk of rows <= kChunk rows, reduced down n <= kColumnBlock columns. out[n].
   void (*columns[kRules])(int64_t rows, int64_t n, const float* x, const float* t, int64_t ld, const float* c,
                           float* out);
+  void (*columns_bf16[kRules])(int64_t rows, int64_t n, const uint16_t* x, const float* t, int64_t ld, const float* c,
+                               float* out);
   bool (*any_nonfinite)(int64_t n, const float* x);
   // low[j], high[j]: kMin and kMax of the j-th run of n elements, n <= kChunk. Returns whether any element is NaN or
   // Inf.

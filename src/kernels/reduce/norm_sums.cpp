@@ -6,6 +6,7 @@
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/reduce/loops.h"
 
 namespace bitgrad::kernels {
@@ -21,9 +22,12 @@ void sums_of_all(const NormSumsArgs& args) {
   const Workspace space(2 * chunks * static_cast<int64_t>(sizeof(float)));
   float* const part = space.as<float>();
   parallel_ranges(chunks, kTaskElements / kChunk, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k)
-      chunk(std::min(kChunk, n - k * kChunk), args.gy + k * kChunk, args.x + k * kChunk, *args.mean, *args.inv,
+    float g[kChunk], x[kChunk];
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t at = k * kChunk, count = std::min(kChunk, n - at);
+      chunk(count, read_floats(args.gy, at, count, g), read_floats(args.x, at, count, x), *args.mean, *args.inv,
             part + 2 * k);
+    }
   });
   *args.sum_gy = join_chunks(add_up, part, chunks, 2);
   *args.sum_gy_xhat = join_chunks(add_up, part + 1, chunks, 2);
@@ -38,8 +42,10 @@ struct Masking {
 // Rows from k * kChunk on, for the columns from c on.
 void columns_of_chunk(const NormSumsArgs& args, const Masking& m, int64_t k, int64_t c, float* sums, float* products) {
   const int64_t at = k * kChunk * args.cols + c;
-  NormColumns columns{args.gy + at,
-                      args.x + at,
+  NormColumns columns{args.gy.from(at).data,
+                      args.x.from(at).data,
+                      args.gy.bf16(),
+                      args.x.bf16(),
                       args.cols,
                       args.mean + c,
                       args.inv + c,
@@ -81,7 +87,7 @@ void cpu::norm_sums(const NormSumsArgs& args) { args.column_step == 0 ? sums_of_
 
 void cpu::norm_sums_of_bits(const NormSumsArgs& args, const uint64_t* bits, float* masked) {
   if (args.column_step != 0 && norm_takes_bits(args.cols)) return sums_of_columns(args, {bits, masked});
-  times_bits(args.rows * args.cols, args.gy, bits, masked);
+  times_bits(args.rows * args.cols, args.gy.fp32(), bits, masked);
   NormSumsArgs sums = args;
   sums.gy = masked;
   cpu::norm_sums(sums);
@@ -101,7 +107,7 @@ void cpu::norm_sums_of_pool(const NormSumsArgs& args, const MaxPoolGradientArgs&
       NormSumsArgs part = args;
       part.rows = end - begin;
       part.gy = rows.as<float>() + (begin - row * w) * args.cols;
-      part.x += begin * args.cols;
+      part.x = args.x.from(begin * args.cols);
       for (int64_t b = 0; b < blocks; ++b) {
         const int64_t at = (b * chunks + k) * kColumnBlock;
         columns_of_chunk(part, {}, 0, b * kColumnBlock, sums + at, products + at);

@@ -12,6 +12,7 @@
 #include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/quantize.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/families.h"
 #include "kernels/reduce/loops.h"
 
@@ -94,15 +95,21 @@ class Reducer {
     return loops_.chunk[index_](n, x, t, c);
   }
 
+  // n <= kChunk contiguous elements from `at` on.
+  float chunk_from(int64_t at, int64_t n, float c) const {
+    float x[kChunk];
+    return chunk(read_floats(args_.x, at, n, x), args_.times == nullptr ? nullptr : args_.times + at, n, c);
+  }
+
   // Elements first .. first + n - 1 of the whole matrix in row-major order.
   float sequence_chunk(int64_t first, int64_t n) const {
-    if (args_.ldx == args_.cols)
-      return chunk(args_.x + first, args_.times == nullptr ? nullptr : args_.times + first, n, centre(0));
+    if (args_.ldx == args_.cols) return chunk_from(first, n, centre(0));
     float x[kChunk], t[kChunk];
     for (int64_t i = 0; i < n;) {
       const int64_t r = (first + i) / args_.cols, c = (first + i) % args_.cols, count = std::min(n - i, args_.cols - c);
       const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-      std::memcpy(x + i, args_.x + r * args_.ldx + c, bytes);
+      const float* const row = read_floats(args_.x, r * args_.ldx + c, count, x + i);
+      if (row != x + i) std::memcpy(x + i, row, bytes);
       if (args_.times != nullptr) std::memcpy(t + i, args_.times + r * args_.ldx + c, bytes);
       i += count;
     }
@@ -111,14 +118,13 @@ class Reducer {
 
   // Reduces n contiguous elements from x[at].
   float run_of(int64_t at, int64_t n, float c) const {
-    const float* t = args_.times == nullptr ? nullptr : args_.times + at;
-    if (n <= kChunk) return chunk(args_.x + at, t, n, c);
+    if (n <= kChunk) return chunk_from(at, n, c);
     const int64_t chunks = ceil_div(n, kChunk);
     Workspace space(chunks * static_cast<int64_t>(sizeof(float)));
     float* part = space.as<float>();
     for (int64_t k = 0; k < chunks; ++k) {
       const int64_t from = k * kChunk;
-      part[k] = chunk(args_.x + at + from, t == nullptr ? nullptr : t + from, std::min(kChunk, n - from), c);
+      part[k] = chunk_from(at + from, std::min(kChunk, n - from), c);
     }
     return join_chunks(rule_.join, part, chunks, 1);
   }
@@ -128,10 +134,15 @@ class Reducer {
     const float no_centre[kColumnBlock] = {};
     const int64_t at = k * kChunk * args_.ldx + c, n = std::min(kColumnBlock, args_.cols - c);
     const int64_t rows = std::min(kChunk, args_.rows - k * kChunk);
-    loops_.columns[index_](rows, n, args_.x + at, args_.times == nullptr ? nullptr : args_.times + at, args_.ldx,
-                           args_.center == nullptr ? no_centre : args_.center + c, out);
+    const float* const t = args_.times == nullptr ? nullptr : args_.times + at;
+    const float* const centres = args_.center == nullptr ? no_centre : args_.center + c;
+    if (args_.x.bf16())
+      loops_.columns_bf16[index_](rows, n, static_cast<const uint16_t*>(args_.x.data) + at, t, args_.ldx, centres, out);
+    else
+      loops_.columns[index_](rows, n, args_.x.fp32() + at, t, args_.ldx, centres, out);
     for (int64_t r = 0; args_.flags != nullptr && r < rows; ++r) {
-      if (loops_.any_nonfinite(n, args_.x + at + r * args_.ldx)) raise_flag(args_.flags);
+      float x[kColumnBlock];
+      if (loops_.any_nonfinite(n, read_floats(args_.x, at + r * args_.ldx, n, x))) raise_flag(args_.flags);
     }
   }
 
@@ -191,14 +202,26 @@ void reduce(const ReduceArgs& args) { cheapest(reduce_kernels(), args)->run(args
 
 namespace {
 
-// Range of one block that is longer than a chunk.
-bool long_range(const ReduceLoops& loops, int64_t n, const float* x, float* low, float* high) {
-  const int64_t chunks = ceil_div(n, kChunk);
+// Ranges of `runs` runs of n <= kChunk elements from x[at].
+bool short_ranges(const ReduceLoops& loops, int64_t runs, int64_t n, const FloatsIn& x, int64_t at, float* low,
+                  float* high) {
+  float wide[kChunk];
+  const int64_t together = x.bf16() ? kChunk / n : runs;
+  bool found = false;
+  for (int64_t j = 0; j < runs; j += together) {
+    const int64_t count = std::min(together, runs - j);
+    found |= loops.ranges(count, n, read_floats(x, at + j * n, count * n, wide), low + j, high + j);
+  }
+  return found;
+}
+
+// Range of the n elements from x[at], more than a chunk.
+bool long_range(const ReduceLoops& loops, int64_t n, const FloatsIn& x, int64_t at, float* low, float* high) {
+  const int64_t chunks = ceil_div(n, kChunk), full = n / kChunk;
   const Workspace space(2 * chunks * static_cast<int64_t>(sizeof(float)));
   float *min = space.as<float>(), *max = min + chunks;
-  bool found = loops.ranges(n / kChunk, kChunk, x, min, max);
-  if (const int64_t full = n / kChunk; full < chunks)
-    found |= loops.ranges(1, n - full * kChunk, x + full * kChunk, min + full, max + full);
+  bool found = short_ranges(loops, full, kChunk, x, at, min, max);
+  if (full < chunks) found |= short_ranges(loops, 1, n - full * kChunk, x, at + full * kChunk, min + full, max + full);
   *low = join_chunks(kRuleList[static_cast<int>(ReduceRule::kMin)].join, min, chunks, 1);
   *high = join_chunks(kRuleList[static_cast<int>(ReduceRule::kMax)].join, max, chunks, 1);
   return found;
@@ -214,16 +237,18 @@ void cpu::reduce_ranges(const ReduceArgs& args, float* high) {
   parallel_ranges(args.rows, grain, [&](int64_t begin, int64_t end) {
     bool found = false;
     for (int64_t r = begin; r < end; ++r) {
-      const float* x = args.x + r * args.ldx;
+      const int64_t at = r * args.ldx;
       float *low_out = args.out + r * per_row, *high_out = high + r * per_row;
       if (group > kChunk) {
         for (int64_t j = 0; j < per_row; ++j)
-          found |= long_range(loops, std::min(group, args.cols - j * group), x + j * group, low_out + j, high_out + j);
+          found |= long_range(loops, std::min(group, args.cols - j * group), args.x, at + j * group, low_out + j,
+                              high_out + j);
         continue;
       }
-      found |= loops.ranges(full, group, x, low_out, high_out);
+      found |= short_ranges(loops, full, group, args.x, at, low_out, high_out);
       if (full < per_row)
-        found |= loops.ranges(1, args.cols - full * group, x + full * group, low_out + full, high_out + full);
+        found |= short_ranges(loops, 1, args.cols - full * group, args.x, at + full * group, low_out + full,
+                              high_out + full);
     }
     if (found && args.flags != nullptr) raise_flag(args.flags);
   });

@@ -6,6 +6,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/kernel_table.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/reduce/loops.h"
 #include "kernels/rowwise/loops.h"
@@ -16,22 +17,8 @@ inline constexpr int64_t kChunkOfRow = reduce_loops::kChunk;
 inline constexpr int64_t kTaskOfRows = 16384;  // elements per task
 
 inline bool is_fp64(const FloatsIn& x) { return x.dtype == dtypes::fp64; }
-inline const float* floats(const FloatsIn& x) { return static_cast<const float*>(x.data); }
-inline float* floats(const FloatsOut& y) { return static_cast<float*>(y.data); }
-
-// Elements [at, at + n) as fp32, converted to `space` if they are bf16.
-inline const float* read_floats(const FloatsIn& x, int64_t at, int64_t n, float* space) {
-  if (x.dtype != dtypes::bf16) return floats(x) + at;
-  elementwise::loops().from_bf16(n, static_cast<const uint16_t*>(x.data) + at, space);
-  return space;
-}
-// Where to compute elements from `at` on: in place, or in `space` if they are bf16; write_floats() then stores them.
-inline float* place_floats(const FloatsOut& y, int64_t at, float* space) {
-  return y.dtype == dtypes::bf16 ? space : floats(y) + at;
-}
-inline void write_floats(const FloatsOut& y, int64_t at, int64_t n, const float* space) {
-  if (y.dtype == dtypes::bf16) elementwise::loops().to_bf16(n, space, static_cast<uint16_t*>(y.data) + at);
-}
+inline const float* floats(const FloatsIn& x) { return x.fp32(); }
+inline float* floats(const FloatsOut& y) { return y.fp32(); }
 
 // Calls body(begin, end, space) for ranges of rows; `space` has room for `arrays` rows of floats.
 template <typename Body>

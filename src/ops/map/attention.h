@@ -4,6 +4,7 @@
 #include "bitgrad/base/math.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/attention.h"
+#include "kernels/map/pointwise.h"
 #include "ops/map/list.h"
 
 namespace bitgrad::maps {
@@ -168,38 +169,53 @@ struct DocumentStarts {
   }
 };
 
+// What a map reads and writes: fp32 or bf16 each, or fp64.
+struct FloatPlaces {
+  const void* x;
+  void* y;
+  bool bf16_x, bf16_y;
+  BITGRAD_HD float load(int64_t i) const { return load_float(x, bf16_x, i); }
+  BITGRAD_HD void store(int64_t i, float value) const { store_float(y, bf16_y, i, value); }
+};
+struct DoublePlaces {
+  const double* x;
+  double* y;
+  BITGRAD_HD double load(int64_t i) const { return x[i]; }
+  BITGRAD_HD void store(int64_t i, double value) const { y[i] = value; }
+};
+
 // Rotary positions: rotates one head of one row. Index: (sample * rows + row) * heads + head. `back`: the gradient,
 // which is rotated in the opposite direction.
-template <typename T>
+template <typename Places>
 struct TurnedPairs {
   int64_t rows, heads, turned, dim, first;  // the first `turned` of `heads` are rotated, the others copied
   bool interleaved, back;
   const float* table;  // [position][dim]: cosines, sines
-  const T* x;
-  T* y;
+  Places at;
 
   BITGRAD_HD void operator()(int64_t i) const {
     const int64_t half = dim / 2, step = interleaved ? 2 : 1, apart = interleaved ? 1 : half;
     if (i % heads >= turned) {
-      for (int64_t c = 0; c < dim; ++c) y[i * dim + c] = x[i * dim + c];
+      for (int64_t c = 0; c < dim; ++c) at.store(i * dim + c, at.load(i * dim + c));
       return;
     }
+    using T = decltype(at.load(0));
     const float* const cosines = table + (first + i / heads % rows) * dim;
     for (int64_t c = 0; c < half; ++c) {
       const T cosine = static_cast<T>(cosines[c]), sine = static_cast<T>(cosines[half + c]);
       const T turn = back ? -sine : sine;
-      const T a = x[i * dim + c * step], b = x[i * dim + c * step + apart];
-      y[i * dim + c * step] = a * cosine - b * turn;
-      y[i * dim + c * step + apart] = b * cosine + a * turn;
+      const T a = at.load(i * dim + c * step), b = at.load(i * dim + c * step + apart);
+      at.store(i * dim + c * step, a * cosine - b * turn);
+      at.store(i * dim + c * step + apart, b * cosine + a * turn);
     }
   }
 };
 struct RopeValues {
-  TurnedPairs<float> pairs;
+  TurnedPairs<FloatPlaces> pairs;
   BITGRAD_HD void operator()(int64_t i) const { pairs(i); }
 };
 struct RopeFp64 {
-  TurnedPairs<double> pairs;
+  TurnedPairs<DoublePlaces> pairs;
   BITGRAD_HD void operator()(int64_t i) const { pairs(i); }
 };
 

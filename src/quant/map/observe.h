@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/map/numbers.h"
+#include "kernels/map/pointwise.h"
 #include "quant/map/list.h"
 
 namespace bitgrad::maps {
@@ -111,14 +112,15 @@ struct HistogramStore {
 // Counts element e of [rows, cols].
 struct HistogramCount {
   int64_t cols, ldx;
-  const float* x;
+  const void* x;
+  bool bf16;
   const int64_t* exponent;
   int64_t negative;  // first bin of x < 0
   const uint32_t* bad;
   int64_t* counts;
   BITGRAD_HD void operator()(int64_t e) const {
     if (!q::good(bad)) return;
-    const float v = x[e / cols * ldx + e % cols];
+    const float v = load_float(x, bf16, e / cols * ldx + e % cols);
     const float inverse = q::histogram_inverse(q::histogram_exponent(*exponent));
     q::count_one(counts + q::histogram_bin(v, inverse) + (v < 0 ? negative : 0));
   }
