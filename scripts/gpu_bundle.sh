@@ -4,8 +4,8 @@
 #
 #   scripts/gpu_bundle.sh [--data] [BUILD_FOLDER [FILE.tar.gz]]     default: build/gpu, BUILD_FOLDER/gpu_bundle.tar.gz
 #
-# The build is that of `cmake --preset gpu`: one shared library, without oneDNN and Eigen, whose programs look for libraries beside
-# themselves ($ORIGIN), so nothing else of that machine sees them. --data: with $BITGRAD_DATA/mnist. An archive of more than 60 MiB
+# The build is that of `cmake --preset gpu`: one shared library, without oneDNN, Eigen and what `data fetch` needs, whose programs
+# look for libraries beside themselves ($ORIGIN), so nothing else of that machine sees them. --data: with $BITGRAD_DATA/mnist. An archive of more than 60 MiB
 # (BITGRAD_GPU_BUNDLE_MIB) is refused. The C library there must be as new as the one here.
 data=
 if [ "$1" = --data ]; then
