@@ -3,7 +3,7 @@
 # ends is useful. All limits together are 30 minutes.
 
 # Files of tests/cuda/, from simple kernels to whole runs: a red one explains those behind it.
-test_files="fragments bit_tricks flag frag64 pack reduce quantize elementwise pointwise map rowwise gemm_reference gemm_simt gemm_mma gemm_floats
+test_files="fragments bit_tricks flag frag64 pack reduce quantize elementwise pointwise map rowwise bf16 quantize_bf16 gemm_reference gemm_simt gemm_mma gemm_floats
 gemm_wgmma wgmma_store gemm_batch update_rows fused quant tensor depthwise augment autograd ops ops_linear ops_conv vocabulary_ops quant_ops
 observers nn optim parameter not_finite graph feed feed_run train generate image_states language_states example"
 
