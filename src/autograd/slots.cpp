@@ -66,6 +66,7 @@ void GradSlot::check_open() const {
 }
 
 DType GradSlot::stored_dtype() const {
+  require(wanted_, op_, "gradient ", index_, " is not needed: input ", index_, " is a constant. Check wanted() first.");
   const Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
   if (edge.sink == nullptr) return Tape::sum_dtype(edge);
   return edge.wide ? dtypes::fp64 : dtypes::fp32;

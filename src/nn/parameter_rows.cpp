@@ -148,7 +148,10 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
     next_->written.push_back(layouts::transposed);
   }
   const bool whole = codes.shape() == value_.shape();
-  if (whole) codes.attach_row_sums(row_sums_place(value_, true));
+  if (whole) {  // value_ gets them when its codes are written
+    codes.attach_row_sums(value_.row_sums());
+    row_sums_place(codes, true);
+  }
   std::shared_ptr<const QuantParams> params;
   if (next_->given) {
     params = detail::params_of_rows(next_->given, cols, begin, end);

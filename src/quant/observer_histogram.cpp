@@ -41,9 +41,10 @@ void Histogram::add(const Tensor& x, const Tensor& low, const Tensor& high, cons
   parallel_ranges(x.rows(), std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, cols)),
                   [&](int64_t begin, int64_t end) {
                     std::vector<int64_t> local(static_cast<size_t>(counts_.numel()));
+                    const void* const data = x.data();
                     for (int64_t r = begin; r < end; ++r) {
                       for (int64_t c = 0; c < cols; ++c) {
-                        const float v = maps::load_float(x.data(), bf16, r * ldx + c);
+                        const float v = maps::load_float(data, bf16, r * ldx + c);
                         const int64_t bin = maps::q::histogram_bin(v, inverse);
                         ++local[static_cast<size_t>(bin + (v < 0 ? negative : 0))];
                       }

@@ -144,8 +144,12 @@ Tensor detail::quantize_fused_on_device(const Quantizer& quantizer, const QuantS
   if (make == nullptr) return {};
   Tensor codes = target(spec, x, options);
   const Tensor transposed = transposed_target(codes, options);
-  row_sums_place(codes);
-  return codes.with_quant(std::make_shared<const QuantParams>(make(spec, x, codes, transposed)));
+  if (codes.dtype().bits() == 1)
+    row_sums_place(codes);
+  else
+    codes.attach_row_sums({});
+  const Tensor values = quantizer.reads_bf16() ? x : widened(x);
+  return codes.with_quant(std::make_shared<const QuantParams>(make(spec, values, codes, transposed)));
 }
 
 namespace {

@@ -146,6 +146,7 @@ TEST_CASE("a slot takes one contribution, from ops that asked whether it is want
                  }),
                  "[custom] gradient 1 is not needed: input 1 is a constant"));
   CHECK(contains(run_custom([](auto, auto g) { g[1].target(); }), "[custom] gradient 1 is not needed"));
+  CHECK(contains(run_custom([](auto, auto g) { g[1].stored_dtype(); }), "[custom] gradient 1 is not needed"));
   CHECK(contains(run_custom([](auto, auto g) {
                    g[0].set(row({1, 2}));
                    g[0].set(row({1, 2}));

@@ -56,7 +56,7 @@ ReduceArgs args_of(const Extent& e, const PlacedFloats& x, ReduceAxis axis) {
   return args;
 }
 
-// NaN behind the matrix: whoever reads there gets it.
+// A matrix whose rows have gaps of e.pad elements between them.
 PlacedFloats matrix_of(const Extent& e, int64_t shift, bool nonfinite) {
   return PlacedFloats(e.rows * (e.cols + e.pad), 1, true, shift, nonfinite);
 }

@@ -1,6 +1,7 @@
 // Quantizers on a device: scales, codes, masks and gradients have the bits of the CPU, and data errors its meaning.
 #include <cmath>
 
+#include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/quant/rounding.h"
 #include "cuda/same_as_cpu.h"
@@ -191,6 +192,39 @@ TEST_CASE("with a flag word of the caller nothing fails, and all numbers are leg
     CHECK(flag.item() == kFlagNonFinite);
     if (codes.quant()->scale)
       for (const double s : codes.quant()->scale->elements()) CHECK(std::isfinite(s));
+  }
+}
+
+DType dtype_of_one_read = dtypes::int8;
+
+TEST_CASE("a registered scheme that reads fp32 alone gets bf16 values widened, also where it codes in one read") {
+  class InOneRead final : public Quantizer {
+   public:
+    std::string_view name() const override { return "in_one_read"; }
+    void check(const QuantSpec&, bool) const override {}
+    CodeRange code_range(const QuantSpec&) const override { return {CodeRule::kInverse, -127, 127}; }
+    bool on_device() const override { return true; }
+    QuantParams fit(const QuantSpec&, const Tensor&) const override { return {}; }
+    FitAndCode fit_and_code(const QuantSpec&) const override {
+      return [](const QuantSpec& spec, const Tensor& x, const Tensor&, const Tensor&) {
+        dtype_of_one_read = x.dtype();
+        QuantParams params;
+        params.scheme = spec.scheme;
+        params.scale = std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, 1));
+        return params;
+      };
+    }
+  };
+  register_quantizer(std::make_unique<InOneRead>());
+  QuantSpec spec;
+  spec.scheme = "in_one_read";
+  const DeviceGuard guard(gpu());
+  const Tensor x = here(numbers({4, 32}));
+  for (const Var& values : {Var(x), cast(Var(x), dtypes::bf16)}) {
+    dtype_of_one_read = dtypes::int8;
+    const Tensor codes = quantize(values, spec).value();
+    CHECK(dtype_of_one_read == dtypes::fp32);
+    CHECK_FALSE(codes.row_sums().defined());
   }
 }
 

@@ -55,7 +55,7 @@ std::string describe(const NarrowCase& p, int64_t shift) {
          std::to_string(shift);
 }
 
-// Every other problem has rows on eight elements, which are read together.
+// on_eight: rows start at multiples of eight elements, which are read together.
 NarrowCase aligned(NarrowCase p, bool on_eight) {
   if (!on_eight) return p;
   p.c.args.ldx = p.c.ldx = p.c.cols + 8 - p.c.cols % 8;

@@ -5,6 +5,7 @@
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/rounding.h"
+#include "ops/norm.h"
 #include "ops/product/operand.h"
 #include "quant/reference.h"
 #include "support/catch.h"
@@ -296,4 +297,7 @@ TEST_CASE("ops refuse results of dtypes that no edge has") {
         }) == "[embedding] dtype of the result: got fp64, expected fp32 or bf16");
   const Tensor narrow = cast(x, dtypes::bf16).value(), ones = Tensor::full({3}, dtypes::bf16, 1);
   CHECK(contains(error_of([&] { batch_norm(narrow, ones, ones, {}); }), "gamma must be [3] fp32, got [3] bf16"));
+  const Tensor wide_ones = Tensor::full({3}, dtypes::fp32, 1), in[] = {narrow, wide_ones, wide_ones};
+  CHECK(error_of([&] { norm_signs("batch_norm", true, in, {}, nullptr, nullptr); }) ==
+        "[batch_norm] x: got [2,3] bf16, expected fp32 to take the signs of its norm");
 }

@@ -1,6 +1,5 @@
 // Depthwise convolutions against direct loops, and against a product a group. BITGRAD_TEST_SHAPES sets the number of
 // drawn cases of a test.
-
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "ops/depthwise_support.h"

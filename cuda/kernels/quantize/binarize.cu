@@ -194,6 +194,7 @@ BITGRAD_GLOBAL void normalize_sign_kernel(NormalizeSignCall call) {
 }
 
 void normalize_sign_cuda(const NormalizeSignArgs& args) {
+  ensure(!args.norm.x.bf16(), "normalize_sign", "x is bf16, expected fp32");
   const NormalizeSignCall call{args.norm, code_rows(args.codes, args.stride, 1, args.norm.cols), args.flags,
                                args.row_ones, lies_on<4>(args.norm.x.fp32()) && args.norm.cols % 4 == 0};
   if (args.row_ones != nullptr && args.norm.rows > 0)

@@ -91,8 +91,9 @@ class GradSlot {
  public:
   bool wanted() const { return wanted_; }
   DType dtype() const { return dtype_; }
-  // The dtype of gradients that set_rounded stores as they are, without a copy or a rounding of its own: dtype() of an
-  // inner edge with one contribution; otherwise fp32 (fp64 of fp64 values), because contributions are summed in it.
+  // The dtype in which to compute a gradient for set_rounded: dtype() of an inner edge with one contribution, which is
+  // then stored without a copy; otherwise fp32 (fp64 of fp64 values), in which contributions are summed and from which
+  // a leaf's sink rounds. Throws Error unless wanted.
   DType stored_dtype() const;
   const Shape& shape() const { return shape_; }
   // For ops that can write or add in place: returns the target; call commit() when done. Each slot accepts one

@@ -54,13 +54,14 @@ class Quantizer {
   virtual CodeRange code_range(const QuantSpec& spec) const = 0;
   // Whether fit returns the same for every x (fixed; binary without alpha).
   virtual bool constant_params(const QuantSpec&) const { return false; }
-  // Whether fit and first_learned read x of bf16, whose values are the widened ones. If not, they are called with a
-  // copy in fp32.
+  // Whether fit, the function of fit_and_code and first_learned read x of bf16, whose values are the widened ones. If
+  // not, they are called with a copy in fp32.
   virtual bool reads_bf16() const { return false; }
   // Computes scales for x (fp32, or bf16 if reads_bf16; canonical, dense). x must be finite; the caller checks.
   virtual QuantParams fit(const QuantSpec& spec, const Tensor& x) const = 0;
   // Returns a function that computes the params of fit and writes the codes of x to `codes` (shape of x, dtype of spec,
-  // canonical) and, if defined, to `transposed` (layout `transposed`), in one read of x and with the errors of fit.
+  // canonical) and, if defined, to `transposed` (layout `transposed`) and to the row sums that one-bit codes carry
+  // (Tensor::row_sums), in one read of x and with the errors of fit.
   // nullptr if the current device has no such kernel. Called only on devices other than the CPU, for non-empty x and
   // codes without mask or draws.
   using FitAndCode = QuantParams (*)(const QuantSpec& spec, const Tensor& x, const Tensor& codes,
@@ -125,7 +126,7 @@ struct QuantizeOptions {
 // Returns the tensor that receives the row sums (Tensor::row_sums) of `codes` from the kernel that writes them:
 // attached to `codes`, or a new one if products on the current device may read it (wgmma): those of one-bit codes always
 // do, those of int8 and uint8 codes if the other operand has zero points. So a new one is made for one-bit codes and for
-// weights, whose codes serve many products. Undefined otherwise.
+// weights, whose codes serve many products. Undefined otherwise, also if sums are attached: on the CPU, without wgmma.
 Tensor row_sums_place(Tensor& codes, bool weight = false);
 // Quantizes x (fp32) with given scales; returns codes with the params attached. Values between layers, which may be
 // bf16, are quantized by the ops (ops.h).

@@ -96,9 +96,14 @@ void run_piece(NormalizeLoop<NormalizeBackwardArgs> loop, int64_t n, NormalizeBa
 }
 
 template <typename Args>
-void run_rows(NormalizeLoop<Args> loop, const Args& args) {
+void run_rows(NormalizeLoop<Args> loop, Args args) {
+  const bool fp32 = all_fp32(args);
+  if (!fp32 && args.column_step == 0) {  // one row, whose pieces are long
+    args.cols *= args.rows;
+    args.rows = args.cols == 0 ? 0 : 1;
+  }
   for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
-    if (all_fp32(args)) return loop(c1 - c0, rows_from(args, r0, c0, r1 - r0));
+    if (fp32) return loop(c1 - c0, rows_from(args, r0, c0, r1 - r0));
     for (int64_t r = r0; r < r1; ++r)
       for_pieces(c1 - c0, [&](int64_t c, int64_t n) { run_piece(loop, n, rows_from(args, r, c0 + c, 1)); });
   });
