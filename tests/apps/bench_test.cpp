@@ -11,6 +11,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/needs.h"
+#include "support/paths.h"
 #include "support/subprocess.h"
 
 using bitgrad::Json;
@@ -19,7 +20,7 @@ using namespace bitgrad::test;
 namespace {
 
 ProcessResult bench(const std::string& name, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), BITGRAD_BINARY_DIR "/bin/" + name);
+  arguments.insert(arguments.begin(), build_path("bin/") + name);
   return run_program(arguments);
 }
 

@@ -8,13 +8,14 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using bitgrad::Json;
 using namespace bitgrad::test;
 
 namespace {
 
-const std::string kDigits = BITGRAD_SOURCE_DIR "/configs/digits_mlp_w1a1.yaml";
+const std::string kDigits = source_path("configs/digits_mlp_w1a1.yaml");
 
 // A few steps of the default configuration: 20 a epoch.
 std::vector<std::string> small_train(const std::string& out, std::vector<std::string> more = {}) {
@@ -230,7 +231,7 @@ TEST_CASE("a configuration that cannot be read is a usage error") {
 
 TEST_CASE("a missing data file is exit 3, names data.root and makes no folder") {
   TempDir temp;
-  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml", "data.root=" + temp.path(),
+  const ProcessResult r = cli({"train", source_path("configs/mnist_tfc_w1a1.yaml"), "data.root=" + temp.path(),
                                "--out", temp.file("run")});
   INFO(r.err);
   CHECK(r.code == 3);
@@ -350,7 +351,7 @@ TEST_CASE("output that cannot be written, or a file beyond the limit of sizes, i
     CHECK(full.code == 4);
     CHECK(contains(full.err, "standard output cannot be written"));
   }
-  const std::string config = std::string(BITGRAD_SOURCE_DIR) + "/configs/digits_mlp_w1a1.yaml";
+  const std::string config = source_path("configs/digits_mlp_w1a1.yaml");
   const ProcessResult limited = run_program(
       {"sh", "-c",
        "ulimit -f 16 && " + kProgram + " train " + config + " 'train.stop=1 steps' --out " + temp.file("run")});
@@ -443,7 +444,7 @@ TEST_CASE("BITGRAD_ISA and threads change no bit of a strict run") {
 TEST_CASE("a number that is not finite ends the run with exit code 5, names a tensor and saves nothing") {
   TempDir temp;
   // Each step multiplies the error by about lr * |x|^2, so the numbers overflow within a few steps.
-  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/digits_linear_fp32.yaml", "data.train.size=100",
+  const ProcessResult r = cli({"train", source_path("configs/digits_linear_fp32.yaml"), "data.train.size=100",
                                "data.test.size=10", "batch.global=10", "batch.micro=10", "loss=squared_hinge",
                                "schedule={name: constant}", "optim={name: sgd, lr: 1000}", "data.affine=[1000,0]",
                                "train.stop=50 epochs", "checkpoint.every=50 epochs", "--out", temp.file("run")});

@@ -15,15 +15,16 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
+#include "support/paths.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
 
 namespace {
 
-const std::string kFormat2Files = BITGRAD_SOURCE_DIR "/tests/golden/format2/";
+const std::string kFormat2Files = source_path("tests/golden/format2/");
 
-std::string page() { return slurp(BITGRAD_SOURCE_DIR "/docs/file_format.md"); }
+std::string page() { return slurp(source_path("docs/file_format.md")); }
 
 // The Python of the page, as it stands there.
 std::string blocks() {
@@ -362,8 +363,8 @@ const std::string kOfText = R"yaml(version: 1
 run: {name: text, seed: 3}
 data:
   tokenizer: bytes
-  train: {format: tokens, file: ")yaml" BITGRAD_SOURCE_DIR R"yaml(/README.md", context: 8, order: random}
-  test: {format: tokens, file: ")yaml" BITGRAD_SOURCE_DIR R"yaml(/README.md", context: 8}
+  train: {format: tokens, file: ")yaml" + source_path() + R"yaml(/README.md", context: 8, order: random}
+  test: {format: tokens, file: ")yaml" + source_path() + R"yaml(/README.md", context: 8}
 model: {layers: [{embedding: {num: 256, dim: 8, flat: false}}, {linear: {out: 256}}]}
 batch: {global: 8}
 optim: {name: adamw, lr: 0.01}

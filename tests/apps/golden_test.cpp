@@ -6,17 +6,18 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using bitgrad::Json;
 using namespace bitgrad::test;
 
 namespace {
 
-const std::string kGolden = BITGRAD_SOURCE_DIR "/tests/golden/", kFormat2 = kGolden + "format2/";
+const std::string kGolden = source_path("tests/golden/"), kFormat2 = kGolden + "format2/";
 
 std::string data_folder() {
   const char* root = std::getenv("BITGRAD_DATA");
-  return root != nullptr ? root : BITGRAD_SOURCE_DIR "/../shared/data";
+  return root != nullptr ? root : source_path("../shared/data");
 }
 
 // The folder of a configuration's files under data_folder(); empty: it reads none.
@@ -25,7 +26,7 @@ std::string files_of(const std::string& name) {
 }
 
 std::string hash_after_50_steps(const std::string& name, const std::string& folder) {
-  std::vector<std::string> arguments{"train",           BITGRAD_SOURCE_DIR "/configs/" + name + ".yaml",
+  std::vector<std::string> arguments{"train",           source_path("configs/") + name + ".yaml",
                                      "run.bits=strict", "train.stop=50 steps",
                                      "--out",           folder};
   if (!files_of(name).empty()) arguments.push_back("data.root=" + data_folder());

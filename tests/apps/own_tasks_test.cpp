@@ -14,6 +14,7 @@
 #include "bitgrad/data/dataset.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using bitgrad::Json;
 using namespace bitgrad::test;
@@ -27,7 +28,7 @@ const std::string kData = [] {
 
 // The yaml blocks of the page's last part.
 std::vector<std::string> configurations() {
-  std::istringstream lines(slurp(BITGRAD_SOURCE_DIR "/docs/your_data.md"));
+  std::istringstream lines(slurp(source_path("docs/your_data.md")));
   std::vector<std::string> out;
   bool part = false, inside = false;
   for (std::string line; std::getline(lines, line);) {

@@ -7,6 +7,7 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -16,7 +17,7 @@ namespace {
 
 std::vector<std::string> small_train(const std::string& out, const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments{"train",
-                                     BITGRAD_SOURCE_DIR "/configs/digits_mlp_w1a1.yaml",
+                                     source_path("configs/digits_mlp_w1a1.yaml"),
                                      "--out",
                                      out,
                                      "data.train.size=200",

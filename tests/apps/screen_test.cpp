@@ -11,6 +11,7 @@
 
 #include "apps/cli.h"
 #include "support/catch.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad::test;
@@ -191,7 +192,7 @@ class Terminal {
 
 std::vector<std::string> training(const std::string& folder, const std::string& stop) {
   return {"train",
-          BITGRAD_SOURCE_DIR "/configs/digits_mlp_w1a1.yaml",
+          source_path("configs/digits_mlp_w1a1.yaml"),
           "--out",
           folder,
           "train.stop=" + stop,

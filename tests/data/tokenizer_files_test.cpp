@@ -6,6 +6,7 @@
 #include "bitgrad/data/tokenizer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -13,7 +14,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-const std::string kGolden = BITGRAD_SOURCE_DIR "/tests/golden/tokenizers/";
+const std::string kGolden = source_path("tests/golden/tokenizers/");
 
 std::string bytes_of(const std::string& path) {
   const std::vector<uint8_t> bytes = file_system().read(path);

@@ -6,6 +6,7 @@
 #include "faults/small_train.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using namespace bitgrad::test;
 
@@ -38,7 +39,7 @@ void check_left(const std::string& folder, const std::string& calm) {
 TEST_CASE("a call on a file of a run that fails ends it with 4, a place to be killed with nothing lost") {
   TempDir temp;
   const std::string calm = calm_run(temp);
-  const Process::Environment shim{{"LD_PRELOAD", BITGRAD_FAILING_CALLS}};
+  const Process::Environment shim{{"LD_PRELOAD", build_path("bin/tests/libfailing_calls.so")}};
   const auto with = [&](const std::string& name, long value, int error = EIO) {
     Process::Environment all = shim;
     all.push_back({name, std::to_string(value)});

@@ -2,6 +2,7 @@
 #include "faults/small_train.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using namespace bitgrad::test;
 
@@ -10,7 +11,7 @@ using namespace bitgrad::test;
 namespace {
 
 Process::Environment shim(const std::string& name, long value, long length = 1) {
-  return {{"LD_PRELOAD", BITGRAD_FAILING_CALLS},
+  return {{"LD_PRELOAD", build_path("bin/tests/libfailing_calls.so")},
           {name, std::to_string(value)},
           {"FAULT_MALLOC_FOR", std::to_string(length)}};
 }
@@ -21,7 +22,7 @@ struct Allocations {
   long all = 0, before_main = 0;
 };
 Allocations allocations_of(const std::vector<std::string>& arguments, const std::string& counts) {
-  REQUIRE(cli(arguments, {{"LD_PRELOAD", BITGRAD_FAILING_CALLS}, {"FAULT_COUNT", counts}}).code == 0);
+  REQUIRE(cli(arguments, {{"LD_PRELOAD", build_path("bin/tests/libfailing_calls.so")}, {"FAULT_COUNT", counts}}).code == 0);
   std::istringstream numbers(slurp(counts));
   long files = 0, threads = 0;
   Allocations a;

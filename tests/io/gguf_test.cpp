@@ -10,6 +10,7 @@
 #include "bitgrad/base/rng.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -17,7 +18,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-constexpr const char* kGolden = BITGRAD_SOURCE_DIR "/tests/golden/ggml_blocks.gguf";
+const std::string kGolden = source_path("tests/golden/ggml_blocks.gguf");
 using Type = GgufValue::Type;
 
 std::vector<uint8_t> bytes_of(const std::string& path) {

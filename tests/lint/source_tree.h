@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
+
 namespace bitgrad::lint {
 
 struct Line {
@@ -49,7 +51,7 @@ inline std::string code_of(const std::string& text) {
 // Sources below these folders, sorted by path.
 inline std::vector<SourceFile> source_files(const std::vector<std::string>& folders) {
   namespace fs = std::filesystem;
-  const fs::path root = BITGRAD_SOURCE_DIR;
+  const fs::path root = bitgrad::test::source_path();
   std::vector<SourceFile> files;
   for (const std::string& folder : folders) {
     if (!fs::exists(root / folder)) continue;

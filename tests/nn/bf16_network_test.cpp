@@ -107,7 +107,7 @@ TEST_CASE("every edge between two layers has bf16 values and bf16 gradients, the
   const Var y = model(Var(random_tensor({5, 12}, dtypes::fp32, 2)));
   CHECK(y.dtype() == dtypes::fp32);
   CHECK(y.grad_dtype() == dtypes::fp32);
-  CHECK(seen == std::vector<std::pair<DType, DType>>(3, {dtypes::bf16, dtypes::bf16}));
+  CHECK((seen == std::vector<std::pair<DType, DType>>(3, {dtypes::bf16, dtypes::bf16})));
 }
 
 TEST_CASE("a module that has read the bf16 value it returns keeps its gradient in fp32") {

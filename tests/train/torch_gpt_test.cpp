@@ -8,6 +8,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/ops/ops.h"
 #include "support/catch.h"
+#include "support/paths.h"
 #include "support/torch_conv.h"
 #include "train/small_runs.h"
 
@@ -62,7 +63,7 @@ constexpr const char* kLlama = R"yaml(model:
 )yaml";
 
 Json golden() {
-  std::ifstream in(BITGRAD_SOURCE_DIR "/tests/golden/torch_gpt.json");
+  std::ifstream in(source_path("tests/golden/torch_gpt.json"));
   return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
