@@ -88,7 +88,8 @@ struct Function {
 
 // Functions that end with a brace in the column of their first line, 0 or 2 (members): as clang-format lays them out.
 inline std::vector<Function> functions_of(const SourceFile& file) {
-  static const std::regex other(R"(^ *(alignas|namespace|class|struct|enum|union|extern|using|public|private|protected)\b)");
+  static const std::regex other(
+      R"(^ *(alignas|namespace|class|struct|enum|union|extern|using|public|private|protected)\b)");
   std::vector<Function> functions;
   std::vector<bool> inside(file.lines.size());  // of a function that was found
   for (const size_t indent : {size_t{0}, size_t{2}}) {
