@@ -25,13 +25,13 @@ const std::string kRings = BITGRAD_BINARY_DIR "/bin/rings_plugin.so";
 std::string library(const std::string& name) { return concat(BITGRAD_BINARY_DIR "/bin/tests/libraries/", name, ".so"); }
 
 ProcessResult good(const std::vector<std::string>& arguments) {
-  const ProcessResult r = cli(arguments);
+  ProcessResult r = cli(arguments);
   INFO(r.out << r.err);
   REQUIRE(r.code == 0);
   return r;
 }
 ProcessResult refused(const std::vector<std::string>& arguments, int code = 2) {
-  const ProcessResult r = cli(arguments);
+  ProcessResult r = cli(arguments);
   INFO(r.out << r.err);
   REQUIRE(r.code == code);
   return r;

@@ -22,7 +22,7 @@ namespace {
 std::string trained(const TempDir& temp, const std::vector<std::string>& overrides = {}) {
   const KeepModes keep;
   const RunConfig config = parse_config(kSmallTfc, "small.yaml", overrides);
-  const std::string folder = create_run_folder(config, temp.file("run"));
+  std::string folder = create_run_folder(config, temp.file("run"));
   Trainer(config).run(folder);
   return folder;
 }
