@@ -40,7 +40,7 @@ RunConfig net_config(const NetCase& net, const Options& options, bool update) {
   const auto read = [&] {
     return yaml.empty() ? load_config(net.name, overrides) : parse_config(yaml, net.name, overrides);
   };
-  const RunConfig config = read();
+  RunConfig config = read();
   if (update) return config;
   // Twice as long a window, which a step never fills.
   overrides.push_back("batch.micro=" + std::to_string(config.batch.micro));

@@ -97,7 +97,7 @@ std::string tokens_record_of(const std::string& shard) {
   for (const char* mark : {"_train_", "_val_"}) {
     const size_t at = shard.rfind(mark);
     if (at == std::string::npos || at < folder) continue;
-    const std::string path = concat(shard.substr(0, at), kTokensEnd);
+    std::string path = concat(shard.substr(0, at), kTokensEnd);
     if (file_system().exists(path)) return path;
   }
   return "";

@@ -36,7 +36,7 @@ Said said(const std::vector<std::string>& arguments) {
 }
 
 std::string written(const TempDir& dir, const std::string& name, const std::string& text) {
-  const std::string path = dir.file(name);
+  std::string path = dir.file(name);
   std::ofstream(path) << text;
   return path;
 }

@@ -39,7 +39,7 @@ std::string hash_after_50_steps(const std::string& name, const std::string& fold
 
 // A run folder of format 2, copied to where it may be written.
 std::string copied(const TempDir& temp, const std::string& name) {
-  const std::string folder = temp.file(name);
+  std::string folder = temp.file(name);
   std::filesystem::copy(kFormat2 + name, folder, std::filesystem::copy_options::recursive);
   return folder;
 }

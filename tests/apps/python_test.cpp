@@ -49,7 +49,7 @@ std::string installed(const TempDir& temp) {
   REQUIRE(built.code == 0);
   const std::string wheel = first_line(built.out.substr(0, built.out.find(": ")));
   if (run_program({python(), "-m", "venv", "--without-pip", temp.file("venv")}).code != 0) return {};
-  const std::string own = temp.file("venv/bin/python3");
+  std::string own = temp.file("venv/bin/python3");
   const std::string site =
       first_line(run_program({own, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"}).out);
   const ProcessResult pip = run_program({python(), "-m", "pip", "install", "-q", "--no-index", "--no-deps",

@@ -76,7 +76,7 @@ std::string library_made(const TempDir& temp) {
     copy_batch(batch, x);
     learner.microbatch(x, {batch.labels, static_cast<size_t>(batch.size)});
   }
-  const std::string path = temp.file("own.safetensors");
+  std::string path = temp.file("own.safetensors");
   save_checkpoint(path, learner, {}, "");
   return path;
 }

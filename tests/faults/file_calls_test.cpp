@@ -13,7 +13,7 @@ using namespace bitgrad::test;
 namespace {
 
 std::string calm_run(const TempDir& temp) {
-  const std::string calm = temp.file("calm");
+  std::string calm = temp.file("calm");
   REQUIRE(cli(small_train(calm)).code == 0);
   return calm;
 }

@@ -312,6 +312,15 @@ TEST_CASE("no file has more than 500 lines") {
   CHECK(found.empty());
 }
 
+TEST_CASE("public headers say in their first line what they declare") {
+  std::string found;
+  for (const SourceFile& file : source_files({"include"}))
+    if (file.lines.empty() || (file.lines[0].text.rfind("// ", 0) != 0 && file.lines[0].text.rfind("/* ", 0) != 0))
+      found += file.path + "\n";
+  INFO(found);
+  CHECK(found.empty());
+}
+
 TEST_CASE("headers have #pragma once, and nothing is left for later") {
   std::string found;
   for (const SourceFile& file : source_files({"include", "src", "cuda", "apps", "tests"})) {

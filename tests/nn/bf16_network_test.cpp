@@ -114,7 +114,7 @@ TEST_CASE("a module that has read the bf16 value it returns keeps its gradient i
   class Reader final : public Module {
    public:
     Var forward(const Var& x) override {
-      const Var y = cast(x, dtypes::bf16);
+      Var y = cast(x, dtypes::bf16);
       if (reads) static_cast<void>(sum(cast(y, dtypes::fp32)));
       return y;
     }

@@ -12,8 +12,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-const std::vector<UnaryOp> kFunctions = {UnaryOp::silu, UnaryOp::gelu, UnaryOp::relu, UnaryOp::sigmoid,
-                                       UnaryOp::relu2};
+const std::vector<UnaryOp> kFunctions = {UnaryOp::silu, UnaryOp::gelu, UnaryOp::relu, UnaryOp::sigmoid, UnaryOp::relu2};
 // At and past the edges of vectors and of pieces of work.
 const std::vector<Shape> kShapes = {{1}, {3}, {2, 16}, {5, 17}, {2, 3, 33}, {4, 9, 130}, {0, 4}, {3, 70000}};
 

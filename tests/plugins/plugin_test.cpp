@@ -26,13 +26,13 @@ const std::string kRings = build_path("bin/rings_plugin.so");
 std::string library(const std::string& name) { return concat(build_path("bin/tests/libraries/"), name, ".so"); }
 
 ProcessResult good(const std::vector<std::string>& arguments) {
-  const ProcessResult r = cli(arguments);
+  ProcessResult r = cli(arguments);
   INFO(r.out << r.err);
   REQUIRE(r.code == 0);
   return r;
 }
 ProcessResult refused(const std::vector<std::string>& arguments, int code = 2) {
-  const ProcessResult r = cli(arguments);
+  ProcessResult r = cli(arguments);
   INFO(r.out << r.err);
   REQUIRE(r.code == code);
   return r;

@@ -196,7 +196,7 @@ std::string replaced(const std::string& text, size_t begin, size_t end, const st
 // Text and position after a value is replaced.
 std::string with_value(const std::string& text, const FoundKey& key, const std::string& value, Position& at) {
   const std::string lead = key.nested ? " " : "";
-  const std::string out = replaced(text, key.value, key.value_end, lead + value);
+  std::string out = replaced(text, key.value, key.value_end, lead + value);
   at = position_of(out, key.value + lead.size());
   return out;
 }

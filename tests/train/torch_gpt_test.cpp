@@ -107,7 +107,7 @@ class Network {
   std::vector<Parameter*> parameters() { return learner_->model().parameters(); }
   Tensor ids(int64_t batch) const { return rows(batch, 0); }
   Tensor targets(int64_t batch) const {
-    const Tensor t = rows(batch, 1);
+    Tensor t = rows(batch, 1);
     t.as<int32_t>()[kIgnored] = kIgnoredClass;
     return t;
   }

@@ -14,7 +14,7 @@ class Dropout final : public Module {
   explicit Dropout(double p) { options_.p = p; }
 
   Var forward(const Var& in) override {
-    const Var x = detail::pass_through(in, y_);
+    Var x = detail::pass_through(in, y_);
     if (!state().training || options_.p == 0) return x;
     options_.stream = live_by_microbatch(
         {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});

@@ -71,7 +71,7 @@ void bad(const std::string& path, const std::string& what) {
 
 std::string kind_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find("bitgrad.kind");
-  const std::string kind(found != file.metadata().end() ? found->second : kCheckpointKind);
+  std::string kind(found != file.metadata().end() ? found->second : kCheckpointKind);
   if (kind != kModelKind && kind != kCheckpointKind) bad(file.path(), "is of an unknown kind, '" + kind + "'");
   return kind;
 }

@@ -234,7 +234,7 @@ class Validator {
     const KeySpec& selector = *find_key(place.group, key);
     const Entry* entry = node.find(key);
     if (!entry && !selector.has_default()) return {};
-    const std::string selected = std::get<std::string>(entry ? entry->node.value : default_value(selector));
+    std::string selected = std::get<std::string>(entry ? entry->node.value : default_value(selector));
     for (const Entry& other : node.entries) {
       const KeySpec* spec = find_key(place.group, other.key);
       if (!spec || spec->applies(selected)) continue;
