@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "bench_step_ours.h"
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/train/trainer.h"

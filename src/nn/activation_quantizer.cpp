@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/kernel_table.h"
+#include "bitgrad/kernels/device_kernel.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/scales.h"

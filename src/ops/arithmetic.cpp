@@ -1,4 +1,5 @@
 // y = a + b, a - b and a * b with broadcasting; sum of all elements; reshape.
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/map/gradients.h"

@@ -1,4 +1,5 @@
 // y = x in fp32 or bf16 (rounded to nearest even); gx = gy.
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/gemm.h"
 #include "bitgrad/kernels/reduce.h"
 #include "kernels/map/map.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "bitgrad/autograd/tape.h"
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/tensor/view.h"
 #include "cuda/register.h"
 #include "support/catch.h"

@@ -1,5 +1,6 @@
 // Ops over the families pointwise and rowwise on a device: the bits of the CPU, forward and backward, and its errors.
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "cuda/same_as_cpu.h"
 
 using namespace bitgrad;

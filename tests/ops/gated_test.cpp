@@ -2,6 +2,7 @@
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"

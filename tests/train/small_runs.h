@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "support/catch.h"

@@ -6,7 +6,10 @@
 // ISA and device gives the same bits: one operation per element.
 #pragma once
 
-#include "bitgrad/kernels/kernel.h"
+#include <cstdint>
+#include <string_view>
+
+#include "bitgrad/dtype/dtype.h"
 
 namespace bitgrad::kernels {
 

@@ -9,7 +9,6 @@
 #pragma once
 
 #include "bitgrad/kernels/floats.h"
-#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad::kernels {
 

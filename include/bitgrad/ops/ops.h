@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bitgrad/autograd/op.h"
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad {
@@ -170,20 +169,6 @@ Var softmax(const Var& x);
 // Returns int32 [..]: the index of the first maximum along the last axis of x[.., d], fp32 or bf16. NaN counts as the
 // maximum.
 Tensor arg_max(const Tensor& x);
-
-// Pointwise functions of unary.inc: relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16
-// (computed in fp32, rounded once) or fp64; y in its dtype.
-Var unary(UnaryOp op, const Var& x);
-#define BITGRAD_UNARY(name, value, derivative) \
-  inline Var name(const Var& x) { return unary(UnaryOp::name, x); }
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
-
-// y = f(gate) * up (Shazeer 2020, arXiv 2002.05202; silu: SwiGLU). Both of one shape and dtype: fp32, bf16 (computed in
-// fp32, rounded once) or fp64. In fp32 the bits equal those of mul(unary(f, gate), up), but f(gate) is not kept for
-// backward. The one-argument form takes x [.., 2d]: gate is x[.., 0 .. d-1], up the rest; y [.., d].
-Var gated(UnaryOp f, const Var& gate, const Var& up);
-Var gated(UnaryOp f, const Var& x);
 
 // y = a + b, a - b, a * b, both of one dtype: fp32, bf16 (computed in fp32, rounded once) or fp64. Shapes broadcast as
 // in NumPy, with at most 4 axes where they differ; the gradient of a broadcast operand is summed over its repetitions.

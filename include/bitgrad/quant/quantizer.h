@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "bitgrad/kernels/update_rows.h"
+#include "bitgrad/base/rng.h"
 #include "bitgrad/quant/scheme.h"
 #include "bitgrad/tensor/tensor.h"
 
