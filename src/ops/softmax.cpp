@@ -35,16 +35,4 @@ struct Softmax {
 
 Var softmax(const Var& x) { return apply<Softmax>({x}); }
 
-Tensor arg_max(const Tensor& x) {
-  constexpr std::string_view kArgMax = "arg_max";
-  require_here(kArgMax, "x", x);
-  require_activation(kArgMax, "x", x);
-  require(x.dtype() != dtypes::fp64, kArgMax, "x must be fp32 or bf16, got ", x);
-  require(x.shape().rank() > 0 && x.cols() > 0, kArgMax, "x must have an axis with elements, got ", x);
-  const std::vector<int64_t>& dims = x.shape().dims();
-  Tensor index = Tensor::empty(Shape(std::vector<int64_t>(dims.begin(), dims.end() - 1)), dtypes::int32);
-  kernels::arg_max_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, index.as<int32_t>()});
-  return index;
-}
-
 }  // namespace bitgrad

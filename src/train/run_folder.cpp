@@ -51,10 +51,6 @@ RunFolder start_run_folder(const RunConfig& config, const std::string& out) {
   return folder;
 }
 
-std::string create_run_folder(const RunConfig& config, const std::string& out) {
-  return start_run_folder(config, out).path;
-}
-
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
   auto lock = lock_or_fail(folder);
   // Left by a process that was killed: with the lock held, nobody else is writing here.

@@ -53,6 +53,10 @@ void check_compare(const std::string& program, const std::vector<std::string>& a
   INFO(first.err);
   REQUIRE(first.code == 0);
   const Json report = read(file);
+  // A line for each member and each row; three more for the brackets.
+  const std::string text = slurp(file);
+  CHECK(std::count(text.begin(), text.end(), '\n') ==
+        std::ssize(report.members()) + std::ssize(report.at("rows").items()) + 3);
   CHECK(report.at("threads") == 1);
   for (const char* key : {"machine", "cpu", "isa"}) CHECK_FALSE(report.at(key).get<std::string>().empty());
   bool ratios = true;

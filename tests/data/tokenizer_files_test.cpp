@@ -119,8 +119,11 @@ TEST_CASE("Files that are no tokenizer say so by name") {
   CHECK(contains(error("b.json", "[]"), "got no member 'model'"));
   if (opened("pieces_bpe") != nullptr)
     CHECK(contains(error("c.model", "no model"), "[sentencepiece] is no model of SentencePiece"));
-  CHECK(contains(error("d.tokens.json", "{}"), "tokenizer"));
-  CHECK(contains(error("e.tokens.json", R"({"tokenizer": {"kind": "none", "vocabulary": 1, "content": null}})"),
+  CHECK(contains(error("d.tokens.json", "{}"), "format_version"));
+  CHECK(contains(error("d.tokens.json", R"({"format_version": 2})"), "format version 2, this program reads 1"));
+  CHECK(contains(error("d.tokens.json", R"({"format_version": 1})"), "tokenizer"));
+  CHECK(contains(error("e.tokens.json",
+                       R"({"format_version": 1, "tokenizer": {"kind": "none", "vocabulary": 1, "content": null}})"),
                  "kind 'none' is not known"));
   CHECK(contains(error_of([&] { open_tokenizer("x.txt"); }),
                  "'x.txt': got a name with another end, expected a file of a tokenizer: .json (byte-level BPE"));

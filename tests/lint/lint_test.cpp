@@ -116,7 +116,6 @@ TEST_CASE("public headers include other public headers and the standard library 
 // Private headers of a layer that others read, and why. The list may only become shorter.
 const std::map<std::string, std::string> kShared = {
     {"base/loops.h", "loops that kernels cut into pieces"},
-    {"base/old_words.h", "words of configurations and files that were renamed"},
     {"base/registration.h", "names that plugins add: all of one plugin, or none"},
     {"dtype/bit_tricks.h", "bits of packed rows, for kernels"},
     {"dtype/layouts/", "the order of fragments that kernels of devices read"},

@@ -51,7 +51,7 @@ inline std::string code_of(const std::string& text) {
 // Of a file, by its path from the root of the project.
 inline std::vector<std::string> lines_of(const std::string& path) {
   std::vector<std::string> lines;
-  std::ifstream in(std::filesystem::path(BITGRAD_SOURCE_DIR) / path);
+  std::ifstream in(std::filesystem::path(bitgrad::test::source_path()) / path);
   for (std::string text; std::getline(in, text);) lines.push_back(text);
   return lines;
 }

@@ -340,7 +340,6 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"budget", "quant.budget."},
                                                        {"adapters", "adapters."},
                                                        {"layer.batch_norm", "model.layers.3.batch_norm."},
-                                                       {"layer.tensor_norm", "model.layers.15.tensor_norm."},
                                                        {"quant", "quant."},
                                                        {"weights", "quant.weights."},
                                                        {"activations", "quant.activations."},
@@ -355,7 +354,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"transform.noise", "data.train.transforms.0.noise."},
                                                        {"checkpoint", "checkpoint."},
                                                        {"log", "log."}};
-  const std::string plain = test::source_path("configs/mnist_tfc_w1a1.yaml"),
+  const std::string plain = test::source_path("configs/mnist_mlp4096_w1a1.yaml"),
                     phases = test::source_path("configs/digits_mlp_qat_phases.yaml");
   for (const KeySpec* key : config::all_keys()) {
     const KeySpec& spec = *key;

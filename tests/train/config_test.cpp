@@ -324,11 +324,11 @@ TEST_CASE("fields and registry name the same keys") {
   config::visit_early_stop(collect, early_stop), same("early_stop");
   for (const std::string& name : config::keys_of("layer")) {
     const LayerKind& kind = *find_layer_kind(name);
-    for (const LayerKey& key : kind.keys) keys.push_back(key.name);
+    for (const Key& key : kind.keys) keys.push_back(key.name);
     if (kind.weights) keys.emplace_back("weights");
     if (kind.product) keys.insert(keys.end(), {"compute", "backward"});
     if (kind.lists.kind == LayerLists::Kind::kNamed)
-      for (const LayerKey& key : kind.lists.keys) keys.push_back(key.name);
+      for (const Key& key : kind.lists.keys) keys.push_back(key.name);
     else if (kind.lists.kind != LayerLists::Kind::kNone)
       keys.emplace_back("layers");
     if (kind.quantizer == LayerKind::Quantizer::kNone) same(config::group_of_kind(name));

@@ -95,6 +95,11 @@ inline RunConfig small_config(const std::vector<std::string>& overrides = {}, co
   return parse_config(text, "small.yaml", overrides);
 }
 
+// The path of a new run folder, which stays unlocked.
+inline std::string create_run_folder(const RunConfig& config, const std::string& out) {
+  return start_run_folder(config, out).path;
+}
+
 // Runs a configuration to its end; the folder may be empty (nothing is written).
 inline TrainOutcome run_all(const RunConfig& config, const std::string& folder = "") {
   return Trainer(config).run(folder);

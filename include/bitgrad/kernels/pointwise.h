@@ -19,7 +19,6 @@ enum class PointwiseOp : uint8_t {
 #undef BITGRAD_POINTWISE
   kCount
 };
-std::string_view pointwise_name(PointwiseOp op);
 
 inline constexpr int kPointwiseAxes = 4;
 

@@ -56,7 +56,7 @@ LayerKind dropout_kind() {
   LayerKind kind;
   kind.name = "dropout";
   kind.doc = "sets random elements to 0 in training";
-  kind.keys = {{"p", LayerKey::Type::kNumber, "[0, 1)", "!", "probability of a zero"}};
+  kind.keys = {{"p", Key::Type::kNumber, "[0, 1)", "!", "probability of a zero"}};
   kind.output = LayerKind::Output::kNone;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<Dropout>(spec.attributes.number("p")); };

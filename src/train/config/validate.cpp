@@ -75,9 +75,6 @@ class Validator {
       if (!wrong.empty()) {
         node.value = {};  // a reader may have set part of it
         bad(node, concat(path, ": ", wrong));
-      } else if (const auto* word = std::get_if<std::string>(&node.value);
-                 spec.type == &kChoice && *word != node.text) {
-        report_.old_word(node.mark, spec.key, node.text, *word);
       }
     } else {
       bad(node, concat(path, ": got ", describe(node), ", expected ", spec.type->expects(spec)));
