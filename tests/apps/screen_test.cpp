@@ -4,6 +4,7 @@
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -140,6 +141,10 @@ class Terminal {
     std::vector<char*> argv{const_cast<char*>(kProgram.c_str())};
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
+    termios line{};  // shows no ^C, which may wrap a line of progress
+    ::tcgetattr(STDIN_FILENO, &line);
+    line.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &line);
     ::unsetenv("CI");
     ::setenv("BITGRAD_DATA", "", 1);
     ::setenv("FAULT_CLOCK", "100", 1);
