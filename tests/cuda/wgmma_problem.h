@@ -106,6 +106,7 @@ class Problem {
 
   void check(Run run, TileForm form, int blocks, Layout b_layout = layouts::canonical) {
     const DeviceGuard guard(Device::cuda());
+    if (test::skipped_without_on_device(isa::kWgmma)) return;
     DeviceArray<uint8_t> a(a_.bytes), b(stored(b_, b_layout)), c(old_);
     DeviceArray<float> scale_a(scale_a_), scale_b(scale_b_), bias(bias_);
     DeviceArray<int32_t> zero_a(zero_a_), zero_b(zero_b_);
