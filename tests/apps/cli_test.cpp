@@ -8,6 +8,7 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/failing_calls.h"
 
 using bitgrad::Json;
 using namespace bitgrad::test;
@@ -44,7 +45,7 @@ std::vector<Json> json_lines(const std::string& path) {
 }
 std::string hash_in(const std::string& folder) { return json_file(folder + "/summary.json").at("state_hash").text(); }
 
-// Runs long enough to be stopped: 400 steps with a checkpoint each tenth.
+// 400 steps with a checkpoint each tenth.
 std::vector<std::string> long_train(const std::string& out) {
   return small_train(out, {"train.stop=400 steps", "checkpoint.every=10 steps", "log.every=1 steps"});
 }
@@ -241,17 +242,15 @@ TEST_CASE("a missing data file is exit 3, names data.root and makes no folder") 
 
 TEST_CASE("interrupted, terminated and killed runs go on to the state of the calm run") {
   TempDir temp;
-  const ProcessResult calm = cli(long_train(temp.file("calm")));
-  REQUIRE(calm.code == 0);
+  const std::string counts = temp.file("counts");
+  REQUIRE(cli(long_train(temp.file("calm")), with_failing_calls({{"FAULT_COUNT", counts}})).code == 0);
+  const long calls = counts_in(counts).files;  // more than 400 of them at a step
   const std::string hash = hash_in(temp.file("calm"));
-  const auto stopped = [&](const std::string& name, int signal, int expected, const std::string& after) {
+  const auto stopped = [&](const std::string& name, int signal, int expected, long call) {
     const std::string folder = temp.file(name);
-    std::vector<std::string> arguments = long_train(folder);
-    arguments.insert(arguments.begin(), kProgram);
-    Process process(arguments);
-    REQUIRE(process.wait_for(folder + "/metrics.jsonl", after));
-    process.signal(signal);
-    const ProcessResult r = process.wait();
+    const ProcessResult r =
+        cli(long_train(folder),
+            with_failing_calls({{"FAULT_KILL", std::to_string(call)}, {"FAULT_SIGNAL", std::to_string(signal)}}));
     INFO(name << ": " << r.out << r.err);
     REQUIRE(r.code == expected);
     if (signal != SIGKILL) {
@@ -271,10 +270,10 @@ TEST_CASE("interrupted, terminated and killed runs go on to the state of the cal
     CHECK(json_file(folder + "/summary.json").at("best_accuracy") ==
           json_file(temp.file("calm/summary.json")).at("best_accuracy"));
   };
-  stopped("int", SIGINT, 130, "\"step\":15,");
-  stopped("term", SIGTERM, 75, "\"step\":31,");
-  stopped("hup", SIGHUP, 75, "\"step\":20,");
-  stopped("kill", SIGKILL, 128 + SIGKILL, "\"step\":57,");
+  stopped("int", SIGINT, 130, calls / 7);
+  stopped("term", SIGTERM, 75, calls / 3);
+  stopped("hup", SIGHUP, 75, calls / 5);
+  stopped("kill", SIGKILL, 128 + SIGKILL, calls / 2);
 }
 
 TEST_CASE("resume names what is wrong with a folder") {
