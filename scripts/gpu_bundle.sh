@@ -17,7 +17,7 @@ build=${1:-build/gpu}
 file=${2:-$build/gpu_bundle.tar.gz}
 most=${BITGRAD_GPU_BUNDLE_MIB:-60}
 root=$(cd "$(dirname "$0")/.." && pwd)
-programs="bitgrad bench_gemm bench_step bench_bandwidth tests/test_cuda_gpu"
+programs="bitgrad bench_gemm bench_step bench_kernels tests/test_cuda_gpu"
 for program in $programs; do
   [ -x "$build/bin/$program" ] || { echo "gpu_bundle.sh: there is no $build/bin/$program. Build with CUDA first (cmake --preset gpu)." >&2; exit 2; }
 done

@@ -113,8 +113,8 @@ bench() {
       --json "$out/bench_gx.json"
     check bench_gw "$build/bin/bench_gemm" --device cuda --fast-rows --shape $gw --dtypes int8,int8 --product gw $more \
       --json "$out/bench_gw.json"
-    check bench_bandwidth "$build/bin/bench_bandwidth" --device cuda --shape $matrix $copy $more \
-      --json "$out/bench_bandwidth.json"
+    check bench_kernels "$build/bin/bench_kernels" --device cuda --shape $matrix $copy $more \
+      --json "$out/bench_kernels.json"
     check bench_steps "$build/bin/bench_step" --device cuda --layer w8a8,binary --shape $step --grad int8 $more \
       --json "$out/bench_steps.json"
     check bench_nets "$build/bin/bench_step" --device cuda --net $nets --grad int8 --recorded $more \

@@ -63,7 +63,7 @@ first_memory_and_steps() {
   shapes
   # shellcheck disable=SC2086
   {
-    check first_bandwidth "$build/bin/bench_bandwidth" --device cuda --shape $matrix --family quantize,pack,optimizer $copy --repeat "$few" \
+    check first_bandwidth "$build/bin/bench_kernels" --device cuda --shape $matrix --family quantize,pack,optimizer $copy --repeat "$few" \
       --json "$out/first_bandwidth.json"
     check first_steps "$build/bin/bench_step" --device cuda --layer w8a8,binary --shape $step --grad int8 --repeat $few \
       --json "$out/first_steps.json"

@@ -22,7 +22,7 @@ class Results:
     def __init__(self, folder):
         self.folder = folder
         self.products = [r for name in ("products", "long", "gx", "gw") for r in self.rows(f"bench_{name}.json")]
-        self.bandwidth = self.rows("bench_bandwidth.json")
+        self.bandwidth = self.rows("bench_kernels.json")
         self.steps = self.rows("bench_steps.json")
         self.peers = self.lines("peers.jsonl")
         self.runs = {line["train"]: line for line in self.lines("train.jsonl") if "train" in line}
@@ -130,7 +130,7 @@ def bandwidth_row(results, family, must=None, aim=None):
     found = sorted((r for r in results.bandwidth if r["family"] == family), key=lambda r: r["copy_share"])
     what = f"{family} kernels, share of copy bandwidth"
     if not found:
-        return row(what, must=must, aim=aim, missing="no bench_bandwidth")
+        return row(what, must=must, aim=aim, missing="no bench_kernels")
     low, middle = found[0], found[len(found) // 2]["copy_share"]
     share = low["copy_share"]
     return row(f"{what}: lowest of {len(found)} (middle {100 * middle:.0f} %)",
@@ -225,7 +225,7 @@ def print_table(rows):
 
 def ceilings(results, shape):
     report = results.report("bench_products.json")
-    copy = results.report("bench_bandwidth.json").get("copy_gb_s", report.get("copy_gb_s"))
+    copy = results.report("bench_kernels.json").get("copy_gb_s", report.get("copy_gb_s"))
     bf16 = fastest_bf16(results, shape)
     yield f"device: {report.get('device', 'unknown')}"
     yield f"copy: {copy:.0f} GB/s read and written" if copy else "copy: missing"

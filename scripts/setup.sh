@@ -3,7 +3,7 @@
 # libdnnl-dev only recommends the OpenCL packages, but its CMake files need them.
 set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config git
-          libeigen3-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers catch2 libspdlog-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev zlib1g-dev libpng-dev libjpeg62-turbo-dev libcurl4-openssl-dev libarchive-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libbenchmark-dev python3-numpy)
+          libeigen3-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers catch2 libspdlog-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev zlib1g-dev libpng-dev libjpeg62-turbo-dev libcurl4-openssl-dev libarchive-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev python3-numpy)
 missing=()
 for p in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing+=("$p")

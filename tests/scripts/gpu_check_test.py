@@ -19,7 +19,7 @@ class Check(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         results = self.results()
         for name in ("version", "device", "clocks", "tests_fragments", "tests_train", "bench_products", "bench_long", "bench_gx", "bench_gw",
-                     "bench_bandwidth", "bench_steps", "bench_nets", "peers", "train_digits_mlp_w1a1",
+                     "bench_kernels", "bench_steps", "bench_nets", "peers", "train_digits_mlp_w1a1",
                      "train_digits_mlp_qat_phases", "mnist_tfc", "mnist_sfc", "mnist_lfc", "mnist_mlp4096",
                      "cifar10_cnv", "cifar10_resnet20", "memcheck_gemm_wgmma", "racecheck_reduce", "table"):
             self.assertEqual(results.get(name), "passed", name)
@@ -45,7 +45,7 @@ class Check(Case):
         self.assertEqual(results["tests_reduce"], "passed")
         self.assertEqual(results["bench_products"], "failed with 3")
         self.assertEqual(results["bench_steps"], "skipped: why bench_step ended so")
-        self.assertEqual(results["bench_bandwidth"], "passed")
+        self.assertEqual(results["bench_kernels"], "passed")
         self.assertEqual(results["train_digits_mlp_w1a1"], "passed")
         self.assertIn('why bench_gemm "ended" so', done.stdout)
         self.assertNotIn("clocks", results)

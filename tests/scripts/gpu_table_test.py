@@ -50,7 +50,7 @@ class Table(Case):
 
     def test_the_lowest_share_of_a_family_counts(self):
         share = lambda what, x: dict(family="pack", what=what, dtype="int4", layout="frag64", gb_s=1000 * x, copy_share=x)
-        self.write("bench_bandwidth.json", dict(copy_gb_s=1000, rows=[share("a", 0.95), share("b", 0.69), share("c", 0.8)]))
+        self.write("bench_kernels.json", dict(copy_gb_s=1000, rows=[share("a", 0.95), share("b", 0.69), share("c", 0.8)]))
         rows, _ = self.rows()
         row = next(r for what, r in rows.items() if what.startswith("pack"))
         self.assertEqual((row["ratio"], row["verdict"]), (0.69, "below"))

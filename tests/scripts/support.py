@@ -10,7 +10,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SCRIPTS = os.path.join(ROOT, "scripts")
-PROGRAMS = ["bitgrad", "bench_gemm", "bench_bandwidth", "bench_step", "tests/test_cuda_gpu"]
+PROGRAMS = ["bitgrad", "bench_gemm", "bench_kernels", "bench_step", "tests/test_cuda_gpu"]
 TOOLS = ["nvidia-smi", "compute-sanitizer", "ncu"]
 DATA = ("mnist/train-images-idx3-ubyte.gz", "cifar-10-batches-bin/data_batch_1.bin")
 

@@ -38,7 +38,7 @@ def bench_gemm():
     return dict(device="fake device", copy_gb_s=1000.0, rows=rows)
 
 
-def bench_bandwidth():
+def bench_kernels():
     return dict(device="fake device", copy_gb_s=1000.0, rows=[
         dict(family=family, what="a kernel", dtype="int8", layout="", gb_s=950.0, copy_share=share)
         for family in ("pack", "quantize", "optimizer", "elementwise", "reduce") for share in (0.99, 0.95)])
@@ -77,7 +77,7 @@ if mode == "hang":
 if mode != 0:
     print(("skipped: " if mode == 77 else "") + f"why {name} \"ended\" so")
     sys.exit(mode)
-report = {"bench_gemm": bench_gemm, "bench_bandwidth": bench_bandwidth, "bench_step": bench_step}.get(name)
+report = {"bench_gemm": bench_gemm, "bench_kernels": bench_kernels, "bench_step": bench_step}.get(name)
 if report:
     write(option("--json"), report())
 else:
