@@ -15,6 +15,8 @@ import json
 import statistics
 import sys
 
+from gpu_table import parse_shape
+
 CACHE_BYTES = 64 << 20
 MOST_SETS = 16
 
@@ -36,113 +38,55 @@ def median_us(torch, run, repeat):
     return statistics.median(timed(count) for _ in range(repeat))
 
 
-def sets(operand_bytes):
-    return max(1, min(MOST_SETS, CACHE_BYTES // operand_bytes + 1))
+def product(torch, m, n, k, dtype, multiply, compiled):
+    """multiply(a, b, scales of rows, scales of columns) of operands in turns."""
+    def operand(rows):
+        if dtype == torch.int8:
+            return torch.randint(-127, 128, (rows, k), device="cuda", dtype=dtype)
+        return torch.randn(rows, k, device="cuda").to(dtype)
 
-
-# ---- products -------------------------------------------------------------------------------------------------------------
-
-
-def bf16_product(torch, m, n, k):
-    count = sets(2 * n * k)
-    a = [torch.randn(m, k, device="cuda").bfloat16() for _ in range(count)]
-    b = [torch.randn(n, k, device="cuda").bfloat16() for _ in range(count)]
-    return lambda i: torch.matmul(a[i % count], b[i % count].t())
-
-
-def int8_operands(torch, m, n, k):
-    count = sets(n * k)
-    a = [torch.randint(-127, 128, (m, k), device="cuda", dtype=torch.int8) for _ in range(count)]
-    b = [torch.randint(-127, 128, (n, k), device="cuda", dtype=torch.int8) for _ in range(count)]
-    return count, a, b
-
-
-def int8_product(torch, m, n, k):
-    count, a, b = int8_operands(torch, m, n, k)
-    return lambda i: torch._int_mm(a[i % count], b[i % count].t())
-
-
-def scaled_int8_product(torch, m, n, k, compiled):
-    count, a, b = int8_operands(torch, m, n, k)
+    count = max(1, min(MOST_SETS, CACHE_BYTES // (n * k * (2 if dtype == torch.bfloat16 else 1)) + 1))
+    a, b = [operand(m) for _ in range(count)], [operand(n) for _ in range(count)]
     rows, columns = torch.rand(m, 1, device="cuda"), torch.rand(1, n, device="cuda")
-
-    def product(x, w):
-        return (torch._int_mm(x, w.t()).float() * rows * columns).bfloat16()
-
-    product = torch.compile(product) if compiled else product
-    return lambda i: product(a[i % count], b[i % count])
+    multiply = torch.compile(multiply) if compiled else multiply
+    return lambda i: multiply(a[i % count], b[i % count], rows, columns)
 
 
-def fp8_product(torch, m, n, k):
-    count = sets(n * k)
-    a = [torch.randn(m, k, device="cuda").to(torch.float8_e4m3fn) for _ in range(count)]
-    b = [torch.randn(n, k, device="cuda").to(torch.float8_e4m3fn) for _ in range(count)]
-    rows, columns = torch.rand(m, 1, device="cuda"), torch.rand(1, n, device="cuda")
-    return lambda i: torch._scaled_mm(a[i % count], b[i % count].t(), scale_a=rows, scale_b=columns,
-                                      out_dtype=torch.bfloat16)
+def products(torch):
+    def scaled(a, b, rows, columns):
+        return (torch._int_mm(a, b.t()).float() * rows * columns).bfloat16()
+
+    yield "bf16", "torch.matmul", torch.bfloat16, lambda a, b, *_: torch.matmul(a, b.t())
+    yield "int8", "torch._int_mm to int32", torch.int8, lambda a, b, *_: torch._int_mm(a, b.t())
+    yield "int8", "torch._int_mm, scales, eager", torch.int8, scaled
+    yield "int8", "torch._int_mm, scales, compiled", torch.int8, scaled
+    yield ("fp8", "torch._scaled_mm by row and column", torch.float8_e4m3fn,
+           lambda a, b, rows, columns: torch._scaled_mm(a, b.t(), scale_a=rows, scale_b=columns, out_dtype=torch.bfloat16))
 
 
-def products(compiler):
-    yield "bf16", "torch.matmul", bf16_product
-    yield "int8", "torch._int_mm to int32", int8_product
-    yield "int8", "torch._int_mm, scales, eager", lambda *a: scaled_int8_product(*a, False)
-    if compiler:
-        yield "int8", "torch._int_mm, scales, compiled", lambda *a: scaled_int8_product(*a, True)
-    yield "fp8", "torch._scaled_mm by row and column", fp8_product
-
-
-# ---- steps ----------------------------------------------------------------------------------------------------------------
-
-
-def layer(torch, shape, dtype):
+def training_step(torch, shape, adam, compiled):
     batch, n_in, n_out = shape
-    linear = torch.nn.Linear(n_in, n_out, bias=False, device="cuda", dtype=dtype)
+    linear = torch.nn.Linear(n_in, n_out, bias=False, device="cuda", dtype=torch.float32 if adam else torch.bfloat16)
     x = torch.randn(batch, n_in, device="cuda").bfloat16().requires_grad_(True)
     gy = torch.randn(batch, n_out, device="cuda").bfloat16()
-    return linear, x, gy
-
-
-def products_step(torch, shape, compiled):
-    linear, x, gy = layer(torch, shape, torch.bfloat16)
     forward = torch.compile(linear) if compiled else linear
+    optimizer = torch.optim.Adam(linear.parameters(), lr=1e-4, fused=True) if adam else None
 
     def step(_):
         x.grad = linear.weight.grad = None
-        forward(x).backward(gy)
-
-    return step
-
-
-def adam_step(torch, shape, compiled):
-    linear, x, gy = layer(torch, shape, torch.float32)
-    forward = torch.compile(linear) if compiled else linear
-    optimizer = torch.optim.Adam(linear.parameters(), lr=1e-4, fused=True)
-
-    def step(_):
-        x.grad = None
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=adam):
             y = forward(x)
         y.backward(gy)
-        optimizer.step()
+        if adam:
+            optimizer.step()
 
     return step
 
 
-def steps(compiler):
-    for kind, make in (("products", products_step), ("adam", adam_step)):
-        for compiled in (False, True) if compiler else (False,):
-            name = f"torch bf16 {'compiled' if compiled else 'eager'}"
-            yield kind, name, lambda torch, shape, make=make, compiled=compiled: make(torch, shape, compiled)
-
-
-# ---- all ------------------------------------------------------------------------------------------------------------------
-
-
-def measured(torch, make, repeat):
+def measured(torch, make, repeat, unit=1):
     """Microseconds, or why there are none."""
     try:
-        return dict(us=median_us(torch, make(), repeat))
+        return {"us" if unit == 1 else "ms": median_us(torch, make(), repeat) / unit}
     except Exception as error:  # a refusal is a result too
         return dict(error=f"{type(error).__name__}: {error}".splitlines()[0][:200])
     finally:
@@ -151,23 +95,18 @@ def measured(torch, make, repeat):
 
 def lines(torch, args):
     head = dict(peer=f"torch {torch.__version__}", device=torch.cuda.get_device_name(0))
-    compiler = not args.no_compile
     for m, n, k in args.shape:
-        for dtype, name, make in products(compiler):
-            result = measured(torch, lambda: make(torch, m, n, k), args.repeat)
-            yield dict(head, a=dtype, b=dtype, m=m, n=n, k=k, product="forward", kernel=name, **result)
-    for kind, name, make in steps(compiler) if args.step else ():
-        result = measured(torch, lambda: make(torch, args.step), args.repeat)
-        if "us" in result:
-            result = dict(ms=result["us"] / 1000)
-        yield dict(head, step=",".join(str(n) for n in args.step), kind=kind, variant=name, **result)
-
-
-def parse_shape(text):
-    parts = text.split(",")
-    if len(parts) != 3 or not all(p.isdigit() and int(p) > 0 for p in parts):
-        raise argparse.ArgumentTypeError(f"got '{text}', expected three whole numbers from 1, such as 8192,4096,4096")
-    return [int(p) for p in parts]
+        for name, kernel, dtype, multiply in products(torch):
+            compiled = kernel.endswith("compiled")
+            if compiled and args.no_compile:
+                continue
+            result = measured(torch, lambda: product(torch, m, n, k, dtype, multiply, compiled), args.repeat)
+            yield dict(head, a=name, b=name, m=m, n=n, k=k, product="forward", kernel=kernel, **result)
+    for adam in (False, True) if args.step else ():
+        for compiled in (False,) if args.no_compile else (False, True):
+            result = measured(torch, lambda: training_step(torch, args.step, adam, compiled), args.repeat, 1000)
+            yield dict(head, step=",".join(str(n) for n in args.step), kind="adam" if adam else "products",
+                       variant=f"torch bf16 {'compiled' if compiled else 'eager'}", **result)
 
 
 def main():

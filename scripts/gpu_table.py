@@ -14,225 +14,166 @@ import os
 import sys
 
 FORWARD = "forward"
+NETS = [("tfc", "MNIST TFC"), ("sfc", "MNIST SFC"), ("lfc", "MNIST LFC"), ("mlp4096", "MNIST 3x4096 BNN MLP"), ("cnv", "CIFAR-10 CNV"),
+        ("resnet20", "CIFAR-10 ResNet-20 of IR-Net")]
 
 
-class Results:
-    """Everything that lies in a folder of results."""
+def report(folder, name):
+    try:
+        with open(os.path.join(folder, name)) as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.products = [r for name in ("products", "long", "gx", "gw") for r in self.rows(f"bench_{name}.json")]
-        self.bandwidth = self.rows("bench_bandwidth.json")
-        self.steps = self.rows("bench_steps.json")
-        self.peers = self.lines("peers.jsonl")
-        self.runs = {line["train"]: line for line in self.lines("train.jsonl") if "train" in line}
 
-    def report(self, name):
-        try:
-            with open(os.path.join(self.folder, name)) as file:
-                return json.load(file)
-        except (OSError, ValueError):
-            return {}
-
-    def rows(self, name):
-        return self.report(name).get("rows", [])
-
-    def lines(self, name):
-        """The objects of a file of lines; a line that is torn is left out."""
-        found = []
-        try:
-            with open(os.path.join(self.folder, name), errors="replace") as file:
-                for line in file:
-                    if line.startswith("{"):
-                        try:
-                            found.append(json.loads(line))
-                        except ValueError:
-                            pass
-        except OSError:
-            pass
-        return found
+def lines(folder, name):
+    """The objects of a file of lines; a line that is torn is left out."""
+    try:
+        with open(os.path.join(folder, name), errors="replace") as file:
+            for line in file:
+                try:
+                    found = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(found, dict):
+                    yield found
+    except OSError:
+        pass
 
 
 def microseconds(x):
     return f"{x:.1f} us" if x < 10000 else f"{x / 1000:.2f} ms"
 
 
-def row(what, ours="", rival="", ratio=None, must=None, aim=None, missing=""):
+def row(what, must=None, aim=None, ours="", rival="", ratio=None, missing=""):
     """`ratio` is ours against the bar: higher is better."""
     if ratio is None:
-        verdict = "missing" + (f": {missing}" if missing else "")
-    elif must is None:
-        verdict = ""
+        verdict = f"missing: {missing}"
     else:
-        verdict = "aim" if ratio >= aim else "must" if ratio >= must else "below"
+        verdict = "" if must is None else "aim" if ratio >= aim else "must" if ratio >= must else "below"
     return dict(what=what, ours=ours, rival=rival, ratio=ratio, must=must, aim=aim, verdict=verdict)
 
 
-# ---- products -------------------------------------------------------------------------------------------------------------
+class Table:
+    def __init__(self, folder):
+        self.products = [r for name in ("products", "long", "gx", "gw") for r in report(folder, f"bench_{name}.json").get("rows", [])]
+        self.kernels = report(folder, "bench_kernels.json")
+        self.steps = report(folder, "bench_steps.json").get("rows", [])
+        self.peers = list(lines(folder, "peers.jsonl"))
+        self.runs = {line["train"]: line for line in lines(folder, "train.jsonl") if "train" in line}  # the last counts
+        self.device = report(folder, "bench_products.json").get("device", "unknown")
 
+    # ---- products
+    def of_shape(self, rows, shape, product):
+        return [r for r in rows if [r.get("m"), r.get("n"), r.get("k")] == shape and r.get("product") == product and "us" in r]
 
-def of_shape(rows, shape, product=FORWARD):
-    return [r for r in rows if [r.get("m"), r.get("n"), r.get("k")] == shape and r.get("product") == product]
+    def bf16(self, shape, product=FORWARD):
+        """(us, name) of the fastest bf16 product, of cuBLASLt or of PyTorch; None where neither was measured."""
+        found = [(r["us"], r["kernel"].split(": ")[-1]) for r in self.of_shape(self.products, shape, product)
+                 if r["kernel"].startswith("bf16 x bf16") and "cublaslt" in r["kernel"]]
+        found += [(r["us"], r["kernel"]) for r in self.of_shape(self.peers, shape, product) if r["a"] == r["b"] == "bf16"]
+        return min(found, default=None)
 
+    def ours(self, shape, a, b, product=FORWARD):
+        return min(((r["us"], r["kernel"]) for r in self.of_shape(self.products, shape, product)
+                    if (r["a"], r["b"]) == (a, b) and not r["kernel"].startswith("bf16 x bf16") and "cublaslt" not in r["kernel"]),
+                   default=None)
 
-def is_rival(r):
-    return r["kernel"].startswith("bf16 x bf16")
-
-
-def fastest_bf16(results, shape, product=FORWARD):
-    """(us, name) of the fastest bf16 product, of cuBLASLt or of PyTorch; None where neither was measured."""
-    found = [(r["us"], r["kernel"].split(": ")[-1]) for r in of_shape(results.products, shape, product)
-             if is_rival(r) and "cublaslt" in r["kernel"]]
-    found += [(r["us"], r["kernel"]) for r in of_shape(results.peers, shape, product)
-              if r["a"] == r["b"] == "bf16" and "us" in r]
-    return min(found) if found else None
-
-
-def fastest_ours(results, shape, a, b, product=FORWARD):
-    found = [(r["us"], r["kernel"]) for r in of_shape(results.products, shape, product)
-             if (r["a"], r["b"]) == (a, b) and not is_rival(r) and "cublaslt" not in r["kernel"]]
-    return min(found) if found else None
-
-
-def product_row(results, what, shape, a, b, must=None, aim=None, product=FORWARD):
-    ours, rival = fastest_ours(results, shape, a, b, product), fastest_bf16(results, shape, product)
-    what = f"{what}, {'x'.join(str(n) for n in shape)}" + ("" if product == FORWARD else f", {product}")
-    if ours is None or rival is None:
-        return row(what, must=must, aim=aim, missing="no such product" if ours is None else "no cuBLASLt, no torch")
-    return row(what, f"{microseconds(ours[0])} {ours[1]}", f"{microseconds(rival[0])} {rival[1]}", rival[0] / ours[0],
-               must, aim)
-
-
-def weight_row(results, bits, b, shape):
-    ours, s8 = fastest_ours(results, shape, "int8", b), fastest_ours(results, shape, "int8", "int8")
-    what = f"W{bits} x A8 beside own s8"
-    if ours is None or s8 is None:
-        return row(what, must=0.85, aim=0.97, missing="no such product")
-    return row(what, f"{microseconds(ours[0])} {ours[1]}", f"{microseconds(s8[0])} {s8[1]}", s8[0] / ours[0], 0.85, 0.97)
-
-
-def other_rows(results, shape):
-    """Rivals in int8 and fp8, without a bar."""
-    rival = fastest_bf16(results, shape)
-    if rival is None:
-        return
-    others = [r for r in of_shape(results.products, shape) if "cublaslt" in r["kernel"] and not is_rival(r)]
-    others += [r for r in of_shape(results.peers, shape) if r["a"] != "bf16" and "us" in r]
-    for r in others:
-        yield row(f"beside: {r['a']} x {r['b']} by {r['kernel']}", microseconds(r["us"]),
-                  f"{microseconds(rival[0])} {rival[1]}", rival[0] / r["us"])
-
-
-# ---- memory-bound kernels, steps, training --------------------------------------------------------------------------------
-
-
-def bandwidth_row(results, family, must=None, aim=None):
-    found = sorted((r for r in results.bandwidth if r["family"] == family), key=lambda r: r["copy_share"])
-    what = f"{family} kernels, share of copy bandwidth"
-    if not found:
-        return row(what, must=must, aim=aim, missing="no bench_bandwidth")
-    low, middle = found[0], found[len(found) // 2]["copy_share"]
-    share = low["copy_share"]
-    return row(f"{what}: lowest of {len(found)} (middle {100 * middle:.0f} %)",
-               f"{low['gb_s']:.0f} GB/s {low['what']} {low['dtype']} {low['layout']}".rstrip(),
-               f"{low['gb_s'] / share:.0f} GB/s copy", share, must, aim)
-
-
-def step_products(batch, n_in, n_out):
-    """Shape and kind of the three products of a layer."""
-    return ([batch, n_out, n_in], FORWARD), ([batch, n_in, n_out], "gx"), ([n_out, n_in, batch], "gw")
-
-
-def step_rival(results, kind, shape):
-    """(ms, name) of PyTorch's fastest step; of the products alone also cuBLASLt's three."""
-    text = ",".join(str(n) for n in shape)
-    found = [(r["ms"], r["variant"]) for r in results.peers
-             if r.get("step") == text and r["kind"] == kind and "ms" in r]
-    if found:
-        return min(found)
-    batch, n_in, n_out = shape
-    parts = [fastest_bf16(results, *part) for part in step_products(batch, n_in, n_out)]
-    if kind != "products" or None in parts:
-        return None
-    return sum(us for us, _ in parts) / 1000, "three products by cuBLASLt"
-
-
-def step_rows(results, layer, name, shape, must, aim):
-    text = ",".join(str(n) for n in shape)
-    found = [r for r in results.steps if r["layer"] == layer and r["shape"] == text]
-    for kind, title in (("products", "forward and backward"), ("adam", "whole step with Adam")):
-        what = f"step {text}, {name}: {title}"
-        ours = None
-        if found and (kind == "adam" or "update" in found[0].get("parts", {})):
-            parts = found[0].get("parts", {})
-            ours = found[0]["ms"] - (parts["update"] + parts["requantize"] if kind == "products" else 0)
-        rival = step_rival(results, kind, shape)
+    @staticmethod
+    def compared(what, ours, rival, must, aim, no_rival="no cuBLASLt, no torch"):
         if ours is None or rival is None:
-            yield row(what, must=must, aim=aim, missing="no bench_step" if ours is None else "no torch")
-        else:
-            yield row(what, f"{ours:.3f} ms", f"{rival[0]:.3f} ms {rival[1]}", rival[0] / ours, must, aim)
+            return row(what, must, aim, missing="no such product" if ours is None else no_rival)
+        return row(what, must, aim, f"{microseconds(ours[0])} {ours[1]}", f"{microseconds(rival[0])} {rival[1]}", rival[0] / ours[0])
+
+    def product(self, what, shape, a, b, must=None, aim=None, product=FORWARD):
+        what = f"{what}, {'x'.join(str(n) for n in shape)}" + ("" if product == FORWARD else f", {product}")
+        return self.compared(what, self.ours(shape, a, b, product), self.bf16(shape, product), must, aim)
+
+    def others(self, shape):
+        """Rivals in int8 and fp8, without a bar."""
+        found = [r for r in self.of_shape(self.products, shape, FORWARD)
+                 if "cublaslt" in r["kernel"] and not r["kernel"].startswith("bf16 x bf16")]
+        found += [r for r in self.of_shape(self.peers, shape, FORWARD) if r["a"] != "bf16"]
+        rival = self.bf16(shape)
+        return [self.compared(f"beside: {r['a']} x {r['b']} by {r['kernel']}", (r["us"], ""), rival, None, None) for r in found if rival]
+
+    # ---- other kernels, steps, training
+    def family(self, name, must=None, aim=None):
+        found = sorted((r for r in self.kernels.get("rows", []) if r["family"] == name), key=lambda r: r["copy_share"])
+        what = f"{name} kernels, share of copy bandwidth"
+        if not found:
+            return row(what, must, aim, missing="no bench_kernels")
+        low, share = found[0], found[0]["copy_share"]
+        return row(f"{what}: lowest of {len(found)} (middle {100 * found[len(found) // 2]['copy_share']:.0f} %)", must, aim,
+                   f"{low['gb_s']:.0f} GB/s {low['what']} {low['dtype']} {low['layout']}".rstrip(), f"{low['gb_s'] / share:.0f} GB/s copy", share)
+
+    def step_rival(self, kind, shape):
+        """(ms, name) of PyTorch's fastest step; of the products alone also cuBLASLt's three."""
+        text = ",".join(str(n) for n in shape)
+        found = [(r["ms"], r["variant"]) for r in self.peers if r.get("step") == text and r["kind"] == kind and "ms" in r]
+        batch, n_in, n_out = shape
+        parts = [self.bf16([batch, n_out, n_in]), self.bf16([batch, n_in, n_out], "gx"), self.bf16([n_out, n_in, batch], "gw")]
+        if not found and kind == "products" and None not in parts:
+            found = [(sum(us for us, _ in parts) / 1000, "three products by cuBLASLt")]
+        return min(found, default=None)
+
+    def step(self, layer, name, shape, must, aim):
+        text = ",".join(str(n) for n in shape)
+        found = next((r for r in self.steps if r["layer"] == layer and r["shape"] == text), None)
+        for kind, title in (("products", "forward and backward"), ("adam", "whole step with Adam")):
+            what, rival = f"step {text}, {name}: {title}", self.step_rival(kind, shape)
+            parts = (found or {}).get("parts", {})
+            if found is None or (kind == "products" and "update" not in parts) or rival is None:
+                yield row(what, must, aim, missing="no torch" if found and rival is None else "no bench_step")
+                continue
+            ours = found["ms"] - (parts["update"] + parts["requantize"] if kind == "products" else 0)
+            yield row(what, must, aim, f"{ours:.3f} ms", f"{rival[0]:.3f} ms {rival[1]}", rival[0] / ours)
+
+    def training(self, net, title):
+        run = self.runs.get(net)
+        if run is None or run.get("best") is None:
+            return dict(row(f"{title}: best accuracy", missing="not trained"), must="published - 0.3")
+        best, aim, must = run["best"], run["published"], round(run["published"] - 0.3, 2)
+        return dict(row(f"{title}: best accuracy, {run['epochs']} of {run['published_epochs']} epochs", must, aim, f"{best:.2f} %",
+                        f"{aim:.2f} % published", best), ratio=None)
+
+    def rows(self, shape, long, step):
+        yield self.product("s8 -> bf16 with scales", shape, "int8", "int8", 1.5, 1.9)
+        yield self.product("b1 -> bf16", shape, "bint1", "bint1", 7, 12)
+        yield self.product("b1 -> bf16", long, "bint1", "bint1", 9, 15)
+        for bits, b in ((1, "bint1"), (2, "int2"), (4, "int4")):
+            yield self.compared(f"W{bits} x A8 beside own s8", self.ours(shape, "int8", b), self.ours(shape, "int8", "int8"), 0.85, 0.97,
+                                "no such product")
+        yield self.product("bf16 x W4", shape, "bf16", "int4", 0.3, 0.5)
+        yield self.product("fp32 x W4", shape, "fp32", "int4", 0.12, 0.2)
+        for family in ("pack", "quantize", "optimizer"):
+            yield self.family(family, 0.7, 0.9)
+        yield from self.step("w8a8", "all s8", step, 1.3, 1.85)
+        yield from self.step("binary", "W1A1 forward, s8 backward", step, 1.6, 2.4)
+        for net, title in NETS:
+            yield self.training(net, title)
+        for family in ("elementwise", "reduce"):
+            yield self.family(family)
+        batch, n_in, n_out = step
+        yield self.product("s8 -> bf16 with scales", [batch, n_in, n_out], "int8", "int8", product="gx")
+        yield self.product("s8 -> bf16 with scales", [n_out, n_in, batch], "int8", "int8", product="gw")
+        yield from self.others(shape)
+
+    def ceilings(self, shape):
+        copy, bf16 = self.kernels.get("copy_gb_s"), self.bf16(shape)
+        yield f"device: {self.device}"
+        yield f"copy: {copy:.0f} GB/s read and written" if copy else "copy: missing"
+        yield (f"bf16: {2e-6 * shape[0] * shape[1] * shape[2] / bf16[0]:.0f} TFLOP/s, {bf16[1]}" if bf16
+               else "bf16: missing: no cuBLASLt, no torch")
 
 
-def train_row(results, net, title):
-    run = results.runs.get(net)
-    what = f"{title}: best accuracy"
-    if run is None or run.get("best") is None:
-        return dict(row(what, missing="not trained"), must="published - 0.3")
-    verdict = "aim" if run["best"] >= run["published"] else "must" if run["best"] >= run["bar"] else "below"
-    return dict(row(f"{what}, {run['epochs']} of {run['published_epochs']} epochs", f"{run['best']:.2f} %",
-                    f"{run['published']:.2f} % published"),
-                must=run["bar"], aim=run["published"], verdict=verdict)
-
-
-def table(results, shape, long, step):
-    yield product_row(results, "s8 -> bf16 with scales", shape, "int8", "int8", 1.5, 1.9)
-    yield product_row(results, "b1 -> bf16", shape, "bint1", "bint1", 7, 12)
-    yield product_row(results, "b1 -> bf16", long, "bint1", "bint1", 9, 15)
-    for bits, b in ((1, "bint1"), (2, "int2"), (4, "int4")):
-        yield weight_row(results, bits, b, shape)
-    yield product_row(results, "bf16 x W4", shape, "bf16", "int4", 0.3, 0.5)
-    yield product_row(results, "fp32 x W4", shape, "fp32", "int4", 0.12, 0.2)
-    for family in ("pack", "quantize", "optimizer"):
-        yield bandwidth_row(results, family, 0.7, 0.9)
-    yield from step_rows(results, "w8a8", "all s8", step, 1.3, 1.85)
-    yield from step_rows(results, "binary", "W1A1 forward, s8 backward", step, 1.6, 2.4)
-    for net, title in (("tfc", "MNIST TFC"), ("sfc", "MNIST SFC"), ("lfc", "MNIST LFC"), ("mlp4096", "MNIST 3x4096 BNN MLP"),
-                       ("cnv", "CIFAR-10 CNV"), ("resnet20", "CIFAR-10 ResNet-20 of IR-Net")):
-        yield train_row(results, net, title)
-    for family in ("elementwise", "reduce"):
-        yield bandwidth_row(results, family)
-    for product_shape, product in step_products(*step)[1:]:
-        yield product_row(results, "s8 -> bf16 with scales", product_shape, "int8", "int8", product=product)
-    yield from other_rows(results, shape)
-
-
-# ---- printing -------------------------------------------------------------------------------------------------------------
-
-
-def number(x):
-    return "" if x is None else x if isinstance(x, str) else f"{x:g}" if isinstance(x, int) else f"{x:.2f}"
-
-
-def print_table(rows):
+def markdown(rows):
     titles = ["what", "ours", "rival", "ratio", "must", "aim", "verdict"]
-    lines = [titles] + [[number(r[t]) for t in titles] for r in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(titles))]
-    for i, line in enumerate(lines):
-        print("| " + " | ".join(text.ljust(width) for text, width in zip(line, widths)) + " |")
-        if i == 0:
-            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
-
-
-def ceilings(results, shape):
-    report = results.report("bench_products.json")
-    copy = results.report("bench_bandwidth.json").get("copy_gb_s", report.get("copy_gb_s"))
-    bf16 = fastest_bf16(results, shape)
-    yield f"device: {report.get('device', 'unknown')}"
-    yield f"copy: {copy:.0f} GB/s read and written" if copy else "copy: missing"
-    if bf16 is not None:
-        yield f"bf16: {2e-6 * shape[0] * shape[1] * shape[2] / bf16[0]:.0f} TFLOP/s, {bf16[1]}"
-    else:
-        yield "bf16: missing: no cuBLASLt, no torch"
+    text = lambda x: "" if x is None else f"{x:.2f}" if isinstance(x, float) else str(x)
+    cells = [titles] + [[text(r[t]) for t in titles] for r in rows]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(titles))]
+    cells.insert(1, ["-" * w for w in widths])
+    return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(line, widths)) + " |" for line in cells)
 
 
 def parse_shape(text):
@@ -245,22 +186,17 @@ def parse_shape(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--shape", type=parse_shape, default=[8192, 4096, 4096])
-    parser.add_argument("--long", type=parse_shape, default=[8192, 4096, 16384])
-    parser.add_argument("--step", type=parse_shape, default=[8192, 4096, 4096])
+    for name, shape in (("--shape", [8192, 4096, 4096]), ("--long", [8192, 4096, 16384]), ("--step", [8192, 4096, 4096])):
+        parser.add_argument(name, type=parse_shape, default=shape)
     args = parser.parse_args()
-    results = Results(args.folder)
-    for line in ceilings(results, args.shape):
-        print(line)
-    print()
-    rows = list(table(results, args.shape, args.long, args.step))
-    print_table(rows)
+    table = Table(args.folder)
+    rows = list(table.rows(args.shape, args.long, args.step))
+    print("\n".join(table.ceilings(args.shape)), markdown(rows), sep="\n\n")
     with open(os.path.join(args.folder, "table.jsonl"), "w") as file:
-        for r in rows:
-            file.write(json.dumps(r) + "\n")
-    failed = [r for r in rows if r["must"] is not None and r["verdict"] not in ("must", "aim")]
-    print(f"\n{len(failed)} of {sum(r['must'] is not None for r in rows)} rows with a must are below it or missing")
-    return min(len(failed), 100)
+        file.writelines(json.dumps(r) + "\n" for r in rows)
+    failed = sum(r["must"] is not None and r["verdict"] not in ("must", "aim") for r in rows)
+    print(f"\n{failed} of {sum(r['must'] is not None for r in rows)} rows with a must are below it or missing")
+    return min(failed, 100)
 
 
 if __name__ == "__main__":

@@ -1,237 +1,163 @@
-// bench_kernels: the kernels of a training step other than products (quantize, pack, dropout, norms, reductions,
-// updates), measured by Google Benchmark. BITGRAD_ISA caps the ISA, so that two runs compare kernels:
-// BITGRAD_ISA=avx2 bench_kernels --benchmark_filter=quantize
-#include <benchmark/benchmark.h>
+// bench_kernels: every kernel family but the products: packing, all forms of quantization, elementwise functions,
+// reductions, row-wise kernels, optimizer updates, and whole steps of one parameter. GB/s counts the bytes that a call
+// must read and write, each operand once. The share is relative to the bandwidth of a large copy, measured alternately
+// with the kernel (on the CPU: one thread and memcpy). Calls cycle through sets of operands that exceed the cache.
+// BITGRAD_ISA caps the instruction set.
+//
+//   bench_kernels [--shape ROWS,COLS ...] [--dtypes LIST]
+//                 [--family pack,quantize,optimizer,elementwise,reduce,pointwise,rowwise] [--what SUBSTRING]
+//                 [--kernel SUBSTRING] [--in-cache] [--device cpu|cuda] [--copy-mib N] [--repeat R]
+//                 [--json FILE] [--compare OLD] [--slack S]
+//
+// --kernel: every usable kernel whose name contains this, of the families that have several, in place of the selected
+// one; --kernel _ measures all of them. --in-cache: one set of operands, and a copy of as many bytes as the kernel
+// moves.
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
 
-#include <string>
-#include <vector>
-
+#include "bench_kernels_cases.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/base/rng.h"
-#include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/pack.h"
-#include "bitgrad/kernels/quantize.h"
-#include "bitgrad/kernels/reduce.h"
-#include "bitgrad/nn/parameter.h"
-#include "bitgrad/tensor/tensor.h"
+#include "bitgrad/kernels/flag.h"
+#include "shared/common.h"
+#include "shared/launches.h"
+#include "shared/report.h"
 
 namespace {
 
 using namespace bitgrad;
+using namespace bitgrad::bench;
 
-constexpr int64_t kRows = 100, kCols = 784;  // a batch of MNIST
-const RandomStream kDraws{1, Purpose::kUser, site_id("bench_kernels"), 0};
+struct Options {
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  std::vector<DType> dtypes;
+  std::vector<std::string> families{"pack", "quantize", "optimizer", "elementwise", "reduce", "pointwise", "rowwise"};
+  std::string what, kernel, json, compare;
+  Device device;
+  bool in_cache = false;
+  int64_t copy_mib = 0, repeat = 11;
+  double slack = 0.9;
 
-Tensor uniform(int64_t rows, int64_t cols) {
-  Tensor t = Tensor::empty({rows, cols}, dtypes::fp32);
-  for (int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] = kDraws.uniform(static_cast<uint64_t>(i)) * 2 - 1;
-  return t;
-}
-Tensor mask(int64_t rows, int64_t cols) { return Tensor::zeros({rows, cols}, dtypes::bint1); }
-void count(benchmark::State& state, int64_t elements) { state.SetItemsProcessed(state.iterations() * elements); }
-
-// fp32 [100,784] -> codes with the straight-through mask.
-void quantize_to(benchmark::State& state, DType dtype, CodeRule rule) {
-  const Tensor x = uniform(kRows, kCols), codes = Tensor::zeros(x.shape(), dtype), bits = mask(kRows, kCols);
-  const float s = 0.05f;
-  kernels::QuantizeArgs args;
-  args.rows = kRows;
-  args.cols = kCols;
-  args.x = x.as<float>();
-  args.ldx = kCols;
-  args.dtype = dtype;
-  args.codes = codes.data();
-  args.stride = codes.stride();
-  args.rule = rule;
-  args.lo = dtype.info().qmin;
-  args.hi = dtype.info().qmax;
-  if (rule == CodeRule::kInverse) args.scale.scale = &s;
-  args.ste = SteRule::kClip;
-  args.mask = static_cast<uint64_t*>(bits.data());
-  for (auto _ : state) quantize(args);
-  count(state, x.numel());
-}
-BENCHMARK_CAPTURE(quantize_to, bint1, dtypes::bint1, CodeRule::kSign);
-BENCHMARK_CAPTURE(quantize_to, ternary, dtypes::ternary, CodeRule::kOffset);
-BENCHMARK_CAPTURE(quantize_to, int4, dtypes::int4, CodeRule::kInverse);
-BENCHMARK_CAPTURE(quantize_to, int8, dtypes::int8, CodeRule::kInverse);
-
-void dropout_codes(benchmark::State& state) {
-  const Tensor in = Tensor::zeros({kRows, kCols}, dtypes::bint1), out = Tensor::zeros({kRows, kCols}, dtypes::ternary),
-               bits = mask(kRows, kCols);
-  auto* words = static_cast<uint64_t*>(bits.data());
-  for (auto _ : state) {
-    kernels::keep_mask({kRows, kCols, &kDraws, 0, 13107, words});
-    kernels::DropCodesArgs args;
-    args.rows = kRows;
-    args.cols = kCols;
-    args.from = dtypes::bint1;
-    args.to = dtypes::ternary;
-    args.in = in.data();
-    args.in_stride = in.stride();
-    args.mask = words;
-    args.out = out.data();
-    args.out_stride = out.stride();
-    kernels::drop_codes(args);
+  bool wants(const Case& c) const {
+    return std::find(families.begin(), families.end(), c.family) != families.end() &&
+           c.what.find(what) != std::string::npos && (kernel.empty() || c.kernel.find(kernel) != std::string::npos);
   }
-  count(state, in.numel());
-}
-BENCHMARK(dropout_codes);
+};
 
-void pack_to(benchmark::State& state, DType dtype, Layout layout) {
-  const Tensor in = Tensor::zeros({kRows, kCols}, dtype);
-  const Tensor out = Tensor::empty_layout(in.shape(), dtype, layout, MemoryKind::kDerived);
-  for (auto _ : state) kernels::pack({dtype, kRows, kCols, in.data(), in.stride(), layout, out.data()});
-  count(state, in.numel());
-}
-// Every derived layout, with one dtype of each width that it supports.
-void register_pack_to() {
-  for (const Layout layout : all_layouts())
-    for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int4, dtypes::int8})
-      if (layout != layouts::canonical && layout.info().supports(dtype))
-        benchmark::RegisterBenchmark(
-            ("pack_to/" + std::string(dtype.name()) + "_" + std::string(layout.name())).c_str(), &pack_to, dtype,
-            layout);
-}
+class Bench {
+ public:
+  explicit Bench(const Options& options) : options_(options), copy_(copy_launches(copy_bytes())) {}
 
-void column_sums(benchmark::State& state) {
-  const Tensor x = uniform(kRows, 256), out = Tensor::zeros({256}, dtypes::fp32);
-  kernels::ReduceArgs args;
-  args.axis = kernels::ReduceAxis::kColumns;
-  args.rows = kRows;
-  args.cols = 256;
-  args.x = x.as<float>();
-  args.ldx = 256;
-  args.out = out.as<float>();
-  for (auto _ : state) reduce(args);
-  count(state, x.numel());
-}
-BENCHMARK(column_sums);
-
-// Optimizers; items are elements. 4096 elements and their state fit in L2; 1 << 22 are read from memory.
-kernels::AdamArgs adam_args(const Tensor& w, const Tensor& g, const Tensor& m, const Tensor& v, int64_t n, bool late) {
-  kernels::AdamArgs args;
-  args.n = n;
-  args.w = w.as<float>();
-  args.g = g.as<float>();
-  args.m = m.as<float>();
-  args.v = v.as<float>();
-  args.lr = 1e-3f;
-  args.c1 = late ? 1.0f : 0.1f;  // after about 160 steps m needs no correction
-  args.c2 = late ? 0.5f : 0.001f;
-  return args;
-}
-
-void adam(benchmark::State& state, bool late) {
-  const int64_t n = state.range(0);
-  const Tensor w = uniform(1, n), g = uniform(1, n), m = uniform(1, n), v = Tensor::zeros({n}, dtypes::fp32);
-  const kernels::AdamArgs args = adam_args(w, g, m, v, n, late);
-  for (auto _ : state) kernels::adam_update(args);
-  count(state, n);
-}
-BENCHMARK_CAPTURE(adam, first_steps, false)->Arg(4096)->Arg(1 << 22);
-BENCHMARK_CAPTURE(adam, later_steps, true)->Arg(4096)->Arg(1 << 22);
-
-void sgd_momentum(benchmark::State& state) {
-  const int64_t n = state.range(0);
-  const Tensor w = uniform(1, n), g = uniform(1, n), b = Tensor::zeros({n}, dtypes::fp32);
-  for (auto _ : state) kernels::sgd_update({n, w.as<float>(), g.as<float>(), b.as<float>(), 1e-3f, 0.9f, 0.0f, false});
-  count(state, n);
-}
-BENCHMARK(sgd_momentum)->Arg(4096)->Arg(1 << 22);
-
-// Adam with narrow moments: they are widened, updated and rounded piece by piece.
-void adam_narrow(benchmark::State& state, MomentKind kind) {
-  const int64_t n = state.range(0), piece = 2048;
-  const Tensor w = uniform(1, n), g = uniform(1, n), m = Tensor::zeros({piece}, dtypes::fp32),
-               v = Tensor::zeros({piece}, dtypes::fp32), m16 = Tensor::zeros({n}, dtypes::bf16),
-               v16 = Tensor::zeros({n}, dtypes::bf16), m8 = Tensor::zeros({n}, dtypes::int8),
-               v8 = Tensor::zeros({n}, dtypes::uint8), ms = Tensor::zeros({n / kernels::kMomentBlock}, dtypes::fp32),
-               vs = Tensor::zeros({n / kernels::kMomentBlock}, dtypes::fp32);
-  const uint64_t second = uint64_t{1} << 40;
-  kernels::AdamArgs args = adam_args(w, g, m, v, piece, true);
-  for (auto _ : state) {
-    for (int64_t i = 0; i < n; i += piece) {
-      const int64_t block = i / kernels::kMomentBlock;
-      const uint64_t e = static_cast<uint64_t>(i);
-      args.w = w.as<float>() + i;
-      args.g = g.as<float>() + i;
-      if (kind == MomentKind::kBf16) {
-        kernels::from_bf16(piece, m16.as<uint16_t>() + i, args.m);
-        kernels::from_bf16(piece, v16.as<uint16_t>() + i, args.v);
-        kernels::adam_update(args);
-        kernels::to_bf16(piece, args.m, m16.as<uint16_t>() + i);
-        kernels::to_bf16_stochastic(piece, args.v, kDraws, second + e, v16.as<uint16_t>() + i);
-      } else {
-        kernels::moments_from_int8(piece, m8.as<int8_t>() + i, ms.as<float>() + block, args.m);
-        kernels::squares_from_uint8(piece, v8.as<uint8_t>() + i, vs.as<float>() + block, args.v);
-        kernels::adam_update(args);
-        kernels::moments_to_int8(piece, args.m, kDraws, e, m8.as<int8_t>() + i, ms.as<float>() + block);
-        kernels::squares_to_uint8(piece, args.v, kDraws, second + e, v8.as<uint8_t>() + i, vs.as<float>() + block);
+  void run(Json& report) {
+    for (const auto& [rows, cols] : options_.shapes) {
+      const Numbers numbers(rows, cols);
+      std::cout << "\n[" << rows << ", " << cols << "]\n";
+      for (const DType dtype : options_.dtypes) {
+        measure_all(code_cases(numbers, dtype, /*each_kernel=*/!options_.kernel.empty()), numbers, report["rows"]);
+        measure_all(step_cases(numbers, dtype), numbers, report["rows"]);
       }
+      measure_all(number_cases(numbers), numbers, report["rows"]);
+      measure_all(row_cases(numbers), numbers, report["rows"]);
+      measure_all(update_cases(numbers), numbers, report["rows"]);
     }
+    require(!copies_.empty(), "bench_kernels", "nothing matches --family, --what and --kernel: no name contains '",
+            options_.what, "'", options_.kernel.empty() ? "" : concat(" with a kernel like '", options_.kernel, "'"),
+            ".");
+    report["copy_gb_s"] = median(copies_);
+    std::cout << "\ncopy: " << std::fixed << std::setprecision(1) << median(copies_) << " GB/s\n";
   }
-  count(state, n);
-}
-BENCHMARK_CAPTURE(adam_narrow, bf16, MomentKind::kBf16)->Arg(4096)->Arg(1 << 22);
-BENCHMARK_CAPTURE(adam_narrow, int8, MomentKind::kInt8)->Arg(4096)->Arg(1 << 22);
 
-void draws16(benchmark::State& state) {
-  std::vector<uint16_t> out(4096);
-  for (auto _ : state) kDraws.fill_bits16(0, 4096, out.data());
-  count(state, 4096);
-}
-BENCHMARK(draws16);
+ private:
+  int64_t copy_bytes() const { return options_.copy_mib << 20; }
 
-void narrow(benchmark::State& state, int form) {
-  const Tensor x = uniform(1, 4096), y = Tensor::zeros({4096}, dtypes::bf16), s = Tensor::zeros({16}, dtypes::fp32);
-  for (int i = 0; i < 4096; ++i) x.as<float>()[i] = x.as<float>()[i] * x.as<float>()[i];
-  for (auto _ : state) {
-    if (form == 0) kernels::to_bf16(4096, x.as<float>(), y.as<uint16_t>());
-    if (form == 1) kernels::to_bf16_stochastic(4096, x.as<float>(), kDraws, 0, y.as<uint16_t>());
-    if (form == 2)
-      kernels::moments_to_int8(4096, x.as<float>(), kDraws, 0, static_cast<int8_t*>(y.data()), s.as<float>());
-    if (form == 3)
-      kernels::squares_to_uint8(4096, x.as<float>(), kDraws, 0, static_cast<uint8_t*>(y.data()), s.as<float>());
-    if (form == 4) kernels::from_bf16(4096, y.as<uint16_t>(), x.as<float>());
-    if (form == 5) kernels::moments_from_int8(4096, static_cast<int8_t*>(y.data()), s.as<float>(), x.as<float>());
-    if (form == 6) kernels::squares_from_uint8(4096, static_cast<uint8_t*>(y.data()), s.as<float>(), x.as<float>());
+  void measure_all(const std::vector<Case>& cases, const Numbers& numbers, Json& rows) {
+    for (const Case& c : cases)
+      if (options_.wants(c)) rows.push_back(measured(c, numbers));
   }
-  count(state, 4096);
-}
-BENCHMARK_CAPTURE(narrow, bf16_nearest, 0);
-BENCHMARK_CAPTURE(narrow, bf16_by_draws, 1);
-BENCHMARK_CAPTURE(narrow, mean_int8, 2);
-BENCHMARK_CAPTURE(narrow, square_uint8, 3);
-BENCHMARK_CAPTURE(narrow, kernels::from_bf16, 4);
-BENCHMARK_CAPTURE(narrow, from_mean_int8, 5);
-BENCHMARK_CAPTURE(narrow, from_square_uint8, 6);
 
-// From the gradient of a window to that of a step: (mean, bounds of the binary rule, value clip).
-void finish(benchmark::State& state, float divisor, bool bounds, float clip) {
-  const Tensor g = uniform(1, 4096), w = uniform(1, 4096);
-  kernels::FinishGradientArgs args;
-  args.n = 4096;
-  args.g = g.as<float>();
-  args.divisor = divisor;
-  args.w = bounds ? w.as<float>() : nullptr;
-  args.clip_value = clip;
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(kernels::finish_gradient(args));
-    args.g[0] = 1.0f;
+  Json measured(const Case& c, const Numbers& numbers) {
+    std::vector<std::function<void()>> calls;
+    const int64_t sets = options_.in_cache ? 1 : operand_sets(c.bytes);
+    const int64_t copied = options_.in_cache ? std::max<int64_t>(1, static_cast<int64_t>(c.bytes / 2)) : copy_bytes();
+    for (int64_t i = 0; i < sets; ++i) calls.push_back(c.operands());
+    std::vector<Launches> both{options_.in_cache ? copy_launches(copied) : copy_,
+                               {c.what, [&](int64_t i) { calls[static_cast<size_t>(i) % calls.size()](); }}};
+    measure(both, options_.repeat);
+    poll_errors();
+    const double copy = copied_bytes(copied) / both[0].median(), ns = both[1].median(), speed = c.bytes / ns;
+    copies_.push_back(copy);
+    std::cout << "  " << std::left << std::setw(11) << c.family << ' ' << std::setw(8) << c.dtype << std::setw(52)
+              << c.what << std::setw(29) << c.layout << ' ' << std::setw(27) << c.kernel << std::right << std::fixed
+              << std::setprecision(4) << std::setw(9) << ns / numbers.count() << " ns an element"
+              << std::setprecision(1) << std::setw(11) << ns / 1000 << " us" << std::setw(9) << speed << " GB/s"
+              << std::setw(7) << 100 * speed / copy << " % of copy" << std::endl;
+    return {{"family", c.family},     {"what", c.what},
+            {"dtype", c.dtype},       {"layout", c.layout},
+            {"kernel", c.kernel},     {"rows", numbers.rows()},
+            {"cols", numbers.cols()}, {"bytes", c.bytes},
+            {"us", ns / 1000},        {"ns_per_element", ns / numbers.count()},
+            {"gb_s", speed},          {"copy_share", speed / copy}};
   }
-  count(state, 4096);
+
+  const Options& options_;
+  const Launches copy_;
+  std::vector<double> copies_;
+};
+
+DType parse_codes(const std::string& name) {
+  const DType dtype = parse_dtype(name);
+  require(dtype.is_code() && dtype.kind() != DTypeKind::kCodebook, "bench_kernels", "--dtypes: got ", name,
+          ", expected codes of an int, uint or sign dtype.");
+  return dtype;
 }
-BENCHMARK_CAPTURE(finish, divide, 1.0f, false, 0.0f);
-BENCHMARK_CAPTURE(finish, divide_bounds_clip, 1.0f, true, 0.5f);
+
+Options parse_options(cli::Arguments& args, int argc, char** argv) {
+  Options options;
+  std::vector<std::string> shapes{"4096,4096"}, dtypes{"bint1", "ternary", "int2", "int4", "int8"};
+  std::string device = "cpu";
+  args.option("--shape", shapes, "ROWS,COLS; may be given several times (4096,4096)").repeatable();
+  args.option("--dtypes", dtypes, "dtypes of codes (bint1,ternary,int2,int4,int8)").delimiter(',');
+  args.option("--family", options.families, "pack, quantize, optimizer, elementwise, reduce, pointwise, rowwise (all)")
+      .delimiter(',')
+      .one_of(options.families);
+  args.option("--what", options.what, "only rows whose name contains this");
+  args.option("--kernel", options.kernel,
+              "every usable kernel whose name contains this, of families that have several (the selected one)");
+  args.flag("--in-cache", options.in_cache, "one set of operands, compared with a copy of as many bytes");
+  args.option("--device", device, "cpu, cuda (cpu)").one_of({"cpu", "cuda"});
+  args.option("--copy-mib", options.copy_mib, "size of the copy (cuda 512, cpu 64)").range(1, 1 << 14);
+  args.option("--repeat", options.repeat, "measurements; the median counts (11)").range(1, 100000);
+  args.option("--json", options.json, "write the results to this file");
+  args.option("--compare", options.compare,
+              "an earlier --json file: exit status 1 if a result's copy_share is below slack times the recorded one");
+  args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
+  args.parse(argc, argv);
+  options.device = device == "cuda" ? Device::cuda() : Device::cpu();
+  if (options.copy_mib == 0) options.copy_mib = options.device.is_cpu() ? 64 : 512;
+  for (const std::string& text : shapes) options.shapes.push_back(parse_matrix_shape("bench_kernels", text));
+  for (const std::string& name : dtypes) options.dtypes.push_back(parse_codes(name));
+  check_writable("--json", options.json);
+  return options;
+}
+
+int run(const Options& options) {
+  set_num_threads(1);
+  const DeviceGuard guard(options.device);
+  Json report = new_report(1);
+  report["device"] = device_backend(options.device).describe();
+  std::cout << to_string(options.device) << ": " << report["device"].get<std::string>() << ", median of "
+            << options.repeat << '\n';
+  Bench(options).run(report);
+  write_report(options.json, report);
+  if (options.compare.empty()) return 0;
+  CompareRule rule{{"family", "what", "dtype", "layout", "rows", "cols"}, "copy_share", options.slack};
+  if (!options.kernel.empty()) rule.key.push_back("kernel");  // else whichever is selected
+  return compare_with_file(report, options.compare, rule) ? 0 : 1;
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  set_num_threads(1);
-  register_pack_to();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
+  cli::Arguments args("Kernels other than products, relative to a copy on the same device.", "bench_kernels");
+  return run_main("bench_kernels", [&] { return run(parse_options(args, argc, argv)); });
 }

@@ -42,15 +42,15 @@ TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is 
   refused("bench_step", {"--net", "gpt", "--grad", "int8"}, "gx int8 multiplies codes");
   refused("bench_step", {"--grad", "fp64"}, "--grad");
   refused("bench_step", {"--accumulate", "0"}, "--accumulate");
-  refused("bench_pack", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");
-  refused("bench_pack", {"--dtypes", "fp32"}, "--dtypes: got fp32, expected codes");
-  refused("bench_pack", {"--what", "zip"}, "--what");
-  refused("bench_bandwidth", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");
-  refused("bench_bandwidth", {"--dtypes", "uint4"}, "--dtypes: got uint4, expected codes of an int or sign dtype");
-  refused("bench_bandwidth", {"--family", "gemm"}, "--family");
-  refused("bench_bandwidth", {"--shape", "1,1", "--what", "zip", "--copy-mib", "1"}, "no name contains 'zip'");
+  refused("bench_kernels", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");
+  refused("bench_kernels", {"--dtypes", "fp32"}, "--dtypes: got fp32, expected codes of an int, uint or sign dtype");
+  refused("bench_kernels", {"--dtypes", "nf4"}, "--dtypes: got nf4, expected codes");
+  refused("bench_kernels", {"--family", "gemm"}, "--family");
+  refused("bench_kernels", {"--shape", "1,1", "--what", "zip", "--copy-mib", "1"}, "no name contains 'zip'.");
+  refused("bench_kernels", {"--shape", "1,1", "--kernel", "mma", "--copy-mib", "1"},
+          "no name contains '' with a kernel like 'mma'.");
   refused("bench_step", {"--recorded"}, "--recorded: got --device cpu, expected --device cuda");
-  for (const char* program : {"bench_gemm", "bench_step", "bench_pack", "bench_bandwidth"}) {
+  for (const char* program : {"bench_gemm", "bench_step", "bench_kernels"}) {
     const ProcessResult help = bench(program, {"--help"});
     CHECK(help.code == 0);
     CHECK(contains(help.out, "--compare"));

@@ -58,8 +58,8 @@ TEST_CASE("bench_gemm measures products of codes beside bf16 on a device, and a 
   }
 }
 
-TEST_CASE("bench_bandwidth measures every family on a device") {
-  const Json report = report_of("bench_bandwidth", {"--shape", "33,70", "--dtypes", "int4", "--copy-mib", "1"});
+TEST_CASE("bench_kernels measures every family on a device") {
+  const Json report = report_of("bench_kernels", {"--shape", "33,70", "--dtypes", "int4", "--copy-mib", "1"});
   std::set<std::string> families, layouts;
   for (const Json& row : report.at("rows")) {
     families.insert(row.at("family").text());
@@ -71,8 +71,8 @@ TEST_CASE("bench_bandwidth measures every family on a device") {
         std::set<std::string>{"elementwise", "optimizer", "pack", "pointwise", "quantize", "reduce", "rowwise"});
   CHECK(layouts.count("frag64") == 1);
   CHECK(layouts.count("canonical, transposed, frag64") == 1);
-  const Json signs = report_of("bench_bandwidth",
-                               {"--shape", "33,70", "--dtypes", "bint1", "--copy-mib", "1", "--what", "both orders"});
+  const Json signs =
+      report_of("bench_kernels", {"--shape", "33,70", "--dtypes", "bint1", "--copy-mib", "1", "--what", "both orders"});
   CHECK(signs.at("rows").size() == 2);
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("gpu_check.sh runs its stages on emulated devices", "[slow]") {
   INFO(r.out << r.err);
   CHECK(r.code == 0);
   for (const char* name :
-       {"bench_products", "bench_long", "bench_gx", "bench_gw", "bench_bandwidth", "bench_steps", "bench_nets"}) {
+       {"bench_products", "bench_long", "bench_gx", "bench_gw", "bench_kernels", "bench_steps", "bench_nets"}) {
     INFO(name);
     REQUIRE(std::filesystem::exists(temp.file("out/" + std::string(name) + ".json")));
     CHECK_FALSE(Json::parse(slurp(temp.file("out/" + std::string(name) + ".json"))).at("rows").empty());

@@ -31,8 +31,7 @@ void write(const std::string& path, const Json& json) { std::ofstream(path) << j
 const std::vector<std::string> kGemm{"--shape",  "33,48,70",  "--dtypes", "bint1,bint1",
                                      "--dtypes", "fp32,int4", "--repeat", "2"};
 const std::vector<std::string> kStep{"--shape", "20,48,33", "--repeat", "2"};
-const std::vector<std::string> kBandwidth{"--shape", "20,100", "--dtypes", "int4", "--copy-mib", "1", "--repeat", "1"};
-const std::vector<std::string> kPack{"--shape", "20,100", "--dtypes", "bint1,int4", "--repeat", "2"};
+const std::vector<std::string> kKernels{"--shape", "20,100", "--dtypes", "int4", "--copy-mib", "1", "--repeat", "1"};
 
 std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -121,18 +120,16 @@ TEST_CASE("bench_gemm compares the ratio of each row with an older report") {
 TEST_CASE("bench_step compares the ratio of each row with an older report") {
   check_compare("bench_step", kStep, "x_onednn_f32");
 }
-TEST_CASE("bench_pack compares the ratio of each row with an older report") {
-  check_compare("bench_pack", kPack, "x_memcpy");
-}
-TEST_CASE("bench_bandwidth compares the share of each row with an older report") {
-  check_compare("bench_bandwidth", with(kBandwidth, {"--family", "pack"}), "copy_share");
+TEST_CASE("bench_kernels compares the share of each row with an older report") {
+  check_compare("bench_kernels", with(kKernels, {"--family", "pack"}), "copy_share");
+  check_compare("bench_kernels", with(kKernels, {"--family", "quantize", "--kernel", "_", "--in-cache"}), "copy_share");
 }
 
-TEST_CASE("bench_bandwidth reports bytes, speed and share of the copy of every family") {
+TEST_CASE("bench_kernels reports bytes, speed and share of the copy of every family") {
   TempDir temp;
   const std::string file = temp.file("r.json");
-  const ProcessResult r = bench("bench_bandwidth", {"--shape", "20,100", "--dtypes", "bint1,int8", "--copy-mib", "1",
-                                                    "--repeat", "1", "--json", file});
+  const ProcessResult r = bench("bench_kernels", {"--shape", "20,100", "--dtypes", "bint1,int8", "--copy-mib", "1",
+                                                  "--repeat", "1", "--json", file});
   INFO(r.err);
   REQUIRE(r.code == 0);
   const Json report = read(file);
@@ -162,17 +159,48 @@ TEST_CASE("bench_bandwidth reports bytes, speed and share of the copy of every f
   CHECK(bytes.at("gradients bf16 stochastically by row and column int8") == 2 * n + 2 * 20 * 104);
   CHECK(bytes.at("step of adamw, moments fp32 int8") > 28 * n + 20 * 104);
   const ProcessResult one =
-      bench("bench_bandwidth", with(kBandwidth, {"--family", "optimizer", "--what", "sgd", "--json", file}));
+      bench("bench_kernels", with(kKernels, {"--family", "optimizer", "--what", "sgd", "--json", file}));
   REQUIRE(one.code == 0);
   CHECK(rows_of(file).size() == 2);
 }
 
-TEST_CASE("bench_pack takes matrices that are smaller than a line of any layout") {
+TEST_CASE("bench_kernels takes matrices that are smaller than a line of any layout") {
   for (const char* shape : {"1,1", "1,8", "2,3"}) {
-    const ProcessResult r = bench("bench_pack", {"--shape", shape, "--dtypes", "int8,int4,bint1", "--repeat", "1"});
+    const ProcessResult r =
+        bench("bench_kernels", {"--shape", shape, "--dtypes", "int8,int4,bint1", "--copy-mib", "1", "--repeat", "1"});
     INFO(shape << ' ' << r.err);
     CHECK(r.code == 0);
   }
+}
+
+TEST_CASE("bench_kernels reports every layout there and back, and each usable kernel") {
+  TempDir temp;
+  const std::string file = temp.file("r.json");
+  const auto rows = [&](const std::vector<std::string>& more) {
+    const ProcessResult r = bench(
+        "bench_kernels",
+        with({"--shape", "20,100", "--dtypes", "bint1,uint4", "--repeat", "1", "--in-cache", "--json", file}, more));
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return rows_of(file);
+  };
+  std::set<std::string> what, layouts;
+  for (const Json& row : rows({"--family", "pack,quantize"})) {
+    what.insert(row.at("what").text());
+    layouts.insert(row.at("layout").text());
+    CHECK(std::abs(row.at("ns_per_element").get<double>() * 20 * 100 / 1000 / row.at("us").get<double>() - 1) < 1e-6);
+  }
+  for (const char* name :
+       {"dequantize", "pack", "quantize", "quantize stochastically", "quantize, clip mask", "unpack"})
+    CHECK(what.count(name) == 1);
+  for (const char* layout : {"canonical", "panels16", "planes", "transposed"}) CHECK(layouts.count(layout) == 1);
+  std::map<std::string, std::set<std::string>> kernels;
+  for (const Json& row : rows({"--kernel", "_scalar"}))
+    kernels[row.at("what").text() + " " + row.at("dtype").text()].insert(row.at("kernel").text());
+  CHECK(kernels.at("quantize bint1") == std::set<std::string>{"quantize_any_scalar", "quantize_sign_scalar"});
+  CHECK(kernels.at("quantize uint4") == std::set<std::string>{"quantize_any_scalar"});
+  CHECK(kernels.at("pack uint4") == std::set<std::string>{"pack_layout_scalar"});
+  CHECK(kernels.count("add fp32") == 0);
 }
 
 TEST_CASE("bench_gemm reports each row, its share of the unit and every rival, for products in backward order too") {
@@ -448,22 +476,4 @@ train: {stop: 10 steps}
   const Json stored = run({"--net", config, "--no-parts", "--no-memory"})[0];
   CHECK(stored.at("batch") == 4);
   CHECK(stored.contains("tokens_s"));
-}
-
-TEST_CASE("bench_pack reports every layout there and back, and codes made of numbers") {
-  TempDir temp;
-  const std::string file = temp.file("r.json");
-  const ProcessResult r = bench("bench_pack", with(kPack, {"--json", file}));
-  INFO(r.err);
-  REQUIRE(r.code == 0);
-  std::set<std::string> what, layouts;
-  for (const Json& row : rows_of(file)) {
-    what.insert(row.at("what").text());
-    layouts.insert(row.at("layout").text());
-    CHECK(row.at("ns_per_code") > 0);
-    CHECK(row.at("gb_per_s") > 0);
-  }
-  CHECK(what == std::set<std::string>{"binarize and pack", "dequantize", "pack", "quantize", "quantize stochastically",
-                                      "quantize with clip mask", "unpack"});
-  for (const char* layout : {"canonical", "panels16", "planes", "transposed"}) CHECK(layouts.count(layout) == 1);
 }

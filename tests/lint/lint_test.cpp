@@ -218,7 +218,6 @@ TEST_CASE("each third party is known to one place") {
   };
   check("^CLI/", [](const SourceFile& f) { return f.path == "apps/cli/arguments.cpp"; });
   check("^spdlog/", [](const SourceFile& f) { return f.path == "apps/bitgrad/cmd_train.cpp"; });
-  check("^benchmark/", [](const SourceFile& f) { return f.starts_with("apps/bench/"); });
   check("^yaml-cpp/", [](const SourceFile& f) { return f.starts_with("src/train/config/"); });
   check("^(dnnl|oneapi/dnnl)", [&](const SourceFile& f) {
     return f.path.find("onednn") != std::string::npos || f.starts_with("apps/bench/");

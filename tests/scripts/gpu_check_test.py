@@ -1,4 +1,6 @@
-"""scripts/gpu_check.sh, gpu_train.sh and gpu_bundle.sh."""
+"""scripts/gpu_check.sh, gpu_table.py and gpu_peers.py, with programs that only say what the real ones would (fakes/program.py), and a
+clock that goes on only where a program hangs.
+tests/apps/bench_device_test.cpp runs the script with the real programs on emulated devices."""
 import json
 import os
 import re
@@ -6,271 +8,285 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import unittest
 
-from support import HERE, PROGRAMS, ROOT, SCRIPTS, TOOLS, Case, fake, json_lines
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+SCRIPTS = os.path.join(ROOT, "scripts")
+PROGRAMS = ["bitgrad", "bench_gemm", "bench_kernels", "bench_step", "tests/test_cuda_gpu"]
+TORCH = """import sys
+from unittest.mock import MagicMock
+torch = sys.modules["torch"] = MagicMock(__version__="0.fake")
+torch.cuda.get_device_name.return_value = "fake device"
+torch.cuda.Event.return_value.elapsed_time.return_value = 300.0  # ms: one launch a measurement
+torch._scaled_mm.side_effect = RuntimeError("no fp8\\non this device")
+"""
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def json_lines(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.build, self.tools, self.calls, self.data, self.torch = (os.path.join(self.folder, x) for x in ("build", "tools", "calls", "data", "torch"))
+        for program in PROGRAMS:
+            self.fake(os.path.join(self.build, "bin", program))
+        for tool in ("date", "timeout"):
+            self.fake(os.path.join(self.tools, tool), tool)
+        self.clock = os.path.join(self.folder, "clock")
+        write(self.clock, "1000000\n")
+        write(os.path.join(self.torch, "torch.py"), TORCH)
+        for path in ("mnist/train-images-idx3-ubyte.gz", "cifar-10-batches-bin/data_batch_1.bin"):
+            write(os.path.join(self.data, path), "")
+        self.out = os.path.join(self.build, "gpu_check")
+        os.makedirs(self.out)
+
+    @staticmethod
+    def fake(path, program="program.py"):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(os.path.join(HERE, "fakes", program), path)
+
+    def run_script(self, script, *arguments, modes=None, **environment):
+        variables = {k: v for k, v in os.environ.items() if not k.startswith("BITGRAD_GPU_CHECK")}
+        variables.update(FAKE_CALLS=self.calls, FAKE_CLOCK=self.clock, FAKE_MODES=json.dumps(modes or {}), BITGRAD_DATA=self.data,
+                         PYTHONDONTWRITEBYTECODE="1", PATH=self.tools + ":" + os.environ["PATH"])
+        variables.update({k: str(v) for k, v in environment.items()})
+        return subprocess.run([os.path.join(SCRIPTS, script), *arguments], env=variables, capture_output=True, text=True, cwd=self.folder, timeout=600)
+
+    def check(self, *stages, **named):
+        return self.run_script("gpu_check.sh", self.build, *stages, **named)
+
+    def results(self):
+        return {line["check"]: line["result"] for line in json_lines(os.path.join(self.out, "checks.jsonl"))}
+
+    def called(self, program):
+        with open(self.calls) as file:
+            return [line.strip() for line in file if line.split()[0] == program]
 
 
 class Check(Case):
     def test_all_stages_pass_and_the_table_is_whole(self):
-        for tool in TOOLS:
-            fake(os.path.join(self.tools, tool))
-        done = self.check(PYTHONPATH=os.path.join(HERE, "fake_torch"))
+        for tool in ("nvidia-smi", "compute-sanitizer"):
+            self.fake(os.path.join(self.tools, tool))
+        done = self.check(PYTHONPATH=self.torch)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         results = self.results()
-        for name in ("version", "device", "clocks", "tests_fragments", "tests_train", "bench_products", "bench_long", "bench_gx", "bench_gw",
-                     "bench_bandwidth", "bench_steps", "bench_nets", "peers", "train_digits_mlp_w1a1",
-                     "train_digits_mlp_qat_phases", "mnist_tfc", "mnist_sfc", "mnist_lfc", "mnist_mlp4096",
-                     "cifar10_cnv", "cifar10_resnet20", "memcheck_gemm_wgmma", "racecheck_reduce", "table"):
-            self.assertEqual(results.get(name), "passed", name)
-            self.assertIn(name, done.stdout)
+        self.assertEqual(set(results.values()), {"passed"})
+        self.assertLessEqual({"version", "device", "clocks", "tests_fragments", "tests_train", "bench_products", "bench_long", "bench_gx",
+                              "bench_gw", "bench_kernels", "bench_steps", "bench_nets", "peers", "train_digits_mlp_w1a1", "mnist_mlp4096",
+                              "accuracy_tfc", "cifar10_resnet20", "memcheck_train", "racecheck_reduce", "table"}, set(results))
+        self.assertNotIn("racecheck_train", results)  # clusters and TMA
         rows = json_lines(os.path.join(self.out, "table.jsonl"))
         self.assertEqual([r["verdict"] for r in rows if r["must"] is not None], ["aim"] * 21)
-        self.assertIn("bench_gemm --device cuda --fast-rows --shape 8192,4096,16384 --dtypes bint1,bint1 --json "
-                      + os.path.join(self.out, "bench_long.json"), self.called("bench_gemm"))
-        self.assertNotIn("racecheck_gemm_wgmma", results)  # clusters and TMA
+        self.assertIn("--fast-rows --shape 8192,4096,16384 --dtypes bint1,bint1 --json " + os.path.join(self.out, "bench_long.json"),
+                      self.called("bench_gemm")[1])
         with tarfile.open(self.out + ".tgz") as archive:
-            self.assertIn("gpu_check/table.txt", archive.getnames())
-        text = self.read("table.txt")
+            text = archive.extractfile("gpu_check/table.txt").read().decode()
         self.assertIn("bf16: 9163 TFLOP/s, gemm_bf16_cublaslt", text)
         self.assertIn("0 of 21 rows with a must are below it or missing", text)
 
     def test_failed_and_late_checks_are_counted_and_skipped_ones_are_not(self):
-        done = self.check("device", "tests", "train", "bench", BITGRAD_GPU_CHECK_SECONDS=2,
-                          modes={"test_cuda_gpu -# [#pack_test]": "hang", "test_cuda_gpu [#pack_test]": "hang", "bench_gemm": 3,
-                                 "bench_step": 77})
-        self.assertEqual(done.returncode, 5, done.stdout)
+        done = self.check("device", "tests", "train", "bench", "table", BITGRAD_GPU_CHECK_SECONDS=2,
+                          modes={"test_cuda_gpu [#pack_test]": "hang", "bench_gemm": 3, "bench_step": 77})
+        self.assertEqual(done.returncode, 6, done.stdout)
         results = self.results()
         self.assertEqual(results["tests_pack"], "no end after 2 s")
-        self.assertEqual(results["tests_reduce"], "passed")
         self.assertEqual(results["bench_products"], "failed with 3")
         self.assertEqual(results["bench_steps"], "skipped: why bench_step ended so")
-        self.assertEqual(results["bench_bandwidth"], "passed")
-        self.assertEqual(results["train_digits_mlp_w1a1"], "passed")
+        self.assertEqual(results["table"], "failed with 18")
+        for name in ("tests_reduce", "bench_kernels", "train_digits_mlp_w1a1"):
+            self.assertEqual(results[name], "passed", name)
         self.assertIn('why bench_gemm "ended" so', done.stdout)
-        self.assertNotIn("clocks", results)
 
-    def test_a_machine_without_a_gpu_fails_the_first_stage(self):
-        done = self.check("device", FAKE_DEVICE="cuda    none: no driver")
-        self.assertEqual(done.returncode, 1)
+    def test_what_is_not_there_fails_the_first_stage_or_is_skipped_with_a_reason(self):
+        self.assertEqual(self.check("device", FAKE_DEVICE="cuda    none: no driver").returncode, 1)
         self.assertEqual(self.results()["device"], "failed with 1")
-        self.assertIn("none: no driver", done.stdout)
-
-    def test_what_is_not_there_is_skipped_with_a_reason(self):
-        done = self.check("sanitizer", "peers", "tfc", BITGRAD_DATA="/nonexistent")
+        self.assertEqual(self.check("tests", modes={"test_cuda_gpu": 77}).returncode, 0)
+        self.assertEqual(self.results()["tests_listed"], "skipped: why test_cuda_gpu ended so")
+        write(os.path.join(self.torch, "torch.py"), "raise ImportError('hidden')")
+        done = self.check("sanitizer", "peers", "tfc", "cnv", BITGRAD_DATA="/nonexistent", PYTHONPATH=self.torch)
         self.assertEqual(done.returncode, 0, done.stdout)
         results = self.results()
         if shutil.which("compute-sanitizer") is None:
-            self.assertEqual(results["sanitizer"], "skipped: no compute-sanitizer")
-        self.assertTrue(results["peers"].startswith("skipped: ") or results["peers"] == "passed")
+            self.assertEqual(results["memcheck"], "skipped: no compute-sanitizer")
+        self.assertEqual(results["peers"], "skipped: no torch: hidden")
         self.assertTrue(results["mnist_tfc"].startswith("skipped: no mnist/train-images"), results)
+        self.assertTrue(results["cifar10_cnv"].startswith("skipped: no cifar-10-batches-bin/data_batch_1.bin"), results)
 
-    def test_the_table_fails_by_the_number_of_rows_that_miss_their_must(self):
-        done = self.check("table")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.results()["table"], "failed with 21")
-        self.assertIn("21 of 21 rows with a must are below it or missing", done.stdout)
-
-    def test_small_runs_take_small_shapes(self):
-        done = self.check("bench", "train", "tfc", BITGRAD_GPU_CHECK_SMALL=1)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn("--shape 128,64,128", self.called("bench_gemm")[0])
-        self.assertIn("train.stop=1 epochs", self.called("bitgrad")[0])
-
-    def test_results_go_where_they_are_asked_to_go_and_are_added_to(self):
-        other = os.path.join(self.folder, "else", "where")
-        for _ in range(2):
-            self.assertEqual(self.check("device", BITGRAD_GPU_CHECK_OUT=other).returncode, 0)
-        self.assertEqual([r["check"] for r in json_lines(os.path.join(other, "checks.jsonl"))].count("device"), 2)
-
-    def test_the_first_half_hour_ends_whole_and_finds_the_kernel_of_a_red_file(self):
-        for tool in TOOLS:
-            fake(os.path.join(self.tools, tool))
-        done = self.check("first", PYTHONPATH=os.path.join(HERE, "fake_torch"),
-                          modes={"test_cuda_gpu [#reduce_test]~[slow]": 70})
-        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+    def test_the_first_half_hour_finds_the_kernel_of_a_red_file_and_ends_in_time(self):
+        for tool in ("compute-sanitizer", "ncu"):
+            self.fake(os.path.join(self.tools, tool))
+        done = self.check("first", PYTHONPATH=self.torch, modes={"test_cuda_gpu [#reduce_test]~[slow]": 70})
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)  # the table has no accuracies
         results = self.results()
         self.assertEqual(results["tests_reduce"], "failed with 70")
         self.assertEqual(results["memcheck_reduce"], "passed")
         self.assertNotIn("memcheck_pack", results)
-        for name in ("device", "tests_fragments", "tests_example", "first_products", "first_long", "stalls_int8", "stalls_bint1",
-                     "first_bandwidth", "first_steps", "first_recorded", "first_peers", "bench_products"):
+        for name in ("device", "tests_train", "bench_products", "stalls_int8", "peers"):
             self.assertEqual(results.get(name), "passed", name)
-        self.assertIn("bf16: 9163 TFLOP/s", self.read("table.txt"))
-        self.assertIn("--kernel wgmma --shape 8192,4096,4096 --dtypes int8,int8 --dtypes bint1,bint1 --repeat 5",
-                      self.called("bench_gemm")[0])
-
-    def test_a_step_of_the_first_half_hour_ends_with_its_time(self):
-        with open(os.path.join(SCRIPTS, "gpu_first.sh"), encoding="utf-8") as file:
+        self.assertIn("--repeat 5", self.called("bench_gemm")[0])
+        with open(os.path.join(SCRIPTS, "gpu_check.sh"), encoding="utf-8") as file:
             script = file.read()
-        limits = [int(x) for x in re.findall(r"begin_step (\d+)", script)]
-        self.assertLessEqual(sum(limits), 1800)
-        done = self.check("first", modes={"bench_gemm": "hang"})
-        self.assertNotEqual(done.returncode, 0)
-        results = self.results()
-        self.assertEqual(results["first_products"], "no end after 240 s")
-        self.assertEqual(results["first_long"], "skipped: the time of this step is over")
-        self.assertTrue(os.path.exists(self.out + ".tgz"))
+        self.assertLessEqual(sum(int(x) for x in re.findall(r"begin_step (\d+)", script)), 1800)
+        self.assertNotEqual(self.check("first", modes={"bench_gemm": "hang"}).returncode, 0)
+        self.assertEqual(self.results()["bench_products"], "no end after 450 s")
+        self.assertEqual(self.results()["bench_long"], "no end after 150 s")
+        self.assertEqual(self.results()["bench_gx"], "skipped: the time of this step is over")
 
-    def test_every_file_of_tests_for_a_gpu_is_run(self):
-        cuda = os.path.join(ROOT, "tests", "cuda")
-        def text(*path):
-            with open(os.path.join(*path), encoding="utf-8") as file:
-                return file.read()
-        emulated = re.compile(r"emulation/cuda/|cuda/device/builtins\.h|BITGRAD_FAKE_CUBLASLT")
-        files = {f.removesuffix("_test.cpp") for f in os.listdir(cuda)
-                 if f.endswith("_test.cpp") and not emulated.search(text(cuda, f))}
-        files |= {f.removesuffix("_test.cpp") for f in os.listdir(os.path.join(cuda, "gpu")) if f.endswith("_test.cpp")}
-        listed = re.search(r'test_files="([^"]*)"', text(SCRIPTS, "gpu_first.sh")).group(1).split()
-        self.assertEqual(len(listed), len(set(listed)))
-        self.assertEqual(set(listed), files)
+    def test_small_runs_take_small_shapes_and_results_are_added_to(self):
+        other = os.path.join(self.folder, "else", "where")
+        for _ in range(2):
+            self.assertEqual(self.check("device", "bench", "train", "tfc", BITGRAD_GPU_CHECK_SMALL=1, BITGRAD_GPU_CHECK_OUT=other).returncode, 0)
+        self.assertEqual([r["check"] for r in json_lines(os.path.join(other, "checks.jsonl"))].count("device"), 2)
+        self.assertIn("--shape 128,64,128", self.called("bench_gemm")[0])
+        self.assertIn("train.stop=1 epochs", self.called("bitgrad")[-1])
 
     def test_cublaslt_beside_the_python3_of_the_path_is_found(self):
         library = os.path.join(self.folder, "env/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13")
-        os.makedirs(os.path.dirname(library))
-        open(library, "w").close()
-        python = os.path.join(self.tools, "python3")
-        with open(python, "w") as file:
-            file.write(f"#!/bin/sh\nexec {sys.executable} -c \"import sys; sys.prefix = '{self.folder}/env'; exec(sys.argv[1])\" \"$2\"\n")
-        os.chmod(python, 0o755)
-        show = os.path.join(self.build, "bin", "bitgrad")
+        write(library, "")
+        python, show = os.path.join(self.tools, "python3"), os.path.join(self.build, "bin", "bitgrad")
         os.remove(show)
-        with open(show, "w") as file:
-            file.write('#!/bin/sh\necho "$BITGRAD_CUBLASLT"\necho cuda:0\n')
-        os.chmod(show, 0o755)
+        write(python, f"#!/bin/sh\nexec {sys.executable} -c \"import sys; sys.prefix = '{self.folder}/env'; exec(sys.argv[1])\" \"$2\"\n")
+        write(show, '#!/bin/sh\necho "$BITGRAD_CUBLASLT"\necho cuda:0\n')
+        for path in (python, show):
+            os.chmod(path, 0o755)
         self.check("device", BITGRAD_CUBLASLT="")
-        self.assertIn(library, self.read("device.log"))
+        with open(os.path.join(self.out, "device.log")) as file:
+            self.assertIn(library, file.read())
 
     def test_wrong_arguments_end_with_2_before_anything_runs(self):
         done = self.check("device", "speed")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("there is no stage speed; expected first device tests", done.stderr)
-        done = self.run_script("gpu_check.sh", "no_such_folder")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("there is no folder no_such_folder", done.stderr)
-        self.assertFalse(os.path.exists(self.calls))
+        self.assertEqual((done.returncode, os.path.exists(self.calls)), (2, False))
+        self.assertIn("there is no stage speed; expected first", done.stderr)
+        self.assertEqual(self.run_script("gpu_check.sh", "/nonexistent").returncode, 2)
+        self.assertEqual(self.run_script("gpu_peers.py", "--shape", "1,2").returncode, 2)
 
+    def test_nets_run_as_many_epochs_as_fit_and_their_rate_falls_as_far(self):
+        def line(net, **fakes):
+            done = self.check(net, **fakes)
+            return done.returncode, json_lines(os.path.join(self.out, "train.jsonl"))[-1]
 
-class Train(Case):
-    def train(self, net, seconds, **named):
-        return self.run_script("gpu_train.sh", self.build, net, str(seconds), os.path.join(self.out, "train.jsonl"),
-                               **named)
+        code, tfc = line("tfc", FAKE_SECONDS=0.5, FAKE_BEST="92.87")
+        self.assertEqual((code, tfc["epochs"], tfc["schedule"], tfc["published"]), (0, 1000, "schedule.every=40 epochs", 93.17))
+        self.assertEqual(line("tfc", FAKE_BEST="92.86")[0], 1)
+        self.assertEqual(self.results()["accuracy_tfc"], "failed with 1")
+        lfc = line("lfc", FAKE_SECONDS=6, BITGRAD_GPU_CHECK_SECONDS=400)[1]
+        self.assertEqual(lfc["epochs"], 108)  # 0.9 * 360 / 3
+        self.assertEqual(lfc["schedule"], "schedule.every=4 epochs")
+        mlp = line("mlp4096", FAKE_SECONDS=80)[1]
+        self.assertAlmostEqual(float(mlp["schedule"].split("=")[1]) ** mlp["epochs"], 1e-4, delta=1e-8)
+        resnet = line("resnet20", FAKE_SECONDS=0.5, FAKE_BEST="86.19")
+        self.assertEqual((resnet[0], resnet[1]["epochs"], resnet[1]["schedule"]), (1, 400, "schedule.name=cosine"))
+        self.assertIn("configs/cifar10_resnet20_w1a1.yaml", self.called("bitgrad")[-1])
+        count = len(json_lines(os.path.join(self.out, "train.jsonl")))
+        self.assertEqual(line("sfc", modes={"bitgrad": 6})[0], 1)
+        self.assertEqual(len(json_lines(os.path.join(self.out, "train.jsonl"))), count)
+        for name in ("mnist_tfc", "mnist_sfc", "mnist_lfc", "mnist_mlp4096", "cifar10_cnv", "cifar10_resnet20"):
+            self.assertTrue(os.path.exists(os.path.join(ROOT, "configs", f"{name}_w1a1.yaml")), name)
 
-    def line(self):
-        return json_lines(os.path.join(self.out, "train.jsonl"))[-1]
-
-    def test_the_published_schedule_where_it_fits(self):
-        self.assertEqual(self.train("tfc", 400, FAKE_SECONDS=0.5).returncode, 0)
-        self.assertEqual((self.line()["epochs"], self.line()["schedule"]), (1000, "schedule.every=40 epochs"))
-        probe, run = self.called("bitgrad")
-        self.assertIn("train.stop=2 epochs", probe)
-        self.assertIn("train.stop=1000 epochs", run)
-        self.assertIn("device.kind=cuda", run)
-
-    def test_as_many_epochs_as_fit_and_a_rate_that_falls_as_far(self):
-        self.assertEqual(self.train("lfc", 400, FAKE_SECONDS=6).returncode, 0)
-        self.assertEqual(self.line()["epochs"], 120)  # 0.9 * 400 / 3
-        self.assertEqual(self.line()["schedule"], "schedule.every=4 epochs")
-        self.assertEqual(self.train("mlp4096", 400, FAKE_SECONDS=80).returncode, 0)
-        epochs, gamma = self.line()["epochs"], float(self.line()["schedule"].split("=")[1])
-        self.assertEqual(epochs, 9)
-        self.assertAlmostEqual(gamma ** epochs, 1e-4, delta=1e-8)
-        self.assertEqual(self.train("sfc", 400, FAKE_SECONDS=100000).returncode, 0)
-        self.assertEqual((self.line()["epochs"], self.line()["schedule"]), (1, "schedule.every=1 epochs"))
-
-    def test_the_bar_is_the_published_accuracy_less_three_tenths(self):
-        for best, code, met in (("92.87", 0, True), ("92.86", 1, False)):
-            self.assertEqual(self.train("tfc", 100, FAKE_BEST=best).returncode, code)
-            self.assertEqual((self.line()["bar"], self.line()["met"]), (92.87, met))
-
-    def test_nets_of_cifar10_read_its_files_and_have_their_own_schedules(self):
-        done = self.train("cnv", 400, BITGRAD_DATA="/nonexistent")
-        self.assertEqual(done.returncode, 77)
-        self.assertIn("no cifar-10-batches-bin/data_batch_1.bin", done.stdout)
-        self.assertEqual(self.train("cnv", 400, FAKE_SECONDS=0.5, FAKE_BEST="83.92").returncode, 0)
-        self.assertEqual((self.line()["epochs"], self.line()["schedule"]), (1000, "schedule.every=40 epochs"))
-        self.assertIn("configs/cifar10_cnv_w1a1.yaml", self.called("bitgrad")[-1])
-        self.assertEqual(self.train("resnet20", 400, FAKE_SECONDS=0.5, FAKE_BEST="86.19").returncode, 1)
-        self.assertEqual((self.line()["epochs"], self.line()["schedule"]), (400, "schedule.name=cosine"))
-        self.assertIn("train.stop=400 epochs", self.called("bitgrad")[-1])
-
-    def test_errors_of_a_run_and_wrong_nets_are_no_results(self):
-        self.assertEqual(self.train("tfc", 100, modes={"bitgrad": 6}).returncode, 6)
-        done = self.train("vgg", 100)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("there is no net vgg; expected tfc", done.stderr)
-        self.assertFalse(os.path.exists(os.path.join(self.out, "train.jsonl")))
-
-    def test_every_net_has_a_configuration(self):
-        for net in ("tfc", "sfc", "lfc", "mlp4096"):
-            self.assertTrue(os.path.exists(os.path.join(ROOT, "configs", f"mnist_{net}_w1a1.yaml")), net)
-        for net in ("cnv", "resnet20"):
-            self.assertTrue(os.path.exists(os.path.join(ROOT, "configs", f"cifar10_{net}_w1a1.yaml")), net)
-
-
-class Bundle(Case):
-    # bench_step as a program that needs zlib, and looks for it where `rpath` says.
-    def real_program(self, rpath):
-        step = os.path.join(self.build, "bin", "bench_step")
+    @unittest.skipIf(shutil.which("c++") is None, "no c++")
+    def test_a_bundle_holds_the_libraries_that_its_programs_find(self):
+        source, step, file = (os.path.join(self.build, x) for x in ("step.cpp", "bin/bench_step", "gpu_bundle.tar.gz"))
+        write(source, 'extern "C" const char* zlibVersion(); int main() { return zlibVersion() == nullptr; }\n')
         os.remove(step)
-        source = os.path.join(self.folder, "step.cpp")
-        with open(source, "w") as file:
-            file.write("extern \"C\" const char* zlibVersion(); int main() { return zlibVersion() == nullptr; }\n")
-        subprocess.run(["c++", source, "-o", step, "-lz", *rpath], check=True)
-        return step
-
-    def setUp(self):
-        super().setUp()
-        if shutil.which("c++") is None:
-            self.skipTest("no c++")
-        self.ours = ["-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib"]
-
-    def test_programs_that_do_not_look_beside_themselves_are_refused(self):
-        self.real_program([])
-        done = self.run_script("gpu_bundle.sh", self.build)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("do not look for these beside themselves: ", done.stderr)
-        self.assertIn("libz.so.1", done.stderr)
-
-    def test_a_large_archive_is_refused_and_nothing_is_left(self):
-        self.real_program(self.ours)
-        with open(os.path.join(self.build, "bin", "bench_gemm.new"), "wb") as file:
-            file.write(os.urandom(3 << 20))
-        os.chmod(file.name, 0o755)
-        os.replace(file.name, os.path.join(self.build, "bin", "bench_gemm"))
-        file = os.path.join(self.folder, "bundle.tar.gz")
-        done = self.run_script("gpu_bundle.sh", self.build, file, BITGRAD_GPU_BUNDLE_MIB=2)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("MiB, expected less than 2. Hint: cmake --preset gpu", done.stderr)
-        self.assertFalse(os.path.exists(file))
-        self.assertEqual(self.run_script("gpu_bundle.sh", self.build, file, BITGRAD_GPU_BUNDLE_MIB=9).returncode, 0)
-
-    def test_mnist_comes_where_it_is_asked_for(self):
-        self.real_program(self.ours)
-        file = os.path.join(self.folder, "bundle.tar.gz")
-        self.assertEqual(self.run_script("gpu_bundle.sh", "--data", self.build, file).returncode, 0)
-        with tarfile.open(file) as bundle:
-            self.assertIn("bitgrad_gpu/data/mnist/train-images-idx3-ubyte.gz", bundle.getnames())
-
-    def test_programs_come_with_their_libraries_but_the_c_library(self):
-        step = self.real_program(self.ours)
-        file = os.path.join(self.folder, "bundle.tar.gz")
-        done = self.run_script("gpu_bundle.sh", self.build, file)
-        self.assertEqual((done.returncode, done.stdout), (0, file + "\n"), done.stderr)
+        subprocess.run(["c++", source, "-o", step, "-lz"], check=True)
+        done = self.check("bundle")
+        self.assertEqual((done.returncode, os.path.exists(file)), (2, False))
+        self.assertIn("libz.so.1", done.stdout)
+        self.assertIn("do not look for these libraries beside themselves", done.stderr)
+        subprocess.run(["c++", source, "-o", step, "-lz", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib"], check=True)
+        self.assertEqual(self.check("bundle").returncode, 0)
         with tarfile.open(file) as bundle:
             names = {n.removeprefix("bitgrad_gpu/") for n in bundle.getnames()}
-        for name in [f"build/bin/{p}" for p in PROGRAMS] + ["scripts/gpu_check.sh", "configs/mnist_tfc_w1a1.yaml"]:
-            self.assertIn(name, names)
-        linked = {os.path.basename(line.split()[2]) for line in
-                  subprocess.run(["ldd", step], capture_output=True, text=True).stdout.splitlines() if " => /" in line}
-        carried = {os.path.basename(n) for n in names if n.startswith("build/lib/")}
-        self.assertEqual(carried, {n for n in linked if not n.startswith(("libc.", "libm.", "libdl.", "libpthread."))})
+        self.assertLessEqual({f"build/bin/{p}" for p in PROGRAMS} | {"scripts/gpu_check.sh", "configs/mnist_tfc_w1a1.yaml"}, names)
+        self.assertEqual({n for n in names if n.startswith("build/lib/")}, {"build/lib/libz.so.1"})
 
-    def test_a_build_without_cuda_is_refused(self):
-        os.remove(os.path.join(self.build, "bin", "tests", "test_cuda_gpu"))
-        done = self.run_script("gpu_bundle.sh", self.build)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("tests/test_cuda_gpu. Build with CUDA first", done.stderr)
+
+class Table(Case):
+    def rows(self, **files):
+        for name, value in files.items():
+            text = "".join(json.dumps(line) + "\n" for line in value) if name in ("train", "peers") else json.dumps(value)
+            write(os.path.join(self.out, name + (".jsonl" if name in ("train", "peers") else ".json")), text)
+        done = self.run_script("gpu_table.py", self.out)
+        self.assertEqual(done.stderr, "")
+        return {r["what"]: r for r in json_lines(os.path.join(self.out, "table.jsonl"))}, done
+
+    @staticmethod
+    def product(a, b, us, kernel, shape=(8192, 4096, 4096), product="forward"):
+        return dict(a=a, b=b, m=shape[0], n=shape[1], k=shape[2], product=product, kernel=kernel, us=us)
+
+    def test_the_rival_is_the_fastest_bf16_product_of_a_library_and_ours_is_none_of_them(self):
+        what = "s8 -> bf16 with scales, 8192x4096x4096"
+        slow, library = self.product("int8", "int8", 9000.0, "bf16 x bf16: gemm_f32_chain512_simt"), self.product("int8", "int8", 90.0, "gemm_s8_s8_cublaslt")
+        rows, done = self.rows(bench_products=dict(rows=[slow, library]))
+        self.assertEqual(rows[what]["verdict"], "missing: no such product")
+        self.assertIn("bf16: missing", done.stdout)
+        ours = self.product("int8", "int8", 200.0, "gemm_s8_s8_wgmma")
+        self.assertEqual(self.rows(bench_products=dict(rows=[slow, ours]))[0][what]["verdict"], "missing: no cuBLASLt, no torch")
+        bf16 = self.product("int8", "int8", 300.0, "bf16 x bf16: gemm_bf16_cublaslt")
+        rows, _ = self.rows(bench_products=dict(rows=[bf16, ours]))
+        self.assertEqual((rows[what]["ratio"], rows[what]["verdict"]), (1.5, "must"))
+        refused = dict(self.product("bf16", "bf16", 0, "torch.matmul compiled"), error="no")
+        del refused["us"]
+        rows, _ = self.rows(peers=[self.product("bf16", "bf16", 280.0, "torch.matmul"), refused])
+        self.assertEqual((rows[what]["ratio"], rows[what]["verdict"]), (1.4, "below"))
+        self.assertIn("torch.matmul", rows[what]["rival"])
+
+    def test_the_lowest_share_of_a_family_counts(self):
+        share = lambda what, x: dict(family="pack", what=what, dtype="int4", layout="frag64", gb_s=1000 * x, copy_share=x)
+        rows, _ = self.rows(bench_kernels=dict(copy_gb_s=1000, rows=[share("a", 0.95), share("b", 0.69), share("c", 0.8)]))
+        row = next(r for what, r in rows.items() if what.startswith("pack"))
+        self.assertEqual((row["ratio"], row["verdict"]), (0.69, "below"))
+        self.assertIn("690 GB/s b int4 frag64", row["ours"])
+
+    def test_steps_without_torch_stand_beside_three_products(self):
+        step = dict(layer="w8a8", shape="8192,4096,4096", ms=0.8, parts=dict(update=0.1, requantize=0.1))
+        products = [self.product("int8", "int8", us, "bf16 x bf16: gemm_bf16_cublaslt", shape, kind)
+                    for us, shape, kind in ((350.0, (8192, 4096, 4096), "forward"), (360.0, (8192, 4096, 4096), "gx"), (340.0, (4096, 4096, 8192), "gw"))]
+        rows, _ = self.rows(bench_steps=dict(rows=[step]), bench_products=dict(rows=products))
+        row = rows["step 8192,4096,4096, all s8: forward and backward"]
+        self.assertAlmostEqual(row["ratio"], 1.05 / 0.6)
+        self.assertEqual(row["verdict"], "must")
+        adam = "step 8192,4096,4096, all s8: whole step with Adam"
+        self.assertEqual(rows[adam]["verdict"], "missing: no torch")
+        torch = dict(step="8192,4096,4096", kind="adam", variant="torch bf16 eager")
+        rows, _ = self.rows(peers=[dict(torch, ms=1.6), dict(torch, variant="x", error="no")])
+        self.assertAlmostEqual(rows[adam]["ratio"], 2.0)
+
+    def test_the_last_run_of_a_net_counts_and_torn_files_are_missing_results(self):
+        run = dict(train="tfc", epochs=10, published_epochs=1000, published=93.17)
+        self.rows(train=[dict(run, best=50.0), dict(run, best=92.87)])
+        for name in ("train.jsonl", "bench_products.json", "peers.jsonl"):
+            with open(os.path.join(self.out, name), "a") as file:
+                file.write('{"train": "sfc", "ep')
+        rows, done = self.rows()
+        self.assertEqual(rows["MNIST TFC: best accuracy, 10 of 1000 epochs"]["verdict"], "must")
+        self.assertEqual(rows["MNIST SFC: best accuracy"]["verdict"], "missing: not trained")
+        self.assertEqual(done.returncode, 20)
+
+    def test_peers_are_lines_and_a_refusal_is_one_too(self):
+        file = os.path.join(self.out, "peers.jsonl")
+        done = self.run_script("gpu_peers.py", "--shape", "64,32,16", "--step", "8,16,32", "--json", file, PYTHONPATH=self.torch)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = json_lines(file)
+        self.assertEqual([json.loads(x) for x in done.stdout.splitlines()], lines)
+        by_name = {line.get("kernel") or line["kind"] + " " + line["variant"]: line for line in lines}
+        self.assertEqual(by_name["torch.matmul"], dict(peer="torch 0.fake", device="fake device", a="bf16", b="bf16", m=64, n=32, k=16,
+                                                       product="forward", kernel="torch.matmul", us=300000.0))
+        self.assertEqual(by_name["torch._scaled_mm by row and column"]["error"], "RuntimeError: no fp8")
+        self.assertEqual(by_name["adam torch bf16 compiled"]["ms"], 300.0)
+        self.assertEqual(len(lines), 9)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // Functions and copies of strided arrays, and row-wise kernels: softmax, norms, cross-entropy.
 #include <algorithm>
 
-#include "bench_bandwidth_cases.h"
+#include "bench_kernels_cases.h"
 #include "bitgrad/kernels/pointwise.h"
 #include "bitgrad/kernels/rowwise.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "bench_bandwidth_cases.h"
+#include "bench_kernels_cases.h"
 #include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/kernels/pack.h"
 
@@ -14,7 +14,7 @@ Numbers::Numbers(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
 }
 
 const RandomStream* Numbers::draws() const {
-  static const RandomStream stream{1, Purpose::kUser, site_id("bench_bandwidth"), 0};
+  static const RandomStream stream{1, Purpose::kUser, site_id("bench_kernels"), 0};
   return &stream;
 }
 
@@ -25,18 +25,24 @@ struct Quantized {
   Tensor x, codes, scales, mask, flags;
   kernels::QuantizeArgs args;
 
+  // Without operands: what kernels are selected by.
+  static kernels::QuantizeArgs form(const Numbers& numbers, DType dtype) {
+    kernels::QuantizeArgs form;
+    form.rows = numbers.rows(), form.cols = numbers.cols(), form.ldx = numbers.cols(), form.dtype = dtype;
+    form.rule = dtype.kind() == DTypeKind::kSign ? CodeRule::kSign : CodeRule::kInverse;
+    form.lo = dtype.info().qmin, form.hi = dtype.info().qmax;
+    return form;
+  }
+
   Quantized(const Numbers& numbers, DType dtype)
       : x(numbers.copy()),
         codes(numbers.room(dtype)),
         scales(numbers.column_of(1.0 / static_cast<double>(std::max<int64_t>(dtype.info().qmax, 1)))),
         mask(Tensor::empty({numbers.rows(), plane_words(numbers.cols()) * 8}, dtypes::uint8)),
-        flags(Tensor::zeros({1}, dtypes::int32)) {
-    const bool sign = dtype.kind() == DTypeKind::kSign;
-    args.rows = numbers.rows(), args.cols = numbers.cols(), args.x = x.as<float>(), args.ldx = numbers.cols();
-    args.dtype = dtype, args.codes = codes.data(), args.stride = codes.stride();
-    args.rule = sign ? CodeRule::kSign : CodeRule::kInverse;
-    args.lo = dtype.info().qmin, args.hi = dtype.info().qmax;
-    if (!sign) args.scale.scale = scales.as<float>(), args.scale.row_step = 1;
+        flags(Tensor::zeros({1}, dtypes::int32)),
+        args(form(numbers, dtype)) {
+    args.x = x.as<float>(), args.codes = codes.data(), args.stride = codes.stride();
+    if (args.rule != CodeRule::kSign) args.scale.scale = scales.as<float>(), args.scale.row_step = 1;
     args.flags = static_cast<uint32_t*>(flags.data());
   }
 };
@@ -52,23 +58,46 @@ Tensor layout_room(const Numbers& n, DType dtype, Layout layout) {
   return Tensor::empty_layout({n.rows(), n.cols()}, dtype, layout, MemoryKind::kWorkspace);
 }
 
+// The selected kernel, or each usable one.
+template <typename Args>
+std::vector<const Kernel<Args>*> measured_kernels(std::span<const Kernel<Args>> all, const Args& args, bool each) {
+  std::vector<const Kernel<Args>*> list;
+  for (const Kernel<Args>& kernel : all)
+    if (each ? kernel.usable(args) : &kernel == cheapest(all, args)) list.push_back(&kernel);
+  return list;
+}
+
 class CodeCases {
  public:
-  CodeCases(const Numbers& numbers, DType dtype) : n_(numbers), dtype_(dtype) {}
+  CodeCases(const Numbers& numbers, DType dtype, bool each_kernel)
+      : n_(numbers), dtype_(dtype), each_kernel_(each_kernel) {}
 
   void add_pack() {
     for (const Layout layout : all_layouts()) {
       if (layout == layouts::canonical || !layout.info().supports(dtype_)) continue;
+      const double bytes = canonical_bytes(n_, dtype_) + layout_bytes(n_, dtype_, layout);
       kernels::PackArgs args{dtype_, n_.rows(), n_.cols(), nullptr, 0, layout, nullptr};
-      if (cheapest(kernels::pack_kernels(), args) == nullptr) continue;
-      add("pack", "pack", layout.name(), canonical_bytes(n_, dtype_) + layout_bytes(n_, dtype_, layout),
-          [n = &n_, dtype = dtype_, args, layout]() mutable -> std::function<void()> {
-            const Quantized from(*n, dtype);
-            quantize(from.args);
-            const Tensor to = layout_room(*n, dtype, layout);
-            args.canonical = from.codes.data(), args.stride = from.codes.stride(), args.out = to.data();
-            return [args, codes = from.codes, to] { kernels::pack(args); };
-          });
+      for (const Kernel<kernels::PackArgs>* kernel : measured_kernels(kernels::pack_kernels(), args, each_kernel_)) {
+        add("pack", "pack", layout.name(), bytes,
+            [n = &n_, dtype = dtype_, args, layout, run = kernel->run]() mutable -> std::function<void()> {
+              const Quantized from(*n, dtype);
+              quantize(from.args);
+              const Tensor to = layout_room(*n, dtype, layout);
+              args.canonical = from.codes.data(), args.stride = from.codes.stride(), args.out = to.data();
+              return [args, codes = from.codes, to, run] { run(args); };
+            });
+        cases_.back().kernel = kernel->name;
+      }
+      if (current_device().is_cpu())
+        add("pack", "unpack", layout.name(), bytes, [n = &n_, dtype = dtype_, layout]() -> std::function<void()> {
+          const Quantized to(*n, dtype);
+          quantize(to.args);
+          const Tensor from = layout_room(*n, dtype, layout);
+          kernels::pack({dtype, n->rows(), n->cols(), to.codes.data(), to.codes.stride(), layout, from.data()});
+          return [n, dtype, layout, from, codes = to.codes] {
+            layout.info().unpack(dtype, n->rows(), n->cols(), from.data(), codes.data(), codes.stride());
+          };
+        });
     }
   }
 
@@ -80,7 +109,7 @@ class CodeCases {
       q.args.ste = SteRule::kClip;
       q.args.mask = static_cast<uint64_t*>(q.mask.data());
     });
-    if (dtype_.kind() != DTypeKind::kSign)
+    if (rounds(Quantized::form(n_, dtype_).rule))
       add_quantize("quantize stochastically", bytes, [](Quantized& q, const Numbers& n) { q.args.sr = n.draws(); });
     add("quantize", "quantize, both orders", layouts::transposed.name(),
         bytes + layout_bytes(n_, dtype_, layouts::transposed), [n = &n_, dtype = dtype_]() -> std::function<void()> {
@@ -127,6 +156,22 @@ class CodeCases {
     });
   }
 
+  void add_dropout() {
+    const DType to = dtype_ == dtypes::bint1 ? dtypes::ternary : dtype_;
+    const double mask = static_cast<double>(n_.rows() * plane_words(n_.cols()) * 8);
+    add("elementwise", "dropped codes", "canonical", canonical_bytes(n_, dtype_) + mask + canonical_bytes(n_, to),
+        [n = &n_, from = dtype_, to]() -> std::function<void()> {
+          const Quantized q(*n, from);
+          quantize(q.args);
+          const Tensor out = n->room(to);
+          auto* const keep = static_cast<uint64_t*>(q.mask.data());
+          kernels::keep_mask({n->rows(), n->cols(), n->draws(), 0, 13107, keep});
+          return [q, out,
+                  args = kernels::DropCodesArgs{n->rows(), n->cols(), from, to, q.codes.data(), q.codes.stride(), keep,
+                                                nullptr, 0, out.data(), out.stride()}] { kernels::drop_codes(args); };
+        });
+  }
+
   // Codes of gradients; the same call computes the scales.
   void add_int8_orders() {
     if (dtype_ != dtypes::int8) return;
@@ -155,30 +200,38 @@ class CodeCases {
 
   template <typename Change>
   void add_quantize(const char* what, double bytes, Change change) {
-    add("quantize", what, "canonical", bytes, [n = &n_, dtype = dtype_, change]() -> std::function<void()> {
-      Quantized q(*n, dtype);
-      change(q, *n);
-      return [q] { kernels::quantize(q.args); };
-    });
+    const kernels::QuantizeArgs form = Quantized::form(n_, dtype_);
+    for (const Kernel<kernels::QuantizeArgs>* kernel :
+         measured_kernels(kernels::quantize_kernels(), form, each_kernel_)) {
+      add("quantize", what, "canonical", bytes,
+          [n = &n_, dtype = dtype_, change, run = kernel->run]() -> std::function<void()> {
+            Quantized q(*n, dtype);
+            change(q, *n);
+            return [q, run] { run(q.args); };
+          });
+      cases_.back().kernel = kernel->name;
+    }
   }
   void add(const char* family, std::string what, std::string_view layout, double bytes,
            std::function<std::function<void()>()> operands) {
     cases_.push_back(
-        {family, std::move(what), std::string(dtype_.name()), std::string(layout), bytes, std::move(operands)});
+        {family, std::move(what), std::string(dtype_.name()), std::string(layout), bytes, std::move(operands), {}});
   }
 
   const Numbers& n_;
   DType dtype_;
+  bool each_kernel_;
   std::vector<Case> cases_;
 };
 
 }  // namespace
 
-std::vector<Case> code_cases(const Numbers& numbers, DType dtype) {
-  CodeCases cases(numbers, dtype);
+std::vector<Case> code_cases(const Numbers& numbers, DType dtype, bool each_kernel) {
+  CodeCases cases(numbers, dtype, each_kernel);
   cases.add_pack();
   cases.add_quantize();
   cases.add_signs();
+  cases.add_dropout();
   cases.add_int8_orders();
   return cases.release();
 }

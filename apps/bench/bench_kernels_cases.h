@@ -1,4 +1,4 @@
-// The cases of bench_bandwidth: kernels that move much data and compute little.
+// The cases of bench_kernels: kernels that move much data and compute little.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct Case {
   std::string family, what, dtype, layout;
   double bytes = 0;                                 // that a call must read and write, each operand counted once
   std::function<std::function<void()>()> operands;  // makes a call with its own operands
+  std::string kernel{};                             // empty: every device has exactly one
 };
 
 // A [rows, cols] matrix of random numbers in (-1, 1) on the current device.
@@ -39,9 +40,9 @@ class Numbers {
   Tensor numbers_;
 };
 
-// Codes of one dtype: packing into every layout that the current device supports, all forms of quantization,
-// dequantization.
-std::vector<Case> code_cases(const Numbers& numbers, DType dtype);
+// Codes of one dtype: packing into every layout that the current device supports (the CPU: and back), all forms of
+// quantization, dequantization, dropout. each_kernel: a case for every usable kernel, not only for the selected one.
+std::vector<Case> code_cases(const Numbers& numbers, DType dtype, bool each_kernel);
 // fp32 in and out: elementwise functions, norms, reductions; conversions to and from bf16.
 std::vector<Case> number_cases(const Numbers& numbers);
 // fp32 in and out: functions and copies of strided arrays, and row-wise kernels.

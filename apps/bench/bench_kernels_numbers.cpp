@@ -1,4 +1,4 @@
-#include "bench_bandwidth_cases.h"
+#include "bench_kernels_cases.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
 
@@ -33,6 +33,12 @@ class NumberCases {
       return [mask, g = n.copy(), gx = n.copy(), rows = n.rows(), cols = n.cols()] {
         kernels::apply_mask(
             {rows, cols, g.as<float>(), static_cast<const uint64_t*>(mask.data()), 1.25f, gx.as<float>()});
+      };
+    });
+    add("elementwise", "keep mask", 1.0 / 8, [](const Numbers& n) {
+      const Tensor mask = Tensor::zeros({n.rows(), plane_words(n.cols()) * 8}, dtypes::uint8);
+      return [mask, rows = n.rows(), cols = n.cols(), draws = n.draws()] {
+        kernels::keep_mask({rows, cols, draws, 0, 13107, static_cast<uint64_t*>(mask.data())});
       };
     });
   }

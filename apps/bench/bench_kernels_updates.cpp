@@ -1,4 +1,4 @@
-#include "bench_bandwidth_cases.h"
+#include "bench_kernels_cases.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/pack.h"
 #include "bitgrad/optim/optimizer.h"
@@ -16,28 +16,47 @@ struct Moved {
   }
 };
 
-struct Scaled {  // 8-bit moments
+// 8-bit moments: means, which have signs, or squares.
+struct Scaled {
   Tensor x, q, scales;
-  explicit Scaled(const Numbers& n)
+  bool squares;
+
+  Scaled(const Numbers& n, bool squares_)
       : x(n.copy()),
-        q(Tensor::empty({x.numel()}, dtypes::uint8)),
-        scales(Tensor::empty({(x.numel() + kernels::kMomentBlock - 1) / kernels::kMomentBlock}, dtypes::fp32)) {
-    kernels::mul(x.numel(), x.as<float>(), x.as<float>(), x.as<float>());
+        q(Tensor::empty({x.numel()}, squares_ ? dtypes::uint8 : dtypes::int8)),
+        scales(Tensor::empty({(x.numel() + kernels::kMomentBlock - 1) / kernels::kMomentBlock}, dtypes::fp32)),
+        squares(squares_) {
+    if (squares) kernels::mul(x.numel(), x.as<float>(), x.as<float>(), x.as<float>());
+  }
+  void narrow(const RandomStream& draws) const {
+    if (squares)
+      kernels::squares_to_uint8(x.numel(), x.as<float>(), draws, 0, q.as<uint8_t>(), scales.as<float>());
+    else
+      kernels::moments_to_int8(x.numel(), x.as<float>(), draws, 0, q.as<int8_t>(), scales.as<float>());
+  }
+  void widen() const {
+    if (squares)
+      kernels::squares_from_uint8(x.numel(), q.as<uint8_t>(), scales.as<float>(), x.as<float>());
+    else
+      kernels::moments_from_int8(x.numel(), q.as<int8_t>(), scales.as<float>(), x.as<float>());
   }
 };
 
 template <typename Make>
-Case update_case(const Numbers& n, const char* what, double bytes_a_number, Make make) {
-  return {"optimizer", what, "fp32", "", bytes_a_number * n.count(), [n = &n, make]() -> std::function<void()> {
-            return make(*n);
-          }};
+Case update_case(const Numbers& n, std::string what, double bytes_a_number, Make make) {
+  return {
+      "optimizer", std::move(what), "fp32", "", bytes_a_number * n.count(), [n = &n, make]() -> std::function<void()> {
+        return make(*n);
+      }};
 }
 
-Case adam_case(const Numbers& n, const char* what, bool decoupled) {
-  return update_case(n, what, 28, [decoupled](const Numbers& numbers) {
-    return [p = Moved(numbers), decoupled] {
+// Later steps need no corrections of the moments.
+Case adam_case(const Numbers& n, const char* what, bool decoupled, bool first = false) {
+  return update_case(n, what, 28, [decoupled, first](const Numbers& numbers) {
+    return [p = Moved(numbers), decoupled, first] {
       kernels::AdamArgs args{p.w.numel(), p.w.as<float>(), p.m.as<float>(), p.v.as<float>(), p.g.as<float>(), kRate};
       args.weight_decay = 0.01f, args.decoupled = decoupled;
+      if (first) args.c1 = 0.1f, args.c2 = 0.001f;
       kernels::adam_update(args);
     };
   });
@@ -49,6 +68,16 @@ Case sgd_case(const Numbers& n, const char* what, bool momentum) {
       kernels::SgdArgs args{p.w.numel(), p.w.as<float>(), p.g.as<float>(), momentum ? p.m.as<float>() : nullptr, kRate};
       args.mu = momentum ? 0.9f : 0.0f;
       kernels::sgd_update(args);
+    };
+  });
+}
+
+Case gradient_case(const Numbers& n, const char* what, bool bounds) {
+  return update_case(n, what, bounds ? 12 : 8, [bounds](const Numbers& numbers) {
+    return [p = Moved(numbers), flags = Tensor::zeros({1}, dtypes::int32), bounds] {
+      kernels::FinishGradientArgs args{p.g.numel(), p.g.as<float>(), 1, bounds ? p.w.as<float>() : nullptr};
+      args.flags = static_cast<uint32_t*>(flags.data());
+      kernels::finish_gradient(args);
     };
   });
 }
@@ -99,32 +128,36 @@ ParameterSpec codes_of(DType dtype) {
 }  // namespace
 
 std::vector<Case> update_cases(const Numbers& n) {
-  std::vector<Case> cases{sgd_case(n, "sgd", false), sgd_case(n, "sgd, momentum", true), adam_case(n, "adam", false),
-                          adam_case(n, "adamw", true)};
-  cases.push_back(update_case(n, "finished gradient", 12, [](const Numbers& numbers) {
-    return [p = Moved(numbers), flags = Tensor::zeros({1}, dtypes::int32)] {
-      kernels::FinishGradientArgs args{p.g.numel(), p.g.as<float>(), 1, p.w.as<float>()};
-      args.flags = static_cast<uint32_t*>(flags.data());
-      kernels::finish_gradient(args);
+  std::vector<Case> cases{sgd_case(n, "sgd", false),
+                          sgd_case(n, "sgd, momentum", true),
+                          adam_case(n, "adam", false),
+                          adam_case(n, "adam, first steps", false, true),
+                          adam_case(n, "adamw", true),
+                          gradient_case(n, "gradient divided", false),
+                          gradient_case(n, "finished gradient", true)};
+  cases.push_back(update_case(n, "bop", 20, [](const Numbers& numbers) {
+    return [p = Moved(numbers)] {
+      kernels::bop_update({p.w.numel(), p.w.as<float>(), p.m.as<float>(), p.g.as<float>(), 1e-4f, 1e-8f});
     };
   }));
   const double eight_bits = 5 + 4.0 / kernels::kMomentBlock;
-  cases.push_back(update_case(n, "moments to 8 bits", eight_bits, [](const Numbers& numbers) {
-    return [s = Scaled(numbers), draws = numbers.draws()] {
-      kernels::squares_to_uint8(s.x.numel(), s.x.as<float>(), *draws, 0, s.q.as<uint8_t>(), s.scales.as<float>());
-    };
-  }));
-  cases.push_back(update_case(n, "moments from 8 bits", eight_bits, [](const Numbers& numbers) {
-    const Scaled s(numbers);
-    kernels::squares_to_uint8(s.x.numel(), s.x.as<float>(), *numbers.draws(), 0, s.q.as<uint8_t>(),
-                              s.scales.as<float>());
-    return [s] { kernels::squares_from_uint8(s.x.numel(), s.q.as<uint8_t>(), s.scales.as<float>(), s.x.as<float>()); };
-  }));
+  for (const bool squares : {false, true}) {
+    const std::string moments = squares ? "squares" : "means";
+    cases.push_back(update_case(n, moments + " to 8 bits", eight_bits, [squares](const Numbers& numbers) {
+      return [s = Scaled(numbers, squares), draws = numbers.draws()] { s.narrow(*draws); };
+    }));
+    cases.push_back(update_case(n, moments + " from 8 bits", eight_bits, [squares](const Numbers& numbers) {
+      const Scaled s(numbers, squares);
+      s.narrow(*numbers.draws());
+      return [s] { s.widen(); };
+    }));
+  }
   return cases;
 }
 
 std::vector<Case> step_cases(const Numbers& n, DType dtype) {
   std::vector<Case> cases;
+  if (dtype.kind() == DTypeKind::kUint) return cases;  // weights have signs
   const std::vector<Layout> layouts = product_layouts(n, dtype);
   double codes = static_cast<double>(n.rows() * Tensor::empty({1, n.cols()}, dtype).stride());
   std::string names = "canonical";
@@ -132,14 +165,17 @@ std::vector<Case> step_cases(const Numbers& n, DType dtype) {
     codes += static_cast<double>(layout.info().bytes(dtype, n.rows(), n.cols()));
     names += concat(", ", layout.name());
   }
-  for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kInt8}) {
-    const bool narrow = moments == MomentKind::kInt8;
+  for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}) {
+    // Both moments are read and written.
+    const double moved = moments == MomentKind::kFp32   ? 16
+                         : moments == MomentKind::kBf16 ? 8
+                                                        : 4 + 16.0 / kernels::kMomentBlock;
     OptimizerSpec rule;
     rule.name = "adamw";
     rule.weight_decay = 0.01f;
     rule.moments = moments;
-    // Reads g; reads and writes w and both moments; writes codes.
-    const double bytes = (12 + (narrow ? 4 + 16.0 / kernels::kMomentBlock : 16)) * n.count() + codes;
+    // Reads g; reads and writes w; writes codes.
+    const double bytes = (12 + moved) * n.count() + codes;
     cases.push_back({"optimizer", concat("step of adamw, moments ", moment_name(moments)), std::string(dtype.name()),
                      names, bytes, [n = &n, dtype, rule, layouts]() -> std::function<void()> {
                        auto one = std::make_shared<OneParameter>(*n, codes_of(dtype), rule, layouts);
