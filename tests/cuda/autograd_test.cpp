@@ -18,8 +18,8 @@ TEST_CASE("a gradient with several readers is summed and rounded as on the CPU")
               if (stochastic) sink.set_rounding(&draws);
               for (int window = 0; window < 2; ++window) {
                 Tape tape;
-                const Var x = tape.leaf(here(random_numbers({7, 33}, 1)), &sink, dtype);
-                const Var y = tape.leaf(here(random_numbers({7, 33}, 2)), &other, dtypes::fp32);
+                const Var x = tape.leaf(here(host_numbers({7, 33}, 1)), &sink, dtype);
+                const Var y = tape.leaf(here(host_numbers({7, 33}, 2)), &other, dtypes::fp32);
                 Var inner = mul(x, y);
                 inner.want_grad(dtype);
                 tape.backward(bitgrad::sum(add(mul(inner, x), tanh(inner))));
@@ -32,17 +32,17 @@ TEST_CASE("seeds of a device start backward there") {
   CHECK(device_difference([&] {
           AccumulateSink sink;
           Tape tape;
-          const Var x = tape.leaf(here(random_numbers({5, 6}, 1)), &sink, dtypes::fp32);
+          const Var x = tape.leaf(here(host_numbers({5, 6}, 1)), &sink, dtypes::fp32);
           Var y = relu(x);
           y.want_grad(dtypes::bf16);
-          const Tensor seed = here(random_numbers({5, 6}, 4, 1.0, dtypes::bf16));
-          tape.backward({y, x}, {seed, here(random_numbers({5, 6}, 5))});
+          const Tensor seed = here(host_numbers({5, 6}, 4, 1.0, dtypes::bf16));
+          tape.backward({y, x}, {seed, here(host_numbers({5, 6}, 5))});
           return Results{sink.grad()};
         }) == "");
 }
 
 TEST_CASE("an op names the input that lies on another device than the current one, and both devices") {
-  const Tensor x = random_numbers({2, 3}, 1);
+  const Tensor x = host_numbers({2, 3}, 1);
   const Tensor there = x.to_device(gpu(), MemoryKind::kActivation);
   CHECK(error_of([&] { add(x, there); }) ==
         "[add] input 1 ([2,3] fp32) is on cuda:0, but the current device is cpu. Copy it there (to_device), or change "
@@ -60,7 +60,7 @@ TEST_CASE("backward runs where forward ran") {
   Var loss;
   {
     const DeviceGuard guard(gpu());
-    loss = bitgrad::sum(tape.leaf(here(random_numbers({2, 3}, 1)), &sink, dtypes::fp32));
+    loss = bitgrad::sum(tape.leaf(here(host_numbers({2, 3}, 1)), &sink, dtypes::fp32));
   }
   CHECK(contains(error_of([&] { tape.backward(loss); }), "[backward] output 0 ([] fp32) is on cuda:0"));
 }

@@ -160,11 +160,11 @@ TEST_CASE("A norm of bf16 values has the bits of the CPU on the device, and copi
     CAPTURE(form.columns, form.training);
     const Shape params{form.columns ? shape[1] : 1};
     CHECK(device_difference([&]() -> Results {
-            const Tensor x = here(random_numbers(shape, 1, 2.0, dtypes::bf16)),
-                         gy = here(random_numbers(shape, 2, 1.0, dtypes::bf16));
+            const Tensor x = here(host_numbers(shape, 1, 2.0, dtypes::bf16)),
+                         gy = here(host_numbers(shape, 2, 1.0, dtypes::bf16));
             const InnerRun run =
                 run_inner([&](const Var& v, const std::vector<Var>& p) { return norm_of(form, v, p); }, x, dtypes::bf16,
-                          {here(random_numbers(params, 3)), here(random_numbers(params, 4))}, gy);
+                          {here(host_numbers(params, 3)), here(host_numbers(params, 4))}, gy);
             CHECK(run.y.dtype() == dtypes::bf16);
             CHECK(run.gx.dtype() == dtypes::bf16);
             // y, or gx: half of an fp32 copy each, and the parts of sums.
@@ -184,8 +184,8 @@ void check_inner(const std::function<Var(const Var&)>& op, DType gy_dtype, int64
                  const Shape& shape = {256, 136}) {
   const int64_t fp32_copy = shape.numel() * 4;
   CHECK(device_difference([&]() -> Results {
-          const Tensor x = here(random_numbers(shape, 1, 2.0, dtypes::bf16)),
-                       gy = here(random_numbers(shape, 2, 1.0, gy_dtype));
+          const Tensor x = here(host_numbers(shape, 1, 2.0, dtypes::bf16)),
+                       gy = here(host_numbers(shape, 2, 1.0, gy_dtype));
           const InnerRun run =
               run_inner([&](const Var& v, const std::vector<Var>&) { return op(v); }, x, dtypes::bf16, {}, gy);
           CHECK(run.gx.dtype() == dtypes::bf16);
@@ -246,7 +246,7 @@ TEST_CASE("Quantizers of bf16 values have the codes of the CPU on the device, an
   // With scales from the kernel that makes the codes.
   const QuantSpec scaled = scheme("binary", dtypes::bint1, Granularity::token(), true);
   CHECK(device_difference([&]() -> Results {
-          const Tensor x = here(random_numbers({64, 1100}, 3, 2.0, dtypes::bf16));
+          const Tensor x = here(host_numbers({64, 1100}, 3, 2.0, dtypes::bf16));
           Tensor y;
           const MemoryUse use = memory_use([&] { y = quantize(Var(x), scaled).value(); });
           CHECK(use.workspace <= x.numel() * 4 / 8);
@@ -261,7 +261,7 @@ TEST_CASE("Observers of bf16 values have the ranges of the CPU on the device, an
     ObserverSpec kind;
     kind.name = name;
     CHECK(device_difference([&]() -> Results {
-            const Tensor x = here(random_numbers({256, 512}, 4, 3.0, dtypes::bf16));
+            const Tensor x = here(host_numbers({256, 512}, 4, 3.0, dtypes::bf16));
             const auto observer = make_observer(kind, spec, 512);
             const MemoryUse use = memory_use([&] { observer->observe(x); });
             CHECK(use.workspace <= x.numel() * 4 / 8);

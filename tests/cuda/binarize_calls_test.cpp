@@ -54,7 +54,7 @@ TEST_CASE("weights with alpha of rows are binarized, and transposed codes writte
                 coded = std::make_unique<Counted>("quantize_sign_cuda");
                 transposed = std::make_unique<Counted>("transpose_codes_cuda");
                 together = std::make_unique<Counted>("quantize_transposed_cuda");
-                p.assign(here(random_numbers(shape, 7)), 1);
+                p.assign(here(host_numbers(shape, 7)), 1);
                 Results out{p.value().clone(MemoryKind::kWorkspace), transposed_codes(p.value())};
                 p.freeze_scales(true);
                 p.requantize(3, 2);
@@ -116,17 +116,17 @@ TEST_CASE("numbers that have no codes or no alpha: binarized weights fail with t
 
 TEST_CASE("activations with alpha are binarized at once where no mask is wanted, and NaN raises their flag") {
   const QuantSpec spec = binary(Granularity::token());
-  Tensor bad = random_numbers({6, 70}, 1);
+  Tensor bad = host_numbers({6, 70}, 1);
   bad.as<float>()[75] = std::nanf("");
   for (const bool training : {false, true}) {
     const Counted binarized("binarize_cuda");
     CHECK(device_difference([&] {
             Tape tape;
             AccumulateSink sink;
-            const Tensor x = here(random_numbers({6, 70}, 1));
+            const Tensor x = here(host_numbers({6, 70}, 1));
             const Var y = quantize(training ? tape.leaf(x, &sink, dtypes::fp32) : Var(x), spec);
             if (!training) return Results{y.value()};
-            tape.backward({y}, {here(random_numbers({6, 70}, 2))});
+            tape.backward({y}, {here(host_numbers({6, 70}, 2))});
             return Results{y.value(), sink.grad()};
           }) == "");
     CHECK(binarized.now() == (training ? 0 : 1));

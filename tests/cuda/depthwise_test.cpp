@@ -32,18 +32,18 @@ std::string depthwise_difference(const Geometry& g, const Tensor& x, const Tenso
                                  DType grad = dtypes::fp32, int pad_value = 0) {
   Conv2dOptions options = g.options;
   options.pad_value = pad_value;
-  const Tensor bias = random_numbers({g.c * g.multiplier}, 5);
+  const Tensor bias = host_numbers({g.c * g.multiplier}, 5);
   return device_difference([&] {
     AccumulateSink gx, gw;
     Tape tape;
     const Var y = conv2d(tape.leaf(here(x), &gx, grad), tape.leaf(here(w), &gw, grad), Var(here(bias)), options, modes);
-    tape.backward({y}, {here(random_numbers(y.shape(), 31, 0.1))});
+    tape.backward({y}, {here(host_numbers(y.shape(), 31, 0.1))});
     return Results{y.value(), gx.grad(), gw.grad()};
   });
 }
 
 Tensor images(const Geometry& g, DType dtype, const Granularity& per, bool zeros = false, bool offsets = false) {
-  const Tensor rows = random_codes({g.n * g.h * g.w, g.c}, dtype, 1);
+  const Tensor rows = host_codes({g.n * g.h * g.w, g.c}, dtype, 1);
   const Tensor scaled = with_scales(rows, per, zeros, offsets);
   return scaled.reshape(g.x());
 }
@@ -54,11 +54,11 @@ TEST_CASE("depthwise convolutions of floats give the CPU's bits on a device") {
   ProductModes bf16;
   bf16.gx = bf16.gw = ProductMode::kBf16;
   for (const Geometry& g : geometries()) {
-    const Tensor x = random_numbers(g.x(), 1), w = random_numbers(g.weights(), 2);
+    const Tensor x = host_numbers(g.x(), 1), w = host_numbers(g.weights(), 2);
     INFO(g.x() << ' ' << g.weights());
     CHECK(depthwise_difference(g, x, w, {}) == "");
     CHECK(depthwise_difference(g, x, w, bf16, dtypes::bf16, -1) == "");
-    const Tensor codes = with_scales(random_codes(g.weights(), dtypes::int4, 2), Granularity::channel(0), true);
+    const Tensor codes = with_scales(host_codes(g.weights(), dtypes::int4, 2), Granularity::channel(0), true);
     CHECK(depthwise_difference(g, x, codes, {}) == "");
     CHECK(depthwise_difference(g, images(g, dtypes::uint4, Granularity::channel(1), false, true), w, bf16) == "");
     CHECK(depthwise_difference(g, images(g, dtypes::int8, Granularity::channel(1), true), codes, {}) == "");
@@ -73,10 +73,10 @@ TEST_CASE("depthwise convolutions of codes give the CPU's bits on a device, int8
   for (const Geometry& g : geometries()) {
     const Tensor signs = images(g, dtypes::bint1, Granularity::tensor());
     const Tensor bytes = images(g, dtypes::uint8, Granularity::tensor(), true);
-    const Tensor w = with_scales(random_codes(g.weights(), dtypes::int8, 2), Granularity::channel(0), true);
-    const Tensor groups = with_scales(random_codes(g.weights(), dtypes::uint4, 2), Granularity::groups(2), false, true);
+    const Tensor w = with_scales(host_codes(g.weights(), dtypes::int8, 2), Granularity::channel(0), true);
+    const Tensor groups = with_scales(host_codes(g.weights(), dtypes::uint4, 2), Granularity::groups(2), false, true);
     const Tensor offsets =
-        with_scales(random_codes(g.weights(), dtypes::uint2, 2), Granularity::channel(0), false, true);
+        with_scales(host_codes(g.weights(), dtypes::uint2, 2), Granularity::channel(0), false, true);
     INFO(g.x() << ' ' << g.weights());
     CHECK(depthwise_difference(g, signs, w, int8) == "");
     CHECK(depthwise_difference(g, signs, w, int8, dtypes::fp32, 1) == "");

@@ -64,7 +64,7 @@ TEST_CASE("The next batch is read while a microbatch runs, and no further") {
     CHECK(Brittle::reads == 20);
     CHECK(feed.position() == 8);
   }
-  learner->predict(random_numbers({2, 3}, 1).to_device(gpu(), MemoryKind::kBatch));
+  learner->predict(host_numbers({2, 3}, 1).to_device(gpu(), MemoryKind::kBatch));
   CHECK(Brittle::reads == 20);
 }
 

@@ -13,7 +13,7 @@
 namespace bitgrad::test {
 
 // `count` random products through one row; pairs it does not take are passed over, unless `all` must be taken.
-inline void check_cuda_row(const std::string& name, Shape (*shape_of)(Rng&), int count, uint64_t seed,
+inline void check_cuda_row(const std::string& name, GemmShape (*shape_of)(Rng&), int count, uint64_t seed,
                            const std::vector<std::pair<DType, DType>>& pairs, bool general, bool offsets = false) {
   Rng rng(seed);
   const kernels::GemmKernel kernel = on_device(cuda_kernel(name));
@@ -24,7 +24,7 @@ inline void check_cuda_row(const std::string& name, Shape (*shape_of)(Rng&), int
   int taken = 0;
   for (int i = 0; i < 4 * count && taken < count; ++i) {
     const auto [da, db] = pairs[static_cast<size_t>(uniform_int(rng, 0, static_cast<int64_t>(pairs.size()) - 1))];
-    const Shape shape = shape_of(rng);
+    const GemmShape shape = shape_of(rng);
     Case t;
     make_case(rng, t, da, db, shape, general);
     std::vector<float> offset_a(static_cast<size_t>(shape.m), -0.75f), offset_b(static_cast<size_t>(shape.n), 1.25f);

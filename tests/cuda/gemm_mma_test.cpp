@@ -18,7 +18,7 @@ namespace {
 using test::cuda_kernel;
 using test::pairs_of;
 using test::Rng;
-using test::Shape;
+using test::GemmShape;
 using test::small_integers;
 using test::uniform_int;
 
@@ -80,7 +80,7 @@ TEST_CASE("gemm on CUDA: four packed codes become four signed bytes at every pla
   }
 }
 
-Shape mma_shape(Rng& rng) {
+GemmShape mma_shape(Rng& rng) {
   constexpr int64_t kFree[] = {1, 7, 16, 31, 33, 64, 65, 127, 128, 129, 140};
   constexpr int64_t kDeep[] = {0, 1, 15, 63, 64, 65, 127, 200, 257, 320, 511, 513, 600};
   return {kFree[uniform_int(rng, 0, 10)], kFree[uniform_int(rng, 0, 10)], kDeep[uniform_int(rng, 0, 12)]};

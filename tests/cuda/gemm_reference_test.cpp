@@ -21,7 +21,7 @@ using test::cuda_kernel;
 using test::make_case;
 using test::on_device;
 using test::Rng;
-using test::Shape;
+using test::GemmShape;
 using test::uniform_int;
 using test::wrong_elements;
 
@@ -45,7 +45,7 @@ std::vector<DType> integer_dtypes() {
 DType any_of(Rng& rng, const std::vector<DType>& list) {
   return list[static_cast<size_t>(uniform_int(rng, 0, static_cast<int64_t>(list.size()) - 1))];
 }
-Shape reference_shape(Rng& rng) {
+GemmShape reference_shape(Rng& rng) {
   constexpr int64_t kFree[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 130};
   constexpr int64_t kDeep[] = {0, 1, 31, 32, 33, 64, 65, 511, 513};
   return {kFree[uniform_int(rng, 0, 9)], kFree[uniform_int(rng, 0, 9)], kDeep[uniform_int(rng, 0, 8)]};
@@ -59,7 +59,7 @@ TEST_CASE(
   const int count = test::shape_count(120);
   for (int i = 0; i < count; ++i) {
     const DType da = any_of(rng, list), db = any_of(rng, list);
-    const Shape shape = reference_shape(rng);
+    const GemmShape shape = reference_shape(rng);
     Case t;
     make_case(rng, t, da, db, shape, true);
     REQUIRE(kernel.supports(t.args));
@@ -90,7 +90,7 @@ TEST_CASE("gemm on CUDA: the integer reference follows the formulas of real offs
   std::erase(list, dtypes::int64);  // sums of the reference stay within int64
   for (int i = 0; i < test::shape_count(60); ++i) {
     const DType da = any_of(rng, list), db = any_of(rng, list);
-    Shape shape = reference_shape(rng);
+    GemmShape shape = reference_shape(rng);
     shape.k = std::max<int64_t>(1, shape.k);
     Case t;
     make_case(rng, t, da, db, shape, true);

@@ -12,16 +12,16 @@ namespace {
 
 using test::pairs_of;
 using test::Rng;
-using test::Shape;
+using test::GemmShape;
 using test::uniform_int;
 
-Shape few_rows(Rng& rng) {
+GemmShape few_rows(Rng& rng) {
   constexpr int64_t kDeep[] = {0, 1, 31, 32, 33, 64, 65, 127, 129, 1000, 2047, 2048, 2049, 2500};
   return {uniform_int(rng, 1, 10), uniform_int(rng, 1, 20), kDeep[uniform_int(rng, 0, 13)]};
 }
 
 // Deep enough that each of the eight warps that cut k has a part, chunks of 32 and of 64 codes.
-Shape deep(Rng& rng) {
+GemmShape deep(Rng& rng) {
   constexpr int64_t kDeep[] = {7169, 8191, 8193, 14337, 16384};
   return {uniform_int(rng, 1, 5), uniform_int(rng, 1, 9), kDeep[uniform_int(rng, 0, 4)]};
 }

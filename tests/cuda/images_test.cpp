@@ -13,7 +13,7 @@ Results both_ways(const std::function<Var(const Var&)>& f, const Tensor& x) {
   AccumulateSink sink;
   Tape tape;
   const Var y = f(tape.leaf(here(x), &sink, dtypes::fp32));
-  tape.backward({y}, {here(random_numbers(y.shape(), 5))});
+  tape.backward({y}, {here(host_numbers(y.shape(), 5))});
   return {y.value(), sink.grad()};
 }
 std::string differs(const std::function<Var(const Var&)>& f, const Tensor& x) {
@@ -22,7 +22,7 @@ std::string differs(const std::function<Var(const Var&)>& f, const Tensor& x) {
 
 // Numbers of few values, so that maxima tie.
 Tensor with_ties(const Shape& shape, DType dtype) {
-  const Tensor t = random_numbers(shape, 3, 4);
+  const Tensor t = host_numbers(shape, 3, 4);
   std::vector<double> numbers = t.elements();
   for (double& v : numbers) v = std::rint(v);
   return Tensor::from_elements(shape, dtype, numbers);
@@ -48,16 +48,16 @@ TEST_CASE("pools of floats and codes are those of the CPU, on the device") {
         INFO(shape << ", window " << o.size[0] << 'x' << o.size[1]);
         for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
           CHECK(differs([&](const Var& x) { return max_pool(x, o); }, with_ties(shape, dtype)) == "");
-          CHECK(differs([&](const Var& x) { return avg_pool(x, o); }, random_numbers(shape, 2, 1, dtype)) == "");
+          CHECK(differs([&](const Var& x) { return avg_pool(x, o); }, host_numbers(shape, 2, 1, dtype)) == "");
         }
         for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::uint3, dtypes::int4, dtypes::uint8})
           CHECK(differs([&](const Var& x) { return max_pool(x, o); },
-                        with_scales(random_codes(shape, dtype, 4), Granularity::channel(1))) == "");
+                        with_scales(host_codes(shape, dtype, 4), Granularity::channel(1))) == "");
       }
   const PoolOptions large{{17, 16}, {3, 2}, {1, 1, 1, 1}};
   for (const DType dtype : {dtypes::fp32, dtypes::bint1, dtypes::int4}) {
     const Tensor x =
-        dtype == dtypes::fp32 ? random_numbers({2, 20, 18, 70}, 1) : random_codes({2, 20, 18, 70}, dtype, 1);
+        dtype == dtypes::fp32 ? host_numbers({2, 20, 18, 70}, 1) : host_codes({2, 20, 18, 70}, dtype, 1);
     CHECK(differs([&](const Var& v) { return max_pool(v, large); }, x) == "");
   }
 }
@@ -68,9 +68,9 @@ TEST_CASE("flatten, global_avg_pool, shortcut_a, prelu and shift are those of th
       const Shape shape{n, 4, 3, c};
       INFO(shape);
       for (const DType dtype : {dtypes::bint1, dtypes::int2, dtypes::uint3, dtypes::int8})
-        CHECK(differs([](const Var& x) { return flatten(x); }, random_codes(shape, dtype, 4)) == "");
+        CHECK(differs([](const Var& x) { return flatten(x); }, host_codes(shape, dtype, 4)) == "");
       for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
-        const Tensor x = random_numbers(shape, 6, 1, dtype), a = random_numbers({c}, 7);
+        const Tensor x = host_numbers(shape, 6, 1, dtype), a = host_numbers({c}, 7);
         CHECK(differs([](const Var& v) { return flatten(v); }, x) == "");
         CHECK(differs([](const Var& v) { return global_avg_pool(v); }, x) == "");
         CHECK(differs([&](const Var& v) { return shortcut_a(v, c + 3, {2, 1}); }, x) == "");
@@ -79,7 +79,7 @@ TEST_CASE("flatten, global_avg_pool, shortcut_a, prelu and shift are those of th
                   AccumulateSink sink;
                   Tape tape;
                   const Var y = op(here(x), tape.leaf(here(a), &sink, dtypes::fp32));
-                  tape.backward({y}, {here(random_numbers(y.shape(), 5))});
+                  tape.backward({y}, {here(host_numbers(y.shape(), 5))});
                   Results out = both_ways([&](const Var& v) { return op(v, here(a)); }, x);
                   out.push_back(y.value());
                   out.push_back(sink.grad());
@@ -95,11 +95,11 @@ TEST_CASE("batch norm of integers is that of the CPU, on the device") {
       for (const bool per_column : {false, true})
         for (const bool training : {false, true}) {
           INFO(shape << ", up to " << most);
-          std::vector<double> q = random_numbers(shape, 3, static_cast<double>(most)).elements();
+          std::vector<double> q = host_numbers(shape, 3, static_cast<double>(most)).elements();
           for (double& v : q) v = std::rint(v);
           const Tensor x = with_scales(Tensor::from_elements(shape, dtypes::int32, q),
                                        per_column ? Granularity::channel(1) : Granularity::tensor());
-          const Tensor gamma = random_numbers({x.cols()}, 1), beta = random_numbers({x.cols()}, 2);
+          const Tensor gamma = host_numbers({x.cols()}, 1), beta = host_numbers({x.cols()}, 2);
           CHECK(device_difference([&] {
                   NormOptions o;
                   o.training = training;
@@ -150,8 +150,8 @@ TEST_CASE(
             Results out;
             {
               Tape tape;
-              const Var y = (*model)(Var(here(random_numbers({3, 8, 9, 5}, 1, 2))));
-              tape.backward({y}, {here(random_numbers(y.shape(), 5))});
+              const Var y = (*model)(Var(here(host_numbers({3, 8, 9, 5}, 1, 2))));
+              tape.backward({y}, {here(host_numbers(y.shape(), 5))});
               out.push_back(y.value());
             }
             for (Parameter* p : model->parameters()) out.push_back(p->grad());
@@ -159,7 +159,7 @@ TEST_CASE(
             state.training = false;
             if (watched) state.on_forward = [](const std::string&, const Tensor&, const Tensor&) {};
             const NoGrad none;
-            out.push_back((*model)(Var(here(random_numbers({3, 8, 9, 5}, 2, 2)))).value());
+            out.push_back((*model)(Var(here(host_numbers({3, 8, 9, 5}, 2, 2)))).value());
             return out;
           }) == "");
     CHECK(fused.now() == (watched ? 0 : 1));

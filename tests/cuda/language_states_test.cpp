@@ -40,7 +40,7 @@ TEST_CASE("A language model ends on a device with the state of the CPU, also fro
 }
 
 TEST_CASE("Every language model in every form ends on a device with the state of the CPU", "[slow]") {
-  for (const char* model : {kSmallGpt, kSmallLlama})
+  for (const char* model : {kSmallGptModel, kSmallLlama})
     for (const LanguageForm& form : language_forms()) check_model(model, form);
 }
 
@@ -48,9 +48,9 @@ TEST_CASE("Language models whose windows are copied, and whose steps are one by 
   const KeepModes keep;
   gpu();
   const LanguageFolder text;
-  const std::string calm = run_all(text.config(kSmallGpt, {"train.stop=4 steps"})).state_hash;
+  const std::string calm = run_all(text.config(kSmallGptModel, {"train.stop=4 steps"})).state_hash;
   for (const char* how : {"device.resident_data=false", "device.graph=false"})
-    CHECK(run_all(text.config(kSmallGpt, {"train.stop=4 steps", "device.kind=cuda", how}, true)).state_hash == calm);
+    CHECK(run_all(text.config(kSmallGptModel, {"train.stop=4 steps", "device.kind=cuda", how}, true)).state_hash == calm);
 }
 
 TEST_CASE("attention in documents and with dropout is that of the CPU, on the device, with its gradients") {
@@ -61,7 +61,7 @@ TEST_CASE("attention in documents and with dropout is that of the CPU, on the de
   }());
   for (const double dropout : {0.0, 0.3})
     for (const bool apart : {false, true}) {
-      const Tensor x = random_numbers({2, 70, 32}, 1);
+      const Tensor x = host_numbers({2, 70, 32}, 1);
       CHECK(device_difference([&] {
               AttentionOptions options{.heads = 4, .kv_heads = 2, .dropout = dropout};
               options.stream = {3, Purpose::kDropout, 5, 2};
@@ -69,7 +69,7 @@ TEST_CASE("attention in documents and with dropout is that of the CPU, on the de
               AccumulateSink sink;
               Tape tape;
               const Var y = attention(tape.leaf(here(x), &sink, dtypes::fp32), options);
-              tape.backward({y}, {here(random_numbers(y.shape(), 5))});
+              tape.backward({y}, {here(host_numbers(y.shape(), 5))});
               return Results{apart ? options.starts : Tensor(), y.value(), sink.grad()};
             }) == "");
     }
@@ -77,7 +77,7 @@ TEST_CASE("attention in documents and with dropout is that of the CPU, on the de
   const TwoErrors errors = errors_of([&] {
     AttentionOptions options{.heads = 1, .kv_heads = 1};
     options.starts = here(bad);
-    attention(here(random_numbers({1, 2, 6}, 1)), options);
+    attention(here(host_numbers({1, 2, 6}, 1)), options);
   });
   CHECK(contains(errors.on_cpu, "[attention] starts: got one that is negative, past its row"));
   CHECK(errors.on_gpu == errors.on_cpu);

@@ -45,7 +45,7 @@ Results train(const std::shared_ptr<Sequential>& model, const Tensor& x, int64_t
   for (int i = 0; i < 2; ++i) {
     Tape tape;
     const Var y = (*model)(Var(here(x)));
-    tape.backward({y}, {here(random_numbers(y.shape(), 5))});
+    tape.backward({y}, {here(host_numbers(y.shape(), 5))});
     out.push_back(y.value());
     ++state.microbatch;
   }
@@ -64,7 +64,7 @@ TEST_CASE("a network of floats trains alike") {
   const std::vector<LayerSpec> layers{layer("dropout"),  layer("linear", 33), layer("batch_norm"),
                                       layer("relu"),     layer("linear", 20), layer("tensor_norm"),
                                       layer("hardtanh"), layer("tanh"),       layer("linear", 10)};
-  CHECK(device_difference([&] { return train(make_sequential(layers, 50), random_numbers({37, 50}, 1), 50); }) == "");
+  CHECK(device_difference([&] { return train(make_sequential(layers, 50), host_numbers({37, 50}, 1), 50); }) == "");
 }
 
 TEST_CASE("a network of ids trains alike") {

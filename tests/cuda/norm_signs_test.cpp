@@ -46,7 +46,7 @@ Evaluation evaluate(const std::vector<LayerSpec>& layers, const Tensor& x, bool 
   model->initialize(kModelRoot, state);
   {
     Tape tape;  // running statistics that are not 0 and 1
-    (*model)(Var(here(random_numbers({37, x.cols()}, 4, 3))));
+    (*model)(Var(here(host_numbers({37, x.cols()}, 4, 3))));
   }
   state.training = false;
   if (watched) state.on_forward = [](const std::string&, const Tensor&, const Tensor&) {};
@@ -67,7 +67,7 @@ TEST_CASE("an evaluation makes no numbers of a norm that only signs are taken of
   for (const Net& net : norm_nets())
     for (const int64_t rows : {1, 33}) {
       INFO(net.name << ' ' << rows);
-      const Tensor x = random_numbers({rows, 70}, 1, 3);
+      const Tensor x = host_numbers({rows, 70}, 1, 3);
       int64_t fused = -1;
       CHECK(device_difference([&] {
               const Evaluation e = evaluate(net.layers, x, false);
@@ -87,7 +87,7 @@ TEST_CASE("an evaluation makes no numbers of a norm that only signs are taken of
 
 TEST_CASE("a norm in front of signs keeps one bit an element in place of 32 more") {
   const std::vector<LayerSpec> layers{layer("batch_norm"), quantize_layer(binary({}, false))};
-  const Tensor x = random_numbers({300, 256}, 1);
+  const Tensor x = host_numbers({300, 256}, 1);
   for (const Device device : {Device::cpu(), gpu()}) {
     const DeviceGuard guard(device);
     const int64_t y = 300 * 256 * 4, bits = 300 * 256 / 8, statistics = 3 * 256 * 4 + 4096;
@@ -99,7 +99,7 @@ TEST_CASE("a norm in front of signs keeps one bit an element in place of 32 more
 
 TEST_CASE("empty batches pass a norm in front of signs") {
   const std::vector<LayerSpec> layers{layer("batch_norm"), quantize_layer(binary({}, false)), binary_linear(10)};
-  CHECK(device_difference([&] { return evaluate(layers, random_numbers({0, 70}, 1), false).out; }) == "");
+  CHECK(device_difference([&] { return evaluate(layers, host_numbers({0, 70}, 1), false).out; }) == "");
 }
 
 TEST_CASE("a norm in front of a linear layer that quantizes its input by signs") {
@@ -118,11 +118,11 @@ TEST_CASE("a norm in front of a linear layer that quantizes its input by signs")
       state.training = false;
       if (watched) state.on_forward = [](const std::string&, const Tensor&, const Tensor&) {};
       const NoGrad none;
-      Results out{(*model)(Var(here(random_numbers({19, 70}, 1, 3)))).value()};
+      Results out{(*model)(Var(here(host_numbers({19, 70}, 1, 3)))).value()};
       QuantMode off;
       off.quantization = QuantSwitch::kOff;
       slot.set_mode(off);
-      out.push_back((*model)(Var(here(random_numbers({19, 70}, 1, 3)))).value());
+      out.push_back((*model)(Var(here(host_numbers({19, 70}, 1, 3)))).value());
       return out;
     };
     const Counted fused("normalize_sign_cuda");
@@ -146,13 +146,13 @@ TEST_CASE("NaN before signs, and inputs that a norm refuses, give the texts of t
       state.training = false;
       if (watched) state.on_forward = [](const std::string&, const Tensor&, const Tensor&) {};
       const NoGrad none;
-      Tensor x = random_numbers({5, 70}, 1);
+      Tensor x = host_numbers({5, 70}, 1);
       x.as<float>()[100] = INFINITY;
       (*model)(Var(here(x)));
       poll_errors();
       for (const std::string& name : state.flags.raised()) raised.push_back(name);
-      wrong_shape.push_back(error_of([&] { (*model)(Var(here(random_numbers({5, 71}, 1)))); }));
-      wrong_form.push_back(error_of([&] { (*model)(Var(here(random_codes({5, 70}, dtypes::int8, 1)))); }));
+      wrong_shape.push_back(error_of([&] { (*model)(Var(here(host_numbers({5, 71}, 1)))); }));
+      wrong_form.push_back(error_of([&] { (*model)(Var(here(host_codes({5, 70}, dtypes::int8, 1)))); }));
     }
     CHECK(raised == std::vector<std::string>{"layers.1", "layers.1"});
     CHECK(contains(wrong_shape[0], "layer 0: [batch_norm] gamma must be [71]"));
@@ -174,7 +174,7 @@ TEST_CASE("an error of the norm's own checks names the norm's layer, also where 
       state.training = false;
       if (watched) state.on_forward = [](const std::string&, const Tensor&, const Tensor&) {};
       const NoGrad none;
-      texts.push_back(error_of([&] { (*model)(Var(here(random_numbers({5, 70}, 1)))); }));
+      texts.push_back(error_of([&] { (*model)(Var(here(host_numbers({5, 70}, 1)))); }));
     }
     CHECK(contains(texts[0], "layer 0: [batch_norm] gamma must be [70]"));
     CHECK(texts[0] == texts[1]);
@@ -191,8 +191,8 @@ TEST_CASE("a training net, and an evaluation on a tape, take the norm's numbers"
             model->initialize(kModelRoot, state);
             state.training = training;
             Tape tape;
-            const Var y = (*model)(Var(here(random_numbers({9, 70}, 1))));
-            tape.backward({y}, {here(random_numbers(y.shape(), 2))});
+            const Var y = (*model)(Var(here(host_numbers({9, 70}, 1))));
+            tape.backward({y}, {here(host_numbers(y.shape(), 2))});
             Results out{y.value()};
             for (const Parameter* p : model->parameters()) out.push_back(p->grad());
             return out;

@@ -29,7 +29,7 @@ Results watch(const std::string& name, const QuantSpec& spec, const std::vector<
 
 TEST_CASE("observers follow batches as on the CPU") {
   std::vector<Tensor> batches;
-  for (const double scale : {0.01, 1.0, 0.3, 900.0}) batches.push_back(random_numbers({7, 66}, 3, scale));
+  for (const double scale : {0.01, 1.0, 0.3, 900.0}) batches.push_back(host_numbers({7, 66}, 3, scale));
   for (const char* scheme : {"affine", "symmetric", "absmax"})
     for (const char* name : {"min_max", "moving_average", "percentile", "mse"}) {
       INFO(scheme << ' ' << name);
@@ -42,7 +42,7 @@ TEST_CASE("observers follow batches as on the CPU") {
 }
 
 TEST_CASE("a batch with NaN changes no observer, and is an error when the flags are read") {
-  Tensor bad = random_numbers({3, 5}, 1);
+  Tensor bad = host_numbers({3, 5}, 1);
   bad.as<float>()[7] = std::nanf("");
   for (const char* name : {"min_max", "moving_average", "percentile", "mse"}) {
     INFO(name);
@@ -50,7 +50,7 @@ TEST_CASE("a batch with NaN changes no observer, and is an error when the flags 
     const std::string on_cpu = error_of([&] { observer_named(name, spec, 5)->observe(bad); });
     const DeviceGuard guard(gpu());
     const auto observer = observer_named(name, spec, 5);
-    observer->observe(here(random_numbers({3, 5}, 2)));
+    observer->observe(here(host_numbers({3, 5}, 2)));
     const auto before = whole_state(*observer);
     observer->observe(here(bad));
     CHECK(error_of([] { poll_errors(); }) == on_cpu);

@@ -15,7 +15,7 @@ Tensor no_bias;
 // y, gx, gw, gbias of conv2d in these modes, each gradient written, then added to.
 std::string conv_difference(const ConvGeometry& g, const Tensor& x, const Tensor& w, const Tensor& bias,
                             const ProductModes& modes = {}, DType grad = dtypes::fp32, float bad = 0) {
-  Tensor seed = random_numbers(g.y_shape(), 31, 0.1);
+  Tensor seed = host_numbers(g.y_shape(), 31, 0.1);
   if (bad != 0) seed.as<float>()[seed.numel() / 2] = bad;
   return device_difference([&] {
     AccumulateSink gx, gw, gb;
@@ -48,8 +48,8 @@ const ConvPair kPairs[] = {{"bint1 x bint1", dtypes::bint1, dtypes::bint1},
                            {"bint1 x fp32", dtypes::bint1, dtypes::fp32}};
 
 Tensor device_operand(const Shape& shape, DType dtype, uint64_t seed, const Granularity& granularity, bool zero) {
-  if (!dtype.is_code()) return random_numbers(shape, seed);
-  return with_scales(random_codes(shape, dtype, seed), granularity, zero);
+  if (!dtype.is_code()) return host_numbers(shape, seed);
+  return with_scales(host_codes(shape, dtype, seed), granularity, zero);
 }
 
 bool int8_takes(const Tensor& t) { return t.dtype().is_code(); }
@@ -66,7 +66,7 @@ TEST_CASE("convolutions of random geometries have the CPU's bits on a device, in
     const Tensor x = device_operand(g.x_shape(), p.x, rng() % 1000,
                                     p.channels ? Granularity::channel(1) : Granularity::tensor(), p.zero_x),
                  w = device_operand(g.w_shape(), p.w, rng() % 1000, Granularity::channel(0), p.zero_w),
-                 bias = random_numbers({g.o}, 5);
+                 bias = host_numbers({g.o}, 5);
     const ProductMode modes[] = {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8};
     ProductModes m;
     m.gx = modes[uniform_int(rng, 0, int8_takes(w) ? 2 : 1)];
@@ -86,7 +86,7 @@ TEST_CASE("convolutions past the blocks of a product have the CPU's bits on a de
     if (int8_takes(w)) m.gx = ProductMode::kInt8;
     if (int8_takes(x)) m.gw = ProductMode::kInt8;
     INFO(p.name);
-    CHECK(conv_difference(g, x, w, random_numbers({18}, 5)) == "");
+    CHECK(conv_difference(g, x, w, host_numbers({18}, 5)) == "");
     CHECK(conv_difference(g, x, w, no_bias, m) == "");
   }
 }
@@ -113,7 +113,7 @@ TEST_CASE("integer and simulated convolutions have the CPU's bits on a device") 
     if (dx != dtypes::bint1 || i % 4 == 0) g.options.pad_value = 0;
     const Tensor x = device_operand(g.x_shape(), dx, 1, Granularity::tensor(), false),
                  w = device_operand(g.w_shape(), dw, 2, Granularity::channel(0), false),
-                 bias = random_numbers({g.o}, 5);
+                 bias = host_numbers({g.o}, 5);
     for (const bool integer : {true, false}) {
       if (!integer && g.options.pad_value != 0) continue;
       INFO(g.text() << (integer ? ", integer" : ", simulated"));
@@ -123,7 +123,7 @@ TEST_CASE("integer and simulated convolutions have the CPU's bits on a device") 
               const Var a = tape.leaf(here(x), &gx, dtypes::fp32), b = tape.leaf(here(w), &gw, dtypes::fp32),
                         c = tape.leaf(here(bias), &gb, dtypes::fp32);
               const Var y = integer ? integer_conv2d(a, b, c, g.options) : conv2d_simulated(a, b, c, g.options);
-              tape.backward({y}, {here(random_numbers(y.shape(), 31))});
+              tape.backward({y}, {here(host_numbers(y.shape(), 31))});
               return Results{y.value(), gx.grad(), gw.grad(), gb.grad()};
             }) == "");
     }

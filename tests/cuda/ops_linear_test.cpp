@@ -23,7 +23,7 @@ std::string linear_difference(const Tensor& x, const Tensor& w, const Tensor& bi
       Tape inner;
       const Var b = bias.defined() ? inner.leaf(here(bias), &gb, dtypes::fp32) : Var();
       const Var y = linear(inner.leaf(here(x), &gx, grad), inner.leaf(here(w), &gw, grad), b, modes);
-      inner.backward({y}, {here(seed.defined() ? seed : random_numbers(y.shape(), 31, 0.1))});
+      inner.backward({y}, {here(seed.defined() ? seed : host_numbers(y.shape(), 31, 0.1))});
       out.push_back(y.value());
     }
     for (const AccumulateSink* s : {&gx, &gw, &gb}) out.push_back(s->grad());
@@ -37,7 +37,7 @@ struct Pair {
 };
 
 std::vector<Pair> int8_pairs(int64_t n, int64_t i, int64_t o) {
-  const auto codes = [](int64_t r, int64_t c, DType d, uint64_t s) { return random_codes({r, c}, d, s); };
+  const auto codes = [](int64_t r, int64_t c, DType d, uint64_t s) { return host_codes({r, c}, d, s); };
   return {
       {"bint1 x bint1", with_scales(codes(n, i, dtypes::bint1, 1), Granularity::tensor()),
        with_scales(codes(o, i, dtypes::bint1, 2), Granularity::channel(0))},
@@ -51,19 +51,19 @@ std::vector<Pair> int8_pairs(int64_t n, int64_t i, int64_t o) {
 }
 
 TEST_CASE("products of floats and of codes, forward and backward in fp32") {
-  const Tensor bias = random_numbers({21}, 5);
+  const Tensor bias = host_numbers({21}, 5);
   for (const Pair& p : int8_pairs(19, 70, 21)) {
     INFO(p.name);
     CHECK(linear_difference(p.x, p.w, bias, {}) == "");
-    CHECK(linear_difference(random_numbers({19, 70}, 1), p.w, bias, {}) == "");
+    CHECK(linear_difference(host_numbers({19, 70}, 1), p.w, bias, {}) == "");
   }
-  const Tensor x = random_numbers({19, 70}, 1);
-  CHECK(linear_difference(x, random_numbers({21, 70}, 2), bias, {}) == "");
-  CHECK(linear_difference(x, random_numbers({21, 70}, 2), {}, {}, dtypes::bf16) == "");
-  CHECK(linear_difference(x, with_scales(random_codes({21, 70}, dtypes::int4, 2), Granularity::groups(32)), bias, {}) ==
+  const Tensor x = host_numbers({19, 70}, 1);
+  CHECK(linear_difference(x, host_numbers({21, 70}, 2), bias, {}) == "");
+  CHECK(linear_difference(x, host_numbers({21, 70}, 2), {}, {}, dtypes::bf16) == "");
+  CHECK(linear_difference(x, with_scales(host_codes({21, 70}, dtypes::int4, 2), Granularity::groups(32)), bias, {}) ==
         "");
   CHECK(linear_difference(x,
-                          with_scales(random_codes({21, 70}, dtypes::uint4, 2), Granularity::groups(32), false, true),
+                          with_scales(host_codes({21, 70}, dtypes::uint4, 2), Granularity::groups(32), false, true),
                           bias, {}) == "");
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("backward products in bf16 fold the scales of what they contract") {
       INFO(p.name << ' ' << grad.name());
       CHECK(linear_difference(p.x, p.w, {}, modes, grad) == "");
     }
-  CHECK(linear_difference(random_numbers({19, 70}, 1), random_numbers({21, 70}, 2), {}, modes) == "");
+  CHECK(linear_difference(host_numbers({19, 70}, 1), host_numbers({21, 70}, 2), {}, modes) == "");
 }
 
 TEST_CASE("backward products in int8: folded scales, zero points along k, draws") {
@@ -87,7 +87,7 @@ TEST_CASE("backward products in int8: folded scales, zero points along k, draws"
       for (const DType grad : {dtypes::fp32, dtypes::bf16}) {
         INFO(p.name << ' ' << grad.name() << ' ' << stochastic);
         modes.sr = stochastic ? &draws : nullptr;
-        CHECK(linear_difference(p.x, p.w, random_numbers({18}, 5), modes, grad) == "");
+        CHECK(linear_difference(p.x, p.w, host_numbers({18}, 5), modes, grad) == "");
       }
 }
 
@@ -101,9 +101,9 @@ TEST_CASE("a product in int8 takes groups of columns that begin inside a word") 
     for (const int64_t group : {64, 75}) {
       INFO(dtype.name() << ' ' << group);
       const Tensor w =
-          with_scales(random_codes({21, 200}, dtype, 2), Granularity::groups(group), dtype == dtypes::int4);
-      CHECK(linear_difference(random_numbers({19, 200}, 1), w, {}, modes) == "");
-      CHECK(linear_difference(random_numbers({19, 200}, 1), w, {}, modes, dtypes::bf16) == "");
+          with_scales(host_codes({21, 200}, dtype, 2), Granularity::groups(group), dtype == dtypes::int4);
+      CHECK(linear_difference(host_numbers({19, 200}, 1), w, {}, modes) == "");
+      CHECK(linear_difference(host_numbers({19, 200}, 1), w, {}, modes, dtypes::bf16) == "");
     }
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("a line of gy that is not finite spoils its own gradients only") {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     for (const Pair& p : int8_pairs(9, 30, 12)) {
       INFO(p.name << ' ' << bad);
-      const Tensor seed = random_numbers({9, 12}, 4, 0.1);
+      const Tensor seed = host_numbers({9, 12}, 4, 0.1);
       seed.as<float>()[5 * 12 + 7] = bad;
       CHECK(linear_difference(p.x, p.w, {}, modes, dtypes::fp32, seed) == "");
     }
@@ -131,7 +131,7 @@ class AskedRows final : public GradRows {
 };
 
 TEST_CASE("a gradient that is asked for in rows comes as a whole from a device, which says so") {
-  const Tensor x = random_numbers({19, 70}, 1), w = random_numbers({21, 70}, 2);
+  const Tensor x = host_numbers({19, 70}, 1), w = host_numbers({21, 70}, 2);
   const Tensor ids = Tensor::from_elements({2, 2}, dtypes::int32, std::vector<double>{0, 2, 3, 1});
   const DeviceGuard guard(gpu());
   for (const bool table : {false, true}) {
@@ -141,22 +141,22 @@ TEST_CASE("a gradient that is asked for in rows comes as a whole from a device, 
     Tape tape;
     const Var leaf = tape.leaf(here(w), &sink, dtypes::fp32);
     const Var y = table ? embedding(Var(here(ids)), leaf) : linear(Var(here(x)), leaf);
-    tape.backward({y}, {here(random_numbers(y.shape(), 3))});
+    tape.backward({y}, {here(host_numbers(y.shape(), 3))});
     CHECK(contains(rows.why, "its gradient was not produced in blocks of rows: cuda:0 computes whole tensors"));
     CHECK(sink.grad().shape() == w.shape());
   }
 }
 
 TEST_CASE("the float simulation and the layer that quantizes its input at run time") {
-  const Tensor x = random_numbers({19, 70}, 1), bias = random_numbers({21}, 5);
-  const Tensor w = with_scales(random_codes({21, 70}, dtypes::int4, 2), Granularity::channel(0));
+  const Tensor x = host_numbers({19, 70}, 1), bias = host_numbers({21}, 5);
+  const Tensor w = with_scales(host_codes({21, 70}, dtypes::int4, 2), Granularity::channel(0));
   const auto run = [&](const std::function<Var(const Var&, const Var&, const Var&)>& op) {
     return device_difference([&] {
       Tape tape;
       AccumulateSink gx, gw, gb;
       const Var y = op(tape.leaf(here(x), &gx, dtypes::fp32), tape.leaf(here(w), &gw, dtypes::fp32),
                        tape.leaf(here(bias), &gb, dtypes::fp32));
-      tape.backward({y}, {here(random_numbers(y.shape(), 31))});
+      tape.backward({y}, {here(host_numbers(y.shape(), 31))});
       return Results{y.value(), gx.grad(), gw.grad(), gb.grad()};
     });
   };
@@ -180,23 +180,23 @@ TEST_CASE("matmul of floats and codes, batched and with a shared factor, forward
         Tape tape;
         const Var y = matmul(tape.leaf(here(a), &ga, dtypes::fp32), tape.leaf(here(b), &gb, dtypes::fp32),
                              {.transposed_b = transposed});
-        tape.backward({y}, {here(random_numbers(y.shape(), 31, 0.1))});
+        tape.backward({y}, {here(host_numbers(y.shape(), 31, 0.1))});
         out.push_back(y.value());
       }
       for (const AccumulateSink* s : {&ga, &gb}) out.push_back(s->grad());
       return out;
     });
   };
-  const Tensor a = random_numbers({5, 9, 33}, 1);
-  CHECK(difference(a, random_numbers({5, 33, 17}, 2), false) == "");
-  CHECK(difference(a, random_numbers({5, 17, 33}, 2), true) == "");
-  CHECK(difference(a, random_numbers({33, 17}, 2), false) == "");
+  const Tensor a = host_numbers({5, 9, 33}, 1);
+  CHECK(difference(a, host_numbers({5, 33, 17}, 2), false) == "");
+  CHECK(difference(a, host_numbers({5, 17, 33}, 2), true) == "");
+  CHECK(difference(a, host_numbers({33, 17}, 2), false) == "");
   for (const DType d : {dtypes::bint1, dtypes::ternary, dtypes::int4, dtypes::int8}) {
     INFO(d);
-    const Tensor codes = random_codes({5, 17, 33}, d, 3);
+    const Tensor codes = host_codes({5, 17, 33}, d, 3);
     CHECK(difference(a, codes, true) == "");
-    CHECK(difference(random_codes({5, 9, 33}, dtypes::int8, 4), codes, true) == "");
-    CHECK(difference(random_codes({5, 9, 17}, d, 5), codes, false) == "");
+    CHECK(difference(host_codes({5, 9, 33}, dtypes::int8, 4), codes, true) == "");
+    CHECK(difference(host_codes({5, 9, 17}, d, 5), codes, false) == "");
   }
 }
 

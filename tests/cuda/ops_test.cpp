@@ -20,7 +20,7 @@ Results run_op(const std::vector<Tensor>& inputs, const Op& op, DType grad = dty
   const Var y = op(in);
   Results out{y.value()};
   if (!y.tracked()) return out;
-  tape.backward({y}, {here(random_numbers(y.shape(), 99, seed_scale))});
+  tape.backward({y}, {here(host_numbers(y.shape(), 99, seed_scale))});
   for (const AccumulateSink& s : sinks) out.push_back(s.grad());
   return out;
 }
@@ -35,7 +35,7 @@ std::string op_difference(const std::vector<Tensor>& inputs, const Op& op) {
 TEST_CASE("pointwise ops, sums and shapes") {
   for (const Shape& shape : {Shape{0, 3}, Shape{1, 1}, Shape{7, 65}, Shape{3, 6000}}) {
     INFO(shape);
-    const std::vector<Tensor> pair{random_numbers(shape, 1, 3), random_numbers(shape, 2, 3)};
+    const std::vector<Tensor> pair{host_numbers(shape, 1, 3), host_numbers(shape, 2, 3)};
     CHECK(op_difference(pair, [](const auto& v) { return add(v[0], v[1]); }) == "");
     CHECK(op_difference(pair, [](const auto& v) { return mul(v[0], v[1]); }) == "");
     CHECK(op_difference({pair[0]}, [](const auto& v) { return bitgrad::sum(v[0]); }) == "");
@@ -49,7 +49,7 @@ TEST_CASE("losses take labels of the host or of the device") {
   for (const int64_t n : {0, 1, 5, 1030})
     for (const int64_t classes : {1, 10, 33}) {
       INFO(n << ' ' << classes);
-      const Tensor y = random_numbers({n, classes}, 3, 4);
+      const Tensor y = host_numbers({n, classes}, 3, 4);
       std::vector<int32_t> labels;
       std::vector<double> numbers;
       for (int64_t i = 0; i < n; ++i) labels.push_back(static_cast<int32_t>(i * 7 % classes));
@@ -68,7 +68,7 @@ TEST_CASE("losses take labels of the host or of the device") {
 }
 
 TEST_CASE("a label that is no class is the same error, on the device when flags are read") {
-  const Tensor y = random_numbers({3, 4}, 3),
+  const Tensor y = host_numbers({3, 4}, 3),
                bad = Tensor::from_elements({3}, dtypes::int32, std::vector<double>{0, 4, -1});
   using Loss = Var (*)(const Var&, const Tensor&);
   for (const Loss loss : {Loss(squared_hinge), Loss(softmax_cross_entropy_sum)}) {
@@ -86,11 +86,11 @@ TEST_CASE("norms: statistics, running averages, evaluation, gradients") {
       for (const bool batch : {true, false}) {
         INFO(shape << ' ' << training << ' ' << batch);
         const Shape one{batch ? shape[1] : 1};
-        const std::vector<Tensor> in{random_numbers(shape, 1, 3), random_numbers(one, 2), random_numbers(one, 3)};
+        const std::vector<Tensor> in{host_numbers(shape, 1, 3), host_numbers(one, 2), host_numbers(one, 3)};
         CHECK(device_difference([&] {
                 NormOptions options;
                 options.training = training;
-                options.running_mean = here(random_numbers(one, 4).clone(MemoryKind::kBuffer));
+                options.running_mean = here(host_numbers(one, 4).clone(MemoryKind::kBuffer));
                 options.running_var = Tensor::full(one, dtypes::fp32, 0.7);
                 Results out = run_op(
                     in, [&](const auto& v) { return (batch ? batch_norm : tensor_norm)(v[0], v[1], v[2], options); });
@@ -106,16 +106,16 @@ TEST_CASE("dropout of numbers and of codes") {
   options.p = 0.3;
   options.stream = {7, Purpose::kDropout, 11, 2};
   options.first_row = 3;
-  CHECK(op_difference({random_numbers({9, 77}, 1)}, [&](const auto& v) { return dropout(v[0], options); }) == "");
+  CHECK(op_difference({host_numbers({9, 77}, 1)}, [&](const auto& v) { return dropout(v[0], options); }) == "");
   for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::int4, dtypes::int8, dtypes::uint4})
     for (const bool scaled : {false, true}) {
       INFO(dtype.name() << ' ' << scaled);
-      const Tensor codes = random_codes({9, 77}, dtype, 2);
+      const Tensor codes = host_codes({9, 77}, dtype, 2);
       const bool zero = scaled && dtype == dtypes::uint4;
       const Tensor x = scaled ? with_scales(codes, Granularity::token()) : codes;
       if (!zero) CHECK(op_difference({x}, [&](const auto& v) { return dropout(v[0], options); }) == "");
     }
-  const Tensor codes = random_codes({9, 77}, dtypes::uint4, 2);
+  const Tensor codes = host_codes({9, 77}, dtypes::uint4, 2);
   QuantParams outside = *with_scales(codes, Granularity::token(), true).quant();
   outside.zero = std::make_shared<const Tensor>(
       Tensor::from_elements({9}, dtypes::int32, std::vector<double>(9, -2), MemoryKind::kQuantState));
@@ -131,12 +131,12 @@ TEST_CASE("rows of a table that ids name, and their gradients in ascending order
   for (int i = 0; i < 7 * 9; ++i) numbers.push_back(i * i % 13);
   for (const DType ids_dtype : {dtypes::int32, dtypes::int64}) {
     const Tensor ids = Tensor::from_elements({7, 9}, ids_dtype, numbers);
-    std::vector<Tensor> tables{random_numbers({13, 5}, 1), random_numbers({40, 67}, 2)};
+    std::vector<Tensor> tables{host_numbers({13, 5}, 1), host_numbers({40, 67}, 2)};
     for (const DType dtype : {dtypes::bint1, dtypes::int3, dtypes::int8, dtypes::uint4})
       for (const Granularity& g : {Granularity::tensor(), Granularity::channel(0), Granularity::channel(1),
                                    Granularity::groups(64), Granularity::groups(3, 0)})
         tables.push_back(
-            with_scales(random_codes({14, 130}, dtype, 4), g, dtype == dtypes::uint4, dtype == dtypes::int3));
+            with_scales(host_codes({14, 130}, dtype, 4), g, dtype == dtypes::uint4, dtype == dtypes::int3));
     for (const Tensor& w : tables) {
       INFO(w.describe());
       for (const DType grad : {dtypes::fp32, dtypes::bf16})
@@ -147,7 +147,7 @@ TEST_CASE("rows of a table that ids name, and their gradients in ascending order
                 for (int i = 0; i < 2; ++i) {
                   Tape tape;
                   const Var y = embedding(Var(here(ids)), tape.leaf(here(w), &sink, grad));
-                  tape.backward({y}, {here(random_numbers(y.shape(), static_cast<uint64_t>(i)))});
+                  tape.backward({y}, {here(host_numbers(y.shape(), static_cast<uint64_t>(i)))});
                   out.push_back(y.value());
                 }
                 out.push_back(sink.grad());
@@ -155,13 +155,13 @@ TEST_CASE("rows of a table that ids name, and their gradients in ascending order
               }) == "");
     }
   }
-  const Tensor w = random_numbers({13, 5}, 1), none = Tensor::zeros({0, 4}, dtypes::int32);
+  const Tensor w = host_numbers({13, 5}, 1), none = Tensor::zeros({0, 4}, dtypes::int32);
   CHECK(device_difference(
             [&] { return run_op({w}, [&](const auto& v) { return embedding(Var(here(none)), v[0]); }); }) == "");
 }
 
 TEST_CASE("an id without a row is the same error, on the device when flags are read") {
-  const Tensor w = random_numbers({3, 5}, 1),
+  const Tensor w = host_numbers({3, 5}, 1),
                ids = Tensor::from_elements({2, 2}, dtypes::int32, std::vector<double>{0, 2, 3, 1});
   const TwoErrors e = errors_of([&] { embedding(Var(here(ids)), Var(here(w))); });
   CHECK(contains(e.on_cpu, "id at row 1, column 0: got 3, expected 0 .. 2, the rows of w [3,5] fp32"));

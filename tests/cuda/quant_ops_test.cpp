@@ -21,7 +21,7 @@ Results run_op(const std::vector<Tensor>& inputs, size_t tracked,
   const Var y = op(in);
   Results out{y.value()};
   if (!y.tracked()) return out;
-  tape.backward({y}, {here(random_numbers(y.shape(), 99))});
+  tape.backward({y}, {here(host_numbers(y.shape(), 99))});
   for (size_t i = 0; i < tracked; ++i) out.push_back(sinks[i].grad());
   return out;
 }
@@ -44,7 +44,7 @@ Tensor sums(const Shape& shape, const Granularity& g, int size = 3000) {
 }
 
 TEST_CASE("quantize, forward and backward") {
-  const Tensor x = random_numbers({6, 70}, 1, 2);
+  const Tensor x = host_numbers({6, 70}, 1, 2);
   for (const auto& spec :
        {spec_of("symmetric", dtypes::int4), spec_of("affine", dtypes::uint8, Granularity::token()),
         spec_of("binary", dtypes::bint1), spec_of("dorefa_weight", dtypes::uint4),
@@ -61,7 +61,7 @@ TEST_CASE("quantize, forward and backward") {
 }
 
 TEST_CASE("rule tanh, alone and added to the gradient of another reader") {
-  const Tensor x = random_numbers({6, 70}, 1, 2);
+  const Tensor x = host_numbers({6, 70}, 1, 2);
   for (const float t : {0.01f, 1.0f, 10.0f}) {
     QuantSpec s = spec_of("binary", dtypes::bint1);
     s.ste = SteRule::kTanh;
@@ -82,7 +82,7 @@ TEST_CASE("quantize_learned, of numbers and of int32 sums") {
     for (const Granularity& g : {Granularity::tensor(), Granularity::channel(1)}) {
       const QuantSpec s = spec_of(scheme, dtypes::uint4, g);
       const int64_t n = g.kind == Granularity::kTensor ? 1 : 70;
-      std::vector<Tensor> in{random_numbers({6, 70}, 1, 2)};
+      std::vector<Tensor> in{host_numbers({6, 70}, 1, 2)};
       for (const LearnedPart& part : find_quantizer(scheme).learned(s))
         in.push_back(Tensor::full({n}, dtypes::fp32, part.name == "offset" ? -0.25 : 0.375));
       INFO(scheme << " per " << g);
@@ -96,7 +96,7 @@ TEST_CASE("quantize_learned, of numbers and of int32 sums") {
               Tape tape;
               AccumulateSink sink;
               const Var y = quantize_learned(Var(here(of_sums)), s, {tape.leaf(here(in[1]), &sink, dtypes::fp32)});
-              tape.backward({y}, {here(random_numbers({6, 70}, 99))});
+              tape.backward({y}, {here(host_numbers({6, 70}, 99))});
               return Results{y.value(), sink.grad()};
             }) == "");
     }
@@ -110,8 +110,8 @@ TEST_CASE("quantize_gradient draws the CPU's codes, and lets NaN pass") {
     CHECK(device_difference([&] {
             Tape tape;
             AccumulateSink sink;
-            const Var y = quantize_gradient(tape.leaf(here(random_numbers({4, 33}, 1)), &sink, dtypes::fp32), s, draws);
-            Tensor seed = random_numbers({4, 33}, 2);
+            const Var y = quantize_gradient(tape.leaf(here(host_numbers({4, 33}, 1)), &sink, dtypes::fp32), s, draws);
+            Tensor seed = host_numbers({4, 33}, 2);
             if (bad) seed.as<float>()[40] = std::nanf("");
             tape.backward({y}, {here(seed)});
             return Results{sink.grad()};
@@ -147,15 +147,15 @@ TEST_CASE("int32 sums: values, relu, requantization") {
 
 TEST_CASE("integer_linear with a bias") {
   for (const bool per_channel : {false, true}) {
-    const Tensor x = with_scales(random_codes({5, 96}, dtypes::int8, 1), Granularity::tensor());
-    const Tensor w = with_scales(random_codes({7, 96}, dtypes::int4, 2),
+    const Tensor x = with_scales(host_codes({5, 96}, dtypes::int8, 1), Granularity::tensor());
+    const Tensor w = with_scales(host_codes({7, 96}, dtypes::int4, 2),
                                  per_channel ? Granularity::channel(0) : Granularity::tensor());
-    const Tensor bias = random_numbers({7}, 3, 50);
+    const Tensor bias = host_numbers({7}, 3, 50);
     CHECK(device_difference([&] {
             return Results{integer_linear(Var(here(x)), Var(here(w)), Var(here(bias))).value(),
                            integer_linear(Var(here(x)), Var(here(w))).value()};
           }) == "");
-    Tensor bad = random_numbers({7}, 3);
+    Tensor bad = host_numbers({7}, 3);
     bad.as<float>()[2] = std::nanf("");
     const TwoErrors e = errors_of([&] { integer_linear(Var(here(x)), Var(here(w)), Var(here(bad))); });
     CHECK(contains(e.on_cpu, "bias[2] is nan"));
@@ -178,7 +178,7 @@ TEST_CASE("requantization refuses scales that are not positive numbers") {
 
 // Any integer dtype, with its ends.
 Tensor integers(const Shape& shape, DType dtype, uint64_t seed) {
-  if (dtype.is_code()) return random_codes(shape, dtype, seed);
+  if (dtype.is_code()) return host_codes(shape, dtype, seed);
   const RandomStream draws{seed, Purpose::kUser, 3, 0};
   std::vector<double> q(static_cast<size_t>(shape.numel()));
   const double size = dtype == dtypes::int32 ? 2147483647.0 : 9007199254740992.0;

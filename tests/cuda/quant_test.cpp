@@ -48,10 +48,10 @@ Results run(const QuantSpec& spec, const Tensor& numbers) {
   out.push_back(quantize_dynamic(spec, x, options));
   out.push_back(mask);
   if (x.cols() * x.rows() > 0) out.push_back(dequantize_tensor(out[4]));
-  const Tensor g = here(random_numbers(x.shape(), 8)), gx = Tensor::empty(x.shape(), dtypes::fp32);
+  const Tensor g = here(host_numbers(x.shape(), 8)), gx = Tensor::empty(x.shape(), dtypes::fp32);
   std::vector<Tensor> sums;
   for (size_t i = 0; i < quantizer.learned(spec).size(); ++i)
-    sums.push_back(here(random_numbers({params.scale->numel()}, 9 + i)));
+    sums.push_back(here(host_numbers({params.scale->numel()}, 9 + i)));
   quantizer.leaf_backward(spec, params, x, g, gx, sums);
   out.push_back(gx);
   out.insert(out.end(), sums.begin(), sums.end());
@@ -138,7 +138,7 @@ TEST_CASE("straight_through by mask and by numbers") {
             QuantizeOptions options;
             options.mask = &mask;
             quantize_dynamic(spec, here(x), options);
-            return Results{straight_through(spec, here(random_numbers({4, 70}, 5)), mask, here(x))};
+            return Results{straight_through(spec, here(host_numbers({4, 70}, 5)), mask, here(x))};
           }) == "");
   }
 }

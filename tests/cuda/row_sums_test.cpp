@@ -33,7 +33,7 @@ void check_sums(const Tensor& codes) {
 
 TEST_CASE("the signs of a norm carry the sums of their rows, on the CPU where they are asked for") {
   for (const Shape& shape : {Shape{7, 70}, Shape{40, 300}}) {
-    const Tensor x = random_numbers(shape, 4), ones = Tensor::full({shape.cols()}, dtypes::fp32, 1),
+    const Tensor x = host_numbers(shape, 4), ones = Tensor::full({shape.cols()}, dtypes::fp32, 1),
                  zeros = Tensor::zeros({shape.cols()}, dtypes::fp32);
     const auto run = [&](bool summed) {
       Tensor codes = Tensor::empty(shape, dtypes::bint1);
@@ -72,7 +72,7 @@ TEST_CASE("codes of one bit carry the sums of their rows, whichever kernel makes
           Tensor bits;
           options.transposed = transposed;
           if (mask) options.mask = &bits;
-          check_sums(quantize_dynamic(spec, here(random_numbers(shape, 3)), options));
+          check_sums(quantize_dynamic(spec, here(host_numbers(shape, 3)), options));
         }
 }
 
@@ -96,14 +96,14 @@ TEST_CASE("codes of 8 bits carry the sums of their rows where there is a place f
         options.transposed = transposed;
         options.into = &into;
         options.sr = &sr;
-        const Tensor codes = quantize_dynamic(spec, here(random_numbers(shape, 3)), options);
+        const Tensor codes = quantize_dynamic(spec, here(host_numbers(shape, 3)), options);
         CHECK(codes.data() == into.data());
         check_sums(codes);
       }
 }
 
 TEST_CASE("sums of rows are where products read them: not on the CPU, not of wider codes") {
-  const Tensor x = random_numbers({4, 70}, 3);
+  const Tensor x = host_numbers({4, 70}, 3);
   const QuantSpec spec = binary(Granularity::tensor(), false);
   CHECK_FALSE(quantize_dynamic(spec, x).row_sums().defined());
   const DeviceGuard guard(gpu());
@@ -113,7 +113,7 @@ TEST_CASE("sums of rows are where products read them: not on the CPU, not of wid
   CHECK_FALSE(codes.row_slice(1, 3).row_sums().defined());
   CHECK_FALSE(codes.reshape({2, 2, 70}).row_sums().defined());
   CHECK_FALSE(codes.clone(MemoryKind::kActivation).row_sums().defined());
-  CHECK(contains(error_of([&] { Tensor(codes).attach_row_sums(here(random_numbers({4}, 1))); }), "[attach_row_sums]"));
+  CHECK(contains(error_of([&] { Tensor(codes).attach_row_sums(here(host_numbers({4}, 1))); }), "[attach_row_sums]"));
 }
 
 // Steps of a weight by the sweep (sgd) or by single kernels (moments of fewer bits), and by requantize.
@@ -141,7 +141,7 @@ TEST_CASE("the sums of a weight's rows follow its codes through updates, requant
         const auto optimizer = make_optimizer(rule);
         optimizer->attach({&p});
         for (int step = 0; step < 2; ++step) {
-          accumulate(p, here(random_numbers(shape, 20 + static_cast<uint64_t>(step))));
+          accumulate(p, here(host_numbers(shape, 20 + static_cast<uint64_t>(step))));
           const RequantKey due{3, step + 1};
           optimizer->step(0.1f, 1, &due);
           check_sums(p.value());
@@ -159,8 +159,8 @@ TEST_CASE("the sums of a weight's rows follow its codes through updates, requant
 TEST_CASE("a product of bits by wgmma reads the sums that came with its operands, and makes only the others") {
   const DeviceGuard guard(gpu());
   const QuantSpec spec = binary(Granularity::token());
-  const Tensor a = quantize_dynamic(spec, here(random_numbers({140, 1024}, 5))),
-               b = quantize_dynamic(spec, here(random_numbers({70, 1024}, 6)));
+  const Tensor a = quantize_dynamic(spec, here(host_numbers({140, 1024}, 5))),
+               b = quantize_dynamic(spec, here(host_numbers({70, 1024}, 6)));
   const GemmKernel& kernel = cuda_kernel("gemm_b1_b1_wgmma");
   std::vector<double> expected;
   for (const int given : {0, 1, 2, 3}) {
@@ -195,7 +195,7 @@ TEST_CASE("a product of bits by wgmma reads the sums that came with its operands
 }
 
 TEST_CASE("a binary linear layer reads its codes once: no kernel sums them") {
-  const Tensor x = random_numbers({256, 16384}, 5);
+  const Tensor x = host_numbers({256, 16384}, 5);
   ParameterSpec spec;
   spec.init = {"uniform", -1, 1};
   spec.quant = binary(Granularity::channel(0));
@@ -219,7 +219,7 @@ TEST_CASE("a binary linear layer reads its codes once: no kernel sums them") {
 }
 
 TEST_CASE("a layer with affine inputs and weights of 8 bits sums the codes of neither") {
-  const Tensor x = random_numbers({256, 4096}, 5);
+  const Tensor x = host_numbers({256, 4096}, 5);
   ParameterSpec spec;
   spec.init = {"uniform", -1, 1};
   spec.quant = scheme("absmax", dtypes::int8, Granularity::channel(0));

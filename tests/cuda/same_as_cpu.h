@@ -93,7 +93,7 @@ inline TwoErrors errors_of(const std::function<void()>& run) {
   return out;
 }
 
-inline Tensor random_numbers(const Shape& shape, uint64_t seed, double scale = 1.0, DType dtype = dtypes::fp32) {
+inline Tensor host_numbers(const Shape& shape, uint64_t seed, double scale = 1.0, DType dtype = dtypes::fp32) {
   const RandomStream draws{seed, Purpose::kUser, 7, 0};
   std::vector<double> x(static_cast<size_t>(shape.numel()));
   for (size_t i = 0; i < x.size(); ++i) x[i] = (static_cast<double>(draws.uniform(i)) * 2 - 1) * scale;
@@ -102,7 +102,7 @@ inline Tensor random_numbers(const Shape& shape, uint64_t seed, double scale = 1
 }
 
 // Codes of any kind, row-major random ones.
-inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed) {
+inline Tensor host_codes(const Shape& shape, DType dtype, uint64_t seed) {
   const RandomStream draws{seed, Purpose::kUser, 8, 0};
   const DeviceGuard host(Device::cpu());
   Tensor t = Tensor::zeros(shape, dtype);

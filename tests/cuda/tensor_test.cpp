@@ -33,7 +33,7 @@ TEST_CASE("dense tensors, strided rows and one row are copied to the device, on 
   const DeviceGuard guard(gpu());
   const Tensor host = [] {
     const DeviceGuard on_cpu(Device::cpu());
-    return random_numbers({3, 5}, 7);
+    return host_numbers({3, 5}, 7);
   }();
   const Tensor there = host.to_device(gpu(), MemoryKind::kActivation);
   // Its rows, one of them, a part of all, a part of one.
@@ -65,7 +65,7 @@ TEST_CASE("rows and columns of a tensor are cut with their scales, which are no 
   for (const Granularity& g : kGranularities)
     for (const DType dtype : {dtypes::int4, dtypes::bint1, dtypes::int3, dtypes::int8}) {
       INFO(g << ' ' << dtype.name());
-      const Tensor codes = with_scales(random_codes({6, 200}, dtype, 3), g, dtype != dtypes::bint1);
+      const Tensor codes = with_scales(host_codes({6, 200}, dtype, 3), g, dtype != dtypes::bint1);
       CHECK(device_difference([&] {
               const Tensor t = here(codes);
               const bool odd = g.kind == Granularity::kGroup && g.axis != 0 && g.group == 50;
@@ -84,14 +84,14 @@ TEST_CASE("a matrix is transposed on the device, with its scales") {
   for (const DType dtype : all_dtypes())
     for (const Shape& shape : {Shape{1, 1}, Shape{3, 130}, Shape{65, 7}, Shape{64, 64}, Shape{0, 5}, Shape{5, 0}}) {
       INFO(dtype.name() << ' ' << shape);
-      const Tensor m = dtype.is_code() ? random_codes(shape, dtype, 5)
-                                       : (dtype.is_float() ? random_numbers(shape, 5, 1.0, dtype)
-                                                           : random_numbers(shape, 5, 0.0, dtype));
+      const Tensor m = dtype.is_code() ? host_codes(shape, dtype, 5)
+                                       : (dtype.is_float() ? host_numbers(shape, 5, 1.0, dtype)
+                                                           : host_numbers(shape, 5, 0.0, dtype));
       CHECK(device_difference([&] { return Results{transpose(here(m))}; }) == "");
     }
   for (const Granularity& g : kGranularities) {
     INFO(g);
-    const Tensor m = with_scales(random_codes({6, 200}, dtypes::int4, 9), g, true);
+    const Tensor m = with_scales(host_codes({6, 200}, dtypes::int4, 9), g, true);
     CHECK(device_difference([&] { return Results{transpose(here(m)), transpose(transpose(here(m)))}; }) == "");
   }
 }
@@ -101,7 +101,7 @@ TEST_CASE("copies between devices go through the host, and two devices keep thei
     WARN("skipped: there is one device");
     return;
   }
-  const Tensor x = random_numbers({3, 4}, 1);
+  const Tensor x = host_numbers({3, 4}, 1);
   const Tensor a = x.to_device(gpu(0), MemoryKind::kActivation);
   CHECK(contains(error_of([&] { a.to_device(gpu(1), MemoryKind::kActivation); }), "copy through the CPU"));
   const Tensor b = a.on_host().to_device(gpu(1), MemoryKind::kActivation);

@@ -27,8 +27,8 @@ TEST_CASE("quantize writes transposed codes of every scheme from one read, with 
               QuantizeOpOptions options;
               options.sr = &draws;
               options.transposed = true;
-              const Var y = quantize(tape.leaf(here(random_numbers(shape, 1)), &sink, dtypes::fp32), spec, options);
-              tape.backward({y}, {here(random_numbers(shape, 2))});
+              const Var y = quantize(tape.leaf(here(host_numbers(shape, 1)), &sink, dtypes::fp32), spec, options);
+              tape.backward({y}, {here(host_numbers(shape, 2))});
               return Results{y.value(), transposed_codes(y.value()), sink.grad()};
             }) == "");
       CHECK(together.now() == (shape.numel() > 0 && spec.dtype != dtypes::nf4 ? 1 : 0));
@@ -37,7 +37,7 @@ TEST_CASE("quantize writes transposed codes of every scheme from one read, with 
 
 TEST_CASE("learned codes come transposed too, and gW keeps them alone") {
   const QuantSpec spec = scheme("lsq", dtypes::uint8, Granularity::tensor());
-  const Tensor x = random_numbers({64, 48}, 1, 2), w = random_numbers({32, 48}, 2);
+  const Tensor x = host_numbers({64, 48}, 1, 2), w = host_numbers({32, 48}, 2);
   ProductModes modes;
   modes.gw = ProductMode::kInt8;
   QuantizeOpOptions options;
@@ -54,7 +54,7 @@ TEST_CASE("learned codes come transposed too, and gW keeps them alone") {
           const Var step = tape.leaf(here(Tensor::full({1}, dtypes::fp32, 0.25)), &gs, dtypes::fp32);
           const Var codes = quantize_learned(tape.leaf(here(x), &gx, dtypes::fp32), spec, {step}, options);
           const Var y = linear(codes, tape.leaf(here(w), &gw, dtypes::fp32), {}, modes);
-          tape.backward({y}, {here(random_numbers(y.shape(), 3, 0.1))});
+          tape.backward({y}, {here(host_numbers(y.shape(), 3, 0.1))});
           CHECK(canonical == 0);
           CHECK(transposed == 1);
           return Results{y.value(), gx.grad(), gw.grad(), gs.grad()};
@@ -72,7 +72,7 @@ TEST_CASE("products of backward are the same whatever order codes are kept in") 
         const Granularity g = n % 2 == 0 ? Granularity::channel(1) : Granularity::token();
         INFO(g << ' ' << n << ' ' << i << ' ' << o << ' ' << dtype << ' ' << zeros);
         const auto codes = [&](int64_t rows, uint64_t seed) {
-          return with_scales(random_codes({rows, i}, dtype, seed), g, zeros);
+          return with_scales(host_codes({rows, i}, dtype, seed), g, zeros);
         };
         const auto run = [&, n = n, o = o](bool transposed) {
           Tape tape;
@@ -88,7 +88,7 @@ TEST_CASE("products of backward are the same whatever order codes are kept in") 
             return tape.leaf(t, &sink, dtypes::fp32);
           };
           const Var y = linear(leaf(codes(n, 1), gx), leaf(codes(o, 2), gw), {}, modes);
-          tape.backward({y}, {here(random_numbers({n, o}, 3, 0.1))});
+          tape.backward({y}, {here(host_numbers({n, o}, 3, 0.1))});
           return Results{y.value(), gx.grad(), gw.grad()};
         };
         CHECK(device_difference([&] { return run(true); }) == "");
@@ -114,12 +114,12 @@ Results train(const std::shared_ptr<Sequential>& model, int64_t features) {
   meta.samples = 64;
   meta.sample = {features};
   model->plan(meta);
-  const Tensor x = random_numbers({64, features}, 1);
+  const Tensor x = host_numbers({64, features}, 1);
   Results out;
   for (; state.microbatch < 2; ++state.microbatch) {
     Tape tape;
     const Var y = (*model)(Var(here(x)));
-    tape.backward({y}, {here(random_numbers(y.shape(), 5, 0.1))});
+    tape.backward({y}, {here(host_numbers(y.shape(), 5, 0.1))});
     out.push_back(y.value());
   }
   for (Parameter* p : model->parameters()) {
@@ -179,8 +179,8 @@ TEST_CASE("codes that dropout changes, that nobody trains on, or that are floats
 }
 
 TEST_CASE("the layer that quantizes its input at run time makes it in both orders for gW alone") {
-  const Tensor x = random_numbers({64, 128}, 1);
-  const Tensor w = with_scales(random_codes({96, 128}, dtypes::int8, 2), Granularity::channel(0));
+  const Tensor x = host_numbers({64, 128}, 1);
+  const Tensor w = with_scales(host_codes({96, 128}, dtypes::int8, 2), Granularity::channel(0));
   for (const bool train : {true, false}) {
     const Counted together("quantize_transposed_cuda");
     CHECK(device_difference([&] {
@@ -189,7 +189,7 @@ TEST_CASE("the layer that quantizes its input at run time makes it in both order
             DynamicLinearOptions options;
             const Var weight = train ? tape.leaf(here(w), &gw, dtypes::fp32) : Var(here(w));
             const Var y = quantized_linear_dynamic(tape.leaf(here(x), &gx, dtypes::fp32), weight, {}, options);
-            tape.backward({y}, {here(random_numbers(y.shape(), 3, 0.1))});
+            tape.backward({y}, {here(host_numbers(y.shape(), 3, 0.1))});
             return Results{y.value(), gx.grad(), gw.grad()};
           }) == "");
     CHECK(together.now() == (train ? 1 : 0));

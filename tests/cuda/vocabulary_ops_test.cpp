@@ -18,7 +18,7 @@ Results forward_and_backward(const std::vector<Tensor>& inputs, const Op& op, DT
   for (size_t i = 0; i < inputs.size(); ++i) in.push_back(tape.leaf(here(inputs[i]), &sinks[i], grad));
   const Var y = op(in);
   Results out{y.value()};
-  tape.backward({y}, {here(random_numbers(y.shape(), 99))});
+  tape.backward({y}, {here(host_numbers(y.shape(), 99))});
   for (const AccumulateSink& s : sinks) out.push_back(s.grad());
   return out;
 }
@@ -47,7 +47,7 @@ TEST_CASE("sums, differences and products of shapes that broadcast") {
   for (const auto& [a, b] : pairs)
     for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
       INFO(a << ' ' << b << ' ' << dtype);
-      const std::vector<Tensor> in{random_numbers(a, 1, 3, dtype), random_numbers(b, 2, 3, dtype)};
+      const std::vector<Tensor> in{host_numbers(a, 1, 3, dtype), host_numbers(b, 2, 3, dtype)};
       CHECK(differs(in, [](const auto& v) { return add(v[0], v[1]); }) == "");
       CHECK(differs(in, [](const auto& v) { return sub(v[0], v[1]); }) == "");
       CHECK(differs(in, [](const auto& v) { return mul(v[0], v[1]); }) == "");
@@ -55,7 +55,7 @@ TEST_CASE("sums, differences and products of shapes that broadcast") {
 }
 
 TEST_CASE("functions of bf16") {
-  const Tensor x = random_numbers({7, 300}, 1, 4, dtypes::bf16);
+  const Tensor x = host_numbers({7, 300}, 1, 4, dtypes::bf16);
   for (int i = 0; i < static_cast<int>(UnaryOp::kCount); ++i)
     CHECK(differs({x}, [&](const auto& v) { return unary(static_cast<UnaryOp>(i), v[0]); }) == "");
 }
@@ -63,8 +63,8 @@ TEST_CASE("functions of bf16") {
 TEST_CASE("moves of numbers and of codes") {
   for (const DType dtype : {dtypes::fp32, dtypes::bf16, dtypes::int8, dtypes::bint1, dtypes::ternary, dtypes::int3}) {
     const bool codes = dtype.is_code();
-    const Tensor x = codes ? with_scales(random_codes({3, 4, 70}, dtype, 3), Granularity::tensor())
-                           : random_numbers({3, 4, 70}, 3, 1, dtype);
+    const Tensor x = codes ? with_scales(host_codes({3, 4, 70}, dtype, 3), Granularity::tensor())
+                           : host_numbers({3, 4, 70}, 3, 1, dtype);
     INFO(dtype);
     CHECK(differs({x}, [](const auto& v) { return permute(v[0], {1, 0, 2}); }) == "");
     if (dtype.bits() >= 8) CHECK(differs({x}, [](const auto& v) { return permute(v[0], {2, 0, 1}); }) == "");
@@ -79,8 +79,8 @@ TEST_CASE("moves of numbers and of codes") {
 }
 
 TEST_CASE("scales of codes that are joined are compared when flags are read") {
-  const Tensor a = with_scales(random_codes({2, 5}, dtypes::int4, 1), Granularity::tensor());
-  const Tensor b = with_scales(random_codes({2, 5}, dtypes::int4, 2), Granularity::tensor());
+  const Tensor a = with_scales(host_codes({2, 5}, dtypes::int4, 1), Granularity::tensor());
+  const Tensor b = with_scales(host_codes({2, 5}, dtypes::int4, 2), Granularity::tensor());
   CHECK(device_difference([&] { return Results{concatenate({Var(here(a)), Var(here(b))}, 1).value()}; }) == "");
   QuantParams other = *b.quant();
   other.scale = std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, 0.5, MemoryKind::kQuantState));
@@ -94,8 +94,8 @@ TEST_CASE("softmax, layer norm and RMS norm") {
   for (const Shape& shape : {Shape{5}, Shape{3, 4, 33}, Shape{2, 1100}, Shape{0, 3}})
     for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
       INFO(shape << ' ' << dtype);
-      const Tensor x = random_numbers(shape, 1, 4, dtype);
-      const std::vector<Tensor> in{x, random_numbers({shape.cols()}, 2), random_numbers({shape.cols()}, 3)};
+      const Tensor x = host_numbers(shape, 1, 4, dtype);
+      const std::vector<Tensor> in{x, host_numbers({shape.cols()}, 2), host_numbers({shape.cols()}, 3)};
       CHECK(differs({x}, [](const auto& v) { return softmax(v[0]); }) == "");
       CHECK(differs(in, [](const auto& v) { return layer_norm(v[0], v[1], v[2]); }) == "");
       CHECK(differs({in[0], in[1]}, [](const auto& v) { return rms_norm(v[0], v[1]); }) == "");
@@ -112,8 +112,8 @@ TEST_CASE("losses over positions and elements, and totals for metrics") {
         if (positions.numel() * classes > 100000) continue;
         std::vector<int64_t> dims = positions.dims();
         dims.push_back(classes);
-        const Tensor y = random_numbers(Shape(dims), 3, 4, dtype), t = targets_for(positions, classes);
-        Tensor numbers = random_numbers(Shape(dims), 4);
+        const Tensor y = host_numbers(Shape(dims), 3, 4, dtype), t = targets_for(positions, classes);
+        Tensor numbers = host_numbers(Shape(dims), 4);
         for (int64_t i = 0; i < numbers.numel(); ++i) numbers.as<float>()[i] = std::fabs(numbers.as<float>()[i]);
         CHECK(differs({y}, [&](const auto& v) { return cross_entropy(v[0], here(t)); }) == "");
         CHECK(differs({y}, [&](const auto& v) { return mean_squared_error(v[0], here(numbers)); }) == "");
@@ -126,14 +126,14 @@ TEST_CASE("losses over positions and elements, and totals for metrics") {
 }
 
 TEST_CASE("wrong targets are the same errors, on the device when flags are read") {
-  const Tensor y = random_numbers({2, 3, 4}, 3);
+  const Tensor y = host_numbers({2, 3, 4}, 3);
   const auto numbers = [](const std::vector<double>& t) { return Tensor::from_elements({2, 3}, dtypes::int32, t); };
   const Tensor bad = numbers({0, 1, 2, 3, 4, 0}), none = numbers({-9, -9, -9, -9, -9, -9});
   for (const auto& run : std::vector<std::function<void()>>{
            [&] { cross_entropy(Var(here(y)), here(bad)); }, [&] { cross_entropy(Var(here(y)), here(none), -9); },
            [&] { top_k_count(here(y), here(bad), 5); },
            [&] {
-             sigmoid_cross_entropy(Var(here(y)), here(random_numbers({2, 3, 4}, 4)));
+             sigmoid_cross_entropy(Var(here(y)), here(host_numbers({2, 3, 4}, 4)));
            }}) {
     const TwoErrors e = errors_of(run);
     CHECK(!e.on_cpu.empty());

@@ -23,7 +23,7 @@ using test::left_out;
 using test::make_case;
 using test::random_shape;
 using test::Rng;
-using test::Shape;
+using test::GemmShape;
 using test::shape_count;
 using test::wrong_elements;
 
@@ -35,7 +35,7 @@ const GemmKernel& kernel_named(const std::string& name) {
 }
 
 // All rows of `names` that the machine has, on one random case.
-void check_case(Rng& rng, DType da, DType db, Shape shape, bool general, const std::vector<std::string>& names) {
+void check_case(Rng& rng, DType da, DType db, GemmShape shape, bool general, const std::vector<std::string>& names) {
   Case t;
   make_case(rng, t, da, db, shape, general);
   const std::vector<int64_t> a = test::reference_codes(t.canonical_a, shape.m, shape.k);
@@ -125,7 +125,7 @@ TEST_CASE("byte rows are exact where k and the columns need several blocks") {
                                            {dtypes::int8, dtypes::int4},
                                            {dtypes::uint4, dtypes::bint1},
                                            {dtypes::uint8, dtypes::int2}};
-  for (const Shape shape : {Shape{131, 70, 5121}, Shape{3, 1100, 5200}, Shape{30, 66, 10300}}) {
+  for (const GemmShape shape : {GemmShape{131, 70, 5121}, GemmShape{3, 1100, 5200}, GemmShape{30, 66, 10300}}) {
     for (const auto& [da, db] : pairs)
       for (int i = 0; i < 2; ++i) check_case(rng, da, db, shape, true, byte_rows());
   }

@@ -9,11 +9,11 @@
 
 namespace bitgrad::test {
 
-struct Shape {
+struct GemmShape {
   int64_t m, n, k;
 };
 // One third at the edges of tiles, words and blocks, or 0; the rest log-uniform.
-inline Shape random_shape(Rng& rng) {
+inline GemmShape random_shape(Rng& rng) {
   constexpr int64_t kSmall[] = {0,  1,  2,  3,  4,  5,   6,   7,   15,  16,  17,  31,  32,  33,
                                 48, 49, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257};
   constexpr int64_t kDeep[] = {0,   1,   3,   4,   31,  32,  33,  63,   64,   65,   480,  481,  511,  512,
@@ -52,7 +52,7 @@ inline void add_scale(Rng& rng, kernels::GemmOperand& x, int64_t free, bool zero
   if (!per_tensor) (x.k_major ? x.scale.col_step : x.scale.row_step) = 1;
 }
 
-inline void make_case(Rng& rng, Case& t, DType da, DType db, Shape shape, bool general) {
+inline void make_case(Rng& rng, Case& t, DType da, DType db, GemmShape shape, bool general) {
   const bool a_k_major = general && uniform_int(rng, 0, 2) == 0, b_k_major = general && uniform_int(rng, 0, 2) == 0;
   t.args.m = shape.m;
   t.args.n = shape.n;

@@ -11,7 +11,7 @@
 namespace bitgrad::test {
 
 // Learned positions, layer norm, gelu, tied head; dropout everywhere, on attention too. $R: whether rounds run again.
-inline constexpr const char* kSmallGpt = R"yaml(model:
+inline constexpr const char* kSmallGptModel = R"yaml(model:
   blocks:
     block:
       layers:

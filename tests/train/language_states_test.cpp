@@ -13,7 +13,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-const std::vector<std::pair<std::string, const char*>> kNetworks = {{"gpt", kSmallGpt}, {"llama", kSmallLlama}};
+const std::vector<std::pair<std::string, const char*>> kNetworks = {{"gpt", kSmallGptModel}, {"llama", kSmallLlama}};
 
 }  // namespace
 
@@ -172,7 +172,7 @@ TEST_CASE("blocks that run again keep less: the account of saved bytes falls") {
   const LanguageFolder text;
   std::vector<int64_t> peaks;
   for (const bool recompute : {false, true}) {
-    std::string model = kSmallGpt;
+    std::string model = kSmallGptModel;
     model.replace(model.find("times: 2"), 8, "times: 8");
     Trainer trainer(text.config(model, {"train.stop=2 steps"}, recompute));
     reset_memory_peaks();
@@ -185,7 +185,7 @@ TEST_CASE("blocks that run again keep less: the account of saved bytes falls") {
 TEST_CASE("train lines tell multiplications a second, and what part of a stated peak they are") {
   const KeepModes keep;
   const LanguageFolder text;
-  const RunConfig config = text.config(kSmallGpt, {"log.peak=50", "log.every=4 steps"}, true);
+  const RunConfig config = text.config(kSmallGptModel, {"log.peak=50", "log.every=4 steps"}, true);
   const std::string folder = create_run_folder(config, text.file("peak"));
   Trainer trainer(config);
   trainer.run(folder);
@@ -209,7 +209,7 @@ TEST_CASE("hooks are told of a module once, though its block runs again") {
   const LanguageFolder text;
   std::vector<std::string> told(2);
   for (const bool recompute : {false, true}) {
-    Trainer trainer(text.config(kSmallGpt, {}, recompute));
+    Trainer trainer(text.config(kSmallGptModel, {}, recompute));
     const auto data = open_dataset(trainer.config(), trainer.config().data.train);
     const Tensor x = Tensor::empty({1, 12}, dtypes::int32), target = Tensor::empty({1, 12}, dtypes::int32);
     data->example(3, x.as<int32_t>(), target.as<int32_t>());
