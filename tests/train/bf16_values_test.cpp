@@ -55,21 +55,6 @@ TEST_CASE("a bad model.values is an error at its place that says what fits") {
                  "got 'bf61', did you mean 'bf16'? Expected one of fp32, bf16"));
 }
 
-TEST_CASE("a run in bf16 that is interrupted and resumed ends as the calm one, and differs from the fp32 run") {
-  const KeepModes keep;
-  TempDir temp;
-  for (const char* text : {kSmallTfc, kSmallInt4}) {
-    const std::vector<std::string> keys{kBf16, "run.bits=strict", "checkpoint.every=1 steps"};
-    const RunConfig config = small_config(keys, text);
-    const TrainOutcome calm = run_all(config);
-    const std::string folder = create_run_folder(config, temp.file(config.run.name));
-    run_part(config, folder, 3);
-    CHECK(run_folder_config(folder).values == dtypes::bf16);
-    CHECK(resume_run(folder).state_hash == calm.state_hash);
-    CHECK(run_all(small_config({"run.bits=strict", "checkpoint.every=1 steps"}, text)).state_hash != calm.state_hash);
-  }
-}
-
 TEST_CASE("checkpoints and converted files of bf16 models say so, and open to the same outputs") {
   const KeepModes keep;
   TempDir temp;

@@ -159,23 +159,3 @@ TEST_CASE("containers say what they need") {
   CHECK(contains(refused("model:\n  layers: [{residual: {body: [{linear: {out: 10}}]}}, {relu: {}}]\n"),
                  "the output must come from a linear layer"));
 }
-
-TEST_CASE("a network of blocks trains, is evaluated from its file and resumes bit for bit") {
-  const KeepModes keep;
-  TempDir temp;
-  const RunConfig config = parsed(kUnits, {"run.bits=strict", "checkpoint.every=2 steps"});
-  const std::string full = create_run_folder(config, temp.file("whole"));
-  const TrainOutcome outcome = run_all(config, full);
-  REQUIRE(outcome.evaluation.has_value());
-  const std::string file = full + "/last.safetensors";
-  const RunConfig read = parse_config(read_checkpoint_header(file).config, file);
-  const auto data = open_dataset(read, *read.data.test);
-  CHECK(evaluate(*load_evaluator(read, *data, file), *data, 20).loss == outcome.evaluation->loss);
-  RunConfig half = config;
-  half.train.stop = {2, Quantity::Unit::kSteps};
-  const std::string part = create_run_folder(half, temp.file("part"));
-  run_all(half, part);
-  Trainer trainer(config);
-  trainer.resume(part + "/last.safetensors");
-  CHECK(trainer.run("").state_hash == outcome.state_hash);
-}

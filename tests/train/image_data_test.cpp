@@ -1,8 +1,6 @@
 // data.normalize and data.train.augment: from the configuration to the run, and what is refused.
-#include "bitgrad/base/parallel.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
-#include "support/temp_dir.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;
@@ -82,25 +80,6 @@ train: {stop: 1 epochs}
   const std::string report = error_of([&] { parse_config(text, "t.yaml"); });
   CHECK(contains(report, "t.yaml:4:14: error: data.normalize is for pixels, data.train of format text has ids"));
   CHECK(contains(report, "data.train.augment needs images, data.train of format text has ids"));
-}
-
-TEST_CASE("an augmented run has one state for any threads, and resumed in the middle of an epoch") {
-  const KeepModes keep;
-  TempDir temp;
-  const RunConfig config = small_config(augmented());
-  set_num_threads(1);
-  const std::string hash = run_all(config).state_hash;
-  CHECK(run_all(small_config({kAugmentedKeys[0], kAugmentedKeys[1]})).state_hash != hash);
-  for (const int threads : {2, 4}) {
-    RunConfig c = config;
-    c.device.threads = threads;
-    CHECK(run_all(c).state_hash == hash);
-  }
-  for (const int64_t microbatches : {3, 7}) {  // of five an epoch
-    const std::string folder = create_run_folder(config, temp.file(std::to_string(microbatches)));
-    CHECK(run_part(config, folder, microbatches).counters.position != 0);
-    CHECK(resume_run(folder).state_hash == hash);
-  }
 }
 
 TEST_CASE("keys of cifar reach the library") {

@@ -57,65 +57,15 @@ std::map<std::string, std::vector<double>> masters_of(Learner& learner) {
 
 }  // namespace
 
-TEST_CASE("a run with phases that was stopped at any microbatch ends with the state of the calm run") {
-  const KeepModes keep;
-  for (const RunConfig& config :
-       {phases_config(), phases_config({"batch.global=20", "quant.requantize_every=4", "quant.phases.2.from=4 steps",
-                                        "quant.phases.3.from=6 steps"})}) {
-    TempDir temp;
-    const TrainOutcome calm = run_all(config);
-    for (int64_t stop = 1; stop < Trainer(config).total_microbatches(); ++stop) {
-      INFO("stopped after microbatch " << stop);
-      const std::string folder = create_run_folder(config, temp.file("stop" + std::to_string(stop)));
-      if (run_part(config, folder, stop).stopped == StopRequest::kNone) continue;
-      const TrainOutcome rest = resume_run(folder);
-      CHECK(rest.state_hash == calm.state_hash);
-      CHECK(rest.counters.best_accuracy == calm.counters.best_accuracy);
-    }
-  }
-}
-
-TEST_CASE("checkpoints of any phase are evaluated in their phase") {
+TEST_CASE("a checkpoint of a later phase than the configuration has is refused") {
   const KeepModes keep;
   TempDir temp;
-  for (const char* stop : {"2 steps", "4 steps", "8 steps", "3 epochs"}) {
-    INFO(stop);
-    const RunConfig config = phases_config({concat("train.stop=", stop)});
-    const std::string folder = create_run_folder(config, temp.file(stop));
-    const TrainOutcome outcome = run_all(config, folder);
-    REQUIRE(outcome.evaluation);
-    const auto data = open_dataset(config, *config.data.test);
-    const auto learner = load_evaluator(config, *data, folder + "/last.safetensors");
-    CHECK(evaluate(*learner, *data, config.train.eval.batch).loss == outcome.evaluation->loss);
-    CHECK(learner->phase() == read_checkpoint_header(folder + "/last.safetensors").phase);
-  }
+  const RunConfig config = phases_config({"train.stop=11 steps"});
+  run_in(config, temp.file("run"));
   const RunConfig fewer = phases_config({"~quant.phases"});
   const auto data = open_dataset(fewer, *fewer.data.test);
-  CHECK(contains(error_of([&] { load_evaluator(fewer, *data, temp.file("3 epochs") + "/last.safetensors"); }),
+  CHECK(contains(error_of([&] { load_evaluator(fewer, *data, temp.file("run") + "/last.safetensors"); }),
                  "was saved in phase 3 of quantization, the configuration has 1"));
-}
-
-TEST_CASE("a converted model of a run is evaluated as its checkpoint") {
-  const KeepModes keep;
-  TempDir temp;
-  for (const char* recipe : {"8da4w", "w8a8", "w1a1", "int4wo", "none"}) {
-    INFO(recipe);
-    const RunConfig config = phases_config({"~quant.phases", concat("quant.recipe=", recipe)});
-    const std::string folder = run_in(config, temp.file(recipe));
-    const std::string checkpoint = folder + "/last.safetensors", model = folder + "/model.safetensors";
-    const auto data = open_dataset(config, *config.data.test);
-    const auto prepared = load_evaluator(config, *data, checkpoint);
-    const Evaluation wanted = evaluate(*prepared, *data, config.train.eval.batch);
-    prepared->convert();
-    save_model(model, prepared->model(), read_checkpoint_header(checkpoint));
-    const RunConfig same = parse_config(read_checkpoint_header(model).config, model);
-    const auto converted = load_evaluator(same, *data, model);
-    const Evaluation got = evaluate(*converted, *data, config.train.eval.batch);
-    CHECK(got.loss == wanted.loss);
-    CHECK(got.accuracy == wanted.accuracy);
-    CHECK(got.samples == 30);
-    CHECK(contains(error_of([&] { Trainer(config).resume(model); }), "got a model, expected a checkpoint"));
-  }
 }
 
 TEST_CASE("a run begins with the values of another one, from its folder, its checkpoint or a model") {

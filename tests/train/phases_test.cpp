@@ -297,6 +297,22 @@ TEST_CASE("a phase that is the only one is refused with its name too") {
                "phase 0 (from step 0): [requantize_every] parameter 'layers.0.weight' has no master"));
 }
 
+TEST_CASE("a phase begins with the step after its start: the state on the boundary is of the phase before") {
+  for (const PhaseRun& run : phase_runs()) {
+    INFO(run.name);
+    const auto learner = phase_learner(run);
+    std::vector<int64_t> phases{learner->phase()};
+    for (int64_t step = 0; step < 11; ++step) {
+      train_some(*learner, run.accumulate);
+      phases.push_back(learner->phase());
+    }
+    for (size_t i = 1; i < run.phases.size(); ++i) {
+      CHECK(phases[static_cast<size_t>(run.phases[i].from)] == static_cast<int64_t>(i) - 1);
+      CHECK(phases[static_cast<size_t>(run.phases[i].from) + 1] == static_cast<int64_t>(i));
+    }
+  }
+}
+
 TEST_CASE("the state hash sees the phase where there are several") {
   PhaseRun run;
   run.phases = {{0, all_layers(kInt4), kOn}, {9, std::nullopt, kFixedRanges}};

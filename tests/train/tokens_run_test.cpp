@@ -1,4 +1,4 @@
-// Runs on tokens: a language model without attention, its loss over positions, resume, and the keys of such data.
+// Runs on tokens: a language model without attention, its loss over positions, and the keys of such data.
 #include <cmath>
 #include <fstream>
 
@@ -107,30 +107,6 @@ TEST_CASE("A model of tokens trains, and the loss picks its best state") {
   CHECK(std::fabs(outcome.evaluation->loss - total / static_cast<double>(counted)) < 1e-5);
   const double bits = *value_of(outcome.evaluation->metrics, "bits_per_byte");
   CHECK(std::fabs(bits - outcome.evaluation->loss / std::log(2.0)) < 1e-12);
-}
-
-TEST_CASE("A run on drawn windows that was stopped at any microbatch ends with the state of the calm run") {
-  const KeepModes keep;
-  const TokenFolder file;
-  for (const std::string order : {"random", "shuffled", "sequential"}) {
-    const RunConfig config = file.config({"data.train.order=" + order, "batch.micro=2", "train.stop=9 steps"});
-    const TrainOutcome calm = run_all(config);
-    for (const char* threads : {"1", "2"})
-      CHECK(run_all(file.config({"data.train.order=" + order, "batch.micro=2", "train.stop=9 steps",
-                                 concat("device.threads=", threads)}))
-                .state_hash == calm.state_hash);
-    for (const int64_t stop : {1, 2, 7, 10, 17}) {
-      INFO(order << ", stopped after microbatch " << stop);
-      const TempDir temp;
-      const std::string folder = create_run_folder(config, temp.file("run"));
-      const TrainOutcome part = run_part(config, folder, stop);
-      CHECK((part.stopped == StopRequest::kNone ? part : resume_run(folder)).state_hash == calm.state_hash);
-    }
-  }
-  const auto hash = [&](const std::string& order) {
-    return run_all(file.config({"data.train.order=" + order})).state_hash;
-  };
-  CHECK(hash("random") != hash("shuffled"));
 }
 
 TEST_CASE("An epoch of random windows has as many as lie side by side") {

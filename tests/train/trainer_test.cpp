@@ -17,48 +17,6 @@ using namespace bitgrad::test;
 
 namespace {
 
-// The metrics without what depends on the clock, and without what a resumed run cannot know of the codes before it
-// (docs/quantization_reports.md).
-std::vector<Json> metrics_of(const std::string& folder) {
-  std::vector<Json> lines;
-  std::istringstream in(text_of(folder + "/metrics.jsonl"));
-  for (std::string line; std::getline(in, line);) {
-    Json j = Json::parse(line);
-    for (const char* key : {"samples_per_s", "gmacs_per_s", "since", "flip_rate", "scale_drift", "watched",
-                            "flips_per_requantization", "oscillating", "oscillation"})
-      j.erase(key);
-    lines.push_back(std::move(j));
-  }
-  return lines;
-}
-
-void check_resume_everywhere(const RunConfig& config) {
-  TempDir temp;
-  const std::string calm_folder = create_run_folder(config, temp.file("calm"));
-  const TrainOutcome calm = run_all(config, calm_folder);
-  const int64_t total = Trainer(config).total_microbatches();
-  for (int64_t stop = 1; stop <= total; ++stop) {
-    INFO("stopped after microbatch " << stop << " of " << total);
-    const std::string folder = create_run_folder(config, temp.file("stop" + std::to_string(stop)));
-    const TrainOutcome part = run_part(config, folder, stop);
-    if (part.stopped != StopRequest::kNone) {
-      CHECK(part.stopped == StopRequest::kTerminate);
-      CHECK(Json::parse(text_of(folder + "/summary.json")).at("status") == "interrupted");
-      const double before = read_checkpoint_header(folder + "/last.safetensors").counters.train_seconds;
-      const TrainOutcome rest = resume_run(folder);
-      CHECK(rest.state_hash == calm.state_hash);
-      CHECK(rest.counters.best_accuracy == calm.counters.best_accuracy);
-      CHECK(rest.counters.best_epoch == calm.counters.best_epoch);
-      CHECK(rest.optimizer_steps == calm.optimizer_steps);
-      CHECK(rest.seconds > before);  // of the whole run
-    } else {
-      CHECK(part.state_hash == calm.state_hash);
-    }
-    CHECK(metrics_of(folder) == metrics_of(calm_folder));
-    CHECK(text_of(folder + "/config.yaml") == text_of(calm_folder + "/config.yaml"));
-  }
-}
-
 // Digits that say they are of so many classes.
 class FewDigits final : public Dataset {
  public:
@@ -84,47 +42,6 @@ std::string without_last_score() {
 
 }  // namespace
 
-TEST_CASE("a run that was stopped at any microbatch ends with the state of the calm run") {
-  const KeepModes keep;
-  check_resume_everywhere(small_config({"train.stop=2 epochs"}));
-  check_resume_everywhere(small_config({"train.stop=2 epochs"}, kSmallInt4));
-}
-
-TEST_CASE("the same holds inside windows of accumulation and between requantizations") {
-  const KeepModes keep;
-  // 15 microbatches, windows of 2: the last one is partial, and windows run across epochs. Codes are made with every,
-  // or every second window.
-  check_resume_everywhere(small_config({"batch.global=20", "quant.requantize_every=4"}));
-  check_resume_everywhere(small_config(
-      {"batch.global=20", "quant.requantize_every=4", "train.eval.every=1 steps", "train.stop=1 epochs"}, kSmallInt4));
-  // More than 8 microbatches a window: bf16 sums round stochastically.
-  check_resume_everywhere(
-      small_config({"batch.global=9", "batch.micro=1", "quant.requantize_every=9", "train.stop=3 steps"}, kSmallInt4));
-}
-
-TEST_CASE("a second stop and resume changes nothing either") {
-  const KeepModes keep;
-  TempDir temp;
-  const RunConfig config = small_config({"batch.global=20", "quant.requantize_every=4"});
-  const std::string calm = run_all(config).state_hash;
-  const std::string folder = create_run_folder(config, temp.file("run"));
-  run_part(config, folder, 3);
-  for (int i = 0; i < 20; ++i) {
-    Trainer trainer(run_folder_config(folder));
-    trainer.resume(run_folder_checkpoint(folder));
-    TrainHooks hooks;
-    hooks.stop_requested = [] { return StopRequest::kInterrupt; };
-    const TrainOutcome part = trainer.run(folder, hooks);
-    if (part.stopped == StopRequest::kNone) {
-      CHECK(part.state_hash == calm);
-      return;
-    }
-    CHECK(part.stopped == StopRequest::kInterrupt);
-    CHECK(part.state_hash != calm);
-  }
-  FAIL("the run never ended");
-}
-
 TEST_CASE("resuming a finished run trains nothing and keeps its state") {
   const KeepModes keep;
   TempDir temp;
@@ -138,42 +55,11 @@ TEST_CASE("resuming a finished run trains nothing and keeps its state") {
   CHECK(text_of(folder + "/last.safetensors") == checkpoint);
 }
 
-TEST_CASE("one, two and four threads give one state") {
-  const KeepModes keep;
-  for (const char* text : {kSmallTfc, kSmallInt4}) {
-    // 130 samples a batch: work is cut into several pieces.
-    const auto hash = [&](const char* threads) {
-      return run_all(small_config({"data.train.size=260", "batch.global=130", "batch.micro=130",
-                                   std::string("device.threads=") + threads},
-                                  text))
-          .state_hash;
-    };
-    const std::string one = hash("1");
-    CHECK(hash("2") == one);
-    CHECK(hash("4") == one);
-  }
-}
-
 TEST_CASE("another seed gives another state, and the same seed the same one") {
   const KeepModes keep;
   const std::string first = run_all(small_config()).state_hash;
   CHECK(run_all(small_config()).state_hash == first);
   CHECK(run_all(small_config({"run.seed=6"})).state_hash != first);
-}
-
-TEST_CASE("in strict mode scalar, AVX2 and AVX-512 give one state") {
-  const KeepModes keep;
-  for (const char* text : {kSmallTfc, kSmallInt4}) {
-    const RunConfig config =
-        small_config({"run.bits=strict", "data.train.size=130", "batch.global=65", "batch.micro=65"}, text);
-    set_isa_cap(IsaLevel::kScalar);
-    const std::string scalar = run_all(config).state_hash;
-    for (const IsaLevel level : {IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx}) {
-      set_isa_cap(level);
-      INFO(text << "cap " << static_cast<int>(level) << ": " << isa_names(cpu_isa()));
-      CHECK(run_all(config).state_hash == scalar);
-    }
-  }
 }
 
 TEST_CASE("the best checkpoint holds the first epoch that reached the highest accuracy") {

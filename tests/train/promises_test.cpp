@@ -1,0 +1,228 @@
+// Each run of promises.inc, interrupted and computed in other ways: the same state after every step, and the same
+// results. tests/cuda/promises_test.cpp adds the device.
+#include "train/promises.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "bitgrad/train/predictor.h"
+#include "support/catch.h"
+#include "support/numbers.h"
+#include "support/unsynced_file_system.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+const PromiseFolder& data() {
+  static const PromiseFolder made;
+  return made;
+}
+
+std::string new_folder(const RunConfig& config) {
+  static int made = 0;
+  return start_run_folder(config, data().file("run" + std::to_string(made++))).path;
+}
+
+// Of each promise the run that nothing interrupts, on one thread, made once.
+struct Calm {
+  std::string folder;
+  Trace trace;
+};
+const Calm& calm_run(const Promise& promise, const std::string& bits) {
+  static std::map<std::string, Calm> made;
+  const auto [at, fresh] = made.try_emplace(bits + promise.feature);
+  if (fresh) {
+    const RunConfig config = config_of(data(), promise, {"run.bits=" + bits, "device.threads=1"});
+    at->second.folder = new_folder(config);
+    at->second.trace = trace_of(config, at->second.folder);
+  }
+  return at->second;
+}
+
+template <typename Body>
+void for_every_promise(Body&& body) {
+  const KeepModes keep;
+  const UnsyncedFileSystem files;
+  for (const Promise& promise : promises()) try {
+      body(promise);
+    } catch (const Error& error) {
+      FAIL_CHECK("\"" << promise.feature << "\": " << error.what());
+    }
+}
+
+// Fails with the feature, the axis and the first difference.
+void check(const Promise& promise, const std::string& axis, const std::function<std::string()>& difference) {
+  std::string text;
+  try {
+    text = difference();
+  } catch (const Error& error) {
+    text = concat("error: ", error.what());
+  }
+  if (!text.empty()) FAIL_CHECK("\"" << promise.feature << "\", " << axis << ": " << text);
+  CHECK(text.empty());
+}
+
+void check_same_run(const Promise& promise, const std::string& axis, const std::string& bits, Keys keys) {
+  keys.push_back("run.bits=" + bits);
+  check(promise, axis,
+        [&] { return first_difference(calm_run(promise, bits).trace, trace_of(config_of(data(), promise, keys))); });
+}
+
+// "" if the checkpoint in `folder` gives the state and the evaluation of the trainer that has saved it.
+std::string load_difference(Trainer& saved, Trainer& loaded, const std::string& file) {
+  const std::string parts = state_difference({state_of(saved.learner()), ""}, state_of(loaded.learner()));
+  if (!parts.empty()) return "in the checkpoint these differ:" + parts;
+  const Evaluation live = saved.evaluate_held_out(), again = loaded.evaluate_held_out();
+  if (live.loss != again.loss || live.metrics != again.metrics) return "the resumed run evaluates otherwise";
+  const RunConfig& config = saved.config();
+  const auto test = open_evaluation_dataset(config);
+  const auto evaluator = load_evaluator(config, *test, file);
+  if (evaluator->phase() != saved.learner().phase()) return "it is evaluated in another phase";
+  return evaluate(*evaluator, *test, config.train.eval.batch).loss == live.loss ? ""
+                                                                                : "the checkpoint evaluates otherwise";
+}
+
+// Stopped after every step, in one folder; each checkpoint is loaded and evaluated, and the run goes on from there.
+std::string stopped_difference(const RunConfig& config, const Trace& calm) {
+  const std::string folder = new_folder(config), checkpoint = folder + "/last.safetensors";
+  Trace trace;
+  auto trainer = std::make_unique<Trainer>(config);
+  for (size_t runs = 0; runs <= calm.steps.size(); ++runs) {
+    TrainHooks hooks = traced(*trainer, trace);
+    hooks.stop_requested = [] { return StopRequest::kTerminate; };  // in the window's first microbatch
+    const TrainOutcome outcome = trainer->run(folder, hooks);
+    if (outcome.stopped == StopRequest::kNone) {
+      add_results(trace, *trainer, outcome, folder);
+      return first_difference(calm, trace);
+    }
+    if (Json::parse(text_of(folder + "/summary.json")).at("status") != "interrupted")
+      return "the summary tells no interruption";
+    auto resumed = std::make_unique<Trainer>(run_folder_config(folder));
+    resumed->resume(run_folder_checkpoint(folder));
+    const std::string text = load_difference(*trainer, *resumed, checkpoint);
+    if (!text.empty()) return concat("after step ", outcome.optimizer_steps, ' ', text);
+    trainer = std::move(resumed);
+  }
+  return "the run never ends";
+}
+
+// Killed after so many microbatches, without a last word, and resumed from the checkpoint before, or begun anew.
+std::string killed_difference(const RunConfig& config, int64_t microbatches, const Trace& calm) {
+  struct Killed {};
+  const std::string folder = new_folder(config);
+  Trace trace;
+  {
+    Trainer first(config);
+    TrainHooks hooks = traced(first, trace);
+    hooks.stop_requested = [&, polls = int64_t{0}]() mutable {
+      if (++polls > microbatches) throw Killed();
+      return StopRequest::kNone;
+    };
+    try {
+      first.run(folder, hooks);
+      return "";  // it had ended
+    } catch (const Killed&) {
+    }
+  }
+  Trainer rest(run_folder_config(folder));
+  rest.resume(run_folder_checkpoint(folder));
+  const TrainOutcome outcome = rest.run(folder, traced(rest, trace));
+  add_results(trace, rest, outcome, folder);
+  return first_difference(calm, trace);
+}
+
+// "" if the checkpoint of a run, its converted file and predictors of both give the same.
+std::string file_difference(const std::string& run) {
+  const std::string checkpoint = run + "/last.safetensors", model = run + "/model.safetensors";
+  const RunConfig config = run_folder_config(run);
+  apply_run_settings(config);
+  const auto test = open_evaluation_dataset(config);
+  const int64_t batch = config.train.eval.batch, samples = std::min<int64_t>(batch, 8);
+  const Tensor x = first_samples(*test, samples, samples, 1)[0].x;
+  const auto load = [&](const std::string& file) {
+    return load_evaluator(parse_config(read_checkpoint_header(file).config, file), *test, file);
+  };
+  const auto saved = load(checkpoint);
+  const std::vector<uint32_t> expected = bits_of(saved->predict(x)), predicted = bits_of(open_model(run)->predict(x));
+  if (bits_of(open_model(checkpoint)->predict(x)) != predicted) return "the checkpoint predicts otherwise";
+  // A predictor converts its model, which makes packed products of simulated ones.
+  if (contains(to_yaml(config), "compute: simulated")) return "";
+  // It knows of no documents.
+  if (saved->document_end() < 0 && predicted != expected) return "the run folder predicts otherwise";
+  if (bits_of(open_model(model)->predict(x)) != predicted) return "the converted model predicts otherwise";
+  const auto converted = load(model);
+  if (bits_of(converted->predict(x)) != expected) return "the converted model gives other outputs";
+  const bool same = evaluate(*converted, *test, batch).loss == evaluate(*saved, *test, batch).loss;
+  return same ? "" : "the converted model evaluates otherwise";
+}
+
+}  // namespace
+
+TEST_CASE("a run that is stopped at every step, saved, loaded and resumed is the run that nothing interrupts") {
+  for_every_promise([](const Promise& promise) {
+    const RunConfig config = config_of(data(), promise, {"run.bits=fast", "device.threads=1"});
+    check(promise, "stopped at every step",
+          [&] { return stopped_difference(config, calm_run(promise, "fast").trace); });
+  });
+}
+
+TEST_CASE("a run that is killed and resumed is the run that nothing interrupts") {
+  for_every_promise([](const Promise& promise) {
+    const RunConfig config = config_of(data(), promise, {"run.bits=fast", "device.threads=1"});
+    const int64_t window = config.batch.accumulate();
+    for (const int64_t microbatches : {2 * window, 3 * window + window / 2})
+      check(promise, concat("killed after microbatch ", microbatches),
+            [&] { return killed_difference(config, microbatches, calm_run(promise, "fast").trace); });
+  });
+}
+
+TEST_CASE("any number of threads gives the run of one", "[slow]") {
+  for_every_promise([](const Promise& promise) {
+    for (const char* threads : {"2", "7"})
+      check_same_run(promise, concat(threads, " threads"), "fast", {concat("device.threads=", threads)});
+  });
+}
+
+TEST_CASE("in strict mode every instruction set gives the same run", "[slow]") {
+  for_every_promise([](const Promise& promise) {
+    calm_run(promise, "strict");
+    const IsaLevel most = isa_cap();
+    for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+      set_isa_cap(std::min(level, most));
+      check_same_run(promise, concat("instructions ", isa_names(cpu_isa())), "strict",
+                     {level == IsaLevel::kAvx2 ? "device.threads=7" : "device.threads=2"});
+      set_isa_cap(most);
+    }
+  });
+}
+
+TEST_CASE("in strict mode updates inside backward and after it leave the same run", "[slow]") {
+  for_every_promise(
+      [](const Promise& promise) { check_same_run(promise, "updates after backward", "strict", {"optim.fused=off"}); });
+}
+
+TEST_CASE("a model is the same from its run, its checkpoint and its converted file") {
+  for_every_promise([](const Promise& promise) {
+    check(promise, "as files", [&] { return file_difference(calm_run(promise, "strict").folder); });
+  });
+}
+
+TEST_CASE("every feature has a state of its own, but for those that promise the same") {
+  std::map<std::string, std::string> features;
+  const Promise* before = nullptr;
+  for_every_promise([&](const Promise& promise) {
+    const Trace& trace = calm_run(promise, "strict").trace;
+    const std::string hash = trace.results.at("state hash");
+    if (promise.same_state) {
+      Trace steps{trace.steps, {{"state hash", hash}}};
+      check(promise, "as \"" + before->feature + '"',
+            [&] { return first_difference(calm_run(*before, "strict").trace, steps); });
+      return;
+    }
+    check(promise, "its state", [&] { return features[hash].empty() ? "" : "is that of \"" + features[hash] + '"'; });
+    features[hash] = promise.feature;
+    before = &promise;
+  });
+}
