@@ -423,7 +423,7 @@ TEST_CASE("what a program writes into rules reads back") {
   CHECK(again.quant.prepare.rules[1].quant.recipe == "none");
   // A layer's weights as a rule's: what the layer keeps is not written.
   const RunConfig low = read({"quant.weights={dtype: int4, granularity: channel, init: zeros, moments: int8}"});
-  c.quant.prepare.rules[0].quant = {"none", {}, low.quant.weights, {}, "fake"};
+  c.quant.prepare.rules[0].quant = {"none", {}, low.quant.weights, {}, "simulated"};
   const QuantConfig back = *parse_config(to_yaml(c), "r.yaml").quant.prepare.rules[0].quant.weights;
   CHECK(back.init == InitConfig{});
   CHECK(same(config::quant_spec(back), config::quant_spec(low.quant.weights)));
