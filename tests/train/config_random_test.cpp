@@ -35,7 +35,7 @@ class Draw {
               one_of({"{dtype: int8, scheme: absmax, granularity: token}", "{dtype: uint8, scheme: affine}",
                       "{dtype: int8, scheme: absmax, observer: {name: moving_average, momentum: 0.5}}",
                       "{dtype: int8, scheme: affine, observer: {name: percentile}}"});
-    if (below(3) == 0) keys += ", compute: " + one_of({"packed", "simulated", "integer_out"});
+    if (below(3) == 0) keys += ", compute: " + one_of({"packed", "simulated"});
     return '{' + keys + '}';
   }
   // "" or "key: value" for each of recipe, first, last, rules.
