@@ -232,8 +232,8 @@ TEST_CASE("a configuration that cannot be read is a usage error") {
 
 TEST_CASE("a missing data file is exit 3, names data.root and makes no folder") {
   TempDir temp;
-  const ProcessResult r = cli({"train", source_path("configs/mnist_tfc_w1a1.yaml"), "data.root=" + temp.path(),
-                               "--out", temp.file("run")});
+  const ProcessResult r =
+      cli({"train", source_path("configs/mnist_tfc_w1a1.yaml"), "data.root=" + temp.path(), "--out", temp.file("run")});
   INFO(r.err);
   CHECK(r.code == 3);
   CHECK(contains(r.err, "data.root"));

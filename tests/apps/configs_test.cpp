@@ -114,8 +114,7 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
 TEST_CASE("configurations of MNIST also run on drawn digits of the same shape") {
   TempDir temp;
   std::vector<std::string> arguments{
-      kProgram, "train",         source_path("configs/mnist_tfc_w2a2.yaml"), "train.stop=3 steps",
-      "--out",  temp.file("run")};
+      kProgram, "train", source_path("configs/mnist_tfc_w2a2.yaml"), "train.stop=3 steps", "--out", temp.file("run")};
   for (const std::string& o : digits_instead("300", "100")) arguments.push_back(o);
   const ProcessResult r = run_program(arguments);
   INFO(r.err);

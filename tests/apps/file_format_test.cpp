@@ -353,8 +353,10 @@ const std::string kOfText = R"yaml(version: 1
 run: {name: text, seed: 3}
 data:
   tokenizer: bytes
-  train: {format: tokens, file: ")yaml" + source_path() + R"yaml(/README.md", context: 8, order: random}
-  test: {format: tokens, file: ")yaml" + source_path() + R"yaml(/README.md", context: 8}
+  train: {format: tokens, file: ")yaml" +
+                            source_path() + R"yaml(/README.md", context: 8, order: random}
+  test: {format: tokens, file: ")yaml" +
+                            source_path() + R"yaml(/README.md", context: 8}
 model: {layers: [{embedding: {num: 256, dim: 8, flat: false}}, {linear: {out: 256}}]}
 batch: {global: 8}
 optim: {name: adamw, lr: 0.01}

@@ -24,9 +24,8 @@ std::string files_of(const std::string& name) {
 }
 
 std::string hash_after_50_steps(const std::string& name, const std::string& folder) {
-  std::vector<std::string> arguments{"train",           source_path("configs/") + name + ".yaml",
-                                     "run.bits=strict", "train.stop=50 steps",
-                                     "--out",           folder};
+  std::vector<std::string> arguments{
+      "train", source_path("configs/") + name + ".yaml", "run.bits=strict", "train.stop=50 steps", "--out", folder};
   if (!files_of(name).empty()) arguments.push_back("data.root=" + data_folder());
   if (name == "digits_linear_fp32" || files_of(name) == "text") arguments.push_back("schedule.warmup=10 steps");
   const ProcessResult r = cli(arguments);

@@ -59,10 +59,10 @@ TEST_CASE("the commands of the first run in 15 minutes run in an empty folder") 
 
 TEST_CASE("mkdocs builds the guide without a warning") {
   const TempDir dir;
-  const ProcessResult result = run_program({"/bin/sh", "-c",
-                                            "command -v mkdocs >/dev/null || exit 77; cd '" + source_path() +
-                                                "' && exec mkdocs build --strict --quiet --site-dir '" +
-                                                dir.file("site") + "'"});
+  const ProcessResult result =
+      run_program({"/bin/sh", "-c",
+                   "command -v mkdocs >/dev/null || exit 77; cd '" + source_path() +
+                       "' && exec mkdocs build --strict --quiet --site-dir '" + dir.file("site") + "'"});
   if (result.code == 77) {
     WARN("skipped: mkdocs is not installed");
     return;

@@ -42,8 +42,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 // A virtual environment that holds the wheel alone; its Python. Empty: there is no Python with venv and pip.
 std::string installed(const TempDir& temp) {
   const ProcessResult built =
-      run_program({python(), source_path("apps/python/build_wheel.py"), "--library",
-                   build_path("lib/libbitgrad_c.so"), "--version", "0.1.0", "--out", temp.file("wheel")});
+      run_program({python(), source_path("apps/python/build_wheel.py"), "--library", build_path("lib/libbitgrad_c.so"),
+                   "--version", "0.1.0", "--out", temp.file("wheel")});
   if (built.code == 127) return {};
   INFO(built.err);
   REQUIRE(built.code == 0);
@@ -164,9 +164,9 @@ TEST_CASE("the commands of docs/pytorch.md run as they stand there, and give PyT
 
 TEST_CASE("networks of PyTorch come in, are trained to 4 bits, and go out to ONNX") {
   const TempDir temp;
-  const ProcessResult r = run_program({python(), source_path("apps/examples/roundtrip/roundtrip.py"),
-                                       build_path("bin/bitgrad"), temp.file("files")},
-                                      {{"BITGRAD_DATA", ""}});
+  const ProcessResult r = run_program(
+      {python(), source_path("apps/examples/roundtrip/roundtrip.py"), build_path("bin/bitgrad"), temp.file("files")},
+      {{"BITGRAD_DATA", ""}});
   if (r.code == kAbsent || r.code == 127) {
     WARN("skipped: " + r.err + " in " + python() + ". Set BITGRAD_PYTHON");
     return;

@@ -75,8 +75,7 @@ TEST_CASE("depthwise convolutions of codes give the CPU's bits on a device, int8
     const Tensor bytes = images(g, dtypes::uint8, Granularity::tensor(), true);
     const Tensor w = with_scales(host_codes(g.weights(), dtypes::int8, 2), Granularity::channel(0), true);
     const Tensor groups = with_scales(host_codes(g.weights(), dtypes::uint4, 2), Granularity::groups(2), false, true);
-    const Tensor offsets =
-        with_scales(host_codes(g.weights(), dtypes::uint2, 2), Granularity::channel(0), false, true);
+    const Tensor offsets = with_scales(host_codes(g.weights(), dtypes::uint2, 2), Granularity::channel(0), false, true);
     INFO(g.x() << ' ' << g.weights());
     CHECK(depthwise_difference(g, signs, w, int8) == "");
     CHECK(depthwise_difference(g, signs, w, int8, dtypes::fp32, 1) == "");

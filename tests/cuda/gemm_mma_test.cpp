@@ -16,9 +16,9 @@ using namespace kernels;
 namespace {
 
 using test::cuda_kernel;
+using test::GemmShape;
 using test::pairs_of;
 using test::Rng;
-using test::GemmShape;
 using test::small_integers;
 using test::uniform_int;
 

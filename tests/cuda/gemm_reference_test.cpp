@@ -18,10 +18,10 @@ namespace {
 
 using test::Case;
 using test::cuda_kernel;
+using test::GemmShape;
 using test::make_case;
 using test::on_device;
 using test::Rng;
-using test::GemmShape;
 using test::uniform_int;
 using test::wrong_elements;
 

@@ -10,9 +10,9 @@
 namespace bitgrad {
 namespace {
 
+using test::GemmShape;
 using test::pairs_of;
 using test::Rng;
-using test::GemmShape;
 using test::uniform_int;
 
 GemmShape few_rows(Rng& rng) {

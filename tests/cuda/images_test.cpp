@@ -56,8 +56,7 @@ TEST_CASE("pools of floats and codes are those of the CPU, on the device") {
       }
   const PoolOptions large{{17, 16}, {3, 2}, {1, 1, 1, 1}};
   for (const DType dtype : {dtypes::fp32, dtypes::bint1, dtypes::int4}) {
-    const Tensor x =
-        dtype == dtypes::fp32 ? host_numbers({2, 20, 18, 70}, 1) : host_codes({2, 20, 18, 70}, dtype, 1);
+    const Tensor x = dtype == dtypes::fp32 ? host_numbers({2, 20, 18, 70}, 1) : host_codes({2, 20, 18, 70}, dtype, 1);
     CHECK(differs([&](const Var& v) { return max_pool(v, large); }, x) == "");
   }
 }

@@ -50,7 +50,8 @@ TEST_CASE("Language models whose windows are copied, and whose steps are one by 
   const LanguageFolder text;
   const std::string calm = run_all(text.config(kSmallGptModel, {"train.stop=4 steps"})).state_hash;
   for (const char* how : {"device.resident_data=false", "device.graph=false"})
-    CHECK(run_all(text.config(kSmallGptModel, {"train.stop=4 steps", "device.kind=cuda", how}, true)).state_hash == calm);
+    CHECK(run_all(text.config(kSmallGptModel, {"train.stop=4 steps", "device.kind=cuda", how}, true)).state_hash ==
+          calm);
 }
 
 TEST_CASE("attention in documents and with dropout is that of the CPU, on the device, with its gradients") {

@@ -1,6 +1,6 @@
 // Maps on emulated devices.
-#include "bitgrad/kernels/kernel.h"
 #include "kernels/map/map.h"
+#include "bitgrad/kernels/kernel.h"
 
 #include <map>
 #include <string_view>

@@ -112,8 +112,7 @@ TEST_CASE("integer and simulated convolutions have the CPU's bits on a device") 
     const DType dx = i % 2 == 0 ? dtypes::bint1 : dtypes::int8, dw = i % 3 == 0 ? dtypes::bint1 : dtypes::int4;
     if (dx != dtypes::bint1 || i % 4 == 0) g.options.pad_value = 0;
     const Tensor x = device_operand(g.x_shape(), dx, 1, Granularity::tensor(), false),
-                 w = device_operand(g.w_shape(), dw, 2, Granularity::channel(0), false),
-                 bias = host_numbers({g.o}, 5);
+                 w = device_operand(g.w_shape(), dw, 2, Granularity::channel(0), false), bias = host_numbers({g.o}, 5);
     for (const bool integer : {true, false}) {
       if (!integer && g.options.pad_value != 0) continue;
       INFO(g.text() << (integer ? ", integer" : ", simulated"));

@@ -62,8 +62,7 @@ TEST_CASE("products of floats and of codes, forward and backward in fp32") {
   CHECK(linear_difference(x, host_numbers({21, 70}, 2), {}, {}, dtypes::bf16) == "");
   CHECK(linear_difference(x, with_scales(host_codes({21, 70}, dtypes::int4, 2), Granularity::groups(32)), bias, {}) ==
         "");
-  CHECK(linear_difference(x,
-                          with_scales(host_codes({21, 70}, dtypes::uint4, 2), Granularity::groups(32), false, true),
+  CHECK(linear_difference(x, with_scales(host_codes({21, 70}, dtypes::uint4, 2), Granularity::groups(32), false, true),
                           bias, {}) == "");
 }
 
@@ -100,8 +99,7 @@ TEST_CASE("a product in int8 takes groups of columns that begin inside a word") 
   for (const DType dtype : {dtypes::int3, dtypes::int4, dtypes::bint1, dtypes::int8})
     for (const int64_t group : {64, 75}) {
       INFO(dtype.name() << ' ' << group);
-      const Tensor w =
-          with_scales(host_codes({21, 200}, dtype, 2), Granularity::groups(group), dtype == dtypes::int4);
+      const Tensor w = with_scales(host_codes({21, 200}, dtype, 2), Granularity::groups(group), dtype == dtypes::int4);
       CHECK(linear_difference(host_numbers({19, 200}, 1), w, {}, modes) == "");
       CHECK(linear_difference(host_numbers({19, 200}, 1), w, {}, modes, dtypes::bf16) == "");
     }

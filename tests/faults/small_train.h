@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "apps/cli.h"
-#include "support/paths.h"
 #include "bitgrad/base/json.h"
+#include "support/paths.h"
 
 // A preloaded allocator does not go with those of the sanitizers.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -145,10 +145,9 @@ TEST_CASE("a program that is started without standard streams writes nothing of 
     CHECK(cli({"eval", folder + ".safetensors"}).code == 0);
   }
   const std::string report = temp.file("report.json");
-  const ProcessResult bench =
-      run_program({build_path("bin/bench_kernels"), "--shape", "8,64", "--dtypes", "int8", "--family", "pack",
-                   "--copy-mib", "1", "--repeat", "1", "--json", report},
-                  {}, "", {.closed = {0, 1, 2}});
+  const ProcessResult bench = run_program({build_path("bin/bench_kernels"), "--shape", "8,64", "--dtypes", "int8",
+                                           "--family", "pack", "--copy-mib", "1", "--repeat", "1", "--json", report},
+                                          {}, "", {.closed = {0, 1, 2}});
   CHECK(bench.code == 0);
   CHECK_NOTHROW(bitgrad::Json::parse(slurp(report)));
 }

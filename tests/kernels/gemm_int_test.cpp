@@ -18,12 +18,12 @@ namespace {
 using test::Case;
 using test::CodeMatrix;
 using test::derive;
+using test::GemmShape;
 using test::is_vnni64;
 using test::left_out;
 using test::make_case;
 using test::random_shape;
 using test::Rng;
-using test::GemmShape;
 using test::shape_count;
 using test::wrong_elements;
 

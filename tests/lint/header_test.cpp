@@ -19,9 +19,9 @@ TEST_CASE("every public header compiles alone and twice", "[slow]") {
     ++headers;
     const std::string include = "#include \"" + file.path.substr(8) + "\"\n";
     std::ofstream(temp.file("alone.cpp")) << include << include;
-    const ProcessResult r =
-        run_program({BITGRAD_CXX, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
-                     "-I" + bitgrad::test::source_path("include"), "-I" + bitgrad::test::build_path("include"), temp.file("alone.cpp")});
+    const ProcessResult r = run_program({BITGRAD_CXX, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
+                                         "-I" + bitgrad::test::source_path("include"),
+                                         "-I" + bitgrad::test::build_path("include"), temp.file("alone.cpp")});
     INFO(file.path << "\n" << r.err);
     CHECK(r.code == 0);
   }

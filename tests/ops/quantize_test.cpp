@@ -1,7 +1,7 @@
 // Ops quantize and dequantize: codes, kept memory, and gradients that equal the straight-through rule of
 // docs/numerics.md section 3.
-#include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/quantize.h"
+#include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/rounding.h"
 #include "quant/reference.h"

@@ -466,8 +466,8 @@ TEST_CASE("The example builds against an installed bitgrad, for its program and 
   run({"cmake", "-S", source_path("apps/examples/plugin"), "-B", temp.file("plugin"), prefix, release});
   run({"cmake", "--build", temp.file("plugin")});
   const std::string plugin = temp.file("plugin/rings_plugin.so");
-  CHECK(contains(run({temp.file("there/bin/bitgrad"), "train", source_path("apps/examples/plugin/rings.yaml"),
-                      "--out", temp.file("run"), "plugins=[" + plugin + "]", "train.stop=3 steps"}),
+  CHECK(contains(run({temp.file("there/bin/bitgrad"), "train", source_path("apps/examples/plugin/rings.yaml"), "--out",
+                      temp.file("run"), "plugins=[" + plugin + "]", "train.stop=3 steps"}),
                  "sure_accuracy on the packed weights"));
   write_file_atomically(temp.file("CMakeLists.txt"),
                         "cmake_minimum_required(VERSION 3.25)\nproject(host LANGUAGES CXX)\n"

@@ -1,6 +1,6 @@
 // The registry of schemes, what each refuses, and numbers that no scale fits.
-#include "bitgrad/kernels/quantize.h"
 #include "bitgrad/quant/quantizer.h"
+#include "bitgrad/kernels/quantize.h"
 
 #include "quant/reference.h"
 #include "support/catch.h"

@@ -1,5 +1,5 @@
-// Where the sources and the build of these tests are. One source knows (paths.cpp, written by CMake): a path in a command line
-// would keep ccache from knowing any test again in another folder.
+// Where the sources and the build of these tests are. One source knows (paths.cpp, written by CMake): a path in a
+// command line would keep ccache from knowing any test again in another folder.
 #pragma once
 
 #include <string>
