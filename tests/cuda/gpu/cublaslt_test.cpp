@@ -92,8 +92,8 @@ TEST_CASE("gemm on CUDA: int8 by cuBLASLt is exact") {
   if (skipped_without_cublaslt()) return;
   const auto shape_of = [](test::Rng& rng) {
     constexpr int64_t kMultiples[] = {4, 16, 32, 64, 100, 128, 140, 256};
-    return test::Shape{kFree[test::uniform_int(rng, 0, 9)], kMultiples[test::uniform_int(rng, 0, 7)],
-                       kMultiples[test::uniform_int(rng, 0, 7)]};
+    return test::GemmShape{kFree[test::uniform_int(rng, 0, 9)], kMultiples[test::uniform_int(rng, 0, 7)],
+                           kMultiples[test::uniform_int(rng, 0, 7)]};
   };
   test::check_cuda_row("gemm_s8_s8_cublaslt", shape_of, test::shape_count(40), 72, {{dtypes::int8, dtypes::int8}},
                        false);
