@@ -124,7 +124,8 @@ TEST_CASE("a leaf that is read in a block and outside gives its gradient as a wh
   CHECK(again.in_rows == 0);
 }
 
-TEST_CASE("blocks nest, and leaves inside still give rows") {
+// [cpu]: a device gives gradients whole (tests/cuda/autograd_test.cpp)
+TEST_CASE("blocks nest, and leaves inside still give rows", "[cpu]") {
   Counts counts;
   const Gradients nested = run(How::kNested, dtypes::fp32, &counts);
   CHECK(counts.runs == 2);  // the outer block runs twice

@@ -9,6 +9,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;
@@ -20,7 +21,7 @@ const RandomStream kDraws{11, Purpose::kUser, 0x77, 0};
 template <typename Body>
 void on_each_isa(Body&& body) {
   const IsaLevel cap = isa_cap();
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+  for (const IsaLevel level : test::isa_levels()) {
     set_isa_cap(level);
     INFO("isa " << static_cast<int>(level));
     body();

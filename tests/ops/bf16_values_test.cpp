@@ -97,7 +97,8 @@ TEST_CASE("quantizers give bf16 values the codes, scales and gradients of the wi
       }
 }
 
-TEST_CASE("a product written in bf16 is the fp32 one rounded once, for every dtype of weights and scales") {
+// [cpu]: minutes on the emulated device
+TEST_CASE("a product written in bf16 is the fp32 one rounded once, for every dtype of weights and scales", "[cpu]") {
   const StrictOps strict;
   uint64_t seed = 60;
   std::vector<DType> weights = code_dtypes();

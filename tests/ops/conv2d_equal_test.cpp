@@ -68,7 +68,8 @@ Columns by_columns(const ConvCase& c) {
 
 }  // namespace
 
-TEST_CASE("a 1x1 convolution of stride 1 is linear on the pixels, bit for bit, for every pair of dtypes") {
+// [cpu]: minutes on the emulated device
+TEST_CASE("a 1x1 convolution of stride 1 is linear on the pixels, bit for bit, for every pair of dtypes", "[cpu]") {
   const RandomStream draws{11, Purpose::kGradient, 0xABCDu, 5};
   uint64_t seed = 100;
   for (const BitsMode bits : {BitsMode::kStrict, BitsMode::kFast})

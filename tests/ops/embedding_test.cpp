@@ -214,7 +214,8 @@ TEST_CASE("a gradient of embedding in bf16 from a bf16 edge is the fp32 sum of w
   CHECK(sink.grad().elements() == numbers_of(expected));
 }
 
-TEST_CASE("embedding gives its gradient in blocks of rows where they are taken") {
+// [cpu]: a device gives gradients whole (tests/cuda/autograd_test.cpp)
+TEST_CASE("embedding gives its gradient in blocks of rows where they are taken", "[cpu]") {
   const Tensor ids = random_ids(7, 4, 23, 800), w = random_codes({23, 12}, dtypes::bint1, 801),
                gy = random_tensor({7, 48}, dtypes::fp32, 802);
   for (const int64_t block : {1, 5, 23, 64}) {

@@ -302,14 +302,15 @@ TEST_CASE("gradients of all four ops equal those of the op in double, which pass
     };
     CHECK(gradcheck(fn, {a64, b64}) == "");
     AccumulateSink sa, sb, da, db;
-    {
+    on_cpu([&] {
       Tape tape;
-      tape.backward({fn({tape.leaf(a64, &da, dtypes::fp64), tape.leaf(b64, &db, dtypes::fp64)})}, {in_double(g)});
-    }
+      tape.backward({fn({tape.leaf(here(a64), &da, dtypes::fp64), tape.leaf(here(b64), &db, dtypes::fp64)})},
+                    {in_double(g)});
+    });
     Tape tape;
     tape.backward({out_dtype(op, dtypes::int32, tape.leaf(a, &sa, dtypes::fp32), tape.leaf(b, &sb, dtypes::fp32))},
                   {g});
-    const Tensor gb = transposed ? transpose(db.grad()) : db.grad();
+    const Tensor gb = on_cpu([&] { return transposed ? transpose(db.grad()) : db.grad(); });
     for (const auto& [got, want] : {std::pair{sa.grad(), da.grad()}, std::pair{sb.grad(), gb}})
       for (size_t e = 0; e < static_cast<size_t>(got.numel()); ++e)
         if (std::fabs(got.elements()[e] - want.elements()[e]) > 1e-4)

@@ -7,6 +7,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/quant/quantizer.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
 
@@ -61,7 +62,7 @@ void check(const QuantSpec& spec, const Tensor& x) {
 
 TEST_CASE("absmax a row: codes, scales and gradients are those of fit and quantize_tensor") {
   const RestoreIsa restore;
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+  for (const IsaLevel level : test::isa_levels()) {
     set_isa_cap(level);
     for (const Granularity& g : {Granularity::token(), Granularity::channel(0), Granularity::channel(1),
                                  Granularity::tensor(), Granularity::groups(16)})
