@@ -79,7 +79,7 @@ first_rivals() {
 }
 
 first() {
-  export BITGRAD_CUDA_SYNC=1 BITGRAD_TEST_SHAPES="${BITGRAD_TEST_SHAPES:-40}"
+  export BITGRAD_CUDA_SYNC=1
   begin_step 300
   device
   tests_by_file 20 "~[slow]"
