@@ -119,10 +119,10 @@ TEST_CASE("sums of rows are where products read them: not on the CPU, not of wid
 // Steps of a weight by the sweep (sgd) or by single kernels (moments of fewer bits), and by requantize.
 TEST_CASE("the sums of a weight's rows follow its codes through updates, requantization and restoring") {
   const DeviceGuard guard(gpu());
-  const std::vector<QuantSpec> specs{
-      binary(Granularity::tensor(), false), binary(Granularity::channel(0), true),
-      scheme("absmax", dtypes::int8, Granularity::channel(0)), scheme("affine", dtypes::uint8, Granularity::channel(0)),
-      scheme("absmax", dtypes::int8, Granularity::tensor())};
+  const std::vector<QuantSpec> specs{binary(Granularity::tensor(), false), binary(Granularity::channel(0), true),
+                                     scheme("absmax", dtypes::int8, Granularity::channel(0)),
+                                     scheme("affine", dtypes::uint8, Granularity::channel(0)),
+                                     scheme("absmax", dtypes::int8, Granularity::tensor())};
   for (const QuantSpec& quant : specs)
     for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16})
       for (const Shape& shape : {Shape{5, 70}, Shape{33, 1100}}) {

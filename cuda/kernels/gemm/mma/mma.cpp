@@ -131,7 +131,7 @@ double gemm_s8_s8_mma_cost(const GemmArgs& args) {
     return x.k_major || x.dtype.bits() != 8 ? 4.0 : 0.0;
   };
   const double slower = 1 + more(args.a, args.m) + more(args.b, args.n);
-  return 300 + tiled_cost(args, kMmaTile, kMmaTile, 300e3 / slower);
+  return 300 + tiled_cost(args, kMmaTile, kMmaTile, 160e3 / slower);
 }
 void gemm_s8_s8_mma(const GemmArgs& args) {
   MmaArgs k = common_args(args);
@@ -148,7 +148,7 @@ bool gemm_s8_w_mma_supports(const GemmArgs& args) {
   return gemm_s8_s8_mma_supports(args) && args.a.dtype.bits() == 8 && !args.a.k_major && args.b.dtype.bits() < 8 &&
          !args.b.k_major;
 }
-double gemm_s8_w_mma_cost(const GemmArgs& args) { return 200 + tiled_cost(args, kMmaTile, kMmaTile, 270e3); }
+double gemm_s8_w_mma_cost(const GemmArgs& args) { return 200 + tiled_cost(args, kMmaTile, kMmaTile, 80e3); }
 void gemm_s8_w_mma(const GemmArgs& args) {
   static constexpr MmaKernel kKernels[2][7] = {
       {gemm_s8_w1_mma_sm80, gemm_s8_w2_mma_sm80, gemm_s8_w3_mma_sm80, gemm_s8_w4_mma_sm80, gemm_s8_w5_mma_sm80,
