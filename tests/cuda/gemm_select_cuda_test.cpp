@@ -49,6 +49,7 @@ TEST_CASE("gemm on CUDA: rows are chosen by capability and shape") {
   for (const Capability c : kAll) {
     INFO("capability " << c.major << '.' << c.minor);
     const bool bits = c.major < 10;
+    INFO(chosen(c, product(dtypes::int8, dtypes::int8, 8192, 4096, 4096)));
     CHECK(has(chosen(c, product(dtypes::int8, dtypes::int8, 8192, 4096, 4096)), "gemm_s8_s8_mma"));
     CHECK(has(chosen(c, product(dtypes::int8, dtypes::int4, 8192, 4096, 4096)), "gemm_s8_w_mma"));
     CHECK(has(chosen(c, product(dtypes::bint1, dtypes::bint1, 8192, 4096, 4096)),
