@@ -62,7 +62,7 @@ struct Side {
 
   kernels::GemmOperand operand(const Tensor& data, Layout layout, bool k_major, bool scaled) const {
     kernels::GemmOperand o{data.data(), dtype, layout, stride, k_major, {}};
-    if (!scaled) return o;
+    if (!scaled || !dtype.is_code()) return o;
     o.scale.scale = scales.as<float>();
     (k_major ? o.scale.col_step : o.scale.row_step) = 1;
     return o;

@@ -71,9 +71,9 @@ class NetStep {
     const Shape& sample = learner_->input()->sample;
     std::vector<int64_t> shape{config_.batch.micro};
     shape.insert(shape.end(), sample.dims().begin(), sample.dims().end());
-    x_ = Tensor::empty(Shape(shape), learner_->input()->dtype, MemoryKind::kBatch);
-    labels_ =
-        Tensor::empty(of_tokens(config_) ? x_.shape() : Shape{config_.batch.micro}, dtypes::int32, MemoryKind::kBatch);
+    x_ = Tensor::empty(Shape(shape), learner_->input()->dtype, MemoryKind::kBatch, Device::cpu());
+    labels_ = Tensor::empty(of_tokens(config_) ? x_.shape() : Shape{config_.batch.micro}, dtypes::int32,
+                            MemoryKind::kBatch, Device::cpu());
     const int64_t classes = classes_of(config_, options);
     const RandomStream draws{1, Purpose::kUser, site_id("x"), 0};
     for (int64_t i = 0; i < x_.numel(); ++i) {
@@ -84,6 +84,11 @@ class NetStep {
         x_.as<float>()[i] = u * 2 - 1;
     }
     for (int64_t i = 0; i < labels_.numel(); ++i) labels_.as<int32_t>()[i] = static_cast<int32_t>(i % classes);
+    if (!current_device().is_cpu()) {
+      x_ = x_.to_device(current_device(), MemoryKind::kBatch);
+      labels_ = labels_.to_device(current_device(), MemoryKind::kBatch);
+    }
+    learner_->set_recorded(options.recorded);
     if (told)
       learner_->state().on_forward = [this](const std::string& path, const Tensor&, const Tensor&) { note(path); };
   }
@@ -96,9 +101,11 @@ class NetStep {
       learner_->microbatch(x_, labels_);
     }
     if (!update_) learner_->drop_window();
+    device_backend(current_device()).synchronize();
     faults_.push_back(static_cast<double>(page_faults() - faults));
   }
 
+  bool recorded() const { return learner_->recorded_launches() > 0; }
   // Discards all measurements so far.
   void forget() {
     times_.clear();
@@ -219,6 +226,7 @@ Json net_times(const NetCase& net, const Options& options) {
            {"grad", options.grad_given ? Json(std::string(mode_name(options.grad))) : Json("config")},
            {"threads", options.threads},
            {"device", to_string(options.device)},
+           {"recorded", turns.whole.recorded()},
            {"ms", turns.ms(0)},
            {"mean_ms", turns.mean_ms()},
            {"images_s", 1e3 * static_cast<double>(turns.whole.images()) / turns.ms(0)},

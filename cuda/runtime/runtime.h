@@ -90,6 +90,10 @@ void require_device(const char* kernel);
 // during graph capture.
 bool synchronous_launches();
 void set_synchronous_launches(bool on);  // for tests
+// For tests: the number of launches of kernels with this name (LaunchShape::name, otherwise the function's), and of all
+// kernels. CUDA counts from the first call on, and not what a graph replays.
+int64_t launches(const std::string& kernel);
+int64_t launches();
 // More than 48 KiB of static plus dynamic shared memory needs an opt-in before the launch. Static arrays use at most
 // kMostStaticShared bytes (scripts/check_cubins.py).
 constexpr int kMostStaticShared = 32 << 10, kSharedWithoutOptIn = 48 << 10;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -80,6 +81,14 @@ DeviceProperties read_properties(int device) {
   return out;
 }
 
+std::string version(int v) { return std::to_string(v / 1000) + '.' + std::to_string(v % 1000 / 10); }
+// What the driver offers and what this build asks of it.
+std::string versions() {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) return {};
+  return " (the driver offers CUDA " + version(driver) + ", this build needs " + version(CUDART_VERSION) + ')';
+}
+
 Machine& machine() {
   static Machine* const instance = [] {
     auto* const m = new Machine;
@@ -88,6 +97,7 @@ Machine& machine() {
       cudaGetLastError();
       m->count = 0;
       m->reason = status == cudaSuccess ? "no CUDA-capable device is detected" : cudaGetErrorString(status);
+      if (status == cudaErrorInsufficientDriver) m->reason += versions();
       return m;
     }
     for (int d = 0; d < m->count; ++d) m->properties.push_back(read_properties(d));
@@ -286,7 +296,31 @@ struct Launch {
   Launch& operator=(const Launch&) = delete;
 };
 
+// By kernel, once somebody asks.
+std::atomic<bool> g_counting{false};
+std::mutex g_launches_mutex;
+std::map<std::string, int64_t> g_launches;
+
+void count_launch(const char* kernel) {
+  const std::lock_guard lock(g_launches_mutex);
+  ++g_launches[kernel];
+}
+
 }  // namespace
+
+int64_t detail::launches(const std::string& kernel) {
+  g_counting = true;
+  const std::lock_guard lock(g_launches_mutex);
+  const auto found = g_launches.find(kernel);
+  return found == g_launches.end() ? 0 : found->second;
+}
+int64_t detail::launches() {
+  g_counting = true;
+  const std::lock_guard lock(g_launches_mutex);
+  int64_t all = 0;
+  for (const auto& [kernel, count] : g_launches) all += count;
+  return all;
+}
 
 int detail::max_active_clusters(const void* kernel, const LaunchShape& shape) {
   const int device = bind();
@@ -315,6 +349,8 @@ void detail::launch_raw(const void* kernel, void (*)(const void*, void* const*),
   if (current_device().is_cpu()) [[unlikely]]
     detail::require_device(kernel_name(kernel, shape));
   allow_shared(kernel, shape);
+  if (g_counting.load(std::memory_order_relaxed)) [[unlikely]]
+    count_launch(kernel_name(kernel, shape));
   const Launch launch(shape);
   cudaError_t status = cudaLaunchKernelExC(&launch.config, kernel, const_cast<void**>(args));
   if (status == cudaSuccess && detail::synchronous_launches() && !capturing(current_stream()))

@@ -6,7 +6,7 @@
 namespace bitgrad::cuda {
 
 // The driver's CUtensorMap, opaque here. The emulation stores its own record in it.
-struct alignas(64) TensorMap {
+struct alignas(128) TensorMap {
   uint64_t words[16] = {};
 };
 

@@ -1,7 +1,6 @@
 // Attention and rotary positions on the (emulated) device: the bits of the CPU.
 #include "bitgrad/ops/attention.h"
 #include "cuda/counted.h"
-#include "emulation/cuda/emulation.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "cuda/counted.h"
-#include "emulation/cuda/emulation.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;

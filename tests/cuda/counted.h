@@ -1,20 +1,20 @@
-// Kernels of the emulated device counted by name, and short forms of specs and layers.
+// Kernels of the device counted by name, and short forms of specs and layers.
 #pragma once
 
 #include <string>
 #include <utility>
 
 #include "bitgrad/nn/layers.h"
+#include "cuda/runtime/runtime.h"
 #include "cuda/same_as_cpu.h"
-#include "emulation/cuda/emulation.h"
 
 namespace bitgrad::test {
 
 // How often kernels have run since it was made.
 class Counted {
  public:
-  explicit Counted(std::string kernel) : kernel_(std::move(kernel)), before_(cuda::emulation::launches(kernel_)) {}
-  int64_t now() const { return cuda::emulation::launches(kernel_) - before_; }
+  explicit Counted(std::string kernel) : kernel_(std::move(kernel)), before_(cuda::detail::launches(kernel_)) {}
+  int64_t now() const { return cuda::detail::launches(kernel_) - before_; }
 
  private:
   std::string kernel_;

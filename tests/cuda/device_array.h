@@ -15,6 +15,13 @@ struct OnDevice {
   DeviceGuard guard{Device::cuda()};
 };
 
+// Returns true and prints a line that starts with "skipped:" if the current device lacks these capabilities.
+inline bool skipped_without_on_device(IsaMask needs) {
+  const IsaMask missing = needs & ~device_isa();
+  if (missing != 0) WARN("skipped: needs " << isa_names(missing));
+  return missing != 0;
+}
+
 template <typename T>
 class DeviceArray {
  public:

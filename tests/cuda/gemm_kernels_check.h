@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/device_array.h"
 #include "cuda/on_device.h"
 #include "support/catch.h"
 #include "support/gemm_int_problem.h"
@@ -16,6 +17,10 @@ inline void check_cuda_row(const std::string& name, Shape (*shape_of)(Rng&), int
                            const std::vector<std::pair<DType, DType>>& pairs, bool general, bool offsets = false) {
   Rng rng(seed);
   const kernels::GemmKernel kernel = on_device(cuda_kernel(name));
+  {
+    const DeviceGuard guard(Device::cuda());
+    if (skipped_without_on_device(kernel.needs)) return;
+  }
   int taken = 0;
   for (int i = 0; i < 4 * count && taken < count; ++i) {
     const auto [da, db] = pairs[static_cast<size_t>(uniform_int(rng, 0, static_cast<int64_t>(pairs.size()) - 1))];

@@ -5,6 +5,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
+#include "bitgrad/quant/quantizer.h"
+#include "cuda/same_as_cpu.h"
 #include "emulation/cuda/emulation.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -47,6 +49,7 @@ TEST_CASE("gemm on CUDA: rows are chosen by capability and shape") {
   for (const Capability c : kAll) {
     INFO("capability " << c.major << '.' << c.minor);
     const bool bits = c.major < 10;
+    INFO(chosen(c, product(dtypes::int8, dtypes::int8, 8192, 4096, 4096)));
     CHECK(has(chosen(c, product(dtypes::int8, dtypes::int8, 8192, 4096, 4096)), "gemm_s8_s8_mma"));
     CHECK(has(chosen(c, product(dtypes::int8, dtypes::int4, 8192, 4096, 4096)), "gemm_s8_w_mma"));
     CHECK(has(chosen(c, product(dtypes::bint1, dtypes::bint1, 8192, 4096, 4096)),
@@ -120,6 +123,18 @@ TEST_CASE("gemm on CUDA: floats times codes go to tensor cores in fast mode") {
     alone.row_alone = true;
     CHECK(has(chosen(c, alone), "chain512"));
   }
+}
+
+TEST_CASE("codes of one bit carry the sums of their rows where wgmma reads them") {
+  const DeviceGuard guard(test::gpu());
+  QuantSpec spec;
+  spec.dtype = dtypes::bint1;
+  spec.scheme = "binary";
+  spec.granularity = Granularity::tensor();
+  const Tensor x = test::here(test::random_numbers({4, 70}, 3));
+  CHECK(quantize_dynamic(spec, x).row_sums().defined());
+  const WithCapability without(kAll[0]);
+  CHECK_FALSE(quantize_dynamic(spec, x).row_sums().defined());
 }
 
 TEST_CASE("gemm on CUDA: an fp64 product is an error, not a product of the CPU") {

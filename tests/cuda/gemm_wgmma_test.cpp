@@ -135,7 +135,7 @@ TEST_CASE("Products that are split over k give the bits of whole ones") {
 TEST_CASE("Few tiles of long k are split, and only these") {
   CHECK(gemm::split_parts(512, 512, 8192, false) == 8);
   CHECK(gemm::split_parts(128, 128, 1 << 16, false) == 16);
-  CHECK(gemm::split_parts(1024, 1024, 8192, false) == 2);
+  CHECK(gemm::split_parts(1024, 1024, 16384, false) == 2);
   CHECK(gemm::split_parts(512, 512, 512, false) == 1);
   CHECK(gemm::split_parts(4096, 4096, 8192, false) == 1);
   CHECK(gemm::split_parts(1, 1, 1, true) == 1);
@@ -238,8 +238,9 @@ TEST_CASE("Large products take wide tiles, small ones narrow tiles") {
   CHECK(gemm::choose_form(8192, 8192, 8192, false).columns == 256);
   CHECK(gemm::choose_form(128, 128, 4096, false).columns == 128);
   CHECK(gemm::choose_form(100, 10, 784, false).columns == 128);
-  CHECK(gemm::choose_form(8192, 4096, 512, true).rows == 64);
-  CHECK(gemm::choose_form(8192, 4096, 512, false).rows == 128);
+  CHECK(gemm::choose_form(8192, 4096, 128, true).rows == 64);
+  CHECK(gemm::choose_form(8192, 4096, 128, false).rows == 128);
+  CHECK(gemm::choose_form(8192, 4096, 512, true).rows == 128);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "bitgrad/ops/channels.h"
 #include "bitgrad/ops/spatial.h"
 #include "cuda/counted.h"
-#include "emulation/cuda/emulation.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;

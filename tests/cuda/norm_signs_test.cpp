@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "cuda/counted.h"
-#include "emulation/cuda/emulation.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;

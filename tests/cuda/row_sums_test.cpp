@@ -6,7 +6,6 @@
 #include "cuda/counted.h"
 #include "cuda/kernels/gemm/wgmma/plan.h"
 #include "cuda/on_device.h"
-#include "emulation/cuda/emulation.h"
 #include "optim/optim_support.h"
 
 using namespace bitgrad;
@@ -57,12 +56,6 @@ TEST_CASE("the signs of a norm carry the sums of their rows, on the CPU where th
   }
 }
 
-class WithoutWgmma {
- public:
-  WithoutWgmma() { cuda::emulation::set_capability(8, 0, false); }
-  ~WithoutWgmma() { cuda::emulation::set_capability(9, 0, true); }
-};
-
 TEST_CASE("codes of one bit carry the sums of their rows, whichever kernel makes them") {
   const DeviceGuard guard(gpu());
   std::vector<QuantSpec> specs{binary(Granularity::token()), binary(Granularity::tensor(), false),
@@ -109,7 +102,7 @@ TEST_CASE("codes of 8 bits carry the sums of their rows where there is a place f
       }
 }
 
-TEST_CASE("sums of rows are where products read them: not on the CPU, not of wider codes, not without wgmma") {
+TEST_CASE("sums of rows are where products read them: not on the CPU, not of wider codes") {
   const Tensor x = random_numbers({4, 70}, 3);
   const QuantSpec spec = binary(Granularity::tensor(), false);
   CHECK_FALSE(quantize_dynamic(spec, x).row_sums().defined());
@@ -121,17 +114,15 @@ TEST_CASE("sums of rows are where products read them: not on the CPU, not of wid
   CHECK_FALSE(codes.reshape({2, 2, 70}).row_sums().defined());
   CHECK_FALSE(codes.clone(MemoryKind::kActivation).row_sums().defined());
   CHECK(contains(error_of([&] { Tensor(codes).attach_row_sums(here(random_numbers({4}, 1))); }), "[attach_row_sums]"));
-  const WithoutWgmma without;
-  CHECK_FALSE(quantize_dynamic(spec, here(x)).row_sums().defined());
 }
 
 // Steps of a weight by the sweep (sgd) or by single kernels (moments of fewer bits), and by requantize.
 TEST_CASE("the sums of a weight's rows follow its codes through updates, requantization and restoring") {
   const DeviceGuard guard(gpu());
-  const std::vector<QuantSpec> specs{
-      binary(Granularity::tensor(), false), binary(Granularity::channel(0), true),
-      scheme("absmax", dtypes::int8, Granularity::channel(0)), scheme("affine", dtypes::uint8, Granularity::channel(0)),
-      scheme("absmax", dtypes::int8, Granularity::tensor())};
+  const std::vector<QuantSpec> specs{binary(Granularity::tensor(), false), binary(Granularity::channel(0), true),
+                                     scheme("absmax", dtypes::int8, Granularity::channel(0)),
+                                     scheme("affine", dtypes::uint8, Granularity::channel(0)),
+                                     scheme("absmax", dtypes::int8, Granularity::tensor())};
   for (const QuantSpec& quant : specs)
     for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16})
       for (const Shape& shape : {Shape{5, 70}, Shape{33, 1100}}) {

@@ -4,7 +4,6 @@
 #include "bitgrad/quant/rounding.h"
 #include "cuda/counted.h"
 #include "cuda/same_as_cpu.h"
-#include "emulation/cuda/emulation.h"
 #include "optim/optim_support.h"
 #include "support/numbers.h"
 
@@ -106,10 +105,10 @@ Said said(const Case& c) {
   const std::string why = optimizer->not_one_kernel(p);
   device_backend(gpu()).synchronize();
   const Counted sweeps("update_rows_cuda"), checks("check_finite_cuda");
-  const int64_t before = cuda::emulation::launches();
+  const int64_t before = cuda::detail::launches();
   optimizer->step(0.1f, 4, &due);
   poll_errors();
-  return {why, sweeps.now(), checks.now(), cuda::emulation::launches() - before};
+  return {why, sweeps.now(), checks.now(), cuda::detail::launches() - before};
 }
 
 }  // namespace

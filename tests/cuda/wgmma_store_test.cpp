@@ -12,12 +12,12 @@ using wgmma_test::check_rs;
 using wgmma_test::check_ss;
 using wgmma_test::Options;
 
-// Rows of C that TMA can write: the width rounded up to a multiple of 16 bytes.
+// Rows of C that TMA can write, if they end on a piece of 16 bytes. Another piece lies behind each.
 Options boxed(DType out, int64_t n) {
   Options options;
   options.out = out;
   const int64_t unit = out == dtypes::bf16 ? 8 : 4;
-  options.extra_ldc = (unit - n % unit) % unit;
+  options.extra_ldc = (unit - n % unit) % unit + unit;
   return options;
 }
 
@@ -30,7 +30,9 @@ TEST_CASE("Stores from fragments have the values of numerics.md at the edges of 
   constexpr Case kCases[] = {{1, 1, 128, gemm::kWideTile256, 4},      {64, 64, 128, gemm::kNarrowTile128, 4},
                              {129, 257, 640, gemm::kWideTile256, 4},  {300, 33, 200, gemm::kNarrowTile128, 1},
                              {520, 520, 130, gemm::kWideTile256, 2},  {67, 290, 712, gemm::kNarrowTile128, 2},
-                             {257, 130, 1024, gemm::kWideTile256, 2}, {200, 260, 1600, gemm::kNarrowTile128, 3}};
+                             {257, 130, 1024, gemm::kWideTile256, 2}, {200, 260, 1600, gemm::kNarrowTile128, 3},
+                             {1, 8, 128, gemm::kWideTile256, 4},      {129, 264, 640, gemm::kWideTile256, 4},
+                             {300, 40, 200, gemm::kNarrowTile128, 1}, {67, 296, 712, gemm::kNarrowTile128, 2}};
   int variant = 0;
   for (const Case& c : kCases)
     for (const DType type : {dtypes::int8, dtypes::uint8, dtypes::bint1, dtypes::int1})
@@ -57,7 +59,7 @@ TEST_CASE("Consumers that take turns, tile by tile, have the sums of those that 
   };
   // One tile, an odd number of them, more tiles than clusters, more and fewer stages than the ring.
   constexpr Case kCases[] = {
-      {1, 1, 16, 4}, {256, 256, 512, 4}, {300, 270, 640, 4}, {520, 600, 130, 4}, {260, 1030, 1000, 8}};
+      {1, 8, 16, 4}, {256, 256, 512, 4}, {300, 264, 640, 4}, {520, 600, 130, 4}, {260, 1032, 1000, 8}};
   int variant = 0;
   for (const Case& c : kCases)
     for (const DType type : {dtypes::int8, dtypes::bint1})
@@ -116,6 +118,10 @@ TEST_CASE("Products are stored from fragments where TMA can write C, and through
   CHECK(plan(dtypes::int8, dtypes::bf16, [](GemmArgs& x) { x.accumulate = true; }) == WgmmaStore::kGeneral);
   CHECK(plan(dtypes::int8, dtypes::bf16, [](GemmArgs& x) { x.ldc = 68; }) == WgmmaStore::kGeneral);
   CHECK(plan(dtypes::int8, dtypes::fp32, [](GemmArgs& x) { x.ldc = 68; }) == WgmmaStore::kFp32);
+  CHECK(plan(dtypes::int8, dtypes::bf16, [](GemmArgs& x) { x.n = 56; }) == WgmmaStore::kBf16);
+  CHECK(plan(dtypes::int8, dtypes::bf16, [](GemmArgs& x) { x.n = 60; }) == WgmmaStore::kGeneral);
+  CHECK(plan(dtypes::int8, dtypes::fp32, [](GemmArgs& x) { x.n = 60; }) == WgmmaStore::kFp32);
+  CHECK(plan(dtypes::int8, dtypes::fp32, [](GemmArgs& x) { x.n = 62; }) == WgmmaStore::kGeneral);
   CHECK(plan(dtypes::int8, dtypes::bf16, [&](GemmArgs& x) { x.c = c.data() + 8; }) == WgmmaStore::kGeneral);
   CHECK(plan(dtypes::int8, dtypes::bf16, [&](GemmArgs& x) { x.a.scale.zero = zero.data(); }) == WgmmaStore::kGeneral);
   CHECK(plan(dtypes::int8, dtypes::bf16, [&](GemmArgs& x) { x.row_minus = minus.data(); }) == WgmmaStore::kGeneral);

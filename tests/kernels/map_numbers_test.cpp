@@ -46,6 +46,8 @@ TEST_CASE("the next power of two of a scale is exact, of subnormal ones too", "[
     CHECK(static_cast<double>(maps::q::ceil_pow2(s)) == next_power(s));
   }
   CHECK(std::isinf(maps::q::ceil_pow2(std::nextafter(0x1p127f, INFINITY))));
+  CHECK(std::isnan(maps::q::ceil_pow2(std::nanf(""))));
+  CHECK(std::isnan(maps::q::ceil_pow2(-std::nanf(""))));
 }
 
 TEST_CASE("rounding to fp16 is that of the dtype, for every fp16 number and between all neighbours", "[cpu]") {

@@ -126,6 +126,7 @@ class Check(Case):
         emulated = re.compile(r"emulation/cuda/|cuda/device/builtins\.h|BITGRAD_FAKE_CUBLASLT")
         files = {f.removesuffix("_test.cpp") for f in os.listdir(cuda)
                  if f.endswith("_test.cpp") and not emulated.search(text(cuda, f))}
+        files |= {f.removesuffix("_test.cpp") for f in os.listdir(os.path.join(cuda, "gpu")) if f.endswith("_test.cpp")}
         listed = re.search(r'test_files="([^"]*)"', text(SCRIPTS, "gpu_first.sh")).group(1).split()
         self.assertEqual(len(listed), len(set(listed)))
         self.assertEqual(set(listed), files)

@@ -17,4 +17,7 @@ inline int shape_count(int usual) {
 #endif
 }
 
+// Whether as many are drawn as the test was written for; with fewer, not every kind need be among them.
+inline bool all_shapes(int usual) { return shape_count(usual) >= usual; }
+
 }  // namespace bitgrad::test

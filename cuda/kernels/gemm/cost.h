@@ -1,6 +1,5 @@
-// Estimated nanoseconds of products on the device. The constants are for an H200 (132 multiprocessors, ~1.7 GHz, 4 TB/s
-// of memory): measured instruction ceilings times the share that such kernels reach elsewhere. They only rank the
-// kernels; no result depends on them.
+// Estimated nanoseconds of products on the device. The constants are those of an H100 where docs/results/gpu_h100.md
+// has a measurement (not: simt kernels of codes, split-k). They only rank the kernels; no result depends on them.
 #pragma once
 
 #include <algorithm>

@@ -28,9 +28,10 @@ BITGRAD_HD inline float smaller(float a, float b) { return b < a ? b : a; }  // 
 BITGRAD_HD inline float clamped(float x, float lo, float hi) { return x > lo ? (x < hi ? x : hi) : lo; }
 BITGRAD_HD inline float magnitude(float x) { return of_bits(bits_of(x) & 0x7FFFFFFFu); }
 
-// 2^ceil(log2 s) from the exponent bits, s > 0. Inf above 2^127.
+// 2^ceil(log2 s) from the exponent bits, s > 0. Inf above 2^127; NaN stays NaN, whose sign is the machine's.
 BITGRAD_HD inline float ceil_pow2(float s) {
   uint32_t bits = bits_of(s);
+  if (s != s) return s;
   if (bits >= 0x00800000u) return of_bits((bits + 0x007FFFFFu) & 0xFF800000u);
   if (bits <= 1) return of_bits(1);
   bits -= 1;          // subnormal: the next power of two of the bit pattern

@@ -29,6 +29,14 @@ std::string fault() {
   return {};
 }
 
+std::string name_of(const Catch::TestCaseStats& stats) {
+#if defined(CATCH_VERSION_MAJOR) && CATCH_VERSION_MAJOR >= 3
+  return stats.testInfo->name;
+#else
+  return stats.testInfo.name;
+#endif
+}
+
 class EndsAtFaults final : public Listener {
  public:
   using Listener::Listener;
@@ -37,7 +45,7 @@ class EndsAtFaults final : public Listener {
     if (fault().empty()) return;
     const std::string text = fault();
     if (text.empty()) return;
-    std::printf("the device is lost after \"%s\": %s\n", stats.testInfo.name.c_str(), text.c_str());
+    std::printf("the device is lost after \"%s\": %s\n", name_of(stats).c_str(), text.c_str());
     std::printf("Hint: BITGRAD_CUDA_SYNC=1 names the kernel.\n");
     std::fflush(stdout);
     std::_Exit(70);

@@ -53,12 +53,6 @@ uint32_t random();
 // Ends the launch with an error that names kernel, block and thread.
 [[noreturn]] void fail_thread(const std::string& fact);
 
-// Number of launches of kernels with this name (LaunchShape::name, otherwise the function's), including those in
-// graphs.
-int64_t launches(const std::string& kernel);
-// The same for all kernels.
-int64_t launches();
-
 // ---- settings of the emulated machine
 // Order in which threads and blocks run: 0 is the natural order, any other value a permutation. Default:
 // BITGRAD_EMULATION_SEED, otherwise 0.

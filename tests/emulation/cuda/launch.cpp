@@ -120,13 +120,13 @@ void run_launch(const LaunchRecord& launch) {
 
 }  // namespace
 
-int64_t emulation::launches(const std::string& kernel) {
+int64_t detail::launches(const std::string& kernel) {
   const std::lock_guard lock(g_launches_mutex);
   const auto found = g_launches.find(kernel);
   return found == g_launches.end() ? 0 : found->second;
 }
 
-int64_t emulation::launches() {
+int64_t detail::launches() {
   const std::lock_guard lock(g_launches_mutex);
   int64_t all = 0;
   for (const auto& [kernel, count] : g_launches) all += count;

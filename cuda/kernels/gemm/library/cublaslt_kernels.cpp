@@ -78,7 +78,7 @@ bool gemm_s8_s8_cublaslt_supports(const GemmArgs& args) {
 }
 double gemm_s8_s8_cublaslt_cost(const GemmArgs& args) {
   const double sums = 10.0 * static_cast<double>(args.m) * static_cast<double>(args.n);
-  return 1500 + kLaunchNs + tiled_cost(args, 128, 256, 750e3) + sums / kBytesPerNs;
+  return 1500 + kLaunchNs + tiled_cost(args, 128, 256, 440e3) + sums / kBytesPerNs;
 }
 void gemm_s8_s8_cublaslt(const GemmArgs& args) {
   LtProduct p = product_of(args, LtType::kInt8, LtType::kInt32);

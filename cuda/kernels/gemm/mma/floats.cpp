@@ -111,11 +111,11 @@ namespace bitgrad::cuda::gemm_impl {
 using namespace gemm;
 
 bool gemm_bf16_w_mma_supports(const GemmArgs& args) { return float_supports(args, true); }
-double gemm_bf16_w_mma_cost(const GemmArgs& args) { return floats_cost(args, 150e3); }
+double gemm_bf16_w_mma_cost(const GemmArgs& args) { return floats_cost(args, 87e3); }
 void gemm_bf16_w_mma(const GemmArgs& args) { run_floats(args, true, "gemm_bf16_w_mma"); }
 
 bool gemm_f32_w_mma_supports(const GemmArgs& args) { return float_supports(args, false); }
-double gemm_f32_w_mma_cost(const GemmArgs& args) { return floats_cost(args, 70e3); }
+double gemm_f32_w_mma_cost(const GemmArgs& args) { return floats_cost(args, 33e3); }
 void gemm_f32_w_mma(const GemmArgs& args) { run_floats(args, false, "gemm_f32_w_mma"); }
 
 }  // namespace bitgrad::cuda::gemm_impl

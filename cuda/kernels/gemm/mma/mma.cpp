@@ -111,7 +111,7 @@ void run_bits(const GemmArgs& args, const char* name) {
   launch_mma(gemm_bits_mma_sm80, k, name);
 }
 double bits_cost(const GemmArgs& args) {
-  return 200 + tiled_cost(args, kMmaTile, kMmaTile, 2400e3 / (args.a.dtype.bits() * args.b.dtype.bits()));
+  return 200 + tiled_cost(args, kMmaTile, kMmaTile, 400e3 / (args.a.dtype.bits() * args.b.dtype.bits()));
 }
 
 }  // namespace
@@ -125,13 +125,13 @@ bool gemm_s8_s8_mma_supports(const GemmArgs& args) {
   return exact_sum(args) && fits_int32(args, largest_code(args.a.dtype), largest_code(args.b.dtype));
 }
 double gemm_s8_s8_mma_cost(const GemmArgs& args) {
-  // Extra instructions per stage relative to the products: about as many for words, several times as many for bytes.
+  // What unpacking adds, relative to products of rows of bytes: little for whole words, much for one code at a time.
   const auto more = [](const GemmOperand& x, int64_t free) {
-    if (whole_words(x, free)) return 0.8;
-    return x.k_major || x.dtype.bits() != 8 ? 4.0 : 0.0;
+    if (whole_words(x, free)) return 0.25;
+    return x.k_major || x.dtype.bits() != 8 ? 2.25 : 0.0;
   };
   const double slower = 1 + more(args.a, args.m) + more(args.b, args.n);
-  return 300 + tiled_cost(args, kMmaTile, kMmaTile, 300e3 / slower);
+  return 300 + tiled_cost(args, kMmaTile, kMmaTile, 110e3 / slower);
 }
 void gemm_s8_s8_mma(const GemmArgs& args) {
   MmaArgs k = common_args(args);
@@ -148,7 +148,7 @@ bool gemm_s8_w_mma_supports(const GemmArgs& args) {
   return gemm_s8_s8_mma_supports(args) && args.a.dtype.bits() == 8 && !args.a.k_major && args.b.dtype.bits() < 8 &&
          !args.b.k_major;
 }
-double gemm_s8_w_mma_cost(const GemmArgs& args) { return 200 + tiled_cost(args, kMmaTile, kMmaTile, 270e3); }
+double gemm_s8_w_mma_cost(const GemmArgs& args) { return 200 + tiled_cost(args, kMmaTile, kMmaTile, 80e3); }
 void gemm_s8_w_mma(const GemmArgs& args) {
   static constexpr MmaKernel kKernels[2][7] = {
       {gemm_s8_w1_mma_sm80, gemm_s8_w2_mma_sm80, gemm_s8_w3_mma_sm80, gemm_s8_w4_mma_sm80, gemm_s8_w5_mma_sm80,

@@ -66,7 +66,7 @@ void gemm_int_simt(const GemmArgs& args) {
 
 bool gemm_f32_chain512_simt_supports(const GemmArgs& args) { return gemm_detail::chain512_supports(args); }
 double gemm_f32_chain512_simt_cost(const GemmArgs& args) {
-  return tiled_cost(args, kReferenceTile, kReferenceTile, 6000);
+  return tiled_cost(args, kReferenceTile, kReferenceTile, 1700);
 }
 void gemm_f32_chain512_simt(const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
@@ -74,7 +74,7 @@ void gemm_f32_chain512_simt(const GemmArgs& args) {
 }
 
 bool gemm_f32_table_simt_supports(const GemmArgs& args) { return gemm_detail::table_f32_supports(args); }
-double gemm_f32_table_simt_cost(const GemmArgs& args) { return tiled_cost(args, kReferenceTile, kReferenceTile, 3000); }
+double gemm_f32_table_simt_cost(const GemmArgs& args) { return tiled_cost(args, kReferenceTile, kReferenceTile, 850); }
 void gemm_f32_table_simt(const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
   const gemm_detail::TableShape table = gemm_detail::table_shape(args.b.dtype);

@@ -16,26 +16,25 @@ namespace {
 using gemm_detail::ceil_div;
 using gemm_detail::IntegerProduct;
 
-// A step of 32 bytes of k on one tile takes N / 2 clocks for each of two consumers, divided by the share of peak that
-// such loops reach. A block without a cluster needs more bytes from the L2 cache than it delivers.
-constexpr double kClocksPerNs = 1.7, kLoopShare = 0.8, kAloneShare = 0.55;
-// Tiles of 64 rows write 80 bytes per clock to shared memory in addition to the 80 that products read, of 128
-// available.
-constexpr double kTurnsShare = 0.75;
-// 743 to 872 instructions per thread for 256 columns (scripts/check_cubins.py), eight warps on four schedulers.
-constexpr double kEpilogueClocksPerColumn = 11;
+// Fitted to an H100 (docs/results/gpu_h100.md). A step of 32 bytes of k on one tile takes N / 2 clocks for each of two
+// consumers, divided by the share of peak that such loops reach.
+constexpr double kClocksPerNs = 1.7, kLoopShare = 1.0, kAloneShare = 0.9, kTurnsShare = 0.89;
+// Twice what the instructions take: boxes wait for TMA to read those before them.
+constexpr double kEpilogueClocksPerColumn = 23.5;
+// Of an epilogue, what products of the other consumer's tile do not cover if the consumers take turns.
+constexpr double kTurnsEnd = 0.8;
+
+// Clusters of four leave 12 multiprocessors idle: those of a GPC are 16 or 18.
+constexpr double at_once(int cluster) { return cluster == 4 ? 30 : kMultiprocessors / cluster; }
 
 double form_ns(TileForm form, int64_t rows, int64_t columns, int64_t k_bytes) {
   const double tiles = static_cast<double>(ceil_div(rows, form.rows * form.cluster) * ceil_div(columns, form.columns));
-  const double waves = std::ceil(tiles * form.cluster / kMultiprocessors);
+  const double waves = std::ceil(tiles / at_once(form.cluster));
   const double share = form.rows != kTileRows ? kTurnsShare : form.cluster == 1 ? kAloneShare : kLoopShare;
   const double products =
       static_cast<double>(ceil_div(k_bytes, kBlockBytes) * 4 * form.columns) / share * form.rows / kTileRows;
   const double end = form.columns * kEpilogueClocksPerColumn * form.rows / kTileRows;
-  // With consumers in turns, the epilogue of a tile overlaps with the products of the next, so the slower of the two
-  // counts.
-  const double clocks = form.rows == kTileRows ? waves * (products + end) : waves * std::max(products, end) + end;
-  return kLaunchNs + clocks / kClocksPerNs;
+  return kLaunchNs + waves * (products + end * (form.rows == kTileRows ? 1 : kTurnsEnd)) / kClocksPerNs;
 }
 
 // Sums are added in the L2 cache at a fraction of the store rate. Clearing them and converting them to C takes one

@@ -17,14 +17,15 @@ StoreSide side_of(const FreeParams& params, const int32_t* sum, int32_t times, i
 }
 
 // C must be overwritten, in rows that TMA can write, with sums whose corrections fit in int32. bits: the product
-// corrects its sums, so its tables have no room for a bias.
+// corrects its sums, so its tables have no room for a bias. TMA writes whole pieces of 16 bytes, also past the bounds
+// of its matrix: behind rows that end within one may lie something else.
 bool allows(const WgmmaArgs& args, bool rows_are_weights, bool bits) {
   const Output& out = args.out;
   const int64_t size = out.form == OutputForm::kFp32 ? 4 : 2;
   const bool is_float = out.form == OutputForm::kFp32 || out.form == OutputForm::kBf16;
   return is_float && !(rows_are_weights && out.form == OutputForm::kFp32) && !out.accumulate && !out.stochastic &&
          !args.rule.wide && !(bits && out.bias != nullptr) && reinterpret_cast<uintptr_t>(out.c) % 16 == 0 &&
-         out.ldc * size % 16 == 0 && std::max(out.n, out.ldc) * size <= INT32_MAX;
+         out.ldc * size % 16 == 0 && out.n * size % 16 == 0 && std::max(out.n, out.ldc) * size <= INT32_MAX;
 }
 
 }  // namespace

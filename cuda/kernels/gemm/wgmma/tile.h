@@ -6,8 +6,8 @@
 // its part for all of them (multicast).
 //
 // Tiles of 64 rows are for short k. The consumers take turns: one multiplies while the other converts its sums to C. A
-// turn starts when the products of the other consumer are complete. By then the other consumer's phases of each stage
-// have ended as well, so parity is unambiguous.
+// turn starts when the last products of the other consumer have been issued, so the tensor cores have no gap. By then
+// the other consumer's phases of each stage have ended, so parity is unambiguous.
 //
 // Barriers: full[s] counts the bytes of stage s; empty[s] counts the consumers of all blocks of the cluster, because a
 // producer writes to all of them.
@@ -146,6 +146,8 @@ BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int cons
     wgmma_wait<1>();  // the products of the previous stage no longer read it
     if (block != 0) release(tile, place.before());
   }
+  if constexpr (Tile::kTurns)
+    if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.turn(1 - consumer));
   wgmma_wait<0>();
   wgmma_settle(d);
   release(tile, place.before());
@@ -181,13 +183,10 @@ BITGRAD_DEVICE inline void multiply_fragments(const Tile& tile, RingPlace& place
   release(tile, last);
 }
 
-// Runs multiply_tile in the consumer's turn. parity is 0 for its first tile, then alternates.
-template <typename Tile, typename Multiply>
-BITGRAD_DEVICE inline void take_turn(const Tile& tile, int consumer, uint32_t parity, Multiply&& multiply_tile) {
+// Waits for the consumer's turn. parity is 0 for its first tile, then alternates.
+template <typename Tile>
+BITGRAD_DEVICE inline void wait_for_turn(const Tile& tile, int consumer, uint32_t parity) {
   if constexpr (Tile::kTurns) barrier_wait(tile.turn(consumer), consumer == 0 ? parity ^ 1 : parity);
-  multiply_tile();
-  if constexpr (Tile::kTurns)
-    if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.turn(1 - consumer));
 }
 
 // kSums: products of bits, whose sums need corrections.
@@ -213,7 +212,8 @@ BITGRAD_DEVICE inline void consume(const Tile& tile, int consumer, Multiply mult
       store_tile<Tile::kBits != 8>(tile.args, d, reinterpret_cast<int32_t*>(staging), row, column, 1 + consumer);
     } else {
       const RowPair rows = load_row_pair(tile.args, row);
-      take_turn(tile, consumer, parity, [&] { multiply_tile(place, blocks, d); });
+      wait_for_turn(tile, consumer, parity);
+      multiply_tile(place, blocks, d);
       barrier_wait(tile.pairs_full(table), parity);
       store_fragments<Tile::kStore, kSums, Tile::kBits != 8>(tile.args, d, rows, tile.pairs(table), staging, row,
                                                              column, 1 + consumer);
