@@ -1,6 +1,7 @@
 // Ops quantize and dequantize: codes, kept memory, and gradients that equal the straight-through rule of
 // docs/numerics.md section 3.
 #include "bitgrad/dtype/bf16.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/rounding.h"
 #include "quant/reference.h"
@@ -250,7 +251,8 @@ TEST_CASE("a non-finite x throws, or raises the flag of the op and passes no gra
   spec.scheme = "binary";
   spec.dtype = dtypes::bint1;
   CHECK(test::error_code_of([&] { quantize(x, spec); }) == static_cast<int>(ErrorCode::kNonFinite));
-  uint32_t flag = 0;
+  const FlagWord word;
+  uint32_t& flag = *word.word();
   QuantizeOpOptions options;
   options.flag = &flag;
   CHECK(run(x, spec, {1, 1, 1}, dtypes::fp32, dtypes::fp32, options).gradient.elements() ==

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "bitgrad/base/cpu.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/quant/quantizer.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
@@ -93,7 +94,8 @@ TEST_CASE("absmax a row: NaN and Inf raise the flag, and are an error without on
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     const Tensor x = rows_of(1, 64);
     x.as<float>()[63] = bad;
-    uint32_t flag = 0;
+    const FlagWord word;
+    uint32_t& flag = *word.word();
     QuantizeOptions options;
     options.flags = &flag;
     quantize_dynamic(spec_of(Granularity::token()), x, options);

@@ -1,6 +1,7 @@
 // The registry of schemes, what each refuses, and numbers that no scale fits.
 #include "bitgrad/quant/quantizer.h"
 
+#include "bitgrad/kernels/flag.h"
 #include "quant/reference.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -49,7 +50,8 @@ class TestHalf final : public Quantizer {
   }
 };
 
-TEST_CASE("a program adds a scheme of its own once") {
+// [cpu]: the test's scheme reads the host
+TEST_CASE("a program adds a scheme of its own once", "[cpu]") {
   register_quantizer(std::make_unique<TestHalf>());
   QuantSpec spec;
   spec.scheme = "test_half";
@@ -160,7 +162,8 @@ TEST_CASE("NaN and Inf in x throw exit code 5 naming x, or raise the flag") {
       INFO(spec.scheme << ' ' << spec.dtype << ' ' << bad);
       CHECK(error_code_of([&] { quantize_dynamic(spec, x); }) == static_cast<int>(ErrorCode::kNonFinite));
       CHECK(contains(error_of([&] { quantize_dynamic(spec, x); }), "x [3,70] fp32 holds NaN or Inf"));
-      uint32_t flags = 0;
+      const FlagWord word;
+      uint32_t& flags = *word.word();
       QuantizeOptions options;
       options.flags = &flags;
       const Tensor t = quantize_dynamic(spec, x, options);
@@ -179,7 +182,8 @@ TEST_CASE("finite numbers whose range overflows fp32 are an error that names the
     CHECK(contains(error_of([&] { quantize_dynamic(spec, x); }),
                    "x [2,2] fp32 are too large: the scale of block 1 is inf"));
     CHECK(error_code_of([&] { quantize_dynamic(spec, x); }) == static_cast<int>(ErrorCode::kNonFinite));
-    uint32_t flags = 0;
+    const FlagWord word;
+    uint32_t& flags = *word.word();
     QuantizeOptions options;
     options.flags = &flags;
     quantize_dynamic(spec, x, options);
