@@ -3,9 +3,10 @@
 # ends is useful. All limits together are 30 minutes.
 
 # Files of tests/cuda/, from simple kernels to whole runs: a red one explains those behind it.
-test_files="fragments bit_tricks flag frag64 pack reduce quantize elementwise pointwise map rowwise bf16 quantize_bf16 gemm_reference gemm_simt gemm_mma gemm_floats
-gemm_wgmma wgmma_store gemm_batch cublaslt row_sums update_rows fused quant tensor depthwise augment autograd ops ops_linear ops_conv vocabulary_ops quant_ops
-observers nn attention images norm_signs binarize_calls transposed_calls optim update_sweep parameter not_finite graph feed feed_run train generate image_states language_states example"
+test_files="fragments bit_tricks flag frag64 pack reduce quantize unaligned refused map rowwise gemm_reference gemm_simt gemm_mma gemm_floats
+gemm_wgmma wgmma_store gemm_batch cublaslt row_sums update_rows fused quant tensor augment autograd images norm_signs
+binarize_calls transposed_calls optim update_sweep parameter not_finite graph feed feed_run train generate image_states
+language_states example"
 
 # tests_by_file SECONDS_A_FILE FILTER: each file in a process of its own.
 tests_by_file() {
