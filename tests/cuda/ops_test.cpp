@@ -1,5 +1,6 @@
 // Ops on a device give the bits of the CPU, forward and backward, and its errors.
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "cuda/same_as_cpu.h"
 
 using namespace bitgrad;
