@@ -1,5 +1,5 @@
-# Thin faces of CMake: `make train`, `make test`, `make build`, `make wheel`, `make package`.
-.PHONY: setup configure build train test wheel package clean
+# Thin faces of CMake: `make train`, `make test`, `make check LAYER=x`, `make build`, `make wheel`, `make package`.
+.PHONY: setup configure build train test check wheel package clean
 BITGRAD := build/release/bin/bitgrad
 # `make train` compiles kernels for GPUs only where there is one: they take longer than everything else.
 CUDA ?= $(if $(wildcard /dev/nvidiactl),AUTO,OFF)
@@ -21,6 +21,13 @@ train: setup
 
 test: build
 	@ctest --preset release -j 2
+
+# One layer of src/ with its tests, in the preset for work on the code: make check LAYER=ops
+LAYER ?= $(error make check LAYER=<layer>: expected a folder of tests/ such as base, ops, nn or train)
+check: setup
+	@cmake --preset dev
+	@cmake --build --preset dev --target test_$(LAYER)
+	@ctest --preset dev -R '^$(LAYER)$$'
 
 # The Python package: build/release/wheel/bitgrad-*.whl.
 wheel: configure

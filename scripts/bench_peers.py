@@ -27,6 +27,8 @@ import subprocess
 import sys
 import time
 
+import torch_peers
+
 # glibc: no mmap for each large tensor, nothing given back to the kernel.
 KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "68719476736", "MALLOC_TOP_PAD_": "268435456"}
 WIDTHS = {"tfc": 64, "sfc": 256, "lfc": 1024}
@@ -311,7 +313,7 @@ def main():
         summarize(row)
         add_ours(row, ours)
         report["rows"].append(row)
-    text = json.dumps(report, indent=1)
+    text = torch_peers.report_text(report)
     print(text)
     if a.json:
         with open(a.json, "w") as f:

@@ -75,6 +75,16 @@ def add_arguments(p, rounds, steps):
     p.add_argument("--json", help="writes the results to this file")
 
 
+def report_text(report):
+    """JSON of a list or of members with lists: a line for each row."""
+    if isinstance(report, list):
+        rows = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in report)
+        return f"[\n  {rows}\n ]" if report else "[]"
+    if isinstance(report, dict):
+        return "{\n " + ",\n ".join(f"{json.dumps(k)}: {report_text(v)}" for k, v in report.items()) + "\n}"
+    return json.dumps(report)
+
+
 def report_nets(a, p, known, compare):
     """compare(a, net) of each net of --net, written to --json."""
     nets = a.net.split(",")
@@ -83,8 +93,7 @@ def report_nets(a, p, known, compare):
     report = [compare(a, net) for net in nets]
     if a.json:
         with open(a.json, "w") as f:
-            json.dump(report, f, indent=1)
-            f.write("\n")
+            f.write(report_text(report) + "\n")
 
 
 def status_bytes(key):

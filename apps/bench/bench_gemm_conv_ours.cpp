@@ -21,7 +21,7 @@ namespace {
 Tensor random_codes(const Shape& shape, DType dtype, uint32_t seed) {
   std::mt19937 rng(seed);
   Matrix matrix(dtype, shape.rows(), shape.cols(), rng);
-  const Tensor out = Tensor::empty(shape, dtype, MemoryKind::kBatch);
+  Tensor out = Tensor::empty(shape, dtype, MemoryKind::kBatch);
   ensure(out.stride() == matrix.stride, "bench_gemm", "rows of ", out, " are ", out.stride(), " bytes apart");
   std::memcpy(out.data(), matrix.bytes.data(), static_cast<size_t>(matrix.rows * matrix.stride));
   if (dtype.kind() != DTypeKind::kInt && dtype.kind() != DTypeKind::kUint) return out;

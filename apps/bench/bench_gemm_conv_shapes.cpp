@@ -40,7 +40,7 @@ ConvShape parse_numbers(const std::string& text) {
     good = (i == 0 || (in >> comma && comma == ',')) && (in >> v[i]) && v[i] >= (i + 1 < v.size() ? 1 : 0) &&
            v[i] <= (1 << 16);
   good = good && !(in >> rest);
-  const ConvShape s{text, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]};
+  ConvShape s{text, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]};
   require(good && s.n * s.h * s.w <= kMostPixels / s.c, "bench_gemm", "--shape: got '", text,
           "', expected n,h,w,c,o,kernel,stride,pad, or the beginning of one of ", known_names(), '.');
   static_cast<void>(s.output());

@@ -20,7 +20,7 @@ namespace bitgrad::bench {
 namespace {
 
 Tensor to_device(const void* host, int64_t bytes) {
-  const Tensor t = Tensor::empty({bytes}, dtypes::uint8);
+  Tensor t = Tensor::empty({bytes}, dtypes::uint8);
   device_backend(current_device()).copy_from_host(t.data(), host, bytes);
   return t;
 }

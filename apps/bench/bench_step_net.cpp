@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "bench_step_ours.h"
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/train/trainer.h"
@@ -40,7 +41,7 @@ RunConfig net_config(const NetCase& net, const Options& options, bool update) {
   const auto read = [&] {
     return yaml.empty() ? load_config(net.name, overrides) : parse_config(yaml, net.name, overrides);
   };
-  const RunConfig config = read();
+  RunConfig config = read();
   if (update) return config;
   // Twice as long a window, which a step never fills.
   overrides.push_back("batch.micro=" + std::to_string(config.batch.micro));

@@ -110,7 +110,7 @@ std::string text_of_file(const std::string& path) {
 Tensor drawn_samples(const Form& input) {
   std::vector<int64_t> dims{kCheckedSamples};
   for (const int64_t d : input.sample.dims()) dims.push_back(d);
-  const Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
+  Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
   const RandomStream draws{1, Purpose::kInit, 0, 0};
   for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = 2 * draws.uniform(static_cast<uint64_t>(i)) - 1;
   return x;
@@ -178,9 +178,8 @@ std::string check_in_client(const ExportTarget& target, const std::string& path,
       largest = std::max(largest, std::abs(static_cast<double>(a[j])));
     }
   }
-  const std::string line =
-      concat("check in ", client, ": ", same, " of ", rows, " samples have the same largest output; ",
-             "outputs differ by at most ", short_number(difference), " of ", short_number(largest));
+  std::string line = concat("check in ", client, ": ", same, " of ", rows, " samples have the same largest output; ",
+                            "outputs differ by at most ", short_number(difference), " of ", short_number(largest));
   if (same != rows) fail_with(ErrorCode::kData, kCheck, line);
   return line;
 }

@@ -82,7 +82,7 @@ class Generating {
       return {o_.ids.begin(), o_.ids.end()};
     }
     require(tokenizer_ != nullptr, kGenerate, "--prompt: ", file_.path,
-            " has no tokenizer: it was not trained on a text of format tokens, or by an older program. Give --ids");
+            " has no tokenizer: it was not trained on a text of format tokens. Give --ids");
     const std::string text = o_.prompt == "-" ? standard_input() : o_.prompt;
     std::vector<int32_t> ids;
     try {

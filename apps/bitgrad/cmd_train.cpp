@@ -136,7 +136,7 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
                   Progress& progress) {
   const RunConfig& config = trainer.config();
   const Device device = trainer.learner().device();
-  log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", machine_of(device), ", bits ",
+  log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", build_commit(), "), ", machine_of(device), ", bits ",
                               config.run.bits, ", costs ", measured ? kernels::gemm_costs_path() : "as shipped",
                               resuming ? ", resumed" : "", " at step ", trainer.learner().state().step));
   progress.line(

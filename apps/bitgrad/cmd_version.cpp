@@ -29,7 +29,7 @@ void list_devices() {
 
 Run setup_version(Arguments&) {
   return [] {
-    std::cout << "bitgrad " << BITGRAD_VERSION << " (" << BITGRAD_GIT << ", " << BITGRAD_BUILD_TYPE << ")\n"
+    std::cout << "bitgrad " << BITGRAD_VERSION << " (" << build_commit() << ", " << BITGRAD_BUILD_TYPE << ")\n"
               << "compiler  " << BITGRAD_COMPILER << "\n"
               << "cpu       " << cpu_model_name() << "\n"
               << "isa       " << isa_names(cpu_isa()) << "\n"

@@ -153,7 +153,7 @@ class Fetching {
       }
       if (had < file.bytes) {
         FetchLine line(file.path, file.bytes);
-        const std::string why = download(url, part, file.bytes, [&](int64_t bytes) { line.tick(bytes); });
+        std::string why = download(url, part, file.bytes, [&](int64_t bytes) { line.tick(bytes); });
         if (!why.empty()) return why;
       }
       const std::string hash = sha256_of(part);

@@ -43,8 +43,7 @@ std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text
   DatasetSpec spec;
   spec.of_model = tokenizer_of(file.header, file.path);
   require(spec.of_model != nullptr && file.input.ids > 0 && file.input.sample.rank() == 1, "eval",
-          "--text: ", file.path,
-          " has no tokenizer: it was not trained on a text of format tokens, or by an older program");
+          "--text: ", file.path, " has no tokenizer: it was not trained on a text of format tokens");
   spec.format = "tokens";
   spec.file = text;
   spec.context = file.input.sample.numel();
@@ -55,7 +54,7 @@ std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text
 }
 
 std::string best_place(const RunCounters& counters, const RunConfig& config) {
-  const bool steps = config.train.stop.unit == Quantity::Unit::kSteps && counters.best_step > 0;
+  const bool steps = config.train.stop.unit == Quantity::Unit::kSteps;
   return steps ? concat("at step ", counters.best_step) : concat("at epoch ", counters.best_epoch);
 }
 

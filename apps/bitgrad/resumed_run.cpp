@@ -46,7 +46,7 @@ ResumedRun open_resumed_run(const std::string& folder) {
 
 RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string>& words, bool use_config) {
   const CheckpointHeader saved = read_checkpoint_header(run.checkpoint);
-  const RunConfig before = config_with(run, saved, {}, use_config);
+  RunConfig before = config_with(run, saved, {}, use_config);
   if (words.empty()) return before;
   RunConfig config = config_with(run, saved, words, use_config);
   std::string refused;

@@ -106,11 +106,15 @@ void launch_raw(const void* kernel, void (*call)(const void*, void* const*), voi
 
 #if defined(BITGRAD_CUDA_EMULATED)
 // A GPU may fail to read host memory, so host pointers in arguments are an error. Padding contains stack garbage and is
-// cleared in the copy that is checked.
+// cleared in the copy that is checked; structs are not checked by a compiler that cannot clear it (clang 16).
 void refuse_host_pointers(const void* kernel, const LaunchShape& shape, int argument, const void* data, size_t bytes);
 template <typename T>
 void refuse_host_pointers_in(const void* kernel, const LaunchShape& shape, int argument, T value) {
+#if __has_builtin(__builtin_clear_padding)
   if constexpr (std::is_class_v<T>) __builtin_clear_padding(&value);
+#else
+  if constexpr (std::is_class_v<T>) return;
+#endif
   refuse_host_pointers(kernel, shape, argument, &value, sizeof value);
 }
 #endif

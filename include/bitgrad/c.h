@@ -124,12 +124,12 @@ typedef struct bitgrad_event {
 /* Return nonzero to stop the run after the current step, with its state saved. */
 typedef int (*bitgrad_progress)(const bitgrad_event* event, void* user);
 typedef struct bitgrad_result {
-  double loss, accuracy;     /* of the evaluation; NaN and -1 if there was none */
-  int64_t samples;           /* evaluated */
-  int64_t steps, epochs;     /* done */
-  double seconds;            /* training time */
-  int32_t stopped;           /* 1: stopped by the callback */
-  char state_hash[65];       /* SHA-256 of the run's state, in hexadecimal */
+  double loss, accuracy; /* of the evaluation; NaN and -1 if there was none */
+  int64_t samples;       /* evaluated */
+  int64_t steps, epochs; /* done */
+  double seconds;        /* training time */
+  int32_t stopped;       /* 1: stopped by the callback */
+  char state_hash[65];   /* SHA-256 of the run's state, in hexadecimal */
 } bitgrad_result;
 
 /* config: YAML of a run (docs/configuration.md). The arrays replace its data files; affine or normalize, augment and
@@ -150,11 +150,11 @@ BITGRAD_API int bitgrad_trainer_save(bitgrad_trainer* trainer, const char* path)
 /* ---- a loop of one's own ----------------------------------------------------------------------------------------- */
 typedef struct bitgrad_learner bitgrad_learner;
 typedef struct bitgrad_step {
-  double loss;        /* mean over the target elements that count */
-  int64_t correct;    /* correctly classified */
+  double loss;     /* mean over the target elements that count */
+  int64_t correct; /* correctly classified */
   int64_t samples;
-  int64_t step;       /* completed optimizer steps */
-  int32_t stepped;    /* 1: this microbatch completed a window and the optimizer ran */
+  int64_t step;         /* completed optimizer steps */
+  int32_t stepped;      /* 1: this microbatch completed a window and the optimizer ran */
   double learning_rate; /* of the next step */
 } bitgrad_step;
 /* input: form of one sample (fp32, or int32 with ids). outputs: size of the output's last axis; 0: as the layers

@@ -30,7 +30,7 @@ uint64_t next_tape_id() {
 
 Tensor ones(const Shape& shape, DType dtype) {
   if (dtype != dtypes::fp32) return Tensor::full(shape, dtype, 1.0);
-  const Tensor out = Tensor::empty(shape, dtype);
+  Tensor out = Tensor::empty(shape, dtype);
   run_map(maps::Fill{out.as<float>(), 1.0f}, out.numel());
   return out;
 }

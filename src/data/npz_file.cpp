@@ -52,7 +52,7 @@ Tensor NpzFile::floats(const std::string& name) const {
     const data::NpyHeader header = data::read_npy_header(kNpz, array_text(path_, name), *source);
     if (header.kind != 'f' || (header.width != 2 && header.width != 4 && header.width != 8))
       fail_with(ErrorCode::kData, kNpz, array_text(path_, name), ": got '", header.descr, "', expected floats");
-    const Tensor t = Tensor::empty(Shape(header.shape), dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
+    Tensor t = Tensor::empty(Shape(header.shape), dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
     TrackedBytes raw(t.numel() * header.width, MemoryKind::kWorkspace);
     if (const int64_t got = source->read(raw.data(), raw.size()); got < raw.size())
       fail_with(ErrorCode::kData, kNpz, array_text(path_, name), ": truncated: got ", got, " bytes of ", raw.size());

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kTokens = "data.tokens";
 constexpr int64_t kMostRecordBytes = int64_t{1} << 28;
+constexpr int64_t kTokensFormat = 1;
 
 // llm.c's files: a header of 256 little-endian int32, whose first three are a magic number, a version, and the number
 // of ids that follow (karpathy/llm.c, dev/data/data_common.py).
@@ -78,6 +79,9 @@ TokensRecord read_tokens_record(const std::string& path) {
   try {
     const Json record = Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
                                     {.depth = kDepth, .unique_names = true});
+    const auto version = record.at("format_version").get<int64_t>();
+    if (version != kTokensFormat)
+      fail_with(ErrorCode::kData, kTokens, "format version ", version, ", this program reads ", kTokensFormat);
     TokensRecord out{load_tokenizer(record.at("tokenizer"))};
     if (record.contains("end")) out.end = record.at("end").get<int64_t>();
     if (out.end < -1 || out.end >= out.tokenizer->vocabulary())
@@ -97,7 +101,7 @@ std::string tokens_record_of(const std::string& shard) {
   for (const char* mark : {"_train_", "_val_"}) {
     const size_t at = shard.rfind(mark);
     if (at == std::string::npos || at < folder) continue;
-    const std::string path = concat(shard.substr(0, at), kTokensEnd);
+    std::string path = concat(shard.substr(0, at), kTokensEnd);
     if (file_system().exists(path)) return path;
   }
   return "";

@@ -55,7 +55,7 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path) {
   }
   const std::vector<uint8_t> bytes = read_file(path, kMostFileBytes);
   return reading(path, [&] {
-    const auto made = kind->open({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    auto made = kind->open({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     require(made != nullptr && made->vocabulary() >= 1, kWhere, "the kind returned no tokenizer with ids");
     return made;
   });
@@ -77,7 +77,7 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const Json& record) {
     const TokenizerKind* const kind = find_tokenizer(name);
     require(kind != nullptr && kind->load != nullptr, kWhere, "kind '", name,
             "' is not known: it came from another program or from a plugin");
-    const auto made = kind->load(record.at("content"));
+    auto made = kind->load(record.at("content"));
     const auto ids = record.at("vocabulary").get<int64_t>();
     require(made != nullptr && made->vocabulary() == ids && ids >= 1 && ids <= kMostIds, kWhere, name, ": got ",
             made == nullptr ? 0 : made->vocabulary(), " ids, its record counts ", ids);
@@ -90,7 +90,7 @@ std::string describe(const Tokenizer& tokenizer) {
 }
 
 std::string tokenizer_difference(const Tokenizer& a, const Tokenizer& b) {
-  const std::string both = concat(describe(a), ", ", describe(b));
+  std::string both = concat(describe(a), ", ", describe(b));
   if (a.kind() != b.kind() || a.vocabulary() != b.vocabulary()) return both;
   for (int32_t id = 0; id < a.vocabulary(); ++id)
     if (a.bytes(id) != b.bytes(id))

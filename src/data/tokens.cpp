@@ -172,7 +172,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of_ids(const DatasetSpec& spec, const
                                                   const std::shared_ptr<const Tokenizer>& packed) {
   if (spec.tokenizer.empty()) return packed;
   if (const bool file = is_tokenizer_file(spec.tokenizer); file || spec.tokenizer == "bytes") {
-    const auto given = file ? open_tokenizer(data_path(spec.root, spec.tokenizer)) : make_tokenizer("bytes", "");
+    auto given = file ? open_tokenizer(data_path(spec.root, spec.tokenizer)) : make_tokenizer("bytes", "");
     if (packed != nullptr) require_same(*given, concat("data.tokenizer (", spec.tokenizer, ')'), *packed, path);
     return given;
   }

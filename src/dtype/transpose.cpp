@@ -17,7 +17,8 @@ void register_device_transpose(TransposeFunction function) { g_transpose.store(f
 void transpose_on_device(const TransposeArgs& args) {
   const TransposeFunction function = g_transpose.load(std::memory_order_acquire);
   if (function == nullptr)
-    fail_with(ErrorCode::kDevice, "transpose", to_string(current_device()), " has no kernels. Use the CPU (device.kind=cpu).");
+    fail_with(ErrorCode::kDevice, "transpose", to_string(current_device()),
+              " has no kernels. Use the CPU (device.kind=cpu).");
   function(args);
 }
 

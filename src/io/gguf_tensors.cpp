@@ -16,7 +16,7 @@ namespace {
 using namespace gguf;
 
 Tensor floats_of(const GgufEntry& entry, DType dtype, const std::vector<uint8_t>& data) {
-  const Tensor t = Tensor::zeros(Shape(entry.shape), dtype, MemoryKind::kBuffer, Device::cpu());
+  Tensor t = Tensor::zeros(Shape(entry.shape), dtype, MemoryKind::kBuffer, Device::cpu());
   const auto row = static_cast<size_t>(row_bytes_file(dtype, t.cols()));
   for (int64_t r = 0; row > 0 && r < t.rows(); ++r)
     std::memcpy(static_cast<char*>(t.data()) + r * t.stride(), data.data() + static_cast<size_t>(r) * row, row);
@@ -24,7 +24,7 @@ Tensor floats_of(const GgufEntry& entry, DType dtype, const std::vector<uint8_t>
 }
 
 Tensor int16_of(const GgufEntry& entry, const std::vector<uint8_t>& data) {
-  const Tensor t = Tensor::zeros(Shape(entry.shape), dtypes::int32, MemoryKind::kBuffer, Device::cpu());
+  Tensor t = Tensor::zeros(Shape(entry.shape), dtypes::int32, MemoryKind::kBuffer, Device::cpu());
   for (int64_t i = 0; i < t.numel(); ++i) {
     int16_t x;
     std::memcpy(&x, data.data() + 2 * i, sizeof x);
@@ -35,7 +35,7 @@ Tensor int16_of(const GgufEntry& entry, const std::vector<uint8_t>& data) {
 
 Tensor values_of(const GgufEntry& entry, const GgufTypeInfo& type, DecodeValues decode,
                  const std::vector<uint8_t>& data) {
-  const Tensor t = Tensor::zeros(Shape(entry.shape), dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
+  Tensor t = Tensor::zeros(Shape(entry.shape), dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
   const uint8_t* in = data.data();
   for (int64_t i = 0; i < t.numel(); i += type.block_elements, in += type.block_bytes) decode(in, t.as<float>() + i);
   return t;

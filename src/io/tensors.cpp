@@ -140,7 +140,7 @@ class Reader {
   // Rows of the file (dense) as a tensor on the host.
   Tensor rows(const std::string& name, DType dtype, const Shape& shape) {
     used_.insert(name);
-    const Tensor t = Tensor::zeros(shape, dtype, MemoryKind::kBuffer, Device::cpu());
+    Tensor t = Tensor::zeros(shape, dtype, MemoryKind::kBuffer, Device::cpu());
     copy_rows(dtype, t.rows(), t.cols(), t.data(), t.stride(), file_.data(name), row_bytes_file(dtype, t.cols()));
     return t;
   }

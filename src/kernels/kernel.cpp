@@ -1,8 +1,7 @@
-// The strict-bits mode, names of orders, and the list of all kernels.
+// Names of orders, and the list of all kernels.
 #include "bitgrad/kernels/kernel.h"
 
 #include <array>
-#include <atomic>
 
 #include "bitgrad/base/error.h"
 #include "kernels/families.h"
@@ -13,8 +12,6 @@ namespace {
 constexpr std::array<std::string_view, 9> kOrderNames{"exact",    "chain512", "table",   "lanes", "fp64",
                                                       "blocks64", "digits3",  "digits2", "free"};
 static_assert(kOrderNames.size() == static_cast<size_t>(SumOrder::kFree) + 1);
-
-std::atomic<BitsMode> g_bits_mode{BitsMode::kFast};
 
 std::vector<KernelInfo>& added_kernels() {
   static std::vector<KernelInfo> kernels;
@@ -28,9 +25,6 @@ std::string_view order_name(SumOrder order) {
   ensure(i < kOrderNames.size(), "order_name", "there is no order of summation ", i, '.');
   return kOrderNames[i];
 }
-
-BitsMode bits_mode() { return g_bits_mode.load(std::memory_order_relaxed); }
-void set_bits_mode(BitsMode mode) { g_bits_mode.store(mode, std::memory_order_relaxed); }
 
 std::vector<KernelInfo> all_kernels() {
   std::vector<KernelInfo> out;

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/kernel_table.h"
+#include "bitgrad/kernels/device_kernel.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/scales.h"
@@ -29,7 +29,7 @@ constexpr std::string_view kDequantize = " Put dequantize before it.";
 // Two values with the range of x, as input for an observer.
 Tensor range_as_batch(const Tensor& x) {
   const detail::IntegerRange range = detail::integer_range(x, /*per_row=*/false);
-  const Tensor ends = Tensor::empty({1, 2}, dtypes::fp32, MemoryKind::kWorkspace);
+  Tensor ends = Tensor::empty({1, 2}, dtypes::fp32, MemoryKind::kWorkspace);
   run_map(maps::TwoEnds{range.low.as<float>(), range.high.as<float>(), ends.as<float>()}, 1);
   return ends;
 }

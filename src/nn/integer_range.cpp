@@ -19,12 +19,12 @@ IntegerRange integer_range(const Tensor& x, bool per_row) {
   if (!per_row && x.numel() == 0)
     return {Tensor::zeros({1}, dtypes::fp32, MemoryKind::kWorkspace),
             Tensor::zeros({1}, dtypes::fp32, MemoryKind::kWorkspace)};
-  const IntegerRange of_rows{numbers_of(rows), numbers_of(rows)};
+  IntegerRange of_rows{numbers_of(rows), numbers_of(rows)};
   run_map(
       maps::IntegerRowRanges{{cols, x.scale_map()}, x.as<int32_t>(), of_rows.low.as<float>(), of_rows.high.as<float>()},
       rows, std::max(int64_t{1}, kMapGrain / std::max(int64_t{1}, cols)));
   if (per_row) return of_rows;
-  const IntegerRange out{numbers_of(1), numbers_of(1)};
+  IntegerRange out{numbers_of(1), numbers_of(1)};
   kernels::ReduceArgs args;
   args.rows = 1;
   args.cols = args.ldx = rows;

@@ -60,7 +60,7 @@ void KvCache::write(const Side& side, const Tensor& x, int64_t begin, int64_t fi
 Tensor KvCache::read(const Side& side, int64_t rows) const {
   require(rows >= 0 && rows <= spec_.positions, kWhere, "rows: got ", rows, " of ", spec_.positions);
   if (spec_.kind == KvKind::kFp32) return side.numbers;
-  const Tensor out = Tensor::empty({spec_.samples, rows, features_}, dtypes::fp32, MemoryKind::kWorkspace);
+  Tensor out = Tensor::empty({spec_.samples, rows, features_}, dtypes::fp32, MemoryKind::kWorkspace);
   const int64_t pieces = spec_.samples * rows * maps::kv::blocks_of(features_);
   const maps::kv::Copied copied{rows, spec_.positions, features_, out.as<float>()};
   if (spec_.kind == KvKind::kBf16)

@@ -21,7 +21,7 @@ void check_kind(const LayerKind& kind) {
   check_kind_name("register_layer", kind.name);
   require(kind.make != nullptr, "register_layer", "kind '", kind.name, "' has no make function");
   check_keys("register_layer", concat("kind '", kind.name, '\''), kind.keys);
-  for (const LayerKey& key : kind.keys)
+  for (const Key& key : kind.keys)
     require(std::find(std::begin(kShared), std::end(kShared), key.name) == std::end(kShared), "register_layer",
             "kind '", kind.name, "': the key '", key.name,
             "' exists already (weights, compute, backward and layers are shared by all kinds)");

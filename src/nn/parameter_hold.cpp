@@ -25,7 +25,7 @@ bool same_quant(const std::optional<QuantSpec>& a, const std::optional<QuantSpec
 Tensor Parameter::dequantized() const {
   if (!has_master()) return dequantize_tensor(value_, MemoryKind::kWorkspace);
   if (master().dtype() == dtypes::fp32) return master();
-  const Tensor wide = Tensor::empty(shape(), dtypes::fp32, MemoryKind::kWorkspace);
+  Tensor wide = Tensor::empty(shape(), dtypes::fp32, MemoryKind::kWorkspace);
   kernels::from_bf16(wide.numel(), master().as<uint16_t>(), wide.as<float>());
   return wide;
 }

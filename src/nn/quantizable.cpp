@@ -58,7 +58,7 @@ LayerQuant Quantizable::checked(const LayerQuant& quant) const {
 std::shared_ptr<ActivationQuantizer> Quantizable::make_input(const LayerQuant& q) const {
   require(q.input || !q.observer, "Quantizable", "an observer needs an input quantizer: got none");
   if (!q.input) return nullptr;
-  const auto input = std::make_shared<ActivationQuantizer>(
+  auto input = std::make_shared<ActivationQuantizer>(
       ActivationQuant{*q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay});
   if (features_ > 0)
     input->describe(features_);
@@ -246,7 +246,7 @@ Form Quantizable::plan_slot(const Form& in, PlanRequests& requests, const Conv2d
   PlanRequests of_codes;
   const detail::SlotProduct form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias,
                                  options};
-  const Form y = detail::plan_slot_product(form, x, input_ ? of_codes : requests);
+  Form y = detail::plan_slot_product(form, x, input_ ? of_codes : requests);
   if (input_) requests.merge(input_->serve(of_codes));
   if (!adapter_) return y;
   Form sum = y;

@@ -1,6 +1,7 @@
 #include "bitgrad/ops/add_hardtanh.h"
 
 #include "bitgrad/kernels/fused_elementwise.h"
+#include "bitgrad/ops/unary.h"
 #include "ops/common.h"
 
 namespace bitgrad {
@@ -15,7 +16,7 @@ struct AddHardtanh {
   static uint64_t* words(const Tensor& bits) { return static_cast<uint64_t*>(bits.data()); }
 
   static Tensor forward(Saved& s, std::span<const Tensor> in) {
-    const Tensor y = Tensor::empty(in[0].shape(), dtypes::fp32);
+    Tensor y = Tensor::empty(in[0].shape(), dtypes::fp32);
     const Tensor inside = will_backward() ? Tensor::empty({1, y.numel()}, dtypes::bint1) : Tensor();
     kernels::cpu::add_hardtanh(y.numel(), in[0].as<float>(), in[1].as<float>(), y.as<float>(),
                                inside.defined() ? words(inside) : nullptr);

@@ -1,4 +1,5 @@
 // y = a + b, a - b and a * b with broadcasting; sum of all elements; reshape.
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/map/gradients.h"
@@ -19,7 +20,7 @@ Shape check_pair(std::string_view op, std::span<const Tensor> in) {
 DType wide_dtype(DType dtype) { return dtype == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32; }
 
 Tensor negated(const Tensor& g) {
-  const Tensor out = Tensor::empty(g.shape(), g.dtype());
+  Tensor out = Tensor::empty(g.shape(), g.dtype());
   if (g.dtype() == dtypes::fp64)
     for (int64_t i = 0; i < g.numel(); ++i) out.as<double>()[i] = -g.as<double>()[i];
   else

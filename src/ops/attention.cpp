@@ -207,7 +207,7 @@ struct Attention {
     for (const Tensor& t : in) saved.in.push_back(keep(t));
     const Shape shape{s.samples, s.rows, s.heads * s.dim};
     if (dtype == dtypes::fp64) {
-      const Tensor y = Tensor::zeros(shape, dtype);
+      Tensor y = Tensor::zeros(shape, dtype);
       Fp64{s, dropout_of(options), factor_of(options)}.forward(Sides<double>(in, s), y.as<double>());
       return y;
     }
@@ -216,7 +216,7 @@ struct Attention {
     const Tensor result = wide_result(shape, dtype);
     const Tensor log_sum = Tensor::empty({s.samples, s.heads, s.rows}, dtypes::fp32);
     run_forward({s, at.q, at.k, at.v, result.as<float>(), log_sum.as<float>(), dropout_of(options)});
-    const Tensor y = narrowed(result, dtype);
+    Tensor y = narrowed(result, dtype);
     saved.y = keep(y);
     saved.log_sum = keep(log_sum);
     return y;
@@ -267,7 +267,7 @@ Tensor document_starts(const Tensor& ids, int64_t end) {
   require(ids.defined() && (ids.dtype() == dtypes::int32 || ids.dtype() == dtypes::int64) && ids.shape().rank() == 2 &&
               ids.contiguous(),
           kWhere, "ids must be [n,t] int32 or int64, got ", ids);
-  const Tensor starts = Tensor::empty(ids.shape(), dtypes::int32);
+  Tensor starts = Tensor::empty(ids.shape(), dtypes::int32);
   const bool wide = ids.dtype() == dtypes::int64;
   run_map(maps::DocumentStarts{ids.shape()[1], end, wide ? nullptr : ids.as<int32_t>(),
                                wide ? ids.as<int64_t>() : nullptr, starts.as<int32_t>()},

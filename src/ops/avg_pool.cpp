@@ -21,7 +21,7 @@ struct AvgPool {
     const Tensor& x = in[0];
     require_values(kAvgPool, "x", x);
     const auto windows = pool_windows(kAvgPool, x.shape(), options, kDeviceLanes);
-    const Tensor y = Tensor::empty(pool_shape(x.shape()[0], windows), x.dtype());
+    Tensor y = Tensor::empty(pool_shape(x.shape()[0], windows), x.dtype());
     if (x.dtype() == dtypes::bf16)
       run_pool(maps::AvgPoolBf16{{windows, x.as<uint16_t>(), y.as<uint16_t>()}}, y.rows(), windows);
     else if (x.dtype() == dtypes::fp64)

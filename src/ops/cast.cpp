@@ -1,4 +1,5 @@
 // y = x in fp32 or bf16 (rounded to nearest even); gx = gy.
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 
@@ -14,7 +15,7 @@ struct Cast {
     require(x.dtype() == dtypes::fp32 || x.dtype() == dtypes::bf16, kName, "x: got ", x, ", expected fp32 or bf16");
     require_values(kName, "x", x);
     if (dtype == dtypes::bf16) return narrowed(x, dtype);
-    const Tensor y = Tensor::empty(x.shape(), dtype);
+    Tensor y = Tensor::empty(x.shape(), dtype);
     kernels::from_bf16(x.numel(), x.as<uint16_t>(), y.as<float>());
     return y;
   }

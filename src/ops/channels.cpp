@@ -24,7 +24,7 @@ struct Prelu {
   static Tensor forward(Saved& s, std::span<const Tensor> in) {
     const Tensor &x = in[0], &slope = in[1];
     check_numbers(kName, "slope", x, slope);
-    const Tensor y = Tensor::empty(x.shape(), x.dtype());
+    Tensor y = Tensor::empty(x.shape(), x.dtype());
     if (x.dtype() == dtypes::fp64) {
       for (int64_t i = 0; i < x.numel(); ++i) {
         const double v = x.as<double>()[i];

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/gemm.h"
 #include "bitgrad/kernels/reduce.h"
 #include "kernels/map/map.h"
 
@@ -25,7 +26,7 @@ Tensor wide_result(const Shape& shape, DType dtype) {
 
 Tensor narrowed(const Tensor& values, DType dtype) {
   if (dtype != dtypes::bf16) return values;
-  const Tensor out = Tensor::empty(values.shape(), dtype);
+  Tensor out = Tensor::empty(values.shape(), dtype);
   kernels::to_bf16(values.numel(), values.as<float>(), out.as<uint16_t>());
   return out;
 }
@@ -98,7 +99,7 @@ void decline_rows_on_device(const GradSlot& slot) {
 }
 
 Tensor total_of(const Tensor& x) {
-  const Tensor out = Tensor::empty(Shape{}, dtypes::fp32);
+  Tensor out = Tensor::empty(Shape{}, dtypes::fp32);
   kernels::ReduceArgs args;
   args.rows = 1;
   args.cols = args.ldx = x.numel();

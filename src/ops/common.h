@@ -5,10 +5,14 @@
 #include <string_view>
 
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/kernels/gemm.h"
 #include "bitgrad/ops/product.h"
 #include "bitgrad/tensor/tensor.h"
 #include "quant/values.h"
+
+namespace bitgrad::kernels {
+struct GemmOperand;  // kernels/gemm.h
+struct GemmArgs;
+}  // namespace bitgrad::kernels
 
 namespace bitgrad {
 

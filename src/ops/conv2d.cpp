@@ -111,7 +111,7 @@ struct Conv2d {
       require(bias.shape() == Shape{w.rows()} && bias.dtype() == (f64 ? dtypes::fp64 : dtypes::fp32), kName,
               "bias must be [", w.rows(), "] ", f64 ? "fp64" : "fp32", ", got ", bias);
     }
-    const Tensor y = Tensor::empty(output_shape(s.form), f64 ? dtypes::fp64 : modes.y);
+    Tensor y = Tensor::empty(output_shape(s.form), f64 ? dtypes::fp64 : modes.y);
     bitgrad::forward(x, w, f64 ? Tensor() : bias, s.form, y);
     if (f64 && bias.defined())
       for (int64_t i = 0; i < y.numel(); ++i) y.as<double>()[i] += bias.as<double>()[i % y.cols()];

@@ -49,7 +49,7 @@ struct CrossEntropy {
       if (*count.as<int64_t>() == 0) fail_empty();
       return Tensor::scalar(total / static_cast<double>(*count.as<int64_t>()), dtypes::fp64);
     }
-    const Tensor out = Tensor::empty(Shape{}, dtypes::fp32), total = total_of(loss);
+    Tensor out = Tensor::empty(Shape{}, dtypes::fp32), total = total_of(loss);
     const FlagWord empty;
     run_map(maps::DivideByCount{total.as<float>(), count.as<int64_t>(), out.as<float>(), empty.word()}, 1);
     empty.check(fail_empty);

@@ -14,7 +14,7 @@ Tensor int32_values(std::string_view op, const Tensor& x, MemoryKind kind) {
   const ScaleMap map = x.scale_map();
   require(x.contiguous() && map.zero == nullptr && map.offset == nullptr, op, "x ", x,
           " must be dense int32 without zero points or offsets");
-  const Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
+  Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
   detail::run_elements(maps::IntegerValues{{x.cols(), map}, x.as<int32_t>(), y.as<float>()}, x.rows());
   return y;
 }

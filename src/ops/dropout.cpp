@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/fill.h"

@@ -64,7 +64,7 @@ Tensor sorted_keys(const Tensor& ids, int64_t rows) {
   require(count < kMost && rows < kMost, "embedding", "ids ", ids, " and a table of ", rows,
           " rows are too many for a device: expected fewer than 2^32 of each");
   const auto padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(count, 1))));
-  const Tensor keys = Tensor::empty({padded}, dtypes::int64, MemoryKind::kWorkspace);
+  Tensor keys = Tensor::empty({padded}, dtypes::int64, MemoryKind::kWorkspace);
   auto* const k = static_cast<uint64_t*>(keys.data());
   run_map(maps::IdKeys{view_of(ids), count, rows, k}, padded);
   for (int64_t run = 2; run <= padded; run *= 2)

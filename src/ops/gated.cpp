@@ -2,7 +2,9 @@
 // and second half of the last axis of one tensor. Saved: only gate and up; f(gate) is recomputed in backward.
 //   ggate = (gy * up) * f'(gate), gup = gy * f(gate)
 // The fp32 bits are those of mul(unary(f, gate), up). For bf16, f(gate) stays in fp32.
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "ops/common.h"
 #include "ops/strided.h"
 
@@ -82,7 +84,7 @@ struct Gated {
     s = {keep(x), halves ? Tensor() : keep(in[1]), f};
     std::vector<int64_t> dims = x.shape().dims();
     if (halves) dims.back() /= 2;
-    const Tensor y = Tensor::empty(Shape(std::move(dims)), x.dtype());
+    Tensor y = Tensor::empty(Shape(std::move(dims)), x.dtype());
     const Tensor value = activated(f, x, y.cols(), y);
     multiply(all(value), halves ? part(x, y.cols(), y.cols()) : all(in[1]), all(y));
     return y;
@@ -96,7 +98,7 @@ struct Gated {
   static Tensor wide_gate(const Tensor& x, int64_t cols, const Tensor& room) {
     const bool fits = room.defined() && room.dtype() != dtypes::bf16;
     const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
-    const Tensor value = fits ? room : Tensor::empty({x.rows(), cols}, dtype, MemoryKind::kWorkspace);
+    Tensor value = fits ? room : Tensor::empty({x.rows(), cols}, dtype, MemoryKind::kWorkspace);
     copy(part(x, cols, 0), all(value));
     return value;
   }

@@ -77,7 +77,7 @@ struct IntegerNorm {
     check(in, o);
     const Tensor& x = in[0];
     const Statistics statistics = o.training ? of_batch(x, o) : of_running(o);
-    const Tensor y = Tensor::empty(x.shape(), dtypes::fp32);
+    Tensor y = Tensor::empty(x.shape(), dtypes::fp32);
     const bool narrow = statistics.narrow && will_backward();
     const Tensor bytes = narrow ? Tensor::empty({1, x.numel() * 2}, dtypes::uint8) : Tensor();
     const ScaleMap scale = x.scale_map();
@@ -105,7 +105,7 @@ struct IntegerNorm {
 
   static Tensor values(const Saved& s) {
     if (s.q.defined()) return values_of(kName, s.q, MemoryKind::kWorkspace);
-    const Tensor out = Tensor::empty(s.shape, dtypes::fp32, MemoryKind::kWorkspace);
+    Tensor out = Tensor::empty(s.shape, dtypes::fp32, MemoryKind::kWorkspace);
     const ScaleMap scale = out.with_quant(s.params).scale_map();
     run_map(maps::NarrowValues{static_cast<const int16_t*>(s.narrow.data()), out.cols(), scale.scale, scale.col_step,
                                out.as<float>()},

@@ -43,7 +43,7 @@ Tensor labels_of(std::string_view op, const Tensor& y, std::span<const int32_t> 
   const Device device = current_device();
   const bool fits = y.shape().rank() >= 2 && y.rows() == static_cast<int64_t>(labels.size());
   if (fits && !device.is_cpu()) check_classes(op, y.cols(), labels);  // check now rather than when errors are polled
-  const Tensor out = Tensor::empty({static_cast<int64_t>(labels.size())}, dtypes::int32, MemoryKind::kBatch);
+  Tensor out = Tensor::empty({static_cast<int64_t>(labels.size())}, dtypes::int32, MemoryKind::kBatch);
   device_backend(device).copy_from_host(out.data(), labels.data(), out.bytes());
   return out;
 }
@@ -54,13 +54,14 @@ Tensor loss_total(const Tensor& terms, double divisor) {
     for (int64_t i = 0; i < terms.numel(); ++i) total += terms.as<double>()[i];
     return Tensor::scalar(total / divisor, dtypes::fp64);
   }
-  const Tensor total = total_of(terms);
+  Tensor total = total_of(terms);
   if (divisor != 1) kernels::divide(1, total.as<float>(), static_cast<float>(divisor));
   return total;
 }
 
 Tensor loss_gradient(const Tensor& gy, double factor, const Tensor& kept) {
-  const Tensor number = wide(gy), gx = Tensor::empty(kept.shape(), kept.dtype());
+  const Tensor number = wide(gy);
+  Tensor gx = Tensor::empty(kept.shape(), kept.dtype());
   if (kept.dtype() == dtypes::fp64) {
     const double s = *number.as<double>() * factor;
     for (int64_t i = 0; i < gx.numel(); ++i) gx.as<double>()[i] = s * kept.as<double>()[i];

@@ -62,7 +62,7 @@ struct Matmul {
     const Extents e = extents_of(a, b, options.transposed_b);
     std::vector<int64_t> dims = a.shape().dims();
     dims.back() = options.transposed_b ? b.shape()[-2] : b.cols();
-    const Tensor y = Tensor::empty(Shape(dims), a.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32);
+    Tensor y = Tensor::empty(Shape(dims), a.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32);
     kernels::GemmArgs args = detail::batch_args(
         e.count, detail::members_of(kMatmul, a, e.a_rows, false),
         detail::members_of(kMatmul, b, e.b_rows, /*contracted_rows=*/!options.transposed_b), y.dtype());

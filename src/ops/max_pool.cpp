@@ -88,7 +88,7 @@ struct MaxPool {
   // The taps of the maxima, also for codes.
   static Tensor taps_of(const Saved& s, const maps::pools::Windows& windows) {
     if (s.kept.dtype().bits() != 1) return s.kept;
-    const Tensor taps = taps_for(windows, s.shape[0], MemoryKind::kWorkspace);
+    Tensor taps = taps_for(windows, s.shape[0], MemoryKind::kWorkspace);
     const auto runs = with_run(windows, maps::pools::kRun);
     run_pool(maps::FirstSetTaps{runs, taps_in(taps), static_cast<const uint64_t*>(s.kept.data()), s.kept.stride() / 8},
              pool_shape(s.shape[0], windows).rows(), runs);

@@ -26,7 +26,7 @@ struct MeanSquaredError {
       for (int64_t i = 0; i < n; ++i) total += difference.as<double>()[i] * difference.as<double>()[i];
       return Tensor::scalar(total / static_cast<double>(n), dtypes::fp64);
     }
-    const Tensor loss = Tensor::empty(Shape{}, dtypes::fp32);
+    Tensor loss = Tensor::empty(Shape{}, dtypes::fp32);
     kernels::ReduceArgs args;
     args.rule = kernels::ReduceRule::kSumSquares;
     args.rows = 1;

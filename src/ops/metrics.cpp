@@ -54,29 +54,6 @@ int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels) {
   return static_cast<int64_t>(top_k_count(logits.reshape({logits.rows(), logits.cols()}), classes, 1).item());
 }
 
-Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t ignore_index) {
-  constexpr std::string_view kCrossEntropyTotal = "cross_entropy_total";
-  require_here(kCrossEntropyTotal, "logits", logits);
-  const ClassTargets checked(kCrossEntropyTotal, logits, targets, ignore_index);
-  require_not_fp64(kCrossEntropyTotal, logits);
-  const auto numbers = [&] { return Tensor::empty({logits.rows()}, dtypes::fp32, MemoryKind::kWorkspace); };
-  const Tensor loss = numbers(), top = numbers(), total = numbers();
-  kernels::cross_entropy_rows({logits.rows(),
-                               logits.cols(),
-                               {logits.data(), logits.dtype()},
-                               targets.as<int32_t>(),
-                               ignore_index,
-                               {loss.data(), dtypes::fp32},
-                               {top.data(), dtypes::fp32},
-                               {total.data(), dtypes::fp32},
-                               checked.flags()});
-  checked.check(kCrossEntropyTotal);
-  return total_of_pieces(dtypes::fp64, loss.numel(), [&](void* out, int64_t pieces) {
-    run_map(maps::SumTerms{loss.as<float>(), loss.numel(), static_cast<double*>(out)}, pieces,
-            rows_per_task(maps::kTotalPiece));
-  });
-}
-
 Tensor squared_error_total(const Tensor& outputs, const Tensor& target) {
   constexpr std::string_view kSquaredErrorTotal = "squared_error_total";
   require_here(kSquaredErrorTotal, "outputs", outputs);

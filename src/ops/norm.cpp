@@ -19,7 +19,7 @@ namespace {
 Tensor statistic(bool per_column, const Tensor& x, const Tensor& center = {}) {
   const int64_t groups = per_column ? x.cols() : 1;
   if (x.dtype() == dtypes::fp64) {
-    const Tensor out = Tensor::zeros({groups}, x.dtype());
+    Tensor out = Tensor::zeros({groups}, x.dtype());
     const double* p = x.as<double>();
     for (int64_t i = 0; i < x.numel(); ++i) {
       const int64_t j = per_column ? i % x.cols() : 0;
@@ -28,7 +28,7 @@ Tensor statistic(bool per_column, const Tensor& x, const Tensor& center = {}) {
     }
     return out;
   }
-  const Tensor out = Tensor::empty({groups}, dtypes::fp32);
+  Tensor out = Tensor::empty({groups}, dtypes::fp32);
   kernels::ReduceArgs args;
   args.rule = center.defined() ? kernels::ReduceRule::kSumSquaredDiff : kernels::ReduceRule::kSum;
   args.axis = per_column ? kernels::ReduceAxis::kColumns : kernels::ReduceAxis::kAll;
@@ -51,7 +51,7 @@ float unbiased(int64_t count) { return static_cast<float>(std::max<int64_t>(coun
 
 // Computes 1/sqrt(squares / count + eps), and updates the running statistics if there are any.
 Tensor inverse(const Tensor& mean, const Tensor& squares, int64_t count, float eps, const NormOptions* running) {
-  const Tensor inv = Tensor::empty(squares.shape(), dtypes::fp32);
+  Tensor inv = Tensor::empty(squares.shape(), dtypes::fp32);
   run_map(maps::NormStatistics{mean.as<float>(), squares.as<float>(), static_cast<float>(count), eps, inv.as<float>(),
                                running ? running->running_mean.as<float>() : nullptr,
                                running ? running->running_var.as<float>() : nullptr, running ? running->momentum : 0.0f,
@@ -61,7 +61,7 @@ Tensor inverse(const Tensor& mean, const Tensor& squares, int64_t count, float e
 }
 
 Tensor inverse_f64(const Tensor& mean, const Tensor& squares, int64_t count, float eps, const NormOptions* running) {
-  const Tensor inv = Tensor::empty(squares.shape(), dtypes::fp64);
+  Tensor inv = Tensor::empty(squares.shape(), dtypes::fp64);
   const double *const mu = mean.as<double>(), *const sq = squares.as<double>();
   for (int64_t j = 0; j < inv.numel(); ++j) {
     inv.as<double>()[j] = 1.0 / std::sqrt(sq[j] / static_cast<double>(count) + static_cast<double>(eps));
@@ -143,7 +143,7 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
   check_norm(op, per_column, in, options);
   const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
   Tensor mean, inv;
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
   norm_statistics(per_column, x, options, mean, inv);
   if (x.dtype() == dtypes::fp64) {
     normalize_f64(per_column, x, mean, inv, gamma, beta, y);
@@ -178,13 +178,13 @@ namespace {
 NormSums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   const Tensor& x = s.x;
   if (x.dtype() != dtypes::fp64) {
-    const NormSums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
+    NormSums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
     kernels::NormSumsArgs args = norm_sums_args(per_column, s, sums);
     args.gy = {gy.data(), gy.dtype()};
     kernels::norm_sums(args);
     return sums;
   }
-  const NormSums sums{Tensor::zeros(s.mean.shape(), dtypes::fp64), Tensor::zeros(s.mean.shape(), dtypes::fp64)};
+  NormSums sums{Tensor::zeros(s.mean.shape(), dtypes::fp64), Tensor::zeros(s.mean.shape(), dtypes::fp64)};
   for (int64_t i = 0; i < x.numel(); ++i) {
     const int64_t j = per_column ? i % x.cols() : 0;
     const double g = gy.as<double>()[i];

@@ -21,7 +21,7 @@ struct BatchNormAddHardtanh {
     require_same(kName, in[0], in[3]);
     Tensor mean, inv;
     detail::norm_statistics(true, in[0], options, mean, inv);
-    const Tensor y = Tensor::empty(in[0].shape(), dtypes::fp32);
+    Tensor y = Tensor::empty(in[0].shape(), dtypes::fp32);
     const Tensor inside = will_backward() ? Tensor::empty({1, y.numel()}, dtypes::bint1) : Tensor();
     kernels::NormalizeArgs args = detail::normalize_args(true, in, mean, inv);
     args.y = y.as<float>();

@@ -61,7 +61,8 @@ Shape same_shape(const Tensor& a, const Tensor& b) {
 
 // g times the values of t, each rounded once.
 Tensor times_numbers(const Tensor& gradient, const Tensor& t) {
-  const Tensor g = wide(gradient), out = Tensor::empty(g.shape(), dtypes::fp32);
+  const Tensor g = wide(gradient);
+  Tensor out = Tensor::empty(g.shape(), dtypes::fp32);
   const int64_t n = t.cols();
   if (!current_device().is_cpu()) {
     run_map(maps::TimesIntegers{detail::exact_source(t), n, g.as<float>(), out.as<float>()}, t.numel());
@@ -125,7 +126,7 @@ struct OutDType {
     check_operand("b", in[1]);
     require(detail::exact_output(dtype), kOutDtype, "dtype of the result: got ", dtype,
             ", expected int32, int64, fp32, or an int or uint dtype of at most 8 bits");
-    const Tensor y = Tensor::empty(s.rule->shape(in[0], in[1]), dtype);
+    Tensor y = Tensor::empty(s.rule->shape(in[0], in[1]), dtype);
     s.rule->forward(in[0], in[1], y, flag);
     if (s.rule->keeps) s.in = {keep(in[0]), keep(in[1])};
     return y;

@@ -32,7 +32,7 @@ struct Quantize {
     const bool own = find_quantizer(spec.scheme).own_backward(spec);
     Tensor mask;
     if (will_backward() && rule == SteRule::kClip && !own) how.mask = &mask;
-    const Tensor y = detail::quantize_values(spec, x, options.params, how);
+    Tensor y = detail::quantize_values(spec, x, options.params, how);
     if (!will_backward()) return y;
     s.spec = spec;
     s.spec.ste = rule;

@@ -29,7 +29,7 @@ void check_input(std::string_view op, const Tensor& x, DType dtype) {
 // Writes codes and mask by a map over runs; fills in the map's runs.
 template <typename Map>
 Tensor clamped_codes(const Tensor& x, DType dtype, Saved& s, Map map) {
-  const Tensor y = Tensor::empty(x.shape(), dtype), mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);
+  Tensor y = Tensor::empty(x.shape(), dtype), mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);
   map.runs = {x.as<int32_t>(), x.cols(), dtype.bits(), y.data(), y.stride(), static_cast<uint64_t*>(mask.data())};
   run_map(map, x.rows() * map.runs.per_row(), kMapGrain / 64);
   s.mask = keep(mask);
@@ -76,8 +76,7 @@ struct Requantize {
     require(in.per_tensor() || in.per_row() || in.per_column(), kName, "x: got scales per ",
             x.quant() ? x.quant()->granularity : Granularity{}, ", expected per tensor, token or channel");
     const int64_t rows = by_token || in.per_row() ? x.rows() : 1, cols = in.per_column() ? x.cols() : 1;
-    const Factors f{Tensor::empty({rows, cols}, dtypes::fp32, MemoryKind::kWorkspace), rows > 1 ? cols : 0,
-                    cols > 1 ? 1 : 0};
+    Factors f{Tensor::empty({rows, cols}, dtypes::fp32, MemoryKind::kWorkspace), rows > 1 ? cols : 0, cols > 1 ? 1 : 0};
     const FlagWord flag;
     run_map(maps::RequantizeFactors{in, out.scale ? out.scale->as<float>() : nullptr, by_token ? 1 : 0, cols,
                                     f.m.as<float>(), flag.word()},

@@ -53,7 +53,7 @@ struct Rope {
     const int64_t heads = x.cols() / options.dim;
     require(turned >= -1 && turned <= heads, kRope, "turned: got ", turned, " heads of ", heads, ".");
     s = {table, options, first, turned < 0 ? heads : turned};
-    const Tensor y = Tensor::empty(x.shape(), x.dtype());
+    Tensor y = Tensor::empty(x.shape(), x.dtype());
     turn(s, x, y, false);
     return y;
   }

@@ -34,7 +34,7 @@ Tensor row_norm_forward(std::string_view op, bool centered, RowNormSaved& saved,
                         float eps) {
   check_norm(op, in, eps);
   const Tensor& x = in[0];
-  const Tensor y = Tensor::empty(x.shape(), x.dtype()), inv = Tensor::empty({x.rows()}, wide_of(x));
+  Tensor y = Tensor::empty(x.shape(), x.dtype()), inv = Tensor::empty({x.rows()}, wide_of(x));
   const Tensor mean = centered ? Tensor::empty({x.rows()}, wide_of(x)) : Tensor();
   kernels::NormRowsArgs args;
   args.rows = x.rows();

@@ -44,7 +44,7 @@ struct ShortcutA {
             "], expected at least 1");
     s = {x.shape(), stride};
     const auto left = [](int64_t size, int64_t step) { return (size + step - 1) / step; };
-    const Tensor y =
+    Tensor y =
         Tensor::zeros({x.shape()[0], left(x.shape()[1], stride[0]), left(x.shape()[2], stride[1]), out}, x.dtype());
     copy_pixels(x, y, s, false);
     return y;

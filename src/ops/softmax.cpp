@@ -16,7 +16,7 @@ struct Softmax {
     const Tensor& x = in[0];
     require_activation(kName, "x", x);
     require(x.shape().rank() > 0, kName, "x must have an axis to sum over, got ", x);
-    const Tensor y = Tensor::empty(x.shape(), x.dtype());
+    Tensor y = Tensor::empty(x.shape(), x.dtype());
     kernels::softmax_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, {y.data(), y.dtype()}});
     s.y = keep(y);
     return y;
@@ -34,17 +34,5 @@ struct Softmax {
 }  // namespace
 
 Var softmax(const Var& x) { return apply<Softmax>({x}); }
-
-Tensor arg_max(const Tensor& x) {
-  constexpr std::string_view kArgMax = "arg_max";
-  require_here(kArgMax, "x", x);
-  require_activation(kArgMax, "x", x);
-  require(x.dtype() != dtypes::fp64, kArgMax, "x must be fp32 or bf16, got ", x);
-  require(x.shape().rank() > 0 && x.cols() > 0, kArgMax, "x must have an axis with elements, got ", x);
-  const std::vector<int64_t>& dims = x.shape().dims();
-  const Tensor index = Tensor::empty(Shape(std::vector<int64_t>(dims.begin(), dims.end() - 1)), dtypes::int32);
-  kernels::arg_max_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, index.as<int32_t>()});
-  return index;
-}
 
 }  // namespace bitgrad

@@ -77,7 +77,7 @@ void put_steps(const Shape& operand, const Shape& shape, bool as_one, int64_t* s
 }  // namespace
 
 Tensor broadcast(kernels::PointwiseOp op, const Tensor& a, const Tensor& b, const Shape& shape, DType dtype) {
-  const Tensor y = Tensor::empty(shape, dtype);
+  Tensor y = Tensor::empty(shape, dtype);
   const bool as_one = a.shape() == shape && b.shape() == shape;
   const bool plain = as_one && a.dtype() == dtypes::fp32 && b.dtype() == dtypes::fp32 && dtype == dtypes::fp32;
   if (plain && op == kernels::PointwiseOp::add) {
@@ -105,7 +105,7 @@ namespace {
 
 // Sums of the rows of a dense [rows, cols] matrix, or of its columns.
 Tensor reduced(const Tensor& g, int64_t rows, int64_t cols, bool of_rows, const Shape& shape) {
-  const Tensor out = Tensor::zeros(shape, g.dtype());
+  Tensor out = Tensor::zeros(shape, g.dtype());
   if (g.dtype() == dtypes::fp64) {
     for (int64_t i = 0; i < rows * cols; ++i) out.as<double>()[of_rows ? i / cols : i % cols] += g.as<double>()[i];
     return out;

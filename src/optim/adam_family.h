@@ -2,6 +2,7 @@
 //   m = lerp(m, g, 1-b1);  v = lerp(v, g*g, 1-b2);  w -= lr*((m/c1)/(sqrt(v/c2)+eps)),  c = 1 - b^t
 #pragma once
 
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/update_rule.h"
 

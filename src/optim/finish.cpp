@@ -29,7 +29,7 @@ int64_t rows_at_a_time(const Parameter& p) {
 
 Tensor number_rows(const Parameter& p, int64_t begin, int64_t end) {
   if (p.has_master() && p.master().dtype() == dtypes::fp32) return as_matrix(p.master()).row_slice(begin, end);
-  const Tensor x = Tensor::empty({end - begin, p.shape().cols()}, dtypes::fp32, MemoryKind::kWorkspace);
+  Tensor x = Tensor::empty({end - begin, p.shape().cols()}, dtypes::fp32, MemoryKind::kWorkspace);
   if (p.has_master()) {
     kernels::from_bf16(x.numel(), as_matrix(p.master()).row_slice(begin, end).as<uint16_t>(), x.as<float>());
     return x;
@@ -48,9 +48,9 @@ Tensor number_rows(const Parameter& p, int64_t begin, int64_t end) {
 }
 
 Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end) {
-  const Tensor g = as_matrix(p.grad()).row_slice(begin, end);
+  Tensor g = as_matrix(p.grad()).row_slice(begin, end);
   if (g.dtype() == dtypes::fp32) return g;
-  const Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kWorkspace);
+  Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kWorkspace);
   kernels::from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
   return wide;
 }

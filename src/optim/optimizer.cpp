@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/reduce.h"
 #include "optim/finish.h"

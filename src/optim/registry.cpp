@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "bitgrad/base/text.h"
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/optimizer.h"
 
 namespace bitgrad {
@@ -65,6 +66,8 @@ void check_values(const OptimizerSpec& spec) {
 }
 
 }  // namespace
+
+std::optional<kernels::RowUpdate> UpdateRule::row_update(const UpdatePiece&) const { return std::nullopt; }
 
 std::vector<std::string> optimizer_names() { return registry().names(); }
 

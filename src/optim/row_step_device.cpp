@@ -14,7 +14,7 @@ namespace {
 // Gradient sums as fp32, in place if they are fp32 already: their memory is free once the step is over.
 Tensor widened(const Tensor& sums) {
   if (sums.dtype() != dtypes::bf16) return sums;
-  const Tensor wide = Tensor::empty({sums.rows(), sums.cols()}, dtypes::fp32, MemoryKind::kWorkspace);
+  Tensor wide = Tensor::empty({sums.rows(), sums.cols()}, dtypes::fp32, MemoryKind::kWorkspace);
   kernels::from_bf16(sums.numel(), sums.as<uint16_t>(), wide.as<float>());
   return wide;
 }

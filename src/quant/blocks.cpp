@@ -91,7 +91,7 @@ Blocks::Ranges Blocks::ranges() const {
   kernels::ReduceArgs args = empty() ? kernels::ReduceArgs{} : arguments();
   if (empty() || (args.axis != kernels::ReduceAxis::kRows && args.axis != kernels::ReduceAxis::kGroups))
     return {statistic(kernels::ReduceRule::kMin), statistic(kernels::ReduceRule::kMax)};
-  const Ranges out{numbers_of(count_), numbers_of(count_)};
+  Ranges out{numbers_of(count_), numbers_of(count_)};
   const DataFlag flag;
   args.out = out.low.as<float>();
   args.flags = flag.word();
@@ -117,7 +117,7 @@ void Blocks::reduce_to(kernels::ReduceRule rule, const float* center, uint32_t* 
 }
 
 Tensor Blocks::statistic(kernels::ReduceRule rule, const Tensor& center) const {
-  const Tensor out = numbers_of(count_);
+  Tensor out = numbers_of(count_);
   if (empty()) {
     constexpr float kInf = std::numeric_limits<float>::infinity();
     const float of_nothing =
@@ -134,7 +134,7 @@ Tensor Blocks::statistic(kernels::ReduceRule rule, const Tensor& center) const {
 Tensor Blocks::means(kernels::ReduceRule rule, const MeanOptions& options) const {
   if (empty()) return filled(count_, std::max(0.0f, options.floor));
   const Tensor sum = statistic(rule);
-  const Tensor out = Tensor::empty({count_}, dtypes::fp32, MemoryKind::kQuantState);
+  Tensor out = Tensor::empty({count_}, dtypes::fp32, MemoryKind::kQuantState);
   const BlockCheck check;
   run_map(maps::BlockScales{sum.as<float>(),
                             sizes(),
@@ -185,7 +185,7 @@ void require_finite(std::string_view scheme, const std::string& what, std::strin
 }
 
 Tensor filled(int64_t count, float number) {
-  const Tensor out = Tensor::empty({count}, dtypes::fp32, MemoryKind::kQuantState);
+  Tensor out = Tensor::empty({count}, dtypes::fp32, MemoryKind::kQuantState);
   run_map(maps::FillFloats{number, out.as<float>()}, count);
   return out;
 }

@@ -95,7 +95,7 @@ inline std::shared_ptr<const Tensor> shared(const Tensor& t) { return std::make_
 template <typename Map>
 Tensor make_scales(const QuantSpec& spec, const Blocks& blocks, float eps, Map map) {
   if (blocks.empty()) return filled(blocks.count(), maps::q::rounded_scale(scale_rounding(spec), eps));
-  const Tensor scale = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
+  Tensor scale = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
   const BlockCheck check;
   map.out = {scale.as<float>(), check.flags(), scale_rounding(spec)};
   run_map(map, blocks.count());

@@ -40,7 +40,7 @@ void LearnedQuantizer::require_parts(const QuantSpec& spec, std::span<const Tens
 }
 
 Tensor at_least_floor(const Tensor& learned) {
-  const Tensor out = Tensor::empty(learned.shape(), dtypes::fp32, MemoryKind::kQuantState);
+  Tensor out = Tensor::empty(learned.shape(), dtypes::fp32, MemoryKind::kQuantState);
   run_map(maps::NumbersAtLeast{learned.as<float>(), kLearnedFloor, out.as<float>()}, learned.numel());
   return out;
 }

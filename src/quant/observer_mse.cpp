@@ -26,7 +26,8 @@ class Mse final : public HistogramObserver {
 
  private:
   Range narrow(const QuantSpec& spec, const Range& observed) const override {
-    const Range cut{workspace({kThresholds}), workspace({kThresholds})}, out{workspace({1}), workspace({1})};
+    const Range cut{workspace({kThresholds}), workspace({kThresholds})};
+    Range out{workspace({1}), workspace({1})};
     run_map(maps::MseRanges{observed.low.as<float>(), observed.high.as<float>(), kFirst, cut.low.as<float>(),
                             cut.high.as<float>()},
             kThresholds);
@@ -39,7 +40,7 @@ class Mse final : public HistogramObserver {
   // All bins; on the CPU only those that are not empty, which gives the same sums.
   Weighted weighted() const {
     const int64_t bins = 2 * Histogram::kBins;
-    const Weighted all{workspace({bins}), workspace({bins}, dtypes::fp64)};
+    Weighted all{workspace({bins}), workspace({bins}, dtypes::fp64)};
     run_map(
         maps::MseBins{histogram().counts(), histogram().exponent(), all.centre.as<float>(), all.weight.as<double>()},
         bins);
@@ -62,7 +63,8 @@ class Mse final : public HistogramObserver {
     QuantSpec nearest = spec;
     nearest.rounding = Rounding::kNearest;
     nearest.granularity = Granularity::token();
-    const Tensor x = workspace({kThresholds, n}), error = workspace({kThresholds}, dtypes::fp64);
+    const Tensor x = workspace({kThresholds, n});
+    Tensor error = workspace({kThresholds}, dtypes::fp64);
     run_map(maps::RepeatRow{bins.centre.as<float>(), n, x.as<float>()}, x.numel());
     QuantizeOptions options;
     options.kind = MemoryKind::kWorkspace;

@@ -13,8 +13,8 @@ class Percentile final : public HistogramObserver {
 
  private:
   Range narrow(const QuantSpec&, const Range& observed) const override {
-    const Range out{Tensor::empty({1}, dtypes::fp32, MemoryKind::kWorkspace),
-                    Tensor::empty({1}, dtypes::fp32, MemoryKind::kWorkspace)};
+    Range out{Tensor::empty({1}, dtypes::fp32, MemoryKind::kWorkspace),
+              Tensor::empty({1}, dtypes::fp32, MemoryKind::kWorkspace)};
     run_map(maps::PercentileRange{histogram().counts(), histogram().exponent(), static_cast<double>(percentile_),
                                   observed.low.as<float>(), observed.high.as<float>(), out.low.as<float>(),
                                   out.high.as<float>()},

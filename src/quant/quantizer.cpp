@@ -213,7 +213,7 @@ Tensor dequantize_tensor(const Tensor& x, MemoryKind kind) {
   require(x.defined(), "dequantize", "x is undefined.");
   require(x.dtype().is_code(), "dequantize", "dtype of x: got ", x, ", expected codes of at most 8 bits.");
   require(x.layout() == layouts::canonical, "dequantize", "x is in layout ", x.layout(), ", expected canonical.");
-  const Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
+  Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
   kernels::DequantizeArgs args;
   args.rows = x.rows();
   args.cols = x.cols();

@@ -122,7 +122,7 @@ Tensor straight_through(const QuantSpec& spec, const Tensor& g, const Tensor& ma
   const SteRule rule = ste_rule(spec);
   if (rule == SteRule::kNone) return Tensor::zeros(g.shape(), dtypes::fp32);
   if (rule == SteRule::kIdentity || (rule == SteRule::kClip && !mask.defined())) return g;
-  const Tensor gx = Tensor::empty(g.shape(), dtypes::fp32);
+  Tensor gx = Tensor::empty(g.shape(), dtypes::fp32);
   if (g.numel() == 0) return gx;
   if (rule == SteRule::kApproxSign || rule == SteRule::kTanh) {
     require_gradient("straight_through", x_if_needed, g.shape(), concat("x of rule ", ste_name(rule)));

@@ -1,8 +1,5 @@
 #include "bitgrad/train/opened_file.h"
 
-#include <algorithm>
-
-#include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
@@ -25,25 +22,6 @@ class FormOfData final : public Dataset {
   Form form_;
 };
 
-// Features of a sample, for files without a model record: layers before the first linear one keep the number of
-// features, except that an embedding multiplies it by dim.
-int64_t features_of(const std::string& file, const RunConfig& config) {
-  int64_t dim = 1;
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const LayerConfig& layer = config.layers[i];
-    const LayerKind& kind = *find_layer_kind(layer.kind);
-    if (kind.ids) dim = std::max<int64_t>(layer.attributes.integer("dim"), 1);
-    if (kind.product) return shape_in_file(file, concat(kModelRoot, '.', i, ".weight")).cols() / dim;
-  }
-  fail_with(ErrorCode::kData, "checkpoint", file, ": its configuration has no linear layer");
-}
-
-// Number of distinct input ids; 0 if the model reads values.
-int64_t vocabulary_of(const RunConfig& config) {
-  const LayerConfig& first = config.layers.at(0);
-  return find_layer_kind(first.kind)->ids ? first.attributes.integer("num") : 0;
-}
-
 // Placeholder for everything that is not about the model, for files that no run wrote.
 constexpr const char* kNoRun =
     "version: 1\nrun: {name: model}\ndata: {train: {format: digits, size: 1}}\nmodel: {layers: [{linear: {out: 1}}]}\n"
@@ -61,15 +39,10 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
   const ConfigSource source{true, remembered_root(out.path), ConfigSource::Plugins::kLoaded};
   out.config = parse_config(out.of_run ? out.header.config : kNoRun, out.path, overrides, source);
   const std::optional<ModelRecord> record = read_model_record(out.path);
-  if (!out.of_run && !record)
+  if (!record)
     fail_with(ErrorCode::kData, "checkpoint", out.path,
-              ": has neither a configuration nor a record of its model: only the program that wrote it can open it");
-  if (record) {
-    out.input = record->model.input;
-  } else {
-    out.input.sample = {features_of(out.path, out.config)};
-    out.input.ids = vocabulary_of(out.config);
-  }
+              ": has no record of its model: only the program that wrote it can open it");
+  out.input = record->model.input;
   return out;
 }
 

@@ -34,7 +34,7 @@ StoredSamples checked(const Dataset& dataset) {
 int64_t table_bytes(const StoredSamples& s) { return s.tables * kNumbers * int64_t{sizeof(float)}; }
 
 Storage placed(const void* from, int64_t bytes) {
-  const Storage there(bytes, MemoryKind::kDataset);
+  Storage there(bytes, MemoryKind::kDataset);
   if (bytes > 0) device_backend(current_device()).copy_from_host(there.data(), from, bytes);
   return there;
 }

@@ -27,7 +27,7 @@ std::string make_numbered(const std::string& parent) {
   for (int i = 1; i < 1000000; ++i) {
     char number[16];
     std::snprintf(number, sizeof number, "%04d", i);
-    const std::string path = parent + '/' + number;
+    std::string path = parent + '/' + number;
     if (file_system().make_directory(path)) return path;
   }
   fail("run folder", "'", parent, "' has no free run number left");
@@ -49,10 +49,6 @@ RunFolder start_run_folder(const RunConfig& config, const std::string& out) {
   write_file_atomically(path + "/config.yaml", to_yaml(config));
   write_file_atomically(path + "/config.source.yaml", config.origin.text);
   return folder;
-}
-
-std::string create_run_folder(const RunConfig& config, const std::string& out) {
-  return start_run_folder(config, out).path;
 }
 
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
@@ -137,7 +133,7 @@ std::string remembered_root(const std::string& file) {
 }
 
 std::string run_folder_checkpoint(const std::string& folder) {
-  const std::string path = folder + "/last.safetensors", best = folder + "/best.safetensors";
+  std::string path = folder + "/last.safetensors", best = folder + "/best.safetensors";
   if (!file_system().exists(path)) {
     require_run_folder(folder);
     if (file_system().exists(best)) {
@@ -152,7 +148,7 @@ std::string run_folder_checkpoint(const std::string& folder) {
 }
 
 std::string newest_checkpoint(const std::string& folder) {
-  const std::string last = run_folder_checkpoint(folder), best = folder + "/best.safetensors";
+  std::string last = run_folder_checkpoint(folder), best = folder + "/best.safetensors";
   if (last == best || !file_system().exists(best)) return last;
   try {
     const int64_t saved = read_checkpoint_header(last).step, newer = read_checkpoint_header(best).step;

@@ -112,7 +112,7 @@ void record_session(const std::string& folder, const RunConfig& config, Learner&
       {"step", learner.state().step},
       {"time", time_now()},
       {"version", BITGRAD_VERSION},
-      {"commit", BITGRAD_GIT},
+      {"commit", build_commit()},
       {"build", BITGRAD_BUILD_TYPE},
       {"compiler", BITGRAD_COMPILER},
       {"command", command_line()},

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/train/adapters.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"

@@ -69,7 +69,6 @@ class Trainer::Loop {
   }
 
   TrainOutcome run() {
-    if (!t_.config_.origin.note.empty()) log(LogLevel::kInfo, t_.config_.origin.note);
     log_lines(t_.budget_table_);
     if (!t_.init_note_.empty()) log(LogLevel::kInfo, t_.init_note_);
     log_lines(t_.residence_);

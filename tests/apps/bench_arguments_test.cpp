@@ -1,13 +1,14 @@
 // What the benchmark programs say of arguments that they cannot take.
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/subprocess.h"
 
 using namespace bitgrad::test;
 
 TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is expected") {
   const auto bench = [](const std::string& name, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), BITGRAD_BINARY_DIR "/bin/" + name);
+    arguments.insert(arguments.begin(), build_path("bin/") + name);
     return run_program(arguments);
   };
   const auto refused = [&](const std::string& program, const std::vector<std::string>& arguments,

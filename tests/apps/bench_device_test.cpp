@@ -5,6 +5,7 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/subprocess.h"
 
 using bitgrad::Json;
@@ -12,7 +13,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-const std::string kFolder = BITGRAD_BINARY_DIR "/bin/emulated";
+const std::string kFolder = build_path("bin/emulated");
 
 ProcessResult emulated(const std::string& name, std::vector<std::string> arguments,
                        const Process::Environment& environment = {}) {
@@ -98,7 +99,7 @@ TEST_CASE("bench_step measures a step on a device in parts, and whole as recorde
 
 TEST_CASE("gpu_check.sh runs its stages on emulated devices", "[slow]") {
   TempDir temp;
-  const ProcessResult r = run_program({BITGRAD_SOURCE_DIR "/scripts/gpu_check.sh", kFolder, "device", "bench", "train"},
+  const ProcessResult r = run_program({source_path("scripts/gpu_check.sh"), kFolder, "device", "bench", "train"},
                                       {{"BITGRAD_GPU_CHECK_SMALL", "1"}, {"BITGRAD_GPU_CHECK_OUT", temp.file("out")}});
   INFO(r.out << r.err);
   CHECK(r.code == 0);

@@ -5,6 +5,7 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/npy_bytes.h"
+#include "support/paths.h"
 
 using bitgrad::Json;
 using namespace bitgrad::test;
@@ -48,7 +49,7 @@ device: {threads: 2}
 
 TEST_CASE("a C99 program trains, predicts and meets errors, with the state of the program's own run") {
   const TempDir temp;
-  const ProcessResult c = run_program({BITGRAD_BINARY_DIR "/bin/tests/c_interface", temp.file("")});
+  const ProcessResult c = run_program({build_path("bin/tests/c_interface"), temp.file("")});
   INFO(c.out << c.err);
   REQUIRE(c.code == 0);
   write_samples(temp);

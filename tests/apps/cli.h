@@ -5,11 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "support/paths.h"
 #include "support/subprocess.h"
 
 namespace bitgrad::test {
 
-inline const std::string kProgram = BITGRAD_BINARY_DIR "/bin/bitgrad";
+inline const std::string kProgram = build_path("bin/bitgrad");
 
 // The tester's own $BITGRAD_DATA, which wins over what a run remembers, does not reach it.
 inline ProcessResult cli(std::vector<std::string> arguments, Process::Environment environment = {},

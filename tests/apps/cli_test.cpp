@@ -8,13 +8,15 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/failing_calls.h"
+#include "support/paths.h"
 
 using bitgrad::Json;
 using namespace bitgrad::test;
 
 namespace {
 
-const std::string kDigits = BITGRAD_SOURCE_DIR "/configs/digits_mlp_w1a1.yaml";
+const std::string kDigits = source_path("configs/digits_mlp_w1a1.yaml");
 
 // A few steps of the default configuration: 20 a epoch.
 std::vector<std::string> small_train(const std::string& out, std::vector<std::string> more = {}) {
@@ -44,7 +46,7 @@ std::vector<Json> json_lines(const std::string& path) {
 }
 std::string hash_in(const std::string& folder) { return json_file(folder + "/summary.json").at("state_hash").text(); }
 
-// Runs long enough to be stopped: 400 steps with a checkpoint each tenth.
+// 400 steps with a checkpoint each tenth.
 std::vector<std::string> long_train(const std::string& out) {
   return small_train(out, {"train.stop=400 steps", "checkpoint.every=10 steps", "log.every=1 steps"});
 }
@@ -230,7 +232,7 @@ TEST_CASE("a configuration that cannot be read is a usage error") {
 
 TEST_CASE("a missing data file is exit 3, names data.root and makes no folder") {
   TempDir temp;
-  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml", "data.root=" + temp.path(),
+  const ProcessResult r = cli({"train", source_path("configs/mnist_tfc_w1a1.yaml"), "data.root=" + temp.path(),
                                "--out", temp.file("run")});
   INFO(r.err);
   CHECK(r.code == 3);
@@ -241,17 +243,15 @@ TEST_CASE("a missing data file is exit 3, names data.root and makes no folder") 
 
 TEST_CASE("interrupted, terminated and killed runs go on to the state of the calm run") {
   TempDir temp;
-  const ProcessResult calm = cli(long_train(temp.file("calm")));
-  REQUIRE(calm.code == 0);
+  const std::string counts = temp.file("counts");
+  REQUIRE(cli(long_train(temp.file("calm")), with_failing_calls({{"FAULT_COUNT", counts}})).code == 0);
+  const long calls = counts_in(counts).files;  // more than 400 of them at a step
   const std::string hash = hash_in(temp.file("calm"));
-  const auto stopped = [&](const std::string& name, int signal, int expected, const std::string& after) {
+  const auto stopped = [&](const std::string& name, int signal, int expected, long call) {
     const std::string folder = temp.file(name);
-    std::vector<std::string> arguments = long_train(folder);
-    arguments.insert(arguments.begin(), kProgram);
-    Process process(arguments);
-    REQUIRE(process.wait_for(folder + "/metrics.jsonl", after));
-    process.signal(signal);
-    const ProcessResult r = process.wait();
+    const ProcessResult r =
+        cli(long_train(folder),
+            with_failing_calls({{"FAULT_KILL", std::to_string(call)}, {"FAULT_SIGNAL", std::to_string(signal)}}));
     INFO(name << ": " << r.out << r.err);
     REQUIRE(r.code == expected);
     if (signal != SIGKILL) {
@@ -271,10 +271,10 @@ TEST_CASE("interrupted, terminated and killed runs go on to the state of the cal
     CHECK(json_file(folder + "/summary.json").at("best_accuracy") ==
           json_file(temp.file("calm/summary.json")).at("best_accuracy"));
   };
-  stopped("int", SIGINT, 130, "\"step\":15,");
-  stopped("term", SIGTERM, 75, "\"step\":31,");
-  stopped("hup", SIGHUP, 75, "\"step\":20,");
-  stopped("kill", SIGKILL, 128 + SIGKILL, "\"step\":57,");
+  stopped("int", SIGINT, 130, calls / 7);
+  stopped("term", SIGTERM, 75, calls / 3);
+  stopped("hup", SIGHUP, 75, calls / 5);
+  stopped("kill", SIGKILL, 128 + SIGKILL, calls / 2);
 }
 
 TEST_CASE("resume names what is wrong with a folder") {
@@ -350,7 +350,7 @@ TEST_CASE("output that cannot be written, or a file beyond the limit of sizes, i
     CHECK(full.code == 4);
     CHECK(contains(full.err, "standard output cannot be written"));
   }
-  const std::string config = std::string(BITGRAD_SOURCE_DIR) + "/configs/digits_mlp_w1a1.yaml";
+  const std::string config = source_path("configs/digits_mlp_w1a1.yaml");
   const ProcessResult limited = run_program(
       {"sh", "-c",
        "ulimit -f 16 && " + kProgram + " train " + config + " 'train.stop=1 steps' --out " + temp.file("run")});
@@ -443,7 +443,7 @@ TEST_CASE("BITGRAD_ISA and threads change no bit of a strict run") {
 TEST_CASE("a number that is not finite ends the run with exit code 5, names a tensor and saves nothing") {
   TempDir temp;
   // Each step multiplies the error by about lr * |x|^2, so the numbers overflow within a few steps.
-  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/digits_linear_fp32.yaml", "data.train.size=100",
+  const ProcessResult r = cli({"train", source_path("configs/digits_linear_fp32.yaml"), "data.train.size=100",
                                "data.test.size=10", "batch.global=10", "batch.micro=10", "loss=squared_hinge",
                                "schedule={name: constant}", "optim={name: sgd, lr: 1000}", "data.affine=[1000,0]",
                                "train.stop=50 epochs", "checkpoint.every=50 epochs", "--out", temp.file("run")});

@@ -9,6 +9,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/nn/prepare.h"
 #include "support/catch.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -35,7 +36,7 @@ Said said(const std::vector<std::string>& arguments) {
 }
 
 std::string written(const TempDir& dir, const std::string& name, const std::string& text) {
-  const std::string path = dir.file(name);
+  std::string path = dir.file(name);
   std::ofstream(path) << text;
   return path;
 }
@@ -176,7 +177,7 @@ TEST_CASE("the schema accepts every shipped configuration and no mutated one") {
   REQUIRE(schema.code == 0);
   const std::string file = written(dir, "schema.json", schema.output);
   const ProcessResult checked =
-      run_program({"python3", BITGRAD_SOURCE_DIR "/tests/apps/schema_check.py", file, BITGRAD_SOURCE_DIR "/configs"});
+      run_program({"python3", source_path("tests/apps/schema_check.py"), file, source_path("configs")});
   if (checked.code == 77 || checked.code == 127) {
     WARN("skipped: " << checked.out << checked.err);
     return;

@@ -9,6 +9,7 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/vector_files.h"
 
 using bitgrad::Json;
@@ -18,7 +19,7 @@ namespace {
 
 std::string data_root() {
   if (const char* root = std::getenv("BITGRAD_DATA")) return root;
-  return BITGRAD_SOURCE_DIR "/../shared/data";
+  return source_path("../shared/data");
 }
 // The file that a configuration reads; empty: none.
 std::string data_of(const std::string& name) {
@@ -31,7 +32,7 @@ std::string data_of(const std::string& name) {
 
 std::vector<std::filesystem::path> shipped() {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(BITGRAD_SOURCE_DIR "/configs"))
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("configs")))
     if (entry.path().extension() == ".yaml") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -113,7 +114,7 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
 TEST_CASE("configurations of MNIST also run on drawn digits of the same shape") {
   TempDir temp;
   std::vector<std::string> arguments{
-      kProgram, "train",         BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w2a2.yaml", "train.stop=3 steps",
+      kProgram, "train",         source_path("configs/mnist_tfc_w2a2.yaml"), "train.stop=3 steps",
       "--out",  temp.file("run")};
   for (const std::string& o : digits_instead("300", "100")) arguments.push_back(o);
   const ProcessResult r = run_program(arguments);
@@ -129,7 +130,7 @@ TEST_CASE("strict TFC and SFC: scalar, AVX2 and AVX-512 give one state after 200
       const std::string folder = temp.file(net + isa);
       std::vector<std::string> arguments{kProgram,
                                          "train",
-                                         BITGRAD_SOURCE_DIR "/configs/mnist_" + net + "_w1a1.yaml",
+                                         source_path("configs/mnist_") + net + "_w1a1.yaml",
                                          "run.bits=strict",
                                          "train.stop=200 steps",
                                          "train.eval.every=200 steps",

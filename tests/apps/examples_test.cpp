@@ -5,24 +5,25 @@
 
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/subprocess.h"
 
 using namespace bitgrad::test;
 
 namespace {
 
-const std::string kBin = BITGRAD_BINARY_DIR "/bin/";
+const std::string kBin = build_path("bin/");
 
 }  // namespace
 
 TEST_CASE("the program in docs/library.md is first_program, which trains and reads back what it saved") {
-  const std::string page = slurp(BITGRAD_SOURCE_DIR "/docs/library.md"), start = "```cpp\n";
+  const std::string page = slurp(source_path("docs/library.md")), start = "```cpp\n";
   const size_t begin = page.find(start);
   REQUIRE(begin != std::string::npos);
   CHECK(page.find(start, begin + 1) == std::string::npos);
   const size_t text = begin + start.size(), end = page.find("```", text);
   REQUIRE(end != std::string::npos);
-  CHECK(page.substr(text, end - text) == slurp(BITGRAD_SOURCE_DIR "/apps/examples/first_program.cpp"));
+  CHECK(page.substr(text, end - text) == slurp(source_path("apps/examples/first_program.cpp")));
 
   const TempDir dir;
   const ProcessResult r = run_program({kBin + "first_program"}, {}, dir.path());
@@ -95,10 +96,10 @@ TEST_CASE("a project of its own builds against an installed bitgrad, also from a
     REQUIRE(r.code == 0);
     return r.out;
   };
-  run({"cmake", "--install", BITGRAD_BINARY_DIR, "--prefix", temp.file("first")});
+  run({"cmake", "--install", build_path(), "--prefix", temp.file("first")});
   std::filesystem::rename(temp.file("first"), temp.file("moved"));
   CHECK(contains(run({temp.file("moved/bin/bitgrad"), "version"}), "bitgrad 0.1.0"));
-  run({"cmake", "-S", BITGRAD_SOURCE_DIR "/apps/examples/library_use", "-B", temp.file("build"),
+  run({"cmake", "-S", source_path("apps/examples/library_use"), "-B", temp.file("build"),
        "-DCMAKE_PREFIX_PATH=" + temp.file("moved"), "-DCMAKE_BUILD_TYPE=Release"});
   run({"cmake", "--build", temp.file("build")});
   const std::string out = run({temp.file("build/library_use")});
@@ -109,7 +110,7 @@ TEST_CASE("a project of its own builds against an installed bitgrad, also from a
     if (entry.path().extension() != ".cmake") continue;
     const std::string text = slurp(entry.path());
     INFO(entry.path().string());
-    CHECK_FALSE(contains(text, BITGRAD_SOURCE_DIR));
+    CHECK_FALSE(contains(text, source_path()));
     CHECK_FALSE(contains(text, temp.file("first")));
   }
 }

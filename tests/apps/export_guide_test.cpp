@@ -8,6 +8,7 @@
 #include "apps/cli.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -17,7 +18,7 @@ namespace {
 
 // The first block of a language on a page; of sh, training takes a few steps.
 std::string block(const std::string& page, const std::string& language) {
-  std::istringstream lines(slurp(BITGRAD_SOURCE_DIR "/docs/" + page));
+  std::istringstream lines(slurp(source_path("docs/") + page));
   std::string out;
   bool inside = false;
   for (std::string line; std::getline(lines, line);) {
@@ -36,10 +37,10 @@ std::string block(const std::string& page, const std::string& language) {
 
 class Guide {
  public:
-  Guide() { std::filesystem::create_directory_symlink(BITGRAD_SOURCE_DIR "/configs", temp.file("configs")); }
+  Guide() { std::filesystem::create_directory_symlink(source_path("configs"), temp.file("configs")); }
   ProcessResult shell(const std::string& script) const {
     return run_program(
-        {"/bin/bash", "-c", "set -e; cd '" + temp.path() + "'; PATH='" BITGRAD_BINARY_DIR "/bin':$PATH\n" + script});
+        {"/bin/bash", "-c", "set -e; cd '" + temp.path() + "'; PATH='" + build_path("bin") + "':$PATH\n" + script});
   }
   void page(const std::string& name) const {
     const ProcessResult result = shell(block(name, "sh"));

@@ -7,6 +7,7 @@
 #include "bitgrad/base/text.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -184,7 +185,7 @@ TEST_CASE("generate says what it cannot do") {
   CHECK(contains(error({"--prompt", "a", "--kv", "int8", "--no-cache"}, 2), "excludes"));
   CHECK(contains(error({"--prompt", "a", "--kv", "int4"}, 2), "int4"));
   const std::string digits = run().temp.file("digits");
-  REQUIRE(cli({"train", BITGRAD_SOURCE_DIR "/configs/digits_linear_fp32.yaml", "--out", digits, "train.stop=101 steps"})
+  REQUIRE(cli({"train", source_path("configs/digits_linear_fp32.yaml"), "--out", digits, "train.stop=101 steps"})
               .code == 0);
   CHECK(contains(error({"--prompt", "a"}, 2, digits), "has no tokenizer: it was not trained on a text"));
   CHECK(contains(error({"--ids", "1"}, 2, digits), "this is no language model: it takes fp32"));

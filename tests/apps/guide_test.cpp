@@ -7,6 +7,7 @@
 #include "apps/cli.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -16,7 +17,7 @@ namespace {
 
 // The commands of a page that a clean folder can run: what builds the program is tested by the build.
 std::string commands_of(const std::string& page) {
-  std::istringstream lines(slurp(std::string(BITGRAD_SOURCE_DIR "/") + page));
+  std::istringstream lines(slurp(source_path(page)));
   std::string commands;
   bool inside = false;
   for (std::string line; std::getline(lines, line);) {
@@ -30,7 +31,7 @@ std::string commands_of(const std::string& page) {
 }
 
 ProcessResult in_shell(const std::string& commands, const std::string& folder) {
-  const std::string script = "set -e; cd '" + folder + "'; PATH='" BITGRAD_BINARY_DIR "/bin':$PATH\n" + commands;
+  const std::string script = "set -e; cd '" + folder + "'; PATH='" + build_path("bin") + "':$PATH\n" + commands;
   return run_program({"/bin/bash", "-c", script}, {{"BITGRAD_DATA", ""}});
 }
 
@@ -59,8 +60,8 @@ TEST_CASE("the commands of the first run in 15 minutes run in an empty folder") 
 TEST_CASE("mkdocs builds the guide without a warning") {
   const TempDir dir;
   const ProcessResult result = run_program({"/bin/sh", "-c",
-                                            "command -v mkdocs >/dev/null || exit 77; cd '" BITGRAD_SOURCE_DIR
-                                            "' && exec mkdocs build --strict --quiet --site-dir '" +
+                                            "command -v mkdocs >/dev/null || exit 77; cd '" + source_path() +
+                                                "' && exec mkdocs build --strict --quiet --site-dir '" +
                                                 dir.file("site") + "'"});
   if (result.code == 77) {
     WARN("skipped: mkdocs is not installed");

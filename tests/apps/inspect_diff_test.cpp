@@ -50,7 +50,8 @@ std::string trained(const TempDir& temp, const std::string& name, const std::vec
 
 // What `bitgrad convert` writes.
 std::string converted(const TempDir& temp, const std::string& run) {
-  const std::string checkpoint = run_folder_checkpoint(run), out = temp.file("model.safetensors");
+  const std::string checkpoint = run_folder_checkpoint(run);
+  std::string out = temp.file("model.safetensors");
   const RunConfig config = run_folder_config(run);
   const auto data = open_dataset(config, *config.data.test);
   const auto learner = load_evaluator(config, *data, checkpoint);

@@ -8,6 +8,7 @@
 #include "bitgrad/io/gguf.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -22,7 +23,7 @@ std::string small_run(const TempDir& temp, const std::string& name, const std::s
   for (int i = 0; i < 60; ++i) out << "The " << i << " arrows of outrageous fortune: a sea of troubles.\n";
   out.close();
   const ProcessResult run =
-      cli({"train", BITGRAD_SOURCE_DIR "/configs/" + config, "data.root=" + temp.path(), "data.train.context=16",
+      cli({"train", source_path("configs/") + config, "data.root=" + temp.path(), "data.train.context=16",
            "data.test.context=16", "train.stop=2 steps", "schedule.warmup=1 steps", "train.eval.every=2 steps",
            "model.keys={layers: 2, heads: 2, dim: 64}", "--out", temp.file(name)});
   INFO(run.err);

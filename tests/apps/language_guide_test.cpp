@@ -7,6 +7,7 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -16,7 +17,7 @@ namespace {
 
 // The blocks of commands, in order.
 std::vector<std::string> command_blocks() {
-  std::istringstream lines(slurp(BITGRAD_SOURCE_DIR "/docs/language.md"));
+  std::istringstream lines(slurp(source_path("docs/language.md")));
   std::vector<std::string> blocks;
   bool inside = false;
   for (std::string line; std::getline(lines, line);) {
@@ -54,14 +55,14 @@ std::string block_of(const std::string& command) {
 
 TEST_CASE("The commands of the guide to language models run as they stand there") {
   const TempDir temp;
-  std::filesystem::create_directory_symlink(BITGRAD_SOURCE_DIR "/configs", temp.file("configs"));
+  std::filesystem::create_directory_symlink(source_path("configs"), temp.file("configs"));
   std::filesystem::create_directories(temp.file("text"));
   for (const char* name : {"mine.txt", "a.txt", "b.txt", "text/tinyshakespeare.txt"}) {
     std::ofstream out(temp.file(name));
     for (int i = 0; i < 80; ++i) out << "The " << i << " arrows of outrageous fortune, ROMEO: a sea of troubles.\n";
   }
   const auto run = [&](const std::string& block) {
-    const std::string script = "set -e; cd '" + temp.path() + "'; PATH='" BITGRAD_BINARY_DIR "/bin':$PATH; TEXT='" +
+    const std::string script = "set -e; cd '" + temp.path() + "'; PATH='" + build_path("bin") + "':$PATH; TEXT='" +
                                temp.file("mine.txt") + "'\n" + block;
     const ProcessResult result = run_program({"/bin/bash", "-c", script}, {{"BITGRAD_DATA", temp.path()}});
     INFO(script << '\n' << result.out << '\n' << result.err);

@@ -12,9 +12,12 @@ using namespace bitgrad::test;
 TEST_CASE("train prints and logs the table of layers before the first step, and inspect has it of a file") {
   TempDir temp;
   std::ofstream(temp.file("c.yaml"))
-      << "version: 1\ndata: {train: {format: digits, size: 200}, test: {format: digits, size: "
-         "50}, affine: [2, -1]}\nmodel: {preset: finn_mlp}\nbatch: {global: 20}\n"
-         "optim: {name: adam, lr: 0.01}\ntrain: {stop: 5 steps}\n";
+      << "version: 1\ndata: {train: {format: digits, size: 200}, test: {format: digits, size: 50}, affine: [2, -1]}\n"
+         "model:\n  blocks:\n    hidden:\n      layers: [{linear: {out: 64, bias: false}}, {batch_norm: {}}, "
+         "{quantize: {}}, {dropout: {p: 0.2}}]\n  layers: [{quantize: {}}, {dropout: {p: 0.2}}, {hidden: {}}, "
+         "{hidden: {}}, {hidden: {}}, {linear: {out: 10, bias: false}}, {tensor_norm: {}}]\n"
+         "quant: {weights: {dtype: bint1, scheme: binary}, activations: {dtype: bint1, scheme: binary}}\n"
+         "batch: {global: 20}\noptim: {name: adam, lr: 0.01}\ntrain: {stop: 5 steps}\n";
   const ProcessResult r = cli({"train", temp.file("c.yaml"), "--out", temp.file("run")});
   INFO(r.err);
   REQUIRE(r.code == 0);

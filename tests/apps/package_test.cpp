@@ -5,6 +5,7 @@
 #include "apps/cli.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using namespace bitgrad::test;
 
@@ -36,7 +37,7 @@ TEST_CASE("Debian packages install, run and are removed cleanly in a root of the
     return;
   }
   const TempDir temp;
-  run({"/bin/sh", "-c", "cd " BITGRAD_BINARY_DIR " && cpack -G DEB -B " + temp.file("packages")});
+  run({"/bin/sh", "-c", "cd " + build_path() + " && cpack -G DEB -B " + temp.file("packages")});
   const std::string root = temp.file("root");
   std::filesystem::create_directories(root + "/var/lib/dpkg/info");
   std::filesystem::create_directories(root + "/var/lib/dpkg/updates");
@@ -59,7 +60,7 @@ TEST_CASE("Debian packages install, run and are removed cleanly in a root of the
   const Process::Environment pc{{"PKG_CONFIG_PATH", root + "/usr/lib/pkgconfig"}};
   const std::string flags = run({"pkg-config", "--cflags", "--libs", "bitgrad_c"}, pc);
   run({"/bin/sh", "-c",
-       "cc -std=c99 " BITGRAD_SOURCE_DIR "/tests/apps/c_interface.c -o " + temp.file("c") + " " +
+       "cc -std=c99 " + source_path("tests/apps/c_interface.c") + " -o " + temp.file("c") + " " +
            flags.substr(0, flags.find('\n')) + " -lm -Wl,-rpath," + root + "/usr/lib"});
   CHECK(run({temp.file("c"), temp.file("")}).size() == 65);
   CHECK(contains(run({"pkg-config", "--libs", "bitgrad"}, pc), "-lbitgrad -lyaml-cpp -lz"));

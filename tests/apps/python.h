@@ -7,6 +7,7 @@
 
 #include "apps/cli.h"
 #include "support/catch.h"
+#include "support/paths.h"
 
 namespace bitgrad::test {
 
@@ -20,7 +21,7 @@ inline std::string python() {
 // Its standard output; empty where the program or a package is absent, which is said with what it `needs`.
 inline std::string script_output(const std::string& script, std::vector<std::string> arguments,
                                  const std::string& needs) {
-  arguments.insert(arguments.begin(), {python(), BITGRAD_SOURCE_DIR "/tests/scripts/" + script});
+  arguments.insert(arguments.begin(), {python(), source_path("tests/scripts/") + script});
   const ProcessResult run = run_program(arguments);
   if (run.code == kAbsent || run.code == 127) {
     WARN("skipped: no " + needs + " in " + python() + ". Set BITGRAD_PYTHON");

@@ -12,6 +12,7 @@
 #include "bitgrad/train/predictor.h"
 #include "support/expect_error.h"
 #include "support/npy_bytes.h"
+#include "support/paths.h"
 
 using bitgrad::Json;
 using namespace bitgrad::test;
@@ -41,14 +42,14 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 // A virtual environment that holds the wheel alone; its Python. Empty: there is no Python with venv and pip.
 std::string installed(const TempDir& temp) {
   const ProcessResult built =
-      run_program({python(), BITGRAD_SOURCE_DIR "/apps/python/build_wheel.py", "--library",
-                   BITGRAD_BINARY_DIR "/lib/libbitgrad_c.so", "--version", "0.1.0", "--out", temp.file("wheel")});
+      run_program({python(), source_path("apps/python/build_wheel.py"), "--library",
+                   build_path("lib/libbitgrad_c.so"), "--version", "0.1.0", "--out", temp.file("wheel")});
   if (built.code == 127) return {};
   INFO(built.err);
   REQUIRE(built.code == 0);
   const std::string wheel = first_line(built.out.substr(0, built.out.find(": ")));
   if (run_program({python(), "-m", "venv", "--without-pip", temp.file("venv")}).code != 0) return {};
-  const std::string own = temp.file("venv/bin/python3");
+  std::string own = temp.file("venv/bin/python3");
   const std::string site =
       first_line(run_program({own, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"}).out);
   const ProcessResult pip = run_program({python(), "-m", "pip", "install", "-q", "--no-index", "--no-deps",
@@ -71,8 +72,8 @@ TEST_CASE("the Python package trains TFC from arrays to the state of the program
     return;
   }
   write_samples(temp);
-  const std::string config = BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml";
-  const ProcessResult script = run_program({own, BITGRAD_SOURCE_DIR "/tests/scripts/python_package.py", config,
+  const std::string config = source_path("configs/mnist_tfc_w1a1.yaml");
+  const ProcessResult script = run_program({own, source_path("tests/scripts/python_package.py"), config,
                                             temp.file("x.npy"), temp.file("y.npy"), temp.file("")},
                                            {{"PYTHONPATH", first_line(numpy.out)}});
   INFO(script.out << script.err);
@@ -89,7 +90,7 @@ namespace {
 
 // The blocks of a page that are written in `language`, in order.
 std::vector<std::string> blocks_of(const std::string& page, const std::string& language) {
-  std::istringstream lines(slurp(BITGRAD_SOURCE_DIR "/docs/" + page));
+  std::istringstream lines(slurp(source_path("docs/") + page));
   std::vector<std::string> blocks;
   bool inside = false;
   for (std::string line; std::getline(lines, line);) {
@@ -117,9 +118,9 @@ TEST_CASE("the Python of docs/python.md runs as it stands there") {
   for (const std::string& block : blocks_of("python.md", "python")) script << block;
   script.close();
   const ProcessResult r = run_program({python(), temp.file("guide.py")},
-                                      {{"PYTHONPATH", BITGRAD_SOURCE_DIR "/apps/python"},
+                                      {{"PYTHONPATH", source_path("apps/python")},
                                        {"PYTHONDONTWRITEBYTECODE", "1"},
-                                       {"BITGRAD_LIBRARY", BITGRAD_BINARY_DIR "/lib/libbitgrad_c.so"}},
+                                       {"BITGRAD_LIBRARY", build_path("lib/libbitgrad_c.so")}},
                                       temp.path());
   INFO(r.out << r.err);
   CHECK(r.code == 0);
@@ -140,7 +141,7 @@ TEST_CASE("the commands of docs/pytorch.md run as they stand there, and give PyT
   Bytes gray(28 * 28, 40);
   const Bytes picture = png(28, 28, 0, gray);
   write(temp.file("digits.png"), picture);
-  std::string script = "set -e; PATH='" BITGRAD_BINARY_DIR "/bin':$PATH\n";
+  std::string script = "set -e; PATH='" + build_path("bin") + "':$PATH\n";
   for (const std::string& block : blocks_of("pytorch.md", "sh")) script += block;
   const ProcessResult r = run_program({"/bin/bash", "-c", script}, {{"BITGRAD_DATA", ""}}, temp.path());
   INFO(r.out << r.err);
@@ -163,8 +164,8 @@ TEST_CASE("the commands of docs/pytorch.md run as they stand there, and give PyT
 
 TEST_CASE("networks of PyTorch come in, are trained to 4 bits, and go out to ONNX") {
   const TempDir temp;
-  const ProcessResult r = run_program({python(), BITGRAD_SOURCE_DIR "/apps/examples/roundtrip/roundtrip.py",
-                                       BITGRAD_BINARY_DIR "/bin/bitgrad", temp.file("files")},
+  const ProcessResult r = run_program({python(), source_path("apps/examples/roundtrip/roundtrip.py"),
+                                       build_path("bin/bitgrad"), temp.file("files")},
                                       {{"BITGRAD_DATA", ""}});
   if (r.code == kAbsent || r.code == 127) {
     WARN("skipped: " + r.err + " in " + python() + ". Set BITGRAD_PYTHON");

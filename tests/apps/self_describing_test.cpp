@@ -76,7 +76,7 @@ std::string library_made(const TempDir& temp) {
     copy_batch(batch, x);
     learner.microbatch(x, {batch.labels, static_cast<size_t>(batch.size)});
   }
-  const std::string path = temp.file("own.safetensors");
+  std::string path = temp.file("own.safetensors");
   save_checkpoint(path, learner, {}, "");
   return path;
 }
@@ -193,27 +193,33 @@ TEST_CASE("data are found by --data, data.root, BITGRAD_DATA, then where the run
   CHECK(cli({"train", "--resume", folder}, {{"BITGRAD_DATA", temp.file("there it is")}}).code == 0);
 }
 
-TEST_CASE("a forged record of a model is refused before memory is asked for") {
+TEST_CASE("a forged record of a model is refused before memory is asked for, and so is a file without one") {
   TempDir temp;
-  const std::string file = library_made(temp);
+  const std::string file = library_made(temp), forged = temp.file("forged.safetensors");
   const std::string good = to_text(*read_model_record(file));
-  const auto refused = [&](const std::string& from, const std::string& to) {
-    std::string text = good;
-    const size_t at = text.find(from);
-    REQUIRE(at != std::string::npos);
-    text.replace(at, from.size(), to);
+  const auto forge = [&](const std::string& record) {
     const SafetensorsFile read = SafetensorsFile::read(file);
     std::vector<SafetensorsItem> items;
     for (const SafetensorsEntry& e : read.entries())
       items.push_back({e.name, e.dtype, e.shape, read.data(e.name), e.bytes});
     auto metadata = read.metadata();
-    metadata["bitgrad.model"] = text;
+    metadata["bitgrad.model"] = record;
+    if (record.empty()) metadata.erase("bitgrad.model");
     metadata.erase("bitgrad.crc32c");
     metadata.erase("bitgrad.header_crc32c");
-    const std::string forged = temp.file("forged.safetensors");
     write_safetensors(forged, items, {metadata.begin(), metadata.end()});
+  };
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, from.size(), to);
+    forge(text);
     return error_of([&] { load_evaluator(forged, find_loss("softmax_cross_entropy")); });
   };
+  forge("");
+  CHECK(contains(error_of([&] { open_file(forged); }),
+                 "has no record of its model: only the program that wrote it can open it"));
   CHECK(contains(refused("\"out\":20", "\"out\":1048576"), "its model has parameter 'layers.0.weight' [1048576,784]"));
   CHECK(contains(refused("\"out\":20", "\"out\":-3"), "out: got -3, expected a whole number in [1, 1048576]"));
   CHECK(contains(refused("\"kind\":\"relu\"", "\"kind\":\"rleu\""), "unknown layer 'rleu'. Did you mean 'relu'?"));

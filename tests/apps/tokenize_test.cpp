@@ -10,6 +10,7 @@
 #include "bitgrad/io/sha256.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -90,7 +91,7 @@ TEST_CASE("tokenize writes shards of the ids, and what made them") {
 
 TEST_CASE("tokenize puts the end between documents, and cuts no character") {
   const Folder f;
-  const std::string json = BITGRAD_SOURCE_DIR "/tests/golden/tokenizers/gpt2.json";
+  const std::string json = source_path("tests/golden/tokenizers/gpt2.json");
   write(f.file("b.txt"), "\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac");
   const ProcessResult r =
       f.tokenize({f.file("a.txt"), f.file("b.txt"), f.file("a.txt"), "-o", f.file("set"), "--tokenizer", json});

@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"

@@ -2,8 +2,9 @@
 #include "bitgrad/autograd/recompute.h"
 
 #include "bitgrad/autograd/op.h"
-#include "bitgrad/kernels/kernel.h"
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"

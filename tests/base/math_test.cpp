@@ -85,16 +85,6 @@ TEST_CASE("tanh is within 0.51 ulp of the exact value over its whole range") {
   CHECK(std::isnan(math::tanh(kNan)));
 }
 
-TEST_CASE("erf is within 0.51 ulp of the exact value over its whole range") {
-  const auto exact = [](long double x) { return std::erf(x); };
-  CHECK(worst(math::erf, exact, kTiny, std::numeric_limits<float>::max(), 40009, true) <= kBound);
-  CHECK(worst(math::erf, exact, 0.25f, 5.0f, 307, true) <= kBound);
-  CHECK(std::signbit(math::erf(-0.0f)));
-  CHECK(math::erf(kInf) == 1.0f);
-  CHECK(math::erf(-kInf) == -1.0f);
-  CHECK(std::isnan(math::erf(kNan)));
-}
-
 TEST_CASE("what is taken in double and rounded once is within its bound of the exact value, far out too") {
   // The bounds that the header promises, relative.
   struct Function {

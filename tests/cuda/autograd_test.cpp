@@ -1,5 +1,6 @@
 // The tape on a device: sums of gradients, their rounding, and what refuses tensors of another device.
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "cuda/same_as_cpu.h"
 
 using namespace bitgrad;

@@ -42,7 +42,7 @@ inline QuantSpec scheme(const std::string& name, DType dtype, const Granularity&
 inline Tensor transposed_codes(const Tensor& t) {
   const Tensor transposed = t.in_layout(layouts::transposed);
   if (!transposed.defined()) return {};
-  const Tensor out = Tensor::empty({t.cols(), t.rows()}, t.dtype());
+  Tensor out = Tensor::empty({t.cols(), t.rows()}, t.dtype());
   const int64_t bytes = out.stride() * out.rows();
   if (bytes > 0)
     device_backend(current_device()).copy(CopyWay::kOnDevice, out.data(), bytes, transposed.data(), bytes, bytes, 1);

@@ -313,8 +313,8 @@ TEST_CASE_METHOD(OnDevice, "Static shared memory counts beside the dynamic one")
   CHECK(said(kLimit - 1000) == "");
   CHECK(has(said(kLimit - 999), "of dynamic and 1000 of static shared memory, expected at most 232448 in all"));
   // What the library opts into: no kernel has static arrays of more than kMostStaticShared.
-  CHECK_FALSE(detail::needs_shared_opt_in((48 << 10) - detail::kMostStaticShared));
-  CHECK(detail::needs_shared_opt_in((48 << 10) - 1023));  // update_rows of 12288 columns: 1024 bytes are static
+  CHECK_FALSE(cuda::detail::needs_shared_opt_in((48 << 10) - cuda::detail::kMostStaticShared));
+  CHECK(cuda::detail::needs_shared_opt_in((48 << 10) - 1023));  // update_rows of 12288 columns: 1024 bytes are static
 }
 
 BITGRAD_GLOBAL void tell_shared_address(uint32_t* out) {

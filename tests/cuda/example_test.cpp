@@ -7,6 +7,7 @@
 #include "cuda/both.h"
 #include "cuda/feed_support.h"
 #include "data/image_dataset.h"
+#include "support/paths.h"
 #include "support/vector_files.h"
 #include "train/batch_feed.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 RunConfig shipped(const char* name, const std::string& root, Keys keys) {
   keys.insert(keys.begin(), {"data.root=" + root, "device.threads=2"});
-  return load_config(concat(BITGRAD_SOURCE_DIR, "/configs/", name, ".yaml"), keys);
+  return load_config(concat(source_path(), "/configs/", name, ".yaml"), keys);
 }
 
 void check_alike(const char* name, const std::string& root, const Keys& keys) {

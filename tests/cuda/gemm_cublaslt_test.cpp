@@ -16,6 +16,7 @@
 #include "cuda/on_device.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace bitgrad {
@@ -73,8 +74,8 @@ TEST_CASE("A library that is absent or lacks a function is passed over with its 
 struct Fake {
   std::string why;
   std::shared_ptr<cuda::gemm::CublasLt> library =
-      cuda::gemm::open_cublaslt({"/nowhere/x.so", BITGRAD_FAKE_CUBLASLT}, &why);
-  void* handle = dlopen(BITGRAD_FAKE_CUBLASLT, RTLD_NOW);
+      cuda::gemm::open_cublaslt({"/nowhere/x.so", test::build_path("bin/tests/libfake_cublaslt.so")}, &why);
+  void* handle = dlopen(test::build_path("bin/tests/libfake_cublaslt.so").c_str(), RTLD_NOW);
 
   int64_t* notes(const char* name) const { return static_cast<int64_t*>(dlsym(handle, name)); }
 };

@@ -1,4 +1,5 @@
 // Maps on emulated devices.
+#include "bitgrad/kernels/kernel.h"
 #include "kernels/map/map.h"
 
 #include <map>
@@ -16,7 +17,6 @@
 
 namespace bitgrad::test {
 
-using namespace kernels;
 namespace {
 
 struct ListedMap {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bitgrad/autograd/tape.h"
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/tensor/view.h"
 #include "cuda/register.h"
 #include "support/catch.h"
@@ -62,7 +62,7 @@ inline Tensor random_numbers(const Shape& shape, uint64_t seed, double scale = 1
 inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed) {
   const RandomStream draws{seed, Purpose::kUser, 8, 0};
   const DeviceGuard host(Device::cpu());
-  const Tensor t = Tensor::zeros(shape, dtype);
+  Tensor t = Tensor::zeros(shape, dtype);
   const CodeView view(t);
   const auto count = static_cast<uint32_t>(dtype.info().levels.size());
   for (int64_t r = 0; r < t.rows(); ++r)

@@ -17,8 +17,8 @@ TEST_CASE("numbers of every dtype go to the device and back") {
     INFO(dtype.name());
     CHECK(device_difference([&] {
             const std::vector<double> ones(15, 1.0);
-            const Results out{Tensor::from_elements({3, 5}, dtype, ones), Tensor::full({2, 70}, dtype, 1.0),
-                              Tensor::zeros({3, 65}, dtype.is_code() ? dtypes::int8 : dtype)};
+            Results out{Tensor::from_elements({3, 5}, dtype, ones), Tensor::full({2, 70}, dtype, 1.0),
+                        Tensor::zeros({3, 65}, dtype.is_code() ? dtypes::int8 : dtype)};
             return out;
           }) == "");
   }

@@ -7,6 +7,7 @@
 #include "bitgrad/train/sensitivity.h"
 #include "cuda/same_as_cpu.h"
 #include "support/log_lines.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/small_runs.h"
 
@@ -119,7 +120,7 @@ TEST_CASE("Shipped networks with bf16 values train to the same bits on a device 
     INFO(name);
     std::vector<std::string> hashes;
     for (const char* device : {"cpu", "cuda"})
-      hashes.push_back(run_all(load_config(concat(BITGRAD_SOURCE_DIR, "/configs/", name, ".yaml"),
+      hashes.push_back(run_all(load_config(concat(source_path(), "/configs/", name, ".yaml"),
                                            on(device, {"model.values=bf16", "data.train.size=200", "data.test.size=100",
                                                        "train.stop=2 steps"})))
                            .state_hash);

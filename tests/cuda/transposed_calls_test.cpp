@@ -149,7 +149,7 @@ TEST_CASE("layers with gradients of int8 products plan transposed codes on a dev
   const Counted together("quantize_transposed_cuda"), transposed("transpose_codes_cuda");
   CHECK(device_difference([&] {
           const auto model = make_sequential(layers, 128);
-          const Results out = train(model, 128);
+          Results out = train(model, 128);
           for (const Parameter* p : model->parameters())
             planned.push_back(p->value().in_layout(layouts::transposed).defined() ? 1 : 0);
           return out;

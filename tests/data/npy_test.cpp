@@ -181,7 +181,7 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   folder.write("l.npy", npy("|u1", "(3,)", {9, 5, 1}));
   const auto images = [&](const NpyBytes& bytes) {
     folder.write("i.npy", bytes);
-    const std::string text = npy_error(folder.spec());
+    std::string text = npy_error(folder.spec());
     CHECK(contains(text, "[data.npy] " + folder.path("i.npy") + ": "));
     return text;
   };

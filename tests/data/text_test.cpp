@@ -10,6 +10,7 @@
 #include "bitgrad/data/loader.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace bitgrad {
@@ -176,7 +177,7 @@ TEST_CASE("A loader of a text fills batches of ids, and of numbers again in the 
 TEST_CASE("Tiny Shakespeare is read as its bytes") {
   const char* root = std::getenv("BITGRAD_DATA");
   const std::string path =
-      std::string(root != nullptr ? root : BITGRAD_SOURCE_DIR "/../shared/data") + "/text/tinyshakespeare.txt";
+      std::string(root != nullptr ? root : test::source_path("../shared/data")) + "/text/tinyshakespeare.txt";
   const std::string text = bytes_of(path);
   if (text.empty()) {
     WARN("skipped: no " << path << " (set BITGRAD_DATA)");

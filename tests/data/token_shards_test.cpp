@@ -56,7 +56,7 @@ struct Packed {
     write_shard(temp.file("set_train_000001.bin"), {2});
     write_shard(temp.file("set_train_000002.bin"), {1, 1, 0, 2});
     write_shard(temp.file("set_val_000000.bin"), {2, 1, 0});
-    record = {{"tokenizer", tokenizer_record(*make_tokenizer("chars", "ab\xe2\x82\xac"))}};
+    record = {{"format_version", 1}, {"tokenizer", tokenizer_record(*make_tokenizer("chars", "ab\xe2\x82\xac"))}};
     std::ofstream(temp.file("set.tokens.json")) << record.dump();
   }
   TempDir temp;
@@ -141,7 +141,7 @@ TEST_CASE("Shards of another tokenizer than data.tokenizer are an error that nam
   CHECK(contains(error_of([&] { make_dataset(spec); }), "tokenizer: data.tokenizer (bytes) and " +
                                                             set.temp.file("set.tokens.json") +
                                                             " differ: bytes of 256 ids, chars of 3 ids."));
-  Json other{{"tokenizer", tokenizer_record(*make_tokenizer("chars", "abc"))}};
+  Json other{{"format_version", 1}, {"tokenizer", tokenizer_record(*make_tokenizer("chars", "abc"))}};
   std::ofstream(set.temp.file("other.tokens.json")) << other.dump();
   spec.tokenizer = "other.tokens.json";
   CHECK(contains(error_of([&] { make_dataset(spec); }), "id 2 is 'c', '\xe2\x82\xac'"));
@@ -183,7 +183,7 @@ TEST_CASE("A text is read with the tokenizer of the model where there is one") {
   const TempDir temp;
   std::ofstream(temp.file("a.txt")) << "abba";
   std::ofstream(temp.file("vocabulary.tokens.json"))
-      << Json{{"tokenizer", tokenizer_record(*make_tokenizer("chars", "ab"))}}.dump();
+      << Json{{"format_version", 1}, {"tokenizer", tokenizer_record(*make_tokenizer("chars", "ab"))}}.dump();
   DatasetSpec spec;
   spec.format = "tokens";
   spec.root = temp.path();

@@ -6,6 +6,7 @@
 #include "bitgrad/data/tokenizer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -13,7 +14,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-const std::string kGolden = BITGRAD_SOURCE_DIR "/tests/golden/tokenizers/";
+const std::string kGolden = source_path("tests/golden/tokenizers/");
 
 std::string bytes_of(const std::string& path) {
   const std::vector<uint8_t> bytes = file_system().read(path);
@@ -118,8 +119,11 @@ TEST_CASE("Files that are no tokenizer say so by name") {
   CHECK(contains(error("b.json", "[]"), "got no member 'model'"));
   if (opened("pieces_bpe") != nullptr)
     CHECK(contains(error("c.model", "no model"), "[sentencepiece] is no model of SentencePiece"));
-  CHECK(contains(error("d.tokens.json", "{}"), "tokenizer"));
-  CHECK(contains(error("e.tokens.json", R"({"tokenizer": {"kind": "none", "vocabulary": 1, "content": null}})"),
+  CHECK(contains(error("d.tokens.json", "{}"), "format_version"));
+  CHECK(contains(error("d.tokens.json", R"({"format_version": 2})"), "format version 2, this program reads 1"));
+  CHECK(contains(error("d.tokens.json", R"({"format_version": 1})"), "tokenizer"));
+  CHECK(contains(error("e.tokens.json",
+                       R"({"format_version": 1, "tokenizer": {"kind": "none", "vocabulary": 1, "content": null}})"),
                  "kind 'none' is not known"));
   CHECK(contains(error_of([&] { open_tokenizer("x.txt"); }),
                  "'x.txt': got a name with another end, expected a file of a tokenizer: .json (byte-level BPE"));

@@ -29,7 +29,7 @@ uint32_t packed_code(DType dtype, double number) {
 std::string refusal(DType dtype, double number) {
   uint64_t out = 0xDEADBEEF;
   const double numbers[] = {static_cast<double>(dtype.info().qmax), number};
-  const std::string text = error_of([&] { pack_row(dtype, numbers, 2, &out); });
+  std::string text = error_of([&] { pack_row(dtype, numbers, 2, &out); });
   CHECK(out == 0xDEADBEEF);  // refused before any work
   return text;
 }

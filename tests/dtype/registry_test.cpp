@@ -26,7 +26,7 @@ DTypeInfo int_like(const std::string& name, int bits, int64_t qmin, int64_t qmax
 std::string refusal(DTypeInfo info) {
   DTypeRegistry registry;
   const int before = registry.count();
-  const std::string text = error_of([&] { registry.add(std::move(info)); });
+  std::string text = error_of([&] { registry.add(std::move(info)); });
   CHECK(registry.count() == before);
   return text;
 }

@@ -2,6 +2,7 @@
 #include "faults/small_train.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/failing_calls.h"
 
 using namespace bitgrad::test;
 
@@ -10,24 +11,12 @@ using namespace bitgrad::test;
 namespace {
 
 Process::Environment shim(const std::string& name, long value, long length = 1) {
-  return {{"LD_PRELOAD", BITGRAD_FAILING_CALLS},
-          {name, std::to_string(value)},
-          {"FAULT_MALLOC_FOR", std::to_string(length)}};
+  return with_failing_calls({{name, std::to_string(value)}, {"FAULT_MALLOC_FOR", std::to_string(length)}});
 }
 
-// Of a whole run, and of what ran before main: constructors of libraries, that of CUDA's runtime among them, which does
-// not survive a failing allocation.
-struct Allocations {
-  long all = 0, before_main = 0;
-};
-Allocations allocations_of(const std::vector<std::string>& arguments, const std::string& counts) {
-  REQUIRE(cli(arguments, {{"LD_PRELOAD", BITGRAD_FAILING_CALLS}, {"FAULT_COUNT", counts}}).code == 0);
-  std::istringstream numbers(slurp(counts));
-  long files = 0, threads = 0;
-  Allocations a;
-  REQUIRE(numbers >> a.all >> files >> threads >> a.before_main);
-  REQUIRE((a.before_main > 0 && a.before_main < a.all / 2));
-  return a;
+CallCounts counts_of(const std::vector<std::string>& arguments, const std::string& file) {
+  REQUIRE(cli(arguments, with_failing_calls({{"FAULT_COUNT", file}})).code == 0);
+  return counts_in(file);
 }
 
 // One run with a failing allocation: it ends well, and then all is as in the calm run, or with 4 and a text, and then
@@ -60,7 +49,8 @@ TEST_CASE("a failing allocation ends a training with 4 and a text, or leaves the
   const auto arguments = [](const std::string& folder) {
     return small_train(folder, {"train.stop=1 epochs", "device.threads=2"});
   };
-  const auto [all, before_main] = allocations_of(arguments(calm), temp.file("counts"));
+  const CallCounts counts = counts_of(arguments(calm), temp.file("counts"));
+  const long all = counts.allocations, before_main = counts.before_main;
   const long inside = all - before_main;
   REQUIRE(inside > 1000);
   for (const long length : {1l, 1000000000l})
@@ -80,7 +70,8 @@ TEST_CASE("a failing allocation spoils no file that convert writes") {
   TempDir temp;
   const std::string run = temp.file("run"), whole = temp.file("whole.safetensors");
   REQUIRE(cli(small_train(run)).code == 0);
-  const auto [all, before_main] = allocations_of({"convert", run, "-o", whole}, temp.file("counts"));
+  const CallCounts counts = counts_of({"convert", run, "-o", whole}, temp.file("counts"));
+  const long all = counts.allocations, before_main = counts.before_main;
   for (long i = 0; i < kRuns; ++i) {
     const long n = before_main + (all - before_main) * (2 * i + 1) / (2 * kRuns) + 1;
     const std::string out = temp.file(std::to_string(n) + ".safetensors");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/cli.h"
+#include "support/paths.h"
 #include "bitgrad/base/json.h"
 
 // A preloaded allocator does not go with those of the sanitizers.
@@ -21,7 +22,7 @@ namespace bitgrad::test {
 // the state at the end is one for every machine, number of threads and way that it was come to.
 inline std::vector<std::string> small_train(const std::string& out, std::vector<std::string> more = {}) {
   std::vector<std::string> arguments{"train",
-                                     BITGRAD_SOURCE_DIR "/configs/digits_mlp_w1a1.yaml",
+                                     source_path("configs/digits_mlp_w1a1.yaml"),
                                      "run.bits=strict",
                                      "data.train.size=200",
                                      "data.test.size=90",

@@ -7,6 +7,7 @@
 #include "faults/small_train.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using namespace bitgrad::test;
 
@@ -145,7 +146,7 @@ TEST_CASE("a program that is started without standard streams writes nothing of 
   }
   const std::string report = temp.file("report.json");
   const ProcessResult bench = run_program(
-      {BITGRAD_BINARY_DIR "/bin/bench_pack", "--shape", "8,64", "--dtypes", "int8", "--repeat", "1", "--json", report},
+      {build_path("bin/bench_pack"), "--shape", "8,64", "--dtypes", "int8", "--repeat", "1", "--json", report},
       {}, "", {.closed = {0, 1, 2}});
   CHECK(bench.code == 0);
   CHECK_NOTHROW(bitgrad::Json::parse(slurp(report)));

@@ -5,6 +5,7 @@
 #include "faults/small_train.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 using namespace bitgrad::test;
 
@@ -41,7 +42,7 @@ TEST_CASE("control bytes of a file of costs are shown, not obeyed") {
 TEST_CASE("control bytes of a configuration are shown, not obeyed") {
   TempDir temp;
   const std::string config = temp.file("run.yaml");
-  const std::string good = slurp(BITGRAD_SOURCE_DIR "/configs/digits_mlp_w1a1.yaml");
+  const std::string good = slurp(source_path("configs/digits_mlp_w1a1.yaml"));
   const auto train = [&](const std::string& more) {
     std::ofstream(config) << good << more;
     return cli({"train", config, "--out", temp.file("run")});

@@ -2,6 +2,7 @@
 #include "faults/small_train.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/failing_calls.h"
 
 using namespace bitgrad::test;
 
@@ -13,8 +14,8 @@ TEST_CASE("where a thread cannot be made, a training goes on with fewer to the s
   REQUIRE(cli(small_train(calm, {"device.threads=1"})).code == 0);
   for (const int given : {0, 1, 2, 5}) {
     const std::string folder = temp.file(std::to_string(given));
-    const ProcessResult r = cli(small_train(folder, {"device.threads=8"}),
-                                {{"LD_PRELOAD", BITGRAD_FAILING_CALLS}, {"FAULT_THREADS", std::to_string(given)}});
+    const ProcessResult r =
+        cli(small_train(folder, {"device.threads=8"}), with_failing_calls({{"FAULT_THREADS", std::to_string(given)}}));
     INFO(given << ": " << r.err);
     CHECK(r.code == 0);
     CHECK(hash_in(folder) == hash_in(calm));

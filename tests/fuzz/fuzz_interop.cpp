@@ -1,8 +1,8 @@
 // Models of other programs. 'C': a config.json of Hugging Face; 'I': a model.safetensors.index.json; 'G': a GGUF file;
 // 'H': a folder of Hugging Face as parts with a byte 0x1e between: config.json, model.safetensors.index.json (empty:
 // none) and safetensors files (fuzz::forged_safetensors) a, b, c ... .safetensors, or the one model.safetensors.
-// 'W': weights of any network, then the format ('s', 'g', 'z': safetensors as fuzz::forged_safetensors, GGUF, npz). What
-// is accepted is a decoder whose numbers are in range, says itself again, and has the parameters of its layers.
+// 'W': weights of any network, then the format ('s', 'g', 'z': safetensors as fuzz::forged_safetensors, GGUF, npz).
+// What is accepted is a decoder whose numbers are in range, says itself again, and has the parameters of its layers.
 #include <algorithm>
 
 #include "bitgrad/base/json.h"

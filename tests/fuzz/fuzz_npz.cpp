@@ -134,7 +134,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::unique_ptr<NpzFile> arrays;
   if (fuzz::takes([&] { arrays = std::make_unique<NpzFile>("a.npz"); }))
     for (const NpzEntry& entry : arrays->entries())
-      if (entry.floats) fuzz::takes([&] { fuzz::expect(arrays->floats(entry.name).shape() == entry.shape, "its shape"); });
+      if (entry.floats)
+        fuzz::takes([&] { fuzz::expect(arrays->floats(entry.name).shape() == entry.shape, "its shape"); });
   DatasetSpec spec;
   spec.format = "npz";
   spec.file = "a.npz";

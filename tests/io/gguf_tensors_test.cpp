@@ -11,6 +11,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -19,7 +20,7 @@ using namespace bitgrad::test;
 namespace {
 
 using Kind = GgufFit::Kind;
-constexpr const char* kGolden = BITGRAD_SOURCE_DIR "/tests/golden/ggml_blocks.gguf";
+const std::string kGolden = source_path("tests/golden/ggml_blocks.gguf");
 
 Tensor flat(const std::vector<double>& numbers, DType dtype) {
   return Tensor::from_elements({std::ssize(numbers)}, dtype, numbers);

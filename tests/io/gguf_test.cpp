@@ -10,6 +10,7 @@
 #include "bitgrad/base/rng.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -17,7 +18,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-constexpr const char* kGolden = BITGRAD_SOURCE_DIR "/tests/golden/ggml_blocks.gguf";
+const std::string kGolden = source_path("tests/golden/ggml_blocks.gguf");
 using Type = GgufValue::Type;
 
 std::vector<uint8_t> bytes_of(const std::string& path) {
@@ -61,7 +62,7 @@ class Bytes {
 // The error of reading such a file; it must be one of data, and name the path.
 std::string refusal(const std::vector<uint8_t>& bytes) {
   const auto call = [&] { GgufFile::parse(bytes, "some.gguf"); };
-  const std::string text = error_of(call);
+  std::string text = error_of(call);
   if (!text.empty() && (error_code_of(call) != 3 || !contains(text, "[gguf] 'some.gguf': ")))
     return "wrong form: " + text;
   return text;
@@ -201,7 +202,7 @@ TEST_CASE("Wrong heads are refused with what and where") {
 TEST_CASE("Nothing is written of what would not be a file") {
   const TempDir dir;
   const auto error = [&](const std::vector<GgufItem>& items, const GgufMetadata& metadata) {
-    const std::string text = error_of([&] { write_gguf(dir.file("no"), items, metadata); });
+    std::string text = error_of([&] { write_gguf(dir.file("no"), items, metadata); });
     CHECK(!file_system().exists(dir.file("no")));
     return text;
   };

@@ -21,7 +21,7 @@ inline std::vector<uint8_t> file_of(const std::string& json, const std::string& 
 // The error of reading such a file; it must be one of data, and name the path.
 inline std::string refusal(const std::vector<uint8_t>& bytes) {
   const auto call = [&] { SafetensorsFile::parse(bytes, "some.path"); };
-  const std::string text = error_of(call);
+  std::string text = error_of(call);
   if (!text.empty() && (error_code_of(call) != 3 || !contains(text, "[safetensors] 'some.path': ")))
     return "wrong form: " + text;
   return text;

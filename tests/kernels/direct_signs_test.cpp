@@ -4,10 +4,10 @@
 #include <limits>
 #include <vector>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/kernel.h"
 #include "emulation/amx/signs.h"
 #include "kernels/direct_support.h"
 #include "support/catch.h"

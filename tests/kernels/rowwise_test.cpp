@@ -301,27 +301,6 @@ TEST_CASE("cross-entropy of rows: loss, what its gradient needs, ignored rows an
     }
 }
 
-TEST_CASE("the arg max is the first of the largest, and NaN is larger than all") {
-  const float x[] = {1,          3,          3, 2,   -0.0f, 0,   -1, 0,         -kInfinite, -kInfinite,
-                     -kInfinite, -kInfinite, 1, NAN, 5,     NAN, 1,  kInfinite, 2,          3};
-  everywhere([&] {
-    int32_t index[5];
-    arg_max_rows({5, 4, {x, dtypes::fp32}, index});
-    CHECK(std::vector<int32_t>(index, index + 5) == std::vector<int32_t>{1, 0, 0, 1, 1});
-  });
-  for (const auto& [rows, cols] : kShapes)
-    for (const DType dtype : kBoth) {
-      Matrix m(rows, cols, dtype, 25);
-      std::vector<int32_t> expected, index(static_cast<size_t>(rows));
-      for (int64_t r = 0; r < rows; ++r)
-        expected.push_back(static_cast<int32_t>(std::max_element(m.row(r), m.row(r) + cols) - m.row(r)));
-      everywhere([&] {
-        arg_max_rows({rows, cols, m.in(), index.data()});
-        CHECK(index == expected);
-      });
-    }
-}
-
 TEST_CASE("the rank of a target counts what is larger, NaN, or equal before it") {
   const float x[] = {2, 1, 2, 3, NAN, 2, -0.0f, 0, 0, 1, NAN, 2};
   const std::vector<int32_t> targets = {2, 2, 2, 1}, ignored = {-1, 0, -1, 5};

@@ -3,6 +3,7 @@
 
 #include "lint/source_tree.h"
 #include "support/catch.h"
+#include "support/paths.h"
 #include "support/subprocess.h"
 
 using namespace bitgrad::lint;
@@ -20,7 +21,7 @@ TEST_CASE("every public header compiles alone and twice", "[slow]") {
     std::ofstream(temp.file("alone.cpp")) << include << include;
     const ProcessResult r =
         run_program({BITGRAD_CXX, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
-                     "-I" BITGRAD_SOURCE_DIR "/include", "-I" BITGRAD_BINARY_DIR "/include", temp.file("alone.cpp")});
+                     "-I" + bitgrad::test::source_path("include"), "-I" + bitgrad::test::build_path("include"), temp.file("alone.cpp")});
     INFO(file.path << "\n" << r.err);
     CHECK(r.code == 0);
   }

@@ -8,6 +8,7 @@
 
 #include "lint/source_tree.h"
 #include "support/catch.h"
+#include "support/paths.h"
 #include "support/subprocess.h"
 
 using namespace bitgrad::lint;
@@ -72,7 +73,7 @@ TEST_CASE("target regions use own types only, nothing of the standard library") 
 }
 
 TEST_CASE("no function that objects share holds AVX code") {
-  const std::string archive = BITGRAD_BINARY_DIR "/libbitgrad.a";
+  const std::string archive = bitgrad::test::build_path("libbitgrad.a");
   if (!std::filesystem::exists(archive) || run_program({"objdump", "--version"}).code != 0) {
     WARN("skipped: needs the static library and objdump");
     return;

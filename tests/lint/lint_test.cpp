@@ -116,7 +116,6 @@ TEST_CASE("public headers include other public headers and the standard library 
 // Private headers of a layer that others read, and why. The list may only become shorter.
 const std::map<std::string, std::string> kShared = {
     {"base/loops.h", "loops that kernels cut into pieces"},
-    {"base/old_words.h", "words of configurations and files that were renamed"},
     {"base/registration.h", "names that plugins add: all of one plugin, or none"},
     {"dtype/bit_tricks.h", "bits of packed rows, for kernels"},
     {"dtype/layouts/", "the order of fragments that kernels of devices read"},
@@ -308,6 +307,15 @@ TEST_CASE("no file has more than 500 lines") {
   std::string found;
   for (const SourceFile& file : source_files({"include", "src", "cuda", "apps", "tests"}))
     if (file.lines.size() > 500) found += file.path + " has " + std::to_string(file.lines.size()) + " lines\n";
+  INFO(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("public headers say in their first line what they declare") {
+  std::string found;
+  for (const SourceFile& file : source_files({"include"}))
+    if (file.lines.empty() || (file.lines[0].text.rfind("// ", 0) != 0 && file.lines[0].text.rfind("/* ", 0) != 0))
+      found += file.path + "\n";
   INFO(found);
   CHECK(found.empty());
 }

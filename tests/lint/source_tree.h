@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
+
 namespace bitgrad::lint {
 
 struct Line {
@@ -46,10 +48,18 @@ inline std::string code_of(const std::string& text) {
   return code;
 }
 
+// Of a file, by its path from the root of the project.
+inline std::vector<std::string> lines_of(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream in(std::filesystem::path(bitgrad::test::source_path()) / path);
+  for (std::string text; std::getline(in, text);) lines.push_back(text);
+  return lines;
+}
+
 // Sources below these folders, sorted by path.
 inline std::vector<SourceFile> source_files(const std::vector<std::string>& folders) {
   namespace fs = std::filesystem;
-  const fs::path root = BITGRAD_SOURCE_DIR;
+  const fs::path root = bitgrad::test::source_path();
   std::vector<SourceFile> files;
   for (const std::string& folder : folders) {
     if (!fs::exists(root / folder)) continue;
@@ -57,9 +67,8 @@ inline std::vector<SourceFile> source_files(const std::vector<std::string>& fold
       const std::string extension = entry.path().extension();
       if (extension != ".h" && extension != ".cpp" && extension != ".inc" && extension != ".cu") continue;
       SourceFile file{fs::relative(entry.path(), root).string(), {}};
-      std::ifstream in(entry.path());
       int number = 0;
-      for (std::string text; std::getline(in, text);) file.lines.push_back({++number, text, code_of(text)});
+      for (const std::string& text : lines_of(file.path)) file.lines.push_back({++number, text, code_of(text)});
       files.push_back(std::move(file));
     }
   }
@@ -88,7 +97,8 @@ struct Function {
 
 // Functions that end with a brace in the column of their first line, 0 or 2 (members): as clang-format lays them out.
 inline std::vector<Function> functions_of(const SourceFile& file) {
-  static const std::regex other(R"(^ *(alignas|namespace|class|struct|enum|union|extern|using|public|private|protected)\b)");
+  static const std::regex other(
+      R"(^ *(alignas|namespace|class|struct|enum|union|extern|using|public|private|protected)\b)");
   std::vector<Function> functions;
   std::vector<bool> inside(file.lines.size());  // of a function that was found
   for (const size_t indent : {size_t{0}, size_t{2}}) {

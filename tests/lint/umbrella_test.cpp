@@ -6,6 +6,7 @@
 
 #include "lint/source_tree.h"
 #include "support/catch.h"
+#include "support/paths.h"
 #include "support/subprocess.h"
 
 using namespace bitgrad::lint;
@@ -55,8 +56,8 @@ ProcessResult compile(const std::string& compiler, const std::string& text) {
   TempDir temp;
   std::ofstream(temp.file("program.cpp")) << text;
   return run_program({compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
-                      "-I" BITGRAD_SOURCE_DIR "/include", "-I" BITGRAD_BINARY_DIR "/include",
-                      "-I" BITGRAD_SOURCE_DIR "/tests", temp.file("program.cpp")});
+                      "-I" + bitgrad::test::source_path("include"), "-I" + bitgrad::test::build_path("include"),
+                      "-I" + bitgrad::test::source_path("tests"), temp.file("program.cpp")});
 }
 
 constexpr const char* kEachAggregate = R"(

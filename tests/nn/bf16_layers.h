@@ -6,8 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/kernel.h"
+#include "bitgrad/kernels/unary_op.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 

@@ -1,6 +1,7 @@
 // Networks whose values between layers are bf16: what is kept, which dtypes edges have, gradients against fp64, and
 // which models refuse.
 #include "bitgrad/base/memory.h"
+#include "bitgrad/ops/unary.h"
 #include "nn/bf16_layers.h"
 #include "support/expect_error.h"
 
@@ -107,14 +108,14 @@ TEST_CASE("every edge between two layers has bf16 values and bf16 gradients, the
   const Var y = model(Var(random_tensor({5, 12}, dtypes::fp32, 2)));
   CHECK(y.dtype() == dtypes::fp32);
   CHECK(y.grad_dtype() == dtypes::fp32);
-  CHECK(seen == std::vector<std::pair<DType, DType>>(3, {dtypes::bf16, dtypes::bf16}));
+  CHECK((seen == std::vector<std::pair<DType, DType>>(3, {dtypes::bf16, dtypes::bf16})));
 }
 
 TEST_CASE("a module that has read the bf16 value it returns keeps its gradient in fp32") {
   class Reader final : public Module {
    public:
     Var forward(const Var& x) override {
-      const Var y = cast(x, dtypes::bf16);
+      Var y = cast(x, dtypes::bf16);
       if (reads) static_cast<void>(sum(cast(y, dtypes::fp32)));
       return y;
     }

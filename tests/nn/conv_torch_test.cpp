@@ -4,6 +4,7 @@
 
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/unary.h"
 #include "bitgrad/optim/optimizer.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"

@@ -3,9 +3,9 @@
 #include <functional>
 #include <set>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel.h"
 #include "nn/convert_support.h"
 #include "support/catch.h"
 #include "support/everywhere.h"

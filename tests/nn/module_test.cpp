@@ -101,7 +101,7 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     INFO(name);
     const LayerKind& kind = *find_layer_kind(name);
     LayerSpec spec = layer(name);
-    for (const LayerKey& key : kind.keys)
+    for (const Key& key : kind.keys)
       if (key.standard == "!") spec.attributes[key.name] = key.name == "p" ? Attribute(0.5) : Attribute(3);
     if (name == "shortcut_a") spec.attributes["out"] = 9;  // not fewer channels
     if (kind.lists.kind == LayerLists::Kind::kNamed) spec.lists = {{"body", {layer("relu")}}};

@@ -21,7 +21,7 @@ ParameterSpec with_master(QuantSpec quant, MasterKind master, const Granularity&
 }
 
 Tensor drawn(const Shape& shape, const char* path, uint64_t seed) {
-  const Tensor x = Tensor::zeros(shape, dtypes::fp32);
+  Tensor x = Tensor::zeros(shape, dtypes::fp32);
   initialize({"uniform", -1, 1}, seed, path, x);
   return x;
 }

@@ -1,6 +1,7 @@
 // The activation quantizer as a layer: rounding in training and evaluation, and the dtype of its gradient.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"

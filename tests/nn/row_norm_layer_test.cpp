@@ -1,6 +1,7 @@
 // layer_norm, rms_norm and the gated layers between other layers.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "nn/bf16_layers.h"
 #include "support/expect_error.h"
 

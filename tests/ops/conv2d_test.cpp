@@ -59,7 +59,7 @@ Tensor drawn_operand(Rng& rng, const Shape& shape, DType dtype, const std::vecto
   if (plain) zero = ZeroKind::kNone;
   if (zero == ZeroKind::kReal && !offsets) zero = ZeroKind::kNone;
   if (dtype.kind() == DTypeKind::kCodebook && zero == ZeroKind::kInteger) zero = ZeroKind::kNone;
-  const Tensor codes = random_codes(shape, dtype, seed, any_of(rng, granularities), zero);
+  Tensor codes = random_codes(shape, dtype, seed, any_of(rng, granularities), zero);
   if (!zero_is_code || zero != ZeroKind::kInteger) return codes;
   QuantParams params = *codes.quant();
   std::vector<double> zeros = params.zero->elements();

@@ -4,6 +4,7 @@
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/spatial.h"
+#include "bitgrad/ops/unary.h"
 #include "support/catch.h"
 #include "support/device_run.h"
 #include "support/torch_conv.h"

@@ -55,8 +55,7 @@ class DepthwiseDraws {
 // Codes of the whole range; zero points are codes.
 inline Tensor draw_codes(DepthwiseDraws& draws, const Shape& shape, DType dtype, const Granularity& granularity,
                          ZeroKind zero) {
-  const Tensor t =
-      random_codes(shape, dtype, draws.seed(), granularity, zero == ZeroKind::kReal ? zero : ZeroKind::kNone);
+  Tensor t = random_codes(shape, dtype, draws.seed(), granularity, zero == ZeroKind::kReal ? zero : ZeroKind::kNone);
   if (zero != ZeroKind::kInteger) return t;
   QuantParams params = *t.quant();
   const int64_t count = scale_count(granularity, shape.rows(), shape.cols());

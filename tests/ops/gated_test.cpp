@@ -2,6 +2,7 @@
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
@@ -12,8 +13,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-const std::vector<UnaryOp> kFunctions = {UnaryOp::silu, UnaryOp::gelu, UnaryOp::relu, UnaryOp::sigmoid,
-                                       UnaryOp::relu2};
+const std::vector<UnaryOp> kFunctions = {UnaryOp::silu, UnaryOp::gelu, UnaryOp::relu, UnaryOp::sigmoid, UnaryOp::relu2};
 // At and past the edges of vectors and of pieces of work.
 const std::vector<Shape> kShapes = {{1}, {3}, {2, 16}, {5, 17}, {2, 3, 33}, {4, 9, 130}, {0, 4}, {3, 70000}};
 

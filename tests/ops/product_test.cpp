@@ -39,7 +39,7 @@ class CopiedRows final : public Operand {
 };
 
 Tensor forward(const Operand& x, const Tensor& w, const Tensor& bias) {
-  const Tensor y = Tensor::full({x.row_count(), w.rows()}, dtypes::fp32, -77);
+  Tensor y = Tensor::full({x.row_count(), w.rows()}, dtypes::fp32, -77);
   detail::forward_product(x, w, bias, y);
   return y;
 }

@@ -2,6 +2,7 @@
 // docs/numerics.md section 3.
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/flag.h"
+#include "bitgrad/kernels/quantize.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/rounding.h"
 #include "quant/reference.h"

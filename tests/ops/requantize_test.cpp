@@ -40,7 +40,7 @@ std::vector<int32_t> hard_numbers(size_t count, uint64_t seed) {
   return out;
 }
 Tensor int32_tensor(const Shape& shape, uint64_t seed) {
-  const Tensor t = Tensor::empty(shape, dtypes::int32);
+  Tensor t = Tensor::empty(shape, dtypes::int32);
   const std::vector<int32_t> q = hard_numbers(static_cast<size_t>(shape.numel()), seed);
   std::copy(q.begin(), q.end(), t.as<int32_t>());
   return t;

@@ -113,15 +113,6 @@ TEST_CASE("gradients on bf16 edges of softmax and the norms are rounded once") {
   }
 }
 
-TEST_CASE("the arg max keeps the leading axes") {
-  const Tensor x = Tensor::from({1, 3, 3, 0, -1, -1, 7, 2, 9, 4, 9, 9}, {2, 2, 3});
-  const Tensor index = arg_max(x);
-  CHECK(index.shape() == Shape{2, 2});
-  CHECK(index.dtype() == dtypes::int32);
-  CHECK(index.elements() == std::vector<double>{1, 0, 2, 1});
-  CHECK(arg_max(Tensor::from({1, 5, 2}, {3}, dtypes::bf16)).item() == 1);
-}
-
 TEST_CASE("what softmax and the norms do not take is said by name") {
   const Tensor x = Tensor::zeros({2, 3}, dtypes::fp32), g = Tensor::zeros({3}, dtypes::fp32);
   CHECK(error_of([] {
@@ -138,10 +129,4 @@ TEST_CASE("what softmax and the norms do not take is said by name") {
                    rms_norm(Var(Tensor::zeros({2, 0}, dtypes::fp32)), Var(Tensor::zeros({0}, dtypes::fp32)));
                  }),
                  "[rms_norm] x must have an axis with elements, got [2,0] fp32"));
-  CHECK(contains(error_of([&] {
-                   arg_max(Tensor::zeros({2, 0}, dtypes::fp32));
-                 }),
-                 "[arg_max] x must have an axis with elements"));
-  CHECK(contains(error_of([&] { arg_max(Tensor::zeros({2}, dtypes::fp64)); }),
-                 "[arg_max] x must be fp32 or bf16, got [2] fp64"));
 }

@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/device_run.h"
 #include "support/numbers.h"
+#include "support/paths.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -105,7 +106,7 @@ void check_case(const Json& of, DType dtype) {
 }  // namespace
 
 TEST_CASE("pools with ties, means without pads, prelu and batch norm of images are PyTorch's, gradients too") {
-  std::ifstream in(BITGRAD_SOURCE_DIR "/tests/golden/torch_images.json");
+  std::ifstream in(source_path("tests/golden/torch_images.json"));
   const Json golden = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
   REQUIRE(golden["cases"].size() == 9);
   for (const Json& of : golden["cases"])

@@ -3,6 +3,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/add_hardtanh.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"

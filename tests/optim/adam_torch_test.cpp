@@ -13,6 +13,7 @@
 #include "bitgrad/base/json.h"
 #include "optim/optim_support.h"
 #include "support/catch.h"
+#include "support/paths.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -182,7 +183,7 @@ double error_of_steps(const Case& c, size_t count, int steps) {
 
 // [cpu]: rules that update arrays of the host; the kernel of a device: tests/kernels/elementwise_test.cpp
 TEST_CASE("the formula in double leads where torch.optim.Adam and AdamW lead, and the library beside it", "[cpu]") {
-  std::ifstream in(BITGRAD_SOURCE_DIR "/tests/golden/torch_adam.json");
+  std::ifstream in(source_path("tests/golden/torch_adam.json"));
   const Json golden = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
   REQUIRE(golden["cases"].size() == 6);
   for (const auto& of : golden["cases"]) {

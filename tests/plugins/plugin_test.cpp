@@ -14,6 +14,7 @@
 #include "bitgrad/train/metric.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "train/config/schema.h"
 
 using namespace bitgrad;
@@ -21,22 +22,22 @@ using namespace bitgrad::test;
 
 namespace {
 
-const std::string kRings = BITGRAD_BINARY_DIR "/bin/rings_plugin.so";
-std::string library(const std::string& name) { return concat(BITGRAD_BINARY_DIR "/bin/tests/libraries/", name, ".so"); }
+const std::string kRings = build_path("bin/rings_plugin.so");
+std::string library(const std::string& name) { return concat(build_path("bin/tests/libraries/"), name, ".so"); }
 
 ProcessResult good(const std::vector<std::string>& arguments) {
-  const ProcessResult r = cli(arguments);
+  ProcessResult r = cli(arguments);
   INFO(r.out << r.err);
   REQUIRE(r.code == 0);
   return r;
 }
 ProcessResult refused(const std::vector<std::string>& arguments, int code = 2) {
-  const ProcessResult r = cli(arguments);
+  ProcessResult r = cli(arguments);
   INFO(r.out << r.err);
   REQUIRE(r.code == code);
   return r;
 }
-std::string text_of_rings() { return slurp(BITGRAD_SOURCE_DIR "/apps/examples/plugin/rings.yaml"); }
+std::string text_of_rings() { return slurp(source_path("apps/examples/plugin/rings.yaml")); }
 
 // rings.yaml with the plugin beside it, in a folder that can be moved.
 struct Folder {
@@ -216,7 +217,7 @@ TEST_CASE("A plugin is loaded once, and a second one may not have its names or d
   CHECK(rings.name == "rings_plugin.so");
   const size_t kinds = layer_names().size();
   CHECK(load_plugin(kRings).path == kRings);
-  CHECK(load_plugin(BITGRAD_BINARY_DIR "/bin/../bin/rings_plugin.so").path == kRings);
+  CHECK(load_plugin(build_path("bin/../bin/rings_plugin.so")).path == kRings);
   const TempDir temp;
   std::filesystem::create_symlink(kRings, temp.file("link.so"));
   CHECK(load_plugin(temp.file("link.so")).path == kRings);
@@ -460,12 +461,12 @@ TEST_CASE("The example builds against an installed bitgrad, for its program and 
     REQUIRE(r.code == 0);
     return r.out;
   };
-  run({"cmake", "--install", BITGRAD_BINARY_DIR, "--prefix", temp.file("there")});
+  run({"cmake", "--install", build_path(), "--prefix", temp.file("there")});
   const std::string prefix = "-DCMAKE_PREFIX_PATH=" + temp.file("there"), release = "-DCMAKE_BUILD_TYPE=Release";
-  run({"cmake", "-S", BITGRAD_SOURCE_DIR "/apps/examples/plugin", "-B", temp.file("plugin"), prefix, release});
+  run({"cmake", "-S", source_path("apps/examples/plugin"), "-B", temp.file("plugin"), prefix, release});
   run({"cmake", "--build", temp.file("plugin")});
   const std::string plugin = temp.file("plugin/rings_plugin.so");
-  CHECK(contains(run({temp.file("there/bin/bitgrad"), "train", BITGRAD_SOURCE_DIR "/apps/examples/plugin/rings.yaml",
+  CHECK(contains(run({temp.file("there/bin/bitgrad"), "train", source_path("apps/examples/plugin/rings.yaml"),
                       "--out", temp.file("run"), "plugins=[" + plugin + "]", "train.stop=3 steps"}),
                  "sure_accuracy on the packed weights"));
   write_file_atomically(temp.file("CMakeLists.txt"),

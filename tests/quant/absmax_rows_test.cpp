@@ -22,7 +22,7 @@ struct RestoreIsa {
 
 // Rows of every size: ordinary, zeros, subnormal, near the ends of fp32; ties of codes.
 Tensor rows_of(int64_t rows, int64_t cols) {
-  const Tensor x = Tensor::empty({rows, cols}, dtypes::fp32);
+  Tensor x = Tensor::empty({rows, cols}, dtypes::fp32);
   std::mt19937 random(static_cast<uint32_t>(rows * 1000 + cols));
   std::uniform_real_distribution<float> uniform(-1, 1);
   constexpr float kSizes[] = {1.0f, 0.0f, 1e-44f, 3e38f, 1e-37f, 127.0f, 2.54f, 1e-3f};

@@ -1,4 +1,5 @@
 // The registry of schemes, what each refuses, and numbers that no scale fits.
+#include "bitgrad/kernels/quantize.h"
 #include "bitgrad/quant/quantizer.h"
 
 #include "bitgrad/kernels/flag.h"

@@ -225,7 +225,7 @@ inline std::vector<BlockParams> fit_blocks(const QuantSpec& spec, const std::vec
 }
 
 inline Tensor tensor_of(const Shape& shape, const std::vector<float>& x) {
-  const Tensor t = Tensor::empty(shape, dtypes::fp32);
+  Tensor t = Tensor::empty(shape, dtypes::fp32);
   std::copy(x.begin(), x.end(), t.as<float>());
   return t;
 }

@@ -10,6 +10,7 @@
 #include "bitgrad/io/sha256.h"
 #include "quant/reference.h"
 #include "support/catch.h"
+#include "support/paths.h"
 
 namespace bitgrad {
 namespace {
@@ -19,7 +20,7 @@ using Bytes = std::vector<uint8_t>;
 
 const json& golden() {
   static const json file = [] {
-    std::ifstream in(BITGRAD_SOURCE_DIR "/tests/golden/torchao_0_18.json");
+    std::ifstream in(test::source_path("tests/golden/torchao_0_18.json"));
     return json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
   }();
   return file;

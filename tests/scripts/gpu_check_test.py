@@ -105,16 +105,10 @@ class Check(Case):
             script = file.read()
         limits = [int(x) for x in re.findall(r"begin_step (\d+)", script)]
         self.assertLessEqual(sum(limits), 1800)
-        folder = os.path.join(self.folder, "scripts")
-        shutil.copytree(SCRIPTS, folder)
-        with open(os.path.join(folder, "gpu_first.sh"), "w") as file:
-            file.write(re.sub(r"begin_step \d+", "begin_step 1", script))
-        done = subprocess.run([os.path.join(folder, "gpu_check.sh"), self.build, "first"], capture_output=True, text=True, timeout=100,
-                              env=dict(os.environ, FAKE_CALLS=self.calls, BITGRAD_GPU_CHECK_OUT=self.out,
-                                       FAKE_MODES=json.dumps({"bench_gemm": "hang"})))
+        done = self.check("first", modes={"bench_gemm": "hang"})
         self.assertNotEqual(done.returncode, 0)
         results = self.results()
-        self.assertTrue(results["first_products"].startswith("no end after 1 s"), results)
+        self.assertEqual(results["first_products"], "no end after 240 s")
         self.assertEqual(results["first_long"], "skipped: the time of this step is over")
         self.assertTrue(os.path.exists(self.out + ".tgz"))
 
@@ -175,11 +169,11 @@ class Train(Case):
 
     def test_as_many_epochs_as_fit_and_a_rate_that_falls_as_far(self):
         self.assertEqual(self.train("lfc", 400, FAKE_SECONDS=6).returncode, 0)
-        self.assertIn(self.line()["epochs"], (119, 120))  # 0.9 * 400 / 3; a second may have passed
+        self.assertEqual(self.line()["epochs"], 120)  # 0.9 * 400 / 3
         self.assertEqual(self.line()["schedule"], "schedule.every=4 epochs")
         self.assertEqual(self.train("mlp4096", 400, FAKE_SECONDS=80).returncode, 0)
         epochs, gamma = self.line()["epochs"], float(self.line()["schedule"].split("=")[1])
-        self.assertIn(epochs, (8, 9))
+        self.assertEqual(epochs, 9)
         self.assertAlmostEqual(gamma ** epochs, 1e-4, delta=1e-8)
         self.assertEqual(self.train("sfc", 400, FAKE_SECONDS=100000).returncode, 0)
         self.assertEqual((self.line()["epochs"], self.line()["schedule"]), (1, "schedule.every=1 epochs"))

@@ -6,6 +6,7 @@
 #include "bitgrad/nn/inference.h"
 #include "bitgrad/ops/channels.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 
 namespace bitgrad::test {
 

@@ -8,7 +8,6 @@
 
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/base/memory.h"
-#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad::test {
 

@@ -1,4 +1,4 @@
-// Programs started by tests: their output, how they end, and signals to them.
+// Programs started by tests: their output and how they end.
 #pragma once
 
 #include <fcntl.h>
@@ -6,12 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -72,27 +70,12 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  void signal(int number) { ::kill(pid_, number); }
-
   ProcessResult wait() {
     int status = 0;
     ::waitpid(pid_, &status, 0);
     pid_ = -1;
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(temp_.file("out")),
             slurp(temp_.file("err"))};
-  }
-  // Whether the program is still running.
-  bool running() {
-    siginfo_t info{};
-    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
-  }
-  // Waits until the file `path` contains `text`; false if the program ended first.
-  bool wait_for(const std::string& path, const std::string& text) {
-    while (running()) {
-      if (slurp(path).find(text) != std::string::npos) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return false;
   }
 
  private:

@@ -9,10 +9,12 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/tensor/tensor.h"
 
+#include "support/paths.h"
+
 namespace bitgrad::test {
 
 inline Json torch_conv_golden() {
-  std::ifstream in(BITGRAD_SOURCE_DIR "/tests/golden/torch_conv.json");
+  std::ifstream in(source_path("tests/golden/torch_conv.json"));
   return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 

@@ -39,7 +39,7 @@ std::unique_ptr<Learner> relu_first(int64_t accumulate) {
 
 Tensor good() { return Tensor::full({3, kFeatures}, dtypes::fp32, 0.5); }
 Tensor bad(float what = std::numeric_limits<float>::quiet_NaN()) {
-  const Tensor x = good();
+  Tensor x = good();
   x.as<float>()[kFeatures + 2] = what;
   return x;
 }

@@ -12,7 +12,7 @@ using namespace test;
 namespace {
 
 RunConfig read(const Strings& overrides) {
-  const RunConfig c = parse_config(kFloat, "f.yaml", overrides);
+  RunConfig c = parse_config(kFloat, "f.yaml", overrides);
   const std::string text = to_yaml(c);
   INFO(text);
   const RunConfig again = parse_config(text, "r.yaml");

@@ -1,6 +1,7 @@
 // Keys of quantization: what each says to the library, how layers inherit it, and what contradicts.
 #include <algorithm>
 
+#include "support/paths.h"
 #include "train/config/choices.h"
 #include "train/config/specs.h"
 #include "train/config_support.h"
@@ -399,7 +400,7 @@ TEST_CASE("quotes round a granularity change nothing, as other YAML readers want
 
 TEST_CASE("the twins of the MNIST perceptrons differ in what they say they differ in") {
   const auto load = [](const std::string& name) {
-    return load_config(std::string(BITGRAD_SOURCE_DIR) + "/configs/mnist_mlp_" + name + ".yaml");
+    return load_config(test::source_path("configs/mnist_mlp_") + name + ".yaml");
   };
   RunConfig twin = load("int8_int");
   for (LayerConfig& layer : twin.layers)

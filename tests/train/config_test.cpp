@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/paths.h"
 #include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/numbers.h"
@@ -16,7 +17,7 @@ using namespace test;
 
 TEST_CASE("every shipped configuration loads, and its resolved form reads back to an equal one") {
   int files = 0;
-  for (const auto& file : std::filesystem::directory_iterator(std::string(BITGRAD_SOURCE_DIR) + "/configs")) {
+  for (const auto& file : std::filesystem::directory_iterator(test::source_path("configs"))) {
     INFO(file.path());
     const RunConfig config = load_config(file.path().string());
     CHECK(config.run.name == file.path().stem().string());
@@ -31,7 +32,7 @@ TEST_CASE("every shipped configuration loads, and its resolved form reads back t
 }
 
 TEST_CASE("the MNIST configurations hold the recipe of their papers") {
-  const RunConfig w1a1 = load_config(std::string(BITGRAD_SOURCE_DIR) + "/configs/mnist_tfc_w1a1.yaml");
+  const RunConfig w1a1 = load_config(test::source_path("configs/mnist_tfc_w1a1.yaml"));
   REQUIRE(w1a1.layers.size() == 16);
   CHECK(w1a1.layers[0].kind == "quantize");
   CHECK(w1a1.layers[1].attributes.number("p") == 0.2);
@@ -46,7 +47,7 @@ TEST_CASE("the MNIST configurations hold the recipe of their papers") {
   CHECK(w1a1.quant.weights.latent_clamp == 1.0);
   CHECK(w1a1.train.stop == Quantity{1000, Quantity::Unit::kEpochs});
   CHECK(w1a1.schedule.every == Quantity{40, Quantity::Unit::kEpochs});
-  const RunConfig w1a2 = load_config(std::string(BITGRAD_SOURCE_DIR) + "/configs/mnist_lfc_w1a2.yaml");
+  const RunConfig w1a2 = load_config(test::source_path("configs/mnist_lfc_w1a2.yaml"));
   CHECK(w1a2.layers[2].attributes.integer("out") == 1024);
   CHECK(w1a2.layers[2].quant.dtype == dtypes::bint1);
   CHECK(w1a2.layers[0].quant.dtype == dtypes::ternary);
@@ -323,11 +324,11 @@ TEST_CASE("fields and registry name the same keys") {
   config::visit_early_stop(collect, early_stop), same("early_stop");
   for (const std::string& name : config::keys_of("layer")) {
     const LayerKind& kind = *find_layer_kind(name);
-    for (const LayerKey& key : kind.keys) keys.push_back(key.name);
+    for (const Key& key : kind.keys) keys.push_back(key.name);
     if (kind.weights) keys.emplace_back("weights");
     if (kind.product) keys.insert(keys.end(), {"compute", "backward"});
     if (kind.lists.kind == LayerLists::Kind::kNamed)
-      for (const LayerKey& key : kind.lists.keys) keys.push_back(key.name);
+      for (const Key& key : kind.lists.keys) keys.push_back(key.name);
     else if (kind.lists.kind != LayerLists::Kind::kNone)
       keys.emplace_back("layers");
     if (kind.quantizer == LayerKind::Quantizer::kNone) same(config::group_of_kind(name));
@@ -377,7 +378,7 @@ TEST_CASE("every allowed value of every list is accepted somewhere") {
 }
 
 TEST_CASE("the page of the configuration holds the registry's tables") {
-  std::ifstream in(std::string(BITGRAD_SOURCE_DIR) + "/docs/configuration.md");
+  std::ifstream in(test::source_path("docs/configuration.md"));
   std::stringstream page;
   page << in.rdbuf();
   CHECK(contains(page.str(), config_reference()));

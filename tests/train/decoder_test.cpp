@@ -10,6 +10,7 @@
 #include "bitgrad/train/model_record.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/small_gpt.h"
 
@@ -18,7 +19,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-const std::string kFolder = BITGRAD_SOURCE_DIR "/tests/golden/hugging_face/";
+const std::string kFolder = source_path("tests/golden/hugging_face/");
 
 RunConfig run_of(const std::string& model, const std::string& more = "") {
   const std::string text =

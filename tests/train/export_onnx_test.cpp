@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/export_nets.h"
+#include "support/paths.h"
 #include "support/subprocess.h"
 #include "support/temp_dir.h"
 #include "train/small_runs.h"
@@ -112,7 +113,7 @@ TEST_CASE("ONNX Runtime computes what we compute, from files with our codes and 
   }
   std::ofstream(temp.file("manifest.json")) << manifest.dump();
   const ProcessResult client =
-      run_program({python(), BITGRAD_SOURCE_DIR "/tests/scripts/onnx_client.py", temp.file("manifest.json")});
+      run_program({python(), source_path("tests/scripts/onnx_client.py"), temp.file("manifest.json")});
   INFO(client.err);
   REQUIRE(client.code == 0);
   const Json answers = Json::parse(client.out);
@@ -147,7 +148,7 @@ TEST_CASE("The package qonnx computes what we compute, and reads our bits") {
   }
   std::ofstream(temp.file("manifest.json")) << manifest.dump();
   const ProcessResult client =
-      run_program({python(), BITGRAD_SOURCE_DIR "/tests/scripts/qonnx_client.py", temp.file("manifest.json")});
+      run_program({python(), source_path("tests/scripts/qonnx_client.py"), temp.file("manifest.json")});
   INFO(client.err);
   REQUIRE(client.code == 0);
   const Json answers = Json::parse(client.out);

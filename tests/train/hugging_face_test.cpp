@@ -12,6 +12,7 @@
 #include "bitgrad/train/model_record.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/small_gpt.h"
 
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kFolder = BITGRAD_SOURCE_DIR "/tests/golden/hugging_face/";
+const std::string kFolder = source_path("tests/golden/hugging_face/");
 const std::vector<std::string> kModels{"gpt2", "gpt2_sharded", "llama", "bf16", "qwen2", "bitnet", "bitnet_packed"};
 
 std::string text_of(const std::string& path) {

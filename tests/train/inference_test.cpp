@@ -18,7 +18,7 @@ Tensor digits(const RunConfig& config, const Form& form, int64_t n) {
   const auto data = open_dataset(config, config.data.train);
   std::vector<int64_t> dims{n};
   for (const int64_t d : form.sample.dims()) dims.push_back(d);
-  const Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
+  Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
   int32_t label = 0;
   for (int64_t i = 0; i < n; ++i) data->sample(i, x.as<float>() + i * form.sample.numel(), &label);
   return x;

@@ -11,6 +11,7 @@
 #include "bitgrad/train/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/vector_files.h"
 #include "train/small_runs.h"
@@ -24,7 +25,7 @@ using Keys = std::vector<std::string>;
 
 RunConfig shipped(const std::string& name, const std::string& root, Keys keys = {}) {
   keys.insert(keys.begin(), "data.root=" + root);
-  return load_config(concat(BITGRAD_SOURCE_DIR, "/configs/", name, ".yaml"), keys);
+  return load_config(concat(source_path(), "/configs/", name, ".yaml"), keys);
 }
 
 Json json_of(const std::string& path) { return Json::parse(text_of(path)); }

@@ -22,7 +22,7 @@ namespace {
 std::string trained(const TempDir& temp, const std::vector<std::string>& overrides = {}) {
   const KeepModes keep;
   const RunConfig config = parse_config(kSmallTfc, "small.yaml", overrides);
-  const std::string folder = create_run_folder(config, temp.file("run"));
+  std::string folder = create_run_folder(config, temp.file("run"));
   Trainer(config).run(folder);
   return folder;
 }
@@ -56,8 +56,7 @@ TEST_CASE("a run folder, its checkpoint and its converted file predict what the 
   for (int64_t i = 0; i < data->size(); ++i) data->sample(i, x.as<float>() + i * 784, &label);
   std::vector<float> expected;
   for (int64_t i = 0; i < data->size(); i += 10)
-    for (const float y : learner->predict(x.row_slice(i, i + 10).reshape({10, 784})).to_vector())
-      expected.push_back(y);
+    for (const float y : learner->predict(x.row_slice(i, i + 10).reshape({10, 784})).to_vector()) expected.push_back(y);
   learner->convert();
   save_model(temp.file("model"), learner->model(), read_checkpoint_header(run + "/last.safetensors"));
   const std::vector<uint8_t> pixels = pixels_of(*data, 2.0f, -1.0f);

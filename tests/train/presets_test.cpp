@@ -8,6 +8,7 @@
 #include "bitgrad/train/config.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/small_runs.h"
 
@@ -114,7 +115,7 @@ TEST_CASE("every shipped preset has a summary, and finn_mlp trains") {
     if (all[i].name == "resnet20_irnet")
       CHECK(all[i].keys.at(2) == std::pair<std::string, std::string>("input", "{quantize: {}}"));
     CHECK((i == 0 || all[i - 1].name < all[i].name));
-    std::ifstream file(concat(BITGRAD_SOURCE_DIR "/presets/", all[i].name, ".yaml"));
+    std::ifstream file(concat(source_path("presets/"), all[i].name, ".yaml"));
     CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == all[i].text);
   }
   const KeepModes keep;

@@ -7,6 +7,7 @@
 #include "bitgrad/train/budget.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/config/specs.h"
 #include "train/small_runs.h"
@@ -18,7 +19,7 @@ namespace {
 
 std::vector<std::string> shipped(const std::string& prefix) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(BITGRAD_SOURCE_DIR "/configs"))
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("configs")))
     if (entry.path().filename().string().rfind(prefix, 0) == 0) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
@@ -29,7 +30,7 @@ RunConfig shortened(const std::string& name, std::vector<std::string> more = {})
   more.insert(more.end(), {"data.train={format: digits, size: 40}", "data.test={format: digits, size: 20}",
                            "batch={global: 20, micro: 20}", "train.stop=2 steps", "train.eval.batch=20"});
   if (name == "digits_linear_fp32.yaml") more.push_back("schedule.warmup=1 steps");
-  return load_config(BITGRAD_SOURCE_DIR "/configs/" + name, more);
+  return load_config(source_path("configs/") + name, more);
 }
 
 // Trains two steps; the last checkpoint.

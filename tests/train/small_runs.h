@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "support/catch.h"
@@ -93,6 +93,11 @@ log: {every: 3 steps}
 
 inline RunConfig small_config(const std::vector<std::string>& overrides = {}, const char* text = kSmallTfc) {
   return parse_config(text, "small.yaml", overrides);
+}
+
+// The path of a new run folder, which stays unlocked.
+inline std::string create_run_folder(const RunConfig& config, const std::string& out) {
+  return start_run_folder(config, out).path;
 }
 
 // Runs a configuration to its end; the folder may be empty (nothing is written).

@@ -106,7 +106,7 @@ TEST_CASE("Training and test data of two tokenizers are an error that names both
   const TextFolder text;
   const auto put = [&](const std::string& name, const std::string& characters) {
     std::ofstream(text.file(name + ".tokens.json"))
-        << Json{{"tokenizer", tokenizer_record(*make_tokenizer("chars", characters))}}.dump();
+        << Json{{"format_version", 1}, {"tokenizer", tokenizer_record(*make_tokenizer("chars", characters))}}.dump();
     std::vector<int32_t> head(256);
     head[0] = 20240520, head[1] = 1, head[2] = 12;
     std::vector<uint16_t> ids{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};

@@ -8,6 +8,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/ops/ops.h"
 #include "support/catch.h"
+#include "support/paths.h"
 #include "support/torch_conv.h"
 #include "train/small_runs.h"
 
@@ -62,7 +63,7 @@ constexpr const char* kLlama = R"yaml(model:
 )yaml";
 
 Json golden() {
-  std::ifstream in(BITGRAD_SOURCE_DIR "/tests/golden/torch_gpt.json");
+  std::ifstream in(source_path("tests/golden/torch_gpt.json"));
   return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
@@ -106,7 +107,7 @@ class Network {
   std::vector<Parameter*> parameters() { return learner_->model().parameters(); }
   Tensor ids(int64_t batch) const { return rows(batch, 0); }
   Tensor targets(int64_t batch) const {
-    const Tensor t = rows(batch, 1);
+    Tensor t = rows(batch, 1);
     t.as<int32_t>()[kIgnored] = kIgnoredClass;
     return t;
   }

@@ -31,7 +31,7 @@ Json run_in_child(const std::string& what, const std::function<Json()>& run) {
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  const Json row = status == 0 ? Json::parse(text) : Json{{"error", "the child process died"}};
+  Json row = status == 0 ? Json::parse(text) : Json{{"error", "the child process died"}};
   require(!row.contains("error"), "bench", what, ": ", row.value("error", ""));
   return row;
 }

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
+#include <utility>
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
@@ -93,6 +94,22 @@ Json read_json(const std::string& path) {
   return report;
 }
 
+// A line for each member and for each row.
+std::string report_text(const Json& report) {
+  std::string text;
+  for (const auto& [key, value] : report.members()) {
+    text += concat(text.empty() ? "{\n " : ",\n ", Json(key), ": ");
+    if (!value.is_array() || value.empty()) {
+      text += value.dump();
+      continue;
+    }
+    const char* separator = "[\n  ";
+    for (const Json& row : value) text += concat(std::exchange(separator, ",\n  "), row);
+    text += "\n ]";
+  }
+  return text + "\n}\n";
+}
+
 bool same_machine(const Json& a, const Json& b) {
   return a.value("cpu", "") == b.value("cpu", "") && a.value("isa", "") == b.value("isa", "");
 }
@@ -115,7 +132,7 @@ void check_writable(const std::string& option, const std::string& path) {
 }
 
 void write_report(const std::string& path, const Json& report) {
-  if (!path.empty()) write_file_atomically(path, report.dump(1) + "\n");
+  if (!path.empty()) write_file_atomically(path, report_text(report));
 }
 
 bool compare_with_file(const Json& now, const std::string& path, const CompareRule& rule) {
@@ -157,7 +174,7 @@ void record(const Json& now, const std::string& path, const CompareRule& rule) {
     if (!same_machine(m, now)) kept.push_back(m);
   kept.push_back(machine);
   machines = kept;
-  write_report(path, file);
+  write_file_atomically(path, file.dump(1) + "\n");  // a line for each ratio
 }
 
 }  // namespace bitgrad::bench

@@ -64,7 +64,7 @@ class RingNet final : public Module {
   Var forward(const Var& x) override { return out_->forward(square(hidden_->forward(x))); }
   Form plan(const Form& in, PlanRequests& requests) override {
     PlanRequests of_hidden;
-    const Form out = out_->planned(hidden_->planned(in, requests), of_hidden);
+    Form out = out_->planned(hidden_->planned(in, requests), of_hidden);
     requests.merge(hidden_->serve(of_hidden));
     return out;
   }

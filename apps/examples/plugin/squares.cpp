@@ -17,7 +17,7 @@ struct ScaledSquare {
   };
   static Tensor forward(Saved& saved, std::span<const Tensor> in, float factor) {
     const Tensor x = in[0];
-    const Tensor y = Tensor::empty(x.shape(), dtypes::fp32);
+    Tensor y = Tensor::empty(x.shape(), dtypes::fp32);
     for (int64_t i = 0; i < x.numel(); ++i) y.as<float>()[i] = factor * x.as<float>()[i] * x.as<float>()[i];
     saved.x = keep(x);
     saved.factor = factor;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bitgrad/base/math.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 #include "cuda/device/builtins.h"

@@ -1,7 +1,7 @@
 #include "cuda/kernels/gemm/register.h"
 
-#include "cuda/kernels/gemm/library/cublaslt.h"
 #include "cuda/kernels/gemm/cuda_kernels.h"
+#include "cuda/kernels/gemm/library/cublaslt.h"
 #include "cuda/runtime/backend.h"
 #include "kernels/gemm/common/batch.h"
 

@@ -84,7 +84,7 @@ inline int64_t panel_count(int64_t rows) { return (rows + kPanelRows - 1) / kPan
 inline constexpr int64_t kVnniPanels = 4;
 inline constexpr int vnni_fields(int bits) { return bits <= 1 ? 8 : bits == 2 ? 4 : bits <= 4 ? 2 : 1; }
 inline int64_t vnni_steps(int bits, int64_t k) {
-  const int64_t codes = 4 * vnni_fields(bits);
+  const int64_t codes = int64_t{4} * vnni_fields(bits);
   return (k + codes - 1) / codes;
 }
 // Byte offset of step 0 of `panel`, which must be the first of a group, and the number of panels in that group.

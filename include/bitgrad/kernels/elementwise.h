@@ -3,21 +3,12 @@
 #pragma once
 
 #include "bitgrad/base/rng.h"
-#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/floats.h"
-#include "bitgrad/kernels/kernel.h"
+#include "bitgrad/kernels/unary_op.h"
 
 namespace bitgrad {
-
-enum class UnaryOp : uint8_t {
-#define BITGRAD_UNARY(name, value, derivative) name,
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
-  kCount
-};
-std::string_view unary_name(UnaryOp op);
-
-}  // namespace bitgrad
+struct StepScalars;  // base/step_scalars.h
+}
 
 namespace bitgrad::kernels {
 

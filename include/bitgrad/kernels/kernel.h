@@ -1,4 +1,4 @@
-// Common to all kernel families: the kernel record, the bits mode, and selection by cost.
+// Common to all kernel families: the kernel record and selection by cost.
 //
 // A family is a list of kernels over one argument struct (src/kernels/<family>/kernels.inc; other devices add theirs
 // with KernelList::add). A kernel is usable if it is for the current kind of device, the machine and the cap grant its
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
@@ -34,13 +35,6 @@ enum class SumOrder : uint8_t {
 std::string_view order_name(SumOrder order);
 // Whether kernels of this order may run in strict mode, which requires that every ISA has such kernels.
 constexpr bool legal_in_strict(SumOrder order) { return order < SumOrder::kDigits3; }
-
-// kFast: same bits for any number of threads. kStrict: also on every ISA; only kernels whose order of summation exists
-// on every ISA are candidates.
-enum class BitsMode : uint8_t { kFast, kStrict };
-// Process-wide; kFast by default.
-BitsMode bits_mode();
-void set_bits_mode(BitsMode mode);
 
 template <typename Args>
 struct Kernel {

@@ -4,9 +4,8 @@
 // their families (kernel.h).
 #pragma once
 
-#include <string_view>
-
 #include "bitgrad/kernels/depthwise.h"
+#include "bitgrad/kernels/device_kernel.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/kernels/quantize.h"
@@ -30,21 +29,3 @@ const KernelTable& kernel_table();
 void register_kernel_table(DeviceKind kind, const KernelTable* table);
 
 }  // namespace bitgrad::kernels
-
-namespace bitgrad {
-
-// Reads a float from memory of the current device. Waits for the device and polls its errors (flag.h).
-float read_number(const float* number);
-
-namespace detail {
-// Throws Error(kDevice): the current device has no such kernel, or no fp64.
-[[noreturn]] void fail_no_device_kernel(std::string_view name);
-[[noreturn]] void fail_fp64_on_device(std::string_view name);
-
-template <typename Function>
-Function* present(Function* kernel, std::string_view name) {
-  if (kernel == nullptr) fail_no_device_kernel(name);
-  return kernel;
-}
-}  // namespace detail
-}  // namespace bitgrad

@@ -6,7 +6,10 @@
 // ISA and device gives the same bits: one operation per element.
 #pragma once
 
-#include "bitgrad/kernels/kernel.h"
+#include <cstdint>
+#include <string_view>
+
+#include "bitgrad/dtype/dtype.h"
 
 namespace bitgrad::kernels {
 
@@ -16,7 +19,6 @@ enum class PointwiseOp : uint8_t {
 #undef BITGRAD_POINTWISE
   kCount
 };
-std::string_view pointwise_name(PointwiseOp op);
 
 inline constexpr int kPointwiseAxes = 4;
 

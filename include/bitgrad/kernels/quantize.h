@@ -5,39 +5,9 @@
 #include "bitgrad/base/rng.h"
 #include "bitgrad/kernels/floats.h"
 #include "bitgrad/kernels/kernel.h"
+#include "bitgrad/kernels/quantize_rules.h"
 
 namespace bitgrad {
-
-// How a value x becomes a code, before clamping to [lo, hi]. rint rounds to nearest even, in fp32. s and m are
-// scale.scale and scale.offset of QuantizeArgs.
-enum class CodeRule : uint8_t {
-  kInverse,    // rint(x * (1/s)) + z             affine, symmetric, absmax
-  kDivide,     // rint(x / s) + z; no scale: rint(x)   ternary absmean
-  kOffset,     // rint((x - m) / s)               fixed, minmax_offset, LSQ+, DoReFa gradients
-  kTimes,      // rint(x * s)                     DoReFa activations: s = number of steps, 2^b - 1
-  kTanh,       // rint(s * (tanh x / (2m) + 1/2)) DoReFa weights: s = number of steps, m = max abs tanh x
-  kSign,       // x >= 0 -> +1, else -1           binary (kind sign)
-  kAtLeast,    // x >= m -> +1, else -1           standardized_binary (kind sign): m = mean
-  kPositive,   // x > 0 -> 1, else 0              step (int1)
-  kThreshold,  // sign of x where abs x > m, else 0          TWN: m = threshold
-  kCodebook,   // nearest level of x * (1/s), ties to the lower
-};
-
-// Whether a rule rounds to integers, and thus supports stochastic rounding.
-constexpr bool rounds(CodeRule rule) {
-  return rule == CodeRule::kInverse || rule == CodeRule::kDivide || rule == CodeRule::kOffset ||
-         rule == CodeRule::kTimes || rule == CodeRule::kTanh;
-}
-
-// Straight-through rules (section 3). The mask has one bit per element; 1 means the gradient passes.
-enum class SteRule : uint8_t { kIdentity, kClip, kApproxSign, kTanh, kNone };
-
-// How scales and offsets are rounded once computed, before zero points and codes. Section 2, "Modifiers".
-struct ScaleRounding {
-  bool pow2 = false;  // s -> 2^ceil(log2 s)
-  bool fp16 = false;  // s -> nearest fp16, at least 2^-24; m -> nearest fp16; Inf beyond 65504
-  friend bool operator==(const ScaleRounding&, const ScaleRounding&) = default;
-};
 
 // Bit that kernels OR into the flag word of a tensor.
 inline constexpr uint32_t kFlagNonFinite = 1u;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include "bitgrad/kernels/floats.h"
-#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad::kernels {
 
@@ -82,14 +81,6 @@ struct CrossEntropyRowsBackwardArgs {
   FloatsOut gx = {};
 };
 void cross_entropy_rows_backward(const CrossEntropyRowsBackwardArgs& args);
-
-// index[r] = index of the first maximum of row r. NaN compares greater than any number. cols > 0.
-struct ArgMaxRowsArgs {
-  int64_t rows = 0, cols = 0;
-  FloatsIn x = {};
-  int32_t* index = nullptr;  // [rows]
-};
-void arg_max_rows(const ArgMaxRowsArgs& args);
 
 // rank[r] = number of elements of row r that precede x[target]: those that are larger, NaN, or equal with a lower
 // index. Rank 0 means that the target is the arg max; a rank below 5, that it is in the top 5. An ignored row, or one

@@ -32,23 +32,6 @@ struct RowGradient {
   ScaleMap scale;
 };
 
-// How the scale (and zero point) of a row is computed from its values: the formulas of the schemes, docs/numerics.md
-// section 2. A row without columns gets s = eps, z = 0.
-struct RowFit {
-  enum Rule : uint8_t {
-    kAbsmax,           // max(a / hi, eps), a = max abs x
-    kSymmetric,        // max(max(-l, h) / ((hi - lo) / 2), eps), l = min(0, min x), h = max(0, max x)
-    kSymmetricNoClip,  // max(max(l / lo, h / hi), eps)
-    kAffine,           // max((h - l) / (hi - lo), eps); z = clamp(lo - rint(l / s), lo, hi)
-    kMeanAbs,          // max(mean abs x, eps); sum in the order of section 8
-    kMeanPositive,     // max(mean of x over x > 0, eps); eps if there is none
-  };
-  Rule rule = kAbsmax;
-  float lo = 0, hi = 0;  // code range in use
-  float eps = 0x1p-126f;
-  ScaleRounding rounding = {};
-};
-
 // How the updated values are quantized.
 struct RowCodes {
   // Canonical codes of all rows. Ignores rows, cols, x, ldx, ste and mask, and with `fit` also scale. flags: OR of

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/unary_op.h"
 #include "bitgrad/nn/form.h"
 #include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/spatial.h"

@@ -14,8 +14,6 @@
 
 namespace bitgrad {
 
-using LayerKey = Key;
-
 // How a container's layer lists appear in configurations and in the paths of the layers below it.
 struct LayerLists {
   enum class Kind : uint8_t {
@@ -26,13 +24,13 @@ struct LayerLists {
     kRepeated  // key `layers`, one list that is instantiated once per child 0, 1, ...
   };
   Kind kind = Kind::kNone;
-  std::vector<LayerKey> keys = {};  // for kNamed; only name, standard ("!" or "") and doc are used
+  std::vector<Key> keys = {};  // for kNamed; only name, standard ("!" or "") and doc are used
 };
 
 struct LayerKind {
   std::string name = {};
   std::string doc = {};
-  std::vector<LayerKey> keys = {};
+  std::vector<Key> keys = {};
   LayerLists lists = {};
   bool weights = false;  // has a quantizable weight: key `weights`, LayerSpec::weight
   bool product = false;  // multiplies by that weight: keys `compute` and `backward`

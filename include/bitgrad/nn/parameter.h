@@ -14,6 +14,10 @@
 #include "bitgrad/nn/init.h"
 #include "bitgrad/quant/quantizer.h"
 
+namespace bitgrad::kernels {
+struct RowCodes;  // kernels/update_rows.h
+}
+
 namespace bitgrad {
 
 // The master that a low-bit parameter keeps beside its codes. docs/numerics.md section 6.

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bitgrad/autograd/op.h"
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad {
@@ -167,23 +166,6 @@ Var rms_norm(const Var& x, const Var& gamma, float eps = 1e-5f);
 // Softmax over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype): exp(x - max) / sum. A row that contains
 // NaN or +Inf, or only -Inf, becomes NaN.
 Var softmax(const Var& x);
-// Returns int32 [..]: the index of the first maximum along the last axis of x[.., d], fp32 or bf16. NaN counts as the
-// maximum.
-Tensor arg_max(const Tensor& x);
-
-// Pointwise functions of unary.inc: relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16
-// (computed in fp32, rounded once) or fp64; y in its dtype.
-Var unary(UnaryOp op, const Var& x);
-#define BITGRAD_UNARY(name, value, derivative) \
-  inline Var name(const Var& x) { return unary(UnaryOp::name, x); }
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
-
-// y = f(gate) * up (Shazeer 2020, arXiv 2002.05202; silu: SwiGLU). Both of one shape and dtype: fp32, bf16 (computed in
-// fp32, rounded once) or fp64. In fp32 the bits equal those of mul(unary(f, gate), up), but f(gate) is not kept for
-// backward. The one-argument form takes x [.., 2d]: gate is x[.., 0 .. d-1], up the rest; y [.., d].
-Var gated(UnaryOp f, const Var& gate, const Var& up);
-Var gated(UnaryOp f, const Var& x);
 
 // y = a + b, a - b, a * b, both of one dtype: fp32, bf16 (computed in fp32, rounded once) or fp64. Shapes broadcast as
 // in NumPy, with at most 4 axes where they differ; the gradient of a broadcast operand is summed over its repetitions.
@@ -235,14 +217,11 @@ Var cross_entropy_sum(const Var& logits, const Tensor& targets, int32_t ignore_i
 
 // Inputs of metrics: one value each, on the current device, without synchronizing; logits and outputs fp32 or bf16.
 // Counts are exact int64 []; sums are fp64 [], added in double in a fixed order, with the same bits on every device.
-// Accuracy is top_k_count(k = 1) / target_count, perplexity exp(cross_entropy_total / target_count), bits per byte
-// cross_entropy_total / (ln 2 * bytes), mean squared error squared_error_total / elements.
+// Accuracy is top_k_count(k = 1) / target_count, mean squared error squared_error_total / elements.
 Tensor target_count(const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
 // Positions whose target is among the k largest logits. Of equal logits the lower index ranks first, and NaN ranks
 // above every other value. A NaN at the target does not count.
 Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32_t ignore_index = kIgnoreIndex);
-// In nats, over the positions that count.
-Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
 Tensor squared_error_total(const Tensor& outputs, const Tensor& target);
 
 }  // namespace bitgrad

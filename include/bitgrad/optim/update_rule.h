@@ -10,13 +10,20 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
-#include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/update_rows.h"
 #include "bitgrad/nn/parameter.h"
 
+namespace bitgrad::kernels {
+struct SgdArgs;
+struct AdamArgs;
+using RowUpdate = std::variant<SgdArgs, AdamArgs>;  // kernels/update_rows.h
+}  // namespace bitgrad::kernels
+
 namespace bitgrad {
+
+struct StepScalars;  // base/step_scalars.h
 
 struct OptimizerSpec {
   std::string name = "sgd";                // a line of optimizers.inc, or a registered name (register_optimizer)
@@ -79,10 +86,7 @@ class UpdateRule {
   virtual void reset() {}
   // The equivalent of update on this piece, for device kernels that do more in the same sweep (kernels/update_rows.h);
   // nullopt if there is none, and update is called.
-  virtual std::optional<kernels::RowUpdate> row_update(const UpdatePiece& piece) const {
-    static_cast<void>(piece);
-    return std::nullopt;
-  }
+  virtual std::optional<kernels::RowUpdate> row_update(const UpdatePiece& piece) const;
   // Updates a piece and its state. Called concurrently from several threads for disjoint pieces. On a device other than
   // the CPU, called once for a whole parameter, with that device current and pointers into its memory.
   virtual void update(const UpdatePiece& piece) const = 0;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "bitgrad/kernels/update_rows.h"
+#include "bitgrad/base/rng.h"
 #include "bitgrad/quant/scheme.h"
 #include "bitgrad/tensor/tensor.h"
 
@@ -124,9 +124,10 @@ struct QuantizeOptions {
   bool transposed = false;
 };
 // Returns the tensor that receives the row sums (Tensor::row_sums) of `codes` from the kernel that writes them:
-// attached to `codes`, or a new one if products on the current device may read it (wgmma): those of one-bit codes always
-// do, those of int8 and uint8 codes if the other operand has zero points. So a new one is made for one-bit codes and for
-// weights, whose codes serve many products. Undefined otherwise, also if sums are attached: on the CPU, without wgmma.
+// attached to `codes`, or a new one if products on the current device may read it (wgmma): those of one-bit codes
+// always do, those of int8 and uint8 codes if the other operand has zero points. So a new one is made for one-bit codes
+// and for weights, whose codes serve many products. Undefined otherwise, also if sums are attached: on the CPU, without
+// wgmma.
 Tensor row_sums_place(Tensor& codes, bool weight = false);
 // Quantizes x (fp32) with given scales; returns codes with the params attached. Values between layers, which may be
 // bf16, are quantized by the ops (ops.h).

@@ -5,7 +5,8 @@
 #include <string>
 
 #include "bitgrad/base/key.h"
-#include "bitgrad/kernels/quantize.h"
+#include "bitgrad/dtype/dtype.h"
+#include "bitgrad/kernels/quantize_rules.h"
 #include "bitgrad/tensor/quant_params.h"
 
 namespace bitgrad {

@@ -43,7 +43,7 @@ struct RunCounters {
   // Value of the metric that selects the best model, if that is not accuracy; part of the state hash in that case.
   std::string metric = {};
   std::optional<double> best_value = {}, last_value = {};
-  int64_t best_step = 0;  // optimizer step of the best model; 0: unknown; not part of the state hash
+  int64_t best_step = 0;  // optimizer step of the best model; 0: none; not part of the state hash
   // State of train.early_stop: best value so far, evaluations since. Part of the state hash once a value exists.
   std::optional<double> early_stop_best = {};
   int64_t early_stop_waited = 0;
@@ -101,9 +101,6 @@ struct FileForm {
 // Registers dtypes that the file defines. Throws Error(kData) for any other file.
 FileForm file_form(const std::string& path);
 std::string file_kind(const std::string& path);
-
-// Shape [rows, cols] of a parameter in a file of either kind, regardless of precision. Throws Error(kData).
-Shape shape_in_file(const std::string& file, const std::string& parameter);
 
 // Outcome of init_from for a model.
 struct InitFrom {

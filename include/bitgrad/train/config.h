@@ -365,7 +365,6 @@ struct ConfigOrigin {
   std::string name = {};                           // file name, for messages
   std::string text = {};                           // file contents, unmodified
   std::vector<std::string> overrides = {};         // as given
-  std::string note = {};                           // deprecated words in the user's text, as one log line; empty: none
   std::vector<std::string> warnings = {};          // about a user's text: keys without effect, each with its position
   std::string preset_name = {}, preset_text = {};  // the file of model.preset; empty: none
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }

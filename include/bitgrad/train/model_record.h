@@ -32,7 +32,7 @@ std::optional<ModelRecord> model_record(Learner& learner);
 // Serialize to one line of JSON, and parse it. Parsing throws Error for text that is no record or uses unknown names.
 std::string to_text(const ModelRecord& record);
 ModelRecord parse_model_record(const std::string& text);
-// Reads the record of a file. Returns nullopt if it has none (format 2, or a model not made by make_layer). Throws
+// Reads the record of a file. Returns nullopt if it has none (a model not made by make_layer). Throws
 // Error(kData).
 std::optional<ModelRecord> read_model_record(const std::string& file);
 

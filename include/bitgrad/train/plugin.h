@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/commit.h"
 #include "bitgrad/base/version.h"
 
 namespace bitgrad {

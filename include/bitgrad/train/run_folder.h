@@ -19,8 +19,6 @@ struct RunFolder {
 // If several processes start in one folder, one gets it; the others get an Error and write nothing. Throws Error if
 // `out` contains anything.
 RunFolder start_run_folder(const RunConfig& config, const std::string& out);
-// The same, but releases the lock; returns the path.
-std::string create_run_folder(const RunConfig& config, const std::string& out);
 // Locks the folder against other training processes and removes files that a killed process left half written. Throws
 // Error if another process holds the lock.
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder);

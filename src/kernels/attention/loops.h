@@ -1,7 +1,9 @@
 // The loops of family attention as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
-#include "bitgrad/kernels/kernel.h"
+#include <cstdint>
+
+#include "bitgrad/base/cpu.h"
 
 namespace bitgrad::kernels::attention_loops {
 

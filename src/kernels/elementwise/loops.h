@@ -1,6 +1,7 @@
 // The loops of family elementwise as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/kernels/elementwise.h"
 
 namespace bitgrad::kernels::elementwise {

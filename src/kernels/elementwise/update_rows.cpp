@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bitgrad/base/memory.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/pack.h"
 #include "bitgrad/kernels/reduce.h"

@@ -1,6 +1,7 @@
 // The loops of family pointwise as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/kernels/pointwise.h"
 
 namespace bitgrad::kernels::pointwise_loops {

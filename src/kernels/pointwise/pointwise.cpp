@@ -16,12 +16,6 @@ using namespace pointwise_loops;
 
 namespace {
 
-constexpr std::string_view kPointwiseNames[] = {
-#define BITGRAD_POINTWISE(name, value) #name,
-#include "bitgrad/kernels/pointwise.inc"
-#undef BITGRAD_POINTWISE
-};
-
 void run_line(PointwiseOp op, const InputLine& a, const InputLine& b, const OutputLine& y, int64_t begin, int64_t end) {
   const PointwiseLoops& loops = pointwise_loops::loops();
   const bool one_b = b.step == 0, one_a = a.step == 0 && !one_b;
@@ -110,8 +104,6 @@ void pointwise_fp64(const PointwiseArgs& args, const Walk<3>& walk) {
 }
 
 }  // namespace
-
-std::string_view pointwise_name(PointwiseOp op) { return kPointwiseNames[static_cast<int>(op)]; }
 
 void pointwise(const PointwiseArgs& args) {
   if (is_empty(args.size)) return;

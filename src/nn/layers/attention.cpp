@@ -147,7 +147,7 @@ class Positions final : public Module {
 }  // namespace
 
 LayerKind attention_kind() {
-  using Type = LayerKey::Type;
+  using Type = Key::Type;
   LayerKind kind;
   kind.name = kAttentionLayer;
   kind.doc = "causal attention (Vaswani et al. 2017) of the q, k and v that lie side by side along the last axis";
@@ -170,7 +170,7 @@ LayerKind attention_kind() {
 }
 
 LayerKind positions_kind() {
-  using Type = LayerKey::Type;
+  using Type = Key::Type;
   LayerKind kind;
   kind.name = kPositionsLayer;
   kind.doc = "adds a learned row for each position of a sequence";

@@ -87,7 +87,7 @@ LayerKind branches_kind() {
   kind.name = kBranches;
   kind.doc = "parallel lists of layers over one input, whose outputs are joined; an empty list is the identity";
   kind.keys = {{.name = "join",
-                .type = LayerKey::Type::kChoice,
+                .type = Key::Type::kChoice,
                 .standard = "concat",
                 .doc = "how the outputs are joined. concat: along the last axis; add; multiply",
                 .choices = {"concat", "add", "multiply"}}};

@@ -54,7 +54,7 @@ LayerKind prelu_kind() {
   LayerKind kind;
   kind.name = kPrelu;
   kind.doc = "x where x > 0, else slope * x, with a learned slope a channel";
-  kind.keys = {{"init", LayerKey::Type::kNumber, "[-16, 16]", "0.25", "first value of the slopes"}};
+  kind.keys = {{"init", Key::Type::kNumber, "[-16, 16]", "0.25", "first value of the slopes"}};
   kind.output = LayerKind::Output::kNone;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {

@@ -68,7 +68,7 @@ class Conv2d final : public Module {
 }  // namespace
 
 LayerKind conv2d_kind() {
-  using Type = LayerKey::Type;
+  using Type = Key::Type;
   LayerKind kind;
   kind.name = kConv2d;
   kind.doc = "convolution of images [h, w, c]";

@@ -14,7 +14,7 @@ class Dropout final : public Module {
   explicit Dropout(double p) { options_.p = p; }
 
   Var forward(const Var& in) override {
-    const Var x = detail::pass_through(in, y_);
+    Var x = detail::pass_through(in, y_);
     if (!state().training || options_.p == 0) return x;
     options_.stream = live_by_microbatch(
         {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
@@ -56,7 +56,7 @@ LayerKind dropout_kind() {
   LayerKind kind;
   kind.name = "dropout";
   kind.doc = "sets random elements to 0 in training";
-  kind.keys = {{"p", LayerKey::Type::kNumber, "[0, 1)", "!", "probability of a zero"}};
+  kind.keys = {{"p", Key::Type::kNumber, "[0, 1)", "!", "probability of a zero"}};
   kind.output = LayerKind::Output::kNone;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<Dropout>(spec.attributes.number("p")); };

@@ -68,7 +68,7 @@ class Embedding final : public Module {
 }  // namespace
 
 LayerKind embedding_kind() {
-  using Type = LayerKey::Type;
+  using Type = Key::Type;
   LayerKind kind;
   kind.name = "embedding";
   kind.doc = "looks up the row of a table for each id";

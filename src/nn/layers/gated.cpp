@@ -2,6 +2,7 @@
 // Meant for the output of a single weight [2 D, K] whose first D outputs are the gate.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "nn/values.h"
 
 namespace bitgrad {

@@ -91,7 +91,7 @@ class Head final : public Module {
 }  // namespace
 
 LayerKind linear_kind() {
-  using Type = LayerKey::Type;
+  using Type = Key::Type;
   LayerKind kind;
   kind.name = "linear";
   kind.doc = "x W^T + b, over the last axis of x";
@@ -103,7 +103,7 @@ LayerKind linear_kind() {
 }
 
 LayerKind head_kind() {
-  using Type = LayerKey::Type;
+  using Type = Key::Type;
   LayerKind kind;
   kind.name = "head";
   kind.doc = "x W^T, W being the table of an embedding or the weight of another layer";

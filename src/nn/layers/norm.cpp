@@ -119,7 +119,7 @@ inference::Value Norm::lower(inference::Graph& graph, inference::Value x) {
 namespace {
 
 LayerKind norm_kind(const char* name, const char* doc, Norm::Op op, bool per_column, const char* eps) {
-  using Type = LayerKey::Type;
+  using Type = Key::Type;
   LayerKind kind;
   kind.name = name;
   kind.doc = doc;

@@ -6,8 +6,8 @@
 
 namespace bitgrad::detail {
 
-inline std::vector<LayerKey> pool_keys() {
-  LayerKey stride = pair_key("stride", "", "pixels between windows");
+inline std::vector<Key> pool_keys() {
+  Key stride = pair_key("stride", "", "pixels between windows");
   stride.doc += "; default: size";
   return {pair_key("size", "!", "rows and columns of a window"), stride,
           sides_key("padding", "0", "pixels outside the image, which are never counted", /*same=*/false)};

@@ -18,7 +18,7 @@ class QuantizeGradientLayer final : public Module {
   }
 
   Var forward(const Var& in) override {
-    const Var x = detail::pass_through(in, y_);
+    Var x = detail::pass_through(in, y_);
     if (!x.tracked()) return x;
     return quantize_gradient(x, spec_,
                              live_by_microbatch({state().seed, Purpose::kGradient, site_id(path()),

@@ -10,8 +10,8 @@ namespace bitgrad {
 inline constexpr const char* kRecomputeKey = "recompute";
 
 // `what`: text for the container's list, for the documentation.
-inline LayerKey recompute_key(const std::string& what) {
-  return {kRecomputeKey, LayerKey::Type::kBool, "", "false",
+inline Key recompute_key(const std::string& what) {
+  return {kRecomputeKey, Key::Type::kBool, "", "false",
           "training keeps the input of " + what +
               " alone and runs the layers again in backward: less memory, the same bits"};
 }

@@ -8,7 +8,7 @@ LayerKind repeat_kind() {
   LayerKind kind;
   kind.name = "repeat";
   kind.doc = "repeats its layers, each time with separate parameters";
-  kind.keys = {{"times", LayerKey::Type::kInt, "[1, 4096]", "!", "rounds"}, recompute_key("each round")};
+  kind.keys = {{"times", Key::Type::kInt, "[1, 4096]", "!", "rounds"}, recompute_key("each round")};
   kind.lists.kind = LayerLists::Kind::kRepeated;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {

@@ -43,7 +43,7 @@ class RowNorm final : public Module {
 };
 
 LayerKind row_norm_kind(std::string_view name, const char* doc) {
-  using Type = LayerKey::Type;
+  using Type = Key::Type;
   LayerKind kind;
   kind.name = name;
   kind.doc = doc;

@@ -117,7 +117,7 @@ LayerKind sequence_kind() {
   kind.lists.kind = LayerLists::Kind::kInline;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
-    const auto layers = make_layers(spec.lists.at(0).layers);
+    auto layers = make_layers(spec.lists.at(0).layers);
     layers->set_recompute(spec.attributes.flag(kRecomputeKey));
     return layers;
   };

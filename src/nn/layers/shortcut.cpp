@@ -50,7 +50,7 @@ LayerKind shortcut_a_kind() {
   kind.doc =
       "every stride-th pixel of images [h, w, c] with zero channels added, half before and half after them; the "
       "input itself where nothing changes";
-  kind.keys = {{"out", LayerKey::Type::kInt, "[1, 1048576]", "!", "number of output channels"},
+  kind.keys = {{"out", Key::Type::kInt, "[1, 1048576]", "!", "number of output channels"},
                detail::pair_key("stride", "1", "pixels between those that are kept")};
   kind.output = LayerKind::Output::kNone;
   kind.bf16 = kind.axes = true;

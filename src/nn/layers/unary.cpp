@@ -1,6 +1,7 @@
 // Pointwise layers, one for each line of kernels/unary.inc. relu also accepts int32 sums with a scale.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "nn/layers/residual.h"
 #include "nn/lower.h"
 #include "nn/values.h"

@@ -11,22 +11,22 @@
 namespace bitgrad::detail {
 
 // One number for both axes, or [y, x].
-inline LayerKey pair_key(std::string name, std::string standard, std::string doc) {
+inline Key pair_key(std::string name, std::string standard, std::string doc) {
   return {.name = std::move(name),
-          .type = LayerKey::Type::kInts,
+          .type = Key::Type::kInts,
           .range = "[1, 1024]",
           .standard = std::move(standard),
           .doc = std::move(doc) + ": a number, or [y, x]",
           .count = 2};
 }
 // One number for all sides, or [top, left, bottom, right]; with `same` also the word `same`.
-inline LayerKey sides_key(std::string name, std::string standard, std::string doc, bool same) {
-  LayerKey key{.name = std::move(name),
-               .type = LayerKey::Type::kInts,
-               .range = "[0, 1024]",
-               .standard = std::move(standard),
-               .doc = std::move(doc) + ": a number, or [top, left, bottom, right]",
-               .count = 4};
+inline Key sides_key(std::string name, std::string standard, std::string doc, bool same) {
+  Key key{.name = std::move(name),
+          .type = Key::Type::kInts,
+          .range = "[0, 1024]",
+          .standard = std::move(standard),
+          .doc = std::move(doc) + ": a number, or [top, left, bottom, right]",
+          .count = 4};
   if (same) {
     key.choices = {"same"};
     key.doc += ", or same, which makes ceil(size / stride) outputs";

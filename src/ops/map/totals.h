@@ -57,16 +57,6 @@ struct SumCounts {
   BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
-// Sum of fp32 terms, in double.
-struct SumTerms {
-  const float* terms;
-  int64_t n;
-  double* out;
-
-  BITGRAD_HD double term(int64_t k) const { return static_cast<double>(terms[k]); }
-  BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
-};
-
 // (y - t)^2 of fp32 or bf16 elements, in double.
 struct SumSquaredErrors {
   const void *y, *t;

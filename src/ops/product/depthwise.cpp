@@ -74,7 +74,7 @@ Tensor depthwise_pad(const Tensor& image, const ConvForm& form, const ScaleMap& 
   if (form.pad_value == 0 || !form.pads) return {};
   if (image.dtype() == dtypes::fp64)
     return Tensor::full({form.channels}, dtypes::fp64, form.pad_value, MemoryKind::kWorkspace);
-  const Tensor pad = Tensor::empty({form.channels}, dtypes::fp32, MemoryKind::kWorkspace);
+  Tensor pad = Tensor::empty({form.channels}, dtypes::fp32, MemoryKind::kWorkspace);
   run_map(maps::DepthwisePad{static_cast<float>(form.pad_value), map.scale, map.zero, map.col_step, pad.as<float>()},
           form.channels);
   return pad;
@@ -89,7 +89,7 @@ Tensor depthwise_weights(const Tensor& weights, const ConvForm& form, const Scal
     numbers = Tensor::empty({outputs, taps}, dtypes::fp32, MemoryKind::kWorkspace);
     kernels::dequantize({outputs, taps, w.dtype(), w.data(), w.stride(), map, numbers.as<float>(), taps});
   }
-  const Tensor out = Tensor::empty({taps, outputs}, numbers.dtype(), MemoryKind::kWorkspace);
+  Tensor out = Tensor::empty({taps, outputs}, numbers.dtype(), MemoryKind::kWorkspace);
   run_map(maps::DepthwiseTaps{numbers.data(), outputs, taps, by_multiples ? form.group_outputs() : 1, wide, out.data()},
           outputs * taps);
   return out;
@@ -143,7 +143,7 @@ class DepthwiseForward {
 
   // fp32 sums over taps; `ones`: sums of x alone.
   Tensor sums(kernels::DepthwiseForwardArgs a, bool ones) {
-    const Tensor out = Tensor::empty({form_.rows(), outputs_}, dtypes::fp32, MemoryKind::kWorkspace);
+    Tensor out = Tensor::empty({form_.rows(), outputs_}, dtypes::fp32, MemoryKind::kWorkspace);
     if (ones && !ones_.defined()) ones_ = Tensor::full({taps_, outputs_}, dtypes::fp32, 1, MemoryKind::kWorkspace);
     if (ones) a.w = ones_.data();
     a.y = out.data();

@@ -130,7 +130,7 @@ maps::FoldedNumbers numbers_of(const FoldedGradient& g) {
 }  // namespace
 
 Tensor to_bf16_codes(const FoldedGradient& g) {
-  const Tensor out = Tensor::empty({g.rows(), g.cols()}, dtypes::bf16);
+  Tensor out = Tensor::empty({g.rows(), g.cols()}, dtypes::bf16);
   if (!current_device().is_cpu()) {
     run_map(maps::FoldToBf16{numbers_of(g), out.as<uint16_t>()}, out.numel());
     return out;
@@ -238,7 +238,7 @@ Tensor sums_with_zeros(const Tensor& codes, bool transposed, const Tensor& zero)
   const int64_t rows = codes.rows(), cols = codes.cols(), stride = codes.stride(), free = transposed ? cols : rows;
   const auto* q = static_cast<const int8_t*>(codes.data());
   const auto* z = zero.as<int32_t>();
-  const Tensor sums = Tensor::zeros({free}, dtypes::int64, MemoryKind::kWorkspace);
+  Tensor sums = Tensor::zeros({free}, dtypes::int64, MemoryKind::kWorkspace);
   auto* out = sums.as<int64_t>();
   if (!current_device().is_cpu()) {
     const int64_t contracted = transposed ? rows : cols,

@@ -61,7 +61,7 @@ Along folded_of(const GradientProduct& p, const ScaleMap& map) {
 
 // Columns [c0, c0 + n) of the codes, repacked.
 Tensor columns(const Tensor& t, int64_t c0, int64_t n) {
-  const Tensor out = Tensor::empty({t.rows(), n}, t.dtype());
+  Tensor out = Tensor::empty({t.rows(), n}, t.dtype());
   const int64_t bits = t.dtype().bits(), words = out.stride() / 8;
   run_map(maps::CopyBits{static_cast<const uint64_t*>(t.data()), t.stride() / 8, c0 * bits, n * bits,
                          static_cast<uint64_t*>(out.data()), words},

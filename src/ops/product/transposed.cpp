@@ -23,7 +23,7 @@ ScaleMap transposed_scale(ScaleMap map) {
 Tensor transpose(kernels::GemmOperand& x, int64_t free, int64_t k) {
   const kernels::GemmOperand from = x;
   x = transposed_form(from, k);
-  const Tensor transposed = Tensor::empty({free * x.stride}, dtypes::uint8, MemoryKind::kWorkspace);
+  Tensor transposed = Tensor::empty({free * x.stride}, dtypes::uint8, MemoryKind::kWorkspace);
   transpose_on_device({from.dtype.bits(), k, free, from.data, from.stride, transposed.data(), x.stride});
   x.data = transposed.data();
   return transposed;

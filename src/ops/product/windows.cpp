@@ -167,7 +167,7 @@ Tensor pad_pixel(const Tensor& image, int pad_value) {
   if (dtype.is_float()) {
     if (pad_value == 0) return Tensor::zeros(shape, dtype, MemoryKind::kWorkspace);
     if (dtype == dtypes::fp64) return Tensor::full(shape, dtype, pad_value, MemoryKind::kWorkspace);
-    const Tensor pad = Tensor::empty(shape, dtype, MemoryKind::kWorkspace);
+    Tensor pad = Tensor::empty(shape, dtype, MemoryKind::kWorkspace);
     run_map(maps::PadFloats{static_cast<float>(pad_value), dtype == dtypes::bf16, pad.data()}, shape.cols());
     return pad;
   }
@@ -177,7 +177,7 @@ Tensor pad_pixel(const Tensor& image, int pad_value) {
     const std::vector<float>& levels = dtype.info().levels;
     raw = static_cast<uint32_t>(std::find(levels.begin(), levels.end(), 0.0f) - levels.begin());
   }
-  const Tensor pad = Tensor::empty(shape, dtype, MemoryKind::kWorkspace);
+  Tensor pad = Tensor::empty(shape, dtype, MemoryKind::kWorkspace);
   const ScaleMap map = image.scale_map();
   run_map(maps::PadCodes{pad_value == 0 ? map.zero : nullptr, map.col_step, shape.cols(), raw, dtype.bits(),
                          static_cast<uint64_t*>(pad.data())},

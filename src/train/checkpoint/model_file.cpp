@@ -44,12 +44,4 @@ FileForm file_form(const std::string& path) {
 
 std::string file_kind(const std::string& path) { return file_form(path).kind; }
 
-Shape shape_in_file(const std::string& file, const std::string& parameter) {
-  const FileForm form = file_form(file);
-  const auto found = form.parameters.find(parameter);
-  if (found == form.parameters.end())
-    bad(file, concat("has no tensor '", parameter, "', which its configuration describes"));
-  return found->second;
-}
-
 }  // namespace bitgrad

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "base/old_words.h"
 #include "base/registration.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/quant/rounding.h"
@@ -26,7 +25,7 @@ template <typename T>
 T named(const Json& json, std::initializer_list<T> values, std::string_view (*name)(T), std::string_view what) {
   const std::string text = json.text();
   for (const T value : values)
-    if (detail::current_word(what, text) == name(value)) return value;
+    if (text == name(value)) return value;
   fail(kKey, what, ": got '", text, "', which this program does not know");
 }
 

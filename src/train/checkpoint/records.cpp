@@ -71,7 +71,7 @@ void bad(const std::string& path, const std::string& what) {
 
 std::string kind_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find("bitgrad.kind");
-  const std::string kind(found != file.metadata().end() ? found->second : kCheckpointKind);
+  std::string kind(found != file.metadata().end() ? found->second : kCheckpointKind);
   if (kind != kModelKind && kind != kCheckpointKind) bad(file.path(), "is of an unknown kind, '" + kind + "'");
   return kind;
 }
@@ -142,8 +142,7 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.position = count(state, "position");
     h.counters.best_accuracy = state.at("best").at("accuracy").get<double>();
     h.counters.best_epoch = count(state.at("best"), "epoch");
-    if (state.contains("best_step"))
-      h.counters.best_step = count(state, "best_step");  // absent in files of older versions
+    if (state.contains("best_step")) h.counters.best_step = count(state, "best_step");
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
     if (state.contains("metric")) {  // present if another metric than accuracy selects the best model
       const Json& metric = state.at("metric");
@@ -160,19 +159,17 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     }
     if (state.contains("evaluation_due")) h.counters.evaluation_due = state.at("evaluation_due").get<bool>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
-    if (state.contains("unreported")) {  // absent in older files
-      const Json& sums = state.at("unreported");
-      h.counters.unreported_loss = sums.at("loss").get<double>();
-      h.counters.unreported_correct = count(sums, "correct");
-      h.counters.unreported_counted = count(sums, "samples");
-    }
-    if (state.contains("metrics")) {  // likewise
+    const Json& sums = state.at("unreported");
+    h.counters.unreported_loss = sums.at("loss").get<double>();
+    h.counters.unreported_correct = count(sums, "correct");
+    h.counters.unreported_counted = count(sums, "samples");
+    if (state.contains("metrics")) {  // present if metrics.jsonl had bytes
       h.counters.metrics_bytes = whole_member(state.at("metrics"), "bytes", 0, INT64_MAX);
       h.counters.metrics_crc = static_cast<uint32_t>(whole_member(state.at("metrics"), "crc32c", 0, UINT32_MAX));
     }
-    if (state.contains("phase")) h.phase = count(state, "phase");  // absent in older files
+    h.phase = count(state, "phase");
     h.config = metadata_text(file, "bitgrad.config");
-    const auto model = file.metadata().find("bitgrad.model");  // absent in older files
+    const auto model = file.metadata().find("bitgrad.model");
     if (model != file.metadata().end()) h.model = model->second;
     const auto tokenizer = file.metadata().find("bitgrad.tokenizer");
     if (tokenizer != file.metadata().end()) h.tokenizer = tokenizer->second;

@@ -22,7 +22,7 @@ Restorer::Restorer(const std::string& path, std::string_view kind)
 
 Tensor Restorer::plain(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind) {
   entry(name, file_dtype(dtype), shape);
-  const Tensor t = Tensor::zeros(shape, dtype, kind, Device::cpu());
+  Tensor t = Tensor::zeros(shape, dtype, kind, Device::cpu());
   fill_rows(t, file_.data(name));
   Pieces piece;
   piece.add_tensor(name, t);
@@ -102,7 +102,7 @@ const CodesRecord& Restorer::record(const std::string& name) const {
 
 Tensor Restorer::bare_codes(const std::string& name, const CodesRecord& record) {
   entry(name, "U8", Shape{record.shape.rows(), row_bytes_file(record.dtype, record.shape.cols())});
-  const Tensor t = Tensor::zeros(record.shape, record.dtype, MemoryKind::kWorkspace, Device::cpu());
+  Tensor t = Tensor::zeros(record.shape, record.dtype, MemoryKind::kWorkspace, Device::cpu());
   fill_rows(t, file_.data(name));
   check_codes(name, t);
   return t;

@@ -121,7 +121,7 @@ class LayerReader {
 
   void read_attributes(const LayerKind& kind, const Node& map, LayerConfig& layer) {
     read_own_keys(group_of_kind(kind.name), kind.keys, &map, layer.attributes);
-    for (const LayerKey& key : kind.keys)
+    for (const Key& key : kind.keys)
       if (const Node* const node = map.child(key.name)) layer.marks[key.name] = node->mark;
   }
 
@@ -131,7 +131,7 @@ class LayerReader {
       layer.lists.push_back({key, read_list(list, path)});
     };
     if (kind.lists.kind == Lists::kNamed) {
-      for (const LayerKey& key : kind.lists.keys)
+      for (const Key& key : kind.lists.keys)
         if (const Node* list = map.child(key.name)) add(key.name, *list, concat(layer.path, '.', key.name));
       return;
     }

@@ -116,12 +116,12 @@ bool compute(const KeyUse& use, const Arguments& arguments, Node& node, Report& 
 int lists_of_layers(const std::string& kind_name, const std::string& key) {
   const LayerKind* const kind = find_layer_kind(kind_name);
   if (kind == nullptr) return 0;
-  const std::vector<LayerKey>& named = kind->lists.keys;
+  const std::vector<Key>& named = kind->lists.keys;
   switch (kind->lists.kind) {
     case LayerLists::Kind::kNone:
       return 0;
     case LayerLists::Kind::kNamed:
-      return std::any_of(named.begin(), named.end(), [&](const LayerKey& k) { return k.name == key; }) ? 1 : 0;
+      return std::any_of(named.begin(), named.end(), [&](const Key& k) { return k.name == key; }) ? 1 : 0;
     case LayerLists::Kind::kInline:
     case LayerLists::Kind::kRepeated:
       return key == "layers" ? 1 : 0;

@@ -129,8 +129,7 @@ const Enumeration<MomentKind>& moment_kinds() {
   return all;
 }
 const Enumeration<Compute>& compute_kinds() {
-  static const Enumeration<Compute> all{
-      {Compute::kPacked, Compute::kSimulated, Compute::kIntegerOut}, compute_name, "compute"};
+  static const Enumeration<Compute> all{{Compute::kPacked, Compute::kSimulated, Compute::kIntegerOut}, compute_name};
   return all;
 }
 const Enumeration<ProductMode>& product_modes() {

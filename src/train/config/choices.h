@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/old_words.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/train/learner.h"
@@ -62,16 +61,15 @@ template <typename T>
 struct Enumeration {
   std::vector<T> values;
   std::string_view (*name)(T);
-  std::string_view key = {};  // for old words
   Names names() const {
     Names out;
     for (const T value : values) out.emplace_back(name(value));
     return out;
   }
-  // `text` is from a checked configuration, or an old word set by a program.
+  // `text` is from a checked configuration.
   T parse(std::string_view text) const {
     for (const T value : values)
-      if (name(value) == detail::current_word(key, text)) return value;
+      if (name(value) == text) return value;
     fail_with(ErrorCode::kBug, "config", "internal error: no value is called ", text);
   }
 };

@@ -22,8 +22,7 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
                        const ConfigSource& source) {
   using namespace config;
   const SourceText file(text, 0);
-  const bool of_user = !source.run && source.plugins == ConfigSource::Plugins::kPath;
-  Report report(name, file, of_user);
+  Report report(name, file, /*of_user=*/!source.run && source.plugins == ConfigSource::Plugins::kPath);
   config::Node root;
   if (!read_yaml(file, report, root)) report.throw_if_any();
   apply_overrides(root, overrides, report);
@@ -37,8 +36,7 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, source, report);
   report.throw_if_any();
   result.plugins = plugins;
-  result.origin = {name, std::string(text), overrides, report.old_words(of_user), {}, preset.name, preset.text};
-  result.origin.warnings = report.warnings();
+  result.origin = {name, std::string(text), overrides, report.warnings(), preset.name, preset.text};
   return result;
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <set>
 
-#include "base/old_words.h"
 #include "bitgrad/base/json.h"
 #include "train/config/choices.h"
 #include "train/config/schema.h"
@@ -196,9 +195,8 @@ class Writer {
   }
   static Json text() { return Json{{"type", Json::array({"string", "number", "boolean"})}}; }
   static Json choice(const KeySpec& spec) {
-    std::vector<std::string> names = spec.choices ? spec.choices() : std::vector<std::string>{};
+    const std::vector<std::string> names = spec.choices ? spec.choices() : std::vector<std::string>{};
     if (names.empty()) return text();
-    for (const std::string_view old : detail::old_words(spec.key)) names.emplace_back(old);
     return words(names);
   }
   static Json ints(const KeySpec& spec) {

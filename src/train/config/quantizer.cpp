@@ -109,7 +109,7 @@ class Resolver {
     const Node* node = merged_.pick("scheme");
     if (!node && fitting.empty()) merged_.contradiction({"dtype"}, concat("no scheme makes codes of ", dtype, " here"));
     if (!node) return fitting.empty() ? "" : fitting.front();
-    const std::string scheme = std::get<std::string>(node->value);
+    std::string scheme = std::get<std::string>(node->value);
     if (contains(fitting, scheme)) return scheme;
     // A layer that overrides only the dtype gets that dtype's default scheme.
     if (!own("scheme") && own("dtype") && merged_.has_base()) return fitting.front();

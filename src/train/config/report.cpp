@@ -88,21 +88,6 @@ void Report::warning(SourceMark mark, std::string message) {
   if (std::find(warnings_.begin(), warnings_.end(), text) == warnings_.end()) warnings_.push_back(std::move(text));
 }
 
-void Report::old_word(SourceMark mark, std::string_view key, std::string_view old, std::string_view now) {
-  old_words_.push_back({mark.argument <= 0, concat(key, ": '", old, "' is now called '", now, '\'')});
-}
-
-std::string Report::old_words(bool of_file) const {
-  std::vector<std::string> texts;
-  for (const OldWord& word : old_words_)
-    if ((of_file || !word.of_file) && std::find(texts.begin(), texts.end(), word.text) == texts.end())
-      texts.push_back(word.text);
-  if (texts.empty()) return "";
-  std::string line;
-  for (const std::string& text : texts) line += concat(line.empty() ? "" : ", ", text);
-  return concat(line, texts.size() == 1 ? "; both are accepted" : "; all are accepted");
-}
-
 void Report::throw_if_any() {
   if (findings_.empty()) return;
   std::stable_sort(findings_.begin(), findings_.end(), [](const Finding& a, const Finding& b) {

@@ -19,8 +19,8 @@ namespace bitgrad::config {
 namespace {
 
 // The value type of a layer kind's key.
-const ValueType& type_of(const LayerKey& key) {
-  using Type = LayerKey::Type;
+const ValueType& type_of(const Key& key) {
+  using Type = Key::Type;
   switch (key.type) {
     case Type::kBool:
       return kBool;
@@ -134,7 +134,7 @@ class Keys {
                                    : kind.quantizer == Quantizer::kGradients ? group_of(Role::kGradients)
                                                                              : own;
     add({"layer", kind.name, &kMap, group, "", "", nullptr, kind.doc});
-    for (const LayerKey& key : kind.keys) add_own(own, key, "");
+    for (const Key& key : kind.keys) add_own(own, key, "");
     add_lists(kind, own);
     if (kind.weights) add({own, "weights", &kMap, "weights", "", "", nullptr, "own keys over those of quant.weights"});
     if (!kind.product) return;
@@ -148,7 +148,7 @@ class Keys {
     if (kind.lists.kind == Lists::kIndexed)
       add({own, "layers", &kLayerLists, "layer", "!", "", nullptr, "lists of layers"});
     if (kind.lists.kind == Lists::kNamed)
-      for (const LayerKey& key : kind.lists.keys)
+      for (const Key& key : kind.lists.keys)
         add({own, key.name, &kLayers, "layer", key.standard, "", nullptr, key.doc});
   }
 

@@ -98,11 +98,6 @@ class Report {
   void warning(SourceMark mark, std::string message);
   // Each is "a.yaml:5:3: message" or "command line, argument 2: message".
   const std::vector<std::string>& warnings() const { return warnings_; }
-  // Reports a value of `key` that is still accepted but has a new name.
-  void old_word(SourceMark mark, std::string_view key, std::string_view old, std::string_view now);
-  // One line about all old words; empty if there are none. `of_file`: includes those of the file, not only of
-  // arguments.
-  std::string old_words(bool of_file) const;
   void add(const ConfigDiagnostic& diagnostic) { error(diagnostic.mark, diagnostic.message); }
   bool empty() const { return findings_.empty(); }
   // Throws ConfigError if there are findings, sorted: the preset, the file by line and column, the command line.
@@ -121,11 +116,6 @@ class Report {
   std::vector<SourceText> arguments_;
   std::vector<Finding> findings_;
   std::string where_;
-  struct OldWord {
-    bool of_file;
-    std::string text;
-  };
-  std::vector<OldWord> old_words_;
   std::vector<std::string> warnings_;
 };
 

@@ -75,9 +75,6 @@ class Validator {
       if (!wrong.empty()) {
         node.value = {};  // a reader may have set part of it
         bad(node, concat(path, ": ", wrong));
-      } else if (const auto* word = std::get_if<std::string>(&node.value);
-                 spec.type == &kChoice && *word != node.text) {
-        report_.old_word(node.mark, spec.key, node.text, *word);
       }
     } else {
       bad(node, concat(path, ": got ", describe(node), ", expected ", spec.type->expects(spec)));
@@ -234,7 +231,7 @@ class Validator {
     const KeySpec& selector = *find_key(place.group, key);
     const Entry* entry = node.find(key);
     if (!entry && !selector.has_default()) return {};
-    const std::string selected = std::get<std::string>(entry ? entry->node.value : default_value(selector));
+    std::string selected = std::get<std::string>(entry ? entry->node.value : default_value(selector));
     for (const Entry& other : node.entries) {
       const KeySpec* spec = find_key(place.group, other.key);
       if (!spec || spec->applies(selected)) continue;

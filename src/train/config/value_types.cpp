@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/old_words.h"
 #include "train/config/choices.h"
 #include "train/config/merge.h"
 #include "train/config/numbers.h"
@@ -198,15 +197,13 @@ std::string read_name(const KeySpec& spec, const Node& node, Value& value) {
 std::string read_choice(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kScalar) return got(spec, node);
   const Texts names = spec.choices();
-  const auto known = [&](std::string_view word) { return std::find(names.begin(), names.end(), word) != names.end(); };
-  const std::string_view word = known(node.text) ? node.text : detail::current_word(spec.key, node.text);
-  if (!known(word)) {
+  if (std::find(names.begin(), names.end(), node.text) == names.end()) {
     const std::string hint = nearest(node.text, names);
     return concat("got ", describe(node),
                   hint.empty() ? ", expected " : concat(", did you mean '", hint, "'? Expected "),
                   spec.type->expects(spec));
   }
-  value = std::string(word);
+  value = node.text;
   return "";
 }
 std::string read_dtype(const KeySpec& spec, const Node& node, Value& value) {

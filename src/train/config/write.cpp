@@ -1,5 +1,4 @@
 // RunConfig -> YAML: every key that applies, with its value, in the order of fields.h.
-#include "base/old_words.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "train/config/choices.h"
@@ -32,7 +31,6 @@ std::string text(const std::string& s) {
   }
   return out + '"';
 }
-std::string now_called(const std::string& compute) { return std::string(detail::current_word("compute", compute)); }
 std::string text(int64_t x) { return concat(x); }
 std::string text(double x) { return number_text(x); }
 std::string text(bool x) { return x ? "true" : "false"; }
@@ -181,7 +179,7 @@ std::string rule(const QuantRuleConfig& c) {
   if (quant.group) writer("group", *quant.group);
   if (quant.weights) writer.add("weights", quantizer(*quant.weights, Role::kWeights, /*of_rule=*/true));
   if (quant.activations) writer.add("activations", quantizer(*quant.activations, Role::kActivations));
-  if (!quant.compute.empty()) writer("compute", now_called(quant.compute));
+  if (!quant.compute.empty()) writer("compute", quant.compute);
   return writer.map();
 }
 
@@ -214,7 +212,7 @@ void write_quant(std::ostream& out, const QuantSection& c) {
   if (c.budget) line("budget", map_of("budget", "", [&](auto& w) { visit_budget(w, *c.budget); }));
   line("weights", quantizer(c.weights, Role::kWeights));
   if (c.activations) line("activations", quantizer(*c.activations, Role::kActivations));
-  line("compute", now_called(c.compute));
+  line("compute", c.compute);
   line("backward", text(c.backward));
   line("requantize_every", text(c.requantize_every));
 }
@@ -287,12 +285,12 @@ std::string layer(const LayerConfig& c, const QuantSection& quant) {
     return concat(c.kind, ": ", quant.activations == c.quant ? "{}" : quantizer(c.quant, Role::kActivations));
   if (kind.quantizer == Quantizer::kGradients) return concat(c.kind, ": ", quantizer(c.quant, Role::kGradients));
   Writer writer(group_of_kind(c.kind));
-  for (const LayerKey& key : kind.keys)
+  for (const Key& key : kind.keys)
     if (c.attributes.contains(key.name)) writer.add(key.name, text(c.attributes.values().at(key.name)));
   write_lists(writer, kind, c, quant);
   if (kind.weights && !(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, Role::kWeights));
   if (kind.product) {
-    if (c.compute != quant.compute) writer.add("compute", text(now_called(c.compute)));
+    if (c.compute != quant.compute) writer.add("compute", text(c.compute));
     if (!(c.backward == quant.backward)) writer.add("backward", text(c.backward));
   }
   return concat(c.kind, ": ", writer.map());

@@ -18,7 +18,7 @@ std::string GraphBuilder::unique(const std::string& name) {
 
 std::string GraphBuilder::add(const std::string& op, std::vector<std::string> inputs, Attributes attributes,
                               const std::string& domain) {
-  const std::string name = unique(concat(node_ == nullptr ? "model" : node_->layer, '/', op));
+  std::string name = unique(concat(node_ == nullptr ? "model" : node_->layer, '/', op));
   file_.nodes.push_back({op, domain, name, std::move(inputs), {name}, std::move(attributes)});
   return name;
 }

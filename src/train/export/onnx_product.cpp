@@ -114,7 +114,7 @@ std::string integer_matmul(GraphBuilder& g, const Node& in, const Stand& x, cons
     inputs.push_back(g.integers(zeros, count == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{count},
                                 byte_type(op.weight.dtype())));
   }
-  const std::string sums = g.add("MatMulInteger", inputs);
+  std::string sums = g.add("MatMulInteger", inputs);
   if (x.zero.empty()) return sums;
   std::vector<int64_t> of_row;
   const std::vector<int64_t> codes = codes_of(op.weight);

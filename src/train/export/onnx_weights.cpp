@@ -31,7 +31,7 @@ Type stored_type(DType dtype, int opset) {
 bool grouped(const Tensor& w) { return !w.scale_map().per_tensor() && !w.scale_map().per_row(); }
 
 std::string store(GraphBuilder& g, Type type, const std::vector<int64_t>& dims, const std::vector<int64_t>& numbers) {
-  const std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), type, dims, numbers));
+  std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), type, dims, numbers));
   g.report().tensors.push_back({.name = name,
                                 .parameter = concat(g.layer(), ".weight"),
                                 .shape = Shape(dims),
@@ -152,8 +152,7 @@ std::string write_values(GraphBuilder& g, const Node&, const Product& op, std::s
   const std::vector<int64_t> dims = weight_dims(op);
   if (!w.dtype().is_code()) {
     note = "fp32";
-    const std::string name =
-        g.tensor(tensor_of(concat(g.layer(), ".weight"), dims, reordered(w.to_vector(), o, k, op.conv)));
+    std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), dims, reordered(w.to_vector(), o, k, op.conv)));
     g.report().tensors.push_back(
         {.name = name, .parameter = concat(g.layer(), ".weight"), .shape = Shape(dims), .type = "FLOAT"});
     return name;

@@ -40,8 +40,7 @@ std::string configuration(const RunData& run) {
 
 std::string environment(const RunData& run) {
   if (!run.record.is_object() || !run.record.contains("sessions"))
-    return section("Environment",
-                   note("There is no run.json: the run is of an earlier version, or log.report was off."));
+    return section("Environment", note("There is no run.json: a run writes it with log.report: true."));
   std::string out;
   const Json::Array& sessions = run.record["sessions"].items();
   constexpr size_t kMost = 20;

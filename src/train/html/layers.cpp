@@ -7,7 +7,7 @@
 namespace bitgrad::html {
 namespace {
 
-constexpr size_t kMostRows = 200;
+constexpr size_t kMostLayers = 200;
 
 std::string shape_text(const Json& dims) {
   std::string text;
@@ -25,12 +25,12 @@ std::string count_or_dash(const Json& row, std::string_view name) {
 std::string layers(const RunData& run) {
   if (!run.record.is_object() || !run.record.contains("model"))
     return section("Model",
-                   note("There is no run.json with the table of layers: the run is of an earlier version, or not over. "
+                   note("There is no run.json with the table of layers: a run writes it with log.report: true. "
                         "bitgrad inspect prints the table."));
   const Json& model = run.record["model"];
   Table table{{"layer", "kind", "output", "weight", "input", "parameters", "bytes", "MACs"}, {}, {0, 4, 7}, false, 5};
   for (const Json& row : model["rows"].items()) {
-    if (table.rows.size() == kMostRows) break;
+    if (table.rows.size() == kMostLayers) break;
     const std::string weight = row.value("weight", ""), input = row.value("input", "");
     table.rows.push_back({escaped(row.value("layer", "")), escaped(row.value("kind", "")), shape_text(row["output"]),
                           weight.empty() ? "&ndash;" : escaped(weight), input.empty() ? "&ndash;" : escaped(input),
@@ -38,7 +38,7 @@ std::string layers(const RunData& run) {
   }
   const size_t all = model["rows"].items().size();
   std::string out = table_html(table);
-  if (all > kMostRows) out += note(concat("The first ", kMostRows, " of ", all, " layers."));
+  if (all > kMostLayers) out += note(concat("The first ", kMostLayers, " of ", all, " layers."));
   return section("Model", out + note("MACs: multiplications of one sample's forward pass. Bytes: as in a model file, "
                                      "codes with their scales."));
 }

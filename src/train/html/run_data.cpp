@@ -83,7 +83,7 @@ std::string short_name(std::string folder) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   const size_t last = folder.rfind('/');
   if (last == std::string::npos || last == 0) return folder;
-  const std::string tail = folder.substr(last + 1);
+  std::string tail = folder.substr(last + 1);
   const bool number = !tail.empty() && tail.find_first_not_of("0123456789") == std::string::npos;
   if (!number) return tail;
   const size_t before = folder.rfind('/', last - 1);
@@ -122,7 +122,7 @@ std::string best_split(const RunData& run) {
 }
 
 std::string best_metric(const RunData& run) {
-  const std::string named = run.summary.is_object() ? run.summary.value("metric", "") : "";
+  std::string named = run.summary.is_object() ? run.summary.value("metric", "") : "";
   if (!named.empty()) return named;
   const auto at = run.evaluations.find(best_split(run));
   return at != run.evaluations.end() && at->second.contains("accuracy") ? "accuracy" : "loss";

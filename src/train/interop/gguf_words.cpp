@@ -50,7 +50,7 @@ Json words_of_name(std::string_view name) {
       std::find_if(std::begin(kWords), std::end(kWords), [&](const WordPattern& words) { return words.name == name; });
   if (found == std::end(kWords)) return nullptr;
   const bool own = found->pattern == nullptr;
-  const Json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", own}};
+  Json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", own}};
   if (own) return bytes;
   const Json split{
       {"type", "Split"}, {"pattern", {{"Regex", found->pattern}}}, {"behavior", "Isolated"}, {"invert", false}};

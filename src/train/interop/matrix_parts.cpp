@@ -90,8 +90,8 @@ void copy_rows(const Tensor& from, std::span<const int64_t> rows, const Tensor& 
 
 // For an fp32 vector.
 Tensor take_numbers(const Tensor& vector, std::span<const int64_t> at) {
-  const Tensor t = vector.on_host(),
-               out = Tensor::zeros({std::ssize(at)}, t.dtype(), MemoryKind::kBuffer, Device::cpu());
+  const Tensor t = vector.on_host();
+  Tensor out = Tensor::zeros({std::ssize(at)}, t.dtype(), MemoryKind::kBuffer, Device::cpu());
   for (size_t i = 0; i < at.size(); ++i) {
     require(at[i] >= 0 && at[i] < t.numel(), kRowsWhere, "number ", at[i], " of ", t);
     out.as<float>()[i] = t.as<float>()[at[i]];
@@ -145,7 +145,7 @@ Tensor take_rows(const Tensor& matrix, std::span<const int64_t> rows) {
   require(t.layout() == layouts::canonical, kRowsWhere, "got ", t.describe(),
           ", expected codes in the canonical layout");
   for (const int64_t r : rows) require(r >= 0 && r < t.rows(), kRowsWhere, "row ", r, " of ", t);
-  const Tensor out = Tensor::zeros({n, t.cols()}, t.dtype(), MemoryKind::kBuffer, Device::cpu());
+  Tensor out = Tensor::zeros({n, t.cols()}, t.dtype(), MemoryKind::kBuffer, Device::cpu());
   copy_rows(t, rows, out, 0);
   if (t.quant() == nullptr || t.scale_map().trivial()) return out;
   if (t.scale_map().per_tensor()) return out.with_quant(t.quant());
@@ -170,7 +170,7 @@ Tensor stack_rows(const std::vector<Tensor>& parts) {
     scales.group = scales.group == 0 || group == 0 ? std::max(scales.group, group) : std::gcd(scales.group, group);
   }
   scales.groups = groups_in(first.cols(), scales.group);
-  const Tensor out = Tensor::zeros({rows, first.cols()}, first.dtype(), MemoryKind::kBuffer, Device::cpu());
+  Tensor out = Tensor::zeros({rows, first.cols()}, first.dtype(), MemoryKind::kBuffer, Device::cpu());
   int64_t begin = 0;
   for (const Tensor& part : parts) {
     const Tensor t = part.on_host();

@@ -80,7 +80,7 @@ std::unique_ptr<WeightFile> WeightFile::open(const std::string& path) {
 }
 
 Tensor WeightFile::read(const std::string& name) const {
-  const Tensor t = values(name);
+  Tensor t = values(name);
   for (int64_t i = 0; i < t.numel(); ++i)
     if (!std::isfinite(t.as<float>()[i]))
       fail_with(ErrorCode::kNonFinite, "init_from", "tensor '", name, "', element ", i, ": got ", t.as<float>()[i],

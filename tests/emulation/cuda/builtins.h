@@ -21,10 +21,10 @@
 #define __shared__ static thread_local
 
 // Set by the scheduler before it resumes a thread.
-extern __constinit thread_local uint3 threadIdx;
-extern __constinit thread_local uint3 blockIdx;
-extern __constinit thread_local uint3 blockDim;
-extern __constinit thread_local uint3 gridDim;
+extern constinit thread_local uint3 threadIdx;
+extern constinit thread_local uint3 blockIdx;
+extern constinit thread_local uint3 blockDim;
+extern constinit thread_local uint3 gridDim;
 constexpr int warpSize = 32;
 
 namespace bitgrad::cuda {

@@ -11,10 +11,10 @@
 #include "emulation/cuda/builtins.h"
 #include "emulation/cuda/tma.h"
 
-__constinit thread_local uint3 threadIdx{};
-__constinit thread_local uint3 blockIdx{};
-__constinit thread_local uint3 blockDim{};
-__constinit thread_local uint3 gridDim{};
+constinit thread_local uint3 threadIdx{};
+constinit thread_local uint3 blockIdx{};
+constinit thread_local uint3 blockDim{};
+constinit thread_local uint3 gridDim{};
 
 namespace bitgrad::cuda::emulation {
 namespace {

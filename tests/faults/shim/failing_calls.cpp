@@ -1,20 +1,27 @@
-// Preloaded into a program (LD_PRELOAD): makes its n-th allocation, file call or new thread fail. Linux, glibc.
+// Preloaded into a program (LD_PRELOAD): makes its n-th allocation, file call or new thread fail, and makes things
+// happen to the program at a count of such calls instead of a time. Linux, glibc.
 //
 // FAULT_MALLOC=n        the n-th allocation (from 1) gives no memory; FAULT_MALLOC_FOR=k: and the k-1 after it
 // FAULT_FILE=n          the n-th open for writing, write, fsync, close or rename fails with FAULT_ERRNO, not done
-// FAULT_KILL=n          the process is killed in the place of that call
+// FAULT_KILL=n          at that file call, FAULT_KILL_MALLOC=n: at the n-th allocation, the process gets the signal
+//                       FAULT_SIGNAL (SIGKILL)
+// FAULT_HOLD=n          that file call and each later one makes the file FAULT_HELD and waits until it is removed
 // FAULT_THREADS=n       only the first n threads can be made
-// FAULT_COUNT=path      at the end: "allocations file-calls threads allocations-before-main" into this file
+// FAULT_CLOCK=ms        each look at the clock finds it so many milliseconds later
+// FAULT_COUNT=path      at the end: "allocations file-calls threads allocations-before-main allocated-bytes
+//                       comparisons" into this file; a comparison is a call of memcmp
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -29,7 +36,9 @@ void* __libc_memalign(size_t, size_t);
 namespace {
 
 struct Settings {
-  long memory = -1, memory_for = 1, file = -1, kill = -1, error = EIO, threads = -1;
+  long memory = -1, memory_for = 1, file = -1, error = EIO, threads = -1;
+  long kill = -1, kill_memory = -1, signal = SIGKILL, hold = -1, clock = 0;
+  const char* held = nullptr;
 };
 
 long number(const char* name, long otherwise) {
@@ -46,30 +55,46 @@ const Settings& settings() {
   read.memory = number("FAULT_MALLOC", -1);
   read.memory_for = number("FAULT_MALLOC_FOR", 1);
   read.file = number("FAULT_FILE", -1);
-  read.kill = number("FAULT_KILL", -1);
   read.error = number("FAULT_ERRNO", EIO);
   read.threads = number("FAULT_THREADS", -1);
+  read.kill = number("FAULT_KILL", -1);
+  read.kill_memory = number("FAULT_KILL_MALLOC", -1);
+  read.signal = number("FAULT_SIGNAL", SIGKILL);
+  read.hold = number("FAULT_HOLD", -1);
+  read.clock = number("FAULT_CLOCK", 0);
+  read.held = getenv("FAULT_HELD");
   s = read;
   state.store(1, std::memory_order_release);
   return s;
 }
 
-constinit std::atomic<long> g_allocations{0}, g_files{0}, g_threads{0};
+constinit std::atomic<long> g_allocations{0}, g_files{0}, g_threads{0}, g_bytes{0}, g_comparisons{0}, g_looks{0};
 constinit long g_before_main = 0;             // allocations
 constinit std::atomic<bool> g_written[1024];  // descriptors that are open for writing
 
-bool no_memory() {
+bool no_memory(size_t bytes) {
   const Settings& s = settings();
   const long now = ++g_allocations;
+  g_bytes += static_cast<long>(bytes);
+  if (now == s.kill_memory) raise(static_cast<int>(s.signal));
   if (s.memory < 0 || now < s.memory || now >= s.memory + s.memory_for) return false;
   errno = ENOMEM;
   return true;
 }
 
+void hold(const char* path) {
+  const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT, 0644));
+  if (fd < 0) abort();
+  syscall(SYS_close, fd);
+  const timespec pause{0, 1'000'000};
+  while (access(path, F_OK) == 0) nanosleep(&pause, nullptr);
+}
+
 bool fails() {
   const Settings& s = settings();
   const long now = ++g_files;
-  if (now == s.kill) kill(getpid(), SIGKILL);
+  if (s.hold >= 0 && now >= s.hold) hold(s.held);
+  if (now == s.kill) raise(static_cast<int>(s.signal));
   if (now != s.file) return false;
   errno = static_cast<int>(s.error);
   return true;
@@ -88,9 +113,9 @@ int open_counted(const char* path, int flags, mode_t mode) {
 [[gnu::destructor]] void report() {
   const char* const path = getenv("FAULT_COUNT");
   if (path == nullptr) return;
-  char text[96];
-  const int length = snprintf(text, sizeof text, "%ld %ld %ld %ld\n", g_allocations.load(), g_files.load(),
-                              g_threads.load(), g_before_main);
+  char text[160];
+  const int length = snprintf(text, sizeof text, "%ld %ld %ld %ld %ld %ld\n", g_allocations.load(), g_files.load(),
+                              g_threads.load(), g_before_main, g_bytes.load(), g_comparisons.load());
   const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, 0644));
   if (fd < 0) return;
   syscall(SYS_write, fd, text, static_cast<size_t>(length));
@@ -121,11 +146,13 @@ int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*f
   return start(counted_main, argc, argv, init, fini, rtld_fini, stack);
 }
 
-void* malloc(size_t bytes) noexcept { return no_memory() ? nullptr : __libc_malloc(bytes); }
-void* calloc(size_t count, size_t bytes) noexcept { return no_memory() ? nullptr : __libc_calloc(count, bytes); }
-void* realloc(void* old, size_t bytes) noexcept { return no_memory() ? nullptr : __libc_realloc(old, bytes); }
+void* malloc(size_t bytes) noexcept { return no_memory(bytes) ? nullptr : __libc_malloc(bytes); }
+void* calloc(size_t count, size_t bytes) noexcept {
+  return no_memory(count * bytes) ? nullptr : __libc_calloc(count, bytes);
+}
+void* realloc(void* old, size_t bytes) noexcept { return no_memory(bytes) ? nullptr : __libc_realloc(old, bytes); }
 void* memalign(size_t alignment, size_t bytes) noexcept {
-  return no_memory() ? nullptr : __libc_memalign(alignment, bytes);
+  return no_memory(bytes) ? nullptr : __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(size_t alignment, size_t bytes) noexcept { return memalign(alignment, bytes); }
 int posix_memalign(void** out, size_t alignment, size_t bytes) noexcept {
@@ -133,6 +160,32 @@ int posix_memalign(void** out, size_t alignment, size_t bytes) noexcept {
   if (block == nullptr) return ENOMEM;
   *out = block;
   return 0;
+}
+
+int memcmp(const void* a, const void* b, size_t bytes) noexcept {
+  ++g_comparisons;
+  const auto *x = static_cast<const unsigned char*>(a), *y = static_cast<const unsigned char*>(b);
+  size_t i = 0;
+  for (uint64_t p, q; i + 8 <= bytes; i += 8) {
+    __builtin_memcpy(&p, x + i, 8);
+    __builtin_memcpy(&q, y + i, 8);
+    if (p != q) break;
+  }
+  for (; i < bytes; ++i)
+    if (x[i] != y[i]) return x[i] - y[i];
+  return 0;
+}
+
+int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  const long result = syscall(SYS_clock_gettime, clock, now);
+  const long later = settings().clock * ++g_looks;
+  now->tv_sec += later / 1000;
+  now->tv_nsec += later % 1000 * 1'000'000;
+  if (now->tv_nsec >= 1'000'000'000) {
+    ++now->tv_sec;
+    now->tv_nsec -= 1'000'000'000;
+  }
+  return static_cast<int>(result);
 }
 
 int open(const char* path, int flags, ...) {

@@ -2,9 +2,9 @@
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cost.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/library/cublaslt.h"
 #include "cuda/kernels/gemm/library/cublaslt_codes.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/reference/reference.h"
 #include "cuda/runtime/runtime.h"
 

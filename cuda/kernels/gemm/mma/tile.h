@@ -40,7 +40,8 @@ struct BitOp {
 // Copies bytes [at, at + 64) of rows [f0, f0 + 128) of one plane to a stage.
 BITGRAD_DEVICE inline void copy_bytes(mma::AsyncCopies& copies, const MmaSide& x, int64_t f0, int plane, int64_t at,
                                       uint8_t* stage) {
-  BITGRAD_NO_UNROLL  // registers
+  // not unrolled: registers
+  BITGRAD_NO_UNROLL
   for (int i = 0; i < kMmaTile * 4 / kMmaThreads; ++i) {
     const int index = static_cast<int>(threadIdx.x) + i * kMmaThreads, row = index / 4, chunk = index % 4;
     int64_t left = f0 + row < x.free ? x.row_bytes - at - 16 * chunk : 0;

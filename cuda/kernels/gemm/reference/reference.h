@@ -12,7 +12,8 @@
 
 namespace bitgrad::cuda::gemm {
 
-inline constexpr int kReferenceTile = 64, kNarrowTile = 64, kWideTile = 32, kReferenceStep = 32, kReferenceThreads = 256;
+inline constexpr int kReferenceTile = 64, kNarrowTile = 64, kWideTile = 32, kReferenceStep = 32,
+                     kReferenceThreads = 256;
 
 enum class ProductForm : uint8_t { kPlain, kOffsets, kGroups };
 

@@ -3,9 +3,9 @@
 
 namespace bitgrad::cuda::gemm {
 
-#define BITGRAD_WEIGHT_BITS(bits)                                                                      \
-  BITGRAD_GLOBAL void __launch_bounds__(kSimtThreads) gemm_s8_w##bits##_dp4a_simt(SimtArgs args) {      \
-    run_simt<ByteChunk<8>, ByteChunk<bits>>(args);                                                      \
+#define BITGRAD_WEIGHT_BITS(bits)                                                                  \
+  BITGRAD_GLOBAL void __launch_bounds__(kSimtThreads) gemm_s8_w##bits##_dp4a_simt(SimtArgs args) { \
+    run_simt<ByteChunk<8>, ByteChunk<bits>>(args);                                                 \
   }
 #include "cuda/kernels/gemm/weight_bits.inc"
 BITGRAD_WEIGHT_BITS(8)

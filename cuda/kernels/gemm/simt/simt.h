@@ -110,8 +110,7 @@ BITGRAD_DEVICE inline int dot(const SimtArgs& args, const BitChunk<kBitsA>& a, c
   BITGRAD_UNROLL
   for (int p = 0; p < kBitsA; ++p) {
     BITGRAD_UNROLL
-    for (int q = 0; q < kBitsB; ++q)
-      sum += args.a.weight[p] * args.b.weight[q] * __popcll(a.plane[p] & b.plane[q]);
+    for (int q = 0; q < kBitsB; ++q) sum += args.a.weight[p] * args.b.weight[q] * __popcll(a.plane[p] & b.plane[q]);
   }
   return sum;
 }

@@ -7,10 +7,10 @@
 namespace bitgrad::cuda::gemm {
 
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
-#define BITGRAD_BODY(type, bits, columns, cluster, rows, store)              \
-  run_tiles<WgmmaStore::store, false, columns, bits, cluster, rows>(         \
-      args, [](const auto& tile, RingPlace& place, int consumer, int blocks, auto& d) {  \
-        multiply_fragments<WgmmaType::type, bits>(tile, place, consumer, blocks, d); \
+#define BITGRAD_BODY(type, bits, columns, cluster, rows, store)                         \
+  run_tiles<WgmmaStore::store, false, columns, bits, cluster, rows>(                    \
+      args, [](const auto& tile, RingPlace& place, int consumer, int blocks, auto& d) { \
+        multiply_fragments<WgmmaType::type, bits>(tile, place, consumer, blocks, d);    \
       });
 #else
 #define BITGRAD_BODY(type, bits, columns, cluster, rows, store)

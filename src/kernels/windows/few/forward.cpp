@@ -1,9 +1,9 @@
 // Forward of direct convolutions with few channels; one image per task. See few.h.
 #include <vector>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel.h"
 #include "kernels/windows/few/few.h"
 #include "kernels/windows/few/plane.h"
 

@@ -1,9 +1,9 @@
 // gw of direct convolutions with few channels. Blocks of images are tasks, whose sums are added at the end. See few.h.
 #include <vector>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel.h"
 #include "kernels/windows/few/few.h"
 #include "kernels/windows/few/plane.h"
 

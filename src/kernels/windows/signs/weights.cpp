@@ -4,9 +4,9 @@
 #include <cstring>
 #include <vector>
 
+#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel.h"
 #include "kernels/windows/borders.h"
 #include "kernels/windows/signs/signs.h"
 

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/kernel.h"
 #include "kernels/windows/tiles/direct.h"
 
 namespace bitgrad::kernels::windows {

@@ -1,4 +1,4 @@
-// Family rowwise: the arg max of each row, and the rank of a target among the elements of its row. Exact.
+// Family rowwise: the rank of a target among the elements of its row. Exact.
 #include <cmath>
 
 #include "bitgrad/kernels/rowwise.h"
@@ -8,25 +8,6 @@
 namespace bitgrad::kernels {
 
 using namespace rowwise;
-
-namespace {
-
-int32_t first_largest(const float* x, int64_t n) {
-  if (reduce_loops::loops().any_nonfinite(n, x)) {
-    const float* const nan = std::find_if(x, x + n, [](float v) { return std::isnan(v); });
-    if (nan != x + n) return static_cast<int32_t>(nan - x);
-  }
-  return static_cast<int32_t>(std::find(x, x + n, reduce_row(ReduceRule::kMax, x, n)) - x);
-}
-
-}  // namespace
-
-void cpu::arg_max_rows(const ArgMaxRowsArgs& args) {
-  for_ranges_of_rows(args.rows, args.cols, 1, [&](int64_t begin, int64_t end, float* space) {
-    for (int64_t r = begin; r < end; ++r)
-      args.index[r] = first_largest(read_floats(args.x, r * args.cols, args.cols, space), args.cols);
-  });
-}
 
 void cpu::target_ranks(const TargetRanksArgs& args) {
   for_ranges_of_rows(args.rows, args.cols, 1, [&](int64_t begin, int64_t end, float* space) {

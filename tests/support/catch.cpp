@@ -1,2 +1,0 @@
-// A source file to build the precompiled header for.
-#include "support/catch.h"
