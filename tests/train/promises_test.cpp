@@ -42,13 +42,13 @@ const Calm& calm_run(const Promise& promise, const std::string& bits) {
 }
 
 template <typename Body>
-void for_every_promise(Body&& body) {
+void for_every_promise(Body&& body, size_t stride = kPromiseStride) {
   const KeepModes keep;
   const UnsyncedFileSystem files;
-  for (const Promise& promise : promises()) try {
-      body(promise);
+  for (size_t i = 0; i < promises().size(); i += stride) try {
+      body(promises()[i]);
     } catch (const Error& error) {
-      FAIL_CHECK("\"" << promise.feature << "\": " << error.what());
+      FAIL_CHECK("\"" << promises()[i].feature << "\": " << error.what());
     }
 }
 
@@ -212,17 +212,20 @@ TEST_CASE("a model is the same from its run, its checkpoint and its converted fi
 TEST_CASE("every feature has a state of its own, but for those that promise the same") {
   std::map<std::string, std::string> features;
   const Promise* before = nullptr;
-  for_every_promise([&](const Promise& promise) {
-    const Trace& trace = calm_run(promise, "strict").trace;
-    const std::string hash = trace.results.at("state hash");
-    if (promise.same_state) {
-      Trace steps{trace.steps, {{"state hash", hash}}};
-      check(promise, "as \"" + before->feature + '"',
-            [&] { return first_difference(calm_run(*before, "strict").trace, steps); });
-      return;
-    }
-    check(promise, "its state", [&] { return features[hash].empty() ? "" : "is that of \"" + features[hash] + '"'; });
-    features[hash] = promise.feature;
-    before = &promise;
-  });
+  for_every_promise(
+      [&](const Promise& promise) {
+        const Trace& trace = calm_run(promise, "strict").trace;
+        const std::string hash = trace.results.at("state hash");
+        if (promise.same_state) {
+          Trace steps{trace.steps, {{"state hash", hash}}};
+          check(promise, "as \"" + before->feature + '"',
+                [&] { return first_difference(calm_run(*before, "strict").trace, steps); });
+          return;
+        }
+        check(promise, "its state",
+              [&] { return features[hash].empty() ? "" : "is that of \"" + features[hash] + '"'; });
+        features[hash] = promise.feature;
+        before = &promise;
+      },
+      /*stride=*/1);
 }
