@@ -77,6 +77,7 @@ Var ActivationQuantizer::forward(const Var& x) {
   if (ste_rule(spec) == SteRule::kTanh) spec.ste_t = annealed_t(spec, state().progress);
   const RandomStream draws = live_by_microbatch(
       {state().seed, Purpose::kActivation, site_id(path()), static_cast<uint32_t>(state().microbatch)});
+  const bool first = !has_first_values();  // may read the flags of a device, which ends the words taken before
   QuantizeOpOptions options;
   options.sr = &draws;
   options.flag = mutable_state().flags.word(path());
@@ -86,7 +87,8 @@ Var ActivationQuantizer::forward(const Var& x) {
   Var input = x;
   const DType grad = x.dtype() == dtypes::bf16 ? dtypes::bf16 : quant_.grad;  // a bf16 edge has bf16 gradients
   if (input.tracked() && grad != input.grad_dtype()) input.want_grad(grad);
-  if (!learned_.empty()) return quantize_learned(input, spec, learned_now(spec, x.value(), options.flag), options);
+  if (!learned_.empty())
+    return quantize_learned(input, spec, learned_now(first, spec, x.value(), options.flag), options);
   options.params = observed(spec);
   if (x.dtype() != dtypes::int32) return quantize(input, spec, options);
   return requantize(input, spec.dtype, options.params ? options.params : range_params(spec, x.value()));
@@ -190,8 +192,8 @@ bool ActivationQuantizer::stores() const {
          mode_.quantization != QuantSwitch::kFrozen;
 }
 
-std::vector<Var> ActivationQuantizer::learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
-  if (!has_first_values() && !set_first(spec, x, flag)) return first_;
+std::vector<Var> ActivationQuantizer::learned_now(bool first, const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
+  if (first && !set_first(spec, x, flag)) return first_;
   std::vector<Var> now;
   for (Parameter* p : learned_) now.push_back(p->read());
   return now;

@@ -59,7 +59,7 @@ class ActivationQuantizer final : public Module {
   bool stores() const;
   bool accepts_signs() const;
   bool trains_signs() const;
-  std::vector<Var> learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
+  std::vector<Var> learned_now(bool first, const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   bool set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   void observe(const Tensor& x, uint32_t* flag);
   std::shared_ptr<const QuantParams> observed(const QuantSpec& spec) const;

@@ -1,5 +1,7 @@
 // Family reduce: two sums from a single read (ranges, and the sums for the backward of a normalization), and the check
 // for Inf and NaN (contracts: bitgrad/kernels/reduce.h).
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
 #include "cuda/kernels/contracts.h"
@@ -85,6 +87,8 @@ void reduce_ranges_cuda(const ReduceArgs& args, float* high) {
 
 void norm_sums_cuda(const NormSumsArgs& args) {
   constexpr const char* kName = "norm_sums_cuda";
+  if (args.clip_gamma != nullptr)
+    fail_with(ErrorCode::kDevice, "norm_sums", "the clip rule has no kernel on ", to_string(current_device()), '.');
   const auto run = [&]<typename G, typename X>(const G* gy, const X* x) {
     const NormRule<G, X> rule{args, gy, x};
     if (args.column_step != 0) return sums::run_columns(kName, rule, args.rows, args.cols, args.cols);
