@@ -98,11 +98,13 @@ struct Nothing {
 
 }  // namespace
 
-TEST_CASE("an op of one's own with one output passes the gradient check") {
+// [cpu]: ops of the test in fp64, whose loops read the host
+TEST_CASE("an op of one's own with one output passes the gradient check", "[cpu]") {
   CHECK(gradcheck([](const auto& v) { return apply<Square>({v[0]}); }, {random_tensor({3, 4}, dtypes::fp64, 1)}) == "");
 }
 
-TEST_CASE("an op of one's own with two outputs passes it when both, either or none is used") {
+// [cpu]: ops of the test in fp64, whose loops read the host
+TEST_CASE("an op of one's own with two outputs passes it when both, either or none is used", "[cpu]") {
   const std::vector<Tensor> x = {random_tensor({5}, dtypes::fp64, 2)};
   CHECK(gradcheck(
             [](const auto& v) {
@@ -197,7 +199,8 @@ TEST_CASE("the caller's tensors are not changed by later sums on their edge") {
   CHECK(sz.grad().elements() == Numbers{1, 1});
 }
 
-TEST_CASE("saved tensors are counted as saved, pass the hook, and are freed by backward") {
+// [cpu]: ops of the test in fp64, whose loops read the host
+TEST_CASE("saved tensors are counted as saved, pass the hook, and are freed by backward", "[cpu]") {
   const int64_t before_saved = memory_now()[MemoryKind::kSaved], before = memory_now().total;
   AccumulateSink sink;
   int64_t seen = 0;
@@ -239,7 +242,8 @@ TEST_CASE("backward frees the tensors of a node as soon as it has run") {
   CHECK(saved == 0);
 }
 
-TEST_CASE("what the hook returns is what backward reads") {
+// [cpu]: ops of the test in fp64, whose loops read the host
+TEST_CASE("what the hook returns is what backward reads", "[cpu]") {
   AccumulateSink sink;
   Tape tape;
   tape.set_saved_hook([](const Tensor& t) { return Tensor::full(t.shape(), t.dtype(), 10); });
@@ -247,7 +251,8 @@ TEST_CASE("what the hook returns is what backward reads") {
   CHECK(sink.grad().elements() == Numbers{20, 20});
 }
 
-TEST_CASE("ops that are not recorded keep nothing") {
+// [cpu]: ops of the test in fp64, whose loops read the host
+TEST_CASE("ops that are not recorded keep nothing", "[cpu]") {
   const int64_t before = memory_now()[MemoryKind::kSaved];
   const Var y = apply<Square>({Var(row({1, 2}, dtypes::fp64))});
   CHECK(memory_now()[MemoryKind::kSaved] == before);

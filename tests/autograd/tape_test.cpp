@@ -119,7 +119,8 @@ TEST_CASE("gradients add up over tapes until the sink is cleared, in the same me
   CHECK(sink.grad().kind() == MemoryKind::kGrad);
 }
 
-TEST_CASE("an edge without a wish has fp32 gradients, fp64 values have fp64 ones") {
+// [cpu]: fp64
+TEST_CASE("an edge without a wish has fp32 gradients, fp64 values have fp64 ones", "[cpu]") {
   AccumulateSink s1, s2;
   Tape tape;
   CHECK(tape.leaf(row({1}), &s1, dtypes::bf16).grad_dtype() == dtypes::bf16);
@@ -358,7 +359,8 @@ struct SumByRows {
 
 }  // namespace
 
-TEST_CASE("the only gradient of a leaf goes in rows to a sink that takes them, any other one as a whole") {
+// [cpu]: a device gives gradients whole (tests/cuda/autograd_test.cpp)
+TEST_CASE("the only gradient of a leaf goes in rows to a sink that takes them, any other one as a whole", "[cpu]") {
   AccumulateSink sink;
   RowLog log;
   const Tensor x = Tensor::zeros({3, 1}, dtypes::fp32);

@@ -1,7 +1,6 @@
 // The same calls on the CPU and on the (emulated) CUDA device, in strict mode: equal bits.
 #pragma once
 
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "bitgrad/tensor/view.h"
 #include "cuda/register.h"
 #include "support/catch.h"
+#include "support/device_difference.h"
 #include "support/expect_error.h"
 
 namespace bitgrad::test {
@@ -32,50 +32,10 @@ class StrictBits {
   BitsMode outer_;
 };
 
-// A tensor of the host where work runs now.
-inline Tensor here(const Tensor& t) {
-  return t.defined() && !current_device().is_cpu() ? t.to_device(current_device(), t.kind()) : t;
-}
-
-// What two tensors differ in: form, numbers, parameters; "" when in nothing. NaN equals NaN.
-inline std::string difference(const Tensor& a, const Tensor& b) {
-  if (a.defined() != b.defined()) return concat(a, " and ", b);
-  if (!a.defined()) return "";
-  if (a.shape() != b.shape() || a.dtype() != b.dtype()) return concat(a, " and ", b);
-  const std::vector<double> p = a.elements(), q = b.elements();
-  for (size_t i = 0; i < p.size(); ++i)
-    if (std::memcmp(&p[i], &q[i], sizeof(double)) != 0 && !(p[i] != p[i] && q[i] != q[i]))
-      return concat("element ", i, " of ", a, ": ", p[i], " and ", q[i]);
-  if ((a.quant() == nullptr) != (b.quant() == nullptr)) return concat("scales of ", a);
-  if (!a.quant()) return "";
-  if (!(a.quant()->granularity == b.quant()->granularity) || a.quant()->scheme != b.quant()->scheme)
-    return concat("granularity or scheme of ", a);
-  const auto part = [](const std::shared_ptr<const Tensor>& t) { return t ? *t : Tensor(); };
-  for (const auto& [x, y] : {std::pair{a.quant()->scale, b.quant()->scale},
-                             {a.quant()->zero, b.quant()->zero},
-                             {a.quant()->offset, b.quant()->offset},
-                             {a.quant()->statistic, b.quant()->statistic}})
-    if (const std::string text = difference(part(x), part(y)); !text.empty()) return "scales: " + text;
-  return "";
-}
-
-using Results = std::vector<Tensor>;
-
-// The first difference between what `run` gives on the CPU and on the device, "" if none. Results of the device lie
-// there.
+// The first difference between what `run` gives on the CPU and on the device, in strict mode.
 inline std::string device_difference(const std::function<Results()>& run) {
   const StrictBits strict;
-  const Results on_cpu = run();
-  const DeviceGuard guard(gpu());
-  const Results on_gpu = run();
-  poll_errors();
-  if (on_cpu.size() != on_gpu.size()) return "numbers of results";
-  for (size_t i = 0; i < on_cpu.size(); ++i) {
-    if (on_gpu[i].defined() && on_gpu[i].device() != gpu()) return concat("result ", i, " is on the host");
-    if (const std::string text = difference(on_cpu[i], on_gpu[i]); !text.empty())
-      return concat("result ", i, ": ", text);
-  }
-  return "";
+  return difference_on(gpu(), run);
 }
 
 // What `run` says on the CPU at once, and on the device when its errors are polled.
@@ -86,10 +46,7 @@ inline TwoErrors errors_of(const std::function<void()>& run) {
   TwoErrors out;
   out.on_cpu = error_of(run);
   const DeviceGuard guard(gpu());
-  out.on_gpu = error_of([&] {
-    run();
-    poll_errors();
-  });
+  out.on_gpu = error_of(run);
   return out;
 }
 

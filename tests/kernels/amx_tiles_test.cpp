@@ -36,7 +36,8 @@ std::vector<uint8_t> noise(std::mt19937& rng, size_t bytes) {
   return out;
 }
 
-TEST_CASE("emulated products of bytes are those of the manual for every signedness and shape") {
+// [cpu]: rows of the CPU
+TEST_CASE("emulated products of bytes are those of the manual for every signedness and shape", "[cpu]") {
   std::mt19937 rng(1);
   constexpr TileProduct kProducts[] = {TileProduct::kSS, TileProduct::kSU, TileProduct::kUS, TileProduct::kUU};
   for (int round = 0; round < 60; ++round) {
@@ -74,7 +75,7 @@ TEST_CASE("emulated products of bytes are those of the manual for every signedne
 // The manual's order, each fma by the C library in double-checked steps.
 float daz(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 
-TEST_CASE("emulated products of bf16 keep two chains, round to nearest even and flush subnormal numbers") {
+TEST_CASE("emulated products of bf16 keep two chains, round to nearest even and flush subnormal numbers", "[cpu]") {
   std::mt19937 rng(2);
   int flushes = 0;
   for (int round = 0; round < 40; ++round) {
@@ -116,7 +117,7 @@ TEST_CASE("emulated products of bf16 keep two chains, round to nearest even and 
   emulated::release();
 }
 
-TEST_CASE("a load clears what lies beyond the configured rows and bytes") {
+TEST_CASE("a load clears what lies beyond the configured rows and bytes", "[cpu]") {
   std::vector<uint8_t> ones(1024, 1), out(1024, 7);
   emulated::configure(block_config());
   EmulatedTiles::load<2>(ones.data(), 64);
@@ -134,7 +135,7 @@ TEST_CASE("a load clears what lies beyond the configured rows and bytes") {
   emulated::release();
 }
 
-TEST_CASE("what is an exception on the machine is an error of the emulation") {
+TEST_CASE("what is an exception on the machine is an error of the emulation", "[cpu]") {
   std::vector<uint8_t> bytes(1024);
   emulated::release();
   CHECK_THROWS_AS(EmulatedTiles::load<0>(bytes.data(), 64), Error);
@@ -155,7 +156,7 @@ TEST_CASE("what is an exception on the machine is an error of the emulation") {
   CHECK_THROWS_AS(EmulatedTiles::store<0>(bytes.data(), 64), Error);
 }
 
-TEST_CASE("the order of a step is a permutation, and a packed byte's fields are one column of it") {
+TEST_CASE("the order of a step is a permutation, and a packed byte's fields are one column of it", "[cpu]") {
   for (int f = 0; f < kTileFormats; ++f) {
     const auto format = static_cast<TileFormat>(f);
     const StepOrder order = make_step_order(format);

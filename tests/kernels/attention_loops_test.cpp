@@ -77,7 +77,8 @@ void plain(OnlineRow& row) {
 
 }  // namespace
 
-TEST_CASE("an online softmax of a block, whatever keys of it are seen") {
+// [cpu]: loops of the CPU; a device has maps (tests/ops/attention_test.cpp)
+TEST_CASE("an online softmax of a block, whatever keys of it are seen", "[cpu]") {
   for (const AttentionLoops* loops : tables())
     for (const int64_t begin : {0, 1, 15, 16, 30, 48, 63})
       for (const int64_t count : {1, 2, 16, 17, 31, 32, 33, 49, 63, 64})
@@ -94,7 +95,7 @@ TEST_CASE("an online softmax of a block, whatever keys of it are seen") {
         }
 }
 
-TEST_CASE("probabilities in backward have the bits of math::exp over the whole range") {
+TEST_CASE("probabilities in backward have the bits of math::exp over the whole range", "[cpu]") {
   std::vector<float> x;
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 4099)
     x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
@@ -126,7 +127,7 @@ TEST_CASE("probabilities in backward have the bits of math::exp over the whole r
   }
 }
 
-TEST_CASE("products of attention, whole and as stairs, have the plain order") {
+TEST_CASE("products of attention, whole and as stairs, have the plain order", "[cpu]") {
   constexpr int64_t kNo = MultiplyAdd::kNoStair;
   const std::vector<float> x = numbers(130 * 130, 1), t = numbers(130 * 130, 2), factor = numbers(130, 3);
   for (const AttentionLoops* loops : tables())
@@ -161,7 +162,7 @@ TEST_CASE("products of attention, whole and as stairs, have the plain order") {
               }
 }
 
-TEST_CASE("scores of a stair are right in every column that a row sees") {
+TEST_CASE("scores of a stair are right in every column that a row sees", "[cpu]") {
   const std::vector<float> x = numbers(64 * 64, 5), t = numbers(64 * 64, 6);
   for (const AttentionLoops* loops : tables())
     for (const int64_t rows : {1, 8, 13, 64})
@@ -185,7 +186,7 @@ TEST_CASE("scores of a stair are right in every column that a row sees") {
       }
 }
 
-TEST_CASE("columns of rows, and dots of rows, in every size") {
+TEST_CASE("columns of rows, and dots of rows, in every size", "[cpu]") {
   const std::vector<float> a = numbers(70 * 90, 7), b = numbers(70 * 95, 8);
   for (const AttentionLoops* loops : tables())
     for (const int64_t rows : {1, 4, 8, 15, 16, 17, 33, 64})

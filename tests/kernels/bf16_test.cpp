@@ -125,7 +125,7 @@ TEST_CASE("norm_sums reads gy and x in fp32 or bf16, by rule clip and without, w
   for (const auto& [rows, cols] : kMatrices)
     for (const int64_t step : {0, 1})
       for (const bool clip : {false, true}) {
-        if (clip && step == 0) continue;
+        if (clip && (step == 0 || runs_on_device())) continue;  // a device has no clip rule
         const int64_t groups = step == 0 ? 1 : cols, r = rows, c = cols;
         INFO(r << " x " << c << ", step " << step << ", clip " << clip);
         const NarrowSource gy(r * c, 1), x(r * c, 2, clip);

@@ -25,7 +25,8 @@ std::vector<const DirectIsa*> units() {
   return all;
 }
 
-TEST_CASE("direct convolutions of codes give the integers of direct loops") {
+// [cpu]: convolutions of the CPU, which a device gathers
+TEST_CASE("direct convolutions of codes give the integers of direct loops", "[cpu]") {
   const int rounds = 160;
   for (int round = 0; round < rounds; ++round) {
     Problem p(static_cast<uint64_t>(round));
@@ -46,7 +47,7 @@ TEST_CASE("direct convolutions of codes give the integers of direct loops") {
   }
 }
 
-TEST_CASE("direct convolutions scale, add a bias and stride their rows") {
+TEST_CASE("direct convolutions scale, add a bias and stride their rows", "[cpu]") {
   Problem p(100);
   const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::int8, 1),
                w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::int4, 2);
@@ -76,7 +77,7 @@ TEST_CASE("direct convolutions scale, add a bias and stride their rows") {
 
 double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_float(static_cast<float>(x)))); }
 
-TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum") {
+TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum", "[cpu]") {
   for (int round = 0; round < 100; ++round) {
     Problem p(static_cast<uint64_t>(200 + round));
     const DType wd = kWeights[p.draw(0, 4)];
@@ -107,7 +108,7 @@ TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum") {
   }
 }
 
-TEST_CASE("direct weight gradients are those of direct loops") {
+TEST_CASE("direct weight gradients are those of direct loops", "[cpu]") {
   for (int round = 0; round < 120; ++round) {
     Problem p(static_cast<uint64_t>(300 + round));
     const DType xd = kImages[p.draw(0, 5)];
@@ -145,7 +146,7 @@ TEST_CASE("direct weight gradients are those of direct loops") {
   }
 }
 
-TEST_CASE("direct convolutions refuse what the unit does not know") {
+TEST_CASE("direct convolutions refuse what the unit does not know", "[cpu]") {
   Problem p(1);
   const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::int8, 1),
                w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::uint8, 2),

@@ -35,7 +35,8 @@ Problem few_problem(uint64_t seed) {
 
 const DType kImages[] = {dtypes::int8, dtypes::uint8}, kWeights[] = {dtypes::bint1, dtypes::ternary, dtypes::int4};
 
-TEST_CASE("direct convolutions of few channels of codes give the integers of direct loops") {
+// [cpu]: convolutions of the CPU, which a device gathers
+TEST_CASE("direct convolutions of few channels of codes give the integers of direct loops", "[cpu]") {
   for (int round = 0; round < 120; ++round) {
     Problem p = few_problem(static_cast<uint64_t>(6000 + round));
     if (p.g.ow <= 0 || p.g.oh <= 0) continue;
@@ -73,7 +74,7 @@ void require_near(const Tensor& got, const std::vector<double>& sums, const std:
   }
 }
 
-TEST_CASE("direct convolutions of few channels of floats are within the bound of an fp32 sum") {
+TEST_CASE("direct convolutions of few channels of floats are within the bound of an fp32 sum", "[cpu]") {
   for (int round = 0; round < 100; ++round) {
     Problem p = few_problem(static_cast<uint64_t>(7000 + round));
     if (p.g.ow <= 0 || p.g.oh <= 0) continue;
@@ -92,7 +93,7 @@ TEST_CASE("direct convolutions of few channels of floats are within the bound of
 
 double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_float(static_cast<float>(x)))); }
 
-TEST_CASE("direct gradients of weights of few channels are those of direct loops for any number of threads") {
+TEST_CASE("direct gradients of weights of few channels are those of direct loops for any number of threads", "[cpu]") {
   const int before = num_threads();
   for (int round = 0; round < 100; ++round) {
     Problem p = few_problem(static_cast<uint64_t>(8000 + round));
@@ -137,7 +138,7 @@ TEST_CASE("direct gradients of weights of few channels are those of direct loops
   set_num_threads(before);
 }
 
-TEST_CASE("direct convolutions of few channels refuse what they do not know") {
+TEST_CASE("direct convolutions of few channels refuse what they do not know", "[cpu]") {
   Problem p(1);
   p.c = 3;
   const Tensor x = test::random_tensor(p.image(false), dtypes::fp32, 1),

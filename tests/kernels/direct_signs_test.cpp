@@ -27,7 +27,8 @@ std::vector<const SignIsa*> units(bool counts = false) {
   return all;
 }
 
-TEST_CASE("direct convolutions of signs give the integers of direct loops") {
+// [cpu]: convolutions of the CPU, which a device gathers
+TEST_CASE("direct convolutions of signs give the integers of direct loops", "[cpu]") {
   for (int round = 0; round < 150; ++round) {
     Problem p = test::lane_problem(static_cast<uint64_t>(1000 + round));
     p.c = p.draw(1, 9) * 8;
@@ -69,7 +70,7 @@ Problem transposed(Problem p) {
 
 double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_float(static_cast<float>(x)))); }
 
-TEST_CASE("direct gradients of images from signs are within the bound of an fp32 sum") {
+TEST_CASE("direct gradients of images from signs are within the bound of an fp32 sum", "[cpu]") {
   for (int round = 0; round < 150; ++round) {
     Problem p = test::lane_problem(static_cast<uint64_t>(2000 + round));
     const bool bf16 = p.draw.flip(), folded = p.draw.flip();
@@ -98,7 +99,7 @@ TEST_CASE("direct gradients of images from signs are within the bound of an fp32
   }
 }
 
-TEST_CASE("direct gradients of weights from signs are those of direct loops") {
+TEST_CASE("direct gradients of weights from signs are those of direct loops", "[cpu]") {
   for (int round = 0; round < 150; ++round) {
     Problem p = test::lane_problem(static_cast<uint64_t>(3000 + round));
     if (round % 10 == 0) p.images = p.draw(64, 90);
@@ -138,7 +139,7 @@ TEST_CASE("direct gradients of weights from signs are those of direct loops") {
   }
 }
 
-TEST_CASE("direct gradients of int8 codes and signs are exact integers in every mode") {
+TEST_CASE("direct gradients of int8 codes and signs are exact integers in every mode", "[cpu]") {
   const BitsMode before = bits_mode();
   set_bits_mode(BitsMode::kStrict);
   for (int round = 0; round < 100; ++round) {
@@ -181,7 +182,8 @@ TEST_CASE("direct gradients of int8 codes and signs are exact integers in every 
   set_bits_mode(before);
 }
 
-TEST_CASE("direct convolutions of signs have the same bits for lanes in memory, the machine's and any threads") {
+TEST_CASE("direct convolutions of signs have the same bits for lanes in memory, the machine's and any threads",
+          "[cpu]") {
   const int before = num_threads();
   for (int round = 0; round < 20; ++round) {
     Problem p = test::lane_problem(static_cast<uint64_t>(4000 + round));
@@ -209,7 +211,7 @@ TEST_CASE("direct convolutions of signs have the same bits for lanes in memory, 
   set_num_threads(before);
 }
 
-TEST_CASE("Inf and NaN in a gradient reach the taps inside and nothing else") {
+TEST_CASE("Inf and NaN in a gradient reach the taps inside and nothing else", "[cpu]") {
   Problem p(5);
   p.g = {3, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1, 1};
   p.images = 2;
@@ -228,7 +230,7 @@ TEST_CASE("Inf and NaN in a gradient reach the taps inside and nothing else") {
   }
 }
 
-TEST_CASE("direct convolutions of signs refuse what they do not know") {
+TEST_CASE("direct convolutions of signs refuse what they do not know", "[cpu]") {
   Problem p(1);
   p.c = 16;
   const Tensor x = test::random_tensor(p.image(false), dtypes::bint1, 1),

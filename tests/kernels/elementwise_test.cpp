@@ -14,6 +14,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/expect_error.h"
 
 namespace bitgrad {
@@ -23,17 +24,6 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-struct Restore {
-  IsaLevel level = isa_cap();
-  int threads = num_threads();
-  ~Restore() {
-    set_isa_cap(level);
-    set_num_threads(threads);
-  }
-};
-
-const std::vector<IsaLevel> kLevels{IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512};
 
 std::vector<float> numbers(int64_t n, uint32_t seed, bool nonfinite = false) {
   static constexpr float kSpecial[] = {0.0f, -0.0f, 1.0f, -1.0f, 1e-45f, -3e-41f, 3e38f, -3e38f, 1.17549435e-38f};
@@ -57,20 +47,6 @@ int64_t differing(const std::vector<float>& a, const std::vector<float>& b) {
   return count;
 }
 
-// Runs `body` on every ISA with 1 and 4 threads.
-template <typename Body>
-void everywhere(Body&& body) {
-  Restore restore;
-  for (IsaLevel level : kLevels) {
-    for (int threads : {1, 4}) {
-      set_isa_cap(level);
-      set_num_threads(threads);
-      INFO("isa " << static_cast<int>(level) << " threads " << threads);
-      body();
-    }
-  }
-}
-
 constexpr int64_t kSizes[] = {0, 1, 7, 8, 15, 16, 17, 63, 64, 65, 130, 16384 + 33};
 
 template <typename Formula>
@@ -83,7 +59,7 @@ void check_pointwise(int64_t n, const std::vector<float>& y, Formula&& formula) 
 }  // namespace
 
 TEST_CASE("add, mul, scale, divide and clamp are one rounded operation an element, also in place") {
-  everywhere([] {
+  test::everywhere([] {
     for (int64_t n : kSizes) {
       const std::vector<float> a = numbers(n, 1, true), b = numbers(n, 2, true);
       std::vector<float> y(static_cast<size_t>(n));
@@ -121,7 +97,7 @@ TEST_CASE(
     }
   const auto n = static_cast<int64_t>(x.size());
   const std::vector<float> g = numbers(n, 8, true), sum = numbers(n, 9, true);
-  everywhere([&] {
+  test::everywhere([&] {
     for (const float t : {1e-3f, 0.1f, 1.0f, 2.5f, 10.0f}) {
       INFO("t " << t);
       const auto product = [&](size_t i) {
@@ -152,7 +128,7 @@ TEST_CASE(
 
 TEST_CASE(
     "a sum and its hardtanh in one pass have the bits of add and hardtanh, and keep what its backward multiplies by") {
-  everywhere([] {
+  test::everywhere([] {
     for (int64_t n : kSizes) {
       std::vector<float> a = numbers(n, 1, true), b = numbers(n, 2, true);
       for (size_t i = 0; i < a.size(); i += 3) b[i] = static_cast<float>(i % 5) - 2.0f - a[i];  // sums at the bounds
@@ -177,7 +153,7 @@ TEST_CASE(
 }
 
 TEST_CASE("conversions to and from bf16 are those of dtype, and lookup reads the table") {
-  everywhere([] {
+  test::everywhere([] {
     for (int64_t n : kSizes) {
       std::vector<float> x = numbers(n, 3, true), back(static_cast<size_t>(n));
       for (size_t i = 0; i < x.size(); i += 5)
@@ -208,7 +184,7 @@ TEST_CASE("unary functions are within 3 ulp of doubles and the same bits on ever
   const int64_t n = 20001;
   for (int op = 0; op < static_cast<int>(UnaryOp::kCount); ++op) {
     std::vector<float> first, first_gradient;
-    everywhere([&] {
+    test::everywhere([&] {
       INFO(unary_name(static_cast<UnaryOp>(op)));
       std::vector<float> y(x.size()), gx(x.size());
       unary_forward(static_cast<UnaryOp>(op), n, x.data(), y.data());
@@ -232,7 +208,7 @@ TEST_CASE("unary functions are within 3 ulp of doubles and the same bits on ever
 }
 
 TEST_CASE("unary functions of bf16 are those of fp32 rounded once, forward and backward") {
-  everywhere([] {
+  test::everywhere([] {
     for (int64_t n : kSizes) {
       const std::vector<float> drawn = numbers(n, 4, true), gy = numbers(n, 5);
       std::vector<uint16_t> x(static_cast<size_t>(n)), y(x.size()), expected(x.size());
@@ -257,7 +233,8 @@ TEST_CASE("unary functions of bf16 are those of fp32 rounded once, forward and b
   });
 }
 
-TEST_CASE("unary derivatives agree with central differences in doubles, and floats follow doubles") {
+// [cpu]: doubles
+TEST_CASE("unary derivatives agree with central differences in doubles, and floats follow doubles", "[cpu]") {
   for (int op = 0; op < static_cast<int>(UnaryOp::kCount); ++op) {
     INFO(unary_name(static_cast<UnaryOp>(op)));
     for (double x : {-3.1, -0.99, -0.2, 0.3, 0.7, 1.4, 2.2}) {
@@ -282,7 +259,7 @@ TEST_CASE("unary derivatives agree with central differences in doubles, and floa
 }
 
 TEST_CASE("apply_mask passes g times s where the bit is one and plus zero elsewhere") {
-  everywhere([] {
+  test::everywhere([] {
     for (int64_t cols : kSizes) {
       const int64_t rows = cols > 1000 ? 2 : 3, words = (cols + 63) / 64;
       const std::vector<float> g = numbers(rows * cols, 6, true);
@@ -303,7 +280,7 @@ TEST_CASE("apply_mask passes g times s where the bit is one and plus zero elsewh
 
 TEST_CASE("keep_mask keeps where the 16-bit draw reaches the threshold, with zero pads") {
   const RandomStream stream{123456789012345ull, Purpose::kDropout, 77, 5};
-  everywhere([&] {
+  test::everywhere([&] {
     for (int64_t cols : kSizes) {
       for (uint32_t threshold : {0u, 1u, 13107u, 32768u, 65535u, 65536u}) {
         const int64_t rows = cols > 1000 ? 1 : 3, words = (cols + 63) / 64, first = 1000003;
@@ -324,7 +301,7 @@ TEST_CASE("keep_mask keeps where the 16-bit draw reaches the threshold, with zer
 }
 
 TEST_CASE("drop_codes puts the zero code where the mask drops, for every dtype, and turns bint1 into ternary") {
-  everywhere([] {
+  test::everywhere([] {
     for (DType from : all_dtypes()) {
       if (!from.is_code()) continue;
       for (int64_t cols : {0, 1, 7, 8, 31, 32, 33, 63, 64, 65, 130, 1030, 16384 + 65}) {
@@ -376,7 +353,7 @@ TEST_CASE("drop_codes puts the zero code where the mask drops, for every dtype, 
 }
 
 TEST_CASE("normalize and its backward round every operation once, by column and for the whole tensor") {
-  everywhere([] {
+  test::everywhere([] {
     for (int64_t cols : kSizes) {
       const int64_t rows = cols > 1000 ? 2 : 3;
       const std::vector<float> x = numbers(rows * cols, 8), gy = numbers(rows * cols, 9);
@@ -400,7 +377,7 @@ TEST_CASE("normalize and its backward round every operation once, by column and 
 }
 
 TEST_CASE("sgd follows its written order with and without momentum, Nesterov and decay") {
-  everywhere([] {
+  test::everywhere([] {
     for (int64_t n : kSizes) {
       for (int form = 0; form < 6; ++form) {
         const bool momentum = form % 3 != 0, nesterov = form % 3 == 2;
@@ -429,7 +406,7 @@ TEST_CASE("sgd follows its written order with and without momentum, Nesterov and
 }
 
 TEST_CASE("adam follows its written order for plain, coupled and decoupled decay, with and without correction") {
-  everywhere([] {
+  test::everywhere([] {
     for (int64_t n : kSizes) {
       for (int form = 0; form < 12; ++form) {
         AdamArgs args;

@@ -5,6 +5,7 @@
 #include "bitgrad/base/rng.h"
 #include "bitgrad/kernels/windows.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 
 namespace bitgrad {
 namespace {
@@ -110,7 +111,7 @@ TEST_CASE("gathered windows equal a loop over taps and bits under every cap") {
     const WindowGeometry& g = problem.args.geometry;
     INFO("case " << i << ": " << g.h << 'x' << g.w << " kernel " << g.kh << 'x' << g.kw << " bits " << problem.args.bits
                  << " stride " << problem.args.stride << " row " << problem.args.row_stride);
-    for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+    for (const IsaLevel level : test::isa_levels()) {
       set_isa_cap(level);
       problem.check();
     }

@@ -9,6 +9,7 @@
 #include "bitgrad/base/math.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 
 namespace bitgrad {
 namespace {
@@ -51,7 +52,7 @@ std::vector<float> differing(const std::vector<float>& x) {
 
 TEST_CASE("GELU and its derivative have the bits of base/math.h on every instruction set") {
   const RestoreIsa restore;
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+  for (const IsaLevel level : test::isa_levels()) {
     set_isa_cap(level);
     INFO(static_cast<int>(level));
     // Each edge among inner numbers, so that no neighbour decides which tables serve it; every place of a vector.

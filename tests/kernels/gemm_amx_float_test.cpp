@@ -99,7 +99,8 @@ int check_digits(const Problem& problem) {
 
 constexpr bool kOrders[][2] = {{false, false}, {false, true}, {true, false}, {true, true}};
 
-TEST_CASE("digit rows give the bits of their definition at every edge, dtype, order of storage and output") {
+// [cpu]: rows of the CPU
+TEST_CASE("digit rows give the bits of their definition at every edge, dtype, order of storage and output", "[cpu]") {
   std::mt19937 rng(1);
   const int64_t sides[] = {0, 1, 15, 16, 17, 31, 32, 33, 48, 65}, depths[] = {0, 1, 31, 33, 63, 64, 65, 96, 128, 300};
   const DType types[] = {dtypes::bint1, dtypes::ternary, dtypes::int2, dtypes::bint1, dtypes::int8, dtypes::int1};
@@ -121,7 +122,8 @@ TEST_CASE("digit rows give the bits of their definition at every edge, dtype, or
   }
 }
 
-TEST_CASE("digit rows fold a scale along k into A, take scales along n afterwards, and work in passes over a deep k") {
+TEST_CASE("digit rows fold a scale along k into A, take scales along n afterwards, and work in passes over a deep k",
+          "[cpu]") {
   std::mt19937 rng(2);
   for (const bool* order : kOrders) {
     for (int which = 0; which < 4; ++which) {
@@ -139,7 +141,8 @@ float& element(Problem& p, int64_t i, int64_t k) {
   return reinterpret_cast<float*>(p.a.bytes.data() + i * p.a.stride)[k];
 }
 
-TEST_CASE("digit rows take zeros, subnormal numbers and the largest ones, and make NaN of a row that is not finite") {
+TEST_CASE("digit rows take zeros, subnormal numbers and the largest ones, and make NaN of a row that is not finite",
+          "[cpu]") {
   std::mt19937 rng(3);
   Problem problem(dtypes::fp32, false, dtypes::bint1, false, 9, 19, 70, rng);
   for (int64_t k = 0; k < 70; ++k) {
@@ -176,7 +179,8 @@ struct Errors {
   }
 };
 
-TEST_CASE("three digits are nearer to the exact sum than a plain fp32 sum, two are within half a unit of each row") {
+TEST_CASE("three digits are nearer to the exact sum than a plain fp32 sum, two are within half a unit of each row",
+          "[cpu]") {
   std::mt19937 rng(4);
   for (const int64_t k : {256, 1024, 4096}) {
     Problem problem(dtypes::fp32, false, dtypes::bint1, false, 32, 48, k, rng);
@@ -211,7 +215,7 @@ TEST_CASE("three digits are nearer to the exact sum than a plain fp32 sum, two a
   }
 }
 
-TEST_CASE("bf16 rows of the tile unit stay within the bound of any order of additions") {
+TEST_CASE("bf16 rows of the tile unit stay within the bound of any order of additions", "[cpu]") {
   std::mt19937 rng(5);
   const int64_t shapes[][3] = {{1, 1, 1},    {16, 33, 31}, {17, 48, 32}, {33, 17, 33}, {65, 70, 130},
                                {32, 32, 64}, {0, 5, 3},    {5, 0, 3},    {4, 5, 0},    {40, 20, 8300}};
@@ -246,7 +250,7 @@ TEST_CASE("bf16 rows of the tile unit stay within the bound of any order of addi
   CHECK(ran > 60);
 }
 
-TEST_CASE("two digits are for bf16, scales within rows are for other rows, and strict leaves digits out") {
+TEST_CASE("two digits are for bf16, scales within rows are for other rows, and strict leaves digits out", "[cpu]") {
   std::mt19937 rng(6);
   Problem problem(dtypes::fp32, false, dtypes::bint1, false, 8, 9, 64, rng);
   const auto takers = [&](SumOrder order) {
@@ -271,7 +275,7 @@ TEST_CASE("two digits are for bf16, scales within rows are for other rows, and s
   set_bits_mode(mode);
 }
 
-TEST_CASE("oneDNN and the tile unit live together in one process and many threads") {
+TEST_CASE("oneDNN and the tile unit live together in one process and many threads", "[cpu]") {
   if (test::skipped_without(isa::kAmx)) return;
   const auto is_theirs = [](const GemmKernel& kernel) { return kernel.name == "gemm_bf16_onednn"; };
   if (std::none_of(gemm_kernels().begin(), gemm_kernels().end(), is_theirs)) {

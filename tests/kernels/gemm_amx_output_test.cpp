@@ -90,7 +90,8 @@ bool same_output(const GemmKernel& kernel, GemmArgs args, int64_t ldc) {
   return true;
 }
 
-TEST_CASE("rows written past the caches are those written into them, for every kind of sum and scale") {
+// [cpu]: rows of the CPU
+TEST_CASE("rows written past the caches are those written into them, for every kind of sum and scale", "[cpu]") {
   constexpr int64_t kM = 530, kN = 520, kLdc = 528;  // ends of a block of rows, of columns and of a line; 1.05 MiB
   Rng rng(1);
   const Scales scales(rng, kM, kN);

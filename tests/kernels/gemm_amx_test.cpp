@@ -114,7 +114,9 @@ int check(Rng& rng, const Case& t, const std::vector<GemmKernel>& rows) {
   return ran;
 }
 
-TEST_CASE("integer rows of the tile unit equal the exact reference on random shapes of every pair of small dtypes") {
+// [cpu]: rows of the CPU
+TEST_CASE("integer rows of the tile unit equal the exact reference on random shapes of every pair of small dtypes",
+          "[cpu]") {
   std::vector<DType> list;
   for (const DType d : all_dtypes())
     if (d.is_code() && d.kind() != DTypeKind::kCodebook) list.push_back(d);
@@ -139,7 +141,7 @@ TEST_CASE("integer rows of the tile unit equal the exact reference on random sha
   CHECK(ran > count);
 }
 
-TEST_CASE("products whose k or columns come in several pieces are exact too") {
+TEST_CASE("products whose k or columns come in several pieces are exact too", "[cpu]") {
   const std::vector<GemmKernel> rows = amx_kernels(SumOrder::kExact);
   Rng rng(2);
   // k beyond one pass (16384), with an odd word at the end; more columns than are packed at a time.
@@ -150,7 +152,7 @@ TEST_CASE("products whose k or columns come in several pieces are exact too") {
   CHECK(check(rng, Case(rng, dtypes::int8, dtypes::int8, {1060, 40, 1000}, false), rows) >= 2);  // rows in two blocks
 }
 
-TEST_CASE("codes at the ends of their range stay exact, and sums beyond int32 are left to other rows") {
+TEST_CASE("codes at the ends of their range stay exact, and sums beyond int32 are left to other rows", "[cpu]") {
   Rng rng(3);
   for (const auto& [da, db, k] :
        {std::tuple(dtypes::int8, dtypes::int8, int64_t{4099}), std::tuple(dtypes::uint8, dtypes::uint8, int64_t{4099}),
@@ -182,7 +184,7 @@ TEST_CASE("codes at the ends of their range stay exact, and sums beyond int32 ar
   CHECK_FALSE(gemm_detail::amx_int_supports(args));
 }
 
-TEST_CASE("zero points, groups, offsets and wrong layouts' dtypes are left to other rows") {
+TEST_CASE("zero points, groups, offsets and wrong layouts' dtypes are left to other rows", "[cpu]") {
   const int32_t zero[1] = {1};
   const float scale[8] = {};
   GemmArgs args;
@@ -215,7 +217,7 @@ TEST_CASE("zero points, groups, offsets and wrong layouts' dtypes are left to ot
   CHECK(takers() == 0);
 }
 
-TEST_CASE("tiles are configured at every entry, released at the end, and stored at least every 32 steps") {
+TEST_CASE("tiles are configured at every entry, released at the end, and stored at least every 32 steps", "[cpu]") {
   Rng rng(4);
   const int threads = num_threads();
   set_num_threads(1);
@@ -238,7 +240,7 @@ TEST_CASE("tiles are configured at every entry, released at the end, and stored 
   set_num_threads(threads);
 }
 
-TEST_CASE("integer rows of the tile unit do not depend on the number of threads") {
+TEST_CASE("integer rows of the tile unit do not depend on the number of threads", "[cpu]") {
   const int threads = num_threads();
   Rng rng(5);
   Case t(rng, dtypes::int4, dtypes::bint1, {300, 700, 1500}, false);

@@ -53,8 +53,9 @@ class Threads {
   int before_;
 };
 
-TEST_CASE(
-    "a batch has the bits of its products one by one, by every kernel, for 0, 1, 2 and 7 members and any threads") {
+// [cpu]: products of the CPU; those of devices are in tests/cuda/gemm_*
+TEST_CASE("a batch has the bits of its products one by one, by every kernel, for 0, 1, 2 and 7 members and any threads",
+          "[cpu]") {
   std::mt19937 rng(91);
   for (const Runnable& kernel : kernels_here()) {
     int taken = 0;
@@ -94,7 +95,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("large members, and many of them, have the same bits as small ones") {
+TEST_CASE("large members, and many of them, have the same bits as small ones", "[cpu]") {
   std::mt19937 rng(92);
   struct Shape {
     int64_t count, m, n, k;
@@ -119,7 +120,7 @@ TEST_CASE("large members, and many of them, have the same bits as small ones") {
   }
 }
 
-TEST_CASE("members of a batch are products of values: against sums in int64") {
+TEST_CASE("members of a batch are products of values: against sums in int64", "[cpu]") {
   std::mt19937 rng(93);
   BatchForm form;
   form.pair = {dtypes::int8, dtypes::int4};
@@ -139,7 +140,7 @@ TEST_CASE("members of a batch are products of values: against sums in int64") {
   }
 }
 
-TEST_CASE("stochastic rounding of a batch is numbered through all members, from first_element on") {
+TEST_CASE("stochastic rounding of a batch is numbered through all members, from first_element on", "[cpu]") {
   std::mt19937 rng(94);
   BatchForm form;
   form.pair = {dtypes::fp32, dtypes::fp32};
@@ -169,7 +170,8 @@ TEST_CASE("stochastic rounding of a batch is numbered through all members, from 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("what is no batch is an error of the choice: counts, overlapping members, steps that cut an element") {
+TEST_CASE("what is no batch is an error of the choice: counts, overlapping members, steps that cut an element",
+          "[cpu]") {
   GemmArgs args;
   args.m = 3, args.n = 8, args.k = 20, args.ldc = 10;
   args.a.dtype = args.b.dtype = dtypes::int8;

@@ -45,13 +45,14 @@ std::vector<GemmCandidate> usable(const GemmArgs& args) {
 void put(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 std::string head() { return "bitgrad gemm costs 1\ncpu " + cpu_model_name() + "\n"; }
 
-TEST_CASE("rows of A fall into four classes") {
+// [cpu]: products of the CPU; those of devices are in tests/cuda/gemm_*
+TEST_CASE("rows of A fall into four classes", "[cpu]") {
   const std::pair<int64_t, int> expected[] = {{0, 0},  {1, 0},   {2, 1},   {16, 1},
                                               {17, 2}, {128, 2}, {129, 3}, {1 << 20, 3}};
   for (const auto& [m, size] : expected) CHECK(gemm_cost_class(m) == size);
 }
 
-TEST_CASE("explain_gemm judges every row, and the chosen one is plan_gemm's and the cheapest") {
+TEST_CASE("explain_gemm judges every row, and the chosen one is plan_gemm's and the cheapest", "[cpu]") {
   const ShippedCosts shipped;
   for (const auto& [a, b] : {std::pair{dtypes::bint1, dtypes::bint1},
                              {dtypes::int8, dtypes::int4},
@@ -79,7 +80,7 @@ TEST_CASE("explain_gemm judges every row, and the chosen one is plan_gemm's and 
   }
 }
 
-TEST_CASE("in strict mode rows of a free order are named as such") {
+TEST_CASE("in strict mode rows of a free order are named as such", "[cpu]") {
   const ShippedCosts shipped;
   set_bits_mode(BitsMode::kStrict);
   for (const GemmCandidate& c : explain_gemm(product(dtypes::fp32, dtypes::fp32)))
@@ -89,7 +90,7 @@ TEST_CASE("in strict mode rows of a free order are named as such") {
   set_bits_mode(BitsMode::kFast);
 }
 
-TEST_CASE("a factor moves the choice within its class of rows only, and is forgotten again") {
+TEST_CASE("a factor moves the choice within its class of rows only, and is forgotten again", "[cpu]") {
   const ShippedCosts shipped;
   const GemmArgs args = product(dtypes::fp32, dtypes::fp32);
   const std::vector<GemmCandidate> rows = usable(args);
@@ -108,7 +109,7 @@ TEST_CASE("a factor moves the choice within its class of rows only, and is forgo
   CHECK(&plan_gemm(args) == &before);
 }
 
-TEST_CASE("a table of costs is read as it was written") {
+TEST_CASE("a table of costs is read as it was written", "[cpu]") {
   const ShippedCosts shipped;
   const TempDir temp;
   std::vector<GemmCostFactors> rows(2);
@@ -126,7 +127,7 @@ TEST_CASE("a table of costs is read as it was written") {
   }
 }
 
-TEST_CASE("a table of costs is the same text in a program with a decimal comma") {
+TEST_CASE("a table of costs is the same text in a program with a decimal comma", "[cpu]") {
   struct Comma : std::numpunct<char> {
     char do_decimal_point() const override { return ','; }
   };
@@ -145,7 +146,7 @@ TEST_CASE("a table of costs is the same text in a program with a decimal comma")
   CHECK(gemm_costs()[0].factor == row.factor);
 }
 
-TEST_CASE("an absent table and one of another machine leave the shipped costs") {
+TEST_CASE("an absent table and one of another machine leave the shipped costs", "[cpu]") {
   const ShippedCosts shipped;
   const TempDir temp;
   CHECK_FALSE(load_gemm_costs(""));
@@ -155,7 +156,7 @@ TEST_CASE("an absent table and one of another machine leave the shipped costs") 
   CHECK(gemm_costs().empty());
 }
 
-TEST_CASE("a damaged table is an error that names file and line") {
+TEST_CASE("a damaged table is an error that names file and line", "[cpu]") {
   const ShippedCosts shipped;
   const TempDir temp;
   const std::string path = temp.file("costs.txt");
@@ -213,12 +214,12 @@ std::vector<GemmCostFactors> check_calibration() {
   return rows;
 }
 
-TEST_CASE("calibration measures each vector row that may run, once", "[slow]") {
+TEST_CASE("calibration measures each vector row that may run, once", "[slow][cpu]") {
   const ShippedCosts shipped;
   check_calibration();
 }
 
-TEST_CASE("calibration leaves out a library's row that takes no product under the cap") {
+TEST_CASE("calibration leaves out a library's row that takes no product under the cap", "[cpu]") {
   const ShippedCosts shipped;
   struct Scalar {
     IsaLevel before = isa_cap();

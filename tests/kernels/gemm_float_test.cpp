@@ -59,7 +59,8 @@ constexpr bool kOrders[][2] = {{false, false}, {false, true}, {true, false}, {tr
 
 }  // namespace
 
-TEST_CASE("chain512 rows give the bits of the definition at every edge of their tiles and panels") {
+// [cpu]: products of the CPU; those of devices are in tests/cuda/gemm_*
+TEST_CASE("chain512 rows give the bits of the definition at every edge of their tiles and panels", "[cpu]") {
   std::mt19937 rng(1);
   const int64_t sides[] = {0, 1, 3, 4, 5, 6, 7, 8, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49};
   const int64_t depths[] = {0, 1, 2, 3, 5, 64, 511, 512, 513, 1024, 1030};
@@ -77,7 +78,7 @@ TEST_CASE("chain512 rows give the bits of the definition at every edge of their 
   }
 }
 
-TEST_CASE("chain512 rows read every dtype on both sides in both orders") {
+TEST_CASE("chain512 rows read every dtype on both sides in both orders", "[cpu]") {
   std::mt19937 rng(2);
   DTypeInfo info{"gemm_test_levels", 3, DTypeKind::kCodebook, 0, 0, {-1.5f, -0.5f, 0.0f, 0.25f, 3.0f}};
   const DType levels = register_dtype(info);
@@ -91,7 +92,7 @@ TEST_CASE("chain512 rows read every dtype on both sides in both orders") {
   }
 }
 
-TEST_CASE("chain512 rows apply scales, zero points and offsets of every granularity") {
+TEST_CASE("chain512 rows apply scales, zero points and offsets of every granularity", "[cpu]") {
   std::mt19937 rng(3);
   struct Granularity {
     int64_t row_group, row_step, col_group, col_step;
@@ -115,7 +116,7 @@ TEST_CASE("chain512 rows apply scales, zero points and offsets of every granular
   }
 }
 
-TEST_CASE("fold_b_scale multiplies a scale along k into A and a scale along n onto the sum") {
+TEST_CASE("fold_b_scale multiplies a scale along k into A and a scale along n onto the sum", "[cpu]") {
   std::mt19937 rng(4);
   for (const bool* order : kOrders) {
     for (int which = 0; which < 4; ++which) {
@@ -134,7 +135,7 @@ TEST_CASE("fold_b_scale multiplies a scale along k into A and a scale along n on
   }
 }
 
-TEST_CASE("a scale that cannot be folded, fp64 and products of integers are left to other rows") {
+TEST_CASE("a scale that cannot be folded, fp64 and products of integers are left to other rows", "[cpu]") {
   std::mt19937 rng(5);
   Problem group(dtypes::fp32, false, dtypes::int4, false, 3, 4, 64, rng);
   group.b.add_parameters("scale", 1, 4, 16, 1, rng);
@@ -158,7 +159,7 @@ TEST_CASE("a scale that cannot be folded, fp64 and products of integers are left
   CHECK(select_gemm(wide.args(nullptr)).order == SumOrder::kFp64);
 }
 
-TEST_CASE("bf16 outputs are rounded once and stochastic rounding draws by element of C") {
+TEST_CASE("bf16 outputs are rounded once and stochastic rounding draws by element of C", "[cpu]") {
   std::mt19937 rng(6);
   const RandomStream stream{77, Purpose::kGradAccumulate, 5, 9};
   for (const int64_t k : {0, 100, 512, 513, 1100}) {
@@ -173,7 +174,7 @@ TEST_CASE("bf16 outputs are rounded once and stochastic rounding draws by elemen
   }
 }
 
-TEST_CASE("chain512 rows keep infinities, NaN and subnormal numbers") {
+TEST_CASE("chain512 rows keep infinities, NaN and subnormal numbers", "[cpu]") {
   std::mt19937 rng(7);
   Problem problem(dtypes::fp32, false, dtypes::fp32, true, 5, 19, 40, rng);
   auto* x = reinterpret_cast<float*>(problem.a.bytes.data());
@@ -194,7 +195,7 @@ TEST_CASE("chain512 rows keep infinities, NaN and subnormal numbers") {
   }
 }
 
-TEST_CASE("library rows stay within the rounding bound in every order") {
+TEST_CASE("library rows stay within the rounding bound in every order", "[cpu]") {
   std::mt19937 rng(8);
   const int64_t shapes[][3] = {{1, 1, 1},       {1, 40, 7},     {33, 1, 130}, {17, 65, 513},
                                {130, 300, 100}, {300, 130, 40}, {0, 5, 3},    {5, 0, 3}};
@@ -218,7 +219,7 @@ TEST_CASE("library rows stay within the rounding bound in every order") {
   }
 }
 
-TEST_CASE("oneDNN rounds bf16 outputs within one unit") {
+TEST_CASE("oneDNN rounds bf16 outputs within one unit", "[cpu]") {
   std::mt19937 rng(9);
   for (const GemmKernel& kernel : gemm_kernels()) {
     if (kernel.name != "gemm_bf16_onednn" || !runs_here(kernel)) continue;
@@ -239,7 +240,7 @@ TEST_CASE("oneDNN rounds bf16 outputs within one unit") {
   }
 }
 
-TEST_CASE("the double row is exact where doubles are, for fp64 and wide integers") {
+TEST_CASE("the double row is exact where doubles are, for fp64 and wide integers", "[cpu]") {
   std::mt19937 rng(10);
   const GemmKernel& kernel = gemm_kernel("gemm_f64_scalar");
   for (const DType dtype : {dtypes::fp64, dtypes::int32, dtypes::int64, dtypes::fp32, dtypes::int5, dtypes::nf4}) {
@@ -270,7 +271,7 @@ TEST_CASE("the double row is exact where doubles are, for fp64 and wide integers
   }
 }
 
-TEST_CASE("float rows give the same bits for 1, 2 and 4 threads") {
+TEST_CASE("float rows give the same bits for 1, 2 and 4 threads", "[cpu]") {
   std::mt19937 rng(11);
   for (const int64_t k : {100, 520}) {
     for (const bool accumulate : {false, true}) {
@@ -290,7 +291,7 @@ TEST_CASE("float rows give the same bits for 1, 2 and 4 threads") {
   }
 }
 
-TEST_CASE("the expanded operands of an optimized row take at most 1 MiB a thread") {
+TEST_CASE("the expanded operands of an optimized row take at most 1 MiB a thread", "[cpu]") {
   std::mt19937 rng(12);
   for (const bool* order : {kOrders[0], kOrders[3]}) {
     Problem problem(dtypes::fp32, order[0], dtypes::int4, order[1], 400, 760, 600, rng);
@@ -316,7 +317,7 @@ TEST_CASE("the expanded operands of an optimized row take at most 1 MiB a thread
   }
 }
 
-TEST_CASE("float products are always possible and go to a fast row where there is one") {
+TEST_CASE("float products are always possible and go to a fast row where there is one", "[cpu]") {
   std::mt19937 rng(13);
   for (const DType dtype : all_dtypes()) {
     for (const DType c_dtype : {dtypes::fp32, dtypes::bf16, dtypes::fp64}) {

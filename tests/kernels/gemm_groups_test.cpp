@@ -140,7 +140,8 @@ Shape random_shape(Rng& rng) {
 
 constexpr DType kOutputs[] = {dtypes::fp32, dtypes::fp32, dtypes::bf16, dtypes::fp64};
 
-TEST_CASE("groups along k equal the definition for every dtype pair, order of storage, zeros and offsets") {
+// [cpu]: products of the CPU; those of devices are in tests/cuda/gemm_*
+TEST_CASE("groups along k equal the definition for every dtype pair, order of storage, zeros and offsets", "[cpu]") {
   Rng rng(21);
   const std::vector<DType> types = integer_dtypes();
   constexpr int64_t kGroups[] = {1,   2,   3,   4,   7,   8,   16,  31,   32,   33,  64,
@@ -170,7 +171,7 @@ TEST_CASE("groups along k equal the definition for every dtype pair, order of st
   set_num_threads(threads);
 }
 
-TEST_CASE("real offsets equal the definition for every dtype pair and granularity") {
+TEST_CASE("real offsets equal the definition for every dtype pair and granularity", "[cpu]") {
   Rng rng(22);
   const std::vector<DType> types = integer_dtypes();
   const int threads = num_threads();
@@ -194,7 +195,7 @@ TEST_CASE("real offsets equal the definition for every dtype pair and granularit
   set_num_threads(threads);
 }
 
-TEST_CASE("groups and offsets of int32 and int64 codes are products of integers too") {
+TEST_CASE("groups and offsets of int32 and int64 codes are products of integers too", "[cpu]") {
   Rng rng(23);
   for (const auto& [da, db] : {std::pair{dtypes::int32, dtypes::int4}, std::pair{dtypes::int8, dtypes::int32}}) {
     Params a, group, offset;
@@ -217,7 +218,7 @@ void fill(CodeMatrix& m, bool low) {
       store_raw(reinterpret_cast<uint8_t*>(m.words.data()) + r * m.stride, c, info.bits, raw);
 }
 
-TEST_CASE("codes and zero points at their ends keep the sums of groups exact") {
+TEST_CASE("codes and zero points at their ends keep the sums of groups exact", "[cpu]") {
   Rng rng(24);
   for (const DType da : {dtypes::int8, dtypes::uint8, dtypes::bint1}) {
     for (const DType db : {dtypes::int8, dtypes::uint8, dtypes::int4, dtypes::ternary}) {
@@ -241,7 +242,7 @@ TEST_CASE("codes and zero points at their ends keep the sums of groups exact") {
   }
 }
 
-TEST_CASE("zero points whose sums may need more than 64 bits are exact in groups") {
+TEST_CASE("zero points whose sums may need more than 64 bits are exact in groups", "[cpu]") {
   Rng rng(25);
   Params a, b;
   a.zero = b.zero = true;
@@ -252,7 +253,7 @@ TEST_CASE("zero points whose sums may need more than 64 bits are exact in groups
   check(rng, t);
 }
 
-TEST_CASE("groups of B do not depend on the number of threads and keep their scratch below 1 MiB a thread") {
+TEST_CASE("groups of B do not depend on the number of threads and keep their scratch below 1 MiB a thread", "[cpu]") {
   const int threads = num_threads();
   for (const int64_t group : {1, 16, 32, 128, 600}) {
     for (const bool words : {false, true}) {
@@ -279,7 +280,7 @@ TEST_CASE("groups of B do not depend on the number of threads and keep their scr
   set_num_threads(threads);
 }
 
-TEST_CASE("a group product equals the product of its dequantized operands but for rounding") {
+TEST_CASE("a group product equals the product of its dequantized operands but for rounding", "[cpu]") {
   Rng rng(27);
   Params a, b;
   a.zero = true;

@@ -101,25 +101,27 @@ std::vector<std::pair<DType, DType>> all_pairs(const std::vector<DType>& list) {
   return pairs;
 }
 
-TEST_CASE("bint1 x bint1 rows equal the exact reference on random shapes") {
+// [cpu]: products of the CPU; those of devices are in tests/cuda/gemm_*
+TEST_CASE("bint1 x bint1 rows equal the exact reference on random shapes", "[cpu]") {
   check_random_shapes(1, 1500, false, {{dtypes::bint1, dtypes::bint1}}, bit_rows("b1_b1"));
 }
-TEST_CASE("ternary x bint1 rows equal the exact reference on random shapes") {
+TEST_CASE("ternary x bint1 rows equal the exact reference on random shapes", "[cpu]") {
   check_random_shapes(2, 1500, false, {{dtypes::ternary, dtypes::bint1}}, bit_rows("t_b1"));
 }
-TEST_CASE("ternary x ternary rows equal the exact reference on random shapes") {
+TEST_CASE("ternary x ternary rows equal the exact reference on random shapes", "[cpu]") {
   check_random_shapes(3, 1500, false, {{dtypes::ternary, dtypes::ternary}}, bit_rows("t_t"));
 }
-TEST_CASE("int2 x bint1 and uint2 x bint1 rows of bit planes equal the exact reference on random shapes") {
+TEST_CASE("int2 x bint1 and uint2 x bint1 rows of bit planes equal the exact reference on random shapes", "[cpu]") {
   check_random_shapes(6, 700, false, {{dtypes::int2, dtypes::bint1}}, bit_rows("i2_b1"));
   check_random_shapes(7, 700, false, {{dtypes::uint2, dtypes::bint1}}, bit_rows("u2_b1"));
 }
 TEST_CASE(
     "byte rows and the scalar reference are exact for every pair of small integer dtypes, zeros and orders of "
-    "storage") {
+    "storage",
+    "[cpu]") {
   check_random_shapes(4, 1500, true, all_pairs(small_integer_dtypes()), byte_rows());
 }
-TEST_CASE("byte rows are exact where k and the columns need several blocks") {
+TEST_CASE("byte rows are exact where k and the columns need several blocks", "[cpu]") {
   Rng rng(6);
   const std::pair<DType, DType> pairs[] = {{dtypes::int8, dtypes::int8},
                                            {dtypes::int8, dtypes::int4},
@@ -130,7 +132,7 @@ TEST_CASE("byte rows are exact where k and the columns need several blocks") {
       for (int i = 0; i < 2; ++i) check_case(rng, da, db, shape, true, byte_rows());
   }
 }
-TEST_CASE("the scalar reference is exact for every pair with int32 or int64") {
+TEST_CASE("the scalar reference is exact for every pair with int32 or int64", "[cpu]") {
   std::vector<DType> all = small_integer_dtypes();
   all.insert(all.end(), {dtypes::int32, dtypes::int64});
   std::vector<std::pair<DType, DType>> wide;
@@ -173,7 +175,7 @@ void check_ends(DType da, DType db, int64_t k, const std::vector<std::string>& n
   }
 }
 
-TEST_CASE("codes at the ends of their range keep every integer row exact at every depth") {
+TEST_CASE("codes at the ends of their range keep every integer row exact at every depth", "[cpu]") {
   for (const int64_t k : {int64_t{480}, int64_t{992}, int64_t{1024}, int64_t{1056}, int64_t{4099}}) {
     check_ends(dtypes::bint1, dtypes::bint1, k, bit_rows("b1_b1"));
     check_ends(dtypes::ternary, dtypes::bint1, k, bit_rows("t_b1"));
@@ -189,7 +191,7 @@ TEST_CASE("codes at the ends of their range keep every integer row exact at ever
     for (const DType da : {dtypes::int8, dtypes::uint8}) check_ends(da, db, 1025, byte_rows());
 }
 
-TEST_CASE("rows of vnni64 refuse a depth at which sums of codes leave int32, and another row is planned") {
+TEST_CASE("rows of vnni64 refuse a depth at which sums of codes leave int32, and another row is planned", "[cpu]") {
   const struct {
     DType a, b;
     int64_t max;  // of k: floor((2^31 - 1) / (magnitude of a x magnitude of b))
@@ -221,7 +223,7 @@ TEST_CASE("rows of vnni64 refuse a depth at which sums of codes leave int32, and
   }
 }
 
-TEST_CASE("zero points far outside the codes stay exact") {
+TEST_CASE("zero points far outside the codes stay exact", "[cpu]") {
   for (const int32_t zero : {1 << 20, -(1 << 30), INT32_MIN}) {
     Rng rng(9);
     Case t;
@@ -241,7 +243,8 @@ TEST_CASE("zero points far outside the codes stay exact") {
   }
 }
 
-TEST_CASE("row_minus is taken from the exact sums before they are scaled, and popcount rows leave it to others") {
+TEST_CASE("row_minus is taken from the exact sums before they are scaled, and popcount rows leave it to others",
+          "[cpu]") {
   Rng rng(10);
   for (const int64_t minus : {int64_t{1} << 31, -(int64_t{1} << 40), INT64_MAX, INT64_MIN}) {
     for (const DType c : {dtypes::fp32, dtypes::bf16, dtypes::fp64, dtypes::int32, dtypes::int64}) {
@@ -274,7 +277,7 @@ TEST_CASE("row_minus is taken from the exact sums before they are scaled, and po
   for (const std::string& name : bit_rows("b1_b1")) CHECK_FALSE(kernel_named(name).supports(bits.args));
 }
 
-TEST_CASE("an int32 output saturates and an fp64 output is not rounded to fp32") {
+TEST_CASE("an int32 output saturates and an fp64 output is not rounded to fp32", "[cpu]") {
   const int64_t big[2] = {int64_t{1} << 33, -(int64_t{1} << 33)};
   const int8_t one[8] = {1};
   GemmArgs args;
@@ -331,7 +334,8 @@ void check_threads(DType da, DType db, int64_t depth) {
   }
 }
 
-TEST_CASE("integer products do not depend on the number of threads and keep their scratch below 1 MiB a thread") {
+TEST_CASE("integer products do not depend on the number of threads and keep their scratch below 1 MiB a thread",
+          "[cpu]") {
   const int threads = num_threads();
   for (const int64_t k : {2100, 9000}) {
     check_threads(dtypes::int4, dtypes::uint8, k);

@@ -89,7 +89,9 @@ void for_each_row(F f) {
   CHECK(rows == 6);
 }
 
-TEST_CASE("nibble counts are exact over several chunks of rows and blocks of lanes, tables of either operand") {
+// [cpu]: rows of the CPU
+TEST_CASE("nibble counts are exact over several chunks of rows and blocks of lanes, tables of either operand",
+          "[cpu]") {
   for_each_row([](const GemmKernel& kernel, DType a, DType b) {
     const std::pair<int64_t, int64_t> sides[] = {{2051, 128}, {128, 2051}, {130, 1025}, {1025, 67}};
     for (const auto& [m, n] : sides) {
@@ -105,7 +107,7 @@ TEST_CASE("nibble counts are exact over several chunks of rows and blocks of lan
   });
 }
 
-TEST_CASE("nibble counts stay exact in 16 bits at the deepest k, and leave deeper products to others") {
+TEST_CASE("nibble counts stay exact in 16 bits at the deepest k, and leave deeper products to others", "[cpu]") {
   for_each_row([](const GemmKernel& kernel, DType a, DType b) {
     Problem p = make_problem(kernel, a, b, 3, 5, kMaxK, 1);
     // All products counted, or none: codes of A and B all alike, or all opposite.
@@ -132,7 +134,7 @@ TEST_CASE("nibble counts stay exact in 16 bits at the deepest k, and leave deepe
   });
 }
 
-TEST_CASE("nibble counts give the same bits for any number of threads") {
+TEST_CASE("nibble counts give the same bits for any number of threads", "[cpu]") {
   const int threads = num_threads();
   for_each_row([](const GemmKernel& kernel, DType a, DType b) {
     const Problem p = make_problem(kernel, a, b, 300, 1100, 500, 3);

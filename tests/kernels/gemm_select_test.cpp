@@ -52,7 +52,9 @@ bool granted(IsaMask needs, IsaLevel level) {
   return (needs & ~cpu_isa()) == 0;
 }
 
-TEST_CASE("products of bits are planned on a row of bits of the machine: few rows are counted, many looked up") {
+// [cpu]: products of the CPU; those of devices are in tests/cuda/gemm_*
+TEST_CASE("products of bits are planned on a row of bits of the machine: few rows are counted, many looked up",
+          "[cpu]") {
   const std::tuple<DType, DType, std::string> kinds[] = {{dtypes::bint1, dtypes::bint1, "gemm_b1_b1_i32_"},
                                                          {dtypes::ternary, dtypes::bint1, "gemm_t_b1_i32_"},
                                                          {dtypes::ternary, dtypes::ternary, "gemm_t_t_i32_"}};
@@ -70,7 +72,7 @@ TEST_CASE("products of bits are planned on a row of bits of the machine: few row
   }
 }
 
-TEST_CASE("products of small integers are planned on the row that reads packed weights") {
+TEST_CASE("products of small integers are planned on the row that reads packed weights", "[cpu]") {
   for (const int64_t m : {int64_t{1}, int64_t{16}, int64_t{64}, int64_t{512}}) {
     for (const DType b : {dtypes::int8, dtypes::int4, dtypes::int3, dtypes::int2, dtypes::uint4}) {
       INFO(b << ", m " << m);
@@ -89,7 +91,7 @@ TEST_CASE("products of small integers are planned on the row that reads packed w
   }
 }
 
-TEST_CASE("canonical codes always find a row, and never a popcount row that reads panels") {
+TEST_CASE("canonical codes always find a row, and never a popcount row that reads panels", "[cpu]") {
   for (const DType a : all_dtypes()) {
     for (const DType b : all_dtypes()) {
       if (a.kind() == DTypeKind::kFloat || b.kind() == DTypeKind::kFloat) continue;
@@ -109,7 +111,7 @@ TEST_CASE("canonical codes always find a row, and never a popcount row that read
   }
 }
 
-TEST_CASE("a scalar row is never cheaper than one with vector instructions") {
+TEST_CASE("a scalar row is never cheaper than one with vector instructions", "[cpu]") {
   int compared = 0;
   for (const Layout layout : all_layouts()) {
     for (const bool k_major : {false, true}) {
@@ -132,7 +134,7 @@ TEST_CASE("a scalar row is never cheaper than one with vector instructions") {
   if (granted(isa::kAvx2, IsaLevel::kAvx2)) CHECK(compared >= 4 * 4);
 }
 
-TEST_CASE("the cached choice follows the cap, the shape and the mode") {
+TEST_CASE("the cached choice follows the cap, the shape and the mode", "[cpu]") {
   GemmArgs args = product(dtypes::int8, dtypes::int8);
   const std::string best(select_gemm(args).name);
   CHECK(selected(args, IsaLevel::kScalar) == "gemm_int_scalar");
@@ -151,7 +153,7 @@ TEST_CASE("the cached choice follows the cap, the shape and the mode") {
   set_bits_mode(mode);
 }
 
-TEST_CASE("what counts as an integer product") {
+TEST_CASE("what counts as an integer product", "[cpu]") {
   static const float real[1] = {1};
   static const int32_t zero[1] = {1};
   GemmArgs args = product(dtypes::int4, dtypes::uint8);
@@ -189,7 +191,7 @@ TEST_CASE("what counts as an integer product") {
   CHECK_FALSE(gemm_is_integer(product(dtypes::int4, dtypes::nf4)));
 }
 
-TEST_CASE("row_minus belongs to one exact sum") {
+TEST_CASE("row_minus belongs to one exact sum", "[cpu]") {
   static const int64_t minus[100] = {};
   static const float real[1792] = {};
   GemmArgs args = product(dtypes::int8, dtypes::int4);
@@ -206,7 +208,7 @@ TEST_CASE("row_minus belongs to one exact sum") {
   CHECK(contains(error_of([&] { plan_gemm(args); }), ", row_minus, expected"));
 }
 
-TEST_CASE("a missing row is an error that names both operands and what to do") {
+TEST_CASE("a missing row is an error that names both operands and what to do", "[cpu]") {
   GemmArgs args = product(dtypes::bint1, dtypes::int4);
   args.a.layout = layouts::planes;
   args.b.k_major = true;
@@ -230,7 +232,7 @@ TEST_CASE("a missing row is an error that names both operands and what to do") {
   CHECK(contains(error_of([&] { select_gemm(scaled); }), "C int32[100,128], accumulate, expected"));
 }
 
-TEST_CASE("every gemm row is listed once with its order") {
+TEST_CASE("every gemm row is listed once with its order", "[cpu]") {
   std::set<std::string> names;
   for (const KernelInfo& kernel : all_kernels()) {
     if (kernel.family != "gemm") continue;
@@ -243,7 +245,8 @@ TEST_CASE("every gemm row is listed once with its order") {
   CHECK(order_name(SumOrder::kChain512) == "chain512");
 }
 
-TEST_CASE("kernels are available where their instructions are granted, and those that no test runs here are named") {
+TEST_CASE("kernels are available where their instructions are granted, and those that no test runs here are named",
+          "[cpu]") {
   std::map<IsaMask, int> missing;
   int listed = 0;
   for (const KernelInfo& kernel : all_kernels()) {

@@ -85,7 +85,8 @@ class Strict {
 
 }  // namespace
 
-TEST_CASE("float sum tables give the bits of their order at every edge of lines, columns, groups and passes") {
+// [cpu]: products of the CPU; those of devices are in tests/cuda/gemm_*
+TEST_CASE("float sum tables give the bits of their order at every edge of lines, columns, groups and passes", "[cpu]") {
   std::mt19937 rng(1);
   const int64_t heights[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 33};
   const int64_t widths[] = {0, 1, 2, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130};
@@ -111,7 +112,7 @@ TEST_CASE("float sum tables give the bits of their order at every edge of lines,
       check_rows(Problem(dtypes::fp32, true, g.dtype, true, 2, n, depths[rng() % std::size(depths)], rng), g);
 }
 
-TEST_CASE("float sum tables read every dtype of A, with scales, in both orders") {
+TEST_CASE("float sum tables read every dtype of A, with scales, in both orders", "[cpu]") {
   std::mt19937 rng(2);
   for (const DType dtype : all_dtypes()) {
     if (dtype == dtypes::fp64) continue;
@@ -124,7 +125,7 @@ TEST_CASE("float sum tables read every dtype of A, with scales, in both orders")
   }
 }
 
-TEST_CASE("float sum tables fold B's scale into A or onto the sum, and write bf16 with every epilogue") {
+TEST_CASE("float sum tables fold B's scale into A or onto the sum, and write bf16 with every epilogue", "[cpu]") {
   std::mt19937 rng(3);
   const RandomStream stream(7, Purpose::kGradAccumulate, 11, 3);
   for (const Groups& g : kGroups) {
@@ -146,7 +147,8 @@ TEST_CASE("float sum tables fold B's scale into A or onto the sum, and write bf1
   }
 }
 
-TEST_CASE("float sum tables keep their bits over blocks of rows, columns and depth, for any number of threads") {
+TEST_CASE("float sum tables keep their bits over blocks of rows, columns and depth, for any number of threads",
+          "[cpu]") {
   std::mt19937 rng(4);
   for (const Groups& g : {kGroups[0], kGroups[1]}) {
     Problem problem(dtypes::fp32, g.codes == 6, g.dtype, true, 150, 4200, 520, rng);
@@ -173,7 +175,7 @@ TEST_CASE("float sum tables keep their bits over blocks of rows, columns and dep
   }
 }
 
-TEST_CASE("float sum tables lie within the error bound of fp32 sums") {
+TEST_CASE("float sum tables lie within the error bound of fp32 sums", "[cpu]") {
   std::mt19937 rng(5);
   for (const Groups& g : kGroups) {
     const Problem problem(dtypes::fp32, false, g.dtype, true, 17, 70, 1000, rng);
@@ -193,7 +195,7 @@ TEST_CASE("float sum tables lie within the error bound of fp32 sums") {
   }
 }
 
-TEST_CASE("sum tables leave products of other dtypes and scales to others") {
+TEST_CASE("sum tables leave products of other dtypes and scales to others", "[cpu]") {
   std::mt19937 rng(6);
   DTypeInfo odd{"table_test_half", 2, DTypeKind::kInt, 0, 1, {}};
   for (const DType dtype : {dtypes::int3, dtypes::int8, dtypes::fp32, register_dtype(odd)}) {
@@ -210,7 +212,7 @@ TEST_CASE("sum tables leave products of other dtypes and scales to others") {
   for (const GemmKernel* kernel : table_rows(SumOrder::kExact)) CHECK_FALSE(kernel->supports(zeros.args(nullptr)));
 }
 
-TEST_CASE("in strict mode the order is one of dtypes and shape, on every instruction set") {
+TEST_CASE("in strict mode the order is one of dtypes and shape, on every instruction set", "[cpu]") {
   std::mt19937 rng(7);
   const IsaLevel before = isa_cap();
   const Strict strict;
@@ -298,7 +300,8 @@ void check_int_rows(Rng& rng, const IntCase& t) {
 
 }  // namespace
 
-TEST_CASE("integer sum tables equal exact sums for every A of at most 8 bits and B of at most 2, on random shapes") {
+TEST_CASE("integer sum tables equal exact sums for every A of at most 8 bits and B of at most 2, on random shapes",
+          "[cpu]") {
   Rng rng(8);
   std::vector<DType> left;
   for (const DType d : all_dtypes())
@@ -319,7 +322,8 @@ TEST_CASE("integer sum tables equal exact sums for every A of at most 8 bits and
   set_num_threads(threads);
 }
 
-TEST_CASE("integer sum tables stay exact when every code is an end of its range, at any depth and over blocks") {
+TEST_CASE("integer sum tables stay exact when every code is an end of its range, at any depth and over blocks",
+          "[cpu]") {
   Rng rng(9);
   for (const DType da : {dtypes::int8, dtypes::uint8}) {
     for (const Groups& g : kGroups) {
@@ -348,7 +352,7 @@ TEST_CASE("integer sum tables stay exact when every code is an end of its range,
   CHECK(memory_peak_by_kind()[MemoryKind::kWorkspace] <= num_threads() * (int64_t{1} << 20));
 }
 
-TEST_CASE("integer sum tables leave out what 16-bit upper parts cannot hold") {
+TEST_CASE("integer sum tables leave out what 16-bit upper parts cannot hold", "[cpu]") {
   Rng rng(10);
   IntCase t;
   make_case(rng, t, dtypes::int8, dtypes::bint1, 1, 2, 3);

@@ -33,7 +33,8 @@ std::vector<float> around(float x, int min, int max) {
   return all;
 }
 
-TEST_CASE("the next power of two of a scale is exact, of subnormal ones too") {
+// [cpu]: functions that both sides compile
+TEST_CASE("the next power of two of a scale is exact, of subnormal ones too", "[cpu]") {
   std::vector<float> numbers{kLeast, 2 * kLeast, 3 * kLeast, 5 * kLeast, kNormal / 2, std::nextafter(kNormal, 0.0f),
                              kNormal};
   for (const float x : around(1.0f, -149, 126))
@@ -49,7 +50,7 @@ TEST_CASE("the next power of two of a scale is exact, of subnormal ones too") {
   CHECK(std::isnan(maps::q::ceil_pow2(-std::nanf(""))));
 }
 
-TEST_CASE("rounding to fp16 is that of the dtype, for every fp16 number and between all neighbours") {
+TEST_CASE("rounding to fp16 is that of the dtype, for every fp16 number and between all neighbours", "[cpu]") {
   for (uint32_t h = 0; h < 0x7C00; ++h) {
     const float x = fp16_to_float(static_cast<uint16_t>(h));
     const float next = h == 0x7BFF ? 65536.0f : fp16_to_float(static_cast<uint16_t>(h + 1));
@@ -73,7 +74,7 @@ TEST_CASE("rounding to fp16 is that of the dtype, for every fp16 number and betw
   CHECK(maps::q::rounded_offset({true, false}, -0.1f) == -0.1f);
 }
 
-TEST_CASE("the nearest power of two by its exponent turns at the square root of two") {
+TEST_CASE("the nearest power of two by its exponent turns at the square root of two", "[cpu]") {
   std::vector<float> numbers = around(1.0f, -125, 126);
   for (const float x : around(std::sqrt(2.0f), -126, 126)) numbers.push_back(x);
   for (const float x : around(1.5f, -126, 126)) numbers.push_back(x);

@@ -9,6 +9,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;
@@ -17,21 +18,6 @@ namespace {
 
 const RandomStream kDraws{7, Purpose::kMoment, 0x1234, 5};
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// Runs `body` on every ISA with 1 and 4 threads.
-template <typename Body>
-void everywhere(Body&& body) {
-  const IsaLevel cap = isa_cap();
-  const int threads = num_threads();
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512})
-    for (const int n : {1, 4}) {
-      set_isa_cap(level);
-      set_num_threads(n);
-      body();
-    }
-  set_isa_cap(cap);
-  set_num_threads(threads);
-}
 
 // Blocks of every kind: ordinary, all zero, one large, tiny, subnormal.
 std::vector<float> numbers(int64_t n, bool positive) {
@@ -60,7 +46,7 @@ constexpr int64_t kSizes[] = {0, 1, 255, 256, 257, 1024, 1300, 40000};
 }  // namespace
 
 TEST_CASE("means in 8 bits have a scale a block and are rounded by the draws of their elements") {
-  everywhere([] {
+  test::everywhere([] {
     for (const int64_t n : kSizes) {
       const std::vector<float> x = numbers(n, false);
       const uint64_t first = (uint64_t{1} << 40) + 512;
@@ -85,7 +71,7 @@ TEST_CASE("means in 8 bits have a scale a block and are rounded by the draws of 
 }
 
 TEST_CASE("squares in 8 bits hold the root, and keep a code of 1 where they are not 0") {
-  everywhere([] {
+  test::everywhere([] {
     for (const int64_t n : kSizes) {
       const std::vector<float> x = numbers(n, true);
       std::vector<uint8_t> q(x.size(), 99);
@@ -117,22 +103,24 @@ TEST_CASE("a million moments have the same codes on every ISA") {
     x[i] = kDraws.uniform(i) - 0.5f;
     squares[i] = x[i] * x[i];
   }
-  std::vector<int8_t> q(kCount), plain_q;
-  std::vector<uint8_t> r(kCount), plain_r;
+  std::vector<int8_t> q(kCount);
+  std::vector<uint8_t> r(kCount);
   std::vector<float> scales(kCount / 256);
-  const IsaLevel cap = isa_cap();
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
-    set_isa_cap(level);
+  const auto code = [&] {
     moments_to_int8(kCount, x.data(), kDraws, 0, q.data(), scales.data());
     squares_to_uint8(kCount, squares.data(), kDraws, 0, r.data(), scales.data());
-    if (level == IsaLevel::kScalar) {
-      plain_q = q;
-      plain_r = r;
-    }
+  };
+  const test::RestoreCpu restore;
+  set_isa_cap(IsaLevel::kScalar);
+  test::on_cpu(code);
+  const std::vector<int8_t> plain_q = q;
+  const std::vector<uint8_t> plain_r = r;
+  for (const IsaLevel level : test::isa_levels()) {
+    set_isa_cap(level);
+    code();
     CHECK((q == plain_q));  // one truth value: a million numbers are not printed
     CHECK((r == plain_r));
   }
-  set_isa_cap(cap);
 }
 
 TEST_CASE("rounding moments to 8 bits is unbiased") {
@@ -152,7 +140,7 @@ TEST_CASE("rounding moments to 8 bits is unbiased") {
 }
 
 TEST_CASE("NaN and Inf in moments stay seen and change no other block") {
-  everywhere([] {
+  test::everywhere([] {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf}) {
       std::vector<float> x = numbers(768, true);
       std::vector<int8_t> q(768), clean(768);
@@ -171,7 +159,7 @@ TEST_CASE("NaN and Inf in moments stay seen and change no other block") {
 }
 
 TEST_CASE("stochastic bf16 is bits plus draw, cut, and keeps NaN and Inf") {
-  everywhere([] {
+  test::everywhere([] {
     for (const int64_t n : kSizes) {
       std::vector<float> x = numbers(n, false);
       if (n > 10) {
@@ -191,7 +179,7 @@ TEST_CASE("stochastic bf16 is bits plus draw, cut, and keeps NaN and Inf") {
 }
 
 TEST_CASE("bop moves the average and flips signs that it has outgrown") {
-  everywhere([] {
+  test::everywhere([] {
     for (const int64_t n : kSizes) {
       const std::vector<float> g = numbers(n, false);
       std::vector<float> m(g.size()), w(g.size()), m0, w0;
@@ -222,7 +210,7 @@ TEST_CASE("bop moves the average and flips signs that it has outgrown") {
 }
 
 TEST_CASE("the average of bop forgets at the rate gamma, however small, and a gamma of 1 remembers nothing") {
-  everywhere([] {
+  test::everywhere([] {
     for (const float gamma : {1e-4f, 1e-6f}) {
       constexpr size_t kCount = 19;
       std::vector<float> m(kCount), w(kCount, 1.0f), g(kCount);

@@ -9,20 +9,13 @@
 #include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/reduce.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
+#include "support/expect_error.h"
 
 namespace bitgrad {
 
 using namespace kernels;
 namespace {
-
-struct Restore {
-  IsaLevel level = isa_cap();
-  int threads = num_threads();
-  ~Restore() {
-    set_isa_cap(level);
-    set_num_threads(threads);
-  }
-};
 
 float ordered_sum(const std::vector<float>& v) {
   std::vector<float> level;
@@ -96,10 +89,10 @@ struct Problem {
 }  // namespace
 
 TEST_CASE("norm_sums adds gy and gy times xhat in the one order, by column and over all, on every ISA") {
-  const Restore restore;
+  const test::RestoreCpu restore;
   const int64_t shapes[][2] = {{1, 1},    {1, 5},    {5, 1},    {15, 63},  {16, 64}, {17, 65},
                                {100, 10}, {1023, 2}, {1025, 3}, {2500, 4}, {0, 3},   {3, 3000}};
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, restore.level}) {
+  for (const IsaLevel level : test::isa_levels({IsaLevel::kScalar, IsaLevel::kAvx2, restore.level})) {
     set_isa_cap(level);
     for (const auto& shape : shapes)
       for (const int64_t step : {1, 0}) {
@@ -111,16 +104,20 @@ TEST_CASE("norm_sums adds gy and gy times xhat in the one order, by column and o
 }
 
 TEST_CASE("norm_sums of columns in whole vectors, and by rule clip, on every ISA") {
-  const Restore restore;
+  const test::RestoreCpu restore;
   const int64_t shapes[][2] = {{1, 16},  {33, 16}, {1030, 16}, {15, 32}, {1025, 32}, {50, 48},
                                {17, 64}, {40, 80}, {1027, 64}, {29, 96}, {2050, 128}};
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, restore.level}) {
+  for (const IsaLevel level : test::isa_levels({IsaLevel::kScalar, IsaLevel::kAvx2, restore.level})) {
     set_isa_cap(level);
     for (const auto& shape : shapes)
       for (const bool clip : {false, true}) {
         INFO(shape[0] << " x " << shape[1] << ", clip " << clip);
         Problem p(shape[0], shape[1], 1);
         if (clip) p.clip();
+        if (clip && test::runs_on_device()) {
+          CHECK(test::contains(test::error_of([&] { p.run(); }), "[norm_sums] the clip rule has no kernel on cuda:0"));
+          continue;
+        }
         const std::vector<float> sums = p.run(), expected = p.expected();
         for (size_t i = 0; i < sums.size(); ++i) {
           const bool nan = std::isnan(expected[i]);
@@ -131,10 +128,10 @@ TEST_CASE("norm_sums of columns in whole vectors, and by rule clip, on every ISA
 }
 
 TEST_CASE("norm_sums of masked gradients has the bits of times_bits and norm_sums, in place or not, on every ISA") {
-  const Restore restore;
+  const test::RestoreCpu restore;
   const int64_t shapes[][2] = {{1, 16},  {33, 16}, {1032, 16}, {15, 32}, {1026, 32},
                                {50, 48}, {17, 64}, {1027, 64}, {9, 5}};
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, restore.level}) {
+  for (const IsaLevel level : test::isa_levels({IsaLevel::kScalar, IsaLevel::kAvx2, restore.level})) {
     set_isa_cap(level);
     for (const auto& shape : shapes) {
       INFO(shape[0] << " x " << shape[1]);
@@ -166,7 +163,7 @@ TEST_CASE("norm_sums of masked gradients has the bits of times_bits and norm_sum
 }
 
 TEST_CASE("norm_sums has the same bits for 1, 2 and 4 threads") {
-  const Restore restore;
+  const test::RestoreCpu restore;
   for (const int64_t step : {1, 0}) {
     const Problem p(700, 333, step);
     set_num_threads(1);

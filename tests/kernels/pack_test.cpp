@@ -8,6 +8,8 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "support/catch.h"
+#include "support/device_run.h"
+#include "support/expect_error.h"
 
 namespace bitgrad {
 
@@ -32,8 +34,10 @@ TEST_CASE("every pack row writes what unpack of the layout undoes, for every dty
           const size_t bytes = static_cast<size_t>(layout.info().bytes(dtype, rows, cols));
           std::vector<uint8_t> expected(bytes + 1, 0x11);
           layout.info().pack(dtype, rows, cols, codes.data(), stride, expected.data());
+          bool any = false;
           for (const auto& row : pack_kernels()) {
             if (!row.usable(args)) continue;
+            any = true;
             std::vector<uint8_t> out(bytes + 1, 0x11), back(codes.size(), 0xA5);
             args.out = out.data();
             row.run(args);
@@ -46,6 +50,11 @@ TEST_CASE("every pack row writes what unpack of the layout undoes, for every dty
           }
           std::vector<uint8_t> chosen(bytes + 1, 0x11);
           args.out = chosen.data();
+          if (!any) {
+            REQUIRE(test::runs_on_device());
+            CHECK(test::contains(test::error_of([&] { pack(args); }), "there is no kernel on cuda:0"));
+            continue;
+          }
           pack(args);
           CHECK(chosen == expected);
         }
@@ -54,7 +63,8 @@ TEST_CASE("every pack row writes what unpack of the layout undoes, for every dty
   }
 }
 
-TEST_CASE("packing gives the same bytes for any number of threads") {
+// [cpu]: threads
+TEST_CASE("packing gives the same bytes for any number of threads", "[cpu]") {
   const int threads = num_threads();
   const int64_t rows = 701, cols = 2311;
   std::mt19937 random(2);
@@ -82,7 +92,8 @@ TEST_CASE("packing gives the same bytes for any number of threads") {
   set_num_threads(threads);
 }
 
-TEST_CASE("the last pack row is scalar and takes every argument") {
+// [cpu]: rows of the CPU
+TEST_CASE("the last pack row is scalar and takes every argument", "[cpu]") {
   CHECK(pack_kernels().back().needs == isa::kScalar);
   CHECK(pack_kernels().back().supports(PackArgs{}));
 }

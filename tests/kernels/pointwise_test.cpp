@@ -11,33 +11,13 @@
 #include "bitgrad/dtype/bf16.h"
 #include "kernels/map/pointwise.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/pointwise_problem.h"
 
 namespace bitgrad::test {
 
 using namespace kernels;
 namespace {
-
-struct RestoreIsa {
-  IsaLevel level = isa_cap();
-  int threads = num_threads();
-  ~RestoreIsa() {
-    set_isa_cap(level);
-    set_num_threads(threads);
-  }
-};
-
-template <typename Body>
-void on_every_isa(Body&& body) {
-  RestoreIsa restore;
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512})
-    for (const int threads : {1, 4}) {
-      set_isa_cap(level);
-      set_num_threads(threads);
-      INFO("isa " << static_cast<int>(level) << " threads " << threads);
-      body();
-    }
-}
 
 // Floats in fp32 or bf16, with zeros of both signs, subnormal, huge and infinite ones between.
 class Floats {
@@ -127,7 +107,7 @@ TEST_CASE("a function of two arrays is one rounded operation an element, in any 
     args.b.dtype = b.dtype();
     args.y.dtype = before.dtype();
     INFO("problem " << seed);
-    on_every_isa([&] {
+    everywhere([&] {
       Floats y = before;
       args.y.data = y.data();
       pointwise(args);
@@ -141,7 +121,7 @@ TEST_CASE("a function of two arrays is one rounded operation an element, in any 
 }
 
 TEST_CASE("the result of a function may be its first operand") {
-  on_every_isa([] {
+  everywhere([] {
     for (const DType dtype : kFloatDtypes) {
       Floats x(3 * 1500, dtype, 1), b(1500, dtypes::fp32, 2);
       Floats expected = x;
@@ -159,7 +139,8 @@ TEST_CASE("the result of a function may be its first operand") {
   });
 }
 
-TEST_CASE("functions of doubles are those of C++") {
+// [cpu]: doubles
+TEST_CASE("functions of doubles are those of C++", "[cpu]") {
   for (uint32_t seed = 0; seed < 40; ++seed) {
     const PointwiseProblem p = drawn_problem(seed);
     std::mt19937 random(seed);
@@ -207,7 +188,7 @@ TEST_CASE("a copy moves elements of any size bit for bit, in any order of axes, 
     std::copy(p.arrays[0].step.begin(), p.arrays[0].step.end(), args.x.step);
     std::copy(p.arrays[2].step.begin(), p.arrays[2].step.end(), args.y.step);
     INFO("problem " << seed);
-    on_every_isa([&] {
+    everywhere([&] {
       std::vector<uint8_t> y = before;
       args.y.data = y.data();
       strided_copy(args);
@@ -257,7 +238,7 @@ TEST_CASE("a copy converts fp32 to bf16 to nearest even, and bf16 to fp32 exactl
     args.y.dtype = before.dtype();
     std::copy(p.arrays[0].step.begin(), p.arrays[0].step.end(), args.x.step);
     std::copy(p.arrays[2].step.begin(), p.arrays[2].step.end(), args.y.step);
-    on_every_isa([&] {
+    everywhere([&] {
       Floats y = before;
       args.y.data = y.data();
       strided_copy(args);

@@ -54,7 +54,7 @@ struct Unaligned {
 
 TEST_CASE(
     "quantize gives bf16 the codes, mask and flags of the widened values, for every dtype, rule and granularity") {
-  const Restore restore;
+  const test::RestoreCpu restore;
   std::mt19937 random(21);
   for_every_narrow_case(random, [&](const NarrowCase& p) {
     const Case& c = p.c;
@@ -70,7 +70,7 @@ TEST_CASE(
 }
 
 TEST_CASE("quantize cuts long rows of bf16 as those of fp32") {
-  const Restore restore;
+  const test::RestoreCpu restore;
   std::mt19937 random(22);
   for (const auto& [dtype, rule] : {std::pair{dtypes::bint1, CodeRule::kSign}, {dtypes::int4, CodeRule::kInverse}})
     for (const bool dense : {false, true}) {
@@ -84,7 +84,7 @@ TEST_CASE("quantize cuts long rows of bf16 as those of fp32") {
 }
 
 TEST_CASE("clip_gradient at bf16 x is that at the widened ones") {
-  const Restore restore;
+  const test::RestoreCpu restore;
   std::mt19937 random(23);
   for_every_narrow_case(random, [&](const NarrowCase& p) {
     const Case& c = p.c;
@@ -102,7 +102,7 @@ TEST_CASE("clip_gradient at bf16 x is that at the widened ones") {
 }
 
 TEST_CASE("binarize of bf16 gives the signs, sums and means of the widened values") {
-  const Restore restore;
+  const test::RestoreCpu restore;
   std::mt19937 random(24);
   for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {5, 63}, {66, 130}, {3, 2050}}) {
     const NarrowCase p = narrow_case(random, dtypes::bint1, CodeRule::kSign, kNoScale, rows, cols, false);

@@ -12,22 +12,13 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 
 namespace bitgrad::quantize_problem {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr uint8_t kGarbage = 0xA5;
-
-// Puts the ISA cap and the number of threads back.
-struct Restore {
-  IsaLevel level = isa_cap();
-  int threads = num_threads();
-  ~Restore() {
-    set_isa_cap(level);
-    set_num_threads(threads);
-  }
-};
 
 // A problem with its own memory: parameters by granularity, garbage in every output.
 struct Case {
@@ -220,6 +211,6 @@ inline std::vector<CodeRule> rules_of(DType dtype) {
           CodeRule::kSign,    CodeRule::kAtLeast, CodeRule::kPositive, CodeRule::kThreshold};
 }
 
-inline const std::vector<IsaLevel> kLevels{IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512};
+inline const std::vector<IsaLevel> kLevels = test::isa_levels();
 
 }  // namespace bitgrad::quantize_problem

@@ -31,7 +31,7 @@ void check_clip(const Case& c) {
 }  // namespace
 
 TEST_CASE("quantize gives the codes and masks of the formulas for every dtype, rule and granularity on every ISA") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(1);
   for (DType dtype : all_dtypes()) {
     if (!dtype.is_code()) continue;
@@ -61,7 +61,7 @@ TEST_CASE("quantize gives the codes and masks of the formulas for every dtype, r
 }
 
 TEST_CASE("quantize to signs agrees with the formula at every row length around the words") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(2);
   for (int64_t cols : {0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 127, 128, 130, 784}) {
     for (const bool wild : {false, true}) {
@@ -82,7 +82,7 @@ TEST_CASE("quantize to signs agrees with the formula at every row length around 
 }
 
 TEST_CASE("minus zero is a plus for signs, and abs x = 1 still passes the clip") {
-  Restore restore;
+  test::RestoreCpu restore;
   for (IsaLevel level : kLevels) {
     set_isa_cap(level);
     Case c(1, 8, dtypes::bint1);
@@ -98,7 +98,7 @@ TEST_CASE("minus zero is a plus for signs, and abs x = 1 still passes the clip")
 }
 
 TEST_CASE("rounding is to nearest even and numbers far outside the range clamp without a wild cast") {
-  Restore restore;
+  test::RestoreCpu restore;
   for (IsaLevel level : kLevels) {
     set_isa_cap(level);
     Case c(1, 12, dtypes::int4);
@@ -117,7 +117,7 @@ TEST_CASE("rounding is to nearest even and numbers far outside the range clamp w
 }
 
 TEST_CASE("a huge quotient and a huge zero point of one sign clamp to the end of the range on that side") {
-  Restore restore;
+  test::RestoreCpu restore;
   for (IsaLevel level : kLevels) {
     set_isa_cap(level);
     for (const bool negative : {false, true}) {
@@ -135,7 +135,7 @@ TEST_CASE("a huge quotient and a huge zero point of one sign clamp to the end of
 }
 
 TEST_CASE("a zero scale or an overflowing quotient gives a code, not a NaN cast") {
-  Restore restore;
+  test::RestoreCpu restore;
   for (IsaLevel level : kLevels) {
     set_isa_cap(level);
     Case c(1, 45, dtypes::int8);
@@ -154,7 +154,7 @@ TEST_CASE("a zero scale or an overflowing quotient gives a code, not a NaN cast"
 }
 
 TEST_CASE("kInverse multiplies by 1/s and kDivide divides where the two give other codes") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(6);
   Case c(1, 300, dtypes::int8);
   c.args.scale.col_step = 1;
@@ -195,7 +195,7 @@ TEST_CASE("stochastic rounding has the mean of the number within its bias") {
 }
 
 TEST_CASE("short dense rows of bytes get the codes of rows that lie apart") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(4);
   for (DType dtype : {dtypes::int8, dtypes::uint8})
     for (int64_t cols : {1, 3, 4, 8, 9, 16, 31, 64, 65})
@@ -211,7 +211,7 @@ TEST_CASE("short dense rows of bytes get the codes of rows that lie apart") {
           for (int64_t r = 0; r < rows; ++r)
             dense.insert(dense.end(), c.x.begin() + r * c.ldx, c.x.begin() + r * c.ldx + cols);
           for (IsaLevel level : kLevels)
-            for (int threads : {1, 3}) {
+            for (int threads : test::thread_counts({1, 3})) {
               set_isa_cap(level);
               set_num_threads(threads);
               c.run();
@@ -232,7 +232,7 @@ TEST_CASE("short dense rows of bytes get the codes of rows that lie apart") {
 }
 
 TEST_CASE("quantize gives the same bits for any number of threads, also when a row is cut") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(3);
   for (DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::int8, dtypes::nf4}) {
     for (int64_t cols : {16384 + 70, 300}) {
@@ -296,7 +296,7 @@ TEST_CASE("a dtype without codes or a rule of another kind is a bug report that 
 
 TEST_CASE(
     "an unsorted codebook with equal levels takes the nearest level, ties to the lower, equals to the lower code") {
-  Restore restore;
+  test::RestoreCpu restore;
   const DType dtype = register_dtype(
       {"quantize_test_levels", 3, DTypeKind::kCodebook, 0, 0, {4.0f, -1.0f, 0.0f, -0.0f, 1.0f, -4.0f, 4.0f}});
   for (IsaLevel level : kLevels) {
@@ -330,7 +330,7 @@ TEST_CASE("levels that are neighbouring floats take their own numbers") {
 }
 
 TEST_CASE("dequantize is s*(q-z), s*q or s*q+m with each operation rounded once") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(5);
   for (DType dtype : all_dtypes()) {
     if (!dtype.is_code()) continue;

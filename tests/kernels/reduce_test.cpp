@@ -10,6 +10,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/quantize.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 
 namespace bitgrad {
 
@@ -18,15 +19,6 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-struct Restore {
-  IsaLevel level = isa_cap();
-  int threads = num_threads();
-  ~Restore() {
-    set_isa_cap(level);
-    set_num_threads(threads);
-  }
-};
 
 // Contributions already mapped, added in the one order: 16 lanes of a chunk, lanes by halves, chunks by neighbours.
 float ordered_sum(const std::vector<float>& v) {
@@ -121,7 +113,7 @@ std::vector<float> block(const Matrix& m, const std::vector<float>& data, Reduce
 }
 
 constexpr ReduceRule kLastRule = ReduceRule::kCountAbsAbove;
-const std::vector<IsaLevel> kLevels{IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512};
+const std::vector<IsaLevel> kLevels = test::isa_levels();
 
 // Every rule of one axis on every ISA.
 void check_axis(const Matrix& m, ReduceAxis axis, int64_t group) {
@@ -167,7 +159,7 @@ void check_axis(const Matrix& m, ReduceAxis axis, int64_t group) {
 }  // namespace
 
 TEST_CASE("ranges from one read have the bits of the least and the largest number, zeros' signs too") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(77);
   const float special[] = {0.0f, -0.0f, kInf, -kInf, kNan, 1e-45f};
   for (const int64_t cols : {1, 3, 15, 16, 17, 31, 32, 64, 100, 1024, 1025, 1500, 2049, 4100})
@@ -186,7 +178,7 @@ TEST_CASE("ranges from one read have the bits of the least and the largest numbe
       args.x = x.data();
       args.ldx = ldx;
       const auto count = static_cast<size_t>(reduce_outputs(args));
-      for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+      for (const IsaLevel level : kLevels) {
         set_isa_cap(level);
         std::vector<float> low(count + 1, 3.0f), high(count + 1, 3.0f), least(count + 1, 3.0f), most(count + 1, 3.0f);
         uint32_t flags = 8, flags_apart = 8;
@@ -209,7 +201,7 @@ TEST_CASE("ranges from one read have the bits of the least and the largest numbe
 }
 
 TEST_CASE("every rule of reduce follows the one order for rows, columns, groups and all on every ISA") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(1);
   static constexpr int64_t kShapes[][2] = {{1, 1},    {3, 7},    {5, 15},   {17, 16},  {16, 64}, {33, 65}, {2, 1024},
                                            {2, 1025}, {1, 5000}, {1025, 3}, {3100, 2}, {0, 5},   {4, 0},   {0, 0}};
@@ -222,6 +214,26 @@ TEST_CASE("every rule of reduce follows the one order for rows, columns, groups 
       if (m.rows <= 33) check_axis(m, ReduceAxis::kGroups, m.cols > 100 ? 1100 : 6);
     }
   }
+}
+
+TEST_CASE(
+    "sums of many chunks join neighbours at every level, where an odd one moves up, in whole and ragged batches") {
+  std::mt19937 random(4);
+  for (const int64_t n :
+       {255, 256, 2048, 16383, 16384, 16385, 31 * 1024, 32768, 32769, 65 * 1024, 97 * 1024 - 1, 300001})
+    for (const ReduceAxis axis : {ReduceAxis::kAll, ReduceAxis::kColumns, ReduceAxis::kGroups}) {
+      const bool columns = axis == ReduceAxis::kColumns;
+      const Matrix m(columns ? n : 1, columns ? 1 : n, 0, random);
+      ReduceArgs args{ReduceRule::kSum, axis, m.rows, m.cols, 33 * 1024};
+      args.x = m.x.data();
+      args.ldx = m.ld;
+      std::vector<float> out(static_cast<size_t>(reduce_outputs(args)));
+      args.out = out.data();
+      reduce(args);
+      INFO(n << " along axis " << static_cast<int>(axis));
+      for (size_t j = 0; j < out.size(); ++j)
+        CHECK(out[j] == ordered_sum(block(m, m.x, axis, args.group, static_cast<int64_t>(j))));
+    }
 }
 
 TEST_CASE("the order of a sum is not that of a plain loop, so the test above can fail") {
@@ -253,7 +265,7 @@ TEST_CASE("empty blocks give zero sums, infinite minima and maxima and a zero ab
 }
 
 TEST_CASE("NaN and Inf raise the flag, and NaN is skipped by min, max and absmax") {
-  Restore restore;
+  test::RestoreCpu restore;
   for (IsaLevel level : kLevels) {
     set_isa_cap(level);
     for (ReduceAxis axis : {ReduceAxis::kAll, ReduceAxis::kRows, ReduceAxis::kColumns, ReduceAxis::kGroups}) {
@@ -302,7 +314,7 @@ TEST_CASE("NaN and Inf raise the flag, and NaN is skipped by min, max and absmax
 }
 
 TEST_CASE("reduce gives the same bits for 1, 2 and 4 threads") {
-  Restore restore;
+  test::RestoreCpu restore;
   std::mt19937 random(2);
   const Matrix m(1500, 131, 1, random);
   for (ReduceAxis axis : {ReduceAxis::kAll, ReduceAxis::kRows, ReduceAxis::kColumns, ReduceAxis::kGroups}) {

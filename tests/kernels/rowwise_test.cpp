@@ -11,6 +11,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 
 namespace bitgrad::test {
 
@@ -18,27 +19,6 @@ using namespace kernels;
 namespace {
 
 constexpr float kInfinite = std::numeric_limits<float>::infinity();
-
-struct IsaAndThreads {
-  IsaLevel level = isa_cap();
-  int threads = num_threads();
-  ~IsaAndThreads() {
-    set_isa_cap(level);
-    set_num_threads(threads);
-  }
-};
-
-template <typename Body>
-void wherever(Body&& body) {
-  IsaAndThreads restore;
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512})
-    for (const int threads : {1, 4}) {
-      set_isa_cap(level);
-      set_num_threads(threads);
-      INFO("isa " << static_cast<int>(level) << " threads " << threads);
-      body();
-    }
-}
 
 // A dense matrix of floats in fp32 or bf16.
 struct Matrix {
@@ -149,7 +129,7 @@ TEST_CASE("softmax of a row is exp(x - max) over its sum in the order of section
       // x - max and exp round once each (up to 2^-24 max |x - max| and 2^-24), the sum 6 + 64 + 7 times, the division
       // once.
       CHECK(worst <= (24 + 2 + 77) * 0x1p-24);
-      wherever([&] {
+      everywhere([&] {
         Matrix y(rows, cols, dtype, 2);
         softmax_rows({rows, cols, x.in(), y.out()});
         CHECK(differing_bits(values_of(y), stored(y, expected)) == 0);
@@ -179,7 +159,7 @@ TEST_CASE("the backward of softmax is y (gy - sum gy y)") {
           const float dot = sum_in_order(each(cols, [&](int64_t i) { return g[i] * p[i]; }));
           for (int64_t i = 0; i < cols; ++i) expected.push_back(p[i] * (g[i] - dot));
         }
-        wherever([&] {
+        everywhere([&] {
           Matrix gx(rows, cols, dtypes::fp32, 5);
           softmax_rows_backward({rows, cols, y.in(), gy.in(), gx.out()});
           CHECK(differing_bits(gx.wide, expected) == 0);
@@ -207,7 +187,7 @@ TEST_CASE("layer norm and RMS norm follow their formulas, operation by operation
               y_expected.push_back(shift ? scaled + beta.wide[static_cast<size_t>(i)] : scaled);
             }
           }
-          wherever([&] {
+          everywhere([&] {
             Matrix y(rows, cols, dtype, 9), mean(1, rows, dtypes::fp32, 10), inv(1, rows, dtypes::fp32, 11);
             NormRowsArgs args;
             args.rows = rows;
@@ -257,7 +237,7 @@ TEST_CASE("the backward of the norms gives gradients of x, scale and shift, each
           ggamma_expected.push_back(sum_in_order(each(rows, [&](int64_t r) { return gy.row(r)[i] * xhat(r, i); })));
         }
         INFO("rows " << rows << " cols " << cols << " centered " << centered);
-        wherever([&] {
+        everywhere([&] {
           Matrix gx(rows, cols, dtypes::fp32, 17), ggamma(1, cols, dtypes::fp32, 18), gbeta(1, cols, dtypes::fp32, 19);
           const std::vector<float> untouched = gbeta.wide;
           NormRowsBackwardArgs args;
@@ -303,7 +283,7 @@ TEST_CASE("cross-entropy of rows: loss, what its gradient needs, ignored rows an
           gx_expected.push_back(t == kIgnored ? 0.0f
                                               : (e[static_cast<size_t>(i)] / total - (i == t ? 1.0f : 0.0f)) * factor);
       }
-      wherever([&] {
+      everywhere([&] {
         Matrix loss(1, rows, dtypes::fp32, 21), top(1, rows, dtypes::fp32, 22), total(1, rows, dtypes::fp32, 23);
         Matrix gx(rows, cols, dtypes::fp32, 24);
         uint32_t flags = 8;
@@ -324,7 +304,7 @@ TEST_CASE("cross-entropy of rows: loss, what its gradient needs, ignored rows an
 TEST_CASE("the rank of a target counts what is larger, NaN, or equal before it") {
   const float x[] = {2, 1, 2, 3, NAN, 2, -0.0f, 0, 0, 1, NAN, 2};
   const std::vector<int32_t> targets = {2, 2, 2, 1}, ignored = {-1, 0, -1, 5};
-  wherever([&] {
+  everywhere([&] {
     int32_t rank[4];
     uint32_t flags = 0;
     target_ranks({4, 3, {x, dtypes::fp32}, targets.data(), -1, rank, &flags});
@@ -343,7 +323,7 @@ TEST_CASE("the rank of a target counts what is larger, NaN, or equal before it")
         count += m.row(r)[i] > m.row(r)[t.back()] || (m.row(r)[i] == m.row(r)[t.back()] && i < t.back());
       expected.push_back(count);
     }
-    wherever([&] {
+    everywhere([&] {
       target_ranks({rows, cols, m.in(), t.data(), -1, rank.data(), nullptr});
       CHECK(rank == expected);
     });

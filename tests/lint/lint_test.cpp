@@ -334,6 +334,24 @@ TEST_CASE("headers have #pragma once, and nothing is left for later") {
   CHECK(found.empty());
 }
 
+TEST_CASE("cases that a device leaves out say why") {
+  std::string found;
+  int cases = 0;
+  for (const SourceFile& file : source_files({"tests"})) {
+    if (file.starts_with("tests/lint/")) continue;
+    bool reason = false;
+    for (const Line& line : file.lines) {
+      reason = reason || line.text.find("// [cpu]: ") != std::string::npos;
+      if (line.text.find("[cpu]\"") == std::string::npos) continue;
+      ++cases;
+      if (!reason) found += at(file, line.number, line.text);
+    }
+  }
+  INFO(found);
+  CHECK(found.empty());
+  CHECK(cases > 100);
+}
+
 TEST_CASE("the lint rules see what they forbid") {
   CHECK(code_of("a = \"// exit(1)\"; // std::cout") == "a = \"; ");
   CHECK(closure("quant") == std::set<std::string>{"quant", "tensor", "kernels", "dtype", "base"});

@@ -100,6 +100,7 @@ TEST_CASE("layers in bf16 equal fp64 with a rounding at each edge, forward and b
       StepState state;
       state.seed = 9;
       twin->initialize("layers.0", state);
+      const DeviceGuard doubles(Device::cpu());
       Tape tape;
       std::vector<AccumulateSink> sinks(1 + twin->parameters().size());
       std::vector<Var> in{tape.leaf(as_double(x), &sinks[0], dtypes::fp64)};

@@ -10,6 +10,7 @@
 #include "bitgrad/ops/ops.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
+#include "support/device_run.h"
 #include "support/expect_error.h"
 
 using namespace bitgrad;
@@ -155,7 +156,8 @@ TEST_CASE("a residual and the hardtanh behind it are one pass with the bits of t
         for (const Parameter* p : model->parameters()) out.push_back(p->grad().values());
       }
       CHECK(found[0] == found[1]);
-      CHECK((saved[1] - saved[0] >= rows * width * 3) == training);
+      // A device runs the layers one after the other in any case.
+      CHECK((saved[1] - saved[0] >= rows * width * 3) == (training && !runs_on_device()));
     }
 }
 

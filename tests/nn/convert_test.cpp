@@ -8,6 +8,7 @@
 #include "bitgrad/base/parallel.h"
 #include "nn/convert_support.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/expect_error.h"
 #include "support/gemm_reference.h"
 #include "support/shape_count.h"
@@ -124,7 +125,7 @@ TEST_CASE(
   check(for_cases(shape_count(60), [&](const ConvertCase& c) {
     bool trained = true;
     std::vector<uint32_t> first;
-    for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx}) {
+    for (const IsaLevel level : isa_levels({IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx})) {
       if (level > most) continue;
       set_isa_cap(level);
       set_num_threads(1 + static_cast<int>(level));

@@ -60,7 +60,8 @@ TEST_CASE("a cache gives back the rows that it was given, by its rounding") {
       const int64_t samples = 3, positions = 11, begin = 5;
       const Tensor x = random_tensor({samples, positions, begin + 2 * features + 2}, dtypes::fp32, 4, -3, 3);
       KvCache cache({kind, samples, positions}, features);
-      uint32_t flag = 0;
+      const FlagWord word;
+      uint32_t& flag = *word.word();
       for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {4, 1}, {5, 6}}) {
         const Tensor part = slice(Var(x), 1, first, first + count).value();
         cache.store(part, begin, first, &flag);
@@ -87,7 +88,8 @@ TEST_CASE("int8: the error of a number is half a code and the rounding of the sc
     return std::pair{x, cache.keys(4)};
   };
   for (const float scale : {1e-9f, 1e-6f, 1e-3f, 1.0f, 1e6f}) {
-    uint32_t flag = 0;
+    const FlagWord word;
+    uint32_t& flag = *word.word();
     const auto [x, y] = stored(scale, flag);
     CHECK(flag == 0);
     for (int64_t r = 0; r < 4; ++r) {
@@ -105,7 +107,8 @@ TEST_CASE("int8: the error of a number is half a code and the rounding of the sc
   for (const float bad : {9e6f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     Tensor x = Tensor::zeros({1, 1, 2 * features}, dtypes::fp32);
     x.as<float>()[3] = bad;
-    uint32_t flag = 0;
+    const FlagWord word;
+    uint32_t& flag = *word.word();
     KvCache cache({KvKind::kInt8, 1, 1}, features);
     cache.store(x, 0, 0, &flag);
     CHECK((flag & kFlagNonFinite) != 0);
@@ -123,7 +126,8 @@ TEST_CASE("a cache says what does not fit") {
   CHECK(caches.bytes() == cache.bytes());
   CHECK(cache.bytes() == 2 * 2 * 4 * 6 * 2);
   CHECK(contains(error_of([&] { caches.of(&key, 7); }), "the layer had 6 features of k, got 7"));
-  uint32_t flag = 0;
+  const FlagWord word;
+  uint32_t& flag = *word.word();
   CHECK(contains(error_of([&] {
                    cache.store(Tensor::zeros({2, 3, 12}, dtypes::fp32), 0, 2, &flag);
                  }),

@@ -7,6 +7,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/ops/attention.h"
 #include "support/catch.h"
+#include "support/device_run.h"
 #include "support/everywhere.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
@@ -62,6 +63,7 @@ struct Ran {
   Tensor y, g;
 };
 Ran run(const Problem& p, DType dtype = dtypes::fp32) {
+  const DeviceGuard where(device_for(dtype));
   AccumulateSink sink;
   Tape tape;
   const DType edge = dtype == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;

@@ -8,6 +8,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "support/catch.h"
+#include "support/device_run.h"
 #include "support/everywhere.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
@@ -59,7 +60,10 @@ Ran run(const std::vector<Tensor>& in, const AttentionOptions& options) {
   for (const AccumulateSink& s : sinks) out.g.push_back(s.grad());
   return out;
 }
-Ran run(const Problem& p, DType dtype = dtypes::fp32) { return run({p.q(dtype), p.k(dtype), p.v(dtype)}, p.options()); }
+Ran run(const Problem& p, DType dtype = dtypes::fp32) {
+  const DeviceGuard where(device_for(dtype));
+  return run({p.q(dtype), p.k(dtype), p.v(dtype)}, p.options());
+}
 
 // Largest distance, relative to the largest of the numbers expected.
 double distance(const Tensor& got, const Tensor& expected) {
@@ -85,9 +89,11 @@ bool same_bits(const Ran& a, const Ran& b) {
 TEST_CASE("attention and its gradients are those of doubles, in every shape") {
   for (const Problem& p : kProblems) {
     INFO(p);
-    const Ran got = run(p), expected = run({as(p.q(dtypes::fp32), dtypes::fp64), as(p.k(dtypes::fp32), dtypes::fp64),
-                                            as(p.v(dtypes::fp32), dtypes::fp64)},
-                                           p.options());
+    const Ran got = run(p), expected = on_cpu([&] {
+                              return run({as(p.q(dtypes::fp32), dtypes::fp64), as(p.k(dtypes::fp32), dtypes::fp64),
+                                          as(p.v(dtypes::fp32), dtypes::fp64)},
+                                         p.options());
+                            });
     const double steps = static_cast<double>(p.first + p.rows + p.dim + 16);
     const double bound = 4 * std::sqrt(steps) * 0x1p-24 * 16;
     CHECK(distance(got.y, expected.y) <= bound);
@@ -95,7 +101,8 @@ TEST_CASE("attention and its gradients are those of doubles, in every shape") {
   }
 }
 
-TEST_CASE("the double reference is softmax(q k) v by matrices") {
+// [cpu]: fp64
+TEST_CASE("the double reference is softmax(q k) v by matrices", "[cpu]") {
   const Problem p{1, 5, 4, 2, 3, 2, 1};
   const Tensor q = p.q(dtypes::fp64), k = p.k(dtypes::fp64), v = p.v(dtypes::fp64);
   const Tensor y = attention(q, k, v, p.options()).value();
@@ -173,6 +180,7 @@ TEST_CASE("attention of q, k and v side by side has the bits of three tensors, a
     if (p.first != 0 || p.later != 0) continue;
     INFO(p);
     for (const DType dtype : {dtypes::fp32, dtypes::fp64}) {
+      const DeviceGuard where(device_for(dtype));
       const Ran apart = run(p, dtype);
       const Tensor x = concatenate({Var(p.q(dtype)), Var(p.k(dtype)), Var(p.v(dtype))}, -1).value();
       Tape tape;

@@ -113,7 +113,8 @@ TEST_CASE("one operand's gradient is what it is beside the other's, and nothing 
   }
 }
 
-TEST_CASE("sums of int8 gw over more windows than int32 holds are exact") {
+// [cpu]: minutes on the emulated device
+TEST_CASE("sums of int8 gw over more windows than int32 holds are exact", "[cpu]") {
   const int64_t windows = 4 * 182 * 184;
   REQUIRE(windows * 127 * 128 > std::numeric_limits<int32_t>::max());
   for (const int64_t channels : {3, 16}) {
@@ -131,7 +132,9 @@ TEST_CASE("sums of int8 gw over more windows than int32 holds are exact") {
   }
 }
 
-TEST_CASE("convolutions keep no matrix of all windows: one block of 4032 and 2 MiB a thread beside what is given") {
+// [cpu]: the blocks of the CPU
+TEST_CASE("convolutions keep no matrix of all windows: one block of 4032 and 2 MiB a thread beside what is given",
+          "[cpu]") {
   if (skipped_without(isa::kAvx2)) return;  // the scalar references are exempt
   const int threads = num_threads();
   set_num_threads(2);

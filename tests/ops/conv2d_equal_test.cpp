@@ -68,7 +68,8 @@ Columns by_columns(const ConvCase& c) {
 
 }  // namespace
 
-TEST_CASE("a 1x1 convolution of stride 1 is linear on the pixels, bit for bit, for every pair of dtypes") {
+// [cpu]: minutes on the emulated device
+TEST_CASE("a 1x1 convolution of stride 1 is linear on the pixels, bit for bit, for every pair of dtypes", "[cpu]") {
   const RandomStream draws{11, Purpose::kGradient, 0xABCDu, 5};
   uint64_t seed = 100;
   for (const BitsMode bits : {BitsMode::kStrict, BitsMode::kFast})
@@ -289,7 +290,8 @@ TEST_CASE("views of images are operands like any other") {
   CHECK(wrong(c, run_conv(c)) == "");
 }
 
-TEST_CASE("derived layouts of the weights change no bit of a convolution, in groups either") {
+// [cpu]: layouts of the CPU
+TEST_CASE("derived layouts of the weights change no bit of a convolution, in groups either", "[cpu]") {
   const StrictBits strict;
   for (const DType dx : {dtypes::bint1, dtypes::ternary, dtypes::int8, dtypes::fp32})
     for (const DType dw : {dtypes::bint1, dtypes::ternary, dtypes::int8})

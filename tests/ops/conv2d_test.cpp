@@ -6,6 +6,7 @@
 #include "bitgrad/base/parallel.h"
 #include "ops/conv_support.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/gradcheck.h"
 #include "support/shape_count.h"
 
@@ -144,7 +145,7 @@ void check_family(const Family& family, uint64_t seed, int count,
     try {
       const LinearRun run = run_conv(c);
       std::string text = wrong(c, run);
-      for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+      for (const IsaLevel level : isa_levels()) {
         if (i % 4 == 0 || level >= most || !text.empty()) continue;
         set_isa_cap(level);
         set_num_threads(level == IsaLevel::kAvx2 ? 4 : 1);
@@ -185,13 +186,15 @@ TEST_CASE("random convolutions of codes with floats and codebooks are the loops 
       5, shape_count(120));
 }
 
-TEST_CASE("random convolutions that a tile unit may take from the images are the loops, in both modes") {
+// [cpu]: tiles of the CPU
+TEST_CASE("random convolutions that a tile unit may take from the images are the loops, in both modes", "[cpu]") {
   const std::vector<DType> x = kIntegers + kBits, w = kWeights + kBits;
   check_family({x, w}, 6, shape_count(24), plain_geometry);
   check_family({{dtypes::fp32}, w}, 7, shape_count(16), plain_geometry);
 }
 
-TEST_CASE("random convolutions that vectors may take from the images are the loops, in both modes") {
+// [cpu]: vectors of the CPU
+TEST_CASE("random convolutions that vectors may take from the images are the loops, in both modes", "[cpu]") {
   const auto of_signs = [](Rng& rng) {
     ConvGeometry g = plain_geometry(rng);
     g.c = uniform_int(rng, 1, 8) * 8;
@@ -225,7 +228,8 @@ TEST_CASE("conv2d in fp64 passes the gradient check: strides, dilations, uneven 
   }
 }
 
-TEST_CASE("convolutions in fp64 are the loops in double") {
+// [cpu]: fp64
+TEST_CASE("convolutions in fp64 are the loops in double", "[cpu]") {
   Rng rng(7);
   for (int i = 0; i < shape_count(60); ++i) {
     ConvGeometry g = random_geometry(rng);

@@ -6,6 +6,7 @@
 #include "bitgrad/ops/spatial.h"
 #include "bitgrad/ops/unary.h"
 #include "support/catch.h"
+#include "support/device_run.h"
 #include "support/torch_conv.h"
 
 using namespace bitgrad;
@@ -78,6 +79,7 @@ TEST_CASE("convolutions and their gradients are PyTorch's, exactly, in fp64, fp3
     for (const DType d : {dtypes::fp64, dtypes::fp32, dtypes::bint1}) {
       if ((d == dtypes::bint1 && !sign) || (d != dtypes::bint1 && options.pad_value != 0)) continue;
       const DType f = d == dtypes::fp64 ? d : dtypes::fp32;
+      const DeviceGuard where(device_for(d));
       AccumulateSink sx, sw, sb;
       Tape tape;
       const Tensor x = sign ? torch_signs(seed, image, d) : torch_eighths(seed, image, d);
@@ -111,6 +113,7 @@ TEST_CASE("max pools and their gradients are PyTorch's, ties included, of floats
     for (const DType d : {dtypes::fp64, dtypes::fp32, dtypes::bf16, dtypes::int8, dtypes::bint1}) {
       if (d == dtypes::bint1 && !sign) continue;
       const DType f = d == dtypes::fp64 ? d : dtypes::fp32;
+      const DeviceGuard where(device_for(d));
       Tensor x = sign ? torch_signs(seed, image, f) : torch_eighths(seed, image, f);
       std::vector<double> elements = x.elements(), y_expected = c["y"].get<std::vector<double>>();
       if (d == dtypes::int8) {

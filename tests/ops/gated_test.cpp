@@ -1,6 +1,5 @@
 // f(gate) * up against the two ops that it stands for, and against doubles.
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
 #include "support/catch.h"
@@ -53,25 +52,6 @@ TEST_CASE("gated is f(gate) * up bit for bit, of two tensors and of two halves, 
       CHECK(halves.y.shape() == shape);
       CHECK((bits_of(halves.y) == bits_of(two.y)));
       CHECK((bits_of(halves.g[0]) == bits_of(joined(two.g[0], two.g[1]))));
-    }
-}
-
-TEST_CASE("gated of bf16 rounds once, forward and at its edges") {
-  for (const UnaryOp f : kFunctions)
-    for (const Shape& shape : kShapes) {
-      INFO(unary_name(f) << ' ' << shape);
-      const Tensor gate = random_tensor(shape, dtypes::bf16, 1, -4, 4), up = random_tensor(shape, dtypes::bf16, 2);
-      const auto wide = [](const Tensor& x) { return cast(Var(x), dtypes::fp32).value(); };
-      const auto rounded = [](const Tensor& x) { return cast(Var(x), dtypes::bf16).value(); };
-      const Ran full = run({wide(gate), wide(up)}, [&](const auto& v) { return gated(f, v[0], v[1]); });
-      const Ran narrow = run({gate, up}, [&](const auto& v) { return gated(f, v[0], v[1]); });
-      CHECK((bits_of(narrow.y) == bits_of(rounded(full.y))));
-      CHECK((bits_of(narrow.g[0]) == bits_of(full.g[0])));
-      CHECK((bits_of(narrow.g[1]) == bits_of(full.g[1])));
-      const Ran halves = run(
-          {joined(gate, up)}, [&](const auto& v) { return gated(f, v[0]); }, dtypes::bf16);
-      CHECK((bits_of(halves.y) == bits_of(rounded(full.y))));
-      CHECK((bits_of(halves.g[0]) == bits_of(rounded(joined(full.g[0], full.g[1])))));
     }
 }
 

@@ -51,7 +51,8 @@ class MeetingRows final : public GradRows, public GradSink {
 
 }  // namespace
 
-TEST_CASE("threads share the blocks of rows of a gradient, of few and of many rows, and its bits stay") {
+// [cpu]: a device gives gradients whole (tests/cuda/autograd_test.cpp)
+TEST_CASE("threads share the blocks of rows of a gradient, of few and of many rows, and its bits stay", "[cpu]") {
   const StrictBits strict;
   const int threads = num_threads();
   for (const int64_t rows : {128, 200, 1030})
@@ -70,7 +71,8 @@ TEST_CASE("threads share the blocks of rows of a gradient, of few and of many ro
 
 // So many blocks of rows that the bits of x are transposed once for all of them where that is cheaper than to read them
 // as they lie in each call (the first shape, on the tile unit).
-TEST_CASE("blocks of rows of a gradient have the bits of the whole, for codes of few bits in every mode") {
+// [cpu]: a device gives gradients whole (tests/cuda/autograd_test.cpp)
+TEST_CASE("blocks of rows of a gradient have the bits of the whole, for codes of few bits in every mode", "[cpu]") {
   const RandomStream draws{5, Purpose::kGradientWeight, 7, 3};
   for (const auto& [k, n] : {std::pair<int64_t, int64_t>{100, 2003}, {64, 33}, {31, 16}}) {
     const Tensor w = random_tensor({1030, n}, dtypes::bint1, 132), gy = random_tensor({k, 1030}, dtypes::fp32, 133);
@@ -184,7 +186,8 @@ TEST_CASE("nothing is computed for operands that want no gradient") {
   CHECK(sink.filled());
 }
 
-TEST_CASE("optimized rows expand at most 1 MiB of an operand per thread, and nothing keeps a float copy") {
+// [cpu]: scratch of the CPU's rows
+TEST_CASE("optimized rows expand at most 1 MiB of an operand per thread, and nothing keeps a float copy", "[cpu]") {
   if (skipped_without(isa::kAvx2)) return;  // the scalar references are exempt
   const int threads = num_threads();
   set_num_threads(2);

@@ -265,8 +265,9 @@ TEST_CASE("matmul says what does not fit") {
         "of a is multiplied with. Reshape them.");
   CHECK(contains(error(of({3, 4}), of({3, 4, 5})), "leading axes differ: got a [3,4] fp32"));
   CHECK(contains(error(of({1, 2, 3, 4}), of({2, 4, 5})), "leading axes differ"));
-  CHECK(error(of({2, 3}, dtypes::fp64), of({3, 2})) ==
-        "[matmul] a and b must both be fp64, or neither: got a [2,3] fp64, b [3,2] fp32");
+  if (current_device().is_cpu())  // a device refuses fp64 before
+    CHECK(error(of({2, 3}, dtypes::fp64), of({3, 2})) ==
+          "[matmul] a and b must both be fp64, or neither: got a [2,3] fp64, b [3,2] fp32");
   CHECK(error(of({2, 3}), of({3, 2}, dtypes::int32)) ==
         "[matmul] b: got [3,2] int32, expected floats or codes of at most 8 bits. For products of wider integers use "
         "out_dtype.");

@@ -189,10 +189,11 @@ TEST_CASE("targets that are wrong, or of which none counts, are errors that say 
   CHECK(error_of([&] {
           mean_squared_error(Var(y), Tensor::zeros({2, 3}, dtypes::fp32));
         }) == "[mean_squared_error] targets must have the shape of outputs [2,3,4] fp32, got [2,3] fp32");
-  CHECK(contains(error_of([&] {
-                   mean_squared_error(Var(y), Tensor::zeros({2, 3, 4}, dtypes::fp64));
-                 }),
-                 "outputs and targets are both fp64 or neither: got [2,3,4] fp32 and [2,3,4] fp64"));
+  if (current_device().is_cpu())  // a device refuses fp64 before
+    CHECK(contains(error_of([&] {
+                     mean_squared_error(Var(y), Tensor::zeros({2, 3, 4}, dtypes::fp64));
+                   }),
+                   "outputs and targets are both fp64 or neither: got [2,3,4] fp32 and [2,3,4] fp64"));
   CHECK(contains(
       error_of([&] { mean_squared_error(Var(Tensor::zeros({0}, dtypes::fp32)), Tensor::zeros({0}, dtypes::fp32)); }),
       "outputs have no elements to average over"));

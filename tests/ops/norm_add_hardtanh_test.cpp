@@ -5,6 +5,7 @@
 #include "bitgrad/ops/add_hardtanh.h"
 #include "ops/norm.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/gradcheck.h"
 
 using namespace bitgrad;
@@ -58,7 +59,7 @@ TEST_CASE("batch norm, sum and hardtanh as one op have the bits of the three, fo
                              Shape{1, 64}, Shape{130, 192}, Shape{1, 320}})
     for (int i = 0; i < 8; ++i) {
       const Problem p{shape, i % 2 == 0, i / 2 % 2 == 0, i / 4 == 1, i % 4 == 3 ? dtypes::bf16 : dtypes::fp32};
-      for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, before}) {
+      for (const IsaLevel level : isa_levels({IsaLevel::kScalar, IsaLevel::kAvx2, before})) {
         set_isa_cap(level);
         INFO(shape << " case " << i << " cap " << static_cast<int>(level));
         const auto found = results(true, p), expected = results(false, p);

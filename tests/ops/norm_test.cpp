@@ -71,10 +71,10 @@ TEST_CASE("forward and running statistics have the documented order of operation
       for (int64_t j = 0; j < count; ++j) {
         std::vector<float> v = block(x, kind.per_column, j);
         const auto n = static_cast<int64_t>(v.size());
-        const float mean = kernels::sum(v.data(), n) / static_cast<float>(n);
+        const float mean = on_cpu([&] { return kernels::sum(v.data(), n); }) / static_cast<float>(n);
         std::vector<float> squares = v;
         for (float& s : squares) s = (s - mean) * (s - mean);
-        const float total = kernels::sum(squares.data(), n);
+        const float total = on_cpu([&] { return kernels::sum(squares.data(), n); });
         const float inv = 1.0f / std::sqrt(total / static_cast<float>(n) + o.eps);
         const float unbiased = total / static_cast<float>(std::max<int64_t>(n - 1, 1));
         CHECK(o.running_mean.as<float>()[j] == old_mean.as<float>()[j] + 0.25f * (mean - old_mean.as<float>()[j]));
@@ -115,6 +115,7 @@ TEST_CASE("gradients of a norm in fp32 lie near those of the double reference, o
                               random_tensor({count}, dtypes::fp32, 46)};
     const Tensor seed = random_tensor({40, 6}, dtypes::fp32, 47);
     const auto run = [&](DType value, DType grad) {
+      const DeviceGuard where(device_for(value));
       std::vector<AccumulateSink> sinks(3);
       Tape tape;
       std::vector<Var> v;

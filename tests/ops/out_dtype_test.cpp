@@ -7,6 +7,7 @@
 
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/flag.h"
 #include "ops/linear_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -134,7 +135,8 @@ std::string check_product(Rng& rng, bool transposed, DType da, DType db, DType d
   Expected expected;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) expected.add(dot(a, b, i, j, k, transposed, n), dtype);
-  uint32_t flag = 0;
+  const FlagWord word;
+  uint32_t& flag = *word.word();
   const Tensor got =
       out_dtype(transposed ? IntegerOp::matmul : IntegerOp::linear, dtype, Var(a.tensor), Var(b.tensor), &flag).value();
   const std::string wrong = got.shape() == Shape{m, n} ? compare(got, expected, dtype, flag) : "shape";
@@ -153,7 +155,8 @@ std::string check_pointwise(Rng& rng, DType da, DType db, DType dtype) {
     const Int128 x = a.numbers[i], y = b.numbers[i];
     expected.add(product ? x * y : x + y, dtype);
   }
-  uint32_t flag = 0;
+  const FlagWord word;
+  uint32_t& flag = *word.word();
   const Tensor got =
       out_dtype(product ? IntegerOp::mul : IntegerOp::add, dtype, Var(a.tensor), Var(b.tensor), &flag).value();
   const std::string wrong = got.shape() == shape ? compare(got, expected, dtype, flag) : "shape";
@@ -198,7 +201,8 @@ TEST_CASE("sums beyond 64 and 128 bits saturate, cancel and round as the exact n
                      Var(make({1, k}, dtypes::int64, b).tensor), flag)
         .value();
   };
-  uint32_t flag = 0;
+  const FlagWord word;
+  uint32_t& flag = *word.word();
   // 4 * 2^126 = 2^128: float has no such number, int64 saturates.
   CHECK(run({kMin, kMin, kMin, kMin}, {kMin, kMin, kMin, kMin}, dtypes::int64, &flag).as<int64_t>()[0] == kMax);
   CHECK(flag == kFlagSaturated);
@@ -302,14 +306,15 @@ TEST_CASE("gradients of all four ops equal those of the op in double, which pass
     };
     CHECK(gradcheck(fn, {a64, b64}) == "");
     AccumulateSink sa, sb, da, db;
-    {
+    on_cpu([&] {
       Tape tape;
-      tape.backward({fn({tape.leaf(a64, &da, dtypes::fp64), tape.leaf(b64, &db, dtypes::fp64)})}, {in_double(g)});
-    }
+      tape.backward({fn({tape.leaf(here(a64), &da, dtypes::fp64), tape.leaf(here(b64), &db, dtypes::fp64)})},
+                    {in_double(g)});
+    });
     Tape tape;
     tape.backward({out_dtype(op, dtypes::int32, tape.leaf(a, &sa, dtypes::fp32), tape.leaf(b, &sb, dtypes::fp32))},
                   {g});
-    const Tensor gb = transposed ? transpose(db.grad()) : db.grad();
+    const Tensor gb = on_cpu([&] { return transposed ? transpose(db.grad()) : db.grad(); });
     for (const auto& [got, want] : {std::pair{sa.grad(), da.grad()}, std::pair{sb.grad(), gb}})
       for (size_t e = 0; e < static_cast<size_t>(got.numel()); ++e)
         if (std::fabs(got.elements()[e] - want.elements()[e]) > 1e-4)

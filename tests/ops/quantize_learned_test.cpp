@@ -270,7 +270,8 @@ TEST_CASE("quantize_learned refuses what does not fit, and says what to use") {
                  "granularity of learned values: got token"));
   CHECK(contains(error(x, spec_of("lsq", dtypes::int4, Granularity::channel(0)), {one}),
                  "learned values of activations are per tensor or per channel(1): got channel(0)"));
-  CHECK(contains(error(Tensor::zeros({2, 3}, dtypes::fp64), lsq, {one}), "got [2,3] fp64, expected fp32"));
+  if (current_device().is_cpu())  // a device refuses fp64 before
+    CHECK(contains(error(Tensor::zeros({2, 3}, dtypes::fp64), lsq, {one}), "got [2,3] fp64, expected fp32"));
   CHECK(contains(error(Tensor::zeros({2, 3}, dtypes::int8), lsq, {one}), "got [2,3] int8, expected fp32"));
   QuantizeOpOptions given;
   given.params = std::make_shared<const QuantParams>();

@@ -8,6 +8,7 @@
 #include "bitgrad/ops/channels.h"
 #include "bitgrad/ops/spatial.h"
 #include "support/catch.h"
+#include "support/device_run.h"
 #include "support/numbers.h"
 #include "support/paths.h"
 
@@ -111,6 +112,7 @@ TEST_CASE("pools with ties, means without pads, prelu and batch norm of images a
   for (const Json& of : golden["cases"])
     for (const DType dtype : {dtypes::fp64, dtypes::fp32}) {
       INFO(of["name"].text() << ' ' << shape_of(of["shape"]) << ' ' << dtype);
+      const DeviceGuard where(device_for(dtype));
       check_case(of, dtype);
     }
 }

@@ -181,7 +181,8 @@ double error_of_steps(const Case& c, size_t count, int steps) {
 
 }  // namespace
 
-TEST_CASE("the formula in double leads where torch.optim.Adam and AdamW lead, and the library beside it") {
+// [cpu]: rules that update arrays of the host; the kernel of a device: tests/kernels/elementwise_test.cpp
+TEST_CASE("the formula in double leads where torch.optim.Adam and AdamW lead, and the library beside it", "[cpu]") {
   std::ifstream in(source_path("tests/golden/torch_adam.json"));
   const Json golden = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
   REQUIRE(golden["cases"].size() == 6);
@@ -217,7 +218,7 @@ TEST_CASE("the formula in double leads where torch.optim.Adam and AdamW lead, an
   }
 }
 
-TEST_CASE("updates of Adam and AdamW are within 3e-7 of those of the formula in double, through 1,000 steps") {
+TEST_CASE("updates of Adam and AdamW are within 3e-7 of those of the formula in double, through 1,000 steps", "[cpu]") {
   for (const char* optimizer : {"adam", "adamw"})
     for (const Case& c :
          {Case{optimizer}, Case{optimizer, 0.02}, Case{optimizer, 0.02, 0.8, 0.95}, Case{optimizer, 1e-3, 0.9, 0.99},
@@ -230,7 +231,8 @@ TEST_CASE("updates of Adam and AdamW are within 3e-7 of those of the formula in 
     }
 }
 
-TEST_CASE("updates with decay, coupled or not, are within 3e-7 too, and weights move by them but for their rounding") {
+TEST_CASE("updates with decay, coupled or not, are within 3e-7 too, and weights move by them but for their rounding",
+          "[cpu]") {
   for (const char* optimizer : {"adam", "adamw"})
     for (const double decay : {0.01, 0.5})  // far larger ones cancel the step: the two terms are right, not their sum
       for (const double lr : {1e-3, 0.02}) {
@@ -240,7 +242,7 @@ TEST_CASE("updates with decay, coupled or not, are within 3e-7 too, and weights 
       }
 }
 
-TEST_CASE("the first step from 0 by a gradient of 1 is -lr") {
+TEST_CASE("the first step from 0 by a gradient of 1 is -lr", "[cpu]") {
   for (const char* optimizer : {"adam", "adamw"}) {
     Ours ours({optimizer, 0.02}, Doubles(37));
     ours.step(Floats(37, 1.0f));

@@ -109,8 +109,9 @@ TEST_CASE("without a master there is none: codes, scales and moments are all the
     CHECK(p.master().defined() == false);
     accumulate(p, Tensor::full({256, 1024}, dtypes::fp32, 0.1));
     reset_memory_peaks();
+    const int64_t held = memory_now()[MemoryKind::kWorkspace];  // a device keeps words for flags
     optimizer->step(0.1f, 1);
-    CHECK(memory_peak_by_kind()[MemoryKind::kWorkspace] <= 1 << 20);
+    CHECK(memory_peak_by_kind()[MemoryKind::kWorkspace] - held <= 1 << 20);
   }
 }
 

@@ -113,7 +113,8 @@ TEST_CASE("a frozen parameter has no gradient, no state and no master, and stays
   CHECK(frozen->value().values() == trained->value().values());
 }
 
-TEST_CASE("rules of one family hand their state on, and a rule of a program names its own") {
+// [cpu]: a rule that moves numbers of the host (tests/cuda/optim_test.cpp)
+TEST_CASE("rules of one family hand their state on, and a rule of a program names its own", "[cpu]") {
   class Halve final : public UpdateRule {
    public:
     std::string_view family() const override { return "halve"; }

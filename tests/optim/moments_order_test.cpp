@@ -55,7 +55,8 @@ constexpr MomentKind kKinds[] = {MomentKind::kFp32, MomentKind::kBf16, MomentKin
 
 }  // namespace
 
-TEST_CASE("ranges of whole blocks of moments may come in any order and from several threads") {
+// [cpu]: pieces of moments that threads of the CPU take
+TEST_CASE("ranges of whole blocks of moments may come in any order and from several threads", "[cpu]") {
   const int before = num_threads();
   for (const MomentKind kind : kKinds) {
     const Bytes whole = after(
@@ -79,7 +80,7 @@ TEST_CASE("ranges of whole blocks of moments may come in any order and from seve
   }
 }
 
-TEST_CASE("ranges that split blocks of moments give the same bits in order; fp32 and bf16 in any order") {
+TEST_CASE("ranges that split blocks of moments give the same bits in order; fp32 and bf16 in any order", "[cpu]") {
   for (const MomentKind kind : kKinds) {
     const Bytes whole = after(
         kind, [](detail::Moments& m, const detail::Moments::Body& body) { m.for_pieces(0, kNumel, kDraws, body); });

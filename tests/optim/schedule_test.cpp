@@ -22,11 +22,12 @@ bool near(float got, double expected) { return std::fabs(got - expected) <= 1e-7
 
 }  // namespace
 
-TEST_CASE("a constant rate is the rate") {
+// [cpu]: no tensors
+TEST_CASE("a constant rate is the rate", "[cpu]") {
   for (const int64_t step : {0, 1, 1000000}) CHECK(scheduled_rate(named("constant"), 0.02, step) == 0.02f);
 }
 
-TEST_CASE("a step schedule changes exactly every so many steps") {
+TEST_CASE("a step schedule changes exactly every so many steps", "[cpu]") {
   ScheduleSpec s = named("step");
   s.every = 100;
   s.factor = 0.5;
@@ -38,7 +39,7 @@ TEST_CASE("a step schedule changes exactly every so many steps") {
   CHECK(scheduled_rate(s, 0.02, 2500) == static_cast<float>(0.02 * 0x1p-25));
 }
 
-TEST_CASE("cosine goes from the rate through its middle to its end, and stays there") {
+TEST_CASE("cosine goes from the rate through its middle to its end, and stays there", "[cpu]") {
   ScheduleSpec s = named("cosine");
   s.total = 1000;
   s.final = 0.1;
@@ -54,7 +55,7 @@ TEST_CASE("cosine goes from the rate through its middle to its end, and stays th
   CHECK(std::fabs(scheduled_rate(s, 0.4, 1000)) <= 1e-17f);
 }
 
-TEST_CASE("an exponential schedule counts from the end of the warm-up") {
+TEST_CASE("an exponential schedule counts from the end of the warm-up", "[cpu]") {
   ScheduleSpec s = named("exponential");
   s.gamma = 0.9;
   s.every = 10;
@@ -70,7 +71,7 @@ TEST_CASE("an exponential schedule counts from the end of the warm-up") {
   CHECK(near(scheduled_rate(s, 1, 5 + 2000000), std::exp(2000000 * std::log(0.999999))));
 }
 
-TEST_CASE("warm-up climbs in equal steps to the full rate") {
+TEST_CASE("warm-up climbs in equal steps to the full rate", "[cpu]") {
   for (const std::string& name : schedule_names()) {
     ScheduleSpec s = named(name);
     s.warmup = 4;
@@ -84,7 +85,7 @@ TEST_CASE("warm-up climbs in equal steps to the full rate") {
   }
 }
 
-TEST_CASE("unknown schedules and values out of range are refused") {
+TEST_CASE("unknown schedules and values out of range are refused", "[cpu]") {
   CHECK(contains(error_of([] { check_schedule(named("cosin")); }),
                  "unknown schedule 'cosin'. Did you mean 'cosine'? Known: constant, step, cosine, exponential"));
   const auto refused = [](auto change) {
@@ -102,7 +103,7 @@ TEST_CASE("unknown schedules and values out of range are refused") {
   CHECK(contains(refused([](ScheduleSpec& s) { s.total = 0; }), "total must be at least 1 step, got 0"));
 }
 
-TEST_CASE("requantization is due every N microbatches, N a multiple of A, else the nearest are named") {
+TEST_CASE("requantization is due every N microbatches, N a multiple of A, else the nearest are named", "[cpu]") {
   const auto check = [](int64_t a, int64_t n) { return error_of([&] { check_requant({a, n}); }); };
   for (const int64_t a : {1, 2, 3, 8})
     for (const int64_t k : {1, 2, 5}) CHECK(check(a, a * k).empty());

@@ -5,8 +5,10 @@
 #include <random>
 
 #include "bitgrad/base/cpu.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/quant/quantizer.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
 
@@ -61,7 +63,7 @@ void check(const QuantSpec& spec, const Tensor& x) {
 
 TEST_CASE("absmax a row: codes, scales and gradients are those of fit and quantize_tensor") {
   const RestoreIsa restore;
-  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+  for (const IsaLevel level : test::isa_levels()) {
     set_isa_cap(level);
     for (const Granularity& g : {Granularity::token(), Granularity::channel(0), Granularity::channel(1),
                                  Granularity::tensor(), Granularity::groups(16)})
@@ -92,7 +94,8 @@ TEST_CASE("absmax a row: NaN and Inf raise the flag, and are an error without on
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     const Tensor x = rows_of(1, 64);
     x.as<float>()[63] = bad;
-    uint32_t flag = 0;
+    const FlagWord word;
+    uint32_t& flag = *word.word();
     QuantizeOptions options;
     options.flags = &flag;
     quantize_dynamic(spec_of(Granularity::token()), x, options);

@@ -1,9 +1,10 @@
-// Text and code of the error that a call throws.
+// Text and code of the error that a call throws. A device finds some errors later than the CPU: its flags are read.
 #pragma once
 
 #include <string>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/kernels/flag.h"
 
 namespace bitgrad::test {
 
@@ -12,7 +13,9 @@ template <typename Call>
 std::string error_of(Call&& call) {
   try {
     call();
+    poll_errors();
   } catch (const Error& error) {
+    discard_errors();
     return error.what();
   }
   return "";
@@ -23,7 +26,9 @@ template <typename Call>
 int error_code_of(Call&& call) {
   try {
     call();
+    poll_errors();
   } catch (const Error& error) {
+    discard_errors();
     return static_cast<int>(error.code());
   }
   return 0;

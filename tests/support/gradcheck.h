@@ -2,6 +2,7 @@
 //
 //   d/dx_i sum_j s_j y_j(x)  ~  (f(x_i + h) - f(x_i - h)) / 2h,  h = 1e-6,
 // with fixed random weights s. docs/numerics.md section 8: relative tolerance 1e-6 (absolute below 1).
+// Devices have no fp64. Where one is current, value and gradients of the same inputs in fp32 have the bits of the CPU.
 #pragma once
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "bitgrad/autograd/tape.h"
+#include "support/device_difference.h"
 #include "support/numbers.h"
 
 namespace bitgrad::test {
@@ -24,9 +26,26 @@ inline double weighted_value(const CheckedFunction& fn, const std::vector<Tensor
   return total;
 }
 
+inline std::string difference_in_fp32(const CheckedFunction& fn, const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> narrow;
+  for (const Tensor& x : inputs) narrow.push_back(Tensor::from_elements(x.shape(), dtypes::fp32, x.elements()));
+  return difference_on(current_device(), [&] {
+    std::vector<AccumulateSink> sinks(narrow.size());
+    Tape tape;
+    std::vector<Var> leaves;
+    for (size_t i = 0; i < narrow.size(); ++i) leaves.push_back(tape.leaf(here(narrow[i]), &sinks[i], dtypes::fp32));
+    const Var y = fn(leaves);
+    tape.backward({y}, {random_tensor(y.shape(), dtypes::fp32, 77, 0.5, 1.5)});
+    Results out{y.value()};
+    for (const AccumulateSink& sink : sinks) out.push_back(sink.grad());
+    return out;
+  });
+}
+
 // Returns "" if all gradients agree, otherwise a description of the first that does not. `inputs` are fp64 and dense;
 // fn must be a pure function of them.
 inline std::string gradcheck(const CheckedFunction& fn, const std::vector<Tensor>& inputs, double tolerance = 1e-6) {
+  if (!current_device().is_cpu()) return difference_in_fp32(fn, inputs);
   constexpr double kStep = 1e-6;
   std::vector<AccumulateSink> sinks(inputs.size());
   Tensor weights;

@@ -2,6 +2,84 @@
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_RUNNER
 #endif
-#include "support/catch.h"
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
 
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
+#include "bitgrad/kernels/flag.h"
+#include "bitgrad/kernels/kernel.h"
+#include "support/catch.h"
+#include "support/device_run.h"
+
+namespace bitgrad::test {
+namespace {
+
+struct Counts {
+  int ran = 0;     // cases that launched a kernel
+  int failed = 0;  // cases that left an error which nobody polled
+};
+Counts g_counts;
+
+#if __has_include(<catch2/catch_all.hpp>)
+using Listener = Catch::EventListenerBase;
+#else
+using Listener = Catch::TestEventListenerBase;
+#endif
+
+class CasesOnDevice final : public Listener {
+ public:
+  using Listener::Listener;
+  void testCaseStarting(const Catch::TestCaseInfo&) override { before_ = launches(); }
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    if (!runs_on_device()) return;
+    if (launches() > before_) ++g_counts.ran;
+    try {
+      poll_errors();
+    } catch (const std::exception& error) {
+      std::printf("%s\n  left an error on the device: %s\n", stats.testInfo.name.c_str(), error.what());
+      ++g_counts.failed;
+    }
+    discard_errors();
+  }
+
+ private:
+  static int64_t launches() { return launches_on_device == nullptr ? 0 : launches_on_device(); }
+  int64_t before_ = 0;
+};
+CATCH_REGISTER_LISTENER(CasesOnDevice)
+
+// BITGRAD_TEST_DEVICE_CASES: how many cases must have launched a kernel.
+int check_counts() {
+  if (!runs_on_device()) return 0;
+  const char* const text = std::getenv("BITGRAD_TEST_DEVICE_CASES");
+  const int least = text == nullptr ? 0 : std::atoi(text);
+  std::printf("%d cases launched kernels, expected at least %d\n", g_counts.ran, least);
+  return g_counts.ran < least || g_counts.failed > 0 ? 1 : 0;
+}
+
+int run(int argc, char** argv) {
+  std::optional<DeviceGuard> device;
+  if (runs_on_device()) {
+    const char* const name = std::getenv("BITGRAD_TEST_DEVICE");
+    require(std::strcmp(name, "cuda") == 0, "BITGRAD_TEST_DEVICE", "got ", name, ", expected cuda.");
+    set_bits_mode(BitsMode::kStrict);  // the bits that the cases expect of the CPU
+    device.emplace(Device::cuda());
+  }
+  const int failed = Catch::Session().run(argc, argv);
+  return failed != 0 ? failed : check_counts();
+}
+
+}  // namespace
+}  // namespace bitgrad::test
+
+int main(int argc, char** argv) {
+  try {
+    return bitgrad::test::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    return 1;
+  }
+}

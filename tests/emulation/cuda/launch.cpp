@@ -140,6 +140,7 @@ int detail::max_active_clusters(const void*, const LaunchShape& shape) {
 // Detects pointers as 8-byte words that are addresses of this process.
 void detail::refuse_host_pointers(const void* kernel, const LaunchShape& shape, int argument, const void* data,
                                   size_t bytes) {
+  if (emulation::unified()) return;
   for (size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
     const void* word = nullptr;
     std::memcpy(&word, static_cast<const char*>(data) + at, sizeof word);

@@ -51,7 +51,7 @@ struct DeviceMemory {
 
   DeviceMemory() {
     const char* const text = std::getenv("BITGRAD_EMULATION_PROTECT");
-    protect = text == nullptr || std::strcmp(text, "0") != 0;
+    protect = !unified() && (text == nullptr || std::strcmp(text, "0") != 0);
     for (Arena& arena : arenas) {
       void* const base =
           mmap(nullptr, kReserved + kGrowth, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -146,6 +146,14 @@ int devices() {
     return text == nullptr ? 1 : std::clamp(std::atoi(text), 1, kDevices);
   }();
   return count;
+}
+
+bool unified() {
+  static const bool on = [] {
+    const char* const text = std::getenv("BITGRAD_EMULATION_UNIFIED");
+    return text != nullptr && std::strcmp(text, "1") == 0;
+  }();
+  return on;
 }
 
 void* arena_allocate(int device, int64_t bytes) {

@@ -18,6 +18,8 @@ void arena_unwatch(void* data);
 void arena_check();                     // all watched bytes of all devices; throws with the size of the allocation
 int arena_device_of(const void* data);  // -1: not device memory
 bool is_host_memory(const void* data);  // memory of this process, but not of a device
+// BITGRAD_EMULATION_UNIFIED=1: host and device read and write each other's memory, as on systems with unified memory.
+bool unified();
 void arena_info(int device, int64_t& free_bytes, int64_t& total_bytes);
 void set_arena_bytes(int device, int64_t bytes);
 

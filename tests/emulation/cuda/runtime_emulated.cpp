@@ -323,7 +323,9 @@ namespace {
 void queue_copy(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
                 CopyKind kind, Stream stream) {
   const bool to_device = kind != CopyKind::kDeviceToHost, from_device = kind != CopyKind::kHostToDevice;
-  if ((emulation::arena_device_of(to) >= 0) != to_device || (emulation::arena_device_of(from) >= 0) != from_device)
+  const bool fits =
+      (emulation::arena_device_of(to) >= 0) == to_device && (emulation::arena_device_of(from) >= 0) == from_device;
+  if (!fits && !emulation::unified())
     fail_with(ErrorCode::kDevice, "copy", "cuda:", current_device_index(),
               ": invalid argument: a pointer is not where the kind of the copy says.");
   const std::lock_guard lock(machine().mutex);
