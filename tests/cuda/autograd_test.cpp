@@ -65,6 +65,41 @@ TEST_CASE("backward runs where forward ran") {
   CHECK(contains(error_of([&] { tape.backward(loss); }), "[backward] output 0 ([] fp32) is on cuda:0"));
 }
 
+// Takes rows on the CPU; a device gives none.
+class AskedRows final : public GradRows {
+ public:
+  int64_t block_rows() const override { return 4; }
+  void begin() override {}
+  void consume(int64_t, const Tensor&) override {}
+  void done() override {}
+  void declined(std::string_view text) override { why = text; }
+  std::string why;
+};
+
+TEST_CASE("a gradient that is asked for in rows comes as a whole from a device, which says so") {
+  const Tensor x = host_numbers({19, 70}, 1), w = host_numbers({21, 70}, 2);
+  const Tensor ids = Tensor::from_elements({2, 2}, dtypes::int32, std::vector<double>{0, 2, 3, 1});
+  const DeviceGuard guard(gpu());
+  for (const bool table : {false, true}) {
+    AskedRows rows;
+    AccumulateSink sink;
+    sink.set_rows(&rows);
+    Tape tape;
+    const Var leaf = tape.leaf(here(w), &sink, dtypes::fp32);
+    const Var y = table ? embedding(Var(here(ids)), leaf) : linear(Var(here(x)), leaf);
+    tape.backward({y}, {here(host_numbers(y.shape(), 3))});
+    CHECK(contains(rows.why, "its gradient was not produced in blocks of rows: cuda:0 computes whole tensors"));
+    CHECK(sink.grad().shape() == w.shape());
+  }
+}
+
+TEST_CASE("labels of the host are refused on a device") {
+  const Tensor y = host_numbers({3, 4}, 3),
+               labels = Tensor::from_elements({3}, dtypes::int32, std::vector<double>{0, 3, 1});
+  const DeviceGuard guard(gpu());
+  CHECK(contains(error_of([&] { squared_hinge(here(y), labels); }), "labels ([3] int32) are on cpu"));
+}
+
 TEST_CASE("fp64 is refused on a device") {
   const DeviceGuard guard(gpu());
   const Tensor x = Tensor::zeros({2, 3}, dtypes::fp64);

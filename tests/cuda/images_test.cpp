@@ -1,36 +1,10 @@
-// Ops and layers of images on the (emulated) device: the bits of the CPU.
-#include "bitgrad/ops/channels.h"
-#include "bitgrad/ops/spatial.h"
+// A network of images on the device: the bits of the CPU, and fused norms.
 #include "cuda/counted.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
 
 namespace {
-
-// y and the gradient of x.
-Results both_ways(const std::function<Var(const Var&)>& f, const Tensor& x) {
-  AccumulateSink sink;
-  Tape tape;
-  const Var y = f(tape.leaf(here(x), &sink, dtypes::fp32));
-  tape.backward({y}, {here(host_numbers(y.shape(), 5))});
-  return {y.value(), sink.grad()};
-}
-std::string differs(const std::function<Var(const Var&)>& f, const Tensor& x) {
-  return device_difference([&] { return both_ways(f, x); });
-}
-
-// Numbers of few values, so that maxima tie.
-Tensor with_ties(const Shape& shape, DType dtype) {
-  const Tensor t = host_numbers(shape, 3, 4);
-  std::vector<double> numbers = t.elements();
-  for (double& v : numbers) v = std::rint(v);
-  return Tensor::from_elements(shape, dtype, numbers);
-}
-
-const std::vector<PoolOptions> kPools = {
-    {{2, 2}, {2, 2}, {}}, {{3, 2}, {1, 3}, {1, 0, 2, 1}}, {{1, 1}, {2, 2}, {}}, {{9, 9}, {1, 1}, {2, 3, 4, 5}}};
-const std::vector<int64_t> kChannels = {1, 5, 63, 64, 65, 130};
 
 LayerSpec with(const std::string& kind, Attributes attributes) {
   LayerSpec spec = layer(kind);
@@ -39,79 +13,6 @@ LayerSpec with(const std::string& kind, Attributes attributes) {
 }
 
 }  // namespace
-
-TEST_CASE("pools of floats and codes are those of the CPU, on the device") {
-  for (const PoolOptions& o : kPools)
-    for (const int64_t c : kChannels)
-      for (const int64_t n : {0, 3}) {
-        const Shape shape{n, 9, 7, c};
-        INFO(shape << ", window " << o.size[0] << 'x' << o.size[1]);
-        for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
-          CHECK(differs([&](const Var& x) { return max_pool(x, o); }, with_ties(shape, dtype)) == "");
-          CHECK(differs([&](const Var& x) { return avg_pool(x, o); }, host_numbers(shape, 2, 1, dtype)) == "");
-        }
-        for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::uint3, dtypes::int4, dtypes::uint8})
-          CHECK(differs([&](const Var& x) { return max_pool(x, o); },
-                        with_scales(host_codes(shape, dtype, 4), Granularity::channel(1))) == "");
-      }
-  const PoolOptions large{{17, 16}, {3, 2}, {1, 1, 1, 1}};
-  for (const DType dtype : {dtypes::fp32, dtypes::bint1, dtypes::int4}) {
-    const Tensor x = dtype == dtypes::fp32 ? host_numbers({2, 20, 18, 70}, 1) : host_codes({2, 20, 18, 70}, dtype, 1);
-    CHECK(differs([&](const Var& v) { return max_pool(v, large); }, x) == "");
-  }
-}
-
-TEST_CASE("flatten, global_avg_pool, shortcut_a, prelu and shift are those of the CPU, on the device") {
-  for (const int64_t c : kChannels)
-    for (const int64_t n : {0, 2}) {
-      const Shape shape{n, 4, 3, c};
-      INFO(shape);
-      for (const DType dtype : {dtypes::bint1, dtypes::int2, dtypes::uint3, dtypes::int8})
-        CHECK(differs([](const Var& x) { return flatten(x); }, host_codes(shape, dtype, 4)) == "");
-      for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
-        const Tensor x = host_numbers(shape, 6, 1, dtype), a = host_numbers({c}, 7);
-        CHECK(differs([](const Var& v) { return flatten(v); }, x) == "");
-        CHECK(differs([](const Var& v) { return global_avg_pool(v); }, x) == "");
-        CHECK(differs([&](const Var& v) { return shortcut_a(v, c + 3, {2, 1}); }, x) == "");
-        for (const auto op : {prelu, shift})
-          CHECK(device_difference([&] {
-                  AccumulateSink sink;
-                  Tape tape;
-                  const Var y = op(here(x), tape.leaf(here(a), &sink, dtypes::fp32));
-                  tape.backward({y}, {here(host_numbers(y.shape(), 5))});
-                  Results out = both_ways([&](const Var& v) { return op(v, here(a)); }, x);
-                  out.push_back(y.value());
-                  out.push_back(sink.grad());
-                  return out;
-                }) == "");
-      }
-    }
-}
-
-TEST_CASE("batch norm of integers is that of the CPU, on the device") {
-  for (const int64_t most : {100, 40000, 5000000})
-    for (const Shape& shape : {Shape{1, 3}, Shape{300, 65}, Shape{3, 10, 9, 64}})
-      for (const bool per_column : {false, true})
-        for (const bool training : {false, true}) {
-          INFO(shape << ", up to " << most);
-          std::vector<double> q = host_numbers(shape, 3, static_cast<double>(most)).elements();
-          for (double& v : q) v = std::rint(v);
-          const Tensor x = with_scales(Tensor::from_elements(shape, dtypes::int32, q),
-                                       per_column ? Granularity::channel(1) : Granularity::tensor());
-          const Tensor gamma = host_numbers({x.cols()}, 1), beta = host_numbers({x.cols()}, 2);
-          CHECK(device_difference([&] {
-                  NormOptions o;
-                  o.training = training;
-                  o.running_mean = Tensor::zeros({x.cols()}, dtypes::fp32);
-                  o.running_var = Tensor::full({x.cols()}, dtypes::fp32, 2);
-                  const Var g = here(gamma), b = here(beta);
-                  Results out = both_ways([&](const Var& v) { return batch_norm(v, g, b, o); }, x);
-                  out.push_back(o.running_mean);
-                  out.push_back(o.running_var);
-                  return out;
-                }) == "");
-        }
-}
 
 TEST_CASE(
     "a network of images trains and evaluates on the device as on the CPU, and its norms before signs are fused") {

@@ -1,9 +1,8 @@
-// Quantizers on a device: scales, codes, masks and gradients have the bits of the CPU, and data errors its meaning.
+// Quantizers on a device: what the caller of a flag word sees, and schemes that a program registers.
 #include <cmath>
 
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/quantizer.h"
-#include "bitgrad/quant/rounding.h"
 #include "cuda/same_as_cpu.h"
 #include "quant/reference.h"
 
@@ -12,12 +11,6 @@ using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-const std::vector<Granularity> kGranularities = {
-    Granularity::tensor(),   Granularity::channel(0), Granularity::channel(1),  Granularity::token(),
-    Granularity::groups(32), Granularity::groups(48), Granularity::groups(4, 0)};
 
 std::vector<QuantSpec> every_spec() {
   std::vector<QuantSpec> out = all_specs();
@@ -29,152 +22,6 @@ std::vector<QuantSpec> every_spec() {
 Tensor numbers(const Shape& shape, float size = 1.5f, uint64_t seed = 4) {
   const DeviceGuard host(Device::cpu());
   return tensor_of(shape, numbers_for_test(shape.numel(), size, seed));
-}
-
-Tensor part(const std::shared_ptr<const Tensor>& t) { return t ? *t : Tensor(); }
-
-// Params, codes, mask, gradients.
-Results run(const QuantSpec& spec, const Tensor& numbers) {
-  const Quantizer& quantizer = find_quantizer(spec.scheme);
-  const Tensor x = here(numbers);
-  const QuantParams params = quantizer.fit(spec, x);
-  Results out{part(params.scale), part(params.zero), part(params.offset), part(params.statistic)};
-  const RandomStream draws{3, Purpose::kActivation, 5, 1};
-  Tensor mask;
-  QuantizeOptions options;
-  options.sr = &draws;
-  options.first_element = 11;
-  options.mask = &mask;
-  out.push_back(quantize_dynamic(spec, x, options));
-  out.push_back(mask);
-  if (x.cols() * x.rows() > 0) out.push_back(dequantize_tensor(out[4]));
-  const Tensor g = here(host_numbers(x.shape(), 8)), gx = Tensor::empty(x.shape(), dtypes::fp32);
-  std::vector<Tensor> sums;
-  for (size_t i = 0; i < quantizer.learned(spec).size(); ++i)
-    sums.push_back(here(host_numbers({params.scale->numel()}, 9 + i)));
-  quantizer.leaf_backward(spec, params, x, g, gx, sums);
-  out.push_back(gx);
-  out.insert(out.end(), sums.begin(), sums.end());
-  return out;
-}
-
-void compare(const QuantSpec& spec, const Tensor& x) {
-  INFO(spec.scheme << ' ' << spec.dtype << " per " << spec.granularity << ' ' << x << " pow2 " << spec.pow2 << " div "
-                   << spec.div << " rule " << (spec.ste ? ste_name(*spec.ste) : "default"));
-  CHECK(device_difference([&] { return run(spec, x); }) == "");
-}
-
-TEST_CASE("every scheme and dtype, one granularity each") {
-  size_t turn = 0;
-  const Tensor x = numbers({5, 100});
-  for (QuantSpec spec : every_spec()) {
-    for (size_t tried = 0; tried < kGranularities.size(); ++tried) {
-      spec.granularity = kGranularities[turn++ % kGranularities.size()];
-      if (accepts(spec)) break;
-    }
-    compare(spec, x);
-  }
-}
-
-TEST_CASE("granularities, shapes and options of one dtype a scheme") {
-  std::string last;
-  for (QuantSpec spec : every_spec()) {
-    if (spec.scheme == last) continue;
-    last = spec.scheme;
-    for (const Granularity& g : kGranularities)
-      for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{9, 70}}) {
-        spec.granularity = g;
-        if (!accepts(spec)) continue;
-        for (const int option : {0, 1, 2, 3, 4}) {
-          QuantSpec with = spec;
-          with.pow2 = option == 1;
-          with.div = option == 2;
-          if (option == 3) with.rounding = Rounding::kStochastic;
-          if (option == 4) with.scale_dtype = dtypes::fp16;
-          if (accepts(with)) compare(with, numbers(shape, 1.5f, 7));
-        }
-      }
-  }
-}
-
-TEST_CASE("straight-through rules, alpha and its gradient") {
-  for (const SteRule rule : {SteRule::kIdentity, SteRule::kClip, SteRule::kApproxSign, SteRule::kTanh, SteRule::kNone})
-    for (const bool alpha : {false, true})
-      for (const bool alpha_grad : {false, true})
-        for (const std::string scheme : {"binary", "standardized_binary", "symmetric", "dorefa_weight", "lsq_plus"}) {
-          QuantSpec spec;
-          spec.scheme = scheme;
-          spec.dtype =
-              scheme.ends_with("binary") ? dtypes::bint1 : (scheme == "symmetric" ? dtypes::int4 : dtypes::uint4);
-          spec.granularity = Granularity::channel(0);
-          spec.ste = rule;
-          spec.ste_t = 1.75f;
-          spec.alpha = alpha;
-          spec.alpha_grad = alpha_grad;
-          if (accepts(spec)) compare(spec, numbers({6, 130}, 2.0f, 12));
-        }
-}
-
-TEST_CASE("sums of learned numbers over many pieces") {
-  for (const char* scheme : {"lsq", "lsq_plus", "pact"})
-    for (const Granularity& g : {Granularity::tensor(), Granularity::channel(0), Granularity::channel(1)}) {
-      QuantSpec spec;
-      spec.scheme = scheme;
-      spec.dtype = dtypes::uint4;
-      spec.granularity = g;
-      compare(spec, numbers({36, 4100}, 3.0f, 21));  // pieces of 15 rows, ragged
-    }
-}
-
-TEST_CASE("straight_through by mask and by numbers") {
-  QuantSpec spec;
-  spec.scheme = "binary";
-  spec.dtype = dtypes::bint1;
-  const Tensor x = numbers({4, 70}, 2.0f, 2);
-  for (const SteRule rule : {SteRule::kClip, SteRule::kApproxSign, SteRule::kTanh, SteRule::kNone}) {
-    spec.ste = rule;
-    CHECK(device_difference([&] {
-            Tensor mask;
-            QuantizeOptions options;
-            options.mask = &mask;
-            quantize_dynamic(spec, here(x), options);
-            return Results{straight_through(spec, here(host_numbers({4, 70}, 5)), mask, here(x))};
-          }) == "");
-  }
-}
-
-TEST_CASE("numbers without scales are errors on both, the device's when its flags are read") {
-  Tensor bad = numbers({3, 40});
-  bad.as<float>()[50] = kInf;
-  for (const QuantSpec& spec : every_spec()) {
-    if (find_quantizer(spec.scheme).constant_params(spec)) continue;
-    INFO(spec.scheme << ' ' << spec.dtype);
-    const TwoErrors e = errors_of([&] { find_quantizer(spec.scheme).fit(spec, here(bad)); });
-    if (spec.scheme != "pact") CHECK(contains(e.on_cpu, "holds NaN or Inf: it has no scale"));
-    CHECK(e.on_gpu == e.on_cpu);
-  }
-  QuantSpec fixed;
-  fixed.scheme = "fixed";
-  const TwoErrors codes = errors_of([&] { quantize_dynamic(fixed, here(bad)); });
-  CHECK(contains(codes.on_cpu, "holds NaN or Inf: it has no codes of int8"));
-  CHECK(codes.on_gpu == codes.on_cpu);
-}
-
-TEST_CASE("scales past fp32 are errors on both") {
-  const Tensor large = tensor_of({2, 2}, {1, 2, -3e38f, 3e38f});
-  for (const char* scheme : {"affine", "minmax_offset", "ternary", "lsq", "standardized_binary"}) {
-    QuantSpec spec;
-    spec.scheme = scheme;
-    spec.granularity = Granularity::channel(0);
-    if (spec.scheme == "ternary") spec.dtype = dtypes::ternary;
-    if (spec.scheme == "standardized_binary") spec.dtype = dtypes::bint1;
-    INFO(scheme);
-    const TwoErrors e = errors_of([&] { find_quantizer(scheme).fit(spec, here(large)); });
-    CHECK(contains(e.on_cpu, "are too large: the "));
-    CHECK(contains(e.on_cpu, "of block 1 is "));
-    CHECK(contains(e.on_gpu, "the values of x [2,2] fp32 are too large: the "));
-    CHECK(contains(e.on_gpu, "not finite in fp32"));
-  }
 }
 
 TEST_CASE("with a flag word of the caller nothing fails, and all numbers are legal") {
