@@ -31,7 +31,7 @@ LAYER ?= $(error make check LAYER=<layer>: expected a folder of tests/ such as b
 check: setup
 	@cmake --preset dev
 	@cmake --build --preset dev --target test_$(LAYER)
-	@ctest --preset dev -R '^$(LAYER)(\.device)?$$'
+	@ctest --preset dev -R '^$(LAYER)$$'
 
 # The Python package: build/release/wheel/bitgrad-*.whl.
 wheel: configure

@@ -41,7 +41,7 @@ void CheckedLabels::check(std::string_view op, const Tensor& y) const {
 
 Tensor labels_of(std::string_view op, const Tensor& y, std::span<const int32_t> labels) {
   const Device device = current_device();
-  const bool fits = y.shape().rank() >= 2 && y.rows() == static_cast<int64_t>(labels.size());
+  const bool fits = y.shape().rank() >= 2 && y.cols() > 0 && y.rows() == static_cast<int64_t>(labels.size());
   if (fits && !device.is_cpu()) check_classes(op, y.cols(), labels);  // check now rather than when errors are polled
   Tensor out = Tensor::empty({static_cast<int64_t>(labels.size())}, dtypes::int32, MemoryKind::kBatch);
   device_backend(device).copy_from_host(out.data(), labels.data(), out.bytes());

@@ -252,7 +252,8 @@ TEST_CASE("convolutions in fp64 are the loops in double", "[cpu]") {
   }
 }
 
-TEST_CASE("results past the blocks of a convolution are the loops, for 1, 2 and 4 threads alike") {
+// [cpu]: blocks of the CPU
+TEST_CASE("results past the blocks of a convolution are the loops, for 1, 2 and 4 threads alike", "[cpu]") {
   // Rows of a forward block, of a gx block, of a gw block (a multiple of 64 and of the table passes), and one beyond.
   const std::array<int64_t, 3> maps[] = {{2, 16, 16}, {1, 21, 24},  {1, 19, 27},
                                          {3, 13, 13}, {16, 16, 16}, {14, 17, 17}};

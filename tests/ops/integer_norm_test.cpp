@@ -5,6 +5,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "support/catch.h"
+#include "support/device_run.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
 
@@ -204,6 +205,7 @@ TEST_CASE("integers are kept in 16 bits where a batch fits, else as they are, an
   const Tensor one = random_tensor({16}, dtypes::fp32, 1);
   for (const auto& [most, bytes] : {std::pair<int64_t, int64_t>{32766, 2}, {40000, 4}}) {
     const Tensor x = integers({1000, 16}, most, 0, true, 3);
+    const int64_t kept_bytes = runs_on_device() ? 4 : bytes;  // where a batch that does not fit cannot be seen
     int64_t kept = 0;
     Tape tape;
     tape.set_saved_hook([&](const Tensor& t) {
@@ -212,8 +214,8 @@ TEST_CASE("integers are kept in 16 bits where a batch fits, else as they are, an
     });
     AccumulateSink sink;
     batch_norm(tape.leaf(x, &sink, dtypes::fp32), one, one, options_for(16));
-    CHECK(kept >= 16000 * bytes);
-    CHECK(kept <= 16000 * bytes + 1024);
+    CHECK(kept >= 16000 * kept_bytes);
+    CHECK(kept <= 16000 * kept_bytes + 1024);
   }
 }
 

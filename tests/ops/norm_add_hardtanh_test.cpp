@@ -53,7 +53,9 @@ std::vector<std::vector<double>> results(bool one, const Problem& p) {
 
 }  // namespace
 
-TEST_CASE("batch norm, sum and hardtanh as one op have the bits of the three, forward and backward, on every ISA") {
+// [cpu]: a device runs the three
+TEST_CASE("batch norm, sum and hardtanh as one op have the bits of the three, forward and backward, on every ISA",
+          "[cpu]") {
   const IsaLevel before = isa_cap();
   for (const Shape& shape : {Shape{64, 16}, Shape{2, 24, 24, 16}, Shape{16, 32}, Shape{12, 64}, Shape{3, 128},
                              Shape{1, 64}, Shape{130, 192}, Shape{1, 320}})
@@ -75,7 +77,8 @@ TEST_CASE("batch norm, sum and hardtanh as one op have the bits of the three, fo
     }
 }
 
-TEST_CASE("batch norm joins sum and hardtanh where rows fill whole words of bits") {
+// [cpu]: a device runs the three
+TEST_CASE("batch norm joins sum and hardtanh where rows fill whole words of bits", "[cpu]") {
   const auto joins = [](const Shape& x, const Shape& b, DType dtype = dtypes::fp32) {
     return normalizes_before_hardtanh(Var(Tensor::zeros(x, dtype)), Var(Tensor::zeros(b, dtypes::fp32)));
   };

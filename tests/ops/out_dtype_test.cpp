@@ -234,7 +234,9 @@ TEST_CASE("sums beyond 64 and 128 bits saturate, cancel and round as the exact n
 
 TEST_CASE("a result that fits leaves the flag alone, and no flag is needed to saturate") {
   const Tensor a = make({1, 3}, dtypes::int8, {100, -128, 1}).tensor, b = make({1, 3}, dtypes::int8, {27, 0, 1}).tensor;
-  uint32_t flag = 1u << 7;
+  const FlagWord word;  // in memory of the device
+  uint32_t& flag = *word.word();
+  flag = 1u << 7;
   CHECK(out_dtype(IntegerOp::add, dtypes::int8, Var(a), Var(b), &flag).value().elements() ==
         std::vector<double>{127, -128, 2});
   CHECK(flag == 1u << 7);

@@ -130,7 +130,8 @@ TEST_CASE("a form says of a tensor what kernels are chosen by") {
     }
 }
 
-TEST_CASE("forward of an operand in blocks of rows has the bits of the whole matrix") {
+// [cpu]: blocks of the CPU
+TEST_CASE("forward of an operand in blocks of rows has the bits of the whole matrix", "[cpu]") {
   const StrictBits strict;
   const int before = num_threads();
   uint64_t seed = 40;

@@ -102,7 +102,8 @@ TEST_CASE("add_hardtanh equals add and hardtanh bit for bit: one reader or two, 
         }));
 }
 
-TEST_CASE("add_hardtanh keeps one bit an element") {
+// [cpu]: a device keeps the sum
+TEST_CASE("add_hardtanh keeps one bit an element", "[cpu]") {
   AccumulateSink sink;
   Tape tape;
   const Tensor x = Tensor::full({64, 100}, dtypes::fp32, 0.25);

@@ -7,6 +7,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "kernels/windows/loops.h"
+#include "kernels/windows/taps.h"
 
 namespace bitgrad::kernels {
 namespace {
