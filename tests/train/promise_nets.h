@@ -110,6 +110,23 @@ optim: {name: adamw, lr: 0.01}
 train: {stop: 5 steps, eval: {every: 3 steps, batch: 3}}
 )yaml";
 
+// The network of twins.inc: nothing in it depends on what else is in a microbatch.
+inline constexpr const char* kTwinNet = R"yaml(version: 1
+data:
+  train: {format: csv, file: train.csv, target: sign, ignore: z}
+  test: {format: csv, file: test.csv, target: sign, ignore: z}
+model:
+  layers:
+    - linear: {out: 20}
+    - hardtanh: {}
+    - linear: {out: 9}
+    - relu: {}
+    - linear: {out: 2}
+batch: {global: 10, sum: tree}
+optim: {name: adam, lr: 0.02}
+train: {stop: 7 steps, eval: {every: 2 steps, batch: 8}}
+)yaml";
+
 class PromiseFolder {
  public:
   PromiseFolder() {
@@ -129,7 +146,7 @@ class PromiseFolder {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  // `net`: table, wide, values, text, tokens, tfc, int4, gpt, llama, or the name of an ImageNetwork. $FLOATS in keys:
+  // `net`: table, twin, wide, values, text, tokens, tfc, int4, gpt, llama, or the name of an ImageNetwork. $FLOATS in keys:
   // a run folder of net table.
   RunConfig config(const std::string& net, std::vector<std::string> keys) const {
     for (std::string& key : keys)
@@ -139,7 +156,7 @@ class PromiseFolder {
     for (const ImageNetwork& image : {kCnvNet, kIrNet, kLsqNet, kDepthwiseNet})
       if (net == image.name) return images_.config(image, keys);
     static const std::map<std::string, const char*> texts = {
-        {"table", kTableNet}, {"wide", kWideNet},     {"values", kValuesNet}, {"text", kTextNet},
+        {"table", kTableNet}, {"twin", kTwinNet}, {"wide", kWideNet},     {"values", kValuesNet}, {"text", kTextNet},
         {"tfc", kSmallTfc},   {"tokens", kTokensNet}, {"int4", kSmallInt4}};
     keys.insert(keys.begin(), "data.root=" + folder_.path());
     return parse_config(texts.at(net), net + ".yaml", keys);

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <functional>
 
-#include "bitgrad/train/predictor.h"
 #include "support/catch.h"
 #include "support/numbers.h"
 #include "support/unsynced_file_system.h"
+#include "train/promise_stops.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -18,11 +18,6 @@ namespace {
 const PromiseFolder& data() {
   static const PromiseFolder made;
   return made;
-}
-
-std::string new_folder(const RunConfig& config) {
-  static int made = 0;
-  return start_run_folder(config, data().file("run" + std::to_string(made++))).path;
 }
 
 // Of each promise the run that nothing interrupts, on one thread, made once.
@@ -35,7 +30,7 @@ const Calm& calm_run(const Promise& promise, const std::string& bits) {
   const auto [at, fresh] = made.try_emplace(bits + promise.feature);
   if (fresh) {
     const RunConfig config = config_of(data(), promise, {"run.bits=" + bits, "device.threads=1"});
-    at->second.folder = new_folder(config);
+    at->second.folder = new_folder(data(), config);
     at->second.trace = trace_of(config, at->second.folder);
   }
   return at->second;
@@ -70,48 +65,10 @@ void check_same_run(const Promise& promise, const std::string& axis, const std::
         [&] { return first_difference(calm_run(promise, bits).trace, trace_of(config_of(data(), promise, keys))); });
 }
 
-// "" if the checkpoint in `folder` gives the state and the evaluation of the trainer that has saved it.
-std::string load_difference(Trainer& saved, Trainer& loaded, const std::string& file) {
-  const std::string parts = state_difference({state_of(saved.learner()), ""}, state_of(loaded.learner()));
-  if (!parts.empty()) return "in the checkpoint these differ:" + parts;
-  const Evaluation live = saved.evaluate_held_out(), again = loaded.evaluate_held_out();
-  if (live.loss != again.loss || live.metrics != again.metrics) return "the resumed run evaluates otherwise";
-  const RunConfig& config = saved.config();
-  const auto test = open_evaluation_dataset(config);
-  const auto evaluator = load_evaluator(config, *test, file);
-  if (evaluator->phase() != saved.learner().phase()) return "it is evaluated in another phase";
-  return evaluate(*evaluator, *test, config.train.eval.batch).loss == live.loss ? ""
-                                                                                : "the checkpoint evaluates otherwise";
-}
-
-// Stopped after every step, in one folder; each checkpoint is loaded and evaluated, and the run goes on from there.
-std::string stopped_difference(const RunConfig& config, const Trace& calm) {
-  const std::string folder = new_folder(config), checkpoint = folder + "/last.safetensors";
-  Trace trace;
-  auto trainer = std::make_unique<Trainer>(config);
-  for (size_t runs = 0; runs <= calm.steps.size(); ++runs) {
-    TrainHooks hooks = traced(*trainer, trace);
-    hooks.stop_requested = [] { return StopRequest::kTerminate; };  // in the window's first microbatch
-    const TrainOutcome outcome = trainer->run(folder, hooks);
-    if (outcome.stopped == StopRequest::kNone) {
-      add_results(trace, *trainer, outcome, folder);
-      return first_difference(calm, trace);
-    }
-    if (Json::parse(text_of(folder + "/summary.json")).at("status") != "interrupted")
-      return "the summary tells no interruption";
-    auto resumed = std::make_unique<Trainer>(run_folder_config(folder));
-    resumed->resume(run_folder_checkpoint(folder));
-    const std::string text = load_difference(*trainer, *resumed, checkpoint);
-    if (!text.empty()) return concat("after step ", outcome.optimizer_steps, ' ', text);
-    trainer = std::move(resumed);
-  }
-  return "the run never ends";
-}
-
 // Killed after so many microbatches, without a last word, and resumed from the checkpoint before, or begun anew.
 std::string killed_difference(const RunConfig& config, int64_t microbatches, const Trace& calm) {
   struct Killed {};
-  const std::string folder = new_folder(config);
+  const std::string folder = new_folder(data(), config);
   Trace trace;
   {
     Trainer first(config);
@@ -133,38 +90,13 @@ std::string killed_difference(const RunConfig& config, int64_t microbatches, con
   return first_difference(calm, trace);
 }
 
-// "" if the checkpoint of a run, its converted file and predictors of both give the same.
-std::string file_difference(const std::string& run) {
-  const std::string checkpoint = run + "/last.safetensors", model = run + "/model.safetensors";
-  const RunConfig config = run_folder_config(run);
-  apply_run_settings(config);
-  const auto test = open_evaluation_dataset(config);
-  const int64_t batch = config.train.eval.batch, samples = std::min<int64_t>(batch, 8);
-  const Tensor x = first_samples(*test, samples, samples, 1)[0].x;
-  const auto load = [&](const std::string& file) {
-    return load_evaluator(parse_config(read_checkpoint_header(file).config, file), *test, file);
-  };
-  const auto saved = load(checkpoint);
-  const std::vector<uint32_t> expected = bits_of(saved->predict(x)), predicted = bits_of(open_model(run)->predict(x));
-  if (bits_of(open_model(checkpoint)->predict(x)) != predicted) return "the checkpoint predicts otherwise";
-  // A predictor converts its model, which makes packed products of simulated ones.
-  if (contains(to_yaml(config), "compute: simulated")) return "";
-  // It knows of no documents.
-  if (saved->document_end() < 0 && predicted != expected) return "the run folder predicts otherwise";
-  if (bits_of(open_model(model)->predict(x)) != predicted) return "the converted model predicts otherwise";
-  const auto converted = load(model);
-  if (bits_of(converted->predict(x)) != expected) return "the converted model gives other outputs";
-  const bool same = evaluate(*converted, *test, batch).loss == evaluate(*saved, *test, batch).loss;
-  return same ? "" : "the converted model evaluates otherwise";
-}
-
 }  // namespace
 
 TEST_CASE("a run that is stopped at every step, saved, loaded and resumed is the run that nothing interrupts") {
   for_every_promise([](const Promise& promise) {
     const RunConfig config = config_of(data(), promise, {"run.bits=fast", "device.threads=1"});
     check(promise, "stopped at every step",
-          [&] { return stopped_difference(config, calm_run(promise, "fast").trace); });
+          [&] { return stopped_difference(data(), config, calm_run(promise, "fast").trace); });
   });
 }
 
