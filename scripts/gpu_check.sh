@@ -99,7 +99,7 @@ tests() { # FILTER; sets red
   red=
   files=$(test_files "$1")
   [ -n "$files" ] || check tests_listed "$tests" -# --list-tags "$1"
-  [ -n "$BITGRAD_GPU_CHECK_SMALL" ] && files="fragments reduce"
+  [ -n "$BITGRAD_GPU_CHECK_SMALL" ] && files="fragments pack"
   for file in $files; do
     check "tests_$file" "$tests" -# "[#${file}_test]$1"
     case $result in passed | skipped* | late) ;; *) red="$red $file" ;; esac
@@ -244,9 +244,9 @@ for stage in $stages; do
     tests) tests "" ;;
     tfc | sfc | lfc | mlp4096 | cnv | resnet20) train_net $stage ;;
     sanitizer) # racecheck knows neither clusters nor TMA
-      if [ -n "$BITGRAD_GPU_CHECK_SMALL" ]; then files="fragments reduce"; else files=$(test_files "~[slow]"); fi
+      if [ -n "$BITGRAD_GPU_CHECK_SMALL" ]; then files="fragments pack"; else files=$(test_files "~[slow]"); fi
       sanitize memcheck $files
-      sanitize racecheck $(printf '%s\n' $files | grep -x -E 'reduce|quantize|pack|elementwise|update_rows')
+      sanitize racecheck $(printf '%s\n' $files | grep -x -E 'unaligned|quantize|pack|map|update_rows')
       ;;
     bundle) bundle; continue ;;
     *) $stage ;;

@@ -170,10 +170,13 @@ TEST_CASE("stochastic bf16 is bits plus draw, cut, and keeps NaN and Inf") {
         x[7] = std::bit_cast<float>(0x7F7FFFFFu);
       }
       std::vector<uint16_t> y(x.size());
-      to_bf16_stochastic(n, x.data(), kDraws, 1001, y.data());
-      int64_t wrong = 0;
-      for (size_t i = 0; i < x.size(); ++i) wrong += y[i] != bf16_from_float_stochastic(x[i], kDraws.bits16(1001 + i));
-      CHECK(wrong == 0);
+      for (const uint64_t first : {1001, 1002, 1007}) {  // eight draws lie together: by one, by two, by all distances
+        to_bf16_stochastic(n, x.data(), kDraws, static_cast<int64_t>(first), y.data());
+        int64_t wrong = 0;
+        for (size_t i = 0; i < x.size(); ++i)
+          wrong += y[i] != bf16_from_float_stochastic(x[i], kDraws.bits16(first + i));
+        CHECK(wrong == 0);
+      }
     }
   });
 }

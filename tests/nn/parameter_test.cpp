@@ -73,7 +73,7 @@ TEST_CASE("stochastic codes depend on the step, and only on it") {
   CHECK(quantize_dynamic(spec, p.master(), options).elements() == second);
 }
 
-// [cpu]: no device has all layouts; those that it has: tests/cuda/pack_test.cpp
+// [cpu]: no device has all layouts; those that it has: tests/kernels/pack_test.cpp, tests/cuda/frag64_test.cpp
 TEST_CASE("all planned layouts are written by every requantization, in place", "[cpu]") {
   for (const DType d : {dtypes::bint1, dtypes::ternary, dtypes::int4}) {
     Parameter p({19, 100}, weight_spec(usual_weight_spec(d)));

@@ -53,7 +53,7 @@ std::vector<std::vector<double>> results(bool one, const Problem& p) {
 
 }  // namespace
 
-// [cpu]: a device runs the three
+// [cpu]: not fused on devices
 TEST_CASE("batch norm, sum and hardtanh as one op have the bits of the three, forward and backward, on every ISA",
           "[cpu]") {
   const IsaLevel before = isa_cap();
@@ -77,7 +77,7 @@ TEST_CASE("batch norm, sum and hardtanh as one op have the bits of the three, fo
     }
 }
 
-// [cpu]: a device runs the three
+// [cpu]: not fused on devices
 TEST_CASE("batch norm joins sum and hardtanh where rows fill whole words of bits", "[cpu]") {
   const auto joins = [](const Shape& x, const Shape& b, DType dtype = dtypes::fp32) {
     return normalizes_before_hardtanh(Var(Tensor::zeros(x, dtype)), Var(Tensor::zeros(b, dtypes::fp32)));

@@ -244,7 +244,7 @@ void for_every_case(Body&& body) {
 
 }  // namespace
 
-TEST_CASE("bf16 is fp32 rounded once: results, and gradients at edges of either dtype, of every op") {
+TEST_CASE("bf16 is fp32 rounded once: results, and gradients at edges of either dtype, of each op listed") {
   const StrictModes strict;
   set_num_threads(1);
   for_every_case([](const OpCase& c, const auto& fail) {
@@ -272,7 +272,8 @@ TEST_CASE("bf16 is fp32 rounded once: results, and gradients at edges of either 
 }
 
 TEST_CASE(
-    "any number of threads, every instruction set and a device give the same bits, in fp32 and bf16, of every op") {
+    "any number of threads, every instruction set and a device give the same bits, in fp32 and bf16, of each op "
+    "listed") {
   const StrictModes strict;
   const IsaLevel most = isa_cap();
   for_every_case([&](const OpCase& c, const auto& fail) {

@@ -102,7 +102,7 @@ TEST_CASE("add_hardtanh equals add and hardtanh bit for bit: one reader or two, 
         }));
 }
 
-// [cpu]: a device keeps the sum
+// [cpu]: a device saves the fp32 sum, not a bit mask
 TEST_CASE("add_hardtanh keeps one bit an element", "[cpu]") {
   AccumulateSink sink;
   Tape tape;

@@ -1,7 +1,10 @@
 // The registry of schemes, what each refuses, and numbers that no scale fits.
 #include "bitgrad/quant/quantizer.h"
-#include "bitgrad/kernels/quantize.h"
 
+#include <set>
+#include <string>
+
+#include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/flag.h"
 #include "quant/reference.h"
 #include "support/catch.h"
@@ -149,6 +152,16 @@ TEST_CASE("x that is no fp32 number is an error") {
   CHECK(contains(error_of([&] { dequantize_tensor(x); }), "dtype of x: got [2] fp32, expected codes"));
   CHECK(contains(error_of([&] { find_quantizer("absmax").fit(spec, Tensor::zeros({2}, dtypes::fp64)); }),
                  "got [2] fp64"));
+}
+
+TEST_CASE("every built-in scheme is one of those that the tests go through") {
+  std::set<std::string> tested{"test_half"};  // registered above
+  for (const auto& specs : {test::all_specs(), test::special_specs()})
+    for (const QuantSpec& spec : specs) tested.insert(spec.scheme);
+  for (const std::string_view name : quantizer_names()) {
+    INFO(name);
+    CHECK(tested.contains(std::string(name)));
+  }
 }
 
 TEST_CASE("NaN and Inf in x throw exit code 5 naming x, or raise the flag") {

@@ -85,7 +85,7 @@ class Check(Case):
         self.assertEqual(set(results.values()), {"passed"})
         self.assertLessEqual({"version", "device", "clocks", "tests_fragments", "tests_train", "bench_products", "bench_long", "bench_gx",
                               "bench_gw", "bench_kernels", "bench_steps", "bench_nets", "peers", "train_digits_mlp_w1a1", "mnist_mlp4096",
-                              "accuracy_tfc", "cifar10_resnet20", "memcheck_train", "racecheck_reduce", "table"}, set(results))
+                              "accuracy_tfc", "cifar10_resnet20", "memcheck_train", "racecheck_unaligned", "table"}, set(results))
         self.assertNotIn("racecheck_train", results)  # clusters and TMA
         rows = json_lines(os.path.join(self.out, "table.jsonl"))
         self.assertEqual([r["verdict"] for r in rows if r["must"] is not None], ["aim"] * 21)
@@ -105,7 +105,7 @@ class Check(Case):
         self.assertEqual(results["bench_products"], "failed with 3")
         self.assertEqual(results["bench_steps"], "skipped: why bench_step ended so")
         self.assertEqual(results["table"], "failed with 18")
-        for name in ("tests_reduce", "bench_kernels", "train_digits_mlp_w1a1"):
+        for name in ("tests_unaligned", "bench_kernels", "train_digits_mlp_w1a1"):
             self.assertEqual(results[name], "passed", name)
         self.assertIn('why bench_gemm "ended" so', done.stdout)
 
@@ -127,11 +127,11 @@ class Check(Case):
     def test_the_first_half_hour_finds_the_kernel_of_a_red_file_and_ends_in_time(self):
         for tool in ("compute-sanitizer", "ncu"):
             self.fake(os.path.join(self.tools, tool))
-        done = self.check("first", PYTHONPATH=self.torch, modes={"test_cuda_gpu [#reduce_test]~[slow]": 70})
+        done = self.check("first", PYTHONPATH=self.torch, modes={"test_cuda_gpu [#unaligned_test]~[slow]": 70})
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)  # the table has no accuracies
         results = self.results()
-        self.assertEqual(results["tests_reduce"], "failed with 70")
-        self.assertEqual(results["memcheck_reduce"], "passed")
+        self.assertEqual(results["tests_unaligned"], "failed with 70")
+        self.assertEqual(results["memcheck_unaligned"], "passed")
         self.assertNotIn("memcheck_pack", results)
         for name in ("device", "tests_train", "bench_products", "stalls_int8", "peers"):
             self.assertEqual(results.get(name), "passed", name)

@@ -62,6 +62,6 @@ if report:
     with open(option("--json", os.devnull), "w") as file:
         json.dump(report(), file)
 elif "--list-tags" in arguments:
-    print("All available tags:\n" + "".join(f"   3  [#{file}_test]\n" for file in ("fragments", "pack", "reduce", "train")))
+    print("All available tags:\n" + "".join(f"   3  [#{file}_test]\n" for file in ("fragments", "pack", "train", "unaligned")))
 elif name == "bitgrad":
     bitgrad()
