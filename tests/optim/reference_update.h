@@ -10,6 +10,7 @@
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/optim/optimizer.h"
+#include "support/draw_codes.h"
 
 namespace bitgrad::test {
 
@@ -98,7 +99,7 @@ struct Reference {
       scales[static_cast<size_t>(r)] = s;
       for (int64_t c = 0; c < cols; ++c) {
         const size_t e = static_cast<size_t>(r * cols + c);
-        codes[e] = stochastic(w[e] * inverse, 128, stream.bits16(e), -127, 127);
+        codes[e] = std::clamp(static_cast<int>(code_by_draw(w[e] * inverse, -127, 127, stream.bits16(e))), -127, 127);
         w[e] = s * static_cast<float>(codes[e]);
       }
     }
