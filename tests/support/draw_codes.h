@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
+
+#include "bitgrad/base/rng.h"
 
 namespace bitgrad::test {
 
@@ -19,6 +22,10 @@ inline int64_t code_by_draw(double v, double lo, double hi, double draw) {
 inline double moment_number(int q, int b) {
   const int parts = 1 << b;
   return (1 + static_cast<double>(q % parts) / parts) * std::exp2(q / parts) - 1;
+}
+inline double moment_draw(RandomStream draws, uint64_t element) {
+  const uint32_t turn = 40503 * std::exchange(draws.step, 0u);
+  return (draws.bits16(element) + turn) % 65536;
 }
 inline int moment_code(float u, int b, double draw) {
   const double w = u + 1.0f, e = std::floor(std::log2(w));
