@@ -7,7 +7,7 @@
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
 #include "cuda/kernels/launch.h"
-#include "kernels/elementwise/moment_codes.h"
+#include "kernels/quantize/moment_codes.h"
 
 namespace bitgrad::cuda {
 

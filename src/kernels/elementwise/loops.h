@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/kernels/elementwise.h"
-#include "kernels/elementwise/moment_codes.h"
+#include "kernels/quantize/moment_codes.h"
 
 namespace bitgrad::kernels::elementwise {
 
