@@ -122,8 +122,9 @@ struct SgdArgs {
   float* momentum_buffer = nullptr;        // optional: b = mu*b + g; step = nesterov ? g + mu*b : b
   float lr = 0, mu = 0, weight_decay = 0;  // weight_decay is coupled: g += weight_decay * w
   bool nesterov = false;
-  const StepScalars* live = nullptr;  // device only: uses live->lr * lr_factor instead of lr
-  float lr_factor = 1;
+  // Device only: uses live->lr * lr_factor instead of lr, base_decay * live->decay instead of weight_decay.
+  const StepScalars* live = nullptr;
+  float lr_factor = 1, base_decay = 0;
 };
 void sgd_update(const SgdArgs& args);
 
@@ -140,8 +141,10 @@ struct AdamArgs {
   float b1 = 0.9f, b2 = 0.999f;  // beta; read only where a >= 1/2
   float eps = 1e-8f, c1 = 1, c2 = 1, weight_decay = 0;
   bool decoupled = false;
-  const StepScalars* live = nullptr;  // device only: live->lr * lr_factor, live->c1, live->c2
-  float lr_factor = 1;
+  // Device only: uses live->lr * lr_factor, base_decay * live->decay, and c1 and c2 of live->age[age] instead.
+  const StepScalars* live = nullptr;
+  float lr_factor = 1, base_decay = 0;
+  int age = 0;
 };
 void adam_update(const AdamArgs& args);
 

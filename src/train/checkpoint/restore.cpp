@@ -47,6 +47,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
     restorer.done();
     learner.set_counters(h.step, h.microbatch, h.since_requantize);
+    learner.optimizer().set_own_updates(h.updates);
     return 0;
   });
 }
