@@ -1,10 +1,11 @@
 // Shared by Adam and AdamW: state and bias correction.
 //   m = lerp(m, g, 1-b1);  v = lerp(v, g*g, 1-b2);  w -= lr*((m/c1)/(sqrt(v/c2)+eps)),  c = 1 - b^t
+// t counts the updates of a parameter, so that one that joins later is corrected from its first update on.
 #pragma once
 
-#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/update_rule.h"
+#include "optim/power.h"
 
 namespace bitgrad::detail {
 
@@ -16,20 +17,11 @@ class AdamFamily : public UpdateRule {
   std::vector<Part> parts() const override { return {{"m"}, {.name = "v", .square = true, .stochastic = true}}; }
   bool on_device() const override { return true; }
   bool live() const override { return true; }
-  void write_scalars(StepScalars& live) const override {
-    live.c1 = static_cast<float>(1 - power1_);
-    live.c2 = static_cast<float>(1 - power2_);
+  bool settled() const override { return true; }
+  UpdateAge age_of(int64_t updates) const override {
+    const auto correction = [&](double beta) { return static_cast<float>(1 - power(beta, updates + 1)); };
+    return {.updates = updates, .c1 = correction(spec_.beta1), .c2 = correction(spec_.beta2)};
   }
-  // b^t in double, by repeated multiplication.
-  void begin_step(int64_t) override {
-    power1_ *= spec_.beta1;
-    power2_ *= spec_.beta2;
-  }
-  // b^t only decreases: once a correction is 1 in fp32, it stays 1.
-  bool settled() const override {
-    return static_cast<float>(1 - power1_) == 1.0f && static_cast<float>(1 - power2_) == 1.0f;
-  }
-  void reset() override { power1_ = power2_ = 1; }
   std::optional<kernels::RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
   void update(const UpdatePiece& piece) const override { kernels::adam_update(of(piece)); }
 
@@ -47,18 +39,19 @@ class AdamFamily : public UpdateRule {
     args.b1 = static_cast<float>(spec_.beta1);
     args.b2 = static_cast<float>(spec_.beta2);
     args.eps = spec_.eps;
-    args.c1 = static_cast<float>(1 - power1_);
-    args.c2 = static_cast<float>(1 - power2_);
+    args.c1 = piece.age.c1;
+    args.c2 = piece.age.c2;
     args.weight_decay = piece.weight_decay;
     args.decoupled = decoupled_;
     args.live = piece.live;
     args.lr_factor = piece.lr_factor;
+    args.base_decay = piece.base_decay;
+    args.age = piece.age.place;
     return args;
   }
 
   OptimizerSpec spec_;
   bool decoupled_;
-  double power1_ = 1, power2_ = 1;
 };
 
 }  // namespace bitgrad::detail

@@ -117,7 +117,7 @@ void Moments::list(const std::string& prefix, std::vector<Optimizer::StateTensor
   for (const Store& s : stores_) {
     const std::string name = concat(prefix, '.', s.part.name);
     out.push_back({name, s.numbers});
-    if (s.scale.defined()) out.push_back({name + ".scale", s.scale});
+    if (s.scale.defined()) out.push_back({name + ".unit", s.scale});
   }
 }
 

@@ -25,7 +25,7 @@ class Moments {
   using Body = std::function<void(int64_t begin, int64_t n, std::span<float* const> state)>;
   void for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body);
 
-  // Appends the state tensors, named "<prefix>.<part>" (and ".scale").
+  // Appends the state tensors, named "<prefix>.<part>" (and ".unit" of 8 bits).
   void list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const;
 
  private:

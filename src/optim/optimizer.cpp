@@ -98,6 +98,44 @@ std::vector<Optimizer::StateTensor> Optimizer::state() const {
 void Optimizer::set_steps(int64_t steps) {
   steps_ = steps;
   replay_due_ = true;  // deferred until the next step: a model that is only evaluated needs no rules
+  for (const auto& s : slots_) s->updates = steps;
+}
+
+std::map<std::string, int64_t> Optimizer::own_updates() const {
+  std::map<std::string, int64_t> own;
+  for (const auto& s : slots_)
+    if (s->updates != steps_) own[s->path] = s->updates;
+  return own;
+}
+
+void Optimizer::set_own_updates(const std::map<std::string, int64_t>& own) {
+  for (const auto& [path, updates] : own) {
+    const auto found =
+        std::find_if(slots_.begin(), slots_.end(), [&, p = path](const auto& s) { return s->path == p; });
+    require(found != slots_.end(), "optimizer", "updates of parameter '", path, "', which no rule updates");
+    require(updates >= 0 && updates <= steps_, "optimizer", "parameter '", path, "': ", updates, " updates in ", steps_,
+            " steps");
+    (*found)->updates = updates;
+  }
+}
+
+void Optimizer::set_decay(float factor) {
+  require(std::isfinite(factor) && factor >= 0, "optimizer", "the factor of weight decay must be at least 0, got ",
+          factor);
+  decay_ = factor;
+}
+
+// Gives parameters with equally many updates a common place.
+void Optimizer::place_ages() {
+  std::vector<int64_t> behind;  // steps that the parameters of a place were not updated in
+  for (const auto& s : slots_) {
+    const auto found = std::find(behind.begin(), behind.end(), steps_ - s->updates);
+    const auto place = static_cast<int>(found - behind.begin());
+    if (found == behind.end()) behind.push_back(steps_ - s->updates);
+    if (place != s->place) ++placements_;
+    s->place = place;
+  }
+  ages_ = std::ssize(behind);
 }
 
 // On a device other than the CPU, the error is thrown when errors are polled.
@@ -240,29 +278,37 @@ void Optimizer::begin_step(float lr, int64_t count) {
 void Optimizer::set_scalars(float lr, int64_t count, const detail::SquareSums& sums) {
   now_ = Now{lr, count, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
   if (!armed_) begin_rules();
+  place_ages();
   half_moved_ = true;
 }
 
 void Optimizer::write_scalars(StepScalars& live) const {
   live.lr = now_.lr;
   live.factor = now_.factor;
-  for (const auto& [name, rule] : rules_) rule->write_scalars(live);
+  live.decay = decay_;
+  for (const auto& s : slots_)
+    if (s->place < StepScalars::kAges) {
+      const UpdateAge age = s->rule->age_of(s->updates);
+      if (age.c1 != 1 || age.c2 != 1) live.age[s->place] = {age.c1, age.c2};
+    }
 }
 
 std::string Optimizer::not_recorded() const {
   for (const auto& [name, rule] : rules_)
     if (!rule->live()) return concat("update rule '", name, "' does not read its step scalars from the device");
+  if (ages_ > StepScalars::kAges) return concat("parameters have ", ages_, " different counts of updates");
   return "";
 }
 
 // On a device, non-finite new values are detected later.
 void Optimizer::apply(const RequantKey* due) {
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
-  const detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, due};
-  for (const auto& s : slots_)
-    if (s->active)
-      s->row_step.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(),
-                      s->owner != nullptr || s->finished);
+  for (const auto& s : slots_) {
+    if (!s->active) continue;
+    detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, decay_, due, s->rule->age_of(s->updates)};
+    now.age.place = s->place;
+    s->row_step.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(), s->owner != nullptr || s->finished);
+  }
 }
 
 void Optimizer::requantize(const RequantKey* due) {
@@ -279,6 +325,7 @@ void Optimizer::end_step() {
     if (s->active) s->parameter->zero_grad();
   updates_.clear();
   for (const auto& s : slots_) {
+    if (s->active || s->moved) ++s->updates;
     if (s->owner == nullptr) updates_.push_back({s->parameter->path(), why_not(*s)});
     unfuse(*s);
   }

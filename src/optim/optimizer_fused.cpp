@@ -88,8 +88,10 @@ void Optimizer::arm(float lr, int64_t count, const RequantKey* due) {
   for (const auto& s : slots_) {
     Parameter& p = *s->parameter;
     if (p.has_grad() || !not_fused(p, s.get()).empty()) continue;
-    s->fused = std::make_unique<FusedRows>(
-        *this, *s, RowStep::Now{lr, count, steps_, 1.0f, armed_->due ? &*armed_->due : nullptr});
+    s->fused =
+        std::make_unique<FusedRows>(*this, *s,
+                                    RowStep::Now{lr, count, steps_, 1.0f, decay_, armed_->due ? &*armed_->due : nullptr,
+                                                 s->rule->age_of(s->updates)});
     p.set_gradient_rows(s->fused.get());
   }
 }
@@ -98,7 +100,7 @@ void Optimizer::disarm() {
   if (!armed_) return;
   for (const auto& s : slots_) unfuse(*s);
   armed_.reset();
-  set_steps(steps_);
+  replay_due_ = true;
 }
 
 }  // namespace bitgrad

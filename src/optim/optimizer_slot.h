@@ -20,6 +20,7 @@ struct Optimizer::Slot {
         shape(p->shape()),
         kind(moment_kind),
         moments(before ? std::move(before->moments) : detail::Moments(*update, kind, shape)),
+        updates(before ? before->updates : 0),
         row_step(*p, *update, moments, kind, spec) {}
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
@@ -39,6 +40,8 @@ struct Optimizer::Slot {
   Shape shape;
   MomentKind kind;
   detail::Moments moments;
+  int64_t updates;  // of the parameter, by this rule or another one of its family
+  int place = 0;    // in StepScalars::age
   detail::RowStep row_step;
   Slot* owner = nullptr;  // set for a learned part: the parameter whose straight-through rule produces its gradient
   std::vector<Tensor> learned;      // gradients of the parameter's learned parts

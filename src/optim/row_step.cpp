@@ -103,7 +103,9 @@ UpdatePiece RowStep::piece(int64_t n, float* w, float* g, std::span<float* const
   piece.state = state;
   piece.lr = now_.lr * spec.lr_factor;
   const bool decays = spec_.decay_vectors || p_.shape().rank() >= 2;
-  piece.weight_decay = spec.weight_decay.value_or(decays ? spec_.weight_decay : 0.0f);
+  piece.base_decay = spec.weight_decay.value_or(decays ? spec_.weight_decay : 0.0f);
+  piece.weight_decay = piece.base_decay * now_.decay;
+  piece.age = now_.age;
   piece.live = step_scalars();
   piece.lr_factor = spec.lr_factor;
   return piece;

@@ -22,8 +22,10 @@ class RowStep {
     int64_t count = 1;
     int64_t step = 0;                 // optimizer steps done
     float factor = 1;                 // factor of the global-norm clip
+    float decay = 1;                  // factor of the weight decay
     const RequantKey* due = nullptr;  // set if requantization is due after this step
-    std::function<void()> refuse{};   // called for a non-finite sum, before its chunk is updated; {}: all are finite
+    UpdateAge age = {};
+    std::function<void()> refuse{};  // called for a non-finite sum, before its chunk is updated; {}: all are finite
   };
 
   RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind, const OptimizerSpec& spec);

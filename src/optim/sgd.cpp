@@ -32,6 +32,7 @@ class Sgd final : public UpdateRule {
     args.nesterov = spec_.nesterov;
     args.live = piece.live;
     args.lr_factor = piece.lr_factor;
+    args.base_decay = piece.base_decay;
     return args;
   }
 

@@ -1,6 +1,7 @@
 // Builds a learner from a configuration: layers, optimizer, schedule, data sets.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/layers.h"
@@ -21,18 +22,43 @@ int64_t to_steps(const Quantity& q, int64_t microbatches_per_epoch, int64_t accu
                       static_cast<double>(accumulate));
 }
 
-ScheduleSpec schedule_spec(const RunConfig& config, int64_t microbatches_per_epoch) {
-  const ScheduleConfig& c = config.schedule;
+ScheduleSpec schedule_spec(const RunConfig& config, const ScheduleConfig& c, int64_t microbatches_per_epoch,
+                           const std::vector<int64_t>& plateaus) {
   const auto steps = [&](const Quantity& q) { return to_steps(q, microbatches_per_epoch, config.batch.accumulate()); };
   ScheduleSpec spec;
   spec.name = c.name;
   spec.every = std::max<int64_t>(steps(c.every), 1);
+  for (const Quantity& q : c.at) spec.at.push_back(steps(q));
+  if (c.name == "plateau") spec.at = plateaus;
   spec.factor = c.factor > 0 ? c.factor : 1.0;
+  spec.factors = c.factors;
   spec.gamma = c.gamma > 0 ? c.gamma : 1.0;
   spec.final = c.final;
+  spec.cooldown = std::max<int64_t>(steps(c.cooldown), 1);
+  spec.shape = c.shape;
+  if (c.name == "one_cycle") spec.rise = c.rise, spec.div = c.div, spec.final_div = c.final_div;
   spec.warmup = steps(c.warmup);
   spec.total = std::max<int64_t>(steps(config.train.stop), 1);
   check_schedule(spec);
+  return spec;
+}
+
+std::function<float(int64_t)> rates_of(const RunConfig& config, const ScheduleConfig& schedule,
+                                       int64_t microbatches_per_epoch, const std::vector<int64_t>& plateaus,
+                                       double lr) {
+  try {
+    const ScheduleSpec spec = schedule_spec(config, schedule, microbatches_per_epoch, plateaus);
+    return [spec, lr](int64_t step) { return scheduled_rate(spec, lr, step); };
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUsage) throw;
+    throw config_error_at(config, schedule.mark, e.what());
+  }
+}
+
+// The norm of all gradients is measured by a clip that changes nothing.
+OptimizerSpec optimizer_spec(const RunConfig& config) {
+  OptimizerSpec spec = config::optimizer_spec(config.optim);
+  if (config.log_gradient_norm && spec.clip_norm == 0) spec.clip_norm = std::numeric_limits<float>::max();
   return spec;
 }
 
@@ -108,8 +134,6 @@ struct Task {
 
 std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
   const int64_t per_epoch = (task.samples + config.batch.micro - 1) / config.batch.micro;
-  const ScheduleSpec schedule = schedule_spec(config, per_epoch);
-  const double lr = config.optim.lr;
   const SourceMark outputs = output_mark(config);
   PlanSpec plan;
   plan.input = task.input;
@@ -133,12 +157,13 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
     });
   if (task.file != nullptr) check_file(*task.file, *model);
   auto learner = std::make_unique<Learner>(
-      model, find_loss(config.loss, config.loss_keys), config::optimizer_spec(config.optim),
+      model, find_loss(config.loss, config.loss_keys), optimizer_spec(config),
       RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
-      [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
+      task.trains ? learning_rates(config, per_epoch) : [](int64_t) { return 0.0f; },
       static_cast<uint64_t>(config.run.seed));
+  if (task.trains) learner->set_decay(decay_factors(config, per_epoch));
   learner->set_metric_keys(config.train.metrics);
-  learner->set_total_steps(schedule.total);
+  learner->set_total_steps(std::max<int64_t>(to_steps(config.train.stop, per_epoch, config.batch.accumulate()), 1));
   learner->set_window_sum(config::choices::window_sums().parse(config.batch.sum));
   set_phases(config, *learner, per_epoch, task.trains);
   at_mark(config, outputs, [&] {
@@ -149,6 +174,15 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
 }
 
 }  // namespace
+
+std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t microbatches_per_epoch,
+                                             const std::vector<int64_t>& plateaus) {
+  return rates_of(config, config.schedule, microbatches_per_epoch, plateaus, config.optim.lr);
+}
+
+std::function<float(int64_t)> decay_factors(const RunConfig& config, int64_t microbatches_per_epoch) {
+  return rates_of(config, config.optim.decay_schedule, microbatches_per_epoch, {}, 1);
+}
 
 std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch) {
   const PrepareSpec base = config::prepare_spec(config.quant.prepare);

@@ -143,6 +143,7 @@ void MetricsLog::write(const TrainEvent& e) {
          {"accuracy", percent(e.accuracy)},
          {"lr", number(e.lr)},
          {"samples_per_s", number(e.samples_per_s)}};
+  if (e.gradient_norm >= 0) j["gradient_norm"] = number(e.gradient_norm);
   if (e.tokens_per_s > 0) j["tokens_per_s"] = number(e.tokens_per_s);
   if (e.gmacs_per_s > 0) j["gmacs_per_s"] = number(e.gmacs_per_s);
   if (e.mfu >= 0) j["mfu"] = number(e.mfu);

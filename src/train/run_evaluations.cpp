@@ -39,21 +39,39 @@ void Trainer::Evaluations::record(const Evaluation& result) {
     c.last_value = e.value;
     if (e.best) c.best_value = e.value;
   }
-  if (t_.config_.train.early_stop) note_improvement(result);
+  if (t_.config_.train.early_stop)
+    note(result, t_.early_stop_, t_.config_.train.early_stop->min_delta, c.early_stop_best, c.early_stop_waited);
+  if (t_.config_.schedule.name == "plateau") follow_plateau(result);
   report(e);
   if (!e.best || run_.folder.empty()) return;
   write_examination(e);  // first: a run that is killed here and resumed from best.safetensors has it
   run_.save(run_.folder + "/best.safetensors");
 }
 
-void Trainer::Evaluations::note_improvement(const Evaluation& result) {
+// Counts the evaluations in a row that are not better than `best` by more than min_delta.
+void Trainer::Evaluations::note(const Evaluation& result, const BestRule& rule, double min_delta,
+                                std::optional<double>& best, int64_t& waited) {
+  const double value = value_of(result.metrics, rule.metric).value();
+  const double than = best.value_or(0) + (rule.more_is_better ? min_delta : -min_delta);
+  const bool better = std::isfinite(value) && (!best || rule.better(value, than));
+  if (better) best = value;
+  waited = better ? 0 : waited + 1;
+}
+
+void Trainer::Evaluations::follow_plateau(const Evaluation& result) {
+  const ScheduleConfig& schedule = t_.config_.schedule;
   RunCounters& c = t_.counters_;
-  const double value = value_of(result.metrics, t_.early_stop_.metric).value();
-  const double delta = t_.config_.train.early_stop->min_delta;
-  const double than = c.early_stop_best.value_or(0) + (t_.early_stop_.more_is_better ? delta : -delta);
-  const bool better = std::isfinite(value) && (!c.early_stop_best || t_.early_stop_.better(value, than));
-  if (better) c.early_stop_best = value;
-  c.early_stop_waited = better ? 0 : c.early_stop_waited + 1;
+  note(result, t_.plateau_, schedule.min_delta, c.plateau_best, c.plateau_waited);
+  if (c.plateau_waited < schedule.patience) return;
+  const float before = t_.learner_->learning_rate(step_);
+  c.plateau_waited = 0;
+  c.plateaus.push_back(step_);
+  t_.set_rates();
+  const float now = t_.learner_->learning_rate(step_);
+  if (now == before) return;
+  log(LogLevel::kInfo, concat("schedule plateau: ", t_.plateau_.metric, " on data.", t_.selected_on(),
+                              " did not improve in ", schedule.patience, " evaluations: the rate is ", now,
+                              " instead of ", before, " from step ", step_, " on"));
 }
 
 EvalEvent Trainer::Evaluations::event_of(const Evaluation& result, const std::string& split, int64_t step) const {

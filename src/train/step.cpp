@@ -42,6 +42,7 @@ Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
   key_.first = l_.window_microbatches_ == 0;
   key_.last = l_.window_microbatches_ + 1 == l_.own_microbatches();
   if (!key_.last) return;
+  set_decay();
   key_.divisor = l_.window_counted_ + target.counted;
   require(key_.divisor > 0 || l_.ranks_ || target.tensor.numel() == 0, "microbatch",
           "no element of the window's targets counts: there is nothing to average over");
@@ -51,10 +52,15 @@ Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
 
 Learner::Step::Step(Learner& learner)
     : l_(learner), has_microbatch_(false), learning_rate_(learner.learning_rate_(learner.state_.step)) {
+  set_decay();
   key_.divisor = l_.window_counted_;
   key_.last = true;
   due_ = l_.due_after(0);
   key_.requantize = due_.has_value();
+}
+
+void Learner::Step::set_decay() {
+  if (l_.decay_) l_.optimizer_->set_decay(l_.decay_(l_.state_.step));
 }
 
 void Learner::Step::record_at(const Tensor& x, const Tensor& target, const Outcome& outcome) {

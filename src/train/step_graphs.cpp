@@ -125,6 +125,9 @@ void Learner::Graphs::run_back(Step& step) {
   StepScalars now = now_;
   l_.optimizer_->write_scalars(now);
   write(now);
+  if (placements_ != l_.optimizer_->placements()) backs_.clear();
+  placements_ = l_.optimizer_->placements();
+  if (!l_.optimizer_->not_recorded().empty()) return step.run_back();
   Part& back = backs_[step.key()];
   if (!back.graph && !record(back, [&] { step.run_back(); })) return step.run_back();
   launch(back);

@@ -67,7 +67,8 @@ class Learner::Graphs {
   std::map<Step::Key, Front> fronts_;
   std::map<Step::Key, Part> backs_;
   int64_t launches_ = 0;
-  bool asked_ = false;  // why_not_ is up to date for the present form of the model
+  int64_t placements_ = 0;  // Optimizer::placements of what backs_ recorded
+  bool asked_ = false;      // why_not_ is up to date for the present form of the model
   std::string why_not_;
 };
 

@@ -117,6 +117,15 @@ BestRule early_stop_rule(const RunConfig& config, const TargetForm& target, cons
   return rule;
 }
 
+BestRule plateau_rule(const RunConfig& config, const TargetForm& target, const BestRule& best) {
+  const ScheduleConfig& c = config.schedule;
+  if (c.name != "plateau") return {};
+  BestRule rule =
+      rule_of(config, "schedule", c.metric.empty() ? best.metric : c.metric, c.goes, {target, config.loss}, c.mark);
+  if (c.metric.empty() && c.goes.empty()) rule.more_is_better = best.more_is_better;
+  return rule;
+}
+
 // Whether a setting changes over the whole run (learner.set_total_steps).
 bool anneals(const RunConfig& config) {
   const auto is = [](const QuantConfig& c) { return c.ste == "tanh"; };
@@ -168,6 +177,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   if (augment.given()) check_augment(*train_data_, augment);
   best_ = best_rule(config_, train_data_->target_form());
   early_stop_ = early_stop_rule(config_, train_data_->target_form(), best_);
+  plateau_ = plateau_rule(config_, train_data_->target_form(), best_);
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
@@ -269,6 +279,7 @@ void Trainer::resume(const std::string& checkpoint) {
   started_ = true;
   counters_ = header.counters;
   if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
+  set_rates();
   compare_run(header, checkpoint);
   if (header.kernel_hash != kernel_table_hash() && bits_mode() == BitsMode::kFast)
     log(LogLevel::kWarning,
@@ -288,12 +299,26 @@ void Trainer::compare_run(const CheckpointHeader& header, const std::string& che
     return log(LogLevel::kWarning, "resumed with a configuration other than that of the saved run: not bit for bit");
   if (stop == config_.train.stop) return;
   std::string why;
-  if (config_.schedule.name == "cosine") why = "schedule cosine ends at train.stop";
+  saved.train.stop = stop;
+  const auto differ = [&](const auto& was, const auto& now) {
+    for (int64_t step = 0; step < header.step; ++step)
+      if (was(step) != now(step)) return true;
+    return false;
+  };
+  if (differ(learning_rates(saved, microbatches_per_epoch_), learning_rates(config_, microbatches_per_epoch_)))
+    why = concat("schedule ", config_.schedule.name, " ends at train.stop");
+  if (differ(decay_factors(saved, microbatches_per_epoch_), decay_factors(config_, microbatches_per_epoch_)))
+    why = concat("optim.decay_schedule ", config_.optim.decay_schedule.name, " ends at train.stop");
   if (anneals(config_)) why = "rule tanh is annealed until train.stop";
   if (header.microbatch % config_.batch.accumulate() != 0) why = "the last window of the shorter run was not full";
   log(why.empty() ? LogLevel::kInfo : LogLevel::kWarning,
       concat("train.stop is now ", config_.train.stop, " instead of ", stop,
              why.empty() ? "" : concat(": not bit for bit a run that began so, because ", why)));
+}
+
+void Trainer::set_rates() {
+  if (config_.schedule.name == "plateau")
+    learner_->set_learning_rates(learning_rates(config_, microbatches_per_epoch_, counters_.plateaus));
 }
 
 bool Trainer::stops_early() const {

@@ -271,6 +271,8 @@ class Trainer::Loop {
     e.steps_total = up(t_.config_.batch.accumulate());
     e.epochs_total = up(t_.microbatches_per_epoch_);
     e.lr = static_cast<double>(learner().learning_rate(std::max<int64_t>(e.step - 1, 0)));
+    if (learner().optimizer().spec().clip_norm > 0 && e.microbatch > first_microbatch_)
+      e.gradient_norm = static_cast<double>(learner().optimizer().last_norm());
     e.seconds = seconds_since(start_);
     const double done = static_cast<double>(e.microbatch - first_microbatch_);
     e.eta_seconds = done > 0 ? e.seconds / done * static_cast<double>(t_.total_microbatches_ - e.microbatch) : 0;

@@ -4,6 +4,7 @@
 #include "cuda/both.h"
 #include "kernels/quantize_problem.h"
 #include "support/catch.h"
+#include "support/draw_codes.h"
 #include "support/expect_error.h"
 
 namespace bitgrad {
@@ -92,8 +93,7 @@ TEST_CASE(
       if (!std::isfinite(v)) return 0.0;
       const double z = std::isnan(line_scale) ? v : v * (1.0f / line_scale);
       const double draw = stochastic ? stream.bits16(static_cast<uint64_t>(r * cols + c)) : 0.0;
-      const double n = stochastic ? std::floor((std::floor(std::clamp(z, -128.0, 128.0) * 65536.0) + draw) / 65536.0)
-                                  : std::nearbyint(z);
+      const double n = stochastic ? static_cast<double>(test::code_by_draw(z, -127, 127, draw)) : std::nearbyint(z);
       return std::clamp(n, -127.0, 127.0);
     };
     int64_t wrong = 0;

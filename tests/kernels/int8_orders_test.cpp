@@ -9,6 +9,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/quantize.h"
 #include "support/catch.h"
+#include "support/draw_codes.h"
 #include "support/everywhere.h"
 
 namespace bitgrad {
@@ -77,7 +78,7 @@ struct Problem {
         auto q = static_cast<int64_t>(std::nearbyint(u));
         if (stochastic) {
           const uint16_t draw = (by_row ? first : second).bits16(static_cast<uint64_t>(first_element + r * cols + c));
-          q = (static_cast<int64_t>(std::floor(static_cast<double>(u) * 65536.0)) + draw) >> 16;
+          q = test::code_by_draw(u, -127, 127, draw);
         }
         out.codes[static_cast<size_t>(r * stride + c)] = static_cast<int8_t>(std::clamp<int64_t>(q, -127, 127));
       }

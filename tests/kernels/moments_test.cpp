@@ -9,10 +9,12 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "support/catch.h"
+#include "support/draw_codes.h"
 #include "support/everywhere.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;
+using namespace bitgrad::test;
 
 namespace {
 
@@ -36,11 +38,6 @@ std::vector<float> numbers(int64_t n, bool positive) {
   return x;
 }
 
-int rounded(float u, float limit, uint64_t element, int lo, int hi) {
-  const double v = std::clamp(u, -limit, limit);
-  return std::clamp((static_cast<int>(std::floor(v * 65536)) + kDraws.bits16(element)) >> 16, lo, hi);
-}
-
 constexpr int64_t kSizes[] = {0, 1, 255, 256, 257, 1024, 1300, 40000};
 
 }  // namespace
@@ -58,11 +55,12 @@ TEST_CASE("means in 8 bits have a scale a block and are rounded by the draws of 
       for (size_t b = 0; b < scales.size(); ++b) {
         float top = 0;
         for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) top = std::max(top, std::fabs(x[i]));
-        const float s = std::max(top / 127.0f, 0x1p-126f), inverse = 1.0f / s;
+        const float s = std::max(top / 61439.0f, 0x1p-126f), inverse = 1.0f / s;
         wrong += scales[b] != s;
         for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) {
-          wrong += q[i] != rounded(x[i] * inverse, 128, first + i, -127, 127);
-          wrong += back[i] != s * static_cast<float>(q[i]);
+          const int code = moment_code(std::fabs(x[i]) * inverse, 3, moment_draw(kDraws, first + i));
+          wrong += q[i] != (x[i] < 0 ? -code : code);
+          wrong += back[i] != std::copysign(s * static_cast<float>(moment_number(code, 3)), static_cast<float>(q[i]));
         }
       }
       CHECK(wrong == 0);
@@ -82,13 +80,14 @@ TEST_CASE("squares in 8 bits hold the root, and keep a code of 1 where they are 
       for (size_t b = 0; b < scales.size(); ++b) {
         float top = 0;
         for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) top = std::max(top, std::sqrt(x[i]));
-        const float s = std::max(top / 255.0f, 0x1p-126f), inverse = 1.0f / s;
+        const float s = std::max(top / 63487.0f, 0x1p-126f), inverse = 1.0f / s;
         wrong += scales[b] != s;
         for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) {
-          wrong += q[i] != rounded(std::sqrt(x[i]) * inverse, 256, i, x[i] > 0 ? 1 : 0, 255);
-          const float root = s * static_cast<float>(q[i]);
+          wrong +=
+              q[i] != std::max(moment_code(std::sqrt(x[i]) * inverse, 4, moment_draw(kDraws, i)), x[i] > 0 ? 1 : 0);
+          const float root = s * static_cast<float>(moment_number(q[i], 4));
           wrong += back[i] != root * root;
-          wrong += (x[i] > 0) != (back[i] > 0) && s > 1e-19f;
+          wrong += (x[i] > 0) != (back[i] > 0) && s > 1e-18f;
         }
       }
       CHECK(wrong == 0);
@@ -123,20 +122,34 @@ TEST_CASE("a million moments have the same codes on every ISA") {
   }
 }
 
-TEST_CASE("rounding moments to 8 bits is unbiased") {
-  std::vector<float> x(256, 0.3f);
-  x[0] = 127.0f;
-  std::vector<double> sum(256, 0.0);
-  for (uint32_t step = 0; step < 2000; ++step) {
-    int8_t q[256];
-    float scale;
-    moments_to_int8(256, x.data(), {7, Purpose::kMoment, 1, step}, 0, q, &scale);
-    for (int i = 0; i < 256; ++i) sum[static_cast<size_t>(i)] += scale * static_cast<float>(q[i]);
+TEST_CASE("a mean in 8 bits keeps the relative precision of its code over five decades, and a root over six") {
+  for (int q = 0; q < 256; ++q) {
+    const double gap = moment_number(q + 1, 4) - moment_number(q, 4);
+    CHECK(gap == std::exp2(q / 16 - 4));
+    if (q >= 16) CHECK(gap <= moment_number(q, 4) / 8);
   }
-  double mean = 0;
-  for (size_t i = 1; i < 256; ++i) mean += sum[i] / 2000 / 255;
-  CHECK(std::fabs(mean - 0.3) < 5 * std::sqrt(0.3 * 0.7 / (2000.0 * 255)));
-  CHECK(sum[0] == 127.0 * 2000);
+  CHECK(moment_number(127, 3) == 61439);
+  CHECK(moment_number(255, 4) == 63487);
+  CHECK(moment_number(1, 3) / moment_number(127, 3) < 2.1e-6);
+  CHECK(moment_number(1, 4) / moment_number(255, 4) < 1e-6);
+}
+
+TEST_CASE("rounding moments to 8 bits is unbiased, for numbers of any part of the largest") {
+  for (const float part : {0.3f, 1e-3f, 1e-5f, 1e-6f}) {
+    std::vector<float> x(256, -part), y(256);
+    x[0] = 1;
+    double mean = 0;
+    for (uint32_t step = 0; step < 2000; ++step) {
+      int8_t q[256];
+      float scale;
+      moments_to_int8(256, x.data(), {7, Purpose::kMoment, 1, step}, 0, q, &scale);
+      moments_from_int8(256, q, &scale, y.data());
+      CHECK(std::fabs(y[0] - 1) < 1e-6f);
+      for (size_t i = 1; i < 256; ++i) mean += static_cast<double>(y[i]) / (2000 * 255);
+    }
+    const double gap = static_cast<double>(part) / 8 + 1 / (8 * 61439.0);  // about that of the codes around it
+    CHECK(std::fabs(mean + static_cast<double>(part)) < 5 * gap / 2 / std::sqrt(2000.0 * 255));
+  }
 }
 
 TEST_CASE("NaN and Inf in moments stay seen and change no other block") {

@@ -12,6 +12,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "support/catch.h"
+#include "support/draw_codes.h"
 #include "support/everywhere.h"
 
 namespace bitgrad::quantize_problem {
@@ -125,10 +126,9 @@ inline Expected expect(const Case& c, int64_t row, int64_t col) {
   }
   if (rounds && c.args.sr != nullptr && !sign) {
     const float number = static_cast<float>(u) + static_cast<float>(z);
-    const double v = std::min<double>(std::max<double>(number, static_cast<double>(c.args.lo) - 1),
-                                      static_cast<double>(c.args.hi) + 1);
-    const double r16 = c.args.sr->bits16(static_cast<uint64_t>(c.args.first_element + row * c.cols + col));
-    q = std::floor((std::floor(v * 65536.0) + r16) / 65536.0);
+    q = static_cast<double>(
+        test::code_by_draw(number, static_cast<double>(c.args.lo), static_cast<double>(c.args.hi),
+                           c.args.sr->bits16(static_cast<uint64_t>(c.args.first_element + row * c.cols + col))));
   } else if (rounds) {
     q = std::nearbyint(u) + z;
   }

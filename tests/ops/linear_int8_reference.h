@@ -8,6 +8,7 @@
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/tensor/tensor.h"
+#include "support/draw_codes.h"
 
 namespace bitgrad::test {
 
@@ -44,8 +45,7 @@ Int8Line int8_line(const Int8Problem& p, const std::vector<double>& gy, int64_t 
     int64_t q = static_cast<int64_t>(std::rint(u));
     if (p.sr != nullptr) {
       const uint64_t element = first + static_cast<uint64_t>(p.transposed ? k * cols + f : f * cols + k);
-      const float v = std::min(std::max(u, -128.0f), 128.0f);
-      q = (static_cast<int64_t>(std::floor(v * 65536.0f)) + p.sr->bits16(element)) >> 16;
+      q = test::code_by_draw(u, -127, 127, p.sr->bits16(element));
     }
     out.q.push_back(std::min<int64_t>(std::max<int64_t>(q, -127), 127));
   }

@@ -68,7 +68,6 @@ struct Ours {
     v.resize(w.size());
   }
   void step(Floats g) {
-    rule->begin_step(steps++);
     float* const state[] = {m.data(), v.data()};
     UpdatePiece piece;
     piece.n = static_cast<int64_t>(w.size());
@@ -77,6 +76,7 @@ struct Ours {
     piece.state = state;
     piece.lr = lr;
     piece.weight_decay = spec.weight_decay;
+    piece.age = rule->age_of(steps++);
     rule->update(piece);
   }
 };

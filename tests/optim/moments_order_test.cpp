@@ -27,7 +27,6 @@ Bytes after(MomentKind kind, Move&& move) {
   std::vector<float> w(kNumel, 0.25f), g(kNumel);
   for (size_t i = 0; i < g.size(); ++i) g[i] = kDraws.uniform(i) - 0.4f;
   for (int step = 0; step < 2; ++step) {
-    rule->begin_step(step);
     std::atomic<int64_t> seen{0};
     std::atomic<bool> wrong{false};
     move(moments, [&](int64_t begin, int64_t n, std::span<float* const> state) {
@@ -37,6 +36,7 @@ Bytes after(MomentKind kind, Move&& move) {
       piece.g = g.data() + begin;
       piece.state = state;
       piece.lr = 0.01f;
+      piece.age = rule->age_of(step);
       rule->update(piece);
       seen += n;
       if (n <= 0 || n > 2048) wrong = true;  // Catch2 checks on one thread only

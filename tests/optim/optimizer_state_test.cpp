@@ -81,25 +81,88 @@ TEST_CASE("attached anew, what stays keeps its moments, what is new begins with 
   }
 }
 
-TEST_CASE("a rule that comes later goes on at the step of the run") {
-  auto early = float_parameter("w", {3, 3}), plain = float_parameter("v", {3, 3});
+TEST_CASE("a parameter that comes later begins at its own first update, in its rule or in another one") {
+  auto plain = float_parameter("v", {3, 3}), calm = float_parameter("w", {3, 3});
   ParameterSpec own;
   own.optimizer = "adam";
-  Parameter moved({3, 3}, own);
-  moved.initialize("w", 1);
-  auto adam = make_optimizer(named("adam")), sgd = make_optimizer(named("sgd"));
-  adam->attach({early.get()});
-  adam->set_steps(5);
-  sgd->attach({plain.get()});
-  sgd->set_steps(5);
-  sgd->attach({plain.get(), &moved});
-  early->master().copy_from(moved.master());
-  const Tensor g = random_tensor({3, 3}, dtypes::fp32, 4);
-  accumulate(*early, g);
-  accumulate(moved, g);
-  adam->step(0.1f, 1);
-  sgd->step(0.1f, 1);
-  CHECK(floats(early->master()) == floats(moved.master()));
+  own.init = {"uniform", -1, 1};
+  for (const char* name : {"adam", "sgd"}) {
+    Parameter late({3, 3}, own);
+    late.initialize("w", 1);
+    calm->master().copy_from(late.master());
+    auto first = make_optimizer(named("adam")), run = make_optimizer(named(name));
+    first->attach({calm.get()});
+    run->attach({plain.get()});
+    run->set_steps(5);
+    run->attach({plain.get(), &late});
+    CHECK(run->own_updates() == std::map<std::string, int64_t>{{"w", 0}});
+    for (int step = 0; step < 3; ++step) {
+      const Tensor g = random_tensor({3, 3}, dtypes::fp32, 4 + static_cast<uint64_t>(step));
+      accumulate(*calm, g);
+      accumulate(late, g);
+      accumulate(*plain, g);
+      first->step(0.1f, 1);
+      run->step(0.1f, 1);
+    }
+    CHECK(floats(calm->master()) == floats(late.master()));
+    CHECK(run->own_updates() == std::map<std::string, int64_t>{{"w", 3}});
+  }
+}
+
+TEST_CASE(
+    "steps without a gradient do not count as updates of a parameter, and a resumed one goes on at its own count") {
+  auto a = float_parameter("w", {3, 3}), b = float_parameter("w", {3, 3}), other = float_parameter("v", {3, 3});
+  auto sparse = make_optimizer(named("adam")), dense = make_optimizer(named("adam"));
+  sparse->attach({a.get(), other.get()});
+  dense->attach({b.get()});
+  const auto gradient = [](int step) { return random_tensor({3, 3}, dtypes::fp32, 20 + static_cast<uint64_t>(step)); };
+  for (int step = 0; step < 6; ++step) {
+    accumulate(*other, gradient(step));
+    if (step % 2 == 0) {
+      accumulate(*a, gradient(step));
+      accumulate(*b, gradient(step));
+      dense->step(0.1f, 1);
+    }
+    sparse->step(0.1f, 1);
+  }
+  CHECK(floats(a->master()) == floats(b->master()));
+  CHECK(sparse->own_updates() == std::map<std::string, int64_t>{{"w", 3}});
+  CHECK(dense->own_updates().empty());
+  auto c = float_parameter("w", {3, 3}), d = float_parameter("v", {3, 3});
+  auto resumed = make_optimizer(named("adam"));
+  resumed->attach({c.get(), d.get()});
+  c->master().copy_from(a->master());
+  for (size_t i = 0; i < 4; ++i) resumed->state()[i].tensor.copy_from(sparse->state()[i].tensor);
+  resumed->set_steps(6);
+  resumed->set_own_updates(sparse->own_updates());
+  accumulate(*a, gradient(7));
+  accumulate(*c, gradient(7));
+  sparse->step(0.1f, 1);
+  resumed->step(0.1f, 1);
+  CHECK(floats(a->master()) == floats(c->master()));
+  CHECK(contains(error_of([&] { resumed->set_own_updates({{"u", 1}}); }), "parameter 'u', which no rule updates"));
+  CHECK(contains(error_of([&] { resumed->set_own_updates({{"w", 8}}); }), "'w': 8 updates in 7 steps"));
+}
+
+TEST_CASE("a factor of weight decay scales the decay of each rule, and is checked") {
+  for (const char* name : {"sgd", "adam", "adamw"}) {
+    OptimizerSpec spec = named(name), half = spec;
+    spec.weight_decay = 0.5f;
+    half.weight_decay = 0.25f;
+    auto a = float_parameter("w", {3, 3}), b = float_parameter("w", {3, 3});
+    auto scaled = make_optimizer(spec), plain = make_optimizer(half);
+    scaled->attach({a.get()});
+    plain->attach({b.get()});
+    scaled->set_decay(0.5f);
+    for (const uint64_t seed : {1, 2}) {
+      accumulate(*a, random_tensor({3, 3}, dtypes::fp32, seed));
+      accumulate(*b, random_tensor({3, 3}, dtypes::fp32, seed));
+      scaled->step(0.1f, 1);
+      plain->step(0.1f, 1);
+    }
+    CHECK(floats(a->master()) == floats(b->master()));
+    CHECK(contains(error_of([&] { scaled->set_decay(-1); }), "factor of weight decay must be at least 0, got -1"));
+  }
 }
 
 TEST_CASE("attach that refuses changes nothing, and check says the same") {

@@ -10,6 +10,7 @@
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/optim/optimizer.h"
+#include "support/draw_codes.h"
 
 namespace bitgrad::test {
 
@@ -26,11 +27,6 @@ struct Reference {
   double power1 = 1, power2 = 1;
   uint32_t steps = 0;
 
-  static int stochastic(float v, float limit, uint16_t draw, int lo, int hi) {
-    v = std::min(std::max(v, -limit), limit);
-    const int i = static_cast<int>(std::floor(static_cast<double>(v) * 65536.0));
-    return std::clamp((i + draw) >> 16, lo, hi);
-  }
   static float bf16(float x, int draw) {  // draw < 0: nearest even
     uint32_t u = std::bit_cast<uint32_t>(x);
     u += draw < 0 ? 0x7FFFu + ((u >> 16) & 1u) : static_cast<uint32_t>(draw);
@@ -49,15 +45,14 @@ struct Reference {
       const size_t end = std::min(b + 256, x.size());
       float top = 0;
       for (size_t e = b; e < end; ++e) top = std::max(top, square ? std::sqrt(x[e]) : std::fabs(x[e]));
-      const float s = std::max(top / (square ? 255.0f : 127.0f), 0x1p-126f), inverse = 1.0f / s;
+      const int bits = square ? 4 : 3;
+      const auto most = static_cast<float>(moment_number(square ? 255 : 127, bits));
+      const float s = std::max(top / most, 0x1p-126f), inverse = 1.0f / s;
       for (size_t e = b; e < end; ++e) {
-        if (square) {
-          const int q = stochastic(std::sqrt(x[e]) * inverse, 256, draw(e), x[e] > 0 ? 1 : 0, 255);
-          const float root = s * static_cast<float>(q);
-          x[e] = root * root;
-        } else {
-          x[e] = s * static_cast<float>(stochastic(x[e] * inverse, 128, draw(e), -127, 127));
-        }
+        const int q = moment_code((square ? std::sqrt(x[e]) : std::fabs(x[e])) * inverse, bits,
+                                  moment_draw(stream, (part << 40) + e));
+        const float size = s * static_cast<float>(moment_number(square && x[e] > 0 ? std::max(q, 1) : q, bits));
+        x[e] = square ? size * size : std::copysign(size, x[e]);
       }
     }
   }
@@ -98,7 +93,7 @@ struct Reference {
       scales[static_cast<size_t>(r)] = s;
       for (int64_t c = 0; c < cols; ++c) {
         const size_t e = static_cast<size_t>(r * cols + c);
-        codes[e] = stochastic(w[e] * inverse, 128, stream.bits16(e), -127, 127);
+        codes[e] = std::clamp(static_cast<int>(code_by_draw(w[e] * inverse, -127, 127, stream.bits16(e))), -127, 127);
         w[e] = s * static_cast<float>(codes[e]);
       }
     }

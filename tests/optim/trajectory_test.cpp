@@ -85,8 +85,11 @@ void check(const Choice& c, int steps = 3) {
   const auto stored = [&](size_t part, size_t e) {
     if (c.moments != MomentKind::kInt8) return static_cast<float>(state[part].tensor.elements()[e]);
     const float s = state[2 * part + 1].tensor.as<float>()[e / 256];
-    if (part == 0) return s * static_cast<float>(state[0].tensor.as<int8_t>()[e]);
-    const float root = s * static_cast<float>(state[2].tensor.as<uint8_t>()[e]);
+    if (part == 0) {
+      const int q = state[0].tensor.as<int8_t>()[e];
+      return std::copysign(s * static_cast<float>(moment_number(std::abs(q), 3)), static_cast<float>(q));
+    }
+    const float root = s * static_cast<float>(moment_number(state[2].tensor.as<uint8_t>()[e], 4));
     return root * root;
   };
   for (size_t e = 0; e < reference.w.size(); e += 97) {

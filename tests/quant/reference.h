@@ -10,6 +10,7 @@
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/quant/quantizer.h"
+#include "support/draw_codes.h"
 
 namespace bitgrad::test {
 
@@ -205,9 +206,7 @@ inline CodePass code_of(const QuantSpec& spec, const BlockParams& p, float x, co
     const double q = static_cast<double>(std::nearbyint(u)) + z;
     return {std::min(std::max(q, lo), hi), q >= lo && q <= hi};
   }
-  const float v = std::min(std::max(u + static_cast<float>(z), static_cast<float>(lo - 1)), static_cast<float>(hi + 1));
-  const int64_t i = static_cast<int64_t>(std::floor(static_cast<double>(v) * 65536.0));
-  const double q = std::floor(static_cast<double>(i + *draw) / 65536.0);
+  const double q = static_cast<double>(test::code_by_draw(u + static_cast<float>(z), lo, hi, *draw));
   return {std::min(std::max(q, lo), hi), q >= lo && q <= hi};
 }
 

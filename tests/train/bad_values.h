@@ -74,6 +74,13 @@ inline std::vector<std::string> out_of_range(const config::KeySpec& spec) {
   if (type == &kBytes) return bad_bytes(spec);
   if (type == &kQuantity || type == &kQuantityOrOff)
     return {spec.detail.ends_with("from 0") ? "-1 steps" : "0 steps", concat(kMostOfAQuantity + 1, " steps")};
+  if (type == &kQuantityList)
+    return {"[]",
+            spec.detail.ends_with("from 0") ? "[-1 steps]" : "[0 steps]",
+            "[5 steps, 5 steps]",
+            "[5 steps, 4 steps]",
+            "[[1 steps]]",
+            concat('[', kMostOfAQuantity + 1, " steps]")};
   static const std::map<const ValueType*, std::vector<std::string>> texts{
       {&kMap, {}},
       {&kLayers, {}},

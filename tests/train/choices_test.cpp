@@ -58,7 +58,7 @@ TEST_CASE("files hold masters and moments in their own dtypes") {
   CHECK(dtype_of(small, w + ".master") == "absent");
   CHECK(dtype_of(small, w + ".adam.m") == "I8");
   CHECK(dtype_of(small, w + ".adam.v") == "U8");
-  CHECK(dtype_of(small, w + ".adam.v.scale") == "F32");
+  CHECK(dtype_of(small, w + ".adam.v.unit") == "F32");
   const Choice lsq{"adam", MomentKind::kInt8, MasterKind::kFp32, "lsq", dtypes::int4};
   CHECK(dtype_of(lsq, w + ".step.master") == "F32");
   CHECK(dtype_of(lsq, w + ".step.adam.m") == "F32");

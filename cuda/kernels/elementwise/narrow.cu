@@ -1,10 +1,13 @@
 // Family elementwise: fp32 to bf16 and back, and 8-bit optimizer moments (docs/numerics.md section 6; contracts:
 // bitgrad/kernels/elementwise.h).
+#include <type_traits>
+
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
 #include "cuda/kernels/launch.h"
+#include "kernels/quantize/moment_codes.h"
 
 namespace bitgrad::cuda {
 
@@ -18,13 +21,15 @@ struct WidenBf16 {
 struct WidenMean {
   const float* scales;
   BITGRAD_DEVICE float operator()(int64_t i, int8_t q) const {
-    return scales[i / kMomentBlock] * static_cast<float>(q);
+    const int32_t code = q, magnitude = code < 0 ? -code : code;
+    const float y = scales[i / kMomentBlock] * moment_codes::number_of<moment_codes::MeanCode>(magnitude);
+    return code < 0 ? -y : y;
   }
 };
 struct WidenSquare {
   const float* scales;
   BITGRAD_DEVICE float operator()(int64_t i, uint8_t q) const {
-    const float root = scales[i / kMomentBlock] * static_cast<float>(q);
+    const float root = scales[i / kMomentBlock] * moment_codes::number_of<moment_codes::RootCode>(q);
     return root * root;
   }
 };
@@ -80,22 +85,14 @@ BITGRAD_GLOBAL void to_bf16_stochastic_kernel(RandomStream stream, uint64_t firs
   }
 }
 
-// floor(clamp(u, -limit, limit) * 65536 + draw) >> 16. NaN gives 0.
-BITGRAD_DEVICE inline int32_t round_by_draw(float u, float limit, uint16_t draw) {
-  const float number = u == u ? u : 0.0f;
-  const float low = number < -limit ? -limit : number;
-  const float v = (low > limit ? limit : low) * 65536.0f;
-  const int32_t cut = static_cast<int32_t>(v);
-  const int32_t floor = cut - (static_cast<float>(cut) > v ? 1 : 0);
-  return (floor + static_cast<int32_t>(draw)) >> 16;
-}
-
 // One warp per block of kMomentBlock values, eight per lane. The largest magnitude is found by comparing bits without
 // the sign: NaN counts as larger than Inf, as on the CPU.
-template <typename Code, bool kSquares>
-BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const float* x, Code* q, float* scales,
+template <typename Stored, bool kSquares>
+BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const float* x, Stored* q, float* scales,
                                    int64_t n, bool aligned) {
   static_assert(kMomentBlock == 8 * 32);
+  using Code = std::conditional_t<kSquares, moment_codes::RootCode, moment_codes::MeanCode>;
+  const uint16_t turn = moment_codes::turn_of(stream);
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int64_t b = thread_index() / 32; b * kMomentBlock < n; b += thread_count() / 32) {
     const int64_t i = b * kMomentBlock + lane * 8, count = n - i;  // count may be below 1
@@ -108,28 +105,27 @@ BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const fl
       top = bits > top ? bits : top;
     }
     const float largest = __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, top));
-    const float s = (kSquares ? sqrtf(largest) : largest) / (kSquares ? 255.0f : 127.0f);
+    const float s = (kSquares ? sqrtf(largest) : largest) / Code::kLargest;
     const float scale = s < 0x1p-126f ? 0x1p-126f : s;
     const float inverse = 1.0f / scale;
     if (lane == 0) scales[b] = scale;
-    const Draws8 draws = draws8(stream, first + static_cast<uint64_t>(i));
-    Pack<Code, 8> out;
+    const Draws8 draws = draws8(moment_codes::at_rest(stream), first + static_cast<uint64_t>(i));
+    Pack<Stored, 8> out;
     for (int k = 0; k < 8; ++k) {
-      const float number = (kSquares ? sqrtf(in[k]) : in[k]) * inverse;
-      const int32_t min = kSquares ? (in[k] > 0.0f ? 1 : 0) : -127, max = kSquares ? 255 : 127;
-      const int32_t code = round_by_draw(number, kSquares ? 256.0f : 128.0f, draws.v[k]);
-      const int32_t low = code < min ? min : code;
-      out.v[k] = static_cast<Code>(low > max ? max : low);
+      const float size = kSquares ? sqrtf(in[k]) : (in[k] < 0.0f ? -in[k] : in[k]);
+      const int32_t code = moment_codes::code_of<Code>(size * inverse, static_cast<uint16_t>(draws.v[k] + turn));
+      const int32_t least = in[k] > 0.0f ? 1 : 0;
+      out.v[k] = static_cast<Stored>(kSquares ? (code < least ? least : code) : (in[k] < 0.0f ? -code : code));
     }
     store8(q + i, count, wide, out);
   }
 }
 
-template <typename Code, bool kSquares>
-void run_moments(const char* name, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Code* q,
+template <typename Stored, bool kSquares>
+void run_moments(const char* name, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Stored* q,
                  float* scales) {
   const bool aligned = lies_on<4>(x) && lies_on<8>(q);
-  launch(moments_kernel<Code, kSquares>, cover(ceil_div(n, kMomentBlock) * 32, name), draws, first, x, q, scales, n,
+  launch(moments_kernel<Stored, kSquares>, cover(ceil_div(n, kMomentBlock) * 32, name), draws, first, x, q, scales, n,
          aligned);
 }
 

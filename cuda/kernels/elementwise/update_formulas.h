@@ -37,6 +37,10 @@ BITGRAD_DEVICE inline float rate(float lr, const StepScalars* live, float factor
   return live != nullptr ? live->lr * factor : lr;
 }
 
+BITGRAD_DEVICE inline float decay_now(float decay, const StepScalars* live, float base) {
+  return live != nullptr ? base * live->decay : decay;
+}
+
 // An update rule. in: g, w, and kStates state values; out: w, state. now() returns the rule with the values of
 // StepScalars already loaded.
 //
@@ -44,13 +48,21 @@ BITGRAD_DEVICE inline float rate(float lr, const StepScalars* live, float factor
 template <bool kMomentum>
 struct Sgd {
   static constexpr int kStates = kMomentum ? 1 : 0;
-  float by_value, mu, decay;
+  float by_value, mu, decay_by_value;
   bool nesterov;
   const StepScalars* live;
-  float lr_factor;
-  BITGRAD_DEVICE Sgd now() const { return {rate(by_value, live, lr_factor), mu, decay, nesterov, nullptr, 1.0f}; }
+  float lr_factor, base_decay;
+  BITGRAD_DEVICE Sgd now() const {
+    return {rate(by_value, live, lr_factor),
+            mu,
+            decay_now(decay_by_value, live, base_decay),
+            nesterov,
+            nullptr,
+            1.0f,
+            0.0f};
+  }
   BITGRAD_DEVICE void operator()(const float* in, float* out) const {
-    const float lr = rate(by_value, live, lr_factor);
+    const float lr = rate(by_value, live, lr_factor), decay = decay_now(decay_by_value, live, base_decay);
     float g = in[0];
     if (decay != 0.0f) g = g + decay * in[1];
     float step = g;
@@ -65,7 +77,7 @@ struct Sgd {
 
 template <bool kMomentum>
 inline Sgd<kMomentum> sgd_rule(const SgdArgs& p) {
-  return {p.lr, p.mu, p.weight_decay, p.nesterov, p.live, p.lr_factor};
+  return {p.lr, p.mu, p.weight_decay, p.nesterov, p.live, p.lr_factor, p.base_decay};
 }
 
 // in: g, w, m, v; out: w, m, v. Division by 1 is skipped, since it changes no bit.
@@ -77,13 +89,15 @@ struct Adam {
     out.p.live = nullptr;
     out.p.lr = rate(p.lr, p.live, p.lr_factor);
     if (p.live == nullptr) return out;
-    out.p.c1 = p.live->c1;
-    out.p.c2 = p.live->c2;
+    out.p.weight_decay = decay_now(p.weight_decay, p.live, p.base_decay);
+    out.p.c1 = p.live->age[p.age].c1;
+    out.p.c2 = p.live->age[p.age].c2;
     return out;
   }
   BITGRAD_DEVICE void operator()(const float* in, float* out) const {
-    const float lr = rate(p.lr, p.live, p.lr_factor), decay = p.weight_decay;
-    const float c1 = p.live != nullptr ? p.live->c1 : p.c1, c2 = p.live != nullptr ? p.live->c2 : p.c2;
+    const float lr = rate(p.lr, p.live, p.lr_factor), decay = decay_now(p.weight_decay, p.live, p.base_decay);
+    const float c1 = p.live != nullptr ? p.live->age[p.age].c1 : p.c1;
+    const float c2 = p.live != nullptr ? p.live->age[p.age].c2 : p.c2;
     float g = in[0], w = in[1];
     if (decay != 0.0f) {
       if (p.decoupled) {

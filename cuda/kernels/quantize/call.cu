@@ -28,6 +28,7 @@ QuantizeCall quantize_call(const QuantizeArgs& args) {
   call.first_element = args.first_element;
   call.lo = plan.range.lo;
   call.hi = plan.range.hi;
+  call.parts = plan.range.parts;
   call.code_mask = plan.range.code_mask;
   call.nonfinite_code = plan.levels.zero;
   call.sign = plan.range.sign;

@@ -5,6 +5,7 @@
 #include "bitgrad/kernels/quantize.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/pack/octet.h"
+#include "kernels/quantize/rounding.h"
 
 namespace bitgrad::cuda {
 
@@ -20,6 +21,7 @@ struct QuantizeCall {
   RandomStream draws;
   int64_t first_element = 0;
   int32_t lo = 0, hi = 0;
+  quantize_loops::CodeParts parts = {};
   uint32_t code_mask = 0;
   uint8_t nonfinite_code = 0;
   bool sign = false, stochastic = false, clip = false;

@@ -110,7 +110,7 @@ BITGRAD_DEVICE inline int32_t wide_code(const QuantizeCall& call, float x, const
   if constexpr (!rounds(kRule)) return quantize_loops::nearest_code(u, 0);
   if (call.stochastic)
     return quantize_loops::stochastic_code(u, static_cast<float>(p.zero), static_cast<float>(call.lo - 1),
-                                           static_cast<float>(call.hi + 1), draw);
+                                           static_cast<float>(call.hi + 1), call.parts, draw);
   return quantize_loops::nearest_code(u, quantize_loops::safe_zero(p.zero));
 }
 

@@ -98,7 +98,8 @@ BITGRAD_DEVICE inline uint64_t int8_byte(float folded, float scale, bool stochas
   if (scale == scale) {
     q = int8_code(folded * (1.0f / scale), stochastic, draw);
   } else if (is_finite_number(folded)) {
-    q = stochastic ? stochastic_code(folded, 0.0f, -kQmax - 1.0f, kQmax + 1.0f, draw) : nearest_code(folded, 0);
+    q = stochastic ? stochastic_code(folded, 0.0f, -kQmax - 1.0f, kQmax + 1.0f, kInt8Parts, draw)
+                   : nearest_code(folded, 0);
     q = clamp_int(q, -127, 127);
   }
   return static_cast<uint64_t>(static_cast<uint8_t>(q));

@@ -12,7 +12,12 @@ struct StepScalars {
   uint32_t step = 0, microbatch = 0;  // StepState::step, StepState::microbatch
   float lr = 0;                       // of the optimizer, before per-parameter factors
   float factor = 1;                   // applied to gradients by the global-norm clip
-  float c1 = 1, c2 = 1;               // adam: 1 - b1^t, 1 - b2^t
+  float decay = 1;                    // applied to weight decay, by its schedule
+  // adam: 1 - b1^t, 1 - b2^t of the parameters that have had the same t updates.
+  static constexpr int kAges = 8;
+  struct Age {
+    float c1 = 1, c2 = 1;
+  } age[kAges] = {};
 };
 
 // While it exists, work of this thread is being recorded. `on_device` is the address that kernels will read; `now` is

@@ -122,8 +122,9 @@ struct SgdArgs {
   float* momentum_buffer = nullptr;        // optional: b = mu*b + g; step = nesterov ? g + mu*b : b
   float lr = 0, mu = 0, weight_decay = 0;  // weight_decay is coupled: g += weight_decay * w
   bool nesterov = false;
-  const StepScalars* live = nullptr;  // device only: uses live->lr * lr_factor instead of lr
-  float lr_factor = 1;
+  // Device only: uses live->lr * lr_factor instead of lr, base_decay * live->decay instead of weight_decay.
+  const StepScalars* live = nullptr;
+  float lr_factor = 1, base_decay = 0;
 };
 void sgd_update(const SgdArgs& args);
 
@@ -140,8 +141,10 @@ struct AdamArgs {
   float b1 = 0.9f, b2 = 0.999f;  // beta; read only where a >= 1/2
   float eps = 1e-8f, c1 = 1, c2 = 1, weight_decay = 0;
   bool decoupled = false;
-  const StepScalars* live = nullptr;  // device only: live->lr * lr_factor, live->c1, live->c2
-  float lr_factor = 1;
+  // Device only: uses live->lr * lr_factor, base_decay * live->decay, and c1 and c2 of live->age[age] instead.
+  const StepScalars* live = nullptr;
+  float lr_factor = 1, base_decay = 0;
+  int age = 0;
 };
 void adam_update(const AdamArgs& args);
 
@@ -166,11 +169,13 @@ void from_bf16(int64_t n, const uint16_t* x, float* y);
 
 // 8-bit optimizer moments (docs/numerics.md section 6), in blocks of kMomentBlock elements; the last may be shorter.
 // `scales` has one fp32 per block.
-//   int8:   s = max(a / 127, 2^-126), a = max abs x of the block
-//           q = x * (1/s) stochastically, in [-127, 127];  x = s*q
-//   uint8:  s = max(a / 255, 2^-126), a = max sqrt x of the block, x >= 0
-//           q = sqrt x * (1/s) stochastically, in [0, 255], at least 1 where x > 0;  x = (s*q)*(s*q)
-// Draws as above.
+// Codes span decades: n(q) = (1 + f/2^b)*2^e - 1, e = q >> b, f = the low b bits of q.
+//   int8:   b = 3, s = max(a / n(127), 2^-126), a = max abs x of the block
+//           q = code of abs x * (1/s) with the sign of x, in [-127, 127];  x = s*n(abs q) with the sign of q
+//   uint8:  b = 4, s = max(a / n(255), 2^-126), a = max sqrt x of the block, x >= 0
+//           q = code of sqrt x * (1/s), in [0, 255], at least 1 where x > 0;  x = (s*n(q))*(s*n(q))
+// A number between two codes becomes one of them by the draw of its element, so that its mean is the number: the draw
+// above for step 0, + 40503 * draws.step modulo 65536.
 inline constexpr int64_t kMomentBlock = 256;
 void moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q, float* scales);
 void moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x);

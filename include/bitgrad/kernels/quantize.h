@@ -27,7 +27,8 @@ struct QuantizeArgs {
   int64_t lo = 0, hi = 0;  // clamp of the code (absmax: -qmax, qmax); ignored by sign and codebook kinds
   ScaleMap scale;          // in coordinates of x
   // Stochastic rounding (int and uint kinds) of u, the rule's result before rint, plus z: v = clamp(u, lo-1, hi+1),
-  // i = floor(v * 65536), q = clamp((i + r16) >> 16).
+  // i = 2^k * rint(v * 2^(16-k)), q = clamp((i + r16) >> 16); k = 3 for 256 codes, one less for half as many, at
+  // least 0.
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;  // draw index of x[0][0]; row r starts at first_element + r * cols
   SteRule ste = SteRule::kIdentity;

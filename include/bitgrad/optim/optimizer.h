@@ -41,9 +41,10 @@ class Optimizer {
 
   // Creates the state of these parameters and of their learned parts, which must outlive the optimizer or the next
   // attach. Frozen ones are left out. May be called again between steps: the state of a parameter with the same path,
-  // shape, family and moments is kept, other state is zero, and the step count continues. Previously attached
-  // parameters may no longer exist. Throws Error naming the parameter for a combination of rule, master, scheme and
-  // dtype that cannot be trained (docs/numerics.md section 6); the previously attached parameters then stay attached.
+  // shape, family and moments is kept with its count of updates, other state is zero, and the count of steps goes on.
+  // Previously attached parameters may no longer exist. Throws Error naming the parameter for a combination of rule,
+  // master, scheme and dtype that cannot be trained (docs/numerics.md section 6); the previously attached parameters
+  // then stay attached.
   void attach(const std::vector<Parameter*>& parameters);
   // Throws what attach would throw; changes nothing.
   void check(const std::vector<Parameter*>& parameters);
@@ -84,6 +85,8 @@ class Optimizer {
   void end_step();
   // Writes the scalars that recorded work of this step reads. Call after set_scalars.
   void write_scalars(StepScalars& live) const;
+  // Changes when recorded work of `apply` would read the scalars of other parameters. Call after set_scalars.
+  int64_t placements() const { return placements_; }
   // Why the work of a step cannot be recorded; empty if it can.
   std::string not_recorded() const;
   // Why updates of a parameter are never fused; empty if they are, wherever ops allow it.
@@ -104,14 +107,20 @@ class Optimizer {
   float last_norm() const { return last_norm_; }
 
   // The state that a checkpoint stores besides the step count, sharing memory with the optimizer:
-  // "<parameter path>.<family>.<part>": fp32, bf16 [shape], or int8, uint8 [numel] with ".scale", fp32 [blocks of 256].
+  // "<parameter path>.<family>.<part>": fp32, bf16 [shape], or int8, uint8 [numel] with ".unit", fp32 [blocks of 256].
   struct StateTensor {
     std::string name = {};
     Tensor tensor = {};
   };
   std::vector<StateTensor> state() const;
-  // For resuming: `steps` steps have been done.
+  // For resuming: `steps` steps have been done, and every parameter was updated in each, except those in `own`.
   void set_steps(int64_t steps);
+  // The parameters whose count of updates is not that of the steps, by path: those that joined later, or had no
+  // gradient in some steps. Throws Error for a parameter that is not attached.
+  std::map<std::string, int64_t> own_updates() const;
+  void set_own_updates(const std::map<std::string, int64_t>& own);
+  // Multiplies the weight decay of every parameter from the next step on; initially 1.
+  void set_decay(float factor);
 
  private:
   struct Slot;
@@ -133,6 +142,7 @@ class Optimizer {
   void finish_early(Slot& slot, int64_t count, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);
   void replay(UpdateRule& rule) const;
+  void place_ages();
   void begin_rules();
   void check_step(float lr, int64_t count) const;
   std::string why_not(const Slot& slot) const;
@@ -149,6 +159,8 @@ class Optimizer {
   int64_t steps_ = 0;
   bool replay_due_ = false;  // the rules have not been advanced to steps_ yet
   Now now_;
+  float decay_ = 1;
+  int64_t placements_ = 0, ages_ = 0;
   float last_norm_ = 0;
   std::optional<Armed> armed_;
   bool half_moved_ = false;

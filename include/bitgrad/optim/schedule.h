@@ -7,24 +7,39 @@
 
 namespace bitgrad {
 
-// With t = step - warmup and T = max(total - warmup, 1), in optimizer steps; cosine caps t at T:
+// With t = step - warmup, T = max(total - warmup, 1) and p = min(t, T) / T, in optimizer steps:
 //   constant:     lr
 //   step:         lr * factor^floor(step / every)
+//   multistep:    lr * factor^k, k the number of `at` <= step; with factors: lr * factors[k - 1] where k > 0
+//   plateau:      the same with the steps at which a trainer found no improvement, at least lr * final
+//   linear:       lr * (1 - (1 - final) * p)
 //   cosine:       lr * (final + (1 - final) * (1 + cos(pi t / T)) / 2)
 //                 Loshchilov and Hutter 2017, arXiv 1608.03983, eq. 5
 //   exponential:  lr * gamma^floor(t / every)
-// Warmup: steps s < warmup use lr * (s + 1) / warmup.
+//   wsd:          lr until total - cooldown, then lr * (1 - (1 - final) * f(q)), q = (step - (total - cooldown)) /
+//                 cooldown, at most 1; f(q) by shape: linear q, sqrt sqrt(q), cosine (1 - cos(pi q)) / 2
+//                 Hagele et al. 2024, arXiv 2405.18392
+//   one_cycle:    from lr / div to lr at step rise * (total + 1) - 1, then to lr / (div * final_div) at total, both by
+//                 half a cosine. Smith and Topin 2017, arXiv 1708.07120, as torch.optim's OneCycleLR of total + 1 steps
+// Warmup: steps s < warmup use lr * (s + 1) / warmup; not with one_cycle.
 struct ScheduleSpec {
   std::string name = "constant";
-  int64_t every = 1;    // in optimizer steps: step, exponential
-  double factor = 0.5;  // step
-  double gamma = 1.0;   // exponential
-  double final = 0.0;   // cosine: final rate as a fraction of lr
-  int64_t warmup = 0;   // in optimizer steps
-  int64_t total = 1;    // in optimizer steps, of the whole run
+  int64_t every = 1;                   // in optimizer steps: step, exponential
+  std::vector<int64_t> at = {};        // in optimizer steps, ascending: multistep, plateau
+  double factor = 0.5;                 // step, multistep, plateau
+  std::vector<double> factors = {};    // multistep: one for each `at`, in place of factor; empty: factor
+  double gamma = 1.0;                  // exponential
+  double final = 0.0;                  // linear, cosine, wsd, plateau: final or least rate as a fraction of lr
+  int64_t cooldown = 1;                // in optimizer steps: wsd
+  std::string shape = "linear";        // wsd: linear, sqrt, cosine
+  double rise = 0.3;                   // one_cycle: part of the run in which the rate rises
+  double div = 25, final_div = 10000;  // one_cycle
+  int64_t warmup = 0;                  // in optimizer steps
+  int64_t total = 1;                   // in optimizer steps, of the whole run
 };
 
 std::vector<std::string> schedule_names();
+std::vector<std::string> cooldown_shapes();
 // Throws Error for an unknown name or a value out of range.
 void check_schedule(const ScheduleSpec& spec);
 // Learning rate of optimizer step `step` >= 0, for the base rate lr.

@@ -42,6 +42,13 @@ struct OptimizerSpec {
   bool fused = true;            // updates may run inside backward (Optimizer::arm)
 };
 
+// How often a parameter has been updated, and what a rule derives from it.
+struct UpdateAge {
+  int64_t updates = 0;   // before this one
+  float c1 = 1, c2 = 1;  // adam, adamw: 1 - b1^t, 1 - b2^t, t = updates + 1
+  int place = 0;         // in StepScalars::age
+};
+
 // A piece of one parameter: n consecutive elements in row-major order, in fp32.
 struct UpdatePiece {
   int64_t n = 0;
@@ -49,9 +56,11 @@ struct UpdatePiece {
   float* g = nullptr;                  // finished gradient: divided and clipped; may be overwritten
   std::span<float* const> state = {};  // one entry per part of parts(), n elements each
   float lr = 0, weight_decay = 0;
-  // While work of a device is being recorded (base/step_scalars.h): use live->lr * lr_factor instead of lr.
+  UpdateAge age = {};
+  // While work of a device is being recorded (base/step_scalars.h): use live->lr * lr_factor instead of lr,
+  // base_decay * live->decay instead of weight_decay, and live->age[age.place].
   const StepScalars* live = nullptr;
-  float lr_factor = 1;
+  float lr_factor = 1, base_decay = 0;
 };
 
 class UpdateRule {
@@ -75,9 +84,10 @@ class UpdateRule {
   // Whether update reads `live` in place of lr, and takes everything else that changes from step to step from
   // StepScalars, so that its launches can be recorded.
   virtual bool live() const { return false; }
-  // Writes the rule's own fields of StepScalars. Called after begin_step.
-  virtual void write_scalars(StepScalars& live) const { static_cast<void>(live); }
-  // Called once per optimizer step, before any update; `steps` are done so far. On resume, called for each past step.
+  // For a parameter that has had `updates` updates; called once per parameter and step.
+  virtual UpdateAge age_of(int64_t updates) const { return {.updates = updates}; }
+  // Called once per optimizer step of the run, before any update; `steps` are done so far. On resume, called for each
+  // past step.
   virtual void begin_step(int64_t steps) { static_cast<void>(steps); }
   // Whether further calls of begin_step cannot change the result of update. A resumed run, which may be at any step,
   // then skips the remaining calls.

@@ -47,6 +47,11 @@ struct RunCounters {
   // State of train.early_stop: best value so far, evaluations since. Part of the state hash once a value exists.
   std::optional<double> early_stop_best = {};
   int64_t early_stop_waited = 0;
+  // State of schedule plateau: best value so far, evaluations since, and the steps at which the rate was cut. Part of
+  // the state hash once a value exists.
+  std::optional<double> plateau_best = {};
+  int64_t plateau_waited = 0;
+  std::vector<int64_t> plateaus = {};
   bool evaluation_due = false;  // due at this step but cut short; not part of the state hash
 };
 
@@ -54,11 +59,12 @@ struct CheckpointHeader {
   RunCounters counters = {};
   int64_t step = 0, microbatch = 0, since_requantize = 0;
   uint64_t seed = 0;
-  int64_t phase = 0;             // quantization phase
-  std::string config = {};       // YAML
-  std::string model = {};        // model record (train/model_record.h); empty: none
-  std::string tokenizer = {};    // JSON (tokenizer_record); empty: none
-  std::string kernel_hash = {};  // kernel_table_hash() of the run that saved
+  std::map<std::string, int64_t> updates = {};  // Optimizer::own_updates
+  int64_t phase = 0;                            // quantization phase
+  std::string config = {};                      // YAML
+  std::string model = {};                       // model record (train/model_record.h); empty: none
+  std::string tokenizer = {};                   // JSON (tokenizer_record); empty: none
+  std::string kernel_hash = {};                 // kernel_table_hash() of the run that saved
 };
 
 // Writes atomically (temporary name, fsync, rename). `tokenizer` is that of the model's text (tokenizer_text), or

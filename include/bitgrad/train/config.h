@@ -301,6 +301,27 @@ struct BopConfig {
   friend bool operator==(const BopConfig&, const BopConfig&) = default;
 };
 
+// Of the learning rate, or of the weight decay.
+struct ScheduleConfig {
+  std::string name = "constant";
+  Quantity warmup = {};                // linear from 0; 0: none
+  Quantity every = {};                 // step, exponential
+  std::vector<Quantity> at = {};       // multistep
+  double factor = 0.0;                 // step, multistep, plateau: at each change
+  std::vector<double> factors = {};    // multistep: relative to lr, one for each `at`
+  double gamma = 0.0;                  // exponential: rate * gamma^floor(t / every)
+  double final = 0.0;                  // linear, cosine, wsd, plateau: last or least rate as a fraction of the first
+  Quantity cooldown = {};              // wsd
+  std::string shape = "linear";        // wsd
+  double rise = 0.0;                   // one_cycle
+  double div = 0.0, final_div = 0.0;   // one_cycle
+  std::string metric = {}, goes = {};  // plateau; empty: that of train.best
+  int64_t patience = 0;                // plateau
+  double min_delta = 0.0;              // plateau
+  SourceMark mark = {};
+  friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
+};
+
 struct OptimConfig {
   std::string name = {};
   double lr = 0.0;
@@ -308,6 +329,7 @@ struct OptimConfig {
   double eps = 0.0;                                       // adam, adamw
   double weight_decay = 0.0;                              // sgd, adam: added to the gradient; adamw: decoupled
   std::string decay = "all";                              // all | matrices: which parameters weight_decay applies to
+  ScheduleConfig decay_schedule = {};                     // factor of weight_decay over time
   double momentum = 0.0;                                  // sgd
   bool nesterov = false;                                  // sgd
   std::string moments = "fp32";                           // for parameters that do not set their own
@@ -315,16 +337,6 @@ struct OptimConfig {
   BopConfig bop = {};                                     // for weights with optimizer bop
   std::optional<double> clip_norm = {}, clip_value = {};  // value clipping first, then norm
   friend bool operator==(const OptimConfig&, const OptimConfig&) = default;
-};
-
-struct ScheduleConfig {
-  std::string name = {};
-  Quantity warmup = {};  // linear from 0; 0: none
-  Quantity every = {};   // step, exponential
-  double factor = 0.0;   // step: factor applied at each `every`
-  double gamma = 0.0;    // exponential: rate * gamma^floor(t / every)
-  double final = 0.0;    // cosine: last rate as a fraction of the first
-  friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
 };
 
 struct EvalSection {
@@ -395,6 +407,7 @@ struct RunConfig {
   std::optional<Quantity> log_quantization = {};  // nullopt: off
   bool log_report = true;                         // report.html and evaluation.json
   bool log_tensorboard = false;                   // event files
+  bool log_gradient_norm = false;                 // also without optim.clip_norm
   std::optional<double> log_peak = {};            // in 10^9 multiplications per second; nullopt: unknown
   ConfigOrigin origin = {};
   friend bool operator==(const RunConfig&, const RunConfig&) = default;

@@ -193,6 +193,9 @@ class Learner {
   const RequantPolicy& policy() const { return policy_; }
   // Rate of an optimizer step, counted from 0; state().step is the next one.
   float learning_rate(int64_t step) const { return learning_rate_(step); }
+  // Replaces the rates, and sets the factor of every weight decay (1 by default), of the steps from the next one on.
+  void set_learning_rates(std::function<float(int64_t)> rates) { learning_rate_ = std::move(rates); }
+  void set_decay(std::function<float(int64_t)> factors) { decay_ = std::move(factors); }
   // Sets the optimizer steps of the whole run, for what is annealed along it (rule tanh): before each microbatch
   // state().progress becomes step / steps, at most 1. 0: unknown; progress stays 0.
   void set_total_steps(int64_t steps);
@@ -251,7 +254,7 @@ class Learner {
   LossFunction loss_;
   std::unique_ptr<Optimizer> optimizer_;
   RequantPolicy policy_;
-  std::function<float(int64_t)> learning_rate_;
+  std::function<float(int64_t)> learning_rate_, decay_;
   std::vector<Parameter*> parameters_;
   int64_t window_microbatches_ = 0, window_samples_ = 0;
   int64_t window_counted_ = 0;  // target elements that count

@@ -24,6 +24,11 @@ class ResidentData;
 // The quantization phases of a configuration. Without quant.phases, a single phase made from quant.recipe, first, last
 // and rules, or none if there are none of these.
 std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch);
+// The learning rate of each optimizer step. plateaus: for schedule plateau, the steps at which the rate was cut so far.
+std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t microbatches_per_epoch,
+                                             const std::vector<int64_t>& plateaus = {});
+// The factor of weight decay in each of them (optim.decay_schedule).
+std::function<float(int64_t)> decay_factors(const RunConfig& config, int64_t microbatches_per_epoch);
 // The form of a data set's samples, and the model of a configuration for input of a given form. If no layer looks at
 // axes (LayerKind::axes), samples are flattened to vectors.
 Form input_form(const Dataset& data);
@@ -72,7 +77,8 @@ struct TrainEvent {
   int64_t microbatch = 0, microbatches_total = 0;
   // means since the last event of this kind; accuracy in percent, -1: targets are values
   double loss = 0, accuracy = 0;
-  double lr = 0;  // of the optimizer step just completed
+  double lr = 0;              // of the optimizer step just completed
+  double gradient_norm = -1;  // its global norm before clipping; -1: not measured (optim.clip_norm, log.gradient_norm)
   double samples_per_s = 0;
   double tokens_per_s = 0;  // positions that the model reads; 0 if samples are not ids
   // 10^9 multiply-accumulates per second of training, from the layer table: three times the forward pass (backward
@@ -182,6 +188,7 @@ class Trainer {
   // Warns if a saved configuration differs from this one.
   void compare_run(const CheckpointHeader& header, const std::string& checkpoint) const;
   bool stops_early() const;
+  void set_rates();
   std::string budget_table_;
   RunConfig config_;
   std::string config_yaml_;
@@ -192,7 +199,7 @@ class Trainer {
   std::string residence_;  // where the data reside, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
-  BestRule best_, early_stop_;  // early_stop_: rule of train.early_stop
+  BestRule best_, early_stop_, plateau_;  // rules of train.early_stop and of schedule plateau
   bool started_ = false;
   std::string init_note_;  // their source, for the log
   int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;

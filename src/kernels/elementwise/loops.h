@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "kernels/quantize/moment_codes.h"
 
 namespace bitgrad::kernels::elementwise {
 

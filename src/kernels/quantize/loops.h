@@ -39,6 +39,7 @@ struct CodeRange {
   int32_t lo = 0, hi = 0;  // within +-2^30
   uint32_t code_mask = 0;  // 2^bits - 1
   bool sign = false;       // kind sign: raw = value >= 0, no clamp
+  CodeParts parts = {};    // stochastic rounding
 };
 
 struct QuantizeLoops {

@@ -18,7 +18,8 @@ struct Plan {
     ensure(a.dtype.is_code(), "quantize", "dtype ", a.dtype.name(), " has no codes");
     ensure((a.rule == CodeRule::kCodebook) == (info.kind == DTypeKind::kCodebook), "quantize", "rule ",
            static_cast<int>(a.rule), " does not fit dtype ", a.dtype.name());
-    range = {safe(a.lo), safe(a.hi), (1u << info.bits) - 1u, info.kind == DTypeKind::kSign};
+    range = {safe(a.lo), safe(a.hi), (1u << info.bits) - 1u, info.kind == DTypeKind::kSign,
+             code_parts(safe(a.lo), safe(a.hi))};
     if (info.kind == DTypeKind::kCodebook) levels = sort_levels(info);
     rounds = bitgrad::rounds(a.rule);
     stochastic = a.sr != nullptr && rounds && !range.sign;

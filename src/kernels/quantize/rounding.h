@@ -42,27 +42,41 @@ BITGRAD_ELEMENT int32_t nearest_code(float u, int32_t zero) {
   return static_cast<int32_t>(clamp_float(rint_or_zero(u), -kSafe, kSafe)) + zero;
 }
 
+// The parts of a code that stochastic rounding distinguishes: 2^(16 - shift). Within the clamp, the last bit of a
+// number plus `grid` is worth one part.
+struct CodeParts {
+  float grid = 0x1.8p7f;
+  int32_t shift = 0;
+};
+inline constexpr CodeParts kInt8Parts{0x1.8p10f, 3};
+
+// Of codes in [lo, hi]: parts that are several times as large as the rounding errors of the largest number, so that the
+// value of a code stays that code, at most 65536.
+constexpr CodeParts code_parts(int32_t lo, int32_t hi) {
+  const int64_t largest = lo < 0 ? -static_cast<int64_t>(lo) : lo, span = static_cast<int64_t>(hi) - lo;
+  int32_t shift = -5;
+  for (int64_t rest = largest > span ? largest : span; rest > 0; rest /= 2) ++shift;
+  CodeParts parts;
+  for (; parts.shift < shift; ++parts.shift) parts.grid *= 2;
+  return parts;
+}
+
+BITGRAD_ELEMENT int32_t code_by_draw(float v, const CodeParts& parts, uint16_t draw) {
+  const int32_t count = __builtin_bit_cast(int32_t, v + parts.grid) - __builtin_bit_cast(int32_t, parts.grid);
+  return ((count << parts.shift) + static_cast<int32_t>(draw)) >> 16;
+}
+
 // The same with a 16-bit draw; low = lo - 1, high = hi + 1.
-BITGRAD_ELEMENT int32_t stochastic_code(float u, float zero, float low, float high, uint16_t draw) {
+BITGRAD_ELEMENT int32_t stochastic_code(float u, float zero, float low, float high, const CodeParts& parts,
+                                        uint16_t draw) {
   const float number = u == u ? u : 0.0f;
-  const float v = clamp_float(number + zero, low, high) * 65536.0f;
-  const int32_t cut = static_cast<int32_t>(v);
-  const int32_t floor = cut - (static_cast<float>(cut) > v ? 1 : 0);
-  return (floor + static_cast<int32_t>(draw)) >> 16;
+  return code_by_draw(clamp_float(number + zero, low, high), parts, draw);
 }
 
 // The absmax code of a finite value: u is within a few roundings of [-127, 127], so no clamp is needed before the draw
 // is added.
 BITGRAD_ELEMENT int32_t int8_code(float u, bool stochastic, uint16_t draw) {
-  int32_t q;
-  if (stochastic) {
-    const float v = u * 65536.0f;
-    const int32_t cut = static_cast<int32_t>(v);
-    q = (cut - (static_cast<float>(cut) > v ? 1 : 0) + static_cast<int32_t>(draw)) >> 16;
-  } else {
-    q = static_cast<int32_t>(rint_or_zero(u));
-  }
-  return clamp_int(q, -127, 127);
+  return clamp_int(stochastic ? code_by_draw(u, kInt8Parts, draw) : static_cast<int32_t>(rint_or_zero(u)), -127, 127);
 }
 
 BITGRAD_ELEMENT bool is_finite_number(float x) {

@@ -41,7 +41,36 @@ Json state_record(const CheckpointHeader& h) {
         {"name", h.counters.metric}, {"best", number(h.counters.best_value)}, {"last", number(h.counters.last_value)}};
   if (h.counters.early_stop_best)
     state["early_stop"] = {{"best", *h.counters.early_stop_best}, {"waited", h.counters.early_stop_waited}};
+  if (h.counters.plateau_best)
+    state["plateau"] = {{"best", *h.counters.plateau_best},
+                        {"waited", h.counters.plateau_waited},
+                        {"steps", Json(h.counters.plateaus)}};
+  for (const auto& [path, updates] : h.updates) state["updates"][path] = updates;
   return state;
+}
+
+int64_t count_in(const Json& from, const std::string& key) {
+  return whole_member(from, key, 0, detail::kMostMicrobatches);
+}
+
+void read_plateau(const Json& state, CheckpointHeader& h) {
+  if (!state.contains("plateau")) return;
+  const Json& plateau = state.at("plateau");
+  h.counters.plateau_best = plateau.at("best").get<double>();
+  h.counters.plateau_waited = count_in(plateau, "waited");
+  int64_t before = -1;
+  for (const Json& item : plateau.at("steps")) {
+    const auto step = item.get<int64_t>();
+    require(step > before && step <= h.step, "checkpoint", "plateau: steps: got ", step,
+            ", expected ascending steps of the ", h.step, " done");
+    h.counters.plateaus.push_back(before = step);
+  }
+}
+
+void read_updates(const Json& state, CheckpointHeader& h) {
+  if (!state.contains("updates")) return;
+  for (const auto& [path, updates] : state.at("updates").members())
+    h.updates[path] = count_in(state.at("updates"), path);
 }
 
 const std::string& metadata_text(const SafetensorsFile& file, const std::string& key) {
@@ -100,6 +129,7 @@ CheckpointHeader header_of(Learner& learner, const RunCounters& counters) {
   h.since_requantize = learner.since_requantize();
   h.seed = learner.state().seed;
   h.phase = learner.phase();
+  h.updates = learner.optimizer().own_updates();
   return h;
 }
 
@@ -129,9 +159,7 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     const int64_t version = whole_member(state, "format_version", INT64_MIN, INT64_MAX);
     if (version != kCheckpointFormat)
       bad(file.path(), concat("format version ", version, ", this program reads ", kCheckpointFormat));
-    const auto count = [](const Json& from, const char* key) {
-      return whole_member(from, key, 0, detail::kMostMicrobatches);
-    };
+    const auto count = count_in;
     CheckpointHeader h;
     h.step = count(state, "step");
     h.microbatch = count(state, "microbatch");
@@ -157,6 +185,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
       h.counters.early_stop_best = state.at("early_stop").at("best").get<double>();
       h.counters.early_stop_waited = count(state.at("early_stop"), "waited");
     }
+    read_plateau(state, h);
+    read_updates(state, h);
     if (state.contains("evaluation_due")) h.counters.evaluation_due = state.at("evaluation_due").get<bool>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
     const Json& sums = state.at("unreported");

@@ -6,6 +6,20 @@ namespace bitgrad {
 
 using namespace checkpoint;
 
+namespace {
+
+// 8-bit moments had evenly spaced codes and a ".scale" before they had a ".unit".
+void refuse_linear_moments(const SafetensorsFile& file, const std::string& name) {
+  if (!name.ends_with(".unit") || file.contains(name)) return;
+  const std::string part = name.substr(0, name.size() - 5);
+  if (file.contains(part + ".scale"))
+    bad(file.path(), concat("the moments '", part,
+                            "' are in linear 8-bit codes, which an earlier version wrote; this "
+                            "one reads codes that span decades. Start a new run with model.init_from"));
+}
+
+}  // namespace
+
 CheckpointHeader read_checkpoint_header(const std::string& path) {
   const SafetensorsFile file = SafetensorsFile::read(path);
   CheckpointHeader header = read_state(file);
@@ -26,10 +40,14 @@ void load_checkpoint(const std::string& path, Learner& learner) {
       bad(path, concat("its counters do not agree: step ", h.step, ", microbatch ", h.microbatch,
                        ", microbatches since the last requantization ", h.since_requantize));
     for (Parameter* p : learner.model().parameters()) restorer.parameter(*p);
-    for (const auto& s : learner.optimizer().state()) restorer.into(s.name, s.tensor);
+    for (const auto& s : learner.optimizer().state()) {
+      refuse_linear_moments(restorer.file(), s.name);
+      restorer.into(s.name, s.tensor);
+    }
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
     restorer.done();
     learner.set_counters(h.step, h.microbatch, h.since_requantize);
+    learner.optimizer().set_own_updates(h.updates);
     return 0;
   });
 }

@@ -220,6 +220,11 @@ const Value& value_of(std::string_view group, std::string_view key, const Node* 
   return node != nullptr ? node->value : default_value(*spec);
 }
 
+void Reader::operator()(std::string_view key, ScheduleConfig& field) const {
+  const Node* const map = child(map_, key);
+  if (map != nullptr) field.mark = map->mark;
+  visit_schedule(Reader("schedule", map), field);
+}
 void Reader::operator()(std::string_view key, BopConfig& field) const {
   visit_bop(Reader("bop", child(map_, key)), field);
 }
@@ -291,7 +296,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   bind_quant(root, config, report);
   bind_prepare(root, config, report);
   bind_layers(root, config, report);
-  visit_schedule(Reader("schedule", root.child("schedule")), config.schedule);
+  Reader("", &root)("schedule", config.schedule);
   const Node* train = root.child("train");
   Reader("train", train)("stop", config.train.stop);
   if (const Node* best = child(train, "best")) {

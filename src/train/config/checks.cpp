@@ -250,11 +250,42 @@ class Checks {
 
   static bool at_least(const Quantity& a, const Quantity& b) { return a.unit == b.unit && a.value >= b.value; }
   void schedule() {
-    if (!sound_path("schedule.warmup") || !sound_path("train.stop") || !find("train.stop")) return;
-    const Quantity &warmup = config_.schedule.warmup, &stop = config_.train.stop;
-    if (warmup.value > 0 && at_least(warmup, stop))
-      contradiction({"schedule.warmup", "train.stop"},
-                    concat("schedule.warmup (", warmup, ") is not shorter than train.stop (", stop, ')'));
+    schedule_at("schedule", config_.schedule);
+    schedule_at("optim.decay_schedule", config_.optim.decay_schedule);
+    if (!sound_path("schedule") || !sound_path("optim")) return;
+    if (config_.schedule.name == "plateau" && sound_path("data.test") && sound_path("data.valid") && !evaluates())
+      contradiction({"schedule.name"},
+                    "schedule plateau needs data.test or data.valid, neither of which is set: it looks at their "
+                    "evaluations");
+    const ScheduleConfig& decay = config_.optim.decay_schedule;
+    if (decay.name == "plateau")
+      contradiction({"optim.decay_schedule.name"},
+                    "optim.decay_schedule: plateau follows evaluations, and only schedule "
+                    "does. Use another one");
+    bool decays = config_.optim.weight_decay > 0;
+    each_weights(
+        [&](const QuantConfig& weights, const std::string&) { decays |= weights.weight_decay.value_or(0) > 0; });
+    if (decay.name != "constant" && !decays && sound_path("model.layers") && sound_path("quant.weights"))
+      contradiction({"optim.decay_schedule"},
+                    "optim.decay_schedule has no effect: optim.weight_decay is 0, and no weights have their own");
+  }
+  void schedule_at(const std::string& path, const ScheduleConfig& c) {
+    if (!sound_path(path)) return;
+    if (c.name == "one_cycle" && c.warmup.value > 0)
+      contradiction({path + ".warmup"}, concat(path, ".warmup: got ", c.warmup, ", one_cycle rises by itself (rise)"));
+    if (find(path + ".factor") && find(path + ".factors"))
+      contradiction({path + ".factors"}, concat(path, ": got factor and factors, expected one of them"));
+    if (sound_path(path + ".at") && !c.factors.empty() && c.factors.size() != c.at.size())
+      contradiction({path + ".factors"}, concat(path, ".factors: got ", c.factors.size(),
+                                                " numbers, expected one for each of the ", c.at.size(), " in at"));
+    if (!sound_path("train.stop") || !find("train.stop")) return;
+    const Quantity& stop = config_.train.stop;
+    if (c.warmup.value > 0 && at_least(c.warmup, stop))
+      contradiction({path + ".warmup", "train.stop"},
+                    concat(path, ".warmup (", c.warmup, ") is not shorter than train.stop (", stop, ')'));
+    if (c.name == "wsd" && c.cooldown.unit == stop.unit && c.cooldown.value > stop.value)
+      contradiction({path + ".cooldown", "train.stop"},
+                    concat(path, ".cooldown (", c.cooldown, ") is longer than train.stop (", stop, ')'));
   }
   void momentum() {
     if (config_.optim.nesterov && config_.optim.name == "sgd" && sound_path("optim.momentum") &&

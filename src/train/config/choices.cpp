@@ -99,6 +99,7 @@ Names decays() { return {"all", "matrices"}; }
 Names optimizers() { return rules(/*flips_signs=*/false); }
 Names fusings() { return {"auto", "off"}; }
 Names schedules() { return schedule_names(); }
+Names cooldowns() { return cooldown_shapes(); }
 Names losses() { return loss_names(); }
 Names metrics() { return metric_names(); }
 Names directions() { return {"up", "down"}; }

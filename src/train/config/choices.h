@@ -37,6 +37,7 @@ Names optimizers();
 Names decays();
 Names fusings();
 Names schedules();
+Names cooldowns();
 Names losses();
 Names metrics();
 Names directions();

@@ -62,6 +62,7 @@ std::string example_value(const KeySpec& spec) {
   if (type == &kQuantity || type == &kQuantityOrOff)
     return spec.detail.starts_with("steps, epochs") ? "10 epochs" : "100 steps";
   if (type == &kNumberList) return "[0.5]";
+  if (type == &kQuantityList) return "[10 epochs, 20 epochs]";
   if (type == &kDType) return spec.group == "model" ? "bf16" : "int4";
   if (spec.choices)
     if (const std::vector<std::string> names = spec.choices(); !names.empty()) return names.front();

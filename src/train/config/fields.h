@@ -178,6 +178,7 @@ void visit_log(V&& v, C& c) {
   v("quantization", c.log_quantization);
   v("report", c.log_report);
   v("tensorboard", c.log_tensorboard);
+  v("gradient_norm", c.log_gradient_norm);
   v("peak", c.log_peak);
 }
 
@@ -196,6 +197,7 @@ void visit_optim(V&& v, C& c) {
   v("eps", c.eps);
   v("weight_decay", c.weight_decay);
   v("decay", c.decay);
+  v("decay_schedule", c.decay_schedule);
   v("momentum", c.momentum);
   v("nesterov", c.nesterov);
   v("clip_value", c.clip_value);
@@ -210,9 +212,20 @@ void visit_schedule(V&& v, C& c) {
   v("name", c.name);
   v("warmup", c.warmup);
   v("every", c.every);
+  v("at", c.at);
   v("factor", c.factor);
+  v("factors", c.factors);
   v("gamma", c.gamma);
   v("final", c.final);
+  v("cooldown", c.cooldown);
+  v("shape", c.shape);
+  v("rise", c.rise);
+  v("div", c.div);
+  v("final_div", c.final_div);
+  v("metric", c.metric);
+  v("goes", c.goes);
+  v("patience", c.patience);
+  v("min_delta", c.min_delta);
 }
 
 template <typename V, typename C>

@@ -188,6 +188,7 @@ class Writer {
     if (type == &kTextList) return list_of(text());
     if (type == &kName) return any_of({pattern("^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"), Json{{"type", "integer"}}});
     if (type == &kQuantity || type == &kQuantityOrOff) return quantity(spec);
+    if (type == &kQuantityList) return list_of(quantity(spec));
     if (type == &kGranularity) return pattern("^(tensor|token|channel|channel\\([01]\\)|group\\(([01], ?)?[0-9]+\\))$");
     if (type == &kInit) return init();
     if (type == &kChoice || type == &kRecipe || type == &kDType) return choice(spec);
@@ -210,7 +211,7 @@ class Writer {
     const bool epochs = spec.detail.starts_with("steps, epochs");
     Json length = pattern(concat(spec.detail.ends_with("from 0") ? "^[0-9]+" : "^[1-9][0-9]*",
                                  epochs ? " (steps?|epochs?)$" : " steps?$"));
-    return spec.type == &config::kQuantity ? length : any_of({std::move(length), words({"off"})});
+    return spec.type != &config::kQuantityOrOff ? length : any_of({std::move(length), words({"off"})});
   }
   static Json init() {
     std::string kinds;

@@ -18,7 +18,7 @@ namespace bitgrad::config {
 using Value =
     std::variant<std::monostate, bool, int64_t, double, std::string, Quantity, std::array<double, 2>, InitConfig,
                  Granularity, DType, std::optional<double>, std::optional<int64_t>, std::optional<Quantity>,
-                 std::vector<int64_t>, std::vector<double>, std::vector<std::string>>;
+                 std::vector<int64_t>, std::vector<double>, std::vector<std::string>, std::vector<Quantity>>;
 
 struct Entry;
 

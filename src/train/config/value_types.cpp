@@ -227,6 +227,21 @@ std::string read_quantity(const KeySpec& spec, const Node& node, Value& value) {
   value = quantity;
   return "";
 }
+std::string read_quantity_list(const KeySpec& spec, const Node& node, Value& value) {
+  auto& out = value.emplace<std::vector<Quantity>>();
+  if (node.kind != Node::Kind::kList) return got(spec, node);
+  if (node.items.empty()) return concat("the list is empty, expected ", spec.type->expects(spec));
+  for (const Node& item : node.items) {
+    Value one;
+    std::string wrong = item.kind == Node::Kind::kScalar ? read_quantity(spec, item, one) : got(spec, item);
+    if (!wrong.empty()) return wrong;
+    const auto quantity = std::get<Quantity>(one);
+    if (!out.empty() && out.back().unit == quantity.unit && quantity.value <= out.back().value)
+      return concat("got ", quantity, " after ", out.back(), ", expected ", spec.type->expects(spec));
+    out.push_back(quantity);
+  }
+  return "";
+}
 std::string read_quantity_or_off(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::optional<Quantity>>();
   if (plain(node) && node.text == "off") return "";

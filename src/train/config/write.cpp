@@ -60,6 +60,10 @@ std::string text(const std::vector<double>& numbers) {
   return list_of(numbers, [](double number) { return number_text(number); });
 }
 
+std::string text(const std::vector<Quantity>& lengths) {
+  return list_of(lengths, [](const Quantity& length) { return text(length); });
+}
+
 std::string text(const std::vector<std::string>& texts) {
   return list_of(texts, [](const std::string& t) { return text(t); });
 }
@@ -76,6 +80,7 @@ std::string text(const AugmentConfig& c);
 std::string text(const ObserverConfig& c);
 std::string text(const BackwardConfig& c);
 std::string text(const BopConfig& c);
+std::string text(const ScheduleConfig& c);
 
 // Writes the keys of one map as {a: 1, b: 2}.
 std::string own_keys(const Attributes& keys);
@@ -121,6 +126,20 @@ std::string text(const BackwardConfig& c) {
 std::string text(const AugmentConfig& c) {
   return map_of("augment", "", [&](auto& w) { visit_augment(w, c); });
 }
+std::string text(const ScheduleConfig& c) {
+  return map_of("schedule", c.name, [&](Writer& writer) {
+    visit_schedule(
+        [&](std::string_view key, const auto& value) {
+          if constexpr (requires { value.empty(); })
+            if (value.empty()) return;  // factor or factors, a metric that is that of train.best
+          if constexpr (std::is_same_v<decltype(value), const double&>)
+            if (key == "factor" && !c.factors.empty()) return;
+          writer(key, value);
+        },
+        c);
+  });
+}
+
 std::string text(const BopConfig& c) {
   return map_of("bop", "", [&](auto& w) { visit_bop(w, c); });
 }
@@ -352,7 +371,7 @@ std::string to_yaml(const RunConfig& c) {
   out << "batch: " << map_of("batch", "", [&](auto& w) { visit_batch(w, c.batch); }) << '\n';
   out << "loss: " << loss(c) << '\n';
   out << "optim: " << map_of("optim", c.optim.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
-  out << "schedule: " << map_of("schedule", c.schedule.name, [&](auto& w) { visit_schedule(w, c.schedule); }) << '\n';
+  out << "schedule: " << text(c.schedule) << '\n';
   out << "train:\n  stop: " << c.train.stop << '\n';
   if (const BestConfig& best = c.train.best; !best.metric.empty())
     out << "  best: {metric: " << best.metric << (best.goes.empty() ? "" : concat(", goes: ", best.goes)) << "}\n";

@@ -1,0 +1,59 @@
+// Codes of 8-bit optimizer moments, which span decades: the expressions shared by the CPU loops and the kernels of
+// other devices. docs/numerics.md section 6.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/rng.h"
+
+namespace bitgrad::kernels::moment_codes {
+
+#define BITGRAD_ELEMENT BITGRAD_HD static inline __attribute__((always_inline))
+
+// The number of code q is (1 + q/2^bits, continued by powers of two) - 1: an fp32 whose mantissa has `kBits` bits, less
+// 1. So codes near 0 are evenly spaced, and the others are 2^-bits of their number apart.
+struct MeanCode {  // of magnitudes; the sign is separate
+  static constexpr int kBits = 3;
+  static constexpr int32_t kMost = 127;
+  static constexpr float kLargest = 61439.0f;  // the number of kMost
+};
+struct RootCode {
+  static constexpr int kBits = 4;
+  static constexpr int32_t kMost = 255;
+  static constexpr float kLargest = 63487.0f;
+};
+inline constexpr int32_t kOne = 0x3F800000;  // bits of 1.0f
+
+template <typename Code>
+inline constexpr int kCut = 23 - Code::kBits;  // bits below a code
+template <typename Code>
+inline constexpr int32_t kHalfDraw = 1 << (kCut<Code> - 17);  // centers the 16 bits of a draw among those below a code
+
+// An element has one random draw for the whole run, to which every step adds this part of 65536, close to the golden
+// ratio. So roundings of successive steps are spread evenly, and their mean over steps is closer to the number.
+inline constexpr uint32_t kTurn = 40503;
+BITGRAD_ELEMENT uint16_t turn_of(const RandomStream& draws) {
+  return static_cast<uint16_t>(kTurn * (draws.live != nullptr ? draws.step + *draws.live : draws.step));
+}
+BITGRAD_ELEMENT RandomStream at_rest(const RandomStream& draws) {
+  return {draws.seed, draws.purpose, draws.id, 0, nullptr};
+}
+
+template <typename Code>
+BITGRAD_ELEMENT float number_of(int32_t q) {
+  return __builtin_bit_cast(float, (q << kCut<Code>)+kOne) - 1.0f;
+}
+
+// u >= 0, at most a few roundings above kLargest; NaN gives 0.
+template <typename Code>
+BITGRAD_ELEMENT int32_t code_of(float u, uint16_t draw) {
+  const float number = u == u ? u : 0.0f;
+  const int32_t parts = __builtin_bit_cast(int32_t, number + 1.0f) - (kOne - kHalfDraw<Code>);
+  const int32_t q = (parts + (static_cast<int32_t>(draw) << (kCut<Code> - 16))) >> kCut<Code>;
+  return q > Code::kMost ? Code::kMost : q;
+}
+
+#undef BITGRAD_ELEMENT
+
+}  // namespace bitgrad::kernels::moment_codes

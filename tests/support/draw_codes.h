@@ -1,0 +1,36 @@
+// Stochastic rounding to codes (docs/numerics.md section 7), and the codes of 8-bit moments (section 6), in double.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "bitgrad/base/rng.h"
+
+namespace bitgrad::test {
+
+// The code of v before it is clamped to [lo, hi].
+inline int64_t code_by_draw(double v, double lo, double hi, double draw) {
+  const double b = std::floor(std::log2(std::max(std::abs(lo), hi - lo))) + 1;
+  const double parts = std::exp2(std::min(16.0, 21 - b));
+  const double i = std::nearbyint(std::clamp(v, lo - 1, hi + 1) * parts) * (65536 / parts);
+  return static_cast<int64_t>(std::floor((i + draw) / 65536));
+}
+
+// The number of code q >= 0, and the code of u >= 0, of 8-bit moments: b is 3 for means, 4 for roots.
+inline double moment_number(int q, int b) {
+  const int parts = 1 << b;
+  return (1 + static_cast<double>(q % parts) / parts) * std::exp2(q / parts) - 1;
+}
+inline double moment_draw(RandomStream draws, uint64_t element) {
+  const uint32_t turn = 40503 * std::exchange(draws.step, 0u);
+  return (draws.bits16(element) + turn) % 65536;
+}
+inline int moment_code(float u, int b, double draw) {
+  const double w = u + 1.0f, e = std::floor(std::log2(w));
+  const double place = (e + w / std::exp2(e) - 1) * (1 << b);
+  return std::min(static_cast<int>(std::floor(place + (draw + 0.5) / 65536)), b == 3 ? 127 : 255);
+}
+
+}  // namespace bitgrad::test
