@@ -54,6 +54,12 @@ void Trainer::Evaluations::note_improvement(const Evaluation& result) {
   const bool better = std::isfinite(value) && (!c.early_stop_best || t_.early_stop_.better(value, than));
   if (better) c.early_stop_best = value;
   c.early_stop_waited = better ? 0 : c.early_stop_waited + 1;
+  if (c.early_stop_waited != t_.config_.train.early_stop->patience || t_.stops_early()) return;
+  const int64_t form = t_.last_form();
+  log(LogLevel::kWarning,
+      concat("train.early_stop: ", t_.early_stop_.metric, " did not improve in ", c.early_stop_waited,
+             " evaluations, but phase ", form, ", from step ", t_.learner_->phases()[static_cast<size_t>(form)].from,
+             " on, gives the model its last form: the run goes on, and patience starts anew there"));
 }
 
 EvalEvent Trainer::Evaluations::event_of(const Evaluation& result, const std::string& split, int64_t step) const {

@@ -11,6 +11,13 @@
 namespace bitgrad {
 namespace {
 
+void without_init_from(RunConfig& config) {
+  config.init_from.clear();
+  config.rename.clear();
+  config.ignore.clear();
+  config.other_inputs = false;
+}
+
 QuantRuleConfig rule(const std::string& layers, const std::string& recipe) {
   QuantRuleConfig r;
   r.layers = layers;
@@ -80,7 +87,7 @@ RunConfig float_config(RunConfig config) {
   config.quant.prepare.recipe = "none";
   config.quant.phases.clear();
   config.quant.budget.reset();
-  config.init_from.clear();
+  without_init_from(config);
   return config;
 }
 
@@ -131,7 +138,7 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   quant.phases.clear();
   quant.budget.reset();
   quant.compute = "packed";  // layers set their own; beside recipes for all layers another value would be rejected
-  config.init_from.clear();
+  without_init_from(config);
   config.device.kind = "cpu";  // whoever opens the file chooses the device
   config.device.index = 0;
   if (now.quantization != "off") return config;
