@@ -87,9 +87,11 @@ class FilePrecision {
 class InitialValues {
  public:
   // part: of a file of that kind, which need not have everything.
-  InitialValues(const std::string& path, Module& model, const WeightMap& map, int64_t step, bool part)
+  InitialValues(const std::string& path, Module& model, const WeightMap& map, int64_t step, bool part,
+                bool values_only = false)
       : restorer_(path, part ? kPartKind : ""),
         part_(part),
+        values_only_(values_only),
         precision_(path, read_state(restorer_.file()).model),
         model_(model),
         paths_(map),
@@ -156,7 +158,7 @@ class InitialValues {
   }
   void assign(Parameter& p, const std::string& name) {
     reading_of(p.path(), [&] {
-      if (precision_.fits(name, p) && restorer_.same_codes(p, name))
+      if (!values_only_ && precision_.fits(name, p) && restorer_.same_codes(p, name))
         same_.insert(&p);
       else
         p.assign(restorer_.numbers(name, p.shape()), step_);
@@ -187,6 +189,7 @@ class InitialValues {
     return true;
   }
   bool of_same_input(const std::string& path, const std::string& name) const {
+    if (values_only_) return false;
     for (std::string at = parent_of(path), from = parent_of(name); at.size() > 1; at = parent_of(at)) {
       if (const auto found = quantizers_.find(at); found != quantizers_.end())
         return precision_.fits(from, *found->second);
@@ -217,7 +220,7 @@ class InitialValues {
   }
 
   Restorer restorer_;
-  const bool part_;
+  const bool part_, values_only_;
   const FilePrecision precision_;
   Module& model_;
   WeightPaths paths_;
@@ -234,6 +237,10 @@ class InitialValues {
 
 InitFrom init_from(const std::string& path, Module& model, const WeightMap& map, int64_t step) {
   return reading(path, [&] { return InitialValues(path, model, map, step, /*part=*/false).take(); });
+}
+
+InitFrom checkpoint::take_values(const std::string& path, Module& model) {
+  return reading(path, [&] { return InitialValues(path, model, {}, 0, /*part=*/false, /*values_only=*/true).take(); });
 }
 
 InitFrom checkpoint::take_part(const std::string& path, Module& model) {

@@ -6,6 +6,7 @@
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/ptq.h"
 #include "bitgrad/train/trainer.h"
+#include "train/checkpoint/part.h"
 #include "train/config/specs.h"
 
 namespace bitgrad {
@@ -94,7 +95,7 @@ RunConfig float_config(RunConfig config) {
 std::unique_ptr<Learner> load_floats(const std::string& file, const RunConfig& config, const Dataset& data) {
   const FileForm form = file_form(file);
   std::unique_ptr<Learner> learner = build_evaluator(float_config(config), data, &form);
-  init_from(file, learner->model());
+  checkpoint::take_values(file, learner->model());
   return learner;
 }
 
