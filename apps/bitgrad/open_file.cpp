@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "bitgrad/base/file.h"
 #include "bitgrad/train/plugin.h"
 
 namespace bitgrad::cli {
@@ -18,6 +19,9 @@ void add_choice_options(Arguments& args, ModelChoice& choice, const std::string&
 
 OpenedFile open_target(const std::string& target, const ModelChoice& choice,
                        const std::vector<std::string>& overrides) {
+  require(!(choice.best || choice.last) || file_system().is_directory(target), "run folder",
+          choice.best ? "--best" : "--last", " selects a checkpoint of a run folder: got '", target,
+          "', which is not one");
   OpenedFile file = open_file(target, overrides,
                               choice.best   ? CheckpointChoice::kBest
                               : choice.last ? CheckpointChoice::kLast
