@@ -1,6 +1,6 @@
-// bitgrad convert RUN_OR_CHECKPOINT -o FILE [--best] [--dry-run] [--force] [--check]: drops masters and everything else
-// that only training needs, and writes the remaining model. Reads no data, unless --check compares the two on
-// data.test.
+// bitgrad convert RUN_OR_CHECKPOINT -o FILE [--best] [--last] [--dry-run] [--force] [--check]: drops masters and
+// everything else that only training needs, and writes the remaining model. Reads no data, unless --check compares the
+// two on data.test.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,8 @@ struct ConvertOptions {
   std::vector<std::string> plugins;
   std::string target, out, data;
   std::vector<std::string> overrides;
-  bool best = false, dry_run = false, force = false, check = false;
+  ModelChoice choice;
+  bool dry_run = false, force = false, check = false;
 };
 
 int64_t float_bytes(const std::vector<LayerSummary>& rows) {
@@ -113,10 +114,8 @@ int check(const OpenedFile& file, const std::string& written, const Dataset& dat
 int run_convert(const ConvertOptions& options) {
   load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
-  require(!options.best || file_system().is_directory(options.target), "convert",
-          "--best selects a checkpoint of a run folder: got '", options.target, "', which is not one");
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile file = open_file(options.best ? options.target + "/best.safetensors" : options.target, overrides);
+  const OpenedFile file = open_target(options.target, options.choice, overrides);
   for (const char* ending : {".onnx", ".gguf", ".c"})
     require(!options.out.ends_with(ending), "convert", "writes a model file of bitgrad (.safetensors), got ",
             options.out, ". For ", ending, " use: bitgrad export ", options.target, " -o ", options.out);
@@ -152,11 +151,11 @@ int run_convert(const ConvertOptions& options) {
 Run setup_convert(Arguments& args) {
   auto o = std::make_shared<ConvertOptions>();
   add_plugin_option(args, o->plugins);
-  args.option("target", o->target, "run folder (its last checkpoint) or checkpoint file").required();
+  args.option("target", o->target, kTargetHelp).required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "the file to write");
   args.option("--data", o->data, std::string("with --check: ") + kDataHelp);
-  args.flag("--best", o->best, "best.safetensors of the run folder");
+  add_choice_options(args, o->choice);
   const Argument dry =
       args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
   args.flag("--force", o->force, "overwrite an existing file");

@@ -19,6 +19,7 @@ struct DiffOptions {
   std::string a, b, json, data;
   std::vector<std::string> overrides;
   int64_t samples = 256;
+  ModelChoice choice;
   bool force = false;
 };
 
@@ -92,12 +93,18 @@ Json to_json(const OpenedFile& a, const OpenedFile& b, const ModelDifference& d,
   return j;
 }
 
+// --best and --last are for those of the two that are run folders.
+ModelChoice choice_of(const std::string& target, const ModelChoice& choice) {
+  return file_system().is_directory(target) ? choice : ModelChoice{};
+}
+
 int run_diff(const DiffOptions& options) {
   load_named_plugins(options.plugins);
   if (!options.json.empty()) require_writable(options.json, options.force);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile a = open_file(options.a, overrides), b = open_file(options.b, overrides);
+  const OpenedFile a = open_target(options.a, choice_of(options.a, options.choice), overrides);
+  const OpenedFile b = open_target(options.b, choice_of(options.b, options.choice), overrides);
   if (!options.json.empty()) require_writable(options.json, /*force=*/true, {a.path, b.path});
   require(a.input.sample.numel() == b.input.sample.numel(), "diff", "the inputs differ: ", a.path, " has ",
           a.input.sample.numel(), " values, ", b.path, ' ', b.input.sample.numel(),
@@ -122,8 +129,9 @@ int run_diff(const DiffOptions& options) {
 Run setup_diff(Arguments& args) {
   auto options = std::make_shared<DiffOptions>();
   add_plugin_option(args, options->plugins);
-  args.option("a", options->a, "run folder (its last checkpoint), checkpoint or model file").required();
+  args.option("a", options->a, kTargetHelp).required();
   args.option("b", options->b, "run folder, checkpoint or model file to compare with").required();
+  add_choice_options(args, options->choice);
   args.option("overrides", options->overrides, "key=value of both configurations, such as data.root=DIR");
   args.option("--data", options->data, kDataHelp);
   args.option("--samples", options->samples,

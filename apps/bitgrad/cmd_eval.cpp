@@ -13,6 +13,7 @@ namespace {
 
 struct EvalOptions {
   std::vector<std::string> plugins;
+  ModelChoice choice;
   std::string target;
   std::vector<std::string> overrides;
   std::string data, text;
@@ -24,7 +25,7 @@ int run_eval(const EvalOptions& options) {
   load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile file = open_file(options.target, overrides);
+  const OpenedFile file = open_target(options.target, options.choice, overrides);
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
   const auto data = options.text.empty() ? data_of(file, overrides) : text_of(file, options.text, options.stride);
@@ -55,7 +56,8 @@ int run_eval(const EvalOptions& options) {
 Run setup_eval(Arguments& args) {
   auto options = std::make_shared<EvalOptions>();
   add_plugin_option(args, options->plugins);
-  args.option("target", options->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("target", options->target, kTargetHelp).required();
+  add_choice_options(args, options->choice);
   args.option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("--data", options->data, kDataHelp);
   const Argument text = args.option("--text", options->text, "a text file in place of the data: for models of tokens");

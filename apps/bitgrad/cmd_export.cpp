@@ -1,5 +1,5 @@
-// bitgrad export RUN_OR_FILE -o OUT [--format F --form F --opset N --family F --best --dry-run --force --json]: writes
-// a model as a file of another program (train/export.h), and reports what becomes of each tensor and layer.
+// bitgrad export RUN_OR_FILE -o OUT [--format F --form F --opset N --family F --best --last --dry-run --force --json]:
+// writes a model as a file of another program (train/export.h), and reports what becomes of each tensor and layer.
 #include <iostream>
 
 #include "bitgrad/base/file.h"
@@ -20,7 +20,8 @@ struct ExportOptions {
   std::vector<std::string> plugins;
   std::string target, out, format;
   ExportSpec spec;
-  bool best = false, force = false, json = false, check = false;
+  ModelChoice choice;
+  bool force = false, json = false, check = false;
 };
 
 std::string_view fate_name(ExportedTensor::Fate fate) {
@@ -106,9 +107,7 @@ void print_counts(const ExportReport& report, const OpenedFile& file, const Expo
 int run_export(const ExportOptions& o) {
   const ExportTarget& target = choose_export_target(o.out, o.format);
   load_named_plugins(o.plugins);
-  require(!o.best || file_system().is_directory(o.target), kExport,
-          "--best selects a checkpoint of a run folder: got '", o.target, "', which is not one");
-  const OpenedFile file = open_file(o.best ? o.target + "/best.safetensors" : o.target);
+  const OpenedFile file = open_target(o.target, o.choice);
   if (target.ending.empty() && !o.spec.dry_run)
     require_writable_folder(o.out, "model.safetensors", o.force, {file.path});
   if (!target.ending.empty() && !o.spec.dry_run) {
@@ -139,7 +138,7 @@ int run_export(const ExportOptions& o) {
 Run setup_export(Arguments& args) {
   auto o = std::make_shared<ExportOptions>();
   add_plugin_option(args, o->plugins);
-  args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("target", o->target, kTargetHelp).required();
   args.option("-o,--out", o->out, "the file to write: its end says the format; a folder for Hugging Face's programs")
       .required();
   std::string formats;
@@ -150,7 +149,7 @@ Run setup_export(Arguments& args) {
   args.option("--opset", o->spec.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
   args.flag("--dequantize", o->spec.dequantize, "safetensors, npz: values in fp32 in place of codes and scales");
   args.option("--family", o->spec.family, "gpt2, llama, qwen2 or bitnet; left out: the one that the layers ask for");
-  args.flag("--best", o->best, "best.safetensors of the run folder");
+  add_choice_options(args, o->choice);
   args.flag("--dry-run", o->spec.dry_run, "what becomes of each tensor; write nothing");
   args.flag("--check", o->check,
             "run the file in its program (ONNX Runtime, qonnx: Python of BITGRAD_PYTHON; C: CC) and compare");

@@ -21,6 +21,7 @@ constexpr const char* kBetween = "\n---------------\n";
 struct GenerateOptions {
   std::vector<std::string> plugins, overrides;
   std::string target, prompt;
+  ModelChoice choice;
   std::vector<int64_t> ids;
   bool has_prompt = false, has_ids = false;
   GenerateSpec spec;
@@ -51,7 +52,9 @@ std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin),
 class Generating {
  public:
   explicit Generating(const GenerateOptions& o)
-      : o_(o), file_(open_file(o.target, o.overrides)), tokenizer_(tokenizer_of(file_.header, file_.path)) {}
+      : o_(o),
+        file_(open_target(o.target, o.choice, o.overrides)),
+        tokenizer_(tokenizer_of(file_.header, file_.path)) {}
 
   int run() {
     apply_run_settings(file_.config);
@@ -173,7 +176,8 @@ Run setup_generate(Arguments& args) {
   auto o = std::make_shared<GenerateOptions>();
   SamplingSpec& sampling = o->spec.sampling;
   add_plugin_option(args, o->plugins);
-  args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("target", o->target, kTargetHelp).required();
+  add_choice_options(args, o->choice);
   args.option("overrides", o->overrides, "key=value of the configuration, such as device.threads=1");
   const Argument prompt = args.option("--prompt", o->prompt, "the text to go on with; -: standard input");
   const Argument ids =

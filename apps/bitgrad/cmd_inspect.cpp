@@ -17,6 +17,7 @@ constexpr const char* kAll = "*";
 
 struct InspectOptions {
   std::vector<std::string> plugins;
+  ModelChoice choice;
   std::string target, layers = kAll;
   bool json = false, table = false;
 };
@@ -131,7 +132,7 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const
 
 int run_inspect(const InspectOptions& options) {
   load_named_plugins(options.plugins);
-  const OpenedFile file = open_file(options.target);
+  const OpenedFile file = open_target(options.target, options.choice);
   const auto learner = load_file(file, nullptr);
   const std::vector<Inspected> layers = inspect(learner->model(), options.layers);
   if (options.json) {
@@ -157,7 +158,8 @@ int run_inspect(const InspectOptions& options) {
 Run setup_inspect(Arguments& args) {
   auto options = std::make_shared<InspectOptions>();
   add_plugin_option(args, options->plugins);
-  args.option("target", options->target, "run folder (its last checkpoint), checkpoint or model file").required();
+  args.option("target", options->target, kTargetHelp).required();
+  add_choice_options(args, options->choice);
   args.option("--layers", options->layers, "layers by a glob on their paths, such as layers.[0-4]");
   args.flag("--table", options->table, "the table of all layers instead: output, parameters, bytes, MACs");
   args.flag("--json", options->json, "one JSON object on standard output");

@@ -1,8 +1,13 @@
-// bitgrad merge RUN_OR_CHECKPOINT -o FILE [--float] [--best] [--force]: merges each adapter into its weight:
-// W + (alpha / rank) B A.
+// bitgrad merge RUN_OR_CHECKPOINT -o FILE [--float] [--best] [--last] [--force]: merges each adapter into its weight,
+// W + (alpha / rank) B A, and evaluates both models on data.test (else data.valid, else data.train).
 #include <iostream>
 
+#include <algorithm>
+
+#include "before_after.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/adapters.h"
 #include "bitgrad/train/ptq.h"
 #include "command.h"
@@ -14,19 +19,46 @@ namespace {
 
 struct MergeOptions {
   std::vector<std::string> plugins;
-  std::string target, out;
-  bool to_float = false, best = false, force = false;
+  std::string target, out, data;
+  std::vector<std::string> overrides;
+  ModelChoice choice;
+  bool to_float = false, force = false;
 };
+
+// The data that measure both models, and what the first one has there; none, with a warning, if there are no data or no
+// such device: merging needs neither.
+struct Measured {
+  std::unique_ptr<Dataset> data;
+  std::optional<Evaluation> before;
+};
+Measured measure(const OpenedFile& file, const std::vector<std::string>& overrides) {
+  try {
+    apply_run_settings(file.config);
+    const DeviceGuard guard(device_of(file.config));
+    Measured m;
+    m.data = data_of(file, overrides);
+    m.before = evaluate(*load_file(file, m.data.get()), *m.data, file.config.train.eval.batch);
+    return m;
+  } catch (const Error& e) {
+    log(LogLevel::kWarning, concat("what merging does to loss and metrics is not measured: ", e.what(),
+                                   ". Name the data with --data, or compare both files with bitgrad eval"));
+    return {};
+  }
+}
 
 int run_merge(const MergeOptions& options) {
   load_named_plugins(options.plugins);
-  require(!options.best || file_system().is_directory(options.target), "merge",
-          "--best selects a checkpoint of a run folder: got '", options.target, "', which is not one");
-  const OpenedFile file = open_file(options.best ? options.target + "/best.safetensors" : options.target);
+  kernels::load_gemm_costs(kernels::gemm_costs_path());
+  const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
+  const OpenedFile file = open_target(options.target, options.choice, overrides);
   require_writable(options.out, options.force, {file.path});
   require(file.kind == "checkpoint", "merge", file.path, " is converted: merge the checkpoint that it was made of");
   const auto learner = load_file(file, nullptr);
   const std::vector<AdaptedLayer> layers = adapted_layers(learner->model());
+  const Measured measured = layers.empty() ? Measured{} : measure(file, overrides);
+  const bool rounds = !options.to_float && std::any_of(layers.begin(), layers.end(), [](const AdaptedLayer& l) {
+    return l.slot->weight().low_bit();
+  });
   RunConfig config = file.config;
   if (file.of_run) config = merged_config(converted_config(config, *learner), learner->model(), options.to_float);
   merge_adapters(learner->model(), options.to_float);
@@ -38,6 +70,16 @@ int run_merge(const MergeOptions& options) {
   print_quantization(std::cout, learner->model());
   std::cout << file.path << ": adapters of " << layers.size() << (layers.size() == 1 ? " layer" : " layers")
             << " merged -> " << options.out << ": " << file_bytes(options.out) << " bytes\n";
+  if (measured.before) {
+    const OpenedFile merged = open_file(options.out, overrides);
+    const DeviceGuard guard(device_of(file.config));
+    const Evaluation after =
+        evaluate(*load_file(merged, measured.data.get()), *measured.data, file.config.train.eval.batch);
+    print_before_after(*measured.before, describe(file), after, options.out, evaluation_split(file.config));
+  }
+  if (rounds)
+    std::cout << "the sums W + B A were rounded to the codes of W: what adapters learned below half a code is gone. "
+                 "--float keeps the sums in fp32\n";
   return 0;
 }
 
@@ -46,10 +88,12 @@ int run_merge(const MergeOptions& options) {
 Run setup_merge(Arguments& args) {
   auto o = std::make_shared<MergeOptions>();
   add_plugin_option(args, o->plugins);
-  args.option("target", o->target, "run folder (its last checkpoint) or checkpoint file").required();
+  args.option("target", o->target, kTargetHelp).required();
+  args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "the file to write").required();
+  args.option("--data", o->data, kDataHelp);
   args.flag("--float", o->to_float, "weights with adapters become fp32; else they are quantized anew as they were");
-  args.flag("--best", o->best, "best.safetensors of the run folder");
+  add_choice_options(args, o->choice);
   args.flag("--force", o->force, "overwrite an existing file");
   return [o] { return run_merge(*o); };
 }

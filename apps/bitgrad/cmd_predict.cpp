@@ -25,7 +25,8 @@ struct PredictOptions {
   SampleInput input;
   Task task = Task::kOfRun;
   int64_t top = 1;
-  bool json = false, csv = false, best = false;
+  ModelChoice choice;
+  bool json = false, csv = false;
 };
 
 std::optional<PredictionTask> task_of(Task task) {
@@ -197,9 +198,7 @@ class Predictions {
 int run_predict(const PredictOptions& o) {
   load_named_plugins(o.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
-  require(!o.best || file_system().is_directory(o.target), kPredict,
-          "--best selects a checkpoint of a run folder: got '", o.target, "', which is not one");
-  OpenedFile file = open_file(o.best ? o.target + "/best.safetensors" : o.target);
+  OpenedFile file = open_target(o.target, o.choice);
   apply_run_settings(file.config);
   Predictor model(std::move(file), task_of(o.task));
   // All inputs are read before anything is printed, so that a bad one leaves no partial output.
@@ -219,7 +218,7 @@ int run_predict(const PredictOptions& o) {
 Run setup_predict(Arguments& args) {
   auto o = std::make_shared<PredictOptions>();
   add_plugin_option(args, o->plugins);
-  args.option("target", o->target, "run folder (its last checkpoint), checkpoint or model file").required();
+  args.option("target", o->target, kTargetHelp).required();
   args.option("input", o->inputs,
               "files of samples: idx (also .gz), npy, csv (a sample a line), PNG or JPEG (one sample); - is standard "
               "input")
@@ -235,7 +234,7 @@ Run setup_predict(Arguments& args) {
   args.choice("--task", o->task, {{"classes", Task::kClasses}, {"labels", Task::kLabels}, {"values", Task::kValues}},
               "what outputs are, where the file does not say: it was not written by a run");
   args.option("--classes", o->classes, "a text file with the name of a class per line, such as NAME.classes.txt");
-  args.flag("--best", o->best, "best.safetensors of the run folder");
+  add_choice_options(args, o->choice);
   const Argument csv = args.flag("--csv", o->csv, "comma-separated values on standard output");
   args.flag("--json", o->json, "one JSON object on standard output").excludes(csv);
   return [o] { return run_predict(*o); };

@@ -3,6 +3,7 @@
 // Nothing is trained, and batch norm keeps its statistics.
 #include <iostream>
 
+#include "before_after.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/ptq.h"
 #include "choices.h"
@@ -15,6 +16,7 @@ namespace {
 
 struct QuantizeOptions {
   std::vector<std::string> plugins;
+  ModelChoice choice;
   std::string target, out, recipe, first, last, observer;
   std::vector<std::string> rules, overrides;
   int64_t samples = 1000, batches = 0;
@@ -50,7 +52,7 @@ RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
 int run_quantize(const QuantizeOptions& options) {
   load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const OpenedFile file = open_file(options.target, options.overrides);
+  const OpenedFile file = open_target(options.target, options.choice, options.overrides);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   RunConfig config = target_config(options, file.config);
   apply_run_settings(config);
@@ -73,16 +75,7 @@ int run_quantize(const QuantizeOptions& options) {
   print_quantization(std::cout, learner->model());
   save_converted(options.out, *learner, file.header, config);
   const Evaluation after = evaluate(*load_file(open_file(options.out), &measured), measured, batch);
-  const auto accuracy = [](const Evaluation& e) {
-    return e.accuracy < 0 ? "" : concat("accuracy ", e.accuracy, " %  ");
-  };
-  std::cout << "before: " << accuracy(before) << "loss " << before.loss << "  (" << describe(file) << ")\n"
-            << "after:  " << accuracy(after) << "loss " << after.loss << "  (" << options.out << ")\n"
-            << "of " << after.samples
-            << (split == "train"   ? " training"
-                : split == "valid" ? " validation"
-                                   : " test")
-            << " samples\n";
+  print_before_after(before, describe(file), after, options.out, split);
   return 0;
 }
 
@@ -91,7 +84,8 @@ int run_quantize(const QuantizeOptions& options) {
 Run setup_quantize(Arguments& args) {
   auto o = std::make_shared<QuantizeOptions>();
   add_plugin_option(args, o->plugins);
-  args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("target", o->target, kTargetHelp).required();
+  add_choice_options(args, o->choice, "--last-checkpoint");
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "the file to write");
   args.option("--recipe", o->recipe, "recipe of all layers, such as int8wo, 8da4w (docs/quantization.md)");

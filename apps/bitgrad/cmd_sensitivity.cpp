@@ -15,6 +15,7 @@ namespace {
 
 struct SensitivityCommand {
   std::string target, json;
+  ModelChoice choice;
   bool force = false;
   std::vector<std::string> overrides, recipes, plugins;
   std::vector<int64_t> bits;
@@ -28,7 +29,7 @@ int run_sensitivity(const SensitivityCommand& options) {
   for (const int64_t bits : usual ? BudgetConfig{}.bits : options.bits) choices.push_back({uniform_recipe(bits)});
   for (const std::string& name : options.recipes) choices.push_back({find_recipe(name).recipe});
   kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const OpenedFile file = open_file(options.target, options.overrides);
+  const OpenedFile file = open_target(options.target, options.choice, options.overrides);
   if (!options.json.empty()) require_writable(options.json, options.force, {file.path});
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
@@ -47,7 +48,8 @@ int run_sensitivity(const SensitivityCommand& options) {
 
 Run setup_sensitivity(Arguments& args) {
   auto o = std::make_shared<SensitivityCommand>();
-  args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("target", o->target, kTargetHelp).required();
+  add_choice_options(args, o->choice);
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   add_plugin_option(args, o->plugins);
   args.option("--bits", o->bits,

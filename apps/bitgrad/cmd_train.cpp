@@ -98,13 +98,14 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   const bool percent = is_percentage(outcome.metric);
   const auto shown = [&](double value) { return concat(value, percent ? " %" : ""); };
   const std::string& split = outcome.evaluated;
-  std::cout << outcome.metric << " on the packed weights: " << shown(value_of(e.metrics, outcome.metric).value())
-            << " of " << e.samples
+  std::cout << outcome.metric << (outcome.packed ? " on the packed weights: " : ": ")
+            << shown(value_of(e.metrics, outcome.metric).value()) << " of " << e.samples
             << (split == "train" ? " training samples, the first ones (data.test is not set)"
                                  : concat(' ', split == "valid" ? "validation" : "test", " samples"));
   if (const auto best = trainer.best_value())
     std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config())
-              << (split == outcome.selected_on ? "" : concat(" on data.", outcome.selected_on)) << ')';
+              << (split == outcome.selected_on ? "" : concat(" on data.", outcome.selected_on))
+              << (outcome.form_since.value_or(0) > 0 ? concat(", since step ", *outcome.form_since) : "") << ')';
   if (outcome.ended_by != "train.stop") std::cout << "\nended early: " << outcome.ended;
   if (outcome.selected_on == "test")
     std::cout << "\nthe best model was chosen on these test samples: set data.valid to choose it on others";

@@ -1,13 +1,35 @@
 #include "open_file.h"
 
 #include <algorithm>
+#include <iostream>
 
+#include "bitgrad/base/file.h"
 #include "bitgrad/train/plugin.h"
 
 namespace bitgrad::cli {
 
 void add_plugin_option(Arguments& args, std::vector<std::string>& paths) {
   args.option("--plugin", paths, "a plugin that the file needs, if its path has changed; repeatable").repeatable();
+}
+
+void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last) {
+  const Argument best = args.flag("--best", choice.best, "best.safetensors of the run folder");
+  args.flag(last, choice.last, "last.safetensors of the run folder, even if data.valid chose another").excludes(best);
+}
+
+OpenedFile open_target(const std::string& target, const ModelChoice& choice,
+                       const std::vector<std::string>& overrides) {
+  require(!(choice.best || choice.last) || file_system().is_directory(target), "run folder",
+          choice.best ? "--best" : "--last", " selects a checkpoint of a run folder: got '", target,
+          "', which is not one");
+  OpenedFile file = open_file(target, overrides,
+                              choice.best   ? CheckpointChoice::kBest
+                              : choice.last ? CheckpointChoice::kLast
+                                            : CheckpointChoice::kChosen);
+  const bool by_valid = file.header.counters.selected_on == "valid";
+  if (!file.choice.empty() && by_valid)
+    std::cerr << file.choice << (choice.best || choice.last ? "" : ". The options --best and --last choose") << '\n';
+  return file;
 }
 
 void load_named_plugins(const std::vector<std::string>& paths) {

@@ -11,6 +11,17 @@
 
 namespace bitgrad::cli {
 
+// The model that a command works on: a run folder, checkpoint or model file, and which checkpoint of a folder.
+struct ModelChoice {
+  bool best = false, last = false;
+};
+// Options --best and --last of a command; `last`: the name of the latter where --last is taken.
+void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last = "--last");
+inline constexpr const char* kTargetHelp =
+    "run folder (its best checkpoint if data.valid chose it, else its last), checkpoint or converted model";
+// Opens it, and says on standard error which checkpoint of a folder was taken.
+OpenedFile open_target(const std::string& target, const ModelChoice& choice,
+                       const std::vector<std::string>& overrides = {});
 // Option --plugin of a command. load_named_plugins loads the libraries before a file is opened.
 void add_plugin_option(Arguments& args, std::vector<std::string>& paths);
 void load_named_plugins(const std::vector<std::string>& paths);

@@ -87,7 +87,8 @@ typedef struct bitgrad_form {
 } bitgrad_form;
 enum { BITGRAD_CLASSES = 0, BITGRAD_LABELS = 1, BITGRAD_VALUES = 2 };
 
-/* Opens a run folder (its last checkpoint), a checkpoint or a model file. BITGRAD_E_DATA for other files. */
+/* Opens a run folder (its best checkpoint if data.valid chose it, else its last), a checkpoint or a model file; the
+ * description names the file. BITGRAD_E_DATA for other files. */
 BITGRAD_API int bitgrad_model_open(const char* path, bitgrad_model** out);
 BITGRAD_API void bitgrad_model_close(bitgrad_model* model);
 BITGRAD_API int bitgrad_model_input(const bitgrad_model* model, bitgrad_form* out);

@@ -1,11 +1,10 @@
 #include <string>
 
-#include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
-#include "bitgrad/train/weight_map.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
 #include "capi/run_config.h"
+#include "train/initial_values.h"
 
 using namespace bitgrad;
 using namespace bitgrad::capi;
@@ -95,13 +94,7 @@ int bitgrad_learner_create(const char* config, const char* const* overrides, int
     Form form = read_form(given(input, "input"));
     if (form.ids == 0) form.ids = vocabulary_of_model(l->config);
     l->learner = build_learner(l->config, form, outputs, epoch_samples);
-    if (!l->config.init_from.empty()) {
-      const std::string& from = l->config.init_from;
-      if (is_weight_file(from))
-        init_from_weights(from, l->learner->model(), {l->config.rename, l->config.ignore});
-      else
-        init_from(checkpoint_of(from), l->learner->model());
-    }
+    if (!l->config.init_from.empty()) detail::take_initial_values(l->config, nullptr, l->learner->model());
     l->values = sample_values(l->config);
     l->epoch_samples = epoch_samples;
     const std::optional<Form>& output = l->learner->model().output_form();

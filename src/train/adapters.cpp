@@ -8,14 +8,19 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/io/tensors.h"
+#include "train/adapter_rest.h"
+#include "train/checkpoint/part.h"
 #include "train/config/specs.h"
+#include "train/interop/weight_names.h"
 
 namespace bitgrad {
 namespace {
 
 constexpr const char* kTensors = "adapter_model.safetensors";
 constexpr const char* kConfig = "adapter_config.json";
+constexpr const char* kState = "bitgrad_state.safetensors";
 constexpr int64_t kMostConfig = int64_t{1} << 24;  // bytes
 constexpr std::string_view kPrefix = "base_model.model.";
 
@@ -40,7 +45,7 @@ std::vector<AdaptedLayer> layers_with_adapters(Module& model) {
 }
 
 // The adapter_config.json of PEFT: r and lora_alpha for all layers, patterns for those that differ from the first.
-Json config_of(const std::vector<AdaptedLayer>& layers) {
+Json config_of(const std::vector<AdaptedLayer>& layers, const std::vector<std::string>& modules) {
   const AdapterSpec& first = layers[0].slot->adapter()->adapter_spec();
   Json targets = Json::array(), ranks = Json::object(), alphas = Json::object();
   for (const AdaptedLayer& l : layers) {
@@ -49,9 +54,15 @@ Json config_of(const std::vector<AdaptedLayer>& layers) {
     if (spec.rank != first.rank) ranks[l.layer] = spec.rank;
     if (spec.alpha != first.alpha) alphas[l.layer] = spec.alpha;
   }
-  return {{"peft_type", "LORA"},           {"r", first.rank},        {"lora_alpha", first.alpha},
-          {"lora_dropout", first.dropout}, {"bias", "none"},         {"target_modules", std::move(targets)},
-          {"rank_pattern", ranks},         {"alpha_pattern", alphas}};
+  return {{"peft_type", "LORA"},
+          {"r", first.rank},
+          {"lora_alpha", first.alpha},
+          {"lora_dropout", first.dropout},
+          {"bias", "none"},
+          {"target_modules", std::move(targets)},
+          {"rank_pattern", ranks},
+          {"alpha_pattern", alphas},
+          {"modules_to_save", modules.empty() ? Json(nullptr) : Json(modules)}};
 }
 
 // Value for one layer: its pattern if there is one, otherwise the value for all layers.
@@ -84,9 +95,9 @@ std::map<std::string, Tensor> by_name(const NamedTensors& tensors) {
   return out;
 }
 
-std::string mismatches(const std::vector<Part>& parts, const std::map<std::string, Tensor>& tensors) {
+std::string mismatches(const std::vector<Part>& parts, const std::map<std::string, Tensor>& tensors,
+                       std::set<std::string> known) {
   std::string text;
-  std::set<std::string> known;
   for (const Part& part : parts) {
     known.insert(part.name);
     const auto found = tensors.find(part.name);
@@ -113,13 +124,28 @@ Tensor finite_values(const std::string& file, const std::string& name, const Ten
 
 }  // namespace
 
-void save_adapters(const std::string& folder, Module& model) {
+SavedAdapters save_adapters(const std::string& folder, Module& model, const std::string& record) {
   const std::vector<AdaptedLayer> layers = layers_with_adapters(model);
+  const detail::AdapterRest rest = detail::rest_of_adapters(model);
   NamedTensors tensors;
   for (const Part& part : parts_of(layers)) tensors[part.name] = part.parameter->value();
+  for (const Parameter* p : rest.parameters) tensors[concat(kPrefix, p->path())] = p->value();
+  for (const Module::Buffer& b : rest.buffers) tensors[concat(kPrefix, b.path)] = b.tensor;
+  SavedAdapters saved{rest.modules, {}};
+  for (const Parameter* p : rest.beyond_parameters) saved.beyond.push_back(p->path());
+  for (const Module::Buffer& b : rest.beyond_buffers) saved.beyond.push_back(b.path);
   file_system().make_directories(folder);
+  const std::string state = folder + '/' + kState;
+  if (!saved.beyond.empty())
+    checkpoint::save_part(state, rest.beyond_parameters, rest.beyond_buffers, record);
+  else if (file_system().exists(state))
+    file_system().remove(state);  // of other adapters
   save_tensors(folder + '/' + kTensors, tensors, {{"format", "pt"}});
-  write_file_atomically(folder + '/' + kConfig, config_of(layers).dump(2) + '\n');
+  write_file_atomically(folder + '/' + kConfig, config_of(layers, saved.modules).dump(2) + '\n');
+  if (!saved.beyond.empty())
+    log(LogLevel::kWarning, concat("PEFT's format has no place for ", detail::names_text(saved.beyond),
+                                   ": they are in ", state, ", which only bitgrad reads"));
+  return saved;
 }
 
 void load_adapters(const std::string& path, Module& model) {
@@ -127,16 +153,29 @@ void load_adapters(const std::string& path, Module& model) {
   const bool folder = file_system().is_directory(path);
   const std::string file = folder ? path + '/' + kTensors : path;
   const std::vector<Part> parts = parts_of(layers);
+  const std::string state = folder ? path + '/' + kState
+                            : path.ends_with(kTensors)
+                                ? path.substr(0, path.size() - std::string_view(kTensors).size()) + kState
+                                : std::string();
   std::vector<Tensor> values;
+  detail::RestValues rest;
   {
     const DeviceGuard cpu(Device::cpu());
     const std::map<std::string, Tensor> tensors = by_name(load_tensors(file));
-    if (const std::string text = mismatches(parts, tensors); !text.empty())
+    std::string wrong;
+    rest = detail::rest_values(model, tensors, kPrefix, wrong);
+    if (const std::string text = mismatches(parts, tensors, rest.names) + wrong; !text.empty())
       fail_with(ErrorCode::kData, "adapters", file, " does not hold the adapters of this model:", text);
     if (folder && file_system().exists(path + '/' + kConfig)) check_config(path + '/' + kConfig, layers);
     for (const Part& part : parts) values.push_back(finite_values(file, part.name, tensors.at(part.name)));
+    for (detail::RestValues::Item& item : rest.items) item.values = finite_values(file, item.name, item.values);
   }
   for (size_t i = 0; i < parts.size(); ++i) parts[i].parameter->assign(values[i], 0);
+  detail::take(rest);
+  std::set<std::string> taken = rest.paths();
+  if (!state.empty() && file_system().exists(state))
+    for (const std::string& name : checkpoint::take_part(state, model).taken) taken.insert(name);
+  detail::warn_of_missing(model, taken, path);
 }
 
 // Drops the adapters. With to_float, appends a rule per adapted layer that keeps its input quantization.

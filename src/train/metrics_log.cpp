@@ -186,6 +186,10 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                {"seconds", number(outcome.seconds)},
                {"state_hash", outcome.state_hash},
                {"memory", memory}};
+  if (outcome.phase) {
+    summary["phase"] = *outcome.phase;
+    summary["form_since"] = *outcome.form_since;
+  }
   if (outcome.evaluation) {
     summary["evaluated"] = {
         {"split", outcome.evaluated}, {"samples", outcome.evaluation->samples}, {"step", outcome.evaluated_step}};

@@ -29,9 +29,9 @@ constexpr const char* kNoRun =
 
 }  // namespace
 
-OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides) {
+OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides, CheckpointChoice choice) {
   OpenedFile out;
-  out.path = checkpoint_of(target);
+  out.path = checkpoint_of(target, choice, &out.choice);
   out.kind = file_kind(out.path);
   out.header = read_checkpoint_header(out.path);
   out.of_run = !out.header.config.empty();

@@ -8,6 +8,7 @@
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text_stream.h"
+#include "nn/activation_quantizer.h"
 #include "train/numbers.h"
 
 namespace bitgrad {
@@ -39,6 +40,18 @@ void check_order(const std::vector<QuantPhase>& phases) {
                                              ", expected ", phases[i - 1].from + 1, " or more");
     throw PhaseError("[phases] " + what, ErrorCode::kUsage, static_cast<int64_t>(i));
   }
+}
+
+// What the switches of quantization act on.
+struct Quantized {
+  bool any = false, observed = false;
+};
+void find_quantized(Module& module, Quantized& found) {
+  if (const auto* quantizer = dynamic_cast<const ActivationQuantizer*>(&module)) {
+    found.any = true;
+    found.observed = found.observed || quantizer->quant().observer.has_value();
+  }
+  for (Module* child : module.children()) find_quantized(*child, found);
 }
 
 // Turns an Error of `use` into a PhaseError that names the phase.
@@ -124,6 +137,29 @@ void Learner::Phases::try_form(int64_t phase) {
   });
 }
 
+// A switch that acts on nothing is no difference, nor is the precision of layers that are switched off.
+void Learner::Phases::note_form(int64_t phase) {
+  Form form{{}, list_[static_cast<size_t>(phase)].mode};
+  Quantized found;
+  find_quantized(*l_.model_, found);
+  for (const Quantizable* slot : l_.model_->quantizables()) {
+    found.any = found.any || slot->quant().weight || slot->quant().input;
+    if (!slot->on()) continue;
+    form.layers.push_back(slot->quant());
+    form.layers.back().recipe.clear();
+  }
+  if (!found.any) form = {};  // nothing is quantized, on or off
+  if (!found.observed) form.mode.observers = true;
+  forms_.push_back(std::move(form));
+}
+
+int64_t Learner::Phases::form_start(int64_t phase) const {
+  if (forms_.empty()) return 0;
+  const auto form = [&](int64_t i) -> const Form& { return forms_.at(static_cast<size_t>(i)); };
+  while (phase > 0 && form(phase - 1) == form(phase)) --phase;
+  return phase;
+}
+
 void Learner::Phases::try_all() {
   if (list_.size() > 1) try_from(now_);
 }
@@ -133,7 +169,11 @@ void Learner::Phases::try_from(int64_t now) {
   entering_ = true;
   const detail::Numbers numbers(*l_.model_);
   replay(-1);
-  for (int64_t i = 0; i < std::ssize(list_); ++i) try_form(i);
+  forms_.clear();
+  for (int64_t i = 0; i < std::ssize(list_); ++i) {
+    try_form(i);
+    note_form(i);
+  }
   replay(now);
   numbers.put_back(*l_.model_);
   if (now >= 0) return settle_in(now);
@@ -166,6 +206,7 @@ void Learner::Phases::enter_due() {
 
 void Learner::Phases::end() {
   list_.clear();
+  forms_.clear();
   now_ = 0;
   entering_ = false;
 }
@@ -176,6 +217,7 @@ void Learner::set_phases(std::vector<QuantPhase> phases) {
 }
 const std::vector<QuantPhase>& Learner::phases() const { return phases_->list(); }
 int64_t Learner::phase() const { return phases_->now(); }
+int64_t Learner::form_start(int64_t phase) const { return phases_->form_start(phase); }
 void Learner::enter_phase(int64_t index) {
   const DeviceGuard guard(device_);
   phases_->enter(index);

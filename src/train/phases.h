@@ -27,17 +27,27 @@ class Learner::Phases {
   void try_all();
   // Ends all phases, because the model was converted.
   void end();
+  // Learner::form_start.
+  int64_t form_start(int64_t phase) const;
 
  private:
+  // What two phases must have in common for the model's values to be comparable.
+  struct Form {
+    std::vector<LayerQuant> layers;
+    QuantMode mode;
+    friend bool operator==(const Form&, const Form&) = default;
+  };
   void change_form(int64_t phase);
   void replay(int64_t phase);
   void try_from(int64_t now);
   void try_form(int64_t phase);
+  void note_form(int64_t phase);
   void settle_in(int64_t phase);
 
   Learner& l_;
   std::vector<QuantPhase> list_;
   std::vector<LayerQuant> own_;  // of the quantizable layers, before any phase
+  std::vector<Form> forms_;      // by phase, if there are several
   int64_t now_ = 0;
   bool entering_ = false;
 };

@@ -188,9 +188,10 @@ std::vector<Ranked> Predictor::top(const Tensor& outputs, int64_t row, int64_t k
   return top({outputs.as<float>() + row * outputs.cols(), static_cast<size_t>(outputs.cols())}, k);
 }
 
-std::unique_ptr<Predictor> open_model(const std::string& path, std::optional<PredictionTask> task) {
+std::unique_ptr<Predictor> open_model(const std::string& path, std::optional<PredictionTask> task,
+                                      CheckpointChoice choice) {
   if (!file_system().is_directory(path)) refuse_foreign(path);
-  return std::make_unique<Predictor>(open_file(path), task);
+  return std::make_unique<Predictor>(open_file(path, {}, choice), task);
 }
 
 }  // namespace bitgrad

@@ -39,8 +39,7 @@ void Trainer::Evaluations::record(const Evaluation& result) {
     c.last_value = e.value;
     if (e.best) c.best_value = e.value;
   }
-  if (t_.config_.train.early_stop)
-    note(result, t_.early_stop_, t_.config_.train.early_stop->min_delta, c.early_stop_best, c.early_stop_waited);
+  if (t_.config_.train.early_stop) note_improvement(result);
   if (t_.config_.schedule.name == "plateau") follow_plateau(result);
   report(e);
   if (!e.best || run_.folder.empty()) return;
@@ -72,6 +71,17 @@ void Trainer::Evaluations::follow_plateau(const Evaluation& result) {
   log(LogLevel::kInfo, concat("schedule plateau: ", t_.plateau_.metric, " on data.", t_.selected_on(),
                               " did not improve in ", schedule.patience, " evaluations: the rate is ", now,
                               " instead of ", before, " from step ", step_, " on"));
+}
+
+void Trainer::Evaluations::note_improvement(const Evaluation& result) {
+  RunCounters& c = t_.counters_;
+  note(result, t_.early_stop_, t_.config_.train.early_stop->min_delta, c.early_stop_best, c.early_stop_waited);
+  if (c.early_stop_waited != t_.config_.train.early_stop->patience || t_.stops_early()) return;
+  const int64_t form = t_.last_form();
+  log(LogLevel::kWarning,
+      concat("train.early_stop: ", t_.early_stop_.metric, " did not improve in ", c.early_stop_waited,
+             " evaluations, but phase ", form, ", from step ", t_.learner_->phases()[static_cast<size_t>(form)].from,
+             " on, gives the model its last form: the run goes on, and patience starts anew there"));
 }
 
 EvalEvent Trainer::Evaluations::event_of(const Evaluation& result, const std::string& split, int64_t step) const {

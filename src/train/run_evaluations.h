@@ -38,6 +38,7 @@ class Trainer::Evaluations {
   static void note(const Evaluation& result, const BestRule& rule, double min_delta, std::optional<double>& best,
                    int64_t& waited);
   void follow_plateau(const Evaluation& result);
+  void note_improvement(const Evaluation& result);
   EvalEvent event_of(const Evaluation& result, const std::string& split, int64_t step) const;
   void report(const EvalEvent& e);
   void examine(const std::string& section);

@@ -161,8 +161,43 @@ std::string newest_checkpoint(const std::string& folder) {
   }
 }
 
-std::string checkpoint_of(const std::string& folder_or_file) {
-  return file_system().is_directory(folder_or_file) ? run_folder_checkpoint(folder_or_file) : folder_or_file;
+namespace {
+
+// Why the last checkpoint of a folder is taken, whose best one is not named; empty if the best one is.
+std::string why_last(const CheckpointHeader& last) {
+  const RunCounters& c = last.counters;
+  if (c.selected_on != "valid")
+    return c.selected_on.empty() ? "nothing chose a best model" : "no data.valid chose the best model";
+  return c.best_step == 0 ? "nothing was evaluated since the model got its form" : "";
+}
+
+}  // namespace
+
+std::string checkpoint_of(const std::string& folder_or_file, CheckpointChoice choice, std::string* told) {
+  if (told != nullptr) told->clear();
+  const bool folder = file_system().is_directory(folder_or_file);
+  require(folder || choice == CheckpointChoice::kChosen, "run folder", '\'', folder_or_file,
+          "': best and last select a checkpoint of a run folder, which this is not");
+  if (!folder) return folder_or_file;
+  const std::string best = folder_or_file + "/best.safetensors";
+  const bool both = file_system().exists(best) && file_system().exists(folder_or_file + "/last.safetensors");
+  if (choice == CheckpointChoice::kBest && !file_system().exists(best)) {
+    require_run_folder(folder_or_file);
+    fail_with(ErrorCode::kData, "run folder", "'", folder_or_file,
+              "' has no best.safetensors: no evaluation chose one");
+  }
+  if (!both) return choice == CheckpointChoice::kBest ? best : run_folder_checkpoint(folder_or_file);
+  const std::string last = folder_or_file + "/last.safetensors";
+  const std::string why = choice == CheckpointChoice::kLast   ? "as asked"
+                          : choice == CheckpointChoice::kBest ? ""
+                                                              : why_last(read_checkpoint_header(last));
+  const std::string line =
+      why.empty()
+          ? concat("the model is ", best, choice == CheckpointChoice::kBest ? ", as asked" : ", which data.valid chose")
+          : concat("the model is ", last, ": ", why);
+  log(LogLevel::kInfo, line);
+  if (told != nullptr) *told = line;
+  return why.empty() ? best : last;
 }
 
 }  // namespace bitgrad

@@ -7,14 +7,13 @@
 #include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/train/adapters.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
-#include "bitgrad/train/weight_map.h"
 #include "data/augment.h"
 #include "data/split_samples.h"
 #include "train/evaluation.h"
 #include "train/examination.h"
+#include "train/initial_values.h"
 #include "train/lengths.h"
 #include "train/phases.h"
 #include "train/warnings.h"
@@ -180,6 +179,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   plateau_ = plateau_rule(config_, train_data_->target_form(), best_);
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
+  counters_.selected_on = selected_on();
   for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
   place_data();
   microbatches_per_epoch_ = (train_data_->epoch_order().samples + config_.batch.micro - 1) / config_.batch.micro;
@@ -247,18 +247,7 @@ void Trainer::start() {
                           "model.init_from");
   if (config_.init_from.empty()) return;
   const DeviceGuard guard(learner_->device());
-  const bool foreign = is_weight_file(config_.init_from);
-  require(foreign || (config_.rename.empty() && config_.ignore.empty()), "model", config_.init_from,
-          " was written by bitgrad: rename and ignore are for weights of other programs");
-  const std::string file = foreign ? config_.init_from : checkpoint_of(config_.init_from);
-  const InitFrom found = foreign ? init_from_weights(file, learner_->model(), {config_.rename, config_.ignore})
-                                 : init_from(file, learner_->model());
-  init_note_ = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
-  if (!found.fresh.empty()) init_note_ += "; newly initialized: " + joined(found.fresh);
-  if (!found.skipped.empty()) init_note_ += "; not used: " + joined(found.skipped);
-  if (!config_.adapters || config_.adapters->init_from.empty()) return;
-  load_adapters(config_.adapters->init_from, learner_->model());
-  init_note_ += "; adapters from " + config_.adapters->init_from;
+  init_note_ = detail::take_initial_values(config_, train_data_.get(), learner_->model());
 }
 
 void Trainer::resume(const std::string& checkpoint) {
@@ -278,6 +267,7 @@ void Trainer::resume(const std::string& checkpoint) {
   load_checkpoint(checkpoint, *learner_);
   started_ = true;
   counters_ = header.counters;
+  counters_.selected_on = selected_on();
   if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
   set_rates();
   compare_run(header, checkpoint);
@@ -323,7 +313,31 @@ void Trainer::set_rates() {
 
 bool Trainer::stops_early() const {
   const std::optional<EarlyStopConfig>& stop = config_.train.early_stop;
-  return stop && counters_.early_stop_best && counters_.early_stop_waited >= stop->patience;
+  return stop && counters_.early_stop_best && counters_.early_stop_waited >= stop->patience &&
+         learner_->phase() >= last_form();
+}
+
+int64_t Trainer::last_form() const {
+  const int64_t accumulate = config_.batch.accumulate();
+  const int64_t steps = (total_microbatches_ + accumulate - 1) / accumulate;
+  const std::vector<QuantPhase>& phases = learner_->phases();
+  int64_t last = 0;
+  while (last + 1 < std::ssize(phases) && phases[static_cast<size_t>(last + 1)].from < steps) ++last;
+  return learner_->form_start(last);
+}
+
+void Trainer::begin_form() {
+  RunCounters& c = counters_;
+  const std::optional<double> best = best_value();
+  log(LogLevel::kInfo,
+      concat("the model has another form from phase ", learner_->phase(), " on: the best model",
+             config_.train.early_stop ? " and the patience of train.early_stop start" : " starts", " anew",
+             best ? concat("; before, the best ", best_.metric, " was ", *best, " at step ", c.best_step) : ""));
+  c.best_accuracy = -1;
+  c.best_epoch = c.best_step = c.early_stop_waited = c.plateau_waited = 0;
+  c.best_value.reset();
+  c.early_stop_best.reset();
+  c.plateau_best.reset();
 }
 
 bool Trainer::ended() const {

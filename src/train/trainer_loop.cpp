@@ -100,7 +100,7 @@ class Trainer::Loop {
       t_.counters_.position = feed_->position();
       interval_.add(r);
       ask_to_stop();
-      if (r.stepped && told_phase_ != learner().phase()) announce_phase(std::exchange(told_phase_, learner().phase()));
+      if (r.stepped) note_phase();
       if (r.stepped) boundary(last);
     }
     return finish();
@@ -177,8 +177,12 @@ class Trainer::Loop {
                                        ", the run ends after ", steps));
   }
 
-  // `before`: the previous phase; -1 at the start of a run.
-  void announce_phase(int64_t before) {
+  void note_phase() {
+    const int64_t phase = learner().phase();
+    const int64_t form = learner().form_start(phase);
+    if (std::exchange(form_, form) != form) t_.begin_form();
+    const int64_t before = std::exchange(told_phase_, phase);  // -1: the start of a run
+    if (before == phase) return;
     log_fused_updates(learner());
     if (before >= 0 && hooks_.on_phase) hooks_.on_phase(detail::phase_text(learner()));
   }
@@ -328,6 +332,7 @@ class Trainer::Loop {
     if (folder_.empty()) checkpoint::require_finite(learner());  // otherwise saving has checked this
     outcome.state_hash = state_hash(learner(), t_.counters_);
     say_why_ended(outcome);
+    note_form(outcome);
     log(LogLevel::kInfo, "ended: " + outcome.ended);
     if (outcome.selected_on == "test")
       log(LogLevel::kInfo, "the best model was chosen on data.test: set data.valid to choose it on other samples");
@@ -335,6 +340,20 @@ class Trainer::Loop {
       write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
     write_report();
     return outcome;
+  }
+
+  void note_form(TrainOutcome& outcome) {
+    const std::vector<Parameter*> parameters = learner().model().parameters();
+    outcome.packed = std::any_of(parameters.begin(), parameters.end(), [](const Parameter* p) { return p->low_bit(); });
+    const std::vector<QuantPhase>& phases = learner().phases();
+    if (phases.size() <= 1) return;
+    outcome.phase = learner().phase();
+    outcome.form_since = phases.at(static_cast<size_t>(learner().form_start(*outcome.phase))).from;
+    const auto next = static_cast<size_t>(*outcome.phase) + 1;
+    if (outcome.ended_by == "train.early_stop" && next < phases.size())
+      log(LogLevel::kWarning,
+          concat("the run ended in phase ", *outcome.phase, ", before quant.phases.", next, " began (from step ",
+                 phases[next].from, "): the model has the form of phase ", *outcome.phase));
   }
 
   // Failing to write a report must not fail the run.
@@ -363,6 +382,7 @@ class Trainer::Loop {
   int64_t boundary_epoch_ = t_.counters_.epoch;  // epoch at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
   int64_t told_phase_ = -1;  // the phase announced last
+  int64_t form_ = t_.learner_->form_start(t_.learner_->phase());
   int64_t macs_phase_ = -1, macs_ = 0;
   StopRequest stop_ = StopRequest::kNone;
 };

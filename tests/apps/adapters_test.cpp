@@ -1,6 +1,8 @@
 // Adapters as their users run them: a float run, adapters over its weights in low bits, saved apart, taken up again and
 // merged.
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "apps/cli.h"
 #include "apps/digits_net.h"
@@ -15,6 +17,12 @@ using namespace bitgrad;
 using namespace bitgrad::test;
 
 namespace {
+
+std::string text_of_file(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
 
 struct Runs {
   Runs() { std::ofstream(temp.file("net.yaml")) << kDigitsNet; }
@@ -149,6 +157,73 @@ TEST_CASE("an adapter run is one run when it is killed and resumed, and follows 
   INFO(converted.out << converted.err);
   CHECK(converted.code == 0);
   CHECK(contains(converted.out, "logits equal bit for bit"));
+}
+
+TEST_CASE("a folder of adapters holds whatever the run changed, and a run that starts from it is that run") {
+  const Runs runs;
+  for (const std::string recipe : {"none", "w4a4", "w2a2"}) {
+    INFO(recipe);
+    const std::vector<std::string> quant{"quant.recipe=" + recipe};
+    const std::string base = runs.trained("base-" + recipe, quant), from = "model.init_from=" + base;
+    // The head trains as a whole; the norm does, or changes its statistics alone.
+    for (const std::string train : {"[layers.1, layers.5]", "[]"}) {
+      const std::string name = concat(recipe, train == "[]" ? "-frozen" : "-train");
+      const std::string folder = runs.temp.file("folder-" + name),
+                        adapters = ", layers: [layers.0, layers.3], train: " + train;
+      const std::string run = runs.trained(
+          "lora-" + name, {quant[0], from, "adapters={rank: 4, alpha: 8" + adapters + "}", "train.stop=2 epochs"});
+      const ProcessResult apart = cli({"adapters", run, "-o", folder});
+      INFO(apart.out << apart.err);
+      REQUIRE(apart.code == 0);
+      CHECK(contains(apart.out, "whole modules: layers.1"));
+      const Json config = Json::parse(text_of_file(folder + "/adapter_config.json"));
+      CHECK(config.at("modules_to_save").dump().find("layers.1") != std::string::npos);
+      CHECK(contains(apart.err, "PEFT's format has no place for") == (recipe != "none"));
+      CHECK(std::filesystem::exists(folder + "/bitgrad_state.safetensors") == (recipe != "none"));
+      const std::string again = runs.trained(
+          "again-" + name, {quant[0], from, "adapters={rank: 4, alpha: 8, init_from: " + folder + adapters + "}",
+                            "train.stop=1 steps", "optim.lr=1e-30"});
+      const NamedTensors first = load_tensors(run_folder_checkpoint(run)),
+                         second = load_tensors(run_folder_checkpoint(again));
+      for (const auto& [path, tensor] : first) {
+        if (contains(path, ".adam.") || contains(path, "running_")) continue;  // of the one step
+        INFO(path);
+        CHECK(second.at(path).elements() == tensor.elements());
+      }
+      CHECK(std::abs(runs.accuracy(again) - runs.accuracy(run)) < 3);
+    }
+  }
+  // What trains here and is not there is told.
+  const std::string base = runs.temp.file("base-none"), folder = runs.temp.file("folder-none-frozen");
+  const ProcessResult more = runs.train(
+      "more",
+      {"quant.recipe=none", "model.init_from=" + base, "train.stop=1 steps",
+       "adapters={rank: 4, alpha: 8, layers: [layers.0, layers.3], train: [layers.5], init_from: " + folder + "}"});
+  INFO(more.err);
+  CHECK(contains(more.err, "have no values of layers.5.weight, layers.5.bias, which train here"));
+}
+
+TEST_CASE("merge tells loss and accuracy before and after, or warns that there are no data") {
+  const Runs runs;
+  const std::string base = runs.trained("base", {"quant.recipe=int2wo"});
+  const std::string run =
+      runs.trained("lora", {"quant.recipe=int2wo", "model.init_from=" + base, "adapters={rank: 4}"});
+  const ProcessResult merged = cli({"merge", run, "-o", runs.temp.file("merged.safetensors")});
+  INFO(merged.out << merged.err);
+  REQUIRE(merged.code == 0);
+  CHECK(contains(merged.out, concat("before: accuracy ", runs.accuracy(run), " %  loss ")));
+  CHECK(contains(merged.out,
+                 concat("after:  accuracy ", runs.accuracy(runs.temp.file("merged.safetensors")), " %  loss ")));
+  CHECK(contains(merged.out, "--float keeps the sums in fp32"));
+  const ProcessResult floats = cli({"merge", run, "-o", runs.temp.file("float.safetensors"), "--float"});
+  CHECK(floats.code == 0);
+  CHECK(contains(floats.out, concat("after:  accuracy ", runs.accuracy(run), " %  loss ")));
+  CHECK_FALSE(contains(floats.out, "--float"));
+  const ProcessResult blind = cli({"merge", run, "-o", runs.temp.file("blind.safetensors"),
+                                   "data.test={format: npy, images: absent_x.npy, labels: absent_y.npy, classes: 10}"});
+  INFO(blind.err);
+  CHECK(blind.code == 0);
+  CHECK(contains(blind.err, "what merging does to loss and metrics is not measured"));
 }
 
 TEST_CASE("adapters without a trained model, and globs that name no linear layer, are errors at their places") {

@@ -166,9 +166,12 @@ class Model(_native.Handle):
         return f"bitgrad.Model({self.info['file']!r}, input={self.input.shape}, output={self.output.shape})"
 
 
-def open(path: Path) -> Model:
-    """Opens a run folder (its last checkpoint), a checkpoint or a model file."""
-    return Model(path)
+def open(path: Path, *, last: bool = False) -> Model:
+    """Opens a run folder (its best checkpoint if data.valid chose it, else its last), a checkpoint or a model file.
+
+    last: the folder's last.safetensors in any case. Model.info["file"] names the file.
+    """
+    return Model(os.path.join(path, "last.safetensors") if last else path)
 
 
 def _config_text(config: Config) -> bytes:

@@ -1,21 +1,34 @@
 // Adapter files in PEFT's layout (Hugging Face): a folder with adapter_model.safetensors, tensors
-// base_model.model.LAYER.lora_A.weight [rank, inputs] and .lora_B.weight [outputs, rank], and adapter_config.json.
+// base_model.model.LAYER.lora_A.weight [rank, inputs] and .lora_B.weight [outputs, rank], and adapter_config.json. What
+// a run with adapters changes beside them is there, too: whole fp32 modules as PEFT's modules_to_save (tensors
+// base_model.model.PATH: what adapters.train names, running statistics), all else in bitgrad_state.safetensors.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/train/config.h"
 
 namespace bitgrad {
 
-// Writes the adapters of an initialized model in fp32 and creates the folder. Throws Error for a model without
-// adapters; file errors as in base/file.h.
-void save_adapters(const std::string& folder, Module& model);
+// What a folder holds beside the adapters.
+struct SavedAdapters {
+  std::vector<std::string> modules = {};  // modules_to_save, by path
+  // Parameters and buffers in bitgrad_state.safetensors, for which PEFT's format has no place: learned parts and
+  // observed ranges, low-bit weights that train, what trains in a layer with an adapter.
+  std::vector<std::string> beyond = {};
+};
+// Writes the adapters of an initialized model in fp32, and what else does not come from the model that they were
+// trained over, and creates the folder. `record`: the model's record (CheckpointHeader::model), by which learned parts
+// and ranges of inputs are recognised when they are loaded. Warns of what PEFT cannot hold. Throws Error for a model
+// without adapters; file errors as in base/file.h.
+SavedAdapters save_adapters(const std::string& folder, Module& model, const std::string& record = {});
 
-// Loads values into the model's adapters. `path` is a folder as above, whose rank and alpha must match the model's, or
-// just the tensor file. F32, F16 or BF16. Before anything changes, throws Error(kData) that lists every missing or
-// unexpected tensor and shape mismatch, and Error(kNonFinite) for NaN and Inf.
+// Loads values into the model's adapters and into whatever else the folder holds. `path` is a folder as above, whose
+// rank and alpha must match the model's, or its adapter_model.safetensors. F32, F16 or BF16. Warns of parameters that
+// train in this model and have no values there. Before anything changes, throws Error(kData) that lists every missing
+// or unexpected tensor and shape mismatch, and Error(kNonFinite) for NaN and Inf.
 void load_adapters(const std::string& path, Module& model);
 
 // Derives the configuration after merge_adapters from that of the converted model (train/ptq.h) with adapters: the

@@ -22,6 +22,7 @@
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/train/learner.h"
+#include "bitgrad/train/weight_name.h"
 
 namespace bitgrad {
 
@@ -43,7 +44,8 @@ struct RunCounters {
   // Value of the metric that selects the best model, if that is not accuracy; part of the state hash in that case.
   std::string metric = {};
   std::optional<double> best_value = {}, last_value = {};
-  int64_t best_step = 0;  // optimizer step of the best model; 0: none; not part of the state hash
+  int64_t best_step = 0;         // optimizer step of the best model; 0: none; not part of the state hash
+  std::string selected_on = {};  // section that selects the best model: "valid", "test"; not part of the state hash
   // State of train.early_stop: best value so far, evaluations since. Part of the state hash once a value exists.
   std::optional<double> early_stop_best = {};
   int64_t early_stop_waited = 0;
@@ -111,17 +113,23 @@ std::string file_kind(const std::string& path);
 // Outcome of init_from for a model.
 struct InitFrom {
   std::vector<std::string> taken = {};    // parameters and buffers taken from the file
-  std::vector<std::string> skipped = {};  // paths of the file that this model does not use
-  // Learned parts and observed ranges of this model that keep their own initial values.
+  std::vector<std::string> skipped = {};  // names of the file that this model does not use
+  // Those of `skipped` that only quantize: learned parts and observed ranges of a precision that this model lacks.
+  std::vector<std::string> quantization = {};
+  // Learned parts, observed ranges and adapters of this model that keep their own initial values.
   std::vector<std::string> fresh = {};
+  std::vector<std::string> ignored = {};  // names of the file that WeightMap::ignore leaves out
+  std::vector<std::string> own = {};      // what would have been read from them and keeps its own initial value
 };
-// Initializes a model from another run's checkpoint or model file, matching by path: masters if present, otherwise
-// dequantized codes; and buffers (running statistics). Codes are requantized with the draws of `step`, except that a
-// parameter without master and learned parts takes codes of the same dtype, scheme and granularity as they are. Every
-// weight, bias, norm parameter and buffer of this model must be in the file with its shape; otherwise throws
-// Error(kData) that names it, and the model is unusable. Counters, optimizer and seed remain those of this run. Call
+// Initializes a model from another run's checkpoint or model file, matching by path as `map` changes it: masters if
+// present, otherwise dequantized codes; and buffers (running statistics). What has the precision that it has in the
+// file is taken bit for bit: codes, scales and learned parts of a weight, learned parts and observed ranges of an input
+// (docs/numerics.md section 9); other codes are made with the draws of `step`, and other learned parts and ranges begin
+// anew. Every weight, bias, norm parameter and buffer of this model must be in the file with its shape, unless
+// map.ignore leaves it out; otherwise throws Error(kData) that names it, and the model is unusable. Throws Error for a
+// rule that matches nothing or gives an order of elements. Counters, optimizer and seed remain those of this run. Call
 // before the first microbatch.
-InitFrom init_from(const std::string& path, Module& model, int64_t step = 0);
+InitFrom init_from(const std::string& path, Module& model, const WeightMap& map = {}, int64_t step = 0);
 
 // SHA-256 over the sorted (name, dtype, shape, canonical bytes) of masters, codes, scales, optimizer state, running
 // statistics and counters. Independent of time, paths and thread count.

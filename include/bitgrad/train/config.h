@@ -391,8 +391,9 @@ struct RunConfig {
   std::vector<LayerConfig> layers = {};
   std::string init_from = {};  // model.init_from: run folder, checkpoint or model file; empty: none
   SourceMark init_from_mark = {};
-  std::vector<WeightName> rename = {};   // for a weight file of another program
-  std::vector<std::string> ignore = {};  // globs on tensors of that file that no parameter uses
+  std::vector<WeightName> rename = {};
+  std::vector<std::string> ignore = {};  // globs on names of the file that are left out
+  bool other_inputs = false;             // accepts a file whose run normalized or tokenized its inputs otherwise
   DType values = dtypes::fp32;           // model.values: dtype of values between layers, fp32 or bf16
   QuantSection quant = {};
   std::optional<AdaptersConfig> adapters = {};

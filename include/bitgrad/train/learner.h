@@ -103,6 +103,10 @@ class Learner {
   const std::vector<QuantPhase>& phases() const;
   // Index of the current phase; 0 without phases.
   int64_t phase() const;
+  // The first phase of the form that the model has in `phase`, without another form between: precision and compute of
+  // every layer, and the switches where they act on something. Values that were measured before it are those of another
+  // model. 0 without phases.
+  int64_t form_start(int64_t phase) const;
   // For resuming: puts the model in the form of that phase, with values to be replaced by load_checkpoint.
   void enter_phase(int64_t index);
   // bitgrad::calibrate on the model (nn/prepare.h). Samples may have any shape that evaluate accepts.

@@ -63,8 +63,9 @@ class MetricsLog {
 
 // Writes summary.json: status (finished, interrupted, failed), best_accuracy, last_accuracy (percent), metric (the one
 // that selects the best model), best_value, last_value, best_epoch, best_step, selected_on, ended_by, ended, epochs,
-// steps, seconds, state_hash, memory (bytes by kind at the total peak, and total_peak); if the run ended with an
-// evaluation, evaluated (split, samples, step) and its metrics; error, if any.
+// steps, with quant.phases phase and form_since (TrainOutcome), seconds, state_hash, memory (bytes by kind at the total
+// peak, and total_peak); if the run ended with an evaluation, evaluated (split, samples, step) and its metrics; error,
+// if any.
 void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status,
                    const std::string& error = {});
 

@@ -9,6 +9,7 @@
 
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/model_spec.h"
+#include "bitgrad/nn/sequential.h"
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad {
@@ -36,6 +37,9 @@ ModelRecord parse_model_record(const std::string& text);
 // Error(kData).
 std::optional<ModelRecord> read_model_record(const std::string& file);
 
+// Builds the model of a record: layers, precision, adapters; in evaluation mode and without values. Throws Error for a
+// record that contradicts itself.
+std::shared_ptr<Sequential> recorded_model(const ModelRecord& record);
 // Builds the model of a file with its values, ready to predict and to be evaluated with `loss`; needs no configuration.
 // eval_samples: batch size to plan layouts for; 0: none. Throws Error(kData) for a file without a record, and whatever
 // load_checkpoint and load_model throw.

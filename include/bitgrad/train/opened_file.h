@@ -8,6 +8,7 @@
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/config.h"
 #include "bitgrad/train/learner.h"
+#include "bitgrad/train/run_folder.h"
 
 namespace bitgrad {
 
@@ -15,12 +16,15 @@ struct OpenedFile {
   std::string path = {}, kind = {};  // kind: "checkpoint" or "model"
   CheckpointHeader header = {};
   RunConfig config = {};
-  Form input = {};     // of the model: sample shape, ids
-  bool of_run = true;  // false: written by a program without a run; `config` is meaningless except for defaults
+  Form input = {};          // of the model: sample shape, ids
+  std::string choice = {};  // which checkpoint of a run folder it is, and why (checkpoint_of); empty: no choice
+  bool of_run = true;       // false: written by a program without a run; `config` is meaningless except for defaults
 };
-// Opens a run folder (its last checkpoint) or a file. `overrides` apply to its configuration. Required plugins must
-// have been loaded before (load_plugin) or be where the run found them. Throws Error(kData) or ConfigError.
-OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {});
+// Opens a run folder (a checkpoint as checkpoint_of chooses it) or a file. `overrides` apply to its configuration.
+// Required plugins must have been loaded before (load_plugin) or be where the run found them. Throws Error(kData) or
+// ConfigError.
+OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {},
+                     CheckpointChoice choice = CheckpointChoice::kChosen);
 // Builds the file's model, ready to predict. `data` may be nullptr, in which case only the file is read.
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data);
 

@@ -94,8 +94,10 @@ class Predictor {
   std::mutex mutex_;
 };
 
-// Opens a run folder (its last checkpoint), a checkpoint or a model file. Throws Error(kData) for damaged files and for
-// files of other programs; the message says how to import those.
-std::unique_ptr<Predictor> open_model(const std::string& path, std::optional<PredictionTask> task = {});
+// Opens a run folder (the best checkpoint if data.valid chose it, else the last), a checkpoint or a model file;
+// file().path names the file. Throws Error(kData) for damaged files and for files of other programs; the message says
+// how to import those.
+std::unique_ptr<Predictor> open_model(const std::string& path, std::optional<PredictionTask> task = {},
+                                      CheckpointChoice choice = CheckpointChoice::kChosen);
 
 }  // namespace bitgrad

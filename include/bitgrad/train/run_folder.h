@@ -40,7 +40,17 @@ RunConfig resumed_config(const std::string& folder, const CheckpointHeader& save
                          const std::vector<std::string>& overrides = {});
 // Where the data of a run were: data.root of the config.yaml beside one of its files; empty if there is none.
 std::string remembered_root(const std::string& file);
-// Maps a run folder to its last checkpoint; returns a file path unchanged.
-std::string checkpoint_of(const std::string& folder_or_file);
+// Which checkpoint of a run folder a reader takes.
+enum class CheckpointChoice : uint8_t {
+  kChosen,  // the best one if data.valid chose it, else the last
+  kBest,
+  kLast,
+};
+// Maps a run folder to one of its checkpoints; returns a file path unchanged. kChosen takes the last one, too, if no
+// evaluation since the last change of the model's form (Learner::form_start) has chosen another. Logs the choice of a
+// folder with two checkpoints as info; `told`, if given, becomes that line, or empty. Errors as run_folder_checkpoint;
+// Error if kBest or kLast is asked of a file, or kBest of a folder without best.safetensors.
+std::string checkpoint_of(const std::string& folder_or_file, CheckpointChoice choice = CheckpointChoice::kChosen,
+                          std::string* told = nullptr);
 
 }  // namespace bitgrad

@@ -128,6 +128,10 @@ struct TrainOutcome {
   std::string selected_on = {};  // the section it is measured on: "valid", "test"; empty: none
   std::string ended_by = {};     // "train.stop", "train.early_stop", "interrupt", "terminate", "error"
   std::string ended = {};        // ended_by as a sentence
+  bool packed = false;           // weights of the evaluated model are codes
+  // With quant.phases: the phase at the end, and the step since which the model has its form. Only evaluations since
+  // then were compared for the best model.
+  std::optional<int64_t> phase = {}, form_since = {};
 };
 
 class Trainer {
@@ -189,6 +193,10 @@ class Trainer {
   void compare_run(const CheckpointHeader& header, const std::string& checkpoint) const;
   bool stops_early() const;
   void set_rates();
+  // The phase with which the last form of the model begins that the run reaches (Learner::form_start).
+  int64_t last_form() const;
+  // The model has another form now: the best model and the patience of train.early_stop start anew.
+  void begin_form();
   std::string budget_table_;
   RunConfig config_;
   std::string config_yaml_;

@@ -11,11 +11,6 @@
 
 namespace bitgrad {
 
-struct WeightMap {
-  std::vector<WeightName> names = {};    // if several match a parameter, the last one wins
-  std::vector<std::string> ignore = {};  // globs on tensors of the file that no parameter uses
-};
-
 // Whether init_from_weights can read a path: .npz, .gguf, an index of shards (*.index.json), a folder that is no run
 // and contains model.safetensors or its index, or a .safetensors file not written by bitgrad. Throws Error(kData) for a
 // damaged file.

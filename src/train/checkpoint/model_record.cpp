@@ -354,6 +354,21 @@ std::optional<ModelRecord> read_model_record(const std::string& file) {
   return checkpoint::reading(file, [&] { return parse_model_record(text); });
 }
 
+std::shared_ptr<Sequential> recorded_model(const ModelRecord& record) {
+  ModelSpec spec = record.model;
+  spec.input.training = false;
+  std::shared_ptr<Sequential> model = make_model(spec);
+  std::map<std::string, Quantizable*> slots;
+  for (const Module::QuantizableAt& at : model->quantizables_at(kModelRoot)) slots[at.layer] = at.slot;
+  for (const ModelRecord::Slot& slot : record.slots) {
+    require(slots.count(slot.layer) == 1, kKey, "has a slot '", slot.layer, "', its model has none");
+    if (slot.frozen) slots[slot.layer]->weight().set_frozen(true);
+    slots[slot.layer]->set(slot.quant);
+    if (slot.adapter) slots[slot.layer]->adapt(*slot.adapter);
+  }
+  return model;
+}
+
 std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunction& loss, int64_t eval_samples) {
   const CheckpointHeader header = read_checkpoint_header(file);
   const std::optional<ModelRecord> record = read_model_record(file);
@@ -362,17 +377,7 @@ std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunct
               ": has no record of its model: open it with the configuration that it was trained with");
   return checkpoint::reading(file, [&] {
     const FileForm form = file_form(file);
-    ModelSpec spec = record->model;
-    spec.input.training = false;
-    const std::shared_ptr<Sequential> model = make_model(spec);
-    std::map<std::string, Quantizable*> slots;
-    for (const Module::QuantizableAt& at : model->quantizables_at(kModelRoot)) slots[at.layer] = at.slot;
-    for (const ModelRecord::Slot& slot : record->slots) {
-      require(slots.count(slot.layer) == 1, kKey, "has a slot '", slot.layer, "', its model has none");
-      if (slot.frozen) slots[slot.layer]->weight().set_frozen(true);
-      slots[slot.layer]->set(slot.quant);
-      if (slot.adapter) slots[slot.layer]->adapt(*slot.adapter);
-    }
+    const std::shared_ptr<Sequential> model = recorded_model(*record);
     set_quant_mode(*model, record->mode);
     check_shapes(form, *model);
     auto learner = std::make_unique<Learner>(

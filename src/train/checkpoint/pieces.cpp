@@ -91,12 +91,14 @@ void Pieces::add_value(const Parameter& p) {
   if (q.statistic) add_tensor(p.path() + ".statistic", *q.statistic);
 }
 
+void add_parameter(Pieces& pieces, const Parameter& p) {
+  if (p.has_master()) pieces.add_tensor(p.path() + ".master", p.master());
+  if (p.low_bit()) pieces.add_value(p);
+}
+
 Pieces collect(Learner& learner) {
   Pieces pieces;
-  for (Parameter* p : learner.model().parameters()) {
-    if (p->has_master()) pieces.add_tensor(p->path() + ".master", p->master());
-    if (p->low_bit()) pieces.add_value(*p);
-  }
+  for (Parameter* p : learner.model().parameters()) add_parameter(pieces, *p);
   for (const auto& s : learner.optimizer().state()) pieces.add_tensor(s.name, s.tensor);
   for (const auto& b : learner.model().buffers()) pieces.add_tensor(b.path, b.tensor);
   return pieces;

@@ -38,6 +38,8 @@ struct Pieces {
   void add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape, const Tensor& tensor);
 };
 
+// A parameter of a model that trains: master, and codes with scales.
+void add_parameter(Pieces& pieces, const Parameter& p);
 Pieces collect(Learner& learner);
 // Throws Error for a low-bit parameter with a master.
 Pieces collect_model(Module& model);

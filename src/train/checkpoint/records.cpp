@@ -101,7 +101,8 @@ void bad(const std::string& path, const std::string& what) {
 std::string kind_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find("bitgrad.kind");
   std::string kind(found != file.metadata().end() ? found->second : kCheckpointKind);
-  if (kind != kModelKind && kind != kCheckpointKind) bad(file.path(), "is of an unknown kind, '" + kind + "'");
+  if (kind != kModelKind && kind != kCheckpointKind && kind != kPartKind)
+    bad(file.path(), "is of an unknown kind, '" + kind + "'");
   return kind;
 }
 
@@ -148,6 +149,7 @@ std::string state_text(const CheckpointHeader& header) {
                          {"samples", header.counters.unreported_counted}};
   if (header.counters.evaluation_due) state["evaluation_due"] = true;
   if (header.counters.best_step > 0) state["best_step"] = header.counters.best_step;
+  if (!header.counters.selected_on.empty()) state["selected_on"] = header.counters.selected_on;
   if (header.counters.metrics_bytes > 0)
     state["metrics"] = {{"bytes", header.counters.metrics_bytes}, {"crc32c", header.counters.metrics_crc}};
   return state.dump();
@@ -171,6 +173,7 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.best_accuracy = state.at("best").at("accuracy").get<double>();
     h.counters.best_epoch = count(state.at("best"), "epoch");
     if (state.contains("best_step")) h.counters.best_step = count(state, "best_step");
+    if (state.contains("selected_on")) h.counters.selected_on = state.at("selected_on").text();
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
     if (state.contains("metric")) {  // present if another metric than accuracy selects the best model
       const Json& metric = state.at("metric");

@@ -12,7 +12,10 @@ Restorer::Restorer(const std::string& path, std::string_view kind)
   if (!file_.has_checksums())
     bad(path, "has no checksums: it was not written by bitgrad, or another program rewrote it");
   const std::string got = kind_of(file_);
-  if (kind.empty() || got == kind) return;
+  if (got == kind || (kind.empty() && got != kPartKind)) return;
+  if (got == kPartKind || kind == kPartKind)
+    bad(path, concat("is of kind ", got, ", expected a ", kind.empty() ? "model or checkpoint" : kind,
+                     ". A part of a model belongs to adapters: adapters.init_from takes its folder"));
   bad(path,
       got == kModelKind
           ? "is a converted model, without masters and optimizer: got a model, expected a checkpoint. A run resumes "
@@ -40,28 +43,37 @@ void Restorer::into(const std::string& name, const Tensor& t) {
 void Restorer::parameter(Parameter& p) {
   Tensor master;
   if (p.has_master()) master = plain(p.path() + ".master", p.master().dtype(), p.shape(), MemoryKind::kWorkspace);
-  p.restore(master, p.low_bit() ? codes(p) : Tensor());
+  p.restore(master, p.low_bit() ? codes(p, p.path()) : Tensor());
 }
 
 void Restorer::converted(Parameter& p) {
   if (p.low_bit())
-    p.restore(Tensor(), codes(p));
+    p.restore(Tensor(), codes(p, p.path()));
   else
     into(p.path() + ".value", p.value());
 }
 
-bool Restorer::same_codes(Parameter& p) {
-  const auto found = tensors_.find(p.path() + ".codes");
-  if (!p.low_bit() || p.has_master() || !p.learned().empty() || found == tensors_.end()) return false;
+bool Restorer::same_codes(Parameter& p, const std::string& path) {
+  const auto found = tensors_.find(path + ".codes");
+  if (!p.low_bit() || found == tensors_.end()) return false;
   const CodesRecord& r = found->second;
   const QuantParams& params = *p.value().quant();
   if (r.dtype != p.dtype() || r.shape != p.shape() || r.scheme != params.scheme ||
       !(r.granularity == params.granularity))
     return false;
-  if (file_.contains(p.path() + ".zero") != (params.zero != nullptr) ||
-      file_.contains(p.path() + ".offset") != (params.offset != nullptr))
-    return false;
-  p.restore(Tensor(), codes(p));
+  for (const auto& [part, ours] : {std::pair<const char*, bool>{".scale", params.scale != nullptr},
+                                   {".zero", params.zero != nullptr},
+                                   {".offset", params.offset != nullptr},
+                                   {".statistic", params.statistic != nullptr}})
+    if (file_.contains(path + part) != ours) return false;
+  Tensor master;
+  if (p.has_master()) {
+    master = numbers(path, p.shape());
+    const DeviceGuard cpu(Device::cpu());
+    if (p.master().dtype() != master.dtype())
+      master = Tensor::from_elements(p.shape(), p.master().dtype(), master.elements(), MemoryKind::kWorkspace);
+  }
+  p.restore(master, codes(p, path));
   return true;
 }
 
@@ -108,23 +120,22 @@ Tensor Restorer::bare_codes(const std::string& name, const CodesRecord& record) 
   return t;
 }
 
-Tensor Restorer::codes(const Parameter& p) {
-  const std::string name = p.path() + ".codes";
+Tensor Restorer::codes(const Parameter& p, const std::string& path) {
+  const std::string name = path + ".codes";
   const CodesRecord& r = record(name);
   if (r.dtype != p.value().dtype() || r.shape != p.shape())
-    bad(file_.path(), concat("parameter '", p.path(), "' is ", r.shape, ' ', r.dtype, ", the model has ", p.value()));
+    bad(file_.path(), concat("parameter '", path, "' is ", r.shape, ' ', r.dtype, ", the model has ", p.value()));
   const Tensor t = bare_codes(name, r);
   const QuantParams& model = *p.value().quant();
   if (r.scheme != model.scheme || r.granularity != model.granularity)
-    bad(file_.path(), concat("parameter '", p.path(), "' is quantized as ", r.scheme, ", ", r.granularity,
+    bad(file_.path(), concat("parameter '", path, "' is quantized as ", r.scheme, ", ", r.granularity,
                              ", the model has ", model.scheme, ", ", model.granularity));
   auto params = std::make_shared<QuantParams>();
   params->scheme = r.scheme;
   params->granularity = r.granularity;
   // The file must have all parts of the model: a missing one would count as 1 or 0.
   const auto part = [&](const char* suffix, const std::shared_ptr<const Tensor>& like) {
-    return like ? quant_part(p.path() + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState, r.dtype)
-                : nullptr;
+    return like ? quant_part(path + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState, r.dtype) : nullptr;
   };
   params->scale = part(".scale", model.scale);
   params->zero = part(".zero", model.zero);

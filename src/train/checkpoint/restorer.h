@@ -25,9 +25,10 @@ class Restorer {
   void parameter(Parameter& p);
   // Reads codes or fp32 values from a model file.
   void converted(Parameter& p);
-  // Copies codes and scales unchanged into a parameter without a master, if the file has the same form. Returns false
-  // if it does not, or if the parameter has a master.
-  bool same_codes(Parameter& p);
+  // Copies codes and scales of the file's parameter `path` unchanged into a low-bit parameter, and its values into the
+  // master, if there is one. Returns false, and changes nothing, if the file has none or others: another dtype, scheme
+  // or granularity, or other parts.
+  bool same_codes(Parameter& p, const std::string& path);
   // The values of a parameter as fp32 [shape], whatever its precision in the file: its master, else its value, else its
   // dequantized codes.
   Tensor numbers(const std::string& path, const Shape& shape);
@@ -39,7 +40,7 @@ class Restorer {
   const SafetensorsEntry& entry(const std::string& name, const std::string& dtype, const Shape& shape);
   const CodesRecord& record(const std::string& name) const;
   Tensor bare_codes(const std::string& name, const CodesRecord& record);
-  Tensor codes(const Parameter& p);
+  Tensor codes(const Parameter& p, const std::string& path);
   // Reads a scale, zero point, offset or statistic.
   std::shared_ptr<const Tensor> quant_part(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind,
                                            DType codes);

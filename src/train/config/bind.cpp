@@ -53,6 +53,7 @@ void bind_names(const Node* model, RunConfig& out) {
     for (size_t i = 0; i + 1 < words->size(); i += 2)
       out.rename.push_back(parse_weight_name((*words)[i], (*words)[i + 1]));
   Reader("model", model)("ignore", out.ignore);
+  Reader("model", model)("other_inputs", out.other_inputs);
 }
 
 void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {

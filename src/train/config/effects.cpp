@@ -105,7 +105,7 @@ class Effects {
 
   void names() const {
     if (!config_.init_from.empty()) return;
-    for (const char* key : {"rename", "ignore"})
+    for (const char* key : {"rename", "ignore", "other_inputs"})
       warn(find("model", key), concat("model.", key,
                                       " has no effect: it is for the file of model.init_from, which is "
                                       "not set"));

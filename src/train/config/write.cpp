@@ -363,6 +363,7 @@ std::string to_yaml(const RunConfig& c) {
   if (!c.init_from.empty()) out << "  init_from: " << text(c.init_from) << '\n';
   if (!c.rename.empty()) out << "  rename: " << text(c.rename) << '\n';
   if (!c.ignore.empty()) out << "  ignore: " << text(c.ignore) << '\n';
+  if (c.other_inputs) out << "  other_inputs: " << text(c.other_inputs) << '\n';
   out << "  values: " << text(c.values) << '\n';
   out << "  layers:\n";
   for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';

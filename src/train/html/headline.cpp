@@ -31,12 +31,18 @@ std::string badge(const RunData& run) {
 std::string honesty(const RunData& run) {
   const std::string split = best_split(run);
   const std::string metric = escaped(metric_title(best_metric(run)));
+  const double since = summed(run, "form_since", 0);
+  const std::string form = since > 0 ? concat(" Only evaluations since step ", count_text(static_cast<int64_t>(since)),
+                                              " were compared, where the model got its last form (phase ",
+                                              static_cast<int64_t>(summed(run, "phase", 0)), ").")
+                                     : "";
   if (split.empty())
     return note("Nothing was evaluated: the configuration has no data.test. No best model was chosen.");
   if (split == "test")
     return note("The best model was chosen by " + metric +
-                " on data.test itself, so its value is optimistic: the same samples chose the model and measured it.");
-  return note("The best model was chosen by " + metric + " on the split &ldquo;" + escaped(split) + "&rdquo;.");
+                " on data.test itself, so its value is optimistic: the same samples chose the model and measured it." +
+                form);
+  return note("The best model was chosen by " + metric + " on the split &ldquo;" + escaped(split) + "&rdquo;." + form);
 }
 
 std::string model_tiles(const RunData& run) {

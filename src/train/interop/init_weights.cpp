@@ -10,7 +10,6 @@
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/nn/sequential.h"
 #include "bitgrad/train/weight_map.h"
-#include "nn/glob.h"
 #include "train/checkpoint/own_values.h"
 #include "train/interop/weight_file.h"
 #include "train/interop/weight_names.h"
@@ -137,19 +136,18 @@ class Matcher {
     wrong_.check(path);
     return out;
   }
-  std::vector<std::string> skipped() const {
-    std::vector<std::string> out;
+  // What is not used, and what model.ignore leaves out, there and here.
+  void list_unused(InitFrom& found) const {
     for (const WeightEntry& e : entries_)
-      if (!used_.count(e.name)) out.push_back(e.name);
-    return out;
+      if (!used_.count(e.name)) (left_out_.ignored(e.name) ? found.ignored : found.skipped).push_back(e.name);
+    found.own = own_;
+    left_out_.warn_unused();
   }
 
  private:
   bool ignored(const std::string& name) const {
     constexpr std::string_view kCounter = "num_batches_tracked";
-    if (name == kCounter || name.ends_with(concat('.', kCounter))) return true;
-    return std::any_of(map_.ignore.begin(), map_.ignore.end(),
-                       [&](const std::string& glob) { return detail::glob_matches(glob, name); });
+    return name == kCounter || name.ends_with(concat('.', kCounter)) || left_out_.ignored(name);
   }
   std::optional<Match> match_of(const Target& target) {
     const WeightName* rule = nullptr;
@@ -161,10 +159,16 @@ class Matcher {
         rule_used_[i] = true;
       }
     std::string tried;
+    bool ignores = false;
     for (const std::string& candidate : interop::candidate_names(target.path, name)) {
-      if (const auto found = by_name_.find(candidate); found != by_name_.end())
+      ignores = ignores || left_out_.ignored(candidate);
+      if (const auto found = by_name_.find(candidate); found != by_name_.end() && !ignores)
         return oriented(target, *found->second, rule);
       tried += concat(tried.empty() ? "" : ", ", candidate);
+    }
+    if (ignores) {
+      own_.push_back(target.path);
+      return std::nullopt;
     }
     wrong_.add("missing", target.path, ' ', target.logical, ": no tensor ", tried);
     return std::nullopt;
@@ -201,6 +205,8 @@ class Matcher {
   }
 
   const WeightMap& map_;
+  mutable interop::IgnoredNames left_out_{map_.ignore};
+  std::vector<std::string> own_;
   std::vector<WeightEntry> entries_;
   std::map<std::string, const WeightEntry*> by_name_;
   std::set<std::string> used_;
@@ -247,7 +253,6 @@ bool is_weight_file(const std::string& path) {
 }
 
 InitFrom init_from_weights(const std::string& path, Module& model, const WeightMap& map, int64_t step) {
-  for (const std::string& glob : map.ignore) detail::check_glob(glob);
   const std::unique_ptr<WeightFile> file = WeightFile::open(path);
   std::set<std::string> names;
   for (const WeightEntry& e : file->entries()) names.insert(e.name);
@@ -269,7 +274,7 @@ InitFrom init_from_weights(const std::string& path, Module& model, const WeightM
                                   : values[i].to_device(target.buffer.device(), MemoryKind::kBuffer));
     found.taken.push_back(target.path);
   }
-  found.skipped = matcher.skipped();
+  matcher.list_unused(found);
   return found;
 }
 

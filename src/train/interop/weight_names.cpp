@@ -4,6 +4,8 @@
 #include <charconv>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
+#include "nn/glob.h"
 
 namespace bitgrad {
 namespace interop {
@@ -60,6 +62,24 @@ std::vector<std::string> candidate_names(const std::string& path, const std::opt
       if (names[i].ends_with(ours))
         names.push_back(names[i].substr(0, names[i].size() - ours.size()) + std::string(theirs));
   return names;
+}
+
+IgnoredNames::IgnoredNames(const std::vector<std::string>& globs) : globs_(globs), used_(globs.size()) {
+  for (const std::string& glob : globs_) detail::check_glob(glob);
+}
+
+bool IgnoredNames::ignored(const std::string& name) {
+  bool any = false;
+  for (size_t i = 0; i < globs_.size(); ++i)
+    if (detail::glob_matches(globs_[i], name)) any = used_[i] = true;
+  return any;
+}
+
+void IgnoredNames::warn_unused() const {
+  for (size_t i = 0; i < globs_.size(); ++i)
+    if (!used_[i])
+      log(LogLevel::kWarning, concat("model.ignore: '", globs_[i],
+                                     "' matches no name of the file. Globs match the whole name, as layers.3.* does"));
 }
 
 }  // namespace interop

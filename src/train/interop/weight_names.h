@@ -15,4 +15,18 @@ std::optional<std::string> renamed(const WeightName& rule, const std::string& pa
 // path.
 std::vector<std::string> candidate_names(const std::string& path, const std::optional<std::string>& name);
 
+// model.ignore: which names of a file are left out.
+class IgnoredNames {
+ public:
+  // Throws Error for a malformed glob.
+  explicit IgnoredNames(const std::vector<std::string>& globs);
+  bool ignored(const std::string& name);
+  // Warns of globs that matched nothing so far.
+  void warn_unused() const;
+
+ private:
+  const std::vector<std::string> globs_;
+  std::vector<bool> used_;
+};
+
 }  // namespace bitgrad::interop

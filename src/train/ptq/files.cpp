@@ -6,10 +6,18 @@
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/ptq.h"
 #include "bitgrad/train/trainer.h"
+#include "train/checkpoint/part.h"
 #include "train/config/specs.h"
 
 namespace bitgrad {
 namespace {
+
+void without_init_from(RunConfig& config) {
+  config.init_from.clear();
+  config.rename.clear();
+  config.ignore.clear();
+  config.other_inputs = false;
+}
 
 QuantRuleConfig rule(const std::string& layers, const std::string& recipe) {
   QuantRuleConfig r;
@@ -80,14 +88,14 @@ RunConfig float_config(RunConfig config) {
   config.quant.prepare.recipe = "none";
   config.quant.phases.clear();
   config.quant.budget.reset();
-  config.init_from.clear();
+  without_init_from(config);
   return config;
 }
 
 std::unique_ptr<Learner> load_floats(const std::string& file, const RunConfig& config, const Dataset& data) {
   const FileForm form = file_form(file);
   std::unique_ptr<Learner> learner = build_evaluator(float_config(config), data, &form);
-  init_from(file, learner->model());
+  checkpoint::take_values(file, learner->model());
   return learner;
 }
 
@@ -131,7 +139,7 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   quant.phases.clear();
   quant.budget.reset();
   quant.compute = "packed";  // layers set their own; beside recipes for all layers another value would be rejected
-  config.init_from.clear();
+  without_init_from(config);
   config.device.kind = "cpu";  // whoever opens the file chooses the device
   config.device.index = 0;
   if (now.quantization != "off") return config;

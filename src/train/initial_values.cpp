@@ -1,0 +1,84 @@
+#include "train/initial_values.h"
+
+#include <algorithm>
+
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/train/adapters.h"
+#include "bitgrad/train/run_folder.h"
+#include "bitgrad/train/weight_map.h"
+#include "train/adapter_rest.h"
+
+namespace bitgrad::detail {
+namespace {
+
+std::string numbers(const std::vector<double>& x) {
+  std::string text;
+  for (const double v : x) text += concat(text.empty() ? "" : ", ", v);
+  return text;
+}
+
+std::string normalization_text(const DataSection& data) {
+  const NormalizeConfig& n = data.normalize;
+  if (n == NormalizeConfig{}) return concat("affine: [", data.affine[0], ", ", data.affine[1], ']');
+  return concat("normalize: {mean: [", numbers(n.mean), "], std: [", numbers(n.std), "]}");
+}
+
+// Weights go with the inputs that they were trained on.
+void check_inputs(const RunConfig& config, const Dataset* data, const std::string& file) {
+  constexpr const char* kAccept = ". model.other_inputs: true accepts that";
+  const CheckpointHeader header = read_checkpoint_header(file);
+  if (header.config.empty() || config.other_inputs) return;
+  const RunConfig there = parse_config(header.config, file, {}, {.plugins = ConfigSource::Plugins::kLoaded});
+  const bool values = data == nullptr || data->dtype() == dtypes::fp32;
+  const std::string ours = normalization_text(config.data), theirs = normalization_text(there.data);
+  require(!values || ours == theirs, "init_from", "inputs are normalized otherwise: got data.", ours, ", the run of ",
+          file, " had data.", theirs, ". Its weights expect those inputs", kAccept);
+  if (data == nullptr) return;
+  try {
+    require_same_tokenizer(header, file, *data);
+  } catch (const Error& e) {
+    throw Error(concat(e.what(), kAccept), e.code());
+  }
+}
+
+std::string note_of(const InitFrom& found, const std::string& file) {
+  std::string note = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
+  if (!found.fresh.empty()) note += "; newly initialized: " + names_text(found.fresh);
+  if (!found.quantization.empty()) note += "; of another precision, not used: " + names_text(found.quantization);
+  return note;
+}
+
+void warn_of_unused(const InitFrom& found, const std::string& file) {
+  std::vector<std::string> unused;
+  for (const std::string& name : found.skipped)
+    if (std::find(found.quantization.begin(), found.quantization.end(), name) == found.quantization.end())
+      unused.push_back(name);
+  if (!unused.empty())
+    log(LogLevel::kWarning, concat("initial values from ", file, ": this model has no place for ", names_text(unused)));
+}
+
+void warn_of_ignored(const InitFrom& found, const std::string& file) {
+  if (!found.ignored.empty() || !found.own.empty())
+    log(LogLevel::kWarning,
+        concat("initial values from ", file, ": model.ignore leaves out ", names_text(found.ignored),
+               found.own.empty() ? std::string() : "; own initial values: " + names_text(found.own)));
+}
+
+}  // namespace
+
+std::string take_initial_values(const RunConfig& config, const Dataset* data, Module& model) {
+  const bool foreign = is_weight_file(config.init_from);
+  const std::string file = foreign ? config.init_from : checkpoint_of(config.init_from);
+  if (!foreign) check_inputs(config, data, file);
+  const WeightMap map{config.rename, config.ignore};
+  const InitFrom found = foreign ? init_from_weights(file, model, map) : init_from(file, model, map);
+  if (!foreign) warn_of_unused(found, file);  // of another program, what is not used is an error
+  warn_of_ignored(found, file);
+  std::string note = note_of(found, file);
+  if (!config.adapters || config.adapters->init_from.empty()) return note;
+  load_adapters(config.adapters->init_from, model);
+  return note + "; adapters from " + config.adapters->init_from;
+}
+
+}  // namespace bitgrad::detail
