@@ -137,7 +137,11 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
       RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
       [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
       static_cast<uint64_t>(config.run.seed));
-  learner->set_metric_keys(config.train.metrics);
+  MetricKeys metrics = config.train.metrics;
+  for (const std::string& name :
+       {config.train.best.metric, config.train.early_stop ? config.train.early_stop->metric : ""})
+    if (!name.empty()) metrics.try_emplace(name);
+  learner->set_metric_keys(std::move(metrics));
   learner->set_total_steps(schedule.total);
   learner->set_window_sum(config::choices::window_sums().parse(config.batch.sum));
   set_phases(config, *learner, per_epoch, task.trains);
@@ -170,7 +174,7 @@ ModelSpec model_spec(const RunConfig& config, const Form& input) {
   spec.input = input;
   spec.input.values = config.values;
   spec.layers = config::layer_specs(config.layers);
-  bool axes = false;
+  bool axes = !config.flat;
   for_each_layer(config.layers, [&](const LayerConfig& layer) { axes = axes || find_layer_kind(layer.kind)->axes; });
   if (!axes) spec.input.sample = {input.sample.numel()};
   return spec;

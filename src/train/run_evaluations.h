@@ -34,6 +34,7 @@ class Trainer::Evaluations {
   void finish(TrainOutcome& outcome);
 
  private:
+  void require_defined(const Evaluation& result, const std::string& section) const;
   void record(const Evaluation& result);
   void note_improvement(const Evaluation& result);
   EvalEvent event_of(const Evaluation& result, const std::string& split, int64_t step) const;

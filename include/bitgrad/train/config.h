@@ -382,6 +382,7 @@ struct RunConfig {
   std::vector<WeightName> rename = {};   // for a weight file of another program
   std::vector<std::string> ignore = {};  // globs on tensors of that file that no parameter uses
   DType values = dtypes::fp32;           // model.values: dtype of values between layers, fp32 or bf16
+  bool flat = true;                      // model.flat: samples become vectors unless a layer looks at axes
   QuantSection quant = {};
   std::optional<AdaptersConfig> adapters = {};
   BatchSection batch = {};

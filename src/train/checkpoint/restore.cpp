@@ -30,6 +30,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
     restorer.done();
     learner.set_counters(h.step, h.microbatch, h.since_requantize);
+    learner.set_skipped(h.skipped);
     return 0;
   });
 }
