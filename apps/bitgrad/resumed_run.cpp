@@ -62,7 +62,7 @@ RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string
 bool told_finished(Trainer& trainer, const ResumedRun& run) {
   if (!trainer.ended() || !summary_is_of_finished(run.folder + "/summary.json")) return false;
   const RunConfig& config = trainer.config();
-  const bool early = trainer.learner().state().microbatch < trainer.total_microbatches();
+  const bool early = trainer.done_microbatches() < trainer.total_microbatches();
   std::cout << "this run is finished: "
             << (early ? std::string("train.early_stop ended it")
                       : concat("train.stop (", config.train.stop, ") is reached"));

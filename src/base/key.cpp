@@ -12,9 +12,10 @@ namespace bitgrad {
 
 namespace {
 
-std::string list_text(const std::vector<int64_t>& numbers) {
+template <typename Number>
+std::string list_text(const std::vector<Number>& numbers) {
   std::string text;
-  for (const int64_t number : numbers) text += concat(text.empty() ? "" : ", ", number);
+  for (const Number number : numbers) text += concat(text.empty() ? "" : ", ", number);
   return concat('[', text, ']');
 }
 
@@ -25,7 +26,8 @@ std::ostream& operator<<(std::ostream& out, const Attribute& attribute) {
       [&](const auto& x) {
         if constexpr (std::is_same_v<std::decay_t<decltype(x)>, bool>)
           out << (x ? "true" : "false");
-        else if constexpr (std::is_same_v<std::decay_t<decltype(x)>, std::vector<int64_t>>)
+        else if constexpr (std::is_same_v<std::decay_t<decltype(x)>, std::vector<int64_t>> ||
+                           std::is_same_v<std::decay_t<decltype(x)>, std::vector<double>>)
           out << list_text(x);
         else
           out << x;
@@ -64,6 +66,9 @@ const std::string& Attributes::text(std::string_view key) const {
 const std::string* Attributes::find_text(std::string_view key) const {
   return std::get_if<std::string>(&at(key).value());
 }
+const std::vector<double>& Attributes::numbers(std::string_view key) const {
+  return value_of<std::vector<double>>(key, at(key), "a list of numbers");
+}
 std::vector<int64_t> Attributes::integers(std::string_view key, int64_t count) const {
   const Attribute& attribute = at(key);
   if (const auto* full = std::get_if<int64_t>(&attribute.value()))
@@ -89,6 +94,8 @@ std::string expects(const Key& key) {
       return "a number in " + key.range;
     case Type::kText:
       return "a text";
+    case Type::kNumbers:
+      return "a list of numbers in " + key.range;
     case Type::kChoice:
     case Type::kInts:
       break;
@@ -114,12 +121,17 @@ bool fits(const Key& key, const Attribute& attribute) {
       return text != nullptr && std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end();
     case Type::kInt:
     case Type::kNumber:
+    case Type::kNumbers:
       break;
   }
   const NumberRange range = parse_number_range(key.range);
   if (const auto* list = std::get_if<std::vector<int64_t>>(&value))
     return key.type == Type::kInts && std::ssize(*list) == key.count &&
            std::all_of(list->begin(), list->end(), [&](int64_t x) { return range.contains(static_cast<double>(x)); });
+  if (const auto* list = std::get_if<std::vector<double>>(&value))
+    return key.type == Type::kNumbers && !list->empty() &&
+           std::all_of(list->begin(), list->end(), [&](double x) { return range.contains(x); });
+  if (key.type == Type::kNumbers) return false;
   if (const auto* full = std::get_if<int64_t>(&value)) return range.contains(static_cast<double>(*full));
   const auto* const number = std::get_if<double>(&value);
   return key.type == Type::kNumber && number != nullptr && range.contains(*number);

@@ -52,9 +52,10 @@ Tensor inputs(const bitgrad_learner& l, const ArrayView& view, int32_t reading) 
 
 Tensor targets(const bitgrad_learner& l, const ArrayView& view, int64_t count) {
   require(view.samples().count == count, kLearner, "y: got ", view.samples().count, " targets for ", count, " samples");
-  const bool classes = loss_takes_classes(l.config.loss);
-  require(classes != view.is_float(), kLearner, "y: got ", view.is_float() ? "fp32 values" : "integers", ", loss ",
-          l.config.loss, " expects ", classes ? "classes (integers)" : "fp32 values");
+  const bool classes = !view.is_float();
+  require(classes ? loss_takes_classes(l.config.loss) : loss_takes_values(l.config.loss), kLearner, "y: got ",
+          view.is_float() ? "fp32 values" : "integers", ", loss ", l.config.loss, " expects ",
+          classes ? "fp32 values" : "classes (integers)");
   Tensor y = view.tensor();
   if (!classes) return l.on_device(y);
   if (view.samples().shape == Shape{1}) y = y.reshape({count});
@@ -70,7 +71,7 @@ Tensor targets(const bitgrad_learner& l, const ArrayView& view, int64_t count) {
 void write_step(const bitgrad_learner& l, const StepResult& r, bitgrad_step* out) {
   if (out == nullptr) return;
   *out = {};
-  out->loss = r.counted > 0 ? r.loss / static_cast<double>(r.counted) : 0;
+  out->loss = r.weight > 0 ? r.loss / r.weight : 0;
   out->correct = r.correct;
   out->samples = r.samples;
   out->step = l.learner->state().step;

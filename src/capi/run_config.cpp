@@ -67,7 +67,9 @@ std::unique_ptr<Dataset> memory_data(const RunConfig& config, const SampleView& 
   spec.samples = x;
   spec.targets = y;
   spec.owner = std::move(owner);
-  spec.vocabulary = vocabulary_of_model(config);
+  const Attributes& keys = config.data.train.keys;
+  spec.vocabulary = keys.contains("vocabulary") ? keys.integer("vocabulary") : 0;
+  if (spec.vocabulary == 0) spec.vocabulary = vocabulary_of_model(config);
   spec.classes = y.stored == StoredAs::kFloat ? 0 : classes;
   spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};
   spec.normalize = {floats(config.data.normalize.mean), floats(config.data.normalize.std)};

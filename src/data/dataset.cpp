@@ -151,7 +151,8 @@ std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
   full.keys = completed(format->name, format->keys, spec.keys);
   std::unique_ptr<Dataset> dataset = format->create(full);
   require(dataset != nullptr, "data", "format ", format->name, ": its create function returned nothing.");
-  require((dataset->vocabulary() > 0) == format->ids, "data", "format ", format->name, ": its data set returns ",
+  const bool ids = dataset->vocabulary() > 0, asked = full.keys.contains("vocabulary");
+  require(ids == format->ids || (ids && asked), "data", "format ", format->name, ": its data set returns ",
           dataset->dtype(), ", the format says ", format->ids ? "ids." : "fp32.");
   if (spec.limit == 0) return dataset;
   return data::first_samples(std::move(dataset), spec.limit);

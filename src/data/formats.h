@@ -17,6 +17,11 @@ namespace bitgrad::data {
 
 // Format-specific keys.
 inline std::vector<Key> no_keys() { return {}; }
+// Number of different ids, with the same meaning in every format whose samples may be ids.
+Key vocabulary_key();
+// For arrays: ids, and the label that does not count.
+std::vector<Key> array_keys();
+std::vector<Key> memory_keys();
 std::vector<Key> tokens_keys();
 std::vector<Key> csv_keys();
 std::vector<Key> image_folder_keys();

@@ -21,6 +21,7 @@
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
+#include "data/id_dataset.h"
 #include "data/idx_values.h"
 #include "data/image_dataset.h"
 
@@ -223,10 +224,10 @@ double value_at(const IdxFile& idx, int64_t i) {
   }
 }
 
-void check_labels(const IdxFile& labels, int64_t classes, int64_t max) {
+void check_labels(const IdxFile& labels, int64_t classes, int64_t max, int64_t ignore) {
   for (int64_t i = 0; i < labels.total; ++i) {
     const auto label = static_cast<int64_t>(value_at(labels, i));
-    const bool ignored = labels.dims.size() > 1 && label == kIgnoredClass;
+    const bool ignored = labels.dims.size() > 1 && label == ignore;
     if (ignored || (label >= 0 && label < classes)) continue;
     fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i * labels.type.bytes, ": got ", label,
              ", expected 0 .. ", classes - 1, ".", classes < max ? " Set classes if the set has more." : "");
@@ -268,7 +269,7 @@ std::vector<int64_t> inner_dims(const IdxFile& idx) { return {idx.dims.begin() +
 // Classes or values, depending on which file is given.
 class TargetFile {
  public:
-  explicit TargetFile(const DatasetSpec& spec) : values_(!spec.targets.empty()), file_(opened(spec)) {
+  explicit TargetFile(const DatasetSpec& spec) : values_(!spec.targets.empty()), file_(opened(spec)), keys_(spec) {
     read_header(file_, values_
                            ? Form{{kUint8, kInt8, kInt16, kInt32, kFloat32, kFloat64}, 1, kMostDimensions, "targets"}
                            : Form{{kUint8, kInt8, kInt16, kInt32}, 1, 2, "labels"});
@@ -286,10 +287,12 @@ class TargetFile {
     const Shape shape(inner_dims(file_));
     if (values_)
       return {targets_of(file_), StoredAs::kFloat, {.shape = shape.rank() == 0 ? Shape{1} : shape, .classes = 0}};
-    check_labels(file_, classes_, max());
+    keys_.check_labels("data.idx", shape.rank() > 0);
+    check_labels(file_, classes_, max(), keys_.ignore);
     // Valid int8 and int16 classes have the same bits as unsigned integers; kIgnoredClass (-100) does not.
     const bool is_signed = file_.type.code == kInt8 || file_.type.code == kInt16;
-    if (is_signed && shape.rank() > 0) return {widened(), StoredAs::kInt32, {shape, classes_}};
+    const bool other = keys_.ignore != kIgnoredClass;  // becomes kIgnoredClass
+    if ((is_signed || other) && shape.rank() > 0) return {widened(), StoredAs::kInt32, {shape, classes_}};
     const StoredAs form = file_.type.bytes == 1   ? StoredAs::kUint8
                           : file_.type.bytes == 2 ? StoredAs::kUint16
                                                   : StoredAs::kInt32;
@@ -309,15 +312,32 @@ class TargetFile {
   }
   TrackedBytes widened() const {
     TrackedBytes out(file_.total * 4, MemoryKind::kDataset);
-    for (int64_t i = 0; i < file_.total; ++i)
-      reinterpret_cast<int32_t*>(out.data())[i] = static_cast<int32_t>(value_at(file_, i));
+    for (int64_t i = 0; i < file_.total; ++i) {
+      const auto label = static_cast<int64_t>(value_at(file_, i));
+      reinterpret_cast<int32_t*>(out.data())[i] = label == keys_.ignore ? kIgnoredClass : static_cast<int32_t>(label);
+    }
     return out;
   }
 
   bool values_;
   IdxFile file_;
+  ArrayKeys keys_;
   int64_t classes_ = 0;
 };
+
+// Integers that an embedding reads.
+TrackedBytes ids_of(IdxFile& file, int64_t vocabulary) {
+  const int64_t each = std::max<int64_t>(1, file.total / std::max<int64_t>(1, file.dims[0]));
+  TrackedBytes out(file.total * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
+  for (int64_t i = 0; i < file.total; ++i) {
+    const auto id = static_cast<int64_t>(value_at(file, i));
+    if (id < 0 || id >= vocabulary)
+      fail_idx(file.path, "sample ", i / each, ", value ", i % each, " at offset ",
+               file.header_bytes + i * file.type.bytes, ": got id ", id, ", expected 0 .. ", vocabulary - 1, ".");
+    reinterpret_cast<int32_t*>(out.data())[i] = static_cast<int32_t>(id);
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -326,17 +346,25 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   values.check();
   // Labels first: they are small, so a mistake in them is reported at once.
   TargetFile targets(spec);
+  const int64_t vocabulary = ArrayKeys(spec).vocabulary;
   IdxFile images(spec, "images", spec.images);
-  read_header(images, images_form());
+  read_header(images,
+              vocabulary > 0 ? Form{{kUint8, kInt8, kInt16, kInt32}, 1, kMostDimensions, "ids"} : images_form());
   check_size(images);
   const IdxFile& of = targets.file();
   if (images.dims[0] != of.dims[0]) {
     fail_idx(images.path, "images at offset 4: got ", images.dims[0], ", expected ", of.dims[0], ", the number of ",
              targets.what(), " in '", of.path, "' at offset 4.");
   }
-  values.check(channels_of(inner_dims(images)));
+  if (vocabulary == 0) values.check(channels_of(inner_dims(images)));
   ImageDataset::Targets read = targets.read();
   read_elements(images);
+  if (vocabulary > 0) {
+    std::vector<int64_t> shape = inner_dims(images);
+    if (shape.empty()) shape = {1};
+    return std::make_unique<IdDataset>(images.path, std::move(shape), vocabulary, ids_of(images, vocabulary),
+                                       std::move(read));
+  }
   const bool pixels = images.type.code == kUint8;
   TrackedBytes samples = samples_of(images);
   if (!pixels) apply_values(values, channels_of(inner_dims(images)), samples);

@@ -1,5 +1,6 @@
 // numpy arrays: .npy files, and .npz archives of them.
 // - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or float32 [n, ...], used as values;
+// - images that an embedding reads, ids: any integer dtype, [n, ...];
 // - labels, classes: any integer dtype, [n] or [n, 1], or [n, positions];
 // - targets, values: float32 [n] or [n, ...].
 //
@@ -13,6 +14,7 @@
 #include "bitgrad/base/text.h"
 #include "data/data_file.h"
 #include "data/formats.h"
+#include "data/id_dataset.h"
 #include "data/image_dataset.h"
 #include "data/npy_header.h"
 
@@ -113,6 +115,16 @@ int64_t npy_class(const uint8_t* from, const NpyHeader& header, int64_t i) {
   return bits > static_cast<uint64_t>(INT64_MAX) ? -1 : static_cast<int64_t>(bits);
 }
 
+// Labels of positions: `ignore` becomes kIgnoredClass.
+TrackedBytes classes_of_positions(const uint8_t* from, const NpyHeader& header, int64_t count, int64_t ignore) {
+  TrackedBytes out(count * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t label = npy_class(from, header, i);
+    reinterpret_cast<int32_t*>(out.data())[i] = label == ignore ? kIgnoredClass : static_cast<int32_t>(label);
+  }
+  return out;
+}
+
 template <typename T>
 TrackedBytes narrowed(const uint8_t* from, const NpyHeader& header, int64_t count) {
   TrackedBytes out(count * int64_t{sizeof(T)}, MemoryKind::kDataset);
@@ -128,7 +140,8 @@ class NpyTargets {
         values_(!spec.targets.empty()),
         array_(values_ ? arrays.open("targets", spec.targets)
                        : arrays.open("labels", spec.labels.empty() ? "labels" : spec.labels)),
-        classes_(spec.classes == 0 && !values_ ? kDefaultNpyClasses : spec.classes) {
+        classes_(spec.classes == 0 && !values_ ? kDefaultNpyClasses : spec.classes),
+        keys_(spec) {
     require(!values_ || spec.labels.empty(), arrays.where(),
             "got both labels and targets, expected one of them: labels are classes, targets are values.");
     require(!values_ || spec.classes == 0, arrays.where(), "classes: got ", spec.classes,
@@ -160,10 +173,12 @@ class NpyTargets {
       return {std::move(out), StoredAs::kFloat, {.shape = inner.empty() ? Shape{1} : Shape(inner), .classes = 0}};
     }
     if (inner.size() == 1 && inner[0] == 1) inner.clear();  // a column: one class per sample
+    keys_.check_labels(arrays_.where(), !inner.empty());
     check_classes(raw.data(), count, !inner.empty());
     const TargetForm form{Shape(inner), classes_};
     constexpr int64_t kOfByte = 256;
-    if (!inner.empty()) return {narrowed<int32_t>(raw.data(), array_.header, count), StoredAs::kInt32, form};
+    if (!inner.empty())
+      return {classes_of_positions(raw.data(), array_.header, count, keys_.ignore), StoredAs::kInt32, form};
     if (classes_ <= kOfByte) return {narrowed<uint8_t>(raw.data(), array_.header, count), StoredAs::kUint8, form};
     return {narrowed<uint16_t>(raw.data(), array_.header, count), StoredAs::kUint16, form};
   }
@@ -172,7 +187,7 @@ class NpyTargets {
   void check_classes(const uint8_t* raw, int64_t count, bool positions) const {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t label = npy_class(raw, array_.header, i);
-      if ((label >= 0 && label < classes_) || (positions && label == kIgnoredClass)) continue;
+      if ((label >= 0 && label < classes_) || (positions && label == keys_.ignore)) continue;
       arrays_.refuse(array_, "label ", i, " at byte offset ", array_.header.bytes + i * array_.header.width, ": got ",
                      label, ", expected 0 .. ", classes_ - 1, '.',
                      classes_ < kMostNpyClasses ? " Set classes if the set has more." : "");
@@ -183,6 +198,7 @@ class NpyTargets {
   const bool values_;
   NpyArray array_;
   const int64_t classes_;
+  const ArrayKeys keys_;
 };
 
 void check_images(const NpyArrays& arrays, const NpyArray& images) {
@@ -190,8 +206,10 @@ void check_images(const NpyArrays& arrays, const NpyArray& images) {
   const auto axes = std::ssize(header.shape);
   if (header.kind == 'f' && header.width == 4) return;
   if (header.kind != 'u' || header.width != 1)
-    arrays.refuse(images, "descr: got '", header.descr, "', expected '|u1' (bytes) or '<f4' (values). Save ",
-                  header.kind == 'f' ? "a.astype(np.float32)." : "a.astype(np.uint8) if they are pixels.");
+    arrays.refuse(images, "descr: got '", header.descr, "', expected '|u1' (bytes) or '<f4' (values). ",
+                  header.kind == 'f' ? "Save a.astype(np.float32)."
+                                     : "Save a.astype(np.uint8) if they are pixels; integers are ids of a model that "
+                                       "begins with an embedding.");
   if (axes == 3 || axes == 4) return;
   arrays.refuse(images, "shape: got ", axes,
                 " axes, expected [n, rows, columns] or [n, rows, columns, channels] for images of bytes.",
@@ -208,20 +226,46 @@ void check_values(const NpyArrays& arrays, const NpyArray& images, const Tracked
                     ": got ", x[i], ", expected a finite fp32.");
 }
 
+// Integers of any width that an embedding reads.
+TrackedBytes read_ids(const NpyArrays& arrays, NpyArray& ids, int64_t vocabulary) {
+  const NpyHeader& header = ids.header;
+  if (header.kind != 'u' && header.kind != 'i')
+    arrays.refuse(
+        ids, "descr: got '", header.descr,
+        "', expected integers: the model begins with an embedding, which reads ids. Save a.astype(np.int32).");
+  const TrackedBytes raw = arrays.read(ids);
+  const int64_t count = ids.elements(), each = std::max<int64_t>(1, count / std::max<int64_t>(1, ids.count()));
+  TrackedBytes out(count * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t id = npy_class(raw.data(), header, i);
+    if (id < 0 || id >= vocabulary)
+      arrays.refuse(ids, "sample ", i / each, ", value ", i % each, " at byte offset ", header.bytes + header.width * i,
+                    ": got id ", id, ", expected 0 .. ", vocabulary - 1, '.');
+    reinterpret_cast<int32_t*>(out.data())[i] = static_cast<int32_t>(id);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
+  const int64_t vocabulary = ArrayKeys(spec).vocabulary;
   const PixelValues values(spec);
   values.check();
   const NpyArrays arrays(spec);
   NpyTargets targets(arrays, spec);  // labels first: they are small, so a mistake in them is reported at once
   NpyArray images = arrays.open("images", spec.images.empty() ? "images" : spec.images);
-  check_images(arrays, images);
+  if (vocabulary == 0) check_images(arrays, images);
   if (images.count() != targets.array().count())
     arrays.refuse(images, "shape: got ", images.count(), " images, expected ", targets.array().count(),
                   ", the first axis of ", targets.array().what, '.');
   std::vector<int64_t> shape = images.inner();
   if (shape.empty()) shape = {1};
+  if (vocabulary > 0) {
+    ImageDataset::Targets read = targets.read();
+    TrackedBytes ids = read_ids(arrays, images, vocabulary);
+    return std::make_unique<IdDataset>(images.what, std::move(shape), vocabulary, std::move(ids), std::move(read));
+  }
   values.check(channels_of(shape));
   ImageDataset::Targets read = targets.read();
   TrackedBytes samples = arrays.read(images);

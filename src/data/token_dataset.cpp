@@ -1,6 +1,7 @@
 #include "data/token_dataset.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 
@@ -34,7 +35,7 @@ class TokenDataset final : public Dataset {
   }
   StoredSamples stored() const override {
     const bool ragged = windows_.tail && (ids_->size() - 1) % windows_.stride != 0;
-    if (ids_->data() == nullptr || ragged || windows_.overlap) return {};
+    if (ids_->data() == nullptr || ragged || windows_.overlap || task_.mask != nullptr) return {};
     StoredSamples s;
     s.codes = ids_->data();
     s.bytes = ids_->memory_bytes();
@@ -59,6 +60,12 @@ class TokenDataset final : public Dataset {
     if (!windows_.each) return ids_->read(begin + windows_.context, 1, labels);
     std::copy(to + 1, to + count, labels);
     ids_->read(begin + count, 1, labels + count - 1);
+    if (task_.mask != nullptr) {
+      std::vector<int32_t> counts(static_cast<size_t>(count));
+      task_.mask->read(begin + 1, count, counts.data());
+      for (int64_t p = 0; p < count; ++p)
+        if (counts[static_cast<size_t>(p)] == 0) labels[p] = kIgnoredClass;
+    }
     std::fill(to + count, to + windows_.context, 0);
     std::fill(labels + count, labels + windows_.context, kIgnoredClass);
     if (windows_.overlap && index > 0) std::fill_n(labels, windows_.context - windows_.stride, kIgnoredClass);

@@ -30,6 +30,7 @@ struct TokenTask {
   int64_t document_end = -1;    // Dataset::document_end
   TokenWindows windows = {};
   std::shared_ptr<const Tokenizer> tokenizer = {};
+  std::shared_ptr<const TokenSource> mask = {};  // for targets at each position: an id that is 0 here is no target
 };
 
 // `ids`: more than `context` ids; with a tail, at least 2.

@@ -184,6 +184,19 @@ std::shared_ptr<const Tokenizer> tokenizer_of_ids(const DatasetSpec& spec, const
   return packed;
 }
 
+// One byte for each of the `all` ids of data.file, cut as they are.
+std::shared_ptr<const TokenSource> read_mask(const DatasetSpec& spec, int64_t all) {
+  const std::string name = spec.keys.text("mask"), path = data_path(spec.root, name);
+  const std::unique_ptr<InputFile> file = open_data_file(kTokens, spec, "mask", name, "a file of bytes");
+  if (file->size() != all)
+    fail_with(ErrorCode::kData, kTokens, path, ": got ", file->size(), " bytes, expected one for each of the ", all,
+              " ids of ", spec.file, '.');
+  const IdRange range = range_of(spec, all);
+  TrackedBytes bytes(range.size(), MemoryKind::kDataset);
+  file->read_at(range.begin, bytes.data(), static_cast<size_t>(bytes.size()));
+  return memory_tokens(std::move(bytes), StoredAs::kUint8);
+}
+
 Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   const std::string path = data_path(spec.root, spec.file);
   std::vector<std::string> files = matching_files(path);
@@ -211,7 +224,10 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   out.all = out.ids->size();
   if (const IdRange range = range_of(spec, out.all); range.size() != out.all)
     out.ids = part_of_tokens(std::move(out.ids), range.begin, range.size());
-  if (out.task.tokenizer != nullptr) out.task.bytes_per_target = bytes_per_target(*out.ids, *out.task.tokenizer);
+  if (spec.keys.contains("mask"))
+    out.task.mask = read_mask(spec, out.all);
+  else if (out.task.tokenizer != nullptr)
+    out.task.bytes_per_target = bytes_per_target(*out.ids, *out.task.tokenizer);
   return out;
 }
 
@@ -237,6 +253,16 @@ TokenWindows windows_of(const DatasetSpec& spec, int64_t ids) {
 
 }  // namespace
 
+Key vocabulary_key() {
+  return {.name = "vocabulary",
+          .type = Key::Type::kInt,
+          .range = "[0, 16777216]",
+          .standard = "0",
+          .doc =
+              "number of different ids; 0: of tokens, that of the tokenizer, required for stored ids without one; of "
+              "arrays, num of the embedding that reads them"};
+}
+
 std::vector<Key> tokens_keys() {
   using Type = Key::Type;
   return {
@@ -247,11 +273,15 @@ std::vector<Key> tokens_keys() {
               "back to back, as nanoGPT writes them; shard: llm.c's files. Ids are read by position as they are "
               "needed",
        .choices = {"text", "uint16", "uint32", "shard"}},
-      {"vocabulary", Type::kInt, "[0, 16777216]", "0",
-       "number of different ids; 0: that of the tokenizer, required for stored ids without one"},
+      vocabulary_key(),
       {"stride", Type::kInt, "[0, 1048576]", "0",
        "order sequential: ids from one window to the next, of which each but the first counts its last so many; 0: "
        "context, side by side"},
+      {.name = "mask",
+       .type = Type::kText,
+       .standard = "",
+       .doc = "stored ids: a file with a byte for each id; an id whose byte is 0 is read but is no target, such as a "
+              "prompt"},
       {.name = "order",
        .type = Type::kChoice,
        .doc = "what an epoch reads. random: windows anywhere, as many as lie side by side; shuffled: those side by "
@@ -274,6 +304,8 @@ std::unique_ptr<Dataset> make_tokens_dataset(const DatasetSpec& spec) {
   if (stored == "text")
     require(!spec.tokenizer.empty() || spec.of_model != nullptr, kTokens,
             "tokenizer: got none, expected one for a text, such as chars or bytes.");
+  require(stored != "text" || !spec.keys.contains("mask"), kTokens,
+          "mask: it is for stored ids, a text has none before it is tokenized. See bitgrad tokenize.");
   Opened opened = stored == "text" ? open_text(spec) : open_ids(spec, stored);
   if (stored == "text" && spec.keys.integer("vocabulary") != 0)
     require(spec.keys.integer("vocabulary") == opened.task.vocabulary, kTokens, "vocabulary: got ",

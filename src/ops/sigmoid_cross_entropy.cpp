@@ -20,28 +20,47 @@ struct SigmoidCrossEntropy {
   struct Saved {
     Tensor slope;  // sigmoid(x) - t
   };
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& target) {
+  // pos_weight: undefined, or one factor for each output.
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& target, const Tensor& pos_weight) {
     const Tensor& x = in[0];
     require_targets_like(kName, x, target);
+    check_factors(x, pos_weight);
     const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
     const Tensor terms = Tensor::empty(x.shape(), dtype), slope = Tensor::empty(x.shape(), dtype);
     if (dtype == dtypes::fp64) {
       for (int64_t i = 0; i < x.numel(); ++i) {
         const double logit = x.as<double>()[i], t = target.as<double>()[i];
         if (!(t >= 0 && t <= 1)) fail_target(kName, target);
-        terms.as<double>()[i] = maps::sigmoid_cross_entropy_double(logit, t);
-        slope.as<double>()[i] = maps::sigmoid_cross_entropy_slope_double(logit, t);
+        if (pos_weight.defined()) {
+          const double p = pos_weight.as<float>()[i % x.cols()];
+          terms.as<double>()[i] = maps::weighted_sigmoid_double(logit, t, p);
+          slope.as<double>()[i] = maps::weighted_sigmoid_slope_double(logit, t, p);
+        } else {
+          terms.as<double>()[i] = maps::sigmoid_cross_entropy_double(logit, t);
+          slope.as<double>()[i] = maps::sigmoid_cross_entropy_slope_double(logit, t);
+        }
       }
     } else {
       const FlagWord outside;
-      run_map(
-          maps::SigmoidCrossEntropy{x.data(), target.data(), x.dtype() == dtypes::bf16, target.dtype() == dtypes::bf16,
-                                    terms.as<float>(), slope.as<float>(), outside.word()},
-          x.numel(), 4096);
+      const bool bf16_x = x.dtype() == dtypes::bf16, bf16_t = target.dtype() == dtypes::bf16;
+      float *const term = terms.as<float>(), *const slopes = slope.as<float>();
+      if (pos_weight.defined())
+        run_map(maps::WeightedSigmoidCrossEntropy{x.data(), target.data(), bf16_x, bf16_t, pos_weight.as<float>(),
+                                                  x.cols(), term, slopes, outside.word()},
+                x.numel(), 4096);
+      else
+        run_map(maps::SigmoidCrossEntropy{x.data(), target.data(), bf16_x, bf16_t, term, slopes, outside.word()},
+                x.numel(), 4096);
       outside.check([target] { fail_target(kName, target); });
     }
     s.slope = keep(slope);
     return loss_total(terms, static_cast<double>(x.numel()));
+  }
+  static void check_factors(const Tensor& x, const Tensor& pos_weight) {
+    if (!pos_weight.defined()) return;
+    require(pos_weight.dtype() == dtypes::fp32 && pos_weight.shape() == Shape{x.cols()}, kName,
+            "pos_weight must be fp32 [", x.cols(), "], one for each output, got ", pos_weight);
+    require_here(kName, "pos_weight", pos_weight);
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
@@ -54,7 +73,10 @@ struct SigmoidCrossEntropy {
 }  // namespace
 
 Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets) {
-  return apply<SigmoidCrossEntropy>({logits}, targets);
+  return apply<SigmoidCrossEntropy>({logits}, targets, Tensor());
+}
+Var weighted_sigmoid_cross_entropy(const Var& logits, const Tensor& targets, const Tensor& pos_weight) {
+  return apply<SigmoidCrossEntropy>({logits}, targets, pos_weight);
 }
 
 }  // namespace bitgrad

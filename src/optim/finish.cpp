@@ -73,7 +73,7 @@ void leaf_rows(const Parameter& p, int64_t begin, const Tensor& g, const Tensor&
 
 }  // namespace
 
-void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
+void finish_rows(const Parameter& p, const OptimizerSpec& spec, double count, int64_t begin, const Tensor& g,
                  const Tensor& x, std::span<const Tensor> learned) {
   kernels::divide(g.numel(), g.as<float>(), static_cast<float>(count));
   // Without a master the values are those of codes, which pass every rule that such a parameter may have.
@@ -91,9 +91,9 @@ struct Sweep {
 };
 
 // Arguments for kernels::finish_gradient if it supports this parameter; otherwise nullopt.
-std::optional<Sweep> fused_finish(const Parameter& p, const OptimizerSpec& spec, int64_t count, const Tensor& x) {
-  constexpr int64_t kMaxCount = int64_t{1} << 28;  // limit of the kernel
-  if (count > kMaxCount) return std::nullopt;
+std::optional<Sweep> fused_finish(const Parameter& p, const OptimizerSpec& spec, double count, const Tensor& x) {
+  constexpr double kMaxCount = 1 << 28;  // the kernel takes 1 to this
+  if (count < 1 || count > kMaxCount) return std::nullopt;
   Sweep sweep;
   sweep.args.divisor = static_cast<float>(count);
   sweep.args.clip_value = spec.clip_value;
@@ -131,7 +131,7 @@ int64_t sum_unit(const Parameter& p) {
 
 }  // namespace
 
-bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
+bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, double count, int64_t begin, const Tensor& g,
                   const Tensor& x, bool check) {
   if (std::optional<Sweep> sweep = fused_finish(p, spec, count, x)) {
     sweep->args.n = g.numel();
@@ -149,7 +149,7 @@ bool squares_by_blocks(const Parameter& p) {
   return std::min(sum_unit(p), p.shape().rows()) * p.shape().cols() <= kMostInBlock;
 }
 
-std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, int64_t count) {
+std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, double count) {
   const int64_t rows = p.shape().rows(), cols = std::max<int64_t>(p.shape().cols(), 1), unit = sum_unit(p);
   const int64_t step = std::max(kFinishBlock / cols / unit * unit, unit);
   std::vector<float> parts(static_cast<size_t>((p.shape().numel() + kSumChunk - 1) / kSumChunk));

@@ -24,19 +24,19 @@ Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end);
 // Turns g [rows, cols] (fp32, dense; sums for the rows that start at `begin`) into the gradient of x = number_rows(...)
 // of the same rows. learned: one fp32 [blocks] per learned part, which receives the sums over these rows; empty if not
 // wanted.
-void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
+void finish_rows(const Parameter& p, const OptimizerSpec& spec, double count, int64_t begin, const Tensor& g,
                  const Tensor& x, std::span<const Tensor> learned);
 
 // The same without learned parts, in one pass if the scheme's rule is identity, or clip by fixed bounds of the values.
 // Returns whether all sums were finite; without `check` it may return true unchecked.
-bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
+bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, double count, int64_t begin, const Tensor& g,
                   const Tensor& x, bool check);
 
 // The sum of squares of the finished fp32 gradient of p, in the order of docs/numerics.md section 8, without changing
 // any data; nullopt if the gradient sums are not all finite. Requires squares_by_blocks(p): row blocks that consist of
 // whole chunks of that sum have a reasonable size.
 bool squares_by_blocks(const Parameter& p);
-std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, int64_t count);
+std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, double count);
 
 // Rounds g (fp32, rows from `begin`) to bf16 values as a bf16 gradient would be: to nearest even, or stochastically.
 void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g);

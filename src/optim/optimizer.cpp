@@ -176,7 +176,7 @@ void Optimizer::refuse(const Parameter& p) const {
 // Before the first update: checks that sums are finite; computes gradients of learned parts and, for clip_norm, the sum
 // of squares of all gradients (in double). A finished fp32 gradient is kept (Slot::finished); others are finished again
 // in apply. On a device all of this is queued before the single poll.
-void Optimizer::reduce_norms(int64_t count, detail::SquareSums& sums) {
+void Optimizer::reduce_norms(double count, detail::SquareSums& sums) {
   const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
@@ -206,7 +206,7 @@ bool Optimizer::finishes_early(const Slot& s) const {
   return spec_.clip_norm > 0 || !s.learned.empty();
 }
 
-void Optimizer::finish_early(Slot& s, int64_t count, detail::SquareSums* sums) {
+void Optimizer::finish_early(Slot& s, double count, detail::SquareSums* sums) {
   const Parameter& p = *s.parameter;
   for (const Tensor& t : s.learned)
     device_backend(t.device()).fill_zero(t.data(), t.numel() * static_cast<int64_t>(sizeof(float)));
@@ -242,13 +242,13 @@ void Optimizer::begin_rules() {
   for (const auto& [name, rule] : rules_) rule->begin_step(steps_);
 }
 
-void Optimizer::check_step(float lr, int64_t count) const {
+void Optimizer::check_step(float lr, double count) const {
   require(!half_moved(), "optimizer", "an earlier Error left the parameters between two steps");
   require(count > 0, "optimizer", "a step needs at least one sample, got ", count);
   require(std::isfinite(lr) && lr >= 0, "optimizer", "the learning rate must be finite and at least 0, got ", lr);
 }
 
-void Optimizer::step(float lr, int64_t count, const RequantKey* due) {
+void Optimizer::step(float lr, double count, const RequantKey* due) {
   if (armed_)
     require(lr == armed_->lr && count == armed_->count && (due != nullptr) == armed_->due.has_value() &&
                 (due == nullptr || *due == *armed_->due),
@@ -264,7 +264,7 @@ void Optimizer::step(float lr, int64_t count, const RequantKey* due) {
   end_step();
 }
 
-void Optimizer::begin_step(float lr, int64_t count) {
+void Optimizer::begin_step(float lr, double count) {
   if (!armed_) check_step(lr, count);
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
@@ -275,7 +275,7 @@ void Optimizer::begin_step(float lr, int64_t count) {
   }
 }
 
-void Optimizer::set_scalars(float lr, int64_t count, const detail::SquareSums& sums) {
+void Optimizer::set_scalars(float lr, double count, const detail::SquareSums& sums) {
   now_ = Now{lr, count, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
   if (!armed_) begin_rules();
   place_ages();

@@ -80,7 +80,7 @@ void Optimizer::unfuse(Slot& s) {
   s.declined.clear();
 }
 
-void Optimizer::arm(float lr, int64_t count, const RequantKey* due) {
+void Optimizer::arm(float lr, double count, const RequantKey* due) {
   check_step(lr, count);
   require(!armed_, "optimizer", "armed already: call step() before the next arm()");
   armed_.emplace(Armed{lr, count, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});

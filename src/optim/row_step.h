@@ -19,7 +19,7 @@ class RowStep {
   // Scalars of one optimizer step.
   struct Now {
     float lr = 0;
-    int64_t count = 1;
+    double count = 1;
     int64_t step = 0;                 // optimizer steps done
     float factor = 1;                 // factor of the global-norm clip
     float decay = 1;                  // factor of the weight decay

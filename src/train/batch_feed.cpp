@@ -82,6 +82,11 @@ bool BatchFeed::next() {
   return true;
 }
 
+double BatchFeed::weight() const {
+  const Batch& b = places_[now_].batch;
+  return learner_.loss().weight(b.target_tensor(), b.counted);
+}
+
 bool BatchFeed::next_there() {
   fetch();
   if (error_) std::rethrow_exception(error_);

@@ -34,6 +34,7 @@ class BatchFeed {
   const Tensor& x() const { return x_; }
   const Tensor& target() const { return target_; }
   int64_t counted() const { return places_[now_].batch.counted; }  // target elements that count
+  double weight() const;                                           // their total weight under the learner's loss
   // Where the next batch starts, for checkpoints.
   int64_t epoch() const { return epoch_; }
   int64_t position() const { return position_; }

@@ -162,7 +162,12 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
       task.trains ? learning_rates(config, per_epoch) : [](int64_t) { return 0.0f; },
       static_cast<uint64_t>(config.run.seed));
   if (task.trains) learner->set_decay(decay_factors(config, per_epoch));
-  learner->set_metric_keys(config.train.metrics);
+  MetricKeys metrics = config.train.metrics;
+  for (const std::string& name :
+       {config.train.best.metric, config.train.early_stop ? config.train.early_stop->metric : "",
+        config.schedule.name == "plateau" ? config.schedule.metric : ""})
+    if (!name.empty()) metrics.try_emplace(name);
+  learner->set_metric_keys(std::move(metrics));
   learner->set_total_steps(std::max<int64_t>(to_steps(config.train.stop, per_epoch, config.batch.accumulate()), 1));
   learner->set_window_sum(config::choices::window_sums().parse(config.batch.sum));
   set_phases(config, *learner, per_epoch, task.trains);
@@ -204,7 +209,7 @@ ModelSpec model_spec(const RunConfig& config, const Form& input) {
   spec.input = input;
   spec.input.values = config.values;
   spec.layers = config::layer_specs(config.layers);
-  bool axes = false;
+  bool axes = !config.flat;
   for_each_layer(config.layers, [&](const LayerConfig& layer) { axes = axes || find_layer_kind(layer.kind)->axes; });
   if (!axes) spec.input.sample = {input.sample.numel()};
   return spec;

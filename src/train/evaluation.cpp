@@ -70,16 +70,21 @@ void Learner::Evaluator::measure(const Tensor& outputs, const Tensor& target, co
   } else if (outputs.cols() > kFive) {
     detail::read_later(top_k_count(outputs, target, kFive), outcome.among_top5);
   }
+  if (outcome.cross_entropy) detail::read_later(cross_entropy_sum(Var(outputs), target).value(), outcome.cross_entropy);
   run_measures(outputs, target, outcome);
 }
 
-StepResult Learner::Evaluator::evaluate(const Tensor& x, const Tensor& given, int64_t counted) {
+StepResult Learner::Evaluator::evaluate(const Tensor& x, const Tensor& given, int64_t counted, double weight) {
   const Tensor planned = l_.as_planned(x);
-  const Target target = l_.checked(planned, given, counted);
+  const Target target = l_.checked(planned, given, counted, weight);
   StepResult result;
   result.samples = x.shape()[0];
   result.counted = target.counted;
-  const Outcome outcome;  // a device delivers loss and hits together with the flags, in one wait
+  result.weight = target.weight;
+  Outcome outcome;  // a device delivers loss and hits together with the flags, in one wait
+  const bool classes = target.tensor.dtype() == dtypes::int32;
+  if (classes && l_.loss_.name() == "softmax_cross_entropy" && !l_.loss_.plain())
+    outcome.cross_entropy = Outcome::zero();
   run(x, [&] { l_.forward(planned, target, outcome); });
   outcome.write_to(result);
   if (!std::isfinite(result.loss)) detail::check_input(x);
@@ -96,9 +101,9 @@ StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels) {
   return evaluate(x, labels_here(labels), static_cast<int64_t>(labels.size()));
 }
 
-StepResult Learner::evaluate(const Tensor& x, const Tensor& target, int64_t counted) {
+StepResult Learner::evaluate(const Tensor& x, const Tensor& target, int64_t counted, double weight) {
   const DeviceGuard guard(device_);
-  return Evaluator(*this).evaluate(x, target, counted);
+  return Evaluator(*this).evaluate(x, target, counted, weight);
 }
 
 std::optional<Evaluation> detail::evaluate(Learner& learner, const Dataset& data, int64_t batch,
@@ -122,17 +127,21 @@ std::optional<Evaluation> detail::evaluate(Learner& learner, const Dataset& data
   } const measuring{learner};
   learner.set_document_end(data.document_end());
   learner.set_measures(measures_of(task, learner.metric_keys()));
-  learner.set_output_hook(hook);
+  const Followers followers = followers_of(task, learner.metric_keys());
+  learner.set_output_hook(followers.empty() ? hook : [&](const Tensor& outputs, const Tensor& target) {
+    for (const auto& [name, follower] : followers) follower->add(outputs, target);
+    if (hook) hook(outputs, target);
+  });
   StepResult sums;
-  while (sums.counted == 0 || sums.samples < samples) {
+  while (sums.weight == 0 || sums.samples < samples) {
     if (stop && stop()) return std::nullopt;
     if (!feed.next()) break;
-    add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);
+    add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted(), feed.weight()), sums);
   }
-  require(sums.counted > 0, "evaluate", data.name(), ": no element of the targets counts");
+  require(sums.weight > 0, "evaluate", data.name(), ": no element of the targets counts");
   Evaluation e;
   e.samples = sums.samples;
-  e.metrics = metric_values(task, sums);
+  e.metrics = metric_values(task, sums, followers);
   e.loss = value_of(e.metrics, "loss").value();
   e.accuracy = value_of(e.metrics, "accuracy").value_or(-1);
   return e;

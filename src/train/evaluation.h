@@ -14,7 +14,7 @@ class Learner::Evaluator {
  public:
   explicit Evaluator(Learner& learner) : l_(learner) {}
   Tensor predict(const Tensor& x);
-  StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted);
+  StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted, double weight);
   // Measures for metrics other than loss and hits.
   void measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const;
 

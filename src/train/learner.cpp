@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "bitgrad/base/step_scalars.h"
@@ -125,7 +126,7 @@ std::optional<RequantKey> Learner::due_after(int64_t microbatches) const {
 }
 
 // Called before a layer sees the samples, so that a rejected microbatch does not update norm statistics.
-Learner::Target Learner::checked(const Tensor& x, const Tensor& target, int64_t counted) const {
+Learner::Target Learner::checked(const Tensor& x, const Tensor& target, int64_t counted, double weight) const {
   const int64_t samples = x.shape()[0], given = target.shape().rank() > 0 ? target.shape()[0] : 0;
   require(given == samples || !loss_.recordable(), "microbatch", "labels: got ", given, ", expected one for each of ",
           samples, " samples");
@@ -133,12 +134,11 @@ Learner::Target Learner::checked(const Tensor& x, const Tensor& target, int64_t 
     fail_with(ErrorCode::kDevice, "microbatch", "the target (", target, ") is on ", to_string(target.device()),
               ", the learner on ", to_string(device_));
   const bool classes = target.dtype() == dtypes::int32;
-  require(loss_.name().empty() || classes == loss_takes_classes(loss_.name()), "microbatch", "loss ", loss_.name(),
-          " takes ", classes ? "values (fp32)" : "classes (int32)", " as targets, got ", target);
+  require(loss_.takes(target.dtype()), "microbatch", "loss ", loss_.name(), " takes ",
+          classes ? "values (fp32)" : "classes (int32)", " as targets, got ", target);
   if (counted < 0 && classes && target.shape().rank() >= 2) counted = static_cast<int64_t>(target_count(target).item());
-  require(counted != 0 || target.numel() == 0 || !loss_.is_mean(target), "microbatch", "no element of the target ",
-          target, " counts");
-  return {target, counted < 0 ? target.numel() : counted};
+  if (counted < 0) counted = target.numel();
+  return {target, counted, weight < 0 ? loss_.weight(target, counted) : weight};
 }
 
 StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
@@ -146,14 +146,16 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels)
   return microbatch(x, labels_here(labels), static_cast<int64_t>(labels.size()));
 }
 
-StepResult Learner::microbatch(const Tensor& x, const Tensor& target, int64_t counted) {
+StepResult Learner::microbatch(const Tensor& x, const Tensor& target, int64_t counted, double weight) {
   const DeviceGuard guard(device_);
   require_usable();
   require(!converted_, "Learner", "the model is converted: it can only be evaluated");
   const int64_t now = state_.microbatch;
   try {
     const Tensor planned = as_planned(x);
-    return run_microbatch(planned, checked(planned, target, counted));
+    const Target given = checked(planned, target, counted, weight);
+    require(target.numel() > 0, "microbatch", "a microbatch needs at least one target, got ", target);
+    return run_microbatch(planned, given);
   } catch (const Error& error) {
     fail_window(error, x, now);
   } catch (...) {
@@ -192,14 +194,28 @@ void Learner::do_meanwhile() const {
 
 StepResult Learner::run_microbatch(const Tensor& x, const Target& target) {
   begin_microbatch();
-  if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is checked only after an error
   StepResult result;
   result.samples = x.shape()[0];
   result.counted = target.counted;
+  result.weight = target.weight;
+  if (target.weight == 0) {
+    pass_over(result);
+    return result;
+  }
+  if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is checked only after an error
   Step step(*this, x, target);
   run(step, graphs_ && graphs_->count_and_serve(step) ? graphs_.get() : nullptr, result);
   step.outcome().write_to(result);
   return result;
+}
+
+// A microbatch in which nothing counts: its gradient is zero, a term of the sum that is left out.
+void Learner::pass_over(StepResult& result) {
+  if (sums_) sums_->add(parameters_);
+  count_microbatch(result);
+  if (window_microbatches_ < own_microbatches()) return;
+  Step step(*this);
+  run(step, nullptr, result);
 }
 
 // Runs the stages of a step, polling errors between its front and back parts.
@@ -218,6 +234,11 @@ void Learner::run(Step& step, Graphs* graphs, StepResult& result) {
     throw;
   }
   if (!step.key().last) return;
+  if (step.empty()) {
+    skip_window();
+    result.skipped = true;
+    return;
+  }
   step.set_scalars();
   if (graphs)
     graphs->run_back(step);
@@ -233,7 +254,7 @@ void Learner::count_microbatch(const StepResult& result) {
   ++since_requantize_;
   ++window_microbatches_;
   window_samples_ += result.samples;
-  window_counted_ += result.counted;
+  window_weights_.push_back(result.weight);
 }
 
 void Learner::close_window(bool requantized) {
@@ -243,8 +264,23 @@ void Learner::close_window(bool requantized) {
     since_requantize_ += others_microbatches();
   }
   bad_input_.clear();
-  window_microbatches_ = window_samples_ = window_counted_ = 0;
+  end_window();
   if (requantized) since_requantize_ = 0;
+}
+
+void Learner::end_window() {
+  window_microbatches_ = window_samples_ = 0;
+  window_weights_.clear();
+}
+
+double Learner::window_weight() const { return std::accumulate(window_weights_.begin(), window_weights_.end(), 0.0); }
+
+// Goes on as if the window, in which nothing counts, had not been there.
+void Learner::skip_window() {
+  ++skipped_.windows;
+  skipped_.microbatches += window_microbatches_ + others_microbatches();
+  state_.microbatch = window_start_;
+  drop_window();
 }
 
 Learner::~Learner() = default;
@@ -284,9 +320,8 @@ void Learner::flush() {
   const DeviceGuard guard(device_);
   require_usable();
   try {
-    if (window_samples_ > 0 && window_counted_ == 0) drop_window();
+    require(window_samples_ == 0 || !ranks_, "Learner", "flush inside a window: ranks only end complete windows");
     if (window_samples_ > 0) {
-      require(!ranks_, "Learner", "flush inside a window: ranks only end complete windows");
       Step step(*this);
       StepResult result;
       run(step, nullptr, result);
@@ -309,7 +344,7 @@ void Learner::drop_window() {
   bad_loss_.reset();
   bad_input_.clear();
   since_requantize_ -= window_microbatches_;
-  window_microbatches_ = window_samples_ = window_counted_ = 0;
+  end_window();
 }
 
 void Learner::set_counters(int64_t step, int64_t microbatch, int64_t since_requantize) {

@@ -20,7 +20,8 @@ void check_outputs(const Shape& sample, const TargetForm& target) {
   require(fits, "model", "the model returns ", sample, " per sample, the targets are ",
           target.classes > 0 ? "a class for each of " : "values ", target.shape,
           target.classes > 0 && target.shape.rank() > 0
-              ? ". For one row of scores per position keep the position axis, from embedding: {flat: false} on"
+              ? ". For one row of scores per position keep the position axis, from embedding: {flat: false} on; for "
+                "samples of values by model.flat: false"
               : "");
 }
 
@@ -60,6 +61,7 @@ void Learner::plan_and_check(const PlanSpec& plan) {
     require(plan.outputs == 0 || fits, "model", "the last layer returns ", out.features(), " values, the data has ",
             plan.outputs, values ? " values per sample" : " classes", ". Give that layer ", plan.outputs,
             " outputs (of a preset: model.keys)");
+    loss_.check_outputs(out.features());
     if (plan.target) check_outputs(out.sample, *plan.target);
   }
 }

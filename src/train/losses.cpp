@@ -1,4 +1,5 @@
 // Losses by name: the lines of losses.inc, then those that programs and plugins register.
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -7,17 +8,13 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/train/loss.h"
+#include "train/loss_keys.h"
 
 namespace bitgrad {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-// Summed over the samples, or over the positions that count.
-Var class_loss(const Var& logits, const Tensor& target) {
-  if (target.shape().rank() < 2) return softmax_cross_entropy_sum(logits, target);
-  return cross_entropy_sum(logits, target, kIgnoreIndex);
-}
+using detail::class_loss;
 
 struct Listed {
   const char* name;
@@ -28,7 +25,9 @@ struct Listed {
 };
 constexpr Listed kListed[] = {
 #define BITGRAD_LOSS(name, op, classes, mean_from_rank, doc) {#name, op, classes, mean_from_rank, doc},
+#define BITGRAD_LOSS_KEYS(...)
 #include "train/losses.inc"
+#undef BITGRAD_LOSS_KEYS
 #undef BITGRAD_LOSS
 };
 
@@ -41,6 +40,15 @@ struct LossRegistry {
           {l.name, l.doc, {}, l.classes, l.mean_from_rank, /*recordable=*/true, [of = l.of](const Attributes&) {
              return of;
            }});
+#define BITGRAD_LOSS(...)
+#define BITGRAD_LOSS_KEYS(name, add) detail::add(*of_name(#name));
+#include "train/losses.inc"
+#undef BITGRAD_LOSS_KEYS
+#undef BITGRAD_LOSS
+  }
+  LossKind* of_name(std::string_view name) {
+    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const LossKind& k) { return k.name == name; });
+    return found == kinds.end() ? nullptr : &*found;
   }
 };
 LossRegistry& losses() {
@@ -58,15 +66,31 @@ const LossKind& known_loss(const std::string& name) {
 
 LossFunction::LossFunction(Of of) : of_(of) {
   for (const Listed& l : kListed)
-    if (l.of == of) name_ = l.name, mean_from_rank_ = l.mean_from_rank;
+    if (l.of == of) name_ = l.name, classes_ = l.classes, mean_from_rank_ = l.mean_from_rank;
 }
 
 LossFunction::LossFunction(const LossKind& kind, const Attributes& keys)
     : of_(kind.make(completed(kind.name, kind.keys, keys))),
       name_(kind.name),
+      classes_(kind.classes),
+      either_(kind.either),
+      plain_(keys.values().empty()),
       mean_from_rank_(kind.mean_from_rank),
       recordable_(kind.recordable) {
   require(of_ != nullptr, kind.name, "the kind returned no loss");
+  const Attributes all = completed(kind.name, kind.keys, keys);
+  if (kind.weigh) weigh_ = kind.weigh(all);
+  if (kind.check) check_ = [check = kind.check, all](int64_t outputs) { check(all, outputs); };
+}
+
+double LossFunction::weight(const Tensor& target, int64_t counted) const {
+  if (weigh_ == nullptr) {  // values of a loss of classes are probabilities: rows count
+    const bool rows = classes_ && !name_.empty() && target.dtype() != dtypes::int32 && target.cols() > 0;
+    return static_cast<double>(rows ? counted / target.cols() : counted);
+  }
+  const Tensor host = target.on_host();
+  const DeviceGuard cpu(Device::cpu());
+  return weigh_(host);
 }
 
 Var LossFunction::operator()(const Var& outputs, const Tensor& target) const {
@@ -92,9 +116,7 @@ void register_loss(LossKind kind) {
 const LossKind* find_loss_kind(std::string_view name) {
   LossRegistry& all = losses();
   const std::lock_guard lock(all.mutex);
-  for (const LossKind& kind : all.kinds)
-    if (kind.name == name) return &kind;
-  return nullptr;
+  return all.of_name(name);
 }
 
 std::vector<const LossKind*> loss_kinds() {
@@ -112,6 +134,13 @@ std::vector<std::string> loss_names() {
 }
 
 LossFunction find_loss(const std::string& name, const Attributes& keys) { return LossFunction(known_loss(name), keys); }
-bool loss_takes_classes(const std::string& name) { return known_loss(name).classes; }
+bool loss_takes_classes(const std::string& name) {
+  const LossKind& kind = known_loss(name);
+  return kind.classes || kind.either;
+}
+bool loss_takes_values(const std::string& name) {
+  const LossKind& kind = known_loss(name);
+  return !kind.classes || kind.either;
+}
 
 }  // namespace bitgrad

@@ -147,6 +147,7 @@ void MetricsLog::write(const TrainEvent& e) {
   if (e.tokens_per_s > 0) j["tokens_per_s"] = number(e.tokens_per_s);
   if (e.gmacs_per_s > 0) j["gmacs_per_s"] = number(e.gmacs_per_s);
   if (e.mfu >= 0) j["mfu"] = number(e.mfu);
+  if (e.skipped_windows > 0) j["skipped_windows"] = e.skipped_windows;
   line(j);
 }
 
@@ -183,6 +184,7 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                {"ended", outcome.ended},
                {"epochs", outcome.counters.epoch},
                {"steps", outcome.optimizer_steps},
+               {"skipped_windows", outcome.skipped_windows},
                {"seconds", number(outcome.seconds)},
                {"state_hash", outcome.state_hash},
                {"memory", memory}};

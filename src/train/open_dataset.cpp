@@ -1,6 +1,7 @@
 // Opens the data sets of a configuration.
 #include "bitgrad/train/trainer.h"
 #include "data/split_samples.h"
+#include "train/config/choices.h"
 
 namespace bitgrad {
 namespace {
@@ -44,6 +45,12 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
     if (section.format == "tokens" && !tests) spec.test_fraction = 0;  // no part is reserved for testing
   }
   spec.keys = section.keys;
+  // Arrays are ids if the model begins with an embedding.
+  const DatasetFormat* const format = find_dataset_format(section.format);
+  const bool given = spec.keys.contains("vocabulary") && spec.keys.integer("vocabulary") != 0;
+  if (format != nullptr && !format->ids && !given && config::choices::reads_ids(config) &&
+      config::choices::may_read_ids(section.format))
+    spec.keys["vocabulary"] = config.layers.front().attributes.integer("num");
   spec.affine = {static_cast<float>(all.affine[0]), static_cast<float>(all.affine[1])};
   const auto floats = [](const std::vector<double>& numbers) {
     return std::vector<float>(numbers.begin(), numbers.end());

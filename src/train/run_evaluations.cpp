@@ -17,8 +17,21 @@ void Trainer::Evaluations::evaluate() {
   const std::string section = t_.selected_on();
   t_.counters_.evaluation_due = true;
   const auto result = t_.evaluate_on(section, run_.cut, hook_of(section));
+  if (result) require_defined(*result, section);
   t_.counters_.evaluation_due = !result;
   if (result) record(*result);
+}
+
+// A metric that these targets do not define selects no model and stops no run.
+void Trainer::Evaluations::require_defined(const Evaluation& result, const std::string& section) const {
+  const auto check = [&](std::string_view key, const BestRule& rule) {
+    const std::optional<double> value = value_of(result.metrics, rule.metric);
+    if (value && std::isnan(*value))
+      fail_with(ErrorCode::kData, key, rule.metric, " is not defined on data.", section,
+                ", as the warning before says. Choose another metric, or samples on which it is defined");
+  };
+  check("train.best", t_.best_);
+  if (t_.config_.train.early_stop) check("train.early_stop", t_.early_stop_);
 }
 
 void Trainer::Evaluations::record(const Evaluation& result) {

@@ -34,6 +34,7 @@ class Trainer::Evaluations {
   void finish(TrainOutcome& outcome);
 
  private:
+  void require_defined(const Evaluation& result, const std::string& section) const;
   void record(const Evaluation& result);
   static void note(const Evaluation& result, const BestRule& rule, double min_delta, std::optional<double>& best,
                    int64_t& waited);

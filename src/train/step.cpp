@@ -24,7 +24,7 @@ const Learner::Step::Stage Learner::Step::kStages[] = {
 void Learner::Step::run(Part part) {
   try {
     for (const Stage& stage : kStages)
-      if (stage.part == part && (stage.when == kEachMicrobatch ? has_microbatch_ : key_.last)) (this->*stage.run)();
+      if (stage.part == part && runs(stage)) (this->*stage.run)();
   } catch (...) {
     tape_.reset();
     loss_ = {};
@@ -33,19 +33,23 @@ void Learner::Step::run(Part part) {
   }
 }
 
+bool Learner::Step::runs(const Stage& stage) const {
+  if (stage.when == kEachMicrobatch) return has_microbatch_;
+  return key_.last && (stage.run == &Step::reduce || !empty());
+}
+
 Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
     : l_(learner), x_(x), target_(target), learning_rate_(learner.learning_rate_(learner.state_.step)) {
   key_.rows = x.shape()[0];
   key_.target = target.tensor.numel();
   key_.counted = target.counted;
   key_.document_end = l_.document_end_;
-  key_.first = l_.window_microbatches_ == 0;
+  const double before = l_.window_weight();
+  key_.first = before == 0;  // what was passed over did not run
   key_.last = l_.window_microbatches_ + 1 == l_.own_microbatches();
   if (!key_.last) return;
   set_decay();
-  key_.divisor = l_.window_counted_ + target.counted;
-  require(key_.divisor > 0 || l_.ranks_ || target.tensor.numel() == 0, "microbatch",
-          "no element of the window's targets counts: there is nothing to average over");
+  key_.divisor = before + target.weight;
   due_ = l_.due_after(1 + l_.others_microbatches());
   key_.requantize = due_.has_value();
 }
@@ -53,9 +57,9 @@ Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
 Learner::Step::Step(Learner& learner)
     : l_(learner), has_microbatch_(false), learning_rate_(learner.learning_rate_(learner.state_.step)) {
   set_decay();
-  key_.divisor = l_.window_counted_;
+  key_.divisor = l_.window_weight();
   key_.last = true;
-  due_ = l_.due_after(0);
+  due_ = l_.due_after(l_.others_microbatches());
   key_.requantize = due_.has_value();
 }
 
@@ -109,7 +113,10 @@ void Learner::Step::sum() {
 }
 
 void Learner::Step::reduce() {
-  if (l_.sums_) l_.sums_->finish(l_.parameters_, l_.ranks_.get(), key_.divisor);
+  if (!l_.sums_) return;
+  std::vector<double> weights = l_.window_weights_;
+  if (has_microbatch_) weights.push_back(target_.weight);
+  key_.divisor = l_.sums_->finish(l_.parameters_, l_.ranks_.get(), weights);
 }
 
 // On a device this only queues the check; Learner::run polls errors after the front part.
@@ -139,6 +146,7 @@ void Learner::Outcome::write_to(StepResult& result) const {
   result.correct = static_cast<int64_t>(*correct);
   result.among_top5 = static_cast<int64_t>(*among_top5);
   result.squared_error = *squared_error;
+  if (cross_entropy) result.cross_entropy = *cross_entropy;
   result.measured = *measured;
 }
 
@@ -153,7 +161,7 @@ Var Learner::forward(const Tensor& x, const Target& target, const Outcome& outco
   const Var loss = loss_(outputs, target.tensor);
   detail::read_later(loss.value(), outcome.loss);
   on_poll([this, sum = outcome.loss, count = loss_.is_mean(target.tensor) ? target.counted : 1] {
-    *sum *= static_cast<double>(count);
+    *sum = count == 0 ? 0.0 : *sum * static_cast<double>(count);
     note_loss(*sum);
   });
   if (target.tensor.dtype() == dtypes::int32)

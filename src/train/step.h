@@ -35,6 +35,7 @@ void read_later(const Tensor& number, const std::shared_ptr<double>& to);
 struct Learner::Outcome {
   static std::shared_ptr<double> zero() { return std::make_shared<double>(0.0); }
   std::shared_ptr<double> loss = zero(), correct = zero(), among_top5 = zero(), squared_error = zero();
+  std::shared_ptr<double> cross_entropy;  // nullptr: not measured
   std::shared_ptr<std::map<std::string, double>> measured = std::make_shared<std::map<std::string, double>>();
   std::shared_ptr<bool> backward_done = std::make_shared<bool>(false);  // unless an earlier error was polled
   std::shared_ptr<detail::SquareSums> sums = std::make_shared<detail::SquareSums>();  // of complete gradients
@@ -46,7 +47,7 @@ class Learner::Step {
   // Everything that determines the work of a microbatch, except the batch itself and the scalars of the step.
   struct Key {
     int64_t rows = 0, target = 0, counted = 0;  // samples; target elements, and how many count
-    int64_t divisor = 0;                        // counted elements of a window that ends here
+    double divisor = 0;                         // total weight of a window that ends here
     bool first = false, last = false;           // in its window
     bool requantize = false;                    // codes are computed from the masters at the window's end
     int64_t document_end = -1;
@@ -62,6 +63,8 @@ class Learner::Step {
 
   const Key& key() const { return key_; }
   bool has_microbatch() const { return has_microbatch_; }
+  // Nothing counts in the window, on any rank: neither checks nor updates run. Known after the front part.
+  bool empty() const { return key_.last && key_.divisor == 0; }
   const Tensor& x() const { return x_; }
   const Target& target() const { return target_; }
   // Run the stages of this step before the poll of the errors, and those after it.
@@ -90,6 +93,7 @@ class Learner::Step {
   };
   static const Stage kStages[];
   void run(Part part);
+  bool runs(const Stage& stage) const;
 
   void forward();
   void backward();

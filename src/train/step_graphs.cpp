@@ -23,6 +23,7 @@ const std::string& Learner::Graphs::why_not() {
   why_not_ = l_.optimizer_->not_recorded();
   if (why_not_.empty() && !l_.loss_.recordable())
     why_not_ = "the loss is user-defined and may synchronize with the device";
+  if (why_not_.empty() && l_.loss_.weighted()) why_not_ = "class weights give every window another divisor";
   if (why_not_.empty() && l_.sums_) why_not_ = "the gradients of a window are added in a tree";
   for (const Parameter* p : l_.model_->parameters())
     if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)

@@ -21,9 +21,13 @@
 namespace bitgrad {
 namespace {
 
+bool fits(const std::string& loss, const TargetForm& target) {
+  return target.classes > 0 ? loss_takes_classes(loss) : loss_takes_values(loss);
+}
+
 std::vector<std::string> losses_for(const TargetForm& target) {
   std::vector<std::string> names = loss_names();
-  std::erase_if(names, [&](const std::string& name) { return loss_takes_classes(name) != (target.classes > 0); });
+  std::erase_if(names, [&](const std::string& name) { return !fits(name, target); });
   return names;
 }
 
@@ -46,8 +50,8 @@ std::string kind_of(const TargetForm& target) {
 
 void check_targets(const RunConfig& config, const Dataset& train) {
   const TargetForm target = train.target_form();
-  const bool classes = loss_takes_classes(config.loss);
-  require(classes == (target.classes > 0), "loss", config.loss, " expects ", classes ? "classes" : "values",
+  const bool classes = target.classes > 0;
+  require(fits(config.loss, target), "loss", config.loss, " expects ", classes ? "values" : "classes",
           " as targets, data.train (", train.name(), ") has ", kind_of(target),
           ". Losses for these: ", joined(losses_for(target)));
   const int64_t names = std::ssize(config.data.class_names);
@@ -76,18 +80,34 @@ void check_tokenizers(const Dataset& train, const std::string& section, const Da
               ") differ: ", parts);
 }
 
+std::string fitting_metrics(const MetricTask& task) {
+  std::string names;
+  for (const Metric* m : metrics())
+    if (m->fits(task)) names += concat(names.empty() ? "" : ", ", m->name);
+  return names;
+}
+
+// Metrics that train.metrics asks to follow must fit the targets, and their keys too.
+void check_followed(const RunConfig& config, const TargetForm& target) {
+  const MetricTask task{target, config.loss};
+  for (const auto& [name, keys] : config.train.metrics) {
+    const Metric* const metric = find_metric(name);
+    require(metric == nullptr || !metric->follow || metric->fits(task), "train.metrics", name,
+            " does not support loss ", config.loss, " on ", kind_of(target),
+            ". Metrics of this run: ", fitting_metrics(task));
+  }
+  followers_of(task, config.train.metrics);
+}
+
 // The rule for metric `name`, set by `key` under train.
 BestRule rule_of(const RunConfig& config, const std::string& key, const std::string& name, const std::string& goes,
                  const MetricTask& task, SourceMark mark) {
   const TargetForm& target = task.target;
   const Metric* const metric = find_metric(name);
-  std::string fitting;
-  for (const Metric* m : metrics())
-    if (m->fits(task)) fitting += concat(fitting.empty() ? "" : ", ", m->name);
   if (metric == nullptr || !metric->fits(task))
     throw config_error_at(config, mark,
                           concat(key, ": ", name, " does not support loss ", config.loss, " on ", kind_of(target),
-                                 ". Metrics of this run: ", fitting));
+                                 ". Metrics of this run: ", fitting_metrics(task)));
   if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
     throw config_error_at(config, mark, concat(key, ": ", name, " has a required key; set it in train.metrics.", name));
   return {name, goes.empty() ? metric->more_is_better : goes == "up"};
@@ -174,6 +194,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   check_data();
   const Augment augment{config_.data.train.augment.crop_pad, config_.data.train.augment.flip};
   if (augment.given()) check_augment(*train_data_, augment);
+  check_followed(config_, train_data_->target_form());
   best_ = best_rule(config_, train_data_->target_form());
   early_stop_ = early_stop_rule(config_, train_data_->target_form(), best_);
   plateau_ = plateau_rule(config_, train_data_->target_form(), best_);
@@ -257,9 +278,10 @@ void Trainer::resume(const std::string& checkpoint) {
   if (header.counters.position > samples)
     fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": position ", header.counters.position,
               " of an epoch is past the ", samples, " samples of data.train. Was the run started on other data?");
-  if (header.microbatch > total_microbatches_)
-    fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", header.microbatch, " is past the ",
-              total_microbatches_, " of the run (train.stop ", config_.train.stop, ")");
+  const int64_t done = header.microbatch + header.skipped.microbatches;
+  if (done > total_microbatches_)
+    fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", done, " is past the ", total_microbatches_,
+              " of the run (train.stop ", config_.train.stop, ")");
   require_same_tokenizer(header, checkpoint, *train_data_);
   if (valid_data_) require_same_tokenizer(header, checkpoint, *valid_data_);
   if (test_data_) require_same_tokenizer(header, checkpoint, *test_data_);
@@ -341,7 +363,7 @@ void Trainer::begin_form() {
 }
 
 bool Trainer::ended() const {
-  return !counters_.evaluation_due && (learner_->state().microbatch >= total_microbatches_ || stops_early());
+  return !counters_.evaluation_due && (done_microbatches() >= total_microbatches_ || stops_early());
 }
 
 std::optional<double> Trainer::best_value() const {

@@ -86,12 +86,13 @@ class Trainer::Loop {
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
     if (t_.counters_.evaluation_due) repeat_evaluation();
     // A request to stop takes effect at the end of the open window, where a checkpoint can be saved.
-    while (learner().state().microbatch < t_.total_microbatches_ && !t_.stops_early() &&
+    while (t_.done_microbatches() < t_.total_microbatches_ && !t_.stops_early() &&
            (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
       feed_->next();
       at_rest_ = false;
-      StepResult r = learner().microbatch(feed_->x(), feed_->target(), feed_->counted());
-      const bool last = learner().state().microbatch >= t_.total_microbatches_;
+      const int64_t skipped = learner().skipped().windows;
+      StepResult r = learner().microbatch(feed_->x(), feed_->target(), feed_->counted(), feed_->weight());
+      const bool last = t_.done_microbatches() >= t_.total_microbatches_;
       if (last) {
         learner().flush();
         r.stepped = true;
@@ -101,7 +102,9 @@ class Trainer::Loop {
       interval_.add(r);
       ask_to_stop();
       if (r.stepped) note_phase();
-      if (r.stepped) boundary(last);
+      skipped_ = learner().skipped().windows > skipped;
+      if (skipped_) note_skipped();
+      if (r.stepped || skipped_) boundary(last);
     }
     return finish();
   }
@@ -117,6 +120,7 @@ class Trainer::Loop {
       outcome.counters = t_.counters_;
       outcome.metric = t_.best_.metric;
       outcome.optimizer_steps = learner().state().step;
+      outcome.skipped_windows = learner().skipped().windows;
       outcome.selected_on = t_.selected_on();
       outcome.ended_by = "error";
       outcome.ended = error.what();
@@ -138,13 +142,21 @@ class Trainer::Loop {
     const auto* known = dynamic_cast<const Error*>(&error);
     const bool broken =
         known != nullptr && (known->code() == ErrorCode::kNonFinite || known->code() == ErrorCode::kBug);
-    if (!(at_rest_ || t_.counters_.evaluation_due) || broken || step == saved_step_) return;
+    if (!(at_rest_ || t_.counters_.evaluation_due) || broken || t_.done_microbatches() == saved_at_) return;
     try {
       save(folder_ + "/last.safetensors");
       log(LogLevel::kWarning, concat("saved at step ", step, ": resume with bitgrad train --resume ", folder_));
     } catch (const std::exception& second) {
       log(LogLevel::kError, second.what());
     }
+  }
+
+  void note_skipped() {
+    if (std::exchange(told_skipped_, true)) return;
+    log(LogLevel::kWarning,
+        concat(
+            "no target counts in the window after step ", learner().state().step,
+            ": skipped, with no update. Further ones are counted: skipped_windows in metrics.jsonl and summary.json"));
   }
 
   void ask_to_stop() {
@@ -187,38 +199,39 @@ class Trainer::Loop {
     if (before >= 0 && hooks_.on_phase) hooks_.on_phase(detail::phase_text(learner()));
   }
 
-  // Everything that happens between optimizer steps: reports, evaluation, checkpoints.
+  // Everything that happens between optimizer steps: reports, evaluation, checkpoints. After a skipped window, what is
+  // due by steps has been done.
   void boundary(bool last) {
     const int64_t step = learner().state().step;
     if (hooks_.on_tick) hooks_.on_tick(event());
     if (last || due(t_.config_.log_every)) write_train_line();
-    if (monitor_) watch_quantization(last);
+    if (monitor_ && (last || !skipped_)) watch_quantization(last);
     if (!t_.selected_on().empty() && (last || due(t_.config_.train.eval.every))) evaluate();
     const bool ends = last || stop_ != StopRequest::kNone || t_.stops_early();
-    const bool saves = !folder_.empty() && (ends || due(t_.config_.checkpoint_every)) && step != saved_step_;
+    const bool saves =
+        !folder_.empty() && (ends || due(t_.config_.checkpoint_every)) && t_.done_microbatches() != saved_at_;
     if ((ends || saves) && evaluations_->step() != step) check_loss();
     if (saves) {
       save(folder_ + "/last.safetensors");
-      saved_step_ = step;
+      saved_at_ = t_.done_microbatches();
     }
     boundary_epoch_ = t_.counters_.epoch;
     at_rest_ = true;
   }
 
   bool due(const Quantity& every) const {
-    if (every.unit == Quantity::Unit::kSteps) return t_.learner_->state().step % every.value == 0;
+    if (every.unit == Quantity::Unit::kSteps) return !skipped_ && t_.learner_->state().step % every.value == 0;
     return t_.counters_.epoch / every.value > boundary_epoch_ / every.value;  // one window may end several epochs
   }
 
   // Microbatches until the next event of period `every`, or the end of the run.
   int64_t microbatches_to(const Quantity& every) const {
-    const StepState& state = t_.learner_->state();
-    const int64_t left = t_.total_microbatches_ - state.microbatch;
+    const int64_t done = t_.done_microbatches(), left = t_.total_microbatches_ - done;
     if (every.unit == Quantity::Unit::kSteps)
-      return std::min(left,
-                      detail::microbatches_of(every.value - state.step % every.value, t_.config_.batch.accumulate()));
+      return std::min(left, detail::microbatches_of(every.value - t_.learner_->state().step % every.value,
+                                                    t_.config_.batch.accumulate()));
     const int64_t next = (t_.counters_.epoch / every.value + 1) * every.value;
-    return std::min(left, detail::microbatches_of(next, t_.microbatches_per_epoch_) - state.microbatch);
+    return std::min(left, detail::microbatches_of(next, t_.microbatches_per_epoch_) - done);
   }
 
   void watch_quantization(bool last) {
@@ -249,7 +262,7 @@ class Trainer::Loop {
   // Checks that the updated model has a finite loss on the last training microbatch.
   void check_loss() {
     const Clock::time_point before = Clock::now();
-    learner().evaluate(feed_->x(), feed_->target(), feed_->counted());
+    learner().evaluate(feed_->x(), feed_->target(), feed_->counted(), feed_->weight());
     interval_.start += Clock::now() - before;
   }
 
@@ -269,7 +282,8 @@ class Trainer::Loop {
     TrainEvent e;
     e.step = learner().state().step;
     e.epoch = t_.counters_.epoch;
-    e.microbatch = learner().state().microbatch;
+    e.microbatch = t_.done_microbatches();
+    e.skipped_windows = learner().skipped().windows;
     e.microbatches_total = t_.total_microbatches_;
     const auto up = [&](int64_t each) { return (e.microbatches_total + each - 1) / each; };
     e.steps_total = up(t_.config_.batch.accumulate());
@@ -323,6 +337,7 @@ class Trainer::Loop {
     outcome.selected_on = t_.selected_on();
     outcome.metric = t_.best_.metric;
     outcome.optimizer_steps = learner().state().step;
+    outcome.skipped_windows = learner().skipped().windows;
     evaluations_->finish(outcome);
     const bool complete = t_.ended() && (outcome.evaluated.empty() || outcome.evaluation);
     if (!outcome.evaluation) outcome.evaluated.clear();
@@ -376,8 +391,9 @@ class Trainer::Loop {
   std::unique_ptr<detail::BatchFeed> feed_;
   Interval interval_{t_.counters_};
   Clock::time_point start_ = Clock::now();
-  int64_t first_microbatch_ = t_.learner_->state().microbatch;
-  int64_t saved_step_ = -1;
+  int64_t first_microbatch_ = t_.done_microbatches();
+  int64_t saved_at_ = -1;                        // microbatches done at the last save
+  bool skipped_ = false, told_skipped_ = false;  // the window that just ended was skipped; one was reported
   bool at_rest_ = false;                         // between two steps, when everything of the last one is done
   int64_t boundary_epoch_ = t_.counters_.epoch;  // epoch at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;

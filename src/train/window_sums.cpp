@@ -1,5 +1,7 @@
 #include "train/window_sums.h"
 
+#include <bit>
+#include <numeric>
 #include <utility>
 
 #include "dist/add.h"
@@ -35,23 +37,30 @@ void WindowSums::add(const std::vector<Parameter*>& parameters) {
   ++microbatches_;
 }
 
-void WindowSums::finish(const std::vector<Parameter*>& parameters, Communicator* ranks, int64_t& divisor) {
+double WindowSums::finish(const std::vector<Parameter*>& parameters, Communicator* ranks,
+                          const std::vector<double>& weights) {
   for (Parameter* p : parameters)
     for (Level& level : levels_[p])
       if (std::exchange(level.full, false)) join(level.sum, *p);
   microbatches_ = 0;
-  if (ranks == nullptr || ranks->size() == 1) return;
-  std::vector<int64_t> counts{divisor};
+  if (ranks == nullptr || ranks->size() == 1) return std::accumulate(weights.begin(), weights.end(), 0.0);
+  // Every rank adds all weights in one order: each is, as bits, an integer to which the other ranks add 0.
+  const size_t each = weights.size(), all = each * static_cast<size_t>(ranks->size());
+  std::vector<int64_t> counts(all, 0);
+  for (size_t i = 0; i < each; ++i)
+    counts[static_cast<size_t>(ranks->rank()) * each + i] = std::bit_cast<int64_t>(weights[i]);
   for (const Parameter* p : parameters) counts.push_back(p->has_grad() ? 1 : 0);
   const std::vector<int64_t> own = counts;
   ranks->sum(counts);
-  divisor = counts[0];
+  double divisor = 0;
+  for (size_t i = 0; i < all; ++i) divisor += std::bit_cast<double>(counts[i]);
   for (size_t i = 0; i < parameters.size(); ++i) {
     Parameter& p = *parameters[i];
-    if (counts[i + 1] == 0) continue;
-    if (own[i + 1] == 0) p.make_zero_grad();
+    if (counts[all + i] == 0) continue;
+    if (own[all + i] == 0) p.make_zero_grad();
     ranks->sum(p.grad());
   }
+  return divisor;
 }
 
 void WindowSums::drop() {

@@ -37,6 +37,20 @@ TEST_CASE("attention takes q, k and v side by side, and turns q and k where it h
     CHECK(bits_of(run(layer("attention", keys), x, dtypes::fp32, false).y) ==
           bits_of(attention(turned, grouped).value()));
   }
+  // A wave of 44 positions between 60 / 2 and 60 / 1.2: every key of Llama 3.1's frequencies changes its angle.
+  const RopeOptions scaled{.dim = 4, .base = 50, .factor = 8, .low = 1.2, .high = 2, .original = 60};
+  const Attributes keys{{"heads", 4},       {"kv_heads", 2},   {"rope", 50.0},     {"interleaved", false},
+                        {"rope_factor", 8}, {"rope_low", 1.2}, {"rope_high", 2.0}, {"rope_original", 60}};
+  const auto rotated = [&](const RopeOptions& o) {
+    return bits_of(attention(rope(Var(x), rope_table(5, o), o, 0, 6), grouped).value());
+  };
+  CHECK(bits_of(run(layer("attention", keys), x, dtypes::fp32, false).y) == rotated(scaled));
+  RopeOptions other = scaled;
+  other.low = 1.3;
+  CHECK(rotated(other) != rotated(scaled));
+  other = scaled;
+  other.high = 2.5;
+  CHECK(rotated(other) != rotated(scaled));
   const Tensor all = random_tensor({1, 3, 12}, dtypes::fp32, 2);
   CHECK(bits_of(run(layer("attention", {{"heads", 2}}), all, dtypes::fp32, false).y) ==
         bits_of(attention(Var(all), {.heads = 2, .kv_heads = 2}).value()));

@@ -126,7 +126,36 @@ TEST_CASE("the double reference is softmax(q k) v by matrices", "[cpu]") {
     }
 }
 
+TEST_CASE("a scale of its own is the factor of q k, forward and backward, in fp32 and in double") {
+  // The default scale with q times c, by other code than that of `scale`; c is a power of two, so that fp32 has the
+  // same bits.
+  for (const Problem& p : {Problem{2, 5, 4, 2, 3, 2, 1}, Problem{1, 65, 2, 1, 16}, Problem{1, 1, 2, 1, 8, 70}})
+    for (const DType dtype : {dtypes::fp32, dtypes::fp64})
+      for (const double c : {0.25, 4.0}) {
+        INFO(p << ", " << dtype << ", times " << c);
+        std::vector<double> numbers = p.q(dtype).elements();
+        for (double& x : numbers) x *= c;
+        const Tensor q = p.q(dtype), k = p.k(dtype), v = p.v(dtype);
+        AttentionOptions options = p.options();
+        const Ran expected = run({Tensor::from_elements(q.shape(), dtype, numbers), k, v}, options);
+        options.scale = static_cast<float>(c) * (1.0f / std::sqrt(static_cast<float>(p.dim)));
+        const Ran got = run({q, k, v}, options);
+        CHECK(bits_of(got.y) == bits_of(expected.y));
+        CHECK(bits_of(got.y) != bits_of(run({q, k, v}, p.options()).y));
+        std::vector<double> of_q = expected.g[0].elements();
+        for (double& g : of_q) g *= c;
+        CHECK(got.g[0].elements() == of_q);
+        CHECK(bits_of(got.g[1]) == bits_of(expected.g[1]));
+        CHECK(bits_of(got.g[2]) == bits_of(expected.g[2]));
+      }
+}
+
 TEST_CASE("attention and rope pass the gradient check") {
+  AttentionOptions scaled{.heads = 2, .kv_heads = 1};
+  scaled.scale = 0.7f;
+  const Problem small{1, 4, 2, 1, 3};
+  CHECK(gradcheck([&](const auto& in) { return attention(in[0], in[1], in[2], scaled); },
+                  {small.q(dtypes::fp64), small.k(dtypes::fp64), small.v(dtypes::fp64)}) == "");
   for (const Problem& p : {Problem{2, 3, 2, 1, 4}, Problem{1, 4, 2, 2, 3, 2, 1}, Problem{1, 66, 1, 1, 2}}) {
     if (p.rows > 60) continue;
     const auto f = [&](const auto& in) { return attention(in[0], in[1], in[2], p.options()); };

@@ -320,7 +320,7 @@ TEST_CASE("Models, losses and data that do not fit are refused before anything t
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
                  "[loss] squared_hinge expects classes as targets, data.train ("));
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
-                 "has values [2]. Losses for these: mean_squared_error, sigmoid_cross_entropy"));
+                 "has values [2]. Losses for these: softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy"));
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"model.layers.4.linear.out=3"}),
                  "the last layer returns 3 values, the data has 2 values per sample"));
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"data.test.targets=vectors/test-labels.idx"}),

@@ -22,8 +22,9 @@ struct Key {
     kInt,     // range "[1, 64]"; parentheses exclude an endpoint
     kNumber,  // range as for kInt
     kText,
-    kChoice,  // one of `choices`
-    kInts,    // one integer, or a list of `count` integers (range as for kInt), or one of `choices`
+    kChoice,   // one of `choices`
+    kInts,     // one integer, or a list of `count` integers (range as for kInt), or one of `choices`
+    kNumbers,  // a list of numbers, not empty (range as for kInt, of each); without a default
   };
   std::string name = {};
   Type type = Type::kInt;
@@ -38,7 +39,7 @@ struct Key {
 // The value of one key.
 class Attribute {
  public:
-  using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
+  using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
   Attribute() = default;  // false
   Attribute(const Attribute& other) : value_(detail::copy_of(other.value_)) {}
   Attribute(Attribute&&) noexcept = default;
@@ -55,6 +56,7 @@ class Attribute {
   Attribute(std::string x) : value_(std::move(x)) {}
   Attribute(const char* x) : value_(std::string(x)) {}
   Attribute(std::vector<int64_t> x) : value_(std::move(x)) {}
+  Attribute(std::vector<double> x) : value_(std::move(x)) {}
 
   const Value& value() const { return value_; }
   friend bool operator==(const Attribute&, const Attribute&) = default;
@@ -77,6 +79,8 @@ class Attributes {
   const std::string& text(std::string_view key) const;
   // Returns nullptr if the value is not text.
   const std::string* find_text(std::string_view key) const;
+  // For kNumbers.
+  const std::vector<double>& numbers(std::string_view key) const;
   // For kInts: exactly `count` integers; a single integer is repeated.
   std::vector<int64_t> integers(std::string_view key, int64_t count) const;
   const std::map<std::string, Attribute, std::less<>>& values() const { return values_; }

@@ -207,6 +207,8 @@ Var mean_squared_error(const Var& outputs, const Tensor& target);
 // Mean over all elements of max(x, 0) - x t + log(1 + e^-|x|), the cross-entropy of sigmoid(x) with targets t in [0, 1]
 // (TensorFlow's sigmoid_cross_entropy_with_logits); targets as above. Throws Error for a target outside [0, 1].
 Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets);
+// The same with the term of t, -t log p, times pos_weight[c] for output c of the last axis; pos_weight: fp32 [outputs].
+Var weighted_sigmoid_cross_entropy(const Var& logits, const Tensor& targets, const Tensor& pos_weight);
 // Logits [.., classes], targets int32 [..]: mean of log(sum exp(y - max)) - (y_target - max) over the positions whose
 // target is not `ignore_index`. Throws Error for any other target that is no class, and if no position counts; on a
 // device when its errors are polled.
@@ -214,6 +216,18 @@ inline constexpr int32_t kIgnoreIndex = -100;
 Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
 // The sum instead; 0 if no position counts.
 Var cross_entropy_sum(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+// Cross-entropy with class weights, label smoothing, or probabilities as targets. Logits fp32 [.., classes].
+struct CrossEntropyOptions {
+  Tensor weights = {};   // fp32 [classes]; undefined: each class weighs 1
+  double smoothing = 0;  // e in [0, 1)
+  int32_t ignore_index = kIgnoreIndex;
+};
+// The sum over the rows of W * sum_c q_c (log(sum exp(y - max)) - (y_c - max)), q = (1-e) t + e / classes. Targets
+// int32
+// [..]: t = onehot, W = weights[target], rows of `ignore_index` do not count. Targets fp32 [.., classes]: t itself, W =
+// sum_c t_c weights_c. Throws Error for a target that is no class, and for a row that is not at least 0 with sum 1
+// (within 1e-3); on a device when its errors are polled.
+Var weighted_cross_entropy_sum(const Var& logits, const Tensor& targets, const CrossEntropyOptions& options);
 
 // Inputs of metrics: one value each, on the current device, without synchronizing; logits and outputs fp32 or bf16.
 // Counts are exact int64 []; sums are fp64 [], added in double in a fixed order, with the same bits on every device.

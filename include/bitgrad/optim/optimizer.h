@@ -49,20 +49,20 @@ class Optimizer {
   // Throws what attach would throw; changes nothing.
   void check(const std::vector<Parameter*>& parameters);
   // Performs one step at rate lr, then zeroes the gradients. Gradients are sums over `count` samples, or tokens for
-  // losses that count those. Parameters without a gradient are not updated. With `due`, every parameter with a master
-  // is requantized, even those without a gradient. Throws Error(kNonFinite) naming the parameter if a gradient or the
-  // sum for a learned part contains NaN or Inf, or if the global norm overflows. Unless rows were already updated in
-  // backward, no parameter or state has changed then, and the gradients of this window are useless. If updated values
-  // are not finite, throws Error(kNonFinite) naming the parameter, and leaves half_moved() set. The CPU detects this in
-  // the same step; a device detects values that become codes when the errors are polled, and other values by the loss
-  // or when they are saved.
-  void step(float lr, int64_t count, const RequantKey* due = nullptr);
+  // losses that count those, or over samples of that total weight. Parameters without a gradient are not updated. With
+  // `due`, every parameter with a master is requantized, even those without a gradient. Throws Error(kNonFinite) naming
+  // the parameter if a gradient or the sum for a learned part contains NaN or Inf, or if the global norm overflows.
+  // Unless rows were already updated in backward, no parameter or state has changed then, and the gradients of this
+  // window are useless. If updated values are not finite, throws Error(kNonFinite) naming the parameter, and leaves
+  // half_moved() set. The CPU detects this in the same step; a device detects values that become codes when the errors
+  // are polled, and other values by the loss or when they are saved.
+  void step(float lr, double count, const RequantKey* due = nullptr);
 
   // Begins a step that `step` must complete with the same arguments. From now on parameters for which not_fused() is
   // empty are updated inside backward, if an op passes their gradient in rows and they are read once on the tape. The
   // forward pass must have been checked for non-finite values, and the window must consist of this one backward. A
   // gradient that is not finite throws Error(kNonFinite) naming the parameter from backward.
-  void arm(float lr, int64_t count, const RequantKey* due = nullptr);
+  void arm(float lr, double count, const RequantKey* due = nullptr);
   // Cancels arm() after a failed backward.
   void disarm();
   // True if an Error left the parameters partly updated: nothing that was attached is usable then. On a device other
@@ -77,9 +77,9 @@ class Optimizer {
   //   apply          updates, including codes made in the same sweep
   //   requantize     codes that are due and were not made by apply
   //   end_step       host
-  void begin_step(float lr, int64_t count);
-  void reduce_norms(int64_t count, detail::SquareSums& sums);
-  void set_scalars(float lr, int64_t count, const detail::SquareSums& sums);
+  void begin_step(float lr, double count);
+  void reduce_norms(double count, detail::SquareSums& sums);
+  void set_scalars(float lr, double count, const detail::SquareSums& sums);
   void apply(const RequantKey* due);
   void requantize(const RequantKey* due);
   void end_step();
@@ -127,7 +127,7 @@ class Optimizer {
   class FusedRows;
   struct Armed {
     float lr;
-    int64_t count;
+    double count;
     std::optional<RequantKey> due;
   };
   using Slots = std::vector<std::unique_ptr<Slot>>;
@@ -139,19 +139,19 @@ class Optimizer {
   [[noreturn]] void refuse(const Parameter& parameter) const;
   bool norm_in_one_pass(const Slot& slot) const;
   bool finishes_early(const Slot& slot) const;
-  void finish_early(Slot& slot, int64_t count, detail::SquareSums* sums);
+  void finish_early(Slot& slot, double count, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);
   void replay(UpdateRule& rule) const;
   void place_ages();
   void begin_rules();
-  void check_step(float lr, int64_t count) const;
+  void check_step(float lr, double count) const;
   std::string why_not(const Slot& slot) const;
   void unfuse(Slot& slot);
 
   // Scalars of the current step.
   struct Now {
     float lr = 0;
-    int64_t count = 1;
+    double count = 1;
     float factor = 1;
   };
 

@@ -37,7 +37,7 @@ struct RunCounters {
   double last_accuracy = -1;
   // The following are not part of the state hash.
   double train_seconds = 0;                                // wall time
-  double unreported_loss = 0;                              // sums over the samples since the last training report
+  double unreported_loss = 0, unreported_weight = 0;       // sums over the samples since the last training report
   int64_t unreported_correct = 0, unreported_counted = 0;  // counted: target elements that count
   int64_t metrics_bytes = 0;  // size of metrics.jsonl at the time of saving, and its CRC32C; 0: none or unknown
   uint32_t metrics_crc = 0;
@@ -60,6 +60,7 @@ struct RunCounters {
 struct CheckpointHeader {
   RunCounters counters = {};
   int64_t step = 0, microbatch = 0, since_requantize = 0;
+  Learner::Skipped skipped = {};  // windows in which nothing counted
   uint64_t seed = 0;
   std::map<std::string, int64_t> updates = {};  // Optimizer::own_updates
   int64_t phase = 0;                            // quantization phase

@@ -395,6 +395,7 @@ struct RunConfig {
   std::vector<std::string> ignore = {};  // globs on names of the file that are left out
   bool other_inputs = false;             // accepts a file whose run normalized or tokenized its inputs otherwise
   DType values = dtypes::fp32;           // model.values: dtype of values between layers, fp32 or bf16
+  bool flat = true;                      // model.flat: samples become vectors unless a layer looks at axes
   QuantSection quant = {};
   std::optional<AdaptersConfig> adapters = {};
   BatchSection batch = {};

@@ -31,14 +31,18 @@ using Measures = std::map<std::string, Measure>;
 using OutputHook = std::function<void(const Tensor& outputs, const Tensor& target)>;
 
 struct StepResult {
-  double loss = 0;      // summed over the target elements that count
+  double loss = 0;      // summed over the target elements that count, each times its weight
   int64_t correct = 0;  // number of predictions whose largest logit is at the target class
   int64_t samples = 0;
   int64_t counted = 0;   // target elements that count
+  double weight = 0;     // their total weight (LossFunction::weight); 0: each weighs 1
   bool stepped = false;  // the optimizer ran: a step boundary, where a checkpoint may be saved
+  bool skipped = false;  // this ended a window in which nothing counts: no update; a checkpoint may be saved here too
   // Set by evaluation only.
   int64_t among_top5 = 0;    // targets among the five largest logits, if there are more than five classes
   double squared_error = 0;  // sum, for value targets
+  // Sum of the cross-entropy without weights and smoothing; nullopt: it is the loss.
+  std::optional<double> cross_entropy = {};
   std::map<std::string, double> measured = {};  // custom sums of metrics (Measures)
 };
 
@@ -127,8 +131,11 @@ class Learner {
   // x [n, sample...] has the planned dtype and lies on the learner's device; samples of another shape with the same
   // element count are viewed in the planned shape. target, on the same device: classes int32 [n, ..], or values fp32
   // [n, ..], as the loss expects. counted: number of target elements that count; -1: determined here (counting classes
-  // of positions synchronizes with the device). The optimizer divides by the total that counts in the window, however
-  // it is distributed over microbatches.
+  // of positions synchronizes with the device). weight: their total weight; -1: determined here (for a weighted loss
+  // that synchronizes too). The optimizer divides by the total weight of the window, however it is distributed over
+  // microbatches. A microbatch in which nothing counts is not run: it adds nothing to its window. If nothing counts in
+  // a whole window, it is skipped: no update, decay, step or requantization, and draws and N go on as if it had not
+  // been there.
   // Throws Error(kNonFinite) that names the tensor if a value, a gradient, the loss of a microbatch of the window or an
   // updated value is not finite; if x itself is not, the message names the position in x. Nothing has been updated
   // then, unless usable() is false. After any Error that leaves the learner usable, the current window is dropped and
@@ -136,7 +143,7 @@ class Learner {
   // In windows of one microbatch, updates run inside backward if they can be fused (fused_updates). On devices other
   // than the CPU, numeric errors surface when flags are read (kernels/flag.h), at the end of the microbatch at the
   // latest; those of updated values at the end of the next one.
-  StepResult microbatch(const Tensor& x, const Tensor& target, int64_t counted = -1);
+  StepResult microbatch(const Tensor& x, const Tensor& target, int64_t counted = -1, double weight = -1);
   // For one class per sample; the labels are copied to the learner's device.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
   // False after an Error interrupted the updates of a step or the entry of a phase, so that masters and codes are
@@ -154,7 +161,7 @@ class Learner {
   Tensor predict(const Tensor& x);
   // Loss and sums for metrics of one batch in evaluation mode. `target` as in microbatch. Throws Error(kNonFinite) if
   // the loss is not finite; other errors as in predict.
-  StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted = -1);
+  StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted = -1, double weight = -1);
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
   // Additional measures computed by evaluate (train/metric.h).
   void set_measures(Measures measures) { measures_ = std::move(measures); }
@@ -207,6 +214,13 @@ class Learner {
   int64_t window_samples() const { return window_samples_; }
   // Microbatches since the last requantization; part of a checkpoint.
   int64_t since_requantize() const { return since_requantize_; }
+  // Windows in which nothing counted, and their microbatches, which state().microbatch leaves out; part of a
+  // checkpoint.
+  struct Skipped {
+    int64_t windows = 0, microbatches = 0;
+  };
+  const Skipped& skipped() const { return skipped_; }
+  void set_skipped(const Skipped& skipped) { skipped_ = skipped; }
   // Drops the current window: its gradients, the non-finite flags of its forward passes, and its microbatches in
   // since_requantize().
   void drop_window();
@@ -219,18 +233,23 @@ class Learner {
   class Graphs;     // train/step_graphs.h
   class Phases;     // train/phases.h
   class Evaluator;  // train/evaluation.h
-  // The target of a microbatch, and the number of its elements that count.
+  // The target of a microbatch, the number of its elements that count, and their total weight.
   struct Target {
     Tensor tensor;
     int64_t counted = 0;
+    double weight = 0;
   };
   void require_usable() const;
-  Target checked(const Tensor& x, const Tensor& target, int64_t counted) const;
+  Target checked(const Tensor& x, const Tensor& target, int64_t counted, double weight) const;
   Tensor labels_here(std::span<const int32_t> labels);
   void begin_microbatch();
   void choose_gradient_rounding();
   void count_microbatch(const StepResult& result);
   void close_window(bool requantized);
+  void pass_over(StepResult& result);
+  void skip_window();
+  void end_window();
+  double window_weight() const;
   // Microbatches of a window that this rank runs, and those of the other ranks.
   int64_t own_microbatches() const { return ranks_ ? policy_.accumulate / ranks_->size() : policy_.accumulate; }
   int64_t others_microbatches() const { return policy_.accumulate - own_microbatches(); }
@@ -261,7 +280,8 @@ class Learner {
   std::function<float(int64_t)> learning_rate_, decay_;
   std::vector<Parameter*> parameters_;
   int64_t window_microbatches_ = 0, window_samples_ = 0;
-  int64_t window_counted_ = 0;  // target elements that count
+  std::vector<double> window_weights_;  // of its microbatches so far
+  Skipped skipped_;
   int64_t since_requantize_ = 0;
   std::string bad_input_;  // first input of the window known to hold NaN or Inf
   int64_t total_steps_ = 0;

@@ -42,11 +42,26 @@ class LossFunction {
   const std::string& name() const { return name_; }
   // Whether the loss of this target is the mean over the elements that count, rather than their sum.
   bool is_mean(const Tensor& target) const { return target.shape().rank() >= mean_from_rank_; }
+  // The total weight of a target, by which sums of the loss are divided: `counted`, its elements that count, unless the
+  // kind weighs them. Copies a target of a weighted loss to the host.
+  double weight(const Tensor& target, int64_t counted) const;
+  bool weighted() const { return weigh_ != nullptr; }
+  // No key changes what the kind computes.
+  bool plain() const { return plain_; }
+  // Whether targets of this dtype (int32 classes, fp32 values) can be used.
+  bool takes(DType target) const { return either_ || name_.empty() || (target == dtypes::int32) == classes_; }
+  // Throws Error if keys of the loss do not fit `outputs`, the size of the last axis of a model's outputs.
+  void check_outputs(int64_t outputs) const {
+    if (check_) check_(outputs);
+  }
   bool recordable() const { return recordable_; }
 
  private:
   std::function<Var(const Var&, const Tensor&)> of_;
+  std::function<double(const Tensor&)> weigh_;
+  std::function<void(int64_t)> check_;
   std::string name_;
+  bool classes_ = true, either_ = false, plain_ = true;
   int64_t mean_from_rank_ = std::numeric_limits<int64_t>::max();
   bool recordable_ = true;
 };
@@ -62,6 +77,12 @@ struct LossKind {
   bool recordable = false;  // never synchronizes with the device, so its work may be recorded
   // Creates the loss; `keys` has a value for every key that has a default.
   std::function<std::function<Var(const Var& outputs, const Tensor& target)>(const Attributes& keys)> make = {};
+  bool either = false;  // targets may be classes or values
+  // Creates the function that returns the total weight of a target on the CPU: the mean loss is the sum divided by the
+  // weight of all targets, those of a window or of an evaluation. {}, or one that returns {}: the elements that count.
+  std::function<std::function<double(const Tensor& target)>(const Attributes& keys)> weigh = {};
+  // Throws Error if the keys do not fit a model whose outputs have `outputs` values on their last axis.
+  std::function<void(const Attributes& keys, int64_t outputs)> check = {};
 };
 // Throws Error if the name is taken or invalid, a key is malformed, or `make` is missing.
 void register_loss(LossKind kind);
@@ -73,7 +94,8 @@ std::vector<const LossKind*> loss_kinds();
 std::vector<std::string> loss_names();
 // Throws Error for an unknown name, and for keys that the kind does not have.
 LossFunction find_loss(const std::string& name, const Attributes& keys = {});
-// Whether the targets are classes (else values). Throws Error for an unknown name.
+// Whether the targets may be classes, and whether they may be values. Throws Error for an unknown name.
 bool loss_takes_classes(const std::string& name);
+bool loss_takes_values(const std::string& name);
 
 }  // namespace bitgrad

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,8 +21,17 @@ struct MetricTask {
   std::string loss = {};  // name of the loss kind, or empty
 };
 
-// A named metric: accuracy and top5_accuracy (in percent), loss, perplexity, bits_per_byte, mean_squared_error. Listed
-// in metrics.inc, or registered by a program or plugin.
+// Follows the batches of one evaluation, for values that are no function of StepResult's sums.
+class MetricFollower {
+ public:
+  virtual ~MetricFollower() = default;
+  // Outputs [n, .., o] and target of one batch, both on the CPU.
+  virtual void add(const Tensor& outputs, const Tensor& target) = 0;
+  // After the last batch. NaN if the value is not defined for these targets; `why` then says so.
+  virtual double value(std::string& why) const = 0;
+};
+
+// A named metric, such as accuracy, loss or f1. Listed in metrics.inc, or registered by a program or plugin.
 struct Metric {
   std::string name = {};
   bool more_is_better = true;
@@ -33,6 +43,9 @@ struct Metric {
   // outputs [n, .., o] and target of one evaluation batch, both on the CPU. The total appears as sums.measured[name];
   // without `value`, the metric is that total / sums.counted. `keys` has a value for every key that has a default.
   std::function<Measure(const Attributes& keys)> measure = {};
+  // Instead of `value` and `measure`: creates what follows an evaluation. Only metrics that are asked for, by
+  // train.metrics, train.best or train.early_stop (Learner::metric_keys), are followed.
+  std::function<std::unique_ptr<MetricFollower>(const MetricTask& task, const Attributes& keys)> follow = {};
 };
 // In list order, followed by registered metrics in order of registration. Pointers stay valid for the lifetime of the
 // program.
@@ -50,10 +63,13 @@ bool is_percentage(const std::string& name);
 // that is missing is left out.
 using MetricKeys = std::map<std::string, Attributes>;
 Measures measures_of(const MetricTask& task, const MetricKeys& keys);
+// Followers of the metrics that `keys` names and that fit the task, by name.
+using Followers = std::map<std::string, std::unique_ptr<MetricFollower>>;
+Followers followers_of(const MetricTask& task, const MetricKeys& keys);
 
 using MetricValues = std::vector<std::pair<std::string, double>>;
 std::optional<double> value_of(const MetricValues& values, const std::string& metric);
-MetricValues metric_values(const MetricTask& task, const StepResult& sums);
+MetricValues metric_values(const MetricTask& task, const StepResult& sums, const Followers& followers = {});
 // Adds the sums of one batch to `sums`.
 void add_sums(const StepResult& batch, StepResult& sums);
 

@@ -84,7 +84,8 @@ struct TrainEvent {
   // 10^9 multiply-accumulates per second of training, from the layer table: three times the forward pass (backward
   // counts twice); recomputation is not counted.
   double gmacs_per_s = 0;
-  double mfu = -1;  // gmacs_per_s in percent of log.peak; -1: no peak set
+  double mfu = -1;              // gmacs_per_s in percent of log.peak; -1: no peak set
+  int64_t skipped_windows = 0;  // of the run so far: windows in which no target counts
   double seconds = 0, eta_seconds = 0;
 };
 struct EvalEvent {
@@ -126,6 +127,7 @@ struct TrainOutcome {
   int64_t evaluated_step = 0;    // step of the evaluated model
   std::string metric = {};       // the one that selects the best model
   std::string selected_on = {};  // the section it is measured on: "valid", "test"; empty: none
+  int64_t skipped_windows = 0;   // windows in which no target counts
   std::string ended_by = {};     // "train.stop", "train.early_stop", "interrupt", "terminate", "error"
   std::string ended = {};        // ended_by as a sentence
   bool packed = false;           // weights of the evaluated model are codes
@@ -171,6 +173,8 @@ class Trainer {
   // That metric's value for the best model; nullopt: nothing was evaluated.
   std::optional<double> best_value() const;
   int64_t total_microbatches() const { return total_microbatches_; }
+  // Those of them that were read, skipped windows included.
+  int64_t done_microbatches() const { return learner_->state().microbatch + learner_->skipped().microbatches; }
   // The section that selects the best model, "valid" or "test"; empty: no evaluations during training.
   std::string selected_on() const { return valid_data_ ? "valid" : test_data_ ? "test" : ""; }
   // Whether training is complete: train.stop was reached, or train.early_stop ended the run, and no evaluation is due.

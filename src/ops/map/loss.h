@@ -73,6 +73,88 @@ struct SoftmaxRow {
   }
 };
 
+// The target of a row: a class (label >= 0), or probabilities.
+struct RowTarget {
+  int32_t label = -1;
+  const float* probabilities = nullptr;  // [classes], if label < 0
+  const float* weights = nullptr;        // [classes]; nullptr: 1
+  double smoothing = 0;
+
+  BITGRAD_HD double of(int64_t c) const {
+    return label >= 0 ? (c == label ? 1.0 : 0.0) : static_cast<double>(probabilities[c]);
+  }
+  BITGRAD_HD double weight(int64_t classes) const {
+    if (weights == nullptr) return 1.0;
+    if (label >= 0) return static_cast<double>(weights[label]);
+    double sum = 0;
+    for (int64_t c = 0; c < classes; ++c)
+      sum += static_cast<double>(probabilities[c]) * static_cast<double>(weights[c]);
+    return sum;
+  }
+};
+
+// slope = W (sum q * softmax(y) - q) for q = (1-e) t + e / classes; returns W sum_c q_c (log sum exp(y - max) - (y_c -
+// max)). Sums are double, in ascending order of c.
+template <typename T>
+BITGRAD_HD inline T weighted_softmax_row(const T* y, int64_t classes, const RowTarget& target, T* slope) {
+  T top = y[0];
+  for (int64_t c = 1; c < classes; ++c) top = y[c] > top ? y[c] : top;
+  const double even = target.smoothing / static_cast<double>(classes);
+  double total = 0, cross = 0, mass = 0;
+  for (int64_t c = 0; c < classes; ++c) {
+    const double q = (1.0 - target.smoothing) * target.of(c) + even;
+    total += static_cast<double>(slope[c] = exp_of(y[c] - top));
+    mass += q;
+    if (q != 0.0) cross += q * static_cast<double>(y[c] - top);  // not 0 * -inf
+  }
+  const double w = target.weight(classes);
+  for (int64_t c = 0; c < classes; ++c) {
+    const double q = (1.0 - target.smoothing) * target.of(c) + even;
+    slope[c] = static_cast<T>(w * (mass * static_cast<double>(slope[c]) / total - q));
+  }
+  return static_cast<T>(w * (mass * static_cast<double>(log_of(static_cast<T>(total))) - cross));
+}
+
+// Whether t[0 .. classes) are probabilities: at least 0, with sum 1 within 1e-3.
+BITGRAD_HD inline bool is_distribution(const float* t, int64_t classes) {
+  double sum = 0;
+  bool fits = true;
+  for (int64_t c = 0; c < classes; ++c) {
+    fits = fits && t[c] >= 0.0f;
+    sum += static_cast<double>(t[c]);
+  }
+  return fits && sum >= 0.999 && sum <= 1.001;
+}
+
+// Index: row.
+struct WeightedSoftmaxRow {
+  const float* y;
+  const int32_t* labels;       // nullptr: probabilities
+  const float* probabilities;  // [n, classes]
+  const float* weights;        // [classes]; nullptr: 1
+  int64_t classes;
+  double smoothing;
+  int32_t ignore;
+  float* slope;  // [n, classes]
+  float* terms;  // [n]
+  uint32_t* flags;
+
+  BITGRAD_HD void operator()(int64_t r) const {
+    RowTarget target{-1, nullptr, weights, smoothing};
+    if (labels == nullptr) {
+      target.probabilities = probabilities + r * classes;
+      if (!is_distribution(target.probabilities, classes)) or_flag(flags, 1u);
+    } else if (labels[r] == ignore) {
+      for (int64_t c = 0; c < classes; ++c) slope[r * classes + c] = 0.0f;
+      terms[r] = 0.0f;
+      return;
+    } else {
+      target.label = is_class(labels[r], classes, flags) ? labels[r] : 0;
+    }
+    terms[r] = weighted_softmax_row(y + r * classes, classes, target, slope + r * classes);
+  }
+};
+
 // y = (*number * factor) * x.
 struct ScaleByNumber {
   const float* number;

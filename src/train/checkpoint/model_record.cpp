@@ -36,6 +36,7 @@ Json put(float x) { return static_cast<double>(x); }
 Json put(double x) { return x; }
 Json put(const std::string& x) { return x; }
 Json put(const std::vector<int64_t>& x) { return x; }
+Json put(const std::vector<double>& x) { return x; }
 Json put(DType x) { return x.name(); }
 Json put(Rounding x) { return rounding_name(x); }
 Json put(SteRule x) { return ste_name(x); }
@@ -162,8 +163,9 @@ Attribute attribute_of(const Json& j) {
   if (j.is_bool()) return j.get<bool>();
   if (j.is_integer()) return j.get<int64_t>();
   if (j.is_number()) return j.get<double>();
-  if (j.is_array()) return j.get<std::vector<int64_t>>();
-  return j.text();
+  if (!j.is_array()) return j.text();
+  const bool whole = std::all_of(j.begin(), j.end(), [](const Json& item) { return item.is_integer(); });
+  return whole ? Attribute(j.get<std::vector<int64_t>>()) : Attribute(j.get<std::vector<double>>());
 }
 void get(const Json& j, Attributes& x) {
   for (const auto& [key, value] : j.members()) x[key] = attribute_of(value);

@@ -36,6 +36,8 @@ Json state_record(const CheckpointHeader& h) {
              {"seed", h.seed},
              {"best", {{"accuracy", h.counters.best_accuracy}, {"epoch", h.counters.best_epoch}}},
              {"last_accuracy", h.counters.last_accuracy}};
+  if (h.skipped.windows > 0)
+    state["skipped"] = {{"windows", h.skipped.windows}, {"microbatches", h.skipped.microbatches}};
   if (!h.counters.metric.empty())
     state["metric"] = {
         {"name", h.counters.metric}, {"best", number(h.counters.best_value)}, {"last", number(h.counters.last_value)}};
@@ -128,6 +130,7 @@ CheckpointHeader header_of(Learner& learner, const RunCounters& counters) {
   h.step = learner.state().step;
   h.microbatch = learner.state().microbatch;
   h.since_requantize = learner.since_requantize();
+  h.skipped = learner.skipped();
   h.seed = learner.state().seed;
   h.phase = learner.phase();
   h.updates = learner.optimizer().own_updates();
@@ -147,6 +150,8 @@ std::string state_text(const CheckpointHeader& header) {
   state["unreported"] = {{"loss", header.counters.unreported_loss},
                          {"correct", header.counters.unreported_correct},
                          {"samples", header.counters.unreported_counted}};
+  if (header.counters.unreported_weight != static_cast<double>(header.counters.unreported_counted))
+    state["unreported"]["weight"] = header.counters.unreported_weight;
   if (header.counters.evaluation_due) state["evaluation_due"] = true;
   if (header.counters.best_step > 0) state["best_step"] = header.counters.best_step;
   if (!header.counters.selected_on.empty()) state["selected_on"] = header.counters.selected_on;
@@ -166,6 +171,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.step = count(state, "step");
     h.microbatch = count(state, "microbatch");
     h.since_requantize = count(state, "since_requantize");
+    if (state.contains("skipped"))
+      h.skipped = {count(state.at("skipped"), "windows"), count(state.at("skipped"), "microbatches")};
     require(state.at("seed").is_integer(), "checkpoint", "seed: expected a whole number");
     h.seed = state.at("seed").get<uint64_t>();
     h.counters.epoch = count(state, "epoch");
@@ -196,6 +203,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.unreported_loss = sums.at("loss").get<double>();
     h.counters.unreported_correct = count(sums, "correct");
     h.counters.unreported_counted = count(sums, "samples");
+    h.counters.unreported_weight =
+        sums.contains("weight") ? sums.at("weight").get<double>() : static_cast<double>(h.counters.unreported_counted);
     if (state.contains("metrics")) {  // present if metrics.jsonl had bytes
       h.counters.metrics_bytes = whole_member(state.at("metrics"), "bytes", 0, INT64_MAX);
       h.counters.metrics_crc = static_cast<uint32_t>(whole_member(state.at("metrics"), "crc32c", 0, UINT32_MAX));

@@ -48,6 +48,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
     restorer.done();
     learner.set_counters(h.step, h.microbatch, h.since_requantize);
     learner.optimizer().set_own_updates(h.updates);
+    learner.set_skipped(h.skipped);
     return 0;
   });
 }

@@ -252,7 +252,8 @@ std::optional<Attribute> attribute_of(const Value& value) {
       [](const auto& x) -> std::optional<Attribute> {
         using T = std::decay_t<decltype(x)>;
         if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
-                      std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<int64_t>>)
+                      std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<int64_t>> ||
+                      std::is_same_v<T, std::vector<double>>)
           return Attribute(x);
         else
           return std::nullopt;
@@ -268,6 +269,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   if (from) config.init_from_mark = from->mark;
   Reader("model", root.child("model"))("init_from", config.init_from);
   Reader("model", root.child("model"))("values", config.values);
+  Reader("model", root.child("model"))("flat", config.flat);
   bind_names(root.child("model"), config);
   top("version", config.version);
   bind_loss(root, config);

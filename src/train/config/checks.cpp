@@ -107,7 +107,7 @@ class Checks {
     return mark.argument > 0 ? concat("command line, argument ", mark.argument) : concat(mark.line, ':', mark.col);
   }
   void pixel_values(const std::string& path) {
-    if (sound_path(path) && sound_path("data.train") && find(path) && choices::gives_ids(config_.data.train))
+    if (sound_path(path) && sound_path("data.train") && find(path) && choices::reads_ids(config_))
       contradiction({path},
                     concat(path, " is for pixels, data.train of format ", config_.data.train.format, " has ids"));
   }
@@ -115,7 +115,7 @@ class Checks {
     for (const std::string path : {"data.test.augment", "data.valid.augment"})
       if (sound_path(path) && find(path))
         contradiction({path}, path + ": augmentation applies to training samples only");
-    if (sound_path("data.train.augment") && find("data.train.augment") && choices::gives_ids(config_.data.train))
+    if (sound_path("data.train.augment") && find("data.train.augment") && choices::reads_ids(config_))
       contradiction({"data.train.augment"}, concat("data.train.augment needs images, data.train of format ",
                                                    config_.data.train.format, " has ids"));
     const auto says = [this](const char* key) { return find(concat("data.train.augment.", key)) != nullptr; };
@@ -151,8 +151,7 @@ class Checks {
   void transforms() {
     for (const std::string path : {"data.test.transforms", "data.valid.transforms"})
       if (sound_path(path) && find(path)) contradiction({path}, path + ": transforms apply to training samples only");
-    if (sound_path("data.train.transforms") && !config_.data.train.transforms.empty() &&
-        choices::gives_ids(config_.data.train))
+    if (sound_path("data.train.transforms") && !config_.data.train.transforms.empty() && choices::reads_ids(config_))
       contradiction({"data.train.transforms"}, concat("data.train.transforms need values, data.train of format ",
                                                       config_.data.train.format, " has ids"));
   }

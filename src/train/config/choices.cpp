@@ -144,9 +144,16 @@ const Enumeration<QuantSwitch>& quant_switch_kinds() {
 }
 
 bool has_weights(const LayerConfig& layer) { return find_layer_kind(layer.kind)->weights; }
-bool gives_ids(const DatasetConfig& data) {
-  const DatasetFormat* format = find_dataset_format(data.format);
-  return format != nullptr && format->ids;
+bool may_read_ids(std::string_view name) {
+  const DatasetFormat* const format = find_dataset_format(name);
+  const auto is_vocabulary = [](const Key& key) { return key.name == "vocabulary"; };
+  return format != nullptr && std::any_of(format->keys.begin(), format->keys.end(), is_vocabulary);
+}
+bool reads_ids(const RunConfig& config) {
+  const DatasetFormat* const format = find_dataset_format(config.data.train.format);
+  if (format == nullptr || format->ids) return format != nullptr;
+  const LayerKind* const first = config.layers.empty() ? nullptr : find_layer_kind(config.layers.front().kind);
+  return first != nullptr && first->ids && may_read_ids(format->name);
 }
 
 std::string_view purpose_of(Role role) {

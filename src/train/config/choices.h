@@ -84,7 +84,11 @@ const Enumeration<QuantSwitch>& quant_switch_kinds();
 // Whether the layer has weights of its own to quantize.
 bool has_weights(const LayerConfig& layer);
 // Whether samples of this format are ids.
-bool gives_ids(const DatasetConfig& data);
+// Whether a format reads ids on request: it has the key vocabulary.
+bool may_read_ids(std::string_view format);
+// Whether the samples of data.train are ids: the format has no others, or has them on request and the model begins with
+// an embedding.
+bool reads_ids(const RunConfig& config);
 
 // Returns "weights", "activations" or "gradients".
 std::string_view purpose_of(Role role);

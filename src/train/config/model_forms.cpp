@@ -70,7 +70,7 @@ void for_each_place(const std::vector<LayerConfig>& layers,
 }
 
 ModelForms::ModelForms(const RunConfig& config, Report& report)
-    : input_(choices::gives_ids(config.data.train) ? dtypes::int32 : dtypes::fp32), values_(config.values) {
+    : input_(choices::reads_ids(config) ? dtypes::int32 : dtypes::fp32), values_(config.values) {
   for_each_layer(config.layers, [&](const LayerConfig& l) { plans_ = plans_ && !find_layer_kind(l.kind)->axes; });
   std::shared_ptr<Sequential> model;
   try {

@@ -12,10 +12,11 @@ namespace bitgrad::config {
 namespace {
 
 // If the first layer does not fit the type of the data, appends that to its error.
-void tell_data(const LayerConfig& first, const DatasetConfig& data, std::string& wrong) {
-  const bool ids = choices::gives_ids(data);
+void tell_data(const RunConfig& config, std::string& wrong) {
+  const LayerConfig& first = config.layers.front();
+  const bool ids = choices::reads_ids(config);
   if (ids == find_layer_kind(first.kind)->ids) return;
-  wrong += concat(wrong.ends_with('.') ? "" : ".", " data.train of format ", data.format,
+  wrong += concat(wrong.ends_with('.') ? "" : ".", " data.train of format ", config.data.train.format,
                   ids ? " has ids (int32): expected an embedding layer first, got "
                       : " has values (fp32), which are not ids of an embedding: got ",
                   first.kind);
@@ -140,7 +141,7 @@ bool resolve(const Node& root, RunConfig& config, LayerConfig& layer, ModelForms
     }
     refused = *plain;
   }
-  if (&layer == &config.layers.front()) tell_data(layer, config.data.train, refused.text);
+  if (&layer == &config.layers.front()) tell_data(config, refused.text);
   report.error(refused.choice ? *refused.choice : layer.mark, concat(layer.path, ": ", refused.text),
                refused.choice ? 1 : layer.kind.size());
   return false;

@@ -32,6 +32,8 @@ const ValueType& type_of(const Key& key) {
       return kText;
     case Type::kChoice:
       return kChoice;
+    case Type::kNumbers:
+      return kNumberList;
     case Type::kInts:
       break;
   }
@@ -58,7 +60,8 @@ class Keys {
       add_named("loss", losses[losses_]->name, losses[losses_]->doc, losses[losses_]->keys);
     const std::vector<const Metric*> metrics = bitgrad::metrics();
     for (; metrics_ < metrics.size(); ++metrics_)
-      add_named("metrics", metrics[metrics_]->name, metrics[metrics_]->doc, metrics[metrics_]->keys);
+      if (const Metric& m = *metrics[metrics_]; m.follow || !m.keys.empty())
+        add_named("metrics", m.name, m.doc, m.keys);
     const std::vector<std::string> formats = dataset_formats();
     for (; formats_ < formats.size(); ++formats_) add_format(*find_dataset_format(formats[formats_]));
     const std::vector<std::string_view> schemes = quantizer_names();
@@ -102,7 +105,7 @@ class Keys {
   // Keys of a named kind, in a map under its name.
   void add_named(std::string_view group, const std::string& name, const std::string& doc,
                  const std::vector<Key>& keys) {
-    if (keys.empty() && group != "transform") return;  // others are written as a bare name
+    if (keys.empty() && group == "loss") return;  // written as a bare name
     const std::string_view own = kept(concat(group, '.', name));
     add({group, kept(name), &kMap, own, "", "", nullptr, kept(doc)});
     for (const Key& key : keys) add_own(own, key, "");

@@ -357,7 +357,7 @@ std::string to_yaml(const RunConfig& c) {
   if (c.data.test) out << "  test: " << dataset(*c.data.test) << '\n';
   if (!(c.data.normalize == NormalizeConfig{}))
     out << "  normalize: " << map_of("normalize", "", [&](auto& w) { visit_normalize(w, c.data.normalize); }) << '\n';
-  else if (!choices::gives_ids(c.data.train))
+  else if (!choices::reads_ids(c))
     out << "  affine: " << text(c.data.affine) << '\n';
   out << "model:\n";
   if (!c.init_from.empty()) out << "  init_from: " << text(c.init_from) << '\n';
@@ -365,6 +365,7 @@ std::string to_yaml(const RunConfig& c) {
   if (!c.ignore.empty()) out << "  ignore: " << text(c.ignore) << '\n';
   if (c.other_inputs) out << "  other_inputs: " << text(c.other_inputs) << '\n';
   out << "  values: " << text(c.values) << '\n';
+  if (!c.flat) out << "  flat: false\n";
   out << "  layers:\n";
   for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
   write_quant(out, c.quant);

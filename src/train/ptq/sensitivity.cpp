@@ -85,13 +85,15 @@ struct Means {
 Means evaluate_samples(Learner& learner, std::span<const SampleBatch> samples) {
   Means sum;
   int64_t n = 0;
+  double weight = 0;
   for (const SampleBatch& s : samples) {
     const StepResult r = learner.evaluate(s.x, s.target);
     sum.loss += r.loss;
     sum.accuracy += static_cast<double>(r.correct);
     n += r.counted;
+    weight += r.weight;
   }
-  return {sum.loss / static_cast<double>(n), 100.0 * sum.accuracy / static_cast<double>(n)};
+  return {sum.loss / weight, 100.0 * sum.accuracy / static_cast<double>(n)};
 }
 
 class Meter {
