@@ -358,11 +358,18 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                     phases = test::source_path("configs/digits_mlp_qat_phases.yaml");
   for (const KeySpec* key : config::all_keys()) {
     const KeySpec& spec = *key;
-    const bool listed = places.count(spec.group) == 1, kind = spec.group.starts_with("layer.");
-    REQUIRE((listed || kind));
-    const std::string place =
-        listed ? places.at(spec.group)
-               : concat("model.layers.2.", spec.group.substr(std::string_view("layer.").size()), '.');
+    INFO(spec.group << '.' << spec.key);
+    const auto place_of = [&]() -> std::string {
+      if (const auto at = places.find(spec.group); at != places.end()) return at->second;
+      const size_t dot = spec.group.find('.');
+      const std::string kind(spec.group.substr(0, dot)), name(spec.group.substr(dot + 1));
+      for (const auto& [of, where] :
+           {std::pair{"layer", "model.layers.2."}, {"loss", "loss."}, {"metrics", "train.metrics."}})
+        if (kind == of) return concat(where, name, '.');
+      return "";
+    };
+    const std::string place = place_of();
+    REQUIRE_FALSE(place.empty());
     std::vector<std::string> values = out_of_range(spec);
     values.emplace_back(wrong_type(spec));
     for (const std::string& value : values) {

