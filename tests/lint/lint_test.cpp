@@ -150,6 +150,7 @@ const std::map<std::string, std::string> kShared = {
     {"quant/kernel_scales.h", "scales as kernels take them"},
     {"quant/straight_through.h", "rules that ops and layers share"},
     {"quant/values.h", "bf16 values, which ops of activations quantize"},
+    {"train/initial_values.h", "model.init_from, for the learners of the C interface too"},
 };
 
 TEST_CASE("private headers stay in their layer, but for those that are listed with a reason") {
