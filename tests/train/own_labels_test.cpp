@@ -220,7 +220,8 @@ TEST_CASE("Ids and labels that do not fit are errors that name the place") {
   CHECK(contains(error({"model.layers=[linear: {out: 20}]"}),
                  "integers are ids of a model that begins with an embedding"));
   a.write("one.npy", npy("<i4", "(12,)", bytes_of(std::vector<int32_t>(12, 1))));
-  CHECK(contains(error({"data.train.labels=one.npy", "data.train.ignore_label=1"}), "ignore_label: got 1, which is for labels"));
+  CHECK(contains(error({"data.train.labels=one.npy", "data.train.ignore_label=1"}),
+                 "ignore_label: got 1, which is for labels"));
 }
 
 TEST_CASE("Arrays of ids of a program are data of format memory") {

@@ -146,8 +146,8 @@ class PromiseFolder {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  // `net`: table, twin, wide, values, text, tokens, tfc, int4, gpt, llama, or the name of an ImageNetwork. $FLOATS in keys:
-  // a run folder of net table.
+  // `net`: table, twin, wide, values, text, tokens, tfc, int4, gpt, llama, or the name of an ImageNetwork. $FLOATS in
+  // keys: a run folder of net table.
   RunConfig config(const std::string& net, std::vector<std::string> keys) const {
     for (std::string& key : keys)
       if (const size_t at = key.find("$FLOATS"); at != std::string::npos) key.replace(at, 7, file("floats"));
@@ -156,8 +156,8 @@ class PromiseFolder {
     for (const ImageNetwork& image : {kCnvNet, kIrNet, kLsqNet, kDepthwiseNet})
       if (net == image.name) return images_.config(image, keys);
     static const std::map<std::string, const char*> texts = {
-        {"table", kTableNet}, {"twin", kTwinNet}, {"wide", kWideNet},     {"values", kValuesNet}, {"text", kTextNet},
-        {"tfc", kSmallTfc},   {"tokens", kTokensNet}, {"int4", kSmallInt4}};
+        {"table", kTableNet}, {"twin", kTwinNet}, {"wide", kWideNet},     {"values", kValuesNet},
+        {"text", kTextNet},   {"tfc", kSmallTfc}, {"tokens", kTokensNet}, {"int4", kSmallInt4}};
     keys.insert(keys.begin(), "data.root=" + folder_.path());
     return parse_config(texts.at(net), net + ".yaml", keys);
   }
