@@ -193,7 +193,9 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   CHECK(contains(images(npy("|O", "(3,)", ramp(9))), "Python objects, which are never read"));
   CHECK(contains(images(npy("<f8", "(3, 1)", ramp(24))),
                  "expected '|u1' (bytes) or '<f4' (values). Save a.astype(np.float32)."));
-  CHECK(contains(images(npy("<i4", "(3, 1)", ramp(12))), "Save a.astype(np.uint8) if they are pixels."));
+  CHECK(contains(
+      images(npy("<i4", "(3, 1)", ramp(12))),
+      "Save a.astype(np.uint8) if they are pixels; integers are ids of a model that begins with an embedding."));
   CHECK(contains(images(npy("<U7", "(3,)", ramp(84))), "descr: got '<U7', expected a number's dtype"));
   CHECK(contains(images(npy("<U12", "(3,)", ramp(84))), "expected a number's dtype"));
   CHECK(contains(images(npy_raw("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }", ramp(12))),

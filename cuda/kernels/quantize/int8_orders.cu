@@ -98,7 +98,7 @@ BITGRAD_DEVICE inline uint64_t int8_byte(float folded, float scale, bool stochas
   if (scale == scale) {
     q = int8_code(folded * (1.0f / scale), stochastic, draw);
   } else if (is_finite_number(folded)) {
-    q = stochastic ? stochastic_code(folded, 0.0f, -kQmax - 1.0f, kQmax + 1.0f, kInt8Parts, draw)
+    q = stochastic ? stochastic_code(folded, 0.0f, -kQmax - 1.0f, kQmax + 1.0f, int8_parts(), draw)
                    : nearest_code(folded, 0);
     q = clamp_int(q, -127, 127);
   }

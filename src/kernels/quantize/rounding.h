@@ -48,7 +48,7 @@ struct CodeParts {
   float grid = 0x1.8p7f;
   int32_t shift = 0;
 };
-inline constexpr CodeParts kInt8Parts{0x1.8p10f, 3};
+BITGRAD_ELEMENT CodeParts int8_parts() { return {0x1.8p10f, 3}; }
 
 // Of codes in [lo, hi]: parts that are several times as large as the rounding errors of the largest number, so that the
 // value of a code stays that code, at most 65536.
@@ -76,7 +76,7 @@ BITGRAD_ELEMENT int32_t stochastic_code(float u, float zero, float low, float hi
 // The absmax code of a finite value: u is within a few roundings of [-127, 127], so no clamp is needed before the draw
 // is added.
 BITGRAD_ELEMENT int32_t int8_code(float u, bool stochastic, uint16_t draw) {
-  return clamp_int(stochastic ? code_by_draw(u, kInt8Parts, draw) : static_cast<int32_t>(rint_or_zero(u)), -127, 127);
+  return clamp_int(stochastic ? code_by_draw(u, int8_parts(), draw) : static_cast<int32_t>(rint_or_zero(u)), -127, 127);
 }
 
 BITGRAD_ELEMENT bool is_finite_number(float x) {
