@@ -1,4 +1,5 @@
-// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [--use-config] [train.stop=...]
+// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [--use-config] [--use-data]
+//   [train.stop=...]
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 #include <algorithm>
@@ -37,7 +38,7 @@ struct TrainOptions {
   std::vector<std::string> plugins;
   std::string config, out, resume, data;
   std::vector<std::string> overrides;
-  bool quiet = false, verbose = false, use_config = false;
+  bool quiet = false, verbose = false, use_config = false, use_data = false;
 };
 
 spdlog::level::level_enum level_of(LogLevel level) {
@@ -185,6 +186,7 @@ int run_train(const TrainOptions& options) {
           "--out and --resume exclude each other: a resumed run continues in its own folder");
   require(resuming || !options.use_config, "train",
           "--use-config needs --resume: a new run uses the configuration that is passed");
+  require(resuming || !options.use_data, "train", "--use-data needs --resume: a new run uses the data as they are");
   require(resuming || options.plugins.empty(), "train",
           "--plugin needs --resume: a new run lists its plugins in the configuration, or by plugins=[PATH]");
   load_named_plugins(options.plugins);
@@ -201,7 +203,7 @@ int run_train(const TrainOptions& options) {
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   Trainer trainer(config);
   if (resuming) {
-    trainer.resume(resumed.checkpoint);
+    trainer.resume(resumed.checkpoint, options.use_data);
     if (told_finished(trainer, resumed)) return 0;
     keep_changed_config(trainer, resumed, words);
     tell_saved(trainer.learner().state().step);
@@ -231,13 +233,15 @@ Run setup_train(Arguments& args) {
   args.option("config", options->config, "YAML file (docs/configuration.md); - reads standard input");
   args.option("overrides", options->overrides,
               "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.*, "
-              "data.root, train.stop and train.early_stop");
+              "data.root, paths of the data, train.stop and train.early_stop");
   args.option("--out", options->out,
               "Folder for this run. Must not exist or must be empty. Default: runs/NAME/0001, 0002, ...");
   args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");
   args.option("--data", options->data, "folder of the data, as data.root=DIR");
   add_plugin_option(args, options->plugins);
   args.flag("--use-config", options->use_config, "with --resume: use config.yaml as it is now, even if it was edited");
+  args.flag("--use-data", options->use_data,
+            "with --resume: use the data as they are now, even if they changed; the run is then not bit for bit");
   const Argument quiet = args.flag("-q,--quiet", options->quiet, "Print warnings and the result only.");
   args.flag("-v,--verbose", options->verbose, "Print the lines of train.log too.").excludes(quiet);
   return [options] {

@@ -11,7 +11,16 @@
 namespace bitgrad::cli {
 namespace {
 
+// Paths of the samples, which the checkpoint knows wherever they lie.
+bool is_data_path(const std::string& key) {
+  if (!key.starts_with("data.")) return false;
+  for (const std::string_view name : {".file", ".path", ".images", ".labels"})
+    if (key.ends_with(name)) return true;
+  return false;
+}
+
 bool may_change(const std::string& key) {
+  if (is_data_path(key)) return true;
   for (const std::string_view prefix : {"device.", "data.root", "train.stop", "train.early_stop"})
     if (key.starts_with(prefix)) return true;
   return false;
@@ -55,7 +64,8 @@ RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string
       refused += concat(refused.empty() ? "" : "; ", d.key, ": got ", d.a.value_or("nothing"), ", the run has ",
                         d.b.value_or("nothing"));
   require(refused.empty(), "train", "--resume uses the configuration of the run folder: ", refused,
-          ". Only device.*, data.root, train.stop and train.early_stop may change");
+          ". Only device.*, data.root, train.stop and train.early_stop may change, and paths of the same samples "
+          "(data.*.file, path, images, labels)");
   return config;
 }
 
@@ -77,7 +87,7 @@ bool told_finished(Trainer& trainer, const ResumedRun& run) {
 
 void keep_changed_config(const Trainer& trainer, const ResumedRun& run, const std::vector<std::string>& words) {
   const bool changes = std::any_of(words.begin(), words.end(), [](const std::string& word) {
-    return word.starts_with("train.") || word.starts_with("~train.");
+    return word.starts_with("train.") || word.starts_with("~train.") || is_data_path(word.substr(0, word.find('=')));
   });
   if (changes) write_file_atomically(run.folder + "/config.yaml", to_yaml(trainer.config()));
 }

@@ -21,8 +21,8 @@ ResumedRun open_resumed_run(const std::string& folder);
 
 // Returns its configuration with `words` (key=value overrides) applied. use_config: starts from config.yaml instead of
 // the saved configuration. Throws Error(kUsage) that lists, with both values, the changed keys that a resumed run may
-// not change: all but device.*, data.root, train.stop and train.early_stop. Reads the header first, because the
-// configuration may name dtypes that the file defines.
+// not change: all but device.*, data.root, train.stop, train.early_stop and paths of data. Reads the header first,
+// because the configuration may name dtypes that the file defines.
 RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string>& words, bool use_config);
 
 // If nothing is left to train and the summary is written, prints so, with how to train longer, and returns true.

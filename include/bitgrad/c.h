@@ -140,7 +140,11 @@ BITGRAD_API int bitgrad_trainer_create(const char* config, const char* const* ov
                                        const bitgrad_array* x, const bitgrad_array* y, const bitgrad_array* x_test,
                                        const bitgrad_array* y_test, bitgrad_trainer** out);
 BITGRAD_API void bitgrad_trainer_close(bitgrad_trainer* trainer);
-/* Trains until train.stop. folder: a new run folder, or NULL to write nothing. progress and out may be NULL. */
+/* Continues a saved run, before bitgrad_trainer_run. from: a checkpoint, or a run folder, which bitgrad_trainer_run may
+ * then continue. The arrays must hold the values of that run; use_data not 0: if they do not, that is a warning. */
+BITGRAD_API int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t use_data);
+/* Trains until train.stop. folder: a new run folder, the one that was resumed, or NULL to write nothing. progress and
+ * out may be NULL. */
 BITGRAD_API int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_progress progress, void* user,
                                     bitgrad_result* out);
 /* Evaluates on x_test; without it on the part of x that data.valid takes, or on x. */

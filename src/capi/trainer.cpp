@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 
+#include "bitgrad/base/file.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "capi/arrays.h"
@@ -13,6 +14,7 @@ using namespace bitgrad::capi;
 
 struct bitgrad_trainer {
   std::unique_ptr<Trainer> trainer;
+  RunFolder resumed = {};  // locked; empty: the run began here
 };
 
 namespace {
@@ -73,12 +75,23 @@ int bitgrad_trainer_create(const char* config, const char* const* overrides, int
 }
 void bitgrad_trainer_close(bitgrad_trainer* trainer) { delete trainer; }
 
+int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t use_data) {
+  return guarded([&] {
+    bitgrad_trainer& handle = given(trainer, "trainer");
+    const std::string path = &given(from, "from");
+    if (!file_system().is_directory(path)) return handle.trainer->resume(path, use_data != 0);
+    handle.resumed = {path, lock_run_folder(path)};
+    handle.trainer->resume(newest_checkpoint(path), use_data != 0);
+  });
+}
+
 int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_progress progress, void* user,
                         bitgrad_result* out) {
   return guarded([&] {
     Trainer& t = *given(trainer, "trainer").trainer;
     std::unique_ptr<RunFolder> run;
-    if (folder != nullptr) run = std::make_unique<RunFolder>(start_run_folder(t.config(), folder));
+    const bool goes_on = folder != nullptr && trainer->resumed.lock && trainer->resumed.path == folder;
+    if (folder != nullptr && !goes_on) run = std::make_unique<RunFolder>(start_run_folder(t.config(), folder));
     bool stop = false;
     TrainHooks hooks;
     if (progress != nullptr) {
@@ -87,7 +100,7 @@ int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_pr
       hooks.on_eval = [tell](const EvalEvent& e) { tell(event_of(e)); };
       hooks.stop_requested = [&] { return stop ? StopRequest::kInterrupt : StopRequest::kNone; };
     }
-    const TrainOutcome outcome = t.run(run ? run->path : std::string(), hooks);
+    const TrainOutcome outcome = t.run(run ? run->path : goes_on ? trainer->resumed.path : std::string(), hooks);
     if (out == nullptr) return;
     *out = {};
     write_evaluation(outcome.evaluation, *out);

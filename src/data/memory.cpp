@@ -150,7 +150,8 @@ std::unique_ptr<Dataset> make_memory_format(const DatasetSpec&) {
   fail(
       kMemory,
       "samples of format memory are arrays of the program that trained: Trainer(config, train, test). Name other data, "
-      "such as 'data.test={format: digits, size: 1000}'");
+      "such as 'data.test={format: digits, size: 1000}'. The program resumes its run: Trainer::resume, in Python "
+      "Trainer.resume");
 }
 
 }  // namespace data

@@ -66,7 +66,7 @@ void ActivationQuantizer::allocate() {
 
 void ActivationQuantizer::set_quant_mode(const QuantMode& mode) {
   mode_ = mode;
-  for (Parameter* p : learned_) p->set_frozen(mode.quantization == QuantSwitch::kFrozen || p->converted());
+  for (Parameter* p : learned_) p->set_frozen(frozen() || mode.quantization == QuantSwitch::kFrozen || p->converted());
 }
 
 Var ActivationQuantizer::forward(const Var& x) {
@@ -228,7 +228,7 @@ bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint
 }
 
 void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {
-  if (!observer_ || x.numel() == 0 || !stores() || !(mode_.observers || state().calibrating)) return;
+  if (!observer_ || x.numel() == 0 || !stores() || !((mode_.observers && !frozen()) || state().calibrating)) return;
   const detail::FlagScope scope(flag);
   try {
     observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : x);

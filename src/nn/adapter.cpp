@@ -69,12 +69,27 @@ void freeze(Module& model, const std::vector<std::string>& train, const std::str
 
 }  // namespace
 
+namespace {
+
+// Layers whose weight trains itself need no adapter.
+void leave_out_trained(std::vector<AdaptedLayer>& layers) {
+  std::vector<AdaptedLayer> held;
+  for (const AdaptedLayer& l : layers)
+    if (l.slot->weight().spec().frozen) held.push_back(l);
+  require(!held.empty(), "adapters", "layers: each of ", names_of(layers),
+          " trains by adapters.train: no layer is left for an adapter");
+  layers = std::move(held);
+}
+
+}  // namespace
+
 void add_adapters(Module& model, const AdapterRule& rule, const std::string& root) {
   require(!model.initialized(), "adapters", "the model is initialized: add adapters before, and load its values then");
   require(!rule.layers.empty(), "adapters", "layers: got no glob, expected at least one");
   for (const std::string& glob : rule.train) detail::check_glob(glob);
-  const std::vector<AdaptedLayer> layers = chosen_layers(linear_layers(model, root), rule.layers);
+  std::vector<AdaptedLayer> layers = chosen_layers(linear_layers(model, root), rule.layers);
   freeze(model, rule.train, root);
+  leave_out_trained(layers);
   for (const AdaptedLayer& l : layers) {
     try {
       l.slot->adapt(rule.adapter);

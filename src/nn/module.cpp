@@ -28,6 +28,19 @@ std::vector<std::pair<std::string, Parameter*>> Module::parameters_at(const std:
   return out;
 }
 
+std::vector<std::pair<std::string, Module*>> Module::modules_at(const std::string& root) {
+  std::vector<std::pair<std::string, Module*>> out{{root, this}};
+  for (auto& c : children_)
+    for (auto& m : c.item->modules_at(root + '.' + c.name)) out.push_back(std::move(m));
+  return out;
+}
+
+void Module::freeze() {
+  frozen_ = true;
+  for (auto& p : parameters_) p.item->set_frozen(true);
+  for (auto& c : children_) c.item->freeze();
+}
+
 std::vector<Module::Buffer> Module::buffers() {
   std::vector<Buffer> out;
   for (auto& b : buffers_) out.push_back({path_ + '.' + b.name, b.item});
@@ -65,6 +78,7 @@ Tensor Module::add_buffer(const std::string& name, const Tensor& tensor) {
 }
 
 void Module::add_child(const std::string& name, std::shared_ptr<Module> child) {
+  if (frozen_) child->freeze();
   children_.push_back({name, std::move(child)});
 }
 
@@ -74,6 +88,7 @@ void Module::replace_child(const std::string& name, std::shared_ptr<Module> chil
   if (at == children_.end()) {
     if (child) add_child(name, std::move(child));
   } else if (child) {
+    if (frozen_) child->freeze();
     at->item = std::move(child);
   } else {
     children_.erase(at);

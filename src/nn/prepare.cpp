@@ -52,6 +52,48 @@ void walk(Module& module, const std::function<void(Module&)>& visit) {
 
 }  // namespace
 
+namespace {
+
+std::string rule_name(const LayerChoice& c) {
+  return c.rule == "first" || c.rule == "last" ? concat("quant.", c.rule) : concat("rule '", c.rule, '\'');
+}
+
+// What a shared weight will be is said by the choice of the layer that owns it.
+const std::optional<QuantSpec>& weight_of(const Quantizable* owner, const std::vector<LayerChoice>& choices) {
+  for (const LayerChoice& c : choices)
+    if (c.slot == owner && c.quant) return c.quant->weight;
+  return owner->quant().weight;
+}
+
+// A layer that shares the weight of another takes no weight of its own from first, last or a rule. A rule of
+// activations alone chooses none.
+void check_shared(const LayerChoice& c, const std::vector<LayerChoice>& choices) {
+  const Quantizable* const owner = c.slot->weight_owner();
+  if (owner == nullptr || c.rule == "all" || (!c.quant->weight && c.quant->input)) return;
+  const auto text = [](const std::optional<QuantSpec>& q) {
+    return q ? concat(q->dtype, ' ', q->scheme, ' ', q->granularity) : std::string("fp32");
+  };
+  const std::optional<QuantSpec>& shared = weight_of(owner, choices);
+  if (shared == c.quant->weight) return;
+  std::string name;
+  for (const LayerChoice& other : choices)
+    if (other.slot == owner) name = other.layer;
+  fail("prepare", rule_name(c), " falls on '", c.layer, "', which has no weight of its own, but that of '", name,
+       "': got ", text(c.quant->weight), " weights, expected ", text(shared), " as there. Name '", name,
+       "' in a rule to change both, or choose activations alone for '", c.layer, '\'');
+}
+
+// Ids cannot be quantized: what first, last or a rule says of an input has no effect if all its layers read ids.
+void check_ids(const LayerChoice& c, const std::vector<LayerChoice>& choices) {
+  if (c.rule == "all" || !c.quant->input || c.slot->kind() != Quantizable::Kind::kEmbedding) return;
+  for (const LayerChoice& other : choices)
+    if (other.rule == c.rule && other.slot->kind() != Quantizable::Kind::kEmbedding) return;
+  fail("prepare", rule_name(c), " falls on '", c.layer, "', whose input are ids: got ", c.quant->input->dtype,
+       " activations (recipe ", c.quant->recipe, "), expected weights alone, such as int8wo");
+}
+
+}  // namespace
+
 std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, const std::string& root) {
   std::vector<LayerChoice> choices;
   std::set<const Quantizable*> seen;
@@ -75,6 +117,11 @@ std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, c
       }
     require(any, "prepare", "the rule '", rule.layers, "' matches no layer: the quantizable layers are ",
             names_of(choices), ". Rules match the whole path; * stands for any characters.");
+  }
+  for (const LayerChoice& c : choices) {
+    if (!c.quant) continue;
+    check_shared(c, choices);
+    check_ids(c, choices);
   }
   for (LayerChoice& c : choices)
     if (c.quant) fit_to_windows(*c.slot, *c.quant);

@@ -144,6 +144,8 @@ void Quantizable::adapt(const AdapterSpec& spec) {
           "only linear layers with weights of their own "
           "take an adapter");
   require(!adapter_, "adapters", "the layer has an adapter already");
+  require(!owner_.frozen(), "adapters",
+          "the layer is frozen, and an adapter would change it. Take it out of train.frozen or of adapters.layers");
   require(!owner_.initialized(), "adapters", "the model is initialized: add adapters before, and load its values then");
   require(quant_.compute != Compute::kIntegerOut, "adapters",
           "compute: integer_out returns int32, to which no adapter can be added. Use compute: packed.");

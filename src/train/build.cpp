@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "bitgrad/nn/adapter.h"
+#include "bitgrad/nn/freeze.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/train/trainer.h"
@@ -149,6 +150,10 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
     auto described = make_model(spec);
     if (!task.trains) plan.outputs = std::max(plan.outputs, described->plan(spec.input).features());
     return described;
+  });
+  at_mark(config, config.train.frozen_mark, [&] {
+    freeze_layers(*model, config.train.frozen);
+    return 0;
   });
   if (config.adapters)
     at_mark(config, config.adapters->mark, [&] {

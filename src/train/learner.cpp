@@ -9,8 +9,10 @@
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
+#include "train/averages.h"
 #include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"
+#include "train/numbers.h"
 #include "train/phases.h"
 #include "train/step.h"
 #include "train/step_graphs.h"
@@ -82,7 +84,9 @@ void Learner::set_total_steps(int64_t steps) {
 void Learner::begin_microbatch() {
   state_.training = true;
   if (window_microbatches_ == 0) {
+    cut_window_ = {};
     phases_->enter_due();
+    follow_average();
     window_start_ = state_.microbatch;
     if (ranks_) state_.microbatch += ranks_->rank() * own_microbatches();
   }
@@ -259,6 +263,7 @@ void Learner::count_microbatch(const StepResult& result) {
 
 void Learner::close_window(bool requantized) {
   ++state_.step;
+  if (average_) average_->update(*model_);
   if (ranks_) {
     state_.microbatch = window_start_ + policy_.accumulate;
     since_requantize_ += others_microbatches();
@@ -316,9 +321,50 @@ void Learner::requantize() {
   since_requantize_ = 0;
 }
 
+void Learner::set_average(double decay) {
+  require(decay > 0 && decay < 1, "Learner", "decay of the average: got ", decay, ", expected a number in (0, 1)");
+  average_ = std::make_unique<detail::Averages>(decay);
+}
+
+void Learner::follow_average() {
+  const DeviceGuard guard(device_);
+  if (average_) average_->follow(*model_);
+}
+
+void Learner::with_average(const std::function<void()>& run) {
+  require(average_ != nullptr, "Learner", "no average: call set_average before training");
+  const DeviceGuard guard(device_);
+  forget_recorded();
+  follow_average();
+  struct Held {
+    Module& model;
+    const detail::Numbers numbers{model};
+    ~Held() { numbers.put_back(model); }
+  } const held{*model_};
+  average_->put_into(*model_, state_.seed, state_.step);
+  run();
+}
+
+void Learner::keep_cut_window() {
+  cut_window_.since_requantize = since_requantize_;
+  for (const Parameter* p : parameters_)
+    if (p->low_bit() && p->has_master()) cut_window_.codes[p->path()] = detail::copy_with_scales(p->value());
+}
+
+void Learner::reopen_window() {
+  if (cut_window_.codes.empty()) return;
+  const DeviceGuard guard(device_);
+  for (Parameter* p : parameters_)
+    if (const auto codes = cut_window_.codes.find(p->path()); codes != cut_window_.codes.end())
+      p->restore(p->master().clone(MemoryKind::kWorkspace), codes->second);
+  since_requantize_ = cut_window_.since_requantize;
+  cut_window_ = {};
+}
+
 void Learner::flush() {
   const DeviceGuard guard(device_);
   require_usable();
+  const bool whole = window_samples_ == 0;
   try {
     require(window_samples_ == 0 || !ranks_, "Learner", "flush inside a window: ranks only end complete windows");
     if (window_samples_ > 0) {
@@ -332,7 +378,10 @@ void Learner::flush() {
     end_failed_window("an exception that is not an Error");
     throw;
   }
-  if (since_requantize_ > 0) requantize();
+  if (since_requantize_ > 0) {
+    if (whole) keep_cut_window();
+    requantize();
+  }
   poll_errors();
 }
 
@@ -350,6 +399,7 @@ void Learner::drop_window() {
 void Learner::set_counters(int64_t step, int64_t microbatch, int64_t since_requantize) {
   forget_recorded();
   drop_window();
+  cut_window_ = {};
   state_.step = step;
   state_.microbatch = microbatch;
   since_requantize_ = since_requantize;

@@ -157,6 +157,11 @@ void MetricsLog::write(const EvalEvent& e) {
   for (const auto& [name, value] : e.metrics)
     if (!j.contains(name)) j[name] = number(value);
   if (e.final) j["final"] = true;
+  if (e.average) {
+    Json& average = j["average"] = {{"loss", number(e.average->loss)}, {"accuracy", percent(e.average->accuracy)}};
+    for (const auto& [name, value] : e.average->metrics)
+      if (!average.contains(name)) average[name] = number(value);
+  }
   line(j);
 }
 

@@ -8,6 +8,9 @@
 
 namespace bitgrad::detail {
 
+// A copy of codes that shares neither bytes nor scales with them.
+Tensor copy_with_scales(const Tensor& codes);
+
 // A copy of all parameters and buffers of a model. They can be restored after its form was changed and changed back.
 class Numbers {
  public:

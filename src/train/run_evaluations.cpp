@@ -18,6 +18,10 @@ void Trainer::Evaluations::evaluate() {
   t_.counters_.evaluation_due = true;
   const auto result = t_.evaluate_on(section, run_.cut, hook_of(section));
   if (result) require_defined(*result, section);
+  if (result && t_.config_.train.ema > 0) {
+    t_.learner_->with_average([&] { average_ = t_.evaluate_on(section, run_.cut); });
+    if (!average_) return;
+  }
   t_.counters_.evaluation_due = !result;
   if (result) record(*result);
 }
@@ -54,6 +58,7 @@ void Trainer::Evaluations::record(const Evaluation& result) {
   }
   if (t_.config_.train.early_stop) note_improvement(result);
   if (t_.config_.schedule.name == "plateau") follow_plateau(result);
+  e.average = average_;
   report(e);
   if (!e.best || run_.folder.empty()) return;
   write_examination(e);  // first: a run that is killed here and resumed from best.safetensors has it

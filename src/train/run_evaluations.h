@@ -53,6 +53,7 @@ class Trainer::Evaluations {
   const Run run_;
   int64_t step_ = -1;
   Evaluation last_;                                   // at step_
+  std::optional<Evaluation> average_;                 // of the average of train.ema
   std::string examined_;                              // the section observed by examination_: "valid", "test"
   std::unique_ptr<detail::Examination> examination_;  // nullptr: wrong samples are not written
 };

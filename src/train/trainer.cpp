@@ -7,6 +7,7 @@
 #include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/nn/freeze.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
 #include "data/augment.h"
@@ -161,6 +162,16 @@ bool anneals(const RunConfig& config) {
   return any;
 }
 
+// The same samples may lie under other paths.
+void take_paths(const DataSection& from, DataSection& to) {
+  const auto take = [](const DatasetConfig& a, DatasetConfig& b) {
+    b.images = a.images, b.labels = a.labels, b.targets = a.targets, b.file = a.file, b.path = a.path;
+  };
+  take(from.train, to.train);
+  if (from.valid && to.valid) take(*from.valid, *to.valid);
+  if (from.test && to.test) take(*from.test, *to.test);
+}
+
 // Throws Error if the augmentation does not fit the data.
 void check_augment(const Dataset& train, const Augment& augment) {
   const data::AugmentedImages images = data::augmented_images(train, augment, 0, 0);
@@ -201,6 +212,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   counters_.selected_on = selected_on();
+  if (config_.train.ema > 0) learner_->set_average(config_.train.ema);
   for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
   place_data();
   microbatches_per_epoch_ = (train_data_->epoch_order().samples + config_.batch.micro - 1) / config_.batch.micro;
@@ -211,6 +223,10 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   require(total_microbatches_ <= detail::kMostMicrobatches, "train.stop", stop, " of ", each,
           " microbatches each: got more than ", detail::kMostMicrobatches, " microbatches. Give a shorter run");
   detail::log_warnings(config_, train_data_->epoch_order().samples);
+  if (const std::vector<std::string> names = trained_beside_frozen(learner_->model()); !names.empty())
+    log(LogLevel::kWarning, concat("weights.frozen holds the weight of a layer alone: ", joined(names),
+                                   " still trains. train.frozen holds whole layers, such as train.frozen: [",
+                                   names[0].substr(0, names[0].rfind('.')), ']'));
 }
 
 // Splits the validation part off data passed by a program; otherwise open_dataset does so.
@@ -262,6 +278,8 @@ Trainer::~Trainer() = default;
 
 void Trainer::start() {
   if (std::exchange(started_, true)) return;
+  record_samples();
+  counters_.data = samples_;
   if (config_.adapters && config_.init_from.empty())
     throw config_error_at(config_, config_.adapters->mark,
                           "adapters freeze every other weight at its first value: give the trained model in "
@@ -271,9 +289,13 @@ void Trainer::start() {
   init_note_ = detail::take_initial_values(config_, train_data_.get(), learner_->model());
 }
 
-void Trainer::resume(const std::string& checkpoint) {
+void Trainer::resume(const std::string& checkpoint, bool use_data) {
   const DeviceGuard guard(learner_->device());
   const CheckpointHeader header = read_checkpoint_header(checkpoint);
+  for (const auto& [section, data] : data_sets()) require_same_tokenizer(header, checkpoint, *data);
+  counters_ = header.counters;
+  compare_samples(header, checkpoint, use_data);
+  counters_.data = samples_;
   const int64_t samples = train_data_->epoch_order().samples;
   if (header.counters.position > samples)
     fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": position ", header.counters.position,
@@ -282,13 +304,10 @@ void Trainer::resume(const std::string& checkpoint) {
   if (done > total_microbatches_)
     fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", done, " is past the ", total_microbatches_,
               " of the run (train.stop ", config_.train.stop, ")");
-  require_same_tokenizer(header, checkpoint, *train_data_);
-  if (valid_data_) require_same_tokenizer(header, checkpoint, *valid_data_);
-  if (test_data_) require_same_tokenizer(header, checkpoint, *test_data_);
   detail::enter_phase_of(header, checkpoint, *learner_);
   load_checkpoint(checkpoint, *learner_);
+  if (done < total_microbatches_) learner_->reopen_window();
   started_ = true;
-  counters_ = header.counters;
   counters_.selected_on = selected_on();
   if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
   set_rates();
@@ -305,6 +324,7 @@ void Trainer::compare_run(const CheckpointHeader& header, const std::string& che
   if (header.config == config_yaml_) return;
   RunConfig saved = parse_config(header.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});
   saved.device = config_.device;
+  if (samples_ == header.counters.data) take_paths(config_.data, saved.data);
   const Quantity stop = std::exchange(saved.train.stop, config_.train.stop);
   saved.train.early_stop = config_.train.early_stop;
   if (to_portable_yaml(saved) != config_yaml_)

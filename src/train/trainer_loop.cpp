@@ -1,5 +1,6 @@
 // The loop of a run: microbatches, and between optimizer steps reports, evaluations and checkpoints.
 #include <algorithm>
+#include <charconv>
 #include <exception>
 #include <map>
 #include <memory>
@@ -275,8 +276,32 @@ class Trainer::Loop {
     }
     t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     interval_.keep(t_.counters_);
+    write(path);
+    if (!path.ends_with("/last.safetensors")) return;
+    if (t_.config_.checkpoint_keep > 0) keep_checkpoint();
+    if (learner().average() != nullptr) learner().with_average([&] { write(folder_ + "/average.safetensors"); });
+  }
+
+  void write(const std::string& path) {
     save_checkpoint(path, learner(), t_.counters_, t_.config_yaml_, t_.tokenizer_);
     if (hooks_.on_checkpoint) hooks_.on_checkpoint(path);
+  }
+
+  // Writes step_N.safetensors, and removes the earliest of them past checkpoint.keep.
+  void keep_checkpoint() {
+    constexpr std::string_view kStart = "step_", kEnd = ".safetensors";
+    write(concat(folder_, '/', kStart, learner().state().step, kEnd));
+    std::map<int64_t, std::string> kept;
+    for (const std::string& name : file_system().list(folder_)) {
+      if (!name.starts_with(kStart) || !name.ends_with(kEnd)) continue;
+      const char* const begin = name.data() + kStart.size();
+      const char* const end = name.data() + name.size() - kEnd.size();
+      int64_t step = 0;
+      if (const auto read = std::from_chars(begin, end, step); read.ec == std::errc() && read.ptr == end)
+        kept[step] = folder_ + '/' + name;
+    }
+    for (; std::ssize(kept) > t_.config_.checkpoint_keep; kept.erase(kept.begin()))
+      file_system().remove(kept.begin()->second);
   }
 
   TrainEvent event() {

@@ -111,6 +111,16 @@ static void train_run(const char* folder, char hash[65]) {
   CHECK(bitgrad_trainer_save(trainer, saved) == BITGRAD_OK);
   bitgrad_trainer_close(trainer);
 
+  /* Another trainer on the same arrays continues the run in its folder; on other arrays it does not. */
+  CHECK(bitgrad_trainer_create(kConfig, NULL, 0, &x, &y, &x, &y, &trainer) == BITGRAD_OK);
+  CHECK(bitgrad_trainer_resume(trainer, run, 0) == BITGRAD_OK);
+  CHECK(bitgrad_trainer_run(trainer, run, NULL, NULL, &again) == BITGRAD_OK);
+  CHECK(strcmp(again.state_hash, result.state_hash) == 0);
+  bitgrad_trainer_close(trainer);
+  CHECK(bitgrad_trainer_create(kConfig, NULL, 0, &x, &y, NULL, NULL, &trainer) == BITGRAD_OK);
+  FAILS(bitgrad_trainer_resume(trainer, run, 0), BITGRAD_E_DATA, "data.test: got none, the run has");
+  bitgrad_trainer_close(trainer);
+
   /* The same run, stopped after two steps. */
   CHECK(bitgrad_trainer_create(kConfig, NULL, 0, &x, &y, NULL, NULL, &trainer) == BITGRAD_OK);
   CHECK(bitgrad_trainer_run(trainer, NULL, stop_at_once, NULL, &result) == BITGRAD_OK);

@@ -227,3 +227,20 @@ TEST_CASE("merging gives the weight and its adapter as one weight") {
       CHECK(contains(error_of([&] { merge_adapters(*m.model, false); }), "the model has no adapters"));
     }
 }
+
+TEST_CASE("a layer that adapters.train names trains itself, in full, and gets no adapter") {
+  AdapterRule rule;
+  rule.train = {"layers.1"};
+  Model trained({linear(std::nullopt), linear(std::nullopt)}, rule);
+  REQUIRE(adapted_layers(*trained.model).size() == 1);
+  CHECK(adapted_layers(*trained.model)[0].layer == "layers.0");
+  for (const auto& [path, parameter] : trained.model->parameters_at(kModelRoot))
+    CHECK(parameter->spec().frozen == (path == "layers.0.weight" || path == "layers.0.bias"));
+  rule.train = {"layers.1.bias"};
+  CHECK(adapted_layers(*Model({linear(std::nullopt), linear(std::nullopt)}, rule).model).size() == 2);
+  rule.layers = rule.train = {"layers.1"};
+  CHECK(contains(error_of([&] {
+                   Model({linear(std::nullopt), linear(std::nullopt)}, rule);
+                 }),
+                 "each of layers.1 trains by adapters.train: no layer is left for an adapter"));
+}

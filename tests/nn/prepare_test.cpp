@@ -440,3 +440,38 @@ TEST_CASE("a model prints its quantization layer by layer") {
         "layers.1  linear    [4,10]  none    fp32    as is               packed                   160\n"
         "weights: 160 bytes\n");
 }
+
+TEST_CASE("a choice for a layer that shares a weight, or reads ids, has its whole effect or is an error") {
+  const auto model = [] {
+    ModelSpec spec;
+    LayerSpec table = plain("embedding"), head = plain("head");
+    table.attributes = {{"num", int64_t{7}}, {"dim", int64_t{4}}, {"flat", false}};
+    head.attributes = {{"tie", std::string("layers.0")}, {"bias", true}};
+    spec.input.sample = {3};
+    spec.input.dtype = dtypes::int32;
+    spec.input.ids = 7;
+    spec.layers = {table, linear_of(4), head};
+    return make_model(spec);
+  };
+  const LayerQuant int8 = find_recipe("int8wo"), int4 = find_recipe("int4wo_symmetric"), both = find_recipe("w8a8");
+  const auto error = [&](const PrepareSpec& spec) { return error_of([&] { choose_layers(*model(), spec); }); };
+  CHECK(error({.all = int4, .last = int8}) ==
+        "[prepare] quant.last falls on 'layers.2', which has no weight of its own, but that of 'layers.0': got int8 "
+        "symmetric channel(0) weights, expected int4 symmetric group(32) as there. Name 'layers.0' in a rule to change "
+        "both, or choose activations alone for 'layers.2'");
+  CHECK(contains(error({.all = int4, .last = find_recipe("none")}), "quant.last falls on 'layers.2'"));
+  CHECK(contains(error({.all = {}, .first = {}, .last = {}, .rules = {{"layers.2", int8}}}),
+                 "rule 'layers.2' falls on 'layers.2'"));
+  CHECK(contains(error({.all = int4, .first = both}),
+                 "quant.first falls on 'layers.0', whose input are ids: got int8 activations (recipe w8a8), expected "
+                 "weights alone, such as int8wo"));
+
+  LayerQuant inputs;
+  inputs.recipe = "custom";
+  inputs.input = both.input;
+  CHECK(error({.all = int4, .rules = {{"layers.2", inputs}}}) == "");
+  CHECK(error({.all = both}) == "");
+  CHECK(error({.all = both, .last = both}) == "");
+  CHECK(error({.all = int4, .rules = {{"layers.0", int8}, {"layers.2", int8}}}) == "");
+  CHECK(error({.rules = {{"layers.[01]", both}}}) == "");
+}

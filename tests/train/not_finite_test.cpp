@@ -122,3 +122,24 @@ TEST_CASE("a file that holds NaN is an error of its own, and what was in the lea
                                           "' holds NaN or Inf: expected finite values. Resume from a")));
   }
 }
+
+TEST_CASE("values that have grown past any use end a run, and are named") {
+  const KeepModes keep;
+  const TempDir temp;
+  const auto learner = hinge_learner(1, 1e36);
+  const std::string path = temp.file("large.safetensors");
+  CHECK(contains(error_of([&] { save_checkpoint(path, *learner, {}, ""); }),
+                 "'layers.0.weight.master' has grown to 1e+36 (more than 1e+18 is of no use: squares overflow) at "
+                 "optimizer step 0"));
+  CHECK(error_code_of([&] { save_checkpoint(path, *learner, {}, ""); }) == 5);
+  CHECK(!file_system().exists(path));
+  CHECK_NOTHROW(save_checkpoint(path, *hinge_learner(1, 1e17), {}, ""));
+
+  // Signs hide it from the loss: their masters grow, the codes stay +1 and -1.
+  const RunConfig config = small_config({"quant.weights={dtype: bint1, scheme: binary, ste: identity}",
+                                         "optim={name: sgd, lr: 1e36}", "schedule={name: constant}"});
+  for (const std::string folder : {std::string(), create_run_folder(config, temp.file("run"))}) {
+    CHECK(contains(error_of([&] { run_all(config, folder); }), ".weight.master' has grown to "));
+    CHECK(error_code_of([&] { run_all(config, ""); }) == 5);
+  }
+}

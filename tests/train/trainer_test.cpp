@@ -245,7 +245,7 @@ TEST_CASE("a checkpoint whose place lies beyond the data is refused") {
   const RunConfig config = small_config({});
   const std::string folder = create_run_folder(config, temp.file("run"));
   run_part(config, folder, 4);
-  const auto resume = [&] { Trainer(small_config({"data.train.size=39"})).resume(folder + "/last.safetensors"); };
+  const auto resume = [&] { Trainer(small_config({"data.train.size=39"})).resume(folder + "/last.safetensors", true); };
   CHECK(contains(error_of(resume), "position 40 of an epoch is past the 39 samples of data.train"));
   CHECK(error_code_of(resume) == 3);
 }

@@ -222,10 +222,17 @@ class Trainer(_native.Handle):
             self._inputs[1].pointer, test[0], test[1], ctypes.byref(self._handle),
         )  # fmt: skip
 
+    def resume(self, source: Path, *, use_data: bool = False) -> None:
+        """Continues a saved run, before run(): a run folder, which run() may then continue, or a checkpoint.
+
+        The arrays must hold the values of that run. use_data: if they do not, that is a warning, not an error.
+        """
+        _native.call("trainer_resume", self._ready(), _native.text(source), int(use_data))
+
     def run(
         self, folder: Path | None = None, *, progress: bool | str | Callable[[Event], object] = True
     ) -> Result:
-        """Trains to train.stop. folder: a new run folder; None: nothing is written.
+        """Trains to train.stop. folder: a new run folder, or the resumed one; None: nothing is written.
 
         progress: True: a line in a notebook or on a terminal; or a function of an Event, which stops the run by
         returning True. What it raises ends the run, with its state saved, and is raised here.

@@ -141,6 +141,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [c_char_p, _TEXTS, c_int32, POINTER(Array), POINTER(Array), POINTER(Array), POINTER(Array), _OUT],
     ),
     "trainer_close": (None, [_HANDLE]),
+    "trainer_resume": (c_int, [_HANDLE, c_char_p, c_int32]),
     "trainer_run": (c_int, [_HANDLE, c_char_p, PROGRESS, c_void_p, POINTER(Result)]),
     "trainer_evaluate": (c_int, [_HANDLE, POINTER(Result)]),
     "trainer_save": (c_int, [_HANDLE, c_char_p]),

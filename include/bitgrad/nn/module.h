@@ -68,6 +68,8 @@ class Module {
   std::vector<Parameter*> parameters();
   // Without learned parts, each with its path below `root`; also works before initialize.
   std::vector<std::pair<std::string, Parameter*>> parameters_at(const std::string& root);
+  // This module and all below it, depth first, each with its path, `root` being that of this one.
+  std::vector<std::pair<std::string, Module*>> modules_at(const std::string& root);
   struct Buffer {
     std::string path = {};
     Tensor tensor = {};
@@ -88,6 +90,10 @@ class Module {
   // Sets the quantization mode of this module alone (set_quant_mode in prepare.h visits children itself). The default
   // switches the module's own quantizables.
   virtual void set_quant_mode(const QuantMode& mode);
+  // Holds this module and everything below it as it is: parameters, running statistics, observed ranges. Call before
+  // initialize; children that prepare adds later are frozen too.
+  void freeze();
+  bool frozen() const { return frozen_; }
   // Direct children, in order.
   std::vector<Module*> children();
   // The descendant with this relative path, such as "3.body.1"; nullptr if there is none.
@@ -160,6 +166,7 @@ class Module {
   std::string path_;
   std::shared_ptr<const LayerSpec> spec_;
   StepState* state_ = nullptr;
+  bool frozen_ = false;
   std::optional<Form> input_form_, output_form_;
   std::vector<Named<std::unique_ptr<Parameter>>> parameters_;
   std::vector<Named<Tensor>> buffers_;

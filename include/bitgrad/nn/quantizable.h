@@ -60,7 +60,8 @@ enum class QuantSwitch : uint8_t {
 std::string_view quant_switch_name(QuantSwitch on);  // "on", "off", "frozen"
 struct QuantMode {
   QuantSwitch quantization = QuantSwitch::kOn;
-  bool observers = true;  // false: observed ranges are fixed
+  bool observers = true;        // false: observed ranges are fixed
+  bool norm_statistics = true;  // false: norms use their running statistics in training too, and leave them
   friend bool operator==(const QuantMode&, const QuantMode&) = default;
 };
 

@@ -5,7 +5,7 @@
 // without a master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel] with .scale) of the update rule, and buffers
 // under their own paths (F32, BF16, I8, U8, I32, I64). Metadata:
 //   bitgrad.tensors    JSON, for each .codes {dtype: the full record, shape, scheme, granularity}
-//   bitgrad.state      JSON {step, microbatch, epoch, position, seed, phase, format_version, best, ...}
+//   bitgrad.state      JSON {step, microbatch, epoch, position, seed, phase, format_version, best, data, ...}
 //   bitgrad.config     the resolved configuration, without data.root; empty if no run wrote the file
 //   bitgrad.model      input form, layers and their quantization (train/model_record.h); absent if the model was not
 //                      made by make_layer
@@ -20,6 +20,7 @@
 #include <string>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/samples_record.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/weight_name.h"
@@ -55,6 +56,8 @@ struct RunCounters {
   int64_t plateau_waited = 0;
   std::vector<int64_t> plateaus = {};
   bool evaluation_due = false;  // due at this step but cut short; not part of the state hash
+  // The samples of data.train, data.valid and data.test, by "train", "valid" and "test"; not part of the state hash.
+  std::map<std::string, SamplesRecord> data = {};
 };
 
 struct CheckpointHeader {
@@ -64,10 +67,12 @@ struct CheckpointHeader {
   uint64_t seed = 0;
   std::map<std::string, int64_t> updates = {};  // Optimizer::own_updates
   int64_t phase = 0;                            // quantization phase
-  std::string config = {};                      // YAML
-  std::string model = {};                       // model record (train/model_record.h); empty: none
-  std::string tokenizer = {};                   // JSON (tokenizer_record); empty: none
-  std::string kernel_hash = {};                 // kernel_table_hash() of the run that saved
+  // Microbatches since the requantization before the one that ended the run; 0: that was due (Learner::cut_window).
+  int64_t cut_since_requantize = 0;
+  std::string config = {};       // YAML
+  std::string model = {};        // model record (train/model_record.h); empty: none
+  std::string tokenizer = {};    // JSON (tokenizer_record); empty: none
+  std::string kernel_hash = {};  // kernel_table_hash() of the run that saved
 };
 
 // Writes atomically (temporary name, fsync, rename). `tokenizer` is that of the model's text (tokenizer_text), or

@@ -254,6 +254,7 @@ struct QuantPhaseConfig {
   std::optional<PrepareConfig> prepare = {};  // nullopt: unchanged
   std::string quantization = "on";            // on, off, frozen
   bool observers = true;
+  bool norm_statistics = true;
   SourceMark mark = {};
   friend bool operator==(const QuantPhaseConfig&, const QuantPhaseConfig&) = default;
 };
@@ -369,6 +370,9 @@ struct TrainSection {
   std::optional<EarlyStopConfig> early_stop = {};
   std::map<std::string, Attributes> metrics = {};  // keys of metrics that have any
   EvalSection eval = {};
+  double ema = 0;                        // decay of the average of weights; 0: none
+  std::vector<std::string> frozen = {};  // globs
+  SourceMark frozen_mark = {};
   friend bool operator==(const TrainSection&, const TrainSection&) = default;
 };
 
@@ -405,6 +409,7 @@ struct RunConfig {
   ScheduleConfig schedule = {};
   TrainSection train = {};
   Quantity checkpoint_every = {};
+  int64_t checkpoint_keep = 0;  // 0: only last and best
   Quantity log_every = {};
   std::optional<Quantity> log_quantization = {};  // nullopt: off
   bool log_report = true;                         // report.html and evaluation.json

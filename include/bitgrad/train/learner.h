@@ -21,8 +21,9 @@
 namespace bitgrad {
 
 namespace detail {
+class Averages;
 class WindowSums;
-}
+}  // namespace detail
 // The sum that a metric computes for one batch from outputs [n, .., o] and target, both on the CPU; and the measures of
 // a task, by metric name.
 using Measure = std::function<double(const Tensor& outputs, const Tensor& target)>;
@@ -224,6 +225,23 @@ class Learner {
   // Drops the current window: its gradients, the non-finite flags of its forward passes, and its microbatches in
   // since_requantize().
   void drop_window();
+  // Codes and counter from before flush requantized within a window of policy().every microbatches, from which a longer
+  // run continues exactly. Codes by path; empty: flush cut no such window, or training has gone on.
+  struct CutWindow {
+    int64_t since_requantize = 0;
+    std::map<std::string, Tensor> codes = {};
+  };
+  const CutWindow& cut_window() const { return cut_window_; }
+  void set_cut_window(CutWindow window) { cut_window_ = std::move(window); }
+  // Puts them back.
+  void reopen_window();
+  // Keeps a moving average of what trains: after each optimizer step a = decay a + (1 - decay) x, from the values
+  // before the first one on. `decay` in (0, 1). Call before the first microbatch.
+  void set_average(double decay);
+  const detail::Averages* average() const { return average_.get(); }  // nullptr: none
+  void follow_average();                                              // for what the present phase trains
+  // Calls `run` while the average takes the place of the values; requires average().
+  void with_average(const std::function<void()>& run);
   // Continues at a step boundary of another run.
   void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
 
@@ -262,6 +280,7 @@ class Learner {
   [[noreturn]] void fail_window(const Error& error, const Tensor& x, int64_t microbatch);
   std::optional<RequantKey> due_after(int64_t microbatches) const;
   void requantize();
+  void keep_cut_window();
   void note_loss(double loss);
   void check_flags(const char* when);
   Var forward(const Tensor& x, const Target& target, const Outcome& outcome);
@@ -283,6 +302,8 @@ class Learner {
   std::vector<double> window_weights_;  // of its microbatches so far
   Skipped skipped_;
   int64_t since_requantize_ = 0;
+  CutWindow cut_window_;
+  std::unique_ptr<detail::Averages> average_;
   std::string bad_input_;  // first input of the window known to hold NaN or Inf
   int64_t total_steps_ = 0;
   int64_t document_end_ = -1;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,6 +98,7 @@ struct EvalEvent {
   std::string metric = {};    // the one that selects the best model
   double value = 0;           // its value
   bool final = false;         // final test of the best model on data.test, in runs that also have data.valid
+  std::optional<Evaluation> average = {};  // of the average of train.ema on the same samples
 };
 enum class StopRequest { kNone, kInterrupt, kTerminate };
 struct TrainHooks {
@@ -150,9 +152,9 @@ class Trainer {
   // A run begins in one of two ways, before anything is trained or evaluated:
   // - start: with initial values from model.init_from, if set. Called by run and evaluate_held_out if needed.
   // - resume: continues from a checkpoint of the same configuration, in its phase. Throws Error(kData) if it does not
-  //   fit.
+  //   fit, or if the samples are not those of the saved run; `use_data` makes the latter a warning.
   void start();
-  void resume(const std::string& checkpoint);
+  void resume(const std::string& checkpoint, bool use_data = false);
   // Trains until train.stop. `folder` is an existing run folder, to which the files of docs/file_format.md, "Run
   // folder", are written; empty: nothing is written. A model is saved, and the run ends without an Error, only if
   // parameters, moments and statistics are finite, and so is the loss: over the data that select the best model if they
@@ -195,6 +197,11 @@ class Trainer {
   void check_data() const;
   // Warns if a saved configuration differs from this one.
   void compare_run(const CheckpointHeader& header, const std::string& checkpoint) const;
+  std::map<std::string, const Dataset*> data_sets() const;  // by section
+  void record_samples();
+  std::map<std::string, std::string> changed_samples(const CheckpointHeader& header) const;
+  void compare_samples(const CheckpointHeader& header, const std::string& checkpoint, bool use_data);
+  void forget_measured();
   bool stops_early() const;
   void set_rates();
   // The phase with which the last form of the model begins that the run reaches (Learner::form_start).
@@ -206,6 +213,7 @@ class Trainer {
   std::string config_yaml_;
   std::unique_ptr<Dataset> train_data_, valid_data_, test_data_;
   std::string tokenizer_;                                     // serialized for files; empty: none
+  std::map<std::string, SamplesRecord> samples_;              // by section, once a run has begun
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, valid_resident_, test_resident_;
   std::string residence_;  // where the data reside, for the log

@@ -41,7 +41,7 @@ void Norm::allocate() {
 // A recomputed block has already updated its running statistics in the first run.
 NormOptions Norm::options_now(bool training) const {
   NormOptions options = options_;
-  options.training = training;
+  options.training = training && !holds_statistics();
   if (state().recomputing) options.running_mean = options.running_var = Tensor();
   return options;
 }
@@ -65,7 +65,9 @@ Tensor Norm::signs(const Tensor& x, std::shared_ptr<const QuantParams> params, u
 }
 
 bool Norm::trains_signs(const Var& x) const {
-  return per_column_ && current_device().is_cpu() && returns_signs(x.value()) && x.grad_dtype() == dtypes::fp32;
+  const bool of_batch = !(state().training && holds_statistics());
+  return of_batch && per_column_ && current_device().is_cpu() && returns_signs(x.value()) &&
+         x.grad_dtype() == dtypes::fp32;
 }
 
 Var Norm::training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip,
@@ -99,7 +101,7 @@ Form Norm::plan(const Form& in, PlanRequests&) {
   Form out = in;
   out.dtype = y_ = in.float_output();
   out.scales.reset();
-  out.grad = true;
+  out.grad = in.grad || !gamma_.spec().frozen || !beta_.spec().frozen;
   return out;
 }
 

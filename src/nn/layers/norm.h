@@ -28,6 +28,7 @@ class Norm final : public Module {
   Form plan(const Form& in, PlanRequests& requests) override;
   inference::Value lower(inference::Graph& graph, inference::Value x) override;
   std::string_view kind() const override { return name_; }
+  void set_quant_mode(const QuantMode& mode) override { statistics_run_ = mode.norm_statistics; }
 
   // Whether signs(x) may be called: forward accepts x, and x and y are fp32.
   bool returns_signs(const Tensor& x) const;
@@ -48,12 +49,15 @@ class Norm final : public Module {
   void allocate() override;
   void check_rows() const override;
   NormOptions options_now(bool training) const;
+  // Whether a batch in training is normalized by the running statistics, which stay as they are.
+  bool holds_statistics() const { return frozen() || !statistics_run_; }
 
   std::string_view name_;
   Op op_;
   bool per_column_;
   Parameter &gamma_, &beta_;
   NormOptions options_;
+  bool statistics_run_ = true;
   DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 

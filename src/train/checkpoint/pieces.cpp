@@ -8,6 +8,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/reduce.h"
+#include "train/averages.h"
 
 namespace bitgrad::checkpoint {
 namespace {
@@ -82,18 +83,19 @@ void Pieces::add_codes(const std::string& name, const Tensor& t) {
   add(name, "U8", {t.rows(), row_bytes_file(t.dtype(), t.cols())}, t);
 }
 
-void Pieces::add_value(const Parameter& p) {
-  add_codes(p.path() + ".codes", p.value());
-  const QuantParams& q = *p.value().quant();
-  if (q.scale) add_tensor(p.path() + ".scale", *q.scale);
-  if (q.zero) add_tensor(p.path() + ".zero", *q.zero);
-  if (q.offset) add_tensor(p.path() + ".offset", *q.offset);
-  if (q.statistic) add_tensor(p.path() + ".statistic", *q.statistic);
+void Pieces::add_value(const std::string& path, const Tensor& value, const std::string& prefix) {
+  const std::string start = path + prefix;
+  add_codes(start + "codes", value);
+  const QuantParams& q = *value.quant();
+  if (q.scale) add_tensor(start + "scale", *q.scale);
+  if (q.zero) add_tensor(start + "zero", *q.zero);
+  if (q.offset) add_tensor(start + "offset", *q.offset);
+  if (q.statistic) add_tensor(start + "statistic", *q.statistic);
 }
 
 void add_parameter(Pieces& pieces, const Parameter& p) {
   if (p.has_master()) pieces.add_tensor(p.path() + ".master", p.master());
-  if (p.low_bit()) pieces.add_value(p);
+  if (p.low_bit()) pieces.add_value(p.path(), p.value());
 }
 
 Pieces collect(Learner& learner) {
@@ -101,6 +103,8 @@ Pieces collect(Learner& learner) {
   for (Parameter* p : learner.model().parameters()) add_parameter(pieces, *p);
   for (const auto& s : learner.optimizer().state()) pieces.add_tensor(s.name, s.tensor);
   for (const auto& b : learner.model().buffers()) pieces.add_tensor(b.path, b.tensor);
+  if (learner.average() != nullptr)
+    for (const auto& [name, tensor] : learner.average()->state()) pieces.add_tensor(name, tensor);
   return pieces;
 }
 
@@ -111,7 +115,7 @@ Pieces collect_model(Module& model) {
             "' has a master: got a model that "
             "still trains. Run convert first");
     if (p->low_bit())
-      pieces.add_value(*p);
+      pieces.add_value(p->path(), p->value());
     else
       pieces.add_tensor(p->path() + ".value", p->value());
   }
@@ -125,6 +129,19 @@ std::vector<std::string> not_finite(const Pieces& pieces) {
   for (const Piece& p : pieces.list)
     if (!is_finite(p)) names.push_back(p.name);
   return names;
+}
+
+std::string useless(const Pieces& pieces) {
+  constexpr float kMost = 1e18f;
+  const DeviceGuard cpu(Device::cpu());
+  for (const Piece& p : pieces.list) {
+    if (!is_finite(p)) return concat('\'', p.name, "' holds NaN or Inf");
+    const bool weighs = p.name.ends_with(".master") || p.name.ends_with(".value") || p.name.ends_with(".scale");
+    if (!weighs || (p.dtype != "F32" && p.dtype != "BF16")) continue;
+    if (const float x = largest_of(p); x > kMost)
+      return concat('\'', p.name, "' has grown to ", x, " (more than ", kMost, " is of no use: squares overflow)");
+  }
+  return "";
 }
 
 std::string describe_not_finite(Learner& learner) {
@@ -143,9 +160,9 @@ std::string describe_not_finite(Learner& learner) {
 
 void require_finite(Learner& learner) {
   const DeviceGuard guard(learner.device());
-  if (const std::vector<std::string> names = not_finite(collect(learner)); !names.empty())
-    fail_with(ErrorCode::kNonFinite, "non-finite", "'", names[0], "' holds NaN or Inf at optimizer step ",
-              learner.state().step, ". A smaller learning rate may help.");
+  if (const std::string what = useless(collect(learner)); !what.empty())
+    fail_with(ErrorCode::kNonFinite, "non-finite", what, " at optimizer step ", learner.state().step,
+              ". A smaller learning rate may help.");
 }
 
 void fill_rows(const Tensor& t, const uint8_t* bytes) {

@@ -31,8 +31,8 @@ struct Pieces {
   void add_tensor(const std::string& name, const Tensor& t);
   // Stored as U8 [rows, row_bytes]: each row starts at a byte.
   void add_codes(const std::string& name, const Tensor& t);
-  // Codes with their scales, as <path>.codes, .scale, .zero, .offset and .statistic.
-  void add_value(const Parameter& p);
+  // Codes with their scales, as <path>.codes, .scale, .zero, .offset and .statistic; `prefix` in place of the dot.
+  void add_value(const std::string& path, const Tensor& value, const std::string& prefix = ".");
 
  private:
   void add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape, const Tensor& tensor);
@@ -40,19 +40,25 @@ struct Pieces {
 
 // A parameter of a model that trains: master, and codes with scales.
 void add_parameter(Pieces& pieces, const Parameter& p);
+// Before the names of the codes of Learner::cut_window.
+inline constexpr const char* kWindowPrefix = ".window_";
+
 Pieces collect(Learner& learner);
 // Throws Error for a low-bit parameter with a master.
 Pieces collect_model(Module& model);
 
 // Names of pieces (F32, BF16) that contain NaN or Inf, in order.
 std::vector<std::string> not_finite(const Pieces& pieces);
+// The first piece from which no product is of use, as the beginning of a sentence: it holds NaN or Inf, or a parameter
+// or scale beyond 1e18, whose square is more than an fp32. Empty: none.
+std::string useless(const Pieces& pieces);
 // The same for a learner, trained or converted, as a sentence for an error; if all are finite, it names the parameter
 // with the largest value.
 std::string describe_not_finite(Learner& learner);
-// Throws Error(kNonFinite) that names the first such piece of a learner that trains.
+// Throws Error(kNonFinite) that names the first useless piece of a learner that trains.
 void require_finite(Learner& learner);
 
-// Writes the file with the metadata of the header and `more`. Throws Error(kNonFinite) if a value is not finite.
+// Writes the file with the metadata of the header and `more`. Throws Error(kNonFinite) if a piece is useless.
 void write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
                   std::map<std::string, std::string> more);
 

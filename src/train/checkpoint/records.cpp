@@ -75,6 +75,30 @@ void read_updates(const Json& state, CheckpointHeader& h) {
     h.updates[path] = count_in(state.at("updates"), path);
 }
 
+Json data_record(const std::map<std::string, SamplesRecord>& data) {
+  Json out = Json::object();
+  for (const auto& [section, record] : data)
+    out[section] = {{"samples", record.samples}, {"shape", record.shape.dims()}, {"crc32c", int64_t{record.crc32c}}};
+  return out;
+}
+
+std::map<std::string, SamplesRecord> read_data_record(const Json& record) {
+  constexpr size_t kMostSections = 3, kMostAxes = 8;
+  const Json::Object& sections = record.members();
+  require(sections.size() <= kMostSections, "checkpoint", "data: got ", sections.size(), " sections, expected at most ",
+          kMostSections);
+  std::map<std::string, SamplesRecord> data;
+  for (const auto& [section, of] : sections) {
+    std::vector<int64_t> dims;
+    for (const Json& size : of.at("shape")) dims.push_back(detail::whole_number(size, "shape", 0, INT64_MAX));
+    require(dims.size() <= kMostAxes, "checkpoint", "data: shape: got ", dims.size(), " axes, expected at most ",
+            kMostAxes);
+    data[section] = {whole_member(of, "samples", 0, INT64_MAX), Shape(std::move(dims)),
+                     static_cast<uint32_t>(whole_member(of, "crc32c", 0, UINT32_MAX))};
+  }
+  return data;
+}
+
 const std::string& metadata_text(const SafetensorsFile& file, const std::string& key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end())
@@ -131,6 +155,7 @@ CheckpointHeader header_of(Learner& learner, const RunCounters& counters) {
   h.microbatch = learner.state().microbatch;
   h.since_requantize = learner.since_requantize();
   h.skipped = learner.skipped();
+  h.cut_since_requantize = learner.cut_window().since_requantize;
   h.seed = learner.state().seed;
   h.phase = learner.phase();
   h.updates = learner.optimizer().own_updates();
@@ -153,6 +178,8 @@ std::string state_text(const CheckpointHeader& header) {
   if (header.counters.unreported_weight != static_cast<double>(header.counters.unreported_counted))
     state["unreported"]["weight"] = header.counters.unreported_weight;
   if (header.counters.evaluation_due) state["evaluation_due"] = true;
+  if (!header.counters.data.empty()) state["data"] = data_record(header.counters.data);
+  if (header.cut_since_requantize > 0) state["cut_since_requantize"] = header.cut_since_requantize;
   if (header.counters.best_step > 0) state["best_step"] = header.counters.best_step;
   if (!header.counters.selected_on.empty()) state["selected_on"] = header.counters.selected_on;
   if (header.counters.metrics_bytes > 0)
@@ -173,6 +200,7 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.since_requantize = count(state, "since_requantize");
     if (state.contains("skipped"))
       h.skipped = {count(state.at("skipped"), "windows"), count(state.at("skipped"), "microbatches")};
+    if (state.contains("cut_since_requantize")) h.cut_since_requantize = count(state, "cut_since_requantize");
     require(state.at("seed").is_integer(), "checkpoint", "seed: expected a whole number");
     h.seed = state.at("seed").get<uint64_t>();
     h.counters.epoch = count(state, "epoch");
@@ -197,6 +225,7 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     }
     read_plateau(state, h);
     read_updates(state, h);
+    if (state.contains("data")) h.counters.data = read_data_record(state.at("data"));
     if (state.contains("evaluation_due")) h.counters.evaluation_due = state.at("evaluation_due").get<bool>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
     const Json& sums = state.at("unreported");

@@ -1,4 +1,8 @@
 // Reads checkpoints.
+#include <algorithm>
+
+#include "train/averages.h"
+#include "train/checkpoint/pieces.h"
 #include "train/checkpoint/records.h"
 #include "train/checkpoint/restorer.h"
 
@@ -36,7 +40,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
       bad(path, concat("was trained with seed ", h.seed, ", the configuration has ", learner.state().seed));
     if (h.phase != learner.phase())
       bad(path, concat("was saved in phase ", h.phase, " of quantization, the model is in phase ", learner.phase()));
-    if (h.step > h.microbatch || h.since_requantize > h.microbatch)
+    if (h.step > h.microbatch || std::max(h.since_requantize, h.cut_since_requantize) > h.microbatch)
       bad(path, concat("its counters do not agree: step ", h.step, ", microbatch ", h.microbatch,
                        ", microbatches since the last requantization ", h.since_requantize));
     for (Parameter* p : learner.model().parameters()) restorer.parameter(*p);
@@ -45,10 +49,18 @@ void load_checkpoint(const std::string& path, Learner& learner) {
       restorer.into(s.name, s.tensor);
     }
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
+    learner.follow_average();
+    if (learner.average() != nullptr)
+      for (const auto& [name, tensor] : learner.average()->state()) restorer.into(name, tensor);
+    Learner::CutWindow window{h.cut_since_requantize};
+    for (const Parameter* p : learner.model().parameters())
+      if (h.cut_since_requantize > 0 && p->low_bit() && p->has_master())
+        window.codes[p->path()] = restorer.codes(*p, p->path(), kWindowPrefix);
     restorer.done();
     learner.set_counters(h.step, h.microbatch, h.since_requantize);
     learner.optimizer().set_own_updates(h.updates);
     learner.set_skipped(h.skipped);
+    learner.set_cut_window(std::move(window));
     return 0;
   });
 }

@@ -120,12 +120,12 @@ Tensor Restorer::bare_codes(const std::string& name, const CodesRecord& record) 
   return t;
 }
 
-Tensor Restorer::codes(const Parameter& p, const std::string& path) {
-  const std::string name = path + ".codes";
-  const CodesRecord& r = record(name);
+Tensor Restorer::codes(const Parameter& p, const std::string& path, const std::string& prefix) {
+  const std::string start = path + prefix;
+  const CodesRecord& r = record(path + ".codes");
   if (r.dtype != p.value().dtype() || r.shape != p.shape())
     bad(file_.path(), concat("parameter '", path, "' is ", r.shape, ' ', r.dtype, ", the model has ", p.value()));
-  const Tensor t = bare_codes(name, r);
+  const Tensor t = bare_codes(start + "codes", r);
   const QuantParams& model = *p.value().quant();
   if (r.scheme != model.scheme || r.granularity != model.granularity)
     bad(file_.path(), concat("parameter '", path, "' is quantized as ", r.scheme, ", ", r.granularity,
@@ -135,12 +135,12 @@ Tensor Restorer::codes(const Parameter& p, const std::string& path) {
   params->granularity = r.granularity;
   // The file must have all parts of the model: a missing one would count as 1 or 0.
   const auto part = [&](const char* suffix, const std::shared_ptr<const Tensor>& like) {
-    return like ? quant_part(path + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState, r.dtype) : nullptr;
+    return like ? quant_part(start + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState, r.dtype) : nullptr;
   };
-  params->scale = part(".scale", model.scale);
-  params->zero = part(".zero", model.zero);
-  params->offset = part(".offset", model.offset);
-  params->statistic = part(".statistic", model.statistic);
+  params->scale = part("scale", model.scale);
+  params->zero = part("zero", model.zero);
+  params->offset = part("offset", model.offset);
+  params->statistic = part("statistic", model.statistic);
   return t.with_quant(std::move(params));
 }
 

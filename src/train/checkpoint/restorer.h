@@ -23,6 +23,9 @@ class Restorer {
   void into(const std::string& name, const Tensor& t);
   // Reads master and codes from a checkpoint.
   void parameter(Parameter& p);
+  // Reads codes and scales of the file's parameter `path`, whose names begin with `path` and `prefix`, for the low-bit
+  // parameter `p`.
+  Tensor codes(const Parameter& p, const std::string& path, const std::string& prefix = ".");
   // Reads codes or fp32 values from a model file.
   void converted(Parameter& p);
   // Copies codes and scales of the file's parameter `path` unchanged into a low-bit parameter, and its values into the
@@ -40,7 +43,6 @@ class Restorer {
   const SafetensorsEntry& entry(const std::string& name, const std::string& dtype, const Shape& shape);
   const CodesRecord& record(const std::string& name) const;
   Tensor bare_codes(const std::string& name, const CodesRecord& record);
-  Tensor codes(const Parameter& p, const std::string& path);
   // Reads a scale, zero point, offset or statistic.
   std::shared_ptr<const Tensor> quant_part(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind,
                                            DType codes);

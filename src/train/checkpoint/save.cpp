@@ -34,9 +34,9 @@ void hash_measured_costs(Sha256& hash) {
 void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
                               std::map<std::string, std::string> metadata) {
   const DeviceGuard cpu(Device::cpu());
-  if (const std::vector<std::string> names = not_finite(pieces); !names.empty())
-    fail_with(ErrorCode::kNonFinite, "checkpoint", "'", names[0], "' holds NaN or Inf at optimizer step ", header.step,
-              ". Nothing was saved; ", path, " is unchanged.");
+  if (const std::string what = useless(pieces); !what.empty())
+    fail_with(ErrorCode::kNonFinite, "checkpoint", what, " at optimizer step ", header.step, ". Nothing was saved; ",
+              path, " is unchanged.");
   std::vector<SafetensorsItem> items;
   for (const Piece& p : pieces.list) items.push_back({p.name, p.dtype, p.shape, p.data, p.bytes});
   metadata["bitgrad.state"] = state_text(header);
@@ -62,7 +62,9 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   if (const auto record = model_record(learner)) header.model = to_text(*record);
   header.tokenizer = tokenizer;
   header.kernel_hash = kernel_table_hash();
-  write_pieces(path, collect(learner), header, {{"bitgrad.tensors", tensors_text(learner.model())}});
+  Pieces pieces = collect(learner);
+  for (const auto& [parameter, codes] : learner.cut_window().codes) pieces.add_value(parameter, codes, kWindowPrefix);
+  write_pieces(path, pieces, header, {{"bitgrad.tensors", tensors_text(learner.model())}});
 }
 
 std::string state_hash(Learner& learner, const RunCounters& counters) {

@@ -310,10 +310,14 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
     config.train.early_stop.emplace().mark = stop->mark;
     visit_early_stop(Reader("early_stop", stop), *config.train.early_stop);
   }
+  if (const Node* frozen = child(train, "frozen")) config.train.frozen_mark = frozen->mark;
+  Reader("train", train)("frozen", config.train.frozen);
+  Reader("train", train)("ema", config.train.ema);
   bind_metrics(train, config.train);
   config.train.eval.batch = config.batch.micro;
   visit_eval(Reader("eval", child(train, "eval")), config.train.eval);
   Reader("checkpoint", root.child("checkpoint"))("every", config.checkpoint_every);
+  Reader("checkpoint", root.child("checkpoint"))("keep", config.checkpoint_keep);
   visit_log(Reader("log", root.child("log")), config);
   check_contradictions(root, config, report);
   return config;

@@ -153,6 +153,7 @@ void visit_phase(V&& v, C& c) {
   v("from", c.from);
   v("quantization", c.quantization);
   v("observers", c.observers);
+  v("norm_statistics", c.norm_statistics);
 }
 
 template <typename V, typename C>

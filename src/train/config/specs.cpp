@@ -203,7 +203,7 @@ PrepareSpec prepare_spec(const PrepareConfig& c) {
 }
 
 QuantMode quant_mode(const QuantPhaseConfig& c) {
-  return {choices::quant_switch_kinds().parse(c.quantization), c.observers};
+  return {choices::quant_switch_kinds().parse(c.quantization), c.observers, c.norm_statistics};
 }
 
 }  // namespace bitgrad::config

@@ -217,6 +217,7 @@ std::string phase(const QuantPhaseConfig& c) {
   if (c.prepare) prepare(*c.prepare, [&](std::string_view key, const std::string& value) { writer.add(key, value); });
   writer("quantization", c.quantization);
   writer("observers", c.observers);
+  if (!c.norm_statistics) writer("norm_statistics", c.norm_statistics);
   return writer.map();
 }
 
@@ -381,7 +382,11 @@ std::string to_yaml(const RunConfig& c) {
   if (c.train.early_stop) out << "  early_stop: " << early_stop(*c.train.early_stop) << '\n';
   if (c.data.valid || c.data.test)
     out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
-  out << "checkpoint: {every: " << c.checkpoint_every << "}\n";
+  if (c.train.ema > 0) out << "  ema: " << text(c.train.ema) << '\n';
+  if (!c.train.frozen.empty()) out << "  frozen: " << text(c.train.frozen) << '\n';
+  out << "checkpoint: {every: " << c.checkpoint_every;
+  if (c.checkpoint_keep > 0) out << ", keep: " << c.checkpoint_keep;
+  out << "}\n";
   out << "log: " << map_of("log", "", [&](auto& w) { visit_log(w, c); }) << '\n';
   return out.str();
 }

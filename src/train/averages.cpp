@@ -1,0 +1,53 @@
+#include "train/averages.h"
+
+#include "train/map/average.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr const char* kEnd = ".average";
+
+// What is averaged, by path: fp32, or bf16 masters.
+std::map<std::string, Tensor> sources(Module& model) {
+  std::map<std::string, Tensor> out;
+  for (const Parameter* p : model.parameters())
+    if (p->has_master() && !p->spec().frozen) out[p->path() + kEnd] = p->master();
+  for (const Module::Buffer& b : model.buffers())
+    if (b.path.ends_with(".running_mean") || b.path.ends_with(".running_var")) out[b.path + kEnd] = b.tensor;
+  return out;
+}
+
+bool wide(const Tensor& t) { return t.dtype() == dtypes::fp32; }
+float* floats(const Tensor& t) { return wide(t) ? t.as<float>() : nullptr; }
+uint16_t* halves(const Tensor& t) { return wide(t) ? nullptr : t.as<uint16_t>(); }
+
+}  // namespace
+
+// Both are rounded once from double, as for moments.
+Averages::Averages(double decay) : part_(static_cast<float>(1.0 - decay)), rest_(static_cast<float>(decay)) {}
+
+void Averages::follow(Module& model) {
+  const std::map<std::string, Tensor> now = sources(model);
+  std::erase_if(averages_, [&](const auto& a) { return !now.contains(a.first); });
+  for (const auto& [path, x] : now) {
+    if (averages_.contains(path)) continue;
+    const Tensor& a = averages_[path] = Tensor::zeros(x.shape(), dtypes::fp32, MemoryKind::kOptimizer);
+    run_map(maps::MoveAverage{floats(x), halves(x), 1.0f, 0.0f, a.as<float>()}, x.numel());
+  }
+}
+
+void Averages::update(Module& model) {
+  for (const auto& [path, x] : sources(model))
+    if (const auto a = averages_.find(path); a != averages_.end())
+      run_map(maps::MoveAverage{floats(x), halves(x), part_, rest_, a->second.as<float>()}, x.numel());
+}
+
+void Averages::put_into(Module& model, uint64_t seed, int64_t step) const {
+  for (const auto& [path, x] : sources(model))
+    if (const auto a = averages_.find(path); a != averages_.end())
+      run_map(maps::TakeAverage{a->second.as<float>(), floats(x), halves(x)}, x.numel());
+  for (Parameter* p : model.parameters())
+    if (p->low_bit() && p->has_master() && !p->spec().frozen) p->requantize(seed, step);
+}
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,68 @@
+// Trainer: whether a resumed run reads the samples of the saved one.
+#include <set>
+
+#include "bitgrad/base/log.h"
+#include "bitgrad/data/samples_record.h"
+#include "bitgrad/train/trainer.h"
+
+namespace bitgrad {
+
+std::map<std::string, const Dataset*> Trainer::data_sets() const {
+  std::map<std::string, const Dataset*> sets;
+  for (const auto& [section, data] :
+       {std::pair{"train", train_data_.get()}, {"valid", valid_data_.get()}, {"test", test_data_.get()}})
+    if (data != nullptr) sets[section] = data;
+  return sets;
+}
+
+void Trainer::record_samples() {
+  if (!samples_.empty()) return;
+  for (const auto& [section, data] : data_sets()) samples_[section] = samples_record(*data);
+}
+
+// The sections whose samples differ from the saved run's, each as a part of a sentence.
+std::map<std::string, std::string> Trainer::changed_samples(const CheckpointHeader& header) const {
+  std::map<std::string, std::string> changed;
+  const std::map<std::string, const Dataset*> sets = data_sets();
+  for (const auto& [section, saved] : header.counters.data)
+    if (!samples_.contains(section))
+      changed[section] = concat("data.", section, ": got none, the run has ", to_string(saved));
+  for (const auto& [section, now] : samples_) {
+    const auto saved = header.counters.data.find(section);
+    const bool had = saved != header.counters.data.end();
+    if (had && saved->second == now) continue;
+    changed[section] = concat("data.", section, " (", sets.at(section)->name(), "): got ", to_string(now),
+                              ", the run has ", had ? to_string(saved->second) : "none");
+  }
+  return changed;
+}
+
+// The best model and train.early_stop forget what was measured on other samples.
+void Trainer::forget_measured() {
+  const RunCounters fresh;
+  counters_.best_accuracy = fresh.best_accuracy;
+  counters_.best_value = fresh.best_value;
+  counters_.best_epoch = fresh.best_epoch;
+  counters_.best_step = fresh.best_step;
+  counters_.early_stop_best = fresh.early_stop_best;
+  counters_.early_stop_waited = fresh.early_stop_waited;
+}
+
+void Trainer::compare_samples(const CheckpointHeader& header, const std::string& checkpoint, bool use_data) {
+  record_samples();
+  if (header.counters.data.empty())
+    return log(LogLevel::kInfo, concat(checkpoint, " has no record of its samples: whether they changed is not known"));
+  const std::map<std::string, std::string> changed = changed_samples(header);
+  if (changed.empty()) return;
+  std::string parts;
+  for (const auto& [section, text] : changed) parts += (parts.empty() ? "" : "; ") + text;
+  if (!use_data)
+    fail_with(ErrorCode::kData, "resume", checkpoint, " was trained on other samples. ", parts,
+              ". Restore them, or pass --use-data to continue with these, not bit for bit");
+  log(LogLevel::kWarning, concat("resumed with samples other than those of the saved run: not bit for bit. ", parts));
+  if (!changed.contains(selected_on())) return;
+  forget_measured();
+  log(LogLevel::kWarning, concat("the best model is chosen anew, because data.", selected_on(), " changed"));
+}
+
+}  // namespace bitgrad
