@@ -11,16 +11,24 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kMostRead = int64_t{1} << 28;  // of samples that are not in memory
-constexpr int64_t kReadAtOnce = int64_t{1} << 18;   // bytes that one thread takes at a time
+constexpr int64_t kMostRead = int64_t{1} << 28;    // of samples that are not in memory
+constexpr int64_t kReadAtOnce = int64_t{1} << 18;  // bytes that one thread takes at a time
 
 // How far apart the samples are that are read. Windows that overlap in memory are read side by side.
 int64_t step_of(const Dataset& data, int64_t sample_bytes) {
   const StoredSamples stored = data.stored();
   if (stored.codes == nullptr)
-    return std::max<int64_t>(
-        1, (data.size() + kMostRead / sample_bytes) / std::max<int64_t>(1, kMostRead / sample_bytes));
+    return std::max<int64_t>(1,
+                             (data.size() + kMostRead / sample_bytes) / std::max<int64_t>(1, kMostRead / sample_bytes));
   return stored.stride > 0 ? std::max<int64_t>(1, data.features() / stored.stride) : 1;
+}
+
+// The finalizer of MurmurHash3. A CRC is linear: without this, the sums of overlapping windows that share a changed id
+// could cancel.
+uint32_t mixed(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
+  x = (x ^ (x >> 13)) * 0xC2B2AE35u;
+  return x ^ (x >> 16);
 }
 
 }  // namespace
@@ -35,7 +43,7 @@ SamplesRecord samples_record(const Dataset& data) {
     std::vector<uint32_t> example(static_cast<size_t>(features + targets));  // fp32 or int32
     for (int64_t i = begin; i < end; ++i) {
       data.example(std::min(i * step, last), example.data(), example.data() + features);
-      sums[static_cast<size_t>(i)] = crc32c(example.data(), static_cast<size_t>(bytes));
+      sums[static_cast<size_t>(i)] = mixed(crc32c(example.data(), static_cast<size_t>(bytes)));
     }
   });
   return {data.size(), Shape(data.sample_shape()), crc32c(sums.data(), sums.size() * sizeof(uint32_t))};

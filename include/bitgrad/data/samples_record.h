@@ -12,7 +12,7 @@ namespace bitgrad {
 struct SamplesRecord {
   int64_t samples = 0;
   Shape shape = {};     // of one sample
-  uint32_t crc32c = 0;  // of the values or ids and the targets, as Dataset::example writes them
+  uint32_t crc32c = 0;  // of mixed CRCs of each sample's values or ids and its target, as Dataset::example writes them
   friend bool operator==(const SamplesRecord&, const SamplesRecord&) = default;
 };
 

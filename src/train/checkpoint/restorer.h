@@ -35,7 +35,7 @@ class Restorer {
   // The values of a parameter as fp32 [shape], whatever its precision in the file: its master, else its value, else its
   // dequantized codes.
   Tensor numbers(const std::string& path, const Shape& shape);
-  // Throws if a tensor of the file was not read.
+  // Throws if a tensor of the file was not read, unless it is an average (train.ema), which evaluation does not need.
   void done() const;
   bool used(const std::string& name) const { return used_.count(name) > 0; }
 
