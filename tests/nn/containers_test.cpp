@@ -321,10 +321,12 @@ TEST_CASE("a head multiplies by the table of an embedding: one parameter, the su
                             of_table = two->parameters()[0]->grad().values(),
                             of_head = two->parameters()[1]->grad().values();
   for (size_t i = 0; i < sum.size(); ++i) CHECK(std::abs(sum[i] - (of_table[i] + of_head[i])) < 1e-6);
-  // What holds the table holds the head, whatever is said of it; its input is its own.
+  // What holds the table holds the head, and another weight for it is an error; its input is its own.
   PrepareSpec spec;
   spec.all = find_recipe("w8a8");
   spec.last = find_recipe("w4a8");
+  CHECK(contains(error_of([&] { prepare(*one, spec); }), "quant.last falls on 'layers.2', which has no weight"));
+  spec.last->weight.reset();
   prepare(*one, spec);
   const std::vector<LayerSummary> rows = summarize(*one);
   REQUIRE(rows.size() == 2);
