@@ -1,11 +1,12 @@
-// bitgrad convert RUN_OR_CHECKPOINT -o FILE [--best] [--last] [--dry-run] [--force] [--check]: drops masters and
-// everything else that only training needs, and writes the remaining model. Reads no data, unless --check compares the
-// two on data.test.
+// bitgrad convert RUN_OR_CHECKPOINT -o FILE [--best] [--last] [--batch-norm N] [--dry-run] [--force] [--check]: drops
+// masters and everything else that only training needs, and writes the remaining model. Reads no data, unless --check
+// compares the two on data.test, or --batch-norm renews statistics on data.train.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iostream>
 
+#include "before_after.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/data/loader.h"
@@ -24,6 +25,7 @@ struct ConvertOptions {
   std::vector<std::string> plugins;
   std::string target, out, data;
   std::vector<std::string> overrides;
+  int64_t batch_norm = 0;
   ModelChoice choice;
   bool dry_run = false, force = false, check = false;
 };
@@ -111,6 +113,21 @@ int check(const OpenedFile& file, const std::string& written, const Dataset& dat
   return 0;
 }
 
+// Renews the statistics of batch norm and prints what that changes.
+void renew(Learner& learner, const OpenedFile& file, int64_t n, const Dataset& data) {
+  const int64_t batch = file.config.train.eval.batch;
+  const auto train = open_dataset(file.config, file.config.data.train);
+  const std::string before = numbers_of(evaluate(learner, data, batch));
+  const auto samples = first_samples(*train, n, batch, file.header.seed);
+  const int64_t norms = renew_norms(learner, samples);
+  require(norms > 0, "convert", "--batch-norm: got ", n, ", but the model has no batch_norm or tensor_norm layer");
+  int64_t rows = 0;
+  for (const SampleBatch& s : samples) rows += s.x.shape()[0];
+  std::cout << "batch norm: statistics of " << norms << (norms == 1 ? " layer" : " layers") << " renewed on " << rows
+            << " samples of data.train\nbefore: " << before
+            << "\nafter:  " << numbers_of(evaluate(learner, data, batch)) << '\n';
+}
+
 int run_convert(const ConvertOptions& options) {
   load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
@@ -121,8 +138,9 @@ int run_convert(const ConvertOptions& options) {
             options.out, ". For ", ending, " use: bitgrad export ", options.target, " -o ", options.out);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   require(file.kind == "checkpoint", "convert", file.path, " is converted already");
-  const std::unique_ptr<Dataset> data =
-      options.check ? open_for_check(file, overrides) : nullptr;  // opened before a file is written
+  const std::unique_ptr<Dataset> data = options.check || options.batch_norm > 0
+                                            ? open_for_check(file, overrides)
+                                            : nullptr;  // opened before a file is written
   const auto learner = load_file(file, nullptr);
   RunConfig config = file.config;
   if (file.of_run) {
@@ -130,6 +148,7 @@ int run_convert(const ConvertOptions& options) {
     print_choices(std::cout, learner->model(), prepare_spec_of(config));
     std::cout << '\n';
   }
+  if (options.batch_norm > 0) renew(*learner, file, options.batch_norm, *data);
   learner->convert();
   print_quantization(std::cout, learner->model());
   const std::vector<LayerSummary> rows = summarize(learner->model());
@@ -143,7 +162,7 @@ int run_convert(const ConvertOptions& options) {
     save_converted(options.out, *learner, file.header);
   std::cout << file.path << ": " << file_bytes(file.path) << " bytes -> " << options.out << ": "
             << file_bytes(options.out) << " bytes\n";
-  return data != nullptr ? check(file, options.out, *data, overrides) : 0;
+  return options.check ? check(file, options.out, *data, overrides) : 0;
 }
 
 }  // namespace
@@ -156,10 +175,15 @@ Run setup_convert(Arguments& args) {
   args.option("-o,--out", o->out, "the file to write");
   args.option("--data", o->data, std::string("with --check: ") + kDataHelp);
   add_choice_options(args, o->choice);
+  const Argument norms =
+      args.option("--batch-norm", o->batch_norm,
+                  "renew the statistics of batch norm on this many samples of data.train, for weights that changed "
+                  "since (the last steps, an average); accuracy before and after is printed")
+          .range(int64_t{1}, int64_t{1000000000});
   const Argument dry =
       args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
   args.flag("--force", o->force, "overwrite an existing file");
-  args.flag("--check", o->check, "compare both models on data.test").excludes(dry);
+  args.flag("--check", o->check, "compare both models on data.test").excludes(dry).excludes(norms);
   return [o] { return run_convert(*o); };
 }
 

@@ -1,7 +1,9 @@
 // bitgrad quantize RUN_OR_FILE -o FILE --recipe NAME [...]: post-training quantization. The fp32 weights of the model
 // are quantized as the rules specify. Ranges and learned step sizes of inputs are calibrated on samples of data.train.
-// Nothing is trained, and batch norm keeps its statistics.
+// Nothing is trained. The statistics of batch norm are renewed on such samples.
+#include <algorithm>
 #include <iostream>
+#include <optional>
 
 #include "before_after.h"
 #include "bitgrad/kernels/gemm_costs.h"
@@ -19,9 +21,21 @@ struct QuantizeOptions {
   ModelChoice choice;
   std::string target, out, recipe, first, last, observer;
   std::vector<std::string> rules, overrides;
-  int64_t samples = 1000, batches = 0;
+  int64_t samples = 1000, batches = 0, batch_norm = -1;  // batch_norm -1: the samples of the calibration
   bool dry_run = false, force = false;
 };
+
+bool has_norms(Module& model) {
+  const auto buffers = model.buffers();
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [](const Module::Buffer& b) { return b.path.ends_with(".running_var"); });
+}
+
+int64_t rows_of(std::span<const SampleBatch> samples) {
+  int64_t rows = 0;
+  for (const SampleBatch& s : samples) rows += s.x.shape()[0];
+  return rows;
+}
 
 QuantRuleConfig parse_rule(const std::string& text) {
   const size_t equals = text.rfind('=');
@@ -62,20 +76,33 @@ int run_quantize(const QuantizeOptions& options) {
   const auto test = split == "train" ? nullptr : open_evaluation_dataset(config);
   const Dataset& measured = test ? *test : *train;
   const int64_t batch = config.train.eval.batch;
-  const auto samples =
-      first_samples(*train, options.batches > 0 ? options.batches * batch : options.samples, batch, file.header.seed);
+  const auto read = [&](int64_t n) { return first_samples(*train, n, batch, file.header.seed); };
+  const int64_t wanted = options.batches > 0 ? options.batches * batch : options.samples;
+  const auto samples = read(wanted);
+  const int64_t of_norms = options.batch_norm < 0 ? wanted : options.batch_norm;
+  const auto norm_samples = of_norms == 0 ? std::vector<SampleBatch>{} : of_norms == wanted ? samples : read(of_norms);
   const auto learner = load_floats(file.path, config, measured);
   if (!options.observer.empty()) config = with_observer(config, learner->model(), options.observer);
   const PrepareSpec spec = prepare_spec_of(config);
   print_choices(std::cout, learner->model(), spec);
   if (options.dry_run) return 0;
   const Evaluation before = evaluate(*load_file(file, &measured), measured, batch);
-  quantize_after_training(*learner, spec, samples);
+  const bool renews = has_norms(learner->model()) && !norm_samples.empty();
+  std::optional<Evaluation> stale;
+  if (renews) {
+    const auto kept = load_floats(file.path, config, measured);
+    quantize_after_training(*kept, spec, samples, {});
+    stale = evaluate(*kept, measured, batch);
+  }
+  quantize_after_training(*learner, spec, samples, norm_samples);
   std::cout << '\n';
   print_quantization(std::cout, learner->model());
   save_converted(options.out, *learner, file.header, config);
   const Evaluation after = evaluate(*load_file(open_file(options.out), &measured), measured, batch);
   print_before_after(before, describe(file), after, options.out, split);
+  if (stale)
+    std::cout << "batch norm: statistics renewed on " << rows_of(norm_samples)
+              << " samples of data.train; with those of the float model: " << numbers_of(*stale) << '\n';
   return 0;
 }
 
@@ -98,6 +125,10 @@ Run setup_quantize(Arguments& args) {
   args.option("--batches", o->batches, "the same in batches of train.eval.batch")
       .range(int64_t{1}, int64_t{1000000})
       .excludes(samples);
+  args.option("--batch-norm", o->batch_norm,
+              "number of data.train samples that renew the statistics of batch norm; 0: they stay; as many as "
+              "--samples if not given")
+      .range(int64_t{0}, int64_t{1000000000});
   args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
   args.flag("--force", o->force, "overwrite an existing file");
   return [o] { return run_quantize(*o); };

@@ -19,7 +19,7 @@ struct SensitivityCommand {
   bool force = false;
   std::vector<std::string> overrides, recipes, plugins;
   std::vector<int64_t> bits;
-  int64_t samples = 1000;
+  int64_t samples = 1000, batch_norm = -1;  // batch_norm -1: samples
 };
 
 int run_sensitivity(const SensitivityCommand& options) {
@@ -34,10 +34,13 @@ int run_sensitivity(const SensitivityCommand& options) {
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
   const auto data = open_dataset(file.config, file.config.data.train);
-  const auto samples = first_samples(*data, options.samples, file.config.train.eval.batch, file.header.seed);
+  const auto read = [&](int64_t n) { return first_samples(*data, n, file.config.train.eval.batch, file.header.seed); };
+  const auto samples = read(options.samples);
+  const int64_t of_norms = options.batch_norm < 0 ? options.samples : options.batch_norm;
+  const auto norm_samples = of_norms == 0 ? std::vector<SampleBatch>{} : read(of_norms);
   const auto learner = load_floats(file.path, file.config, *data);
   learner->calibrate(tensors_of(samples));
-  const Sensitivity result = measure_sensitivity(*learner, samples, choices);
+  const Sensitivity result = measure_sensitivity(*learner, samples, choices, norm_samples);
   std::cout << describe(file) << '\n';
   print_sensitivity(std::cout, result);
   if (!options.json.empty()) write_file_atomically(options.json, sensitivity_json(result) + '\n');
@@ -60,6 +63,10 @@ Run setup_sensitivity(Arguments& args) {
       .delimiter(',');
   args.option("--samples", o->samples, "number of data.train samples, in the order of the run's first epoch")
       .range(int64_t{1}, int64_t{1000000000});
+  args.option("--batch-norm", o->batch_norm,
+              "number of data.train samples that renew the statistics of batch norm for each recipe; 0: they stay; as "
+              "many as --samples if not given")
+      .range(int64_t{0}, int64_t{1000000000});
   const Argument json = args.option("--json", o->json, "also write the results to this file as JSON");
   args.flag("--force", o->force, "overwrite an existing file").needs(json);
   return [o] { return run_sensitivity(*o); };

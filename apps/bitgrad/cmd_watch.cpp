@@ -69,7 +69,7 @@ Lengths lengths_of(const RunConfig& config) {
     out.steps = stop.unit == Quantity::Unit::kSteps ? stop.value : 0;
     return out;
   }
-  const int64_t per_epoch = (out.samples + config.batch.micro - 1) / config.batch.micro;
+  const int64_t per_epoch = epoch_batches(config, out.samples).count;
   out.microbatches = stop.value * (stop.unit == Quantity::Unit::kEpochs ? per_epoch : accumulate);
   out.steps = (out.microbatches + accumulate - 1) / accumulate;
   out.epochs = (out.microbatches + per_epoch - 1) / per_epoch;

@@ -44,7 +44,7 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
           ", expected 0 .. ", kMostPrefetch, ".");
   require(options.position >= 0 && options.position <= n_of_epoch, "data.loader", "position: got ", options.position,
           ", expected 0 .. ", n_of_epoch, ", the number of samples. Was the run started on another data set?");
-  if (options.position == n_of_epoch) {
+  if (options.position >= epoch_batches(n_of_epoch, options.micro, options.last).samples) {
     options.position = 0;
     ++options.epoch;
   }
@@ -67,13 +67,13 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
   return options;
 }
 
-// Position in the sequence of batches.
+// Position in the sequence of batches; n: samples of an epoch that are read.
 struct Cursor {
   int64_t epoch;
   int64_t position;
   void advance(int64_t samples, int64_t n) {
     position += samples;
-    if (position == n) {
+    if (position >= n) {
       position = 0;
       ++epoch;
     }
@@ -87,6 +87,7 @@ class BatchMaker {
       : dataset_(dataset),
         options_(options),
         n_(epoch_samples(dataset, options)),
+        read_(epoch_batches(n_, options.micro, options.last).samples),
         kind_(options.shuffle ? dataset.epoch_order().kind : EpochOrder::Kind::kSequential),
         sample_(options.samples ? Shape(dataset.sample_shape()) : Shape{0}),
         form_(dataset.target_form()),
@@ -98,7 +99,9 @@ class BatchMaker {
   bool make(Batch& batch) {
     if (cursor_.epoch >= options_.end_epoch) return false;
     prepare_epoch();
-    const int64_t size = std::min(options_.micro, n_ - cursor_.position);
+    const int64_t left = read_ - cursor_.position;
+    const bool joined = options_.last == LastBatch::kJoin && left < 2 * options_.micro;
+    const int64_t size = joined ? left : std::min(options_.micro, left);
     batch.resize(size, sample_, dtype_, form_);
     batch.counted = size * form_.shape.numel();
     for (int64_t i = 0; i < size; ++i) {
@@ -107,8 +110,8 @@ class BatchMaker {
     }
     batch.epoch = cursor_.epoch;
     batch.position = cursor_.position;
-    batch.last_of_epoch = cursor_.position + size == n_;
-    cursor_.advance(size, n_);
+    batch.last_of_epoch = size == left;
+    cursor_.advance(size, read_);
     return true;
   }
 
@@ -161,7 +164,7 @@ class BatchMaker {
 
   const Dataset& dataset_;
   const LoaderOptions options_;
-  const int64_t n_;  // samples per epoch
+  const int64_t n_, read_;  // samples per epoch, and those that are read
   const EpochOrder::Kind kind_;
   const Shape sample_;
   const TargetForm form_;
@@ -189,6 +192,18 @@ int64_t drawn_below(const RandomStream& stream, int64_t i, int64_t n) {
 
 }  // namespace
 
+std::string_view last_batch_name(LastBatch last) {
+  return last == LastBatch::kKeep ? "keep" : last == LastBatch::kDrop ? "drop" : "join";
+}
+
+EpochBatches epoch_batches(int64_t samples, int64_t micro, LastBatch last) {
+  const int64_t full = samples / micro, rest = samples % micro;
+  if (full == 0) return {1, samples, samples, samples};
+  if (rest == 0 || last == LastBatch::kDrop) return {full, samples - rest, micro, micro};
+  if (last == LastBatch::kJoin) return {full, samples, micro + rest, full > 1 ? micro : micro + rest};
+  return {full + 1, samples, micro, rest};
+}
+
 void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order) {
   const RandomStream stream = epoch_stream(Purpose::kShuffle, seed, epoch);
   std::iota(order, order + n, int64_t{0});
@@ -205,7 +220,7 @@ class Loader::Impl {
  public:
   Impl(const Dataset& dataset, const LoaderOptions& options)
       : options_(options),
-        n_(epoch_samples(dataset, options)),
+        epoch_(epoch_batches(epoch_samples(dataset, options), options.micro, options.last)),
         next_{options.epoch, options.position},
         maker_(dataset, options),
         slots_(static_cast<size_t>(options.prefetch)) {
@@ -224,12 +239,12 @@ class Loader::Impl {
 
   bool next(Batch& batch) {
     if (!take(batch)) return false;
-    next_.advance(batch.size, n_);
+    next_.advance(batch.size, epoch_.samples);
     return true;
   }
 
   const Cursor& cursor() const { return next_; }
-  int64_t batches_per_epoch() const { return (n_ + options_.micro - 1) / options_.micro; }
+  int64_t batches_per_epoch() const { return epoch_.count; }
 
  private:
   // Batches are the same if the thread cannot be started.
@@ -299,7 +314,7 @@ class Loader::Impl {
   }
 
   const LoaderOptions options_;
-  const int64_t n_;
+  const EpochBatches epoch_;
   Cursor next_;
   BatchMaker maker_;  // used only by the thread while it runs
   Batch spare_;

@@ -46,6 +46,8 @@ class ActivationQuantizer final : public Module {
   const Observer* observer() const { return observer_.get(); }
   // Learned parts: "step", "offset", "clip". Empty if nothing is learned.
   const std::vector<Parameter*>& learned() const { return learned_; }
+  // Call after learned parts were set to values of an earlier time, which may be none.
+  void values_replaced() { seen_set_ = false; }
 
  private:
   void allocate() override;

@@ -125,6 +125,10 @@ void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in
   const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // dtype of gamma and beta
   require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
   require(x.numel() > 0 || !o.training, op, "x has no elements to compute statistics of: got ", x);
+  require(!o.training || x.numel() != (per_column ? x.cols() : 1), op,
+          "x gives each statistic one value, and the "
+          "variance of one value is not defined: got ",
+          x, ", expected 2 rows or more");
   const Shape want{per_column ? x.cols() : 1};
   for (size_t i = 1; i < 3; ++i)
     require(in[i].shape() == want && in[i].dtype() == dtype, op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',

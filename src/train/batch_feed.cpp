@@ -23,7 +23,8 @@ BatchFeed::BatchFeed(Learner& learner, const Dataset& data, LoaderOptions option
       epoch_(loader_.epoch()),
       position_(loader_.position()) {
   if (learner_.device().is_cpu()) return;
-  make_room(std::min(options.micro, data.size()), data);
+  const int64_t samples = options.shuffle ? data.epoch_order().samples : data.size();
+  make_room(epoch_batches(samples, options.micro, options.last).largest, data);
   prefetch_ = make_prefetch();
   prefetch_->begin();
   outer_ = learner_.set_meanwhile([this] { fetch(); });

@@ -134,13 +134,15 @@ struct Task {
 };
 
 std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
-  const int64_t per_epoch = (task.samples + config.batch.micro - 1) / config.batch.micro;
+  const EpochBatches batches = task.samples > 0 ? epoch_batches(config, task.samples) : EpochBatches{};
+  const int64_t per_epoch = batches.count;
   const SourceMark outputs = output_mark(config);
   PlanSpec plan;
   plan.input = task.input;
   plan.outputs = task.outputs;
   plan.target = task.target;
   plan.train_samples = config.batch.micro;
+  plan.least_samples = task.trains ? batches.least : 0;
   plan.eval_samples = config.train.eval.batch;
   plan.trains = task.trains;
   const std::shared_ptr<Sequential> model = at_mark(config, outputs, [&] {
@@ -192,6 +194,11 @@ std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t mi
 
 std::function<float(int64_t)> decay_factors(const RunConfig& config, int64_t microbatches_per_epoch) {
   return rates_of(config, config.optim.decay_schedule, microbatches_per_epoch, {}, 1);
+}
+
+LastBatch last_batch_of(const RunConfig& config) { return config::choices::last_batches().parse(config.batch.last); }
+EpochBatches epoch_batches(const RunConfig& config, int64_t samples) {
+  return epoch_batches(samples, config.batch.micro, last_batch_of(config));
 }
 
 std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch) {

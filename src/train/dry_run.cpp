@@ -85,7 +85,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   out.test = open(config.data.test, test);
   out.warnings = detail::run_warnings(config, out.train.samples);
   const int64_t accumulate = config.batch.accumulate();
-  const int64_t micro = (out.train.samples + config.batch.micro - 1) / config.batch.micro;
+  const int64_t micro = epoch_batches(config, out.train.samples).count;
   out.steps_per_epoch = (micro + accumulate - 1) / accumulate;
   const auto least = static_cast<int64_t>(config.quant.phases.size()) + 1;
   config.origin.warnings.clear();  // already in out.warnings

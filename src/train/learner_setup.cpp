@@ -52,6 +52,7 @@ void Learner::plan_and_check(const PlanSpec& plan) {
     in.dtype = plan.input.dtype;
     in.values = plan.input.values;
     in.training = training;
+    if (training) in.least_samples = plan.least_samples;
     const Form out = model_->plan(in);
     require(out.dtype == dtypes::fp32, "model", "the last layer returns ", out.dtype,
             ", the loss needs fp32. End with a linear, norm or dequantize layer");

@@ -215,7 +215,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   if (config_.train.ema > 0) learner_->set_average(config_.train.ema);
   for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
   place_data();
-  microbatches_per_epoch_ = (train_data_->epoch_order().samples + config_.batch.micro - 1) / config_.batch.micro;
+  microbatches_per_epoch_ = epoch_batches(config_, train_data_->epoch_order().samples).count;
   const Quantity& stop = config_.train.stop;
   const bool epochs = stop.unit == Quantity::Unit::kEpochs;
   const int64_t each = epochs ? microbatches_per_epoch_ : config_.batch.accumulate();

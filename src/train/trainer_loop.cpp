@@ -79,6 +79,7 @@ class Trainer::Loop {
     warn_of_phases();
     LoaderOptions options;
     options.micro = t_.config_.batch.micro;
+    options.last = last_batch_of(t_.config_);
     options.seed = static_cast<uint64_t>(t_.config_.run.seed);
     options.epoch = t_.counters_.epoch;
     options.position = t_.counters_.position;

@@ -2,13 +2,15 @@
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/train/trainer.h"
 
 namespace bitgrad::detail {
 namespace {
 
-void warn_of_batch(const BatchSection& batch, int64_t samples, std::vector<std::string>& warnings) {
+void warn_of_batch(const RunConfig& config, int64_t samples, std::vector<std::string>& warnings) {
+  const BatchSection& batch = config.batch;
   if (batch.global <= samples) return;
-  const int64_t per_epoch = (samples + batch.micro - 1) / batch.micro;
+  const int64_t per_epoch = epoch_batches(config, samples).count;
   const double epochs = static_cast<double>(batch.accumulate()) / static_cast<double>(per_epoch);
   warnings.push_back(concat("batch.global (", batch.global, ") is larger than data.train (", samples,
                             batch.accumulate() == 1
@@ -21,7 +23,7 @@ void warn_of_batch(const BatchSection& batch, int64_t samples, std::vector<std::
 
 std::vector<std::string> run_warnings(const RunConfig& config, int64_t samples) {
   std::vector<std::string> warnings = config.origin.warnings;
-  warn_of_batch(config.batch, samples, warnings);
+  warn_of_batch(config, samples, warnings);
   const int cores = available_cores();
   if (config.device.threads && *config.device.threads > cores)
     warnings.push_back(concat("device.threads (", *config.device.threads, ") is more than the ", cores,

@@ -401,5 +401,55 @@ TEST_CASE("Labels alone are checked, and asked only of a data set that tells how
                "counting: labels without samples were requested, but this data set does not report how it is stored"));
 }
 
+TEST_CASE("the samples that do not fill a batch are kept, dropped or joined") {
+  const auto sizes = [](int64_t n, int64_t micro, LastBatch last, int prefetch) {
+    const Counting set(n);
+    LoaderOptions options = options_of(micro, prefetch, 2);
+    options.last = last;
+    std::vector<int64_t> all, of_epoch[2];
+    for (const Seen& seen : stream_of(set, options)) {
+      if (seen.epoch == 0) all.push_back(seen.size);
+      CHECK(seen.last == (seen.position + seen.size == epoch_batches(n, micro, last).samples));
+      for (const int64_t id : seen.ids) of_epoch[seen.epoch].push_back(id);
+    }
+    const EpochBatches batches = epoch_batches(n, micro, last);
+    CHECK(batches.count == static_cast<int64_t>(all.size()));
+    CHECK(batches.largest == *std::max_element(all.begin(), all.end()));
+    CHECK(batches.least == *std::min_element(all.begin(), all.end()));
+    CHECK(Loader(set, options).batches_per_epoch() == batches.count);
+    for (std::vector<int64_t>& ids : of_epoch) {
+      CHECK(static_cast<int64_t>(ids.size()) == batches.samples);
+      std::sort(ids.begin(), ids.end());
+      CHECK(std::adjacent_find(ids.begin(), ids.end()) == ids.end());
+    }
+    return all;
+  };
+  using Sizes = std::vector<int64_t>;
+  for (const int prefetch : {0, 2}) {
+    CHECK(sizes(10, 4, LastBatch::kKeep, prefetch) == Sizes{4, 4, 2});
+    CHECK(sizes(10, 4, LastBatch::kDrop, prefetch) == Sizes{4, 4});
+    CHECK(sizes(10, 4, LastBatch::kJoin, prefetch) == Sizes{4, 6});
+    CHECK(sizes(5, 4, LastBatch::kJoin, prefetch) == Sizes{5});
+    for (const LastBatch last : {LastBatch::kKeep, LastBatch::kDrop, LastBatch::kJoin}) {
+      CHECK(sizes(8, 4, last, prefetch) == Sizes{4, 4});
+      CHECK(sizes(3, 4, last, prefetch) == Sizes{3});
+    }
+  }
+}
+
+TEST_CASE("a loader that starts within an epoch goes on as one that began it, whatever its last batch") {
+  const Counting set(10);
+  for (const LastBatch last : {LastBatch::kKeep, LastBatch::kDrop, LastBatch::kJoin}) {
+    LoaderOptions options = options_of(4, 0);
+    options.last = last;
+    const std::vector<Seen> all = stream_of(set, options);
+    for (size_t i = 0; i < all.size(); ++i) {
+      options.epoch = all[i].epoch;
+      options.position = all[i].position;
+      CHECK(stream_of(set, options) == std::vector<Seen>(all.begin() + static_cast<int64_t>(i), all.end()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bitgrad

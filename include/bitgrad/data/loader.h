@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/transform.h"
@@ -62,8 +63,22 @@ struct Augment {
   friend bool operator==(const Augment&, const Augment&) = default;
 };
 
+// What becomes of the samples of an epoch that do not fill a batch: kKeep: a smaller last batch; kDrop: they are left
+// out of the epoch; kJoin: the batch before takes them too. An epoch of fewer samples than a batch is one batch in any
+// case.
+enum class LastBatch : uint8_t { kKeep, kDrop, kJoin };
+std::string_view last_batch_name(LastBatch last);  // "keep", "drop", "join"
+// The batches of an epoch of n samples.
+struct EpochBatches {
+  int64_t count = 0, samples = 0;  // samples: those that some batch contains
+  int64_t largest = 0, least = 0;  // samples in the largest and in the smallest batch
+};
+// Requires samples and micro >= 1; micro may exceed samples.
+EpochBatches epoch_batches(int64_t samples, int64_t micro, LastBatch last);
+
 struct LoaderOptions {
-  int64_t micro = 1;    // samples per batch; the last batch of an epoch may be smaller and is never dropped
+  int64_t micro = 1;  // samples per batch
+  LastBatch last = LastBatch::kKeep;
   bool shuffle = true;  // use the data set's order (Dataset::epoch_order); false: samples 0 .. n-1 in every epoch
   uint64_t seed = 0;    // seed of the shuffle
   int64_t epoch = 0;    // where to start; position n means position 0 of the next epoch
@@ -101,7 +116,7 @@ class Loader {
   // Start of the batch that next() returns next; stored in checkpoints.
   int64_t epoch() const;
   int64_t position() const;
-  // ceil(n / micro) for the n samples of an epoch: floor(n / micro) full batches, plus a partial one for the remainder.
+  // EpochBatches::count.
   int64_t batches_per_epoch() const;
 
  private:

@@ -42,7 +42,8 @@ struct Form {
   // the sample, and in evaluation its bits do not depend on the number of rows. Set by Module::plan of the whole model.
   // docs/numerics.md section 10, "One row, one result".
   bool causal = false;
-  bool inner = false;  // another layer reads the output; false: it is the model's output, which is fp32
+  int64_t least_samples = 0;  // in the smallest training batch; 0: unknown
+  bool inner = false;         // another layer reads the output; false: it is the model's output, which is fp32
 
   // Dtype of float values that a layer computes from this input.
   DType float_output() const { return inner ? values : dtypes::fp32; }

@@ -263,6 +263,7 @@ struct BudgetConfig {
   int64_t bytes = 0;
   std::vector<int64_t> bits{8, 4, 3, 2, 1};  // candidates
   int64_t samples = 1000;                    // samples of data.train used to measure the cost of a choice
+  std::optional<int64_t> batch_norm = {};    // those that renew the statistics of norms; 0: none; nullopt: `samples`
   SourceMark mark = {};
   friend bool operator==(const BudgetConfig&, const BudgetConfig&) = default;
 };
@@ -292,6 +293,7 @@ struct AdaptersConfig {
 
 struct BatchSection {
   int64_t global = 0, micro = 0;
+  std::string last = "keep";                             // of an epoch: keep | drop | join (LastBatch)
   std::string sum = "running";                           // order of summing microbatch gradients: running | tree
   int64_t accumulate() const { return global / micro; }  // A
   friend bool operator==(const BatchSection&, const BatchSection&) = default;

@@ -77,6 +77,7 @@ struct PlanSpec {
   // many elements. nullopt: unknown.
   std::optional<TargetForm> target = {};
   int64_t train_samples = 0, eval_samples = 0;  // batch sizes; 0: no layouts are planned
+  int64_t least_samples = 0;  // of a training batch; layers refuse one that is too small for them. 0: unknown
   // Requires that something trains. false: for evaluation only, but with the layouts of a training model, so that the
   // same kernels are chosen.
   bool trains = true;

@@ -25,10 +25,20 @@ std::vector<SampleBatch> first_samples(const Dataset& data, int64_t samples, int
 // The x of each batch.
 std::vector<Tensor> tensors_of(std::span<const SampleBatch> batches);
 
-// Prepares the learner's model according to `spec`, calibrates input ranges and learned input steps on the samples, and
-// converts. Norm statistics are unchanged. The learner can only evaluate afterwards. Throws what prepare and calibrate
-// throw, and Error if there are no samples.
+// Prepares the learner's model according to `spec`, calibrates input ranges and learned input steps on the samples,
+// renews the statistics of norms on `norm_samples` (none: they stay those of the float model), calibrates again for
+// them, and converts. The learner can only evaluate afterwards. Throws what prepare, calibrate and renew_norms throw,
+// and Error if there are no samples.
+void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples,
+                             std::span<const SampleBatch> norm_samples);
+// The same with norms renewed on the samples.
 void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples);
+
+// Sets the running statistics of every batch and tensor norm to mean and unbiased variance of all rows of the samples
+// that reach it in evaluation, computed in double; the norms before it are renewed first. For models whose weights have
+// changed since the statistics were taken. Returns the number of norms. Throws Error for samples that give a norm fewer
+// than two values, and Error(kNonFinite) as Learner::predict.
+int64_t renew_norms(Learner& learner, std::span<const SampleBatch> samples);
 
 // Returns the configuration with all quantizable layers in fp32 throughout, with fp32 products, masters and the run's
 // optimizer: no quantization keys of their own, no rules, phases, budget or init_from. Other layers are unchanged.

@@ -48,10 +48,14 @@ struct Sensitivity {
 };
 
 // Applies each choice to each quantizable layer in turn and evaluates the samples in evaluation mode; the layer's input
-// quantization is unchanged. Afterwards the model has its original values, codes and scales, bit for bit, but layouts
-// are planned for evaluation and a weight's learned parts are new objects, so the learner must be planned again before
-// further training. Throws Error for a converted model, a recipe that does not quantize weights, and `rows` with a
-// recipe that has no groups.
+// quantization is unchanged. The statistics of norms are renewed on `norm_samples` (renew_norms), those of the
+// unmodified model too; none: they stay. Afterwards the model has its original values, codes and scales, bit for bit,
+// but layouts are planned for evaluation and a weight's learned parts are new objects, so the learner must be planned
+// again before further training. Throws Error for a converted model, a recipe that does not quantize weights, and
+// `rows` with a recipe that has no groups.
+Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
+                                std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples);
+// The same with norms renewed on the samples.
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
                                 std::span<const WeightChoice> choices);
 // Table cells: recipe (with group), bits, bytes, SQNR in dB, changes of loss and accuracy.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/loader.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/config.h"
@@ -55,6 +56,10 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
 std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config,
                                                  std::shared_ptr<const Tokenizer> of_model = {});
 std::string evaluation_split(const RunConfig& config);
+
+// The microbatches of an epoch of data.train.
+LastBatch last_batch_of(const RunConfig& config);
+EpochBatches epoch_batches(const RunConfig& config, int64_t samples);
 
 // The device selected by device.kind and device.index, which may not exist. Builders, evaluate and the rest of the
 // library use the current device, so programs need a DeviceGuard guard(device_of(config)). Trainer does this itself.

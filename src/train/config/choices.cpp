@@ -82,6 +82,7 @@ Names weight_alphas() { return {"none", "tensor", "channel"}; }
 Names activation_alphas() { return {"none", "tensor", "token"}; }
 Names masters() { return master_kinds().names(); }
 Names moments() { return moment_kinds().names(); }
+Names last_batch_names() { return last_batches().names(); }
 Names window_sum_names() { return window_sums().names(); }
 Names parameter_optimizers() {
   Names names = rules(/*flips_signs=*/true);
@@ -119,6 +120,10 @@ std::vector<InitKind> init_kinds() {
 
 const Enumeration<MasterKind>& master_kinds() {
   static const Enumeration<MasterKind> all{{MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}, master_name};
+  return all;
+}
+const Enumeration<LastBatch>& last_batches() {
+  static const Enumeration<LastBatch> all{{LastBatch::kKeep, LastBatch::kDrop, LastBatch::kJoin}, last_batch_name};
   return all;
 }
 const Enumeration<WindowSum>& window_sums() {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bitgrad/data/loader.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/train/learner.h"
@@ -28,6 +29,7 @@ Names weight_alphas();
 Names activation_alphas();
 Names masters();
 Names moments();
+Names last_batch_names();
 Names window_sum_names();
 Names parameter_optimizers();
 Names observers();
@@ -76,6 +78,7 @@ struct Enumeration {
 };
 const Enumeration<MasterKind>& master_kinds();
 const Enumeration<MomentKind>& moment_kinds();
+const Enumeration<LastBatch>& last_batches();
 const Enumeration<WindowSum>& window_sums();
 const Enumeration<Compute>& compute_kinds();
 const Enumeration<ProductMode>& product_modes();

@@ -161,6 +161,7 @@ void visit_budget(V&& v, C& c) {
   v("bytes", c.bytes);
   v("bits", c.bits);
   v("samples", c.samples);
+  v("batch_norm", c.batch_norm);
 }
 
 template <typename V, typename C>
@@ -187,6 +188,7 @@ template <typename V, typename C>
 void visit_batch(V&& v, C& c) {
   v("global", c.global);
   v("micro", c.micro);
+  v("last", c.last);
   v("sum", c.sum);
 }
 

@@ -89,7 +89,11 @@ BudgetPlan plan_for(const RunConfig& config) {
       first_samples(*data, budget.samples, config.train.eval.batch, static_cast<uint64_t>(config.run.seed));
   const auto learner = load_floats(file, config, *data);
   learner->calibrate(tensors_of(samples));
-  return plan_budget(measure_sensitivity(*learner, samples, choices), budget.bytes);
+  const int64_t of_norms = budget.batch_norm.value_or(budget.samples);
+  const auto norm_samples =
+      of_norms == 0 ? std::vector<SampleBatch>{}
+                    : first_samples(*data, of_norms, config.train.eval.batch, static_cast<uint64_t>(config.run.seed));
+  return plan_budget(measure_sensitivity(*learner, samples, choices, norm_samples), budget.bytes);
 }
 
 }  // namespace

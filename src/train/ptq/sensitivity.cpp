@@ -13,6 +13,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "train/numbers.h"
+#include "train/ptq/norm_statistics.h"
 
 namespace bitgrad {
 namespace {
@@ -98,8 +99,9 @@ Means evaluate_samples(Learner& learner, std::span<const SampleBatch> samples) {
 
 class Meter {
  public:
-  Meter(Learner& learner, std::span<const SampleBatch> samples)
-      : learner_(learner), samples_(samples), base_(evaluate_samples(learner, samples)) {}
+  // `norms`: renewed before each measurement; nullptr: they stay.
+  Meter(Learner& learner, std::span<const SampleBatch> samples, detail::NormRenewal* norms)
+      : learner_(learner), samples_(samples), norms_(norms), base_(measure_base()) {}
 
   const Means& base() const { return base_; }
 
@@ -113,6 +115,7 @@ class Meter {
     effect.bits = recipe.weight->dtype.bits();
     effect.bytes = summarize(learner_.model())[layer].bytes;
     effect.noise = relative_noise(w, slot.weight().value());
+    if (norms_ != nullptr) norms_->renew(path_of(layer));
     const Means now = evaluate_samples(learner_, samples_);
     effect.loss_change = now.loss - base_.loss;
     effect.accuracy_change = now.accuracy - base_.accuracy;
@@ -120,8 +123,15 @@ class Meter {
   }
 
  private:
+  Means measure_base() {
+    if (norms_ != nullptr) norms_->renew();
+    return evaluate_samples(learner_, samples_);
+  }
+  std::string path_of(size_t layer) { return learner_.model().quantizables_at(kModelRoot)[layer].layer; }
+
   Learner& learner_;
   std::span<const SampleBatch> samples_;
+  detail::NormRenewal* norms_;
   const Means base_;
 };
 
@@ -148,7 +158,7 @@ double LayerEffect::sqnr_db() const {
 }
 
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
-                                std::span<const WeightChoice> choices) {
+                                std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples) {
   const DeviceGuard guard(learner.device());
   require(!samples.empty(), "sensitivity", "got no samples");
   for (const WeightChoice& choice : choices) {
@@ -157,7 +167,10 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
     require(!choice.rows || recipe.weight->granularity.kind == Granularity::kGroup, "sensitivity", "recipe ",
             choice.recipe, " has no groups to replace by rows");
   }
-  Meter meter(learner, samples);
+  std::optional<detail::NormRenewal> norms;
+  if (!norm_samples.empty()) norms.emplace(learner, norm_samples);
+  const std::vector<Tensor> statistics = norms ? norms->statistics() : std::vector<Tensor>{};
+  Meter meter(learner, samples, norms ? &*norms : nullptr);
   Sensitivity result;
   for (const SampleBatch& s : samples) result.samples += s.x.rows();
   result.loss = meter.base().loss;
@@ -185,7 +198,13 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
     }
   }
   learner.plan_again();
+  if (norms) norms->put_back(statistics);
   return result;
+}
+
+Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
+                                std::span<const WeightChoice> choices) {
+  return measure_sensitivity(learner, samples, choices, samples);
 }
 
 std::vector<std::string> effect_cells(const LayerEffect& e) {
