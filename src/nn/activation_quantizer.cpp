@@ -5,6 +5,8 @@
 // initializes them. Until then the step is 0, in checkpoints too, and evaluation uses initial values computed from its
 // own batch. A clip has its initial value from the start. docs/numerics.md sections 3 and 9.
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/device_kernel.h"
@@ -15,6 +17,7 @@
 #include "nn/integer_range.h"
 #include "nn/layers/norm.h"
 #include "nn/map/first_batch.h"
+#include "nn/step_signal.h"
 #include "nn/values.h"
 #include "ops/common.h"
 #include "ops/dequantize.h"
@@ -140,15 +143,20 @@ Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
   return out;
 }
 
-// In a causal model, scales computed from the batch must each belong to one row or a part of it.
-void ActivationQuantizer::check_rows() const {
+// Whether a scale is computed from several rows of the batch, so that the codes of a sample depend on the others.
+bool ActivationQuantizer::scales_of_batch() const {
   const Granularity& g = quant_.spec.granularity;
   const bool of_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0) ||
                       (g.kind == Granularity::kGroup && g.axis != 0);
   const bool found = learned_.empty() && !quant_.observer && !quantizer_.constant_params(quant_.spec);
-  require(mode_.quantization == QuantSwitch::kOff || of_row || !found, kQuantizeLayer,
+  return mode_.quantization != QuantSwitch::kOff && !of_row && found;
+}
+
+// In a causal model, scales computed from the batch must each belong to one row or a part of it.
+void ActivationQuantizer::check_rows() const {
+  require(!scales_of_batch(), kQuantizeLayer,
           "the model is causal, and these scales are found from the whole batch, later positions too: got ",
-          quant_.spec.dtype, ", scheme ", quant_.spec.scheme, ", granularity ", g,
+          quant_.spec.dtype, ", scheme ", quant_.spec.scheme, ", granularity ", quant_.spec.granularity,
           ". Use granularity: token, an observer, or a scheme that learns its step, such as lsq");
 }
 
@@ -194,6 +202,7 @@ bool ActivationQuantizer::stores() const {
 
 std::vector<Var> ActivationQuantizer::learned_now(bool first, const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
   if (first && !set_first(spec, x, flag)) return first_;
+  if (state().training && stores() && current_device().is_cpu() && x.numel() > 0) refit(spec, x);
   std::vector<Var> now;
   for (Parameter* p : learned_) now.push_back(p->read());
   return now;
@@ -225,6 +234,33 @@ bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint
     first_.push_back(values[i]);
   }
   return fits && stores();
+}
+
+// Steps without signal get the values of a fit to this batch. docs/numerics.md section 3.
+void ActivationQuantizer::refit(const QuantSpec& spec, const Tensor& x) {
+  const auto floor = learned_[0]->spec().floor;
+  if (!floor || learned_[0]->spec().frozen) return;
+  std::vector<Tensor> now;
+  for (Parameter* p : learned_) now.push_back(p->value());
+  const auto floats = [&] {
+    return x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : widened(x);
+  };
+  const bool compares = state().step % detail::kSignalEvery == 0;
+  const Tensor values = compares ? floats() : Tensor();
+  const std::vector<int64_t> found = detail::steps_without_signal(spec, now, *floor, compares ? &values : nullptr);
+  if (found.empty()) return;
+  try {
+    const std::vector<Tensor> first = quantizer_.first_learned(spec, compares ? values : floats());
+    int64_t changed = 0;
+    for (size_t i = 0; i < learned_.size(); ++i) {
+      const auto& least = learned_[i]->spec().floor;
+      const int64_t n = detail::copy_elements(found, first[i], now[i], least ? *least : -INFINITY);
+      if (i == 0) changed = n;
+    }
+    if (changed > 0 && !std::exchange(told_, true)) detail::warn_of_refit(path(), changed, now[0].numel(), "input");
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNonFinite) throw;  // the quantizer reports the batch
+  }
 }
 
 void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {

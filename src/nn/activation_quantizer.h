@@ -46,6 +46,8 @@ class ActivationQuantizer final : public Module {
   const Observer* observer() const { return observer_.get(); }
   // Learned parts: "step", "offset", "clip". Empty if nothing is learned.
   const std::vector<Parameter*>& learned() const { return learned_; }
+  // Whether scales are computed from the whole batch, so that the codes of a sample depend on the others.
+  bool scales_of_batch() const;
   // Call after learned parts were set to values of an earlier time, which may be none.
   void values_replaced() { seen_set_ = false; }
 
@@ -63,6 +65,7 @@ class ActivationQuantizer final : public Module {
   bool trains_signs() const;
   std::vector<Var> learned_now(bool first, const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   bool set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
+  void refit(const QuantSpec& spec, const Tensor& x);
   void observe(const Tensor& x, uint32_t* flag);
   std::shared_ptr<const QuantParams> observed(const QuantSpec& spec) const;
   std::shared_ptr<const QuantParams> range_params(const QuantSpec& spec, const Tensor& x) const;
@@ -78,6 +81,7 @@ class ActivationQuantizer final : public Module {
   std::vector<Parameter*> learned_;
   Parameter* marker_ = nullptr;  // the first learned part that the first batch initializes
   mutable bool seen_set_ = false;
+  bool told_ = false;       // that steps were fitted again
   std::vector<Var> first_;  // initial values from a batch that stores nothing
   std::unique_ptr<Observer> observer_;
 };

@@ -1,8 +1,10 @@
-// Recipes by name. Sources: int4wo, 8da4w, int8wo are torchao's (docs/numerics.md section 2); nf4wo is QLoRA's
-// (Dettmers et al. 2023, arXiv 2305.14314); ternary_int8 is BitNet b1.58 (Ma et al. 2024, arXiv 2402.17764); w1a1 is
-// BinaryNet (Courbariaux et al. 2016, arXiv 1602.02830); binary_wo has XNOR-Net's scales (Rastegari et al. 2016, arXiv
-// 1603.05279); w4a4 and w2a2 are LSQ (Esser et al. 2020, arXiv 1902.08153), which uses unsigned activations after a
-// ReLU.
+// Recipes by name. Sources: int4wo, torchao_int8wo and torchao_8da4w are torchao's (docs/numerics.md section 2), and
+// torchao_w8a8 and torchao_w4a8 have weights like theirs: scale max / 127.5 (7.5), which puts the largest weight of a
+// channel half a code beyond the last one, on a tie. int8wo, 8da4w, w8a8 and w4a8 divide by 127 (7) instead. nf4wo is
+// QLoRA's (Dettmers et al. 2023, arXiv 2305.14314); ternary_int8 is BitNet b1.58 (Ma et al. 2024, arXiv 2402.17764);
+// w1a1 is BinaryNet (Courbariaux et al. 2016, arXiv 1602.02830); binary_wo has XNOR-Net's scales (Rastegari et al.
+// 2016, arXiv 1603.05279); w4a4 and w2a2 are LSQ (Esser et al. 2020, arXiv 1902.08153), which uses unsigned activations
+// after a ReLU.
 #include <map>
 #include <mutex>
 

@@ -9,6 +9,7 @@
 #include "bitgrad/train/trainer.h"
 #include "data/first_samples.h"
 #include "train/evaluation.h"
+#include "train/model_warnings.h"
 #include "train/warnings.h"
 
 namespace bitgrad {
@@ -74,6 +75,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   std::unique_ptr<Dataset> train = open_dataset(config, config.data.train), valid, test;
   const Dataset* const read = train.get();
   out.train = described(*train, train->name());
+  const bool read_bytes = config.data.train.transforms.empty() && detail::never_negative(*train);
   const auto open = [&](const std::optional<DatasetConfig>& section, std::unique_ptr<Dataset>& data) {
     if (!section) return std::optional<DryRun::Data>();
     data = open_dataset(config, *section);
@@ -97,7 +99,11 @@ DryRun dry_run(RunConfig config, bool measure) {
   print_layer_table(table, trainer.learner().model());
   out.table = table.str();
   out.layers = layer_table(trainer.learner().model());
-  if (!measure) return out;
+  if (!measure) {  // a run logs them itself
+    for (const std::string& warning : detail::form_warnings(trainer.learner().model(), read_bytes))
+      out.warnings.push_back(warning);
+    return out;
+  }
   run_steps(trainer, std::max<int64_t>(least, 2), out.test || out.valid ? nullptr : read);
   out.peak = memory_at_peak();
   return out;

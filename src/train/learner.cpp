@@ -9,6 +9,7 @@
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/step_signal.h"
 #include "train/averages.h"
 #include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"
@@ -270,7 +271,13 @@ void Learner::close_window(bool requantized) {
   }
   bad_input_.clear();
   end_window();
-  if (requantized) since_requantize_ = 0;
+  if (!requantized) return;
+  since_requantize_ = 0;
+  for (Parameter* p : parameters_) {
+    const int64_t refitted = p->refit_learned(state_.seed, state_.step);
+    if (refitted > 0 && refitted_.insert(p->path()).second)
+      detail::warn_of_refit(p->path(), refitted, p->learned()[0]->value().numel(), "weights");
+  }
 }
 
 void Learner::end_window() {

@@ -3,6 +3,7 @@
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
+#include "train/model_warnings.h"
 
 namespace bitgrad {
 namespace {
@@ -46,11 +47,21 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
   return out;
 }
 
-std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
+namespace {
+
+std::unique_ptr<Learner> load(const OpenedFile& file, const Dataset* data) {
   if (!file.of_run)
     return load_evaluator(file.path, find_loss(file.config.loss, file.config.loss_keys), file.config.train.eval.batch);
   if (data != nullptr) return load_evaluator(file.config, *data, file.path);
   return load_evaluator(file.config, FormOfData(file.input), file.path);
+}
+
+}  // namespace
+
+std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
+  std::unique_ptr<Learner> learner = load(file, data);
+  detail::log_all(detail::batch_warnings(learner->model()));
+  return learner;
 }
 
 }  // namespace bitgrad

@@ -19,6 +19,7 @@
 #include "train/checkpoint/pieces.h"
 #include "train/interval.h"
 #include "train/lengths.h"
+#include "train/model_warnings.h"
 #include "train/phases.h"
 #include "train/run_evaluations.h"
 #include "train/run_record.h"
@@ -76,6 +77,8 @@ class Trainer::Loop {
     log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));
     if (const PrepareSpec* spec = detail::spec_of_now(learner())) detail::log_choices(learner().model(), *spec);
     detail::log_quantization(learner().model());
+    detail::log_all(
+        detail::form_warnings(learner().model(), t_.transforms_.empty() && detail::never_negative(*t_.train_data_)));
     warn_of_phases();
     LoaderOptions options;
     options.micro = t_.config_.batch.micro;
@@ -243,6 +246,7 @@ class Trainer::Loop {
     monitor_->stepped();
     if (last || due(every))
       for (const QuantEvent& e : monitor_->report(t_.counters_.epoch, feed_->x())) {
+        code_warnings_.watch(e);
         if (metrics_) metrics_->write(e);
         if (hooks_.on_quant) hooks_.on_quant(e);
       }
@@ -414,6 +418,7 @@ class Trainer::Loop {
   const TrainHooks& hooks_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<QuantMonitor> monitor_;
+  detail::CodeWarnings code_warnings_;
   std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<detail::BatchFeed> feed_;
   Interval interval_{t_.counters_};

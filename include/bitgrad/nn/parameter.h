@@ -96,6 +96,10 @@ class Parameter {
   // Returns a leaf on the current tape (one leaf per call, all with the same sink), or a constant if there is no tape
   // or the parameter is frozen. Throws Error before initialize.
   Var read();
+  // Gives learned steps that carry no signal (at their floor; every 64th step also those whose codes are all at the
+  // ends) the values of a fit to the master, and requantizes with the draws of `step`. Returns their number. On a
+  // device only every 64th step. docs/numerics.md section 3.
+  int64_t refit_learned(uint64_t seed, int64_t step);
   // The same on the dequantized values, a copy of kind derived that is made on the first call and then updated whenever
   // the codes change. For a float parameter equal to read().
   Var read_values();

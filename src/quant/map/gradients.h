@@ -50,6 +50,8 @@ struct AlphaGradient {
 };
 
 // dorefa_weight: gx = g * ((1 - tanh^2 x) / M).
+// A block whose largest tanh is below 2^-20, such as one of zeros, counts as one of largest tanh 1: the division would
+// make gradients of 2^20 and more, up to Inf.
 struct DorefaWeightGradient {
   q::Elements elements;
   const float* largest;
@@ -57,7 +59,7 @@ struct DorefaWeightGradient {
   float* gx;
   BITGRAD_HD void at(int64_t e, int64_t j) const {
     const float y = math::tanh(x[e]);
-    gx[e] = g[e] * ((1.0f - y * y) / largest[j]);
+    gx[e] = g[e] * ((1.0f - y * y) / (largest[j] < 0x1p-20f ? 1.0f : largest[j]));
   }
   BITGRAD_HD void operator()(int64_t e) const { at(e, elements.block(e)); }
 };

@@ -67,14 +67,16 @@ struct StandardDeviations {
   }
 };
 
-// standardized_binary: s = 2^round(log2 max(sum / n / sd, eps)).
+// standardized_binary: s = 2^round(log2 max(sum / n / sd, eps)). Squares below 2^-126 underflow, so an sd below 2^-63
+// is not that of the block: s is that of a block of zeros, and s / sd, which the gradient has, stays at most 1.
 struct StandardizedScales {
   const float *sum, *sd;
   q::BlockSizes size;
   float eps;
   q::BlockOut out;
   BITGRAD_HD void operator()(int64_t j) const {
-    out.store(j, q::round_pow2(q::larger(sum[j] / size.of(j) / sd[j], eps)));
+    const float mean = sd[j] < 0x1p-63f ? 0.0f : sum[j] / size.of(j) / sd[j];
+    out.store(j, q::round_pow2(q::larger(mean, eps)));
   }
 };
 

@@ -169,7 +169,13 @@ std::optional<Granularity> default_granularity(DType dtype, std::string_view sch
   QuantSpec spec;
   spec.dtype = dtype;
   spec.scheme = scheme;
-  for (const Granularity& granularity : {Granularity::tensor(), Granularity::channel(0), Granularity::token()}) {
+  std::vector<Granularity> order{Granularity::tensor(), Granularity::channel(0), Granularity::token()};
+  // Scales of activations that no observer can hold are those of a row, so that samples do not depend on each other.
+  const Quantizer& quantizer = known_quantizer(scheme);
+  if (role == Role::kActivations && !quantizer.from_range() && quantizer.learned(spec).empty() &&
+      !quantizer.constant_params(spec))
+    order = {Granularity::token(), Granularity::tensor()};
+  for (const Granularity& granularity : order) {
     if (role != Role::kWeights && granularity == Granularity::channel(0)) continue;
     spec.granularity = granularity;
     try {

@@ -230,9 +230,17 @@ class Resolver {
                   c.learned);
   }
 
+  // Whether ranges would be computed from the whole batch: results of a sample would depend on the others.
+  static bool ranges_of_batch(const QuantConfig& c) {
+    const bool of_batch = c.granularity.kind == Granularity::kTensor ||
+                          (c.granularity.kind == Granularity::kChannel && c.granularity.axis != 0);
+    return of_batch && find_quantizer(c.scheme).from_range() && !choices::has_learned_parts(c);
+  }
+
   void pick_observer(QuantConfig& c) const {
     const Merged inner = merged_.inner("observer", "observer");
     const ObserverConfig none;
+    if (ranges_of_batch(c)) c.observer.name = "moving_average";
     visit_observer([&](auto key, auto& field) { inner.set(field, key); }, c.observer);
     if (!inner.known("name")) return;
     for (const char* key : {"momentum", "percentile"})

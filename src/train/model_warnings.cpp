@@ -1,0 +1,116 @@
+#include "train/model_warnings.h"
+
+#include <algorithm>
+
+#include "bitgrad/base/log.h"
+#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/sequential.h"
+#include "nn/activation_quantizer.h"
+#include "quant/learned.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr std::string_view kHelp =
+    "Put a norm or hardtanh before it, center the data (for pixels data.affine: [2, -1]), or use unsigned codes "
+    "(activations: {dtype: uint2, scheme: lsq})";
+
+bool takes_signs(const ActivationQuantizer& q) {
+  return q.quant().spec.dtype.kind() == DTypeKind::kSign && q.quant().spec.scheme == "binary" &&
+         q.quant_mode().quantization != QuantSwitch::kOff;
+}
+
+// Follows whether values are known to be never negative, through the layers in order.
+class Signs {
+ public:
+  std::vector<std::string> warnings;
+
+  // Returns whether the outputs are never negative.
+  bool follow(Module& module, bool inputs) {
+    if (auto* sequence = dynamic_cast<Sequential*>(&module)) {
+      for (Module* child : sequence->children()) inputs = follow(*child, inputs);
+      return inputs;
+    }
+    if (const auto* q = dynamic_cast<const ActivationQuantizer*>(&module)) return quantized(*q, q->path(), inputs);
+    const std::string_view kind = module.kind();
+    if (is_one_of(kind, {"relu", "relu2", "sigmoid"})) return true;
+    if (is_one_of(kind, {"dropout", "max_pool", "avg_pool", "flatten", "unsqueeze", "dequantize"})) return inputs;
+    const LayerKind* const known = find_layer_kind(std::string(kind));
+    if (known != nullptr && known->product) {
+      for (Quantizable* slot : module.quantizables())
+        if (const ActivationQuantizer* q = slot->input_quantizer()) quantized(*q, module.path(), inputs);
+      return false;
+    }
+    const bool same_inputs = is_one_of(kind, {"residual", "branches"});
+    for (Module* child : module.children()) follow(*child, same_inputs && inputs);
+    return false;
+  }
+
+ private:
+  static bool is_one_of(std::string_view kind, std::initializer_list<std::string_view> kinds) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  }
+  bool quantized(const ActivationQuantizer& q, const std::string& path, bool inputs) {
+    if (!takes_signs(q)) return inputs;
+    if (inputs)
+      warnings.push_back(concat("the input of ", path,
+                                " is never negative, so its signs are all +1 and its outputs do ",
+                                "not depend on the input. ", kHelp));
+    return false;
+  }
+};
+
+void walk(Module& module, const std::function<void(const ActivationQuantizer&)>& use) {
+  if (const auto* q = dynamic_cast<const ActivationQuantizer*>(&module)) use(*q);
+  for (Module* child : module.children()) walk(*child, use);
+}
+
+}  // namespace
+
+bool never_negative(const Dataset& data) {
+  const StoredSamples stored = data.stored();
+  if (stored.codes == nullptr || stored.form != StoredAs::kUint8 || stored.numbers == nullptr) return false;
+  return std::all_of(stored.numbers, stored.numbers + stored.tables * 256, [](float x) { return x >= 0; });
+}
+
+std::vector<std::string> batch_warnings(Module& model) {
+  std::vector<std::string> warnings;
+  walk(model, [&](const ActivationQuantizer& q) {
+    if (!q.scales_of_batch()) return;
+    const QuantSpec& spec = q.quant().spec;
+    warnings.push_back(concat(q.path(), ": its scales (", spec.dtype, ", ", spec.scheme, ", granularity ",
+                              spec.granularity,
+                              ", no observer) come from the whole batch: the result of a sample depends "
+                              "on the others. Use an observer, granularity: token, or a learned step (lsq)"));
+  });
+  return warnings;
+}
+
+std::vector<std::string> form_warnings(Module& model, bool inputs) {
+  std::vector<std::string> warnings = batch_warnings(model);
+  Signs signs;
+  signs.follow(model, inputs);
+  warnings.insert(warnings.end(), signs.warnings.begin(), signs.warnings.end());
+  return warnings;
+}
+
+void log_all(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) log(LogLevel::kWarning, warning);
+}
+
+void CodeWarnings::watch(const QuantEvent& e) {
+  const QuantStatistics& s = e.statistics;
+  const bool weight = e.part == "weight";
+  const std::string what = weight ? concat("the weights of ", e.layer) : concat("the input of ", e.layer);
+  const bool same = s.entropy == 0 && s.elements > 1 && s.entropy_limit > 0;
+  const auto once = [&](const char* of) { return told_.insert(concat(of, ' ', e.part, ' ', e.layer)).second; };
+  if (same && once("codes"))
+    log(LogLevel::kWarning, concat(what, ": all ", s.elements, " values have one code (", e.dtype, ", ", e.scheme,
+                                   ") after step ", e.step, ", so they carry no information",
+                                   weight ? std::string(". See the scale in bitgrad inspect") : concat(". ", kHelp)));
+  const std::vector<LearnedPart> learned = find_quantizer(e.scheme).learned({});
+  if (!learned.empty() && s.scale && s.scale->least <= static_cast<double>(kLearnedFloor) && once("floor"))
+    log(LogLevel::kWarning, concat(what, ": a learned step is at its floor, 2^-20, after step ", e.step));
+}
+
+}  // namespace bitgrad::detail

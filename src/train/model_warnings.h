@@ -1,0 +1,32 @@
+// Warnings about the form of a model that is legal but loses information, and about what its quantizers measure.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/nn/module.h"
+#include "bitgrad/train/quant_monitor.h"
+
+namespace bitgrad::detail {
+
+// Whether every value of the samples is a byte that becomes a number of at least 0; false: unknown.
+bool never_negative(const Dataset& data);
+// Inputs whose scales come from the whole batch, so that the result of a sample depends on the others.
+std::vector<std::string> batch_warnings(Module& model);
+// The same, and signs of values that are never negative. `inputs`: those of the model are not.
+std::vector<std::string> form_warnings(Module& model, bool inputs);
+void log_all(const std::vector<std::string>& warnings);
+
+// Warns once per tensor of codes that all agree, and of learned steps at their floor.
+class CodeWarnings {
+ public:
+  void watch(const QuantEvent& event);
+
+ private:
+  std::set<std::string> told_;
+};
+
+}  // namespace bitgrad::detail
