@@ -37,12 +37,14 @@ void check_layer(std::string_view where, const std::string& layer, const std::st
 std::string wanted(const QuantMode& mode) { return concat(", quantization ", quant_switch_name(mode.quantization)); }
 std::string wanted(const LayerChoice& c) { return concat(" by rule '", c.rule, "' (recipe ", c.quant->recipe, ')'); }
 
-// A window of a convolution covers several tokens (pixels), so a recipe's scale per token becomes one per tensor. What
-// a rule sets explicitly is kept.
+// A window of a convolution covers several tokens (pixels), so a recipe's scale per token becomes one per tensor, of an
+// observed range: computed from the batch, it would make a sample's result depend on the others. What a rule sets
+// explicitly is kept.
 void fit_to_windows(const Quantizable& slot, LayerQuant& quant) {
   const bool of_recipe = slot.kind() == Quantizable::Kind::kConv && quant.input && quant.recipe != "custom";
-  if (of_recipe && quant.input->granularity.kind == Granularity::kToken)
-    quant.input->granularity = Granularity::tensor();
+  if (!of_recipe || quant.input->granularity.kind != Granularity::kToken) return;
+  quant.input->granularity = Granularity::tensor();
+  if (!quant.observer && find_quantizer(quant.input->scheme).from_range()) quant.observer = ObserverSpec{};
 }
 
 void walk(Module& module, const std::function<void(Module&)>& visit) {

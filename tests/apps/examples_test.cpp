@@ -82,8 +82,8 @@ TEST_CASE("custom_module is prepared by rules, trains and converts to equal bits
   const ProcessResult r = run_program({kBin + "custom_module"});
   INFO(r.out << r.err);
   CHECK(r.code == 0);
-  CHECK(contains(r.out, "layers.up    gated  [64,784]  8da4w   int4 symmetric group(32)   int8 affine token"));
-  CHECK(contains(r.out, "layers.gate  gated  [64,784]  w8a8    int8 symmetric channel(0)  int8 absmax token"));
+  CHECK(contains(r.out, "layers.up    gated  [64,784]  8da4w   int4 absmax group(32)   int8 affine token"));
+  CHECK(contains(r.out, "layers.gate  gated  [64,784]  w8a8    int8 absmax channel(0)  int8 absmax token"));
   CHECK(contains(r.out, "logits equal bit for bit"));
 }
 

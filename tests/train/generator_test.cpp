@@ -138,7 +138,7 @@ TEST_CASE("strict: the same greedy tokens on every instruction set, from a cache
   set_bits_mode(BitsMode::kStrict);
   // CRC32C of 60 ids, as int32.
   for (const auto& [recipe, golden] :
-       {std::pair{"none", 0x88f0ae94u}, {"ternary_int8", 0xc36bbacdu}, {"8da4w", 0xe41516cbu}})
+       {std::pair{"none", 0x88f0ae94u}, {"ternary_int8", 0xc36bbacdu}, {"torchao_8da4w", 0xe41516cbu}})
     for (const IsaLevel level : levels()) {
       set_isa_cap(level);
       const auto learner = gpt_learner({std::string("quant.recipe=") + recipe, kRope});
