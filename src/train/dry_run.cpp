@@ -75,7 +75,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   std::unique_ptr<Dataset> train = open_dataset(config, config.data.train), valid, test;
   const Dataset* const read = train.get();
   out.train = described(*train, train->name());
-  const bool read_bytes = config.data.train.transforms.empty() && detail::never_negative(*train);
+  const bool read_bytes = detail::never_negative(config, *train);
   const auto open = [&](const std::optional<DatasetConfig>& section, std::unique_ptr<Dataset>& data) {
     if (!section) return std::optional<DryRun::Data>();
     data = open_dataset(config, *section);

@@ -25,6 +25,15 @@ namespace {
 // With more microbatches per window than this, nearest rounding would stall sums in bf16.
 constexpr int64_t kStochasticSums = 8;
 
+// After a requantization: learned steps of weights without signal; `told`: those reported before.
+void refit_steps(const std::vector<Parameter*>& parameters, const StepState& state, std::set<std::string>& told) {
+  for (Parameter* p : parameters) {
+    const int64_t refitted = p->refit_learned(state.seed, state.step);
+    if (refitted > 0 && told.insert(p->path()).second)
+      detail::warn_of_refit(p->path(), refitted, p->learned()[0]->value().numel(), "weights");
+  }
+}
+
 }  // namespace
 
 void detail::check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
@@ -273,11 +282,7 @@ void Learner::close_window(bool requantized) {
   end_window();
   if (!requantized) return;
   since_requantize_ = 0;
-  for (Parameter* p : parameters_) {
-    const int64_t refitted = p->refit_learned(state_.seed, state_.step);
-    if (refitted > 0 && refitted_.insert(p->path()).second)
-      detail::warn_of_refit(p->path(), refitted, p->learned()[0]->value().numel(), "weights");
-  }
+  refit_steps(parameters_, state_, refitted_);
 }
 
 void Learner::end_window() {
@@ -325,6 +330,7 @@ void Learner::end_failed_window(const std::string& why) {
 
 void Learner::requantize() {
   for (Parameter* p : parameters_) p->requantize(state_.seed, state_.step);
+  refit_steps(parameters_, state_, refitted_);
   since_requantize_ = 0;
 }
 

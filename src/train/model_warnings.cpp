@@ -67,8 +67,13 @@ void walk(Module& module, const std::function<void(const ActivationQuantizer&)>&
 
 }  // namespace
 
-bool never_negative(const Dataset& data) {
-  const StoredSamples stored = data.stored();
+bool never_negative(const RunConfig& config, const Dataset& train) {
+  const DataSection& data = config.data;
+  if (!data.train.transforms.empty()) return false;
+  const bool bytes = data.train.format == "digits" || data.train.format == "image_folder";
+  const auto [a, b] = data.affine;
+  if (bytes) return data.normalize.mean.empty() && b >= 0 && a + b >= 0;
+  const StoredSamples stored = train.stored();
   if (stored.codes == nullptr || stored.form != StoredAs::kUint8 || stored.numbers == nullptr) return false;
   return std::all_of(stored.numbers, stored.numbers + stored.tables * 256, [](float x) { return x >= 0; });
 }

@@ -8,12 +8,13 @@
 
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/module.h"
+#include "bitgrad/train/config.h"
 #include "bitgrad/train/quant_monitor.h"
 
 namespace bitgrad::detail {
 
-// Whether every value of the samples is a byte that becomes a number of at least 0; false: unknown.
-bool never_negative(const Dataset& data);
+// Whether every value of data.train is a byte that becomes a number of at least 0; false: unknown.
+bool never_negative(const RunConfig& config, const Dataset& train);
 // Inputs whose scales come from the whole batch, so that the result of a sample depends on the others.
 std::vector<std::string> batch_warnings(Module& model);
 // The same, and signs of values that are never negative. `inputs`: those of the model are not.

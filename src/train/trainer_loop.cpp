@@ -77,8 +77,7 @@ class Trainer::Loop {
     log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));
     if (const PrepareSpec* spec = detail::spec_of_now(learner())) detail::log_choices(learner().model(), *spec);
     detail::log_quantization(learner().model());
-    detail::log_all(
-        detail::form_warnings(learner().model(), t_.transforms_.empty() && detail::never_negative(*t_.train_data_)));
+    detail::log_all(detail::form_warnings(learner().model(), detail::never_negative(t_.config_, *t_.train_data_)));
     warn_of_phases();
     LoaderOptions options;
     options.micro = t_.config_.batch.micro;

@@ -64,12 +64,12 @@ TEST_CASE("what mixes rows is refused in a configuration, with line and column")
                  "the model is causal"));
   const std::string quant =
       "quant:\n  rules:\n    - {layers: \"layers.2.0.*\", weights: {dtype: int8, scheme: absmax}, activations: "
-      "{dtype: int8, scheme: absmax}}\nbatch:";
+      "{dtype: int8, scheme: absmax, observer: {name: none}}}\nbatch:";
   const auto [rule_place, rule_text] = at({}, "batch:", quant);
   CHECK(rule_place == "31:16");
   CHECK(contains(rule_text, "these scales are found from the whole batch"));
-  const auto [own_place, own_text] =
-      at({"quant.activations={dtype: int8, scheme: absmax}"}, "- gelu: {}", "- quantize: {granularity: tensor}");
+  const auto [own_place, own_text] = at({"quant.activations={dtype: int8, scheme: absmax, observer: {name: none}}"},
+                                        "- gelu: {}", "- quantize: {granularity: tensor}");
   CHECK(own_place == "25:19");
   CHECK(contains(own_text, "quantize: the model is causal"));
   CHECK(at({}, "", "").first.empty());

@@ -253,7 +253,7 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
       {{"quant.activations={dtype: int8, observer: {name: mse, momentum: 0.5}}"},
        "momentum goes with observer moving_average, the observer is mse"},
       {{"quant.activations={dtype: int8, observer: {percentile: 50}}"},
-       "percentile goes with observer percentile, the observer is none"},
+       "percentile goes with observer percentile, the observer is moving_average"},
       {{"quant.activations={dtype: int8, granularity: channel(1), observer: {name: mse}}"},
        "quant.activations.observer: "},
       {{"quant.activations={dtype: int8, observer: mse}"},

@@ -252,8 +252,9 @@ class Resolver {
     if (c.observer.name == "none") return;
     const std::string wrong = observer_refusal(c);
     if (wrong.empty()) return;
-    inner.contradiction({"name", "momentum", "percentile"}, wrong);
-    if (!own("observer") && !own("scheme") && !own("dtype")) merged_.contradiction({"granularity"}, wrong);
+    const bool given = merged_.pick("observer") != nullptr;
+    if (given) inner.contradiction({"name", "momentum", "percentile"}, wrong);
+    if (given && !own("observer") && !own("scheme") && !own("dtype")) merged_.contradiction({"granularity"}, wrong);
     c.observer = none;
   }
   std::string observer_refusal(const QuantConfig& c) const {
