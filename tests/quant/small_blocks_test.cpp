@@ -41,6 +41,7 @@ TEST_CASE("the gradient of a dorefa_weight block of zeros is the gradient of its
 TEST_CASE("the gradient of standardized_binary is finite for rows of any size") {
   for (const float size : {0.0f, 1e-45f, 1e-40f, 1e-38f, 1e-30f, 1e-25f, 1e-20f, 1e-19f, 1e-10f, 1.0f, 1e15f}) {
     std::vector<float> x;
+    x.reserve(8);
     for (int i = 0; i < 8; ++i) x.push_back(size * static_cast<float>(i - 3));
     for (const float g : {0.2f, 1e6f}) {
       const std::vector<float> gradient =

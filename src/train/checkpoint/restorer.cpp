@@ -93,7 +93,8 @@ Tensor Restorer::numbers(const std::string& path, const Shape& shape) {
 
 void Restorer::done() const {
   for (const SafetensorsEntry& e : file_.entries())
-    if (!used(e.name) && !e.name.ends_with(".average")) bad(file_.path(), "tensor '" + e.name + "' does not belong to this model");
+    if (!used(e.name) && !e.name.ends_with(".average"))
+      bad(file_.path(), "tensor '" + e.name + "' does not belong to this model");
 }
 
 const SafetensorsEntry& Restorer::entry(const std::string& name, const std::string& dtype, const Shape& shape) {
