@@ -82,7 +82,7 @@ std::string hash_of(Trainer& trainer) {
 
 }  // namespace
 
-TEST_CASE("Recorded steps end with the state of steps done one by one") {
+TEST_CASE("Recorded steps end with the state of steps done one by one", "[bits]") {
   const KeepModes keep;
   for (const Run& run : kRuns) {
     INFO(run.name);

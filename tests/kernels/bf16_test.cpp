@@ -73,6 +73,7 @@ const int64_t kMatrices[][2] = {{0, 3},     {1, 1},     {5, 7},     {33, 16},  {
 TEST_CASE("reductions of bf16 have the bits of those of the widened values, for every rule and axis") {
   for (const bool nonfinite : {false, true})
     for (const Extent& e : kExtents) {
+      if (nonfinite && e.rows > 1000) continue;
       const NarrowSource x(e.rows * (e.cols + e.pad), 7, nonfinite);
       const std::vector<float> center = column_values(e.rows * e.cols, 8);
       for (const ReduceAxis axis : {ReduceAxis::kAll, ReduceAxis::kRows, ReduceAxis::kColumns, ReduceAxis::kGroups}) {

@@ -99,7 +99,7 @@ TEST_CASE("rows written past the caches are those written into them, for every k
   for (const SumOrder order : {SumOrder::kExact, SumOrder::kDigits3, SumOrder::kDigits2, SumOrder::kFree}) {
     for (const GemmKernel& kernel : amx_kernels(order)) {
       for (int way = 0; way < 4; ++way) {
-        const int64_t k = way == 0 ? 40 : 200;
+        const int64_t k = way == 1 ? 200 : 40;
         const DType da = order == SumOrder::kExact     ? dtypes::int8
                          : order == SumOrder::kDigits3 ? dtypes::fp32
                                                        : dtypes::bf16;

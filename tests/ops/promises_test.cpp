@@ -244,7 +244,7 @@ void for_every_case(Body&& body) {
 
 }  // namespace
 
-TEST_CASE("bf16 is fp32 rounded once: results, and gradients at edges of either dtype, of each op listed") {
+TEST_CASE("bf16 is fp32 rounded once: results, and gradients at edges of either dtype, of each op listed", "[bits]") {
   const StrictModes strict;
   set_num_threads(1);
   for_every_case([](const OpCase& c, const auto& fail) {

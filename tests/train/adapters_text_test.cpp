@@ -57,7 +57,7 @@ train: {stop: 1500 steps, best: loss, eval: {every: 500 steps, batch: 64}}
 
 }  // namespace
 
-TEST_CASE("adapters over int4 codes that stay learn a new text as well as int4 weights that train") {
+TEST_CASE("adapters over int4 codes that stay learn a new text as well as int4 weights that train", "[slow]") {
   const KeepModes keep;
   const TempDir temp;
   const Chain a = drawn_chain(1), b = drawn_chain(2, 0.2, a);
