@@ -114,6 +114,7 @@ Tensor labels(const Var& x) {
   return Tensor::from_elements({x.shape().rows()}, dtypes::int32, out);
 }
 Tensor target(const Var& x) { return random_tensor(x.shape(), dtypes::fp32, 6, 0, 1); }
+Tensor class_weights(const Var& x) { return random_tensor({x.shape().cols()}, dtypes::fp32, 7, 0.5, 2); }
 
 struct OpPromise {
   std::string name;
