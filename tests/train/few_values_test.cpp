@@ -101,7 +101,7 @@ TEST_CASE(
   const std::string later = error("quant.phases=[{from: 0 steps, norm_statistics: false}, {from: 2 steps}]");
   INFO(later);
   CHECK(contains(later, "a training batch of 1 sample gives each statistic one value"));
-  CHECK(contains(later, "norms.yaml:"));
+  CHECK(contains(later, "[phases] phase 1 (from step 2): layer 0: [batch_norm]"));
 }
 
 }  // namespace bitgrad::test
