@@ -24,6 +24,23 @@ namespace {
 // With more microbatches per window than this, nearest rounding would stall sums in bf16.
 constexpr int64_t kStochasticSums = 8;
 
+// The learned parts of weights. Those that a requantization in the middle of a window fits again belong to its codes
+// alone: a longer run trains on with what they were.
+class LearnedParts {
+ public:
+  explicit LearnedParts(const std::vector<Parameter*>& parameters) {
+    for (const Parameter* p : parameters)
+      for (const auto& part : p->learned())
+        kept_.emplace_back(part->value(), part->value().clone(MemoryKind::kWorkspace));
+  }
+  void put_back() const {
+    for (auto [part, before] : kept_) part.copy_from(before);
+  }
+
+ private:
+  std::vector<std::pair<Tensor, Tensor>> kept_;
+};
+
 }  // namespace
 
 void detail::check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
@@ -379,8 +396,10 @@ void Learner::flush() {
     throw;
   }
   if (since_requantize_ > 0) {
+    const LearnedParts parts(parameters_);
     if (whole) keep_cut_window();
     requantize();
+    if (whole) parts.put_back();
   }
   poll_errors();
 }
