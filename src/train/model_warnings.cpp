@@ -15,6 +15,8 @@ constexpr std::string_view kHelp =
     "Put a norm or hardtanh before it, center the data (for pixels data.affine: [2, -1]), or use unsigned codes "
     "(activations: {dtype: uint2, scheme: lsq})";
 
+constexpr const char* kNoObserver = "no observer";
+
 bool takes_signs(const ActivationQuantizer& q) {
   return q.quant().spec.dtype.kind() == DTypeKind::kSign && q.quant().spec.scheme == "binary" &&
          q.quant_mode().quantization != QuantSwitch::kOff;
@@ -63,7 +65,7 @@ class Signs {
 // What an input lacks, so that its scales are those of each batch; empty: nothing. While a model trains, a range or a
 // step may come with the next batch.
 std::string what_lacks(const ActivationQuantizer& q, bool trains) {
-  if (q.scales_of_batch()) return "no observer";
+  if (q.scales_of_batch()) return kNoObserver;
   if (q.quant_mode().quantization == QuantSwitch::kOff) return "";
   const bool waits = trains && q.quant_mode().quantization != QuantSwitch::kFrozen;
   const bool observes = waits && q.quant_mode().observers && !q.frozen();
@@ -99,8 +101,9 @@ std::vector<std::string> batch_warnings(Module& model, bool trains) {
     const QuantSpec& spec = q.quant().spec;
     warnings.push_back(concat(q.path(), ": its scales (", spec.dtype, ", ", spec.scheme, ", granularity ",
                               spec.granularity, ", ", lacks,
-                              ") come from the whole batch: the result of a sample depends "
-                              "on the others. Use an observer, granularity: token, or a learned step (lsq)"));
+                              ") come from the whole batch: the result of a sample depends on the others. ",
+                              lacks == kNoObserver ? "Use an observer, granularity: token, or a learned step (lsq)"
+                                                   : "Let a phase with quantization and observers on come first"));
   });
   return warnings;
 }
