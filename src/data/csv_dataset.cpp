@@ -126,8 +126,10 @@ class CsvPlan {
                                   values_ ? StoredAs::kFloat : StoredAs::kInt32,
                                   {values_ ? Shape{each} : Shape{}, values_ ? 0 : classes_}};
     targets.class_names = class_names();
-    return std::make_unique<ImageDataset>(table.path, std::vector<int64_t>{features_}, values, std::move(x),
-                                          StoredAs::kFloat, std::move(targets));
+    auto data = std::make_unique<ImageDataset>(table.path, std::vector<int64_t>{features_}, values, std::move(x),
+                                               StoredAs::kFloat, std::move(targets));
+    data->name_features(feature_names());
+    return data;
   }
 
  private:
@@ -164,6 +166,18 @@ class CsvPlan {
       if (columns.back() == std::to_string(target.index + 1)) return {};
     }
     return columns;
+  }
+  // Empty without a header.
+  std::vector<std::string> feature_names() const {
+    std::vector<std::string> out;
+    for (const CsvColumn& column : columns_) {
+      const std::string& name = names_[static_cast<size_t>(column.index)];
+      if (name == std::to_string(column.index + 1)) return {};
+      if (!column.one_hot) out.push_back(name);
+      for (int64_t i = 0; column.one_hot && i < column.features(); ++i)
+        out.push_back(concat(name, '=', column.categories[static_cast<size_t>(i)]));
+    }
+    return out;
   }
   int64_t class_at(const CsvTable& table, int64_t row) const {
     const CsvColumn& target = targets_[0];

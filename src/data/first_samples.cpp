@@ -24,6 +24,7 @@ class FirstSamples final : public Dataset {
   std::shared_ptr<const Tokenizer> tokenizer() const override { return all_->tokenizer(); }
   TargetForm target_form() const override { return all_->target_form(); }
   std::vector<std::string> class_names() const override { return all_->class_names(); }
+  std::vector<std::string> feature_names() const override { return all_->feature_names(); }
   int64_t vocabulary() const override { return all_->vocabulary(); }
   int64_t memory_bytes() const override { return all_->memory_bytes(); }
   void sample(int64_t index, float* x, int32_t* label) const override {

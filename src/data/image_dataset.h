@@ -50,6 +50,8 @@ class ImageDataset final : public Dataset {
   int64_t classes() const override { return targets_.form.classes; }
   TargetForm target_form() const override { return targets_.form; }
   std::vector<std::string> class_names() const override { return targets_.class_names; }
+  std::vector<std::string> feature_names() const override { return feature_names_; }
+  void name_features(std::vector<std::string> names) { feature_names_ = std::move(names); }
   void sample(int64_t index, float* x, int32_t* label) const override;
   void example(int64_t index, void* x, void* target) const override;
   StoredSamples stored() const override;
@@ -57,6 +59,8 @@ class ImageDataset final : public Dataset {
 
  private:
   void write_sample(int64_t index, float* x) const;
+
+  std::vector<std::string> feature_names_;
 
   std::string name_;
   std::vector<int64_t> shape_;

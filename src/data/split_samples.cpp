@@ -20,6 +20,7 @@ struct Description {
         classes(all.classes()),
         target(all.target_form()),
         class_names(all.class_names()),
+        feature_names(all.feature_names()),
         vocabulary(all.vocabulary()),
         document_end(all.document_end()),
         tokenizer(all.tokenizer()) {}
@@ -27,7 +28,7 @@ struct Description {
   std::vector<int64_t> shape;
   int64_t classes;
   TargetForm target;
-  std::vector<std::string> class_names;
+  std::vector<std::string> class_names, feature_names;
   int64_t vocabulary, document_end;
   std::shared_ptr<const Tokenizer> tokenizer;
 };
@@ -42,6 +43,7 @@ class PartBase : public Dataset {
   int64_t classes() const override { return d_.classes; }
   TargetForm target_form() const override { return d_.target; }
   std::vector<std::string> class_names() const override { return d_.class_names; }
+  std::vector<std::string> feature_names() const override { return d_.feature_names; }
   EpochOrder epoch_order() const override { return {kind_, size_}; }
   int64_t vocabulary() const override { return d_.vocabulary; }
   int64_t document_end() const override { return d_.document_end; }

@@ -5,11 +5,10 @@
 // initializes them. Until then the step is 0, in checkpoints too, and evaluation uses initial values computed from its
 // own batch. A clip has its initial value from the start. docs/numerics.md sections 3 and 9.
 #include <algorithm>
-#include <cmath>
-#include <utility>
 
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/device_kernel.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/scales.h"
@@ -185,13 +184,13 @@ void ActivationQuantizer::add_learned() {
   }
 }
 
-// Whether the learned parts have their initial values, i.e. the first element of the step is not 0. On a device this
-// reads back until it is set, then never again: a step never returns to 0.
+// Whether the learned parts have their initial values, i.e. the first element of the step is not 0. A device reads back
+// at first, and never again once the flags of a batch have said that it stored them: a step never returns to 0.
 bool ActivationQuantizer::has_first_values() const {
   if (marker_ == nullptr) return true;
   if (current_device().is_cpu()) return marker_->value().as<float>()[0] != 0.0f;
-  seen_set_ = seen_set_ || read_number(marker_->value().as<float>()) != 0.0f;
-  return seen_set_;
+  *seen_set_ = *seen_set_ || read_number(marker_->value().as<float>()) != 0.0f;
+  return *seen_set_;
 }
 
 // Whether batches may store initial values and update observed ranges now.
@@ -202,7 +201,7 @@ bool ActivationQuantizer::stores() const {
 
 std::vector<Var> ActivationQuantizer::learned_now(bool first, const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
   if (first && !set_first(spec, x, flag)) return first_;
-  if (state().training && stores() && current_device().is_cpu() && x.numel() > 0) refit(spec, x);
+  if (state().training && stores()) refit(spec, x);
   std::vector<Var> now;
   for (Parameter* p : learned_) now.push_back(p->read());
   return now;
@@ -212,9 +211,8 @@ std::vector<Var> ActivationQuantizer::learned_now(bool first, const QuantSpec& s
 bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
   std::vector<Tensor> values;
   bool fits = x.numel() > 0;
-  const Tensor bad = Tensor::zeros({1}, dtypes::int32, MemoryKind::kWorkspace);
-  auto* const bad_word = reinterpret_cast<uint32_t*>(bad.as<int32_t>());
-  const detail::FlagScope scope(bad_word);
+  const FlagWord bad;
+  const detail::FlagScope scope(bad.word());
   try {
     const Tensor floats = x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : x;
     values = quantizer_.first_learned(spec, quantizer_.reads_bf16() ? floats : widened(floats));
@@ -229,10 +227,11 @@ bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint
     if (const auto floor = learned_[i]->spec().floor)
       run_map(maps::NumbersAtLeast{values[i].as<float>(), *floor, values[i].as<float>()}, values[i].numel());
     if (fits && stores())
-      run_map(maps::StoreFirst{values[i].as<float>(), bad_word, flag, learned_[i]->value().as<float>()},
+      run_map(maps::StoreFirst{values[i].as<float>(), bad.word(), flag, learned_[i]->value().as<float>()},
               values[i].numel());
     first_.push_back(values[i]);
   }
+  if (fits && stores()) bad.read([seen = seen_set_](uint32_t word) { *seen = word == 0; });
   return fits && stores();
 }
 
@@ -242,25 +241,7 @@ void ActivationQuantizer::refit(const QuantSpec& spec, const Tensor& x) {
   if (!floor || learned_[0]->spec().frozen) return;
   std::vector<Tensor> now;
   for (Parameter* p : learned_) now.push_back(p->value());
-  const auto floats = [&] {
-    return x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : widened(x);
-  };
-  const bool compares = state().step % detail::kSignalEvery == 0;
-  const Tensor values = compares ? floats() : Tensor();
-  const std::vector<int64_t> found = detail::steps_without_signal(spec, now, *floor, compares ? &values : nullptr);
-  if (found.empty()) return;
-  try {
-    const std::vector<Tensor> first = quantizer_.first_learned(spec, compares ? values : floats());
-    int64_t changed = 0;
-    for (size_t i = 0; i < learned_.size(); ++i) {
-      const auto& least = learned_[i]->spec().floor;
-      const int64_t n = detail::copy_elements(found, first[i], now[i], least ? *least : -INFINITY);
-      if (i == 0) changed = n;
-    }
-    if (changed > 0 && !std::exchange(told_, true)) detail::warn_of_refit(path(), changed, now[0].numel(), "input");
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNonFinite) throw;  // the quantizer reports the batch
-  }
+  detail::refit_steps(spec, now, *floor, x, state().step, {path(), "input", told_refit_});
 }
 
 void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {

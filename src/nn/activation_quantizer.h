@@ -49,7 +49,7 @@ class ActivationQuantizer final : public Module {
   // Whether scales are computed from the whole batch, so that the codes of a sample depend on the others.
   bool scales_of_batch() const;
   // Call after learned parts were set to values of an earlier time, which may be none.
-  void values_replaced() { seen_set_ = false; }
+  void values_replaced() { *seen_set_ = false; }
 
  private:
   void allocate() override;
@@ -80,9 +80,9 @@ class ActivationQuantizer final : public Module {
   bool integers_ = false;   // planned for int32 sums, whose codes are written in one order only
   std::vector<Parameter*> learned_;
   Parameter* marker_ = nullptr;  // the first learned part that the first batch initializes
-  mutable bool seen_set_ = false;
-  bool told_ = false;       // that steps were fitted again
-  std::vector<Var> first_;  // initial values from a batch that stores nothing
+  std::shared_ptr<bool> seen_set_ = std::make_shared<bool>(false);    // on a device
+  std::shared_ptr<bool> told_refit_ = std::make_shared<bool>(false);  // that steps were fitted again
+  std::vector<Var> first_;                                            // initial values from a batch that stores nothing
   std::unique_ptr<Observer> observer_;
 };
 

@@ -8,6 +8,7 @@
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/pack.h"
 #include "nn/parameter_spec.h"
+#include "nn/step_signal.h"
 
 namespace bitgrad {
 namespace {
@@ -148,6 +149,13 @@ void Parameter::make_learned(const Tensor& x) {
     if (const auto& floor = learned.spec_.floor)
       kernels::clamp(learned.value_.numel(), *floor, INFINITY, learned.value_.as<float>());
   }
+}
+
+void Parameter::refit_learned(int64_t step) {
+  if (learned_.empty() || spec_.frozen || scales_frozen_ || !learned_[0]->spec_.floor) return;
+  std::vector<Tensor> parts;
+  for (const auto& p : learned_) parts.push_back(p->value_);
+  detail::refit_steps(*spec_.quant, parts, *learned_[0]->spec_.floor, master_, step, {path_, "weights", told_refit_});
 }
 
 // Clones the learned parts: codes keep the scales they were made with while the parts train on. nullptr if nothing is

@@ -220,6 +220,7 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
   if (!low_bit()) return;
   require_ready("requantize");
   if (!master_.defined()) return;
+  refit_learned(step);
   begin_requantize(seed, step);
   const bool narrow = master_.dtype() != dtypes::fp32;
   put_all(

@@ -1,74 +1,85 @@
 #include "nn/step_signal.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/step_scalars.h"
+#include "bitgrad/kernels/flag.h"
+#include "nn/map/step_signal.h"
 
 namespace bitgrad::detail {
 namespace {
 
-constexpr double kFarOff = 16;  // a fit that is this many times the step
+constexpr float kFarOff = 16;  // a fit that is this many times the step
 
-// The block of each element of a matrix, for granularity tensor and channel.
-struct BlockIndex {
-  Granularity granularity;
-  int64_t cols;
-  size_t operator()(int64_t e) const {
-    if (granularity.kind == Granularity::kTensor) return 0;
-    return static_cast<size_t>(granularity.axis == 0 ? e / cols : e % cols);
+// Whether no step can change, which the CPU sees at once.
+bool all_healthy(const Tensor& steps, float floor, int64_t step) {
+  if (!current_device().is_cpu() || step % kSignalEvery == 0) return false;
+  const float* const s = steps.as<float>();
+  return std::none_of(s, s + steps.numel(), [floor](float v) { return v <= floor; });
+}
+
+void read_values(const Tensor& x, maps::RefitSteps& map) {
+  if (x.dtype() == dtypes::fp32) map.wide = x.as<float>();
+  if (x.dtype() == dtypes::bf16) map.narrow = x.as<uint16_t>();
+  if (x.dtype() != dtypes::int32) return;
+  map.sums = x.as<int32_t>();
+  map.elements = {x.cols(), x.scale_map()};
+}
+
+// Blocks of granularity tensor, channel(0) or another channel, the columns.
+void find_blocks(const Granularity& g, const Tensor& x, maps::RefitSteps& map) {
+  if (g.kind == Granularity::kTensor) {
+    map.count = x.numel();
+  } else if (g.axis == 0) {
+    map.count = map.block = x.cols();
+  } else {
+    map.count = x.rows();
+    map.block = 1;
+    map.each = x.cols();
   }
-};
+}
 
 }  // namespace
 
-std::vector<int64_t> steps_without_signal(const QuantSpec& spec, std::span<const Tensor> learned, float floor,
-                                          const Tensor* x) {
-  const float* const step = learned[0].as<float>();
-  const auto blocks = static_cast<size_t>(learned[0].numel());
-  std::vector<int64_t> found;
-  for (size_t j = 0; j < blocks; ++j)
-    if (step[j] <= floor) found.push_back(static_cast<int64_t>(j));
-  if (x == nullptr || x->numel() == 0) return found;
-  const double qmin = spec.dtype.info().qmin, qmax = spec.dtype.info().qmax;
-  const double per_step = spec.scheme == "pact" ? qmax : 1;  // a clip is qmax steps
-  std::vector<bool> inside(blocks);
-  std::vector<double> sum(blocks), count(blocks);
-  const BlockIndex block{spec.granularity, x->cols()};
-  const float* const v = x->as<float>();
-  for (int64_t e = 0; e < x->numel(); ++e) {
-    const size_t j = block(e);
-    const double offset = learned.size() > 1 ? static_cast<double>(learned[1].as<float>()[j]) : 0.0;
-    const double d = static_cast<double>(v[e]) - offset, u = d * per_step / static_cast<double>(step[j]);
-    if (u > qmin && u < qmax) inside[j] = true;
-    sum[j] += std::abs(d);
-    count[j] += 1;
-  }
-  for (size_t j = 0; j < blocks; ++j) {
-    if (inside[j] || count[j] == 0 || step[j] <= floor) continue;
-    const double fit = 2 * sum[j] / count[j] / std::sqrt(qmax);
-    if (fit * per_step >= kFarOff * static_cast<double>(step[j])) found.push_back(static_cast<int64_t>(j));
-  }
-  return found;
-}
-
-int64_t copy_elements(const std::vector<int64_t>& which, const Tensor& from, const Tensor& to, float floor) {
-  int64_t changed = 0;
-  for (const int64_t j : which) {
-    const float value = std::max(from.as<float>()[j], floor);
-    if (to.as<float>()[j] == value) continue;
-    to.as<float>()[j] = value;
-    ++changed;
-  }
-  return changed;
-}
-
-void warn_of_refit(const std::string& path, int64_t n, int64_t all, const char* of) {
-  log(LogLevel::kWarning,
-      concat(
-          path, ": ", n, " of ", all, " learned steps of the ", of, " carried no signal (at their floor, or all codes ",
-          "at the ends) and were fitted again. This is said once. A smaller optim.lr or learned.lr_factor keeps them "
-          "from falling"));
+void refit_steps(const QuantSpec& spec, std::span<const Tensor> learned, float floor, const Tensor& from, int64_t step,
+                 const RefitOf& of) {
+  const std::optional<StepFit> fit = find_quantizer(spec.scheme).step_fit(spec);
+  if (!fit || from.numel() == 0 || all_healthy(learned[0], floor, step)) return;
+  const Tensor x = from.contiguous() ? from : from.clone(MemoryKind::kWorkspace);
+  const Tensor changed = Tensor::empty(learned[0].shape(), dtypes::int32, MemoryKind::kWorkspace);
+  const FlagWord flag;
+  const RandomStream now = live_by_step({.step = static_cast<uint32_t>(step)});
+  maps::RefitSteps map;
+  read_values(x, map);
+  find_blocks(spec.granularity, x, map);
+  map.step = now.step;
+  map.live = now.live;
+  map.every = kSignalEvery;
+  map.qmin = static_cast<float>(spec.dtype.info().qmin);
+  map.qmax = static_cast<float>(spec.dtype.info().qmax);
+  map.floor = floor;
+  map.far = kFarOff;
+  map.factor = fit->factor;
+  map.per_unit = fit->steps;
+  map.constant = fit->constant;
+  map.lowest = fit->low;
+  map.steps = learned[0].as<float>();
+  map.offsets = learned.size() > 1 ? learned[1].as<float>() : nullptr;
+  map.changed = changed.as<int32_t>();
+  map.flags = flag.word();
+  run_map(map, changed.numel(), /*grain=*/std::max<int64_t>(1, kMapGrain / maps::RefitSteps::kMost));
+  flag.read([of, changed](uint32_t any) {
+    if (any == 0 || std::exchange(*of.told, true)) return;
+    int64_t n = 0;
+    for (const double one : changed.on_host().elements()) n += one != 0;
+    log(LogLevel::kWarning,
+        concat(
+            of.path, ": ", n, " of ", changed.numel(), " learned steps of the ", of.values,
+            " carried no signal (at their floor, or all codes at the ends) and were fitted again. This is said once. ",
+            "A smaller optim.lr or learned.lr_factor keeps them from falling"));
+  });
 }
 
 }  // namespace bitgrad::detail

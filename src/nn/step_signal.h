@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "bitgrad/quant/quantizer.h"
 
@@ -13,13 +13,18 @@ namespace bitgrad::detail {
 // Steps are compared with the values that they quantize in optimizer steps that are multiples of this.
 inline constexpr int64_t kSignalEvery = 64;
 
-// Blocks whose step (clip) is at its floor or, if x is given (fp32 on the CPU), whose values are all at the ends of the
-// codes, and whose fit is at least 16 times the step. `learned` on the CPU.
-std::vector<int64_t> steps_without_signal(const QuantSpec& spec, std::span<const Tensor> learned, float floor,
-                                          const Tensor* x);
-// Copies those elements of `from` to `to`, both on the CPU, but at least `floor`. Returns how many changed.
-int64_t copy_elements(const std::vector<int64_t>& which, const Tensor& from, const Tensor& to, float floor);
-// Warns of n such steps among `all`, of the weights or of the input of a layer.
-void warn_of_refit(const std::string& path, int64_t n, int64_t all, const char* of);
+// What the warning names.
+struct RefitOf {
+  std::string path;
+  const char* values;          // "weights" or "input"
+  std::shared_ptr<bool> told;  // whether it was said before
+};
+
+// Fits steps (clips) that are at `floor` to x again, and in steps that are multiples of kSignalEvery also those whose
+// values x are all at the ends of the codes, where the fit is at least 16 times the step. `learned`: the scheme's
+// parts, written in place; x: the values that they quantize (fp32, bf16, or int32 with a scale). Does not wait for a
+// device: the warning follows when errors are next polled.
+void refit_steps(const QuantSpec& spec, std::span<const Tensor> learned, float floor, const Tensor& x, int64_t step,
+                 const RefitOf& of);
 
 }  // namespace bitgrad::detail

@@ -38,6 +38,10 @@ class Lsq : public LearnedQuantizer {
     return std::sqrt(static_cast<float>(n) * static_cast<float>(spec.dtype.info().qmax));
   }
   std::vector<Tensor> first_learned(const QuantSpec& spec, const Tensor& x) const override;
+  std::optional<StepFit> step_fit(const QuantSpec& spec) const override {
+    const DTypeInfo& info = spec.dtype.info();
+    return StepFit{.factor = 2.0f / std::sqrt(static_cast<float>(info.qmax)), .low = info.qmin == 0};
+  }
   QuantParams params_of(const QuantSpec& spec, std::span<const Tensor> learned) const override;
   void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
                      const Tensor& g_x, std::span<const Tensor> g_learned) const override;

@@ -31,6 +31,10 @@ class Pact final : public LearnedQuantizer {
     const Blocks blocks(name(), spec.granularity, x);
     return {filled(blocks.count(), spec.first_clip)};
   }
+  std::optional<StepFit> step_fit(const QuantSpec& spec) const override {
+    const float qmax = static_cast<float>(spec.dtype.info().qmax);
+    return StepFit{.factor = 2.0f / std::sqrt(qmax), .steps = qmax, .constant = spec.first_clip};
+  }
   QuantParams params_of(const QuantSpec& spec, std::span<const Tensor> learned) const override {
     require_parts(spec, learned);
     const Tensor clip = at_least_floor(learned[0]), scale = clip.clone(MemoryKind::kQuantState);

@@ -85,7 +85,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   };
   out.valid = open(config.data.valid, valid);
   out.test = open(config.data.test, test);
-  out.warnings = detail::run_warnings(config, out.train.samples);
+  out.warnings = detail::run_warnings(config, *train);
   const int64_t accumulate = config.batch.accumulate();
   const int64_t micro = epoch_batches(config, out.train.samples).count;
   out.steps_per_epoch = (micro + accumulate - 1) / accumulate;

@@ -9,7 +9,6 @@
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/step_signal.h"
 #include "train/averages.h"
 #include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"
@@ -25,14 +24,22 @@ namespace {
 // With more microbatches per window than this, nearest rounding would stall sums in bf16.
 constexpr int64_t kStochasticSums = 8;
 
-// After a requantization: learned steps of weights without signal; `told`: those reported before.
-void refit_steps(const std::vector<Parameter*>& parameters, const StepState& state, std::set<std::string>& told) {
-  for (Parameter* p : parameters) {
-    const int64_t refitted = p->refit_learned(state.seed, state.step);
-    if (refitted > 0 && told.insert(p->path()).second)
-      detail::warn_of_refit(p->path(), refitted, p->learned()[0]->value().numel(), "weights");
+// The learned parts of weights. Those that a requantization in the middle of a window fits again belong to its codes
+// alone: a longer run trains on with what they were.
+class LearnedParts {
+ public:
+  explicit LearnedParts(const std::vector<Parameter*>& parameters) {
+    for (const Parameter* p : parameters)
+      for (const auto& part : p->learned())
+        kept_.emplace_back(part->value(), part->value().clone(MemoryKind::kWorkspace));
   }
-}
+  void put_back() const {
+    for (auto [part, before] : kept_) part.copy_from(before);
+  }
+
+ private:
+  std::vector<std::pair<Tensor, Tensor>> kept_;
+};
 
 }  // namespace
 
@@ -280,9 +287,7 @@ void Learner::close_window(bool requantized) {
   }
   bad_input_.clear();
   end_window();
-  if (!requantized) return;
-  since_requantize_ = 0;
-  refit_steps(parameters_, state_, refitted_);
+  if (requantized) since_requantize_ = 0;
 }
 
 void Learner::end_window() {
@@ -330,7 +335,6 @@ void Learner::end_failed_window(const std::string& why) {
 
 void Learner::requantize() {
   for (Parameter* p : parameters_) p->requantize(state_.seed, state_.step);
-  refit_steps(parameters_, state_, refitted_);
   since_requantize_ = 0;
 }
 
@@ -392,8 +396,10 @@ void Learner::flush() {
     throw;
   }
   if (since_requantize_ > 0) {
+    const LearnedParts parts(parameters_);
     if (whole) keep_cut_window();
     requantize();
+    if (whole) parts.put_back();
   }
   poll_errors();
 }

@@ -15,6 +15,8 @@ constexpr std::string_view kHelp =
     "Put a norm or hardtanh before it, center the data (for pixels data.affine: [2, -1]), or use unsigned codes "
     "(activations: {dtype: uint2, scheme: lsq})";
 
+constexpr const char* kNoObserver = "no observer";
+
 bool takes_signs(const ActivationQuantizer& q) {
   return q.quant().spec.dtype.kind() == DTypeKind::kSign && q.quant().spec.scheme == "binary" &&
          q.quant_mode().quantization != QuantSwitch::kOff;
@@ -60,6 +62,19 @@ class Signs {
   }
 };
 
+// What an input lacks, so that its scales are those of each batch; empty: nothing. While a model trains, a range or a
+// step may come with the next batch.
+std::string what_lacks(const ActivationQuantizer& q, bool trains) {
+  if (q.scales_of_batch()) return kNoObserver;
+  if (q.quant_mode().quantization == QuantSwitch::kOff) return "";
+  const bool waits = trains && q.quant_mode().quantization != QuantSwitch::kFrozen;
+  const bool observes = waits && q.quant_mode().observers && !q.frozen();
+  if (q.observer() != nullptr && !q.observer()->ready() && !observes) return "no observed range";
+  for (Parameter* p : q.learned())
+    if (!waits && p->path().ends_with(".step") && p->value().on_host().as<float>()[0] == 0) return "no first step";
+  return "";
+}
+
 void walk(Module& module, const std::function<void(const ActivationQuantizer&)>& use) {
   if (const auto* q = dynamic_cast<const ActivationQuantizer*>(&module)) use(*q);
   for (Module* child : module.children()) walk(*child, use);
@@ -78,21 +93,23 @@ bool never_negative(const RunConfig& config, const Dataset& train) {
   return std::all_of(stored.numbers, stored.numbers + stored.tables * 256, [](float x) { return x >= 0; });
 }
 
-std::vector<std::string> batch_warnings(Module& model) {
+std::vector<std::string> batch_warnings(Module& model, bool trains) {
   std::vector<std::string> warnings;
   walk(model, [&](const ActivationQuantizer& q) {
-    if (!q.scales_of_batch()) return;
+    const std::string lacks = what_lacks(q, trains);
+    if (lacks.empty()) return;
     const QuantSpec& spec = q.quant().spec;
     warnings.push_back(concat(q.path(), ": its scales (", spec.dtype, ", ", spec.scheme, ", granularity ",
-                              spec.granularity,
-                              ", no observer) come from the whole batch: the result of a sample depends "
-                              "on the others. Use an observer, granularity: token, or a learned step (lsq)"));
+                              spec.granularity, ", ", lacks,
+                              ") come from the whole batch: the result of a sample depends on the others. ",
+                              lacks == kNoObserver ? "Use an observer, granularity: token, or a learned step (lsq)"
+                                                   : "Let a phase with quantization and observers on come first"));
   });
   return warnings;
 }
 
 std::vector<std::string> form_warnings(Module& model, bool inputs) {
-  std::vector<std::string> warnings = batch_warnings(model);
+  std::vector<std::string> warnings = batch_warnings(model, /*trains=*/true);
   Signs signs;
   signs.follow(model, inputs);
   warnings.insert(warnings.end(), signs.warnings.begin(), signs.warnings.end());

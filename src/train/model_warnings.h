@@ -15,9 +15,10 @@ namespace bitgrad::detail {
 
 // Whether every value of data.train is a byte that becomes a number of at least 0; false: unknown.
 bool never_negative(const RunConfig& config, const Dataset& train);
-// Inputs whose scales come from the whole batch, so that the result of a sample depends on the others.
-std::vector<std::string> batch_warnings(Module& model);
-// The same, and signs of values that are never negative. `inputs`: those of the model are not.
+// Inputs whose scales come from the whole batch, so that the result of a sample depends on the others: those without
+// observer or learned step, and those whose range or step has no value. `trains`: it may still get one.
+std::vector<std::string> batch_warnings(Module& model, bool trains);
+// The same for a model that trains, and signs of values that are never negative. `inputs`: those of the model are not.
 std::vector<std::string> form_warnings(Module& model, bool inputs);
 void log_all(const std::vector<std::string>& warnings);
 

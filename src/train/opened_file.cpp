@@ -60,7 +60,7 @@ std::unique_ptr<Learner> load(const OpenedFile& file, const Dataset* data) {
 
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
   std::unique_ptr<Learner> learner = load(file, data);
-  detail::log_all(detail::batch_warnings(learner->model()));
+  detail::log_all(detail::batch_warnings(learner->model(), /*trains=*/false));
   return learner;
 }
 

@@ -222,7 +222,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   total_microbatches_ = detail::microbatches_of(stop.value, each);
   require(total_microbatches_ <= detail::kMostMicrobatches, "train.stop", stop, " of ", each,
           " microbatches each: got more than ", detail::kMostMicrobatches, " microbatches. Give a shorter run");
-  detail::log_warnings(config_, train_data_->epoch_order().samples);
+  detail::log_warnings(config_, *train_data_);
   if (const std::vector<std::string> names = trained_beside_frozen(learner_->model()); !names.empty())
     log(LogLevel::kWarning, concat("weights.frozen holds the weight of a layer alone: ", joined(names),
                                    " still trains. train.frozen holds whole layers, such as train.frozen: [",

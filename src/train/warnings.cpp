@@ -1,7 +1,10 @@
 #include "train/warnings.h"
 
+#include <algorithm>
+
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/trainer.h"
 
 namespace bitgrad::detail {
@@ -19,11 +22,35 @@ void warn_of_batch(const RunConfig& config, int64_t samples, std::vector<std::st
                             ". Set batch.global to at most ", samples));
 }
 
+// Named features alone: pixels at the border of pictures are constant by nature.
+void warn_of_constants(const Dataset& train, std::vector<std::string>& warnings) {
+  constexpr size_t kShown = 8;
+  const std::vector<std::string> names = train.feature_names();
+  const StoredSamples stored = train.stored();
+  const int64_t samples = train.size(), features = std::ssize(names);
+  if (stored.codes == nullptr || stored.form != StoredAs::kFloat || features != train.features() || samples < 2) return;
+  const auto* const x = static_cast<const float*>(stored.codes);
+  std::vector<std::string> constant;
+  for (int64_t j = 0; j < features; ++j) {
+    int64_t i = 1;
+    while (i < samples && x[i * stored.stride + j] == x[j]) ++i;
+    if (i == samples) constant.push_back(names[static_cast<size_t>(j)]);
+  }
+  if (constant.empty()) return;
+  std::string shown;
+  for (size_t i = 0; i < std::min(constant.size(), kShown); ++i)
+    shown += concat(i == 0 ? "" : ", ", printable(constant[i]));
+  warnings.push_back(concat(constant.size(), " of ", features, " features have one value in all ", samples,
+                            " samples of data.train, so nothing can be learned from them: ", shown,
+                            constant.size() > kShown ? " ..." : "", ". data.train.ignore leaves columns out"));
+}
+
 }  // namespace
 
-std::vector<std::string> run_warnings(const RunConfig& config, int64_t samples) {
+std::vector<std::string> run_warnings(const RunConfig& config, const Dataset& train) {
   std::vector<std::string> warnings = config.origin.warnings;
-  warn_of_batch(config, samples, warnings);
+  warn_of_batch(config, train.epoch_order().samples, warnings);
+  warn_of_constants(train, warnings);
   const int cores = available_cores();
   if (config.device.threads && *config.device.threads > cores)
     warnings.push_back(concat("device.threads (", *config.device.threads, ") is more than the ", cores,
@@ -32,8 +59,8 @@ std::vector<std::string> run_warnings(const RunConfig& config, int64_t samples) 
   return warnings;
 }
 
-void log_warnings(const RunConfig& config, int64_t samples) {
-  for (const std::string& warning : run_warnings(config, samples)) log(LogLevel::kWarning, warning);
+void log_warnings(const RunConfig& config, const Dataset& train) {
+  for (const std::string& warning : run_warnings(config, train)) log(LogLevel::kWarning, warning);
 }
 
 }  // namespace bitgrad::detail

@@ -54,7 +54,8 @@ const std::vector<Run> kRuns = {
       "batch.micro=5", "quant.requantize_every=4"}},
     {"sums in bf16 by draws",
      kNet,
-     {"quant.weights={dtype: int4, scheme: symmetric, granularity: channel, grad: bf16}", "batch.micro=1"}},
+     {"quant.weights={dtype: int4, scheme: symmetric, granularity: channel, grad: bf16}", "batch.micro=1",
+      "model.layers.1=layer_norm: {}"}},
     {"W1A1", kSmallTfc, {"train.stop=9 steps"}},
     {"int4, momentum", kSmallInt4, {"train.stop=9 steps"}},
     {"LSQ", kNet, {"quant.weights={dtype: int4, scheme: lsq}"}},
@@ -139,4 +140,78 @@ TEST_CASE("A microbatch without a label for each sample is an error in every for
     hashes.push_back(state_hash(learner, {}));
   }
   CHECK(hashes[0] == hashes[1]);
+}
+
+namespace {
+
+struct Refitted {
+  std::string hash;
+  std::vector<double> steps;
+  std::vector<std::string> warnings;
+  int64_t launches = 0;
+  std::string why_not;
+};
+
+// 68 steps at a rate that moves nothing, with all learned steps and clips set to 2^-20 before the 11th, and to 2^-19
+// before the 61st.
+Refitted refitted_run(const char* device, bool graph, Keys more) {
+  const LogLines lines;
+  more.push_back("optim.lr=1e-7");
+  Trainer trainer(small_config(keys(device, graph, more), kNet));
+  Learner& learner = trainer.learner();
+  const DeviceGuard guard(learner.device());
+  const auto data = open_dataset(trainer.config(), trainer.config().data.train);
+  const std::vector<SampleBatch> batches = first_samples(*data, 40, 10, 1);
+  Refitted out;
+  const auto steps = [&](const std::function<void(Tensor)>& use) {
+    for (Parameter* p : learner.model().parameters())
+      if (p->path().ends_with(".step") || p->path().ends_with(".clip")) use(p->value());
+  };
+  for (size_t step = 0; step < 68; ++step) {
+    if (step == 10 || step == 60)
+      steps(
+          [&](const Tensor& t) { t.copy_from(Tensor::full(t.shape(), dtypes::fp32, step == 10 ? 0x1p-20 : 0x1p-19)); });
+    if (step == 12 || step == 63 || step == 66)  // the lowest, or the largest
+      steps([&](const Tensor& t) {
+        const std::vector<double> all = t.elements();
+        out.steps.push_back(
+            *(step == 12 ? std::min_element(all.begin(), all.end()) : std::max_element(all.begin(), all.end())));
+      });
+    learner.microbatch(batches[step % 4].x, batches[step % 4].target);
+  }
+  learner.check_usable();
+  out.hash = state_hash(learner, {});
+  out.launches = learner.recorded_launches();
+  out.why_not = learner.not_recorded();
+  for (const std::string& warning : lines.warnings)
+    if (contains(warning, "were fitted again")) out.warnings.push_back(warning);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("Learned steps without signal are fitted again in recorded steps too, with the CPU's state and warnings") {
+  const KeepModes keep;
+  for (const char* activations :
+       {"{dtype: int4, scheme: lsq}", "{dtype: uint4, scheme: lsq_plus}", "{dtype: uint4, scheme: pact}"}) {
+    INFO(activations);
+    const Keys more = {"model.layers.2=hardtanh: {}", "model.layers.3=quantize: {}",
+                       "quant.weights={dtype: int4, scheme: lsq, granularity: channel}",
+                       concat("quant.activations=", activations)};
+    const Refitted cpu = refitted_run("cpu", false, more);
+    REQUIRE(cpu.steps.size() == 9);
+    for (size_t i = 0; i < 9; ++i) {  // three tensors after the 12th step, the 63rd, and the 66th
+      INFO(i);
+      CHECK((i / 3 == 1 ? cpu.steps[i] < 1e-5 : cpu.steps[i] > 1e-3));
+    }
+    CHECK(cpu.warnings.size() == 3);
+    for (const bool graph : {false, true}) {
+      const Refitted device = refitted_run("cuda", graph, more);
+      CHECK(device.hash == cpu.hash);
+      CHECK(device.steps == cpu.steps);
+      CHECK(device.warnings == cpu.warnings);
+      INFO(device.why_not);
+      CHECK((device.launches > 60) == graph);
+    }
+  }
 }

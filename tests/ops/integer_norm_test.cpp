@@ -122,6 +122,10 @@ TEST_CASE("statistics of integers are those of exact sums, rounded once") {
       const int64_t f = x.cols(), n = x.rows();
       const Tensor gamma = random_tensor({f}, dtypes::fp32, 1, 0.5, 1.5), beta = random_tensor({f}, dtypes::fp32, 2);
       const NormOptions o = options_for(f);
+      if (n == 1) {
+        CHECK(contains(error_of([&] { batch_norm(x, gamma, beta, o); }), "the variance of one value is not defined"));
+        continue;
+      }
       const Exact want = exact_statistics(x);
       const Tensor y = batch_norm(x, gamma, beta, o).value();
       REQUIRE(y.dtype() == dtypes::fp32);
@@ -157,6 +161,7 @@ TEST_CASE("batch norm of integers in evaluation, and its backward, have the bits
       const int64_t f = x.cols();
       const Tensor gamma = random_tensor({f}, dtypes::fp32, 1, 0.5, 1.5), beta = random_tensor({f}, dtypes::fp32, 2);
       const NormOptions o = options_for(f, training);
+      if (training && x.rows() == 1) continue;  // refused, above
       const Ran got = run(x, gamma, beta, o);
       const Tensor values = dequantize(x).value();
       if (!training) {

@@ -43,6 +43,7 @@ class StrictModes {
 struct OpForm {
   std::vector<int64_t> ranks{1, 2, 3};
   int64_t columns = 1;  // a multiple of this
+  int64_t rows = 1;     // of a matrix, at least
   bool bf16 = true;     // takes it
   bool fp32_y = false;  // of bf16 too
   bool keeps = false;   // backward reads y as it was rounded
@@ -50,6 +51,10 @@ struct OpForm {
 
   OpForm with(std::function<Shape(const Shape&)> shape) {
     parameters.push_back(std::move(shape));
+    return *this;
+  }
+  OpForm of_rows(int64_t least) {
+    rows = least;
     return *this;
   }
   OpForm with_columns(int count) {
@@ -160,7 +165,7 @@ std::vector<Shape> shapes_for(const OpForm& form, std::mt19937& random) {
   for (const int64_t rank : form.ranks) {
     if (rank == 1) out.push_back({up(1 + below(90))});
     if (rank == 2) {
-      out.push_back({1, up(1)});
+      out.push_back({form.rows, up(1)});
       out.push_back({2 + below(40), up(1 + below(300))});
       if (runs_on_device()) continue;  // emulated: a small one will do
       out.push_back({130 + below(3), up(257)});
@@ -168,7 +173,7 @@ std::vector<Shape> shapes_for(const OpForm& form, std::mt19937& random) {
     }
     if (rank == 3) {
       out.push_back({3, 5, up(65)});
-      out.push_back({1 + below(4), 1 + below(40), up(1 + below(100))});
+      out.push_back({form.rows + below(4), 1 + below(40), up(1 + below(100))});
     }
     if (rank == 4) {
       out.push_back({2, 5, 7, 3 + below(5)});

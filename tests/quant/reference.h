@@ -102,7 +102,8 @@ inline bool fit_special(const QuantSpec& spec, const std::vector<float>& x, Bloc
   } else if (k == "standardized_binary") {
     for (const float v : x) away.push_back(std::fabs(v - mean)), squares.push_back((v - mean) * (v - mean));
     const float sd = n > 1 ? std::max(std::sqrt(lane_sum(squares) / (n - 1)), eps) : 1.0f;
-    const float unit = x.empty() ? eps : std::max(lane_sum(away) / n / sd, eps);
+    const bool underflows = sd < std::ldexp(1.0f, -63);  // squares of such a block are not numbers to divide by
+    const float unit = x.empty() || underflows ? eps : std::max(lane_sum(away) / n / sd, eps);
     p.s = static_cast<float>(std::exp2(std::floor(std::log2(static_cast<double>(unit)) + 0.5)));
     p.statistic = mean;
   } else {

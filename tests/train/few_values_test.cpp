@@ -86,4 +86,22 @@ TEST_CASE("a norm over one row is refused before the run, unless the last batch 
   }
 }
 
+TEST_CASE(
+    "a norm that keeps its statistics takes one row, and a later phase that needs more is refused before the run") {
+  const KeepModes modes;
+  const NormalSamples samples(11);
+  const auto error = [&](const std::string& more) {
+    return error_of([&] {
+      trainer_of(samples, {"batch.global=10", "batch.micro=1", "train.stop=4 steps", more}).run("", {});
+    });
+  };
+  CHECK(error("train.frozen=[layers.0, layers.2]").empty());
+  CHECK(error("quant.phases=[{from: 0 steps, norm_statistics: false}]").empty());
+  CHECK(contains(error("train.frozen=[layers.0]"), "[batch_norm] a training batch of 1 sample gives"));
+  const std::string later = error("quant.phases=[{from: 0 steps, norm_statistics: false}, {from: 2 steps}]");
+  INFO(later);
+  CHECK(contains(later, "a training batch of 1 sample gives each statistic one value"));
+  CHECK(contains(later, "[phases] phase 1 (from step 2): layer 0: [batch_norm]"));
+}
+
 }  // namespace bitgrad::test

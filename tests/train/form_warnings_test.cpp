@@ -1,9 +1,12 @@
 // Results that depend on other samples, and quantizers that pass no information: defaults and warnings.
 #include <algorithm>
 
+#include "bitgrad/base/file.h"
+#include "bitgrad/train/ptq.h"
 #include "nn/activation_quantizer.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"
+#include "support/temp_dir.h"
 #include "train/digits_nets.h"
 
 namespace bitgrad::test {
@@ -14,6 +17,42 @@ std::string warning_with(const LogLines& log, const std::string& text) {
   for (const std::string& warning : log.warnings)
     if (contains(warning, text)) return warning;
   return {};
+}
+
+// Whether a warning says that results depend on the batch.
+bool warned_of_batch(const LogLines& log) {
+  return !warning_with(log, "come from the whole batch: the result of a sample depends on the others").empty();
+}
+
+// The outputs for 100 samples, in batches of this size.
+std::vector<double> outputs_in(Learner& learner, const Dataset& data, int64_t batch) {
+  std::vector<double> all;
+  for (const SampleBatch& b : first_samples(data, 100, batch, 1)) {
+    const std::vector<double> y = learner.predict(b.x).elements();
+    all.insert(all.end(), y.begin(), y.end());
+  }
+  return all;
+}
+
+// The largest difference between the outputs in batches of 1 or 7 and of 100, relative to the largest output.
+double batch_difference(Learner& learner, const Dataset& data) {
+  const std::vector<double> whole = outputs_in(learner, data, 100);
+  double largest = 0, most = 0;
+  for (const double y : whole) largest = std::max(largest, std::abs(y));
+  for (const int64_t batch : {1, 7}) {
+    const std::vector<double> parts = outputs_in(learner, data, batch);
+    REQUIRE(parts.size() == whole.size());
+    for (size_t i = 0; i < whole.size(); ++i) most = std::max(most, std::abs(parts[i] - whole[i]));
+  }
+  return most / largest;
+}
+
+const std::vector<std::vector<std::string>>& nets() {
+  static const std::vector<std::vector<std::string>> all{
+      {},
+      {"model.layers=[conv2d: {out: 4, kernel: 3}, batch_norm: {}, relu: {}, conv2d: {out: 4, kernel: 3, stride: 4}, "
+       "relu: {}, flatten: {}, linear: {out: 10}]"}};
+  return all;
 }
 
 }  // namespace
@@ -55,22 +94,92 @@ TEST_CASE("by default a result does not depend on the evaluation batch, and wher
   CHECK(warned());
 }
 
-TEST_CASE("no recipe makes results depend on the evaluation batch, of images too") {
+TEST_CASE("the outputs of a sample do not depend on its evaluation batch, in any recipe, trained or quantized") {
   const KeepModes modes;
-  const std::vector<std::string> images{
-      "model.layers=[conv2d: {out: 4, kernel: 3}, relu: {}, conv2d: {out: 4, kernel: 3, stride: 4}, "
-      "flatten: {}, linear: {out: 10}]"};
-  for (const std::string& recipe : recipe_names())
-    for (const auto& net : {std::vector<std::string>{}, images}) {
-      std::vector<std::string> overrides = net;
-      overrides.push_back("quant.recipe=" + recipe);
+  for (const auto& net : nets()) {
+    std::vector<std::string> short_run = net;
+    short_run.insert(short_run.end(), {"train.stop=10 steps", "data.test={format: digits, size: 100}"});
+    const TempDir dir;
+    const RunConfig floats = digits(short_run);
+    const std::string folder = create_run_folder(floats, dir.path() + "/run");
+    run_all(floats, folder);
+    const auto train = open_dataset(floats, floats.data.train), test = open_dataset(floats, *floats.data.test);
+    const auto samples = first_samples(*train, 200, 100, 1);
+    for (const std::string& recipe : recipe_names()) {
+      INFO(recipe << (net.empty() ? "" : ", images"));
       const LogLines log;
-      const RunConfig config = digits(overrides);
-      const auto learner = build_learner(config, *open_dataset(config, config.data.train));
-      for (Module* module : {static_cast<Module*>(&learner->model())})
-        for (Quantizable* slot : module->quantizables())
-          if (const ActivationQuantizer* q = slot->input_quantizer()) CHECK(!q->scales_of_batch());
+      std::vector<std::string> overrides = short_run;
+      overrides.push_back("quant.recipe=" + recipe);
+      Trainer trainer(digits(overrides));
+      trainer.run("", {});
+      CHECK(batch_difference(trainer.learner(), *test) < 1e-5);
+      const auto learner = load_floats(folder + "/last.safetensors", floats, *test);
+      PrepareSpec spec;
+      spec.all = find_recipe(recipe);
+      quantize_after_training(*learner, spec, samples);
+      CHECK(batch_difference(*learner, *test) < 1e-5);
+      CHECK(!warned_of_batch(log));
     }
+  }
+}
+
+TEST_CASE("a range or a step that training never sets makes results depend on the batch, and that is said") {
+  const KeepModes modes;
+  const auto warned = [](const std::string& activations, const std::string& phases) {
+    const TempDir dir;
+    const RunConfig config = digits({"model.layers.2=quantize: {}", "quant.activations=" + activations,
+                                     "quant.weights={dtype: int8}", "quant.phases=" + phases, "train.stop=6 steps"});
+    const std::string folder = create_run_folder(config, dir.path() + "/run");
+    const LogLines run_log;
+    run_all(config, folder);
+    const bool in_run = warned_of_batch(run_log);
+    const LogLines log;
+    load_file(open_file(folder), nullptr);
+    CHECK(warned_of_batch(log) == in_run);
+    return in_run;
+  };
+  const std::string int8 = "{dtype: int8, scheme: absmax}", lsq = "{dtype: int4, scheme: lsq}";
+  CHECK(warned(int8, "[{from: 0 steps, observers: false}]"));
+  CHECK(warned(int8, "[{from: 0 steps, quantization: frozen}]"));
+  CHECK(warned(lsq, "[{from: 0 steps, quantization: frozen}]"));
+  CHECK(!warned(int8, "[{from: 0 steps}, {from: 3 steps, quantization: frozen, observers: false}]"));
+  CHECK(!warned(int8, "[{from: 0 steps, quantization: off}, {from: 3 steps, observers: false}]"));
+  CHECK(!warned(lsq, "[{from: 0 steps}, {from: 3 steps, quantization: frozen}]"));
+}
+
+TEST_CASE("named features that have one value are warned of once, pixels and unnamed columns are not") {
+  const KeepModes modes;
+  const TempDir dir;
+  std::string rows;
+  for (int i = 0; i < 40; ++i) rows += concat(i % 7, ",4.5,", i % 3, i == 39 ? ",blue," : ",red,", i % 2, '\n');
+  write_file_atomically(dir.file("named.csv"), "a,always,b,color,y\n" + rows);
+  write_file_atomically(dir.file("unnamed.csv"), rows);
+  const auto warnings = [&](const std::string& train, const std::string& more = "run.seed=1") {
+    const RunConfig config =
+        digits({concat("data.root=", dir.path()), concat("data.train={format: csv, ", train, '}'), "~data.test",
+                "~data.affine", "model.layers.6=linear: {out: 2}", "train.stop=2 steps", "batch.global=10", more});
+    const LogLines log;
+    Trainer(config).run("", {});
+    std::vector<std::string> found;
+    for (const std::string& warning : log.warnings)
+      if (contains(warning, "one value in all")) found.push_back(warning);
+    return found;
+  };
+  const std::vector<std::string> one = warnings("file: named.csv, target: y");
+  REQUIRE(one.size() == 1);
+  CHECK(contains(one[0], "1 of 5 features have one value in all 40 samples of data.train"));
+  CHECK(contains(one[0], ": always. data.train.ignore"));
+  // Of the samples that are read.
+  const std::vector<std::string> first = warnings("file: named.csv, target: y, limit: 20");
+  REQUIRE(first.size() == 1);
+  CHECK(contains(first[0], "3 of 5 features have one value in all 20 samples"));
+  CHECK(contains(first[0], ": always, color=blue, color=red. "));
+  CHECK(warnings("file: named.csv, target: y", "data.valid={fraction: 0.1}").size() == 1);
+  CHECK(warnings("file: named.csv, target: y, ignore: always").empty());
+  CHECK(warnings("file: unnamed.csv, target: 5").empty());
+  const LogLines log;
+  Trainer(digits({"train.stop=1 steps"})).run("", {});
+  CHECK(warning_with(log, "one value in all").empty());
 }
 
 TEST_CASE("signs of values that are never negative are warned of before the run, and codes that all agree in it") {

@@ -3,7 +3,6 @@
 #include <map>
 
 #include "bitgrad/train/ptq.h"
-#include "nn/step_signal.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"
 #include "support/temp_dir.h"
@@ -82,21 +81,6 @@ TEST_CASE("learned steps leave their floor, with one warning") {
   for (const std::string& warning : log.warnings)
     if (contains(warning, "layers.0.weight: ") && contains(warning, " of 48 learned steps of the weights")) ++told;
   CHECK(told == 1);
-}
-
-TEST_CASE("a step without signal is at its floor, or far below its fit with all codes at the ends") {
-  QuantSpec spec;
-  spec.scheme = "lsq";
-  spec.dtype = dtypes::int4;
-  const auto found = [&](double step, const std::vector<double>& values) {
-    const Tensor steps = Tensor::from_elements({1}, dtypes::fp32, std::vector<double>{step});
-    const Tensor x = Tensor::from_elements({1, std::ssize(values)}, dtypes::fp32, values);
-    return detail::steps_without_signal(spec, {&steps, 1}, 0x1p-20f, &x).size();
-  };
-  CHECK(found(0x1p-20, {1, -2, 3}) == 1);
-  CHECK(found(1e-3, {1, -2, 3}) == 1);
-  CHECK(found(1e-3, {1, -2, 0}) == 0);
-  CHECK(found(0.1, {1, -2, 3}) == 0);
 }
 
 TEST_CASE("steps that are far too small are fitted again, of weights and of inputs, and healthy ones stay") {

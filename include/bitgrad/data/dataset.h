@@ -85,6 +85,8 @@ class Dataset {
   virtual TargetForm target_form() const;
   // Names of the classes, or of the values of a target, in order; empty if they have no names.
   virtual std::vector<std::string> class_names() const { return {}; }
+  // Names of the features (columns of a table, "column=value" for one of several categories); empty if they have none.
+  virtual std::vector<std::string> feature_names() const { return {}; }
   // What a training epoch reads. Default: every sample once, shuffled.
   virtual EpochOrder epoch_order() const { return {EpochOrder::Kind::kShuffled, size()}; }
   // Samples are ids 0 .. vocabulary()-1; 0 if samples are fp32 values.

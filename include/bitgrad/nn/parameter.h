@@ -96,10 +96,6 @@ class Parameter {
   // Returns a leaf on the current tape (one leaf per call, all with the same sink), or a constant if there is no tape
   // or the parameter is frozen. Throws Error before initialize.
   Var read();
-  // Gives learned steps that carry no signal (at their floor; every 64th step also those whose codes are all at the
-  // ends) the values of a fit to the master, and requantizes with the draws of `step`. Returns their number. On a
-  // device only every 64th step. docs/numerics.md section 3.
-  int64_t refit_learned(uint64_t seed, int64_t step);
   // The same on the dequantized values, a copy of kind derived that is made on the first call and then updated whenever
   // the codes change. For a float parameter equal to read().
   Var read_values();
@@ -111,8 +107,8 @@ class Parameter {
   void initialize(const std::string& path, uint64_t seed);
   // The seed passed to initialize; it also keys the draws of updates.
   uint64_t seed() const { return seed_; }
-  // value = quantizer(master), with scales fitted anew (or computed from the current learned parts), and all planned
-  // layouts rewritten. Stochastic rounding is keyed by `step` and `seed`. Does nothing for a float parameter or one
+  // value = quantizer(master), with scales fitted anew (or computed from the current learned parts, of which steps
+  // without signal are fitted to the master first, docs/numerics.md section 3), and all planned layouts rewritten. Stochastic rounding is keyed by `step` and `seed`. Does nothing for a float parameter or one
   // without a master. A bf16 master is widened to fp32 in workspace memory, in blocks of rows if scales are row-local
   // or independent of the values, else as a whole. Throws Error before initialize or if `seed` is not that of
   // initialize, and Error(kNonFinite) naming the parameter if the master or a learned part holds NaN or Inf (on devices
@@ -209,6 +205,7 @@ class Parameter {
   void allocate();
   void requantize_from(const Numbers& numbers, int64_t step);
   void make_learned(const Tensor& x);
+  void refit_learned(int64_t step);
   bool scales_given() const { return scales_frozen_ && value_.quant() != nullptr; }
   std::shared_ptr<const QuantParams> learned_params(int64_t step) const;
   std::shared_ptr<const QuantParams> given_params(int64_t step) const;
@@ -232,6 +229,7 @@ class Parameter {
   std::shared_ptr<Requantization> next_;
   bool ready_ = false;  // has values: from initialize, assign or restore
   bool scales_frozen_ = false, converted_ = false, params_stay_ = false;
+  std::shared_ptr<bool> told_refit_ = std::make_shared<bool>(false);  // that learned steps were fitted again
   AccumulateSink sink_;
   RandomStream gradient_draws_;
 };

@@ -34,6 +34,13 @@ struct LearnedPart {
   std::string_view name = {};       // "step", "offset", "clip": last component of the parameter's path
   std::optional<float> floor = {};  // lower bound, enforced after each update
 };
+// The value of a learned step (clip) for a block x: max(`factor` mean abs x, floor), or `constant`, if above 0.
+// `steps`: quantization steps in one unit of it. A second part, the real offset, becomes min(0, min x) with `low`, or
+// 0.
+struct StepFit {
+  float factor = 1, steps = 1, constant = 0;
+  bool low = false;
+};
 
 class Quantizer {
  public:
@@ -96,6 +103,8 @@ class Quantizer {
   // Initial values, computed from x (LSQ: 2 mean abs x / sqrt(Qp)): one tensor [blocks] per part.
   virtual std::vector<Tensor> first_learned(const QuantSpec& spec, const Tensor& x) const;
   virtual QuantParams params_of(const QuantSpec& spec, std::span<const Tensor> learned) const;
+  // How learned steps that carry no signal are fitted again in training; nullopt: they are not.
+  virtual std::optional<StepFit> step_fit(const QuantSpec&) const { return std::nullopt; }
   // Divisor of the sums of leaf_backward when n elements share a learned value (LSQ: sqrt(n * Qp)).
   virtual float learned_divisor(const QuantSpec&, int64_t) const { return 1.0f; }
 };

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -306,8 +305,7 @@ class Learner {
   int64_t since_requantize_ = 0;
   CutWindow cut_window_;
   std::unique_ptr<detail::Averages> average_;
-  std::set<std::string> refitted_;  // weights whose learned steps were fitted again and reported
-  std::string bad_input_;           // first input of the window known to hold NaN or Inf
+  std::string bad_input_;  // first input of the window known to hold NaN or Inf
   int64_t total_steps_ = 0;
   int64_t document_end_ = -1;
   std::optional<double> bad_loss_;  // a non-finite loss since flags were last checked

@@ -95,8 +95,8 @@ Form Norm::plan(const Form& in, PlanRequests&) {
   const Granularity g = in.scales ? in.scales->granularity : Granularity{};
   require(!integers || g == Granularity::tensor() || g == Granularity::channel(1), name_, "got int32 with scales per ",
           g, ", which differ within a feature: expected per tensor or channel(1). Put dequantize before it");
-  require(in.least_samples * in.sample.numel() != (per_column_ ? in.features() : 1), name_, "a training batch of ",
-          in.least_samples,
+  const bool one_value = in.least_samples * in.sample.numel() == (per_column_ ? in.features() : 1);
+  require(holds_statistics() || !one_value, name_, "a training batch of ", in.least_samples,
           " sample gives each statistic one value, and the variance of one value is not defined. "
           "Leave out the samples of an epoch that do not fill a batch, or join them to the batch before (batch.last: "
           "drop or join), or change batch.micro");
