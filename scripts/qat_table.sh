@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The table of docs/results/qat.md: one float run a seed, quantized after training (PTQ) and by training on (QAT), with one recipe of training for all.
 #   BITGRAD_DATA=DIR scripts/qat_table.sh run "1 2 3" ["int8wo int4wo 8da4w w1a1"]   # finished runs are kept, interrupted ones resumed
+#   BITGRAD_DATA=DIR scripts/qat_table.sh ptq "1 2 3" ["int8wo w8a8"]                # the float runs and the PTQ columns alone
 #   BITGRAD_DATA=DIR scripts/qat_table.sh budget "1 2 3" "int3wo int2wo"             # bits of each layer against the same bits everywhere
 #   scripts/qat_table.sh table                                                       # prints what runs/qat_table holds
 set -euo pipefail
@@ -25,15 +26,23 @@ run() {  # folder [key=value ...]
 
 accuracy() { "$bitgrad" eval "$1" --json | sed 's/.*"accuracy":\([0-9.]*\).*/\1/'; }
 
-seed_runs() {  # seed recipes
+ptq_runs() {  # seed recipes
   local start=$out/float_s$1 recipe
   run "float_s$1" "run.seed=$1" quant.recipe=none
+  for recipe in $2; do
+    [ -e "$out/ptq_${recipe}_s$1.safetensors" ] ||
+      "$bitgrad" quantize "$start" -o "$out/ptq_${recipe}_s$1.safetensors" --recipe "$recipe" device.threads=1 >"$out/ptq_${recipe}_s$1.txt"
+    echo "${recipe}_s$1: $(grep -E '^(after|batch norm)' "$out/ptq_${recipe}_s$1.txt" | sed 's/.*accuracy \([0-9.]*\) %.*/\1/' | tr '\n' ' ')(renewed, kept)"
+  done
+}
+
+seed_runs() {  # seed recipes
+  local start=$out/float_s$1 recipe
+  ptq_runs "$1" "$2"
   # The float run, trained on as the others are: what they are compared with.
   run "fp32_s$1" "run.seed=$1" "model.init_from=$PWD/$start" quant.recipe=none "train.stop=$epochs epochs"
   for recipe in $2; do
     run "${recipe}_s$1" "run.seed=$1" "model.init_from=$PWD/$start" "quant.recipe=$recipe" "train.stop=$epochs epochs"
-    [ -e "$out/ptq_${recipe}_s$1.safetensors" ] ||
-      "$bitgrad" quantize "$start" -o "$out/ptq_${recipe}_s$1.safetensors" --recipe "$recipe" >"$out/ptq_${recipe}_s$1.txt"
   done
 }
 
@@ -65,6 +74,7 @@ table() {
 case "${1:-} $#" in
   "table 1") table ;;
   "run 2" | "run 3") for seed in $2; do seed_runs "$seed" "${3:-$recipes}"; done ;;
+  "ptq 2" | "ptq 3") for seed in $2; do ptq_runs "$seed" "${3:-$recipes}"; done ;;
   "budget 3") for seed in $2; do budget_runs "$seed" "$3"; done ;;
-  *) sed -n '2,5p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,6p' "$0" >&2; exit 2 ;;
 esac

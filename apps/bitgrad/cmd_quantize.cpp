@@ -88,8 +88,11 @@ int run_quantize(const QuantizeOptions& options) {
   if (options.dry_run) return 0;
   const Evaluation before = evaluate(*load_file(file, &measured), measured, batch);
   const bool renews = has_norms(learner->model()) && !norm_samples.empty();
-  std::optional<Evaluation> stale;
+  std::optional<Evaluation> stale, renewed;
   if (renews) {
+    const auto float_model = load_file(file, &measured);
+    renew_norms(*float_model, norm_samples);
+    renewed = evaluate(*float_model, measured, batch);
     const auto kept = load_floats(file.path, config, measured);
     quantize_after_training(*kept, spec, samples, {});
     stale = evaluate(*kept, measured, batch);
@@ -102,7 +105,8 @@ int run_quantize(const QuantizeOptions& options) {
   print_before_after(before, describe(file), after, options.out, split);
   if (stale)
     std::cout << "batch norm: statistics renewed on " << rows_of(norm_samples)
-              << " samples of data.train; with those of the float model: " << numbers_of(*stale) << '\n';
+              << " samples of data.train; with those of the file: " << numbers_of(*stale)
+              << "\nbefore, with statistics renewed likewise: " << numbers_of(*renewed) << '\n';
   return 0;
 }
 
@@ -119,7 +123,9 @@ Run setup_quantize(Arguments& args) {
   args.option("--first", o->first, "the recipe of the first layer");
   args.option("--last", o->last, "the recipe of the last layer");
   args.option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; repeatable");
-  args.option("--observer", o->observer, "calibrates input ranges, which are otherwise computed for each batch");
+  args.option("--observer", o->observer,
+              "calibrates input ranges, which are otherwise computed for each row; those of convolutions always are "
+              "calibrated");
   const Argument samples = args.option("--samples", o->samples, "number of data.train samples used for calibration")
                                .range(int64_t{1}, int64_t{1000000000});
   args.option("--batches", o->batches, "the same in batches of train.eval.batch")

@@ -248,7 +248,7 @@ void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {
   if (!observer_ || x.numel() == 0 || !stores() || !((mode_.observers && !frozen()) || state().calibrating)) return;
   const detail::FlagScope scope(flag);
   try {
-    observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : x);
+    observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : x, state().calibrating);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     *flag |= kFlagNonFinite;

@@ -98,7 +98,7 @@ void check_ids(const LayerChoice& c, const std::vector<LayerChoice>& choices) {
 
 std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, const std::string& root) {
   std::vector<LayerChoice> choices;
-  std::set<const Quantizable*> seen;
+  std::set<const Quantizable*> seen, repeated;
   for (const Module::QuantizableAt& at : model.quantizables_at(root)) {
     require(seen.insert(at.slot).second, "prepare", "the layer '", at.layer, "' is twice in the model.");
     choices.push_back({at.layer, at.slot, std::nullopt, ""});
@@ -115,13 +115,14 @@ std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, c
     for (LayerChoice& c : choices)
       if (detail::glob_matches(rule.layers, c.layer)) {
         choose(c, rule.quant, rule.layers);
+        if (rule.repeated) repeated.insert(c.slot);
         any = true;
       }
     require(any, "prepare", "the rule '", rule.layers, "' matches no layer: the quantizable layers are ",
             names_of(choices), ". Rules match the whole path; * stands for any characters.");
   }
   for (const LayerChoice& c : choices) {
-    if (!c.quant) continue;
+    if (!c.quant || repeated.count(c.slot) > 0) continue;
     check_shared(c, choices);
     check_ids(c, choices);
   }

@@ -5,7 +5,6 @@
 #include "nn/row_params.h"
 
 namespace bitgrad::detail {
-namespace {
 
 // Schemes that fit scales anew in every step must reproduce the values of their own codes, or weights would shrink or
 // grow by themselves. Tested on four values.
@@ -20,6 +19,8 @@ bool keeps_its_values(const QuantSpec& spec) {
     if (std::fabs(first[i] - second[i]) > 1e-3 * std::fabs(first[i])) return false;
   return true;
 }
+
+namespace {
 
 // Without a master, a parameter's gradients are those of its codes' values.
 void check_passes(const std::string& where, const QuantSpec& quant) {

@@ -32,7 +32,7 @@ void ObserverBase::check(const QuantSpec& spec) const {
   require(g == granularity_, name_, "granularity: got ", g, ", but the range was observed per ", granularity_, '.');
 }
 
-void ObserverBase::observe(const Tensor& x) {
+void ObserverBase::observe(const Tensor& x, bool calibrating) {
   const Blocks blocks(name_, granularity_, x);
   require(granularity_.kind == Granularity::kTensor || x.cols() == features_, name_, "x ", x, " has ", x.cols(),
           " features, expected ", features_, '.');
@@ -47,9 +47,9 @@ void ObserverBase::observe(const Tensor& x) {
     batch = {blocks.statistic(kernels::ReduceRule::kMin), blocks.statistic(kernels::ReduceRule::kMax)};
   }
   consume({x, batch.low, batch.high, bad_word});
-  run_map(maps::ObserveRange{batch.low.as<float>(), batch.high.as<float>(), momentum().has_value(),
-                             momentum().value_or(0.0f), batches_.as<int64_t>(), bad_word, flag.word(), low_.as<float>(),
-                             high_.as<float>()},
+  const std::optional<float> kept = calibrating ? std::nullopt : momentum();
+  run_map(maps::ObserveRange{batch.low.as<float>(), batch.high.as<float>(), kept.has_value(), kept.value_or(0.0f),
+                             batches_.as<int64_t>(), bad_word, flag.word(), low_.as<float>(), high_.as<float>()},
           low_.numel());
   run_map(maps::CountBatch{batches_.as<int64_t>(), bad_word}, 1);
   flag.check(blocks.not_finite());

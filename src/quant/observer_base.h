@@ -16,7 +16,7 @@ class ObserverBase : public Observer {
   ObserverBase(std::string_view name, const QuantSpec& spec, int64_t features, bool channels);
 
   std::string_view name() const final { return name_; }
-  void observe(const Tensor& x) final;
+  void observe(const Tensor& x, bool calibrating = false) final;
   // On a device, reads the number of batches back until the first batch was observed.
   bool ready() const final;
   QuantParams params(const QuantSpec& spec) const final;

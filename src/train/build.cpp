@@ -142,7 +142,8 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
   plan.outputs = task.outputs;
   plan.target = task.target;
   plan.train_samples = config.batch.micro;
-  plan.least_samples = task.trains ? batches.least : 0;
+  // Of a data set the smallest batch is known; a program that feeds its own batches meets the check of each.
+  plan.least_samples = task.trains && task.target ? batches.least : 0;
   plan.eval_samples = config.train.eval.batch;
   plan.trains = task.trains;
   const std::shared_ptr<Sequential> model = at_mark(config, outputs, [&] {

@@ -65,6 +65,14 @@ void warn_of_ignored(const InitFrom& found, const std::string& file) {
                found.own.empty() ? std::string() : "; own initial values: " + names_text(found.own)));
 }
 
+void warn_of_moving(const InitFrom& found, const std::string& file) {
+  if (!found.moving.empty())
+    log(LogLevel::kWarning,
+        concat("initial values from ", file, ": it has the codes of ", names_text(found.moving),
+               " without masters, and their scheme makes other codes and scales of these codes' values, so the first "
+               "update moves all of them. Start from a checkpoint that has the masters"));
+}
+
 }  // namespace
 
 std::string take_initial_values(const RunConfig& config, const Dataset* data, Module& model) {
@@ -75,6 +83,7 @@ std::string take_initial_values(const RunConfig& config, const Dataset* data, Mo
   const InitFrom found = foreign ? init_from_weights(file, model, map) : init_from(file, model, map);
   if (!foreign) warn_of_unused(found, file);  // of another program, what is not used is an error
   warn_of_ignored(found, file);
+  warn_of_moving(found, file);
   std::string note = note_of(found, file);
   if (!config.adapters || config.adapters->init_from.empty()) return note;
   load_adapters(config.adapters->init_from, model);

@@ -130,6 +130,22 @@ TEST_CASE("moving_average rounds each operation once and the first batch sets") 
   }
 }
 
+TEST_CASE("in calibration moving_average widens to all batches, so that their order and sizes do not count") {
+  const QuantSpec spec = spec_of("affine", dtypes::int8, Granularity::tensor());
+  const std::vector<float> x{1, -2, 3, 0.5f, -7, 2, 0.25f, 6};
+  for (const auto& parts :
+       {std::vector<std::pair<size_t, size_t>>{{0, 8}}, {{0, 2}, {2, 4}, {4, 8}}, {{4, 8}, {0, 4}}}) {
+    const auto observer = observer_named("moving_average", spec, 2);
+    for (const auto& [begin, end] : parts)
+      observer->observe(
+          tensor_of({static_cast<int64_t>(end - begin) / 2, 2},
+                    {x.begin() + static_cast<std::ptrdiff_t>(begin), x.begin() + static_cast<std::ptrdiff_t>(end)}),
+          /*calibrating=*/true);
+    CHECK(state_of(*observer, "low").elements() == std::vector<double>{-7});
+    CHECK(state_of(*observer, "high").elements() == std::vector<double>{6});
+  }
+}
+
 TEST_CASE("a column view is observed as its own numbers") {
   const std::vector<float> x = draws_with_outliers(40, 8);
   std::vector<float> part;

@@ -127,6 +127,33 @@ TEST_CASE("a converted model gives the values of its codes") {
       if (p->path() == q->path()) CHECK(p->value().elements() == q->value().values());
 }
 
+TEST_CASE("codes without masters that their scheme would not make again are told, with what the first update does") {
+  TempDir temp;
+  for (const auto& [scheme, moves] :
+       {std::pair<const char*, bool>{"symmetric", true}, {"absmax", false}, {"lsq", false}}) {
+    INFO(scheme);
+    const LayerQuant quant = held(dtypes::int4, scheme);
+    const auto from = trained(temp.file("c"), quant);
+    CHECK(init_from(temp.file("c"), fresh(quant)->model()).moving.empty());
+    convert(from->model());
+    save_model(temp.file("m"), from->model(), {});
+    const auto to = fresh(quant);
+    const std::vector<std::string> moving = init_from(temp.file("m"), to->model()).moving;
+    CHECK(moving.empty() == !moves);
+    CHECK(init_from(temp.file("m"), fresh(held(dtypes::int8, "symmetric"))->model()).moving.empty());
+    bool moved = false;
+    for (Parameter* p : to->model().parameters()) {
+      if (!p->low_bit() || !p->has_master()) continue;
+      const auto values = p->value().values();
+      p->requantize(p->seed(), 0);
+      if (p->value().values() == values) continue;
+      moved = true;
+      CHECK(std::find(moving.begin(), moving.end(), p->path()) != moving.end());
+    }
+    CHECK(moved == moves);
+  }
+}
+
 TEST_CASE("a parameter that the file lacks, or has in another shape, is named") {
   TempDir temp;
   OptimizerSpec sgd;

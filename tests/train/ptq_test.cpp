@@ -163,7 +163,7 @@ TEST_CASE("observers take the place of scales that are found from each batch, an
   config.quant.prepare.first = "w2a2";
   config.quant.prepare.last = "8da4w";
   const RunConfig observed = with_observer(config, learner->model(), "percentile");
-  CHECK(!observed.quant.prepare.recipe);
+  CHECK(observed.quant.prepare.recipe == config.quant.prepare.recipe);
   const RunConfig again = parse_config(to_yaml(observed), "again");
   const std::vector<LayerChoice> layers = choose_layers(learner->model(), *quant_phases(again, 1).front().spec);
   REQUIRE(layers.size() == 4);

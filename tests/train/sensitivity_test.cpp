@@ -285,8 +285,8 @@ TEST_CASE("a converted run has the configuration of the phase that it was in") {
   const std::string phases =
       "[{from: 0 steps, recipe: int4wo, last: int8wo}, {from: 2 steps, quantization: off}, {from: 4 steps, rules: "
       "[{layers: layers.0, recipe: int2wo}]}, {from: 6 steps, quantization: frozen}]";
-  CHECK(run_at(phases, 0) == std::vector<std::string>{"uint4 minmax_offset group(32)", "int8 symmetric channel(0)"});
+  CHECK(run_at(phases, 0) == std::vector<std::string>{"uint4 minmax_offset group(32)", "int8 absmax channel(0)"});
   CHECK(run_at(phases, 1) == std::vector<std::string>{"fp32", "fp32"});
-  CHECK(run_at(phases, 2) == std::vector<std::string>{"int2 symmetric group(32)", "int8 symmetric channel(0)"});
-  CHECK(run_at(phases, 3) == std::vector<std::string>{"int2 symmetric group(32)", "int8 symmetric channel(0)"});
+  CHECK(run_at(phases, 2) == std::vector<std::string>{"int2 symmetric group(32)", "int8 absmax channel(0)"});
+  CHECK(run_at(phases, 3) == std::vector<std::string>{"int2 symmetric group(32)", "int8 absmax channel(0)"});
 }

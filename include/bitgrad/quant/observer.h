@@ -24,8 +24,9 @@ class Observer {
   virtual ~Observer() = default;
   virtual std::string_view name() const = 0;
   // Updates the range with one batch x, fp32 or bf16 [n, f]. An empty x has no effect. Throws Error(kNonFinite) for NaN
-  // or Inf.
-  virtual void observe(const Tensor& x) = 0;
+  // or Inf. `calibrating`: x is a part of a set of samples whose parts count the same, so a moving average, too, widens
+  // to all of them.
+  virtual void observe(const Tensor& x, bool calibrating = false) = 0;
   // Whether any non-empty batch was observed.
   virtual bool ready() const = 0;
   // Scales for the observed range by the scheme of `spec`. Throws Error if no batch was observed yet.

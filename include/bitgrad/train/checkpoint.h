@@ -124,6 +124,9 @@ struct InitFrom {
   std::vector<std::string> quantization = {};
   // Learned parts, observed ranges and adapters of this model that keep their own initial values.
   std::vector<std::string> fresh = {};
+  // Weights whose codes the file has without masters, by a scheme that makes other codes of these codes' values: the
+  // first update moves them.
+  std::vector<std::string> moving = {};
   std::vector<std::string> ignored = {};  // names of the file that WeightMap::ignore leaves out
   std::vector<std::string> own = {};      // what would have been read from them and keeps its own initial value
 };

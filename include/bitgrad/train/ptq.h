@@ -47,9 +47,9 @@ RunConfig float_config(RunConfig config);
 // present, otherwise dequantized codes. Ranges and learned steps of `quantize` layers are not set yet; use calibrate or
 // quantize_after_training.
 std::unique_ptr<Learner> load_floats(const std::string& file, const RunConfig& config, const Dataset& data);
-// Returns the same recipes as quant.recipe, first, last and rules of `config`, as one rule per layer, but with input
-// scales that would be computed per batch replaced by a per-tensor range found by `observer`. Schemes with learned or
-// fixed scales are unchanged. Throws Error for an unknown observer and if no layer has such an input.
+// Returns quant.recipe, first, last and rules of `config`, followed by a rule for each layer whose input scales would
+// be computed from a range: the same recipe, with a per-tensor range found by `observer`. Schemes with learned or fixed
+// scales are unchanged. Throws Error for an unknown observer and if no layer has such an input.
 RunConfig with_observer(RunConfig config, Module& model, const std::string& observer);
 
 // The configuration of the model that Learner::convert makes of a learner in its current phase: its layers' current

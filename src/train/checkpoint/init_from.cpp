@@ -6,6 +6,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/train/model_record.h"
 #include "nn/activation_quantizer.h"
+#include "optim/requirements.h"
 #include "train/checkpoint/own_values.h"
 #include "train/checkpoint/part.h"
 #include "train/checkpoint/restorer.h"
@@ -163,8 +164,10 @@ class InitialValues {
       else
         p.assign(restorer_.numbers(name, p.shape()), step_);
     });
-    if (same_.count(&p) > 0)
-      for (const auto& part : p.learned()) owner_[part.get()] = &p;
+    if (same_.count(&p) == 0) return;
+    for (const auto& part : p.learned()) owner_[part.get()] = &p;
+    const bool fitted = p.has_master() && p.learned().empty() && !restorer_.file().contains(name + ".master");
+    if (fitted && !detail::keeps_its_values(*p.spec().quant)) found_.moving.push_back(p.path());
   }
   // A learned part, or a parameter of an input's quantizer or of an adapter.
   bool restored(Parameter& p, const std::string& name) {

@@ -103,6 +103,7 @@ bool ModelForms::choose(const PrepareConfig& c, const std::string& path, Module&
   for (size_t i = 0; i < spec.rules.size(); ++i) {
     PrepareSpec alone;
     alone.rules = {spec.rules[i]};
+    alone.rules[0].repeated = true;  // its effects depend on the other rules
     try {
       choose_layers(model, alone);
     } catch (const Error& error) {
@@ -129,7 +130,7 @@ const ModelForms::Choice* ModelForms::choice_of(const QuantForm& form, const std
 std::optional<ModelForms::Refusal> ModelForms::prepare_layers(const QuantForm& form, Module& model) {
   for (const auto& [path, choice] : form.choices) {
     PrepareSpec spec;
-    spec.rules = {{path, choice.quant}};
+    spec.rules = {{path, choice.quant, /*repeated=*/true}};
     try {
       prepare(model, spec);
     } catch (const Error& error) {

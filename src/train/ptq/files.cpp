@@ -1,5 +1,6 @@
 // Configurations and files of models that are quantized after training.
 #include <algorithm>
+#include <utility>
 
 #include "bitgrad/base/text.h"
 #include "bitgrad/quant/observer.h"
@@ -103,15 +104,15 @@ RunConfig with_observer(RunConfig config, Module& model, const std::string& obse
   const std::vector<std::string_view> names = observer_names();
   require(std::find(names.begin(), names.end(), observer) != names.end(), "quantize",
           unknown_name("observer", observer, {names.begin(), names.end()}));
-  PrepareConfig prepare;
+  PrepareConfig prepare = config.quant.prepare;
   bool any = false;
   for (const LayerChoice& c : choose_layers(model, config::prepare_spec(config.quant.prepare))) {
-    if (!c.quant) continue;
+    // The input of an embedding are ids: no rule may ask for its range.
+    if (!c.quant || c.slot->kind() == Quantizable::Kind::kEmbedding || !has_range(*c.quant)) continue;
+    any = true;
     QuantRuleConfig& r = prepare.rules.emplace_back(rule(c.layer, c.quant->recipe));
     if (c.quant->weight && c.quant->weight->granularity.kind == Granularity::kGroup)
       r.quant.group = c.quant->weight->granularity.group;
-    if (!has_range(*c.quant)) continue;
-    any = true;
     QuantSpec input = *c.quant->input;
     input.granularity = Granularity::tensor();
     r.quant.activations = config::activations_config(input, c.quant->input_grad);
@@ -131,8 +132,14 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   if (as_it_is) prepare = specs.front();
   const std::vector<LayerChoice> layers = choose_layers(learner.model(), {});
   if (!as_it_is)
-    for (const PrepareConfig& spec : specs)
+    for (PrepareConfig spec : specs) {
+      // A recipe for all replaces what was before it, and is no rule: it takes what layers share from their owners.
+      if (spec.recipe && quant.compute == "packed") {
+        prepare = {};
+        prepare.recipe = std::exchange(spec.recipe, std::nullopt);
+      }
       append_rules(spec, layers.front().layer, layers.back().layer, prepare.rules);
+    }
   QuantPhaseConfig now;
   if (!quant.phases.empty()) now = quant.phases[static_cast<size_t>(learner.phase())];
   quant.prepare = prepare;
