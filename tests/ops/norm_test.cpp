@@ -6,6 +6,7 @@
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
 #include "support/catch.h"
+#include "support/device_run.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
 
@@ -48,6 +49,7 @@ TEST_CASE("the statistics of one value are an error in training, of every dtype"
   for (const Kind& kind : kKinds)
     for (const DType dtype : {dtypes::fp32, dtypes::bf16, dtypes::fp64})
       for (const Shape& shape : {Shape{1, 1}, Shape{1, 4}, Shape{1, 1, 1, 4}}) {
+        if (dtype == dtypes::fp64 && runs_on_device()) continue;  // the reference dtype of the CPU
         const int64_t count = kind.per_column ? shape.cols() : 1;
         const bool one = shape.numel() == count;
         const DType of_gamma = dtype == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;

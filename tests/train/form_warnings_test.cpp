@@ -8,6 +8,7 @@
 #include "support/log_lines.h"
 #include "support/temp_dir.h"
 #include "train/digits_nets.h"
+#include "train/model_warnings.h"
 
 namespace bitgrad::test {
 namespace {
@@ -205,6 +206,36 @@ TEST_CASE("signs of values that are never negative are warned of before the run,
   std::vector<std::string> bytes = signs;
   bytes.push_back("~data.affine");
   CHECK(contains(warning(bytes, kNever), "the input of layers.0 "));
+}
+
+TEST_CASE("reports with a step at its floor, or one code for all values, are warned of once for each tensor") {
+  const LogLines log;
+  detail::CodeWarnings warnings;
+  QuantEvent e;
+  e.layer = "layers.0";
+  e.part = "weight";
+  e.dtype = "int4";
+  e.scheme = "lsq";
+  e.statistics.elements = 8;
+  e.statistics.entropy = 2;
+  e.statistics.entropy_limit = 4;
+  e.statistics.scale = QuantStatistics::Scale{};
+  e.statistics.scale->least = 0x1p-19;
+  warnings.watch(e);
+  CHECK(log.warnings.empty());
+  e.statistics.scale->least = 0x1p-20;
+  for (int i = 0; i < 2; ++i) warnings.watch(e);
+  REQUIRE(log.warnings.size() == 1);
+  CHECK(contains(log.warnings[0], "the weights of layers.0: a learned step is at its floor, 2^-20"));
+  e.statistics.entropy = 0;
+  for (int i = 0; i < 2; ++i) warnings.watch(e);
+  REQUIRE(log.warnings.size() == 2);
+  CHECK(contains(log.warnings[1], "the weights of layers.0: all 8 values have one code (int4, lsq)"));
+  e.scheme = "absmax";  // whose scales have no floor that a rate leads to
+  e.layer = "layers.1";
+  e.statistics.entropy = 2;
+  warnings.watch(e);
+  CHECK(log.warnings.size() == 2);
 }
 
 }  // namespace bitgrad::test

@@ -108,11 +108,12 @@ class Parameter {
   // The seed passed to initialize; it also keys the draws of updates.
   uint64_t seed() const { return seed_; }
   // value = quantizer(master), with scales fitted anew (or computed from the current learned parts, of which steps
-  // without signal are fitted to the master first, docs/numerics.md section 3), and all planned layouts rewritten. Stochastic rounding is keyed by `step` and `seed`. Does nothing for a float parameter or one
-  // without a master. A bf16 master is widened to fp32 in workspace memory, in blocks of rows if scales are row-local
-  // or independent of the values, else as a whole. Throws Error before initialize or if `seed` is not that of
-  // initialize, and Error(kNonFinite) naming the parameter if the master or a learned part holds NaN or Inf (on devices
-  // other than the CPU at the next poll of errors, kernels/flag.h).
+  // without signal are fitted to the master first, docs/numerics.md section 3), and all planned layouts rewritten.
+  // Stochastic rounding is keyed by `step` and `seed`. Does nothing for a float parameter or one without a master. A
+  // bf16 master is widened to fp32 in workspace memory, in blocks of rows if scales are row-local or independent of the
+  // values, else as a whole. Throws Error before initialize or if `seed` is not that of initialize, and
+  // Error(kNonFinite) naming the parameter if the master or a learned part holds NaN or Inf (on devices other than the
+  // CPU at the next poll of errors, kernels/flag.h).
   void requantize(uint64_t seed, int64_t step);
   // The same in blocks of whole rows, from values supplied by the caller. Call begin_requantize (with a master) or
   // begin_masterless_codes (without: stochastic rounding by `draws`, element = row-major index in the parameter; kind
