@@ -145,6 +145,7 @@ const std::map<std::string, std::string> kShared = {
     {"ops/integer_product.h", "what integer layers compute, as data"},
     {"ops/norm.h", "norms that are fused with the quantizer behind them"},
     {"optim/finish.h", "statistics of finished gradients"},
+    {"optim/requirements.h", "whether a scheme makes the codes of its values again, asked of files without masters"},
     {"optim/square_sums.h", "a stage of the step (train/step.h)"},
     {"quant/fused.h", "scale and codes in one sweep"},
     {"quant/blocks.h", "blocks of scales"},
