@@ -312,7 +312,7 @@ void Trainer::resume(const std::string& checkpoint, bool use_data) {
   if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
   set_rates();
   compare_run(header, checkpoint);
-  if (header.kernel_hash != kernel_table_hash() && bits_mode() == BitsMode::kFast)
+  if (bits_mode() == BitsMode::kFast && header.kernel_hash != kernel_table_hash())
     log(LogLevel::kWarning,
         "resumed with kernels other than those of the saved run: not bit for bit (run.bits: strict does not depend on "
         "the machine)");

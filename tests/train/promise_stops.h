@@ -54,30 +54,54 @@ inline std::string stopped_difference(const PromiseFolder& data, const RunConfig
   return "the run never ends";
 }
 
-// "" if the checkpoint of a run, its converted file and predictors of both give the same.
-inline std::string file_difference(const std::string& run) {
+inline RunConfig recorded_config(const std::string& file) {
+  return parse_config(read_checkpoint_header(file).config, file, {}, {.plugins = ConfigSource::Plugins::kLoaded});
+}
+
+// "" if the checkpoint of a run, its converted file and predictors of both give the same, and exports of the loaded
+// file those of the model that trained.
+inline std::string file_difference(const std::string& run, const Trace& trace) {
   const std::string checkpoint = run + "/last.safetensors", model = run + "/model.safetensors";
   const RunConfig config = run_folder_config(run);
   apply_run_settings(config);
   const auto test = open_evaluation_dataset(config);
   const int64_t batch = config.train.eval.batch, samples = std::min<int64_t>(batch, 8);
   const Tensor x = first_samples(*test, samples, samples, 1)[0].x;
-  const auto load = [&](const std::string& file) {
-    return load_evaluator(parse_config(read_checkpoint_header(file).config, file), *test, file);
-  };
+  const auto load = [&](const std::string& file) { return load_evaluator(recorded_config(file), *test, file); };
   const auto saved = load(checkpoint);
   const std::vector<uint32_t> expected = bits_of(saved->predict(x)),
                               predicted = bits_of(open_model(run, {}, CheckpointChoice::kLast)->predict(x));
   if (bits_of(open_model(checkpoint)->predict(x)) != predicted) return "the checkpoint predicts otherwise";
+  const bool documents = saved->document_end() >= 0;  // of which the data tell
+  if (!documents && bits_of(load_evaluator(checkpoint, saved->loss(), samples)->predict(x)) != expected)
+    return "the model that its record describes predicts otherwise";
   // A predictor converts its model, which makes packed products of simulated ones.
   if (contains(to_yaml(config), "compute: simulated")) return "";
-  // It knows of no documents.
-  if (saved->document_end() < 0 && predicted != expected) return "the run folder predicts otherwise";
+  if (!documents && predicted != expected) return "the run folder predicts otherwise";
   if (bits_of(open_model(model)->predict(x)) != predicted) return "the converted model predicts otherwise";
   const auto converted = load(model);
   if (bits_of(converted->predict(x)) != expected) return "the converted model gives other outputs";
-  const bool same = evaluate(*converted, *test, batch).loss == evaluate(*saved, *test, batch).loss;
-  return same ? "" : "the converted model evaluates otherwise";
+  if (evaluate(*converted, *test, batch).loss != evaluate(*saved, *test, batch).loss)
+    return "the converted model evaluates otherwise";
+  for (const auto& [name, bytes] : exports_of(*converted, model))
+    if (trace.results.at(name) != bytes) return "of the converted model it gives another " + name;
+  return "";
+}
+
+// "" if the best model has the form of the last one, and the loss of the evaluation that chose it.
+inline std::string best_difference(const std::string& run, const Trace& trace) {
+  const std::string best = run + "/best.safetensors", last = run + "/last.safetensors";
+  if (!file_system().exists(best)) return "";
+  const CheckpointHeader chosen = read_checkpoint_header(best), end = read_checkpoint_header(last);
+  if (end.counters.best_step != 0 && end.counters.best_step != chosen.step) return "it is not of the best step";
+  const RunConfig config = run_folder_config(run);
+  const auto data = config.data.valid ? open_dataset(config, *config.data.valid) : open_evaluation_dataset(config);
+  const auto model = load_evaluator(recorded_config(best), *data, best);
+  if (end.counters.best_step != 0 && model->form_start(chosen.phase) != model->form_start(end.phase))
+    return concat("the best model, of step ", chosen.step, ", is of phase ", chosen.phase, ", the last of ", end.phase);
+  const std::string loss = concat("loss ", exact(evaluate(*model, *data, config.train.eval.batch).loss), ',');
+  const std::string& told = trace.steps.at(chosen.step).told;
+  return contains(told, loss) ? "" : concat("the best model has ", loss, " when it was chosen it told\n", told);
 }
 
 }  // namespace bitgrad::test

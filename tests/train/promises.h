@@ -11,7 +11,10 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/io/safetensors.h"
 #include "bitgrad/train/ptq.h"
+#include "train/averages.h"
+#include "train/promise_exports.h"
 #include "train/promise_nets.h"
 
 namespace bitgrad::test {
@@ -99,6 +102,8 @@ inline std::map<std::string, uint64_t> state_of(Learner& learner) {
   }
   for (const auto& s : learner.optimizer().state()) add(s.name, s.tensor);
   for (const auto& b : learner.model().buffers()) add(b.path, b.tensor);
+  if (learner.average() != nullptr)
+    for (const auto& [name, tensor] : learner.average()->state()) add(name, tensor);
   const auto count = [&](const std::string& name, int64_t n) { out[name] = static_cast<uint64_t>(n); };
   count("the optimizer's number of steps", learner.optimizer().steps());
   count("the number of steps", learner.state().step);
@@ -150,6 +155,15 @@ inline std::string summary_of(const std::string& folder) {
   return j.dump(1);
 }
 
+// Checksums of a file's tensors.
+inline std::string tensors_of(const std::string& path) {
+  std::string out;
+  const SafetensorsFile file = SafetensorsFile::read(path);
+  for (const SafetensorsEntry& e : file.entries())
+    out += concat(e.name, ' ', crc32c(file.data(e.name), static_cast<size_t>(e.bytes)), '\n');
+  return out;
+}
+
 // What a finished run leaves: in its folder where it has one, and the model that it exports.
 inline void add_results(Trace& trace, Trainer& trainer, const TrainOutcome& outcome, const std::string& folder) {
   trace.results["state hash"] = outcome.state_hash;
@@ -161,11 +175,15 @@ inline void add_results(Trace& trace, Trainer& trainer, const TrainOutcome& outc
   trace.results["metrics.jsonl"] = metrics_of(folder);
   trace.results["summary.json"] = summary_of(folder);
   trace.results["config.yaml"] = text_of(folder + "/config.yaml");
+  for (const char* other : {"best.safetensors", "average.safetensors"})
+    if (file_system().exists(concat(folder, '/', other))) trace.results[other] = tensors_of(concat(folder, '/', other));
   CheckpointHeader header = read_checkpoint_header(folder + "/last.safetensors");
   header.counters = {};
   trainer.learner().convert();
   save_model(folder + "/model.safetensors", trainer.learner().model(), header);
   trace.results["converted model"] = text_of(folder + "/model.safetensors");
+  if (trainer.learner().device().is_cpu())
+    trace.results.merge(exports_of(trainer.learner(), folder + "/model.safetensors"));
 }
 
 // A run without interruption; an empty folder: nothing is written.
@@ -199,9 +217,11 @@ inline std::string first_difference(const Trace& calm, const Trace& other) {
   if (other.steps.size() > calm.steps.size())
     return concat("it goes on to step ", other.steps.rbegin()->first, ", past ", calm.steps.rbegin()->first);
   for (const auto& [name, theirs] : other.results) {
-    const std::string& mine = calm.results.at(name);
+    const auto at = calm.results.find(name);
+    if (at == calm.results.end()) return concat("it has ", name);
+    const std::string& mine = at->second;
     if (theirs == mine) continue;
-    const bool text = name != "converted model";
+    const bool text = name != "converted model" && !name.starts_with("export ");
     return concat("other ", name, text ? concat(":\n", theirs, "\nin place of\n", mine) : "");
   }
   return "";

@@ -139,7 +139,8 @@ TEST_CASE("in strict mode updates inside backward and after it leave the same ru
 
 TEST_CASE("a model is the same from its run, its checkpoint and its converted file") {
   for_every_promise([](const Promise& promise) {
-    check(promise, "as files", [&] { return file_difference(calm_run(promise, "strict").folder); });
+    const Calm& calm = calm_run(promise, "strict");
+    check(promise, "as files", [&] { return file_difference(calm.folder, calm.trace); });
   });
 }
 

@@ -15,24 +15,26 @@ namespace {
 constexpr int64_t kDraws = elementwise::kMomentRun * kMomentBlock;  // random draws kept on the stack
 static_assert(kTileElements % kDraws == 0);
 
-// Calls body(begin, end, draws) for runs of at most kDraws elements of n. `turn` is added to each draw.
+// Calls body(begin, end, draws) for runs of at most kDraws elements of n.
 template <typename Body>
-void cut_with_draws(int64_t n, const RandomStream& draws, uint64_t first, uint16_t turn, Body&& body) {
+void cut_with_draws(int64_t n, const RandomStream& draws, uint64_t first, Body&& body) {
   cut(n, [&](int64_t begin, int64_t end) {
     alignas(64) uint16_t bits[kDraws];
     for (int64_t i = begin; i < end; i += kDraws) {
       const int64_t stop = std::min(i + kDraws, end);
       draws.fill_bits16(first + static_cast<uint64_t>(i), stop - i, bits);
-      if (turn != 0)
-        for (int64_t k = 0; k < stop - i; ++k) bits[k] = static_cast<uint16_t>(bits[k] + turn);
       body(i, stop, bits);
     }
   });
 }
 
-template <typename Body>
-void code_blocks(int64_t n, const RandomStream& draws, uint64_t first, Body&& body) {
-  cut_with_draws(n, moment_codes::at_rest(draws), first, moment_codes::turn_of(draws), body);
+template <typename Loop, typename Code>
+void code_blocks(Loop loop, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Code* q,
+                 float* scales) {
+  const uint16_t turn = moment_codes::turn_of(draws);
+  cut_with_draws(n, moment_codes::at_rest(draws), first, [&](int64_t i, int64_t end, const uint16_t* bits) {
+    loop(end - i, x + i, bits, turn, q + i, scales + i / kMomentBlock);
+  });
 }
 
 // Calls body(begin, count, block) for the blocks of elements [begin, end), begin a multiple of kMomentBlock.
@@ -55,24 +57,18 @@ void cpu::from_bf16(int64_t n, const uint16_t* x, float* y) {
 
 void cpu::to_bf16_stochastic(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint16_t* y) {
   const auto loop = elementwise::loops().to_bf16_stochastic;
-  cut_with_draws(n, draws, first, 0,
+  cut_with_draws(n, draws, first,
                  [&](int64_t i, int64_t end, const uint16_t* bits) { loop(end - i, x + i, bits, y + i); });
 }
 
 void cpu::moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q,
                           float* scales) {
-  const auto loop = elementwise::loops().moments_to_int8;
-  code_blocks(n, draws, first, [&](int64_t i, int64_t end, const uint16_t* bits) {
-    loop(end - i, x + i, bits, q + i, scales + i / kMomentBlock);
-  });
+  code_blocks(elementwise::loops().moments_to_int8, n, x, draws, first, q, scales);
 }
 
 void cpu::squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
                            float* scales) {
-  const auto loop = elementwise::loops().squares_to_uint8;
-  code_blocks(n, draws, first, [&](int64_t i, int64_t end, const uint16_t* bits) {
-    loop(end - i, x + i, bits, q + i, scales + i / kMomentBlock);
-  });
+  code_blocks(elementwise::loops().squares_to_uint8, n, x, draws, first, q, scales);
 }
 
 void cpu::moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x) {

@@ -87,7 +87,9 @@ BudgetPlan plan_for(const RunConfig& config) {
   const std::string file = checkpoint_of(config.init_from);
   const auto samples =
       first_samples(*data, budget.samples, config.train.eval.batch, static_cast<uint64_t>(config.run.seed));
-  const auto learner = load_floats(file, config, *data);
+  RunConfig without = config;  // the file has no adapters yet
+  without.adapters.reset();
+  const auto learner = load_floats(file, without, *data);
   learner->calibrate(tensors_of(samples));
   const int64_t of_norms = budget.batch_norm.value_or(budget.samples);
   const auto norm_samples =
