@@ -12,6 +12,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/train/ptq.h"
+#include "train/averages.h"
 #include "train/promise_nets.h"
 
 namespace bitgrad::test {
@@ -99,6 +100,8 @@ inline std::map<std::string, uint64_t> state_of(Learner& learner) {
   }
   for (const auto& s : learner.optimizer().state()) add(s.name, s.tensor);
   for (const auto& b : learner.model().buffers()) add(b.path, b.tensor);
+  if (learner.average() != nullptr)
+    for (const auto& [name, tensor] : learner.average()->state()) add(name, tensor);
   const auto count = [&](const std::string& name, int64_t n) { out[name] = static_cast<uint64_t>(n); };
   count("the optimizer's number of steps", learner.optimizer().steps());
   count("the number of steps", learner.state().step);
@@ -127,6 +130,7 @@ inline TrainHooks traced(Trainer& trainer, Trace& trace) {
     std::string& told = trace.steps[e.step].told;
     told += concat(e.split, ": epoch ", e.epoch, ", loss ", exact(e.loss), ", accuracy ", exact(e.accuracy),
                    e.best ? ", best" : "", ", ", e.metric, ' ', exact(e.value), e.final ? ", final" : "", '\n');
+    if (e.average) told += concat("average: loss ", exact(e.average->loss), '\n');
     for (const auto& [name, value] : e.metrics) told += concat(name, ' ', exact(value), '\n');
   };
   hooks.on_quant = [&](const QuantEvent& e) { trace.steps[e.step].told += to_json(e) + '\n'; };

@@ -167,6 +167,43 @@ std::string phase_that_changes_nothing(const Run& run) {
   return "";
 }
 
+// An average of the weights and further checkpoints only watch.
+std::string average_beside(const Run& run) {
+  if (run.pair.uses("train.ema")) return "";
+  const RunConfig config = run.pair.config({"train.ema=0.75", "checkpoint.keep=1"});
+  Trace other = trace_of(config, new_folder(data(), config));
+  for (auto& [step, of] : other.steps) {
+    std::erase_if(of.state, [](const auto& part) { return part.first.ends_with(".average"); });
+    std::istringstream lines(std::exchange(of.told, ""));
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with("average: ")) of.told += line + '\n';
+  }
+  return first_difference(comparable(run.trace, {"the average"}), comparable(other, {"the average"}));
+}
+
+// Statistics of norms that are renewed do not depend on how the samples are split, and nothing else changes.
+std::string renewed_statistics(const Run& run) {
+  if (!run.pair.uses("batch_norm")) return "";
+  const auto test = open_evaluation_dataset(run.config);
+  const std::string file = run.folder + "/last.safetensors";
+  std::map<std::string, std::vector<double>> whole;
+  for (const int64_t batch : {test->size(), int64_t{4}}) {
+    const auto model = load_evaluator(parse_config(read_checkpoint_header(file).config, file), *test, file);
+    const auto before = state_of(*model);
+    if (renew_norms(*model, first_samples(*test, test->size(), batch, 1)) != 1) return "it renews other norms";
+    for (const auto& [name, sum] : state_of(*model))
+      if (!contains(name, ".running_") && before.at(name) != sum) return "it changes " + name;
+    for (const Module::Buffer& b : model->model().buffers()) {
+      if (!contains(b.path, ".running_")) continue;
+      const std::vector<double> now = b.tensor.elements(), then = whole.try_emplace(b.path, now).first->second;
+      for (size_t i = 0; i < now.size(); ++i)
+        if (!(std::fabs(now[i] - then[i]) <= 1e-5 * (1 + std::fabs(then[i]))))
+          return concat(b.path, " is ", now[i], " in batches of ", batch, ", not ", then[i]);
+    }
+  }
+  return "";
+}
+
 // A loss is the mean over samples: what else is in an evaluation batch must not matter.
 std::string other_evaluation_batches(const Run& run) {
   const auto test = open_evaluation_dataset(run.config);
@@ -201,7 +238,7 @@ std::string second_run_that_learns_nothing(const Run& run) {
 // Windows of one and of two microbatches, where nothing depends on what else is in a microbatch.
 std::string other_microbatches(const Run& run) {
   for (const char* of_batch :
-       {"batch_norm", "dropout", "observer", "lsq}", "pact", "requantize_every", "fraction", "budget"})
+       {"batch_norm", "dropout", "observer", "lsq}", "pact", "requantize_every", "fraction", "budget", "batch.last"})
     if (run.pair.uses(of_batch)) return "";
   const int64_t global = run.config.batch.global, micro = run.config.batch.micro == global ? global / 2 : global;
   const Trace other = trace_of(run.pair.config({concat("batch.micro=", micro)}));
@@ -233,6 +270,8 @@ const std::vector<Twin>& twins() {
       {"data of another file", other_file},
       {"an early stop that never comes", early_stop_that_never_comes},
       {"a phase that changes nothing", phase_that_changes_nothing},
+      {"an average beside it", average_beside},
+      {"renewed statistics of norms", renewed_statistics},
       {"other evaluation batches", other_evaluation_batches},
       {"a second run that learns nothing", second_run_that_learns_nothing},
       {"other microbatches", other_microbatches},
