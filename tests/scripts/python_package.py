@@ -114,7 +114,7 @@ assert resumed.run(folder / "half").state_hash == whole.state_hash
 
 # Windows in which no target counts, and weights that grow without bound.
 weights = [0] + [1] * 9
-words = ["train.stop=1 epochs", "batch={global: 1}", "loss={softmax_cross_entropy: {weights: %s}}" % weights, "~quant"]
+words = ["train.stop=1 epochs", "batch={global: 1}", "loss={softmax_cross_entropy: {weights: %s}}" % weights]
 words.append("model={layers: [{linear: {out: 10}}]}")
 uneven = bitgrad.Trainer(config, x, y, overrides=words).run()
 assert uneven.skipped_windows == int(np.sum(y == 0)) > 0 and uneven.steps == int(np.sum(y != 0))
