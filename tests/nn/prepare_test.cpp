@@ -457,7 +457,7 @@ TEST_CASE("a choice for a layer that shares a weight, or reads ids, has its whol
   const auto error = [&](const PrepareSpec& spec) { return error_of([&] { choose_layers(*model(), spec); }); };
   CHECK(error({.all = int4, .last = int8}) ==
         "[prepare] quant.last falls on 'layers.2', which has no weight of its own, but that of 'layers.0': got int8 "
-        "symmetric channel(0) weights, expected int4 symmetric group(32) as there. Name 'layers.0' in a rule to change "
+        "absmax channel(0) weights, expected int4 symmetric group(32) as there. Name 'layers.0' in a rule to change "
         "both, or choose activations alone for 'layers.2'");
   CHECK(contains(error({.all = int4, .last = find_recipe("none")}), "quant.last falls on 'layers.2'"));
   CHECK(contains(error({.all = {}, .first = {}, .last = {}, .rules = {{"layers.2", int8}}}),
