@@ -14,7 +14,7 @@ namespace {
 // Paths of the samples, which the checkpoint knows wherever they lie.
 bool is_data_path(const std::string& key) {
   if (!key.starts_with("data.")) return false;
-  for (const std::string_view name : {".file", ".path", ".images", ".labels"})
+  for (const std::string_view name : {".file", ".path", ".images", ".labels", ".targets"})
     if (key.ends_with(name)) return true;
   return false;
 }
@@ -65,7 +65,7 @@ RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string
                         d.b.value_or("nothing"));
   require(refused.empty(), "train", "--resume uses the configuration of the run folder: ", refused,
           ". Only device.*, data.root, train.stop and train.early_stop may change, and paths of the same samples "
-          "(data.*.file, path, images, labels)");
+          "(data.*.file, path, images, labels, targets)");
   return config;
 }
 

@@ -125,12 +125,13 @@ typedef struct bitgrad_event {
 /* Return nonzero to stop the run after the current step, with its state saved. */
 typedef int (*bitgrad_progress)(const bitgrad_event* event, void* user);
 typedef struct bitgrad_result {
-  double loss, accuracy; /* of the evaluation; NaN and -1 if there was none */
-  int64_t samples;       /* evaluated */
-  int64_t steps, epochs; /* done */
-  double seconds;        /* training time */
-  int32_t stopped;       /* 1: stopped by the callback */
-  char state_hash[65];   /* SHA-256 of the run's state, in hexadecimal */
+  double loss, accuracy;   /* of the evaluation; NaN and -1 if there was none */
+  int64_t samples;         /* evaluated */
+  int64_t steps, epochs;   /* done */
+  int64_t skipped_windows; /* windows of batch.global in which no target counts: without an update */
+  double seconds;          /* training time */
+  int32_t stopped;         /* 1: stopped by the callback */
+  char state_hash[65];     /* SHA-256 of the run's state, in hexadecimal */
 } bitgrad_result;
 
 /* config: YAML of a run (docs/configuration.md). The arrays replace its data files; affine or normalize, augment and

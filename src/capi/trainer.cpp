@@ -80,8 +80,9 @@ int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t u
     bitgrad_trainer& handle = given(trainer, "trainer");
     const std::string path = &given(from, "from");
     if (!file_system().is_directory(path)) return handle.trainer->resume(path, use_data != 0);
-    handle.resumed = {path, lock_run_folder(path)};
+    RunFolder folder{path, lock_run_folder(path)};  // unlocked again if it does not resume
     handle.trainer->resume(newest_checkpoint(path), use_data != 0);
+    handle.resumed = std::move(folder);
   });
 }
 
@@ -106,6 +107,7 @@ int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_pr
     write_evaluation(outcome.evaluation, *out);
     out->steps = outcome.optimizer_steps;
     out->epochs = outcome.counters.epoch;
+    out->skipped_windows = outcome.skipped_windows;
     out->seconds = outcome.seconds;
     out->stopped = outcome.stopped == StopRequest::kNone ? 0 : 1;
     std::strncpy(out->state_hash, outcome.state_hash.c_str(), sizeof out->state_hash - 1);
@@ -120,6 +122,7 @@ int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out) {
     write_evaluation(e, *out);
     out->epochs = t.counters().epoch;
     out->steps = t.learner().state().step;
+    out->skipped_windows = t.learner().skipped().windows;
     std::strncpy(out->state_hash, state_hash(t.learner(), t.counters()).c_str(), sizeof out->state_hash - 1);
   });
 }

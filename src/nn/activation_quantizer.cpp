@@ -245,7 +245,9 @@ void ActivationQuantizer::refit(const QuantSpec& spec, const Tensor& x) {
 }
 
 void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {
-  if (!observer_ || x.numel() == 0 || !stores() || !((mode_.observers && !frozen()) || state().calibrating)) return;
+  if (!observer_ || x.numel() == 0 || !stores()) return;
+  const bool held = !mode_.observers || (frozen() && observer_->ready());
+  if (held && !state().calibrating) return;
   const detail::FlagScope scope(flag);
   try {
     observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : x, state().calibrating);

@@ -52,19 +52,50 @@ void add_learned_of_activations(Module& module, std::set<const Parameter*>& lear
 // Freezes everything except learned parts of activations and what `train` names. Must run before adapters are added, or
 // they would be frozen too.
 void freeze(Module& model, const std::vector<std::string>& train, const std::string& root) {
-  std::vector<bool> used(train.size());
+  std::vector<bool> used(train.size()), effective(train.size());
   std::set<const Parameter*> learned;
   add_learned_of_activations(model, learned);
   for (const auto& [path, parameter] : model.parameters_at(root)) {
     const std::string layer = path.substr(0, path.rfind('.'));
     bool trains = learned.count(parameter) > 0;
     for (size_t i = 0; i < train.size(); ++i)
-      if (detail::glob_matches(train[i], path) || detail::glob_matches(train[i], layer)) trains = used[i] = true;
+      if (detail::glob_matches(train[i], path) || detail::glob_matches(train[i], layer)) {
+        trains = used[i] = true;
+        effective[i] = effective[i] || !parameter->spec().frozen;
+      }
     if (!trains) parameter->set_frozen(true);
   }
-  for (size_t i = 0; i < train.size(); ++i)
+  for (size_t i = 0; i < train.size(); ++i) {
     require(used[i], "adapters", "train: '", train[i],
             "' matches no layer with parameters. Globs match the whole path; * stands for any characters.");
+    require(effective[i], "adapters", "train: all that '", train[i],
+            "' matches is frozen. Take it out of train.frozen (weights: {frozen: true}) or of adapters.train");
+  }
+}
+
+std::string name_of(const Quantizable* slot, const std::vector<Module::QuantizableAt>& slots) {
+  for (const Module::QuantizableAt& at : slots)
+    if (at.slot == slot) return at.layer;
+  return "";
+}
+
+// A layer that shares a weight: `train` must name the layer that owns it, and an adapter of the owner would change,
+// once merged, what the other reads.
+void check_shared(Module& model, const AdapterRule& rule, const std::vector<AdaptedLayer>& layers,
+                  const std::string& root) {
+  const std::vector<Module::QuantizableAt> slots = model.quantizables_at(root);
+  for (const Module::QuantizableAt& at : slots) {
+    const Quantizable* const owner = at.slot->weight_owner();
+    if (owner == nullptr) continue;
+    const std::string name = name_of(owner, slots);
+    for (const std::string& glob : rule.train)
+      require(!detail::glob_matches(glob, at.layer) || !at.slot->weight().spec().frozen, "adapters", "train: '", glob,
+              "' names '", at.layer, "', which has no weight of its own, but that of '", name,
+              "', which is frozen. Name '", name, "' too");
+    for (const AdaptedLayer& l : layers)
+      require(l.slot != owner, "adapters", "layers: '", l.layer, "' shares its weight with '", at.layer,
+              "', which has no adapter: merged, it would change both. Leave it out, or train it by adapters.train");
+  }
 }
 
 }  // namespace
@@ -90,6 +121,7 @@ void add_adapters(Module& model, const AdapterRule& rule, const std::string& roo
   std::vector<AdaptedLayer> layers = chosen_layers(linear_layers(model, root), rule.layers);
   freeze(model, rule.train, root);
   leave_out_trained(layers);
+  check_shared(model, rule, layers, root);
   for (const AdaptedLayer& l : layers) {
     try {
       l.slot->adapt(rule.adapter);

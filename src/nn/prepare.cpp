@@ -61,10 +61,20 @@ std::string rule_name(const LayerChoice& c) {
 }
 
 // What a shared weight will be is said by the choice of the layer that owns it.
-const std::optional<QuantSpec>& weight_of(const Quantizable* owner, const std::vector<LayerChoice>& choices) {
+const LayerQuant& choice_of(const Quantizable* owner, const std::vector<LayerChoice>& choices) {
   for (const LayerChoice& c : choices)
-    if (c.slot == owner && c.quant) return c.quant->weight;
-  return owner->quant().weight;
+    if (c.slot == owner && c.quant) return *c.quant;
+  return owner->quant();
+}
+
+// A key of how a weight trains that differs from what its owner says; "": none. What is not set is the owner's.
+std::string other_training(const LayerQuant& own, const LayerQuant& shared, const ParameterSpec& layer) {
+  if (!own.weight) return "";
+  if (own.master && *own.master != shared.master.value_or(layer.master)) return "master";
+  if (own.grad && *own.grad != shared.grad.value_or(layer.grad)) return "grad";
+  if (own.latent_clamp && own.latent_clamp != (shared.latent_clamp ? shared.latent_clamp : layer.latent_clamp))
+    return "latent_clamp";
+  return "";
 }
 
 // A layer that shares the weight of another takes no weight of its own from first, last or a rule. A rule of
@@ -75,11 +85,17 @@ void check_shared(const LayerChoice& c, const std::vector<LayerChoice>& choices)
   const auto text = [](const std::optional<QuantSpec>& q) {
     return q ? concat(q->dtype, ' ', q->scheme, ' ', q->granularity) : std::string("fp32");
   };
-  const std::optional<QuantSpec>& shared = weight_of(owner, choices);
-  if (shared == c.quant->weight) return;
+  const LayerQuant& chosen = choice_of(owner, choices);
+  const std::optional<QuantSpec>& shared = chosen.weight;
   std::string name;
   for (const LayerChoice& other : choices)
     if (other.slot == owner) name = other.layer;
+  if (shared == c.quant->weight) {
+    const std::string key = other_training(*c.quant, chosen, owner->weight().spec());
+    return require(key.empty(), "prepare", rule_name(c), " falls on '", c.layer,
+                   "', which has no weight of its own, but that of '", name, "': its ", key,
+                   " differs from the one there. Name '", name, "' in a rule to change both");
+  }
   fail("prepare", rule_name(c), " falls on '", c.layer, "', which has no weight of its own, but that of '", name,
        "': got ", text(c.quant->weight), " weights, expected ", text(shared), " as there. Name '", name,
        "' in a rule to change both, or choose activations alone for '", c.layer, '\'');
@@ -87,9 +103,13 @@ void check_shared(const LayerChoice& c, const std::vector<LayerChoice>& choices)
 
 // Ids cannot be quantized: what first, last or a rule says of an input has no effect if all its layers read ids.
 void check_ids(const LayerChoice& c, const std::vector<LayerChoice>& choices) {
-  if (c.rule == "all" || !c.quant->input || c.slot->kind() != Quantizable::Kind::kEmbedding) return;
+  const bool asks = c.quant->input || c.quant->compute != Compute::kPacked;
+  if (c.rule == "all" || !asks || c.slot->kind() != Quantizable::Kind::kEmbedding) return;
   for (const LayerChoice& other : choices)
     if (other.rule == c.rule && other.slot->kind() != Quantizable::Kind::kEmbedding) return;
+  require(c.quant->input.has_value(), "prepare", rule_name(c), " falls on '", c.layer,
+          "', which reads rows and multiplies nothing: got compute: ", compute_name(c.quant->compute),
+          ", expected packed");
   fail("prepare", rule_name(c), " falls on '", c.layer, "', whose input are ids: got ", c.quant->input->dtype,
        " activations (recipe ", c.quant->recipe, "), expected weights alone, such as int8wo");
 }
@@ -98,13 +118,16 @@ void check_ids(const LayerChoice& c, const std::vector<LayerChoice>& choices) {
 
 std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, const std::string& root) {
   std::vector<LayerChoice> choices;
-  std::set<const Quantizable*> seen, repeated;
+  std::set<const Quantizable*> seen;
   for (const Module::QuantizableAt& at : model.quantizables_at(root)) {
     require(seen.insert(at.slot).second, "prepare", "the layer '", at.layer, "' is twice in the model.");
     choices.push_back({at.layer, at.slot, std::nullopt, ""});
   }
   if (spec.all)
     for (LayerChoice& c : choices) choose(c, *spec.all, "all");
+  require(choices.size() != 1 || !spec.first || !spec.last || *spec.first == *spec.last, "prepare",
+          "quant.first and quant.last fall on one layer, '", choices.empty() ? "" : choices[0].layer,
+          "', the only one that can be quantized. Give one of them");
   if (!choices.empty()) {
     if (spec.first) choose(choices.front(), *spec.first, "first");
     if (spec.last) choose(choices.back(), *spec.last, "last");
@@ -115,14 +138,13 @@ std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, c
     for (LayerChoice& c : choices)
       if (detail::glob_matches(rule.layers, c.layer)) {
         choose(c, rule.quant, rule.layers);
-        if (rule.repeated) repeated.insert(c.slot);
         any = true;
       }
     require(any, "prepare", "the rule '", rule.layers, "' matches no layer: the quantizable layers are ",
             names_of(choices), ". Rules match the whole path; * stands for any characters.");
   }
   for (const LayerChoice& c : choices) {
-    if (!c.quant || repeated.count(c.slot) > 0) continue;
+    if (!c.quant) continue;
     check_shared(c, choices);
     check_ids(c, choices);
   }

@@ -3,10 +3,13 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "bitgrad/nn/module.h"
 
 namespace bitgrad::detail {
+
+inline constexpr const char* kAverageEnd = ".average";  // of names in files
 
 // fp32 averages of masters, float parameters, learned parts and the running statistics of norms.
 class Averages {
@@ -21,6 +24,8 @@ class Averages {
   void put_into(Module& model, uint64_t seed, int64_t step) const;
   // By "<path>.average".
   const std::map<std::string, Tensor>& state() const { return averages_; }
+  // Parameters that train without a master: an average of codes is none.
+  static std::vector<std::string> left_out(Module& model);
 
  private:
   const float part_, rest_;  // 1 - decay, decay

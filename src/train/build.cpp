@@ -176,6 +176,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
         config.schedule.name == "plateau" ? config.schedule.metric : ""})
     if (!name.empty()) metrics.try_emplace(name);
   learner->set_metric_keys(std::move(metrics));
+  if (task.trains && config.train.ema > 0) learner->set_average(config.train.ema);
   learner->set_total_steps(std::max<int64_t>(to_steps(config.train.stop, per_epoch, config.batch.accumulate()), 1));
   learner->set_window_sum(config::choices::window_sums().parse(config.batch.sum));
   set_phases(config, *learner, per_epoch, task.trains);

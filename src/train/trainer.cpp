@@ -12,6 +12,7 @@
 #include "bitgrad/train/run_folder.h"
 #include "data/augment.h"
 #include "data/split_samples.h"
+#include "train/averages.h"
 #include "train/evaluation.h"
 #include "train/examination.h"
 #include "train/initial_values.h"
@@ -212,7 +213,9 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   counters_.selected_on = selected_on();
-  if (config_.train.ema > 0) learner_->set_average(config_.train.ema);
+  if (const auto names = detail::Averages::left_out(learner_->model()); config_.train.ema > 0 && !names.empty())
+    log(LogLevel::kWarning, concat("train.ema averages masters, and these have none: ", joined(names),
+                                   ". The average has the codes of the run there"));
   for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
   place_data();
   microbatches_per_epoch_ = epoch_batches(config_, train_data_->epoch_order().samples).count;
@@ -292,21 +295,34 @@ void Trainer::start() {
 void Trainer::resume(const std::string& checkpoint, bool use_data) {
   const DeviceGuard guard(learner_->device());
   const CheckpointHeader header = read_checkpoint_header(checkpoint);
+  if (header.counters.average)
+    fail_with(ErrorCode::kData, "resume", checkpoint, " holds the average of a run's weights (train.ema): its moments ",
+              "belong to others. Resume from the checkpoint beside it, or begin a run with model.init_from");
   for (const auto& [section, data] : data_sets()) require_same_tokenizer(header, checkpoint, *data);
-  counters_ = header.counters;
-  compare_samples(header, checkpoint, use_data);
-  counters_.data = samples_;
-  const int64_t samples = train_data_->epoch_order().samples;
-  if (header.counters.position > samples)
-    fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": position ", header.counters.position,
-              " of an epoch is past the ", samples, " samples of data.train. Was the run started on other data?");
-  const int64_t done = header.microbatch + header.skipped.microbatches;
-  if (done > total_microbatches_)
-    fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", done, " is past the ", total_microbatches_,
-              " of the run (train.stop ", config_.train.stop, ")");
-  detail::enter_phase_of(header, checkpoint, *learner_);
-  load_checkpoint(checkpoint, *learner_);
-  if (done < total_microbatches_) learner_->reopen_window();
+  const auto take = [&] {
+    counters_ = header.counters;
+    compare_samples(header, checkpoint, use_data);
+    counters_.data = samples_;
+    const int64_t done = header.microbatch + header.skipped.microbatches;
+    follow_length(checkpoint, done, use_data);
+    if (done > total_microbatches_)
+      fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", done, " is past the ", total_microbatches_,
+                " of the run (train.stop ", config_.train.stop, ")");
+    detail::enter_phase_of(header, checkpoint, *learner_);
+    load_checkpoint(checkpoint, *learner_);
+    if (done < total_microbatches_) learner_->reopen_window();
+  };
+  const RunCounters counters = counters_;
+  const int64_t total = total_microbatches_;
+  try {
+    take();
+  } catch (...) {  // as if it had not been tried: a run that begins now is a new one
+    counters_ = counters;
+    total_microbatches_ = total;
+    learner_ = build_learner(config_, *train_data_);
+    learner_->set_recorded(config_.device.graph);
+    throw;
+  }
   started_ = true;
   counters_.selected_on = selected_on();
   if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
@@ -346,11 +362,6 @@ void Trainer::compare_run(const CheckpointHeader& header, const std::string& che
   log(why.empty() ? LogLevel::kInfo : LogLevel::kWarning,
       concat("train.stop is now ", config_.train.stop, " instead of ", stop,
              why.empty() ? "" : concat(": not bit for bit a run that began so, because ", why)));
-}
-
-void Trainer::set_rates() {
-  if (config_.schedule.name == "plateau")
-    learner_->set_learning_rates(learning_rates(config_, microbatches_per_epoch_, counters_.plateaus));
 }
 
 bool Trainer::stops_early() const {

@@ -283,26 +283,30 @@ class Trainer::Loop {
     write(path);
     if (!path.ends_with("/last.safetensors")) return;
     if (t_.config_.checkpoint_keep > 0) keep_checkpoint();
-    if (learner().average() != nullptr) learner().with_average([&] { write(folder_ + "/average.safetensors"); });
+    if (learner().average() != nullptr) learner().with_average([&] { write(folder_ + "/average.safetensors", true); });
   }
 
-  void write(const std::string& path) {
-    save_checkpoint(path, learner(), t_.counters_, t_.config_yaml_, t_.tokenizer_);
+  void write(const std::string& path, bool average = false) {
+    RunCounters counters = t_.counters_;
+    counters.average = average;
+    save_checkpoint(path, learner(), counters, t_.config_yaml_, t_.tokenizer_);
     if (hooks_.on_checkpoint) hooks_.on_checkpoint(path);
   }
 
-  // Writes step_N.safetensors, and removes the earliest of them past checkpoint.keep.
+  // Writes step_N.safetensors, and removes the earliest of them past checkpoint.keep. Those of later steps are of a
+  // continuation that was given up, and go first.
   void keep_checkpoint() {
     constexpr std::string_view kStart = "step_", kEnd = ".safetensors";
-    write(concat(folder_, '/', kStart, learner().state().step, kEnd));
-    std::map<int64_t, std::string> kept;
+    const int64_t now = learner().state().step;
+    write(concat(folder_, '/', kStart, now, kEnd));
+    std::map<std::pair<bool, int64_t>, std::string> kept;
     for (const std::string& name : file_system().list(folder_)) {
       if (!name.starts_with(kStart) || !name.ends_with(kEnd)) continue;
       const char* const begin = name.data() + kStart.size();
       const char* const end = name.data() + name.size() - kEnd.size();
       int64_t step = 0;
       if (const auto read = std::from_chars(begin, end, step); read.ec == std::errc() && read.ptr == end)
-        kept[step] = folder_ + '/' + name;
+        kept[{step <= now, step}] = folder_ + '/' + name;
     }
     for (; std::ssize(kept) > t_.config_.checkpoint_keep; kept.erase(kept.begin()))
       file_system().remove(kept.begin()->second);
@@ -317,7 +321,8 @@ class Trainer::Loop {
     e.microbatches_total = t_.total_microbatches_;
     const auto up = [&](int64_t each) { return (e.microbatches_total + each - 1) / each; };
     e.steps_total = up(t_.config_.batch.accumulate());
-    e.epochs_total = up(t_.microbatches_per_epoch_);
+    const Quantity& stop = t_.config_.train.stop;
+    e.epochs_total = stop.unit == Quantity::Unit::kEpochs ? stop.value : up(t_.microbatches_per_epoch_);
     e.lr = static_cast<double>(learner().learning_rate(std::max<int64_t>(e.step - 1, 0)));
     if (learner().optimizer().spec().clip_norm > 0 && e.microbatch > first_microbatch_)
       e.gradient_norm = static_cast<double>(learner().optimizer().last_norm());

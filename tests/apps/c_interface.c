@@ -130,6 +130,60 @@ static void train_run(const char* folder, char hash[65]) {
   free(run);
 }
 
+/* Stopped in its folder and resumed on the same arrays, a run ends as one that nothing stopped; not from an average. */
+static void resume_run(const char* folder, const char hash[65]) {
+  const int64_t shape[2] = {kSamples, kFeatures};
+  const bitgrad_array x = bitgrad_array_of(pixels, BITGRAD_UINT8, 2, shape);
+  const bitgrad_array y = bitgrad_array_of(labels, BITGRAD_INT64, 1, shape);
+  char *run = path_of(folder, "stopped"), *average = path_of(folder, "stopped/average.safetensors");
+  const char* overrides[1] = {"train.ema=0.9"};
+  bitgrad_trainer* trainer = NULL;
+  bitgrad_result result;
+  CHECK(bitgrad_trainer_create(kConfig, overrides, 1, &x, &y, &x, &y, &trainer) == BITGRAD_OK);
+  CHECK(bitgrad_trainer_run(trainer, run, stop_at_once, NULL, &result) == BITGRAD_OK);
+  CHECK(result.stopped == 1 && result.steps < 12);
+  bitgrad_trainer_close(trainer);
+  bitgrad_trainer* other = NULL;
+  CHECK(bitgrad_trainer_create(kConfig, overrides, 1, &x, &y, NULL, NULL, &other) == BITGRAD_OK);
+  FAILS(bitgrad_trainer_resume(other, run, 0), BITGRAD_E_DATA, "data.test: got none"); /* and leaves it unlocked */
+  CHECK(bitgrad_trainer_create(kConfig, overrides, 1, &x, &y, &x, &y, &trainer) == BITGRAD_OK);
+  FAILS(bitgrad_trainer_resume(trainer, average, 0), BITGRAD_E_DATA, "holds the average of a run's weights");
+  CHECK(bitgrad_trainer_resume(trainer, run, 0) == BITGRAD_OK);
+  CHECK(bitgrad_trainer_run(trainer, run, NULL, NULL, &result) == BITGRAD_OK);
+  CHECK(result.stopped == 0 && result.steps == 12);
+  bitgrad_trainer_close(other);
+  bitgrad_trainer_close(trainer);
+  char whole[65];
+  strcpy(whole, result.state_hash);
+  CHECK(bitgrad_trainer_create(kConfig, overrides, 1, &x, &y, &x, &y, &trainer) == BITGRAD_OK);
+  CHECK(bitgrad_trainer_run(trainer, NULL, NULL, NULL, &result) == BITGRAD_OK);
+  CHECK(strcmp(whole, result.state_hash) == 0 && strcmp(whole, hash) != 0); /* the average is part of the state */
+  bitgrad_trainer_close(trainer);
+  free(average);
+  free(run);
+}
+
+/* Windows in which no target counts are skipped and counted; weights that grow without bound end a run. */
+static void unusual_runs(void) {
+  const int64_t shape[2] = {kSamples, kFeatures};
+  const bitgrad_array x = bitgrad_array_of(pixels, BITGRAD_UINT8, 2, shape);
+  const bitgrad_array y = bitgrad_array_of(labels, BITGRAD_INT64, 1, shape);
+  const char* skips[2] = {"batch={global: 1, micro: 1}", "loss={softmax_cross_entropy: {weights: [0, 1, 1]}}"};
+  bitgrad_trainer* trainer = NULL;
+  bitgrad_result result;
+  CHECK(bitgrad_trainer_create(kConfig, skips, 2, &x, &y, NULL, NULL, &trainer) == BITGRAD_OK);
+  CHECK(bitgrad_trainer_run(trainer, NULL, NULL, NULL, &result) == BITGRAD_OK);
+  const int64_t first = (kSamples + kClasses - 1) / kClasses; /* samples of class 0 */
+  CHECK(result.skipped_windows == 3 * first && result.steps == 3 * (kSamples - first));
+  bitgrad_trainer_close(trainer);
+
+  const char* grows[4] = {"~quant", "model.layers.0={linear: {out: 8, weights: {dtype: bint1, scheme: binary}}}",
+                          "model.layers.1={hardtanh: {}}", "optim={name: sgd, lr: 1000, weight_decay: 1000}"};
+  CHECK(bitgrad_trainer_create(kConfig, grows, 4, &x, &y, NULL, NULL, &trainer) == BITGRAD_OK);
+  FAILS(bitgrad_trainer_run(trainer, NULL, NULL, NULL, &result), BITGRAD_E_NON_FINITE, "optimizer step");
+  bitgrad_trainer_close(trainer);
+}
+
 /* A loop of one's own over the same samples; its outputs are those of the model that it saved. */
 static void own_loop(const char* folder) {
   bitgrad_form input;
@@ -286,6 +340,8 @@ int main(int argc, char** argv) {
   make_samples();
   char hash[65] = "";
   train_run(argv[1], hash);
+  resume_run(argv[1], hash);
+  unusual_runs();
   predict(argv[1]);
   own_loop(argv[1]);
   meet_errors();

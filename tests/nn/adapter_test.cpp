@@ -244,3 +244,31 @@ TEST_CASE("a layer that adapters.train names trains itself, in full, and gets no
                  }),
                  "each of layers.1 trains by adapters.train: no layer is left for an adapter"));
 }
+
+TEST_CASE("adapters of a shared weight, and a choice of what is frozen, are errors") {
+  LayerSpec head, back;
+  head.kind = "head";
+  head.attributes = {{"tie", std::string("layers.0")}, {"bias", true}};
+  back = linear(std::nullopt, true, kIn);
+  const std::vector<LayerSpec> layers{linear(std::nullopt), back, head};
+  const auto refused = [&](const AdapterRule& rule) { return error_of([&] { Model other(layers, rule); }); };
+  CHECK(
+      refused({.layers = {"layers.0"}}) ==
+      "[adapters] layers: 'layers.0' shares its weight with 'layers.2', which has no adapter: merged, it would change "
+      "both. Leave it out, or train it by adapters.train");
+  CHECK(
+      refused({.layers = {"layers.1"}, .train = {"layers.2"}}) ==
+      "[adapters] train: 'layers.2' names 'layers.2', which has no weight of its own, but that of 'layers.0', which is "
+      "frozen. Name 'layers.0' too");
+  CHECK(refused({.layers = {"layers.1"}, .train = {"layers.2", "layers.0"}}) == "");
+  CHECK(refused({.layers = {"layers.1"}, .train = {"layers.2.bias"}}) == "");
+
+  LayerSpec held = linear(std::nullopt, false);
+  held.weight.frozen = true;
+  CHECK(
+      error_of([&] {
+        Model other({held, linear(std::nullopt)}, AdapterRule{.layers = {"layers.1"}, .train = {"layers.0"}});
+      }) ==
+      "[adapters] train: all that 'layers.0' matches is frozen. Take it out of train.frozen (weights: {frozen: true}) "
+      "or of adapters.train");
+}

@@ -474,4 +474,23 @@ TEST_CASE("a choice for a layer that shares a weight, or reads ids, has its whol
   CHECK(error({.all = both, .last = both}) == "");
   CHECK(error({.all = int4, .rules = {{"layers.0", int8}, {"layers.2", int8}}}) == "");
   CHECK(error({.rules = {{"layers.[01]", both}}}) == "");
+
+  const auto one = make_sequential({linear_of(4)}, 10);
+  CHECK(error_of([&] { choose_layers(*one, {.first = int8, .last = int4}); }) ==
+        "[prepare] quant.first and quant.last fall on one layer, 'layers.0', the only one that can be quantized. Give "
+        "one of them");
+  CHECK(error_of([&] { choose_layers(*one, {.first = int8, .last = int8}); }) == "");
+
+  // Keys of how the weight trains, and of a product that an embedding does not have.
+  LayerQuant narrow = int8, simulated = int8;
+  narrow.master = MasterKind::kBf16;
+  simulated.compute = Compute::kSimulated;
+  CHECK(error({.all = int8, .rules = {{"layers.2", narrow}}}) ==
+        "[prepare] rule 'layers.2' falls on 'layers.2', which has no weight of its own, but that of 'layers.0': its "
+        "master differs from the one there. Name 'layers.0' in a rule to change both");
+  CHECK(error({.rules = {{"layers.[02]", narrow}}}) == "");
+  CHECK(error({.all = int8, .rules = {{"layers.2", simulated}}}) == "");
+  CHECK(error({.all = int8, .rules = {{"layers.0", simulated}}}) ==
+        "[prepare] rule 'layers.0' falls on 'layers.0', which reads rows and multiplies nothing: got compute: "
+        "simulated, expected packed");
 }

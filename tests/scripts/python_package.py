@@ -100,6 +100,28 @@ stopped = bitgrad.Trainer(config, x, y)
 error_of(lambda: stopped.run(progress=interrupt), KeyboardInterrupt)
 assert stopped.evaluate().samples == len(x)
 
+# A run that was stopped in its folder goes on there, on the same arrays alone.
+words = {"train.stop": "1 epochs", "train.ema": 0.9}
+half = bitgrad.Trainer(config, x, y, x, y, overrides=words).run(folder / "half", progress=lambda event: True)
+assert half.stopped and half.steps < result.steps
+resumed = bitgrad.Trainer(config, x, y, x, y, overrides=words)
+assert "holds the average" in error_of(lambda: resumed.resume(folder / "half/average.safetensors"), bitgrad.DataError)
+other = bitgrad.Trainer(config, 255 - x, y, x, y, overrides=words)
+assert "was trained on other samples. data.train" in error_of(lambda: other.resume(folder / "half"), bitgrad.DataError)
+resumed.resume(folder / "half")
+whole = bitgrad.Trainer(config, x, y, x, y, overrides=words).run()
+assert resumed.run(folder / "half").state_hash == whole.state_hash
+
+# Windows in which no target counts, and weights that grow without bound.
+weights = [0] + [1] * 9
+words = ["train.stop=1 epochs", "batch={global: 1}", "loss={softmax_cross_entropy: {weights: %s}}" % weights]
+words.append("model={layers: [{linear: {out: 10}}]}")
+uneven = bitgrad.Trainer(config, x, y, overrides=words).run()
+assert uneven.skipped_windows == int(np.sum(y == 0)) > 0 and uneven.steps == int(np.sum(y != 0))
+words[1:3] = ["batch={global: 20}", "optim={name: sgd, lr: 1000, weight_decay: 1000}"]
+grown = error_of(lambda: bitgrad.Trainer(config, x, y, overrides=words).run(), bitgrad.NonFiniteError)
+assert "optimizer step" in grown, grown
+
 model = bitgrad.open(folder / "run")
 few = x[:8]
 for _ in range(100):

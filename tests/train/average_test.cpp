@@ -4,6 +4,8 @@
 #include <sstream>
 
 #include "bitgrad/io/safetensors.h"
+#include "support/log_lines.h"
+#include "train/averages.h"
 #include "train/promise_nets.h"
 
 using namespace bitgrad;
@@ -150,4 +152,98 @@ TEST_CASE("checkpoint.keep leaves the last checkpoints, also over a resume") {
   CHECK(kept() == Names{"step_5.safetensors", "step_6.safetensors"});
   CHECK(read_checkpoint_header(path + "/step_5.safetensors").step == 5);
   CHECK(parse_config(to_yaml(config), "again.yaml") == config);
+}
+
+TEST_CASE("a checkpoint that was just kept stays, where those of later steps are of a run that was given up") {
+  const KeepModes keep;
+  const PromiseFolder folder;
+  const TempDir temp;
+  const RunConfig config = folder.config("table", {"checkpoint={every: 1 steps, keep: 2}"});
+  const std::string path = create_run_folder(config, temp.file("run")), last = path + "/last.safetensors";
+  run_part(config, path, 2);
+  std::filesystem::copy_file(last, temp.file("early"));
+  const auto one_step = [&] {
+    Trainer trainer(config);
+    trainer.resume(last);
+    TrainHooks hooks;
+    hooks.stop_requested = [] { return StopRequest::kInterrupt; };
+    CHECK(trainer.run(path, hooks).stopped != StopRequest::kNone);
+  };
+  for (int64_t step = 3; step <= 5; ++step) one_step();
+  std::filesystem::rename(temp.file("early"), last);
+  one_step();
+  std::vector<std::string> names = file_system().list(path);
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("step_"); });
+  CHECK(names == std::vector<std::string>{"step_3.safetensors", "step_5.safetensors"});
+}
+
+TEST_CASE("the average of a learned step of inputs begins with the step of the first batch") {
+  const KeepModes keep;
+  const PromiseFolder folder;
+  const std::string quant =
+      "quant.rules=[{layers: '*', weights: {dtype: int8}, activations: {dtype: int8, scheme: lsq_plus}}]";
+  const auto found = [&](const std::string& stop, bool average) {
+    Trainer trainer(folder.config("table", {"train.ema=0.999", quant, "train.stop=" + stop}));
+    trainer.run("");
+    std::vector<double> steps;
+    for (const Parameter* p : trainer.learner().model().parameters())
+      if (p->path().ends_with(".input.step"))
+        steps.push_back(
+            (average ? trainer.learner().average()->state().at(p->path() + ".average") : p->value()).elements()[0]);
+    return steps;
+  };
+  const std::vector<double> first = found("1 steps", false), average = found("6 steps", true);
+  REQUIRE((first.size() == 3 && average.size() == 3));
+  for (size_t i = 0; i < first.size(); ++i) CHECK(std::fabs(average[i] - first[i]) < 0.01 * first[i]);
+}
+
+TEST_CASE("nothing goes on from an average, and its tensors are no news to another run") {
+  const KeepModes keep;
+  const PromiseFolder folder;
+  const TempDir temp;
+  const RunConfig config = folder.config("table", {kDecay});
+  const std::string path = create_run_folder(config, temp.file("run")), average = path + "/average.safetensors";
+  run_all(config, path);
+  const std::string error = error_of([&] { Trainer(config).resume(average); });
+  CHECK(contains(error, average + " holds the average of a run's weights (train.ema): its moments belong to others. "));
+  CHECK(error_code_of([&] { Trainer(config).resume(average); }) == 3);
+  const LogLines log;
+  for (const char* file : {"/average.safetensors", "/last.safetensors"}) {
+    Trainer next(folder.config("table", {"model.init_from=" + path + file}));
+    next.start();
+    const SafetensorsFile from = SafetensorsFile::read(path + file);
+    for (const Parameter* p : next.learner().model().parameters()) {
+      const auto* const x = reinterpret_cast<const float*>(from.data(p->path() + ".master"));
+      CHECK(std::equal(x, x + p->value().numel(), p->value().as<float>()));
+    }
+  }
+  CHECK(log.warnings.empty());
+}
+
+TEST_CASE("a run that kept no average begins one where it goes on") {
+  const KeepModes keep;
+  const PromiseFolder folder;
+  const TempDir temp;
+  const RunConfig plain = folder.config("table", {});
+  const std::string path = create_run_folder(plain, temp.file("run"));
+  run_part(plain, path, 3);
+  const LogLines log;
+  Trainer trainer(folder.config("table", {kDecay}));
+  trainer.resume(path + "/last.safetensors");
+  CHECK(std::count(log.warnings.begin(), log.warnings.end(),
+                   path + "/last.safetensors holds no average (train.ema): it begins with the values of step 3") == 1);
+  for (const Parameter* p : trainer.learner().model().parameters())
+    CHECK(trainer.learner().average()->state().at(p->path() + ".average").elements() == p->master().elements());
+}
+
+TEST_CASE("weights without masters are not averaged, and that is told") {
+  const KeepModes keep;
+  const PromiseFolder folder;
+  const LogLines log;
+  Trainer(folder.config("table", {kDecay,
+                                  "model.layers.4.linear.weights={dtype: int8, scheme: absmax, granularity: channel, "
+                                  "master: none}"}));
+  REQUIRE(log.warnings.size() == 1);
+  CHECK(log.warnings[0] ==
+        "train.ema averages masters, and these have none: layers.4.weight. The average has the codes of the run there");
 }

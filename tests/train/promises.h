@@ -132,6 +132,7 @@ inline TrainHooks traced(Trainer& trainer, Trace& trace) {
     std::string& told = trace.steps[e.step].told;
     told += concat(e.split, ": epoch ", e.epoch, ", loss ", exact(e.loss), ", accuracy ", exact(e.accuracy),
                    e.best ? ", best" : "", ", ", e.metric, ' ', exact(e.value), e.final ? ", final" : "", '\n');
+    if (e.average) told += concat("average: loss ", exact(e.average->loss), '\n');
     for (const auto& [name, value] : e.metrics) told += concat(name, ' ', exact(value), '\n');
   };
   hooks.on_quant = [&](const QuantEvent& e) { trace.steps[e.step].told += to_json(e) + '\n'; };

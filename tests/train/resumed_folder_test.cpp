@@ -63,6 +63,11 @@ TEST_CASE("differences of configurations are listed by key with both values") {
   CHECK(list(small_config({"optim={name: sgd, lr: 0.02}"}), base) ==
         Lines{"optim.name|sgd|adam", "optim.momentum|0|-", "optim.nesterov|false|-", "optim.betas|-|[0.9, 0.999]",
               "optim.eps|-|1e-08"});
+  // A name here is a map there, with keys of its own.
+  const RunConfig hinge = small_config({"loss=squared_hinge"}),
+                  smooth = small_config({"loss={softmax_cross_entropy: {smoothing: 0.1}}"});
+  CHECK(list(hinge, smooth) == Lines{"loss|squared_hinge|{softmax_cross_entropy: {smoothing: 0.1}}"});
+  CHECK(list(smooth, hinge) == Lines{"loss|{softmax_cross_entropy: {smoothing: 0.1}}|squared_hinge"});
 }
 
 TEST_CASE("a run goes on with the configuration in its checkpoint, and a changed config.yaml is an error") {

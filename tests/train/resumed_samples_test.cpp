@@ -138,6 +138,61 @@ TEST_CASE("accepted samples are those of the next checkpoint, and a best model o
   CHECK(log.warnings.empty());
 }
 
+TEST_CASE("after a resume that failed, a run that begins is a new one") {
+  const KeepModes keep;
+  const TempDir temp;
+  const Run run(temp, "run");
+  // A model of other shapes, into which half of the checkpoint was read.
+  const RunConfig narrow = run.config({"model.layers.2.linear.out=2", "model.layers.0.linear.out=5"});
+  Trainer other(narrow);
+  CHECK(contains(error_of([&] { other.resume(run_folder_checkpoint(run.folder)); }), "layers.0.weight"));
+  CHECK(other.run("").state_hash == run_all(narrow).state_hash);
+  // Other samples.
+  run.put("test.csv", csv_of(kTestRows, 3));
+  Trainer trainer(run.config());
+  CHECK(contains(error_of([&] { trainer.resume(run_folder_checkpoint(run.folder)); }), "was trained on other samples"));
+  CHECK(trainer.done_microbatches() == 0);
+  CHECK(trainer.run("").state_hash == run_all(run.config()).state_hash);
+}
+
+TEST_CASE("a run in epochs goes on to its last epoch, however many samples an epoch has now") {
+  const KeepModes keep;
+  const TempDir temp;
+  const std::vector<std::string> keys{"train.stop=4 epochs", "schedule={name: cosine}"};
+  struct Case {
+    int64_t rows, total;
+  };
+  // Stopped after 7 of 5 microbatches an epoch: in epoch 1, at position 20.
+  for (const Case& c : {Case{65, 7 + 5 + 2 * 7}, {25, 7 + 1 + 2 * 3}, {20, 7 + 2 * 2}, {15, 7 + 2 * 2}}) {
+    INFO(c.rows);
+    const Run run(temp, std::to_string(c.rows));
+    const std::string folder = run.root + "/epochs";
+    create_run_folder(run.config(keys), folder);
+    run_part(run.config(keys), folder, 7);
+    run.put("train.csv", csv_of(c.rows));
+    const LogLines log;
+    for (const bool first : {true, false}) {  // stopped once more, it knows its length by itself
+      Trainer trainer(run.config(keys));
+      trainer.resume(run_folder_checkpoint(folder), first);
+      CHECK(trainer.total_microbatches() == c.total);
+      CHECK(trainer.learner().learning_rate(c.total - 1) > 0);
+      CHECK(trainer.learner().learning_rate(c.total - 1) < 0.01f * 0.15f);
+      TrainHooks hooks;
+      if (first) hooks.stop_requested = [] { return StopRequest::kInterrupt; };
+      const TrainOutcome outcome = trainer.run(folder, hooks);
+      CHECK((outcome.stopped == StopRequest::kNone) == !first);
+      if (!first) CHECK((outcome.counters.epoch == 4 && outcome.counters.position == 0));
+    }
+    const auto told = [&](const std::string& part) {
+      return std::count_if(log.warnings.begin(), log.warnings.end(),
+                           [&](const std::string& line) { return contains(line, part); });
+    };
+    CHECK(told(concat("train.stop (4 epochs) ends the run after ", c.total)) == 2);
+    CHECK(told("position 20 of an epoch is past the 15 samples of data.train: the run goes on with the next epoch") ==
+          (c.rows == 15 ? 1 : 0));
+  }
+}
+
 TEST_CASE("samples that lie elsewhere are the same samples") {
   const KeepModes keep;
   const TempDir temp;

@@ -143,24 +143,23 @@ inline Trace comparable(Trace trace, const std::set<std::string>& names) {
   }
   return trace;
 }
-inline std::string difference_from(const Run& run, const RunConfig& config, const std::set<std::string>& names = {}) {
-  const Trace other = trace_of(config, new_folder(twin_data(), config));
-  return first_difference(comparable(run.trace, names), comparable(other, names));
-}
-
 inline std::string other_file(const Run& run) {
   Keys keys;
   for (const char* set : {"train", "test"}) {
     const std::string file = run.pair.a.net == "tokens" ? "tokens.txt" : concat(set, ".csv");
     keys.push_back(concat("data.", set, ".file=copy_of_", file));
   }
-  return difference_from(run, run.pair.config(keys));
+  const RunConfig config = run.pair.config(keys);
+  return first_difference(comparable(run.trace, {}), comparable(trace_of(config, new_folder(twin_data(), config)), {}));
 }
 
-// In one run, for its time.
-inline std::string early_stop_and_phase_that_change_nothing(const Run& run) {
-  Keys keys;
+// What only watches, in one run, for its time: an early stop that never comes, a phase that changes nothing, an average
+// of the weights, further checkpoints.
+inline std::string what_changes_nothing(const Run& run) {
+  Keys keys{"checkpoint.keep=1"};
   if (!run.pair.uses("early_stop")) keys.push_back("train.early_stop={metric: loss, patience: 1000}");
+  const bool averages = run.pair.uses("train.ema");
+  if (!averages) keys.push_back("train.ema=0.75");
   std::string phases = run.pair.phases;
   // A budget has no phases, and a phase begins with codes of its masters.
   if (!run.pair.uses("quant.budget") && !run.pair.uses("requantize_every")) {
@@ -168,7 +167,42 @@ inline std::string early_stop_and_phase_that_change_nothing(const Run& run) {
     phases +=
         contains(phases, "frozen") ? ", {from: 5 steps, quantization: frozen, observers: false}" : ", {from: 5 steps}";
   }
-  return difference_from(run, run.pair.config_in_phases(phases, keys), {"the patience", "the phase"});
+  const RunConfig config = run.pair.config_in_phases(phases, keys);
+  Trace other = trace_of(config, new_folder(twin_data(), config));
+  if (!averages) {
+    other.results.erase("average.safetensors");
+    for (auto& [step, of] : other.steps) {
+      std::erase_if(of.state, [](const auto& part) { return part.first.ends_with(".average"); });
+      std::istringstream lines(std::exchange(of.told, ""));
+      for (std::string line; std::getline(lines, line);)
+        if (!line.starts_with("average: ")) of.told += line + '\n';
+    }
+  }
+  const std::set<std::string> names{"the patience", "the phase", "the average"};
+  return first_difference(comparable(run.trace, names), comparable(other, names));
+}
+
+// Statistics of norms that are renewed do not depend on how the samples are split, and nothing else changes.
+inline std::string renewed_statistics(const Run& run) {
+  if (!run.pair.uses("batch_norm")) return "";
+  const auto test = open_evaluation_dataset(run.config);
+  const std::string file = run.folder + "/last.safetensors";
+  std::map<std::string, std::vector<double>> whole;
+  for (const int64_t batch : {test->size(), int64_t{4}}) {
+    const auto model = load_evaluator(recorded_config(file), *test, file);
+    const auto before = state_of(*model);
+    if (renew_norms(*model, first_samples(*test, test->size(), batch, 1)) != 1) return "it renews other norms";
+    for (const auto& [name, sum] : state_of(*model))
+      if (!contains(name, ".running_") && before.at(name) != sum) return "it changes " + name;
+    for (const Module::Buffer& b : model->model().buffers()) {
+      if (!contains(b.path, ".running_")) continue;
+      const std::vector<double> now = b.tensor.elements(), then = whole.try_emplace(b.path, now).first->second;
+      for (size_t i = 0; i < now.size(); ++i)
+        if (!(std::fabs(now[i] - then[i]) <= 1e-5 * (1 + std::fabs(then[i]))))
+          return concat(b.path, " is ", now[i], " in batches of ", batch, ", not ", then[i]);
+    }
+  }
+  return "";
 }
 
 // A loss is the mean over samples: what else is in an evaluation batch must not matter.
@@ -205,7 +239,7 @@ inline std::string second_run_that_learns_nothing(const Run& run) {
 // Windows of one and of two microbatches, where nothing depends on what else is in a microbatch.
 inline std::string other_microbatches(const Run& run) {
   for (const char* of_batch :
-       {"batch_norm", "dropout", "observer", "lsq}", "pact", "requantize_every", "fraction", "budget"})
+       {"batch_norm", "dropout", "observer", "lsq}", "pact", "requantize_every", "fraction", "budget", "batch.last"})
     if (run.pair.uses(of_batch)) return "";
   const int64_t global = run.config.batch.global, micro = run.config.batch.micro == global ? global / 2 : global;
   const Trace other = trace_of(run.pair.config({concat("batch.micro=", micro)}));
@@ -235,8 +269,9 @@ inline const std::vector<Twin>& twins() {
        }},
       {"as files", [](const Run& run) { return file_difference(run.folder, run.trace); }},
       {"data of another file", other_file},
-      {"an early stop that never comes and a phase that changes nothing", early_stop_and_phase_that_change_nothing},
+      {"an early stop that never comes, a phase that changes nothing, an average", what_changes_nothing},
       {"the best model", [](const Run& run) { return best_difference(run.folder, run.trace); }},
+      {"renewed statistics of norms", renewed_statistics},
       {"other evaluation batches", other_evaluation_batches},
       {"a second run that learns nothing", second_run_that_learns_nothing},
       {"other microbatches", other_microbatches},

@@ -82,7 +82,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to. evaluation: of its last step; None: there was none."""
+    """What a run came to. evaluation: of its last step; None: there was none.
+
+    skipped_windows: those of batch.global samples in which no target counts, without an update.
+    """
 
     evaluation: Evaluation | None
     steps: int
@@ -90,6 +93,7 @@ class Result:
     seconds: float
     stopped: bool
     state_hash: str
+    skipped_windows: int
 
 
 @dataclass(frozen=True)
@@ -268,7 +272,9 @@ class Trainer(_native.Handle):
         if raised:
             raise raised[0]
         found = Evaluation(out.loss, out.accuracy, out.samples) if out.samples > 0 else None
-        return Result(found, out.steps, out.epochs, out.seconds, bool(out.stopped), out.state_hash.decode())
+        return Result(
+            found, out.steps, out.epochs, out.seconds, bool(out.stopped), out.state_hash.decode(), out.skipped_windows
+        )  # fmt: skip
 
     def evaluate(self) -> Evaluation:
         """On x_test, or x where there is none."""

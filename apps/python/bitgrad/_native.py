@@ -71,6 +71,7 @@ class Result(Structure):
         ("samples", c_int64),
         ("steps", c_int64),
         ("epochs", c_int64),
+        ("skipped_windows", c_int64),
         ("seconds", c_double),
         ("stopped", c_int32),
         ("state_hash", c_char * 65),

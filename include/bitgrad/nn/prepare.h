@@ -29,7 +29,6 @@ void register_recipe(const std::string& name, LayerQuant quant);
 struct QuantRule {
   std::string layers = {};
   LayerQuant quant = {};
-  bool repeated = false;  // names a layer with what a spec of the whole model chose for it: effects are checked there
 };
 // Later entries win: all, then first and last (the first and last quantizable layer, depth first), then the rules in
 // order. Layers that no entry selects are left unchanged.

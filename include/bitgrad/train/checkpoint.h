@@ -56,6 +56,7 @@ struct RunCounters {
   int64_t plateau_waited = 0;
   std::vector<int64_t> plateaus = {};
   bool evaluation_due = false;  // due at this step but cut short; not part of the state hash
+  bool average = false;         // the values are averages (train.ema); not part of the state hash
   // The samples of data.train, data.valid and data.test, by "train", "valid" and "test"; not part of the state hash.
   std::map<std::string, SamplesRecord> data = {};
 };

@@ -207,6 +207,7 @@ class Trainer {
   std::map<std::string, std::string> changed_samples(const CheckpointHeader& header) const;
   void compare_samples(const CheckpointHeader& header, const std::string& checkpoint, bool use_data);
   void forget_measured();
+  void follow_length(const std::string& checkpoint, int64_t done, bool use_data);
   bool stops_early() const;
   void set_rates();
   // The phase with which the last form of the model begins that the run reaches (Learner::form_start).

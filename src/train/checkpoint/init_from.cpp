@@ -7,6 +7,7 @@
 #include "bitgrad/train/model_record.h"
 #include "nn/activation_quantizer.h"
 #include "optim/requirements.h"
+#include "train/averages.h"
 #include "train/checkpoint/own_values.h"
 #include "train/checkpoint/part.h"
 #include "train/checkpoint/restorer.h"
@@ -211,7 +212,7 @@ class InitialValues {
     std::set<std::string> skipped, ignored;
     for (const SafetensorsEntry& e : restorer_.file().entries()) {
       const std::string owner = owner_of(e.name, in_file_), name = owner.empty() ? e.name : owner;
-      if (taken_names_.count(name) > 0) continue;
+      if (taken_names_.count(name) > 0 || e.name.ends_with(detail::kAverageEnd)) continue;
       (paths_.ignored(name) ? ignored : skipped).insert(name);
     }
     // What begins anew here has a place, but no use for the value there.

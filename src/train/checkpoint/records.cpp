@@ -75,6 +75,14 @@ void read_updates(const Json& state, CheckpointHeader& h) {
     h.updates[path] = count_in(state.at("updates"), path);
 }
 
+void read_unreported(const Json& sums, RunCounters& counters) {
+  counters.unreported_loss = sums.at("loss").get<double>();
+  counters.unreported_correct = count_in(sums, "correct");
+  counters.unreported_counted = count_in(sums, "samples");
+  counters.unreported_weight =
+      sums.contains("weight") ? sums.at("weight").get<double>() : static_cast<double>(counters.unreported_counted);
+}
+
 Json data_record(const std::map<std::string, SamplesRecord>& data) {
   Json out = Json::object();
   for (const auto& [section, record] : data)
@@ -178,6 +186,7 @@ std::string state_text(const CheckpointHeader& header) {
   if (header.counters.unreported_weight != static_cast<double>(header.counters.unreported_counted))
     state["unreported"]["weight"] = header.counters.unreported_weight;
   if (header.counters.evaluation_due) state["evaluation_due"] = true;
+  if (header.counters.average) state["average"] = true;
   if (!header.counters.data.empty()) state["data"] = data_record(header.counters.data);
   if (header.cut_since_requantize > 0) state["cut_since_requantize"] = header.cut_since_requantize;
   if (header.counters.best_step > 0) state["best_step"] = header.counters.best_step;
@@ -227,13 +236,9 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     read_updates(state, h);
     if (state.contains("data")) h.counters.data = read_data_record(state.at("data"));
     if (state.contains("evaluation_due")) h.counters.evaluation_due = state.at("evaluation_due").get<bool>();
+    if (state.contains("average")) h.counters.average = state.at("average").get<bool>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
-    const Json& sums = state.at("unreported");
-    h.counters.unreported_loss = sums.at("loss").get<double>();
-    h.counters.unreported_correct = count(sums, "correct");
-    h.counters.unreported_counted = count(sums, "samples");
-    h.counters.unreported_weight =
-        sums.contains("weight") ? sums.at("weight").get<double>() : static_cast<double>(h.counters.unreported_counted);
+    read_unreported(state.at("unreported"), h.counters);
     if (state.contains("metrics")) {  // present if metrics.jsonl had bytes
       h.counters.metrics_bytes = whole_member(state.at("metrics"), "bytes", 0, INT64_MAX);
       h.counters.metrics_crc = static_cast<uint32_t>(whole_member(state.at("metrics"), "crc32c", 0, UINT32_MAX));

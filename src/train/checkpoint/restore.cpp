@@ -1,6 +1,7 @@
 // Reads checkpoints.
 #include <algorithm>
 
+#include "bitgrad/base/log.h"
 #include "train/averages.h"
 #include "train/checkpoint/pieces.h"
 #include "train/checkpoint/records.h"
@@ -20,6 +21,16 @@ void refuse_linear_moments(const SafetensorsFile& file, const std::string& name)
     bad(file.path(), concat("the moments '", part,
                             "' are in linear 8-bit codes, which an earlier version wrote; this "
                             "one reads codes that span decades. Start a new run with model.init_from"));
+}
+
+// The average of a run that kept none begins here.
+void restore_average(Restorer& restorer, const CheckpointHeader& header, const detail::Averages& average) {
+  const std::vector<SafetensorsEntry>& entries = restorer.file().entries();
+  if (std::none_of(entries.begin(), entries.end(),
+                   [](const SafetensorsEntry& e) { return e.name.ends_with(detail::kAverageEnd); }))
+    return log(LogLevel::kWarning, concat(restorer.file().path(), " holds no average (train.ema): it begins with the ",
+                                          "values of step ", header.step));
+  for (const auto& [name, tensor] : average.state()) restorer.into(name, tensor);
 }
 
 }  // namespace
@@ -50,8 +61,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
     }
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
     learner.follow_average();
-    if (learner.average() != nullptr)
-      for (const auto& [name, tensor] : learner.average()->state()) restorer.into(name, tensor);
+    if (learner.average() != nullptr) restore_average(restorer, h, *learner.average());
     Learner::CutWindow window{h.cut_since_requantize};
     for (const Parameter* p : learner.model().parameters())
       if (h.cut_since_requantize > 0 && p->low_bit() && p->has_master())

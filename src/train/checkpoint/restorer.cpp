@@ -1,4 +1,5 @@
 #include "train/checkpoint/restorer.h"
+#include "train/averages.h"
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/codec.h"
@@ -93,7 +94,7 @@ Tensor Restorer::numbers(const std::string& path, const Shape& shape) {
 
 void Restorer::done() const {
   for (const SafetensorsEntry& e : file_.entries())
-    if (!used(e.name) && !e.name.ends_with(".average"))
+    if (!used(e.name) && !e.name.ends_with(detail::kAverageEnd))
       bad(file_.path(), "tensor '" + e.name + "' does not belong to this model");
 }
 

@@ -39,6 +39,11 @@ void bind_loss(const Node& root, RunConfig& config) {
                 config.loss_keys);
 }
 
+void bind_frozen(const Node* train, TrainSection& config) {
+  if (const Node* const frozen = child(train, "frozen")) config.frozen_mark = frozen->mark;
+  Reader("train", train)("frozen", config.frozen);
+}
+
 void bind_metrics(const Node* train, TrainSection& out) {
   const Node* const metrics = child(train, "metrics");
   if (metrics == nullptr || metrics->bad) return;
@@ -310,8 +315,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
     config.train.early_stop.emplace().mark = stop->mark;
     visit_early_stop(Reader("early_stop", stop), *config.train.early_stop);
   }
-  if (const Node* frozen = child(train, "frozen")) config.train.frozen_mark = frozen->mark;
-  Reader("train", train)("frozen", config.train.frozen);
+  bind_frozen(train, config.train);
   Reader("train", train)("ema", config.train.ema);
   bind_metrics(train, config.train);
   config.train.eval.batch = config.batch.micro;

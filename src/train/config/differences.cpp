@@ -9,12 +9,19 @@ namespace bitgrad {
 namespace config {
 namespace {
 
-using Values = std::vector<std::pair<std::string, std::string>>;  // path, text; in file order
+struct Values {
+  std::vector<std::pair<std::string, std::string>> list;  // path, text; in file order
+  std::map<std::string, std::string> whole;               // maps and lists that have paths below theirs
+};
 
-std::string list_text(const Node& list) {
+// In one line.
+std::string text_of(const Node& node) {
+  if (node.kind == Node::Kind::kScalar) return node.text;
   std::string out;
-  for (const Node& item : list.items) out += concat(out.empty() ? "" : ", ", item.text);
-  return concat('[', out, ']');
+  for (const Node& item : node.items) out += concat(out.empty() ? "" : ", ", text_of(item));
+  if (node.kind == Node::Kind::kList) return concat('[', out, ']');
+  for (const Entry& entry : node.entries) out += concat(out.empty() ? "" : ", ", entry.key, ": ", text_of(entry.node));
+  return concat('{', out, '}');
 }
 
 bool is_value(const Node& node) {
@@ -24,16 +31,12 @@ bool is_value(const Node& node) {
                      [](const Node& item) { return item.kind == Node::Kind::kScalar; });
 }
 
-std::string value_text(const Node& node) {
-  if (node.kind == Node::Kind::kList) return list_text(node);
-  return node.kind == Node::Kind::kMap ? "{}" : node.text;
-}
-
 void collect(const Node& node, const std::string& path, Values& out) {
   if (is_value(node)) {
-    out.emplace_back(path, value_text(node));
+    out.list.emplace_back(path, text_of(node));
     return;
   }
+  out.whole[path] = text_of(node);
   const std::string before = path.empty() ? "" : path + '.';
   for (const Entry& entry : node.entries) collect(entry.node, before + entry.key, out);
   for (size_t i = 0; i < node.items.size(); ++i) collect(node.items[i], concat(before, i), out);
@@ -50,22 +53,32 @@ Values values_of(const RunConfig& c) {
   return out;
 }
 
+// Whether a path above `key` has a value among these: the two are then compared there.
+bool is_below(const std::string& key, const std::map<std::string, std::string>& values) {
+  for (size_t at = key.rfind('.'); at != std::string::npos && at > 0; at = key.rfind('.', at - 1))
+    if (values.contains(key.substr(0, at))) return true;
+  return false;
+}
+
 }  // namespace
 }  // namespace config
 
 std::vector<ConfigDifference> config_differences(const RunConfig& a, const RunConfig& b) {
   const config::Values ours = config::values_of(a), theirs = config::values_of(b);
-  const std::map<std::string, std::string> in_a(ours.begin(), ours.end()), in_b(theirs.begin(), theirs.end());
+  const std::map<std::string, std::string> in_a(ours.list.begin(), ours.list.end()),
+      in_b(theirs.list.begin(), theirs.list.end());
   std::vector<ConfigDifference> out;
-  for (const auto& [key, value] : ours) {
-    const auto other = in_b.find(key);
-    if (other == in_b.end())
-      out.push_back({key, value, std::nullopt});
-    else if (other->second != value)
-      out.push_back({key, value, other->second});
+  for (const auto& [key, value] : ours.list) {
+    const auto other = in_b.find(key), map = theirs.whole.find(key);
+    if (other != in_b.end() ? other->second == value : config::is_below(key, in_b)) continue;
+    out.push_back({key, value,
+                   other != in_b.end()         ? std::optional(other->second)
+                   : map != theirs.whole.end() ? std::optional(map->second)
+                                               : std::nullopt});
   }
-  for (const auto& [key, value] : theirs)
-    if (!in_a.count(key)) out.push_back({key, std::nullopt, value});
+  for (const auto& [key, value] : theirs.list)
+    if (const auto map = ours.whole.find(key); !in_a.count(key) && !config::is_below(key, in_a))
+      out.push_back({key, map != ours.whole.end() ? std::optional(map->second) : std::nullopt, value});
   return out;
 }
 

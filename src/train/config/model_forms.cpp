@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/glob.h"
 #include "train/config/choices.h"
 #include "train/config/merge.h"
 
@@ -18,6 +19,17 @@ SourceMark mark_of(const PrepareConfig& c, const std::string& rule) {
   const auto named =
       std::find_if(c.rules.rbegin(), c.rules.rend(), [&](const QuantRuleConfig& r) { return r.layers == rule; });
   return named == c.rules.rend() ? c.mark : named->mark;
+}
+
+bool matches_a_layer(Module& model, const std::string& glob) {
+  try {
+    bitgrad::detail::check_glob(glob);
+  } catch (const Error&) {
+    return false;
+  }
+  const std::vector<Module::QuantizableAt> slots = model.quantizables_at(kModelRoot);
+  return std::any_of(slots.begin(), slots.end(),
+                     [&](const Module::QuantizableAt& at) { return bitgrad::detail::glob_matches(glob, at.layer); });
 }
 
 std::shared_ptr<Sequential> made(const std::vector<LayerConfig>& layers) {
@@ -101,9 +113,9 @@ bool ModelForms::choose(const PrepareConfig& c, const std::string& path, Module&
   const PrepareSpec spec = prepare_spec(c);
   bool all_match = true;
   for (size_t i = 0; i < spec.rules.size(); ++i) {
+    if (matches_a_layer(model, spec.rules[i].layers)) continue;
     PrepareSpec alone;
     alone.rules = {spec.rules[i]};
-    alone.rules[0].repeated = true;  // its effects depend on the other rules
     try {
       choose_layers(model, alone);
     } catch (const Error& error) {
@@ -113,8 +125,17 @@ bool ModelForms::choose(const PrepareConfig& c, const std::string& path, Module&
     }
   }
   if (!all_match) return false;
-  for (const LayerChoice& choice : choose_layers(model, spec))
-    if (choice.quant) choices[choice.layer] = {*choice.quant, mark_of(c, choice.rule)};
+  try {
+    for (const LayerChoice& choice : choose_layers(model, spec))
+      if (choice.quant) choices[choice.layer] = {*choice.quant, mark_of(c, choice.rule)};
+  } catch (const Error& error) {  // of choices that depend on each other
+    const std::string text = library_text(error.what());
+    const auto named = std::find_if(c.rules.rbegin(), c.rules.rend(), [&](const QuantRuleConfig& r) {
+      return text.find(concat("rule '", r.layers, "' falls on")) != std::string::npos;
+    });
+    report.error(named == c.rules.rend() ? c.mark : named->mark, concat(path, ": ", text), 1);
+    return false;
+  }
   return true;
 }
 
@@ -126,16 +147,19 @@ const ModelForms::Choice* ModelForms::choice_of(const QuantForm& form, const std
   return own ? nullptr : &at->second;
 }
 
-// Prepares layer by layer, so that an error can be attributed.
+// Prepares layer by layer, so that an error can be attributed. That the choices fit each other is known (choose).
 std::optional<ModelForms::Refusal> ModelForms::prepare_layers(const QuantForm& form, Module& model) {
-  for (const auto& [path, choice] : form.choices) {
-    PrepareSpec spec;
-    spec.rules = {{path, choice.quant, /*repeated=*/true}};
+  for (const Module::QuantizableAt& at : model.quantizables_at(kModelRoot)) {
+    const auto found = form.choices.find(at.layer);
+    if (found == form.choices.end()) continue;
+    const auto& [path, choice] = *found;
     try {
-      prepare(model, spec);
+      at.slot->set(choice.quant, at.slot->mode());
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kBug) throw;
-      return Refusal{path.substr(layer_path_of("").size()), library_text(error.what()), &choice.mark};
+      const std::string text = concat("[prepare] layer '", path, "' by rule '", path, "' (recipe ", choice.quant.recipe,
+                                      "): ", error.what());
+      return Refusal{path.substr(layer_path_of("").size()), library_text(text), &choice.mark};
     }
   }
   set_quant_mode(model, form.mode);

@@ -7,15 +7,17 @@
 
 namespace bitgrad::maps {
 
-// average = lerp(average, x, part, rest), x being fp32 or bf16.
+// average = lerp(average, x, part, rest), x being fp32 or bf16. `begins`: an average that is 0 becomes x.
 struct MoveAverage {
   const float* x;          // or
   const uint16_t* x_bf16;  // if x is nullptr
   float part, rest;        // 1 - decay, decay
+  bool begins;
   float* average;
 
   BITGRAD_HD void operator()(int64_t i) const {
-    average[i] = math::lerp(average[i], x != nullptr ? x[i] : bf16_to_float(x_bf16[i]), part, rest);
+    const float now = x != nullptr ? x[i] : bf16_to_float(x_bf16[i]);
+    average[i] = begins && average[i] == 0.0f ? now : math::lerp(average[i], now, part, rest);
   }
 };
 
