@@ -58,7 +58,7 @@ TEST_CASE("batch norm, sum and hardtanh as one op have the bits of the three, fo
           "[cpu]") {
   const IsaLevel before = isa_cap();
   for (const Shape& shape : {Shape{64, 16}, Shape{2, 24, 24, 16}, Shape{16, 32}, Shape{12, 64}, Shape{3, 128},
-                             Shape{1, 64}, Shape{130, 192}, Shape{1, 320}})
+                             Shape{2, 64}, Shape{130, 192}, Shape{2, 320}})
     for (int i = 0; i < 8; ++i) {
       const Problem p{shape, i % 2 == 0, i / 2 % 2 == 0, i / 4 == 1, i % 4 == 3 ? dtypes::bf16 : dtypes::fp32};
       for (const IsaLevel level : isa_levels({IsaLevel::kScalar, IsaLevel::kAvx2, before})) {
