@@ -138,7 +138,6 @@ const std::map<std::string, std::string> kShared = {
     {"nn/glob.h", "globs on paths, in maps of names of weights too"},
     {"nn/activation_quantizer.h", "reports read its state"},
     {"nn/layers/norm.h", "running statistics of norms, which calibration renews"},
-    {"nn/step_signal.h", "what is told of learned steps that were fitted again"},
     {"quant/learned.h", "the floor of learned steps"},
     {"nn/row_params.h", "scales of rows, for updates in blocks"},
     {"ops/common.h", "bf16 values that a quantizer widens"},

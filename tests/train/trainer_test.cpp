@@ -239,15 +239,26 @@ TEST_CASE("whatever ends a run, its summary says so, with the seconds of the who
   CHECK(summary.at("seconds") > before);
 }
 
-TEST_CASE("a checkpoint whose place lies beyond the data is refused") {
+TEST_CASE("a checkpoint whose place lies beyond accepted data goes on with the next epoch, and says so") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config({});
   const std::string folder = create_run_folder(config, temp.file("run"));
   run_part(config, folder, 4);
-  const auto resume = [&] { Trainer(small_config({"data.train.size=39"})).resume(folder + "/last.safetensors", true); };
-  CHECK(contains(error_of(resume), "position 40 of an epoch is past the 39 samples of data.train"));
-  CHECK(error_code_of(resume) == 3);
+  const RunConfig fewer = small_config({"data.train.size=39"});
+  const std::string path = folder + "/last.safetensors";
+  CHECK(error_code_of([&] { Trainer(fewer).resume(path); }) == 3);
+  const int64_t epoch = read_checkpoint_header(path).counters.epoch;
+  Trainer trainer(fewer);
+  const LogLines log;
+  trainer.resume(path, true);
+  CHECK(std::any_of(log.warnings.begin(), log.warnings.end(), [](const std::string& text) {
+    return contains(text,
+                    "position 40 of an epoch is past the 39 samples of data.train: the run goes on with the next");
+  }));
+  CHECK(trainer.counters().epoch == epoch + 1);
+  CHECK(trainer.counters().position == 0);
+  CHECK(trainer.run("").stopped == StopRequest::kNone);
 }
 
 TEST_CASE("resuming with another configuration or seed is told") {

@@ -171,6 +171,11 @@ inline std::string what_changes_nothing(const Run& run) {
   Trace other = trace_of(config, new_folder(twin_data(), config));
   if (!averages) {
     other.results.erase("average.safetensors");
+    if (const auto best = other.results.find("best.safetensors"); best != other.results.end()) {
+      std::istringstream lines(std::exchange(best->second, ""));
+      for (std::string line; std::getline(lines, line);)
+        if (!contains(line, ".average ")) best->second += line + '\n';
+    }
     for (auto& [step, of] : other.steps) {
       std::erase_if(of.state, [](const auto& part) { return part.first.ends_with(".average"); });
       std::istringstream lines(std::exchange(of.told, ""));
