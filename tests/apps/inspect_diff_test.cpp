@@ -88,9 +88,9 @@ TEST_CASE("inspect prints how the layers are held and what their codes are used 
   INFO(r.out << r.err);
   REQUIRE(r.code == 0);
   CHECK(contains(r.out, "checkpoint " + run + "/last.safetensors: small, seed 2, step 12, epoch 2, best "));
-  CHECK(contains(r.out, "int4 symmetric group(32)"));
+  CHECK(contains(r.out, "int4 absmax group(32)"));
   CHECK(contains(r.out, "int8 affine token"));
-  CHECK(contains(r.out, "16 of 16"));
+  CHECK(contains(r.out, "15 of 16"));  // absmax has no -8
   CHECK(contains(r.out, "codes of layers.0, smallest first: "));
   CHECK_FALSE(contains(r.out, "codes of layers.5"));
 

@@ -97,10 +97,11 @@ TEST_CASE("quantize holds a trained network in few bits") {
   TempDir temp;
   const std::string run = train(temp, "run"), file = temp.file("model");
   const double before = eval(run).at("accuracy").get<double>();
-  const ProcessResult r = cli({"quantize", run, "-o", file, "--recipe", "int8wo"});
+  const ProcessResult r = cli({"quantize", run, "-o", file, "--recipe", "int8wo", "--batch-norm", "0"});
   INFO(r.out << r.err);
   REQUIRE(r.code == 0);
   CHECK(contains(r.out, "before: accuracy"));
+  CHECK_FALSE(contains(r.out, "statistics renewed"));
   CHECK(std::abs(eval(file).at("accuracy").get<double>() - before) <= 1.0);
 
   const Json written = eval(file);
@@ -108,14 +109,20 @@ TEST_CASE("quantize holds a trained network in few bits") {
   after << "after:  accuracy " << written.at("accuracy").get<double>() << " %  loss "
         << written.at("loss").get<double>();
   CHECK(contains(r.out, after.str()));
+  const ProcessResult renewed = cli({"quantize", run, "-o", file, "--force", "--recipe", "int8wo"});
+  INFO(renewed.out << renewed.err);
+  REQUIRE(renewed.code == 0);
+  CHECK(contains(renewed.out, "batch norm: statistics renewed on 400 samples of data.train"));
+  CHECK(eval(file).at("loss").get<double>() < written.at("loss").get<double>());
 
   const ProcessResult mixed =
       cli({"quantize", run, "-o", file, "--force", "--recipe", "w8a8", "--first", "none", "--last", "int8wo", "--rule",
            "layers.3=int4wo", "--observer", "min_max", "--samples", "100"});
   CHECK(mixed.code == 2);
   CHECK(contains(mixed.err, "no layer has an input"));
-  const ProcessResult observed = cli({"quantize", run, "-o", file, "--force", "--recipe", "w8a8", "--last", "int8wo",
-                                      "--rule", "layers.3=int4wo", "--observer", "min_max", "--batches", "5"});
+  const ProcessResult observed =
+      cli({"quantize", run, "-o", file, "--force", "--recipe", "w8a8", "--last", "int8wo", "--rule", "layers.3=int4wo",
+           "--observer", "min_max", "--batches", "5", "--batch-norm", "0"});
   INFO(observed.out << observed.err);
   REQUIRE(observed.code == 0);
   CHECK(contains(observed.out, "int8 absmax tensor min_max"));
