@@ -161,10 +161,10 @@ TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
   hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
   hooks.on_eval = [&](const EvalEvent& e) {
     progress.evaluated(e);
-    log(LogLevel::kInfo,
-        concat("epoch ", e.epoch, " step ", e.step, ' ', e.split,
-               e.accuracy >= 0 ? concat(" accuracy ", e.accuracy) : "", " loss ", e.loss,
-               e.metric == "accuracy" || e.metric == "loss" ? "" : concat(' ', e.metric, ' ', e.value)));
+    log(LogLevel::kInfo, concat("epoch ", e.epoch, " step ", e.step, ' ', e.split,
+                                e.accuracy >= 0 ? concat(" accuracy ", e.accuracy) : "", " loss ", e.loss,
+                                e.metric == "accuracy" || e.metric == "loss" ? "" : concat(' ', e.metric, ' ', e.value),
+                                average_text(e)));
   };
   hooks.on_phase = [&progress, verbose](const std::string& phase) {
     if (!verbose) progress.line(phase);

@@ -108,6 +108,8 @@ EvalEvent eval_event(const Json& line) {
   e.loss = number_of(line, "loss", 0);
   e.accuracy = number_of(line, "accuracy", -1);
   e.metric = e.accuracy >= 0 ? "accuracy" : "loss";
+  if (line.contains("average"))
+    e.average = Evaluation{number_of(line.at("average"), "loss", 0), number_of(line.at("average"), "accuracy", -1)};
   return e;
 }
 

@@ -13,6 +13,7 @@ void add_plugin_option(Arguments& args, std::vector<std::string>& paths) {
 }
 
 void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last) {
+  choice.last_option = last;
   const Argument best = args.flag("--best", choice.best, "best.safetensors of the run folder");
   args.flag(last, choice.last, "last.safetensors of the run folder, even if data.valid chose another").excludes(best);
 }
@@ -20,7 +21,7 @@ void add_choice_options(Arguments& args, ModelChoice& choice, const std::string&
 OpenedFile open_target(const std::string& target, const ModelChoice& choice,
                        const std::vector<std::string>& overrides) {
   require(!(choice.best || choice.last) || file_system().is_directory(target), "run folder",
-          choice.best ? "--best" : "--last", " selects a checkpoint of a run folder: got '", target,
+          choice.best ? "--best" : choice.last_option, " selects a checkpoint of a run folder: got '", target,
           "', which is not one");
   OpenedFile file = open_file(target, overrides,
                               choice.best   ? CheckpointChoice::kBest
@@ -28,7 +29,9 @@ OpenedFile open_target(const std::string& target, const ModelChoice& choice,
                                             : CheckpointChoice::kChosen);
   const bool by_valid = file.header.counters.selected_on == "valid";
   if (!file.choice.empty() && by_valid)
-    std::cerr << file.choice << (choice.best || choice.last ? "" : ". The options --best and --last choose") << '\n';
+    std::cerr << file.choice
+              << (choice.best || choice.last ? "" : concat(". The options --best and ", choice.last_option, " choose"))
+              << '\n';
   return file;
 }
 

@@ -14,6 +14,7 @@ namespace bitgrad::cli {
 // The model that a command works on: a run folder, checkpoint or model file, and which checkpoint of a folder.
 struct ModelChoice {
   bool best = false, last = false;
+  std::string last_option = "--last";  // what the command calls the option
 };
 // Options --best and --last of a command; `last`: the name of the latter where --last is taken.
 void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last = "--last");

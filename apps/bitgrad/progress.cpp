@@ -18,6 +18,15 @@ constexpr int kNoLimit = 1 << 20;
 
 }  // namespace
 
+std::string average_text(const EvalEvent& event) {
+  if (!event.average) return {};
+  char text[96] = "", accuracy[32] = "";
+  if (event.average->accuracy >= 0)
+    std::snprintf(accuracy, sizeof accuracy, "accuracy %.2f %%  ", event.average->accuracy);
+  std::snprintf(text, sizeof text, "  (average: %sloss %.4f)", accuracy, event.average->loss);
+  return text;
+}
+
 Progress::Progress(bool quiet)
     : quiet_(quiet), terminal_(draws_on_terminal()), last_(std::chrono::steady_clock::now()) {}
 Progress::~Progress() {
@@ -79,7 +88,7 @@ void Progress::evaluated(const EvalEvent& e) {
   std::snprintf(text, sizeof text, "epoch %lld  step %lld  %s %sloss %.4f%s%s%s", static_cast<long long>(e.epoch),
                 static_cast<long long>(e.step), e.split.c_str(), accuracy, e.loss, of_text.c_str(), best,
                 e.best ? "  (best so far)" : "");
-  line(text);
+  line(text + average_text(e));
 }
 
 void Progress::warn(const std::string& text) {

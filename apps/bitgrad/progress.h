@@ -9,6 +9,9 @@
 
 namespace bitgrad::cli {
 
+// Result of the average of train.ema, to append to the line of an evaluation; empty if there is no average.
+std::string average_text(const EvalEvent& event);
+
 class Progress {
  public:
   explicit Progress(bool quiet);

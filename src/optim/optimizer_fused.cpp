@@ -46,7 +46,7 @@ std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
   if (!spec_.fused) return "optim.fused is off";
   if (const Device device = p.value().device(); !device.is_cpu())
     return concat("on ", to_string(device), " whole tensors are updated after backward");
-  if (spec_.clip_norm > 0) return "the global norm of all gradients must be known first (clip_norm)";
+  if (spec_.clip_norm > 0) return "the norm of all gradients must be known first (optim.clip_norm, log.gradient_norm)";
   if (s == nullptr) return "no optimizer updates it";
   if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
   if (!s->learned.empty())

@@ -18,11 +18,13 @@ void check_outputs(const Shape& sample, const TargetForm& target) {
                         ? !dims.empty() && Shape(std::vector<int64_t>(dims.begin(), dims.end() - 1)) == target.shape
                         : sample.numel() == target.shape.numel();
   require(fits, "model", "the model returns ", sample, " per sample, the targets are ",
-          target.classes > 0 ? "a class for each of " : "values ", target.shape,
-          target.classes > 0 && target.shape.rank() > 0
-              ? ". For one row of scores per position keep the position axis, from embedding: {flat: false} on; for "
-                "samples of values by model.flat: false"
-              : "");
+          target.classes == 0 ? concat("values ", target.shape)
+          : target.shape.rank() == 0
+              ? "one class for each sample. For one row of scores per sample make vectors of "
+                "its axes: model.flat: true, embedding: {flat: true}"
+              : concat("a class for each of ", target.shape,
+                       ". For one row of scores per position keep the position axis, from "
+                       "embedding: {flat: false} on; for samples of values by model.flat: false"));
 }
 
 }  // namespace

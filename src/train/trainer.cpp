@@ -47,7 +47,9 @@ RunConfig rules_of_budget(RunConfig config, std::string& table) {
 }
 
 std::string kind_of(const TargetForm& target) {
-  return concat(target.classes > 0 ? "classes " : "values ", target.shape);
+  const bool classes = target.classes > 0;
+  if (target.shape.rank() == 0) return classes ? "one class per sample" : "one value per sample";
+  return concat(classes ? "classes " : "values ", target.shape, " per sample");
 }
 
 void check_targets(const RunConfig& config, const Dataset& train) {

@@ -189,7 +189,8 @@ TEST_CASE("what forbids updates inside backward is told") {
   };
   CHECK(reason([](Case&) {}).empty());
   CHECK(reason([](Case& c) { c.fused = false; }) == "optim.fused is off");
-  CHECK(reason([](Case& c) { c.clip_norm = 1; }) == "the global norm of all gradients must be known first (clip_norm)");
+  CHECK(reason([](Case& c) { c.clip_norm = 1; }) ==
+        "the norm of all gradients must be known first (optim.clip_norm, log.gradient_norm)");
   CHECK(reason([](Case& c) { c.accumulate = c.every = 2; }) == "gradients are summed over 2 microbatches");
   CHECK(reason([](Case& c) { c.quant = quant_spec(dtypes::int4, "lsq"); }) ==
         "the gradient of its learned layers.1.weight.step needs all rows first");

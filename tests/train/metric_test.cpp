@@ -119,9 +119,10 @@ TEST_CASE("train.best is a name or a map, is written back, and is refused where 
                  }),
                  "train.best needs data.test or data.valid, neither of which is set: the best model"));
   const std::string wrong = error_of([] { Trainer(small_config({"train.best=bits_per_byte"})); });
-  CHECK(contains(wrong,
-                 "train.best: bits_per_byte does not support loss squared_hinge on classes []. Metrics of this "
-                 "run: accuracy, top5_accuracy, loss"));
+  CHECK(
+      contains(wrong,
+               "train.best: bits_per_byte does not support loss squared_hinge on one class per sample. Metrics of this "
+               "run: accuracy, top5_accuracy, loss"));
   CHECK(contains(wrong, "command line, argument 1"));
 }
 
@@ -319,12 +320,13 @@ TEST_CASE("Models, losses and data that do not fit are refused before anything t
   };
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
                  "[loss] squared_hinge expects classes as targets, data.train ("));
-  CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
-                 "has values [2]. Losses for these: softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy"));
+  CHECK(contains(
+      refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
+      "has values [2] per sample. Losses for these: softmax_cross_entropy, mean_squared_error, sigmoid_cross_entropy"));
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"model.layers.4.linear.out=3"}),
                  "the last layer returns 3 values, the data has 2 values per sample"));
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"data.test.targets=vectors/test-labels.idx"}),
-                 "has targets of values [2], data.test ("));
+                 "has targets of values [2] per sample, data.test ("));
   Keys flat = kPositions;
   flat.insert(flat.end(), {"model.layers.0.embedding.flat=true", "data.train.file=text/tinyshakespeare.txt"});
   CHECK(contains(refusal("shakespeare_mlp_positions_int8", text.root(), flat),
@@ -332,8 +334,10 @@ TEST_CASE("Models, losses and data that do not fit are refused before anything t
                  "per position keep"));
   Keys last = kPositions;
   last.insert(last.end(), {"data.train.targets=last", "data.test.targets=last"});
-  CHECK(contains(refusal("shakespeare_mlp_positions_int8", text.root(), last),
-                 "the model returns [5,65] per sample, the targets are a class for each of []"));
+  CHECK(contains(
+      refusal("shakespeare_mlp_positions_int8", text.root(), last),
+      "the model returns [5,65] per sample, the targets are one class for each sample. For one row of scores per "
+      "sample make vectors of its axes: model.flat: true, embedding: {flat: true}"));
   CHECK(contains(error_of([&] { shipped("shakespeare_mlp_positions_int8", text.root(), {"data.test.targets=last"}); }),
                  "data.test.targets (last) must be data.train.targets (each)"));
   CHECK(contains(error_of([&] { shipped("shakespeare_mlp_positions_int8", text.root(), {"data.train.targets=all"}); }),

@@ -169,6 +169,8 @@ class Learner {
   void set_measures(Measures measures) { measures_ = std::move(measures); }
   // Called with the outputs [n, .., o] and target, both on the CPU, of every batch of evaluate. Empty: no hook.
   void set_output_hook(OutputHook hook) { output_hook_ = std::move(hook); }
+  // Keys of metrics, by name, for the evaluation of a data set (bitgrad::evaluate, trainer.h). A metric with
+  // Metric::follow is measured only if it is here.
   void set_metric_keys(std::map<std::string, Attributes> keys) { metric_keys_ = std::move(keys); }
   const std::map<std::string, Attributes>& metric_keys() const { return metric_keys_; }
   // Host work to run once per microbatch and predict on a device, after its work is queued and before the host waits
@@ -222,7 +224,7 @@ class Learner {
     int64_t windows = 0, microbatches = 0;
   };
   const Skipped& skipped() const { return skipped_; }
-  void set_skipped(const Skipped& skipped) { skipped_ = skipped; }
+  void set_skipped(const Skipped& skipped) { skipped_ = skipped; }  // for resuming
   // Drops the current window: its gradients, the non-finite flags of its forward passes, and its microbatches in
   // since_requantize().
   void drop_window();
@@ -233,14 +235,16 @@ class Learner {
     std::map<std::string, Tensor> codes = {};
   };
   const CutWindow& cut_window() const { return cut_window_; }
-  void set_cut_window(CutWindow window) { cut_window_ = std::move(window); }
-  // Puts them back.
+  void set_cut_window(CutWindow window) { cut_window_ = std::move(window); }  // for resuming
+  // Gives codes and counter the values of cut_window(), so that training goes on inside that window. Does nothing if it
+  // is empty.
   void reopen_window();
   // Keeps a moving average of what trains: after each optimizer step a = decay a + (1 - decay) x, from the values
   // before the first one on. `decay` in (0, 1). Call before the first microbatch.
   void set_average(double decay);
   const detail::Averages* average() const { return average_.get(); }  // nullptr: none
-  void follow_average();                                              // for what the present phase trains
+  // Adds what the present phase trains and the average does not have yet. with_average does so too.
+  void follow_average();
   // Calls `run` while the average takes the place of the values; requires average().
   void with_average(const std::function<void()>& run);
   // Continues at a step boundary of another run.
