@@ -91,14 +91,20 @@ std::string fitting_metrics(const MetricTask& task) {
   return names;
 }
 
+std::string does_not_fit(const std::string& name, const RunConfig& config, const MetricTask& task) {
+  const Metric* const metric = find_metric(name);
+  return concat(name, " does not support loss ", config.loss, " on ", kind_of(task.target),
+                metric == nullptr || metric->doc.empty() ? "" : concat(" (", metric->doc, ')'),
+                ". Metrics of this run: ", fitting_metrics(task));
+}
+
 // Metrics that train.metrics asks to follow must fit the targets, and their keys too.
 void check_followed(const RunConfig& config, const TargetForm& target) {
   const MetricTask task{target, config.loss};
   for (const auto& [name, keys] : config.train.metrics) {
     const Metric* const metric = find_metric(name);
-    require(metric == nullptr || !metric->follow || metric->fits(task), "train.metrics", name,
-            " does not support loss ", config.loss, " on ", kind_of(target),
-            ". Metrics of this run: ", fitting_metrics(task));
+    require(metric == nullptr || !metric->follow || metric->fits(task), "train.metrics",
+            does_not_fit(name, config, task));
   }
   followers_of(task, config.train.metrics);
 }
@@ -106,12 +112,9 @@ void check_followed(const RunConfig& config, const TargetForm& target) {
 // The rule for metric `name`, set by `key` under train.
 BestRule rule_of(const RunConfig& config, const std::string& key, const std::string& name, const std::string& goes,
                  const MetricTask& task, SourceMark mark) {
-  const TargetForm& target = task.target;
   const Metric* const metric = find_metric(name);
   if (metric == nullptr || !metric->fits(task))
-    throw config_error_at(config, mark,
-                          concat(key, ": ", name, " does not support loss ", config.loss, " on ", kind_of(target),
-                                 ". Metrics of this run: ", fitting_metrics(task)));
+    throw config_error_at(config, mark, concat(key, ": ", does_not_fit(name, config, task)));
   if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
     throw config_error_at(config, mark, concat(key, ": ", name, " has a required key; set it in train.metrics.", name));
   return {name, goes.empty() ? metric->more_is_better : goes == "up"};

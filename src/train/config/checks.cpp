@@ -272,9 +272,10 @@ class Checks {
     if (!sound_path(path)) return;
     if (c.name == "one_cycle" && c.warmup.value > 0)
       contradiction({path + ".warmup"}, concat(path, ".warmup: got ", c.warmup, ", one_cycle rises by itself (rise)"));
-    if (find(path + ".factor") && find(path + ".factors"))
+    const bool multistep = c.name == "multistep";  // elsewhere `at` and `factors` are reported as keys of another name
+    if (multistep && find(path + ".factor") && find(path + ".factors"))
       contradiction({path + ".factors"}, concat(path, ": got factor and factors, expected one of them"));
-    if (sound_path(path + ".at") && !c.factors.empty() && c.factors.size() != c.at.size())
+    if (multistep && sound_path(path + ".at") && !c.factors.empty() && c.factors.size() != c.at.size())
       contradiction({path + ".factors"}, concat(path, ".factors: got ", c.factors.size(),
                                                 " numbers, expected one for each of the ", c.at.size(), " in at"));
     if (!sound_path("train.stop") || !find("train.stop")) return;
