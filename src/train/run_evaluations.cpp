@@ -26,7 +26,7 @@ void Trainer::Evaluations::evaluate() {
   if (result) record(*result);
 }
 
-// A metric that these targets do not define selects no model and stops no run.
+// A metric that these targets do not define selects no model, stops no run and cuts no rate.
 void Trainer::Evaluations::require_defined(const Evaluation& result, const std::string& section) const {
   const auto check = [&](std::string_view key, const BestRule& rule) {
     const std::optional<double> value = value_of(result.metrics, rule.metric);
@@ -36,6 +36,7 @@ void Trainer::Evaluations::require_defined(const Evaluation& result, const std::
   };
   check("train.best", t_.best_);
   if (t_.config_.train.early_stop) check("train.early_stop", t_.early_stop_);
+  if (t_.config_.schedule.name == "plateau") check("schedule.metric", t_.plateau_);
 }
 
 void Trainer::Evaluations::record(const Evaluation& result) {

@@ -224,6 +224,17 @@ train: {stop: 3 epochs, best: balanced_accuracy, metrics: {f1: {}, recall: {clas
 
 }  // namespace
 
+TEST_CASE("A schedule does not follow a metric that the samples do not define") {
+  const KeepModes keep;
+  const TempDir folder;
+  Trainer trainer(
+      small_config({"data.test={format: digits, size: 1}", "train.metrics={recall: {class: 9}}", "train.best=loss",
+                    "~train.early_stop", "schedule={name: plateau, metric: recall, factor: 0.1, patience: 1}"},
+                   kFollowing));
+  CHECK(
+      contains(error_of([&] { trainer.run(folder.path()); }), "[schedule.metric] recall is not defined on data.test"));
+}
+
 TEST_CASE("Followed metrics choose the best model, end a run early, and are in its files") {
   const KeepModes keep;
   const TempDir folder;

@@ -6,6 +6,7 @@
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/train/export.h"
 #include "bitgrad/train/model_record.h"
+#include "bitgrad/train/weight_map.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/export_nets.h"
@@ -73,6 +74,36 @@ TEST_CASE("Packed codes and scales of safetensors are ours") {
   for (size_t o = 0; o < 8; ++o)
     for (size_t c = 0; c < 8; ++c)
       for (size_t t = 0; t < 9; ++t) REQUIRE(theirs[(o * 8 + c) * 9 + t] == ours[o * 72 + t * 8 + c]);
+}
+
+TEST_CASE("Inputs after a flatten are in the order of PyTorch, and are read back from it") {
+  const KeepModes keep;
+  const TempDir temp;
+  const std::string layers =
+      "[{unsqueeze: {}}, {conv2d: {out: 3, kernel: 3, stride: 9}}, {flatten: {}}, {batch_norm: {}}, {linear: {out: "
+      "10}}]";
+  const auto codes = trained({"flat", layers, "weights: {dtype: int8, scheme: absmax}"});
+  export_to(*codes, temp.file("codes.safetensors"));
+  const SafetensorsFile file = SafetensorsFile::read(temp.file("codes.safetensors"));
+  const std::vector<int8_t> theirs = read_as<int8_t>(file, "4.weight");
+  const std::vector<double> ours = weight_of(*codes, 1).elements();
+  REQUIRE(theirs.size() == 270);  // 3 x 3 pixels of 3 channels
+  for (size_t o = 0; o < 10; ++o)
+    for (size_t c = 0; c < 3; ++c)
+      for (size_t t = 0; t < 9; ++t) REQUIRE(theirs[o * 27 + c * 9 + t] == ours[o * 27 + t * 3 + c]);
+
+  const ExportNet floats{"flat", layers, ""};
+  const auto values = trained(floats);
+  export_to(*values, temp.file("values.safetensors"));
+  Trainer fresh(parse_config(yaml_of(floats), "flat.yaml"));
+  init_from_weights(temp.file("values.safetensors"), fresh.learner().model());
+  const std::vector<Parameter*> read = fresh.learner().model().parameters();
+  size_t i = 0;
+  for (const Parameter* p : values->learner().model().parameters())
+    CHECK(read.at(i++)->value().to_vector() == p->value().to_vector());
+
+  const auto groups = trained({"flat", layers, "weights: {dtype: int4, scheme: symmetric, granularity: group(9)}"});
+  CHECK(contains(error_of([&] { export_to(*groups, temp.file("groups.safetensors")); }), "another order"));
 }
 
 TEST_CASE("PyTorch computes our outputs from exported values, and NumPy reads our codes") {

@@ -7,6 +7,8 @@
 // npz stores arrays under bitgrad's own paths, unchanged: codes I8 or U8 [o,k], `.scale`, `.zero`, `.offset`.
 #include <cstring>
 #include <deque>
+#include <map>
+#include <optional>
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
@@ -20,6 +22,7 @@
 #include "train/export/targets.h"
 #include "train/export/weight_order.h"
 #include "train/interop/export_plan.h"
+#include "train/interop/flattened.h"
 
 namespace bitgrad {
 namespace {
@@ -29,7 +32,8 @@ using Fate = ExportedTensor::Fate;
 struct PlainTensor {
   std::string path;  // "layers.0.weight"
   Tensor value;
-  Shape logical;  // [o,kh,kw,c] for convolutions
+  Shape logical;                    // [o,kh,kw,c] for convolutions
+  std::optional<Shape> image = {};  // if the columns are a flattened image: [h,w,c]
 };
 
 std::vector<PlainTensor> plain_tensors(Module& model) {
@@ -38,6 +42,11 @@ std::vector<PlainTensor> plain_tensors(Module& model) {
   for (const auto& [path, parameter] : model.parameters_at(kModelRoot))
     out.push_back({path, parameter->value().on_host(), parameter->logical_shape()});
   for (const Module::Buffer& b : model.buffers()) out.push_back({b.path, b.tensor.on_host(), b.tensor.shape()});
+  const std::map<std::string, Shape> images = interop::flattened_images(model);
+  for (PlainTensor& t : out)
+    if (const auto at = images.find(t.path);
+        at != images.end() && at->second[2] > 1 && at->second.numel() > at->second[2])
+      t.image = at->second;
   return out;
 }
 
@@ -50,17 +59,22 @@ std::string torch_name(const std::string& path) {
   return other == nullptr ? name : name.substr(0, dot) + other;
 }
 
-std::optional<Conv2dOptions> conv_of(const Shape& logical) {
-  if (logical.rank() != 4) return std::nullopt;
+// Pixels of a row: those of a kernel, or of a flattened image.
+std::optional<Conv2dOptions> pixels_of(const PlainTensor& t) {
   Conv2dOptions o;
-  o.kernel = {logical[1], logical[2]};
+  if (t.logical.rank() == 4)
+    o.kernel = {t.logical[1], t.logical[2]};
+  else if (t.image)
+    o.kernel = {(*t.image)[0], (*t.image)[1]};
+  else
+    return std::nullopt;
   return o;
 }
-// OIHW for convolutions, otherwise unchanged.
+// OIHW for convolutions, [o, c, h, w] for the inputs after a flatten, otherwise unchanged.
 template <typename T>
 std::vector<T> torch_order(const std::vector<T>& x, const PlainTensor& t) {
-  const auto conv = conv_of(t.logical);
-  return conv ? reordered(x, t.value.rows(), t.value.cols(), conv) : x;
+  const auto pixels = pixels_of(t);
+  return pixels ? reordered(x, t.value.rows(), t.value.cols(), pixels) : x;
 }
 std::vector<int64_t> torch_dims(const PlainTensor& t) {
   const Shape& s = t.logical;
@@ -116,6 +130,7 @@ std::string not_compressed(const PlainTensor& t) {
   if (info.kind == DTypeKind::kUint) return "unsigned codes";
   if (map.row_group > 1) return "scales of groups of rows";
   if (t.logical.rank() == 4 && map.col_step != 0) return "scales of groups in a convolution";
+  if (t.image && map.col_step != 0) return "scales of groups of pixels, which PyTorch flattens in another order,";
   return "";
 }
 

@@ -7,10 +7,9 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/nn/layer_kind.h"
-#include "bitgrad/nn/sequential.h"
 #include "bitgrad/train/weight_map.h"
 #include "train/checkpoint/own_values.h"
+#include "train/interop/flattened.h"
 #include "train/interop/weight_file.h"
 #include "train/interop/weight_names.h"
 
@@ -40,38 +39,8 @@ struct Match {
   std::vector<int64_t> chw = {};
 };
 
-// Finds the parameters and buffers whose inputs are a flattened image [h, w, c], up to the first layer that mixes
-// features.
-void find_flattened(Sequential& model, std::optional<Shape>& image, std::map<std::string, Shape>& out) {
-  for (size_t i = 0; i < model.size(); ++i) {
-    Module& m = model[i];
-    if (auto* const inner = dynamic_cast<Sequential*>(&m)) {
-      find_flattened(*inner, image, out);
-      continue;
-    }
-    if (!m.input_form() || !m.output_form()) {
-      image.reset();
-      continue;
-    }
-    const Shape &in = m.input_form()->sample, &to = m.output_form()->sample;
-    const std::vector<Parameter*> parameters = m.parameters();
-    const bool own =
-        std::any_of(parameters.begin(), parameters.end(), [](const Parameter* p) { return p->described(); });
-    if (in.rank() == 3 && to.rank() == 1 && in.numel() == to.numel() && !own) image = in;
-    if (!image) continue;
-    for (const Parameter* p : parameters)
-      if (p->shape().cols() == image->numel()) out[p->path()] = *image;
-    for (const Module::Buffer& b : m.buffers())
-      if (b.tensor.numel() == image->numel()) out[b.path] = *image;
-    const LayerKind* const kind = find_layer_kind(m.kind());
-    if (kind == nullptr || kind->product || to.numel() != image->numel()) image.reset();
-  }
-}
-
 std::vector<Target> targets_of(Module& model, const std::set<std::string>& own, InitFrom& found) {
-  std::map<std::string, Shape> flattened;
-  std::optional<Shape> image;
-  if (auto* const root = dynamic_cast<Sequential*>(&model)) find_flattened(*root, image, flattened);
+  const std::map<std::string, Shape> flattened = interop::flattened_images(model);
   std::vector<Target> out;
   const auto add = [&](Target target) {
     if (const auto at = flattened.find(target.path); at != flattened.end()) target.image = at->second;
