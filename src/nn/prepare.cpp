@@ -201,26 +201,4 @@ void set_quant_mode(Module& model, const QuantMode& mode) {
   walk(model, [&](Module& m) { m.set_quant_mode(mode); });
 }
 
-void calibrate(Module& model, StepState& state, std::span<const Tensor> batches) {
-  const NoGrad off;
-  struct Calibrating {
-    StepState& state;
-    bool training, calibrating;
-    explicit Calibrating(StepState& s) : state(s), training(s.training), calibrating(s.calibrating) {
-      state.training = false;
-      state.calibrating = true;
-    }
-    ~Calibrating() {
-      state.training = training;
-      state.calibrating = calibrating;
-    }
-  } mode(state);
-  for (const Tensor& x : batches) model(x);
-  poll_errors();
-  const std::vector<std::string> raised = state.flags.raised();
-  if (raised.empty()) return;
-  state.flags.clear();
-  fail_with(ErrorCode::kNonFinite, "calibrate", "NaN or Inf in the input of '", raised.front(), "'.");
-}
-
 }  // namespace bitgrad

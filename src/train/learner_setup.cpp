@@ -117,10 +117,8 @@ void Learner::calibrate(std::span<const Tensor> batches) {
     Learner& learner;
     ~Ended() { learner.end_sequences(); }
   } const ended{*this};
-  for (const Tensor& x : planned) {
-    state_.sequence.starts = document_starts(x, document_end_);
-    bitgrad::calibrate(*model_, state_, {&x, 1});
-  }
+  bitgrad::calibrate(*model_, state_, planned,
+                     [&](const Tensor& x) { state_.sequence.starts = document_starts(x, document_end_); });
 }
 
 void Learner::convert() {

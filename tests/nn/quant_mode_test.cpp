@@ -1,4 +1,7 @@
 // Quantization off, on again and frozen; observers off; calibration.
+#include <algorithm>
+#include <cmath>
+
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/prepare.h"
@@ -256,6 +259,32 @@ TEST_CASE("calibrate finds ranges and first values in evaluation mode") {
   CHECK(step.value().item() > 0);
   batches[1].as<float>()[4] = NAN;
   CHECK(contains(error_of([&] { calibrate(*t.model, t.state, batches); }), "[calibrate] NaN or Inf"));
+}
+
+TEST_CASE("steps of inputs are fitted to all samples of a calibration, however they are split into batches") {
+  constexpr int64_t kRows = 103;
+  const std::vector<double> x = random_tensor({kRows, 10}, dtypes::fp32, 70).elements();
+  double sum = 0;
+  for (const double v : x) sum += std::abs(v);
+  const int64_t qmax = find_recipe("w4a4").input->dtype.info().qmax;
+  const double whole = 2 * (sum / static_cast<double>(x.size())) / std::sqrt(static_cast<double>(qmax));
+  for (const int64_t batch : {int64_t{1}, int64_t{5}, int64_t{20}, kRows}) {
+    INFO("batches of " << batch);
+    Trained learned(find_recipe("w4a4"));
+    std::vector<Tensor> batches;
+    for (int64_t row = 0; row < kRows; row += batch) {
+      const int64_t rows = std::min(batch, kRows - row);
+      batches.push_back(Tensor::from_elements({rows, 10}, dtypes::fp32,
+                                              std::span(x).subspan(row * 10, static_cast<size_t>(rows) * 10)));
+    }
+    calibrate(*learned.model, learned.state, batches);
+    const auto step = [&](size_t i) { return learned.slot(i).input_quantizer()->learned()[0]->value().item(); };
+    CHECK(std::abs(step(0) / whole - 1) < 1e-6);
+    CHECK(step(1) > 0);
+    const double kept = step(0);  // what has values keeps them
+    calibrate(*learned.model, learned.state, std::span(batches).first(1));
+    CHECK(step(0) == kept);
+  }
 }
 
 TEST_CASE("a product that stays in integers cannot be switched off, and then nothing is") {

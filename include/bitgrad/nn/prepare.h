@@ -3,6 +3,7 @@
 // give the same bits (docs/numerics.md section 9).
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <optional>
 #include <span>
@@ -77,8 +78,9 @@ std::vector<LayerSummary> summarize(Module& model);
 void print_quantization(std::ostream& out, Module& model);
 
 // Runs `batches` (each x [n, sample...]) in evaluation mode with observers on, so that ranges are found and learned
-// activation steps get their first values (post-training quantization). Throws Error(kNonFinite) if an input holds NaN
-// or Inf.
-void calibrate(Module& model, StepState& state, std::span<const Tensor> batches);
+// activation steps get their first values (post-training quantization; docs/numerics.md section 9). `before`, if given,
+// is called with each batch. Throws Error(kNonFinite) if an input holds NaN or Inf.
+void calibrate(Module& model, StepState& state, std::span<const Tensor> batches,
+               const std::function<void(const Tensor&)>& before = {});
 
 }  // namespace bitgrad
