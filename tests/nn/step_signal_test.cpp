@@ -8,6 +8,7 @@
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/log_lines.h"
+#include "support/spec_of.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -15,14 +16,6 @@ using namespace bitgrad::test;
 namespace {
 
 constexpr float kFloor = 0x1p-20f;
-
-QuantSpec spec_of(const char* scheme, DType dtype, const Granularity& granularity = Granularity::tensor()) {
-  QuantSpec spec;
-  spec.scheme = scheme;
-  spec.dtype = dtype;
-  spec.granularity = granularity;
-  return spec;
-}
 
 Tensor floats(const std::vector<double>& x) { return Tensor::from_elements({std::ssize(x)}, dtypes::fp32, x); }
 

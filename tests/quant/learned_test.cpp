@@ -3,6 +3,7 @@
 #include "support/catch.h"
 #include "support/device_run.h"
 #include "support/expect_error.h"
+#include "support/spec_of.h"
 
 namespace bitgrad {
 namespace {
@@ -16,10 +17,7 @@ const std::vector<Granularity>& granularities() {
 }
 
 QuantSpec spec_of(const char* scheme, DType dtype, const Granularity& granularity = Granularity::tensor()) {
-  QuantSpec spec;
-  spec.scheme = scheme;
-  spec.dtype = dtype;
-  spec.granularity = granularity;
+  QuantSpec spec = test::spec_of(scheme, dtype, granularity);
   spec.first_clip = spec.scheme == "pact" ? 1.25f : 10.0f;
   return spec;
 }

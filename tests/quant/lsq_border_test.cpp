@@ -4,17 +4,12 @@
 
 #include "quant/reference.h"
 #include "support/catch.h"
+#include "support/spec_of.h"
 
 namespace bitgrad {
 namespace {
 
-QuantSpec spec_of(const char* scheme, DType dtype, const Granularity& granularity = Granularity::tensor()) {
-  QuantSpec spec;
-  spec.scheme = scheme;
-  spec.dtype = dtype;
-  spec.granularity = granularity;
-  return spec;
-}
+using test::spec_of;
 
 // u at, just inside and just outside both ends of the codes, and half a code beyond, where rint u still is a code.
 std::vector<double> border_cases(DType dtype) {
