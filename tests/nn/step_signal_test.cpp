@@ -7,6 +7,7 @@
 #include "bitgrad/kernels/flag.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
+#include "support/expect_error.h"
 #include "support/log_lines.h"
 #include "support/spec_of.h"
 
@@ -27,8 +28,8 @@ std::vector<std::vector<double>> refitted(const QuantSpec& spec, const std::vect
   for (const auto& part : parts) learned.push_back(floats(part));
   detail::refit_steps(spec, learned, kFloor, x, step, {"layers.0.weight", "weights", told});
   poll_errors();
-  std::vector<std::vector<double>> out;
-  for (const Tensor& part : learned) out.push_back(part.elements());
+  std::vector<std::vector<double>> out(learned.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = learned[i].elements();
   return out;
 }
 
@@ -98,7 +99,7 @@ TEST_CASE("each block has its own step, of values of any dtype") {
 TEST_CASE("of a large block 4096 elements are read, spread over it whatever its form") {
   // In the second half one element in 8 is not 0, always in the same columns: the first elements are 0, and a stride
   // that 8 divides would see all or none.
-  std::vector<double> x(64 * 4096);
+  std::vector<double> x(size_t{64} * 4096);
   for (size_t i = x.size() / 2; i < x.size(); i += 8) x[i] = 16;
   const Tensor t = Tensor::from_elements({4096, 64}, dtypes::fp32, x);
   const double fit = refitted(spec_of("lsq", dtypes::int4), {{0x1p-20}}, t, 1)[0][0];

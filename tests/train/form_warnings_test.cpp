@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/train/opened_file.h"
 #include "bitgrad/train/ptq.h"
 #include "nn/activation_quantizer.h"
 #include "support/expect_error.h"
