@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(config idx npz safetensors gguf interop checkpoint tokenizer)
+[ ${#targets[@]} -gt 0 ] || targets=(config idx npz csv picture safetensors gguf interop checkpoint tokenizer report)
 
 [ -f build/release/build.ninja ] || cmake --preset release
 cmake --build --preset release --target bitgrad
