@@ -88,4 +88,7 @@ set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program bitgrad, its presets, and t
 set(CPACK_COMPONENT_DEV_DESCRIPTION "Headers, the C++ library, and files for CMake and pkg-config.")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/bitgrad RENAME copyright COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/bitgrad-dev RENAME copyright COMPONENT dev)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/bitgrad COMPONENT runtime FILES_MATCHING PATTERN "*.md" PATTERN "results" EXCLUDE)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/bitgrad COMPONENT runtime)
+install(DIRECTORY apps/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/bitgrad-dev COMPONENT dev)
 include(CPack)

@@ -1,7 +1,9 @@
 // The examples are programs that a reader will copy: each is built with everything else and run here.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -16,15 +18,50 @@ const std::string kBin = build_path("bin/");
 
 }  // namespace
 
-TEST_CASE("the program in docs/library.md is first_program, which trains and reads back what it saved") {
+TEST_CASE("the programs in docs/library.md are those of apps/examples") {
   const std::string page = slurp(source_path("docs/library.md")), start = "```cpp\n";
-  const size_t begin = page.find(start);
-  REQUIRE(begin != std::string::npos);
-  CHECK(page.find(start, begin + 1) == std::string::npos);
-  const size_t text = begin + start.size(), end = page.find("```", text);
-  REQUIRE(end != std::string::npos);
-  CHECK(page.substr(text, end - text) == slurp(source_path("apps/examples/first_program.cpp")));
+  std::vector<std::string> programs;
+  for (size_t begin = page.find(start); begin != std::string::npos; begin = page.find(start, begin + 1)) {
+    const size_t text = begin + start.size(), end = page.find("```", text);
+    REQUIRE(end != std::string::npos);
+    programs.push_back(page.substr(text, end - text));
+  }
+  REQUIRE(programs.size() == 2);
+  CHECK(programs[0] == slurp(source_path("apps/examples/first_program.cpp")));
+  CHECK(programs[1] == slurp(source_path("apps/examples/csv_program.cpp")));
+}
 
+TEST_CASE("csv_program trains a table by a loss of its own, and every command opens its file") {
+  const TempDir dir;
+  const ProcessResult r = run_program({kBin + "csv_program"}, {}, dir.path());
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  double percent = 0;
+  const size_t line = r.out.find("accuracy of 500 samples: ");
+  REQUIRE(line != std::string::npos);
+  REQUIRE(std::sscanf(r.out.c_str() + line, "accuracy of 500 samples: %lf", &percent) == 1);
+  CHECK(percent > 90);
+  CHECK(contains(r.out, "inside: yes, no\n"));
+  const std::string file = dir.file("points.safetensors"), model = dir.file("model.safetensors");
+  const std::vector<std::vector<std::string>> commands{
+      {"inspect", file},
+      {"convert", file, "-o", model},
+      {"predict", model, "-", "--task", "classes"},
+      {"diff", file, model, "data.train={format: csv, file: " + dir.file("train.csv") + ", target: inside}"},
+      {"export", model, "-o", dir.file("points.onnx")},
+      {"export", model, "-o", dir.file("points.c")}};
+  std::ofstream(dir.file("points.csv")) << "0.1,0.2\n1.4,-1.4\n";
+  for (const std::vector<std::string>& command : commands) {
+    std::vector<std::string> words{kBin + "bitgrad"};
+    words.insert(words.end(), command.begin(), command.end());
+    std::replace(words.begin(), words.end(), std::string("-"), dir.file("points.csv"));
+    const ProcessResult opened = run_program(words);
+    INFO(command[0] << '\n' << opened.out << opened.err);
+    CHECK(opened.code == 0);
+  }
+}
+
+TEST_CASE("first_program trains and reads back what it saved") {
   const TempDir dir;
   const ProcessResult r = run_program({kBin + "first_program"}, {}, dir.path());
   INFO(r.out << r.err);
