@@ -176,6 +176,7 @@ void Trainer::Evaluations::evaluate_best_on_test(TrainOutcome& outcome) {
   if (!outcome.evaluation) return;
   EvalEvent e = event_of(*outcome.evaluation, "test", outcome.evaluated_step);
   e.final = true;
+  if (e.step == t_.counters_.best_step) e.epoch = t_.counters_.best_epoch;  // of the model, not of the run's end
   report(e);
   if (!run_.folder.empty()) write_examination(e);
   if (run_.metrics != nullptr) run_.metrics->flush();

@@ -80,6 +80,8 @@ TEST_CASE("a fraction of data.train selects the best model, and data.test is eva
   for (size_t i = 0; i < 5; ++i) CHECK((told[i].split == "valid" && !told[i].final));
   CHECK((told[5].split == "test" && told[5].final && !told[5].best));
   CHECK(told[5].step == outcome.counters.best_step);
+  for (size_t i = 0; i < 5; ++i)
+    if (told[i].step == told[5].step) CHECK(told[5].epoch == told[i].epoch);
   CHECK(outcome.selected_on == "valid");
   CHECK(outcome.evaluated == "test");
   CHECK(outcome.evaluation->samples == 30);
