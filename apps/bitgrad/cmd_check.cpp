@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/train/dry_run.h"
@@ -17,12 +18,13 @@ namespace {
 struct CheckOptions {
   std::vector<std::string> words;
   std::string data;
-  bool no_memory = false, quiet = false;
+  bool no_memory = false, quiet = false, json = false;
 };
 
 struct Checked {
   std::string config;
-  std::optional<DryRun> run;  // none: an error, already printed
+  std::optional<DryRun> run = {};  // none: an error, already printed
+  std::string error = {};
 };
 
 void print_data(std::ostream& out, const char* key, const DryRun::Data& data) {
@@ -49,10 +51,39 @@ int report(const std::string& config, const Error& error) {
   return static_cast<int>(error.code());
 }
 
+Json json_of(const DryRun::Data& data) {
+  Json sample = Json::array();
+  for (int64_t i = 0; i < data.sample.rank(); ++i) sample.push_back(data.sample[i]);
+  return {{"name", data.name}, {"samples", data.samples}, {"sample", sample}, {"dtype", concat(data.dtype)}};
+}
+
+Json json_of(const MemoryAccount& peak) {
+  Json j{{"total", peak.total}};
+  for (int i = 0; i < kMemoryKinds; ++i)
+    if (const int64_t bytes = peak.bytes[static_cast<size_t>(i)]; bytes > 0)
+      j[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = bytes;
+  return j;
+}
+
+// The data of a run that can start, or its error.
+Json json_of(const Checked& checked) {
+  if (!checked.run) return {{"configuration", checked.config}, {"ok", false}, {"error", checked.error}};
+  const DryRun& run = *checked.run;
+  Json j{{"configuration", checked.config}, {"ok", true}, {"warnings", Json::array()}, {"train", json_of(run.train)}};
+  for (const std::string& warning : run.warnings) j["warnings"].push_back(warning);
+  if (run.valid) j["valid"] = json_of(*run.valid);
+  if (run.test) j["test"] = json_of(*run.test);
+  j["steps"] = run.steps;
+  j["steps_per_epoch"] = run.steps_per_epoch;
+  j["table"] = Json::parse(to_json(run.layers));
+  j["peak_bytes"] = run.peak ? json_of(*run.peak) : Json(nullptr);
+  return j;
+}
+
 void print_totals(std::ostream& out, const std::vector<Checked>& all) {
   std::vector<std::vector<std::string>> table{
       {"configuration", "parameters", "weights", "MACs/sample", "steps", "memory at the peak"}};
-  for (const auto& [config, run] : all) {
+  for (const auto& [config, run, error] : all) {
     if (!run) {
       table.push_back({config, "error", "", "", "", ""});
       continue;
@@ -73,21 +104,28 @@ int run_check(const CheckOptions& options) {
   std::vector<Checked> all;
   int code = 0;
   for (const std::string& name : configs) {
-    Checked& checked = all.emplace_back(Checked{name, {}});
+    Checked& checked = all.emplace_back(Checked{name});
     try {
       const RunConfig config = load_config(name, overrides);
       checked.run = dry_run(config, !options.no_memory);
       for (const std::string& warning : checked.run->warnings) std::cerr << "warning: " << warning << '\n';
-      if (!options.quiet) print_run(std::cout, name, config, *checked.run);
-      if (!options.quiet && configs.size() > 1) std::cout << '\n';
+      if (!options.quiet && !options.json) print_run(std::cout, name, config, *checked.run);
+      if (!options.quiet && !options.json && configs.size() > 1) std::cout << '\n';
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kBug) throw;
       const int wrong = report(name, error);
+      checked.error = error.what();
       code = code == 0 ? wrong : code;
     }
     std::cout.flush();
   }
-  if (configs.size() > 1 || options.quiet) print_totals(std::cout, all);
+  if (options.json) {
+    Json rows = Json::array();
+    for (const Checked& checked : all) rows.push_back(json_of(checked));
+    std::cout << rows.dump(2) << '\n';
+  } else if (configs.size() > 1 || options.quiet) {
+    print_totals(std::cout, all);
+  }
   return code;
 }
 
@@ -100,7 +138,8 @@ Run setup_check(Arguments& args) {
   args.option("--data", options->data, "Folder of the data, as data.root=DIR.");
   args.flag("--no-memory", options->no_memory,
             "Skip the two optimizer steps in memory that measure the peak; for models that are too large for them.");
-  args.flag("-q,--quiet", options->quiet, "Print one line per configuration.");
+  const Argument quiet = args.flag("-q,--quiet", options->quiet, "Print one line per configuration.");
+  args.flag("--json", options->json, "One JSON array on standard output, an object per configuration.").excludes(quiet);
   return [options] { return run_check(*options); };
 }
 

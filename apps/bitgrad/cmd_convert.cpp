@@ -16,6 +16,7 @@
 #include "choices.h"
 #include "command.h"
 #include "open_file.h"
+#include "output.h"
 #include "output_file.h"
 
 namespace bitgrad::cli {
@@ -27,7 +28,7 @@ struct ConvertOptions {
   std::vector<std::string> overrides;
   int64_t batch_norm = 0;
   ModelChoice choice;
-  bool dry_run = false, force = false, check = false;
+  bool dry_run = false, force = false, check = false, json = false;
 };
 
 int64_t float_bytes(const std::vector<LayerSummary>& rows) {
@@ -87,9 +88,9 @@ std::unique_ptr<Dataset> open_for_check(const OpenedFile& file, const std::vecto
   return data_of(file, overrides);
 }
 
-// Compares the written file with the checkpoint.
-int check(const OpenedFile& file, const std::string& written, const Dataset& data,
-          const std::vector<std::string>& overrides) {
+// Compares the written file with the checkpoint; adds what it finds to `j`.
+void check(const OpenedFile& file, const std::string& written, const Dataset& data,
+           const std::vector<std::string>& overrides, std::ostream& out, Json& j) {
   const DeviceGuard guard(device_of(file.config));
   const auto prepared = load_file(file, &data);
   const auto converted = load_file(open_file(written, overrides), &data);
@@ -97,35 +98,41 @@ int check(const OpenedFile& file, const std::string& written, const Dataset& dat
   const auto percent = [&](int64_t correct) {
     return 100.0 * static_cast<double>(correct) / static_cast<double>(c.classes);
   };
-  std::cout << "check: ";
+  out << "check: ";
   if (c.classes > 0)
-    std::cout << "accuracy " << percent(c.correct_a) << " % before, " << percent(c.correct_b) << " % after, ";
-  std::cout << "on " << c.samples << " samples; logits "
-            << (c.equal_bits ? "equal bit for bit" : concat("differ by at most ", c.max_abs_difference)) << '\n';
-  if (c.equal_bits) return 0;
+    out << "accuracy " << percent(c.correct_a) << " % before, " << percent(c.correct_b) << " % after, ";
+  out << "on " << c.samples << " samples; logits "
+      << (c.equal_bits ? "equal bit for bit" : concat("differ by at most ", c.max_abs_difference)) << '\n';
+  j["check"] = Json{{"samples", c.samples},
+                    {"accuracy_before", c.classes > 0 ? Json(percent(c.correct_a)) : Json(nullptr)},
+                    {"accuracy_after", c.classes > 0 ? Json(percent(c.correct_b)) : Json(nullptr)},
+                    {"equal_bits", c.equal_bits},
+                    {"max_abs_difference", c.max_abs_difference}};
+  if (c.equal_bits) return;
   if (!any_fake(prepared->model()))
     fail_with(ErrorCode::kBug, "convert",
               "logits of the converted model differ from those of the trained one: got a maximum "
               "difference of ",
               c.max_abs_difference, ", expected equal bits");
-  std::cout << "compute: simulated trains on a float simulation, the converted model computes on the codes: close, not "
-               "equal\n";
-  return 0;
+  out << "compute: simulated trains on a float simulation, the converted model computes on the codes: close, not "
+         "equal\n";
 }
 
-// Renews the statistics of batch norm and prints what that changes.
-void renew(Learner& learner, const OpenedFile& file, int64_t n, const Dataset& data) {
+// Renews the statistics of batch norm, prints what that changes and adds it to `j`.
+void renew(Learner& learner, const OpenedFile& file, int64_t n, const Dataset& data, std::ostream& out, Json& j) {
   const int64_t batch = file.config.train.eval.batch;
   const auto train = open_dataset(file.config, file.config.data.train);
-  const std::string before = numbers_of(evaluate(learner, data, batch));
+  const Evaluation before = evaluate(learner, data, batch);
   const auto samples = first_samples(*train, n, batch, file.header.seed);
   const int64_t norms = renew_norms(learner, samples);
   require(norms > 0, "convert", "--batch-norm: got ", n, ", but the model has no batch_norm or tensor_norm layer");
   int64_t rows = 0;
   for (const SampleBatch& s : samples) rows += s.x.shape()[0];
-  std::cout << "batch norm: statistics of " << norms << (norms == 1 ? " layer" : " layers") << " renewed on " << rows
-            << " samples of data.train\nbefore: " << before
-            << "\nafter:  " << numbers_of(evaluate(learner, data, batch)) << '\n';
+  const Evaluation after = evaluate(learner, data, batch);
+  out << "batch norm: statistics of " << norms << (norms == 1 ? " layer" : " layers") << " renewed on " << rows
+      << " samples of data.train\nbefore: " << numbers_of(before) << "\nafter:  " << numbers_of(after) << '\n';
+  j["before"] = evaluation_json(before);
+  j["after"] = evaluation_json(after);
 }
 
 int run_convert(const ConvertOptions& options) {
@@ -143,16 +150,18 @@ int run_convert(const ConvertOptions& options) {
                                             : nullptr;  // opened before a file is written
   const auto learner = load_file(file, nullptr);
   RunConfig config = file.config;
+  std::ostream& out = text_output(options.json);
+  Json j{{"file", options.out}, {"of", file.path}};
   if (file.of_run) {
     config = converted_config(file.config, *learner);
-    print_choices(std::cout, learner->model(), prepare_spec_of(config));
-    std::cout << '\n';
+    print_choices(out, learner->model(), prepare_spec_of(config));
+    out << '\n';
   }
-  if (options.batch_norm > 0) renew(*learner, file, options.batch_norm, *data);
+  if (options.batch_norm > 0) renew(*learner, file, options.batch_norm, *data, out, j);
   learner->convert();
-  print_quantization(std::cout, learner->model());
+  print_quantization(out, learner->model());
   const std::vector<LayerSummary> rows = summarize(learner->model());
-  std::cout << "in fp32: " << float_bytes(rows) << " bytes\n";
+  out << "in fp32: " << float_bytes(rows) << " bytes\n";
   if (std::all_of(rows.begin(), rows.end(), [](const LayerSummary& row) { return row.weight == "fp32"; }))
     log(LogLevel::kWarning, "no layer is quantized: the converted model is fp32");
   if (options.dry_run) return 0;
@@ -160,9 +169,13 @@ int run_convert(const ConvertOptions& options) {
     save_converted(options.out, *learner, file.header, config);
   else
     save_converted(options.out, *learner, file.header);
-  std::cout << file.path << ": " << file_bytes(file.path) << " bytes -> " << options.out << ": "
-            << file_bytes(options.out) << " bytes\n";
-  return options.check ? check(file, options.out, *data, overrides) : 0;
+  out << file.path << ": " << file_bytes(file.path) << " bytes -> " << options.out << ": " << file_bytes(options.out)
+      << " bytes\n";
+  j["bytes"] = file_bytes(options.out);
+  j["bytes_fp32"] = float_bytes(rows);
+  if (options.check) check(file, options.out, *data, overrides, out, j);
+  if (options.json) std::cout << j.dump(2) << '\n';
+  return 0;
 }
 
 }  // namespace
@@ -184,6 +197,7 @@ Run setup_convert(Arguments& args) {
       args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
   args.flag("--force", o->force, "overwrite an existing file");
   args.flag("--check", o->check, "compare both models on data.test").excludes(dry).excludes(norms);
+  args.flag("--json", o->json, "one JSON object on standard output").excludes(dry);
   return [o] { return run_convert(*o); };
 }
 

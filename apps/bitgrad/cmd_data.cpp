@@ -62,7 +62,10 @@ Run setup_data(Arguments& args) {
   args.option("name", o->names,
               "info: a file or folder; pack: a folder with a sub-folder of PNG and JPEG files for each class; fetch: "
               "names of data sets")
-      .required();
+      .required()
+      .suggest([] {
+        return std::vector<std::string>{"mnist", "fashion_mnist", "cifar10"};
+      });
   args.option("-o,--out", o->pack.out,
               "pack: NAME of NAME.images.npy, NAME.labels.npy and NAME.classes.txt; fetch: the folder (default: "
               "$BITGRAD_DATA, else the current one)");

@@ -8,7 +8,6 @@
 #include "bitgrad/train/ptq.h"
 #include "command.h"
 #include "open_file.h"
-#include "output_file.h"
 #include "table.h"
 
 namespace bitgrad::cli {
@@ -16,11 +15,11 @@ namespace {
 
 struct DiffOptions {
   std::vector<std::string> plugins;
-  std::string a, b, json, data;
+  std::string a, b, data;
   std::vector<std::string> overrides;
   int64_t samples = 256;
   ModelChoice choice;
-  bool force = false;
+  bool json = false;
 };
 
 std::string largest(const std::optional<Difference>& d) { return d ? short_number(d->max_abs_difference) : "-"; }
@@ -100,12 +99,10 @@ ModelChoice choice_of(const std::string& target, const ModelChoice& choice) {
 
 int run_diff(const DiffOptions& options) {
   load_named_plugins(options.plugins);
-  if (!options.json.empty()) require_writable(options.json, options.force);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile a = open_target(options.a, choice_of(options.a, options.choice), overrides);
   const OpenedFile b = open_target(options.b, choice_of(options.b, options.choice), overrides);
-  if (!options.json.empty()) require_writable(options.json, /*force=*/true, {a.path, b.path});
   require(a.input.sample.numel() == b.input.sample.numel(), "diff", "the inputs differ: ", a.path, " has ",
           a.input.sample.numel(), " values, ", b.path, ' ', b.input.sample.numel(),
           ". Models are compared on one batch");
@@ -117,8 +114,10 @@ int run_diff(const DiffOptions& options) {
   const auto first = load_file(a, data.get()), second = load_file(b, data.get());
   const Tensor x = first_samples(*data, options.samples, options.samples, /*seed=*/0).front().x;
   const ModelDifference d = compare_models(*first, *second, x);
-  if (!options.json.empty())
-    write_file_atomically(options.json, to_json(a, b, d, data->name(), x.rows()).dump(2) + '\n');
+  if (options.json) {
+    std::cout << to_json(a, b, d, data->name(), x.rows()).dump(2) << '\n';
+    return 0;
+  }
   std::cout << "A: " << describe(a) << "\nB: " << describe(b) << "\n\n";
   print(d, data->name(), x.rows());
   return 0;
@@ -137,8 +136,7 @@ Run setup_diff(Arguments& args) {
   args.option("--samples", options->samples,
               "number of samples of data.test (data.train if there is none), shuffled in a fixed order")
       .range(int64_t{1}, int64_t{1} << 31);
-  args.option("--json", options->json, "write all results to this file as one JSON object");
-  args.flag("--force", options->force, "overwrite an existing file");
+  args.flag("--json", options->json, "one JSON object on standard output");
   return [options] { return run_diff(*options); };
 }
 

@@ -1,8 +1,8 @@
 // bitgrad eval RUN_DIR_OR_FILE [--text FILE [--stride N]] [--json]: a fresh process reads the packed weights and
 // evaluates them on data.test (else data.valid, else data.train), or on a text.
-#include <cmath>
 #include <iostream>
 
+#include "before_after.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "command.h"
@@ -32,21 +32,13 @@ int run_eval(const EvalOptions& options) {
   const auto learner = load_file(file, data.get());
   const Evaluation e = evaluate(*learner, *data, file.config.train.eval.batch);
   if (options.json) {
-    Json j{{"accuracy", e.accuracy < 0 ? Json(nullptr) : Json(e.accuracy)},
-           {"loss", e.loss},
-           {"samples", e.samples},
-           {"file", file.path},
-           {"step", file.header.step > 0 ? Json(file.header.step) : Json(nullptr)},
-           {"split", options.text.empty() ? Json(evaluation_split(file.config)) : Json(nullptr)}};
-    for (const auto& [name, value] : e.metrics)
-      if (!j.contains(name)) j[name] = std::isfinite(value) ? Json(value) : Json(nullptr);
+    Json j = evaluation_json(e);
+    j["file"] = file.path;
+    j["step"] = file.header.step > 0 ? Json(file.header.step) : Json(nullptr);
+    j["split"] = options.text.empty() ? Json(evaluation_split(file.config)) : Json(nullptr);
     std::cout << j.dump() << '\n';
   } else {
-    if (e.accuracy >= 0) std::cout << "accuracy " << e.accuracy << " %  ";
-    std::cout << "loss " << e.loss;
-    for (const auto& [name, value] : e.metrics)
-      if (name != "loss" && name != "accuracy") std::cout << "  " << name << ' ' << value;
-    std::cout << "  samples " << e.samples << "  (" << file.path << ")\n";
+    std::cout << numbers_of(e) << "  samples " << e.samples << "  (" << file.path << ")\n";
   }
   return 0;
 }

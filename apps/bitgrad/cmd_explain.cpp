@@ -13,7 +13,7 @@ namespace {
 struct ExplainOptions {
   std::string key;
   std::vector<std::string> plugins;
-  bool list = false;
+  bool list = false, values = false;
 };
 
 }  // namespace
@@ -22,6 +22,7 @@ Run setup_explain(Arguments& args) {
   auto options = std::make_shared<ExplainOptions>();
   args.option("key", options->key, "Path of a key, such as optim.lr, or the end of one, such as lr.");
   args.flag("--list", options->list, "Print the paths of all keys, one a line.");
+  args.flag("--values", options->values, "Print the names that the key accepts, one a line; none for other values.");
   add_plugin_option(args, options->plugins);
   return [options] {
     load_named_plugins(options->plugins);
@@ -30,6 +31,8 @@ Run setup_explain(Arguments& args) {
             "prints all of them");
     if (options->list)
       for (const std::string& path : config_key_paths()) std::cout << path << '\n';
+    else if (options->values)
+      for (const std::string& name : config_key_values(options->key)) std::cout << name << '\n';
     else
       std::cout << explain_config_key(options->key);
     return 0;

@@ -2,6 +2,8 @@
 #include <iostream>
 #include <memory>
 
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "command.h"
 #include "program.h"
 #include "table.h"
@@ -12,8 +14,9 @@ namespace {
 void list_commands() {
   std::vector<std::vector<std::string>> table{{"command", "what it does"}};
   for (const CommandInfo& command : program_commands()) table.push_back({command.name, command.summary});
-  print_table(std::cout, table);
-  std::cout << "\nbitgrad help COMMAND shows the options of one, with examples.\nExit codes: " << exit_codes() << ".\n";
+  print_texts(std::cout, table);
+  std::cout << wrap_lines(
+      concat("\nbitgrad help COMMAND shows the options of one, with examples.\nExit codes: ", exit_codes(), ".\n"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// bitgrad keys [--plugin PATH]: all configuration keys, as the tables of docs/configuration.md.
+// bitgrad keys [--plugin PATH] [--json]: all configuration keys, as the tables of docs/configuration.md.
 #include <iostream>
 
 #include "bitgrad/train/config.h"
@@ -8,11 +8,16 @@
 namespace bitgrad::cli {
 
 Run setup_keys(Arguments& args) {
-  auto plugins = std::make_shared<std::vector<std::string>>();
-  args.option("--plugin", *plugins, "a plugin whose keys are listed too; repeatable").repeatable();
-  return [plugins] {
-    load_named_plugins(*plugins);
-    std::cout << config_reference();
+  struct Options {
+    std::vector<std::string> plugins;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  args.option("--plugin", options->plugins, "a plugin whose keys are listed too; repeatable").repeatable();
+  args.flag("--json", options->json, "one JSON array on standard output: path, value, default and text of each key");
+  return [options] {
+    load_named_plugins(options->plugins);
+    std::cout << (options->json ? config_keys_json() + '\n' : config_reference());
     return 0;
   };
 }

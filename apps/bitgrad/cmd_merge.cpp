@@ -12,6 +12,7 @@
 #include "bitgrad/train/ptq.h"
 #include "command.h"
 #include "open_file.h"
+#include "output.h"
 #include "output_file.h"
 
 namespace bitgrad::cli {
@@ -22,7 +23,7 @@ struct MergeOptions {
   std::string target, out, data;
   std::vector<std::string> overrides;
   ModelChoice choice;
-  bool to_float = false, force = false;
+  bool to_float = false, force = false, json = false;
 };
 
 // The data that measure both models, and what the first one has there; none, with a warning, if there are no data or no
@@ -67,19 +68,25 @@ int run_merge(const MergeOptions& options) {
     save_converted(options.out, *learner, file.header, config);
   else
     save_converted(options.out, *learner, file.header);
-  print_quantization(std::cout, learner->model());
-  std::cout << file.path << ": adapters of " << layers.size() << (layers.size() == 1 ? " layer" : " layers")
-            << " merged -> " << options.out << ": " << file_bytes(options.out) << " bytes\n";
+  std::ostream& out = text_output(options.json);
+  print_quantization(out, learner->model());
+  out << file.path << ": adapters of " << layers.size() << (layers.size() == 1 ? " layer" : " layers") << " merged -> "
+      << options.out << ": " << file_bytes(options.out) << " bytes\n";
+  Json j{{"file", options.out}, {"bytes", file_bytes(options.out)}, {"layers", layers.size()}, {"rounded", rounds}};
   if (measured.before) {
     const OpenedFile merged = open_file(options.out, overrides);
     const DeviceGuard guard(device_of(file.config));
     const Evaluation after =
         evaluate(*load_file(merged, measured.data.get()), *measured.data, file.config.train.eval.batch);
-    print_before_after(*measured.before, describe(file), after, options.out, evaluation_split(file.config));
+    print_before_after(out, *measured.before, describe(file), after, options.out, evaluation_split(file.config));
+    j["split"] = evaluation_split(file.config);
+    j["before"] = evaluation_json(*measured.before);
+    j["after"] = evaluation_json(after);
   }
   if (rounds)
-    std::cout << "the sums W + B A were rounded to the codes of W: what adapters learned below half a code is gone. "
-                 "--float keeps the sums in fp32\n";
+    out << "the sums W + B A were rounded to the codes of W: what adapters learned below half a code is gone. "
+           "--float keeps the sums in fp32\n";
+  if (options.json) std::cout << j.dump(2) << '\n';
   return 0;
 }
 
@@ -95,6 +102,7 @@ Run setup_merge(Arguments& args) {
   args.flag("--float", o->to_float, "weights with adapters become fp32; else they are quantized anew as they were");
   add_choice_options(args, o->choice);
   args.flag("--force", o->force, "overwrite an existing file");
+  args.flag("--json", o->json, "one JSON object on standard output");
   return [o] { return run_merge(*o); };
 }
 

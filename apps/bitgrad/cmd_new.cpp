@@ -27,7 +27,7 @@ constexpr Starter kStarters[] = {
 void list_starters() {
   std::vector<std::vector<std::string>> table{{"task", "what it trains"}};
   for (const Starter& starter : kStarters) table.push_back({starter.task, starter.summary});
-  print_table(std::cout, table);
+  print_texts(std::cout, table);
   std::cout << "\nbitgrad new TASK -o FILE writes the configuration; bitgrad check FILE reads it\n";
 }
 
@@ -66,7 +66,11 @@ int run_new(const NewOptions& options) {
 
 Run setup_new(Arguments& args) {
   auto options = std::make_shared<NewOptions>();
-  args.option("task", options->task, "The task, such as images or text. Default: list them.");
+  args.option("task", options->task, "The task, such as images or text. Default: list them.").suggest([] {
+    std::vector<std::string> names;
+    for (const Starter& starter : kStarters) names.emplace_back(starter.task);
+    return names;
+  });
   args.option("-o,--out", options->out, "The file to write. Default: standard output.");
   args.flag("--list", options->list, "List the tasks.");
   args.flag("--force", options->force, "Overwrite an existing file.");

@@ -6,22 +6,27 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/train/presets.h"
 #include "command.h"
+#include "output.h"
 #include "table.h"
 
 namespace bitgrad::cli {
 namespace {
 
-void list_presets() {
-  std::vector<std::vector<std::string>> table{{"preset", "keys", "network"}};
+void list_presets(bool json) {
+  std::vector<std::vector<std::string>> table{{"preset", "network"}};
+  if (json) table[0].emplace_back("keys");
   for (const ModelPreset& preset : model_presets()) {
     std::string keys;
     for (const auto& [key, value] : preset.keys) keys += concat(keys.empty() ? "" : ", ", key, ": ", value);
-    table.push_back({preset.name, keys, preset.summary});
+    if (json)
+      table.push_back({preset.name, preset.summary, keys});
+    else
+      table.push_back({preset.name, concat(preset.summary, keys.empty() ? "" : concat(". Keys: ", keys))});
   }
-  print_table(std::cout, table);
-  std::cout
-      << "\nmodel: {preset: NAME, keys: {...}} in a configuration; bitgrad presets NAME prints the file of one, and "
-         "model: {preset: ./my_net.yaml} uses a copy of it (docs/models.md)\n";
+  print_texts(std::cout, table, json);
+  text_output(json) << wrap_lines(
+      "\nmodel: {preset: NAME, keys: {...}} in a configuration; bitgrad presets NAME prints the file of one, and "
+      "model: {preset: ./my_net.yaml} uses a copy of it (docs/models.md)\n");
 }
 
 void print_preset(const std::string& name) {
@@ -44,13 +49,23 @@ void print_preset(const std::string& name) {
 }  // namespace
 
 Run setup_presets(Arguments& args) {
-  auto name = std::make_shared<std::string>();
-  args.option("name", *name, "the preset whose file is printed; without it all are listed");
-  return [name] {
-    if (name->empty())
-      list_presets();
+  struct Options {
+    std::string name;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  const Argument name =
+      args.option("name", options->name, "the preset whose file is printed; without it all are listed").suggest([] {
+        std::vector<std::string> names;
+        for (const ModelPreset& preset : model_presets()) names.push_back(preset.name);
+        return names;
+      });
+  args.flag("--json", options->json, "one JSON array on standard output").excludes(name);
+  return [options] {
+    if (options->name.empty())
+      list_presets(options->json);
     else
-      print_preset(*name);
+      print_preset(options->name);
     return 0;
   };
 }

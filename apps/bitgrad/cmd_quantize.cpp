@@ -11,6 +11,7 @@
 #include "choices.h"
 #include "command.h"
 #include "open_file.h"
+#include "output.h"
 #include "output_file.h"
 
 namespace bitgrad::cli {
@@ -22,7 +23,7 @@ struct QuantizeOptions {
   std::string target, out, recipe, first, last, observer;
   std::vector<std::string> rules, overrides;
   int64_t samples = 1000, batches = 0, batch_norm = -1;  // batch_norm -1: the samples of the calibration
-  bool dry_run = false, force = false;
+  bool dry_run = false, force = false, json = false;
 };
 
 bool has_norms(Module& model) {
@@ -63,6 +64,19 @@ RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
   return config;
 }
 
+Json result_json(const QuantizeOptions& options, const Evaluation& before, const Evaluation& after,
+                 const std::string& split, const std::optional<Evaluation>& stale,
+                 const std::optional<Evaluation>& renewed) {
+  Json j{{"file", options.out},
+         {"bytes", file_bytes(options.out)},
+         {"split", split},
+         {"before", evaluation_json(before)},
+         {"after", evaluation_json(after)}};
+  if (renewed) j["before_renewed"] = evaluation_json(*renewed);
+  if (stale) j["after_stale"] = evaluation_json(*stale);
+  return j;
+}
+
 int run_quantize(const QuantizeOptions& options) {
   load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
@@ -84,7 +98,8 @@ int run_quantize(const QuantizeOptions& options) {
   const auto learner = load_floats(file.path, config, measured);
   if (!options.observer.empty()) config = with_observer(config, learner->model(), options.observer);
   const PrepareSpec spec = prepare_spec_of(config);
-  print_choices(std::cout, learner->model(), spec);
+  std::ostream& out = text_output(options.json);
+  print_choices(out, learner->model(), spec);
   if (options.dry_run) return 0;
   const Evaluation before = evaluate(*load_file(file, &measured), measured, batch);
   const bool renews = has_norms(learner->model()) && !norm_samples.empty();
@@ -98,15 +113,16 @@ int run_quantize(const QuantizeOptions& options) {
     stale = evaluate(*kept, measured, batch);
   }
   quantize_after_training(*learner, spec, samples, norm_samples);
-  std::cout << '\n';
-  print_quantization(std::cout, learner->model());
+  out << '\n';
+  print_quantization(out, learner->model());
   save_converted(options.out, *learner, file.header, config);
   const Evaluation after = evaluate(*load_file(open_file(options.out), &measured), measured, batch);
-  print_before_after(before, describe(file), after, options.out, split);
+  print_before_after(out, before, describe(file), after, options.out, split);
   if (stale)
-    std::cout << "batch norm: statistics renewed on " << rows_of(norm_samples)
-              << " samples of data.train; with those of the file: " << numbers_of(*stale)
-              << "\nbefore, with statistics renewed likewise: " << numbers_of(*renewed) << '\n';
+    out << "batch norm: statistics renewed on " << rows_of(norm_samples)
+        << " samples of data.train; with those of the file: " << numbers_of(*stale)
+        << "\nbefore, with statistics renewed likewise: " << numbers_of(*renewed) << '\n';
+  if (options.json) std::cout << result_json(options, before, after, split, stale, renewed).dump(2) << '\n';
   return 0;
 }
 
@@ -119,9 +135,10 @@ Run setup_quantize(Arguments& args) {
   add_choice_options(args, o->choice, "--last-checkpoint");
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "the file to write");
-  args.option("--recipe", o->recipe, "recipe of all layers, such as int8wo, 8da4w (docs/quantization.md)");
-  args.option("--first", o->first, "the recipe of the first layer");
-  args.option("--last", o->last, "the recipe of the last layer");
+  args.option("--recipe", o->recipe, "recipe of all layers, such as int8wo, 8da4w (docs/quantization.md)")
+      .suggest(recipe_names);
+  args.option("--first", o->first, "the recipe of the first layer").suggest(recipe_names);
+  args.option("--last", o->last, "the recipe of the last layer").suggest(recipe_names);
   args.option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; repeatable");
   args.option("--observer", o->observer,
               "calibrates input ranges, which are otherwise computed for each row; those of convolutions always are "
@@ -135,8 +152,10 @@ Run setup_quantize(Arguments& args) {
               "number of data.train samples that renew the statistics of batch norm; 0: they stay; as many as "
               "--samples if not given")
       .range(int64_t{0}, int64_t{1000000000});
-  args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
+  const Argument dry =
+      args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
   args.flag("--force", o->force, "overwrite an existing file");
+  args.flag("--json", o->json, "one JSON object on standard output").excludes(dry);
   return [o] { return run_quantize(*o); };
 }
 

@@ -1,4 +1,4 @@
-// bitgrad sensitivity RUN_OR_FILE [--bits 8,4,2] [--recipe NAME ...] [--samples N] [--json FILE]: quantization
+// bitgrad sensitivity RUN_OR_FILE [--bits 8,4,2] [--recipe NAME ...] [--samples N] [--json]: quantization
 // sensitivity per layer: quantizes one layer at a time of the fp32 model and measures the effect on samples of
 // data.train.
 #include <iostream>
@@ -8,15 +8,14 @@
 #include "bitgrad/train/sensitivity.h"
 #include "command.h"
 #include "open_file.h"
-#include "output_file.h"
 
 namespace bitgrad::cli {
 namespace {
 
 struct SensitivityCommand {
-  std::string target, json;
+  std::string target;
   ModelChoice choice;
-  bool force = false;
+  bool json = false;
   std::vector<std::string> overrides, recipes, plugins;
   std::vector<int64_t> bits;
   int64_t samples = 1000, batch_norm = -1;  // batch_norm -1: samples
@@ -30,7 +29,6 @@ int run_sensitivity(const SensitivityCommand& options) {
   for (const std::string& name : options.recipes) choices.push_back({find_recipe(name).recipe});
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   const OpenedFile file = open_target(options.target, options.choice, options.overrides);
-  if (!options.json.empty()) require_writable(options.json, options.force, {file.path});
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
   const auto data = open_dataset(file.config, file.config.data.train);
@@ -41,9 +39,12 @@ int run_sensitivity(const SensitivityCommand& options) {
   const auto learner = load_floats(file.path, file.config, *data);
   learner->calibrate(tensors_of(samples));
   const Sensitivity result = measure_sensitivity(*learner, samples, choices, norm_samples);
+  if (options.json) {
+    std::cout << sensitivity_json(result) << '\n';
+    return 0;
+  }
   std::cout << describe(file) << '\n';
   print_sensitivity(std::cout, result);
-  if (!options.json.empty()) write_file_atomically(options.json, sensitivity_json(result) + '\n');
   return 0;
 }
 
@@ -60,15 +61,15 @@ Run setup_sensitivity(Arguments& args) {
               "binary_wo; 8,4,3,2,1 if neither bits nor recipes are given")
       .delimiter(',');
   args.option("--recipe", o->recipes, "further weight recipes to measure, such as ternary_wo; repeatable")
-      .delimiter(',');
+      .delimiter(',')
+      .suggest(recipe_names);
   args.option("--samples", o->samples, "number of data.train samples, in the order of the run's first epoch")
       .range(int64_t{1}, int64_t{1000000000});
   args.option("--batch-norm", o->batch_norm,
               "number of data.train samples that renew the statistics of batch norm for each recipe; 0: they stay; as "
               "many as --samples if not given")
       .range(int64_t{0}, int64_t{1000000000});
-  const Argument json = args.option("--json", o->json, "also write the results to this file as JSON");
-  args.flag("--force", o->force, "overwrite an existing file").needs(json);
+  args.flag("--json", o->json, "one JSON object on standard output");
   return [o] { return run_sensitivity(*o); };
 }
 

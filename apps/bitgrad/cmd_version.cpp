@@ -4,6 +4,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/version.h"
 #include "command.h"
@@ -11,30 +12,44 @@
 namespace bitgrad::cli {
 namespace {
 
-void list_devices() {
+// Name and description of each device; of none, why.
+std::vector<std::pair<std::string, std::string>> devices() {
   const int count = device_count(DeviceKind::kCuda);
+  std::vector<std::pair<std::string, std::string>> all;
   for (int i = 0; i < count; ++i) {
     const DeviceGuard guard(Device::cuda(i));
-    std::cout << to_string(current_device()) << "    " << device_backend(current_device()).describe() << '\n';
+    all.emplace_back(to_string(current_device()), device_backend(current_device()).describe());
   }
-  if (count > 0) return;
+  if (count > 0) return all;
   try {
     device_backend(Device::cuda());
   } catch (const Error& why) {
-    std::cout << "cuda      " << why.what() << '\n';
+    all.emplace_back("cuda", why.what());
   }
+  return all;
 }
 
 }  // namespace
 
-Run setup_version(Arguments&) {
-  return [] {
+Run setup_version(Arguments& args) {
+  auto json = std::make_shared<bool>(false);
+  args.flag("--json", *json, "one JSON object on standard output");
+  return [json] {
+    const auto found = devices();
+    if (*json) {
+      Json j{{"version", BITGRAD_VERSION},        {"commit", build_commit()}, {"build", BITGRAD_BUILD_TYPE},
+             {"compiler", BITGRAD_COMPILER},      {"cpu", cpu_model_name()},  {"isa", isa_names(cpu_isa())},
+             {"threads", int64_t{num_threads()}}, {"devices", Json::object()}};
+      for (const auto& [name, text] : found) j["devices"][name] = text;
+      std::cout << j.dump(2) << '\n';
+      return 0;
+    }
     std::cout << "bitgrad " << BITGRAD_VERSION << " (" << build_commit() << ", " << BITGRAD_BUILD_TYPE << ")\n"
               << "compiler  " << BITGRAD_COMPILER << "\n"
               << "cpu       " << cpu_model_name() << "\n"
               << "isa       " << isa_names(cpu_isa()) << "\n"
               << "threads   " << num_threads() << "\n";
-    list_devices();
+    for (const auto& [name, text] : found) std::cout << name << std::string(10 - name.size(), ' ') << text << '\n';
     return 0;
   };
 }

@@ -109,7 +109,8 @@ int run_command(int argc, char** argv) {
   } catch (const bitgrad::cli::UsageError& e) {
     // The first word is a command or an option.
     const std::string command = argc > 1 && argv[1][0] != '-' ? std::string(argv[1]) + ' ' : "";
-    return usage_error(std::string(e.what()) + ". Try: bitgrad " + command + "--help");
+    const std::string text = e.what();
+    return usage_error(text + (text.ends_with('?') ? "" : ".") + " Try: bitgrad " + command + "--help");
   }
   // Shows warnings before a command opens its own log.
   bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {

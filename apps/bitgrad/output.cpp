@@ -23,6 +23,11 @@ bool reader_is_gone(int descriptor) {
 
 }  // namespace
 
+std::ostream& text_output(bool json) {
+  static std::ostream nowhere(nullptr);
+  return json ? nowhere : std::cout;
+}
+
 void prepare_streams() {
   open_missing_streams();
   std::signal(SIGPIPE, SIG_IGN);

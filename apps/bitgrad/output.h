@@ -2,6 +2,7 @@
 // runs.
 #pragma once
 
+#include <ostream>
 #include <string>
 
 namespace bitgrad::cli {
@@ -15,6 +16,8 @@ void flush_or_drop_output();
 // The exit code of a command that ended with `code`, after all its output has been written or dropped. If the reader
 // has gone, ends by SIGPIPE as other programs do. Throws Error(kMemory) if standard output cannot be written.
 int checked_output(int code);
+// Where a command prints its text: standard output, or nowhere if it prints one JSON value there instead.
+std::ostream& text_output(bool json);
 // Why a stream cannot be written: "the reader has gone", "a full disk?".
 std::string why_no_more(int descriptor);
 

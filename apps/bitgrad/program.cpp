@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/train/config.h"
 
 namespace bitgrad::cli {
 namespace {
@@ -37,6 +38,9 @@ const CommandInfo& find_command(const std::string& name) {
     if (command.name == name) return command;
     names.push_back(command.name);
   }
+  const std::vector<std::string> keys = config_key_paths();
+  if (std::find(keys.begin(), keys.end(), name) != keys.end())
+    fail("help", "'", name, "' is a configuration key, not a command. Try: bitgrad explain ", name);
   fail("bitgrad", unknown_name("command", name, names));
 }
 

@@ -4,12 +4,27 @@
 #include <cstdio>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 
 namespace bitgrad::cli {
 
 void print_table(std::ostream& out, const std::vector<std::vector<std::string>>& lines) { out << text_table(lines); }
+
+void print_texts(std::ostream& out, const std::vector<std::vector<std::string>>& lines, bool json) {
+  if (!json) {
+    out << wrap_lines(text_table(lines));
+    return;
+  }
+  Json rows = Json::array();
+  for (size_t i = 1; i < lines.size(); ++i) {
+    Json row = Json::object();
+    for (size_t k = 0; k < lines[i].size(); ++k) row[lines[0][k]] = lines[i][k];
+    rows.push_back(row);
+  }
+  out << rows.dump(2) << '\n';
+}
 
 std::string size_text(int64_t bytes) {
   if (bytes < 1000) return concat(bytes, " B");

@@ -30,7 +30,7 @@ struct HelpShown {};
 // One option, flag or positional of an Arguments object, which must outlive it.
 class Argument {
  public:
-  explicit Argument(CLI::Option* option) : option_(option) {}
+  Argument(CLI::Option* option, std::function<std::vector<std::string>()>& words) : option_(option), words_(&words) {}
   Argument required();
   Argument delimiter(char separator);  // one word contains a list: "a,b"
   Argument expected(int words);        // exactly this many
@@ -44,6 +44,8 @@ class Argument {
       return float_range(low, high);
   }
   Argument one_of(const std::vector<std::string>& names);
+  // Words that a completion offers; others are accepted. Called only when a completion script is printed.
+  Argument suggest(std::function<std::vector<std::string>()> words);
   Argument excludes(const Argument& other);
   Argument needs(const Argument& other);
   int64_t count() const;  // number of times it was given; valid after parse()
@@ -53,6 +55,7 @@ class Argument {
   Argument float_range(double low, double high);
 
   CLI::Option* option_;
+  std::function<std::vector<std::string>()>* words_;
 };
 
 // An option or positional of a command, as completions and manual pages list it.
@@ -60,6 +63,7 @@ struct ArgumentText {
   std::vector<std::string> names;  // "--out", "-o"; for a positional, its name
   bool positional = false, takes_value = false;
   std::string text;
+  std::vector<std::string> words;  // known values
 };
 
 class Arguments {
@@ -97,7 +101,7 @@ class Arguments {
 
   // Sets the text that --help shows below the options.
   void set_footer(const std::string& text);
-  std::string help() const;  // what --help prints
+  std::string help() const;  // what --help prints, at most 80 characters a line
   // All options and positionals except --help.
   std::vector<ArgumentText> texts() const;
 
@@ -109,6 +113,8 @@ class Arguments {
  private:
   struct State;
   explicit Arguments(CLI::App& command);
+  Argument argument(CLI::Option* option);
+  std::string unknown_option() const;
   Argument choice_by_index(const std::string& names, const std::vector<std::string>& words,
                            std::function<void(size_t)> set, const std::string& text);
 

@@ -107,4 +107,57 @@ std::string text_table(const std::vector<std::vector<std::string>>& cells) {
   return table;
 }
 
+namespace {
+
+// Where the last column of a line begins; half the width and further right is no column to indent to.
+size_t last_column(std::string_view line, size_t width) {
+  const size_t begin = std::min(line.find_first_not_of(' '), line.size());
+  size_t column = begin;
+  for (size_t i = begin; i + 2 < line.size() && i < width / 2; ++i)
+    if (line[i] == ' ' && line[i + 1] == ' ' && line[i + 2] != ' ') column = i + 2;
+  return column;
+}
+
+size_t characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string wrapped_line(std::string_view line, size_t width) {
+  const size_t column = last_column(line, width);
+  std::string out(line.substr(0, column));
+  size_t used = characters(out);
+  bool empty = true;  // no word of this line yet
+  for (size_t i = column; i < line.size();) {
+    const size_t word_begin = std::min(line.find_first_not_of(' ', i), line.size());
+    const size_t word_end = std::min(line.find(' ', word_begin), line.size());
+    const size_t needed = characters(line.substr(i, word_end - i));
+    if (used + needed > width && !empty) {
+      out += '\n' + std::string(column, ' ');
+      used = column;
+      i = word_begin;
+      empty = true;
+      continue;
+    }
+    out += line.substr(i, word_end - i);
+    used += needed;
+    empty = false;
+    i = word_end;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string wrap_lines(std::string_view text, size_t width) {
+  std::string out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    out += characters(line) > width ? wrapped_line(line, width) : std::string(line);
+    if (end < text.size()) out += '\n';
+    begin = end + 1;
+  }
+  return out;
+}
+
 }  // namespace bitgrad

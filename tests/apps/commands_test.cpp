@@ -53,7 +53,8 @@ int64_t peak_of(const std::string& run) {
 std::vector<std::string> words_of_help(const std::string& help) {
   std::istringstream lines(help.substr(help.find('\n') + 1));
   std::vector<std::string> names;
-  for (std::string line; std::getline(lines, line) && !line.empty();) names.push_back(line.substr(0, line.find(' ')));
+  for (std::string line; std::getline(lines, line) && !line.empty();)
+    if (line[0] != ' ') names.push_back(line.substr(0, line.find(' ')));  // others continue the line before
   return names;
 }
 
@@ -290,10 +291,66 @@ try bitgrad swe
 try bitgrad train --resu
 try bitgrad train optim.weight_d
 try bitgrad explain schedule.warm
+try bitgrad train run.se
+try bitgrad train quant.recipe = w1a
+try bitgrad train optim.fused =
+try bitgrad quantize run --recipe int8
+try bitgrad presets resn
+try bitgrad new pic
+try bitgrad data fetch fash
+try bitgrad completion z
 )");
   const ProcessResult shell = run_program({"bash", "--norc", script});
   if (shell.code == 127) return;
-  CHECK(shell.out == "sweep\n--resume\noptim.weight_decay=\nschedule.warmup\n");
+  CHECK(shell.out ==
+        "sweep\n--resume\noptim.weight_decay=\nschedule.warmup\nrun.seed=\n"
+        "w1a1 w1a2\nauto off\nint8wo\nresnet20 resnet20_irnet resnet8\npictures\nfashion_mnist\nzsh\n");
+}
+
+TEST_CASE("help and lists fit 80 columns") {
+  std::vector<std::vector<std::string>> texts{{"presets"}, {"recipes"}, {"help"}, {"new", "--list"}, {"--help"}};
+  for (const std::string& command : words_of_help(said({"help"}).output)) texts.push_back({"help", command});
+  for (const std::vector<std::string>& words : texts) {
+    std::istringstream lines(said(words).output);
+    for (std::string line; std::getline(lines, line);) {
+      INFO(words.back() << ": " << line);
+      CHECK(line.size() <= 80);
+    }
+  }
+}
+
+TEST_CASE("a wrong option gets the nearest one, a key in place of a command the command that explains it") {
+  CHECK(has(said({"train", "a.yaml", "--ouut", "b"}).output, "--ouut: no such option. Did you mean '--out'?"));
+  CHECK(has(said({"export", "--fromat=onnx"}).output, "--fromat=onnx: no such option. Did you mean '--format'?"));
+  CHECK(has(said({"train", "--qqqqqqqq"}).output, "--qqqqqqqq: no such option. Try: bitgrad train --help"));
+  CHECK(has(said({"help", "optim.lr"}).output, "Try: bitgrad explain optim.lr"));
+}
+
+TEST_CASE("--json is a flag, and standard output then holds one JSON value alone") {
+  const TempDir dir;
+  const std::string config = written(dir, "a.yaml", kDigits), run = dir.file("run");
+  const auto json = [](std::vector<std::string> words) {
+    words.emplace_back("--json");
+    const ProcessResult r = cli(words);
+    INFO(words[0] << '\n' << r.out << r.err);
+    REQUIRE(r.code == 0);
+    return Json::parse(r.out);
+  };
+  const Json checked = json({"check", config});
+  CHECK(checked[0].at("ok") == true);
+  CHECK(checked[0].at("peak_bytes").at("total") > 0);
+  const ProcessResult wrong = cli({"check", config, "optim.lr=x", "--json"});
+  CHECK(wrong.code == 2);
+  CHECK(has(Json::parse(wrong.out)[0].at("error").get<std::string>(), "optim.lr"));
+  REQUIRE(cli({"train", config, "-q", "--out", run, "quant.recipe=none"}).code == 0);
+  const Json converted = json({"convert", run, "-o", dir.file("c")});
+  CHECK(converted.at("bytes") == static_cast<int64_t>(std::filesystem::file_size(dir.file("c"))));
+  const Json quantized = json({"quantize", run, "-o", dir.file("q"), "--recipe", "int8wo"});
+  CHECK(quantized.at("before").at("samples") == quantized.at("after").at("samples"));
+  CHECK(json({"version"}).at("threads") > 0);
+  CHECK(json({"recipes"}).size() == recipe_names().size());
+  CHECK(json({"presets"})[0].at("preset") == "birealnet18");
+  CHECK(json({"keys"}).size() == config_key_paths().size());
 }
 
 TEST_CASE("recipes lists every recipe with what it does") {

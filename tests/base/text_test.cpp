@@ -19,6 +19,18 @@ TEST_CASE("bytes that a terminal would obey are shown, characters stay") {
   CHECK(printable("") == "");
 }
 
+TEST_CASE("long lines are broken at blanks, below their last column") {
+  CHECK(wrap_lines("short\n", 10) == "short\n");
+  CHECK(wrap_lines("one two three four", 10) == "one two\nthree four");
+  CHECK(wrap_lines("  one two three", 10) == "  one two\n  three");
+  CHECK(wrap_lines("ab  one two three\n\nx", 12) == "ab  one two\n    three\n\nx");
+  CHECK(wrap_lines("a averyverylongword b", 10) == "a\naveryverylongword\nb");
+  CHECK(wrap_lines("averyverylongword b", 10) == "averyverylongword\nb");
+  CHECK(wrap_lines("\u00e4\u00e4\u00e4 \u00e4\u00e4\u00e4 b", 7) == "\u00e4\u00e4\u00e4 \u00e4\u00e4\u00e4\nb");
+  CHECK(wrap_lines("a b  12345678 90", 12) == "a b  12345678\n     90");
+  CHECK(wrap_lines("", 5).empty());
+}
+
 TEST_CASE("bytes that are not UTF-8 are shown one by one") {
   CHECK(printable("\x80\xff") == "\\x80\\xff");
   CHECK(printable("a\xc3") == "a\\xc3");                           // cut short

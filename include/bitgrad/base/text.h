@@ -22,5 +22,8 @@ std::string printable(std::string_view text);
 std::string printable_lines(std::string_view text);
 // Formats rows of cells as aligned columns separated by two spaces, one line of text per row. Cells are made printable.
 std::string text_table(const std::vector<std::vector<std::string>>& lines);
+// Breaks lines of more than `width` characters at blanks. What follows is indented like the last column of the line,
+// where columns are separated by two blanks or more, or like the line itself. A longer word stays whole.
+std::string wrap_lines(std::string_view text, size_t width = 80);
 
 }  // namespace bitgrad

@@ -463,6 +463,10 @@ std::string config_reference();
 std::string config_schema();
 // Paths of all keys, e.g. "optim.lr"; N stands for a list index.
 std::vector<std::string> config_key_paths();
+// The names that the key with this path accepts; empty for numbers, texts and paths of no key.
+std::vector<std::string> config_key_values(const std::string& path);
+// A JSON array with an object per key: path, value (what is accepted), default, text, values (names, if only such).
+std::string config_keys_json();
 // Explains a key in several lines: meaning, values, default and an example. `key` is a path or the end of one ("lr",
 // "linear.out"), which may match several keys. Throws Error with the nearest name if there is no match.
 std::string explain_config_key(const std::string& key);

@@ -3,6 +3,7 @@
 #include <functional>
 #include <set>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/number_range.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
@@ -50,6 +51,13 @@ std::string example_value(const KeySpec& spec) {
   using namespace config;
   if (spec.has_default() && spec.standard != "{}") return std::string(spec.standard);
   const ValueType* const type = spec.type;
+  if (type == &kMap && !spec.detail.empty()) {
+    std::string text;
+    for (const KeySpec* key : all_keys())  // what is required, else the first key
+      if (key->group == spec.detail && key->type != &kMap && (key->required() || text.empty()))
+        text = concat(key->required() && !text.empty() ? concat(text, ", ") : "", key->key, ": ", example_value(*key));
+    if (!text.empty()) return concat('{', text, '}');
+  }
   if (type == &kMap || type == &kBlockKeys || type == &kMetrics) return "{...}";
   if (type == &kMaps || type == &kLayers || type == &kLayerLists) return "[...]";
   if (type == &kBlocks) return "{unit: {layers: [...]}}";
@@ -75,6 +83,12 @@ std::string example_value(const KeySpec& spec) {
   if (type == &kNumber || type == &kNumberOrNone)
     return parse_number_range(spec.detail).contains(0.01) ? "0.01" : concat(parse_number_range(spec.detail).lo);
   return type == &kBool ? "true" : "NAME";
+}
+
+// The names that a key accepts, if it accepts nothing else.
+std::vector<std::string> names_of(const KeySpec& spec) {
+  if (spec.type == &config::kBool) return {"true", "false"};
+  return spec.choices ? spec.choices() : std::vector<std::string>{};
 }
 
 // An example of the key in its place, e.g. optim: {lr: 0.01}
@@ -120,6 +134,27 @@ std::vector<std::string> config_key_paths() {
   std::vector<std::string> paths;
   for (const PlacedKey& key : placed_keys()) paths.push_back(key.path);
   return paths;
+}
+
+std::vector<std::string> config_key_values(const std::string& path) {
+  for (const PlacedKey& key : placed_keys())
+    if (key.path == general(path)) return names_of(*key.spec);
+  return {};
+}
+
+std::string config_keys_json() {
+  Json all = Json::array();
+  for (const PlacedKey& key : placed_keys()) {
+    const KeySpec& spec = *key.spec;
+    Json names = Json::array();
+    for (const std::string& name : names_of(spec)) names.push_back(name);
+    all.push_back(Json{{"path", key.path},
+                       {"value", spec.type->expects(spec)},
+                       {"default", standard_text(spec)},
+                       {"text", spec.doc},
+                       {"values", std::move(names)}});
+  }
+  return all.dump(2);
 }
 
 std::string explain_config_key(const std::string& key) {
