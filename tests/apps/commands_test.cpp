@@ -8,6 +8,7 @@
 #include "apps/cli.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/nn/prepare.h"
+#include "bitgrad/train/config.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
