@@ -12,6 +12,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/key.h"
 #include "bitgrad/base/log.h"
