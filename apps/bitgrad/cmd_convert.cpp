@@ -116,7 +116,7 @@ int check(const OpenedFile& file, const std::string& written, const Dataset& dat
 // Renews the statistics of batch norm and prints what that changes.
 void renew(Learner& learner, const OpenedFile& file, int64_t n, const Dataset& data) {
   const int64_t batch = file.config.train.eval.batch;
-  const auto train = open_dataset(file.config, file.config.data.train);
+  const auto train = open_dataset(file.config, file.config.data.train, {}, table_of(file.header, file.path));
   const std::string before = numbers_of(evaluate(learner, data, batch));
   const auto samples = first_samples(*train, n, batch, file.header.seed);
   const int64_t norms = renew_norms(learner, samples);

@@ -31,6 +31,7 @@
 #include "bitgrad/data/samples.h"
 #include "bitgrad/data/samples_record.h"
 #include "bitgrad/data/streamed_text.h"
+#include "bitgrad/data/table.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/dist/communicator.h"
