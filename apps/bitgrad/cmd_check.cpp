@@ -1,4 +1,5 @@
 // bitgrad check CONFIG... [key=value ...]: everything about a run that can be known before it starts.
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -30,6 +31,9 @@ struct Checked {
 void print_data(std::ostream& out, const char* key, const DryRun::Data& data) {
   out << "  " << key << "  " << data.name << ": " << data.samples << " samples of " << data.sample << ' ' << data.dtype
       << '\n';
+  constexpr size_t kShown = 40;
+  for (size_t i = 0; i < std::min(data.about.size(), kShown); ++i) out << "    " << printable(data.about[i]) << '\n';
+  if (data.about.size() > kShown) out << "    ... " << data.about.size() - kShown << " more\n";
 }
 
 void print_run(std::ostream& out, const std::string& name, const RunConfig& config, const DryRun& run) {

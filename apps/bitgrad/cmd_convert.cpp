@@ -121,7 +121,7 @@ void check(const OpenedFile& file, const std::string& written, const Dataset& da
 // Renews the statistics of batch norm, prints what that changes and adds it to `j`.
 void renew(Learner& learner, const OpenedFile& file, int64_t n, const Dataset& data, std::ostream& out, Json& j) {
   const int64_t batch = file.config.train.eval.batch;
-  const auto train = open_dataset(file.config, file.config.data.train);
+  const auto train = open_dataset(file.config, file.config.data.train, {}, table_of(file.header, file.path));
   const Evaluation before = evaluate(learner, data, batch);
   const auto samples = first_samples(*train, n, batch, file.header.seed);
   const int64_t norms = renew_norms(learner, samples);

@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/predictor.h"
 #include "command.h"
@@ -203,9 +204,11 @@ int run_predict(const PredictOptions& o) {
   Predictor model(std::move(file), task_of(o.task));
   // All inputs are read before anything is printed, so that a bad one leaves no partial output.
   std::vector<Samples> inputs;
-  for (const std::string& path : o.inputs) inputs.push_back(read_samples(path, o.input, model.input()));
+  std::vector<std::string> notes;
+  for (const std::string& path : o.inputs) inputs.push_back(read_samples(path, o.input, model, notes));
   std::vector<Tensor> outputs;
   for (const Samples& samples : inputs) outputs.push_back(model.predict(samples.view()));
+  for (const std::string& note : notes) std::cerr << "note: " << printable(note) << '\n';
   Predictions predictions(o, model);
   predictions.begin();
   for (size_t i = 0; i < inputs.size(); ++i) predictions.add(inputs[i].name, outputs[i]);

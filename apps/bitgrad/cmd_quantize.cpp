@@ -85,9 +85,9 @@ int run_quantize(const QuantizeOptions& options) {
   RunConfig config = target_config(options, file.config);
   apply_run_settings(config);
   const DeviceGuard guard(device_of(config));
-  const auto train = open_dataset(config, config.data.train);
+  const auto train = open_dataset(config, config.data.train, {}, table_of(file.header, file.path));
   const std::string split = evaluation_split(config);
-  const auto test = split == "train" ? nullptr : open_evaluation_dataset(config);
+  const auto test = split == "train" ? nullptr : open_evaluation_dataset(config, {}, table_of(file.header, file.path));
   const Dataset& measured = test ? *test : *train;
   const int64_t batch = config.train.eval.batch;
   const auto read = [&](int64_t n) { return first_samples(*train, n, batch, file.header.seed); };

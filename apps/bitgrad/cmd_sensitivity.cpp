@@ -31,7 +31,7 @@ int run_sensitivity(const SensitivityCommand& options) {
   const OpenedFile file = open_target(options.target, options.choice, options.overrides);
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
-  const auto data = open_dataset(file.config, file.config.data.train);
+  const auto data = open_dataset(file.config, file.config.data.train, {}, table_of(file.header, file.path));
   const auto read = [&](int64_t n) { return first_samples(*data, n, file.config.train.eval.batch, file.header.seed); };
   const auto samples = read(options.samples);
   const int64_t of_norms = options.batch_norm < 0 ? options.samples : options.batch_norm;

@@ -18,13 +18,14 @@ namespace {
 
 constexpr std::string_view kPack = "data pack";
 
-// "32x48": rows x columns.
+// "32x48": rows x columns; "32": as many of both.
 std::optional<std::pair<int64_t, int64_t>> parse_size(const std::string& text) {
   if (text.empty()) return std::nullopt;
   constexpr int64_t kMostSide = 8192;
   std::pair<int64_t, int64_t> size{0, 0};
   const char *const end = text.data() + text.size(), *const x = std::find(text.data(), end, 'x');
-  const bool ok = x != end && std::from_chars(text.data(), x, size.first).ptr == x &&
+  if (x == end) return parse_size(concat(text, 'x', text));
+  const bool ok = std::from_chars(text.data(), x, size.first).ptr == x &&
                   std::from_chars(x + 1, end, size.second).ptr == end;
   require(ok && size.first >= 1 && size.first <= kMostSide && size.second >= 1 && size.second <= kMostSide, kPack,
           "--size: got '", text, "', expected rows x columns such as 32x32, each 1 .. ", kMostSide);

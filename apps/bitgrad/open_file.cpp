@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/train/plugin.h"
 
 namespace bitgrad::cli {
@@ -59,7 +60,9 @@ std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::
       file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
       " was not written by a run, so it names no data set: pass one, such as 'data.test={format: digits, size: 1000}'");
   // Training data are opened only if there are no others.
-  auto data = open_evaluation_dataset(file.config, tokenizer_of(file.header, file.path));
+  auto data =
+      open_evaluation_dataset(file.config, tokenizer_of(file.header, file.path), table_of(file.header, file.path));
+  for (const std::string& note : data->notes()) log(LogLevel::kWarning, note);
   require_same_tokenizer(file.header, file.path, *data);
   return data;
 }

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/data/picture.h"
 
 namespace bitgrad::cli {
@@ -31,9 +32,14 @@ SampleFormat format_of(const std::string& path, const std::vector<uint8_t>& byte
   };
   if (begins({0x93, 'N', 'U', 'M', 'P', 'Y'})) return SampleFormat::kNpy;
   if (begins({0x89, 'P', 'N', 'G'}) || begins({0xFF, 0xD8, 0xFF})) return SampleFormat::kPicture;
-  if (begins({0x1F, 0x8B}) || begins({0, 0})) return SampleFormat::kIdx;
-  for (const std::string_view ending : {".csv", ".txt"})
+  for (const std::string_view ending : {".csv.gz", ".txt.gz", ".tsv.gz"})
     if (path.ends_with(ending)) return SampleFormat::kCsv;
+  if (begins({0x1F, 0x8B}) || begins({0, 0})) return SampleFormat::kIdx;
+  for (const std::string_view ending : {".csv", ".txt", ".tsv", ".data"})
+    if (path.ends_with(ending)) return SampleFormat::kCsv;
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (const std::string why = why_no_text(text); !why.empty())
+    fail_with(ErrorCode::kData, kPredict, path, ": ", why, ". Expected idx, npy, csv, PNG or JPEG");
   fail_with(
       ErrorCode::kData, kPredict, path,
       ": got bytes of no format that is known by its beginning, and no name that ends in .csv, expected idx, npy, "
@@ -54,10 +60,12 @@ Samples as_pixels(const Samples& values) {
   return out;
 }
 
-Samples read_csv(const std::string& path, const std::vector<uint8_t>& bytes, bool pixels, bool ids) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  Samples samples = read_csv_samples(path, text, ids);
-  return pixels && !ids ? as_pixels(samples) : std::move(samples);
+Samples read_csv(const std::string& path, const std::vector<uint8_t>& bytes, bool pixels, const Predictor& model,
+                 std::vector<std::string>& notes) {
+  require(!pixels || model.table() == nullptr, kPredict, path,
+          ": --pixels: the model was trained on a table of text, whose ", "numbers are no pixels");
+  Samples samples = model.read_csv(path, {bytes.begin(), bytes.end()}, &notes);
+  return pixels && model.input().dtype != dtypes::int32 ? as_pixels(samples) : std::move(samples);
 }
 
 Samples picture_sample(const std::string& path, const Picture& picture) {
@@ -91,13 +99,15 @@ Samples read_picture(const std::string& path, const std::vector<uint8_t>& bytes,
 
 }  // namespace
 
-Samples read_samples(const std::string& path, const SampleInput& input, const Form& model) {
+Samples read_samples(const std::string& path, const SampleInput& input, const Predictor& predictor,
+                     std::vector<std::string>& notes) {
+  const Form& model = predictor.input();
   require(path != "-" || input.format != SampleFormat::kByContent, kPredict,
           "standard input needs --format: idx, npy, csv or picture");
   std::vector<uint8_t> bytes = bytes_of(path);
   const std::string name = shown(path);
   const SampleFormat format = input.format == SampleFormat::kByContent ? format_of(name, bytes) : input.format;
-  if (format == SampleFormat::kCsv) return read_csv(name, bytes, input.pixels, model.dtype == dtypes::int32);
+  if (format == SampleFormat::kCsv) return read_csv(name, bytes, input.pixels, predictor, notes);
   if (format == SampleFormat::kPicture) return read_picture(name, bytes, model.sample);
   const std::unique_ptr<InputFile> file = memory_file(std::move(bytes));
   return format == SampleFormat::kNpy ? read_npy_samples(name, *file) : read_idx_samples(name, *file);

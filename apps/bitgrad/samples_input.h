@@ -2,9 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bitgrad/data/samples.h"
-#include "bitgrad/nn/form.h"
+#include "bitgrad/train/predictor.h"
 
 namespace bitgrad::cli {
 
@@ -18,6 +19,8 @@ struct SampleInput {
 // `path`: a file, or "-" for standard input, which needs a format. A picture is one sample. It is resized to the
 // model's input if that is [rows, columns] or [rows, columns, 1 or 3]; for a model of vectors it must have as many
 // pixels. Throws Error(kData) that names the file, and the line of a text.
-Samples read_samples(const std::string& path, const SampleInput& input, const Form& model);
+// A csv is read as the model's table (Predictor::read_csv). `notes`: what was guessed or is not read.
+Samples read_samples(const std::string& path, const SampleInput& input, const Predictor& model,
+                     std::vector<std::string>& notes);
 
 }  // namespace bitgrad::cli

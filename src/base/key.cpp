@@ -94,6 +94,8 @@ std::string expects(const Key& key) {
       return "a number in " + key.range;
     case Type::kText:
       return "a text";
+    case Type::kTexts:
+      return "a text or a list of texts";
     case Type::kNumbers:
       return "a list of numbers in " + key.range;
     case Type::kChoice:
@@ -114,6 +116,7 @@ bool fits(const Key& key, const Attribute& attribute) {
     case Type::kBool:
       return std::holds_alternative<bool>(value);
     case Type::kText:
+    case Type::kTexts:
       return text != nullptr;
     case Type::kChoice:
     case Type::kInts:
@@ -141,7 +144,7 @@ bool fits(const Key& key, const Attribute& attribute) {
 Attribute read_standard(const Key& key) {
   const char *begin = key.standard.data(), *end = begin + key.standard.size();
   if (key.type == Type::kBool) return key.standard == "true" ? Attribute(true) : Attribute(false);
-  if (key.type == Type::kText || key.type == Type::kChoice) return key.standard;
+  if (key.type == Type::kText || key.type == Type::kTexts || key.type == Type::kChoice) return key.standard;
   if (std::find(key.choices.begin(), key.choices.end(), key.standard) != key.choices.end()) return key.standard;
   if (key.type == Type::kInt || key.type == Type::kInts) {
     int64_t full = 0;

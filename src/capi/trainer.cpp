@@ -130,6 +130,7 @@ int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out) {
 int bitgrad_trainer_save(bitgrad_trainer* trainer, const char* path) {
   return guarded([&] {
     Trainer& t = *given(trainer, "trainer").trainer;
-    save_checkpoint(&given(path, "path"), t.learner(), t.counters(), to_portable_yaml(t.config()));
+    save_checkpoint(&given(path, "path"), t.learner(), t.counters(), to_portable_yaml(t.config()), {},
+                    t.table_record());
   });
 }

@@ -76,6 +76,12 @@ std::string ContentReader::rest() {
   return text;
 }
 
+std::string plain_text(const std::string& path, std::string bytes) {
+  if (!bytes.starts_with("\x1F\x8B")) return bytes;
+  const std::unique_ptr<InputFile> file = memory_file({bytes.begin(), bytes.end()});
+  return ContentReader(path, *file).rest();
+}
+
 int64_t ContentReader::consumed() const { return inflate_->fed - static_cast<int64_t>(inflate_->stream.avail_in); }
 
 void ContentReader::refill() {

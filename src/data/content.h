@@ -47,4 +47,7 @@ class ContentReader {
   std::unique_ptr<Inflate> inflate_;
 };
 
+// The content of bytes that were read from `path`, plain or gzip.
+std::string plain_text(const std::string& path, std::string bytes);
+
 }  // namespace bitgrad::data

@@ -1,5 +1,5 @@
 // Samples as text: lines of numbers.
-#include <cmath>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -7,30 +7,44 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
-#include "data/csv_fields.h"
+#include "data/content.h"
+#include "data/csv_rows.h"
+#include "data/csv_table.h"
 
 namespace bitgrad {
 namespace {
-
-using data::for_each_field;
-using data::has_number;
 
 class CsvReader {
  public:
   CsvReader(const std::string& path, bool ids) : path_(path), ids_(ids) {}
 
   void read(std::string_view text) {
-    for (bool first = true; !text.empty(); first = false) {
-      const size_t end = text.find('\n');
-      const std::string_view line = data::trimmed_field(text.substr(0, end));
-      ++line_;
-      if (!line.empty() && !(first && !has_number(line))) add(line);
-      if (end == std::string_view::npos) break;
-      text.remove_prefix(end + 1);
+    constexpr size_t kProbed = 100;  // rows that decide about the first line
+    data::CsvRows rows(path_, text, ',');
+    data::CsvRow first, row;
+    std::vector<data::CsvRow> below;
+    std::vector<int64_t> lines;
+    if (rows.next(first)) {
+      line_ = rows.line();
+      while (below.size() < kProbed && rows.next(row)) {
+        below.push_back(row);
+        lines.push_back(rows.line());
+      }
+      head_ = data::guess_head(first, below, {});
+      if (!head_.names) add(first);
+      for (size_t i = 0; i < below.size(); ++i) {
+        line_ = lines[i];
+        add(below[i]);
+      }
+      while (rows.next(row)) {
+        line_ = rows.line();
+        add(row);
+      }
     }
     if (count_ == 0)
       fail_with(ErrorCode::kData, "data.csv", path_, ": got no line of numbers, expected a sample a line.");
   }
+  const data::CsvHead& head() const { return head_; }
   Samples take() const {
     Samples out{path_, ids_ ? StoredAs::kInt32 : StoredAs::kFloat, {width_}, count_, {}};
     out.bytes = TrackedBytes(count_ * width_ * 4, MemoryKind::kDataset);
@@ -40,12 +54,10 @@ class CsvReader {
   }
 
  private:
-  void add(std::string_view line) {
-    int64_t fields = 0;
-    for_each_field(line, ',', [&](int64_t index, std::string_view field) {
-      ids_ ? add_id(index, field) : add_value(index, field);
-      ++fields;
-    });
+  void add(const data::CsvRow& row) {
+    for (size_t i = 0; i < row.size(); ++i)
+      ids_ ? add_id(static_cast<int64_t>(i), row[i]) : add_value(static_cast<int64_t>(i), row[i]);
+    const int64_t fields = std::ssize(row);
     if (count_ == 0) width_ = fields;
     if (fields != width_)
       fail_with(ErrorCode::kData, "data.csv", path_, ':', line_, ": got ", fields, " values, expected ", width_,
@@ -54,13 +66,15 @@ class CsvReader {
   }
   void add_value(int64_t index, std::string_view field) {
     float value = 0;
-    if (!data::parse_field(field, value) || !std::isfinite(value))
+    if (data::read_number(field, '.', value) != data::Cell::kNumber)
       refuse(index, field, "a finite number that fp32 holds");
     values_.push_back(value);
   }
   void add_id(int64_t index, std::string_view field) {
     int32_t id = 0;
-    if (!data::parse_field(field, id)) refuse(index, field, "a whole number: the model takes ids");
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), id);
+    if (error != std::errc() || end != field.data() + field.size())
+      refuse(index, field, "a whole number: the model takes ids");
     whole_.push_back(id);
   }
   [[noreturn]] void refuse(int64_t index, std::string_view field, std::string_view expected) const {
@@ -71,6 +85,7 @@ class CsvReader {
 
   const std::string& path_;
   const bool ids_;
+  data::CsvHead head_;
   int64_t line_ = 0, count_ = 0, width_ = 0;
   std::vector<float> values_;
   std::vector<int32_t> whole_;
@@ -78,9 +93,11 @@ class CsvReader {
 
 }  // namespace
 
-Samples read_csv_samples(const std::string& path, std::string_view text, bool ids) {
+Samples read_csv_samples(const std::string& path, std::string_view bytes, bool ids, std::vector<std::string>* notes) {
   CsvReader reader(path, ids);
+  const std::string text = data::plain_text(path, std::string(bytes));
   reader.read(text);
+  if (notes != nullptr && reader.head().doubtful) notes->push_back(concat(path, ": ", data::head_text(reader.head())));
   return reader.take();
 }
 

@@ -1,113 +1,104 @@
 #include "data/csv_table.h"
 
 #include <algorithm>
-#include <set>
+#include <unordered_set>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/csv_fields.h"
+#include "data/csv_rows.h"
 
 namespace bitgrad::data {
 namespace {
 
 constexpr std::string_view kCsvTable = "data.csv";
+constexpr size_t kProbed = 100;  // rows that decide about the first line
 
-class TableReader {
- public:
-  TableReader(CsvTable& table, char separator) : table_(table), separator_(separator) {}
+// A single field that holds what separates fields in other tables.
+void check_separator(const CsvTable& table, const CsvRow& first, char separator) {
+  if (first.size() != 1) return;
+  const auto count = [&](char c) { return std::count(first[0].begin(), first[0].end(), c); };
+  const auto hint = [&](std::string_view what, std::string_view name) {
+    fail_with(ErrorCode::kData, kCsvTable, table.path, ": the first line is one field with ", what, ": '",
+              printable(first[0].substr(0, 60)), "'. If these stand between fields, set separator: ", name, '.');
+  };
+  if (separator != ';' && count(';') > 0) hint("semicolons", "semicolon");
+  if (separator != '\t' && count('\t') > 0) hint("tabs", "tab");
+  if (separator != ',' && count(',') > 1) hint("commas", "comma");
+  CsvRow parts;
+  if (separator != kBlankSeparator && CsvRows(table.path, first[0], kBlankSeparator).next(parts) && parts.size() > 1 &&
+      std::any_of(parts.begin(), parts.end(), [](std::string_view f) { return is_number(f); }))
+    hint("blanks between numbers", "blank");
+}
 
-  void read(std::string_view text, std::string_view head) {
-    for (int64_t number = 1; !text.empty(); ++number) {
-      const size_t end = text.find('\n');
-      const std::string_view line = trimmed_field(text.substr(0, end));
-      if (!line.empty()) add(line, number, head);
-      if (end == std::string_view::npos) break;
-      text.remove_prefix(end + 1);
-    }
-    if (table_.lines.empty())
-      fail_with(ErrorCode::kData, kCsvTable, table_.path, ": got no row, expected a sample a line.");
+void name_columns(CsvTable& table, const CsvRow& first, int64_t line) {
+  std::unordered_set<std::string_view> seen;
+  for (size_t i = 0; i < first.size(); ++i) {
+    const bool named = table.head.names && !first[i].empty();
+    table.names.push_back(named ? std::string(first[i]) : std::to_string(i + 1));
+    if (named && !seen.insert(first[i]).second)
+      fail_with(ErrorCode::kData, kCsvTable, table.path, ':', line, ": column ", i + 1, ": got the name '",
+                printable(first[i]), "' twice, expected different names.");
   }
-
- private:
-  void add(std::string_view line, int64_t number, std::string_view head) {
-    std::vector<std::string> row;
-    for_each_field(line, separator_, [&](int64_t index, std::string_view field) {
-      if (!unquoted(field, row.emplace_back()))
-        fail_with(ErrorCode::kData, kCsvTable, table_.path, ':', number, ": column ", index + 1,
-                  ": got a quote that does not end with the field, expected \"...\" with quotes inside written twice.");
-    });
-    if (table_.names.empty()) {
-      const bool names = head == "yes" || (head == "auto" && !has_number(line, separator_));
-      name_columns(row, number, names);
-      if (names) return;
-    }
-    if (std::ssize(row) != table_.columns())
-      fail_with(ErrorCode::kData, kCsvTable, table_.path, ':', number, ": got ", row.size(), " fields, expected ",
-                table_.columns(), " as in the first line.");
-    table_.lines.push_back(number);
-    for (std::string& field : row) table_.fields.push_back(std::move(field));
-  }
-  void name_columns(const std::vector<std::string>& row, int64_t number, bool names) {
-    std::set<std::string> seen;
-    for (size_t i = 0; i < row.size(); ++i) {
-      table_.names.push_back(names ? row[i] : std::to_string(i + 1));
-      if (!seen.insert(table_.names.back()).second)
-        fail_with(ErrorCode::kData, kCsvTable, table_.path, ':', number, ": column ", i + 1, ": got the name '",
-                  printable(row[i]), "' twice, expected different names.");
-    }
-  }
-
-  CsvTable& table_;
-  const char separator_;
-};
+}
 
 }  // namespace
 
-std::string CsvTable::place(int64_t row, int64_t column) const {
+std::string CsvTable::column_text(int64_t column) const {
   const std::string number = std::to_string(column + 1);
   const std::string& name = names[static_cast<size_t>(column)];
-  return concat(path, ':', lines[static_cast<size_t>(row)], ": column ", number,
-                name == number ? std::string() : concat(" (", printable(name), ')'));
+  return concat("column ", number, name == number ? std::string() : concat(" (", printable(name), ')'));
 }
 
-int64_t CsvTable::column_of(const std::string& key, std::string_view name) const {
+std::string CsvTable::place(int64_t row, int64_t column) const {
+  return concat(path, ':', lines[static_cast<size_t>(row)], ": ", column_text(column));
+}
+
+void CsvTable::refuse(int64_t row, int64_t column, std::string_view what) const {
+  constexpr size_t kShown = 40;
+  fail_with(ErrorCode::kData, kCsvTable, place(row, column), ": got '", printable(at(row, column).substr(0, kShown)),
+            "', ", what, '.');
+}
+
+int64_t CsvTable::column_of(std::string_view key, std::string_view name) const {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found != names.end()) return found - names.begin();
-  int64_t number = 0;
-  if (parse_field(name, number) && number >= 1 && number <= columns()) return number - 1;
+  float number = 0;
+  if (read_number(name, '.', number) == Cell::kNumber && number >= 1 && number <= static_cast<float>(columns()) &&
+      name == std::to_string(static_cast<int64_t>(number)))
+    return static_cast<int64_t>(number) - 1;
   const std::string near = nearest_name(std::string(name), names);
   fail(kCsvTable, key, ": got '", std::string(name), "', expected the name of a column of ", path,
        ", or its number 1 .. ", columns(), '.',
        near.empty() ? std::string() : concat(" Did you mean '", printable(near), "'?"));
 }
 
-CsvTable read_csv_table(const std::string& path, std::string_view text, char separator, std::string_view head) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";  // UTF-8 byte order mark, written by spreadsheets
-  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+CsvTable read_csv_table(const std::string& path, std::string text, const CsvForm& form) {
   CsvTable table;
   table.path = path;
-  TableReader(table, separator).read(text, head);
-  return table;
-}
-
-bool is_missing(std::string_view field) {
-  for (const std::string_view word : {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"})
-    if (field == word) return true;
-  return false;
-}
-
-std::vector<std::string> categories_of(const CsvTable& table, int64_t column) {
-  std::set<std::string> values;
-  bool numbers = true;
-  for (int64_t row = 0; row < table.rows(); ++row) {
-    const std::string& field = table.at(row, column);
-    if (is_missing(field)) continue;
-    double value = 0;
-    numbers = numbers && parse_field(field, value);
-    values.insert(field);
+  table.text = std::make_unique<const std::string>(std::move(text));
+  CsvRows rows(path, *table.text, form.separator);
+  CsvRow first, row;
+  if (!rows.next(first)) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected a sample a line.");
+  const int64_t line = rows.line();
+  check_separator(table, first, form.separator);
+  std::vector<CsvRow> below;
+  while (rows.next(row)) {
+    if (row.size() != first.size())
+      fail_with(ErrorCode::kData, kCsvTable, path, ':', rows.line(), ": got ", row.size(), " fields, expected ",
+                first.size(), " as in the first line.");
+    if (below.size() < kProbed) below.push_back(row);
+    table.lines.push_back(rows.line());
+    table.fields.insert(table.fields.end(), row.begin(), row.end());
   }
-  if (numbers) return {};
-  return {values.begin(), values.end()};
+  table.unquoted = rows.take_unquoted();
+  table.head = guess_head(first, below, form);
+  name_columns(table, first, line);
+  if (!table.head.names) {
+    table.lines.insert(table.lines.begin(), line);
+    table.fields.insert(table.fields.begin(), first.begin(), first.end());
+  }
+  if (table.lines.empty()) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected a sample a line.");
+  return table;
 }
 
 }  // namespace bitgrad::data

@@ -1,37 +1,63 @@
-// A text table: rows of fields with their line numbers, and the contents of its columns.
+// A text table: rows of fields with their line numbers, and the names of its columns.
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/csv_cells.h"
+
 namespace bitgrad::data {
+
+// How the text of a table is written.
+struct CsvForm {
+  char separator = ',';
+  char decimal = '.';
+  std::string head = "auto";                                   // yes, no
+  std::vector<std::string> missing = default_missing_words();  // words that stand for a missing value
+  std::vector<std::string> known = {};  // a first line with one of these names is a header, if head is auto
+};
+
+// What the first line was taken for.
+struct CsvHead {
+  bool names = false;     // of columns; else the first sample
+  std::string why = {};   // for messages
+  bool doubtful = false;  // the other reading is likely enough for a warning
+};
+using CsvRow = std::vector<std::string_view>;
+CsvHead guess_head(const CsvRow& first, std::span<const CsvRow> below, const CsvForm& form);
+// "the first line holds the names of the columns: WHY".
+std::string head_text(const CsvHead& head);
 
 struct CsvTable {
   std::string path;
-  std::vector<std::string> names;   // column names: from the header, else "1", "2" ...
-  std::vector<std::string> fields;  // [rows, columns]
-  std::vector<int64_t> lines;       // line number of each row, from 1
+  CsvHead head;
+  std::vector<std::string> names;        // column names: from the header, else "1", "2" ...
+  std::vector<std::string_view> fields;  // [rows, columns]
+  std::vector<int64_t> lines;            // line number of each row, from 1
+  std::unique_ptr<const std::string> text;
+  std::deque<std::string> unquoted;
   int64_t rows() const { return std::ssize(lines); }
   int64_t columns() const { return std::ssize(names); }
-  const std::string& at(int64_t row, int64_t column) const {
+  std::string_view at(int64_t row, int64_t column) const {
     return fields[static_cast<size_t>(row * columns() + column)];
   }
-  // For messages: "x.csv:7: column 3 (age)".
+  // For messages: "column 3 (age)".
+  std::string column_text(int64_t column) const;
+  // "x.csv:7: column 3 (age)".
   std::string place(int64_t row, int64_t column) const;
+  // Throws Error(kData): "PLACE: got 'field', WHAT."
+  [[noreturn]] void refuse(int64_t row, int64_t column, std::string_view what) const;
   // Finds a column by name, else by number from 1. Error(kUsage) suggests the nearest name.
-  int64_t column_of(const std::string& key, std::string_view name) const;
+  int64_t column_of(std::string_view key, std::string_view name) const;
 };
 
-// head: "auto" (a first line without any number is a header), "yes" or "no". Throws Error(kData) for an unterminated
-// quote, a row whose length differs from the first line, a duplicate name, and a table without rows.
-CsvTable read_csv_table(const std::string& path, std::string_view text, char separator, std::string_view head);
-
-// Whether a field is empty, NA, N/A, NaN, null or ?.
-bool is_missing(std::string_view field);
-
-// The categories of a column, sorted bytewise; empty if every value is a number.
-std::vector<std::string> categories_of(const CsvTable& table, int64_t column);
+// Throws Error(kData) for what is no text table, a row whose length differs from the first line, a duplicate name, and
+// a table without rows.
+CsvTable read_csv_table(const std::string& path, std::string text, const CsvForm& form);
 
 }  // namespace bitgrad::data

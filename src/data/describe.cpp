@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <span>
 #include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
@@ -15,48 +15,16 @@
 #include "bitgrad/data/picture.h"
 #include "bitgrad/data/samples.h"
 #include "data/content.h"
-#include "data/csv_fields.h"
-#include "data/csv_table.h"
+#include "data/describe_parts.h"
 #include "data/idx_values.h"
 
 namespace bitgrad {
 namespace {
 
+using data::counts_text, data::spread_of, data::spread_text, data::add_spread, data::Spread;
+
 constexpr std::string_view kInfo = "data info";
 constexpr int64_t kMostDescribed = int64_t{1} << 34;  // largest file described, in bytes
-constexpr size_t kShownClasses = 20;
-
-// Statistics of the elements first, first + step, ...
-struct Spread {
-  double least = 0, largest = 0, mean = 0, deviation = 0;
-  bool finite = true;
-};
-Spread spread_of(std::span<const float> values, size_t first, size_t step) {
-  Spread s;
-  double sum = 0, squares = 0, count = 0;
-  for (size_t i = first; i < values.size(); i += step) {
-    const auto x = static_cast<double>(values[i]);
-    s.finite = s.finite && std::isfinite(x);
-    s.least = count == 0 ? x : std::min(s.least, x);
-    s.largest = count == 0 ? x : std::max(s.largest, x);
-    sum += x;
-    ++count;
-  }
-  s.mean = sum / std::max(count, 1.0);
-  for (size_t i = first; i < values.size(); i += step) {
-    const double d = static_cast<double>(values[i]) - s.mean;
-    squares += d * d;
-  }
-  s.deviation = std::sqrt(squares / std::max(count, 1.0));
-  return s;
-}
-
-void add_spread(Json& to, const Spread& s) {
-  to["least"] = s.least;
-  to["largest"] = s.largest;
-  to["mean"] = s.mean;
-  to["std"] = s.deviation;
-}
 
 // Number of samples per class; empty if the values are not classes.
 std::vector<int64_t> class_counts(const std::vector<int64_t>& shape, const std::vector<float>& values,
@@ -90,35 +58,6 @@ Json array_json(const std::string& format, const std::string& type, const std::v
   return out;
 }
 
-Json table_json(const data::CsvTable& table) {
-  Json columns = Json::array();
-  for (int64_t c = 0; c < table.columns(); ++c) {
-    std::vector<float> numbers;
-    std::map<std::string, int64_t> names;
-    int64_t missing = 0;
-    const bool categories = !data::categories_of(table, c).empty();
-    for (int64_t row = 0; row < table.rows(); ++row) {
-      const std::string& field = table.at(row, c);
-      float value = 0;
-      if (data::is_missing(field))
-        ++missing;
-      else if (categories)
-        ++names[printable(field)];
-      else if (data::parse_field(field, value))
-        numbers.push_back(value);
-    }
-    Json column{{"name", printable(table.names[static_cast<size_t>(c)])}, {"missing", missing}};
-    if (categories) {
-      column["categories"] = Json::object();
-      for (const auto& [name, count] : names) column["categories"][name] = count;
-    } else {
-      add_spread(column, spread_of(numbers, 0, 1));
-    }
-    columns.push_back(std::move(column));
-  }
-  return {{"format", "csv"}, {"rows", table.rows()}, {"columns", columns}};
-}
-
 Json folder_json(const std::string& path) {
   const PictureFolder folder = list_pictures(kInfo, path);
   std::vector<int64_t> counts(folder.classes.size());
@@ -128,7 +67,14 @@ Json folder_json(const std::string& path) {
   return {{"format", "image_folder"}, {"files", folder.files.size()}, {"classes", classes}};
 }
 
-Json archive_json(const std::string& path) {
+// Members that are no arrays make an archive another kind of file.
+Json archive_json(const std::string& path, InputFile& file) {
+  constexpr size_t kProbed = size_t{1} << 20;
+  std::string begin(std::min(static_cast<size_t>(file.size()), kProbed), '\0');
+  file.read_at(0, reinterpret_cast<uint8_t*>(begin.data()), begin.size());
+  const auto kind = known_file_kind(begin);
+  if (kind && kind->name.find("numpy") == std::string::npos)
+    fail_with(ErrorCode::kData, kInfo, path, ": it is ", kind->name, ". ", kind->way_out);
   Json arrays = Json::array();
   const NpzFile archive(path);
   for (const NpzEntry& entry : archive.entries())
@@ -160,43 +106,21 @@ Json json_of(const std::string& path) {
                                                             : "integers";
     return array_json("npy", type, shape, values_of(s));
   }
-  if (head[0] == 'P' && head[1] == 'K') return archive_json(path);
+  if (head[0] == 'P' && head[1] == 'K') return archive_json(path, *file);
   data::ContentReader probe(path, *file);
   uint8_t begin[2] = {1, 1};
   if (probe.read(begin, 2) == 2 && begin[0] == 0 && begin[1] == 0) {
     const data::IdxValues idx = data::read_idx_values(path, *file);
     return array_json("idx", idx.type, idx.shape, idx.values);
   }
-  const std::string text = data::ContentReader(path, *file).rest();
-  const std::string_view first = std::string_view(text).substr(0, text.find('\n'));
-  if (text.find('\0') != std::string::npos)
-    fail_with(ErrorCode::kData, kInfo, path, ": got bytes of no known format, expected idx, npy, npz, csv or a folder");
-  const char separator = first.find(',') != std::string_view::npos    ? ','
-                         : first.find(';') != std::string_view::npos  ? ';'
-                         : first.find('\t') != std::string_view::npos ? '\t'
-                                                                      : ',';
-  return table_json(data::read_csv_table(path, text, separator, "auto"));
+  std::string text = data::ContentReader(path, *file).rest();
+  if (const std::string why = why_no_text(text); !why.empty())
+    fail_with(ErrorCode::kData, kInfo, path, ": got bytes of no format for data, expected idx, npy, npz, csv or a folder: ",
+              why);
+  return data::describe_table(path, std::move(text));
 }
 
 // ---- text output -----------------------------------------------------------------------------------------------
-
-// "a (3) b (1)"; for an array, the indices serve as names.
-std::string counts_text(const Json& counts) {
-  TextWriter out;
-  for (size_t i = 0; i < std::min(counts.size(), kShownClasses); ++i) {
-    const bool named = counts.is_object();
-    out << ' ' << (named ? counts.members()[i].first : concat(i)) << " ("
-        << (named ? counts.members()[i].second : counts.at(i)) << ')';
-  }
-  if (counts.size() > kShownClasses) out << " ...";
-  return out.str();
-}
-
-std::string spread_text(const Json& j) {
-  const auto number = [&](std::string_view name) { return j.at(name).get<double>(); };
-  return concat(number("least"), " .. ", number("largest"), ", mean ", static_cast<float>(number("mean")), ", std ",
-                static_cast<float>(number("std")));
-}
 
 std::string list_of(const Json& numbers) {
   std::string out;
@@ -223,19 +147,6 @@ void write_members(std::ostream& out, const Json& arrays) {
         << Shape(array.at("shape").get<std::vector<int64_t>>()) << '\n';
 }
 
-void write_columns(std::ostream& out, const Json& j) {
-  out << ", " << j.at("rows") << " rows, " << j.at("columns").size() << " columns\n";
-  int64_t number = 0;
-  for (const Json& column : j.at("columns")) {
-    out << "column " << ++number << ' ' << column.at("name").text() << ": ";
-    if (column.at("missing") > 0) out << column.at("missing") << " missing, ";
-    if (column.contains("categories"))
-      out << column.at("categories").size() << " names:" << counts_text(column.at("categories")) << '\n';
-    else
-      out << "numbers " << spread_text(column) << '\n';
-  }
-}
-
 }  // namespace
 
 std::string describe_data_json(const std::string& path) { return json_of(path).dump(); }
@@ -248,7 +159,7 @@ std::string describe_data_file(const std::string& path) {
     out << ", " << j.at("files") << " files in " << j.at("classes").size()
         << " classes:" << counts_text(j.at("classes")) << '\n';
   else if (j.contains("columns"))
-    write_columns(out, j);
+    data::write_table(out, j);
   else if (j.contains("arrays"))
     write_members(out, j.at("arrays"));
   else

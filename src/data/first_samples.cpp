@@ -25,6 +25,8 @@ class FirstSamples final : public Dataset {
   TargetForm target_form() const override { return all_->target_form(); }
   std::vector<std::string> class_names() const override { return all_->class_names(); }
   std::vector<std::string> feature_names() const override { return all_->feature_names(); }
+  std::shared_ptr<const TablePlan> table() const override { return all_->table(); }
+  std::vector<std::string> notes() const override { return all_->notes(); }
   int64_t vocabulary() const override { return all_->vocabulary(); }
   int64_t memory_bytes() const override { return all_->memory_bytes(); }
   void sample(int64_t index, float* x, int32_t* label) const override {

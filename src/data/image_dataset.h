@@ -51,7 +51,14 @@ class ImageDataset final : public Dataset {
   TargetForm target_form() const override { return targets_.form; }
   std::vector<std::string> class_names() const override { return targets_.class_names; }
   std::vector<std::string> feature_names() const override { return feature_names_; }
-  void name_features(std::vector<std::string> names) { feature_names_ = std::move(names); }
+  std::shared_ptr<const TablePlan> table() const override { return plan_; }
+  std::vector<std::string> notes() const override { return notes_; }
+  void set_table(std::shared_ptr<const TablePlan> plan, std::vector<std::string> features,
+                 std::vector<std::string> notes) {
+    plan_ = std::move(plan);
+    feature_names_ = std::move(features);
+    notes_ = std::move(notes);
+  }
   void sample(int64_t index, float* x, int32_t* label) const override;
   void example(int64_t index, void* x, void* target) const override;
   StoredSamples stored() const override;
@@ -60,8 +67,8 @@ class ImageDataset final : public Dataset {
  private:
   void write_sample(int64_t index, float* x) const;
 
-  std::vector<std::string> feature_names_;
-
+  std::vector<std::string> feature_names_, notes_;
+  std::shared_ptr<const TablePlan> plan_;
   std::string name_;
   std::vector<int64_t> shape_;
   int64_t features_, size_;

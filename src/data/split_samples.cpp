@@ -23,7 +23,9 @@ struct Description {
         feature_names(all.feature_names()),
         vocabulary(all.vocabulary()),
         document_end(all.document_end()),
-        tokenizer(all.tokenizer()) {}
+        tokenizer(all.tokenizer()),
+        table(all.table()),
+        notes(all.notes()) {}
   std::string name;
   std::vector<int64_t> shape;
   int64_t classes;
@@ -31,6 +33,8 @@ struct Description {
   std::vector<std::string> class_names, feature_names;
   int64_t vocabulary, document_end;
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const TablePlan> table;
+  std::vector<std::string> notes;
 };
 
 class PartBase : public Dataset {
@@ -48,6 +52,10 @@ class PartBase : public Dataset {
   int64_t vocabulary() const override { return d_.vocabulary; }
   int64_t document_end() const override { return d_.document_end; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return d_.tokenizer; }
+  std::shared_ptr<const TablePlan> table() const override { return d_.table; }
+  std::vector<std::string> notes() const override {
+    return part_ == SplitPart::kValid ? std::vector<std::string>{} : d_.notes;  // those of data.train
+  }
   void sample(int64_t index, float* x, int32_t* label) const override {
     require(dtype() == dtypes::fp32 && one_class(), "data", name(), ": read the samples by example.");
     example(index, x, label);

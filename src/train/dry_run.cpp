@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kBatches = 4;  // per evaluation: more than are read ahead
 
 DryRun::Data described(const Dataset& data, const std::string& name) {
-  return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype()};
+  return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype(), {}};
 }
 
 // The first batches of an evaluation; further ones use the same memory.
@@ -75,17 +75,19 @@ DryRun dry_run(RunConfig config, bool measure) {
   std::unique_ptr<Dataset> train = open_dataset(config, config.data.train), valid, test;
   const Dataset* const read = train.get();
   out.train = described(*train, train->name());
+  if (const std::shared_ptr<const TablePlan> table = train->table()) out.train.about = table->about;
   const bool read_bytes = detail::never_negative(config, *train);
   const auto open = [&](const std::optional<DatasetConfig>& section, std::unique_ptr<Dataset>& data) {
     if (!section) return std::optional<DryRun::Data>();
-    data = open_dataset(config, *section);
+    data = open_dataset(config, *section, {}, read->table());
+    for (const std::string& note : data->notes()) out.warnings.push_back(note);
     const DryRun::Data found = described(*data, data->name());
     data = some_batches(std::move(data), config.train.eval.batch);
     return std::optional(found);
   };
   out.valid = open(config.data.valid, valid);
   out.test = open(config.data.test, test);
-  out.warnings = detail::run_warnings(config, *train);
+  for (std::string& warning : detail::run_warnings(config, *train)) out.warnings.push_back(std::move(warning));
   const int64_t accumulate = config.batch.accumulate();
   const int64_t micro = epoch_batches(config, out.train.samples).count;
   out.steps_per_epoch = (micro + accumulate - 1) / accumulate;

@@ -16,8 +16,24 @@ bool reads_whole(const DataSection& all, const DatasetConfig& section) {
   return section.file != all.train.file || !(shares(all.valid) || shares(all.test));
 }
 
+// A table for evaluation is read by the plan of the training table: another wish for its columns would not be met.
+void check_like_train(const DataSection& all, const DatasetConfig& section) {
+  if (section.format != "csv" || all.train.format != "csv" || section.fraction > 0) return;
+  for (const Key& key : find_dataset_format("csv")->keys) {
+    if (key.name != "target_is" && key.name != "categories" && key.name != "missing" && key.name != "fill" &&
+        key.name != "names")
+      continue;
+    const auto value = [&](const DatasetConfig& c) {
+      return c.keys.contains(key.name) ? c.keys.text(key.name) : key.standard;
+    };
+    const std::string own = value(section), train = value(all.train);
+    require(own == train || own == key.standard, "data", key.name, ": got '", own, "' for ", section.file,
+            ", data.train has '", train, "': a table is read by the plan of the training table. Leave it out here");
+  }
+}
+
 DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
-                         std::shared_ptr<const Tokenizer> of_model) {
+                         std::shared_ptr<const Tokenizer> of_model, std::shared_ptr<const TablePlan> table) {
   const DataSection& all = config.data;
   DatasetSpec spec;
   spec.format = section.format;
@@ -38,6 +54,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
   spec.vocabulary_file = all.train.file;
   if (section.format == all.train.format) spec.training_path = all.train.path;
   spec.of_model = std::move(of_model);
+  spec.table = std::move(table);
   spec.whole = reads_whole(all, section);
   if (all.valid && all.valid->fraction > 0 && is_text(section) && section.file == all.train.file) {
     spec.valid_fraction = all.valid->fraction;
@@ -62,11 +79,13 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
 }  // namespace
 
 std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
-                                      std::shared_ptr<const Tokenizer> of_model) {
+                                      std::shared_ptr<const Tokenizer> of_model,
+                                      std::shared_ptr<const TablePlan> table) {
   const DataSection& all = config.data;
+  if (&section != &all.train) check_like_train(all, section);
   const double fraction = all.valid ? all.valid->fraction : 0;
   const bool is_part = section.fraction > 0, is_rest = fraction > 0 && &section == &all.train;
-  DatasetSpec spec = dataset_spec(config, is_part ? all.train : section, std::move(of_model));
+  DatasetSpec spec = dataset_spec(config, is_part ? all.train : section, std::move(of_model), std::move(table));
   if (!is_part && !is_rest) return make_dataset(spec);
   if (is_text(all.train)) {
     if (is_part) spec.split = "valid", spec.limit = 0;
@@ -80,10 +99,11 @@ std::string evaluation_split(const RunConfig& config) {
   return config.data.test ? "test" : config.data.valid ? "valid" : "train";
 }
 
-std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config, std::shared_ptr<const Tokenizer> of_model) {
+std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config, std::shared_ptr<const Tokenizer> of_model,
+                                                 std::shared_ptr<const TablePlan> table) {
   const DataSection& all = config.data;
   const DatasetConfig& section = all.test ? *all.test : all.valid ? *all.valid : all.train;
-  return open_dataset(config, section, std::move(of_model));
+  return open_dataset(config, section, std::move(of_model), std::move(table));
 }
 
 }  // namespace bitgrad

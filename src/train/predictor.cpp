@@ -45,7 +45,10 @@ std::string_view prediction_task_name(PredictionTask task) {
 }
 
 Predictor::Predictor(OpenedFile file, std::optional<PredictionTask> task)
-    : file_(std::move(file)), learner_(load_file(file_, nullptr)), values_(values_of(file_.config)) {
+    : file_(std::move(file)),
+      learner_(load_file(file_, nullptr)),
+      values_(values_of(file_.config)),
+      table_(table_of(file_.header, file_.path)) {
   if (!learner_->converted()) learner_->convert();
   input_ = *learner_->input();
   const std::optional<Form>& out = learner_->model().output_form();
@@ -57,6 +60,9 @@ Predictor::Predictor(OpenedFile file, std::optional<PredictionTask> task)
       output_.task == PredictionTask::kLabels || (output_.task == PredictionTask::kClasses && softmax);
   if (std::ssize(file_.config.data.class_names) == output_.sample.cols()) output_.names = file_.config.data.class_names;
   batch_ = std::max<int64_t>(file_.config.train.eval.batch, 1);
+  if (table_ != nullptr && table_->features() != input_.sample.numel())
+    fail_with(ErrorCode::kData, "checkpoint", file_.path, ": the record of its table has ", table_->features(),
+              " features, its model takes ", input_.sample);
 }
 Predictor::~Predictor() = default;
 
@@ -139,6 +145,19 @@ Tensor Predictor::predict(const SampleView& s) {
     run_batch(x, out.as<float>() + first * output_.sample.numel());
   }
   return out;
+}
+
+Samples Predictor::read_csv(const std::string& name, std::string text, std::vector<std::string>* notes) const {
+  if (table_ != nullptr) return read_table_samples(name, std::move(text), *table_, notes);
+  return read_csv_samples(name, text, input_.dtype == dtypes::int32, notes);
+}
+
+Tensor Predictor::predict_csv(const std::string& path, std::vector<std::string>* notes) {
+  if (!file_system().exists(path) || file_system().is_directory(path))
+    fail_with(ErrorCode::kData, kPredict, path, ": there is no such file");
+  constexpr int64_t kMostBytes = int64_t{1} << 33;
+  const std::vector<uint8_t> bytes = read_file(path, kMostBytes);
+  return predict(read_csv(path, {bytes.begin(), bytes.end()}, notes).view());
 }
 
 void Predictor::save(const std::string& path) {

@@ -231,6 +231,9 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   require(total_microbatches_ <= detail::kMostMicrobatches, "train.stop", stop, " of ", each,
           " microbatches each: got more than ", detail::kMostMicrobatches, " microbatches. Give a shorter run");
   detail::log_warnings(config_, *train_data_);
+  for (const Dataset* d : {valid_data_.get(), test_data_.get()})
+    for (const std::string& note : d == nullptr ? std::vector<std::string>{} : d->notes())
+      log(LogLevel::kWarning, note);
   if (const std::vector<std::string> names = trained_beside_frozen(learner_->model()); !names.empty())
     log(LogLevel::kWarning, concat("weights.frozen holds the weight of a layer alone: ", joined(names),
                                    " still trains. train.frozen holds whole layers, such as train.frozen: [",
@@ -245,8 +248,9 @@ void Trainer::open_data(std::unique_ptr<Dataset> valid) {
   valid_data_ = std::move(valid);
   if (!train_data_) {
     train_data_ = open_dataset(config_, data.train);
-    if (data.valid && !valid_data_) valid_data_ = open_dataset(config_, *data.valid);
-    if (data.test) test_data_ = open_dataset(config_, *data.test);
+    const auto table = train_data_->table();
+    if (data.valid && !valid_data_) valid_data_ = open_dataset(config_, *data.valid, {}, table);
+    if (data.test) test_data_ = open_dataset(config_, *data.test, {}, table);
   } else if (!valid_data_ && fraction > 0) {
     std::shared_ptr<const Dataset> all = std::move(train_data_);
     valid_data_ = data::split_samples(all, fraction, seed, data::SplitPart::kValid);
@@ -256,6 +260,7 @@ void Trainer::open_data(std::unique_ptr<Dataset> valid) {
   }
   for (const Dataset* d : {train_data_.get(), valid_data_.get(), test_data_.get()})
     if (d != nullptr && tokenizer_.empty()) tokenizer_ = tokenizer_text(d->tokenizer().get());
+  table_ = table_text(train_data_->table().get());
   name_classes();
 }
 

@@ -289,7 +289,7 @@ class Trainer::Loop {
   void write(const std::string& path, bool average = false) {
     RunCounters counters = t_.counters_;
     counters.average = average;
-    save_checkpoint(path, learner(), counters, t_.config_yaml_, t_.tokenizer_);
+    save_checkpoint(path, learner(), counters, t_.config_yaml_, t_.tokenizer_, t_.table_);
     if (hooks_.on_checkpoint) hooks_.on_checkpoint(path);
   }
 

@@ -50,6 +50,7 @@ void warn_of_constants(const Dataset& train, std::vector<std::string>& warnings)
 std::vector<std::string> run_warnings(const RunConfig& config, const Dataset& train) {
   std::vector<std::string> warnings = config.origin.warnings;
   warn_of_batch(config, train.epoch_order().samples, warnings);
+  for (const std::string& note : train.notes()) warnings.push_back(note);
   warn_of_constants(train, warnings);
   const int cores = available_cores();
   if (config.device.threads && *config.device.threads > cores)

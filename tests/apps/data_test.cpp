@@ -167,7 +167,7 @@ TEST_CASE("pack says what its arguments lack") {
   CHECK(contains(wrong("none", {}, 3), "there is no such folder, expected one with a sub-folder for each class"));
   CHECK(contains(wrong("flat", {}, 3), "got no sub-folder, expected one for each class"));
   CHECK(contains(wrong("empty", {}, 3), "got an empty folder, expected pictures of the class"));
-  for (const char* size : {"32", "0x3", "3x", "3x4x5", "9000x1"})
+  for (const char* size : {"3y", "0x3", "3x", "3x4x5", "9000x1"})
     CHECK(contains(wrong("set", {"--size", size}), "expected rows x columns such as 32x32"));
   CHECK(contains(wrong("set", {"--channels", "2"}), "--channels: got 2, expected 1 (gray) or 3 (color)"));
   folder.write("few.txt", {'z', '\n'});

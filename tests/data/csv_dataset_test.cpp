@@ -1,58 +1,13 @@
 // Format csv: tables of text with a target column.
-#include "bitgrad/base/file.h"
 #include "bitgrad/data/dataset.h"
+#include "data/csv_folder.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
-#include "support/temp_dir.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
 
 namespace {
-
-struct CsvFolder {
-  TempDir temp;
-  std::unique_ptr<Dataset> open(const std::string& text, const Attributes& keys,
-                                const std::string& training = {}) const {
-    write_file_atomically(temp.file("x.csv"), text);
-    if (!training.empty()) write_file_atomically(temp.file("train.csv"), training);
-    DatasetSpec spec;
-    spec.format = "csv";
-    spec.root = temp.path();
-    spec.file = "x.csv";
-    if (!training.empty()) spec.vocabulary_file = "train.csv";
-    spec.keys = keys;
-    return make_dataset(spec);
-  }
-  std::string error(const std::string& text, const Attributes& keys, const std::string& training = {}) const {
-    std::string what = error_of([&] { open(text, keys, training); });
-    const std::string path = temp.path() + "/";
-    for (size_t at = what.find(path); at != std::string::npos; at = what.find(path)) what.erase(at, path.size());
-    return what;
-  }
-};
-
-Attributes keys_of(std::initializer_list<std::pair<const char*, const char*>> texts) {
-  Attributes keys;
-  for (const auto& [key, text] : texts) keys[key] = std::string(text);
-  return keys;
-}
-
-// Features and target of all samples, in a row.
-std::vector<float> table_of(const Dataset& data) {
-  std::vector<float> out;
-  const int64_t targets = data.target_form().shape.numel();
-  for (int64_t i = 0; i < data.size(); ++i) {
-    std::vector<float> x(static_cast<size_t>(data.features())), y(static_cast<size_t>(targets));
-    std::vector<int32_t> label(1);
-    const bool classes = data.classes() > 0;
-    data.example(i, x.data(), classes ? static_cast<void*>(label.data()) : y.data());
-    out.insert(out.end(), x.begin(), x.end());
-    if (classes) y = {static_cast<float>(label[0])};
-    out.insert(out.end(), y.begin(), y.end());
-  }
-  return out;
-}
 
 const char* const kPeople =
     "\xEF\xBB\xBF"
@@ -92,7 +47,7 @@ TEST_CASE("what the columns hold follows from the training file") {
   CHECK(folder.error("c,y\npink,1\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n") ==
         "[data.csv] x.csv:2: column 1 (c): got 'pink', expected one of the 2 values in the training file (blue, red).");
   CHECK(contains(folder.error("c,z\nred,1\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n"),
-                 "x.csv: got other columns than those of the training file"));
+                 "x.csv: got no column y, expected every feature and target of the training table: c. Is it 'z'?"));
   CHECK(contains(folder.error("c,y\nred,2\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n"),
                  "x.csv:2: column 2 (y): got '2', expected a class, a whole number 0 .. 1."));
 }
@@ -100,9 +55,10 @@ TEST_CASE("what the columns hold follows from the training file") {
 TEST_CASE("a table that cannot be read is an error with line and column") {
   const CsvFolder folder;
   const Attributes y = keys_of({{"target", "y"}});
-  CHECK(folder.error("a,y\n1,0\n\n,1\n", y) ==
-        "[data.csv] x.csv:4: column 1 (a): got '', expected a value. Set missing to a number that stands in its place, "
-        "or ignore the column.");
+  CHECK(
+      folder.error("a,y\n1,0\n\n,1\n", y) ==
+      "[data.csv] x.csv:4: column 1 (a): got '', expected a value. To allow missing values, set missing to what stands "
+      "in their place (a number, mean or median), or ignore the column.");
   CHECK(contains(folder.error("a,y\n1,0\n2,NA\n", y), "x.csv:3: column 2 (y): got 'NA', expected a target"));
   CHECK(contains(folder.error("a,y\n1,0\n2\n", y), "x.csv:3: got 1 fields, expected 2 as in the first line."));
   CHECK(contains(folder.error("a,y\n\"1,0\n", y), "x.csv:2: column 1: got a quote that does not end with the field"));

@@ -133,9 +133,11 @@ TEST_CASE("a file of data is described: form, range, classes, and what normalize
                  "format: npy, float [2,2]\nvalues: 1 .. 4, mean 2.5"));
   const std::string table = "a,b\n1,red\nNA,blue\n3,red\n";
   CHECK(described({table.begin(), table.end()}) ==
-        "format: csv, 3 rows, 2 columns\ncolumn 1 a: 1 missing, numbers 1 .. 3, mean 2, std 1\n"
+        "format: csv, 3 rows, 2 columns, separator comma\n"
+        "the first line holds the names of the columns: it has no number\n"
+        "column 1 a: 1 missing, numbers 1 .. 3, mean 2, std 1\n"
         "column 2 b: 2 names: blue (1) red (2)\n");
-  CHECK(contains(data_error([&] { described({'x', 0, 1, 2}); }), "got bytes of no known format"));
+  CHECK(contains(data_error([&] { described({'x', 0, 1, 2}); }), "got bytes of no format for data"));
   CHECK(contains(data_error([&] { describe_data_file(temp.file("absent")); }), "there is no such file or folder"));
 }
 

@@ -96,6 +96,7 @@ inline std::vector<std::string> out_of_range(const config::KeySpec& spec) {
       {&kTextList, {"[[1]]", "[a, a]", "{a: 1}"}},
       {&kNameMap, {"{a: b c}", "{a: \"*\"}", "{a: [1]}", "[a]", "{a: b chw(1,2)}", "{}"}},
       {&kText, {"\"\""}},
+      {&kTexts, {"\"\"", "[]", "[[a]]"}},
       {&kName, {"a/b", "..", std::string(65, 'a'), "\"\""}},
       {&kChoice, {"zzz"}},
       {&kRecipe, {"zzz"}},

@@ -22,6 +22,7 @@
 namespace bitgrad {
 
 class Tokenizer;
+struct TablePlan;
 
 // Class of a position that is ignored by losses and metrics. Allowed only where a sample has more than one class.
 inline constexpr int32_t kIgnoredClass = -100;
@@ -87,6 +88,10 @@ class Dataset {
   virtual std::vector<std::string> class_names() const { return {}; }
   // Names of the features (columns of a table, "column=value" for one of several categories); empty if they have none.
   virtual std::vector<std::string> feature_names() const { return {}; }
+  // The plan of the columns, for tables of text (data/table.h); else nullptr.
+  virtual std::shared_ptr<const TablePlan> table() const { return nullptr; }
+  // What its reader doubts, guessed or left out, for warnings.
+  virtual std::vector<std::string> notes() const { return {}; }
   // What a training epoch reads. Default: every sample once, shuffled.
   virtual EpochOrder epoch_order() const { return {EpochOrder::Kind::kShuffled, size()}; }
   // Samples are ids 0 .. vocabulary()-1; 0 if samples are fp32 values.
@@ -148,6 +153,8 @@ struct DatasetSpec {
   std::string training_path = {};    // `path` of the training data, which defines the classes; empty means `path`
   // tokens: the tokenizer of the model that will read them, used instead of one built from a text.
   std::shared_ptr<const Tokenizer> of_model = {};
+  // csv: the plan of the training table or of the model, used instead of one made from `vocabulary_file`.
+  std::shared_ptr<const TablePlan> table = {};
   std::array<float, 2> affine{1.0f, 0.0f};        // [a, b]
   Normalization normalize = {};                   // used instead of affine
   std::map<std::string, std::string> extra = {};  // values, as text, of further keys that a registered format names

@@ -39,9 +39,11 @@ Samples read_idx_samples(const std::string& path, InputFile& file);
 // .npy file [n, ...]: uint8 as bytes; other integers as int32, which must hold them; float32, and float64 rounded to
 // fp32, which must be finite.
 Samples read_npy_samples(const std::string& path, InputFile& file);
-// Lines of comma-separated numbers, one sample per line: fp32 values, or with `ids` integers of int32. Skips a first
-// line without any number (a header) and empty lines. Error(kData) names file, line and value.
-Samples read_csv_samples(const std::string& path, std::string_view text, bool ids);
+// Lines of comma-separated numbers, one sample per line, for models without a plan of a table (data/table.h): fp32
+// values, or with `ids` integers of int32. A first line of names is a header, as in format csv with header auto; `notes`
+// receives a doubt about it. Error(kData) names file, line and value.
+Samples read_csv_samples(const std::string& path, std::string_view text, bool ids,
+                         std::vector<std::string>* notes = nullptr);
 
 // Converts stored samples to values as a run's data sets do (DatasetSpec::affine, normalize; each operation rounded
 // once).

@@ -10,6 +10,7 @@
 //   bitgrad.model      input form, layers and their quantization (train/model_record.h); absent if the model was not
 //                      made by make_layer
 //   bitgrad.tokenizer  the tokenizer (data/tokenizer.h); only for models of text
+//   bitgrad.table      how the columns of a table are read (data/table.h); only for models of tables of text
 //   bitgrad.kernels    kernel_table_hash() of the run that saved
 //   bitgrad.version    version of the program that saved; not read
 #pragma once
@@ -21,6 +22,7 @@
 
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/samples_record.h"
+#include "bitgrad/data/table.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/weight_name.h"
@@ -73,14 +75,15 @@ struct CheckpointHeader {
   std::string config = {};       // YAML
   std::string model = {};        // model record (train/model_record.h); empty: none
   std::string tokenizer = {};    // JSON (tokenizer_record); empty: none
+  std::string table = {};        // JSON (table_record); empty: none
   std::string kernel_hash = {};  // kernel_table_hash() of the run that saved
 };
 
-// Writes atomically (temporary name, fsync, rename). `tokenizer` is that of the model's text (tokenizer_text), or
-// empty. Throws Error if the learner is not on a step boundary or is converted, and Error(kNonFinite) if a tensor holds
-// NaN or Inf; an existing file is kept then.
+// Writes atomically (temporary name, fsync, rename). `tokenizer` is that of the model's text (tokenizer_text), `table`
+// the plan of its table (table_text), or empty. Throws Error if the learner is not on a step boundary or is converted,
+// and Error(kNonFinite) if a tensor holds NaN or Inf; an existing file is kept then.
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
-                     const std::string& config_yaml, const std::string& tokenizer = {});
+                     const std::string& config_yaml, const std::string& tokenizer = {}, const std::string& table = {});
 // Reads what is needed to build a learner, and registers dtypes that the file defines, since its configuration may name
 // them. Throws Error(kData).
 CheckpointHeader read_checkpoint_header(const std::string& path);
@@ -94,6 +97,12 @@ std::string tokenizer_text(const Tokenizer* tokenizer);
 // Restores the tokenizer of a header, or returns nullptr if it has none. Throws Error(kData) that names `path`, the
 // header's file.
 std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointHeader& header, const std::string& path);
+// Serializes the plan of a table for files; returns "" for nullptr. Throws Error if the record exceeds the limit of
+// model files.
+std::string table_text(const TablePlan* plan);
+// Restores the plan of a header, or returns nullptr if it has none. Throws Error(kData) that names `path`, the header's
+// file.
+std::shared_ptr<const TablePlan> table_of(const CheckpointHeader& header, const std::string& path);
 // Throws Error(kData) that names both sides if the data and the model have different tokenizers.
 void require_same_tokenizer(const CheckpointHeader& header, const std::string& path, const Dataset& data);
 // Loads only the parameters and buffers of a checkpoint into a model of the same form; counters and optimizer state are

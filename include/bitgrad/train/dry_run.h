@@ -19,6 +19,7 @@ struct DryRun {
     int64_t samples = 0;
     Shape sample = {};
     DType dtype = dtypes::fp32;
+    std::vector<std::string> about = {};  // of a table: what its first line and its columns were taken for, and why
   };
   std::vector<std::string> warnings = {};  // unused keys, a batch larger than the data, too many threads
   Data train = {};

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bitgrad/data/samples.h"
+#include "bitgrad/data/table.h"
 #include "bitgrad/tensor/tensor.h"
 #include "bitgrad/train/interop.h"
 #include "bitgrad/train/opened_file.h"
@@ -57,6 +58,8 @@ class Predictor {
   const Form& input() const { return input_; }  // sample: shape of one sample; dtype fp32, or int32 for ids
   const OutputForm& output() const { return output_; }
   const OpenedFile& file() const { return file_; }
+  // How the model reads the columns of a table of text (data/table.h); nullptr if it was not trained on one.
+  const TablePlan* table() const { return table_.get(); }
 
   // x [n, sample...] on the CPU, in the form the model takes: fp32 (already normalized) or int32 ids. Samples of
   // another shape with the same element count are viewed in the model's shape. Returns [n, output().sample...] fp32 on
@@ -66,6 +69,12 @@ class Predictor {
   // The same for samples as stored in data files: bytes and fp32 values are transformed by the run's data.affine or
   // data.normalize, as in the data set of the run; ids are used unchanged.
   Tensor predict(const SampleView& samples);
+
+  // The same for the rows of a CSV file, plain or gzip, as the model was trained on one: by the names of its columns,
+  // with categories and missing values. `notes`: columns that are not read. Models of other data take lines of numbers.
+  // Throws Error(kData) that names line and column.
+  Tensor predict_csv(const std::string& path, std::vector<std::string>* notes = nullptr);
+  Samples read_csv(const std::string& name, std::string text, std::vector<std::string>* notes = nullptr) const;
 
   // Writes the inference model (save_model). Throws Error if `path` is the file that the model was opened from.
   void save(const std::string& path);
@@ -91,6 +100,7 @@ class Predictor {
   OutputForm output_;
   int64_t batch_ = 1;
   SampleValues values_;
+  std::shared_ptr<const TablePlan> table_;
   std::mutex mutex_;
 };
 

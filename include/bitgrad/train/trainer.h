@@ -49,12 +49,15 @@ std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset&
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file);
 // Opens the data set of a section of `config` (config.data.train, valid or test). With data.valid {fraction: f}, valid
 // is that part of data.train and train is the rest. `of_model`: tokenizer of the model that will read the data; by
-// default one is made from the training text.
+// default one is made from the training text. `table`: plan of the model's or of the training table; by default one is
+// made from the training file.
 std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
-                                      std::shared_ptr<const Tokenizer> of_model = {});
+                                      std::shared_ptr<const Tokenizer> of_model = {},
+                                      std::shared_ptr<const TablePlan> table = {});
 // The data set for measuring a model, data.test, else data.valid, else data.train; and the name of that section.
 std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config,
-                                                 std::shared_ptr<const Tokenizer> of_model = {});
+                                                 std::shared_ptr<const Tokenizer> of_model = {},
+                                                 std::shared_ptr<const TablePlan> table = {});
 std::string evaluation_split(const RunConfig& config);
 
 // The microbatches of an epoch of data.train.
@@ -175,6 +178,8 @@ class Trainer {
   // The budget's table (BudgetPlan::table); empty without a budget.
   const std::string& budget_table() const { return budget_table_; }
   const RunCounters& counters() const { return counters_; }
+  // The plan of data.train's table (table_text); empty if it is none.
+  const std::string& table_record() const { return table_; }
   // What selects the best model: train.best, else accuracy for one class per sample, else loss.
   const BestRule& best() const { return best_; }
   // That metric's value for the best model; nullopt: nothing was evaluated.
@@ -218,7 +223,7 @@ class Trainer {
   RunConfig config_;
   std::string config_yaml_;
   std::unique_ptr<Dataset> train_data_, valid_data_, test_data_;
-  std::string tokenizer_;                                     // serialized for files; empty: none
+  std::string tokenizer_, table_;                             // serialized for files; empty: none
   std::map<std::string, SamplesRecord> samples_;              // by section, once a run has begun
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, valid_resident_, test_resident_;

@@ -249,6 +249,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     if (model != file.metadata().end()) h.model = model->second;
     const auto tokenizer = file.metadata().find("bitgrad.tokenizer");
     if (tokenizer != file.metadata().end()) h.tokenizer = tokenizer->second;
+    const auto table = file.metadata().find("bitgrad.table");
+    if (table != file.metadata().end()) h.table = table->second;
     h.kernel_hash = metadata_text(file, "bitgrad.kernels");
     return h;
   });

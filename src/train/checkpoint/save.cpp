@@ -43,13 +43,14 @@ void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, con
   metadata["bitgrad.config"] = header.config;
   if (!header.model.empty()) metadata["bitgrad.model"] = header.model;
   if (!header.tokenizer.empty()) metadata["bitgrad.tokenizer"] = header.tokenizer;
+  if (!header.table.empty()) metadata["bitgrad.table"] = header.table;
   metadata["bitgrad.kernels"] = header.kernel_hash;
   metadata["bitgrad.version"] = BITGRAD_VERSION;
   write_safetensors(path, items, metadata);
 }
 
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
-                     const std::string& config_yaml, const std::string& tokenizer) {
+                     const std::string& config_yaml, const std::string& tokenizer, const std::string& table) {
   const DeviceGuard guard(learner.device());
   learner.check_usable();
   require(!learner.converted(), "checkpoint", path,
@@ -61,6 +62,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   header.config = config_yaml;
   if (const auto record = model_record(learner)) header.model = to_text(*record);
   header.tokenizer = tokenizer;
+  header.table = table;
   header.kernel_hash = kernel_table_hash();
   Pieces pieces = collect(learner);
   for (const auto& [parameter, codes] : learner.cut_window().codes) pieces.add_value(parameter, codes, kWindowPrefix);

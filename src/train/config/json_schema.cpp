@@ -186,6 +186,7 @@ class Writer {
     if (type == &kBytes) return bytes();
     if (type == &kBool) return Json{{"type", "boolean"}};
     if (type == &kTextList) return list_of(text());
+    if (type == &kTexts) return any_of({text(), list_of(text()), Json{{"type", "object"}}});
     if (type == &kName) return any_of({pattern("^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"), Json{{"type", "integer"}}});
     if (type == &kQuantity || type == &kQuantityOrOff) return quantity(spec);
     if (type == &kQuantityList) return list_of(quantity(spec));

@@ -28,6 +28,8 @@ const ValueType& type_of(const Key& key) {
       return kInt;
     case Type::kNumber:
       return kNumber;
+    case Type::kTexts:
+      return kTexts;
     case Type::kText:
       return kText;
     case Type::kChoice:

@@ -154,6 +154,33 @@ std::string read_text(const KeySpec& spec, const Node& node, Value& value) {
   value = node.text;
   return "";
 }
+// An item of a list with commas, as in CSV.
+std::string listed(const std::string& item) {
+  if (!item.empty() && item.find_first_of(",\"\n") == std::string::npos) return item;
+  std::string out = "\"";
+  for (const char c : item) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+// A text, or a list [a, b] or map {a: x} as the text "a,b" or "a=x".
+std::string read_texts(const KeySpec& spec, const Node& node, Value& value) {
+  if (node.kind == Node::Kind::kScalar) return read_text(spec, node, value);
+  std::string all;
+  const auto add = [&](const std::string& key, const Node& item) {
+    Value text;
+    std::string wrong = item.kind != Node::Kind::kScalar ? got(spec, item)
+                        : item.text.empty()              ? std::string()
+                                                         : read_text(spec, item, text);
+    all += concat(all.empty() ? "" : ",", listed(key.empty() ? item.text : concat(key, '=', item.text)));
+    return wrong;
+  };
+  std::string wrong;
+  for (const Node& item : node.items)
+    if (wrong.empty()) wrong = add("", item);
+  for (const Entry& entry : node.entries)
+    if (wrong.empty()) wrong = add(entry.key, entry.node);
+  value = all;
+  return wrong.empty() && all.empty() ? "the list is empty" : wrong;
+}
 std::string read_text_list(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::vector<std::string>>();
   if (node.kind != Node::Kind::kList) return got(spec, node);

@@ -1,0 +1,21 @@
+// What a file is, by its content: readers that are given a file of another kind name it and say what to do.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace bitgrad {
+
+struct FileKind {
+  std::string name = {};     // for messages, such as "a workbook of Excel (.xlsx)"
+  std::string way_out = {};  // what makes a file of it that is read; a sentence without its end
+};
+
+// `begin`: the first bytes of a file, best 64 KiB or more of them. Knows archives, workbooks, tables in binary formats,
+// pictures, models and texts in UTF-16 or UTF-32. nullopt: a text in bytes, or nothing that is known.
+std::optional<FileKind> known_file_kind(std::string_view begin);
+// "it is NAME. WAY_OUT", or a word on zero bytes of an unknown kind; empty for a text.
+std::string why_no_text(std::string_view begin);
+
+}  // namespace bitgrad

@@ -1,0 +1,123 @@
+#include "bitgrad/base/file_kind.h"
+
+#include <algorithm>
+#include <array>
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad {
+namespace {
+
+using namespace std::string_view_literals;
+
+struct Magic {
+  std::string_view bytes, name, way_out;
+  size_t at = 0;
+};
+
+constexpr std::string_view kAsTable = "Save it as CSV in UTF-8 with the program that made it";
+constexpr std::string_view kAsUtf8 = "Save it as UTF-8, such as iconv -t UTF-8";
+constexpr std::string_view kUnpack = "Unpack it first";
+constexpr std::string_view kPandas = "Write it as CSV, in Python with pandas: read_...(FILE).to_csv(NAME, index=False)";
+constexpr std::string_view kTorch = "Save tensors with safetensors (save_file), or arrays with numpy.save";
+constexpr std::string_view kImport = "bitgrad import makes a model file of it";
+constexpr std::string_view kPictures = "Pictures are read by the format image_folder, by bitgrad data pack and predict";
+constexpr std::string_view kArrays = "Arrays are read by the formats npy and npz";
+
+// The mark of UTF-32 begins with that of UTF-16.
+constexpr std::array kMagics{
+    Magic{"\xFF\xFE\0\0"sv, "a text in UTF-32", kAsUtf8},
+    Magic{"\0\0\xFE\xFF"sv, "a text in UTF-32", kAsUtf8},
+    Magic{"\xFF\xFE"sv, "a text in UTF-16 (\"Unicode text\" of Excel)", kAsUtf8},
+    Magic{"\xFE\xFF"sv, "a text in UTF-16", kAsUtf8},
+    Magic{"PAR1"sv, "a table in Parquet", kPandas},
+    Magic{"ARROW1"sv, "a table in Arrow or Feather", kPandas},
+    Magic{"FEA1"sv, "a table in Feather", kPandas},
+    Magic{"ORC"sv, "a table in ORC", kPandas},
+    Magic{"Obj\x01"sv, "a table in Avro", kPandas},
+    Magic{"\x89HDF\r\n\x1A\n"sv, "a file of HDF5 (.h5, .hdf5)", kPandas},
+    Magic{"SQLite format 3\0"sv, "a database of SQLite", kPandas},
+    Magic{"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "a document of old Office (.xls, .doc)", kAsTable},
+    Magic{"MATLAB 5.0"sv, "a file of MATLAB (.mat)", kArrays},
+    Magic{"%PDF-"sv, "a PDF document", "Save its table as CSV in UTF-8"},
+    Magic{"\x1F\x8B"sv, "a file packed by gzip (.gz)", kUnpack},
+    Magic{"BZh"sv, "a file packed by bzip2 (.bz2)", kUnpack},
+    Magic{"\xFD"
+          "7zXZ"sv,
+          "a file packed by xz (.xz)", kUnpack},
+    Magic{"\x28\xB5\x2F\xFD"sv, "a file packed by zstd (.zst)", kUnpack},
+    Magic{"7z\xBC\xAF\x27\x1C"sv, "an archive of 7-Zip (.7z)", kUnpack},
+    Magic{"Rar!\x1A\x07"sv, "an archive of RAR (.rar)", kUnpack},
+    Magic{"ustar"sv, "an archive of tar (.tar)", kUnpack, 257},
+    Magic{"\x93NUMPY"sv, "an array of numpy (.npy)", kArrays},
+    Magic{"\x89PNG\r\n\x1A\n"sv, "a picture (PNG)", kPictures},
+    Magic{"\xFF\xD8\xFF"sv, "a picture (JPEG)", kPictures},
+    Magic{"GIF8"sv, "a picture (GIF)", "Save it as PNG"},
+    Magic{"WEBP"sv, "a picture (WebP)", "Save it as PNG", 8},
+    Magic{"II*\0"sv, "a picture (TIFF)", "Save it as PNG"},
+    Magic{"MM\0*"sv, "a picture (TIFF)", "Save it as PNG"},
+    Magic{"GGUF"sv, "a model in GGUF", kImport},
+    Magic{"{\"__metadata__\""sv, "a file of safetensors", kImport, 8},
+    Magic{"\x80\x02}"sv, "a pickle of Python (.pkl, old .pt)", kTorch},
+    Magic{"\x80\x02\x8A"sv, "a pickle of Python (.pkl, old .pt)", kTorch},
+    Magic{"\x80\x02"sv, "a pickle of Python (.pkl)", kTorch},
+    Magic{"\x80\x03"sv, "a pickle of Python (.pkl)", kTorch},
+    Magic{"\x80\x04\x95"sv, "a pickle of Python (.pkl)", kTorch},
+    Magic{"\x80\x05\x95"sv, "a pickle of Python (.pkl)", kTorch},
+    Magic{"\x7F"
+          "ELF"sv,
+          "a program or library (ELF)", "Load plugins with --plugin"},
+};
+
+constexpr std::string_view kZipMember = "PK\x03\x04";
+
+// The names of members, as far as their local headers are within `begin`.
+bool has_member(std::string_view begin, auto&& fits) {
+  constexpr size_t kHeader = 30, kLength = 26;
+  for (size_t at = begin.find(kZipMember); at != std::string_view::npos; at = begin.find(kZipMember, at + 4)) {
+    if (begin.size() < at + kHeader) return false;
+    const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(begin[at + i])); };
+    if (fits(begin.substr(at + kHeader, byte(kLength) + 256 * byte(kLength + 1)))) return true;
+  }
+  return false;
+}
+
+FileKind kind_of_zip(std::string_view begin) {
+  const auto has = [&](std::string_view part) {
+    return has_member(begin, [&](std::string_view name) { return name.find(part) != std::string_view::npos; });
+  };
+  const auto ends = [&](std::string_view end) {
+    return has_member(begin, [&](std::string_view name) { return name.ends_with(end); });
+  };
+  if (has("xl/")) return {"a workbook of Excel (.xlsx)", std::string(kAsTable)};
+  if (ends("data.pkl")) return {"a checkpoint of PyTorch (.pt, .pth)", std::string(kTorch)};
+  if (ends(".npy")) return {"an archive of numpy (.npz)", std::string(kArrays)};
+  if (has("opendocument.spreadsheet") || begin.find("opendocument.spreadsheet") != std::string_view::npos)
+    return {"a spreadsheet of OpenDocument (.ods)", std::string(kAsTable)};
+  if (ends("[Content_Types].xml")) return {"a document of Office (.xlsx, .docx)", std::string(kAsTable)};
+  return {"a zip archive", std::string(kUnpack)};
+}
+
+}  // namespace
+
+std::optional<FileKind> known_file_kind(std::string_view begin) {
+  if (begin.starts_with(kZipMember) || begin.starts_with("PK\x05\x06")) return kind_of_zip(begin);
+  for (const Magic& magic : kMagics)
+    if (begin.substr(std::min(begin.size(), magic.at)).starts_with(magic.bytes))
+      return FileKind{std::string(magic.name), std::string(magic.way_out)};
+  return std::nullopt;
+}
+
+std::string why_no_text(std::string_view begin) {
+  if (const std::optional<FileKind> kind = known_file_kind(begin))
+    return concat("it is ", kind->name, ". ", kind->way_out);
+  const size_t zero = begin.find('\0');
+  if (zero == std::string_view::npos) return {};
+  // ASCII in UTF-16 without a mark: every other byte is zero.
+  for (size_t i = zero % 2; i < std::min<size_t>(begin.size(), 64); i += 2)
+    if (begin[i] != '\0')
+      return concat("it has a zero byte at offset ", zero, ": no text but bytes of an unknown kind");
+  return concat("it is a text in UTF-16 without a mark. ", kAsUtf8);
+}
+
+}  // namespace bitgrad

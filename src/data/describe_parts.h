@@ -1,0 +1,54 @@
+// Parts of the descriptions of data files: numbers, counts, tables.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <iosfwd>
+#include <span>
+#include <string>
+
+#include "bitgrad/base/json.h"
+
+namespace bitgrad::data {
+
+// Statistics of the elements first, first + step, ...
+struct Spread {
+  double least = 0, largest = 0, mean = 0, deviation = 0;
+  bool finite = true;
+};
+inline Spread spread_of(std::span<const float> values, size_t first, size_t step) {
+  Spread s;
+  double sum = 0, squares = 0, count = 0;
+  for (size_t i = first; i < values.size(); i += step) {
+    const auto x = static_cast<double>(values[i]);
+    s.finite = s.finite && std::isfinite(x);
+    s.least = count == 0 ? x : std::min(s.least, x);
+    s.largest = count == 0 ? x : std::max(s.largest, x);
+    sum += x;
+    ++count;
+  }
+  s.mean = sum / std::max(count, 1.0);
+  for (size_t i = first; i < values.size(); i += step) {
+    const double d = static_cast<double>(values[i]) - s.mean;
+    squares += d * d;
+  }
+  s.deviation = std::sqrt(squares / std::max(count, 1.0));
+  return s;
+}
+
+inline void add_spread(Json& to, const Spread& s) {
+  to["least"] = s.least;
+  to["largest"] = s.largest;
+  to["mean"] = s.mean;
+  to["std"] = s.deviation;
+}
+
+// "a (3) b (1)"; for an array, the indices serve as names.
+std::string counts_text(const Json& counts);
+std::string spread_text(const Json& j);
+
+// A text table, its first line and each of its columns.
+Json describe_table(const std::string& path, std::string text);
+void write_table(std::ostream& out, const Json& j);
+
+}  // namespace bitgrad::data

@@ -1,0 +1,44 @@
+// The cells of one column of a training table: what they are for the most part, their names, and what fills gaps.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bitgrad/base/key.h"
+#include "data/csv_table.h"
+
+namespace bitgrad::data {
+
+inline constexpr int64_t kMostCodes = 1000000;  // names of a column that become their numbers
+
+struct ColumnCells {
+  int64_t missing = 0, numbers = 0, others = 0;
+  int64_t marks = 0;       // of `others`, numbers with the other decimal mark
+  int64_t first_odd = -1;  // row of the first of `others`
+};
+ColumnCells column_cells(const CsvTable& table, int64_t column, const CsvForm& form);
+// Throws Error(kData) for a cell that is no number in a column of numbers, and for numbers with the other decimal mark.
+bool holds_names(const CsvTable& table, int64_t column, const ColumnCells& cells, const CsvForm& form);
+// The different names, in the order of bytes. Error(kData) if there are more than `most`.
+std::vector<std::string> categories_of(const CsvTable& table, int64_t column, const CsvForm& form, int64_t most);
+// A warning on different numbers that are one number in fp32, such as ids above 2^24; empty if there are none.
+std::string merged_text(const CsvTable& table, int64_t column, const CsvForm& form);
+
+// What stands in place of missing values, by the keys missing and fill.
+class FillRules {
+ public:
+  FillRules(const CsvTable& table, const Attributes& keys);
+  std::optional<float> of_numbers(int64_t column, const CsvForm& form) const;
+  std::optional<float> of_names(int64_t column, bool one_hot) const;
+
+ private:
+  const std::string& rule_of(int64_t column) const;
+
+  const CsvTable& table_;
+  std::string common_ = "error";
+  std::map<int64_t, std::string> own_;
+};
+
+}  // namespace bitgrad::data

@@ -1,0 +1,57 @@
+// What files are by their first bytes.
+#include <string>
+#include <string_view>
+
+#include "bitgrad/base/file_kind.h"
+#include "support/catch.h"
+
+using namespace bitgrad;
+using namespace std::string_view_literals;
+
+namespace {
+
+// The beginning of a zip archive: a local header for each name.
+std::string zip_of(std::initializer_list<std::string_view> names) {
+  std::string out;
+  for (const std::string_view name : names) {
+    out += "PK\x03\x04"sv;
+    out += std::string(22, '\1');
+    out += static_cast<char>(name.size());
+    out += std::string_view("\0\0\0", 3);
+    out += name;
+    out += "content";
+  }
+  return out;
+}
+
+std::string named(std::string_view begin) {
+  const auto kind = known_file_kind(begin);
+  return kind ? kind->name : "";
+}
+
+}  // namespace
+
+TEST_CASE("files of other kinds are named by their content") {
+  CHECK(named(zip_of({"[Content_Types].xml", "_rels/.rels", "xl/workbook.xml"})) == "a workbook of Excel (.xlsx)");
+  CHECK(named(zip_of({"archive/data.pkl"})) == "a checkpoint of PyTorch (.pt, .pth)");
+  CHECK(named(zip_of({"x.npy"})) == "an archive of numpy (.npz)");
+  CHECK(named(zip_of({"t.csv"})) == "a zip archive");
+  CHECK(named("PK\x05\x06") == "a zip archive");
+  CHECK(named("PAR1\x15\x04") == "a table in Parquet");
+  CHECK(named("\xFF\xFE"
+              "a\0"sv) == "a text in UTF-16 (\"Unicode text\" of Excel)");
+  CHECK(named("\xFF\xFE\0\0a\0\0\0"sv) == "a text in UTF-32");
+  CHECK(named("\x80\x02}q") == "a pickle of Python (.pkl, old .pt)");
+  CHECK(named("GGUF\3") == "a model in GGUF");
+  CHECK(named(std::string(257, 'a') + "ustar") == "an archive of tar (.tar)");
+  CHECK(named("a,b\n1,2\n").empty());
+  CHECK(named("").empty());
+}
+
+TEST_CASE("zero bytes are no text") {
+  CHECK(why_no_text("a,b\n1,2\n").empty());
+  CHECK(why_no_text("a\0,\0b\0"sv) ==
+        "it is a text in UTF-16 without a mark. Save it as UTF-8, such as iconv -t UTF-8");
+  CHECK(why_no_text("a,b\n1\0x\n"sv) == "it has a zero byte at offset 5: no text but bytes of an unknown kind");
+  CHECK(why_no_text(zip_of({"t.csv"})) == "it is a zip archive. Unpack it first");
+}
