@@ -9,10 +9,12 @@
  *
  * - Functions return BITGRAD_OK (0) or an error code, in which case bitgrad_last_error() has the message. They never
  *   throw.
- * - Handles are opaque. A function that creates one sets it to NULL on failure; closing NULL is a no-op.
+ * - Handles are opaque. A function that creates one sets it to NULL on failure; closing NULL is a no-op. A handle that is
+ *   closed, or of another kind, is BITGRAD_E_USAGE. A handle may be closed while another thread uses it, or in a callback:
+ *   calls at work go on to their end, a run to its next step.
  * - Strings are NUL-terminated UTF-8. Returned strings stay valid as long as their function says.
  * - Different handles may be used from different threads. A model may be shared by threads, whose calls then run one
- *   after another; a trainer or learner must be used by one thread at a time.
+ *   after another; a trainer or learner is used by one thread at a time, and calls of others are BITGRAD_E_USAGE.
  * - Everything runs on the CPU, unless the configuration's device.kind says otherwise.
  */
 #pragma once
@@ -130,7 +132,7 @@ typedef struct bitgrad_result {
   int64_t steps, epochs;   /* done */
   int64_t skipped_windows; /* windows of batch.global in which no target counts: without an update */
   double seconds;          /* training time */
-  int32_t stopped;         /* 1: stopped by the callback */
+  int32_t stopped;         /* 1: stopped by a callback, or bitgrad_trainer_stop */
   char state_hash[65];     /* SHA-256 of the run's state, in hexadecimal */
 } bitgrad_result;
 
@@ -148,6 +150,19 @@ BITGRAD_API int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* fro
  * out may be NULL. */
 BITGRAD_API int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_progress progress, void* user,
                                     bitgrad_result* out);
+/* Ends the run that is at work in another thread after its current step, with its state saved; the result says
+ * stopped. */
+BITGRAD_API int bitgrad_trainer_stop(bitgrad_trainer* trainer);
+/* `poll` is asked between the batches of an evaluation, which no event tells of. Nonzero cuts the evaluation short and
+ * stops the run; a resumed run repeats it. NULL: nobody is asked. */
+BITGRAD_API int bitgrad_trainer_set_poll(bitgrad_trainer* trainer, int (*poll)(void* user), void* user);
+/* The rate of all following steps, instead of the schedule; in a callback too. Checkpoints do not hold it: set it again
+ * after resuming. BITGRAD_E_USAGE with schedule plateau. */
+BITGRAD_API int bitgrad_trainer_set_learning_rate(bitgrad_trainer* trainer, double rate);
+/* The last evaluation as one line of JSON, in a callback that of the event: {"split": "test", "step": 40, "metrics":
+ * {"loss": 0.1, "accuracy": 98.5, ...}}, also best and final in a callback. "null": there was none. Valid until the next
+ * call with this trainer. */
+BITGRAD_API const char* bitgrad_trainer_evaluation(const bitgrad_trainer* trainer);
 /* Evaluates on x_test; without it on the part of x that data.valid takes, or on x. */
 BITGRAD_API int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out);
 /* Writes a checkpoint, which bitgrad_model_open and `bitgrad train` can open. */
@@ -169,6 +184,8 @@ BITGRAD_API int bitgrad_learner_create(const char* config, const char* const* ov
                                        const bitgrad_form* input, int64_t outputs, int64_t epoch_samples,
                                        bitgrad_learner** out);
 BITGRAD_API void bitgrad_learner_close(bitgrad_learner* learner);
+/* As bitgrad_trainer_set_learning_rate. */
+BITGRAD_API int bitgrad_learner_set_learning_rate(bitgrad_learner* learner, double rate);
 /* Runs forward and backward on one microbatch; at the end of a window (batch.global samples) the optimizer steps.
  * out may be NULL. */
 BITGRAD_API int bitgrad_learner_step(bitgrad_learner* learner, const bitgrad_array* x, const bitgrad_array* y,

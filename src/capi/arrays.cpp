@@ -30,8 +30,9 @@ ArrayView::ArrayView(const bitgrad_array* array, const char* name) {
   for (const int64_t d : dims) require(d >= 0, "c", name, ": shape: got an axis of ", d);
   const Shape whole(dims);
   require(a.data != nullptr || whole.numel() == 0, "c", name, ": data: got NULL");
-  require(reinterpret_cast<uintptr_t>(a.data) % static_cast<uintptr_t>(element_size(a.dtype)) == 0, "c", name,
-          ": data: its address is no multiple of ", element_size(a.dtype), ", the size of an element");
+  require(
+      whole.numel() == 0 || reinterpret_cast<uintptr_t>(a.data) % static_cast<uintptr_t>(element_size(a.dtype)) == 0,
+      "c", name, ": data: its address is no multiple of ", element_size(a.dtype), ", the size of an element");
   view_.name = name;
   view_.count = dims[0];
   view_.shape = Shape(std::vector<int64_t>(dims.begin() + 1, dims.end()));

@@ -1,10 +1,14 @@
 // Keeps exceptions inside the C interface: they become an error code and this thread's error text.
 #pragma once
 
+#include <cxxabi.h>
+
+#include <chrono>
 #include <exception>
 #include <new>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/c.h"
@@ -36,6 +40,21 @@ int guarded(F&& f) noexcept {
     set_last_error("an exception that is no std::exception");
   }
   return BITGRAD_E_BUG;
+}
+
+// Calls code of the program. A thread that the program's run-time ends within it (Python 3.9 to 3.13 do so at exit)
+// stays where it is: nothing may be freed below a process that ends.
+template <typename F>
+auto call_program(F&& f) {
+#if defined(__GLIBCXX__)
+  try {
+    return f();
+  } catch (abi::__forced_unwind&) {
+    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+#else
+  return f();
+#endif
 }
 
 // Dereferences a required argument; throws Error if it is NULL.

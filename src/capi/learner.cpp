@@ -3,6 +3,7 @@
 #include "bitgrad/train/trainer.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
+#include "capi/handles.h"
 #include "capi/run_config.h"
 #include "train/initial_values.h"
 
@@ -10,6 +11,7 @@ using namespace bitgrad;
 using namespace bitgrad::capi;
 
 struct bitgrad_learner {
+  std::recursive_mutex busy;
   RunConfig config;
   std::unique_ptr<Learner> learner;
   SampleValues values;
@@ -88,7 +90,7 @@ int bitgrad_learner_create(const char* config, const char* const* overrides, int
     require(outputs >= 0 && epoch_samples >= 1, kLearner, "outputs, epoch_samples: got ", outputs, ", ", epoch_samples,
             ", expected 0 or more, 1 or more");
     prepare_process();
-    auto l = std::make_unique<bitgrad_learner>();
+    auto l = std::make_shared<bitgrad_learner>();
     l->config = memory_config(config, overrides, n_overrides, false);
     apply_run_settings(l->config);
     const DeviceGuard guard(device_of(l->config));
@@ -100,15 +102,23 @@ int bitgrad_learner_create(const char* config, const char* const* overrides, int
     l->epoch_samples = epoch_samples;
     const std::optional<Form>& output = l->learner->model().output_form();
     l->outputs = output ? output->features() : outputs;
-    *out = l.release();
+    *out = handles<bitgrad_learner>().add(std::move(l));
   });
 }
-void bitgrad_learner_close(bitgrad_learner* learner) { delete learner; }
+void bitgrad_learner_close(bitgrad_learner* learner) { handles<bitgrad_learner>().remove(learner); }
+
+int bitgrad_learner_set_learning_rate(bitgrad_learner* learner, double rate) {
+  return guarded([&] {
+    const Exclusive<bitgrad_learner> l(learner, "learner");
+    l->learner->set_learning_rates(constant_rate(rate));
+  });
+}
 
 int bitgrad_learner_step(bitgrad_learner* learner, const bitgrad_array* x, const bitgrad_array* y, int32_t reading,
                          bitgrad_step* out) {
   return guarded([&] {
-    bitgrad_learner& l = given(learner, "learner");
+    const Exclusive<bitgrad_learner> used(learner, "learner");
+    bitgrad_learner& l = *used;
     const ArrayView samples(x, "x"), classes(y, "y");
     const Tensor inputs_of = inputs(l, samples, reading);
     const Tensor target = targets(l, classes, samples.samples().count);
@@ -123,7 +133,8 @@ int bitgrad_learner_step(bitgrad_learner* learner, const bitgrad_array* x, const
 int bitgrad_learner_evaluate(bitgrad_learner* learner, const bitgrad_array* x, const bitgrad_array* y, int32_t reading,
                              bitgrad_step* out) {
   return guarded([&] {
-    bitgrad_learner& l = given(learner, "learner");
+    const Exclusive<bitgrad_learner> used(learner, "learner");
+    bitgrad_learner& l = *used;
     const ArrayView samples(x, "x"), classes(y, "y");
     const Tensor inputs_of = inputs(l, samples, reading);
     write_step(l, l.learner->evaluate(inputs_of, targets(l, classes, samples.samples().count)), out);
@@ -133,7 +144,8 @@ int bitgrad_learner_evaluate(bitgrad_learner* learner, const bitgrad_array* x, c
 int bitgrad_learner_predict(bitgrad_learner* learner, const bitgrad_array* x, int32_t reading, DLManagedTensor** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
-    bitgrad_learner& l = given(learner, "learner");
+    const Exclusive<bitgrad_learner> used(learner, "learner");
+    bitgrad_learner& l = *used;
     const ArrayView samples(x, "x");
     const Tensor y = l.learner->predict(inputs(l, samples, reading)).on_host();
     const DeviceGuard host(Device::cpu());
@@ -144,7 +156,8 @@ int bitgrad_learner_predict(bitgrad_learner* learner, const bitgrad_array* x, in
 
 int bitgrad_learner_save(bitgrad_learner* learner, const char* path) {
   return guarded([&] {
-    bitgrad_learner& l = given(learner, "learner");
+    const Exclusive<bitgrad_learner> used(learner, "learner");
+    bitgrad_learner& l = *used;
     save_checkpoint(&given(path, "path"), *l.learner, l.counters, to_portable_yaml(l.config));
   });
 }

@@ -5,6 +5,7 @@
 #include "bitgrad/train/predictor.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
+#include "capi/handles.h"
 
 using namespace bitgrad;
 using namespace bitgrad::capi;
@@ -15,6 +16,8 @@ struct bitgrad_model {
 };
 
 namespace {
+
+std::shared_ptr<bitgrad_model> used(const bitgrad_model* model) { return handles<bitgrad_model>().get(model, "model"); }
 
 std::string description_of(const Predictor& model) {
   const OpenedFile& file = model.file();
@@ -49,20 +52,21 @@ int bitgrad_model_open(const char* path, bitgrad_model** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
     prepare_process();
-    auto model = std::make_unique<bitgrad_model>();
+    auto model = std::make_shared<bitgrad_model>();
     model->predictor = open_model(std::string(&given(path, "path")));
     model->description = description_of(*model->predictor);
-    *out = model.release();
+    *out = handles<bitgrad_model>().add(std::move(model));
   });
 }
-void bitgrad_model_close(bitgrad_model* model) { delete model; }
+void bitgrad_model_close(bitgrad_model* model) { handles<bitgrad_model>().remove(model); }
 
 int bitgrad_model_input(const bitgrad_model* model, bitgrad_form* out) {
-  return guarded([&] { write_form(given(model, "model").predictor->input(), given(out, "out")); });
+  return guarded([&] { write_form(used(model)->predictor->input(), given(out, "out")); });
 }
 int bitgrad_model_output(const bitgrad_model* model, bitgrad_form* out, int32_t* task, int32_t* probabilities) {
   return guarded([&] {
-    const OutputForm& form = given(model, "model").predictor->output();
+    const std::shared_ptr<bitgrad_model> m = used(model);
+    const OutputForm& form = m->predictor->output();
     Form as_form;
     as_form.sample = form.sample;
     write_form(as_form, given(out, "out"));
@@ -82,34 +86,33 @@ const char* bitgrad_model_describe(const bitgrad_model* model) {
 int bitgrad_model_predict(bitgrad_model* model, const bitgrad_array* x, int32_t reading, DLManagedTensor** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
-    *out = to_dlpack(predicted(given(model, "model"), x, reading));
+    *out = to_dlpack(predicted(*used(model), x, reading));
   });
 }
 int bitgrad_model_predict_into(bitgrad_model* model, const bitgrad_array* x, int32_t reading, float* out,
                                int64_t capacity) {
   return guarded([&] {
-    const Shape& sample = given(model, "model").predictor->output().sample;
+    const std::shared_ptr<bitgrad_model> m = used(model);
+    const Shape& sample = m->predictor->output().sample;
     const int64_t needed = given(x, "x").rank >= 1 ? x->shape[0] * sample.numel() : 0;
     require(capacity >= needed, "predict", "out: got room for ", capacity, " outputs, expected ", needed);
     given(out, "out");
-    const Tensor y = predicted(*model, x, reading);
+    const Tensor y = predicted(*m, x, reading);
     std::memcpy(out, y.data(), static_cast<size_t>(y.numel()) * sizeof(float));
   });
 }
 int bitgrad_model_scores(const bitgrad_model* model, const float* outputs, int64_t n, double* out) {
   return guarded([&] {
     require(n >= 0, "c", "n: got ", n);
-    const std::vector<double> y =
-        given(model, "model").predictor->scores({&given(outputs, "outputs"), static_cast<size_t>(n)});
+    const std::vector<double> y = used(model)->predictor->scores({&given(outputs, "outputs"), static_cast<size_t>(n)});
     std::copy(y.begin(), y.end(), &given(out, "out"));
   });
 }
 
 int bitgrad_model_save(bitgrad_model* model, const char* path) {
-  return guarded([&] { given(model, "model").predictor->save(std::string(&given(path, "path"))); });
+  return guarded([&] { used(model)->predictor->save(std::string(&given(path, "path"))); });
 }
 int bitgrad_model_export(bitgrad_model* model, const char* path, const char* format) {
-  return guarded([&] {
-    given(model, "model").predictor->export_to(std::string(&given(path, "path")), format == nullptr ? "" : format);
-  });
+  return guarded(
+      [&] { used(model)->predictor->export_to(std::string(&given(path, "path")), format == nullptr ? "" : format); });
 }

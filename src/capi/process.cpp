@@ -47,7 +47,8 @@ int32_t bitgrad_threads(void) { return num_threads(); }
 void bitgrad_set_log(bitgrad_log sink, void* user) {
   if (sink == nullptr) return set_log_sink({});
   set_log_sink([sink, user](LogLevel level, std::string_view line) {
-    sink(static_cast<int32_t>(level), std::string(line).c_str(), user);
+    const std::string text(line);
+    call_program([&] { sink(static_cast<int32_t>(level), text.c_str(), user); });
   });
 }
 

@@ -1,5 +1,7 @@
 #include "capi/run_config.h"
 
+#include <cmath>
+
 #include "bitgrad/nn/layer_kind.h"
 #include "capi/guard.h"
 
@@ -52,6 +54,12 @@ int64_t vocabulary_of_model(const RunConfig& config) {
   if (config.layers.empty()) return 0;
   const LayerConfig& first = config.layers.front();
   return find_layer_kind(first.kind)->ids ? first.attributes.integer("num") : 0;
+}
+
+std::function<float(int64_t)> constant_rate(double rate) {
+  require(std::isfinite(static_cast<float>(rate)) && rate >= 0, "c", "learning rate: got ", rate,
+          ", expected a finite number from 0");
+  return [value = static_cast<float>(rate)](int64_t) { return value; };
 }
 
 SampleValues sample_values(const RunConfig& config) {

@@ -1,6 +1,7 @@
 // Run configurations whose data are arrays of the program.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,8 @@ std::unique_ptr<Dataset> memory_data(const RunConfig& config, const SampleView& 
                                      std::shared_ptr<const void> owner, int64_t classes);
 // Number of ids that the model accepts; 0 if its input is values.
 int64_t vocabulary_of_model(const RunConfig& config);
+// The same rate for each step from now on; throws Error unless it is finite and not negative.
+std::function<float(int64_t)> constant_rate(double rate);
 SampleValues sample_values(const RunConfig& config);
 
 }  // namespace bitgrad::capi

@@ -1,18 +1,27 @@
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
+#include "capi/handles.h"
 #include "capi/run_config.h"
 
 using namespace bitgrad;
 using namespace bitgrad::capi;
 
 struct bitgrad_trainer {
+  std::recursive_mutex busy;
+  std::atomic<bool> stop = false;  // asked by another thread, or closed
+  int (*poll)(void*) = nullptr;
+  void* poll_user = nullptr;
+  std::atomic<bool> running = false;
+  std::string evaluation = "null";  // the last one, as JSON
   std::unique_ptr<Trainer> trainer;
   RunFolder resumed = {};  // locked; empty: the run began here
 };
@@ -50,10 +59,50 @@ bitgrad_event event_of(const TrainEvent& e) {
 }
 bitgrad_event event_of(const EvalEvent& e) { return {1, e.step, e.epoch, 0, 0, e.loss, e.accuracy, 0, 0, 0, 0}; }
 
+Json json_of(const MetricValues& metrics) {
+  Json out = Json::object();
+  for (const auto& [name, value] : metrics) out[name] = value;
+  return out;
+}
+std::string json_of(const EvalEvent& e) {
+  Json out{{"split", e.split}, {"step", e.step}, {"best", e.best}, {"final", e.final}, {"metrics", json_of(e.metrics)}};
+  return out.dump();
+}
+std::string json_of(const std::string& split, int64_t step, const Evaluation& e) {
+  return Json{{"split", split}, {"step", step}, {"metrics", json_of(e.metrics)}}.dump();
+}
+
 void write_evaluation(const std::optional<Evaluation>& e, bitgrad_result& out) {
   out.loss = e ? e->loss : std::numeric_limits<double>::quiet_NaN();
   out.accuracy = e ? e->accuracy : -1;
   out.samples = e ? e->samples : 0;
+}
+
+struct AtWork {
+  bitgrad_trainer& handle;
+  explicit AtWork(bitgrad_trainer& h) : handle(h) { handle.running = true; }
+  ~AtWork() { handle.running = handle.stop = false; }
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+};
+
+// A handle that is stopped, or whose callbacks ask for it, ends its run; between batches of an evaluation too.
+TrainHooks hooks_of(bitgrad_trainer& handle, bitgrad_progress progress, void* user) {
+  TrainHooks hooks;
+  const auto tell = [&handle, progress, user](const bitgrad_event& e) {
+    if (progress != nullptr && call_program([&] { return progress(&e, user); }) != 0) handle.stop = true;
+  };
+  hooks.on_tick = [tell](const TrainEvent& e) { tell(event_of(e)); };
+  hooks.on_eval = [tell, &handle](const EvalEvent& e) {
+    handle.evaluation = json_of(e);
+    tell(event_of(e));
+  };
+  hooks.stop_requested = [&handle] { return handle.stop ? StopRequest::kInterrupt : StopRequest::kNone; };
+  hooks.cut_evaluation = [&handle] {
+    if (handle.poll != nullptr && call_program([&] { return handle.poll(handle.poll_user); }) != 0) handle.stop = true;
+    return handle.stop.load();
+  };
+  return hooks;
 }
 
 }  // namespace
@@ -68,16 +117,50 @@ int bitgrad_trainer_create(const char* config, const char* const* overrides, int
     const RunConfig c = memory_config(config, overrides, n_overrides, x_test != nullptr);
     auto train = data_of(c, x, y, "x", "y");
     auto test = x_test != nullptr ? data_of(c, x_test, y_test, "x_test", "y_test") : nullptr;
-    auto handle = std::make_unique<bitgrad_trainer>();
+    auto handle = std::make_shared<bitgrad_trainer>();
     handle->trainer = std::make_unique<Trainer>(c, std::move(train), std::move(test));
-    *out = handle.release();
+    *out = handles<bitgrad_trainer>().add(std::move(handle));
   });
 }
-void bitgrad_trainer_close(bitgrad_trainer* trainer) { delete trainer; }
+void bitgrad_trainer_close(bitgrad_trainer* trainer) {
+  const std::shared_ptr<bitgrad_trainer> handle = handles<bitgrad_trainer>().remove(trainer);
+  if (handle) handle->stop = true;
+}
+
+int bitgrad_trainer_stop(bitgrad_trainer* trainer) {
+  return guarded([&] {
+    const std::shared_ptr<bitgrad_trainer> handle = handles<bitgrad_trainer>().get(trainer, "trainer");
+    if (handle->running) handle->stop = true;
+  });
+}
+
+int bitgrad_trainer_set_poll(bitgrad_trainer* trainer, int (*poll)(void* user), void* user) {
+  return guarded([&] {
+    const Exclusive<bitgrad_trainer> handle(trainer, "trainer");
+    handle->poll = poll;
+    handle->poll_user = user;
+  });
+}
+
+int bitgrad_trainer_set_learning_rate(bitgrad_trainer* trainer, double rate) {
+  return guarded([&] {
+    const Exclusive<bitgrad_trainer> handle(trainer, "trainer");
+    require(handle->trainer->config().schedule.name != "plateau", "c",
+            "learning rate: schedule plateau sets it after each evaluation. Use another schedule");
+    handle->trainer->learner().set_learning_rates(constant_rate(rate));
+  });
+}
+
+const char* bitgrad_trainer_evaluation(const bitgrad_trainer* trainer) {
+  const char* text = nullptr;
+  guarded([&] { text = Exclusive<bitgrad_trainer>(trainer, "trainer")->evaluation.c_str(); });
+  return text;
+}
 
 int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t use_data) {
   return guarded([&] {
-    bitgrad_trainer& handle = given(trainer, "trainer");
+    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
+    bitgrad_trainer& handle = *used;
     const std::string path = &given(from, "from");
     if (!file_system().is_directory(path)) return handle.trainer->resume(path, use_data != 0);
     RunFolder folder{path, lock_run_folder(path)};  // unlocked again if it does not resume
@@ -89,19 +172,17 @@ int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t u
 int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_progress progress, void* user,
                         bitgrad_result* out) {
   return guarded([&] {
-    Trainer& t = *given(trainer, "trainer").trainer;
+    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
+    bitgrad_trainer& handle = *used;
+    Trainer& t = *handle.trainer;
+    require(!handle.running, "c", "trainer: is training. Its callback cannot run it again");
     std::unique_ptr<RunFolder> run;
-    const bool goes_on = folder != nullptr && trainer->resumed.lock && trainer->resumed.path == folder;
+    const bool goes_on = folder != nullptr && handle.resumed.lock && handle.resumed.path == folder;
     if (folder != nullptr && !goes_on) run = std::make_unique<RunFolder>(start_run_folder(t.config(), folder));
-    bool stop = false;
-    TrainHooks hooks;
-    if (progress != nullptr) {
-      const auto tell = [&](const bitgrad_event& e) { stop = progress(&e, user) != 0 || stop; };
-      hooks.on_tick = [tell](const TrainEvent& e) { tell(event_of(e)); };
-      hooks.on_eval = [tell](const EvalEvent& e) { tell(event_of(e)); };
-      hooks.stop_requested = [&] { return stop ? StopRequest::kInterrupt : StopRequest::kNone; };
-    }
-    const TrainOutcome outcome = t.run(run ? run->path : goes_on ? trainer->resumed.path : std::string(), hooks);
+    const TrainHooks hooks = hooks_of(handle, progress, user);
+    const AtWork mark(handle);
+    const TrainOutcome outcome = t.run(run ? run->path : goes_on ? handle.resumed.path : std::string(), hooks);
+    if (outcome.evaluation) handle.evaluation = json_of(outcome.evaluated, outcome.evaluated_step, *outcome.evaluation);
     if (out == nullptr) return;
     *out = {};
     write_evaluation(outcome.evaluation, *out);
@@ -116,8 +197,10 @@ int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_pr
 
 int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out) {
   return guarded([&] {
-    Trainer& t = *given(trainer, "trainer").trainer;
+    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
+    Trainer& t = *used->trainer;
     const Evaluation e = t.evaluate_held_out();
+    used->evaluation = json_of(t.held_out(), t.learner().state().step, e);
     given(out, "out") = {};
     write_evaluation(e, *out);
     out->epochs = t.counters().epoch;
@@ -129,7 +212,8 @@ int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out) {
 
 int bitgrad_trainer_save(bitgrad_trainer* trainer, const char* path) {
   return guarded([&] {
-    Trainer& t = *given(trainer, "trainer").trainer;
+    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
+    Trainer& t = *used->trainer;
     save_checkpoint(&given(path, "path"), t.learner(), t.counters(), to_portable_yaml(t.config()), {},
                     t.table_record());
   });

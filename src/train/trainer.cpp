@@ -428,7 +428,7 @@ std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const
 
 Evaluation Trainer::evaluate_held_out() {
   start();
-  return *evaluate_on(test_data_ ? "test" : valid_data_ ? "valid" : "train", {});
+  return *evaluate_on(held_out(), {});
 }
 
 std::optional<Evaluation> Trainer::evaluate_training_part(const Stop& stop) {

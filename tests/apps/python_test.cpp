@@ -62,6 +62,21 @@ std::string installed(const TempDir& temp) {
 
 }  // namespace
 
+TEST_CASE("the Python package without NumPy: interrupts are never lost, handles close at any time, dicts configure") {
+  const TempDir temp;
+  const std::string own = installed(temp);
+  if (own.empty()) {
+    WARN("skipped: no venv and pip in " + python() + ". Set BITGRAD_PYTHON");
+    return;
+  }
+  const ProcessResult script = run_program({own, source_path("tests/scripts/python_calls.py"), temp.file("")});
+  INFO(script.out << script.err);
+  CHECK(script.code == 0);
+  const ProcessResult licenses = run_program(
+      {own, "-c", "import importlib.metadata as m; print(*(f for f in m.files('bitgrad') if '/licenses/' in str(f)))"});
+  for (const char* name : {"licenses/LICENSE", "dnnl", "jpeg", "gomp"}) CHECK(contains(licenses.out, name));
+}
+
 TEST_CASE("the Python package trains TFC from arrays to the state of the program, predicts and leaks nothing") {
   const TempDir temp;
   const ProcessResult numpy =

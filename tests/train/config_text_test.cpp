@@ -75,6 +75,25 @@ TEST_CASE("bytes that are no plain text are refused at their place, CRLF and a b
                  "c.yaml:2:18: error: unknown key '\xC3\xBC'"));
 }
 
+TEST_CASE("numbers with a unit and words may be quoted, as JSON has them; numbers may not") {
+  const Strings plain = {"train.stop=20 epochs", "train.eval.every=2 epochs", "checkpoint.every=30 steps",
+                         "schedule={name: cosine, warmup: 5 steps}", "optim.clip_norm=none"};
+  const Strings quoted = {"train.stop=\"20 epochs\"", "train.eval.every='2 epochs'", "checkpoint.every=\"30 steps\"",
+                          "schedule={name: cosine, \"warmup\": \"5 steps\"}", "optim.clip_norm=\"none\""};
+  CHECK((small(plain) == small(quoted)));
+  CHECK((small({"log.quantization=off"}) == small({"log.quantization=\"off\""})));
+  CHECK((small({"schedule={name: multistep, at: [1 epochs, 2 epochs], factor: 0.1}"}) ==
+         small({R"(schedule={name: multistep, at: ["1 epochs", "2 epochs"], factor: 0.1})"})));
+  const auto budget = [](const char* size) {
+    return parse_config(with_quant(concat("  budget: ", size, "\n")), "c", {"model.init_from=m.safetensors"});
+  };
+  CHECK((budget("6 KB") == budget("\"6 KB\"")));
+  CHECK((small({}) == parse_config(with_line("train: {stop", "train: {\"stop\": \"3 epochs\"}"), "c")));
+  CHECK(
+      contains(small_error({"train.stop=\"20\""}), "train.stop: got the text \"20\", expected a whole number from 1"));
+  CHECK(contains(small_error({"optim.lr=\"0.1\""}), "optim.lr: got the text \"0.1\", expected a number"));
+}
+
 TEST_CASE("limits of size, depth and count hold exactly") {
   const std::string pad(config::kMaxBytes - std::string(kSmall).size() - 1, '#');
   CHECK_NOTHROW(parse_config(kSmall + pad + "\n", "c.yaml"));

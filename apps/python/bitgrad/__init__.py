@@ -17,10 +17,10 @@ import builtins
 import ctypes
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence, Union
 
-from . import _native
+from . import _calls, _native
 from ._arrays import Array, Input, like
 from ._native import DataError, Error, NonFiniteError, UsageError
 from ._progress import Progress
@@ -58,7 +58,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Event:
-    """What a run tells of itself; kind: "step" or "evaluation". accuracy in percent, -1: targets are values."""
+    """What a run tells of itself; kind: "step" or "evaluation". accuracy in percent, -1: targets are values.
+
+    Of an evaluation: split ("test", "valid", "train"), metrics (all that fit the task), best: the best model so far,
+    final: of the best model on x_test, where data.valid chose it.
+    """
 
     kind: str
     step: int
@@ -71,13 +75,21 @@ class Event:
     samples_per_second: float
     seconds: float
     eta_seconds: float
+    split: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    best: bool = False
+    final: bool = False
 
 
 @dataclass(frozen=True)
 class Evaluation:
+    """accuracy in percent, -1: targets are values. split: "test", "valid" or "train"; metrics: all that fit the task."""
+
     loss: float
     accuracy: float
     samples: int
+    split: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -178,20 +190,41 @@ def open(path: Path, *, last: bool = False) -> Model:
     return Model(os.path.join(path, "last.safetensors") if last else path)
 
 
+def _plain(value: Any) -> Any:
+    """Values of a dict that JSON does not know: numbers of NumPy, paths."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"got {type(value).__name__}")
+
+
+def _json(value: Any, name: str) -> str:
+    try:
+        return json.dumps(value, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}: {error}, expected texts, numbers, booleans, lists and dicts") from None
+
+
 def _config_text(config: Config) -> bytes:
     if isinstance(config, Mapping):
-        return json.dumps(config).encode()
-    if isinstance(config, os.PathLike) or (isinstance(config, str) and config.endswith((".yaml", ".yml"))):
+        return _json(dict(config), "config").encode()
+    if isinstance(config, os.PathLike) or (isinstance(config, str) and config.endswith((".yaml", ".yml", ".json"))):
         with builtins.open(config, "rb") as file:
-            return file.read()
-    return config.encode()
+            return _native.whole(file.read(), str(config))
+    if not isinstance(config, str):
+        raise UsageError(f"config: got {type(config).__name__}, expected YAML text, a path that ends in .yaml, or a dict")
+    return _native.whole(config.encode(), "config")
 
 
 def _override_texts(overrides: Overrides | None) -> list[str]:
     if overrides is None:
         return []
     if isinstance(overrides, Mapping):
-        return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in overrides.items()]
+        items = overrides.items()
+        return [f"{key}={value if isinstance(value, str) else _json(value, 'overrides')}" for key, value in items]
+    if isinstance(overrides, str):
+        raise UsageError(f"overrides: got a text, expected a list of texts such as [{overrides!r}], or a dict")
     return list(overrides)
 
 
@@ -222,7 +255,7 @@ class Trainer(_native.Handle):
             self._inputs += [Input(x_test, "x_test", floats=True), Input(y_test, "y_test")]
             test = [self._inputs[2].pointer, self._inputs[3].pointer]
         _native.call(
-            "trainer_create", _config_text(config), _native.texts(words), len(words), self._inputs[0].pointer,
+            "trainer_create", _config_text(config), _native.texts(words, "overrides"), len(words), self._inputs[0].pointer,
             self._inputs[1].pointer, test[0], test[1], ctypes.byref(self._handle),
         )  # fmt: skip
 
@@ -234,53 +267,72 @@ class Trainer(_native.Handle):
         _native.call("trainer_resume", self._ready(), _native.text(source), int(use_data))
 
     def run(
-        self, folder: Path | None = None, *, progress: bool | str | Callable[[Event], object] = True
+        self, folder: Path | None = None, *, progress: bool | str | Callable[[Event], object] = True, resume: bool = False
     ) -> Result:
         """Trains to train.stop. folder: a new run folder, or the resumed one; None: nothing is written.
 
+        resume: continues the run of the folder, as resume(folder) before it does.
         progress: True: a line in a notebook or on a terminal; or a function of an Event, which stops the run by
-        returning True. What it raises ends the run, with its state saved, and is raised here.
+        returning True. What it raises, or a signal handler such as that of Ctrl-C, ends the run, with its state saved,
+        and is raised here.
         """
+        if resume:
+            if folder is None:
+                raise UsageError("resume: got no folder, expected that of the run to continue")
+            self.resume(folder)
         draw = None if callable(progress) else Progress(progress)
         tell: Any = progress if callable(progress) else draw
-        raised: list[BaseException] = []
-
-        @_native.PROGRESS
-        def on_event(raw: Any, _: Any) -> int:
-            if raised:
-                return 1
-            try:
-                e = raw.contents
-                stop = tell(
-                    Event(
-                        "evaluation" if e.kind == 1 else "step", e.step, e.epoch, e.steps_total, e.epochs_total, e.loss,
-                        e.accuracy, e.learning_rate, e.samples_per_second, e.seconds, e.eta_seconds,
-                    )
-                )  # fmt: skip
-                return int(stop is True)
-            except BaseException as error:  # KeyboardInterrupt too
-                raised.append(error)
-                return 1
-
+        work = _calls.Call()
+        on_event = _native.PROGRESS(work.callback(lambda raw, _: tell(self._event_of(raw.contents))))
+        on_poll = _native.POLL(work.callback(lambda _: False))
         out = _native.Result()
-        target = None if folder is None else _native.text(folder)
+        target = None if folder is None else _native.text(folder, "folder")
+        _native.call("trainer_set_poll", self._ready(), on_poll, None)
         try:
-            _native.call("trainer_run", self._ready(), target, on_event, None, ctypes.byref(out))
+            _native.call("trainer_run", self._ready(), target, on_event, None, ctypes.byref(out), work=work)
         finally:
+            if self._handle:  # not closed by a callback
+                _native.function("trainer_set_poll")(self._handle, _native.POLL(), None)
             if draw is not None:
                 draw.close()
-        if raised:
-            raise raised[0]
-        found = Evaluation(out.loss, out.accuracy, out.samples) if out.samples > 0 else None
+        found = self._evaluation_of(out) if out.samples > 0 else None
         return Result(
             found, out.steps, out.epochs, out.seconds, bool(out.stopped), out.state_hash.decode(), out.skipped_windows
         )  # fmt: skip
 
+    def _told(self) -> dict[str, Any]:
+        """What the library says of the last evaluation."""
+        text = _native.function("trainer_evaluation")(self._handle) if self._handle else None
+        told = json.loads(text) if text is not None else None
+        return told or {"split": "", "metrics": {}}
+
+    def _event_of(self, e: Any) -> Event:
+        found: dict[str, Any] = {}
+        if e.kind == 1:
+            told = self._told()
+            found = {key: told[key] for key in ("split", "metrics", "best", "final") if key in told}
+        return Event(
+            "evaluation" if e.kind == 1 else "step", e.step, e.epoch, e.steps_total, e.epochs_total, e.loss, e.accuracy,
+            e.learning_rate, e.samples_per_second, e.seconds, e.eta_seconds, **found,
+        )  # fmt: skip
+
+    def _evaluation_of(self, out: Any) -> Evaluation:
+        told = self._told()
+        return Evaluation(out.loss, out.accuracy, out.samples, told["split"], told["metrics"])
+
+    def stop(self) -> None:
+        """Ends the run that another thread is in, after its step, with its state saved."""
+        _native.call("trainer_stop", self._ready())
+
+    def set_learning_rate(self, rate: float) -> None:
+        """The rate of all following steps instead of the schedule; from a callback too. A resumed run has its schedule."""
+        _native.call("trainer_set_learning_rate", self._ready(), rate)
+
     def evaluate(self) -> Evaluation:
-        """On x_test, or x where there is none."""
+        """On x_test, without it on the part of x that data.valid takes, or on x."""
         out = _native.Result()
         _native.call("trainer_evaluate", self._ready(), ctypes.byref(out))
-        return Evaluation(out.loss, out.accuracy, out.samples)
+        return self._evaluation_of(out)
 
     def save(self, path: Path) -> None:
         """A checkpoint, which bitgrad.open opens."""
@@ -312,7 +364,7 @@ class Learner(_native.Handle):
         self._floats = dtype == "float32"
         words = _override_texts(overrides)
         _native.call(
-            "learner_create", _config_text(config), _native.texts(words), len(words), ctypes.byref(form), outputs,
+            "learner_create", _config_text(config), _native.texts(words, "overrides"), len(words), ctypes.byref(form), outputs,
             epoch_samples, ctypes.byref(self._handle),
         )  # fmt: skip
 
@@ -322,6 +374,10 @@ class Learner(_native.Handle):
         out = _native.Step()
         _native.call(name, self._ready(), samples.pointer, targets.pointer, int(stored), ctypes.byref(out))
         return _step_of(out)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """The rate of all following steps, instead of the schedule."""
+        _native.call("learner_set_learning_rate", self._ready(), rate)
 
     def step(self, x: Any, y: Any, *, normalize: bool | None = None) -> Step:
         """One microbatch: forward and backward; at the end of a window of batch.global samples the optimizer steps."""

@@ -120,8 +120,12 @@ class Input:
         """floats: of lists of numbers, those that are whole too."""
         self.array = _native.Array()
         self._buffer: _Buffer | None = None
+        if hasattr(x, "to_numpy"):
+            x = _of_frame(x, name, floats)
         self._keep: Any = x
         if isinstance(x, (list, tuple)):
+            if not x:
+                raise UsageError(f"{name}: got an empty list, expected at least one sample")
             x = _of_list(x, name, floats)
         if not self._of_buffer(x, name) and not self._of_dlpack(x, name):
             raise UsageError(
@@ -165,7 +169,7 @@ class Input:
             self._set(buffer.buf or 0, dtype, shape, name)
             return True
         self._release()
-        kind = (buffer.format or b"B").decode().lstrip("<=@|")
+        kind = (buffer.format or b"B").decode().lstrip("<>=@|!")
         if not hasattr(x, "astype") or kind not in "efdbBhHiIlLqQ?":
             raise UsageError(
                 f"{name}: got elements of format '{kind}'{'' if packed else ', not row-major'}, expected float32, uint8, "
@@ -224,6 +228,20 @@ def _plain_tensor(x: Any) -> Any:
     return x
 
 
+def _of_frame(x: Any, name: str, floats: bool) -> Any:
+    """A table or column of pandas (or another package) as an array of NumPy: numbers and booleans are its values."""
+    columns = list(zip(x.columns, x.dtypes)) if hasattr(x, "columns") else [(getattr(x, "name", None), x.dtype)]
+    kinds = [getattr(dtype, "kind", "O") for _, dtype in columns]
+    for (column, dtype), kind in zip(columns, kinds):
+        if kind not in "biuf":
+            what = f"{name}: column {column!r} holds {dtype}, expected numbers"
+            if name.startswith("y"):
+                raise UsageError(f"{what}. Classes of names: y.astype('category').cat.codes")
+            raise UsageError(f"{what}. Columns of names: pandas.get_dummies(x, dtype='float32')")
+    whole = not floats and all(kind in "iub" for kind in kinds)
+    return x.to_numpy(dtype="int64" if whole else "float32")
+
+
 def _of_list(x: Any, name: str, floats: bool) -> Any:
     """Nested lists of numbers, as a memoryview of float32, or of int64 where all are whole."""
     shape: list[int] = []
@@ -255,7 +273,7 @@ def _of_list(x: Any, name: str, floats: bool) -> Any:
 def like(outputs: Array, x: Any) -> Any:
     """Outputs as the kind of array that the caller gave: NumPy, PyTorch, else as they are."""
     module = type(x).__module__.split(".")[0]
-    if module == "numpy":
+    if module == "numpy" or hasattr(x, "to_numpy"):
         import numpy
 
         return numpy.asarray(outputs)

@@ -11,6 +11,8 @@ from ctypes import c_uint16, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Sequence
 
+from . import _calls
+
 ABI_VERSION = 1
 MAX_RANK = 8
 FLOAT32, UINT8, INT32, INT64 = 0, 1, 2, 3
@@ -117,6 +119,7 @@ DELETER = ctypes.CFUNCTYPE(None, POINTER(DLManagedTensor))
 DLManagedTensor._fields_ = [("dl_tensor", DLTensor), ("manager_ctx", c_void_p), ("deleter", DELETER)]
 DL = POINTER(DLManagedTensor)
 PROGRESS = ctypes.CFUNCTYPE(c_int, POINTER(Event), c_void_p)
+POLL = ctypes.CFUNCTYPE(c_int, c_void_p)
 LOG = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
 
 _HANDLE, _OUT = c_void_p, POINTER(c_void_p)
@@ -144,10 +147,15 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "trainer_close": (None, [_HANDLE]),
     "trainer_resume": (c_int, [_HANDLE, c_char_p, c_int32]),
     "trainer_run": (c_int, [_HANDLE, c_char_p, PROGRESS, c_void_p, POINTER(Result)]),
+    "trainer_stop": (c_int, [_HANDLE]),
+    "trainer_set_poll": (c_int, [_HANDLE, POLL, c_void_p]),
+    "trainer_set_learning_rate": (c_int, [_HANDLE, c_double]),
+    "trainer_evaluation": (c_char_p, [_HANDLE]),
     "trainer_evaluate": (c_int, [_HANDLE, POINTER(Result)]),
     "trainer_save": (c_int, [_HANDLE, c_char_p]),
     "learner_create": (c_int, [c_char_p, _TEXTS, c_int32, POINTER(Form), c_int64, c_int64, _OUT]),
     "learner_close": (None, [_HANDLE]),
+    "learner_set_learning_rate": (c_int, [_HANDLE, c_double]),
     "learner_step": (c_int, [_HANDLE, POINTER(Array), POINTER(Array), c_int32, POINTER(Step)]),
     "learner_evaluate": (c_int, [_HANDLE, POINTER(Array), POINTER(Array), c_int32, POINTER(Step)]),
     "learner_predict": (c_int, [_HANDLE, POINTER(Array), c_int32, POINTER(DL)]),
@@ -182,9 +190,9 @@ def function(name: str) -> Any:
     return getattr(_library, "bitgrad_" + name)
 
 
-def call(name: str, *arguments: Any) -> None:
-    """Calls a function that returns a code; an error becomes an exception."""
-    code = function(name)(*arguments)
+def call(name: str, *arguments: Any, work: _calls.Call | None = None) -> None:
+    """Calls a function that returns a code; an error becomes an exception, and so does what callbacks of `work` raise."""
+    code = (work or _calls.Call()).run(function(name), arguments)
     if code == 0:
         return
     message = function("last_error")().decode("utf-8", "replace")
@@ -193,16 +201,32 @@ def call(name: str, *arguments: Any) -> None:
     raise _BY_CODE.get(code, Error)(message, code)
 
 
-def text(value: str | os.PathLike[str]) -> bytes:
-    return os.fsencode(value)
+def whole(data: bytes, name: str) -> bytes:
+    """data, which C reads to its first NUL byte."""
+    if b"\0" in data:
+        raise UsageError(f"{name}: got a NUL byte at {data.index(0)}")
+    return data
 
 
-def texts(values: Sequence[str]) -> Any:
-    return (c_char_p * max(len(values), 1))(*[value.encode() for value in values])
+def text(value: str | os.PathLike[str], name: str = "path") -> bytes:
+    try:
+        return whole(os.fsencode(value), name)
+    except TypeError:
+        raise UsageError(f"{name}: got {type(value).__name__}, expected a text or a path") from None
+
+
+def texts(values: Sequence[str], name: str) -> Any:
+    for value in values:
+        if not isinstance(value, str):
+            raise UsageError(f"{name}: got {type(value).__name__}, expected texts such as 'optim.lr=0.01'")
+    return (c_char_p * max(len(values), 1))(*[whole(value.encode(), name) for value in values])
 
 
 class Handle:
-    """A handle of the library, closed once: by close(), at the end of `with`, or with the object."""
+    """A handle of the library, closed once: by close(), at the end of `with`, or with the object.
+
+    close() may come while another thread uses it, or in a callback: calls at work go on, a run ends at its next step.
+    """
 
     _closer = ""
 
@@ -236,10 +260,15 @@ class Handle:
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
-@LOG
 def _log(level: int, line: bytes, _: Any) -> None:
-    logging.getLogger("bitgrad").log(_LEVELS[min(max(level, 0), 3)], line.decode("utf-8", "replace"))
+    try:
+        logging.getLogger("bitgrad").log(_LEVELS[min(max(level, 0), 3)], line.decode("utf-8", "replace"))
+    except BaseException as error:
+        _calls.keep(error)
 
 
-function("set_log")(_log, None)
-atexit.register(lambda: function("set_log")(LOG(), None))
+_calls.guard(_log.__code__)
+_LOG = LOG(_log)
+function("set_log")(_LOG, None)
+atexit.register(lambda: function("set_log")(LOG(), None))  # after end()
+atexit.register(_calls.end)

@@ -1,5 +1,5 @@
 // The value types: how each reads a scalar. Numbers are decimal; infinities, NaN, hexadecimal, octal and digit
-// separators are rejected, and a quoted scalar is text.
+// separators are rejected, and a quoted number is text; a number with a unit, or a word, may be quoted, as in JSON.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -47,7 +47,8 @@ std::string out_of(const KeySpec& spec, std::string_view text) {
   if (spec.group.empty() && spec.key == "version") return concat("got ", text, ", this program reads version 1");
   return concat(text, " is out of range ", spec.detail);
 }
-bool plain(const Node& node) { return node.kind == Node::Kind::kScalar && !node.quoted; }
+bool scalar(const Node& node) { return node.kind == Node::Kind::kScalar; }
+bool plain(const Node& node) { return scalar(node) && !node.quoted; }
 
 std::string read_int_value(const KeySpec& spec, const Node& node, int64_t& value) {
   if (!plain(node)) return got(spec, node);
@@ -72,11 +73,11 @@ std::string read_number(const KeySpec& spec, const Node& node, Value& value) {
 }
 std::string read_number_or_none(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::optional<double>>();
-  return plain(node) && node.text == "none" ? "" : read_number_value(spec, node, out.emplace());
+  return scalar(node) && node.text == "none" ? "" : read_number_value(spec, node, out.emplace());
 }
 std::string read_int_or_auto(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::optional<int64_t>>();
-  return plain(node) && node.text == "auto" ? "" : read_int_value(spec, node, out.emplace());
+  return scalar(node) && node.text == "auto" ? "" : read_int_value(spec, node, out.emplace());
 }
 std::string read_pair(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::array<double, 2>>();
@@ -116,8 +117,8 @@ std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
 std::string read_ints(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kList) {
     const Texts words = spec.choices();
-    const bool scalar = node.kind == Node::Kind::kScalar;  // a word may be quoted
-    if (!scalar || std::find(words.begin(), words.end(), node.text) == words.end()) return read_int(spec, node, value);
+    if (!scalar(node) || std::find(words.begin(), words.end(), node.text) == words.end())
+      return read_int(spec, node, value);
     value = node.text;
     return "";
   }
@@ -131,7 +132,7 @@ std::string read_ints(const KeySpec& spec, const Node& node, Value& value) {
   return "";
 }
 std::string read_bytes(const KeySpec& spec, const Node& node, Value& value) {
-  if (!plain(node)) return got(spec, node);
+  if (!scalar(node)) return got(spec, node);
   int64_t bytes = 0;
   const NumberResult result = parse_bytes(node.text, bytes);
   if (result == NumberResult::kNotANumber) return got(spec, node);
@@ -239,7 +240,7 @@ std::string read_dtype(const KeySpec& spec, const Node& node, Value& value) {
   return wrong;
 }
 std::string read_quantity(const KeySpec& spec, const Node& node, Value& value) {
-  if (!plain(node)) return got(spec, node);
+  if (!scalar(node)) return got(spec, node);
   const Texts words = split(node.text, ' ');
   const Texts units = units_of(spec);
   Quantity quantity;
@@ -271,7 +272,7 @@ std::string read_quantity_list(const KeySpec& spec, const Node& node, Value& val
 }
 std::string read_quantity_or_off(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::optional<Quantity>>();
-  if (plain(node) && node.text == "off") return "";
+  if (scalar(node) && node.text == "off") return "";
   Value quantity;
   std::string wrong = read_quantity(spec, node, quantity);
   if (wrong.empty()) out = std::get<Quantity>(quantity);
