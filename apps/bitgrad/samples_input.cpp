@@ -21,7 +21,7 @@ std::vector<uint8_t> bytes_of(const std::string& path) {
   if (path == "-") return read_standard_input(kMostBytes);
   if (file_system().is_directory(path))
     fail_with(ErrorCode::kData, kPredict, path,
-              ": got a folder, expected a file of samples (idx, npy, csv, PNG, JPEG)");
+              ": got a folder, expected a file of samples (idx, npy, npz, csv, PNG, JPEG)");
   if (!file_system().exists(path)) fail_with(ErrorCode::kData, kPredict, path, ": there is no such file");
   return read_file(path, kMostBytes);
 }
@@ -31,6 +31,7 @@ SampleFormat format_of(const std::string& path, const std::vector<uint8_t>& byte
     return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
   };
   if (begins({0x93, 'N', 'U', 'M', 'P', 'Y'})) return SampleFormat::kNpy;
+  if (begins({'P', 'K', 3, 4})) return SampleFormat::kNpz;
   if (begins({0x89, 'P', 'N', 'G'}) || begins({0xFF, 0xD8, 0xFF})) return SampleFormat::kPicture;
   for (const std::string_view ending : {".csv.gz", ".txt.gz", ".tsv.gz"})
     if (path.ends_with(ending)) return SampleFormat::kCsv;
@@ -43,7 +44,7 @@ SampleFormat format_of(const std::string& path, const std::vector<uint8_t>& byte
   fail_with(
       ErrorCode::kData, kPredict, path,
       ": got bytes of no format that is known by its beginning, and no name that ends in .csv, expected idx, npy, "
-      "csv, PNG or JPEG. --format names one");
+      "npz, csv, PNG or JPEG. --format names one");
 }
 
 // Converts CSV values to bytes.
@@ -103,14 +104,16 @@ Samples read_samples(const std::string& path, const SampleInput& input, const Pr
                      std::vector<std::string>& notes) {
   const Form& model = predictor.input();
   require(path != "-" || input.format != SampleFormat::kByContent, kPredict,
-          "standard input needs --format: idx, npy, csv or picture");
+          "standard input needs --format: idx, npy, npz, csv or picture");
   std::vector<uint8_t> bytes = bytes_of(path);
   const std::string name = shown(path);
   const SampleFormat format = input.format == SampleFormat::kByContent ? format_of(name, bytes) : input.format;
   if (format == SampleFormat::kCsv) return read_csv(name, bytes, input.pixels, predictor, notes);
   if (format == SampleFormat::kPicture) return read_picture(name, bytes, model.sample);
   const std::unique_ptr<InputFile> file = memory_file(std::move(bytes));
-  return format == SampleFormat::kNpy ? read_npy_samples(name, *file) : read_idx_samples(name, *file);
+  const bool ids = model.dtype == dtypes::int32;
+  if (format == SampleFormat::kNpy) return read_npy_samples(name, *file, ids);
+  return format == SampleFormat::kNpz ? read_npz_samples(name, *file, ids) : read_idx_samples(name, *file);
 }
 
 }  // namespace bitgrad::cli

@@ -9,7 +9,7 @@
 
 namespace bitgrad::cli {
 
-enum class SampleFormat { kByContent, kIdx, kNpy, kCsv, kPicture };
+enum class SampleFormat { kByContent, kIdx, kNpy, kNpz, kCsv, kPicture };
 
 struct SampleInput {
   SampleFormat format = SampleFormat::kByContent;

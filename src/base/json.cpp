@@ -5,6 +5,8 @@
 #include <ostream>
 #include <unordered_map>
 
+#include "bitgrad/base/text.h"
+
 namespace bitgrad {
 namespace {
 
@@ -76,7 +78,7 @@ class Builder final : public nlohmann::json_sax<Library> {
       auto& members = const_cast<Json::Object&>(parent.members());
       const auto [known, is_new] = names_.back().try_emplace(name_, members.size());
       if (is_new) return &members.emplace_back(name_, std::move(x)).second;
-      if (limits_.unique_names) throw JsonError("the key '" + name_.substr(0, 80) + "' twice in one object");
+      if (limits_.unique_names) throw JsonError("the key '" + printable(name_.substr(0, 80)) + "' twice in one object");
       Json& member = members[known->second].second;
       member = std::move(x);
       return &member;
@@ -204,7 +206,7 @@ bool Json::contains(std::string_view name) const {
 const Json& Json::at(std::string_view name) const {
   for (const auto& [key, value] : members())
     if (key == name) return value;
-  throw JsonError("JSON: no member '" + std::string(name) + "'");
+  throw JsonError("JSON: no member '" + printable(name) + "'");
 }
 
 const Json& Json::at(size_t index) const {

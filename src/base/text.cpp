@@ -6,6 +6,8 @@
 namespace bitgrad {
 namespace {
 
+constexpr std::string_view kDigits = "0123456789abcdef";
+
 // Bytes of the character at the start of `text`, or 0 if it is invalid or a control character.
 size_t shown_bytes(std::string_view text) {
   const size_t bytes = utf8_bytes(text);
@@ -16,15 +18,34 @@ size_t shown_bytes(std::string_view text) {
   return control ? 0 : bytes;
 }
 
+// The escape of a character of three bytes that ends a line (U+2028, U+2029) or turns the direction of writing (U+200E,
+// U+200F, U+202A to U+202E, U+2066 to U+2069); empty for others. All begin with the bytes E2 80 or E2 81.
+std::string escape_of_direction(std::string_view character) {
+  if (character.size() != 3 || static_cast<uint8_t>(character[0]) != 0xE2) return "";
+  const uint32_t code =
+      0x2000 | (static_cast<uint8_t>(character[1]) & 0x3Fu) << 6 | (static_cast<uint8_t>(character[2]) & 0x3Fu);
+  const bool turns =
+      code == 0x200E || code == 0x200F || (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+  if (!turns) return "";
+  std::string out = "\\u{";
+  for (int shift = 12; shift >= 0; shift -= 4) out += kDigits[(code >> shift) & 15u];
+  return out + '}';
+}
+
 std::string shown(std::string_view text, std::string_view keep) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
     const auto byte = static_cast<uint8_t>(text[0]);
     const size_t bytes = keep.find(text[0]) != std::string_view::npos ? 1 : shown_bytes(text);
-    if (bytes == 0)
+    if (byte == '\n' && bytes == 0)
+      out.append("\\n");
+    else if (byte == '\t' && bytes == 0)
+      out.append("\\t");
+    else if (bytes == 0)
       out.append("\\x").append(1, kDigits[byte >> 4]).append(1, kDigits[byte & 15u]);
+    else if (const std::string escape = escape_of_direction(text.substr(0, bytes)); !escape.empty())
+      out.append(escape);
     else
       out.append(text.substr(0, bytes));
     text.remove_prefix(std::max<size_t>(bytes, 1));

@@ -17,6 +17,7 @@
 #include "data/content.h"
 #include "data/describe_parts.h"
 #include "data/idx_values.h"
+#include "data/npy_header.h"
 
 namespace bitgrad {
 namespace {
@@ -98,7 +99,8 @@ Json json_of(const std::string& path) {
   uint8_t head[6] = {};
   file->read_at(0, head, sizeof head);
   if (head[0] == 0x93 && head[1] == 'N') {
-    const Samples s = read_npy_samples(path, *file);
+    const data::NpyHeader header = data::read_npy_header(kInfo, path, *data::file_source(*file));
+    const Samples s = read_npy_samples(path, *file, header.kind == 'u' || header.kind == 'i');
     std::vector<int64_t> shape{s.count};
     for (const int64_t n : s.shape.dims()) shape.push_back(n);
     const char* const type = s.stored == StoredAs::kUint8   ? "uint8"

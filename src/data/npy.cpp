@@ -1,22 +1,25 @@
 // numpy arrays: .npy files, and .npz archives of them.
-// - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or float32 [n, ...], used as values;
+// - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or [n, ...] of any other number type or bool,
+// used
+//   as values;
 // - images that an embedding reads, ids: any integer dtype, [n, ...];
-// - labels, classes: any integer dtype, [n] or [n, 1], or [n, positions];
-// - targets, values: float32 [n] or [n, ...].
+// - labels, classes: whole numbers of any type, or texts, which name them: [n] or [n, 1], or [n, positions];
+// - targets, values: any number type, [n] or [n, ...].
 //
 // Files are untrusted: headers are checked against each other and against the bytes that follow before memory is
 // allocated (npy_header.h, zip.h).
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <optional>
+#include <set>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "data/data_file.h"
 #include "data/formats.h"
 #include "data/id_dataset.h"
 #include "data/image_dataset.h"
-#include "data/npy_header.h"
+#include "data/npy_array.h"
 
 namespace bitgrad::data {
 namespace {
@@ -24,14 +27,20 @@ namespace {
 constexpr int64_t kDefaultNpyClasses = 10;
 constexpr int64_t kMostNpyClasses = 65536;
 
-struct NpyArray {
-  std::string what;  // path, and the array's name in an archive
+// An array whose elements are not read yet.
+struct OpenedNpy {
+  std::string where, what;  // path, and the array's name in an archive
   std::unique_ptr<InputFile> file;
   std::unique_ptr<ByteSource> source;
   NpyHeader header;
   int64_t count() const { return header.shape[0]; }
   std::vector<int64_t> inner() const { return {header.shape.begin() + 1, header.shape.end()}; }
-  int64_t elements() const { return Shape(header.shape).numel(); }
+  bool text() const { return header.kind == 'U' || header.kind == 'S'; }
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    fail_with(ErrorCode::kData, where, what, ": ", parts...);
+  }
+  NpyArray read() { return read_npy_array(where, what, *source, header); }
 };
 
 // The arrays of a data set: separate files, or members of one archive.
@@ -45,14 +54,10 @@ class NpyArrays {
     members_ = zip_members(where_, path_, *file_);
   }
   const std::string& where() const { return where_; }
-  template <typename... Parts>
-  [[noreturn]] void refuse(const NpyArray& array, const Parts&... parts) const {
-    fail_with(ErrorCode::kData, where_, array.what, ": ", parts...);
-  }
-
   // `value` of `key`: a path, or the name of an array in the archive.
-  NpyArray open(const std::string& key, const std::string& value) const {
-    NpyArray array;
+  OpenedNpy open(const std::string& key, const std::string& value) const {
+    OpenedNpy array;
+    array.where = where_;
     if (archive_) {
       const ZipMember& member = find(key, value);
       array.what = concat(path_, " array '", value, '\'');
@@ -63,16 +68,8 @@ class NpyArrays {
       array.source = file_source(*array.file);
     }
     array.header = read_npy_header(where_, array.what, *array.source);
-    if (array.header.shape.empty()) refuse(array, "shape: got one value without axes, expected [n, ...].");
+    if (array.header.shape.empty()) array.refuse("shape: got one value without axes, expected [n, ...].");
     return array;
-  }
-  TrackedBytes read(NpyArray& array) const {
-    TrackedBytes out(array.elements() * array.header.width, MemoryKind::kDataset);
-    const int64_t got = array.source->read(out.data(), out.size());
-    if (got < out.size())
-      refuse(array, "truncated: content ends at byte offset ", array.header.bytes + got, ", expected ",
-             out.size() - got, " more bytes.");
-    return out;
   }
 
  private:
@@ -106,142 +103,178 @@ class NpyArrays {
   std::vector<ZipMember> members_;
 };
 
-// The class at index `i`, as written; values above the int64 range become -1, which is not a class.
-int64_t npy_class(const uint8_t* from, const NpyHeader& header, int64_t i) {
-  uint64_t bits = 0;
-  for (int64_t b = header.width - 1; b >= 0; --b) bits = (bits << 8) | from[i * header.width + b];
-  const int shift = static_cast<int>(64 - 8 * header.width);
-  if (header.kind == 'i') return static_cast<int64_t>(bits << shift) >> shift;
-  return bits > static_cast<uint64_t>(INT64_MAX) ? -1 : static_cast<int64_t>(bits);
-}
-
-// Labels of positions: `ignore` becomes kIgnoredClass.
-TrackedBytes classes_of_positions(const uint8_t* from, const NpyHeader& header, int64_t count, int64_t ignore) {
-  TrackedBytes out(count * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t label = npy_class(from, header, i);
-    reinterpret_cast<int32_t*>(out.data())[i] = label == ignore ? kIgnoredClass : static_cast<int32_t>(label);
+// The names of classes that texts are, sorted as those of csv.
+std::vector<std::string> names_in(const NpyArray& labels) {
+  std::set<std::string> names;
+  for (int64_t i = 0; i < labels.elements(); ++i) {
+    const std::string name = labels.text_at(i);
+    if (name.empty() || printable(name) != name)
+      labels.refuse("label ", i, ' ', labels.offset_of(i), ": got '", printable(name),
+                    "', expected the name of a class: a text without control characters.");
+    names.insert(name);
   }
-  return out;
+  return {names.begin(), names.end()};
 }
 
-template <typename T>
-TrackedBytes narrowed(const uint8_t* from, const NpyHeader& header, int64_t count) {
-  TrackedBytes out(count * int64_t{sizeof(T)}, MemoryKind::kDataset);
-  for (int64_t i = 0; i < count; ++i) reinterpret_cast<T*>(out.data())[i] = static_cast<T>(npy_class(from, header, i));
-  return out;
+// The names of the training labels, in whose order classes are numbered; empty: labels are numbers.
+std::vector<std::string> class_names_of(const DatasetSpec& spec, const OpenedNpy& own) {
+  DatasetSpec training = spec;
+  if (!spec.training_labels.empty()) training.labels = spec.training_labels;
+  if (!spec.training_file.empty()) training.file = spec.training_file;
+  const NpyArrays arrays(training);
+  OpenedNpy labels = arrays.open("labels", training.labels.empty() ? "labels" : training.labels);
+  if (labels.text() != own.text())
+    own.refuse("descr: got '", own.header.descr, "', the training labels ", labels.what, " have '", labels.header.descr,
+               "'. Save both as numbers or both as texts.");
+  return labels.text() ? names_in(labels.read()) : std::vector<std::string>{};
 }
 
 // Classes or values.
 class NpyTargets {
  public:
   NpyTargets(const NpyArrays& arrays, const DatasetSpec& spec)
-      : arrays_(arrays),
-        values_(!spec.targets.empty()),
+      : values_(!spec.targets.empty()),
         array_(values_ ? arrays.open("targets", spec.targets)
                        : arrays.open("labels", spec.labels.empty() ? "labels" : spec.labels)),
-        classes_(spec.classes == 0 && !values_ ? kDefaultNpyClasses : spec.classes),
         keys_(spec) {
     require(!values_ || spec.labels.empty(), arrays.where(),
             "got both labels and targets, expected one of them: labels are classes, targets are values.");
     require(!values_ || spec.classes == 0, arrays.where(), "classes: got ", spec.classes,
             ", which is for labels; targets are values.");
+    if (values_ && array_.text()) array_.refuse("descr: got '", array_.header.descr, "', expected numbers (targets).");
+    if (!values_) names_ = class_names_of(spec, array_);
+    const auto names = std::ssize(names_);
+    if (names > 0 && spec.classes != 0 && spec.classes != names)
+      array_.refuse("got ", names, " different names of classes, expected the ", spec.classes, " of the key classes.");
+    classes_ = names > 0 ? names : spec.classes == 0 && !values_ ? kDefaultNpyClasses : spec.classes;
     require(values_ || (classes_ >= 1 && classes_ <= kMostNpyClasses), arrays.where(), "classes: got ", classes_,
             ", expected 1 .. ", kMostNpyClasses, '.');
-    const NpyHeader& header = array_.header;
-    if (values_ && (header.kind != 'f' || header.width != 4))
-      arrays.refuse(array_, "descr: got '", header.descr, "', expected '<f4' (targets). Save a.astype(np.float32).");
-    if (!values_ && header.kind != 'u' && header.kind != 'i')
-      arrays.refuse(array_, "descr: got '", header.descr, "', expected integers (labels). Save a.astype(np.int32).");
-    if (!values_ && header.shape.size() > 2)
-      arrays.refuse(array_, "shape: got ", header.shape.size(), " axes, expected [n] or [n, positions] (labels).",
-                    header.shape.size() >= 3 ? " Are images and labels exchanged?" : "");
+    const auto axes = std::ssize(array_.header.shape);
+    if (!values_ && axes > 2)
+      array_.refuse("shape: got ", axes, " axes, expected [n] or [n, positions] (labels).",
+                    axes >= 3 ? " Are images and labels exchanged?" : "");
   }
-  const NpyArray& array() const { return array_; }
+  const OpenedNpy& array() const { return array_; }
 
   ImageDataset::Targets read() {
-    const TrackedBytes raw = arrays_.read(array_);
+    const NpyArray read = array_.read();
     std::vector<int64_t> inner = array_.inner();
-    const int64_t count = array_.elements();
-    if (values_) {
-      TrackedBytes out(raw.size(), MemoryKind::kDataset);
-      std::memcpy(out.data(), raw.data(), static_cast<size_t>(raw.size()));
-      for (int64_t i = 0; i < count; ++i)
-        if (const float value = reinterpret_cast<const float*>(out.data())[i]; !std::isfinite(value))
-          arrays_.refuse(array_, "target ", i, " at byte offset ", array_.header.bytes + 4 * i, ": got ", value,
-                         ", expected a finite fp32.");
-      return {std::move(out), StoredAs::kFloat, {.shape = inner.empty() ? Shape{1} : Shape(inner), .classes = 0}};
-    }
+    if (values_)
+      return {read.floats(MemoryKind::kDataset),
+              StoredAs::kFloat,
+              {.shape = inner.empty() ? Shape{1} : Shape(inner), .classes = 0}};
     if (inner.size() == 1 && inner[0] == 1) inner.clear();  // a column: one class per sample
-    keys_.check_labels(arrays_.where(), !inner.empty());
-    check_classes(raw.data(), count, !inner.empty());
+    keys_.check_labels(array_.where, !inner.empty());
+    if (!inner.empty()) refuse_one_hot(read);
     const TargetForm form{Shape(inner), classes_};
     constexpr int64_t kOfByte = 256;
+    ImageDataset::Targets out;
     if (!inner.empty())
-      return {classes_of_positions(raw.data(), array_.header, count, keys_.ignore), StoredAs::kInt32, form};
-    if (classes_ <= kOfByte) return {narrowed<uint8_t>(raw.data(), array_.header, count), StoredAs::kUint8, form};
-    return {narrowed<uint16_t>(raw.data(), array_.header, count), StoredAs::kUint16, form};
+      out = {classes_as<int32_t>(read, true), StoredAs::kInt32, form};
+    else if (classes_ <= kOfByte)
+      out = {classes_as<uint8_t>(read, false), StoredAs::kUint8, form};
+    else
+      out = {classes_as<uint16_t>(read, false), StoredAs::kUint16, form};
+    out.class_names = names_;
+    return out;
   }
 
  private:
-  void check_classes(const uint8_t* raw, int64_t count, bool positions) const {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t label = npy_class(raw, array_.header, i);
-      if ((label >= 0 && label < classes_) || (positions && label == keys_.ignore)) continue;
-      arrays_.refuse(array_, "label ", i, " at byte offset ", array_.header.bytes + i * array_.header.width, ": got ",
-                     label, ", expected 0 .. ", classes_ - 1, '.',
-                     classes_ < kMostNpyClasses ? " Set classes if the set has more." : "");
+  // The class of label i; of positions also the label that does not count.
+  int64_t class_at(const NpyArray& read, int64_t i, bool positions) const {
+    if (read.text()) {
+      const std::string name = read.text_at(i);
+      const auto found = std::lower_bound(names_.begin(), names_.end(), name);
+      if (found != names_.end() && *found == name) return found - names_.begin();
+      read.refuse("label ", i, ' ', read.offset_of(i), ": got '", printable(name), "', expected one of the ", classes_,
+                  " names of the training labels.");
     }
+    const std::optional<int64_t> label = read.integer_at(i);
+    if (label && *label >= 0 && *label < classes_) return *label;
+    if (label && positions && *label == keys_.ignore) return kIgnoredClass;
+    const bool whole = label.has_value() || read.whole();
+    read.refuse("label ", i, ' ', read.offset_of(i), ": got ", read.number_at(i), ", expected 0 .. ", classes_ - 1,
+                whole ? classes_ < kMostNpyClasses ? ". Set classes if the set has more." : "."
+                      : ", whole numbers. Values are named by targets instead of labels.");
   }
 
-  const NpyArrays& arrays_;
+  template <typename T>
+  TrackedBytes classes_as(const NpyArray& read, bool positions) const {
+    TrackedBytes out(read.elements() * int64_t{sizeof(T)}, MemoryKind::kDataset);
+    for (int64_t i = 0; i < read.elements(); ++i)
+      reinterpret_cast<T*>(out.data())[i] = static_cast<T>(class_at(read, i, positions));
+    return out;
+  }
+
+  // Rows of one 1 among zeros, for a model that does not read ids.
+  void refuse_one_hot(const NpyArray& read) const {
+    const int64_t each = read.elements() / read.count();
+    if (keys_.vocabulary > 0 || read.text()) return;
+    for (int64_t row = 0; row < read.count(); ++row) {
+      int64_t ones = 0, zeros = 0;
+      for (int64_t i = row * each; i < (row + 1) * each; ++i) {
+        const std::optional<int64_t> label = read.integer_at(i);
+        ones += label == 1 ? 1 : 0;
+        zeros += label == 0 ? 1 : 0;
+      }
+      if (ones != 1 || zeros != each - 1) return;
+    }
+    read.refuse("shape: got [", read.count(), ", ", each,
+                "] with one 1 in each row: one-hot, expected a class per sample. Save a.argmax(axis=1).");
+  }
+
   const bool values_;
-  NpyArray array_;
-  const int64_t classes_;
+  OpenedNpy array_;
+  int64_t classes_ = 0;
+  std::vector<std::string> names_;
   const ArrayKeys keys_;
 };
 
-void check_images(const NpyArrays& arrays, const NpyArray& images) {
+void check_images(const OpenedNpy& images) {
   const NpyHeader& header = images.header;
   const auto axes = std::ssize(header.shape);
-  if (header.kind == 'f' && header.width == 4) return;
-  if (header.kind != 'u' || header.width != 1)
-    arrays.refuse(images, "descr: got '", header.descr, "', expected '|u1' (bytes) or '<f4' (values). ",
-                  header.kind == 'f' ? "Save a.astype(np.float32)."
-                                     : "Save a.astype(np.uint8) if they are pixels; integers are ids of a model that "
-                                       "begins with an embedding.");
+  if (images.text())
+    images.refuse("descr: got '", header.descr,
+                  "', expected numbers. Columns of names are read from a table (format: csv), or saved as "
+                  "pandas.get_dummies(frame).to_numpy(np.float32).");
+  if (header.kind != 'u' || header.width != 1) return;
   if (axes == 3 || axes == 4) return;
-  arrays.refuse(images, "shape: got ", axes,
+  images.refuse("shape: got ", axes,
                 " axes, expected [n, rows, columns] or [n, rows, columns, channels] for images of bytes.",
                 axes == 1 ? " Are images and labels exchanged?" : " Values of other shapes are float32.");
 }
 
-// Checks image values here: during training the error would only give a position in a batch.
-void check_values(const NpyArrays& arrays, const NpyArray& images, const TrackedBytes& samples) {
-  const auto* const x = reinterpret_cast<const float*>(samples.data());
-  const int64_t count = images.elements(), each = std::max<int64_t>(1, count / std::max<int64_t>(1, images.count()));
-  for (int64_t i = 0; i < count; ++i)
-    if (!std::isfinite(x[i]))
-      arrays.refuse(images, "sample ", i / each, ", value ", i % each, " at byte offset ", images.header.bytes + 4 * i,
-                    ": got ", x[i], ", expected a finite fp32.");
+// Whole numbers 0 .. 255 of pictures, which only uint8 says to be pixels.
+void warn_of_pixels(const NpyArray& images) {
+  if (!images.whole() || images.header.kind == 'b' || images.header.shape.size() < 3) return;
+  constexpr int64_t kBrightest = 255, kMostOfClasses = 15;
+  int64_t brightest = 0;
+  for (int64_t i = 0; i < images.elements(); ++i) {
+    const std::optional<int64_t> value = images.integer_at(i);
+    if (!value || *value < 0 || *value > kBrightest) return;
+    brightest = std::max(brightest, *value);
+  }
+  if (brightest > kMostOfClasses)
+    log(LogLevel::kWarning, concat(images.what, ": '", images.header.descr,
+                                   "' of 0 .. 255, read as values. If they are pixels, save a.astype(np.uint8): they "
+                                   "are then divided by 255"));
 }
 
 // Integers of any width that an embedding reads.
-TrackedBytes read_ids(const NpyArrays& arrays, NpyArray& ids, int64_t vocabulary) {
-  const NpyHeader& header = ids.header;
-  if (header.kind != 'u' && header.kind != 'i')
-    arrays.refuse(
-        ids, "descr: got '", header.descr,
-        "', expected integers: the model begins with an embedding, which reads ids. Save a.astype(np.int32).");
-  const TrackedBytes raw = arrays.read(ids);
+TrackedBytes read_ids(OpenedNpy& opened, int64_t vocabulary) {
+  if (opened.header.kind != 'u' && opened.header.kind != 'i')
+    opened.refuse("descr: got '", opened.header.descr,
+                  "', expected integers: the model begins with an embedding, which reads ids.",
+                  opened.text() ? " bitgrad tokenize makes them of texts." : " Save a.astype(np.int32).");
+  const NpyArray ids = opened.read();
   const int64_t count = ids.elements(), each = std::max<int64_t>(1, count / std::max<int64_t>(1, ids.count()));
   TrackedBytes out(count * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t id = npy_class(raw.data(), header, i);
-    if (id < 0 || id >= vocabulary)
-      arrays.refuse(ids, "sample ", i / each, ", value ", i % each, " at byte offset ", header.bytes + header.width * i,
-                    ": got id ", id, ", expected 0 .. ", vocabulary - 1, '.');
-    reinterpret_cast<int32_t*>(out.data())[i] = static_cast<int32_t>(id);
+    const std::optional<int64_t> id = ids.integer_at(i);
+    if (!id || *id < 0 || *id >= vocabulary)
+      ids.refuse("sample ", i / each, ", value ", i % each, ' ', ids.offset_of(i), ": got id ",
+                 id ? concat(*id) : concat(ids.number_at(i)), ", expected 0 .. ", vocabulary - 1, '.');
+    reinterpret_cast<int32_t*>(out.data())[i] = static_cast<int32_t>(*id);
   }
   return out;
 }
@@ -254,28 +287,26 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   values.check();
   const NpyArrays arrays(spec);
   NpyTargets targets(arrays, spec);  // labels first: they are small, so a mistake in them is reported at once
-  NpyArray images = arrays.open("images", spec.images.empty() ? "images" : spec.images);
-  if (vocabulary == 0) check_images(arrays, images);
+  OpenedNpy images = arrays.open("images", spec.images.empty() ? "images" : spec.images);
+  if (vocabulary == 0) check_images(images);
   if (images.count() != targets.array().count())
-    arrays.refuse(images, "shape: got ", images.count(), " images, expected ", targets.array().count(),
-                  ", the first axis of ", targets.array().what, '.');
+    images.refuse("shape: got ", images.count(), " images, expected ", targets.array().count(), ", the first axis of ",
+                  targets.array().what, '.');
   std::vector<int64_t> shape = images.inner();
   if (shape.empty()) shape = {1};
   if (vocabulary > 0) {
     ImageDataset::Targets read = targets.read();
-    TrackedBytes ids = read_ids(arrays, images, vocabulary);
+    TrackedBytes ids = read_ids(images, vocabulary);
     return std::make_unique<IdDataset>(images.what, std::move(shape), vocabulary, std::move(ids), std::move(read));
   }
   values.check(channels_of(shape));
   ImageDataset::Targets read = targets.read();
-  TrackedBytes samples = arrays.read(images);
-  const bool pixels = images.header.width == 1;
-  if (!pixels) {
-    check_values(arrays, images, samples);
-    apply_values(values, channels_of(shape), samples);
-  }
+  NpyArray array = images.read();
+  warn_of_pixels(array);
+  TrackedBytes samples = array.bytes() ? std::move(array.raw) : array.floats(MemoryKind::kDataset);
+  if (!array.bytes()) apply_values(values, channels_of(shape), samples);
   return std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),
-                                        pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
+                                        array.bytes() ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
 }
 
 std::unique_ptr<Dataset> make_npz_dataset(const DatasetSpec& spec) { return make_npy_dataset(spec); }

@@ -31,7 +31,9 @@ class HeaderText {
       expect(':');
       if (key == "descr" && !fields.has_descr) {
         fields.has_descr = true;
-        if (peek() == '[') fail_here("a list, which means records", "a dtype such as '|u1' or '<f4'");
+        if (peek() == '[')
+          fail_here("a list, which means records",
+                    "a dtype such as '|u1' or '<f4'. Save numpy.lib.recfunctions.structured_to_unstructured(a)");
         fields.descr = quoted();
       } else if (key == "fortran_order" && !fields.has_order) {
         fields.has_order = true;
@@ -125,7 +127,41 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out.empty() ? "one value without axes" : out;
 }
 
+// The number after the letter of the kind: bytes, or characters of 4 bytes.
+int64_t width_of(const std::string& descr) {
+  constexpr int64_t kMostWidth = int64_t{1} << 30;
+  int64_t width = 0;
+  for (size_t i = 2; i < descr.size(); ++i) {
+    if (std::isdigit(static_cast<unsigned char>(descr[i])) == 0) return 0;
+    width = width * 10 + (descr[i] - '0');
+    if (width > kMostWidth) return 0;
+  }
+  return descr.size() > 2 && descr[1] == 'U' ? 4 * width : width;
+}
+
+bool is_read(const NpyHeader& h) {
+  const bool size = h.width == 1 || h.width == 2 || h.width == 4 || h.width == 8;
+  if (h.kind == 'U' || h.kind == 'S') return h.width >= 1;
+  if (h.kind == 'b') return h.width == 1;
+  return (h.kind == 'u' || h.kind == 'i') ? size : h.kind == 'f' && size && h.width > 1;
+}
+
+// What to save instead; each works in numpy.
+std::string_view advice(char kind) {
+  if (kind == 'O') return "Save a.astype(np.float32) if they are numbers, a.astype(str) if they are names of classes.";
+  if (kind == 'c') return "Save np.stack([a.real, a.imag], axis=-1).";
+  if (kind == 'M' || kind == 'm') return "Save a.astype(np.int64).";
+  if (kind == 'V') return "If they are bfloat16 or another type of a package: a.astype(np.float32), before np.save.";
+  return "Save a.astype(np.float32).";
+}
+
 }  // namespace
+
+int64_t elements_of(const NpyHeader& header) {
+  int64_t count = 1;
+  for (const int64_t extent : header.shape) count *= extent;
+  return count;
+}
 
 NpyHeader read_npy_header(std::string_view where, const std::string& what, ByteSource& from) {
   const auto refuse = [&](const auto&... parts) { fail_with(ErrorCode::kData, where, what, ": ", parts...); };
@@ -154,24 +190,14 @@ NpyHeader read_npy_header(std::string_view where, const std::string& what, ByteS
   out.descr = fields.descr;
   const char order = fields.descr.empty() ? '\0' : fields.descr[0];
   if (fields.descr.size() >= 2) out.kind = fields.descr[1];
-  if (out.kind == 'O')
-    refuse("descr: got '", out.descr,
-           "': Python objects, which are never read, expected numbers. Save an array of numbers: "
-           "a.astype(np.float32).");
-  if (fields.descr.size() == 3 && std::isdigit(static_cast<unsigned char>(fields.descr[2])) != 0)
-    out.width = fields.descr[2] - '0';
-  const bool number = out.kind == 'u' || out.kind == 'i' || out.kind == 'f';
+  out.width = width_of(fields.descr);
   const bool ordered = order == '<' || order == '>' || order == '|' || order == '=';
-  if (!number || !ordered || out.width < 1)
-    refuse("descr: got '", out.descr,
-           "', expected a number's dtype such as '|u1', '<i8' or '<f4'. Save a.astype(np.uint8) ",
-           "or a.astype(np.float32).");
-  if (order == '>' && out.width > 1)
-    refuse("descr: got '", out.descr,
-           "', which is big-endian, expected little-endian. Save a.astype(a.dtype.newbyteorder('<')).");
+  if (!ordered || !is_read(out))
+    refuse("descr: got '", out.descr, "'", out.kind == 'O' ? ": Python objects, which are never read" : "",
+           ", expected numbers, bool or texts, such as '|u1', '<f4' or '<U8'. ", advice(out.kind));
+  out.big = order == '>' && out.width > 1 && out.kind != 'S';
   out.shape = fields.shape;
-  if (fields.fortran && out.shape.size() > 1)
-    refuse("fortran_order: got True, expected False. Save np.ascontiguousarray(a).");
+  out.fortran = fields.fortran && out.shape.size() > 1;
   if (std::find(out.shape.begin(), out.shape.end(), 0) != out.shape.end())
     refuse("shape: got ", shape_text(out.shape), ", expected no axis of 0. The set is empty.");
   const int64_t room = (from.size() - out.bytes) / out.width;

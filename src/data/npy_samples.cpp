@@ -1,87 +1,70 @@
-// Samples from a single .npy file, without targets.
-#include <bit>
-#include <cmath>
+// Samples from a single .npy file, or an array of an .npz archive, without targets.
 #include <limits>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
-#include "data/npy_header.h"
+#include "data/npy_array.h"
 
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kNpy = "data.npy";
+using data::NpyArray;
 
-struct NpyElements {
-  const std::string& path;
-  const data::NpyHeader& header;
-  int64_t count;
-
-  [[noreturn]] void refuse(int64_t i, const auto& value, std::string_view expected) const {
-    const int64_t each = count / header.shape[0];
-    fail_with(ErrorCode::kData, kNpy, path, ": sample ", i / each, ", value ", i % each, " at byte offset ",
-              header.bytes + i * header.width, ": got ", value, ", expected ", expected, '.');
+TrackedBytes ids_of(const NpyArray& array) {
+  if (!array.whole() || array.header.kind == 'b')
+    array.refuse("descr: got '", array.header.descr, "', expected integers: the model reads ids.");
+  TrackedBytes out(array.elements() * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
+  const int64_t each = array.elements() / array.count();
+  for (int64_t i = 0; i < array.elements(); ++i) {
+    const std::optional<int64_t> id = array.integer_at(i);
+    if (!id || *id != static_cast<int32_t>(*id))
+      array.refuse("sample ", i / each, ", value ", i % each, ' ', array.offset_of(i), ": got ",
+                   id ? concat(*id) : concat(array.number_at(i)), ", expected an id of int32.");
+    reinterpret_cast<int32_t*>(out.data())[i] = static_cast<int32_t>(*id);
   }
-  // Little-endian: the header has been checked.
-  uint64_t bits(const uint8_t* from, int64_t i) const {
-    uint64_t out = 0;
-    for (int64_t b = header.width - 1; b >= 0; --b) out = (out << 8) | from[i * header.width + b];
+  return out;
+}
+
+Samples samples_of(std::string_view where, const std::string& what, data::ByteSource& source, bool ids) {
+  data::NpyHeader header = data::read_npy_header(where, what, source);
+  if (header.shape.empty())
+    fail_with(ErrorCode::kData, where, what, ": shape: got one value without axes, expected [n, ...].");
+  NpyArray array = data::read_npy_array(where, what, source, std::move(header));
+  if (array.text()) array.refuse("descr: got '", array.header.descr, "', expected numbers.");
+  std::vector<int64_t> inner = array.inner();
+  if (inner.empty()) inner = {1};
+  Samples out{what, StoredAs::kUint8, Shape(std::move(inner)), array.count(), {}};
+  if (array.bytes()) {
+    out.bytes = std::move(array.raw);
     return out;
   }
-  void whole(const uint8_t* from, int32_t* to) const {
-    const int shift = static_cast<int>(64 - 8 * header.width);
-    for (int64_t i = 0; i < count; ++i) {
-      const uint64_t raw = bits(from, i);
-      const auto value = static_cast<int64_t>(raw << shift) >> shift;
-      const bool fits = header.kind == 'u' ? raw <= uint64_t{std::numeric_limits<int32_t>::max()}
-                                           : value == static_cast<int32_t>(value);
-      if (!fits && header.kind == 'u') refuse(i, raw, "an id of int32");
-      if (!fits) refuse(i, value, "an id of int32");
-      to[i] = static_cast<int32_t>(header.kind == 'u' ? static_cast<int64_t>(raw) : value);
-    }
-  }
-  void values(const uint8_t* from, float* to) const {
-    for (int64_t i = 0; i < count; ++i) {
-      const uint64_t raw = bits(from, i);
-      const double value = header.width == 4 ? static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(raw)))
-                                             : std::bit_cast<double>(raw);
-      to[i] = static_cast<float>(value);
-      if (!std::isfinite(to[i])) refuse(i, value, "a finite fp32");
-    }
-  }
-};
+  out.stored = ids ? StoredAs::kInt32 : StoredAs::kFloat;
+  out.bytes = ids ? ids_of(array) : array.floats(MemoryKind::kDataset);
+  return out;
+}
 
 }  // namespace
 
-Samples read_npy_samples(const std::string& path, InputFile& file) {
-  const std::unique_ptr<data::ByteSource> source = data::file_source(file);
-  const data::NpyHeader header = data::read_npy_header(kNpy, path, *source);
-  const auto refuse = [&](const auto&... parts) { fail_with(ErrorCode::kData, kNpy, path, ": ", parts...); };
-  if (header.shape.empty()) refuse("shape: got one value without axes, expected [n, ...].");
-  const bool floats = header.kind == 'f', bytes = header.kind == 'u' && header.width == 1;
-  if (floats && header.width != 4 && header.width != 8)
-    refuse("descr: got '", header.descr, "', expected '<f4', '<f8', '|u1' or integers. Save a.astype(np.float32).");
-  std::vector<int64_t> inner(header.shape.begin() + 1, header.shape.end());
-  if (inner.empty()) inner = {1};
-  const int64_t elements = Shape(header.shape).numel();
-  TrackedBytes raw(elements * header.width, MemoryKind::kDataset);
-  const int64_t got = source->read(raw.data(), raw.size());
-  if (got < raw.size())
-    refuse("truncated: content ends at byte offset ", header.bytes + got, ", expected ", raw.size() - got,
-           " more bytes.");
-  Samples out{path, StoredAs::kUint8, Shape(std::move(inner)), header.shape[0], {}};
-  if (bytes) {
-    out.bytes = std::move(raw);
-    return out;
+Samples read_npy_samples(const std::string& path, InputFile& file, bool ids) {
+  return samples_of("data.npy", path, *data::file_source(file), ids);
+}
+
+Samples read_npz_samples(const std::string& path, InputFile& file, bool ids) {
+  constexpr std::string_view kNpz = "data.npz";
+  const std::vector<data::ZipMember> members = data::zip_members(kNpz, path, file);
+  const data::ZipMember* found = members.size() == 1 ? members.data() : nullptr;
+  std::string names;
+  for (const data::ZipMember& member : members) {
+    if (member.name == "images.npy") found = &member;
+    constexpr size_t kMostShown = 400;
+    if (names.size() < kMostShown) names += concat(names.empty() ? "" : ", ", printable(member.name));
   }
-  const NpyElements from{path, header, elements};
-  out.stored = floats ? StoredAs::kFloat : StoredAs::kInt32;
-  out.bytes = TrackedBytes(elements * 4, MemoryKind::kDataset);
-  if (floats)
-    from.values(raw.data(), reinterpret_cast<float*>(out.bytes.data()));
-  else
-    from.whole(raw.data(), reinterpret_cast<int32_t*>(out.bytes.data()));
-  return out;
+  if (found == nullptr)
+    fail_with(ErrorCode::kData, kNpz, path, ": got the members ", names,
+              ", expected one array, or one that is named 'images'.");
+  return samples_of(kNpz, concat(path, " array '", printable(found->name), '\''),
+                    *data::open_zip_member(kNpz, path, file, *found), ids);
 }
 
 }  // namespace bitgrad

@@ -9,6 +9,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/data/picture.h"
 #include "data/data_file.h"
 #include "data/formats.h"
@@ -37,6 +38,10 @@ std::vector<std::string> picture_classes(std::string_view where, const std::stri
     if (file_system().is_directory(folder + '/' + name)) folders.push_back(name);
   if (folders.empty())
     fail_with(ErrorCode::kData, where, "'", folder, "': got no sub-folder, expected one for each class");
+  for (const std::string& name : folders)
+    if (printable(name) != name)
+      fail_with(ErrorCode::kData, where, "'", folder, "': got the sub-folder '", printable(name),
+                "', expected the name of a class: UTF-8 without line breaks and other control characters. Rename it");
   return folders;
 }
 

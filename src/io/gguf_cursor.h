@@ -9,12 +9,13 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad::gguf {
 
 template <typename... Parts>
 [[noreturn]] void fail_gguf(const std::string& path, const Parts&... parts) {
-  fail_with(ErrorCode::kData, "gguf", "'", path, "': ", parts...);
+  fail_with(ErrorCode::kData, "gguf", printable(concat("'", path, "': ", parts...)));
 }
 
 // Checks every count against the rest of the file before allocating memory.

@@ -2,10 +2,12 @@
 #include <new>
 #include <numeric>
 #include <span>
+#include <string_view>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/io/safetensors.h"
 #include "io/safetensors_format.h"
 #include "io/safetensors_header.h"
@@ -17,13 +19,32 @@ using namespace safetensors;
 
 template <typename... Parts>
 [[noreturn]] void fail_data(const std::string& path, const Parts&... parts) {
-  fail_with(ErrorCode::kData, "safetensors", "'", path, "': ", parts...);
+  fail_with(ErrorCode::kData, "safetensors", printable(concat("'", path, "': ", parts...)));
+}
+
+// Names files that are often taken for model files.
+void refuse_foreign(std::span<const uint8_t> front, const std::string& path) {
+  const auto begins = [&](std::string_view magic) {
+    return std::equal(magic.begin(), magic.end(), front.begin(),
+                      [](char a, uint8_t b) { return static_cast<uint8_t>(a) == b; });
+  };
+  const bool archive = begins("PK\x03\x04");
+  if (archive && path.ends_with(".npz"))
+    fail_data(path,
+              "an archive of NumPy arrays, expected safetensors. In Python: safetensors.numpy.save_file(dict("
+              "numpy.load('FILE.npz')), 'FILE.safetensors').");
+  if (archive || begins("\x80\x02"))
+    fail_data(path, "a checkpoint of PyTorch (", archive ? "a ZIP archive of pickles" : "a pickle",
+              "), which is never run, expected safetensors. In Python: safetensors.torch.save_file(torch.load('FILE', "
+              "weights_only=True), 'FILE.safetensors').");
+  if (begins("GGUF")) fail_data(path, "a GGUF file. bitgrad import makes a model file of it.");
 }
 
 // The length of the JSON text, checked against the file size. `front`: up to kLengthBytes first bytes of the file.
 size_t header_length(std::span<const uint8_t> front, int64_t file_bytes, const std::string& path) {
   if (front.size() < kLengthBytes)
     fail_data(path, "the file is too short: got ", front.size(), " bytes, expected at least ", kLengthBytes, '.');
+  refuse_foreign(front, path);
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{front[i]} << (8 * i);
   if (length > kMaxHeaderBytes)

@@ -12,6 +12,7 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/io/safetensors.h"
 #include "io/codes_record.h"
@@ -134,7 +135,7 @@ class Reader {
  private:
   template <typename... Parts>
   void check(bool ok, const Parts&... parts) const {
-    if (!ok) fail_with(ErrorCode::kData, kLoad, "'", file_.path(), "': ", parts...);
+    if (!ok) fail_with(ErrorCode::kData, kLoad, printable(concat("'", file_.path(), "': ", parts...)));
   }
 
   // Rows of the file (dense) as a tensor on the host.

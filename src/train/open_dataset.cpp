@@ -52,7 +52,11 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
   spec.seed = static_cast<uint64_t>(section.seed);
   spec.tokenizer = all.tokenizer;
   spec.vocabulary_file = all.train.file;
-  if (section.format == all.train.format) spec.training_path = all.train.path;
+  if (section.format == all.train.format) {
+    spec.training_path = all.train.path;
+    spec.training_labels = all.train.labels;
+    spec.training_file = all.train.file;
+  }
   spec.of_model = std::move(of_model);
   spec.table = std::move(table);
   spec.whole = reads_whole(all, section);

@@ -30,7 +30,7 @@ PredictionTask task_of(const OpenedFile& file, const Form& input, const Shape& o
 
 // Rejects files of other programs, by file name, and says how to import them.
 void refuse_foreign(const std::string& path) {
-  for (const std::string_view ending : {".gguf", ".onnx", ".pt", ".pth", ".npz", ".bin"})
+  for (const std::string_view ending : {".gguf", ".onnx"})
     if (path.ends_with(ending))
       fail_with(ErrorCode::kData, "checkpoint", path,
                 ": is a file of another program, expected a run folder, checkpoint or model file of bitgrad. bitgrad "

@@ -152,7 +152,7 @@ TEST_CASE("predict names what it cannot read") {
   std::ofstream(temp.file("bad.csv")) << "1,2\n3,four\n";
   CHECK(contains(of("bad.csv"), temp.file("bad.csv") + ":2: value 2: got 'four', expected a finite number"));
   std::ofstream(temp.file("text.bin")) << "hello";
-  CHECK(contains(of("text.bin"), "expected idx, npy, csv, PNG or JPEG. --format names one"));
+  CHECK(contains(of("text.bin"), "expected idx, npy, npz, csv, PNG or JPEG. --format names one"));
   std::ofstream(temp.file("two.csv")) << "1,2\n";
   CHECK(contains(error({"predict", run, temp.file("two.csv")}, 2), "got samples of [2], the model takes [784]"));
   CHECK(contains(error({"predict", run, "-"}, 2), "standard input needs --format"));

@@ -1,5 +1,6 @@
 #include "bitgrad/base/text.h"
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text_stream.h"
 #include "support/catch.h"
@@ -11,12 +12,20 @@ using namespace bitgrad::test;
 TEST_CASE("bytes that a terminal would obey are shown, characters stay") {
   CHECK(printable("plain text, 100 %") == "plain text, 100 %");
   CHECK(printable("\x1b[31mred\x1b[0m") == "\\x1b[31mred\\x1b[0m");
-  CHECK(printable("a\nb\tc\rd\x7f") == "a\\x0ab\\x09c\\x0dd\\x7f");
+  CHECK(printable("a\nb\tc\rd\x7f") == "a\\nb\\tc\\x0dd\\x7f");
   CHECK(printable(std::string_view("a\0b", 3)) == "a\\x00b");
   CHECK(printable("caf\u00e9 \u4e2d \U0001f600") == "caf\u00e9 \u4e2d \U0001f600");
   CHECK(printable("\u009b2J \u0085 \u00a0") == "\\xc2\\x9b2J \\xc2\\x85 \u00a0");  // C1 controls, not what follows them
   CHECK(printable_lines("a\nb\tc\rd\x1b") == "a\nb\tc\\x0dd\\x1b");
   CHECK(printable("") == "");
+  for (const char* turns : {"\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e",
+                            "\u2066", "\u2067", "\u2068", "\u2069"}) {
+    const std::string text = printable(concat("a", turns, "b"));
+    CHECK(text.starts_with("a\\u{20"));
+    CHECK(printable_lines(turns) == text.substr(1, text.size() - 2));
+  }
+  CHECK(printable("\u202e") == "\\u{202e}");
+  CHECK(printable("\u200d\u2030\u2065\u206a") == "\u200d\u2030\u2065\u206a");
 }
 
 TEST_CASE("long lines are broken at blanks, below their last column") {
@@ -53,8 +62,8 @@ TEST_CASE("errors, log lines, tables and hints show the bytes of foreign text") 
   log(LogLevel::kWarning, "from '\x1b[2J'");
   set_log_sink(nullptr);
   CHECK(line == "from '\\x1b[2J'");
-  CHECK(text_table({{"a\x1b", "b"}, {"1", "2\n3"}}) == "a\\x1b  b\n1      2\\x0a3\n");
-  CHECK(unknown_name("dtype", "x\ny\x1b", {"int8"}) == "unknown dtype 'x\\x0ay\\x1b'. Known: int8");
+  CHECK(text_table({{"a\x1b", "b"}, {"1", "2\n3"}}) == "a\\x1b  b\n1      2\\n3\n");
+  CHECK(unknown_name("dtype", "x\ny\x1b", {"int8"}) == "unknown dtype 'x\\ny\\x1b'. Known: int8");
 }
 
 namespace {

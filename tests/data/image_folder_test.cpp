@@ -153,6 +153,8 @@ TEST_CASE("folders that are no data set say which file or folder is why") {
                                                    "each class"));
   folder.write("flat/1.png", "x");
   CHECK(contains(refusal(folder.spec("flat")), "got no sub-folder, expected one for each class"));
+  std::filesystem::create_directories(folder.path("lines/a\nb"));
+  CHECK(contains(refusal(folder.spec("lines")), R"(got the sub-folder 'a\nb', expected the name of a class: UTF-8)"));
   std::filesystem::create_directories(folder.path("empty/a"));
   CHECK(contains(refusal(folder.spec("empty")), folder.path("empty/a") + "': got an empty folder"));
   folder.add("set/a/1.png", 1);

@@ -149,6 +149,71 @@ TEST_CASE("npy values, positions and targets have the form of their arrays") {
   CHECK(make_dataset(spec)->size() == 1);
 }
 
+TEST_CASE("npy values of every number type, byte order and order of memory are those of numpy") {
+  const NpyFolder folder;
+  folder.write("l.npy", npy("|u1", "(2,)", {1, 0}));
+  const auto values = [&](const NpyBytes& bytes) {
+    folder.write("i.npy", bytes);
+    const auto set = make_dataset(folder.spec());
+    CHECK(set->stored().form == StoredAs::kFloat);
+    std::vector<float> out;
+    int32_t label = -1;
+    for (int64_t i = 0; i < 2; ++i)
+      for (const float x : npy_sample(*set, i, &label)) out.push_back(x);
+    return out;
+  };
+  const std::vector<float> wanted{0, 1, 2, 3, 4, 5};
+  CHECK(values(npy("<f8", "(2, 3)", bytes_of<double>({0, 1, 2, 3, 4, 5}))) == wanted);
+  CHECK(values(npy("<f2", "(2, 3)", bytes_of<uint16_t>({0, 0x3C00, 0x4000, 0x4200, 0x4400, 0x4500}))) == wanted);
+  CHECK(values(npy("<i8", "(2, 3)", bytes_of<int64_t>({0, 1, 2, 3, 4, 5}))) == wanted);
+  CHECK(values(npy("|i1", "(2, 3)", {0, 1, 2, 3, 4, 5})) == wanted);
+  CHECK(values(npy(">i2", "(2, 3)", {0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5})) == wanted);
+  CHECK(values(npy(">f4", "(2, 1)", {0x3F, 0x80, 0, 0, 0xC0, 0, 0, 0})) == std::vector<float>{1, -2});
+  CHECK(values(npy("|b1", "(2, 3)", {0, 1, 1, 0, 0, 1})) == std::vector<float>{0, 1, 1, 0, 0, 1});
+  // The memory of numpy.asfortranarray([[0, 1, 2], [3, 4, 5]]), and of such an array of rank 3.
+  CHECK(values(npy_raw("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }",
+                       bytes_of<float>({0, 3, 1, 4, 2, 5}))) == wanted);
+  CHECK(values(npy_raw("{'descr': '<i4', 'fortran_order': True, 'shape': (2, 2, 2), }",
+                       bytes_of<int32_t>({0, 4, 2, 6, 1, 5, 3, 7}))) == std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7});
+  // Rounded once: by way of double these would be 2^54 and 2^24.
+  CHECK(values(npy("<i8", "(2, 1)", bytes_of<int64_t>({(int64_t{1} << 54) + (int64_t{1} << 30) + 1, 16777217}))) ==
+        std::vector<float>{0x1.000002p54f, 0x1p24f});
+  CHECK(values(npy("<u8", "(2, 1)", bytes_of<uint64_t>({~uint64_t{0}, 7}))) == std::vector<float>{0x1p64f, 7});
+}
+
+TEST_CASE("npy labels are whole numbers of any type, or texts that name classes in the order of the training labels") {
+  const NpyFolder folder;
+  folder.write("i.npy", npy("|u1", "(3, 2, 2)", ramp(12)));
+  const auto labels_of = [&](const DatasetSpec& spec) {
+    const auto set = make_dataset(spec);
+    std::vector<int32_t> out(3);
+    for (int64_t i = 0; i < 3; ++i) npy_sample(*set, i, &out[static_cast<size_t>(i)]);
+    return out;
+  };
+  folder.write("l.npy", npy("<f8", "(3,)", bytes_of<double>({2, 0, 1})));
+  CHECK(labels_of(folder.spec()) == std::vector<int32_t>{2, 0, 1});
+  folder.write("l.npy", npy("|b1", "(3,)", {1, 0, 1}));
+  CHECK(labels_of(folder.spec()) == std::vector<int32_t>{1, 0, 1});
+  // "tor", "\u00c4", "ab": characters of 4 bytes.
+  const NpyBytes names = bytes_of<uint32_t>({'t', 'o', 'r', 0xC4, 0, 0, 'a', 'b', 0});
+  folder.write("l.npy", npy("<U3", "(3,)", names));
+  CHECK(labels_of(folder.spec()) == std::vector<int32_t>{1, 2, 0});
+  CHECK(make_dataset(folder.spec())->class_names() == std::vector<std::string>{"ab", "tor", "\xC3\x84"});
+  CHECK(make_dataset(folder.spec())->classes() == 3);
+  DatasetSpec spec = folder.spec("test.npy");
+  spec.training_labels = "l.npy";
+  folder.write("test.npy", npy("|S3", "(3,)", {'t', 'o', 'r', 't', 'o', 'r', 'a', 'b', 0}));
+  CHECK(labels_of(spec) == std::vector<int32_t>{1, 1, 0});
+  CHECK(make_dataset(spec)->class_names().size() == 3);
+  folder.write("test.npy", npy("|S3", "(3,)", {'t', 'o', 'r', 't', 'o', 0, 'a', 'b', 0}));
+  CHECK(contains(npy_error(spec), "label 1 at byte offset 131: got 'to', expected one of the 3 names of the training"));
+  folder.write("test.npy", npy("|u1", "(3,)", {0, 1, 2}));
+  CHECK(contains(npy_error(spec), "descr: got '|u1', the training labels " + folder.path("l.npy") + " have '<U3'"));
+  spec = folder.spec();
+  spec.classes = 4;
+  CHECK(contains(npy_error(spec), "got 3 different names of classes, expected the 4 of the key classes."));
+}
+
 TEST_CASE("npz archives are read stored and deflated, with sizes of 32 and 64 bits") {
   const NpyFolder folder;
   const NpyBytes images = npy("|u1", "(5, 30, 10, 3)", ramp(4500)),
@@ -185,19 +250,18 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
     CHECK(contains(text, "[data.npy] " + folder.path("i.npy") + ": "));
     return text;
   };
-  CHECK(contains(
-      images(npy(">f4", "(3, 2)", ramp(24))),
-      "descr: got '>f4', which is big-endian, expected little-endian. Save a.astype(a.dtype.newbyteorder('<'))."));
-  CHECK(contains(images(npy_raw("{'descr': '|u1', 'fortran_order': True, 'shape': (3, 2, 2), }", ramp(12))),
-                 "fortran_order: got True, expected False. Save np.ascontiguousarray(a)."));
-  CHECK(contains(images(npy("|O", "(3,)", ramp(9))), "Python objects, which are never read"));
-  CHECK(contains(images(npy("<f8", "(3, 1)", ramp(24))),
-                 "expected '|u1' (bytes) or '<f4' (values). Save a.astype(np.float32)."));
-  CHECK(contains(
-      images(npy("<i4", "(3, 1)", ramp(12))),
-      "Save a.astype(np.uint8) if they are pixels; integers are ids of a model that begins with an embedding."));
-  CHECK(contains(images(npy("<U7", "(3,)", ramp(84))), "descr: got '<U7', expected a number's dtype"));
-  CHECK(contains(images(npy("<U12", "(3,)", ramp(84))), "expected a number's dtype"));
+  CHECK(
+      contains(images(npy("|O", "(3,)", ramp(9))),
+               "Python objects, which are never read, expected numbers, bool or texts, such as '|u1', '<f4' or '<U8'. "
+               "Save a.astype(np.float32) if they are numbers, a.astype(str) if they are names of classes."));
+  CHECK(contains(images(npy("<U7", "(3,)", NpyBytes(84))),
+                 "got '<U7', expected numbers. Columns of names are read from"));
+  CHECK(contains(images(npy("<c8", "(3, 1)", ramp(24))), "Save np.stack([a.real, a.imag], axis=-1)."));
+  CHECK(contains(images(npy("<M8[ns]", "(3, 1)", ramp(24))), "Save a.astype(np.int64)."));
+  CHECK(contains(images(npy("<f16", "(3, 1)", ramp(48))), "Save a.astype(np.float32)."));
+  CHECK(contains(images(npy("|V2", "(3, 1)", ramp(6))), "If they are bfloat16"));
+  CHECK(contains(images(npy("<f8", "(3, 2)", bytes_of<double>({0, 1, 2, 3, 1e39, 5}))),
+                 "sample 2, value 0 at byte offset 160: got 1e+39, expected a finite fp32."));
   CHECK(contains(images(npy_raw("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }", ramp(12))),
                  "a list, which means records"));
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -249,7 +313,13 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   CHECK(contains(labels(npy("|i1", "(3,)", bytes_of<int8_t>({9, -3, 1}))), "got -3, expected 0 .. 9"));
   CHECK(contains(labels(npy("<u8", "(3,)", bytes_of<uint64_t>({9, std::numeric_limits<uint64_t>::max(), 1}))),
                  "label 1"));
-  CHECK(contains(labels(npy("<f4", "(3,)", ramp(12))), "expected integers (labels). Save a.astype(np.int32)."));
+  CHECK(contains(labels(npy("<f4", "(3,)", bytes_of<float>({1, 0.5f, 2}))),
+                 "label 1 at byte offset 132: got 0.5, expected 0 .. 9, whole numbers. Values are named by targets"));
+  CHECK(contains(labels(npy("|O", "(3,)", ramp(9))), "a.astype(str) if they are names of classes."));
+  CHECK(contains(labels(npy("<i8", "(3, 2)", bytes_of<int64_t>({0, 1, 1, 0, 0, 1}))),
+                 "got [3, 2] with one 1 in each row: one-hot, expected a class per sample. Save a.argmax(axis=1)."));
+  CHECK(
+      contains(labels(npy("|S3", "(3,)", {'a', 0, 0, 'b', '\n', 0, 'c', 0, 0})), "label 1 at byte offset 131: got 'b"));
   CHECK(contains(labels(npy("|u1", "(3, 2, 2)", ramp(12))), "Are images and labels exchanged?"));
   folder.write("t.npy", npy("<f4", "(3,)", bytes_of<float>({1, std::numeric_limits<float>::infinity(), 1})));
   DatasetSpec spec = folder.spec("");

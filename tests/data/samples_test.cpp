@@ -24,7 +24,7 @@ std::vector<T> elements(const Samples& s) {
   return {from, from + s.bytes.size() / int64_t{sizeof(T)}};
 }
 Samples idx(const std::vector<uint8_t>& bytes) { return read_idx_samples("x.idx", *memory_file(bytes)); }
-Samples numpy(const NpyBytes& bytes) { return read_npy_samples("x.npy", *memory_file(bytes)); }
+Samples numpy(const NpyBytes& bytes, bool ids = false) { return read_npy_samples("x.npy", *memory_file(bytes), ids); }
 Samples csv(const std::string& text, bool ids = false) { return read_csv_samples("x.csv", text, ids); }
 template <typename F>
 std::string data_error(F&& f) {
@@ -47,27 +47,39 @@ TEST_CASE("idx and npy files give their samples as stored") {
   const Samples floats = numpy(npy("<f8", "(2, 2)", bytes_of<double>({1.5, -2, 1e-50, 3.0000000001})));
   CHECK(floats.stored == StoredAs::kFloat);
   CHECK(elements<float>(floats) == std::vector<float>{1.5f, -2.0f, 0.0f, 3.0f});
-  const Samples ids = numpy(npy("<i8", "(3,)", bytes_of<int64_t>({-1, 70000, 2147483647})));
+  const Samples ids = numpy(npy("<i8", "(3,)", bytes_of<int64_t>({-1, 70000, 2147483647})), true);
   CHECK(ids.stored == StoredAs::kInt32);
   CHECK(ids.shape == Shape{1});
   CHECK(elements<int32_t>(ids) == std::vector<int32_t>{-1, 70000, 2147483647});
-  CHECK(elements<int32_t>(numpy(npy("<u2", "(1, 2)", bytes_of<uint16_t>({1, 65535})))) ==
+  CHECK(elements<int32_t>(numpy(npy("<u2", "(1, 2)", bytes_of<uint16_t>({1, 65535})), true)) ==
         std::vector<int32_t>{1, 65535});
-  CHECK(elements<int32_t>(numpy(npy("|i1", "(1, 2)", bytes_of<int8_t>({-128, 127})))) ==
+  CHECK(elements<int32_t>(numpy(npy("|i1", "(1, 2)", bytes_of<int8_t>({-128, 127})), true)) ==
         std::vector<int32_t>{-128, 127});
+  // For a model of values, whole numbers are values.
+  const NpyBytes far = npy("<i8", "(1, 2)", bytes_of<int64_t>({3, int64_t{1} << 40}));
+  CHECK(elements<float>(numpy(far)) == std::vector<float>{3, 0x1p40f});
+  const auto archived = [&](const std::vector<std::pair<std::string, NpyBytes>>& members) {
+    return read_npz_samples("x.npz", *memory_file(test::zip(members)), false);
+  };
+  CHECK(elements<float>(archived({{"y.npy", far}})) == std::vector<float>{3, 0x1p40f});
+  CHECK(elements<float>(archived({{"y.npy", {}}, {"images.npy", far}})) == std::vector<float>{3, 0x1p40f});
+  CHECK(data_error([&] {
+          archived({{"y.npy", far}, {"z.npy", far}});
+        }) == "[data.npz] x.npz: got the members y.npy, z.npy, expected one array, or one that is named 'images'.");
 }
 
 TEST_CASE("values that samples cannot have are refused with their places") {
   CHECK(data_error([] {
-          numpy(npy("<i8", "(2, 1)", bytes_of<int64_t>({0, int64_t{1} << 31})));
+          numpy(npy("<i8", "(2, 1)", bytes_of<int64_t>({0, int64_t{1} << 31})), true);
         }) == "[data.npy] x.npy: sample 1, value 0 at byte offset 136: got 2147483648, expected an id of int32.");
-  CHECK(contains(data_error([] { numpy(npy("<u8", "(1,)", bytes_of<uint64_t>({~uint64_t{0}}))); }),
-                 "got 18446744073709551615, expected an id"));
+  CHECK(contains(data_error([] { numpy(npy("<u8", "(1,)", bytes_of<uint64_t>({~uint64_t{0}})), true); }),
+                 "got 1.84467e+19, expected an id"));
   CHECK(contains(data_error([] {
                    numpy(npy("<f8", "(1, 2)", bytes_of<double>({0, 1e300})));
                  }),
                  "sample 0, value 1 at byte offset 136: got 1e+300, expected a finite fp32."));
-  CHECK(contains(data_error([] { numpy(npy("<f2", "(1,)", bytes_of<uint16_t>({0}))); }), "descr: got '<f2'"));
+  CHECK(contains(data_error([] { numpy(npy("<f2", "(1,)", bytes_of<uint16_t>({0})), true); }),
+                 "descr: got '<f2', expected integers: the model reads ids."));
   CHECK(contains(data_error([] { numpy(npy("<f4", "()", bytes_of<float>({0}))); }), "one value without axes"));
   CHECK(contains(data_error([] { idx({1, 2, 3, 4, 5}); }), "Not an idx file"));
   std::vector<uint8_t> infinite = idx_header({1, 1}, 0x0D);

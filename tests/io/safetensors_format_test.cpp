@@ -113,6 +113,10 @@ TEST_CASE("Absurd lengths, depths and ranks are refused at once") {
   CHECK(contains(refusal(bytes), "the header is too long"));
   bytes = {0x01, 0xE1, 0xF5, 0x05, 0, 0, 0, 0};  // 100,000,001
   CHECK(contains(refusal(bytes), "the header is too long"));
+  const std::string archive("PK\x03\x04\x00\x00\x08\x08", 8), pickle("\x80\x02\x8a\x0al\xfc\x9c\x46", 8);
+  CHECK(contains(refusal(std::vector<uint8_t>(archive.begin(), archive.end())),
+                 "a checkpoint of PyTorch (a ZIP archive of pickles), which is never run, expected safetensors."));
+  CHECK(contains(refusal(std::vector<uint8_t>(pickle.begin(), pickle.end())), "a checkpoint of PyTorch (a pickle)"));
   bytes[0] = 0;
   CHECK(contains(refusal(bytes), "ends inside the header"));
   CHECK(contains(refusal("{\"a\":" + std::string(1000000, '['), ""), "an unexpected list"));

@@ -196,6 +196,10 @@ TEST_CASE("an index that leaves its folder, or says what is not so, is refused")
     copy.write(file, changed.dump());
     CHECK(contains(copy.refused(), "expected a .safetensors file of the folder"));
   }
+  Json hostile = index;
+  hostile["weight_map"][some] = "x\nerror: all is well\t\u202e.safetensors";
+  copy.write(file, hostile.dump());
+  CHECK(contains(copy.refused(), R"(got file 'x\nerror: all is well\t\u{202e}.safetensors')"));
   Json changed = index;
   changed["weight_map"][some] = "model-00009-of-00005.safetensors";
   copy.write(file, changed.dump());

@@ -15,10 +15,13 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 std::string unknown_name(std::string_view what, std::string_view name, const std::vector<std::string>& known);
 // Size in bytes of the character at the start of `text`; 0 if it is not well-formed UTF-8 (Unicode 15, table 3-7).
 size_t utf8_bytes(std::string_view text);
-// Returns `text` with control characters (U+0000 to U+001F, U+007F to U+009F), which a terminal would interpret, and
-// bytes that are not UTF-8 escaped as \xNN. Use it on any text from a file before showing it.
+// Returns `text` on one line that shows what it holds: \n and \t for these; other control characters (U+0000 to U+001F,
+// U+007F to U+009F), which a terminal would interpret, and bytes that are not UTF-8 as \xNN; characters that end a line
+// or turn the direction of writing (U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069) as \u{NNNN}. Use it on any text
+// from a file before showing it.
 std::string printable(std::string_view text);
-// As printable, but keeps newlines and tabs.
+// As printable, but keeps newlines and tabs: for texts that are meant to have lines, after their parts were made
+// printable.
 std::string printable_lines(std::string_view text);
 // Formats rows of cells as aligned columns separated by two spaces, one line of text per row. Cells are made printable.
 std::string text_table(const std::vector<std::vector<std::string>>& lines);

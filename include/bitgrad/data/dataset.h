@@ -151,6 +151,8 @@ struct DatasetSpec {
   std::string tokenizer = {};        // data.tokenizer: one of tokenizer_names(), or a file; empty if none
   std::string vocabulary_file = {};  // the text that the tokenizer is built from; empty means `file`
   std::string training_path = {};    // `path` of the training data, which defines the classes; empty means `path`
+  std::string training_labels = {};  // the same of `labels`
+  std::string training_file = {};    // the same of `file`
   // tokens: the tokenizer of the model that will read them, used instead of one built from a text.
   std::shared_ptr<const Tokenizer> of_model = {};
   // csv: the plan of the training table or of the model, used instead of one made from `vocabulary_file`.

@@ -20,10 +20,11 @@ inline constexpr int64_t kMostPixels = int64_t{1} << 26;  // limit for decoded p
 // Detects the format by the first bytes. Throws Error(kUsage) if the library was built without the decoder (libpng,
 // libjpeg).
 Picture decode_picture(const std::vector<uint8_t>& file);
-// Converts 16-bit samples to 8 bits and palettes to colors, and drops alpha. A gamma other than that of sRGB is
-// converted to 1/2.2.
+// Converts 16-bit samples to 8 bits and palettes to colors, and drops alpha. Gamma and color profiles are not applied;
+// the EXIF orientation is.
 Picture decode_png(const std::vector<uint8_t>& file);
-// Supports gray, YCbCr and RGB. Does not apply the EXIF orientation.
+// Supports gray, YCbCr, RGB, and CMYK and YCCK, converted to RGB as Pillow does. Color profiles are not applied; the
+// EXIF orientation is. More than 100 scans, or 16 * kMostPixels pixels in all scans, are Error(kData).
 Picture decode_jpeg(const std::vector<uint8_t>& file);
 
 // Converts gray to three equal channels, and color to L = (19595 R + 38470 G + 7471 B + 32768) >> 16 (ITU-R BT.601).

@@ -36,9 +36,11 @@ struct Samples {
 // idx, plain or gzip: uint8 [n, rows, columns] as bytes; other types, [n, ...] with 2 to 4 axes, as fp32 values, which
 // must be finite and, for integers, exact.
 Samples read_idx_samples(const std::string& path, InputFile& file);
-// .npy file [n, ...]: uint8 as bytes; other integers as int32, which must hold them; float32, and float64 rounded to
-// fp32, which must be finite.
-Samples read_npy_samples(const std::string& path, InputFile& file);
+// .npy file [n, ...] of numbers or bool, in any byte order and order of memory: uint8 as bytes; with `ids` other
+// integers as int32, which must hold them; all others as fp32, rounded once, which must be finite.
+Samples read_npy_samples(const std::string& path, InputFile& file, bool ids);
+// The same of an .npz archive: its only array, or the one that is named images.
+Samples read_npz_samples(const std::string& path, InputFile& file, bool ids);
 // Lines of comma-separated numbers, one sample per line, for models without a plan of a table (data/table.h): fp32
 // values, or with `ids` integers of int32. A first line of names is a header, as in format csv with header auto; `notes`
 // receives a doubt about it. Error(kData) names file, line and value.

@@ -1,5 +1,6 @@
 #include "train/checkpoint/records.h"
 
+#include "bitgrad/base/text.h"
 #include "io/metadata.h"
 #include "train/lengths.h"
 
@@ -129,7 +130,7 @@ auto reading_json(const std::string& path, F&& read) {
 }  // namespace
 
 void bad(const std::string& path, const std::string& what) {
-  fail_with(ErrorCode::kData, "checkpoint", path, ": ", what);
+  fail_with(ErrorCode::kData, "checkpoint", printable(concat(path, ": ", what)));
 }
 
 std::string kind_of(const SafetensorsFile& file) {

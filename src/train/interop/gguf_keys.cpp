@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad::interop {
 namespace {
@@ -43,8 +44,9 @@ class KeyReader {
 
   template <typename T, typename U>
   [[noreturn]] void bad(const std::string& key, const T& got, const U& expected) const {
-    fail_with(ErrorCode::kData, kKeysWhere, "'", file_.path(), "': key '", prefix_, key, "': got ", got, ", expected ",
-              expected, '.');
+    fail_with(
+        ErrorCode::kData, kKeysWhere,
+        printable(concat("'", file_.path(), "': key '", prefix_, key, "': got ", got, ", expected ", expected, '.')));
   }
 
  private:

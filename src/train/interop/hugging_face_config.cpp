@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "io/metadata.h"
 #include "train/interop/activations.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t kMostFeatures = int64_t{1} << 24, kMostIds = int64_t{1} << 28,
 
 template <typename... Parts>
 [[noreturn]] void bad_config(const Parts&... parts) {
-  fail_with(ErrorCode::kData, kConfigJson, parts...);
+  fail_with(ErrorCode::kData, kConfigJson, printable(concat(parts...)));
 }
 
 bool config_has(const Json& j, std::string_view key) { return j.contains(key) && !j.at(key).is_null(); }

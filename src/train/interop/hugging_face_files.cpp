@@ -6,6 +6,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/dtype/bf16.h"
 
 namespace bitgrad::interop {
@@ -17,7 +18,7 @@ constexpr size_t kMostFiles = 4096;
 
 template <typename... Parts>
 [[noreturn]] void bad_folder(const Parts&... parts) {
-  fail_with(ErrorCode::kData, kFolder, parts...);
+  fail_with(ErrorCode::kData, kFolder, printable(concat(parts...)));
 }
 
 // Accepts only files directly in the folder, whatever the index says.
