@@ -51,6 +51,15 @@ size_t utf8_bytes(std::string_view text) {
   return bytes;
 }
 
+bool is_plain_text(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = utf8_bytes(text);
+    if (bytes == 0 || static_cast<uint8_t>(text[0]) < 0x20 || text[0] == 0x7F) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = static_cast<int>(i);

@@ -146,6 +146,10 @@ class CsvPlan {
     }
     CsvColumn& target = targets_[0];
     target.categories = categories_of(training, target.index);
+    if (!std::all_of(target.categories.begin(), target.categories.end(), is_plain_text))
+      for (int64_t row = 0; row < training.rows(); ++row)
+        if (!is_plain_text(training.at(row, target.index)))
+          refuse(training, row, target.index, "a class name in UTF-8 without control characters, which a run can keep");
     classes_ = spec_.classes > 0 ? spec_.classes : kMostCsvClasses;
     int64_t found = std::ssize(target.categories);
     if (target.categories.empty())

@@ -15,6 +15,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 std::string unknown_name(std::string_view what, std::string_view name, const std::vector<std::string>& known);
 // Size in bytes of the character at the start of `text`; 0 if it is not well-formed UTF-8 (Unicode 15, table 3-7).
 size_t utf8_bytes(std::string_view text);
+// Whether it is UTF-8 without control characters (U+0000 to U+001F, U+007F): what a configuration may hold.
+bool is_plain_text(std::string_view text);
 // Returns `text` with control characters (U+0000 to U+001F, U+007F to U+009F), which a terminal would interpret, and
 // bytes that are not UTF-8 escaped as \xNN. Use it on any text from a file before showing it.
 std::string printable(std::string_view text);
