@@ -1,5 +1,6 @@
 // bitgrad sweep CONFIG key=a,b,c ...: one run per combination of values, in sequence, each in its own process; then one
 // table. Finished runs are not repeated, and interrupted ones are resumed.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text_stream.h"
+#include "bitgrad/train/plugin.h"
 #include "bitgrad/train/run_folder.h"
 #include "command.h"
 #include "open_file.h"
@@ -38,6 +40,46 @@ struct SweepRun {
   Json summary = {};
 };
 
+volatile std::sig_atomic_t g_signal = 0;
+volatile std::sig_atomic_t g_child = 0;  // the run that trains now; 0: none
+
+// Passes the signal on: the run saves and ends, then the sweep does.
+void on_signal(int signal) {
+  g_signal = signal;
+  if (g_child > 0) kill(static_cast<pid_t>(g_child), signal);
+}
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+void pass_signals_on() {
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = on_signal;
+  for (const int signal : kSignals) {
+    sigaction(signal, nullptr, &before);
+    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays
+  }
+}
+
+// Holds the signals back while a child starts, so that none is lost between fork and the first line of on_signal's use
+// of it.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : kSignals) sigaddset(&set, signal);
+    sigprocmask(SIG_BLOCK, &set, &before_);
+  }
+  ~HeldSignals() { release(); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+  void release() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_ = {};
+};
+
 Json summary_of(const std::string& folder) {
   const std::string path = folder + "/summary.json";
   if (!file_system().exists(path)) return Json::object();
@@ -47,7 +89,8 @@ Json summary_of(const std::string& folder) {
 
 State state_of(const std::string& folder) {
   if (!file_system().exists(folder)) return State::kAbsent;
-  if (summary_of(folder).value("status", std::string()) == "finished") return State::kFinished;
+  if (summary_of(folder).value("status", std::string()) == "finished" && stale_last(folder).empty())
+    return State::kFinished;
   const bool saved =
       file_system().exists(folder + "/last.safetensors") || file_system().exists(folder + "/best.safetensors");
   return saved ? State::kResumable : State::kLost;
@@ -70,12 +113,34 @@ void require_same(const SweepRun& run, const RunConfig& wanted) {
           "\nName another folder with --out");
 }
 
-// Selects the first of the folders NAME, NAME.2, ... that is not lost. A run that ended before its first checkpoint is
-// left as it is, and a new one starts beside it.
+// Whether a run that was killed before its first checkpoint and its summary left this folder: nothing of worth is in
+// it.
+bool is_empty_shell(const std::string& folder) {
+  constexpr std::string_view kFiles[] = {"config.yaml",   "config.source.yaml", "run.json",
+                                         "metrics.jsonl", "results.csv",        "train.log"};
+  if (!file_system().is_directory(folder)) return false;
+  const std::vector<std::string> names = file_system().list(folder);
+  return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return bitgrad::detail::is_temporary(name) ||
+           std::find(std::begin(kFiles), std::end(kFiles), name) != std::end(kFiles);
+  });
+}
+
+// Makes room for a run of the same name.
+void clear_shell(const std::string& folder) {
+  if (!is_empty_shell(folder)) return;
+  const auto lock = file_system().lock_directory(folder);
+  require(lock != nullptr, "sweep", "another process trains in '", folder, "'. Wait until it ends, or stop it first");
+  for (const std::string& name : file_system().list(folder)) file_system().remove(folder + '/' + name);
+}
+
+// Selects the first of the folders NAME, NAME.2, ... that is not lost. A run that failed before its first checkpoint is
+// left as it is, and a new one starts beside it; one that was killed begins again.
 void find_folder(SweepRun& run, const std::string& out) {
   for (int attempt = 1;; ++attempt) {
     run.folder = concat(out, '/', run.name, attempt == 1 ? "" : concat('.', attempt));
     run.state = state_of(run.folder);
+    if (run.state == State::kLost && is_empty_shell(run.folder)) run.state = State::kAbsent;
     if (run.state != State::kLost) return;
   }
 }
@@ -85,6 +150,7 @@ int train(const SweepOptions& options, const SweepRun& run) {
   std::vector<std::string> words{"bitgrad", "train"};
   if (run.state == State::kResumable) {
     words.insert(words.end(), {"--resume", run.folder});
+    for (const Plugin& plugin : loaded_plugins()) words.insert(words.end(), {"--plugin", plugin.path});
   } else {
     words.insert(words.end(), {options.config, "--out", run.folder});
     words.insert(words.end(), run.overrides.begin(), run.overrides.end());
@@ -95,17 +161,26 @@ int train(const SweepOptions& options, const SweepRun& run) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   std::cout.flush();
+  const pid_t parent = getpid();
+  const HeldSignals held;
   const pid_t child = fork();
   require(child >= 0, "sweep", "no process can be started");
   if (child == 0) {
-    std::signal(SIGINT, SIG_DFL);
+    for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+    setpgid(0, 0);                     // Ctrl-C reaches the sweep alone, which passes it on once
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would wait for it
+    if (getppid() != parent) _exit(70);
+    held.release();
     if (!options.verbose && std::freopen("/dev/null", "w", stdout) == nullptr) _exit(70);
     execv("/proc/self/exe", arguments.data());
     _exit(70);
   }
+  g_child = child;
+  held.release();
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  g_child = 0;
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -123,7 +198,9 @@ std::vector<std::vector<std::string>> results(const std::vector<SweepRun>& runs,
     const Json& s = run.summary;
     row.insert(row.end(),
                {s.value("metric", std::string("-")), shown(s, "best_value"), shown(s, "last_value"), shown(s, "steps"),
-                shown(s, "seconds"), s.value("status", std::string("not started")), run.folder});
+                shown(s, "seconds"),
+                s.value("status", std::string(state_of(run.folder) == State::kAbsent ? "not started" : "not finished")),
+                run.folder});
     table.push_back(row);
   }
   return table;
@@ -161,16 +238,26 @@ std::vector<SweepRun> plan(const SweepOptions& options, const std::string& out) 
   return runs;
 }
 
+std::unique_ptr<FileLock> lock_sweep(const std::string& out) {
+  auto lock = file_system().lock_directory(out);
+  require(lock != nullptr, "sweep", "another sweep works in '", out,
+          "'. Wait until it ends, stop it, or name another folder with --out");
+  return lock;
+}
+
 int run_sweep(const SweepOptions& options) {
   const RunConfig base = load_config(options.config, {}, {});
   const std::string out = options.out.empty() ? concat(base.run.dir, '/', base.run.name, "-sweep") : options.out;
+  std::unique_ptr<FileLock> lock;
+  if (!options.dry_run && file_system().is_directory(out)) lock = lock_sweep(out);  // before what it holds is read
   std::vector<SweepRun> runs = plan(options, out);
   int code = 0;
   if (!options.dry_run) {
     std::error_code wrong;
     std::filesystem::create_directories(out, wrong);
     if (wrong) fail_with(ErrorCode::kMemory, "sweep", "folder '", out, "' cannot be made: ", wrong.message());
-    std::signal(SIGINT, SIG_IGN);  // the current run saves and ends, then the sweep ends
+    if (!lock) lock = lock_sweep(out);
+    pass_signals_on();
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     SweepRun& run = runs[i];
@@ -179,15 +266,16 @@ int run_sweep(const SweepOptions& options) {
                                                         : "";
     std::cerr << '[' << i + 1 << '/' << runs.size() << "] " << run.name << (*what != 0 ? ": " : "") << what << '\n';
     if (run.state != State::kFinished && !options.dry_run) {
+      if (run.state == State::kAbsent) clear_shell(run.folder);
       const int ended = train(options, run);
       code = code == 0 ? ended : code;
-      const bool stopped = ended == 130 || ended == 75 || ended > 128;
+      const bool stopped = ended == 130 || ended == 75 || ended > 128 || g_signal != 0;
+      if (g_signal != 0) code = g_signal == SIGINT ? 130 : 75;
       if (stopped) std::cerr << "stopped. The same command goes on where it ended\n";
-      run.summary = summary_of(run.folder);
       if (stopped) break;
     }
-    run.summary = summary_of(run.folder);
   }
+  for (SweepRun& run : runs) run.summary = summary_of(run.folder);  // also of those that this sweep did not reach
   std::vector<std::string> keys;
   for (const SweepRun& run : runs) add_keys(run.overrides, keys);
   const auto table = results(runs, keys);

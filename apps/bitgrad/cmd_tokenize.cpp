@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_group.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/io/sha256.h"
@@ -46,14 +47,17 @@ class Tokenizing {
  public:
   explicit Tokenizing(const TokenizeOptions& o) : o_(o) {
     for (const std::string& file : o_.files) {
-      require(file_system().exists(file) && !file_system().is_directory(file), kTokenize, "'", file,
-              "': there is no such file, expected a text");
-      total_ += file_bytes(file);
+      if (!file_system().exists(file))
+        fail_with(ErrorCode::kData, kTokenize, "'", file, "': there is no such file, expected a text");
+      total_ += file_system().open_read(file)->size();
     }
+    if (total_ == 0)
+      fail_with(ErrorCode::kData, kTokenize, "'", o_.files[0], "': got an empty text, expected at least one byte");
     require_writable(record_path(), o_.force);
   }
 
   int run() {
+    FileGroup group;
     make();
     end_ = end_of(*tokenizer_);
     const auto cut = static_cast<int64_t>(static_cast<double>(total_) * (1.0 - o_.val));
@@ -70,6 +74,9 @@ class Tokenizing {
     std::vector<Split*> splits{&train};
     if (o_.val > 0) splits.push_back(&val);
     write(splits);
+    group.commit();
+    for (Split* split : splits) split->writer.remove_further();
+    print(splits);
     return 0;
   }
 
@@ -129,6 +136,9 @@ class Tokenizing {
     }
     record["tokenizer"] = tokenizer;
     write_file_atomically(record_path(), record.dump(1) + '\n');
+  }
+
+  void print(const std::vector<Split*>& splits) const {
     std::cout << describe(*tokenizer_) << '\n';
     for (const Split* split : splits)
       std::cout << split->name << ": " << split->writer.ids() << " ids of " << split->text_bytes << " bytes of text, "

@@ -13,6 +13,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
@@ -67,8 +68,10 @@ void keep_log(EarlyLines& lines, bool verbose, Progress& progress) {
 // `verbose` so do info lines.
 void open_log(const std::string& folder, const EarlyLines& before, bool verbose, Progress& progress) {
   std::shared_ptr<spdlog::logger> logger;
+  const std::string path = folder + "/train.log";
+  file_system().open_append(path)->close();  // refuses what spdlog would follow: a link out of the folder, a pipe
   try {
-    logger = spdlog::basic_logger_mt("train", folder + "/train.log");
+    logger = spdlog::basic_logger_mt("train", path);
   } catch (const spdlog::spdlog_ex& e) {
     fail_with(ErrorCode::kMemory, "train", "the log cannot be written: ", e.what());
   }

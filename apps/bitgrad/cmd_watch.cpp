@@ -1,19 +1,21 @@
 // bitgrad watch RUN: shows the progress of a run in another process, from its metrics.jsonl. Only reads.
-#include <sys/stat.h>
-
+#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <fstream>
-#include <iostream>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
+#include "open_file.h"
 #include "progress.h"
 
 namespace bitgrad::cli {
@@ -21,36 +23,56 @@ namespace {
 
 volatile std::sig_atomic_t g_ended = 0;
 
-// The complete lines that were appended to a file since the last call. If the file became shorter (a resumed run
-// removes lines), reading continues from its new end.
+struct WatchOptions {
+  std::string folder;
+  std::vector<std::string> plugins;
+};
+
+// The complete lines that were appended to a file since the last call, with their numbers. If the file became shorter
+// (a resumed run removes lines), reading continues from its new end.
 class NewLines {
  public:
   explicit NewLines(std::string path) : path_(std::move(path)) {}
-  std::vector<std::string> read() {
-    std::ifstream file(path_, std::ios::binary);
-    if (!file) return {};
-    file.seekg(0, std::ios::end);
-    const auto size = static_cast<int64_t>(file.tellg());
-    if (size < at_) {
-      at_ = size;
-      rest_.clear();
+  // Calls f(line, number) for each, until f returns false.
+  template <typename F>
+  void read(F f) {
+    if (!file_system().exists(path_)) return;
+    const std::unique_ptr<InputFile> file = file_system().open_read(path_);
+    if (file->size() < at_) skip_to(*file, file->size());
+    std::string part(size_t{1} << 20, '\0');
+    while (const size_t got = file->read_at(at_, part.data(), part.size())) {
+      at_ += static_cast<int64_t>(got);
+      size_t begin = 0;
+      for (size_t end = 0; (end = std::string_view(part).substr(0, got).find('\n', begin)) != std::string::npos;
+           begin = end + 1) {
+        rest_.append(part, begin, end - begin);
+        if (!f(std::string_view(rest_), ++number_)) return;
+        rest_.clear();
+      }
+      rest_.append(part, begin, got - begin);
+      if (rest_.size() > kMostBytes)
+        fail_with(ErrorCode::kData, "watch", path_, ':', number_ + 1, ": the line has more than ", kMostBytes,
+                  " bytes");
     }
-    std::string bytes(static_cast<size_t>(size - at_), '\0');
-    file.seekg(at_);
-    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    at_ += file.gcount();
-    rest_.append(bytes, 0, static_cast<size_t>(file.gcount()));
-    std::vector<std::string> lines;
-    for (size_t end = rest_.find('\n'); end != std::string::npos; end = rest_.find('\n')) {
-      lines.push_back(rest_.substr(0, end));
-      rest_.erase(0, end + 1);
-    }
-    return lines;
   }
 
  private:
+  static constexpr size_t kMostBytes = size_t{1} << 24;  // of a line
+
+  void skip_to(InputFile& file, int64_t end) {
+    std::string part(size_t{1} << 20, '\0');
+    rest_.clear();
+    for (at_ = number_ = 0; at_ < end;) {
+      const auto want = static_cast<size_t>(std::min<int64_t>(end - at_, std::ssize(part)));
+      const size_t got = file.read_at(at_, part.data(), want);
+      if (got == 0) break;
+      number_ += std::count(part.begin(), part.begin() + static_cast<int64_t>(got), '\n');
+      at_ += static_cast<int64_t>(got);
+    }
+  }
+
   std::string path_, rest_;
-  int64_t at_ = 0;
+  int64_t at_ = 0, number_ = 0;
 };
 
 // Lengths of a run; 0: unknown, because its data are no longer here.
@@ -125,25 +147,60 @@ std::string status_of(const std::string& folder) {
   }
 }
 
-int run_watch(const std::string& folder) {
+// Lines that cannot be read are left out: the run goes on whatever they are.
+class Follower {
+ public:
+  Follower(const std::string& folder, const RunConfig& config)
+      : path_(folder + "/metrics.jsonl"), config_(config), lengths_(lengths_of(config)), lines_(path_) {}
+  void follow() {
+    lines_.read([this](std::string_view text, int64_t number) {
+      try {
+        show(Json::parse(text));
+      } catch (const JsonError& error) {
+        if (++bad_ <= kTold)
+          progress_.warn(
+              concat(path_, ':', number, " is no line of a run and is left out (", printable(error.what()), ')'));
+      }
+      return g_ended == 0;
+    });
+  }
+  Progress& progress() { return progress_; }
+  int64_t untold() const { return std::max<int64_t>(bad_ - kTold, 0); }
+
+ private:
+  static constexpr int64_t kTold = 10;
+
+  void show(const Json& line) {
+    const std::string& event = line.at("event").text();
+    if (event == "train") progress_.tick(train_event(line, config_, lengths_));
+    if (event == "eval") progress_.evaluated(eval_event(line));
+  }
+
+  const std::string path_;
+  const RunConfig& config_;
+  const Lengths lengths_;
+  Progress progress_{/*quiet=*/false};
+  NewLines lines_;
+  int64_t bad_ = 0;
+};
+
+int run_watch(const WatchOptions& options) {
+  const std::string& folder = options.folder;
+  load_named_plugins(options.plugins);
   const RunConfig config = run_folder_config(folder);
-  const Lengths lengths = lengths_of(config);
+  Follower follower(folder, config);
+  Progress& progress = follower.progress();
+  // After the data were opened: until here, a signal ends the process at once.
   std::signal(SIGINT, [](int) { g_ended = 1; });
   std::signal(SIGTERM, [](int) { g_ended = 1; });
-  Progress progress(/*quiet=*/false);
-  NewLines lines(folder + "/metrics.jsonl");
   bool live = true;
   while (live && g_ended == 0) {
     live = trains(folder);  // checked before reading, so that no line is missed
-    for (const std::string& text : lines.read()) {
-      const Json line = Json::parse(text);
-      const std::string event = line.value("event", std::string());
-      if (event == "train") progress.tick(train_event(line, config, lengths));
-      if (event == "eval") progress.evaluated(eval_event(line));
-    }
-    if (live) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    follower.follow();
+    if (live && g_ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
-  if (live) return 0;  // interrupted; the run continues without a viewer
+  if (follower.untold() > 0) progress.warn(concat("and ", follower.untold(), " more lines were left out"));
+  if (live || g_ended != 0) return 0;  // interrupted; the run continues without a viewer
   const std::string status = status_of(folder);
   progress.line(concat(
       folder, ": ", status.empty() ? "no process trains here, and the run has not ended" : status,
@@ -154,9 +211,10 @@ int run_watch(const std::string& folder) {
 }  // namespace
 
 Run setup_watch(Arguments& args) {
-  auto folder = std::make_shared<std::string>();
-  args.option("run", *folder, "The run folder. Ctrl-C ends the view, not the run.").required();
-  return [folder] { return run_watch(*folder); };
+  auto options = std::make_shared<WatchOptions>();
+  args.option("run", options->folder, "The run folder. Ctrl-C ends the view, not the run.").required();
+  add_plugin_option(args, options->plugins);
+  return [options] { return run_watch(*options); };
 }
 
 }  // namespace bitgrad::cli

@@ -7,6 +7,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_group.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/picture.h"
@@ -137,6 +138,7 @@ class Packing {
   void write() {
     const int64_t count = std::ssize(files_) - bad_;
     const bool wide = std::ssize(classes_) > 256;
+    FileGroup group;
     PartFile images(outputs()[0]), labels(outputs()[1]), names(outputs()[2]);
     images.write(npy_head(
         "|u1", concat('(', count, ", ", size_->first, ", ", size_->second, o_.channels == 1 ? "" : ", 3", ')')));
@@ -149,6 +151,7 @@ class Packing {
     }
     for (const std::string& name : classes_) names.write(name + '\n');
     for (PartFile* file : {&names, &labels, &images}) file->finish();
+    group.commit();
   }
   void tell() const {
     std::vector<int64_t> counts(classes_.size());

@@ -10,7 +10,8 @@
 namespace bitgrad::cli {
 
 void add_plugin_option(Arguments& args, std::vector<std::string>& paths) {
-  args.option("--plugin", paths, "a plugin that the file needs, if its path has changed; repeatable").repeatable();
+  args.option("--plugin", paths, "a plugin that the file needs: no file or folder loads one by itself; repeatable")
+      .repeatable();
 }
 
 void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last) {
@@ -45,7 +46,10 @@ std::vector<std::string> with_data_root(std::vector<std::string> overrides, cons
   std::string quoted;
   for (const char c : data) {
     if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
+    if (c == '\n')
+      quoted += "\\n";  // which a text may not hold, but YAML would fold into a blank
+    else
+      quoted += c;
   }
   overrides.push_back("data.root=\"" + quoted + '"');
   return overrides;

@@ -29,7 +29,7 @@ class PartFile {
     file_->flush_to_disk();
     file_->close();
     file_.reset();
-    file_system().rename(path_ + ".part", path_);
+    detail::commit_file(path_ + ".part", path_);
   }
 
  private:

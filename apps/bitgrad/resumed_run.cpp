@@ -71,6 +71,7 @@ RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string
 
 bool told_finished(Trainer& trainer, const ResumedRun& run) {
   if (!trainer.ended() || !summary_is_of_finished(run.folder + "/summary.json")) return false;
+  if (run.checkpoint != run.folder + "/last.safetensors") return false;  // the run still has to write that
   const RunConfig& config = trainer.config();
   const bool early = trainer.done_microbatches() < trainer.total_microbatches();
   std::cout << "this run is finished: "

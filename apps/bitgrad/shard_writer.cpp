@@ -30,9 +30,11 @@ void ShardWriter::add(std::span<const int32_t> ids) {
 
 const std::vector<std::string>& ShardWriter::finish() {
   if (open_ > 0 || paths_.empty()) write();
-  // Removes further shards of an earlier, longer call, which a file name pattern would match.
-  for (size_t i = paths_.size(); force_ && file_system().exists(path_of(i)); ++i) file_system().remove(path_of(i));
   return paths_;
+}
+
+void ShardWriter::remove_further() const {
+  for (size_t i = paths_.size(); force_ && file_system().exists(path_of(i)); ++i) file_system().remove(path_of(i));
 }
 
 std::string ShardWriter::path_of(size_t shard) const {

@@ -18,6 +18,9 @@ class ShardWriter {
   void add(std::span<const int32_t> ids);
   // Writes the last shard and returns the paths of all, at least one.
   const std::vector<std::string>& finish();
+  // Removes further shards of an earlier, longer call, which a file name pattern would match: when the new ones are in
+  // place.
+  void remove_further() const;
   int64_t ids() const { return ids_; }
   int64_t shards() const { return static_cast<int64_t>(paths_.size()); }
 

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_group.h"
 #include "bitgrad/io/sha256.h"
 #include "part_file.h"
 
@@ -43,7 +44,9 @@ class Unpacking {
       wanted_.erase(found);
     }
     if (!wanted_.empty()) refuse("got no member '", wanted_[0].path, "', expected one");
+    FileGroup group;
     for (const auto& part : parts_) part->finish();
+    group.commit();
   }
 
  private:

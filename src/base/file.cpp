@@ -16,6 +16,7 @@
 
 #include "base/file_contents.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file_group.h"
 
 namespace bitgrad {
 namespace {
@@ -97,6 +98,11 @@ int open_output(const std::string& path, int flags, std::string_view what) {
     fail_with(ErrorCode::kData, "file", "cannot ", what, " '", path, "': it is ", kind_of_file(status.st_mode),
               ", expected a regular file.");
   };
+  // A link of a folder from elsewhere would lead what is appended into any file. Links to devices stay.
+  const bool link = (flags & O_APPEND) != 0 && ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+  if (link && (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)))
+    fail_with(ErrorCode::kData, "file", "cannot ", what, " '", path,
+              "': it is a link to another file, expected a regular file. Remove the link.");
   const auto waits = [&] { return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode); };
   if (::stat(path.c_str(), &status) == 0 && waits()) refuse();
   Descriptor file(open_or_fail(path, flags | O_NONBLOCK | O_NOCTTY, what));
@@ -284,6 +290,32 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
   write_file_atomically(path, [&](OutputFile& file) { file.write(bytes.data(), bytes.size()); });
 }
 
+namespace {
+
+thread_local FileGroup* t_group = nullptr;
+
+}  // namespace
+
+FileGroup::FileGroup() : outer_(t_group) {
+  if (outer_ == nullptr) t_group = this;
+}
+
+FileGroup::~FileGroup() {
+  if (outer_ != nullptr) return;
+  t_group = nullptr;
+  for (const auto& [temporary, path] : files_) try {
+      file_system().remove(temporary);
+    } catch (...) {  // the error that ended the writing is already on its way
+    }
+}
+
+void FileGroup::commit() {
+  if (outer_ != nullptr) return;
+  t_group = nullptr;
+  for (; !files_.empty(); files_.erase(files_.begin()))
+    detail::commit_file(files_.front().first, files_.front().second);
+}
+
 namespace detail {
 
 constexpr std::string_view kTemporary = ".tmp-";
@@ -301,6 +333,7 @@ void require_replaceable(const std::string& path) {
 }
 
 void commit_file(const std::string& temporary, const std::string& path) {
+  if (t_group != nullptr) return t_group->add(temporary, path);
   file_system().rename(temporary, path);
   const std::string parent = std::filesystem::path(path).parent_path().string();
   file_system().sync_directory(parent.empty() ? "." : parent);

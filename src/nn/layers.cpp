@@ -1,6 +1,8 @@
 // Builds layers and models from their specs.
 #include "bitgrad/nn/layers.h"
 
+#include "nn/expanded_layers.h"
+
 namespace bitgrad {
 
 std::shared_ptr<Module> make_layer(const LayerSpec& spec) {
@@ -30,6 +32,7 @@ std::shared_ptr<Sequential> make_layers(const std::vector<LayerSpec>& specs) {
 }
 
 std::shared_ptr<Sequential> make_model(const ModelSpec& spec) {
+  require(detail::expanded_layers(spec.layers) <= detail::kMostLayers, "model", detail::too_many_layers());
   auto model = make_layers(spec.layers);
   model->connect_all(*model);
   check_values(spec.input.values);

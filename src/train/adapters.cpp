@@ -7,6 +7,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_group.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/io/tensors.h"
@@ -136,12 +137,12 @@ SavedAdapters save_adapters(const std::string& folder, Module& model, const std:
   for (const Module::Buffer& b : rest.beyond_buffers) saved.beyond.push_back(b.path);
   file_system().make_directories(folder);
   const std::string state = folder + '/' + kState;
-  if (!saved.beyond.empty())
-    checkpoint::save_part(state, rest.beyond_parameters, rest.beyond_buffers, record);
-  else if (file_system().exists(state))
-    file_system().remove(state);  // of other adapters
+  FileGroup group;
+  if (!saved.beyond.empty()) checkpoint::save_part(state, rest.beyond_parameters, rest.beyond_buffers, record);
   save_tensors(folder + '/' + kTensors, tensors, {{"format", "pt"}});
   write_file_atomically(folder + '/' + kConfig, config_of(layers, saved.modules).dump(2) + '\n');
+  group.commit();
+  if (saved.beyond.empty() && file_system().exists(state)) file_system().remove(state);  // of other adapters
   if (!saved.beyond.empty())
     log(LogLevel::kWarning, concat("PEFT's format has no place for ", detail::names_text(saved.beyond),
                                    ": they are in ", state, ", which only bitgrad reads"));

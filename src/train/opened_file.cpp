@@ -36,7 +36,7 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
   out.kind = file_kind(out.path);
   out.header = read_checkpoint_header(out.path);
   out.of_run = !out.header.config.empty();
-  // Parse the configuration first: this loads the plugins that define the kinds in the record.
+  // The configuration first: it says which plugins define the kinds in the record.
   const ConfigSource source{true, remembered_root(out.path), ConfigSource::Plugins::kLoaded};
   out.config = parse_config(out.of_run ? out.header.config : kNoRun, out.path, overrides, source);
   const std::optional<ModelRecord> record = read_model_record(out.path);

@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
+#include "train/config/plugins.h"
 
 namespace bitgrad {
 namespace {
@@ -61,7 +62,7 @@ std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
 
 RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides) {
   require_run_folder(folder);
-  return load_config(folder + "/config.yaml", overrides, {true, {}, ConfigSource::Plugins::kNameOrPath});
+  return load_config(folder + "/config.yaml", overrides, {true, {}, ConfigSource::Plugins::kLoaded});
 }
 
 namespace {
@@ -91,7 +92,7 @@ std::string listed(const std::vector<ConfigDifference>& differences) {
 void check_config_file(const std::string& path, RunConfig saved) {
   std::vector<ConfigDifference> differences;
   try {
-    const RunConfig written = load_config(path, {}, {.plugins = ConfigSource::Plugins::kNameOrPath});
+    const RunConfig written = load_config(path, {}, {.plugins = ConfigSource::Plugins::kLoaded});
     saved.data.root = written.data.root;  // checkpoints do not store it
     differences = config_differences(written, saved);
   } catch (const ConfigError& error) {
@@ -115,7 +116,7 @@ void check_config_file(const std::string& path, RunConfig saved) {
 RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides) {
   const std::string checkpoint = folder + "/last.safetensors";
-  const std::string root = remembered_root(checkpoint);  // first: this loads the plugins, from the paths in config.yaml
+  const std::string root = remembered_root(checkpoint);
   check_config_file(folder + "/config.yaml",
                     parse_config(saved.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded}));
   return parse_config(saved.config, checkpoint, overrides, {true, root, ConfigSource::Plugins::kLoaded});
@@ -124,12 +125,7 @@ RunConfig resumed_config(const std::string& folder, const CheckpointHeader& save
 std::string remembered_root(const std::string& file) {
   const size_t slash = file.rfind('/');
   const std::string config = (slash == std::string::npos ? "" : file.substr(0, slash + 1)) + "config.yaml";
-  if (!file_system().exists(config)) return {};
-  try {
-    return load_config(config, {}, {.plugins = ConfigSource::Plugins::kNameOrPath}).data.root;
-  } catch (const ConfigError&) {
-    return {};
-  }
+  return file_system().exists(config) ? config::recorded_root(config) : std::string();
 }
 
 std::string run_folder_checkpoint(const std::string& folder) {
@@ -147,18 +143,23 @@ std::string run_folder_checkpoint(const std::string& folder) {
   return path;
 }
 
-std::string newest_checkpoint(const std::string& folder) {
-  std::string last = run_folder_checkpoint(folder), best = folder + "/best.safetensors";
-  if (last == best || !file_system().exists(best)) return last;
+std::string stale_last(const std::string& folder) {
+  const std::string last = folder + "/last.safetensors", best = folder + "/best.safetensors";
+  if (!file_system().exists(best) || !file_system().exists(last)) return {};
   try {
     const int64_t saved = read_checkpoint_header(last).step, newer = read_checkpoint_header(best).step;
-    if (newer <= saved) return last;
-    log(LogLevel::kWarning, concat(folder, " is resumed from best.safetensors, which is of step ", newer,
-                                   ": last.safetensors is of step ", saved));
-    return best;
+    return newer <= saved ? std::string()
+                          : concat("best.safetensors is of step ", newer, ", last.safetensors of step ", saved);
   } catch (const Error&) {  // whoever reads the damaged one reports it
-    return last;
+    return {};
   }
+}
+
+std::string newest_checkpoint(const std::string& folder) {
+  const std::string last = run_folder_checkpoint(folder), stale = stale_last(folder);
+  if (stale.empty()) return last;
+  log(LogLevel::kWarning, concat(folder, " is resumed from best.safetensors: ", stale));
+  return folder + "/best.safetensors";
 }
 
 namespace {
@@ -188,9 +189,15 @@ std::string checkpoint_of(const std::string& folder_or_file, CheckpointChoice ch
   }
   if (!both) return choice == CheckpointChoice::kBest ? best : run_folder_checkpoint(folder_or_file);
   const std::string last = folder_or_file + "/last.safetensors";
-  const std::string why = choice == CheckpointChoice::kLast   ? "as asked"
-                          : choice == CheckpointChoice::kBest ? ""
-                                                              : why_last(read_checkpoint_header(last));
+  const std::string stale = stale_last(folder_or_file);
+  if (!stale.empty())
+    log(LogLevel::kWarning, concat(folder_or_file, ": ", stale,
+                                   ": the run was cut between the two, or goes on now. bitgrad train --resume ",
+                                   folder_or_file, " writes what is missing"));
+  const std::string why = choice == CheckpointChoice::kLast ? "as asked"
+                          : choice == CheckpointChoice::kBest
+                              ? ""
+                              : why_last(read_checkpoint_header(stale.empty() ? last : best));
   const std::string line =
       why.empty()
           ? concat("the model is ", best, choice == CheckpointChoice::kBest ? ", as asked" : ", which data.valid chose")

@@ -2,11 +2,13 @@
 #include "bitgrad/train/trainer.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/nn/freeze.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
@@ -186,6 +188,33 @@ void check_augment(const Dataset& train, const Augment& augment) {
           ", expected fewer than the shorter side: a crop could show none of the image.");
 }
 
+// Whether a run of this configuration can be opened again: as config.yaml and in checkpoints, the text must read back
+// as what was written. `given_names`: the class names are the user's, not those of the data.
+void require_readable(const RunConfig& config, bool given_names) {
+  std::string why;
+  try {
+    const RunConfig back =
+        parse_config(to_yaml(config), "config.yaml", {}, {.plugins = ConfigSource::Plugins::kLoaded});
+    if (to_portable_yaml(back) == to_portable_yaml(config) &&
+        (config.data.root.empty() || back.data.root == std::filesystem::absolute(config.data.root).lexically_normal()))
+      return;
+    for (const ConfigDifference& d : config_differences(back, config)) why += concat(why.empty() ? "" : "; ", d.key);
+    why = concat("it would be read back otherwise: ", why);
+  } catch (const ConfigError& error) {
+    why = error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
+  }
+  for (size_t i = 0; i < config.data.class_names.size() && !given_names; ++i)
+    if (const std::string& name = config.data.class_names[i]; printable(name) != name)
+      why = concat("class ", i, " is named '", printable(name.substr(0, 80)),
+                   "', expected UTF-8 without control characters");
+  const bool names = !given_names && why.find("data.root") == std::string::npos && !config.data.class_names.empty();
+  if (names)
+    fail_with(ErrorCode::kData, "data.train", "its ", config.data.class_names.size(),
+              " class names cannot be kept in the configuration of the run, and no command could open it: ",
+              printable(why), ". Rename the classes, or number them");
+  fail("config", "a run of it could not be opened again: ", printable(why));
+}
+
 }  // namespace
 
 Device device_of(const RunConfig& config) {
@@ -242,6 +271,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
 
 // Splits the validation part off data passed by a program; otherwise open_dataset does so.
 void Trainer::open_data(std::unique_ptr<Dataset> valid) {
+  const bool given_names = !config_.data.class_names.empty();
   const DataSection& data = config_.data;
   const double fraction = data.valid ? data.valid->fraction : 0;
   const auto seed = static_cast<uint64_t>(config_.run.seed);
@@ -262,6 +292,7 @@ void Trainer::open_data(std::unique_ptr<Dataset> valid) {
     if (d != nullptr && tokenizer_.empty()) tokenizer_ = tokenizer_text(d->tokenizer().get());
   table_ = table_text(train_data_->table().get());
   name_classes();
+  require_readable(config_, given_names);
 }
 
 // Names that the data give are those of the run, as if its configuration had them.

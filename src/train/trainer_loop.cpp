@@ -88,6 +88,7 @@ class Trainer::Loop {
     options.transforms = t_.transforms_;
     options.augment = {t_.config_.data.train.augment.crop_pad, t_.config_.data.train.augment.flip};
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
+    if (!folder_.empty() && t_.done_microbatches() > 0 && !last_is_here()) save(folder_ + "/last.safetensors");
     if (t_.counters_.evaluation_due) repeat_evaluation();
     // A request to stop takes effect at the end of the open window, where a checkpoint can be saved.
     while (t_.done_microbatches() < t_.total_microbatches_ && !t_.stops_early() &&
@@ -257,6 +258,19 @@ class Trainer::Loop {
     const Clock::time_point before = Clock::now();
     evaluations_->evaluate();
     interval_.start += Clock::now() - before;  // as above
+  }
+
+  // Whether last.safetensors is of this step: not in a run that goes on from best.safetensors, and perhaps does no
+  // more.
+  bool last_is_here() const {
+    const std::string last = folder_ + "/last.safetensors";
+    if (!file_system().exists(last)) return false;
+    try {
+      const CheckpointHeader there = read_checkpoint_header(last);
+      return there.microbatch + there.skipped.microbatches == t_.done_microbatches();
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   // Repeats the evaluation that was cut short when the run was stopped.

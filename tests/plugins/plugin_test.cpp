@@ -80,22 +80,25 @@ TEST_CASE("The example trains, is evaluated, inspected, converted and compared w
   CHECK(contains(trained.out, "sure_accuracy on the packed weights: "));
   const Json summary = json_of(f.run + "/summary.json");
   CHECK(summary.at("metric") == "sure_accuracy");
-  const Json e = eval_of({f.run});
+  const Json e = eval_of({f.run, "--plugin", f.plugin});
   CHECK(e.at("accuracy").get<double>() > 85);
   CHECK(e.at("sure_accuracy").get<double>() > 50);
   CHECK(e.at("sure_accuracy").get<double>() <= e.at("accuracy").get<double>());
   CHECK(e.at("sure_accuracy") == summary.at("last_value"));
   CHECK(contains(slurp(f.run + "/metrics.jsonl"), "\"sure_accuracy\":"));
   // A lower bar counts more samples; the key comes from the configuration.
-  CHECK(eval_of({f.run, "train.metrics.sure_accuracy.probability=0.01"}).at("sure_accuracy").get<double>() >=
-        e.at("accuracy").get<double>());
-  CHECK(eval_of({f.run, "loss={smoothed_cross_entropy: {smoothing: 0.5}}"}).at("loss").get<double>() >
-        e.at("loss").get<double>() + 0.1);
-  CHECK(contains(good({"inspect", f.run}).out, "int4 quantile_clip"));
+  CHECK(eval_of({f.run, "--plugin", f.plugin, "train.metrics.sure_accuracy.probability=0.01"})
+            .at("sure_accuracy")
+            .get<double>() >= e.at("accuracy").get<double>());
+  CHECK(eval_of({f.run, "--plugin", f.plugin, "loss={smoothed_cross_entropy: {smoothing: 0.5}}"})
+            .at("loss")
+            .get<double>() > e.at("loss").get<double>() + 0.1);
+  CHECK(contains(good({"inspect", f.run, "--plugin", f.plugin}).out, "int4 quantile_clip"));
 
   const std::string model = f.temp.file("model.safetensors");
-  CHECK(contains(good({"convert", f.run, "-o", model, "--check"}).out, "logits equal bit for bit"));
-  CHECK(contains(good({"diff", f.run, model}).out, "output max_abs_difference: 0\n"));
+  CHECK(
+      contains(good({"convert", f.run, "-o", model, "--check", "--plugin", f.plugin}).out, "logits equal bit for bit"));
+  CHECK(contains(good({"diff", f.run, model, "--plugin", f.plugin}).out, "output max_abs_difference: 0\n"));
 }
 
 TEST_CASE("A run that was cut ends with the bits of one that was not, and a run folder may move with its plugin") {
@@ -109,19 +112,20 @@ TEST_CASE("A run that was cut ends with the bits of one that was not, and a run 
   CHECK(contains(yaml, "plugins: [" + f.plugin + "]\n"));
   yaml.replace(yaml.find("stop: 3 epochs"), 14, "stop: 6 epochs");
   write_file_atomically(first + "/config.yaml", yaml);
-  good({"train", "--resume", first, "--use-config"});
+  good({"train", "--resume", first, "--use-config", "--plugin", f.plugin});
   CHECK(json_of(first + "/summary.json").at("state_hash").text() == full);
-  good({"train", "--resume", first});  // it has ended: nothing is left to do, and the plugin is found
+  good({"train", "--resume", first, "--plugin", f.plugin});  // it has ended: nothing is left to do
 
-  // Where the plugin is not where config.yaml says, --plugin names it.
+  // The folder names the plugin, and does not load it: --plugin does, wherever it is now.
   std::filesystem::rename(f.plugin, f.temp.file("elsewhere.so"));
   std::filesystem::create_directory(moved);
   std::filesystem::rename(f.temp.file("elsewhere.so"), moved + "/rings_plugin.so");
   const ProcessResult lost = refused({"eval", first});
   CHECK(contains(lost.err,
-                 "plugins.0: rings_plugin.so: is not loaded, and a file of a model loads no library. Name it "
-                 "with --plugin PATH\n"));
-  CHECK(contains(lost.err, "plugins: [rings_plugin.so]\n"));
+                 concat(first, "/config.yaml:2:11: error: plugins.0: ", f.plugin,
+                        ": is not loaded, and a run or a model loads no library by itself. If you trust it: --plugin ",
+                        f.plugin, ", or load_plugin in a program\n")));
+  CHECK(contains(lost.err, "plugins: [" + f.plugin + "]\n"));
   CHECK(contains(lost.err, "           ^~~~"));
   const std::vector<std::string> named{"--plugin", moved + "/rings_plugin.so"};
   const auto with = [&](std::vector<std::string> arguments) {
@@ -141,7 +145,7 @@ TEST_CASE("Files name plugins without a path of the machine") {
   const Folder f;
   good(f.train({"train.stop=3 steps"}));
   const std::string model = f.temp.file("model.safetensors");
-  good({"convert", f.run, "-o", model});
+  good({"convert", f.run, "-o", model, "--plugin", f.plugin});
   for (const std::string& file : {f.run + "/last.safetensors", model}) {
     const std::string bytes = slurp(file);
     CHECK_FALSE(contains(bytes, f.temp.path()));
@@ -404,7 +408,7 @@ TEST_CASE("A file of a model loads no library, whatever it names, and says what 
   good(f.train({"train.stop=3 steps"}));
   const std::string alone = f.temp.file("alone/m.safetensors");
   std::filesystem::create_directory(f.temp.file("alone"));
-  good({"convert", f.run, "-o", alone});
+  good({"convert", f.run, "-o", alone, "--plugin", f.plugin});
   std::filesystem::copy_file(kRings, f.temp.file("alone/rings_plugin.so"));
   CHECK(contains(refused({"inspect", alone}).err, "plugins.0: rings_plugin.so: is not loaded"));
   good({"inspect", alone, "--plugin", f.plugin});

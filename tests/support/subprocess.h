@@ -70,6 +70,8 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  void signal(int number) const { ::kill(pid_, number); }
+
   ProcessResult wait() {
     int status = 0;
     ::waitpid(pid_, &status, 0);

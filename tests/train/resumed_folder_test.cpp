@@ -1,7 +1,10 @@
 // A run folder whose config.yaml or metrics.jsonl is not what the run wrote; the checkpoint that a run resumes from.
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 
+#include "bitgrad/base/file.h"
+#include "bitgrad/io/tensors.h"
 #include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/run_folder.h"
 #include "support/catch.h"
@@ -323,5 +326,43 @@ TEST_CASE("a run whose data vanish, in training or in an evaluation, saves what 
     CHECK(step > 0);
     CHECK(said(lines, concat("saved at step ", step)));
     CHECK(resume_run(folder).state_hash == calm);
+  }
+}
+
+TEST_CASE(
+    "A run that was cut between best and last of its last step writes last when it is resumed, and is warned of") {
+  const TempDir temp;
+  const std::string calm = create_run_folder(small_config(), temp.file("calm"));
+  const TrainOutcome whole = run_all(small_config(), calm);
+  const std::string best = temp.file("run") + "/best.safetensors", last = temp.file("run") + "/last.safetensors";
+  // As the cut leaves it: best of the last step, last of an earlier one, or none.
+  for (const bool none : {false, true}) {
+    std::filesystem::remove_all(temp.file("run"));
+    const std::string run = create_run_folder(small_config(), temp.file("run"));
+    run_part(small_config(), run, 7);
+    std::filesystem::copy_file(calm + "/last.safetensors", best, std::filesystem::copy_options::overwrite_existing);
+    if (none) std::filesystem::remove(last);
+    if (!none) {
+      CHECK(contains(stale_last(run), "best.safetensors is of step 15, last.safetensors of step 7"));
+      const LogLines log;
+      checkpoint_of(run);
+      REQUIRE(log.warnings.size() == 1);
+      CHECK(contains(log.warnings[0], "last.safetensors of step 7: the run was cut between the two"));
+    }
+    const std::string from = newest_checkpoint(run);
+    CHECK(from == best);
+    Trainer trainer(resumed_config(run, read_checkpoint_header(from)));
+    trainer.resume(from);
+    CHECK(trainer.ended());
+    CHECK(trainer.run(run).state_hash == whole.state_hash);
+    CHECK(stale_last(run).empty());
+    REQUIRE(file_system().exists(last));
+    const CheckpointHeader there = read_checkpoint_header(last),
+                           expected = read_checkpoint_header(calm + "/last.safetensors");
+    CHECK(there.step == expected.step);
+    CHECK(there.microbatch == expected.microbatch);
+    const NamedTensors a = load_tensors(last), b = load_tensors(calm + "/last.safetensors");
+    REQUIRE(a.size() == b.size());
+    for (const auto& [name, tensor] : a) CHECK(tensor.values() == b.at(name).values());
   }
 }

@@ -42,7 +42,8 @@ class FileLock {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  // create and open_append accept regular files and devices; throw Error(kData) for a pipe or socket.
+  // create and open_append accept regular files and devices; throw Error(kData) for a pipe or socket, and open_append
+  // for a link to a file.
   virtual std::unique_ptr<OutputFile> create(const std::string& path) = 0;  // truncates
   virtual std::unique_ptr<OutputFile> open_append(const std::string& path) = 0;
   // Reads a whole regular file of any size. Throws Error(kData) naming the path and, if it is not a regular file, what

@@ -428,10 +428,9 @@ struct RunConfig {
 struct ConfigSource {
   bool run = false;
   std::string root = {};
-  // How plugins are found. kPath: by path. kNameOrPath: by file name among the loaded plugins, since they may have
-  // moved, else by path (config.yaml of a run). kLoaded: by file name only (texts stored in model files, which must not
-  // load code).
-  enum class Plugins : uint8_t { kPath, kNameOrPath, kLoaded };
+  // How plugins are found. kPath: by path, for a configuration that the user names. kLoaded: by file name among the
+  // loaded ones, for what run folders and model files hold: opening them runs no code.
+  enum class Plugins : uint8_t { kPath, kLoaded };
   Plugins plugins = Plugins::kPath;
 };
 

@@ -21,7 +21,7 @@ struct OpenedFile {
   bool of_run = true;       // false: written by a program without a run; `config` is meaningless except for defaults
 };
 // Opens a run folder (a checkpoint as checkpoint_of chooses it) or a file. `overrides` apply to its configuration.
-// Required plugins must have been loaded before (load_plugin) or be where the run found them. Throws Error(kData) or
+// Required plugins must have been loaded before (load_plugin). Throws Error(kData) or
 // ConfigError.
 OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {},
                      CheckpointChoice choice = CheckpointChoice::kChosen);

@@ -32,13 +32,17 @@ std::string run_folder_checkpoint(const std::string& folder);
 // state of training, and a run that was killed between two saves of the former may have a newer latter. Errors as
 // run_folder_checkpoint.
 std::string newest_checkpoint(const std::string& folder);
+// Both steps in words if best.safetensors is later than last.safetensors, as a run leaves them that is cut between the
+// two; else empty. Such a run is not finished, whatever its summary says.
+std::string stale_last(const std::string& folder);
 // Returns the configuration with which the run in `folder` continues: the one in `saved`, the header of its last
 // checkpoint. Throws Error that lists the differing keys with both values if config.yaml disagrees. A config.yaml that
 // cannot be read, or differs only in device.*, train.stop or train.early_stop, is a warning. `overrides`: key=value, as
 // in load_config.
 RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides = {});
-// Where the data of a run were: data.root of the config.yaml beside one of its files; empty if there is none.
+// Where the data of a run were: data.root of the config.yaml beside one of its files; empty if there is none. Throws
+// ConfigError if that names a plugin that is not loaded.
 std::string remembered_root(const std::string& file);
 // Which checkpoint of a run folder a reader takes.
 enum class CheckpointChoice : uint8_t {

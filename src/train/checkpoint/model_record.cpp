@@ -8,6 +8,7 @@
 #include "bitgrad/quant/rounding.h"
 #include "bitgrad/train/checkpoint.h"
 #include "io/metadata.h"
+#include "nn/expanded_layers.h"
 #include "train/checkpoint/records.h"
 
 namespace bitgrad {
@@ -335,6 +336,8 @@ ModelRecord parse_model_record(const std::string& text) {
     ModelRecord record;
     record.model.input = get_form(j.at("input"));
     record.model.layers = get_layers(j.at("layers"));
+    if (detail::expanded_layers(record.model.layers) > detail::kMostLayers)
+      fail_with(ErrorCode::kData, kKey, detail::too_many_layers());
     for (const Json& slot : j.at("slots")) {
       ModelRecord::Slot& to = record.slots.emplace_back();
       to.layer = slot.at("layer").text();

@@ -10,6 +10,7 @@
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/train/loss.h"
 #include "bitgrad/train/metric.h"
+#include "nn/expanded_layers.h"
 #include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/merge.h"
@@ -266,6 +267,25 @@ std::optional<Attribute> attribute_of(const Value& value) {
       value);
 }
 
+// Before anything goes over the rounds of its repeats.
+void bound_layers(const RunConfig& config, Report& report) {
+  const std::vector<LayerConfig>* layers = &config.layers;
+  if (detail::expanded_layers(*layers) <= detail::kMostLayers) return;
+  const LayerConfig* named = &layers->front();
+  for (bool found = true; found;) {  // down to the outermost repeat that is too much by itself
+    found = false;
+    for (const LayerConfig& layer : *layers) {
+      if (detail::expanded_layers(std::vector<LayerConfig>{layer}) <= detail::kMostLayers) continue;
+      named = &layer;
+      if (found = layer.kind != "repeat" && !layer.lists.empty(); found) layers = &layer.lists.front().layers;
+      break;
+    }
+  }
+  const Report::Within block(report, named->block);
+  report.error(named->mark, concat(named->path, ": ", detail::too_many_layers()), named->kind.size());
+  report.throw_if_any();
+}
+
 RunConfig bind(const Node& root, const std::string& name, const ConfigSource& source, Report& report) {
   RunConfig config;
   config.run.name = name_of_file(name);
@@ -304,6 +324,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   bind_quant(root, config, report);
   bind_prepare(root, config, report);
   bind_layers(root, config, report);
+  bound_layers(config, report);
   Reader("", &root)("schedule", config.schedule);
   const Node* train = root.child("train");
   Reader("train", train)("stop", config.train.stop);

@@ -4,9 +4,12 @@
 #include <filesystem>
 #include <optional>
 
+#include "bitgrad/base/file.h"
 #include "bitgrad/train/plugin.h"
 #include "train/config/merge.h"
 #include "train/config/schema.h"
+#include "train/config/source.h"
+#include "train/config/yaml.h"
 
 namespace bitgrad::config {
 namespace {
@@ -30,7 +33,9 @@ std::string load(const std::filesystem::path& path, const std::filesystem::path&
   if (how != How::kPath)
     if (const std::optional<Plugin> there = loaded_as(file_name)) return there->path;
   if (how == How::kLoaded)
-    fail("plugin", file_name, ": is not loaded, and a file of a model loads no library. Name it with --plugin PATH");
+    fail("plugin", path.string(),
+         ": is not loaded, and a run or a model loads no library by itself. If you trust it: ", "--plugin ",
+         path.is_absolute() ? path.string() : "PATH", ", or load_plugin in a program");
   return load_plugin((folder / path).string()).path;
 }
 
@@ -54,6 +59,26 @@ std::vector<std::string> load_plugins(const Node& root, const std::string& name,
     }
   }
   return paths;
+}
+
+std::string recorded_root(const std::string& path) {
+  std::string text;
+  try {
+    const std::vector<uint8_t> bytes = read_file(path, static_cast<int64_t>(kMaxBytes));
+    text.assign(bytes.begin(), bytes.end());
+  } catch (const Error&) {
+    return {};
+  }
+  const SourceText file(text, 0);
+  Report report(path, file, /*of_user=*/false);
+  Node root;
+  if (!read_yaml(file, report, root) || root.kind != Node::Kind::kMap) return {};
+  load_plugins(root, path, {.run = true, .plugins = How::kLoaded}, report);
+  report.throw_if_any();
+  const Node* const data = root.child("data");
+  const Node* const folder = data != nullptr && data->kind == Node::Kind::kMap ? data->child("root") : nullptr;
+  if (folder == nullptr || folder->kind != Node::Kind::kScalar) return {};
+  return (std::filesystem::path(path).parent_path() / folder->text).lexically_normal().string();
 }
 
 }  // namespace bitgrad::config

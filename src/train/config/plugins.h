@@ -14,4 +14,8 @@ namespace bitgrad::config {
 std::vector<std::string> load_plugins(const Node& root, const std::string& name, const ConfigSource& source,
                                       Report& report);
 
+// data.root as the config.yaml of a run says it, which nothing else of that file decides; empty if it cannot be read.
+// Loads nothing, and throws ConfigError that names the plugins that are not loaded.
+std::string recorded_root(const std::string& path);
+
 }  // namespace bitgrad::config

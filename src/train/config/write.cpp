@@ -26,8 +26,12 @@ std::string text(const std::string& s) {
   if (plain_word(s)) return s;
   std::string out = "\"";
   for (char c : s) {
+    const auto byte = static_cast<uint8_t>(c);
     if (c == '"' || c == '\\') out += '\\';
-    out += c;
+    if (byte < 0x20 || byte == 0x7F)
+      out += concat("\\x", "0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]);  // else folded into a blank
+    else
+      out += c;
   }
   return out + '"';
 }

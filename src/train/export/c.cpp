@@ -4,6 +4,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_group.h"
 #include "train/export/c_writer.h"
 #include "train/export/report.h"
 #include "train/export/targets.h"
@@ -29,8 +30,10 @@ ExportReport export_target_c(const ExportSource& source, const std::string& path
   writer.run();
   if (spec.dry_run) return report;
   require_all_held(report, "c");
+  FileGroup group;
   write_file_atomically(header, writer.header());
   write_file_atomically(path, writer.source(header.substr(header.find_last_of('/') + 1)));
+  group.commit();
   return report;
 }
 

@@ -6,6 +6,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_group.h"
 #include "bitgrad/train/interop.h"
 #include "train/interop/export_plan.h"
 #include "train/interop/hugging_face_config.h"
@@ -135,11 +136,13 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
   HuggingFaceConfig config{&family, found.decoder};
   if (packed) config.weights = HuggingFaceWeights::kTernary;
   file_system().make_directories(folder);
-  write_safetensors(folder + "/model.safetensors", out.items(), {{"format", "pt"}});
+  FileGroup group;
   if (tokenizer != nullptr && tokenizer->kind() == "bpe")
     write_file_atomically(folder + "/tokenizer.json", tokenizer->content().dump(1));
   const Json text = hugging_face_config(config, tokenizer == nullptr ? -1 : tokenizer->end_id());
   write_file_atomically(folder + "/config.json", text.dump(2) + "\n");
+  write_safetensors(folder + "/model.safetensors", out.items(), {{"format", "pt"}});
+  group.commit();
   return std::move(out.report());
 }
 
