@@ -8,7 +8,7 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr std::string_view kTokens = "data.tokens";
+constexpr std::string_view kTokenShards = "data.tokens";
 constexpr int64_t kMostRecordBytes = int64_t{1} << 28;
 constexpr int64_t kTokensFormat = 1;
 
@@ -28,7 +28,8 @@ TokenFile shard_form(const std::string& path, InputFile& file) {
     return there && k.magic == head[0] && k.version == head[1];
   });
   if (kind == std::end(kShards))
-    fail_with(ErrorCode::kData, kTokens, path, ": stored: shard: got a file that begins with ", head[0], ", ", head[1],
+    fail_with(ErrorCode::kData, kTokenShards, path, ": stored: shard: got a file that begins with ", head[0], ", ",
+              head[1],
               ", expected a header of llm.c: 20240520, 1 (uint16) or 20240801, 7 (uint32). Ids without a header are "
               "stored: uint16 or uint32.");
   TokenFile form;
@@ -37,14 +38,14 @@ TokenFile shard_form(const std::string& path, InputFile& file) {
   form.ids = head[2];
   const int64_t bytes = kHeaderBytes + form.ids * form.id_bytes;
   if (head[2] < 0 || bytes != file.size())
-    fail_with(ErrorCode::kData, kTokens, path, ": the header counts ", head[2], " ids, which end at byte ", bytes,
+    fail_with(ErrorCode::kData, kTokenShards, path, ": the header counts ", head[2], " ids, which end at byte ", bytes,
               ", the file has ", file.size(), " bytes.");
   return form;
 }
 
 TokenFile raw_form(const std::string& path, const InputFile& file, int64_t id_bytes) {
   if (file.size() % id_bytes != 0)
-    fail_with(ErrorCode::kData, kTokens, path, ": got ", file.size(), " bytes, expected a multiple of ", id_bytes,
+    fail_with(ErrorCode::kData, kTokenShards, path, ": got ", file.size(), " bytes, expected a multiple of ", id_bytes,
               ", the bytes of an id.");
   TokenFile form;
   form.id_bytes = id_bytes;
@@ -81,18 +82,18 @@ TokensRecord read_tokens_record(const std::string& path) {
                                     {.depth = kDepth, .unique_names = true});
     const auto version = record.at("format_version").get<int64_t>();
     if (version != kTokensFormat)
-      fail_with(ErrorCode::kData, kTokens, "format version ", version, ", this program reads ", kTokensFormat);
+      fail_with(ErrorCode::kData, kTokenShards, "format version ", version, ", this program reads ", kTokensFormat);
     TokensRecord out{load_tokenizer(record.at("tokenizer"))};
     if (record.contains("end")) out.end = record.at("end").get<int64_t>();
     if (out.end < -1 || out.end >= out.tokenizer->vocabulary())
-      fail_with(ErrorCode::kData, kTokens, "end: got ", out.end, ", expected -1 or an id below ",
+      fail_with(ErrorCode::kData, kTokenShards, "end: got ", out.end, ", expected -1 or an id below ",
                 out.tokenizer->vocabulary());
     return out;
   } catch (const JsonError& e) {
-    fail_with(ErrorCode::kData, kTokens, path, ": ", e.what());
+    fail_with(ErrorCode::kData, kTokenShards, path, ": ", e.what());
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kData) throw;
-    fail_with(ErrorCode::kData, kTokens, path, ": ", e.what());
+    fail_with(ErrorCode::kData, kTokenShards, path, ": ", e.what());
   }
 }
 
@@ -116,7 +117,8 @@ std::vector<std::string> matching_files(const std::string& path) {
     for (const std::string& file : file_system().list(folder.empty() ? "." : folder))
       if (fits(file, pattern)) files.push_back(folder + file);
   if (files.empty())
-    fail_with(ErrorCode::kData, kTokens, "'", path, "': got no file, expected at least one that fits ", pattern, '.');
+    fail_with(ErrorCode::kData, kTokenShards, "'", path, "': got no file, expected at least one that fits ", pattern,
+              '.');
   std::sort(files.begin(), files.end());
   return files;
 }
