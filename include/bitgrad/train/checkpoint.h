@@ -10,6 +10,7 @@
 //   bitgrad.model      input form, layers and their quantization (train/model_record.h); absent if the model was not
 //                      made by make_layer
 //   bitgrad.tokenizer  the tokenizer (data/tokenizer.h); only for models of text
+//   bitgrad.origin     what another program's files say about an imported model (train/model_origin.h)
 //   bitgrad.kernels    kernel_table_hash() of the run that saved
 //   bitgrad.version    version of the program that saved; not read
 #pragma once
@@ -73,6 +74,7 @@ struct CheckpointHeader {
   std::string config = {};       // YAML
   std::string model = {};        // model record (train/model_record.h); empty: none
   std::string tokenizer = {};    // JSON (tokenizer_record); empty: none
+  std::string origin = {};       // JSON (train/model_origin.h); empty: none
   std::string kernel_hash = {};  // kernel_table_hash() of the run that saved
 };
 

@@ -167,6 +167,7 @@ CheckpointHeader header_of(Learner& learner, const RunCounters& counters) {
   h.seed = learner.state().seed;
   h.phase = learner.phase();
   h.updates = learner.optimizer().own_updates();
+  h.origin = learner.origin();
   return h;
 }
 
@@ -249,6 +250,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     if (model != file.metadata().end()) h.model = model->second;
     const auto tokenizer = file.metadata().find("bitgrad.tokenizer");
     if (tokenizer != file.metadata().end()) h.tokenizer = tokenizer->second;
+    const auto origin = file.metadata().find("bitgrad.origin");
+    if (origin != file.metadata().end()) h.origin = origin->second;
     h.kernel_hash = metadata_text(file, "bitgrad.kernels");
     return h;
   });

@@ -43,6 +43,7 @@ void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, con
   metadata["bitgrad.config"] = header.config;
   if (!header.model.empty()) metadata["bitgrad.model"] = header.model;
   if (!header.tokenizer.empty()) metadata["bitgrad.tokenizer"] = header.tokenizer;
+  if (!header.origin.empty()) metadata["bitgrad.origin"] = header.origin;
   metadata["bitgrad.kernels"] = header.kernel_hash;
   metadata["bitgrad.version"] = BITGRAD_VERSION;
   write_safetensors(path, items, metadata);
