@@ -29,7 +29,7 @@ struct Adapted {
     const RunConfig config = parse_config(
         concat("version: 1\nrun: {name: small, seed: ", seed,
                "}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: a.txt, context: 6}}\n"
-               "model: {init_from: x, preset: llama, keys: {vocabulary: 11, layers: 1, heads: 2, kv_heads: 1, dim: 8, "
+               "model: {init_from: x, preset: llama, keys: {vocabulary: 33, layers: 1, heads: 2, kv_heads: 1, dim: 8, "
                "ffn: 12}}\nadapters: {layers: [\"",
                layers, "\"], rank: ", rank, ", alpha: ", alpha,
                "}\nbatch: {global: 2}\noptim: {name: adamw, lr: 0.1}\ntrain: {stop: 4 steps}\n"),
@@ -37,8 +37,8 @@ struct Adapted {
     Form in;
     in.sample = {6};
     in.dtype = dtypes::int32;
-    in.ids = 11;
-    learner = build_learner(config, in, 11, 100);
+    in.ids = 33;
+    learner = build_learner(config, in, 33, 100);
     record = to_text(*model_record(*learner));
   }
   void train() {
