@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/train/adapters.h"
+#include "bitgrad/train/model_origin.h"
 #include "command.h"
 #include "open_file.h"
 #include "output_file.h"
@@ -22,7 +23,8 @@ int run_adapters(const AdapterOptions& options) {
   const OpenedFile file = open_target(options.target, options.choice);
   require_writable_folder(options.out, "adapter_model.safetensors", options.force, {file.path});
   const auto learner = load_file(file, nullptr);
-  const SavedAdapters saved = save_adapters(options.out, learner->model(), file.header.model);
+  const SavedAdapters saved =
+      save_adapters(options.out, learner->model(), file.header.model, parse_origin(file.header.origin, file.path).name);
   int64_t numbers = 0;
   const std::vector<AdaptedLayer> layers = adapted_layers(learner->model());
   for (const Parameter* p : learner->model().parameters())
@@ -35,7 +37,10 @@ int run_adapters(const AdapterOptions& options) {
   };
   if (!saved.modules.empty()) list("; whole modules: ", saved.modules);
   if (!saved.beyond.empty()) list("; in bitgrad_state.safetensors: ", saved.beyond);
-  std::cout << '\n';
+  std::cout << (saved.peft ? "; names of transformers: PEFT opens it over the base model"
+                           : "; PEFT's layout with bitgrad's names, which only bitgrad reads: the model is no decoder "
+                             "that Hugging Face knows")
+            << '\n';
   return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/export.h"
 #include "check_export.h"
 #include "command.h"
@@ -82,7 +83,8 @@ Json json_of(const ExportReport& report, const ExportOptions& o, const ExportTar
           {"family", report.family},
           {"out", o.spec.dry_run ? Json(nullptr) : Json(o.out)},
           {"tensors", tensors},
-          {"layers", layers}};
+          {"layers", layers},
+          {"notes", report.notes}};
 }
 
 template <typename Rows>
@@ -128,6 +130,7 @@ int run_export(const ExportOptions& o) {
     return 0;
   }
   print_report(report);
+  for (const std::string& note : report.notes) std::cout << "note: " << printable(note) << '\n';
   print_counts(report, file, o);
   if (o.check) std::cout << checked << '\n';
   return 0;

@@ -9,6 +9,7 @@
 #include "bitgrad/data/streamed_text.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/generator.h"
+#include "bitgrad/train/model_origin.h"
 #include "command.h"
 #include "open_file.h"
 
@@ -54,7 +55,8 @@ class Generating {
   explicit Generating(const GenerateOptions& o)
       : o_(o),
         file_(open_target(o.target, o.choice, o.overrides)),
-        tokenizer_(tokenizer_of(file_.header, file_.path)) {}
+        tokenizer_(tokenizer_of(file_.header, file_.path)),
+        origin_(parse_origin(file_.header.origin, file_.path)) {}
 
   int run() {
     apply_run_settings(file_.config);
@@ -68,6 +70,11 @@ class Generating {
     const std::span<const float> fed = generator.feed(prompt);
     const std::vector<float> scores(fed.begin(), fed.end());
     const double prompt_seconds = reading.seconds();
+    dropped_ = generator.dropped();
+    if (dropped_ > 0)
+      std::cerr << "note: the prompt has " << prompt.size() << " tokens, the model's context is " << generator.context()
+                << ": it sees the last " << std::ssize(prompt) - dropped_ << ", the first " << dropped_
+                << " are dropped\n";
     const Stopwatch writing;
     for (int64_t sample = 0; sample < o_.samples; ++sample) {
       if (sample > 0) generator.truncate(std::ssize(prompt));
@@ -94,6 +101,7 @@ class Generating {
       if (e.code() != ErrorCode::kData) throw;
       fail_with(ErrorCode::kData, kGenerate, "--prompt: ", e.what());
     }
+    add_begin(origin_, ids);
     // A document begins after the end token of another one.
     if (ids.empty() && tokenizer_->end_id() >= 0) ids = {tokenizer_->end_id()};
     require(!ids.empty(), kGenerate, "--prompt: got an empty text, and ", describe(*tokenizer_),
@@ -105,6 +113,7 @@ class Generating {
                     int64_t sample) {
     GenerateSpec spec = o_.spec;
     spec.sample = sample;
+    spec.end = end_ids(origin_, tokenizer_.get());
     if (!o_.json) begin_sample(prompt, sample);
     const auto show = [&](int32_t id, std::string_view text) {
       if (o_.json) return;
@@ -145,6 +154,7 @@ class Generating {
       return;
     }
     std::cout << Json{{"prompt", prompt},
+                      {"dropped", dropped_},
                       {"samples", samples_},
                       {"tokens_per_s", tokens_per_s},
                       {"prompt_tokens_per_s", prompt_per_s},
@@ -156,8 +166,9 @@ class Generating {
   const GenerateOptions o_;
   const OpenedFile file_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
+  const ModelOrigin origin_;
   Json samples_ = Json::array();
-  int64_t tokens_ = 0;
+  int64_t tokens_ = 0, dropped_ = 0;
 };
 
 int run_generate(GenerateOptions& o) {

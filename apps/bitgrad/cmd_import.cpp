@@ -3,7 +3,9 @@
 #include <charconv>
 #include <iostream>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/decoder.h"
 #include "bitgrad/train/interop.h"
 #include "bitgrad/train/model_record.h"
@@ -24,6 +26,12 @@ struct ImportOptions {
   bool force = false;
 };
 
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += concat(text.empty() ? "" : ", ", printable(name));
+  return text.empty() ? "nothing" : text;
+}
+
 int import_decoder(const ImportOptions& options) {
   const bool folder = file_system().is_directory(options.source);
   require(folder || options.source.ends_with(".gguf"), kImport, "got '", options.source,
@@ -35,7 +43,8 @@ int import_decoder(const ImportOptions& options) {
   std::cout << options.source << ": " << model.family << ", " << d.blocks << " blocks of " << d.dim << ", "
             << d.vocabulary << " ids, context " << d.context << ", " << (model.tokenizer ? "with" : "without")
             << " tokenizer -> " << options.out << ": " << file_bytes(options.out) << " bytes\n";
-  for (const std::string& note : model.notes) std::cout << "note: " << note << '\n';
+  for (const std::string& note : model.notes) std::cout << "note: " << printable(note) << '\n';
+  std::cout << "read: " << listed(model.read) << "\nnot used: " << listed(model.unused) << '\n';
   if (const std::string preset = decoder_preset(d); !preset.empty())
     std::cout << "to train it: model: " << preset << ", with model.init_from: " << options.out << '\n';
   return 0;

@@ -65,6 +65,7 @@ class Tokenizing {
     int64_t at = 0;
     for (size_t i = 0; i < o_.files.size(); ++i) {
       const std::string text = texts_.empty() ? text_of_file(o_.files[i]) : std::move(texts_[i]);
+      check_text(*tokenizer_, text, o_.files[i]);
       size_t here = static_cast<size_t>(std::clamp<int64_t>(cut - at, 0, std::ssize(text)));
       while (here > 0 && here < text.size() && (static_cast<uint8_t>(text[here]) & 0xC0) == 0x80) --here;
       add(train, o_.files[i], std::string_view(text).substr(0, here));

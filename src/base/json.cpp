@@ -69,6 +69,7 @@ class Builder final : public nlohmann::json_sax<Library> {
   }
   // Pointers to open values stay valid: only the innermost one grows.
   Json* place(Json x) {
+    if (++values_ > limits_.values) throw JsonError("more than " + std::to_string(limits_.values) + " values");
     if (open_.empty()) {
       root_ = std::move(x);
       return &root_;
@@ -88,6 +89,7 @@ class Builder final : public nlohmann::json_sax<Library> {
   }
 
   const JsonLimits& limits_;
+  int64_t values_ = 0;
   Json root_;
   std::vector<Json*> open_;
   std::vector<std::unordered_map<std::string, size_t>> names_;  // for each open object: name -> index of its member

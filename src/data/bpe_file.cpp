@@ -14,6 +14,7 @@ namespace bitgrad::data {
 namespace {
 
 constexpr int64_t kMostGap = 65536;  // limit on ids without a token
+constexpr size_t kMostSteps = 64;    // steps of splitting, and of normalizing; files in use have 1 to 6
 // The pattern of GPT-2 (openai/gpt-2, src/encoder.py).
 constexpr const char* kWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -115,6 +116,11 @@ class BpeReader {
   }
   // Each merge is "a b" or ["a", "b"].
   void merges(const Json& list) {
+    size_t most = 0;  // ways to cut the tokens in two
+    for (const auto& [token, id] : ids_) most += token.size();
+    if (list.size() > most)
+      bad("model.merges: got ", list.size(), " merges, expected at most ", most, ", the ways to cut the ", ids_.size(),
+          " tokens in two.");
     for (size_t i = 0; i < list.items().size(); ++i) {
       const Json& item = list[i];
       std::string left, right;
@@ -136,6 +142,7 @@ class BpeReader {
     if (type == "Sequence") {
       for (const Json& part : n.at("normalizers")) normalizer(part);
     } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
+      if (parts_.normal_forms.size() >= kMostSteps) bad("normalizer: got more than ", kMostSteps, " steps.");
       parts_.normal_forms.push_back(type);
     } else {
       bad("normalizer: got ", type, ", expected NFC, NFD, NFKC, NFKD or none.");
@@ -195,6 +202,7 @@ class BpeReader {
     } else {
       bad("pre_tokenizer: got ", type, ", expected ByteLevel, Split, Digits or a Sequence of them.");
     }
+    if (parts_.steps.size() >= kMostSteps) bad("pre_tokenizer: got more than ", kMostSteps, " steps.");
     parts_.steps.push_back(std::move(step));
   }
 

@@ -1,11 +1,13 @@
 // Regular expressions of tokenizers by libpcre2. This file is the only user of the library.
 //
-// Patterns are written for Oniguruma, where \s is the Unicode property White_Space. In PCRE2, \s also matches U+180E,
-// so \s and \S are expanded to explicit sets.
+// A match sees a window of the text that grows until it decides (PCRE2_PARTIAL_HARD: no match that reached its end is
+// taken). The windows bound what matches look at: a pattern that reads to the end of the text at each place, such as
+// a(?=[^b]*b)|a, would take hours for a megabyte, and the match limit of libpcre2 counts no loops.
 #include "data/split_pattern.h"
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "data/oniguruma.h"
 
 #if BITGRAD_WITH_PCRE2
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -45,30 +47,8 @@ namespace {
 
 constexpr std::string_view kPattern = "pattern";
 
-std::string with_written_spaces(const std::string& pattern) {
-  constexpr std::string_view kSpaces =
-      R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-  std::string out;
-  bool in_set = false;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i], next = c == '\\' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
-    if (next == 's' || (next == 'S' && !in_set)) {
-      out += in_set ? concat(kSpaces) : concat(next == 's' ? "[" : "[^", kSpaces, ']');
-      ++i;
-      continue;
-    }
-    if (next == 'S') fail_with(ErrorCode::kData, kPattern, "'", pattern, "': \\S inside a set is not supported.");
-    if (c == '\\') {
-      out += c;
-      if (++i < pattern.size()) out += pattern[i];
-      continue;
-    }
-    if (c == '[') in_set = true;
-    if (c == ']') in_set = false;
-    out += c;
-  }
-  return out;
-}
+constexpr size_t kWindow = size_t{1} << 13;
+constexpr int64_t kMostLooked = int64_t{1} << 28;  // bytes beyond a window that all matches of a text look at, together
 
 std::string message_of(int error) {
   PCRE2_UCHAR text[256];
@@ -79,37 +59,87 @@ std::string message_of(int error) {
 }  // namespace
 
 SplitPattern::SplitPattern(const std::string& pattern) {
-  const std::string ours = with_written_spaces(pattern);
+  const std::string ours = pcre_of_oniguruma(pattern);
+  const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> lines(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  if (lines == nullptr) fail_with(ErrorCode::kMemory, kPattern, "libpcre2 has no memory for a pattern.");
+  pcre2_set_newline(lines.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE place = 0;
-  pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
-                                         PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
+  pcre2_code* const code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place, lines.get());
   if (code == nullptr)
     fail_with(ErrorCode::kData, kPattern, "'", pattern,
-              "' is no regular expression that libpcre2 compiles: ", message_of(error), '.');
+              "' is no regular expression that libpcre2 compiles: ", message_of(error),
+              ours == pattern ? "." : concat(" (translated to '", ours, "')."));
   code_ = std::shared_ptr<const void>(code, [code](const void*) { pcre2_code_free(code); });
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // optional: without JIT, matching is slower with the same results
+  // Optional: without JIT, matching is slower with the same results.
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
 }
 
-void SplitPattern::split(std::string_view text, const Piece& f) const {
-  const auto* const code = static_cast<const pcre2_code*>(code_.get());
-  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> found(
-      pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
-  if (found == nullptr) fail_with(ErrorCode::kMemory, kPattern, "libpcre2 has no memory for a match.");
-  each_utf8_part(text, [&](std::string_view part, bool utf8) {
-    if (!utf8) return f(part, false);
-    size_t done = 0;
-    for (size_t from = 0; from < part.size();) {
-      const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(part.data()), part.size(), from,
-                                 PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, found.get(), nullptr);
-      if (rc == PCRE2_ERROR_NOMATCH) break;
+namespace {
+
+// Matches of a pattern in a text of well-formed UTF-8.
+class Matches {
+ public:
+  Matches(const void* code, std::string_view text)
+      : code_(static_cast<const pcre2_code*>(code)),
+        text_(text),
+        found_(pcre2_match_data_create_from_pattern(code_, nullptr), pcre2_match_data_free) {
+    if (found_ == nullptr) fail_with(ErrorCode::kMemory, kPattern, "libpcre2 has no memory for a match.");
+  }
+
+  // Begin and end of the next match from `from` on; false if there is none.
+  bool next(size_t from, size_t& begin, size_t& end) {
+    for (size_t window = kWindow;; window *= 4) {
+      const size_t until = boundary(from, window);
+      const bool whole = until == text_.size();
+      if (window > kWindow && (looked_ += static_cast<int64_t>(until - from)) > kMostLooked)
+        fail_with(
+            ErrorCode::kData, kPattern, "matching stopped at byte ", from, " of a text of ", text_.size(),
+            ": the matches looked at ", looked_, " bytes behind their places, at most ", kMostLooked,
+            ". The pattern reads far ahead at each place (an open repeat in a look-ahead), or the text has a word "
+            "without an end. Cut the text into files.");
+      const int rc =
+          pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), until, from,
+                      PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | (whole ? 0 : PCRE2_PARTIAL_HARD), found_.get(), nullptr);
+      if (!whole && (rc == PCRE2_ERROR_NOMATCH || rc == PCRE2_ERROR_PARTIAL)) continue;
+      if (rc == PCRE2_ERROR_NOMATCH) return false;
       if (rc < 0) fail_with(ErrorCode::kData, kPattern, "matching stopped: ", message_of(rc), '.');
-      const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(found.get());
+      const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(found_.get());
       if (ends[0] < from || ends[1] <= ends[0])
         fail_with(ErrorCode::kData, kPattern, "a match ends before it begins (\\K in a look-around).");
-      if (ends[0] > done) f(part.substr(done, ends[0] - done), false);
-      f(part.substr(ends[0], ends[1] - ends[0]), true);
-      from = done = ends[1];
+      begin = ends[0], end = ends[1];
+      return true;
+    }
+  }
+
+ private:
+  // The end of a window: whole characters.
+  size_t boundary(size_t from, size_t window) const {
+    if (text_.size() - from <= window) return text_.size();
+    size_t until = from + window;
+    while ((static_cast<uint8_t>(text_[until]) & 0xC0) == 0x80) --until;
+    return until;
+  }
+
+  const pcre2_code* code_;
+  const std::string_view text_;
+  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> found_;
+  int64_t looked_ = 0;
+};
+
+}  // namespace
+
+void SplitPattern::split(std::string_view text, const Piece& f) const {
+  each_utf8_part(text, [&](std::string_view part, bool utf8) {
+    if (!utf8) return f(part, false);
+    Matches matches(code_.get(), part);
+    size_t done = 0;
+    for (size_t begin = 0, end = 0; done < part.size() && matches.next(done, begin, end); done = end) {
+      if (begin > done) f(part.substr(done, begin - done), false);
+      f(part.substr(begin, end - begin), true);
     }
     if (part.size() > done) f(part.substr(done), false);
   });

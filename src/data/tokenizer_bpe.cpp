@@ -99,7 +99,8 @@ TokenizerPointer load_bpe_tokenizer(const Json& content) { return std::make_shar
 
 TokenizerPointer open_bpe_tokenizer(std::string_view bytes) {
   constexpr int kDepth = 16;
-  Json file = Json::parse(bytes, {.depth = kDepth, .unique_names = true});
+  constexpr int64_t kMostValues = 6'000'000;  // 262,144 tokens with 515,000 merges have 1.8 million
+  Json file = Json::parse(bytes, {.depth = kDepth, .unique_names = true, .values = kMostValues});
   if (file.is_object())
     for (const char* key : {"truncation", "padding"}) file.erase(key);
   return std::make_shared<BpeTokenizer>(std::move(file));

@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "data/token_shards.h"
 #include "data/tokenizers.h"
@@ -35,9 +36,40 @@ const TokenizerKind* kind_of_file(std::string_view name) {
   return nullptr;
 }
 
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
 std::string quoted(std::string_view bytes) {
   constexpr size_t kShown = 24;
   return concat('\'', printable(bytes.substr(0, kShown)), bytes.size() > kShown ? "..." : "", '\'');
+}
+
+// What of a tokenizer's content changes ids. A tokenizer.json has more: what is done behind the encoding
+// (post_processor, decoder), and the form of its lists; its vocabulary is compared by id.
+std::string what_counts(const Tokenizer& tokenizer) {
+  Json content = tokenizer.content();
+  if (tokenizer.kind() != "bpe" || !content.is_object() || !content.contains("model")) return content.dump();
+  Json out = Json::object(), merges = Json::array(), added = Json::array();
+  for (const char* part : {"normalizer", "pre_tokenizer"})
+    out[part] = content.contains(part) ? content.at(part) : Json(nullptr);
+  const Json& model = content.at("model");
+  out["ignore_merges"] = model.value("ignore_merges", false);
+  for (const Json& merge : model.at("merges"))
+    merges.push_back(merge.is_string() ? merge : Json(merge.at(0).text() + ' ' + merge.at(1).text()));
+  out["merges"] = std::move(merges);
+  if (content.contains("added_tokens") && !content.at("added_tokens").is_null())
+    for (const Json& token : content.at("added_tokens")) {
+      const bool special = token.value("special", false);
+      added.push_back(Json::array({token.at("id"), token.at("content"), token.value("lstrip", false),
+                                   token.value("rstrip", false), special, token.value("normalized", !special)}));
+    }
+  out["added"] = std::move(added);
+  std::string text = out.dump();
+  for (const std::string_view gone : {R"("trim_offsets":true,)", R"("trim_offsets":false,)"})
+    for (size_t at; (at = text.find(gone)) != std::string::npos;) text.erase(at, gone.size());
+  return text;
 }
 
 }  // namespace
@@ -55,6 +87,8 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path) {
   }
   const std::vector<uint8_t> bytes = read_file(path, kMostFileBytes);
   return reading(path, [&] {
+    if (const Json added = kind->name == "sentencepiece" ? tokens_beside(folder_of(path)) : nullptr; !added.is_null())
+      return make_sentencepiece_tokenizer(pieces_as_transformers({bytes.begin(), bytes.end()}, folder_of(path)), added);
     auto made = kind->open({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     require(made != nullptr && made->vocabulary() >= 1, kWhere, "the kind returned no tokenizer with ids");
     return made;
@@ -85,6 +119,26 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const Json& record) {
   });
 }
 
+void check_text(const Tokenizer& tokenizer, std::string_view text, const std::string& path) {
+  if (tokenizer.kind() == "bytes") return;
+  constexpr std::string_view kHint = "Convert it: iconv -t UTF-8.";
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    fail_with(ErrorCode::kData, kWhere, path, ": got a text in UTF-16, expected UTF-8. ", kHint);
+  size_t wrong = 0, first = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t n = utf8_bytes(text.substr(at));
+    if (n == 0 && wrong++ == 0) first = at;
+    at += std::max<size_t>(1, n);
+  }
+  if (wrong == 0) return;
+  const int64_t line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first), '\n');
+  log(LogLevel::kWarning, concat(path, ": ", wrong, " of ", text.size(), " bytes are not UTF-8, the first in line ",
+                                 line, " at byte ", first,
+                                 ": they are read as bytes, or as U+FFFD. If the text is in another "
+                                 "encoding, its words are not the model's. ",
+                                 kHint));
+}
+
 std::string describe(const Tokenizer& tokenizer) {
   return concat(tokenizer.kind(), " of ", tokenizer.vocabulary(), " ids");
 }
@@ -96,7 +150,7 @@ std::string tokenizer_difference(const Tokenizer& a, const Tokenizer& b) {
     if (a.bytes(id) != b.bytes(id))
       return concat(both, ": id ", id, " is ", quoted(a.bytes(id)), ", ", quoted(b.bytes(id)));
   // Compare as text: comparing objects with many members is slow.
-  return a.content().dump() == b.content().dump() ? "" : concat(both, " that split texts in different ways");
+  return what_counts(a) == what_counts(b) ? "" : concat(both, " that split texts in different ways");
 }
 
 }  // namespace bitgrad

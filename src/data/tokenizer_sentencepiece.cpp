@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "bitgrad/base/error.h"
+#include "data/added_tokens.h"
 #include "data/base64.h"
 #include "data/tokenizers.h"
 
@@ -20,38 +21,90 @@ constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, which represents
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  explicit SentencePieceTokenizer(std::string model) : model_(std::move(model)) {
+  SentencePieceTokenizer(std::string model, Json added) : model_(std::move(model)), list_(std::move(added)) {
     if (const auto status = processor_.LoadFromSerializedProto(model_); !status.ok())
       fail_with(ErrorCode::kData, kSentencePiece, "is no model of SentencePiece: ", status.message());
     for (int id = 0; id < processor_.GetPieceSize(); ++id) bytes_.push_back(bytes_of(id));
     if (bytes_.empty()) fail_with(ErrorCode::kData, kSentencePiece, "the model has no pieces.");
+    special_.resize(bytes_.size());
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) special_[static_cast<size_t>(id)] = processor_.IsControl(id);
+    if (!list_.is_null())
+      for (const Json& token : list_) add(token);
   }
 
   std::string_view kind() const override { return kSentencePiece; }
   int64_t vocabulary() const override { return std::ssize(bytes_); }
-  bool special(int32_t id) const override { return processor_.IsControl(id); }
+  bool special(int32_t id) const override { return special_[static_cast<size_t>(id)]; }
   int32_t end_id() const override { return processor_.eos_id(); }
-  Json content() const override { return {{"model", base64(model_)}}; }
+  Json content() const override {
+    Json content{{"model", base64(model_)}};
+    if (!list_.is_null()) content["added"] = list_;
+    return content;
+  }
   std::string_view bytes(int32_t id) const override {
     require(id >= 0 && id < vocabulary(), kSentencePiece, "id: got ", id, ", expected 0 .. ", vocabulary() - 1);
     return bytes_[static_cast<size_t>(id)];
   }
+  // Tokens that were added to the model are cut out first; the library reads what is between them, each part with the
+  // space that it puts before a text.
   void encode(std::string_view text, const Sink& sink) const override {
-    std::vector<int> ids;
-    if (const auto status = processor_.Encode({text.data(), text.size()}, &ids); !status.ok())
-      fail_with(ErrorCode::kData, kSentencePiece, status.message());
-    if (!ids.empty()) sink(ids);
+    added_.split(text, [&](std::string_view part, int32_t id) {
+      if (id >= 0) return sink({&id, 1});
+      std::vector<int> ids;
+      if (const auto status = processor_.Encode({part.data(), part.size()}, &ids); !status.ok())
+        fail_with(ErrorCode::kData, kSentencePiece, status.message());
+      if (!ids.empty()) sink(ids);
+    });
   }
   // As the library does: removes the space that it adds before a text.
   std::string decode(std::span<const int32_t> ids) const override {
     for (const int32_t id : ids) bytes(id);
     std::string text;
-    if (const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text); !status.ok())
-      fail_with(ErrorCode::kData, kSentencePiece, status.message());
+    std::vector<int> run;
+    const auto flush = [&] {
+      std::string part;
+      if (const auto status = processor_.Decode(run, &part); !status.ok())
+        fail_with(ErrorCode::kData, kSentencePiece, status.message());
+      text += part;
+      run.clear();
+    };
+    for (const int32_t id : ids) {
+      if (id < processor_.GetPieceSize()) {
+        run.push_back(id);
+        continue;
+      }
+      flush();
+      text += bytes_[static_cast<size_t>(id)];
+    }
+    flush();
     return text;
   }
 
  private:
+  // {"id", "content", "special", "lstrip", "rstrip"}: a piece of the model with this text, or an id behind them.
+  void add(const Json& item) {
+    constexpr int64_t kMostGap = 65536;
+    AddedToken token;
+    token.text = item.at("content").text();
+    const auto id = item.at("id").get<int64_t>();
+    const int64_t pieces = processor_.GetPieceSize();
+    if (token.text.empty() || id < 0 || id >= pieces + kMostGap)
+      fail_with(ErrorCode::kData, kSentencePiece, "added token '", token.text, "': got id ", id, ", expected 0 .. ",
+                pieces + kMostGap - 1);
+    if (id < pieces && processor_.IdToPiece(static_cast<int>(id)) != token.text)
+      fail_with(ErrorCode::kData, kSentencePiece, "added token '", token.text, "': id ", id, " is that of the piece '",
+                processor_.IdToPiece(static_cast<int>(id)), '\'');
+    token.id = static_cast<int32_t>(id);
+    token.left_strip = item.value("lstrip", false);
+    token.right_strip = item.value("rstrip", false);
+    const auto at = static_cast<size_t>(id);
+    if (at >= bytes_.size()) bytes_.resize(at + 1), special_.resize(at + 1);
+    if (id >= pieces) {
+      bytes_[at] = token.text;
+      special_[at] = item.value("special", false);
+    }
+    added_.add(std::move(token));
+  }
   std::string bytes_of(int id) const {
     const std::string& piece = processor_.IdToPiece(id);
     if (processor_.IsControl(id)) return "";
@@ -67,19 +120,22 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string model_;
+  Json list_;  // added tokens; null: none
+  AddedTokens added_;
+  std::vector<bool> special_;
   sentencepiece::SentencePieceProcessor processor_;
   std::vector<std::string> bytes_;
 };
 
 }  // namespace
 
-TokenizerPointer open_sentencepiece_tokenizer(std::string_view bytes) {
-  return std::make_shared<SentencePieceTokenizer>(std::string(bytes));
+TokenizerPointer make_sentencepiece_tokenizer(std::string model, Json added) {
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), std::move(added));
 }
 
 #else
 
-TokenizerPointer open_sentencepiece_tokenizer(std::string_view) {
+TokenizerPointer make_sentencepiece_tokenizer(std::string, Json) {
   fail("tokenizer",
        "this program was built without SentencePiece. Install libsentencepiece-dev (scripts/setup.sh) and build it "
        "again.");
@@ -88,7 +144,11 @@ TokenizerPointer open_sentencepiece_tokenizer(std::string_view) {
 #endif
 
 TokenizerPointer load_sentencepiece_tokenizer(const Json& content) {
-  return open_sentencepiece_tokenizer(base64_bytes(content.at("model").text()));
+  return make_sentencepiece_tokenizer(base64_bytes(content.at("model").text()),
+                                      content.contains("added") ? content.at("added") : Json(nullptr));
+}
+TokenizerPointer open_sentencepiece_tokenizer(std::string_view bytes) {
+  return make_sentencepiece_tokenizer(std::string(bytes), nullptr);
 }
 
 }  // namespace bitgrad::data

@@ -158,6 +158,7 @@ Opened open_text(const DatasetSpec& spec) {
   out.task.vocabulary = tokenizer->vocabulary();
   out.task.document_end = document_end(spec, out.task, -1);
   NarrowIds ids(out.task.vocabulary);
+  check_text(*tokenizer, text, path);
   of_file(path, [&] { return tokenizer->encode(text, [&](std::span<const int32_t> run) { ids.add(run); }); });
   out.all = ids.size();
   out.ids = ids.part(range_of(spec, out.all));

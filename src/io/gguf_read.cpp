@@ -12,6 +12,8 @@ namespace {
 
 using namespace gguf;
 
+constexpr const char* kSplitCount = "split.count";
+
 GgufValue::Type value_type(Cursor& in, uint32_t id) {
   if (id == kArrayType || id > static_cast<uint32_t>(GgufValue::Type::kFloat64))
     in.wrong(id == kArrayType ? "an array of arrays, which is not supported."
@@ -136,7 +138,49 @@ int64_t checked_alignment(const GgufValue* value, const std::string& path) {
 
 }  // namespace
 
-GgufFile GgufFile::read(const std::string& path) { return read(file_system().open_read(path), path); }
+GgufFile GgufFile::read(const std::string& path) {
+  GgufFile file = read(file_system().open_read(path), path);
+  const int64_t count = file.find(kSplitCount) == nullptr ? 1 : file.integer(kSplitCount);
+  return count <= 1 ? std::move(file) : read_split(std::move(file), count);
+}
+
+GgufFile GgufFile::read_split(GgufFile given, int64_t count) {
+  constexpr int64_t kMostParts = 4096;
+  const std::string path = given.path_;
+  const int64_t own = given.integer("split.no");
+  const auto ending = [count](int64_t part) {
+    std::string number = std::to_string(part + 1), all = std::to_string(count);
+    number.insert(0, 5 - std::min<size_t>(5, number.size()), '0');
+    all.insert(0, 5 - std::min<size_t>(5, all.size()), '0');
+    return concat('-', number, "-of-", all, ".gguf");
+  };
+  if (count > kMostParts || own < 0 || own >= count || !path.ends_with(ending(own)))
+    fail_gguf(path, "it is file ", own + 1, " of the ", count, " files of a model, expected a name that ends in '",
+              ending(own), "', and the others beside it. llama-gguf-split --merge joins them.");
+  const std::string stem = path.substr(0, path.size() - ending(own).size());
+  GgufFile all;
+  for (int64_t part = 0; part < count; ++part) {
+    const std::string other = stem + ending(part);
+    if (part != own && !file_system().exists(other))
+      fail_gguf(path, "it is file ", own + 1, " of the ", count, " files of a model, and '", other, "' is missing.");
+    GgufFile file = part == own ? std::move(given) : read(file_system().open_read(other), other);
+    if (file.find(kSplitCount) == nullptr || file.integer(kSplitCount) != count || file.integer("split.no") != part)
+      fail_gguf(other, "it is not file ", part + 1, " of ", count, ", as its name says.");
+    if (part == 0) {
+      all.path_ = path;
+      all.metadata_ = std::move(file.metadata_);
+      all.keys_ = std::move(file.keys_);
+    }
+    all.parts_.push_back(std::move(file.parts_[0]));
+    for (GgufEntry& entry : file.entries_) {
+      entry.part = static_cast<size_t>(part);
+      if (!all.index_.emplace(entry.name, all.entries_.size()).second)
+        fail_gguf(other, "tensor '", entry.name, "' is in an earlier file of the model, too.");
+      all.entries_.push_back(std::move(entry));
+    }
+  }
+  return all;
+}
 
 GgufFile GgufFile::parse(std::vector<uint8_t> bytes, const std::string& path) {
   return read(memory_file(std::move(bytes)), path);
@@ -168,9 +212,9 @@ GgufFile GgufFile::read(std::shared_ptr<InputFile> input, const std::string& pat
     if (!file.index_.emplace(file.entries_.back().name, file.entries_.size() - 1).second)
       in.wrong("the name occurs twice.");
   }
-  file.data_begin_ = aligned(in.position(), alignment);
-  check_places(file.entries_, std::max<int64_t>(0, input->size() - file.data_begin_), path);
-  file.input_ = std::move(input);
+  const int64_t data_begin = aligned(in.position(), alignment);
+  check_places(file.entries_, std::max<int64_t>(0, input->size() - data_begin), path);
+  file.parts_.push_back({std::move(input), data_begin});
   return file;
 }
 
@@ -239,7 +283,8 @@ std::vector<uint8_t> GgufFile::data(std::string_view name) const {
     fail_with(ErrorCode::kMemory, "gguf", "'", path_, "': no memory for the ", e.bytes, " bytes of tensor '", name,
               "'.");
   }
-  if (input_->read_at(data_begin_ + e.offset, bytes.data(), bytes.size()) != bytes.size())
+  const Part& part = parts_[e.part];
+  if (part.input->read_at(part.data_begin + e.offset, bytes.data(), bytes.size()) != bytes.size())
     fail_gguf(path_, "the file became shorter while it was read.");
   return bytes;
 }

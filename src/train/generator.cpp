@@ -140,10 +140,12 @@ Generated generate(Generator& generator, std::span<const float> scores, const To
     out.text += piece;
     if (show) show(id, piece);
   };
+  std::vector<int32_t> ends = spec.end;
+  if (ends.empty() && tokenizer != nullptr) ends.push_back(tokenizer->end_id());
   while (std::ssize(out.ids) < spec.tokens) {
     const int32_t id = sample_token(scores, generator.ids(), spec.sampling, spec.sample, generator.length());
     out.ids.push_back(id);
-    if (tokenizer != nullptr && id == tokenizer->end_id()) {
+    if (std::find(ends.begin(), ends.end(), id) != ends.end()) {
       out.reason = StopReason::kEnd;
       break;
     }

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/train/adapters.h"
+#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/train/model_origin.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/weight_map.h"
 #include "train/adapter_rest.h"
+#include "train/interop/origin_files.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -75,7 +79,8 @@ void warn_of_moving(const InitFrom& found, const std::string& file) {
 
 }  // namespace
 
-std::string take_initial_values(const RunConfig& config, const Dataset* data, Module& model) {
+std::string take_initial_values(const RunConfig& config, const Dataset* data, Module& model,
+                                const std::string& record) {
   const bool foreign = is_weight_file(config.init_from);
   const std::string file = foreign ? config.init_from : checkpoint_of(config.init_from);
   if (!foreign) check_inputs(config, data, file);
@@ -86,8 +91,20 @@ std::string take_initial_values(const RunConfig& config, const Dataset* data, Mo
   warn_of_moving(found, file);
   std::string note = note_of(found, file);
   if (!config.adapters || config.adapters->init_from.empty()) return note;
-  load_adapters(config.adapters->init_from, model);
+  load_adapters(config.adapters->init_from, model, record);
   return note + "; adapters from " + config.adapters->init_from;
+}
+
+std::string initial_origin(const RunConfig& config, const Dataset* data) {
+  if (is_weight_file(config.init_from)) {
+    const bool folder = file_system().exists(config.init_from + "/config.json");
+    return folder ? to_text(interop::origin_of_folder(config.init_from)) : "";
+  }
+  const std::string file = checkpoint_of(config.init_from);
+  const CheckpointHeader header = read_checkpoint_header(file);
+  const auto ours = data == nullptr ? nullptr : data->tokenizer(), theirs = tokenizer_of(header, file);
+  const bool other = ours != nullptr && theirs != nullptr && !tokenizer_difference(*ours, *theirs).empty();
+  return other ? "" : header.origin;  // the ids of another tokenizer mean nothing here
 }
 
 }  // namespace bitgrad::detail

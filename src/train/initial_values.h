@@ -13,6 +13,9 @@ namespace bitgrad::detail {
 // the file has and the model does not use, and of what model.ignore leaves out; returns a line for the log. `data`:
 // what the run trains on, or nullptr. Throws Error if the file's run normalized or tokenized its inputs otherwise,
 // unless model.other_inputs accepts that; else as init_from and init_from_weights.
-std::string take_initial_values(const RunConfig& config, const Dataset* data, Module& model);
+std::string take_initial_values(const RunConfig& config, const Dataset* data, Module& model, const std::string& record);
+// The origin (train/model_origin.h) that model.init_from, which is set, hands on; empty if it has none, or if `data`
+// have another tokenizer.
+std::string initial_origin(const RunConfig& config, const Dataset* data);
 
 }  // namespace bitgrad::detail

@@ -1,5 +1,6 @@
 // Trainer, except for its loop (trainer_loop.cpp): data, learner, initial values, resume, evaluation.
 #include "bitgrad/train/trainer.h"
+#include "bitgrad/train/model_record.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -330,7 +331,10 @@ void Trainer::start() {
                           "model.init_from");
   if (config_.init_from.empty()) return;
   const DeviceGuard guard(learner_->device());
-  init_note_ = detail::take_initial_values(config_, train_data_.get(), learner_->model());
+  const std::optional<ModelRecord> record = model_record(*learner_);
+  init_note_ = detail::take_initial_values(config_, train_data_.get(), learner_->model(),
+                                           record ? to_text(*record) : std::string());
+  learner_->set_origin(detail::initial_origin(config_, train_data_.get()));
 }
 
 void Trainer::resume(const std::string& checkpoint, bool use_data) {

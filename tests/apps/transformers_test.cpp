@@ -87,3 +87,47 @@ TEST_CASE("folders of gpt2, llama and qwen2 open in transformers, and their logi
     CHECK(largest < 1e-4);
   }
 }
+
+TEST_CASE("adapters over an exported llama open in PEFT with our logits, and what PEFT saves is taken up here") {
+  TempDir temp;
+  std::ofstream text(temp.file("a.txt"), std::ios::binary);
+  for (int i = 0; i < 40; ++i) text << "The " << i << " slings and arrows of outrageous fortune: a sea of troubles.\n";
+  text.close();
+  const Net llama{"llama", "llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 64, ffn: 96, rope: 500}", ""};
+  train_and_export(temp, llama);
+  const auto adapted = [&](const std::string& name, const std::string& more) {
+    const ProcessResult run = cli({"train", temp.file("llama.yaml"), "--data", temp.path(), "--out", temp.file(name),
+                                   "model.init_from=" + temp.file("llama"),
+                                   "adapters={layers: [\"layers.2.*\"], rank: 4, alpha: 8" + more + "}",
+                                   "optim.lr=" + std::string(more.empty() ? "0.01" : "1e-12"), "train.stop=10 steps"});
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+    return load_evaluator(temp.file(name + "/last.safetensors"), find_loss("softmax_cross_entropy"), 1);
+  };
+  const auto first = adapted("first", "");
+  REQUIRE(cli({"adapters", temp.file("first"), "-o", temp.file("lora")}).code == 0);
+  std::vector<double> ids;
+  Json list = Json::array();
+  for (int64_t i = 0; i < 32; ++i) {
+    ids.push_back(static_cast<double>((7 * i * i + 5 * i) % 29));
+    list.push_back(static_cast<int64_t>(ids.back()));
+  }
+  std::ofstream(temp.file("ids.json")) << Json::array({list}).dump();
+  const std::string written = script_output(
+      "peft_logits.py", {temp.file("ids.json"), temp.file("llama_hf"), temp.file("lora"), temp.file("saved")},
+      "peft, transformers or torch");
+  if (written.empty()) return;
+  const Tensor input = Tensor::from_elements({1, 32}, dtypes::int32, ids);
+  const std::vector<double> ours = first->predict(input).elements();
+  double largest = 0;
+  auto at = ours.begin();
+  const Json logits = Json::parse(written);
+  for (const Json& row : logits.at(0))
+    for (const Json& x : row) largest = std::max(largest, std::abs(x.get<double>() - *at++));
+  CHECK(at == ours.end());
+  CHECK(largest < 1e-4);
+  const std::vector<double> again = adapted("again", ", init_from: " + temp.file("saved"))->predict(input).elements();
+  double apart = 0;
+  for (size_t i = 0; i < ours.size(); ++i) apart = std::max(apart, std::abs(again[i] - ours[i]));
+  CHECK(apart < 1e-4);
+}

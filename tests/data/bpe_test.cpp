@@ -163,8 +163,21 @@ TEST_CASE("What is no byte-level BPE, or damaged, is an error at its member") {
         "behavior: got MergedWithNext, expected Isolated or Removed.");
   check(R"("type": "ByteLevel")", R"("type": "Split", "behavior": "Isolated", "pattern": {"Regex": "(a"})",
         "[pattern] '(a' is no regular expression that libpcre2 compiles: missing closing parenthesis");
-  check(R"("type": "ByteLevel")", R"("type": "Split", "behavior": "Isolated", "pattern": {"Regex": "[^\\S]"})",
-        "\\S inside a set is not supported");
+  check(R"("type": "ByteLevel")", R"("type": "Split", "behavior": "Isolated", "pattern": {"Regex": "[^\\Q]"})",
+        "character 3: \\Q is not supported");
+  const std::string step = R"({"type": "Digits"}, )";
+  std::string steps;
+  for (int i = 0; i < 64; ++i) steps += step;
+  const std::string last = R"({"type": "ByteLevel", "add_prefix_space": false})";
+  check(last, R"({"type": "Sequence", "pretokenizers": [)" + steps + last + "]}",
+        "pre_tokenizer: got more than 64 steps.");
+  std::string forms = R"({"type": "NFC"})";
+  for (int i = 0; i < 64; ++i) forms += R"(, {"type": "NFC"})";
+  check("\"normalizer\": null", R"("normalizer": {"type": "Sequence", "normalizers": [)" + forms + "]}",
+        "normalizer: got more than 64 steps.");
+  std::string merges = R"("a b")";
+  for (int i = 0; i < 1000; ++i) merges += R"(, "a b")";
+  check("\"a b\"", merges, "model.merges: got 1002 merges, expected at most");
   const auto without = data::open_bpe_tokenizer(file_with("\"z\":122,", ""));
   CHECK(contains(error_of([&] { encode(*without, "az"); }), "byte 122 of the word 'az' has no token"));
 }

@@ -161,3 +161,52 @@ TEST_CASE("Two tokenizers are compared by kind, by ids and by how they split") {
   CHECK(tokenizer_difference(*a, *b) == "chars of 3 ids, chars of 3 ids: id 2 is 'c', 'd'");
   CHECK(tokenizer_difference(*a, *c) == "chars of 3 ids, bytes of 256 ids");
 }
+
+TEST_CASE("What is done behind the encoding is no difference of two tokenizers, what changes ids is") {
+  const auto gpt2 = opened("gpt2");
+  if (gpt2 == nullptr) return;
+  const TempDir temp;
+  const auto changed = [&](const auto& change) {
+    Json file = gpt2->content();
+    change(file);
+    std::ofstream(temp.file("t.json")) << file.dump();
+    return tokenizer_difference(*gpt2, *open_tokenizer(temp.file("t.json")));
+  };
+  CHECK(changed([](Json& file) {
+          file["post_processor"] = {{"type", "ByteLevel"}, {"trim_offsets", false}};
+          file["decoder"] = nullptr;
+          file["padding"] = nullptr;
+          Json pairs = Json::array();
+          for (const Json& merge : file.at("model").at("merges")) {
+            if (!merge.is_string()) return;
+            const size_t space = merge.text().find(' ');
+            pairs.push_back(Json::array({merge.text().substr(0, space), merge.text().substr(space + 1)}));
+          }
+          file.at("model")["merges"] = pairs;
+        }).empty());
+  CHECK(contains(changed([](Json& file) { file["normalizer"] = {{"type", "NFC"}}; }), "in different ways"));
+  CHECK(contains(changed([](Json& file) { file.at("model")["ignore_merges"] = true; }), "in different ways"));
+}
+
+TEST_CASE("Tokens that files beside a model of SentencePiece add are single ids") {
+  const auto plain = opened("pieces_bpe");
+  if (plain == nullptr) return;
+  const TempDir temp;
+  std::ofstream(temp.file("tokenizer.model"), std::ios::binary) << bytes_of(kGolden + "pieces_bpe.model");
+  const int64_t n = plain->vocabulary();
+  std::ofstream(temp.file("added_tokens.json")) << Json{{"<|im_start|>", n}, {"<|im_end|>", n + 1}}.dump();
+  const auto tokenizer = open_tokenizer(temp.file("tokenizer.model"));
+  CHECK(tokenizer->vocabulary() == n + 2);
+  const auto start = static_cast<int32_t>(n);
+  std::vector<int32_t> right{start};
+  for (const int32_t id : encode(*plain, "the of")) right.push_back(id);
+  right.push_back(start + 1);
+  CHECK(encode(*tokenizer, "<|im_start|>the of<|im_end|>") == right);
+  CHECK(decode(*tokenizer, right) == "<|im_start|>the of<|im_end|>");
+  CHECK(tokenizer->special(start));
+  const auto again = load_tokenizer(Json::parse(tokenizer_record(*tokenizer).dump()));
+  CHECK(encode(*again, "<|im_start|>the of<|im_end|>") == right);
+  CHECK_FALSE(tokenizer_difference(*tokenizer, *plain).empty());
+  std::ofstream(temp.file("added_tokens.json")) << Json{{"<|im_start|>", 5}}.dump();
+  CHECK(contains(error_of([&] { open_tokenizer(temp.file("tokenizer.model")); }), "id 5 is that of the piece"));
+}

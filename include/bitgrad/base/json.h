@@ -28,8 +28,9 @@ struct JsonError : std::runtime_error {
 
 // Limits that parse() enforces.
 struct JsonLimits {
-  int depth = 200;            // maximum nesting of arrays and objects
-  bool unique_names = false;  // duplicate member names are an error; otherwise the last one wins
+  int depth = 200;             // maximum nesting of arrays and objects
+  bool unique_names = false;   // duplicate member names are an error; otherwise the last one wins
+  int64_t values = INT64_MAX;  // maximum number of values, which take about 20 times the memory of their text
 };
 
 class Json {

@@ -89,12 +89,14 @@ struct GgufEntry {
   std::vector<int64_t> shape = {};  // row-major, last axis fastest (the format stores the axes in reverse)
   int64_t offset = 0;               // from the start of the data section
   int64_t bytes = 0;
+  size_t part = 0;  // of a split model: the file
 };
 
 // A parsed and fully validated header: every shape, type and offset fits the file. Tensor data are read on demand.
 class GgufFile {
  public:
-  // Throws Error(kData) that names the path, the problem and its location.
+  // Reads the other files of a split model, too (key split.count; NAME-00001-of-00002.gguf): `path` is any of them, and
+  // the metadata are those of the first. Throws Error(kData) that names the path, the problem and its location.
   static GgufFile read(const std::string& path);
   // The same from bytes in memory; `path` is used in errors only.
   static GgufFile parse(std::vector<uint8_t> bytes, const std::string& path);
@@ -120,11 +122,15 @@ class GgufFile {
  private:
   GgufFile() = default;
   static GgufFile read(std::shared_ptr<InputFile> input, const std::string& path);
+  static GgufFile read_split(GgufFile given, int64_t count);
   const GgufValue& value(std::string_view key) const;
 
   std::string path_;
-  std::shared_ptr<InputFile> input_;
-  int64_t data_begin_ = 0;
+  struct Part {  // a file, and where its data begin
+    std::shared_ptr<InputFile> input;
+    int64_t data_begin = 0;
+  };
+  std::vector<Part> parts_;
   GgufMetadata metadata_;
   std::vector<GgufEntry> entries_;
   std::map<std::string, size_t, std::less<>> keys_, index_;  // index into metadata_ and entries_

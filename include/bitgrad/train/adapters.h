@@ -18,18 +18,24 @@ struct SavedAdapters {
   // Parameters and buffers in bitgrad_state.safetensors, for which PEFT's format has no place: learned parts and
   // observed ranges, low-bit weights that train, what trains in a layer with an adapter.
   std::vector<std::string> beyond = {};
+  bool peft = false;  // the names are those of transformers: PEFT opens the folder over the base model
 };
 // Writes the adapters of an initialized model in fp32, and what else does not come from the model that they were
 // trained over, and creates the folder. `record`: the model's record (CheckpointHeader::model), by which learned parts
 // and ranges of inputs are recognised when they are loaded. Warns of what PEFT cannot hold. Throws Error for a model
 // without adapters; file errors as in base/file.h.
-SavedAdapters save_adapters(const std::string& folder, Module& model, const std::string& record = {});
+// A decoder of a family of Hugging Face gets the names of its modules there (q, k and v share lora_A and have rows of
+// lora_B each); other models keep bitgrad's paths. base: name of the base model, for adapter_config.json.
+SavedAdapters save_adapters(const std::string& folder, Module& model, const std::string& record = {},
+                            const std::string& base = {});
 
 // Loads values into the model's adapters and into whatever else the folder holds. `path` is a folder as above, whose
 // rank and alpha must match the model's, or its adapter_model.safetensors. F32, F16 or BF16. Warns of parameters that
 // train in this model and have no values there. Before anything changes, throws Error(kData) that lists every missing
 // or unexpected tensor and shape mismatch, and Error(kNonFinite) for NaN and Inf.
-void load_adapters(const std::string& path, Module& model);
+// record: the model's, by which PEFT's names of a decoder are recognised; its parts of one weight are joined. Warns if
+// the frozen weights are not those that the adapters were trained over.
+void load_adapters(const std::string& path, Module& model, const std::string& record = {});
 
 // Derives the configuration after merge_adapters from that of the converted model (train/ptq.h) with adapters: the
 // adapters are removed and, with to_float, their layers' weights are fp32. Call before merging.

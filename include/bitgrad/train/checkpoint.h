@@ -11,6 +11,7 @@
 //                      made by make_layer
 //   bitgrad.tokenizer  the tokenizer (data/tokenizer.h); only for models of text
 //   bitgrad.table      how the columns of a table are read (data/table.h); only for models of tables of text
+//   bitgrad.origin     what another program's files say about an imported model (train/model_origin.h)
 //   bitgrad.kernels    kernel_table_hash() of the run that saved
 //   bitgrad.version    version of the program that saved; not read
 #pragma once
@@ -76,6 +77,7 @@ struct CheckpointHeader {
   std::string model = {};        // model record (train/model_record.h); empty: none
   std::string tokenizer = {};    // JSON (tokenizer_record); empty: none
   std::string table = {};        // JSON (table_record); empty: none
+  std::string origin = {};       // JSON (train/model_origin.h); empty: none
   std::string kernel_hash = {};  // kernel_table_hash() of the run that saved
 };
 

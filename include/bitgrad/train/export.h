@@ -42,7 +42,8 @@ struct ExportReport {
   std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"; for graphs the form, "integer" or "qdq"
   std::vector<ExportedTensor> tensors = {};
   std::vector<ExportedLayer> layers = {};
-  bool refused() const;  // whether any tensor or layer is kRefused
+  std::vector<std::string> notes = {};  // what else a user should know
+  bool refused() const;                 // whether any tensor or layer is kRefused
 };
 
 struct ExportSpec {
@@ -53,6 +54,7 @@ struct ExportSpec {
   std::string form = {};
   bool dequantize = false;  // safetensors, npz: fp32 values instead of codes and scales
   int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
+  std::string origin = {};  // gguf, hf: the model's (train/model_origin.h); empty: none. export_file sets it
 };
 // The model to export. `model` must be initialized, planned, have values, and match `spec`.
 struct ExportSource {

@@ -42,6 +42,7 @@ class Generator {
   int64_t context() const { return context_; }  // maximum number of rows the model sees at once
   int64_t vocabulary() const { return vocabulary_; }
   const std::vector<int32_t>& ids() const { return ids_; }
+  int64_t dropped() const { return window_; }  // ids before the window, which the model no longer sees
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }
 
   // Appends one or more ids and returns the scores [vocabulary] of what follows the last one, on the host, valid until
@@ -77,7 +78,8 @@ std::string_view stop_reason_name(StopReason reason);  // "tokens", "end_of_text
 struct GenerateSpec {
   int64_t tokens = 256;  // maximum number
   SamplingSpec sampling = {};
-  int64_t sample = 0;                  // distinguishes several texts of one seed
+  int64_t sample = 0;             // distinguishes several texts of one seed
+  std::vector<int32_t> end = {};  // ids that end the text (end_ids of train/model_origin.h); empty: the tokenizer's
   std::vector<std::string> stop = {};  // the text ends before the first of these; no empty strings; needs a tokenizer
 };
 struct Generated {

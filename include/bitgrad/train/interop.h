@@ -11,6 +11,7 @@
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
 #include "bitgrad/train/export.h"
+#include "bitgrad/train/model_origin.h"
 
 namespace bitgrad {
 
@@ -28,7 +29,9 @@ struct ImportedModel {
   ModelSpec spec = {};
   std::vector<std::pair<std::string, Tensor>> parameters = {};  // fp32, or codes with scales
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;         // nullptr: none, or not supported
+  ModelOrigin origin = {};                                      // what the files say beside it
   std::vector<std::string> notes = {};                          // what was left out, and why
+  std::vector<std::string> read = {}, unused = {};              // keys of the file, and files of the folder
 };
 // Throw Error(kData) for files that are damaged, of an unsupported family, or incomplete. All mismatches (missing,
 // unexpected, shapes) are listed together.

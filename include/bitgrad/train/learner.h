@@ -181,6 +181,9 @@ class Learner {
   // document. Applies to training and evaluation until set again.
   void set_document_end(int64_t id) { document_end_ = id; }
   int64_t document_end() const { return document_end_; }
+  // What another program's files say about the model (train/model_origin.h); kept in every file that is saved.
+  void set_origin(std::string text) { origin_ = std::move(text); }
+  const std::string& origin() const { return origin_; }
 
   // The planned input; nullptr before plan.
   const Form* input() const { return plan_ ? &plan_->input : nullptr; }
@@ -312,6 +315,7 @@ class Learner {
   std::string bad_input_;  // first input of the window known to hold NaN or Inf
   int64_t total_steps_ = 0;
   int64_t document_end_ = -1;
+  std::string origin_;
   std::optional<double> bad_loss_;  // a non-finite loss since flags were last checked
   Tensor labels_;                   // host labels of the microbatch, copied to the device
   std::function<void()> meanwhile_;

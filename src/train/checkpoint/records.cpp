@@ -168,6 +168,7 @@ CheckpointHeader header_of(Learner& learner, const RunCounters& counters) {
   h.seed = learner.state().seed;
   h.phase = learner.phase();
   h.updates = learner.optimizer().own_updates();
+  h.origin = learner.origin();
   return h;
 }
 
@@ -252,6 +253,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     if (tokenizer != file.metadata().end()) h.tokenizer = tokenizer->second;
     const auto table = file.metadata().find("bitgrad.table");
     if (table != file.metadata().end()) h.table = table->second;
+    const auto origin = file.metadata().find("bitgrad.origin");
+    if (origin != file.metadata().end()) h.origin = origin->second;
     h.kernel_hash = metadata_text(file, "bitgrad.kernels");
     return h;
   });

@@ -49,6 +49,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
     const CheckpointHeader h = read_state(restorer.file());
     if (h.seed != learner.state().seed)
       bad(path, concat("was trained with seed ", h.seed, ", the configuration has ", learner.state().seed));
+    learner.set_origin(h.origin);
     if (h.phase != learner.phase())
       bad(path, concat("was saved in phase ", h.phase, " of quantization, the model is in phase ", learner.phase()));
     if (h.step > h.microbatch || std::max(h.since_requantize, h.cut_since_requantize) > h.microbatch)

@@ -44,6 +44,7 @@ void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, con
   if (!header.model.empty()) metadata["bitgrad.model"] = header.model;
   if (!header.tokenizer.empty()) metadata["bitgrad.tokenizer"] = header.tokenizer;
   if (!header.table.empty()) metadata["bitgrad.table"] = header.table;
+  if (!header.origin.empty()) metadata["bitgrad.origin"] = header.origin;
   metadata["bitgrad.kernels"] = header.kernel_hash;
   metadata["bitgrad.version"] = BITGRAD_VERSION;
   write_safetensors(path, items, metadata);

@@ -68,7 +68,9 @@ ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportT
   require(record.has_value(), kExportChoice, file.path,
           ": its layers are not described: only the program that made them can export them");
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file.header, file.path);
-  return target.write({&learner.model(), &record->model, tokenizer.get(), file.config.run.name}, path, spec);
+  ExportSpec full = spec;
+  full.origin = file.header.origin;
+  return target.write({&learner.model(), &record->model, tokenizer.get(), file.config.run.name}, path, full);
 }
 
 }  // namespace bitgrad

@@ -85,7 +85,8 @@ ExportReport export_gguf(Module& model, const ModelSpec& spec, const Tokenizer* 
   const Family& family = chosen_family(options.family, found.decoder);
   check_fits(found, family, FileFormat::kGguf);
   GgufMetadata keys = decoder_keys(found.decoder, family);
-  for (auto& key : vocabulary_keys(tokenizer, found.decoder.vocabulary)) keys.push_back(std::move(key));
+  for (auto& key : vocabulary_keys(tokenizer, found.decoder.vocabulary, parse_origin(options.origin, path)))
+    keys.push_back(std::move(key));
   GgufExport out(model, family, !options.dry_run);
   for (const MappedTensor& mapped : tensor_map(found, family, FileFormat::kGguf)) out.add(mapped);
   if (options.dry_run) return std::move(out.report());

@@ -35,6 +35,7 @@ class GgufImport {
 
   ImportedModel run() {
     Decoder& d = made_.decoder;
+    list_keys(file_, out_.read, out_.unused);
     map();
     check();
     if (made_.family->biases) {
@@ -54,9 +55,11 @@ class GgufImport {
       parts[m.parameter].push_back(&m);
     }
     for (const std::string& name : order) out_.parameters.emplace_back(name, parameter(name, parts[name]));
-    std::string note;
-    out_.tokenizer = vocabulary_of(file_, d.vocabulary, note);
-    if (!note.empty()) out_.notes.push_back(note);
+    out_.tokenizer = vocabulary_of(file_, d.vocabulary, out_.notes);
+    out_.origin = origin_of_keys(file_, d.vocabulary);
+    out_.origin.context = d.context;
+    for (const GgufEntry& e : file_.entries())
+      if (e.name == "output.weight" && d.tied) out_.unused.push_back("tensor output.weight");
     return std::move(out_);
   }
 
@@ -84,9 +87,17 @@ class GgufImport {
         wrong += concat("\n  ", m.name, ": got shape ", Shape(file_.entry(m.name).shape), ", expected ", m.shape);
     }
     for (const GgufEntry& entry : file_.entries())
-      if (known.find(entry.name) == known.end()) wrong += concat("\n  ", entry.name, ": unexpected");
+      if (known.find(entry.name) == known.end() && !copy_of_embedding(entry.name))
+        wrong += concat("\n  ", entry.name, ": unexpected");
     if (!wrong.empty())
       fail_with(ErrorCode::kData, kImportWhere, "'", file_.path(), "' is no model of ", made_.family->name, ':', wrong);
+  }
+
+  // A tied head that was saved a second time.
+  bool copy_of_embedding(const std::string& name) const {
+    if (name != "output.weight" || !made_.decoder.tied) return false;
+    const GgufEntry &head = file_.entry(name), &table = file_.entry("token_embd.weight");
+    return head.type == table.type && head.shape == table.shape && file_.data(name) == file_.data(table.name);
   }
 
   bool all_zero(const std::string& name) const {

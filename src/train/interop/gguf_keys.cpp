@@ -1,9 +1,11 @@
 #include "train/interop/gguf_keys.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "train/interop/rope_scaling.h"
 
 namespace bitgrad::interop {
 namespace {
@@ -31,16 +33,24 @@ class KeyReader {
   double number(const std::string& key, double otherwise) const {
     return file_.find(prefix_ + key) == nullptr ? otherwise : number(key);
   }
-  void refuse_scaled_rope() const {
-    const GgufValue* const type = file_.find(prefix_ + "rope.scaling.type");
-    if (type != nullptr && file_.text(prefix_ + "rope.scaling.type") != "none")
-      bad("rope.scaling.type", file_.text(prefix_ + "rope.scaling.type"), "none");
+  // As llama.cpp: a factor without a type is linear, and the old name of the factor counts if the new one is absent.
+  void read_rope_scaling(RopeOptions& rope) const {
+    const std::string type_key = "rope.scaling.type";
+    const std::string type = has(type_key) ? file_.text(prefix_ + type_key) : "linear";
     if (file_.contains("rope_freqs.weight"))
       fail_with(
           ErrorCode::kData, kKeysWhere, "'", file_.path(),
           "': tensor 'rope_freqs.weight': frequencies of rope are scaled, which is not read from GGUF. Import the "
           "model's Hugging Face folder.");
+    if (type == "none") return;
+    if (type != "linear") bad(type_key, type, "none or linear. Import the model's Hugging Face folder");
+    const std::string factor = has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+    if (!has(factor) || file_.number(prefix_ + factor) == 0) return;
+    const double times = number(factor);
+    if (times < 1 || times > 1e6) bad(factor, times, "1 to 1e6");
+    scale_linear(rope, times);
   }
+  bool has(const std::string& key) const { return file_.find(prefix_ + key) != nullptr; }
 
   template <typename T, typename U>
   [[noreturn]] void bad(const std::string& key, const T& got, const U& expected) const {
@@ -83,8 +93,8 @@ std::string activation_of(const GgufFile& file, const Family& family) {
 }  // namespace
 
 GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
-  require(d.rope.factor == 1 || d.learned_positions, "export", "rope_factor: got ", d.rope.factor,
-          ", expected 1: scaled frequencies are not written to GGUF.");
+  require(d.rope.factor == 1 || d.learned_positions || scales_linear(d.rope), "export", "rope_factor: got ",
+          d.rope.factor, ", expected 1: frequencies that are scaled apart are not written to GGUF.");
   const std::string arch(family.name);
   GgufMetadata out;
   const auto add = [&](const std::string& key, GgufValue value) {
@@ -110,6 +120,10 @@ GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
   if (!d.learned_positions) {
     add("rope.dimension_count", GgufValue::uint32(d.head_dim));
     add("rope.freq_base", GgufValue::float32(d.rope.base));
+    if (scales_linear(d.rope)) {
+      add("rope.scaling.type", GgufValue::text("linear"));
+      add("rope.scaling.factor", GgufValue::float32(d.rope.factor));
+    }
   }
   out.emplace_back(kActivationKey, GgufValue::text(d.activation));
   return out;
@@ -137,7 +151,7 @@ GgufDecoder decoder_of(const GgufFile& file) {
   d.eps = static_cast<double>(static_cast<float>(
       keys.number(d.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon")));
   if (!d.learned_positions) {
-    keys.refuse_scaled_rope();
+    keys.read_rope_scaling(d.rope);
     d.rope.base = keys.number("rope.freq_base", 10000);
     d.rope.dim = d.head_dim;
     if (keys.count("rope.dimension_count", d.head_dim) != d.head_dim)
@@ -148,6 +162,94 @@ GgufDecoder decoder_of(const GgufFile& file) {
   d.qkv_bias = family.biases || has_bias(file, "attn_q");
   d.tied = !family.untied || !file.contains("output.weight");
   return out;
+}
+
+namespace {
+
+// Keys behind the architecture's name that are read here, or that change no result where they are.
+constexpr std::string_view kReadKeys[] = {"context_length",
+                                          "embedding_length",
+                                          "block_count",
+                                          "feed_forward_length",
+                                          "attention.head_count",
+                                          "attention.head_count_kv",
+                                          "attention.key_length",
+                                          "attention.value_length",
+                                          "attention.layer_norm_epsilon",
+                                          "attention.layer_norm_rms_epsilon",
+                                          "rope.dimension_count",
+                                          "rope.freq_base",
+                                          "rope.scaling.type",
+                                          "rope.scaling.factor",
+                                          "rope.scale_linear"};
+constexpr std::string_view kUnusedKeys[] = {"vocab_size",
+                                            "rope.scaling.original_context_length",
+                                            "rope.scaling.finetuned",
+                                            "rope.scaling.yarn_log_multiplier",
+                                            "rope.scaling.yarn_ext_factor",
+                                            "rope.scaling.yarn_attn_factor",
+                                            "rope.scaling.yarn_beta_fast",
+                                            "rope.scaling.yarn_beta_slow",
+                                            "tensor_data_layout"};
+constexpr std::string_view kReadElsewhere[] = {"general.architecture",
+                                               "general.alignment",
+                                               "split.count",
+                                               "split.no",
+                                               kActivationKey,
+                                               kTokenizerKey,
+                                               "tokenizer.ggml.model",
+                                               "tokenizer.ggml.pre",
+                                               "tokenizer.ggml.tokens",
+                                               "tokenizer.ggml.token_type",
+                                               "tokenizer.ggml.merges",
+                                               "tokenizer.ggml.eos_token_id",
+                                               "tokenizer.ggml.eot_token_id",
+                                               "tokenizer.ggml.eom_token_id",
+                                               "tokenizer.ggml.bos_token_id",
+                                               "tokenizer.ggml.padding_token_id",
+                                               "tokenizer.ggml.add_bos_token"};
+
+template <size_t n>
+bool listed(const std::string_view (&list)[n], std::string_view name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
+
+std::string text_of(const GgufValue& value) {
+  if (value.count() != 1) return value.describe();
+  if (const auto* n = std::get_if<GgufValue::Integers>(&value.data())) return concat((*n)[0]);
+  if (const auto* x = std::get_if<GgufValue::Floats>(&value.data())) return concat((*x)[0]);
+  return printable(std::get<GgufValue::Texts>(value.data())[0].substr(0, 80));
+}
+
+// Whether a value says that what the key is about is absent: 0, false, and 1 of a factor.
+bool changes_nothing(const GgufValue& value, std::string_view key) {
+  const bool factor = key.ends_with("_scale") || key.ends_with("_factor") || key.ends_with(".scale");
+  const auto neutral = [&](auto x) { return key == "attention.causal" ? x == 1 : x == 0 || (factor && x == 1); };
+  if (const auto* n = std::get_if<GgufValue::Integers>(&value.data()))
+    return std::all_of(n->begin(), n->end(), neutral);
+  if (const auto* x = std::get_if<GgufValue::Floats>(&value.data())) return std::all_of(x->begin(), x->end(), neutral);
+  return std::get<GgufValue::Texts>(value.data()).empty();
+}
+
+}  // namespace
+
+void list_keys(const GgufFile& file, std::vector<std::string>& read, std::vector<std::string>& unused) {
+  const std::string prefix = file.text("general.architecture") + '.';
+  std::string wrong;
+  for (const auto& [key, value] : file.metadata()) {
+    const bool own = key.starts_with(prefix);
+    const std::string_view rest = own ? std::string_view(key).substr(prefix.size()) : std::string_view(key);
+    if (own ? listed(kReadKeys, rest) : listed(kReadElsewhere, rest)) {
+      read.push_back(key);
+      continue;
+    }
+    unused.push_back(key);
+    if (own && !listed(kUnusedKeys, rest) && !changes_nothing(value, rest))
+      wrong += concat("\n  ", key, ": ", text_of(value));
+  }
+  if (!wrong.empty())
+    fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(),
+              "': these keys say that the model computes something that is not read here:", wrong);
 }
 
 }  // namespace bitgrad::interop

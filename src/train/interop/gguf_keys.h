@@ -1,6 +1,9 @@
 // A decoder as the metadata of a GGUF file, and back.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "bitgrad/io/gguf.h"
 #include "train/interop/tensor_map.h"
 
@@ -18,5 +21,8 @@ struct GgufDecoder {
   Decoder decoder = {};
 };
 GgufDecoder decoder_of(const GgufFile& file);
+// Which keys of a file are read, and which are not used. Throws Error(kData) that lists those of the architecture that
+// are not known and say that the model computes something else.
+void list_keys(const GgufFile& file, std::vector<std::string>& read, std::vector<std::string>& unused);
 
 }  // namespace bitgrad::interop

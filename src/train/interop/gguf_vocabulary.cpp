@@ -1,6 +1,7 @@
 #include "train/interop/gguf_vocabulary.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
@@ -54,6 +55,18 @@ GgufVocabulary of_characters(const Tokenizer& tokenizer) {
   return out;
 }
 
+// Whether ignore_merges changes no word: texts of tokens have the same ids with and without it.
+bool merges_reach_words(const Tokenizer& tokenizer) {
+  Json file = tokenizer.content();
+  file.at("model")["ignore_merges"] = !file.at("model").value("ignore_merges", false);
+  const auto other = data::load_bpe_tokenizer(file);
+  for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) {
+    const std::string_view bytes = tokenizer.bytes(id);
+    if (bytes.size() > 1 && encode(tokenizer, bytes) != encode(*other, bytes)) return false;
+  }
+  return true;
+}
+
 GgufVocabulary of_bpe(const Tokenizer& tokenizer) {
   const Json file = tokenizer.content();
   GgufVocabulary out;
@@ -61,6 +74,10 @@ GgufVocabulary of_bpe(const Tokenizer& tokenizer) {
   require(!out.words.empty(), "export",
           "the tokenizer cuts texts into words in a way that llama.cpp has no name for: "
           "known are those of GPT-2, Llama 3 and Qwen 2.");
+  const Json& model = file.at("model");
+  require(model.value("ignore_merges", false) == whole_words_of_name(out.words) || merges_reach_words(tokenizer),
+          "export", "the tokenizer has ignore_merges: ", model.value("ignore_merges", false) ? "true" : "false",
+          " and words of ", out.words, ", for which llama.cpp does the opposite: it would give other ids.");
   const auto all = static_cast<size_t>(tokenizer.vocabulary());
   out.tokens.resize(all);
   out.types.assign(all, kUnused);
@@ -100,34 +117,64 @@ void fill(GgufVocabulary& v, int64_t vocabulary) {
 GgufMetadata without_texts() { return {{"tokenizer.ggml.model", GgufValue::text("no_vocab")}}; }
 
 // Converts the vocabulary of another program's file to a tokenizer.json.
-Json tokenizer_file(const GgufFile& file, const Json& words) {
+Json tokenizer_file(const GgufFile& file, const std::string& name, const Json& words) {
   const GgufValue::Texts& tokens = file.texts("tokenizer.ggml.tokens");
   const GgufValue* const types = file.find("tokenizer.ggml.token_type");
   const auto* const numbers = types == nullptr ? nullptr : std::get_if<GgufValue::Integers>(&types->data());
   if (types != nullptr && (numbers == nullptr || numbers->size() != tokens.size()))
     fail_with(ErrorCode::kData, "gguf", "'", file.path(), "': key 'tokenizer.ggml.token_type': got ", types->describe(),
               ", expected ", tokens.size(), " numbers, one for each token.");
-  Json vocab = Json::object(), added = Json::array(), merges = Json::array();
+  // Lists and a set: a lookup by name in an object of JSON reads all of it.
+  Json::Object vocab;
+  std::unordered_set<std::string_view> known;
+  Json added = Json::array(), merges = Json::array();
   for (size_t id = 0; id < tokens.size(); ++id) {
     const int64_t type = numbers == nullptr ? int64_t{kNormal} : (*numbers)[id];
     if (type == kUnused) continue;
     if (type == kControl || type == kUserDefined)
-      added.push_back({{"id", id}, {"content", tokens[id]}, {"special", type == kControl}, {"normalized", false}});
+      added.push_back({{"id", id},
+                       {"content", tokens[id]},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", type == kControl}});
+    else if (known.insert(tokens[id]).second)
+      vocab.emplace_back(tokens[id], id);
     else
-      vocab[tokens[id]] = id;
+      fail_with(ErrorCode::kData, "gguf", "'", file.path(), "': key 'tokenizer.ggml.tokens': token ", id, " is '",
+                printable(tokens[id]), "', which another id has, too.");
   }
   for (const std::string& merge : file.texts("tokenizer.ggml.merges")) {
     const size_t space = merge.find(' ', 1);
-    const bool known = space != std::string::npos && vocab.contains(merge.substr(0, space)) &&
-                       vocab.contains(merge.substr(space + 1)) &&
-                       vocab.contains(merge.substr(0, space) + merge.substr(space + 1));
-    if (known) merges.push_back(merge);
+    if (space == std::string::npos) continue;
+    const std::string_view left = std::string_view(merge).substr(0, space),
+                           right = std::string_view(merge).substr(space + 1);
+    if (known.count(left) > 0 && known.count(right) > 0 && known.count(concat(left, right)) > 0)
+      merges.push_back(merge);
   }
+  Json vocabulary = Json::object();
+  const_cast<Json::Object&>(vocabulary.members()) = std::move(vocab);
+  const bool whole = whole_words_of_name(name);
   return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
           {"added_tokens", added},
           {"normalizer", nullptr},
           {"pre_tokenizer", words},
-          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr},
+            {"fuse_unk", false},
+            {"byte_fallback", false},
+            {"ignore_merges", whole},
+            {"vocab", std::move(vocabulary)},
+            {"merges", merges}}}};
 }
 
 // Turns errors about a key, which may come from any program, into Error(kData).
@@ -145,7 +192,7 @@ std::shared_ptr<const Tokenizer> reading(const GgufFile& file, std::string_view 
 
 }  // namespace
 
-GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary) {
+GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary, const ModelOrigin& origin) {
   if (tokenizer == nullptr) return without_texts();
   require(tokenizer->vocabulary() <= vocabulary, "export", describe(*tokenizer), ": the model has ", vocabulary,
           " ids, expected at least ", tokenizer->vocabulary(), '.');
@@ -162,17 +209,22 @@ GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary) {
   out.emplace_back("tokenizer.ggml.tokens", GgufValue::texts(std::move(v.tokens)));
   out.emplace_back("tokenizer.ggml.token_type", GgufValue::int32s(std::move(v.types)));
   if (merges) {
-    const int64_t end = tokenizer->end_id() >= 0 ? tokenizer->end_id() : own < vocabulary ? own : 0;
+    const std::vector<int32_t> ends = end_ids(origin, tokenizer);
+    const int64_t end = !ends.empty() ? ends[0] : own < vocabulary ? own : 0;
     out.emplace_back("tokenizer.ggml.merges", GgufValue::texts(std::move(v.merges)));
-    out.emplace_back("tokenizer.ggml.bos_token_id", GgufValue::uint32(end));
+    out.emplace_back("tokenizer.ggml.bos_token_id", GgufValue::uint32(origin.begin >= 0 ? origin.begin : end));
     out.emplace_back("tokenizer.ggml.eos_token_id", GgufValue::uint32(end));
-    out.emplace_back("tokenizer.ggml.add_bos_token", GgufValue::boolean(false));
+    if (ends.size() > 1) out.emplace_back("tokenizer.ggml.eot_token_id", GgufValue::uint32(ends[1]));
+    if (ends.size() > 2) out.emplace_back("tokenizer.ggml.eom_token_id", GgufValue::uint32(ends[2]));
+    if (origin.pad >= 0) out.emplace_back("tokenizer.ggml.padding_token_id", GgufValue::uint32(origin.pad));
+    out.emplace_back("tokenizer.ggml.add_bos_token", GgufValue::boolean(origin.add_begin));
   }
   out.emplace_back(kTokenizerKey, GgufValue::text(tokenizer_record(*tokenizer).dump()));
   return out;
 }
 
-std::shared_ptr<const Tokenizer> vocabulary_of(const GgufFile& file, int64_t vocabulary, std::string& note) {
+std::shared_ptr<const Tokenizer> vocabulary_of(const GgufFile& file, int64_t vocabulary,
+                                               std::vector<std::string>& notes) {
   const auto fitting = [&](std::shared_ptr<const Tokenizer> made) {
     if (made->vocabulary() > vocabulary)
       fail_with(ErrorCode::kData, "gguf", "'", file.path(), "': ", describe(*made), ": expected at most ", vocabulary,
@@ -182,19 +234,50 @@ std::shared_ptr<const Tokenizer> vocabulary_of(const GgufFile& file, int64_t voc
   if (file.find(kTokenizerKey) != nullptr)
     return fitting(reading(file, kTokenizerKey, [&] { return load_tokenizer(Json::parse(file.text(kTokenizerKey))); }));
   if (file.find("tokenizer.ggml.model") == nullptr) {
-    note = "the file has no tokenizer";
+    notes.push_back("the file has no tokenizer");
     return nullptr;
   }
   const std::string& model = file.text("tokenizer.ggml.model");
-  const std::string words = file.find("tokenizer.ggml.pre") ? file.text("tokenizer.ggml.pre") : "gpt-2";
+  const bool named = file.find("tokenizer.ggml.pre") != nullptr;
+  const std::string words = named ? file.text("tokenizer.ggml.pre") : std::string(kDefaultWords);
   const Json known = words_of_name(words);
   if (model != "gpt2" || known.is_null()) {
-    note = concat("the tokenizer is not read: tokenizer.ggml.model ", model, ", pre ", words,
-                  "; known are model gpt2 with pre gpt-2, llama-bpe and qwen2");
+    notes.push_back(concat("the tokenizer is not read: tokenizer.ggml.model ", model, ", pre ", words,
+                           "; known are model gpt2 with pre gpt-2, llama-bpe and qwen2, and their other names"));
     return nullptr;
   }
-  return fitting(
-      reading(file, "tokenizer.ggml.tokens", [&] { return data::load_bpe_tokenizer(tokenizer_file(file, known)); }));
+  if (!named)
+    notes.push_back(
+        "no key tokenizer.ggml.pre: texts are cut into words as llama.cpp cuts them without it ('default'), which may "
+        "differ from how the model was trained");
+  return fitting(reading(file, "tokenizer.ggml.tokens",
+                         [&] { return data::load_bpe_tokenizer(tokenizer_file(file, words, known)); }));
+}
+
+ModelOrigin origin_of_keys(const GgufFile& file, int64_t vocabulary) {
+  ModelOrigin origin;
+  const auto id = [&](const char* name) -> int32_t {
+    const std::string key = concat("tokenizer.ggml.", name);
+    if (file.find(key) == nullptr) return -1;
+    const int64_t n = file.integer(key);
+    if (n == UINT32_MAX || n == -1) return -1;  // none, as some programs write it
+    if (n < 0 || n >= vocabulary)
+      fail_with(ErrorCode::kData, "gguf", "'", file.path(), "': key '", key, "': got ", n, ", expected an id below ",
+                vocabulary, ", the rows of token_embd.weight.");
+    return static_cast<int32_t>(n);
+  };
+  for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"})
+    if (const int32_t end = id(name);
+        end >= 0 && std::find(origin.end.begin(), origin.end.end(), end) == origin.end.end())
+      origin.end.push_back(end);
+  origin.begin = id("bos_token_id");
+  origin.pad = id("padding_token_id");
+  const std::string pre = file.find("tokenizer.ggml.pre") ? file.text("tokenizer.ggml.pre") : "";
+  const bool told = file.find("tokenizer.ggml.add_bos_token") != nullptr;
+  origin.add_begin = told ? file.boolean("tokenizer.ggml.add_bos_token") : begins_of_name(pre);
+  const size_t slash = file.path().rfind('/');
+  origin.name = file.path().substr(slash == std::string::npos ? 0 : slash + 1);
+  return origin;
 }
 
 }  // namespace bitgrad::interop

@@ -1,11 +1,16 @@
 #include "train/interop/hugging_face_config.h"
 
+#include <algorithm>
+#include <functional>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "io/metadata.h"
 #include "train/interop/activations.h"
+#include "train/interop/rope_scaling.h"
 
 namespace bitgrad::interop {
 namespace {
@@ -19,7 +24,54 @@ template <typename... Parts>
   fail_with(ErrorCode::kData, kConfigJson, printable(concat(parts...)));
 }
 
-bool config_has(const Json& j, std::string_view key) { return j.contains(key) && !j.at(key).is_null(); }
+// Keys that say that a model computes something else, unless they have the value beside them, or null, 0 or false.
+constexpr std::pair<std::string_view, double> kOtherModel[] = {{"partial_rotary_factor", 1},
+                                                               {"rotary_pct", 1},
+                                                               {"rope_ratio", 1},
+                                                               {"rope_scaling_factor", 1},
+                                                               {"logits_scaling", 1},
+                                                               {"logit_scale", 1},
+                                                               {"embedding_multiplier", 1},
+                                                               {"residual_multiplier", 1},
+                                                               {"attention_multiplier", 0},
+                                                               {"scale_emb", 1},
+                                                               {"scale_depth", 0},
+                                                               {"scale_embedding", 0},
+                                                               {"final_logit_softcapping", 0},
+                                                               {"attn_logit_softcapping", 0},
+                                                               {"query_pre_attn_scalar", 0},
+                                                               {"num_local_experts", 0},
+                                                               {"num_experts", 0},
+                                                               {"n_routed_experts", 0},
+                                                               {"qk_norm", 0},
+                                                               {"use_qk_norm", 0},
+                                                               {"qk_layernorm", 0},
+                                                               {"alibi", 0},
+                                                               {"clip_qkv", 0},
+                                                               {"parallel_residual", 0},
+                                                               {"use_parallel_residual", 0},
+                                                               {"no_rope_layers", 0},
+                                                               {"no_rope_layer_interval", 0},
+                                                               {"is_encoder_decoder", 0},
+                                                               {"multi_query", 0},
+                                                               {"pruned_heads", 0},
+                                                               {"adapters", 0},
+                                                               {"num_nextn_predict_layers", 0}};
+constexpr std::string_view kRopeKeys[] = {"type",
+                                          "rope_type",
+                                          "rope_theta",
+                                          "factor",
+                                          "low_freq_factor",
+                                          "high_freq_factor",
+                                          "original_max_position_embeddings"};
+// They say what is meant for texts, not for the model: interop/origin_files.h reads them.
+constexpr std::string_view kOfTexts[] = {"eos_token_id", "bos_token_id", "pad_token_id"};
+
+bool is_neutral(const Json& value, double neutral) {
+  if (value.is_null() || (value.is_bool() && !value.get<bool>())) return true;
+  if (value.is_number()) return value.get<double>() == neutral || value.get<double>() == 0;
+  return (value.is_array() || value.is_object()) && value.empty();
+}
 
 class ConfigReader {
  public:
@@ -43,10 +95,35 @@ class ConfigReader {
       llama();
     d_.rope.dim = d_.head_dim;
     quantization();
+    layer_types();
+    list_keys();
     return out_;
   }
 
  private:
+  bool config_has(const Json& j, std::string_view key) const {
+    if (&j == &file_) seen_.emplace(key);
+    return j.contains(key) && !j.at(key).is_null();
+  }
+  void list_keys() {
+    seen_.insert(std::begin(kOfTexts), std::end(kOfTexts));
+    std::string wrong;
+    for (const auto& [key, value] : file_.members()) {
+      const bool read = seen_.count(key) > 0;
+      (read ? out_.read : out_.unused).push_back("config.json: " + key);
+      for (const auto& [other, neutral] : kOtherModel)
+        if (!read && key == other && !is_neutral(value, neutral))
+          wrong += concat("\n  ", key, ": ", value.dump().substr(0, 80));
+    }
+    if (!wrong.empty()) bad_config("these keys say that the model computes something that is not read here:", wrong);
+  }
+  // Since transformers 4.53: the attention of each layer.
+  void layer_types() const {
+    if (!config_has(file_, "layer_types")) return;
+    for (const Json& type : file_.at("layer_types"))
+      if (type != "full_attention") bad_config("layer_types: got ", type.dump(), ", expected full_attention.");
+  }
+
   int64_t whole(std::string_view key, int64_t most, std::optional<int64_t> otherwise = {}) const {
     if (!config_has(file_, key)) {
       if (otherwise) return *otherwise;
@@ -54,8 +131,8 @@ class ConfigReader {
     }
     return detail::whole_number(file_.at(key), std::string(key), 1, most);
   }
-  static double number(const Json& in, std::string_view key, std::optional<double> otherwise, double least,
-                       double most) {
+  double number(const Json& in, std::string_view key, std::optional<double> otherwise, double least,
+                double most) const {
     if (!config_has(in, key)) {
       if (otherwise) return *otherwise;
       bad_config(key, ": missing.");
@@ -124,19 +201,40 @@ class ConfigReader {
 
   // rope_theta and rope_scaling; since transformers 5 both are in rope_parameters.
   void rope() {
-    const bool together = config_has(file_, "rope_parameters");
+    const bool together = config_has(file_, "rope_parameters"), apart = config_has(file_, "rope_scaling");
     const Json none = Json::object();
     const Json& base = together ? file_.at("rope_parameters") : file_;
-    const Json& scaling = together ? base : config_has(file_, "rope_scaling") ? file_.at("rope_scaling") : none;
+    const Json& scaling = together ? base : apart ? file_.at("rope_scaling") : none;
     if (!base.is_object() || !scaling.is_object()) bad_config("rope_parameters: got no object.");
     const double fallback = config_has(file_, "rope_theta") ? number(file_, "rope_theta", {}, 1, 1e12) : 10000;
     d_.rope.base = number(base, "rope_theta", fallback, 1, 1e12);
+    rope_scaling(scaling, together ? "rope_parameters" : "rope_scaling");
+    if (!together || !apart) return;
+    // Both, as programs between the two versions write them: they have to say the same.
+    const RopeOptions first = std::exchange(d_.rope, RopeOptions{.base = d_.rope.base});
+    if (!file_.at("rope_scaling").is_object()) bad_config("rope_scaling: got no object.");
+    rope_scaling(file_.at("rope_scaling"), "rope_scaling");
+    if (d_.rope.factor != first.factor || d_.rope.low != first.low || d_.rope.high != first.high ||
+        d_.rope.original != first.original)
+      bad_config("rope_scaling: got ", file_.at("rope_scaling").dump(),
+                 ", and rope_parameters say something else: ", file_.at("rope_parameters").dump(), '.');
+  }
+  void rope_scaling(const Json& scaling, std::string_view where) {
     std::string type = "default";
     for (const char* key : {"type", "rope_type"})
       if (config_has(scaling, key)) type = scaling.at(key).text();
+    const bool typed = config_has(scaling, "type") || config_has(scaling, "rope_type");
+    if (!typed && config_has(scaling, "factor"))
+      bad_config(where, ": got a factor and no rope_type, expected both: ", scaling.dump(), '.');
+    for (const auto& [key, value] : scaling.members())
+      if (std::find(std::begin(kRopeKeys), std::end(kRopeKeys), key) == std::end(kRopeKeys) && !is_neutral(value, 1))
+        bad_config(where, '.', key, ": got ", value.dump().substr(0, 80), ", which is not supported.");
     if (type == "default") return;
-    if (type != "llama3") bad_config("rope_type: got '", type, "', expected default or llama3.");
-    d_.rope.factor = number(scaling, "factor", {}, 1, 1e6);
+    if (type != "llama3" && type != "linear")
+      bad_config("rope_type: got '", type, "', expected default, linear or llama3.");
+    const double factor = number(scaling, "factor", {}, 1, 1e6);
+    if (type == "linear") return scale_linear(d_.rope, factor);
+    d_.rope.factor = factor;
     d_.rope.low = number(scaling, "low_freq_factor", {}, 1e-6, 1e6);
     d_.rope.high = number(scaling, "high_freq_factor", {}, 1e-6, 1e6);
     if (!(d_.rope.high > d_.rope.low))
@@ -164,14 +262,17 @@ class ConfigReader {
   }
 
   const Json& file_;
+  mutable std::set<std::string, std::less<>> seen_;
   HuggingFaceConfig out_;
   Decoder& d_ = out_.decoder;
 };
 
 Json rope_json(const RopeOptions& rope) {
-  Json j{{"rope_theta", rope.base}, {"rope_type", rope.factor == 1 ? "default" : "llama3"}};
+  const bool linear = scales_linear(rope);
+  Json j{{"rope_theta", rope.base}, {"rope_type", rope.factor == 1 ? "default" : linear ? "linear" : "llama3"}};
   if (rope.factor == 1) return j;
   j["factor"] = rope.factor;
+  if (linear) return j;
   j["low_freq_factor"] = rope.low;
   j["high_freq_factor"] = rope.high;
   j["original_max_position_embeddings"] = rope.original;
@@ -218,7 +319,7 @@ HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::
   }
 }
 
-Json hugging_face_config(const HuggingFaceConfig& config, int64_t end) {
+Json hugging_face_config(const HuggingFaceConfig& config, const std::vector<int32_t>& ends, const ModelOrigin& origin) {
   const Decoder& d = config.decoder;
   const Family& family = *config.family;
   Json j = Json::object();
@@ -228,8 +329,10 @@ Json hugging_face_config(const HuggingFaceConfig& config, int64_t end) {
   j["tie_word_embeddings"] = d.tied;
   j["dtype"] = "float32";
   j["torch_dtype"] = "float32";
-  j["bos_token_id"] = end >= 0 ? Json(end) : Json(nullptr);
-  j["eos_token_id"] = end >= 0 ? Json(end) : Json(nullptr);
+  const Json none = nullptr;
+  j["bos_token_id"] = origin.begin >= 0 ? Json(origin.begin) : ends.empty() ? none : Json(ends[0]);
+  j["eos_token_id"] = ends.empty() ? none : ends.size() == 1 ? Json(ends[0]) : Json(ends);
+  if (origin.pad >= 0) j["pad_token_id"] = origin.pad;
   if (family.fused_qkv)
     write_gpt2(d, j);
   else

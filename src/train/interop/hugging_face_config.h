@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/train/decoder.h"
+#include "bitgrad/train/model_origin.h"
 #include "train/interop/tensor_map.h"
 
 namespace bitgrad::interop {
@@ -20,12 +22,13 @@ struct HuggingFaceConfig {
   const Family* family = nullptr;
   Decoder decoder = {};
   HuggingFaceWeights weights = HuggingFaceWeights::kFloats;
+  std::vector<std::string> read = {}, unused = {};  // keys of config.json
 };
 
 // Parses the text of a config.json, which is untrusted: numbers are checked against limits. Throws Error(kData) that
 // names the key. `where`: the path, for errors.
 HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& where);
-// The inverse. end: id of the tokenizer's end token, -1: none.
-Json hugging_face_config(const HuggingFaceConfig& config, int64_t end);
+// The inverse. ends: ids that end a text.
+Json hugging_face_config(const HuggingFaceConfig& config, const std::vector<int32_t>& ends, const ModelOrigin& origin);
 
 }  // namespace bitgrad::interop

@@ -11,6 +11,7 @@
 #include "train/interop/export_plan.h"
 #include "train/interop/hugging_face_config.h"
 #include "train/interop/hugging_face_files.h"
+#include "train/interop/origin_files.h"
 
 namespace bitgrad {
 namespace {
@@ -139,7 +140,18 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
   FileGroup group;
   if (tokenizer != nullptr && tokenizer->kind() == "bpe")
     write_file_atomically(folder + "/tokenizer.json", tokenizer->content().dump(1));
-  const Json text = hugging_face_config(config, tokenizer == nullptr ? -1 : tokenizer->end_id());
+  const ModelOrigin origin = parse_origin(options.origin, folder);
+  Json text = hugging_face_config(config, end_ids(origin, tokenizer), origin);
+  const char* const positions = family.fused_qkv ? "n_positions" : "max_position_embeddings";
+  if (!found.decoder.learned_positions && origin.context > found.decoder.context) {
+    text[positions] = origin.context;
+    out.report().notes.push_back(
+        concat(positions, ": ", origin.context, ", as the model was imported; it trained on ", found.decoder.context));
+  }
+  write_origin(folder, origin, tokenizer);
+  if (tokenizer != nullptr && tokenizer->kind() != "bpe")
+    out.report().notes.push_back(
+        concat("the tokenizer (", tokenizer->kind(), ") is not written: there is no tokenizer.json of its kind"));
   write_file_atomically(folder + "/config.json", text.dump(2) + "\n");
   write_safetensors(folder + "/model.safetensors", out.items(), {{"format", "pt"}});
   group.commit();

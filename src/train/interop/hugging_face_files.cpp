@@ -71,9 +71,12 @@ HuggingFaceFiles::HuggingFaceFiles(const std::string& path) {
   const std::string folder = is_folder ? path : slash == std::string::npos ? "." : path.substr(0, slash);
   const std::string one = is_folder ? folder + "/model.safetensors" : path;
   const std::string index = is_index ? path : one + ".index.json";
-  if (!is_index && (!is_folder || !file_system().exists(index))) {
+  // As transformers: model.safetensors first. The index may be of shards that were saved there before.
+  if (!is_index && (!is_folder || file_system().exists(one) || !file_system().exists(index))) {
     if (is_folder && !file_system().exists(one))
       bad_folder("'", folder, "' has neither model.safetensors nor its index.json.");
+    read_.push_back(is_folder ? "model.safetensors" : one);
+    if (is_folder && file_system().exists(index)) unused_.push_back("model.safetensors.index.json");
     files_.push_back(SafetensorsFile::read(one));
     for (const SafetensorsEntry& e : files_[0].entries()) place_[e.name] = 0;
     return;
@@ -85,7 +88,9 @@ HuggingFaceFiles::HuggingFaceFiles(const std::string& path) {
   if (number.size() > kMostFiles) bad_folder("'", index, "': got ", number.size(), " files, at most ", kMostFiles, '.');
   std::vector<std::string> order(number.size());
   for (const auto& [file, n] : number) order[n] = file;
+  read_.push_back(index.substr(index.rfind('/') + 1));
   for (const std::string& file : order) {
+    read_.push_back(file);
     files_.push_back(SafetensorsFile::read(concat(folder, '/', file)));
     for (const SafetensorsEntry& e : files_.back().entries())
       if (!place_.emplace(e.name, files_.size() - 1).second)

@@ -23,6 +23,8 @@ class HuggingFaceFiles {
   bool contains(const std::string& name) const { return place_.count(name) > 0; }
   const SafetensorsEntry& entry(const std::string& name) const { return file_of(name).entry(name); }
   std::vector<std::string> names() const;
+  const std::vector<std::string>& read() const { return read_; }      // files
+  const std::vector<std::string>& unused() const { return unused_; }  // files that say what is not so
   // fp32 values of F32, F16, BF16 or F64, in the tensor's own shape. Throws Error(kData) for NaN and Inf.
   Tensor floats(const std::string& name) const;
   // Codes of BitNet's packed form [rows / 4, cols]: row i*rows/4 + r is in bits 2i of row r, as code + 1. No scales.
@@ -32,6 +34,7 @@ class HuggingFaceFiles {
   const SafetensorsFile& file_of(const std::string& name) const { return files_[place_.at(name)]; }
   std::vector<SafetensorsFile> files_;
   std::map<std::string, size_t> place_;
+  std::vector<std::string> read_, unused_;
 };
 // Whether floats() supports the dtype.
 bool is_float_type(const std::string& dtype);

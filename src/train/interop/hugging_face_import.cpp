@@ -10,6 +10,7 @@
 #include "train/interop/hugging_face_config.h"
 #include "train/interop/hugging_face_files.h"
 #include "train/interop/matrix_parts.h"
+#include "train/interop/origin_files.h"
 
 namespace bitgrad {
 namespace {
@@ -22,6 +23,10 @@ constexpr std::string_view kScaleEnd = "_scale";  // appended to the name of a p
 
 HuggingFaceConfig config_of(const std::string& folder) {
   const std::string path = folder + "/config.json";
+  if (!file_system().exists(path) && file_system().exists(folder + "/adapter_config.json"))
+    fail_with(ErrorCode::kData, kFromFolder, "'", folder,
+              "' has adapters of PEFT and no model. Import their base model (",
+              "base_model_name_or_path of adapter_config.json), and name the folder in adapters.init_from.");
   const std::vector<uint8_t> bytes = read_file(path, kMostConfigBytes);
   return parse_hugging_face_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
@@ -42,9 +47,18 @@ class HuggingFaceImport {
                 tensors, " tensors.");
     out_.family = config_.family->name;
     out_.spec = decoder_model(config_.decoder);
-    const bool prefix = files_.contains("transformer.wte.weight");
-    mapped_ =
-        tensor_map(find_decoder(out_.spec), *config_.family, FileFormat::kHuggingFace, prefix ? "transformer." : "");
+    // The base model alone (LlamaModel, GPT2Model) has the same names without the first part.
+    const bool fused = config_.family->fused_qkv;
+    const std::string first = fused ? "transformer." : "model.", table = fused ? "wte.weight" : "embed_tokens.weight";
+    const bool bare = !files_.contains(first + table) && files_.contains(table);
+    if (bare) out_.notes.push_back(concat("tensors have no '", first, "' in front: taken as those of the base model"));
+    mapped_ = tensor_map(find_decoder(out_.spec), *config_.family, FileFormat::kHuggingFace, bare ? "" : first);
+    out_.read = config_.read;
+    out_.unused = config_.unused;
+    out_.read.insert(out_.read.end(), files_.read().begin(), files_.read().end());
+    if (!files_.unused().empty())
+      out_.notes.push_back("model.safetensors is read, as transformers does; the index of shards beside it is not");
+    out_.origin = origin_of_folder(folder);
   }
 
   ImportedModel run() {
@@ -93,14 +107,23 @@ class HuggingFaceImport {
       if (known.count(name) > 0) continue;
       if (is_table(name))
         out_.notes.push_back(concat(name, ": no parameter, left out"));
+      else if (name == "lm_head.weight" && config_.decoder.tied && copy_of_embedding(name))
+        out_.notes.push_back("lm_head.weight: a copy of the embedding, to which the configuration ties the head");
       else if (name == "lm_head.weight" && config_.decoder.tied)
-        out_.notes.push_back("lm_head.weight: left out, the configuration ties the head to the embedding");
+        wrong += concat("\n  ", name,
+                        ": differs from the embedding, to which tie_word_embeddings ties it. Remove one or the other");
       else
         wrong += concat("\n  ", name, ": unexpected");
     }
     if (!wrong.empty())
       fail_with(ErrorCode::kData, kFromFolder, "'", folder_, "' is no model of ", config_.family->name,
                 " as its config.json says:", wrong);
+  }
+
+  bool copy_of_embedding(const std::string& name) const {
+    const Tensor head = files_.floats(name), table = files_.floats(mapped_[0].name);
+    return head.shape() == table.shape() &&
+           std::equal(head.as<float>(), head.as<float>() + head.numel(), table.as<float>());
   }
 
   Tensor read(const MappedTensor& m) const {
@@ -125,18 +148,34 @@ class HuggingFaceImport {
   }
 
   void tokenizer() {
-    for (const char* file : {"/tokenizer.json", "/tokenizer.model"}) {
-      const std::string path = folder_ + file;
+    for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
+      const std::string path = concat(folder_, '/', file);
       if (!file_system().exists(path)) continue;
+      if (out_.tokenizer != nullptr) {
+        out_.unused.push_back(file);
+        continue;
+      }
       try {
         out_.tokenizer = open_tokenizer(path);
-        if (out_.tokenizer->vocabulary() <= config_.decoder.vocabulary) return;
+        if (out_.tokenizer->vocabulary() <= config_.decoder.vocabulary) {
+          out_.read.push_back(file);
+          continue;
+        }
         out_.notes.push_back(concat(path, ": left out: it has ", out_.tokenizer->vocabulary(), " ids, the model ",
                                     config_.decoder.vocabulary));
       } catch (const Error& e) {
         out_.notes.push_back(concat(path, ": left out: ", e.what()));
       }
+      out_.unused.push_back(file);
       out_.tokenizer = nullptr;
+    }
+    const bool pieces = out_.tokenizer != nullptr && out_.tokenizer->kind() == "sentencepiece";
+    for (const char* file : {"generation_config.json", "tokenizer_config.json", "added_tokens.json",
+                             "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"}) {
+      const std::string_view name = file;
+      if (!file_system().exists(concat(folder_, '/', file))) continue;
+      const bool used = name.ends_with("_config.json") || (name == "added_tokens.json" && pieces);
+      (used ? out_.read : out_.unused).push_back(file);
     }
   }
 

@@ -98,6 +98,7 @@ void save_imported(const ImportedModel& imported, const std::string& path) {
   CheckpointHeader header;
   header.model = to_text(*record);
   header.tokenizer = tokenizer_text(imported.tokenizer.get());
+  header.origin = to_text(imported.origin);
   save_model(path, learner.model(), header);
 }
 

@@ -34,11 +34,11 @@ Names names_of(const Family& family, FileFormat format, std::string_view prefix)
             "mlp.c_fc",
             "",
             "mlp.c_proj"};
-  return {"model.embed_tokens",
+  return {concat(prefix, "embed_tokens"),
           "",
-          "model.norm",
+          concat(prefix, "norm"),
           "lm_head",
-          "model.layers.",
+          concat(prefix, "layers."),
           "input_layernorm",
           "",
           "self_attn.q_proj",
@@ -133,8 +133,8 @@ class Mapper {
 }  // namespace
 
 std::vector<MappedTensor> tensor_map(const FoundDecoder& found, const Family& family, FileFormat format,
-                                     std::string_view prefix) {
-  return Mapper(found, family, format, prefix).run();
+                                     std::optional<std::string_view> prefix) {
+  return Mapper(found, family, format, prefix.value_or(family.fused_qkv ? "transformer." : "model.")).run();
 }
 
 }  // namespace bitgrad::interop

@@ -1,6 +1,7 @@
 // The tensors of a decoder's file as one family names them, and their places in our parameters.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,8 @@ struct MappedTensor {
   int64_t heads = 0;           // number of heads whose rows are reordered in the file; 0: none
   bool embedding = false;      // a matrix that is not only the weight of a product
 };
-// prefix: "transformer." or "", for gpt2 of Hugging Face.
+// prefix: of the names of Hugging Face but lm_head; the family's own ("transformer.", "model.") if left out.
 std::vector<MappedTensor> tensor_map(const FoundDecoder& found, const Family& family, FileFormat format,
-                                     std::string_view prefix = "transformer.");
+                                     std::optional<std::string_view> prefix = {});
 
 }  // namespace bitgrad::interop

@@ -1,0 +1,17 @@
+// The files of a Hugging Face folder that say how texts begin and end, and back.
+#pragma once
+
+#include <string>
+
+#include "bitgrad/base/json.h"
+#include "bitgrad/train/model_origin.h"
+
+namespace bitgrad::interop {
+
+// From config.json, generation_config.json (which counts first), tokenizer_config.json and tokenizer.json. Throws
+// Error(kData) for damaged ones.
+ModelOrigin origin_of_folder(const std::string& folder);
+// Writes generation_config.json, and tokenizer_config.json for a tokenizer.
+void write_origin(const std::string& folder, const ModelOrigin& origin, const Tokenizer* tokenizer);
+
+}  // namespace bitgrad::interop
