@@ -16,6 +16,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/data/samples.h"
 #include "table.h"
 
 extern char** environ;
@@ -26,13 +27,14 @@ namespace {
 constexpr std::string_view kCheck = "--check";
 constexpr int64_t kCheckedSamples = 100;
 
-// Arguments of each client: FILE INPUTS OUTPUTS DIM...; inputs and outputs are raw fp32.
+// Arguments of each client: FILE INPUTS OUTPUTS DIM...; inputs are raw fp32, or bytes where the file takes bytes,
+// outputs raw fp32.
 constexpr const char* kOnnxClient = R"py(
 import sys, numpy as np, onnxruntime as ort
 o = ort.SessionOptions(); o.log_severity_level = 3
-o.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
 s = ort.InferenceSession(sys.argv[1], o, providers=["CPUExecutionProvider"])
-x = np.fromfile(sys.argv[2], np.float32).reshape([int(d) for d in sys.argv[4:]])
+t = np.uint8 if s.get_inputs()[0].type == "tensor(uint8)" else np.float32
+x = np.fromfile(sys.argv[2], t).reshape([int(d) for d in sys.argv[4:]])
 s.run(None, {"input": x})[0].astype(np.float32).tofile(sys.argv[3])
 )py";
 constexpr const char* kQonnxClient = R"py(
@@ -47,7 +49,7 @@ np.concatenate([ex.execute_onnx(m, {"input": v[None]})["output"] for v in x]).as
 constexpr const char* kCMain = R"c(
 #include <stdio.h>
 int main(int argc, char **argv) {
-  static float in[NAME(_inputs)]; static NAME(_output) out[NAME(_outputs)];
+  static NAME(_input) in[NAME(_inputs)]; static NAME(_output) out[NAME(_outputs)];
   FILE *from = fopen(argv[argc - 2], "rb"), *to = fopen(argv[argc - 1], "wb");
   if (!from || !to) return 1;
   while (fread(in, sizeof in, 1, from) == 1) {
@@ -107,6 +109,22 @@ std::string text_of_file(const std::string& path) {
   return printable_lines(std::string(bytes.begin(), bytes.end()).substr(0, 2000));
 }
 
+// Random bytes as samples of the model: `bytes`, and the values that the run makes of them.
+Tensor drawn_bytes(const Form& input, const DataSection& data, std::vector<uint8_t>& bytes) {
+  std::vector<int64_t> dims{kCheckedSamples};
+  for (const int64_t d : input.sample.dims()) dims.push_back(d);
+  Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
+  const RandomStream draws{1, Purpose::kInit, 0, 0};
+  for (int64_t i = 0; i < x.numel(); ++i)
+    bytes.push_back(static_cast<uint8_t>(256 * draws.uniform(static_cast<uint64_t>(i))));
+  const auto floats = [](const std::vector<double>& v) { return std::vector<float>(v.begin(), v.end()); };
+  SampleValues({static_cast<float>(data.affine[0]), static_cast<float>(data.affine[1])},
+               {floats(data.normalize.mean), floats(data.normalize.std)})
+      .write({"bytes", StoredAs::kUint8, input.sample, kCheckedSamples, bytes.data()}, 0, kCheckedSamples,
+             x.as<float>());
+  return x;
+}
+
 Tensor drawn_samples(const Form& input) {
   std::vector<int64_t> dims{kCheckedSamples};
   for (const int64_t d : input.sample.dims()) dims.push_back(d);
@@ -145,11 +163,18 @@ void require_client(const ExportTarget& target) {
           ". Install one, name it by CC, or leave --check out");
 }
 
-std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner) {
+std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner,
+                            const OpenedFile& file, const ExportSpec& spec) {
   const TemporaryFolder folder;
   const std::string log = folder.file("log");
-  const Tensor x = drawn_samples(*learner.input()), y = learner.predict(x);
-  std::ofstream(folder.file("x"), std::ios::binary).write(static_cast<const char*>(x.data()), x.bytes());
+  std::vector<uint8_t> bytes;
+  const Tensor x = spec.with_normalization ? drawn_bytes(*learner.input(), file.config.data, bytes)
+                                           : drawn_samples(*learner.input()),
+               y = learner.predict(x);
+  std::ofstream raw(folder.file("x"), std::ios::binary);
+  bytes.empty() ? raw.write(static_cast<const char*>(x.data()), x.bytes())
+                : raw.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  raw.close();
   std::string client = compiler();
   if (target.name == "c") {
     run_c(path, folder, log);

@@ -12,6 +12,7 @@ namespace bitgrad::cli {
 void require_client(const ExportTarget& target);
 // Runs the written file on random samples and compares it with the model. Returns a line to print. Throws Error(kData)
 // if the client fails, or if its largest output differs from the model's for any sample.
-std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner);
+std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner,
+                            const OpenedFile& file, const ExportSpec& spec);
 
 }  // namespace bitgrad::cli

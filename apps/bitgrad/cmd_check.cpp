@@ -45,6 +45,9 @@ void print_run(std::ostream& out, const std::string& name, const RunConfig& conf
   if (config.batch.accumulate() > 1)
     out << " (A = " << config.batch.accumulate() << " microbatches of " << config.batch.micro << ')';
   out << ", " << run.steps_per_epoch << " an epoch\n\n" << run.table << '\n';
+  for (const auto& [target, why] : run.exports)
+    out << "export --format " << target << ": " << (why.empty() ? "yes" : "no: " + why) << '\n';
+  if (!run.exports.empty()) out << '\n';
   if (run.peak) print_memory(out, *run.peak);
 }
 

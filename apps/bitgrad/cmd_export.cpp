@@ -79,12 +79,16 @@ Json json_of(const ExportReport& report, const ExportOptions& o, const ExportTar
                       {"fate", std::string(fate_name(l.fate))},
                       {"error", l.error},
                       {"reason", l.reason}});
+  Json facts = Json::object();
+  for (const auto& [name, text] : report.facts) facts[name] = text;
   return {{"format", std::string(target.name)},
           {"family", report.family},
           {"out", o.spec.dry_run ? Json(nullptr) : Json(o.out)},
+          {"facts", facts},
+          {"flash_bytes", report.flash_bytes < 0 ? Json(nullptr) : Json(report.flash_bytes)},
+          {"ram_bytes", report.ram_bytes < 0 ? Json(nullptr) : Json(report.ram_bytes)},
           {"tensors", tensors},
-          {"layers", layers},
-          {"notes", report.notes}};
+          {"layers", layers}};
 }
 
 template <typename Rows>
@@ -104,6 +108,7 @@ void print_counts(const ExportReport& report, const OpenedFile& file, const Expo
     std::cout << "; nothing was written\n";
   else
     std::cout << " -> " << o.out << '\n';
+  for (const auto& [name, text] : report.facts) std::cout << name << ": " << printable(text) << '\n';
 }
 
 int run_export(const ExportOptions& o) {
@@ -118,11 +123,13 @@ int run_export(const ExportOptions& o) {
       require_writable(concat(o.out.substr(0, o.out.size() - target.ending.size()), target.companion), o.force);
   }
   require(!o.check || !o.spec.dry_run, kExport, "--check runs the file, which --dry-run does not write. Choose one");
+  require(!o.spec.with_normalization || target.name == "onnx" || target.name == "c", kExport,
+          "--with-normalization: format ", target.name, " has no inputs of bytes. Use onnx or c, or leave it out");
   if (o.check) require_client(target);
   const std::unique_ptr<Learner> learner = load_file(file, nullptr);
   if (file.kind == "checkpoint") learner->convert();
   const ExportReport report = export_file(file, *learner, target, o.out, o.spec);
-  const std::string checked = o.check ? check_in_client(target, o.out, *learner) : std::string();
+  const std::string checked = o.check ? check_in_client(target, o.out, *learner, file, o.spec) : std::string();
   if (o.json) {
     Json all = json_of(report, o, target);
     if (o.check) all["check"] = checked;
@@ -130,7 +137,6 @@ int run_export(const ExportOptions& o) {
     return 0;
   }
   print_report(report);
-  for (const std::string& note : report.notes) std::cout << "note: " << printable(note) << '\n';
   print_counts(report, file, o);
   if (o.check) std::cout << checked << '\n';
   return 0;
@@ -150,6 +156,8 @@ Run setup_export(Arguments& args) {
   args.option("--form", o->spec.form,
               "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear)");
   args.option("--opset", o->spec.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
+  args.flag("--with-normalization", o->spec.with_normalization,
+            "onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize of the run");
   args.flag("--dequantize", o->spec.dequantize, "safetensors, npz: values in fp32 in place of codes and scales");
   args.option("--family", o->spec.family, "gpt2, llama, qwen2 or bitnet; left out: the one that the layers ask for");
   add_choice_options(args, o->choice);

@@ -6,8 +6,8 @@
 namespace bitgrad {
 
 inference::Value Module::lower(inference::Graph&, inference::Value) {
-  fail(kind(), "cannot be exported as a graph: this layer does not implement Module::lower. ",
-       "Export language models with --format gguf or hf.");
+  fail(kind(), "has no form in ONNX or C. Language models go out with --format gguf or hf, values of any model with ",
+       "--format safetensors or npz");
 }
 
 namespace inference {

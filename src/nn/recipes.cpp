@@ -45,6 +45,12 @@ LayerQuant input(LayerQuant q, DType dtype, const std::string& scheme, const Gra
   return q;
 }
 
+// Scales of the input follow a range that is observed in training, so they are constants of the trained model.
+LayerQuant observed(LayerQuant q) {
+  q.observer = ObserverSpec{.name = "moving_average"};
+  return q;
+}
+
 std::map<std::string, LayerQuant>& registry() {
   static std::map<std::string, LayerQuant> recipes = [] {
     std::map<std::string, LayerQuant> list{

@@ -5,7 +5,10 @@
 #include <thread>
 #include <utility>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/text_stream.h"
+#include "bitgrad/train/export.h"
+#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/trainer.h"
 #include "data/first_samples.h"
 #include "train/evaluation.h"
@@ -15,7 +18,8 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kBatches = 4;  // per evaluation: more than are read ahead
+constexpr int64_t kMostExported = 2000000;  // parameters of models that are converted only to ask the exports
+constexpr int64_t kBatches = 4;             // per evaluation: more than are read ahead
 
 DryRun::Data described(const Dataset& data, const std::string& name) {
   return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype(), {}};
@@ -65,6 +69,33 @@ void run_steps(Trainer& trainer, int64_t steps, const Dataset* train) {
   trainer.run("", hooks);
 }
 
+// Asks each target, of the model after its few steps.
+std::vector<std::pair<std::string, std::string>> exports_of(Learner& learner, const std::string& name) {
+  std::vector<std::pair<std::string, std::string>> out;
+  const std::optional<ModelRecord> record = model_record(learner);
+  if (!record || !current_device().is_cpu()) return out;
+  learner.convert();
+  for (const ExportTarget& target : export_targets()) {
+    const bool language = target.name == "gguf" || target.name == "hf";
+    if (language != (learner.input()->ids > 0) || target.name == "safetensors" || target.name == "npz") continue;
+    std::string why;
+    try {
+      const std::string path = concat(name, target.ending);
+      const ExportReport report =
+          target.write({.model = &learner.model(), .spec = &record->model}, path, {.dry_run = true});
+      for (const ExportedLayer& l : report.layers)
+        if (why.empty() && l.fate == ExportedTensor::Fate::kRefused) why = concat(l.layer, ": ", l.reason);
+      for (const ExportedTensor& t : report.tensors)
+        if (why.empty() && t.fate == ExportedTensor::Fate::kRefused) why = concat(t.parameter, ": ", t.reason);
+    } catch (const Error& error) {
+      why = error.what();
+      why = why.substr(0, why.find('\n'));
+    }
+    out.emplace_back(target.name, why);
+  }
+  return out;
+}
+
 }  // namespace
 
 DryRun dry_run(RunConfig config, bool measure) {
@@ -108,6 +139,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   }
   run_steps(trainer, std::max<int64_t>(least, 2), out.test || out.valid ? nullptr : read);
   out.peak = memory_at_peak();
+  if (out.layers.parameters <= kMostExported) out.exports = exports_of(trainer.learner(), "model");
   return out;
 }
 

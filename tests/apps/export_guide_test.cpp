@@ -82,6 +82,13 @@ TEST_CASE("The guides to other programs run as they stand there") {
   guide.python("to_finn.md", "numpy, qonnx");
 
   const std::string run = guide.temp.file("runs/digits");
+  // The compiled file takes bytes and gives what the model gives for them, scaled as in the run.
+  const ProcessResult bytes =
+      cli({"export", run, "-o", guide.temp.file("bytes.c"), "--with-normalization", "--check", "--json"});
+  INFO(bytes.err);
+  CHECK(bytes.code == 0);
+  CHECK(contains(bytes.out, "bytes (UINT8); the file itself computes 2 * x - 1"));
+  CHECK(contains(bytes.out, "\"ram_bytes\":"));
   const auto refused = [&](std::vector<std::string> arguments, const std::string& text) {
     arguments.insert(arguments.begin(), {"export", run, "-o"});
     const ProcessResult result = cli(arguments);
@@ -97,6 +104,7 @@ TEST_CASE("The guides to other programs run as they stand there") {
   refused({guide.temp.file("m.onnx"), "--opset", "20"}, "expected 21 to 28");
   refused({guide.temp.file("m.onnx"), "--form", "int"}, "expected integer or qdq");
   refused({guide.temp.file("m.onnx"), "--check", "--dry-run"}, "Choose one");
+  refused({guide.temp.file("m.npz"), "--with-normalization"}, "has no inputs of bytes");
   refused({guide.temp.file("m.gguf"), "--check"}, "has no client that is known here");
   refused({guide.temp.file("digits.c")}, "exists");
   refused({guide.temp.file("1.c")}, "Expected a name that begins with a letter");

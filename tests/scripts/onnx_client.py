@@ -5,7 +5,7 @@
 The manifest is a list of {"file", "inputs": raw fp32 [n, sample...], "shape": [n, sample...], "outputs": raw fp32,
 "weights": {layer: {"o", "k", "kernel": [kh, kw] or null, "codes": [of o rows of k], "scales": [...]}}}. Writes a JSON list:
 {"difference": largest of an output, "agree": arg-maxes that are equal, "samples", "codes": names of weights that are not
-ours, "passed": onnx.checker's word}. Exit status 77: a package is not installed.
+ours, "unused": initializers that no node reads, "passed": onnx.checker's word}. Exit status 77: a package is not installed.
 """
 import json
 import sys
@@ -33,6 +33,9 @@ def file_codes(model, layer, weight):
         raw = np.stack([(values >> (bits * i)) & (2**bits - 1) for i in range(per)], axis=-1).reshape(o, -1)
         return raw[:, :k].astype(np.int64) - 2 ** (bits - 1), scales
     values = values.astype(np.int64)
+    for node in model.graph.node:
+        if node.op_type == "ConvInteger" and node.input[1] == stored.name and len(node.input) == 4:
+            values -= int(onnx.numpy_helper.to_array(constants[node.input[3]]))
     if weight["kernel"]:
         if values.ndim == 2:
             return values, scales
@@ -43,8 +46,9 @@ def file_codes(model, layer, weight):
 
 
 def model_rows(model):
-    """Layers whose weight is [o, k] in the file: a Transpose follows."""
-    return {n.name.rsplit("/", 1)[0] for n in model.graph.node if n.op_type == "Transpose" and list(n.attribute[0].ints) == [1, 0]}
+    """Layers whose weight is [o, k] in the file: a Transpose follows, or Gemm with transB."""
+    gemm = {n.name.rsplit("/", 1)[0] for n in model.graph.node if n.op_type == "Gemm"}
+    return gemm | {n.name.rsplit("/", 1)[0] for n in model.graph.node if n.op_type == "Transpose" and list(n.attribute[0].ints) == [1, 0]}
 
 
 def check(entry):
@@ -63,10 +67,11 @@ def check(entry):
         if scales is not None and not np.array_equal(scales, np.array(weight["scales"], np.float32)):
             bad.append(layer + ": scales")
     result["codes"] = bad
+    read = {name for node in model.graph.node for name in node.input}
+    result["unused"] = [t.name for t in model.graph.initializer if t.name not in read]
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     session = ort.InferenceSession(entry["file"], options, providers=["CPUExecutionProvider"])
     x = np.fromfile(entry["inputs"], np.float32).reshape(entry["shape"])
     y = session.run(None, {"input": x})[0]

@@ -76,6 +76,20 @@ inline const std::vector<ExportNet>& export_nets() {
       {"resnet20 w4a4", "{preset: resnet20, keys: {width: 4}}",
        "rules: [{layers: \"*\", weights: {dtype: int4, scheme: lsq}, activations: {dtype: uint4, scheme: lsq}}, "
        "{layers: layers.0.0, weights: {dtype: int8, scheme: lsq}, activations: {dtype: int8, scheme: lsq}}]"},
+      {"norms of rows, gates",
+       "[{layer_norm: {}}, {linear: {out: 32}}, {rms_norm: {}}, {linear: {out: 24}}, {swiglu: {}}, "
+       "{linear: {out: 16}}, {geglu: {}}, {layer_norm: {bias: false}}, {linear: {out: 10}}]",
+       "weights: {dtype: int8, scheme: absmax, granularity: channel}"},
+      {"int8 conv, scales of a batch",
+       "[{unsqueeze: {}}, {conv2d: {out: 8, kernel: 3}}, {relu: {}}, {quantize: {observer: {name: none}}}, "
+       "{conv2d: {out: 8, kernel: 3, stride: 2}}, {relu: {}}, {max_pool: {size: 2}}, {quantize: {observer: {name: "
+       "none}}}, "
+       "{flatten: {}}, {linear: {out: 10}}]",
+       "weights: {dtype: int8, scheme: absmax, granularity: channel}, activations: {dtype: int8, scheme: absmax}"},
+      {"w8a8_static conv",
+       "[{unsqueeze: {}}, {conv2d: {out: 8, kernel: 3}}, {batch_norm: {}}, {relu: {}}, {max_pool: {size: 2}}, {conv2d: "
+       "{out: 8, kernel: 3, stride: 2}}, {relu: {}}, {flatten: {}}, {linear: {out: 10}}]",
+       "recipe: w8a8_static"},
       {"branches, prelu, pools",
        "[{conv2d: {out: 6, kernel: [3, 2], stride: 2, groups: 1}}, {branches: {join: add, layers: [[{prelu: {}}], "
        "[{shift: {}}, {hardtanh: {}}], []]}}, {avg_pool: {size: 2, padding: 1}}, "

@@ -81,6 +81,11 @@ class InferenceRun {
   Var run(const inference::Shift& op, const inference::Node& node) const {
     return shift(in(node), vector_of(op.shift));
   }
+  Var run(const inference::RowNorm& op, const inference::Node& node) const {
+    const Var gamma = vector_of(op.gamma), beta = op.beta.empty() ? Var() : vector_of(op.beta);
+    return op.centered ? layer_norm(in(node), gamma, beta, op.eps) : rms_norm(in(node), gamma, op.eps);
+  }
+  Var run(const inference::Gate& op, const inference::Node& node) const { return gated(op.op, in(node)); }
   Var run(const inference::Reshape&, const inference::Node& node) const {
     const Var& x = in(node);
     return node.form.sample.rank() == 1 && x.shape().rank() > 2 ? flatten(x) : reshape(x, batch_shape(x, node));

@@ -88,12 +88,15 @@ TEST_CASE("Exported C compiles without a warning and gives our outputs") {
     const std::string error = error_of([&] { all.push_back(written(net, temp, all.size())); });
     if (!error.empty()) refused.push_back(net.name + ": " + error);
   }
-  REQUIRE(refused.size() == 2);
+  REQUIRE(refused.size() == 4);
   CHECK(
       contains(refused[0],
                "scales of tokens: [c] this format does not hold these layers:\n  layers.0 (quantize): scheme absmax"));
-  CHECK(contains(refused[1], "branches, prelu, pools: [c]"));
-  CHECK(contains(refused[1], "(tanh): C without a library has no such function"));
+  CHECK(contains(refused[1], "norms of rows, gates: [c]"));
+  CHECK(contains(refused[1], "(layer_norm): C without a library has no square root. Use batch_norm"));
+  CHECK(contains(refused[2], "scales of a batch: [c]"));
+  CHECK(contains(refused[3], "branches, prelu, pools: [c]"));
+  CHECK(contains(refused[3], "(tanh): C without a library has no such function"));
   int64_t exact = 0;
   for (const Written& w : all) exact += w.exact ? 1 : 0;
   CHECK(exact >= 7);
@@ -115,4 +118,38 @@ TEST_CASE("Exported C compiles without a warning and gives our outputs") {
     for (const Written& w : all) check_outputs(handle, w);
     ::dlclose(handle);
   }
+}
+
+TEST_CASE("A quantizer behind a max pool takes the memory of codes, and the report says how much") {
+  const TempDir temp;
+  const auto trainer =
+      trained({"pooled",
+               "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: fixed, scale: 0.0078125}}, {conv2d: "
+               "{out: 8, kernel: 3}}, {batch_norm: {}}, {relu: {}}, {max_pool: {size: 2}}, {quantize: "
+               "{}}, {flatten: {}}, {linear: {out: 10}}]",
+               "weights: {dtype: int4, scheme: lsq}, activations: {dtype: uint4, scheme: lsq}"});
+  const std::optional<ModelRecord> record = model_record(trainer->learner());
+  ExportSource source{&trainer->learner().model(), &record->model};
+  source.affine = {2.0f, -1.0f};
+  source.class_names = {"a*/b", "c"};
+  const std::string path = temp.file("pooled.c");
+  const ExportReport report = choose_export_target(path, "").write(source, path, {});
+  CHECK(report.ram_bytes < 26 * 26 * 8 * 2);  // codes of the convolution; its floats would take 4 bytes each
+  CHECK(report.ram_bytes > 26 * 26 * 8);
+  CHECK(report.flash_bytes > 10 * 13 * 13 * 8 / 2);
+  REQUIRE(report.facts.size() == 3);
+  CHECK(report.facts[0] ==
+        std::pair<std::string, std::string>{
+            "input",
+            "[N,28,28]: samples, rows, columns; 2 * x - 1, x = byte / 255 for bytes (pictures), else "
+            "the number itself. The file does not do this (--with-normalization does, from bytes)"});
+  CHECK(report.facts[1].second == "[\"a*/b\",\"c\"]");
+  CHECK(contains(report.facts[2].second, concat("RAM: ", report.ram_bytes, " bytes")));
+  const std::string header = slurp(temp.file("pooled.h"));
+  CHECK(contains(header, "2 * x - 1"));
+  CHECK(header.find("*/") > header.find("a*|b"));
+  const ProcessResult compiled =
+      run_program({"cc", "-std=c99", "-Wall", "-Werror", "-c", path, "-o", temp.file("a.o")});
+  INFO(compiled.err);
+  CHECK(compiled.code == 0);
 }

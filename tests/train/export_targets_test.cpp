@@ -50,6 +50,9 @@ const std::map<std::string, Row> kMatrix{
     {"lsq w4a4 conv", {"rounded", "rounded", "rounded", "rounded"}},
     {"binary cnv", {"exact", "exact", "rounded", "exact"}},
     {"resnet20 w4a4", {"rounded", "rounded", "rounded", "exact"}},
+    {"norms of rows, gates", {"rounded", "rounded", "rounded", "refused"}},
+    {"int8 conv, scales of a batch", {"rounded", "rounded", "refused", "refused"}},
+    {"w8a8_static conv", {"exact", "rounded", "rounded", "exact"}},
     {"branches, prelu, pools", {"rounded", "rounded", "rounded", "refused"}},
 };
 

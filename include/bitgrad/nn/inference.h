@@ -55,6 +55,15 @@ struct Product {
 struct Normalize {
   std::vector<float> mean = {}, inv = {}, gamma = {}, beta = {};
 };
+// Each row along the last axis by its own statistics: layer_norm (centered) or rms_norm of docs/numerics.md.
+struct RowNorm {
+  bool centered = true;
+  float eps = 0;
+  std::vector<float> gamma = {}, beta = {};  // one per feature; beta empty: none
+};
+struct Gate {  // op(a) * b of the halves a and b of the last axis
+  UnaryOp op = UnaryOp::silu;
+};
 struct Pointwise {  // on fp32; relu also on int32
   UnaryOp op = UnaryOp::relu;
 };
@@ -82,7 +91,7 @@ struct Join {  // inputs in order; concat along the last axis
 };
 
 using Operation = std::variant<Input, Quantize, Requantize, Dequantize, Product, Normalize, Pointwise, MaxPool, AvgPool,
-                               Shortcut, Prelu, Shift, Reshape, Join>;
+                               Shortcut, Prelu, Shift, Reshape, Join, RowNorm, Gate>;
 
 struct Node {
   std::string layer = {};  // path of the layer that it was lowered from, e.g. "layers.3"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/base/memory.h"
@@ -24,10 +25,13 @@ struct DryRun {
   std::vector<std::string> warnings = {};  // unused keys, a batch larger than the data, too many threads
   Data train = {};
   std::optional<Data> valid = {}, test = {};
-  LayerTable layers = {};                  // as in the first quantization phase
-  std::string table = {};                  // output of print_layer_table
-  int64_t steps = 0;                       // optimizer steps of the whole run
-  int64_t steps_per_epoch = 0;             // rounded up
+  LayerTable layers = {};       // as in the first quantization phase
+  std::string table = {};       // output of print_layer_table
+  int64_t steps = 0;            // optimizer steps of the whole run
+  int64_t steps_per_epoch = 0;  // rounded up
+  // For each export target that fits the model's inputs: name, and why it does not take the model (empty: it does). Not
+  // known (empty) without `measure`, on a device, and for more than 2 million parameters.
+  std::vector<std::pair<std::string, std::string>> exports = {};
   std::optional<MemoryAccount> peak = {};  // bytes by kind at the peak; nullopt: not measured
 };
 

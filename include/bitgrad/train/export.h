@@ -2,11 +2,13 @@
 // docs/interop.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bitgrad/data/dataset.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
@@ -42,8 +44,10 @@ struct ExportReport {
   std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"; for graphs the form, "integer" or "qdq"
   std::vector<ExportedTensor> tensors = {};
   std::vector<ExportedLayer> layers = {};
-  std::vector<std::string> notes = {};  // what else a user should know
-  bool refused() const;                 // whether any tensor or layer is kRefused
+  // What a program that uses the file has to know, by name: "runs in", "input", "classes", "memory", "tokenizer". One line each.
+  std::vector<std::pair<std::string, std::string>> facts = {};
+  int64_t flash_bytes = -1, ram_bytes = -1;  // c: of constants and of buffers; -1: not known
+  bool refused() const;                      // whether any tensor or layer is kRefused
 };
 
 struct ExportSpec {
@@ -53,7 +57,9 @@ struct ExportSpec {
   // DequantizeLinear, as accelerator compilers expect. Empty: integer.
   std::string form = {};
   bool dequantize = false;  // safetensors, npz: fp32 values instead of codes and scales
-  int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
+  // onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize says.
+  bool with_normalization = false;
+  int opset = 0;  // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
   std::string origin = {};  // gguf, hf: the model's (train/model_origin.h); empty: none. export_file sets it
 };
 // The model to export. `model` must be initialized, planned, have values, and match `spec`.
@@ -62,6 +68,10 @@ struct ExportSource {
   const ModelSpec* spec = nullptr;
   const Tokenizer* tokenizer = nullptr;  // nullptr: none
   std::string name = "model";            // how the file names the model
+  // How the run scaled its inputs, and its classes in order; empty: not known.
+  std::array<float, 2> affine{1.0f, 0.0f};
+  Normalization normalize = {};
+  std::vector<std::string> class_names = {};
 };
 
 struct ExportTarget {

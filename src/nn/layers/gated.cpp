@@ -3,6 +3,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -23,6 +24,10 @@ class GatedLayer final : public Module {
     Form out = in.with_features(in.features() / 2);
     out.dtype = y_ = in.float_output();
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    const Form out = graph[x].form.with_features(graph[x].form.features() / 2);
+    return detail::add_node(graph, path(), inference::Gate{f_}, x, detail::values_like(out, y_));
   }
   std::string_view kind() const override { return name_; }
 

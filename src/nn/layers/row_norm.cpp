@@ -2,6 +2,7 @@
 // alike. Parameters gamma (1) and, for layer_norm, beta (0).
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -31,6 +32,11 @@ class RowNorm final : public Module {
     out.dtype = y_ = in.float_output();
     out.grad = true;
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    inference::RowNorm norm{name_ == kLayerNorm, eps_, detail::floats_of(gamma_.value()), {}};
+    if (beta_ != nullptr) norm.beta = detail::floats_of(beta_->value());
+    return detail::add_node(graph, path(), std::move(norm), x, detail::values_like(graph[x].form, y_));
   }
   std::string_view kind() const override { return name_; }
 

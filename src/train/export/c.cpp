@@ -1,15 +1,81 @@
 // A model as one C99 file and its header: NAME.c, NAME.h, `int NAME_predict(const float *in, float *out)`.
+#include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/file_group.h"
+#include "bitgrad/data/samples.h"
 #include "train/export/c_writer.h"
+#include "train/export/inputs.h"
 #include "train/export/report.h"
 #include "train/export/targets.h"
 
 namespace bitgrad {
+namespace {
+
+// Bytes of constants and buffers, and what the buffers are largest for.
+void note_memory(ExportReport& report, const inference::Graph& graph, const c_target::Plan& plan, int64_t flash) {
+  report.flash_bytes = flash;
+  report.ram_bytes = 0;
+  for (size_t i = 0; i < std::size(plan.pool); ++i)
+    report.ram_bytes += plan.pool[i] * c_target::bytes_of(static_cast<c_target::Held>(i));
+  int64_t most = 0;
+  std::string layer;
+  for (size_t i = 0; i < plan.places.size(); ++i) {
+    const c_target::Place& p = plan.places[i];
+    if (const int64_t bytes = p.elements * c_target::bytes_of(p.held); p.made && bytes > most) {
+      most = bytes;
+      layer = concat(graph.nodes()[i].layer, p.held == c_target::Held::kFloat ? ", in floats" : "");
+    }
+  }
+  report.facts.emplace_back(
+      "memory", concat("flash: ", report.flash_bytes, " bytes of constants, and the code; RAM: ", report.ram_bytes,
+                       " bytes of buffers, beside those of inputs and outputs",
+                       most > 0 ? concat(" (the largest: ", most, " bytes for ", layer, ')') : ""));
+}
+
+// Lines of a C comment: at most 100 characters, and nothing in them ends it.
+std::vector<std::string> comment_lines(const ExportReport& report) {
+  std::vector<std::string> lines;
+  for (const auto& [name, text] : report.facts) {
+    std::string line = name + ':';
+    std::string word;
+    for (const char c : text + ' ') {
+      if (c != ' ') {
+        word += c == '/' && !word.empty() && word.back() == '*' ? '|' : c == '*' && word.ends_with('/') ? '|' : c;
+        continue;
+      }
+      if (line.size() + word.size() > 100) {
+        lines.push_back(line);
+        line = "  ";
+      }
+      line += ' ' + word;
+      word.clear();
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+std::vector<float> byte_values(const ExportSource& source) {
+  const auto tables =
+      static_cast<int64_t>(std::max<size_t>({source.normalize.mean.size(), source.normalize.std.size(), 1}));
+  std::vector<uint8_t> bytes;
+  for (int64_t p = 0; p < 256; ++p) bytes.insert(bytes.end(), static_cast<size_t>(tables), static_cast<uint8_t>(p));
+  std::vector<float> of_channels(bytes.size()), out(bytes.size());
+  const SampleView view{"bytes", StoredAs::kUint8, {256, 1, tables}, 1, bytes.data()};
+  SampleValues(source.affine, source.normalize).write(view, 0, 1, of_channels.data());
+  for (int64_t p = 0; p < 256; ++p)
+    for (int64_t t = 0; t < tables; ++t)
+      out[static_cast<size_t>(t * 256 + p)] = of_channels[static_cast<size_t>(p * tables + t)];
+  return out;
+}
+
+}  // namespace
+
 std::string c_name_of(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   name = name.substr(0, name.find_last_of('.'));
@@ -23,11 +89,15 @@ std::string c_name_of(const std::string& path) {
 ExportReport export_target_c(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
   const DeviceGuard host(Device::cpu());
   const std::string name = c_name_of(path), header = path.substr(0, path.size() - 1) + 'h';
-  const inference::Graph graph = inference::lowered(*source.model, source.spec->input);
+  const inference::Graph graph = c_target::pooled_codes(inference::lowered(*source.model, source.spec->input));
   ExportReport report;
   report.family = "C99";
-  c_target::Writer writer(graph, c_target::make_plan(graph), name, report);
+  const c_target::Plan plan = c_target::make_plan(graph, spec.with_normalization);
+  c_target::Writer writer(graph, plan, name, report);
+  note_inputs(report, source, spec, graph);
+  writer.describe_input(comment_lines(report), spec.with_normalization ? byte_values(source) : std::vector<float>());
   writer.run();
+  note_memory(report, graph, plan, writer.flash_bytes());
   if (spec.dry_run) return report;
   require_all_held(report, "c");
   FileGroup group;

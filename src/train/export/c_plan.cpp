@@ -217,7 +217,9 @@ std::vector<float> output_scales(const Node& in, const Product& op) {
   return out;
 }
 
-Plan make_plan(const Graph& graph) {
+int64_t bytes_of(Held held) { return held == Held::kInt8 || held == Held::kUint8 ? 1 : 4; }
+
+Plan make_plan(const Graph& graph, bool own_input) {
   const size_t n = graph.nodes().size();
   Plan plan;
   plan.places.resize(n);
@@ -231,7 +233,7 @@ Plan make_plan(const Graph& graph) {
     place.elements = form.sample.numel();
     if (place.held == Held::kBits) place.elements = form.sample_rows() * ((form.features() + 31) / 32);
   }
-  plan.places[0].made = false;
+  plan.places[0].made = own_input;
   for (size_t i = 0; i < n; ++i) {
     const auto* product = std::get_if<Product>(&graph.nodes()[i].operation);
     if (product == nullptr || product->integer_out || !sums_integers(graph, graph.nodes()[i], *product)) continue;

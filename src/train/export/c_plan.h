@@ -33,7 +33,12 @@ struct Plan {
   int64_t pool[5] = {};                     // elements per type
 };
 
-Plan make_plan(const inference::Graph& graph);
+// own_input: the input has a buffer of its own, for floats made of bytes.
+Plan make_plan(const inference::Graph& graph, bool own_input);
+// The same model with quantizers before the max pools (and reshapes) that feed them: the largest of codes is the code
+// of the largest value, and codes take less memory and may become thresholds of the product.
+inference::Graph pooled_codes(const inference::Graph& graph);
+int64_t bytes_of(Held held);
 
 // Whether the product is summed in integers.
 bool sums_integers(const inference::Graph& graph, const inference::Node& node, const inference::Product& op);

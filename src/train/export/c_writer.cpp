@@ -17,7 +17,7 @@ Writer::Writer(const inference::Graph& graph, Plan plan, std::string prefix, Exp
     : graph_(graph), plan_(std::move(plan)), prefix_(std::move(prefix)), report_(report) {}
 
 std::string Writer::buffer(Value v) const {
-  if (v == 0) return "in";
+  if (v == 0 && bytes_.empty()) return "in";
   const Place& place = plan_.places[static_cast<size_t>(v)];
   constexpr const char* kPools[] = {"floats", "sums", "codes", "ucodes", "words"};
   const std::string pool = kPools[static_cast<size_t>(place.held)];
@@ -42,12 +42,19 @@ std::string Writer::store(Value v, const std::string& row, const std::string& co
                 ") / 32] |= 1U << ((uint32_t)(", column, ") % 32U);");
 }
 
+void Writer::describe_input(std::vector<std::string> comment, std::vector<float> bytes) {
+  comment_ = std::move(comment);
+  bytes_ = std::move(bytes);
+  if (!bytes_.empty()) array("float", "value_of_byte", bytes_);
+}
+
 void Writer::note(std::string operation, Fate fate, double error, std::string reason) {
   report_.layers.push_back({graph_[now_].layer, std::move(operation), fate, error, std::move(reason)});
 }
 
 template <typename T>
 void Writer::array(const std::string& type, const std::string& name, const std::vector<T>& x) {
+  flash_bytes_ += static_cast<int64_t>(x.size()) * (type.find('8') != std::string::npos ? 1 : 4);
   constants_ << "static const " << type << ' ' << name << '[' << x.size() << "] = {";
   for (size_t i = 0; i < x.size(); ++i) {
     constants_ << (i == 0 ? "" : ",") << (i % 24 == 0 ? "\n  " : "");
@@ -99,14 +106,16 @@ std::string Writer::header() const {
   std::string guard = prefix_;
   for (char& c : guard) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
   const std::string shape = concat(graph_[0].form.sample), out = concat(graph_[graph_.output()].form.sample);
-  return concat("/* Written by bitgrad export. */\n#ifndef ", guard, "_H\n#define ", guard,
+  std::string comment;
+  for (const std::string& line : comment_) comment += "\n   " + line;
+  return concat("/* Written by bitgrad export.", comment, " */\n#ifndef ", guard, "_H\n#define ", guard,
                 "_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nenum { ", prefix_,
                 "_inputs = ", numel(0), ", ", prefix_, "_outputs = ", numel(graph_.output()), " };\ntypedef ",
-                type_of(held(graph_.output())), ' ', prefix_, "_output;\n\n/* One sample ", shape,
-                " (images: rows, columns, channels) to outputs ", out,
+                input_type(), ' ', prefix_, "_input;\ntypedef ", type_of(held(graph_.output())), ' ', prefix_,
+                "_output;\n\n/* One sample ", shape, " (images: rows, columns, channels) to outputs ", out,
                 ". Returns 0, or 1 where\n   an input is not a finite number: then out is not written. Not reentrant: "
                 "buffers are static. */\nint ",
-                prefix_, "_predict(const float *in, ", prefix_,
+                prefix_, "_predict(const ", input_type(), " *in, ", prefix_,
                 "_output *out);\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }
 
@@ -119,9 +128,12 @@ std::string Writer::source(const std::string& header_name) const {
   out += '\n' + constants_.str() + '\n';
   for (const std::string& f : functions_) out += f;
   const Value last = graph_.output();
-  return out + concat("int ", prefix_, "_predict(const float *in, ", prefix_, "_output *out) {\n  int32_t i;\n",
-                      "  for (i = 0; i < ", numel(0),
-                      "; ++i)\n    if (!(in[i] <= FLT_MAX && in[i] >= -FLT_MAX)) return 1;\n", body_.str(),
+  const int64_t tables = static_cast<int64_t>(bytes_.size()) / 256;
+  const std::string table = tables > 1 ? concat("i % ", tables, " * 256 + in[i]") : "in[i]";
+  const std::string read = bytes_.empty() ? std::string("    if (!(in[i] <= FLT_MAX && in[i] >= -FLT_MAX)) return 1;\n")
+                                          : concat("    ", element(0, "i"), " = value_of_byte[", table, "];\n");
+  return out + concat("int ", prefix_, "_predict(const ", input_type(), " *in, ", prefix_,
+                      "_output *out) {\n  int32_t i;\n", "  for (i = 0; i < ", numel(0), "; ++i)\n", read, body_.str(),
                       "  for (i = 0; i < ", numel(last), "; ++i) out[i] = ", element(last, "i"), ";\n  return 0;\n}\n");
 }
 

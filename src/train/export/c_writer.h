@@ -14,8 +14,12 @@ namespace bitgrad::c_target {
 class Writer {
  public:
   Writer(const inference::Graph& graph, Plan plan, std::string prefix, ExportReport& report);
+  // comment: lines of the header on inputs and outputs. bytes: the value of each byte, [tables, 256], where inputs are
+  // bytes; empty: they are floats.
+  void describe_input(std::vector<std::string> comment, std::vector<float> bytes);
   // Writes all nodes, in order.
   void run();
+  int64_t flash_bytes() const { return flash_bytes_; }
   // The source file, and its header.
   std::string source(const std::string& header_name) const;
   std::string header() const;
@@ -39,6 +43,8 @@ class Writer {
   void write(const Node& node, const inference::Shift& op);
   void write(const Node& node, const inference::Reshape& op);
   void write(const Node& node, const inference::Join& op);
+  void write(const Node& node, const inference::RowNorm& op);
+  void write(const Node& node, const inference::Gate& op);
 
   void product_loop(const Node& node, const inference::Product& op, bool integers);
   WeightForm write_weight(const Node& node, const inference::Product& op, bool integers);
@@ -55,6 +61,7 @@ class Writer {
   int64_t features(Value v) const { return graph_[v].form.features(); }
   int64_t numel(Value v) const { return graph_[v].form.sample.numel(); }
   Value own() const { return now_; }
+  const char* input_type() const { return bytes_.empty() ? "float" : "uint8_t"; }
 
   // Writes constants: equal ones as a literal, others as an array with an index.
   std::string numbers(const std::string& name, const std::vector<float>& x, const std::string& index);
@@ -76,6 +83,9 @@ class Writer {
   std::set<std::string> dot_names_;
   std::vector<std::string> functions_;
   bool popcount_ = false, rounds_ = false;
+  int64_t flash_bytes_ = 0;
+  std::vector<std::string> comment_;
+  std::vector<float> bytes_;
 };
 
 std::string c_number(float x);

@@ -19,7 +19,14 @@ struct Stand {
   bool channels_first = false;
   // For codes with scales computed at run time: tensors of their scale and zero point (empty: none).
   std::string scale = {}, zero = {};
+  bool scale_of_rows = false;  // one scale per row; false: a scalar
 };
+
+// The opset that needs ONNX Runtime 1.23, which has a Cast of INT4 and MatMulNBits of 8 bits.
+constexpr int kFirstOpsetOfCast = 23;
+// The opset that needs ONNX Runtime 1.24, which has a ConvInteger of INT8; before, both sides are UINT8.
+constexpr int kFirstOpsetOfInt8Conv = 24;
+constexpr int64_t kShift = 128;
 
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
 
@@ -98,9 +105,14 @@ struct WeightCodes {
   std::string name = {};  // the codes as INT8 or UINT8
   Type stored = Type::kInt8;
 };
-WeightCodes write_codes(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
-// Writes its fp32 values in the same order: a constant, or dequantized codes. Sets `note` to the operators.
-std::string write_values(GraphBuilder& g, const inference::Node& node, const inference::Product& op, std::string& note);
+// `shifted`: as UINT8, each code plus 128.
+WeightCodes write_codes(GraphBuilder& g, const inference::Product& op, bool shifted);
+// Writes its fp32 values in the same order: a constant, or dequantized codes. Sets `note` to the operators. `apart`:
+// not as DequantizeLinear followed at once by the product, which ONNX Runtime would compute with inputs rounded to 8
+// bits.
+std::string write_values(GraphBuilder& g, const inference::Product& op, bool apart, std::string& note);
+// Whether write_values keeps the rows [o, k] of a weight of a product, for Gemm with transB.
+bool keeps_rows(const GraphBuilder& g, const inference::Product& op, bool apart);
 std::vector<int64_t> weight_dims(const inference::Product& op);
 
 }  // namespace bitgrad::onnx

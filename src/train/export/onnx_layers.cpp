@@ -31,45 +31,77 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::Pointwise& op) {
-  Stand y = g.stand(n.inputs[0]);
-  const std::string x = y.name;
+// The function of a value, and its line of the report.
+std::string function_of(GraphBuilder& g, const Stand& y, UnaryOp op) {
+  const std::string& x = y.name;
   const auto rounded = [&](const char* name) { g.note(name, Fate::kRounded, 0x1p-20, kOtherFunction); };
-  switch (op.op) {
+  switch (op) {
     case UnaryOp::relu:
-      y.name = y.type == Type::kInt32 ? g.add("Max", {x, g.integers({0}, {}, Type::kInt32)}) : g.add("Relu", {x});
       g.note("Relu");
-      return y;
+      return y.type == Type::kInt32 ? g.add("Max", {x, g.integers({0}, {}, Type::kInt32)}) : g.add("Relu", {x});
     case UnaryOp::hardtanh:
-      y.name = g.add("Clip", {x, g.scalar(-1.0f), g.scalar(1.0f)});
       g.note("Clip");
-      return y;
-    case UnaryOp::relu2:
-      y.name = g.add("Relu", {x});
-      y.name = g.add("Mul", {y.name, y.name});
+      return g.add("Clip", {x, g.scalar(-1.0f), g.scalar(1.0f)});
+    case UnaryOp::relu2: {
       g.note("Relu, Mul");
-      return y;
+      const std::string r = g.add("Relu", {x});
+      return g.add("Mul", {r, r});
+    }
     case UnaryOp::tanh:
-      y.name = g.add("Tanh", {x});
       rounded("Tanh");
-      return y;
+      return g.add("Tanh", {x});
     case UnaryOp::sigmoid:
-      y.name = g.add("Sigmoid", {x});
       rounded("Sigmoid");
-      return y;
+      return g.add("Sigmoid", {x});
     case UnaryOp::silu:
-      y.name = g.add("Mul", {x, g.add("Sigmoid", {x})});
       rounded("Mul, Sigmoid");
-      return y;
+      return g.add("Mul", {x, g.add("Sigmoid", {x})});
     case UnaryOp::gelu:
     case UnaryOp::gelu_tanh:
-      y.name = g.add("Gelu", {x}, {{"approximate", std::string(op.op == UnaryOp::gelu ? "none" : "tanh")}});
       rounded("Gelu");
-      return y;
+      return g.add("Gelu", {x}, {{"approximate", std::string(op == UnaryOp::gelu ? "none" : "tanh")}});
     case UnaryOp::kCount:
       break;
   }
   g.refuse("function", "not known");
+  return x;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Pointwise& op) {
+  Stand y = g.stand(n.inputs[0]);
+  y.name = function_of(g, y, op.op);
+  return y;
+}
+
+// Rows are along the last axis, also of images.
+Stand write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
+  Stand y = g.channels_last(n.inputs[0]);
+  const std::string x = y.name;
+  if (op.centered) {
+    std::vector<std::string> inputs{x, g.numbers(op.gamma, {static_cast<int64_t>(op.gamma.size())})};
+    if (!op.beta.empty()) inputs.push_back(g.numbers(op.beta, {static_cast<int64_t>(op.beta.size())}));
+    y.name = g.add("LayerNormalization", inputs, {{"axis", int64_t{-1}}, {"epsilon", op.eps}});
+  } else {
+    const std::string squares =
+        g.add("ReduceMean", {g.add("Mul", {x, x}), g.integers({-1}, {1})}, {{"keepdims", int64_t{1}}});
+    y.name = g.add("Div", {x, g.add("Sqrt", {g.add("Add", {squares, g.scalar(op.eps)})})});
+    y.name = g.add("Mul", {y.name, g.per_feature(op.gamma, y)});
+  }
+  g.note(op.centered ? "LayerNormalization" : "ReduceMean, Sqrt, Div", Fate::kRounded,
+         (static_cast<double>(op.gamma.size()) + 8) * 0x1p-23,
+         "sums of floats, in an order of the client's: off by at most this part of the root mean square");
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Gate& op) {
+  const Stand x = g.channels_last(n.inputs[0]);
+  const int64_t half = n.form.features();
+  const auto part = [&](int64_t from) {
+    return g.add("Slice", {x.name, g.integers({from}, {1}), g.integers({from + half}, {1}), g.integers({-1}, {1})});
+  };
+  Stand gate = x, y = x;
+  gate.name = part(0);
+  y.name = g.add("Mul", {function_of(g, gate, op.op), part(half)});
   return y;
 }
 

@@ -37,7 +37,8 @@ std::string not_integers(const Node& x, const Stand& stand, const Product& op) {
   if (!map.per_tensor() && !map.per_row()) return "weights have scales of groups";
   if (x.params && x.params->scale && x.params->scale->numel() > 1) return "inputs have scales of channels";
   if (op.conv && map.zero != nullptr) return "weights of a convolution have zero points";
-  if (op.conv && !stand.scale.empty()) return "inputs of a convolution have scales that are found at run time";
+  if (op.conv && (stand.scale_of_rows || !stand.zero.empty()))
+    return "inputs of a convolution have scales of pixels, or zero points, that are found at run time";
   const bool zx = (x.params && x.params->zero) || !stand.zero.empty();
   const double bound =
       largest(x.form.dtype, zx) * largest(w.dtype(), map.zero != nullptr) * static_cast<double>(w.cols());
@@ -82,12 +83,6 @@ std::string scaled(GraphBuilder& g, const Node& x, const Stand& sx, const Produc
   return y;
 }
 
-void note_scale(GraphBuilder& g, const Product& op) {
-  const std::vector<float> s = numbers_or_one(op.weight.quant() ? op.weight.quant()->scale : nullptr);
-  if (!op.weight.quant() || !op.weight.quant()->scale) return;
-  g.tensor(tensor_of(concat(g.layer(), ".weight_scale"), {static_cast<int64_t>(s.size())}, s));
-}
-
 std::string integer_conv(GraphBuilder& g, const Node& in, const Stand& x, const Product& op,
                          const std::string& weight) {
   const Conv2dOptions& o = *op.conv;
@@ -95,8 +90,17 @@ std::string integer_conv(GraphBuilder& g, const Node& in, const Stand& x, const 
   std::vector<std::string> inputs{image, weight};
   const bool pads = has_padding(o) && o.pad_value != 0;
   if (pads) inputs[0] = padded(g, image, o, g.integers({o.pad_value}, {}, x.type));
-  if (in.params && in.params->zero)
-    inputs.push_back(g.integers({static_cast<int64_t>(in.params->zero->elements()[0])}, {}, x.type));
+  int64_t zero = in.params && in.params->zero ? static_cast<int64_t>(in.params->zero->elements()[0]) : 0;
+  const bool bytes = g.opset() < kFirstOpsetOfInt8Conv, moved = bytes && x.type == Type::kInt8;
+  if (moved) {
+    const std::string wide = g.add("Cast", {inputs[0]}, {{"to", static_cast<int64_t>(Type::kInt32)}});
+    inputs[0] = g.add("Cast", {g.add("Add", {wide, g.integers({kShift}, {}, Type::kInt32)})},
+                      {{"to", static_cast<int64_t>(Type::kUint8)}});
+    zero += kShift;
+  }
+  const bool of_weight = bytes && byte_type(op.weight.dtype()) == Type::kInt8;
+  if (zero != 0 || of_weight) inputs.push_back(g.integers({zero}, {}, moved ? Type::kUint8 : x.type));
+  if (of_weight) inputs.push_back(g.integers({kShift}, {}, Type::kUint8));
   return g.add("ConvInteger", inputs, conv_attributes(o, pads));
 }
 
@@ -132,10 +136,10 @@ std::string integer_matmul(GraphBuilder& g, const Node& in, const Stand& x, cons
 Stand write_integers(GraphBuilder& g, const Node& node, const Product& op) {
   const Node& in = g.source()[node.inputs[0]];
   const Stand x = op.conv ? g.channels_first(node.inputs[0]) : g.channels_last(node.inputs[0]);
-  const WeightCodes weight = write_codes(g, node, op);
+  const bool shifted = op.conv && g.opset() < kFirstOpsetOfInt8Conv && byte_type(op.weight.dtype()) == Type::kInt8;
+  const WeightCodes weight = write_codes(g, op, shifted);
   Stand out{"", Type::kInt32, x.channels_first, "", ""};
   std::string sums = op.conv ? integer_conv(g, in, x, op, weight.name) : integer_matmul(g, in, x, op, weight.name);
-  note_scale(g, op);
   g.note(concat(op.conv ? "ConvInteger " : "MatMulInteger ", in.form.dtype, " x ", op.weight.dtype(), ", weight ",
                 type_name(weight.stored)));
   if (op.integer_out) {
@@ -156,20 +160,22 @@ Stand write_integers(GraphBuilder& g, const Node& node, const Product& op) {
   return out;
 }
 
-// Whether only the weights are codes, in groups along rows that ONNX Runtime's MatMulNBits reads directly.
+// Whether only the weights are codes, in groups along rows that ONNX Runtime's MatMulNBits reads directly: since 1.23
+// codes of more than 4 bits, too.
 bool takes_nbits(const GraphBuilder& g, const Node& in, const Product& op) {
   const Tensor& w = op.weight;
   const ScaleMap map = w.scale_map();
   const int64_t group = map.col_group;
   return !g.qdq() && !op.conv && in.form.dtype == dtypes::fp32 && counts(w.dtype()) && map.zero == nullptr &&
          map.offset == nullptr && map.row_step != 0 && map.row_group == 1 && map.col_step == 1 && group >= 16 &&
-         (group & (group - 1)) == 0 && w.dtype().info().qmin < 0 && w.dtype().kind() == DTypeKind::kInt;
+         (group & (group - 1)) == 0 && w.dtype().info().qmin < 0 && w.dtype().kind() == DTypeKind::kInt &&
+         (w.dtype().bits() <= 4 || g.opset() >= kFirstOpsetOfCast);
 }
 
 std::string write_nbits(GraphBuilder& g, const Node& node, const Product& op, std::string& operation) {
   const Tensor& w = op.weight;
   const int64_t o = w.rows(), k = w.cols(), group = w.scale_map().col_group, blocks = (k + group - 1) / group;
-  const int bits = w.dtype().bits() <= 2 ? 2 : w.dtype().bits() <= 4 ? 4 : 8;
+  const int bits = w.dtype().bits() <= 2 && g.opset() >= first_opset(Type::kInt2) ? 2 : w.dtype().bits() <= 4 ? 4 : 8;
   const int64_t middle = int64_t{1} << (bits - 1);
   const std::vector<int64_t> codes = codes_of(w);
   TensorValue packed{concat(g.layer(), ".weight"), Type::kUint8, {o, blocks, group * bits / 8}, {}};
@@ -211,16 +217,30 @@ bool exact_in_floats(const Node& x, const Stand& stand, const Product& op) {
   return power_of_two(sx[0]) && std::all_of(sw.begin(), sw.end(), power_of_two) && bound <= 0x1p24;
 }
 
+// x times the rows of w, which ONNX Runtime does not turn into a product with inputs of 8 bits.
+std::string write_gemm(GraphBuilder& g, const Node& node, const Product& op, std::string x, const std::string& w) {
+  const bool rows = node.form.sample.rank() > 1;  // Gemm takes matrices
+  if (rows) x = g.add("Reshape", {x, g.integers({-1, op.weight.cols()}, {2})});
+  const std::string y = g.add("Gemm", {x, w}, {{"transB", int64_t{1}}});
+  if (!rows) return y;
+  std::vector<int64_t> dims{-1};
+  for (const int64_t d : node.form.sample.dims()) dims.push_back(d);
+  return g.add("Reshape", {y, g.integers(dims, {static_cast<int64_t>(dims.size())})});
+}
+
 Stand write_floats(GraphBuilder& g, const Node& node, const Product& op) {
   const Node& in = g.source()[node.inputs[0]];
   const Stand codes = op.conv ? g.channels_first(node.inputs[0]) : g.channels_last(node.inputs[0]);
   std::string operation, values;
+  bool dequantized = false;  // the inputs, by DequantizeLinear
   Stand out{"", Type::kFloat, codes.channels_first, "", ""};
   if (takes_nbits(g, in, op)) {
     out.name = write_nbits(g, node, op, operation);
   } else {
     std::string x = in.form.dtype == dtypes::fp32 ? codes.name : values_of(g, in, codes);
-    const std::string w = write_values(g, node, op, values);
+    const std::vector<NodeValue>& nodes = g.file().nodes;
+    dequantized = !nodes.empty() && nodes.back().outputs[0] == x && nodes.back().op == "DequantizeLinear";
+    const std::string w = write_values(g, op, !dequantized, values);
     if (op.conv) {
       const bool pads = has_padding(*op.conv) && op.conv->pad_value != 0;
       const float s = numbers_or_one(in.params ? in.params->scale : nullptr)[0];
@@ -228,7 +248,7 @@ Stand write_floats(GraphBuilder& g, const Node& node, const Product& op) {
       if (pads) x = padded(g, x, *op.conv, g.scalar(outside));
       out.name = g.add("Conv", {x, w}, conv_attributes(*op.conv, pads));
     } else {
-      out.name = g.add("MatMul", {x, w});
+      out.name = keeps_rows(g, op, !dequantized) ? write_gemm(g, node, op, x, w) : g.add("MatMul", {x, w});
     }
     operation = concat(op.conv ? "Conv" : "MatMul", " of floats, weight ", values);
   }
@@ -236,7 +256,13 @@ Stand write_floats(GraphBuilder& g, const Node& node, const Product& op) {
   const double bound = (static_cast<double>(op.weight.cols()) + 2) * 0x1p-23;
   g.note(operation, exact ? Fate::kExact : Fate::kRounded, exact ? 0 : bound,
          exact ? "" : "sums of floats, in an order of the client's: off by at most this part of the sum of magnitudes");
-  if (op.bias.defined()) out.name = g.add("Add", {out.name, g.per_feature(op.bias.to_vector(), out)});
+  if (!op.bias.defined()) return out;
+  std::vector<float> bias = op.bias.to_vector();
+  // ONNX Runtime makes one Gemm of MatMul and Add, and from 1.23 on rounds its bias to int32 times both scales.
+  const bool apart = dequantized && !op.conv;
+  if (apart)
+    for (float& each : bias) each = -each;
+  out.name = g.add(apart ? "Sub" : "Add", {out.name, g.per_feature(bias, out)});
   return out;
 }
 

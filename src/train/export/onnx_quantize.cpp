@@ -32,10 +32,11 @@ std::string codes(GraphBuilder& g, const std::string& rounded, int64_t lo, int64
   return g.add("Cast", {clipped}, {{"to", static_cast<int64_t>(type)}});
 }
 
-// condition ? 1 : -1 for signs, otherwise condition ? 1 : 0.
+// condition ? 1 : -1 for signs, otherwise condition ? 1 : 0. Chosen as floats: ONNX Runtime has no Where of INT8 before
+// 1.31.
 std::string choice(GraphBuilder& g, const std::string& condition, bool sign) {
-  const Type type = sign ? Type::kInt8 : Type::kUint8;
-  return g.add("Where", {condition, g.integers({1}, {}, type), g.integers({sign ? -1 : 0}, {}, type)});
+  const std::string chosen = g.add("Where", {condition, g.scalar(1.0f), g.scalar(sign ? -1.0f : 0.0f)});
+  return g.add("Cast", {chosen}, {{"to", static_cast<int64_t>(sign ? Type::kInt8 : Type::kUint8)}});
 }
 
 // QuantizeLinear computes rint(x / s) + z, saturated to the type.
@@ -64,7 +65,7 @@ Found found_scales(GraphBuilder& g, const Stand& x, const Quantize& op) {
   const std::string axes = rows ? g.integers({-1}, {1}) : "";
   const auto reduce = [&](const char* which, const std::string& of) {
     return g.add(which, rows ? std::vector<std::string>{of, axes} : std::vector<std::string>{of},
-                 {{"keepdims", int64_t{1}}});
+                 {{"keepdims", int64_t{rows}}});
   };
   const DTypeInfo& info = op.spec.dtype.info();
   const auto qmin = static_cast<float>(info.qmin), qmax = static_cast<float>(info.qmax);
@@ -85,7 +86,8 @@ Found found_scales(GraphBuilder& g, const Stand& x, const Quantize& op) {
     }
   }
   f.scale = g.add("Max", {f.scale, eps});
-  f.inverse = g.add("Div", {g.scalar(1.0f), f.scale});
+  // Abs does not change the value. Without it ONNX Runtime turns x * (1 / s) into x / s, which rounds otherwise.
+  f.inverse = g.add("Abs", {g.add("Div", {g.scalar(1.0f), f.scale})});
   return f;
 }
 
@@ -100,7 +102,8 @@ Stand write_found(GraphBuilder& g, const Stand& x, const Quantize& op, Stand out
                                 "tensor or token, and any scheme with an observer or a learned step"));
     return out;
   }
-  if (x.channels_first) {
+  out.scale_of_rows = kind == Granularity::kToken;
+  if (x.channels_first && out.scale_of_rows) {
     g.refuse("quantize", "finds the scales of each pixel from the batch. Use granularity: tensor");
     return out;
   }

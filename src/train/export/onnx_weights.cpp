@@ -9,11 +9,11 @@
 namespace bitgrad::onnx {
 namespace {
 
-using inference::Node;
 using inference::Product;
 
-// The smallest type that can represent the codes. Signs are INT8 before opset 25.
-Type stored_type(DType dtype, int opset) {
+// The smallest type that can represent the codes. Signs are INT8 before opset 25. `cast`: an operator other than
+// DequantizeLinear reads them; ONNX Runtime has a Cast of 4 bits since 1.23, which no file below opset 23 asks for.
+Type stored_type(DType dtype, int opset, bool cast = false) {
   const DTypeInfo& info = dtype.info();
   const bool is_signed = info.qmin < 0;
   if (dtype.kind() == DTypeKind::kSign && opset < first_opset(Type::kInt2)) return Type::kInt8;
@@ -21,7 +21,9 @@ Type stored_type(DType dtype, int opset) {
   for (const Type type : is_signed ? kSigned : kUnsigned) {
     const int bits = type_bits(type);
     const int64_t high = is_signed ? (int64_t{1} << (bits - 1)) - 1 : (int64_t{1} << bits) - 1;
-    if (opset >= first_opset(type) && info.qmax <= high && (!is_signed || info.qmin >= -high - 1)) return type;
+    if (opset >= (cast ? std::max(first_opset(type), kFirstOpsetOfCast) : first_opset(type)) && info.qmax <= high &&
+        (!is_signed || info.qmin >= -high - 1))
+      return type;
   }
   return is_signed ? Type::kInt8 : Type::kUint8;
 }
@@ -83,9 +85,9 @@ std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note
   const Tensor& w = op.weight;
   const Blocks b = blocks_of(w);
   const int64_t o = w.rows(), k = w.cols();
-  Type type = stored_type(w.dtype(), g.opset());
-  std::string codes = store(g, type, {o, k}, codes_of(w));
   const bool levels = w.dtype().kind() == DTypeKind::kCodebook;
+  Type type = stored_type(w.dtype(), g.opset(), levels);
+  std::string codes = store(g, type, {o, k}, codes_of(w));
   // Applies `operation` to v and the parameter of each block, [rows, cols]: reshapes rows into blocks if they divide
   // evenly, otherwise repeats the parameters.
   const auto by_block = [&](const char* operation, const std::string& v, const std::vector<float>& x,
@@ -137,16 +139,24 @@ std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note
 
 }  // namespace
 
-WeightCodes write_codes(GraphBuilder& g, const Node&, const Product& op) {
-  const Type type = stored_type(op.weight.dtype(), g.opset()), byte = byte_type(op.weight.dtype());
-  WeightCodes out{
-      store(g, type, weight_dims(op), reordered(codes_of(op.weight), op.weight.rows(), op.weight.cols(), op.conv)),
-      type};
+WeightCodes write_codes(GraphBuilder& g, const Product& op, bool shifted) {
+  const Type byte = shifted ? Type::kUint8 : byte_type(op.weight.dtype()),
+             type = shifted ? byte : stored_type(op.weight.dtype(), g.opset(), true);
+  std::vector<int64_t> codes = reordered(codes_of(op.weight), op.weight.rows(), op.weight.cols(), op.conv);
+  if (shifted)
+    for (int64_t& code : codes) code += kShift;
+  WeightCodes out{store(g, type, weight_dims(op), codes), type};
   if (type != byte) out.name = g.add("Cast", {out.name}, {{"to", static_cast<int64_t>(byte)}});
   return out;
 }
 
-std::string write_values(GraphBuilder& g, const Node&, const Product& op, std::string& note) {
+bool keeps_rows(const GraphBuilder& g, const Product& op, bool apart) {
+  const Tensor& w = op.weight;
+  return apart && g.qdq() && !op.conv && w.dtype().is_code() && w.dtype().kind() != DTypeKind::kCodebook &&
+         !grouped(w) && w.scale_map().offset == nullptr;
+}
+
+std::string write_values(GraphBuilder& g, const Product& op, bool apart, std::string& note) {
   const Tensor& w = op.weight;
   const int64_t o = w.rows(), k = w.cols();
   const std::vector<int64_t> dims = weight_dims(op);
@@ -158,21 +168,30 @@ std::string write_values(GraphBuilder& g, const Node&, const Product& op, std::s
     return name;
   }
   const ScaleMap map = w.scale_map();
+  apart = apart && !op.conv;
   if (grouped(w) || map.offset != nullptr || w.dtype().kind() == DTypeKind::kCodebook) {
     const std::string rows = values_in_rows(g, op, note);
     if (!op.conv) return g.add("Transpose", {rows}, {{"perm", std::vector<int64_t>{1, 0}}});
     const std::string taps = g.add("Reshape", {rows, g.integers({o, dims[2], dims[3], dims[1]}, {4})});
     return g.add("Transpose", {taps}, {{"perm", std::vector<int64_t>{0, 3, 1, 2}}});
   }
-  Type type = stored_type(w.dtype(), g.opset());
+  const bool rows = keeps_rows(g, op, apart);
+  apart = apart && !rows;
+  Type type = stored_type(w.dtype(), g.opset(), apart);
   const Blocks b = blocks_of(w);
-  note = concat("DequantizeLinear ", type_name(type));
+  note = concat(apart ? "Cast, Mul " : "DequantizeLinear ", type_name(type));
   const std::vector<int64_t> of_scale = b.rows == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{o};
-  const std::string codes = store(g, type, dims, reordered(codes_of(w), o, k, op.conv));
+  const std::string codes =
+      rows ? store(g, type, {o, k}, codes_of(w)) : store(g, type, dims, reordered(codes_of(w), o, k, op.conv));
+  if (apart) {  // computed once, when the file is opened
+    std::string v = g.to_float(codes);
+    if (!b.zero.empty()) v = g.add("Sub", {v, g.numbers(std::vector<float>(b.zero.begin(), b.zero.end()), of_scale)});
+    return g.add("Mul", {v, scales(g, b.scale, of_scale)});
+  }
   std::vector<std::string> inputs{readable(g, codes, type), scales(g, b.scale, of_scale)};
   if (!b.zero.empty()) inputs.push_back(g.tensor(tensor_of(concat(g.layer(), ".weight_zero"), type, of_scale, b.zero)));
   Attributes axis;
-  if (b.rows > 1) axis.emplace_back("axis", op.conv ? int64_t{0} : int64_t{1});
+  if (b.rows > 1) axis.emplace_back("axis", op.conv || rows ? int64_t{0} : int64_t{1});
   return g.add("DequantizeLinear", inputs, axis);
 }
 

@@ -70,7 +70,13 @@ ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportT
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file.header, file.path);
   ExportSpec full = spec;
   full.origin = file.header.origin;
-  return target.write({&learner.model(), &record->model, tokenizer.get(), file.config.run.name}, path, full);
+  ExportSource source{&learner.model(), &record->model, tokenizer.get(), file.config.run.name};
+  const DataSection& data = file.config.data;
+  const auto floats = [](const auto& x) { return std::vector<float>(x.begin(), x.end()); };
+  source.affine = {static_cast<float>(data.affine[0]), static_cast<float>(data.affine[1])};
+  source.normalize = {floats(data.normalize.mean), floats(data.normalize.std)};
+  source.class_names = data.class_names;
+  return target.write(source, path, full);
 }
 
 }  // namespace bitgrad

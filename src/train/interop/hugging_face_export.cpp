@@ -145,13 +145,13 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
   const char* const positions = family.fused_qkv ? "n_positions" : "max_position_embeddings";
   if (!found.decoder.learned_positions && origin.context > found.decoder.context) {
     text[positions] = origin.context;
-    out.report().notes.push_back(
-        concat(positions, ": ", origin.context, ", as the model was imported; it trained on ", found.decoder.context));
+    out.report().facts.emplace_back(
+        positions, concat(origin.context, ", as the model was imported; it trained on ", found.decoder.context));
   }
   write_origin(folder, origin, tokenizer);
   if (tokenizer != nullptr && tokenizer->kind() != "bpe")
-    out.report().notes.push_back(
-        concat("the tokenizer (", tokenizer->kind(), ") is not written: there is no tokenizer.json of its kind"));
+    out.report().facts.emplace_back(
+        "tokenizer", concat(tokenizer->kind(), ": not written, since there is no tokenizer.json of its kind"));
   write_file_atomically(folder + "/config.json", text.dump(2) + "\n");
   write_safetensors(folder + "/model.safetensors", out.items(), {{"format", "pt"}});
   group.commit();

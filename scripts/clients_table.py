@@ -1,0 +1,183 @@
+"""Writes docs/results/clients.md: what each version of ONNX Runtime, and a C compiler, compute from our files.
+
+  python clients_table.py --bitgrad PROGRAM --folder ENVIRONMENTS --versions 1.20.1 ... --out FILE.md
+
+scripts/clients.sh calls it. Every recipe is trained for a few steps, as an MLP and as a network of convolutions, exported in
+every form, and run in a session without options. Exit status 1: a cell is wrong (an output off by more than 1e-5 of the
+largest, or 2e-3 where the export's report says that floats are summed before a quantizer, another predicted class, or a file
+that does not run).
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+SAMPLES = 300
+LIMIT = 1e-5
+CODE = 2e-3  # of files that round a sum of floats before a quantizer: another code now and then
+NETS = {
+    "mlp": "[linear: {out: 96}, relu: {}, linear: {out: 64}, relu: {}, linear: {out: 10}]",
+    "conv": "[unsqueeze: {}, conv2d: {out: 8, kernel: 3, stride: 2}, batch_norm: {}, relu: {}, conv2d: {out: 16, kernel: 3}, "
+    "batch_norm: {}, relu: {}, max_pool: {size: 2}, flatten: {}, linear: {out: 10}]",
+}
+# A network that ends in a norm, on digits whose values have both signs: also signs carry information.
+CONFIG = """version: 1
+run: {name: %s, seed: 1}
+data: {train: {format: digits, size: 600}, affine: [2, -1]}
+model: {layers: %s}
+quant: {recipe: %s}
+batch: {global: 30}
+optim: {name: adam, lr: 0.01}
+train: {stop: 2 epochs}
+"""
+RUN = """
+import sys, numpy as np, onnxruntime as ort
+x = np.load(sys.argv[1])
+for path in sys.argv[2:]:
+    try:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        shape = [len(x)] + session.get_inputs()[0].shape[1:]
+        np.save(path + ".y.npy", session.run(None, {"input": x.reshape(shape)})[0])
+    except Exception as error:
+        print(path, str(error).replace(chr(10), " ")[-160:], file=sys.stderr)
+"""
+
+
+def run(arguments, check=True):
+    result = subprocess.run(arguments, capture_output=True, text=True)
+    if check and result.returncode != 0:
+        sys.exit(f"{' '.join(arguments)} ended with {result.returncode}:\n{result.stderr}")
+    return result
+
+
+def limit_of(report):
+    """What a file may differ by, from the report of its export."""
+    rounded = False
+    for layer in report["layers"]:
+        quantizes = any(word in layer["operation"] for word in ("scales of", "QuantizeLinear", "Round, Clip"))
+        if quantizes and (rounded or layer["fate"] == "rounded"):
+            return CODE
+        rounded = rounded or layer["fate"] == "rounded"
+    return LIMIT
+
+
+def compared(y, right, limit):
+    """The text of a cell, and whether it is right."""
+    worst = float(np.abs(y - right).max() / np.abs(right).max())
+    changed = int((y.argmax(1) != right.argmax(1)).sum())
+    text = "0" if worst == 0 else f"{worst:.0e}".replace("e-0", "e-")
+    return (text if changed == 0 else f"{text}, {changed} classes"), worst <= limit and changed == 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("--bitgrad", "--folder", "--out"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--versions", nargs="+", required=True)
+    options = parser.parse_args()
+    work = os.path.join(options.folder, "table")
+    os.makedirs(work, exist_ok=True)
+    raw = os.path.join(work, "raw.npy")  # before data.affine
+    numbers = np.random.default_rng(1).random((SAMPLES, 28, 28)).astype(np.float32)
+    np.save(raw, numbers)
+    np.save(os.path.join(work, "x.npy"), numbers * np.float32(2) + np.float32(-1))
+    table = run([options.bitgrad, "recipes"]).stdout.split("\n\n")[0]
+    recipes = [line.split()[0] for line in table.splitlines()[1:]]
+    cells, wrong, right, refusals, limits = {}, [], {}, [], {}
+    for net, layers in NETS.items():
+        for recipe in recipes:
+            name = f"{net}.{recipe}"
+            folder = os.path.join(work, name)
+            with open(os.path.join(work, "c.yaml"), "w") as file:
+                file.write(CONFIG % (name, layers, recipe))
+            shutil.rmtree(folder, ignore_errors=True)
+            run([options.bitgrad, "train", os.path.join(work, "c.yaml"), "--out", folder, "--quiet"])
+            answers = json.loads(run([options.bitgrad, "predict", folder, raw, "--task", "values", "--json"]).stdout)
+            right[name] = np.array([p["values"] for p in answers["predictions"]])
+            for form in ("integer", "qdq"):
+                path = os.path.join(work, f"{name}.{form}.onnx")
+                done = run([options.bitgrad, "export", folder, "-o", path, "--form", form, "--force", "--json"], check=False)
+                if done.returncode != 0:
+                    refusals.append((name, form, done.stderr.strip().splitlines()[-1].strip()))
+                    if os.path.exists(path):
+                        os.remove(path)
+                else:
+                    limits[name, form] = limit_of(json.loads(done.stdout))
+            path = os.path.join(work, f"{net}_{recipe}.c")
+            done = run([options.bitgrad, "export", folder, "-o", path, "--check", "--force", "--json"], check=False)
+            if done.returncode == 0:
+                cells[name, "C"] = json.loads(done.stdout)["check"]
+            else:
+                reason = done.stderr.strip().splitlines()[-1].strip()
+                refusals.append((name, "C", reason))
+    for version in options.versions:
+        paths = [os.path.join(work, f"{n}.{f}.onnx") for n in right for f in ("integer", "qdq")]
+        paths = [p for p in paths if os.path.exists(p)]
+        for path in paths:
+            if os.path.exists(path + ".y.npy"):
+                os.remove(path + ".y.npy")
+        python = os.path.join(options.folder, "ort_" + version, "bin", "python")
+        failed = run([python, "-c", RUN, os.path.join(work, "x.npy"), *paths]).stderr
+        for path in paths:
+            name, form = os.path.basename(path)[: -len(".onnx")].rsplit(".", 1)
+            if os.path.exists(path + ".y.npy"):
+                text, good = compared(np.load(path + ".y.npy"), right[name], limits[name, form])
+            else:
+                text, good = "does not run", False
+            cells[name, form, version] = text if good else f"**{text}**"
+            if not good:
+                wrong.append(f"{name} {form} {version}: {text}")
+        if failed:
+            print(failed, file=sys.stderr)
+    write(options, recipes, cells, refusals, wrong)
+    for line in wrong:
+        print(line)
+    print(f"{len(wrong)} of {len([c for c in cells if len(c) == 3])} cells of ONNX Runtime are wrong")
+    return 1 if wrong else 0
+
+
+def write(options, recipes, cells, refusals, wrong):
+    version = run([options.bitgrad, "version"]).stdout.splitlines()[0]
+    compiler = run([os.environ.get("CC", "cc"), "--version"]).stdout.splitlines()[0]
+    lines = [
+        "# Our files in the programs of others",
+        "",
+        "Written by `scripts/clients.sh FOLDER --table`; `scripts/clients.txt` has the versions of all clients.",
+        "",
+        f"- {version}; C: {compiler}",
+        f"- Every recipe, trained for a few steps on `digits`, as an MLP and with convolutions; {SAMPLES} samples in ONNX Runtime,",
+        "  in a session **without options**.",
+        "- A cell is the largest difference of an output, as part of the largest output. \"-\": the export refuses the recipe with a reason.",
+        f"- Right is at most {LIMIT:.0e}, or {CODE:.0e} where the report of the export says that floats are summed before a quantizer (a sum",
+        "  near the middle of two codes may then become the other one), and no other predicted class. What is not right is bold:",
+        f"  {len(wrong)} of {len([c for c in cells if len(c) == 3])} cells.",
+        "",
+    ]
+    for net, layers in NETS.items():
+        lines += [f"## {net}: `{layers}`", "", "| recipe | form | " + " | ".join(options.versions) + " |"]
+        lines += ["|---|---|" + "---|" * len(options.versions)]
+        for recipe in recipes:
+            for form in ("integer", "qdq"):
+                row = [cells.get((f"{net}.{recipe}", form, v), "-") for v in options.versions]
+                lines.append(f"| `{recipe}` | {form} | " + " | ".join(row) + " |")
+        lines += ["", "In C:", "", "| recipe | `export --check` |", "|---|---|"]
+        lines += [f"| `{r}` | {cells.get((f'{net}.{r}', 'C'), '-')} |" for r in recipes]
+        lines += [""]
+    if refusals:
+        lines += ["## Refused", ""]
+        grouped = {}
+        for name, form, reason in refusals:
+            grouped.setdefault(reason.split("): ")[-1], []).append(f"{name} ({form})")
+        lines += [f"- {', '.join(names)}: {reason}" for reason, names in grouped.items()]
+        lines += [""]
+    with open(options.out, "w") as file:
+        file.write("\n".join(lines).rstrip() + "\n")
+
+
+sys.exit(main())

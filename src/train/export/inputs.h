@@ -1,0 +1,21 @@
+// What an exported graph takes and returns, in words and as metadata.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bitgrad/nn/inference.h"
+#include "bitgrad/train/export.h"
+
+namespace bitgrad {
+
+// By key: bitgrad.input.layout, bitgrad.input.scaling (a formula of p, a number of the data), bitgrad.class_names
+// (JSON, only if known).
+std::vector<std::pair<std::string, std::string>> input_metadata(const ExportSource& source, const ExportSpec& spec,
+                                                                const inference::Graph& graph);
+// The same as facts of a report: "input" and "classes".
+void note_inputs(ExportReport& report, const ExportSource& source, const ExportSpec& spec,
+                 const inference::Graph& graph);
+
+}  // namespace bitgrad
