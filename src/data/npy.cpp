@@ -1,11 +1,10 @@
 // numpy arrays: .npy files, and .npz archives of them.
 // - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or float32 [n, ...], used as values;
 // - images that an embedding reads, ids: any integer dtype, [n, ...];
-// - labels, classes: any integer dtype, [n] or [n, 1], or [n, positions];
+// - labels, classes: any integer dtype, [n] or [n, 1], or [n, positions]; their number is counted unless it is given;
 // - targets, values: float32 [n] or [n, ...].
 //
-// Files are untrusted: headers are checked against each other and against the bytes that follow before memory is
-// allocated (npy_header.h, zip.h).
+// Files are untrusted: headers are checked against each other and the bytes that follow before memory is allocated.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,11 +16,11 @@
 #include "data/id_dataset.h"
 #include "data/image_dataset.h"
 #include "data/npy_header.h"
+#include "data/packed_names.h"
 
 namespace bitgrad::data {
 namespace {
 
-constexpr int64_t kDefaultNpyClasses = 10;
 constexpr int64_t kMostNpyClasses = 65536;
 
 struct NpyArray {
@@ -140,14 +139,18 @@ class NpyTargets {
         values_(!spec.targets.empty()),
         array_(values_ ? arrays.open("targets", spec.targets)
                        : arrays.open("labels", spec.labels.empty() ? "labels" : spec.labels)),
-        classes_(spec.classes == 0 && !values_ ? kDefaultNpyClasses : spec.classes),
+        classes_(spec.classes),
+        names_(values_ || spec.format == "npz" ? std::vector<std::string>{}
+                                               : packed_class_names(data_path(spec.root, spec.labels))),
         keys_(spec) {
     require(!values_ || spec.labels.empty(), arrays.where(),
             "got both labels and targets, expected one of them: labels are classes, targets are values.");
     require(!values_ || spec.classes == 0, arrays.where(), "classes: got ", spec.classes,
             ", which is for labels; targets are values.");
-    require(values_ || (classes_ >= 1 && classes_ <= kMostNpyClasses), arrays.where(), "classes: got ", classes_,
+    require(values_ || (classes_ >= 0 && classes_ <= kMostNpyClasses), arrays.where(), "classes: got ", classes_,
             ", expected 1 .. ", kMostNpyClasses, '.');
+    require(classes_ == 0 || names_.empty() || classes_ == std::ssize(names_), arrays.where(), "classes: got ",
+            classes_, ", the file of names beside ", array_.what, " has ", names_.size(), '.');
     const NpyHeader& header = array_.header;
     if (values_ && (header.kind != 'f' || header.width != 4))
       arrays.refuse(array_, "descr: got '", header.descr, "', expected '<f4' (targets). Save a.astype(np.float32).");
@@ -174,6 +177,7 @@ class NpyTargets {
     }
     if (inner.size() == 1 && inner[0] == 1) inner.clear();  // a column: one class per sample
     keys_.check_labels(arrays_.where(), !inner.empty());
+    if (classes_ == 0) classes_ = names_.empty() ? counted_classes(raw.data(), count) : std::ssize(names_);
     check_classes(raw.data(), count, !inner.empty());
     const TargetForm form{Shape(inner), classes_};
     constexpr int64_t kOfByte = 256;
@@ -183,7 +187,18 @@ class NpyTargets {
     return {narrowed<uint16_t>(raw.data(), array_.header, count), StoredAs::kUint16, form};
   }
 
+  // Of the file beside the labels; empty if there is none.
+  const std::vector<std::string>& names() const { return names_; }
+
  private:
+  // The largest class + 1.
+  int64_t counted_classes(const uint8_t* raw, int64_t count) const {
+    int64_t classes = 1;
+    for (int64_t i = 0; i < count; ++i)
+      if (const int64_t label = npy_class(raw, array_.header, i); label < kMostNpyClasses && label != keys_.ignore)
+        classes = std::max(classes, label + 1);
+    return classes;
+  }
   void check_classes(const uint8_t* raw, int64_t count, bool positions) const {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t label = npy_class(raw, array_.header, i);
@@ -197,7 +212,8 @@ class NpyTargets {
   const NpyArrays& arrays_;
   const bool values_;
   NpyArray array_;
-  const int64_t classes_;
+  int64_t classes_;  // 0: to be counted
+  const std::vector<std::string> names_;
   const ArrayKeys keys_;
 };
 
@@ -268,6 +284,7 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   }
   values.check(channels_of(shape));
   ImageDataset::Targets read = targets.read();
+  read.class_names = targets.names();
   TrackedBytes samples = arrays.read(images);
   const bool pixels = images.header.width == 1;
   if (!pixels) {

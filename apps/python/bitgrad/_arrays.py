@@ -121,6 +121,7 @@ class Input:
         self.array = _native.Array()
         self._buffer: _Buffer | None = None
         self._keep: Any = x
+        self._floats = floats
         if isinstance(x, (list, tuple)):
             x = _of_list(x, name, floats)
         if not self._of_buffer(x, name) and not self._of_dlpack(x, name):
@@ -172,12 +173,14 @@ class Input:
                 "int32 or int64 in rows"
             )
         wanted = "float32" if kind in "efd" else "uint8" if kind in "B?" else "int64"
+        if kind == "?" and self._floats:  # 0 and 1, not pixels
+            wanted = "float32"
         return self._of_buffer(x.astype(wanted, order="C"), name)
 
     def _of_dlpack(self, x: Any, name: str) -> bool:
         if not hasattr(x, "__dlpack__"):
             return False
-        x = _plain_tensor(x)
+        x = _plain_tensor(x, self._floats)
         capsule = x.__dlpack__()
         tensor = ctypes.cast(_capsule_get(capsule, _DLTENSOR), DL)
         self._keep = (x, capsule)
@@ -210,14 +213,14 @@ def _dtype_of(format: str, size: int) -> int | None:
     return None
 
 
-def _plain_tensor(x: Any) -> Any:
+def _plain_tensor(x: Any, floats: bool) -> Any:
     """A tensor of PyTorch as one that DLPack takes, without a copy where it is one already."""
     if getattr(x, "requires_grad", False):
         x = x.detach()
     if hasattr(x, "is_contiguous") and not x.is_contiguous():
         x = x.contiguous()
     dtype = str(getattr(x, "dtype", ""))
-    if dtype in ("torch.float64", "torch.float16", "torch.bfloat16"):
+    if dtype in ("torch.float64", "torch.float16", "torch.bfloat16") or (dtype == "torch.bool" and floats):
         x = x.float()
     elif dtype in ("torch.int8", "torch.int16", "torch.bool"):
         x = x.long()
