@@ -69,8 +69,9 @@ Run setup_data(Arguments& args) {
   args.option("-o,--out", o->pack.out,
               "pack: NAME of NAME.images.npy, NAME.labels.npy and NAME.classes.txt; fetch: the folder (default: "
               "$BITGRAD_DATA, else the current one)");
-  args.option("--size", o->pack.size,
-              "pack: rows x columns, such as 32x32, to resize to; without it all pictures have one size");
+  args.option(
+      "--size", o->pack.size,
+      "pack: rows x columns to resize to, such as 32x48, or 32 for 32x32; without it all pictures have one size");
   args.option("--channels", o->pack.channels, "pack: 3 (color) or 1 (gray)").range<int64_t>(1, 3);
   args.option("--classes", o->pack.classes,
               "pack: a text file with the name of a class per line, such as NAME.classes.txt of the training data");

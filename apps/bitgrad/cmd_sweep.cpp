@@ -106,6 +106,9 @@ void require_same(const SweepRun& run, const RunConfig& wanted) {
   std::string changed;
   RunConfig there = run_folder_config(run.folder);
   if (wanted.data.class_names.empty()) there.data.class_names.clear();  // the run has those of its data
+  if (wanted.data.train.classes == 0) there.data.train.classes = 0;
+  if (wanted.data.valid && there.data.valid && wanted.data.valid->classes == 0) there.data.valid->classes = 0;
+  if (wanted.data.test && there.data.test && wanted.data.test->classes == 0) there.data.test->classes = 0;
   for (const ConfigDifference& d : config_differences(there, wanted))
     if (!of_place(d.key))
       changed += concat("\n  ", d.key, ": ", d.a.value_or("(not set)"), " there, ", d.b.value_or("(not set)"), " now");

@@ -26,8 +26,8 @@ std::optional<std::pair<int64_t, int64_t>> parse_size(const std::string& text) {
   std::pair<int64_t, int64_t> size{0, 0};
   const char *const end = text.data() + text.size(), *const x = std::find(text.data(), end, 'x');
   if (x == end) return parse_size(concat(text, 'x', text));
-  const bool ok = std::from_chars(text.data(), x, size.first).ptr == x &&
-                  std::from_chars(x + 1, end, size.second).ptr == end;
+  const bool ok =
+      std::from_chars(text.data(), x, size.first).ptr == x && std::from_chars(x + 1, end, size.second).ptr == end;
   require(ok && size.first >= 1 && size.first <= kMostSide && size.second >= 1 && size.second <= kMostSide, kPack,
           "--size: got '", text, "', expected rows x columns such as 32x32, each 1 .. ", kMostSide);
   return size;

@@ -109,6 +109,9 @@ BITGRAD_API int bitgrad_model_predict(bitgrad_model* model, const bitgrad_array*
 /* The same into the caller's memory. `capacity` of `out` in elements; BITGRAD_E_USAGE if the outputs do not fit. */
 BITGRAD_API int bitgrad_model_predict_into(bitgrad_model* model, const bitgrad_array* x, int32_t reading, float* out,
                                            int64_t capacity);
+/* Outputs for the rows of a CSV file, plain or gzip, read as the table that the model was trained on: by the names of its
+ * columns, with categories and missing values; the target may be there. A model of other data takes lines of numbers. */
+BITGRAD_API int bitgrad_model_predict_csv(bitgrad_model* model, const char* path, struct DLManagedTensor** out);
 /* Converts one row of outputs (n = size of the last axis) to probabilities, or copies it if it has none. out [n]. */
 BITGRAD_API int bitgrad_model_scores(const bitgrad_model* model, const float* outputs, int64_t n, double* out);
 /* Writes the inference model (no masters, no optimizer state), like `bitgrad convert`. */

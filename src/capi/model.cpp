@@ -1,7 +1,9 @@
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/train/predictor.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
@@ -87,6 +89,15 @@ int bitgrad_model_predict(bitgrad_model* model, const bitgrad_array* x, int32_t 
   return guarded([&] {
     given(out, "out") = nullptr;
     *out = to_dlpack(predicted(*used(model), x, reading));
+  });
+}
+int bitgrad_model_predict_csv(bitgrad_model* model, const char* path, DLManagedTensor** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    std::vector<std::string> notes;
+    const Tensor y = given(model, "model").predictor->predict_csv(std::string(&given(path, "path")), &notes);
+    for (const std::string& note : notes) log(LogLevel::kWarning, note);
+    *out = to_dlpack(y);
   });
 }
 int bitgrad_model_predict_into(bitgrad_model* model, const bitgrad_array* x, int32_t reading, float* out,

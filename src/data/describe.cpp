@@ -59,13 +59,54 @@ Json array_json(const std::string& format, const std::string& type, const std::v
   return out;
 }
 
+// Whether a file of a folder is a picture by its first bytes.
+bool is_picture(const std::string& path) {
+  uint8_t head[8] = {};
+  const size_t got = file_system().open_read(path)->read_at(0, head, sizeof head);
+  const auto kind = known_file_kind({reinterpret_cast<const char*>(head), got});
+  return kind && (kind->name == "a picture (PNG)" || kind->name == "a picture (JPEG)");
+}
+
+std::vector<std::string> folders_in(const std::string& path) {
+  std::vector<std::string> out;
+  for (const std::string& name : file_system().list(path))
+    if (!name.starts_with('.') && file_system().is_directory(path + '/' + name)) out.push_back(name);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// What a folder without classes holds: other data, or folders of classes.
+void refuse_folder(const std::string& path) {
+  for (const std::string_view name : {"data_batch_1.bin", "test_batch.bin", "train.bin"})
+    if (file_system().exists(concat(path, '/', name)))
+      fail_with(ErrorCode::kData, kInfo, "'", path, "': has ", name, ": it is a folder of ",
+                name == "train.bin" ? "cifar100" : "cifar10", ". Name it as path of that format");
+  for (const std::string& name : folders_in(path)) {
+    const std::string inner = path + '/' + name;
+    for (const std::string& deeper : folders_in(inner))
+      fail_with(ErrorCode::kData, kInfo, "'", path, "': its folders hold folders ('", inner, '/', deeper,
+                "'), so they are no classes. Name one of them, such as '", inner, "'");
+    if (file_system().exists(inner + "/data_batch_1.bin") || file_system().exists(inner + "/train.bin"))
+      fail_with(ErrorCode::kData, kInfo, "'", path, "': got a folder above one of CIFAR, expected '", inner, "'");
+  }
+}
+
 Json folder_json(const std::string& path) {
+  refuse_folder(path);
   const PictureFolder folder = list_pictures(kInfo, path);
   std::vector<int64_t> counts(folder.classes.size());
-  for (const PictureFile& file : folder.files) ++counts[static_cast<size_t>(file.label)];
+  int64_t others = 0;
+  for (const PictureFile& file : folder.files)
+    is_picture(file.path) ? ++counts[static_cast<size_t>(file.label)] : ++others;
+  const auto pictures = std::ssize(folder.files) - others;
+  if (pictures == 0)
+    fail_with(ErrorCode::kData, kInfo, "'", path, "': got no picture in its ", folder.classes.size(),
+              " folders, expected PNG or JPEG files in a folder for each class");
   Json classes = Json::object();
   for (size_t c = 0; c < counts.size(); ++c) classes[printable(folder.classes[c])] = counts[c];
-  return {{"format", "image_folder"}, {"files", folder.files.size()}, {"classes", classes}};
+  Json out{{"format", "image_folder"}, {"files", pictures}, {"classes", classes}};
+  if (others > 0) out["others"] = others;
+  return out;
 }
 
 // Members that are no arrays make an archive another kind of file.
@@ -117,8 +158,8 @@ Json json_of(const std::string& path) {
   }
   std::string text = data::ContentReader(path, *file).rest();
   if (const std::string why = why_no_text(text); !why.empty())
-    fail_with(ErrorCode::kData, kInfo, path, ": got bytes of no format for data, expected idx, npy, npz, csv or a folder: ",
-              why);
+    fail_with(ErrorCode::kData, kInfo, path,
+              ": got bytes of no format for data, expected idx, npy, npz, csv or a folder: ", why);
   return data::describe_table(path, std::move(text));
 }
 
@@ -159,7 +200,9 @@ std::string describe_data_file(const std::string& path) {
   out << "format: " << j.at("format").text();
   if (j.contains("files"))
     out << ", " << j.at("files") << " files in " << j.at("classes").size()
-        << " classes:" << counts_text(j.at("classes")) << '\n';
+        << " classes:" << counts_text(j.at("classes"))
+        << (j.contains("others") ? concat("; ", j.at("others"), " other files, which no format reads") : std::string())
+        << '\n';
   else if (j.contains("columns"))
     data::write_table(out, j);
   else if (j.contains("arrays"))

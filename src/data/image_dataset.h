@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/samples.h"
 
 namespace bitgrad::data {
 
@@ -26,6 +27,9 @@ struct PixelValues {
 int64_t channels_of(const std::vector<int64_t>& sample_shape);
 // Applies `values` to fp32 samples [.., channels], as to pixels p/255.
 void apply_values(const PixelValues& values, int64_t channels, TrackedBytes& samples);
+
+// A warning on bytes of vectors, which may be a table: they are read as pixels.
+std::vector<std::string> notes_of_bytes(bool ids, const SampleView& samples);
 
 class ImageDataset final : public Dataset {
  public:

@@ -72,6 +72,7 @@ class MemoryDataset final : public Dataset {
   std::vector<int64_t> sample_shape() const override { return spec_.samples.shape.dims(); }
   int64_t classes() const override { return target_.classes; }
   TargetForm target_form() const override { return target_; }
+  std::vector<std::string> notes() const override { return data::notes_of_bytes(ids_, spec_.samples); }
   int64_t vocabulary() const override { return spec_.vocabulary; }
   void example(int64_t index, void* x, void* target) const override {
     require(index >= 0 && index < size(), kMemory, "sample index: got ", index, ", expected 0 .. ", size() - 1);

@@ -1,9 +1,9 @@
 // numpy arrays: .npy files, and .npz archives of them.
-// - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or [n, ...] of any other number type or bool,
-// used
-//   as values;
+// - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or values, [n, ...] of any other number type or
+//   bool;
 // - images that an embedding reads, ids: any integer dtype, [n, ...];
-// - labels, classes: whole numbers of any type, or texts, which name them: [n] or [n, 1], or [n, positions];
+// - labels, classes: whole numbers of any type, or texts, which name them: [n] or [n, 1], or [n, positions]; their number
+//   is counted unless it is given;
 // - targets, values: any number type, [n] or [n, ...].
 //
 // Files are untrusted: headers are checked against each other and against the bytes that follow before memory is
@@ -20,11 +20,11 @@
 #include "data/id_dataset.h"
 #include "data/image_dataset.h"
 #include "data/npy_array.h"
+#include "data/packed_names.h"
 
 namespace bitgrad::data {
 namespace {
 
-constexpr int64_t kDefaultNpyClasses = 10;
 constexpr int64_t kMostNpyClasses = 65536;
 
 // An array whose elements are not read yet.
@@ -142,13 +142,15 @@ class NpyTargets {
     require(!values_ || spec.classes == 0, arrays.where(), "classes: got ", spec.classes,
             ", which is for labels; targets are values.");
     if (values_ && array_.text()) array_.refuse("descr: got '", array_.header.descr, "', expected numbers (targets).");
+    require(values_ || (spec.classes >= 0 && spec.classes <= kMostNpyClasses), arrays.where(), "classes: got ",
+            spec.classes, ", expected 1 .. ", kMostNpyClasses, '.');
     if (!values_) names_ = class_names_of(spec, array_);
+    if (!values_ && names_.empty() && spec.format == "npy")
+      names_ = packed_class_names(data_path(spec.root, spec.labels));
     const auto names = std::ssize(names_);
     if (names > 0 && spec.classes != 0 && spec.classes != names)
-      array_.refuse("got ", names, " different names of classes, expected the ", spec.classes, " of the key classes.");
-    classes_ = names > 0 ? names : spec.classes == 0 && !values_ ? kDefaultNpyClasses : spec.classes;
-    require(values_ || (classes_ >= 1 && classes_ <= kMostNpyClasses), arrays.where(), "classes: got ", classes_,
-            ", expected 1 .. ", kMostNpyClasses, '.');
+      array_.refuse("got ", names, " names of classes, expected the ", spec.classes, " of the key classes.");
+    classes_ = names > 0 ? names : spec.classes;
     const auto axes = std::ssize(array_.header.shape);
     if (!values_ && axes > 2)
       array_.refuse("shape: got ", axes, " axes, expected [n] or [n, positions] (labels).",
@@ -166,6 +168,7 @@ class NpyTargets {
     if (inner.size() == 1 && inner[0] == 1) inner.clear();  // a column: one class per sample
     keys_.check_labels(array_.where, !inner.empty());
     if (!inner.empty()) refuse_one_hot(read);
+    if (classes_ == 0) classes_ = counted_classes(read);
     const TargetForm form{Shape(inner), classes_};
     constexpr int64_t kOfByte = 256;
     ImageDataset::Targets out;
@@ -180,6 +183,14 @@ class NpyTargets {
   }
 
  private:
+  // The largest class + 1.
+  int64_t counted_classes(const NpyArray& read) const {
+    int64_t classes = 1;
+    for (int64_t i = 0; i < read.elements(); ++i)
+      if (const auto label = read.integer_at(i); label && *label < kMostNpyClasses && *label != keys_.ignore)
+        classes = std::max(classes, *label + 1);
+    return classes;
+  }
   // The class of label i; of positions also the label that does not count.
   int64_t class_at(const NpyArray& read, int64_t i, bool positions) const {
     if (read.text()) {
@@ -225,7 +236,7 @@ class NpyTargets {
 
   const bool values_;
   OpenedNpy array_;
-  int64_t classes_ = 0;
+  int64_t classes_ = 0;  // 0: to be counted
   std::vector<std::string> names_;
   const ArrayKeys keys_;
 };

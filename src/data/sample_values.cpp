@@ -45,6 +45,13 @@ void SampleValues::write(const SampleView& s, int64_t first, int64_t count, floa
   for (int64_t i = 0; i < count * each; ++i) to[i] = same ? from[i] : values.of(from[i], i % channels);
 }
 
+std::string bytes_warning(const SampleView& s) {
+  if (s.stored != StoredAs::kUint8 || s.shape.rank() > 1) return {};
+  return concat(
+      s.name, ": got bytes (uint8) of ", s.shape,
+      " per sample, which are read as pixels: divided by 255. If they are numbers of a table, pass fp32 values");
+}
+
 void write_ids(const SampleView& s, int64_t first, int64_t count, int32_t* to) {
   const int64_t begin = first * s.shape.numel(), n = count * s.shape.numel();
   const auto widen = [&](const auto* from) { std::copy_n(from + begin, n, to); };
@@ -54,4 +61,12 @@ void write_ids(const SampleView& s, int64_t first, int64_t count, int32_t* to) {
   widen(static_cast<const int32_t*>(s.data));
 }
 
+namespace data {
+
+std::vector<std::string> notes_of_bytes(bool ids, const SampleView& samples) {
+  const std::string text = ids ? std::string() : bytes_warning(samples);
+  return text.empty() ? std::vector<std::string>{} : std::vector<std::string>{text};
+}
+
+}  // namespace data
 }  // namespace bitgrad

@@ -21,12 +21,12 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr std::string_view kTokens = "data.tokens";
+constexpr std::string_view kTokensData = "data.tokens";
 
 // The whole content of the file that `key` refers to, plain or gzip.
 std::string read_text(const DatasetSpec& spec, const std::string& key, const std::string& file) {
   const std::string path = data_path(spec.root, file);
-  const std::unique_ptr<InputFile> opened = open_data_file(kTokens, spec, key, file, "a text");
+  const std::unique_ptr<InputFile> opened = open_data_file(kTokensData, spec, key, file, "a text");
   ContentReader reader(path, *opened);
   constexpr size_t kPiece = size_t{1} << 20;
   std::string text;
@@ -46,7 +46,7 @@ auto of_file(const std::string& path, Use use) {
     return use();
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kData) throw;
-    fail_with(ErrorCode::kData, kTokens, path, ": ", e.what());
+    fail_with(ErrorCode::kData, kTokensData, path, ": ", e.what());
   }
 }
 
@@ -106,7 +106,7 @@ double bytes_per_target(const TokenSource& ids, const Tokenizer& tokenizer) {
 
 void require_same(const Tokenizer& a, const std::string& a_name, const Tokenizer& b, const std::string& b_name) {
   if (const std::string parts = tokenizer_difference(a, b); !parts.empty())
-    fail_with(ErrorCode::kData, kTokens, "tokenizer: ", a_name, " and ", b_name, " differ: ", parts, '.');
+    fail_with(ErrorCode::kData, kTokensData, "tokenizer: ", a_name, " and ", b_name, " differ: ", parts, '.');
 }
 
 // Tokenizer for a text. If the model has one, it is used, and data.tokenizer must not differ.
@@ -118,7 +118,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of_text(const DatasetSpec& spec, cons
   if (model != nullptr) {
     if (file && file_system().exists(at)) require_same(*open_tokenizer(at), spec.tokenizer, *model, "the model's");
     if (!file && !spec.tokenizer.empty() && spec.tokenizer != model->kind())
-      fail_with(ErrorCode::kData, kTokens, "tokenizer: got ", spec.tokenizer, ", the model was trained with ",
+      fail_with(ErrorCode::kData, kTokensData, "tokenizer: got ", spec.tokenizer, ", the model was trained with ",
                 describe(*model), '.');
     return model;
   }
@@ -133,13 +133,13 @@ std::shared_ptr<const Tokenizer> tokenizer_of_text(const DatasetSpec& spec, cons
 int64_t document_end(const DatasetSpec& spec, const TokenTask& task, int64_t stored_end) {
   const int64_t given = spec.keys.integer("end");
   if (spec.keys.text("documents") != "apart") {
-    require(given < 0, kTokens, "end: got ", given, " with documents: joined, expected documents: apart.");
+    require(given < 0, kTokensData, "end: got ", given, " with documents: joined, expected documents: apart.");
     return -1;
   }
-  require(given < task.vocabulary, kTokens, "end: got ", given, ", expected an id below ", task.vocabulary, '.');
+  require(given < task.vocabulary, kTokensData, "end: got ", given, ", expected an id below ", task.vocabulary, '.');
   const int64_t own = task.tokenizer != nullptr ? task.tokenizer->end_id() : -1;
   const int64_t end = given >= 0 ? given : stored_end >= 0 ? stored_end : own;
-  require(end >= 0, kTokens,
+  require(end >= 0, kTokensData,
           "documents: apart needs the id that ends a document: the tokenizer has none, and there is no NAME",
           kTokensEnd, " that names one. Give it as end: ID.");
   return end;
@@ -177,10 +177,10 @@ std::shared_ptr<const Tokenizer> tokenizer_of_ids(const DatasetSpec& spec, const
     if (packed != nullptr) require_same(*given, concat("data.tokenizer (", spec.tokenizer, ')'), *packed, path);
     return given;
   }
-  require(packed != nullptr, kTokens, "tokenizer: got ", spec.tokenizer, " for a file stored as ", stored,
+  require(packed != nullptr, kTokensData, "tokenizer: got ", spec.tokenizer, " for a file stored as ", stored,
           ": it holds ids, no text. Without NAME", kTokensEnd, " beside it, of `bitgrad tokenize`, expected a file.");
   if (packed->kind() != spec.tokenizer)
-    fail_with(ErrorCode::kData, kTokens, "tokenizer: got ", spec.tokenizer, ", ", path, " has ", describe(*packed),
+    fail_with(ErrorCode::kData, kTokensData, "tokenizer: got ", spec.tokenizer, ", ", path, " has ", describe(*packed),
               '.');
   return packed;
 }
@@ -188,9 +188,9 @@ std::shared_ptr<const Tokenizer> tokenizer_of_ids(const DatasetSpec& spec, const
 // One byte for each of the `all` ids of data.file, cut as they are.
 std::shared_ptr<const TokenSource> read_mask(const DatasetSpec& spec, int64_t all) {
   const std::string name = spec.keys.text("mask"), path = data_path(spec.root, name);
-  const std::unique_ptr<InputFile> file = open_data_file(kTokens, spec, "mask", name, "a file of bytes");
+  const std::unique_ptr<InputFile> file = open_data_file(kTokensData, spec, "mask", name, "a file of bytes");
   if (file->size() != all)
-    fail_with(ErrorCode::kData, kTokens, path, ": got ", file->size(), " bytes, expected one for each of the ", all,
+    fail_with(ErrorCode::kData, kTokensData, path, ": got ", file->size(), " bytes, expected one for each of the ", all,
               " ids of ", spec.file, '.');
   const IdRange range = range_of(spec, all);
   TrackedBytes bytes(range.size(), MemoryKind::kDataset);
@@ -207,10 +207,10 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   out.task.tokenizer = tokenizer_of_ids(spec, stored, record_path, record.tokenizer);
   const int64_t given = spec.keys.integer("vocabulary");
   const int64_t known = out.task.tokenizer == nullptr ? 0 : out.task.tokenizer->vocabulary();
-  require(given > 0 || known > 0, kTokens,
+  require(given > 0 || known > 0, kTokensData,
           "vocabulary: got none, expected the number of different ids, which a file stored as ", stored,
           " does not say.");
-  require(given == 0 || given >= known, kTokens, "vocabulary: got ", given, ", expected at least ", known,
+  require(given == 0 || given >= known, kTokensData, "vocabulary: got ", given, ", expected at least ", known,
           " for tokenizer ", known == 0 ? "" : describe(*out.task.tokenizer), '.');
   out.task.vocabulary = std::max(given, known);
   out.task.document_end = document_end(spec, out.task, record.end);
@@ -219,7 +219,7 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   if (files[0] != path) named.root = "";
   for (const std::string& file : files)
     parts.push_back(open_token_file(
-        file, open_data_file(kTokens, named, "file", files[0] == path ? spec.file : file, "a file of ids"), stored,
+        file, open_data_file(kTokensData, named, "file", files[0] == path ? spec.file : file, "a file of ids"), stored,
         out.task.vocabulary));
   out.ids = joined_tokens(std::move(parts));
   out.all = out.ids->size();
@@ -243,7 +243,7 @@ TokenWindows windows_of(const DatasetSpec& spec, int64_t ids) {
   w.tail = w.order == Kind::kSequential;
   w.stride = w.order == Kind::kRandom ? 1 : spec.context;
   if (const int64_t stride = spec.keys.integer("stride"); stride > 0) {
-    require(w.tail && stride <= spec.context, kTokens, "stride: got ", stride, " for order ", order,
+    require(w.tail && stride <= spec.context, kTokensData, "stride: got ", stride, " for order ", order,
             ", expected order sequential and at most context = ", spec.context, '.');
     w.overlap = stride < spec.context;
     w.stride = stride;
@@ -300,25 +300,25 @@ std::vector<Key> tokens_keys() {
 }
 
 std::unique_ptr<Dataset> make_tokens_dataset(const DatasetSpec& spec) {
-  check_text_keys(kTokens, spec);
+  check_text_keys(kTokensData, spec);
   const std::string stored = spec.keys.text("stored"), path = data_path(spec.root, spec.file);
   if (stored == "text")
-    require(!spec.tokenizer.empty() || spec.of_model != nullptr, kTokens,
+    require(!spec.tokenizer.empty() || spec.of_model != nullptr, kTokensData,
             "tokenizer: got none, expected one for a text, such as chars or bytes.");
-  require(stored != "text" || !spec.keys.contains("mask"), kTokens,
+  require(stored != "text" || !spec.keys.contains("mask"), kTokensData,
           "mask: it is for stored ids, a text has none before it is tokenized. See bitgrad tokenize.");
   Opened opened = stored == "text" ? open_text(spec) : open_ids(spec, stored);
   if (stored == "text" && spec.keys.integer("vocabulary") != 0)
-    require(spec.keys.integer("vocabulary") == opened.task.vocabulary, kTokens, "vocabulary: got ",
+    require(spec.keys.integer("vocabulary") == opened.task.vocabulary, kTokensData, "vocabulary: got ",
             spec.keys.integer("vocabulary"), ", tokenizer ", spec.tokenizer, " has ", opened.task.vocabulary, ".");
   const int64_t n = opened.ids->size();
   opened.task.windows = windows_of(spec, n);
   const int64_t least = opened.task.windows.tail ? 2 : spec.context + 1;
   if (n < least)
-    fail_with(ErrorCode::kData, kTokens, path, ": got ", n, spec.whole ? "" : concat(" of the file's ", opened.all),
+    fail_with(ErrorCode::kData, kTokensData, path, ": got ", n, spec.whole ? "" : concat(" of the file's ", opened.all),
               " ids", spec.whole ? "" : concat(" (split ", spec.split, ")"), ", expected at least ", least,
               " for context = ", spec.context, ". Take a longer file or a shorter context.");
-  opened.task.where = kTokens;
+  opened.task.where = kTokensData;
   opened.task.name = spec.whole ? path : concat(path, " (", spec.split, ")");
   return token_dataset(std::move(opened.ids), std::move(opened.task));
 }

@@ -107,6 +107,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   const Dataset* const read = train.get();
   out.train = described(*train, train->name());
   if (const std::shared_ptr<const TablePlan> table = train->table()) out.train.about = table->about;
+  take_counted_classes(config, *train);
   const bool read_bytes = detail::never_negative(config, *train);
   const auto open = [&](const std::optional<DatasetConfig>& section, std::unique_ptr<Dataset>& data) {
     if (!section) return std::optional<DryRun::Data>();

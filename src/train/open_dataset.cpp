@@ -99,6 +99,16 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
                              is_part ? data::SplitPart::kValid : data::SplitPart::kTrain);
 }
 
+void take_counted_classes(RunConfig& config, const Dataset& train) {
+  DataSection& data = config.data;
+  const auto counts = [](const DatasetConfig& c) {
+    return (c.format == "npy" || c.format == "npz") && c.targets.empty() && c.classes == 0 && c.fraction == 0;
+  };
+  if (!counts(data.train) || train.classes() == 0) return;
+  for (DatasetConfig* section : {&data.train, data.valid ? &*data.valid : nullptr, data.test ? &*data.test : nullptr})
+    if (section != nullptr && counts(*section)) section->classes = train.classes();
+}
+
 std::string evaluation_split(const RunConfig& config) {
   return config.data.test ? "test" : config.data.valid ? "valid" : "train";
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/train/export.h"
 #include "bitgrad/train/loss.h"
 #include "bitgrad/train/run_folder.h"
@@ -132,6 +133,11 @@ Tensor Predictor::predict(const SampleView& s) {
   const bool takes_ids = input_.dtype == dtypes::int32;
   check(s.shape, s.stored == StoredAs::kUint8 ? takes_ids : s.stored != StoredAs::kFloat, s.name);
   const int64_t each = s.shape.numel();
+  require(takes_ids || table_ == nullptr || s.stored == StoredAs::kFloat, kPredict, s.name,
+          ": got bytes (uint8), the model reads the numbers of a table. Pass fp32 values, or its CSV file");
+  if (const std::string warning = takes_ids ? std::string() : bytes_warning(s);
+      !warning.empty() && !warned_.exchange(true))
+    log(LogLevel::kWarning, warning);
   Tensor out = outputs_for(s.count, output_.sample);
   for (int64_t first = 0; first < s.count; first += batch_) {
     const int64_t rows = std::min(s.count - first, batch_);

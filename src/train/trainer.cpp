@@ -74,6 +74,11 @@ void check_like(const Dataset& train, const std::string& section, const Dataset&
           section, " of ", other.features());
   require(other.classes() <= train.classes(), "data", section, " has ", other.classes(), " classes, data.train ",
           train.classes());
+  const std::vector<std::string> names = train.class_names(), theirs = other.class_names();
+  if (!names.empty() && !theirs.empty() && names != theirs)
+    fail_with(ErrorCode::kData, "data", section, " (", other.name(),
+              ") has other classes than data.train: ", joined(theirs), ", expected ", joined(names),
+              ", in this order. bitgrad data pack --classes TRAIN.classes.txt packs pictures in the order of others");
   const TargetForm target = train.target_form(), given = other.target_form();
   require(given.shape == target.shape && given.dtype() == target.dtype(), "data", "data.train (", train.name(),
           ") has targets of ", kind_of(target), ", ", section, " (", other.name(), ") of ", kind_of(given));
@@ -279,6 +284,7 @@ void Trainer::open_data(std::unique_ptr<Dataset> valid) {
   valid_data_ = std::move(valid);
   if (!train_data_) {
     train_data_ = open_dataset(config_, data.train);
+    take_counted_classes(config_, *train_data_);
     const auto table = train_data_->table();
     if (data.valid && !valid_data_) valid_data_ = open_dataset(config_, *data.valid, {}, table);
     if (data.test) test_data_ = open_dataset(config_, *data.test, {}, table);
@@ -298,9 +304,8 @@ void Trainer::open_data(std::unique_ptr<Dataset> valid) {
 
 // Names that the data give are those of the run, as if its configuration had them.
 void Trainer::name_classes() {
-  if (!config_.data.class_names.empty()) return;
-  config_.data.class_names = train_data_->class_names();
-  if (!config_.data.class_names.empty()) config_yaml_ = to_portable_yaml(config_);
+  if (config_.data.class_names.empty()) config_.data.class_names = train_data_->class_names();
+  config_yaml_ = to_portable_yaml(config_);
 }
 
 void Trainer::check_data() const {

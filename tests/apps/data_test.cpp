@@ -181,11 +181,30 @@ TEST_CASE("pack says what its arguments lack") {
 
 TEST_CASE("data info tells what a folder of classes holds, and refuses what is not there") {
   const PictureFolder folder;
-  folder.write("set/a/1.png", {1});
-  folder.write("set/b/1.png", {1});
-  folder.write("set/b/2.png", {1});
+  const std::vector<uint8_t> begin{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+  folder.write("set/a/1.png", begin);
+  folder.write("set/b/1.png", begin);
+  folder.write("set/b/2.png", begin);
   const ProcessResult r = cli({"data", "info", folder.path("set")});
   CHECK(r.code == 0);
+  folder.write("more/a/1.png", begin);
+  folder.write("more/a/notes.txt", {'x'});
+  CHECK(cli({"data", "info", folder.path("more")}).out ==
+        "format: image_folder, 1 files in 1 classes: a (1); 1 other files, which no format reads\n");
+  // No classes are invented.
+  const auto refused = [&](const std::string& name) {
+    const ProcessResult wrong = cli({"data", "info", folder.path(name)});
+    CHECK(wrong.code == 3);
+    return wrong.err;
+  };
+  folder.write("splits/train/a/1.png", begin);
+  CHECK(
+      contains(refused("splits"), "so they are no classes. Name one of them, such as '" + folder.path("splits/train")));
+  folder.write("cifar/cifar-10-batches-bin/data_batch_1.bin", {1});
+  CHECK(contains(refused("cifar"), "got a folder above one of CIFAR"));
+  CHECK(contains(refused("cifar/cifar-10-batches-bin"), "it is a folder of cifar10"));
+  folder.write("texts/a/1.txt", {'x'});
+  CHECK(contains(refused("texts"), "got no picture in its 1 folders"));
   CHECK(r.out == "format: image_folder, 3 files in 2 classes: a (1) b (2)\n");
   const ProcessResult json = cli({"data", "info", folder.path("set"), "--json"});
   CHECK(json.out == R"({"format":"image_folder","files":3,"classes":{"a":1,"b":2}})"

@@ -307,8 +307,16 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
     folder.write("l.npy", bytes);
     return npy_error(folder.spec());
   };
-  CHECK(contains(labels(npy("<i4", "(3,)", bytes_of<int32_t>({9, 10, 1}))),
+  const auto of_ten = [&](const NpyBytes& bytes) {
+    folder.write("l.npy", bytes);
+    DatasetSpec spec = folder.spec();
+    spec.classes = 10;
+    return npy_error(spec);
+  };
+  CHECK(contains(of_ten(npy("<i4", "(3,)", bytes_of<int32_t>({9, 10, 1}))),
                  "label 1 at byte offset 132: got 10, expected 0 .. 9. Set classes if the set has more."));
+  folder.write("l.npy", npy("<i4", "(3,)", bytes_of<int32_t>({9, 10, 1})));
+  CHECK(make_dataset(folder.spec())->classes() == 11);  // counted
   CHECK(contains(labels(npy("<i8", "(3,)", bytes_of<int64_t>({9, -1, 1}))), "got -1, expected 0 .. 9"));
   CHECK(contains(labels(npy("|i1", "(3,)", bytes_of<int8_t>({9, -3, 1}))), "got -3, expected 0 .. 9"));
   CHECK(contains(labels(npy("<u8", "(3,)", bytes_of<uint64_t>({9, std::numeric_limits<uint64_t>::max(), 1}))),

@@ -153,6 +153,15 @@ class Model(_native.Handle):
         _native.call("model_predict", self._ready(), samples.pointer, int(stored), ctypes.byref(out))
         return like(Array(out), x)
 
+    def predict_csv(self, path: Path) -> Array:
+        """Outputs [n, ...] for the rows of a CSV file, which is read as the table that the model was trained on.
+
+        By the names of its columns, in any order, with categories and missing values; the target may be there.
+        """
+        out = _native.DL()
+        _native.call("model_predict_csv", self._ready(), _native.text(path), ctypes.byref(out))
+        return Array(out)
+
     def top(self, x: Any, k: int = 1, *, normalize: bool | None = None) -> list[list[tuple[int, float]]]:
         """The k best classes of each sample with their probabilities (or scores), best first."""
         if len(self.output.shape) != 1 or self.output.task == "values":

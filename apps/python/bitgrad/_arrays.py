@@ -123,6 +123,7 @@ class Input:
         if hasattr(x, "to_numpy"):
             x = _of_frame(x, name, floats)
         self._keep: Any = x
+        self._floats = floats
         if isinstance(x, (list, tuple)):
             if not x:
                 raise UsageError(f"{name}: got an empty list, expected at least one sample")
@@ -176,12 +177,14 @@ class Input:
                 "int32 or int64 in rows"
             )
         wanted = "float32" if kind in "efd" else "uint8" if kind in "B?" else "int64"
+        if kind == "?" and self._floats:  # 0 and 1, not pixels
+            wanted = "float32"
         return self._of_buffer(x.astype(wanted, order="C"), name)
 
     def _of_dlpack(self, x: Any, name: str) -> bool:
         if not hasattr(x, "__dlpack__"):
             return False
-        x = _plain_tensor(x)
+        x = _plain_tensor(x, self._floats)
         capsule = x.__dlpack__()
         tensor = ctypes.cast(_capsule_get(capsule, _DLTENSOR), DL)
         self._keep = (x, capsule)
@@ -214,14 +217,14 @@ def _dtype_of(format: str, size: int) -> int | None:
     return None
 
 
-def _plain_tensor(x: Any) -> Any:
+def _plain_tensor(x: Any, floats: bool) -> Any:
     """A tensor of PyTorch as one that DLPack takes, without a copy where it is one already."""
     if getattr(x, "requires_grad", False):
         x = x.detach()
     if hasattr(x, "is_contiguous") and not x.is_contiguous():
         x = x.contiguous()
     dtype = str(getattr(x, "dtype", ""))
-    if dtype in ("torch.float64", "torch.float16", "torch.bfloat16"):
+    if dtype in ("torch.float64", "torch.float16", "torch.bfloat16") or (dtype == "torch.bool" and floats):
         x = x.float()
     elif dtype in ("torch.int8", "torch.int16", "torch.bool"):
         x = x.long()

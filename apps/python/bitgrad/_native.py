@@ -137,6 +137,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "model_class_name": (c_char_p, [_HANDLE, c_int64]),
     "model_describe": (c_char_p, [_HANDLE]),
     "model_predict": (c_int, [_HANDLE, POINTER(Array), c_int32, POINTER(DL)]),
+    "model_predict_csv": (c_int, [_HANDLE, c_char_p, POINTER(DL)]),
     "model_scores": (c_int, [_HANDLE, POINTER(c_float), c_int64, POINTER(c_double)]),
     "model_save": (c_int, [_HANDLE, c_char_p]),
     "model_export": (c_int, [_HANDLE, c_char_p, c_char_p]),

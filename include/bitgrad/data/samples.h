@@ -62,6 +62,8 @@ class SampleValues {
   Normalization normalize_;
   std::vector<float> table_;  // [channels or 1, 256]: value of each byte
 };
+// A warning on bytes of vectors, which may be a table: they are read as pixels. Empty for other samples.
+std::string bytes_warning(const SampleView& samples);
 // Writes samples [first, first + count) as ids. The samples must not be fp32 values.
 void write_ids(const SampleView& samples, int64_t first, int64_t count, int32_t* to);
 

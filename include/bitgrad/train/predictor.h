@@ -5,6 +5,7 @@
 //   for (const Ranked& r : model->top(scores, 0, 3)) ...     // class and probability
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -102,6 +103,7 @@ class Predictor {
   SampleValues values_;
   std::shared_ptr<const TablePlan> table_;
   std::mutex mutex_;
+  std::atomic<bool> warned_ = false;  // of bytes that may be a table
 };
 
 // Opens a run folder (the best checkpoint if data.valid chose it, else the last), a checkpoint or a model file;

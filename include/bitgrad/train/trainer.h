@@ -59,6 +59,8 @@ std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config,
                                                  std::shared_ptr<const Tokenizer> of_model = {},
                                                  std::shared_ptr<const TablePlan> table = {});
 std::string evaluation_split(const RunConfig& config);
+// Sets the number of classes that the labels of data.train gave, for the other arrays too: npy and npz count them.
+void take_counted_classes(RunConfig& config, const Dataset& train);
 
 // The microbatches of an epoch of data.train.
 LastBatch last_batch_of(const RunConfig& config);
