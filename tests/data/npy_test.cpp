@@ -332,7 +332,7 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   folder.write("t.npy", npy("<f4", "(3,)", bytes_of<float>({1, std::numeric_limits<float>::infinity(), 1})));
   DatasetSpec spec = folder.spec("");
   spec.targets = "t.npy";
-  CHECK(contains(npy_error(spec), "target 1 at byte offset 132: got inf, expected a finite fp32."));
+  CHECK(contains(npy_error(spec), "t.npy: sample 1, value 0 at byte offset 132: got inf, expected a finite fp32."));
   spec.labels = "l.npy";
   CHECK(contains(error_of([&] { make_dataset(spec); }), "got both labels and targets"));
 }

@@ -88,7 +88,7 @@ TEST_CASE("numbers with a unit and words may be quoted, as JSON has them; number
     return parse_config(with_quant(concat("  budget: ", size, "\n")), "c", {"model.init_from=m.safetensors"});
   };
   CHECK((budget("6 KB") == budget("\"6 KB\"")));
-  CHECK((small({}) == parse_config(with_line("train: {stop", "train: {\"stop\": \"3 epochs\"}"), "c")));
+  CHECK((small({}) == parse_config(with_line("train: {stop", "train: {\"stop\": \"3 epochs\"}"), "small.yaml")));
   CHECK(
       contains(small_error({"train.stop=\"20\""}), "train.stop: got the text \"20\", expected a whole number from 1"));
   CHECK(contains(small_error({"optim.lr=\"0.1\""}), "optim.lr: got the text \"0.1\", expected a number"));
