@@ -119,7 +119,12 @@ TEST_CASE("tokenize says what it cannot do") {
     CHECK_FALSE(std::filesystem::exists(f.file("set.tokens.json")));
     return r.err;
   };
-  CHECK(contains(error({f.file("none.txt"), "--tokenizer", "bytes"}, 3), "there is no such file, expected a text"));
+  CHECK(contains(error({f.file("none.txt"), "--tokenizer", "bytes"}), "there is no such file, expected a text"));
+  write(f.file("empty.txt"), "");
+  CHECK(
+      contains(error({f.file("empty.txt"), "--tokenizer", "bytes"}), "got an empty text, expected at least one byte"));
+  for (const std::string& text : {f.file("none.txt"), f.file("empty.txt"), std::string("/dev/zero")})
+    CHECK(f.tokenize({text, "--tokenizer", "bytes", "-o", f.file("set")}).code == 3);
   CHECK(contains(error({f.file("a.txt"), "--tokenizer", "byte"}), "Did you mean 'bytes'?"));
   CHECK(contains(error({f.file("a.txt"), "--tokenizer", f.file("none.json")}), "none.json"));
   CHECK(contains(error({f.file("a.txt"), "--tokenizer", "bytes", "--end", "xyz"}),

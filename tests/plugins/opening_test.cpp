@@ -46,7 +46,7 @@ std::map<std::string, std::vector<std::vector<std::string>>> openings(const Down
           {"watch", {{"watch", run}}},
           {"eval", {{"eval", run}}},
           {"predict", {{"predict", run, "/nonexistent.npy"}}},
-          {"generate", {{"generate", run}}},
+          {"generate", {{"generate", run, "--ids", "1"}}},
           {"inspect", {{"inspect", run}, {"inspect", run + "/last.safetensors"}}},
           {"report", {{"report", run, "-o", d.out}}},
           {"diff", {{"diff", run, run}}},
