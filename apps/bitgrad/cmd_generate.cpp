@@ -71,7 +71,7 @@ class Generating {
     const std::vector<float> scores(fed.begin(), fed.end());
     const double prompt_seconds = reading.seconds();
     dropped_ = generator.dropped();
-    if (dropped_ > 0)
+    if (dropped_ > 0 && !o_.json)
       std::cerr << "note: the prompt has " << prompt.size() << " tokens, the model's context is " << generator.context()
                 << ": it sees the last " << std::ssize(prompt) - dropped_ << ", the first " << dropped_
                 << " are dropped\n";

@@ -161,6 +161,9 @@ TEST_CASE("a prompt from standard input, and one longer than the context") {
   REQUIRE(r.code == 0);
   const Json j = Json::parse(r.out);
   CHECK(j.at("prompt").size() == std::string(kText).size());
+  CHECK(j.at("dropped") == 184);  // of 198, with a context of 16
+  CHECK(contains(generate({"--prompt", kText, "--tokens", "1"}).err,
+                 "note: the prompt has 198 tokens, the model's context is 16: it sees the last 14, the first 184 are"));
   CHECK(text_of(j) == text_of(json_of({"--prompt", kText, "--tokens", "5", "--no-cache"})));
 }
 
