@@ -43,8 +43,8 @@ tests_of() {  # group
     local log=$folder/$file.log
     if BITGRAD_PYTHON=$folder/$1/bin/python BITGRAD_GEMM_COSTS=/nonexistent/gemm_costs.txt \
         "$build/bin/tests/$program" -# "[#$file]" > "$log" 2>&1 < /dev/null; then
-      if grep -q 'skipped: no' "$log"; then
-        echo "$file: $(grep -m1 'skipped: no' "$log")"
+      if grep 'skipped: no' "$log" | grep -qv qonnx; then  # qonnx wants an old onnx: an environment of its own, by hand
+        echo "$file: $(grep 'skipped: no' "$log" | grep -vm1 qonnx)"
         status=1
       else
         echo "$file: passed"
