@@ -116,7 +116,7 @@ class PlanMaker {
     if (std::all_of(names.begin(), names.end(), [](const std::string& name) { return printable(name) == name; }))
       return;
     for (int64_t row = 0; row < table_.rows(); ++row)
-      if (const std::string& cell = table_.at(row, c); printable(cell) != cell)
+      if (const std::string_view cell = table_.at(row, c); printable(cell) != cell)
         table_.refuse(row, c, concat("expected ", what, " in UTF-8 without control characters, which a run can keep"));
   }
 

@@ -214,8 +214,7 @@ SavedAdapters save_adapters(const std::string& folder, Module& model, const std:
   if (!saved.beyond.empty()) checkpoint::save_part(state, rest.beyond_parameters, rest.beyond_buffers, record);
   save_tensors(folder + '/' + kTensors, tensors, {{"format", "pt"}, {kBase, base_hash(model)}});
   const Json config = config_of(layers, saved.modules, saved.peft ? &names : nullptr, base);
-  write_file_atomically(folder + '/' + kConfig, config.dump(2) + '
-');
+  write_file_atomically(folder + '/' + kConfig, config.dump(2) + '\n');
   group.commit();
   if (saved.beyond.empty() && file_system().exists(state)) file_system().remove(state);  // of other adapters
   if (!saved.beyond.empty())
