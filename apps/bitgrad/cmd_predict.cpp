@@ -223,7 +223,8 @@ Run setup_predict(Arguments& args) {
   add_plugin_option(args, o->plugins);
   args.option("target", o->target, kTargetHelp).required();
   args.option("input", o->inputs,
-              "files of samples: idx (also .gz), npy, npz (its only array, or images), csv (a sample a line), PNG or JPEG (one sample); - is standard "
+              "files of samples: idx (also .gz), npy, npz (its only array, or images), csv (a sample a line), PNG or "
+              "JPEG (one sample); - is standard "
               "input")
       .required();
   args.choice("--format", o->input.format,

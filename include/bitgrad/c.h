@@ -9,9 +9,9 @@
  *
  * - Functions return BITGRAD_OK (0) or an error code, in which case bitgrad_last_error() has the message. They never
  *   throw.
- * - Handles are opaque. A function that creates one sets it to NULL on failure; closing NULL is a no-op. A handle that is
- *   closed, or of another kind, is BITGRAD_E_USAGE. A handle may be closed while another thread uses it, or in a callback:
- *   calls at work go on to their end, a run to its next step.
+ * - Handles are opaque. A function that creates one sets it to NULL on failure; closing NULL is a no-op. A handle that
+ * is closed, or of another kind, is BITGRAD_E_USAGE. A handle may be closed while another thread uses it, or in a
+ * callback: calls at work go on to their end, a run to its next step.
  * - Strings are NUL-terminated UTF-8. Returned strings stay valid as long as their function says.
  * - Different handles may be used from different threads. A model may be shared by threads, whose calls then run one
  *   after another; a trainer or learner is used by one thread at a time, and calls of others are BITGRAD_E_USAGE.
@@ -109,8 +109,9 @@ BITGRAD_API int bitgrad_model_predict(bitgrad_model* model, const bitgrad_array*
 /* The same into the caller's memory. `capacity` of `out` in elements; BITGRAD_E_USAGE if the outputs do not fit. */
 BITGRAD_API int bitgrad_model_predict_into(bitgrad_model* model, const bitgrad_array* x, int32_t reading, float* out,
                                            int64_t capacity);
-/* Outputs for the rows of a CSV file, plain or gzip, read as the table that the model was trained on: by the names of its
- * columns, with categories and missing values; the target may be there. A model of other data takes lines of numbers. */
+/* Outputs for the rows of a CSV file, plain or gzip, read as the table that the model was trained on: by the names of
+ * its columns, with categories and missing values; the target may be there. A model of other data takes lines of
+ * numbers. */
 BITGRAD_API int bitgrad_model_predict_csv(bitgrad_model* model, const char* path, struct DLManagedTensor** out);
 /* Converts one row of outputs (n = size of the last axis) to probabilities, or copies it if it has none. out [n]. */
 BITGRAD_API int bitgrad_model_scores(const bitgrad_model* model, const float* outputs, int64_t n, double* out);
@@ -163,8 +164,8 @@ BITGRAD_API int bitgrad_trainer_set_poll(bitgrad_trainer* trainer, int (*poll)(v
  * after resuming. BITGRAD_E_USAGE with schedule plateau. */
 BITGRAD_API int bitgrad_trainer_set_learning_rate(bitgrad_trainer* trainer, double rate);
 /* The last evaluation as one line of JSON, in a callback that of the event: {"split": "test", "step": 40, "metrics":
- * {"loss": 0.1, "accuracy": 98.5, ...}}, also best and final in a callback. "null": there was none. Valid until the next
- * call with this trainer. */
+ * {"loss": 0.1, "accuracy": 98.5, ...}}, also best and final in a callback. "null": there was none. Valid until the
+ * next call with this trainer. */
 BITGRAD_API const char* bitgrad_trainer_evaluation(const bitgrad_trainer* trainer);
 /* Evaluates on x_test; without it on the part of x that data.valid takes, or on x. */
 BITGRAD_API int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out);

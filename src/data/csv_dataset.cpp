@@ -8,6 +8,7 @@
 
 #include "bitgrad/base/error.h"
 #include "data/content.h"
+#include "data/csv_rows.h"
 #include "data/csv_table.h"
 #include "data/data_file.h"
 #include "data/formats.h"

@@ -2,7 +2,8 @@
 // - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or values, [n, ...] of any other number type or
 //   bool;
 // - images that an embedding reads, ids: any integer dtype, [n, ...];
-// - labels, classes: whole numbers of any type, or texts, which name them: [n] or [n, 1], or [n, positions]; their number
+// - labels, classes: whole numbers of any type, or texts, which name them: [n] or [n, 1], or [n, positions]; their
+// number
 //   is counted unless it is given;
 // - targets, values: any number type, [n] or [n, ...].
 //

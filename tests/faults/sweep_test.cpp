@@ -44,7 +44,7 @@ std::string first_run(const std::string& out) {
   for (int i = 0; i < 60'000; ++i) {
     if (file_system().exists(out))
       for (const std::string& name : file_system().list(out))
-        if (file_system().exists(out + '/' + name + "/last.safetensors")) return out + '/' + name;
+        if (const std::string run = concat(out, '/', name); file_system().exists(run + "/last.safetensors")) return run;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return {};
@@ -114,7 +114,7 @@ TEST_CASE("watch leaves damaged lines out with their numbers, and reads regular 
                                      "[]",
                                      std::string(200, '[')};
   for (const std::string& line : bad) {
-    write_file_atomically(metrics, good + line + '\n' + good);
+    write_file_atomically(metrics, concat(good, line, '\n', good));
     const ProcessResult r = cli({"watch", run});
     INFO(line << '\n' << r.out << r.err);
     CHECK(r.code == 0);

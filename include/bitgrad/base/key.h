@@ -22,7 +22,7 @@ struct Key {
     kInt,     // range "[1, 64]"; parentheses exclude an endpoint
     kNumber,  // range as for kInt
     kText,
-    kTexts,   // a text, or a list of texts: the value is one text, by comma, quoted as in CSV where needed
+    kTexts,    // a text, or a list of texts: the value is one text, by comma, quoted as in CSV where needed
     kChoice,   // one of `choices`
     kInts,     // one integer, or a list of `count` integers (range as for kInt), or one of `choices`
     kNumbers,  // a list of numbers, not empty (range as for kInt, of each); without a default

@@ -42,8 +42,8 @@ Samples read_npy_samples(const std::string& path, InputFile& file, bool ids);
 // The same of an .npz archive: its only array, or the one that is named images.
 Samples read_npz_samples(const std::string& path, InputFile& file, bool ids);
 // Lines of comma-separated numbers, one sample per line, for models without a plan of a table (data/table.h): fp32
-// values, or with `ids` integers of int32. A first line of names is a header, as in format csv with header auto; `notes`
-// receives a doubt about it. Error(kData) names file, line and value.
+// values, or with `ids` integers of int32. A first line of names is a header, as in format csv with header auto;
+// `notes` receives a doubt about it. Error(kData) names file, line and value.
 Samples read_csv_samples(const std::string& path, std::string_view text, bool ids,
                          std::vector<std::string>* notes = nullptr);
 

@@ -44,7 +44,8 @@ struct ExportReport {
   std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"; for graphs the form, "integer" or "qdq"
   std::vector<ExportedTensor> tensors = {};
   std::vector<ExportedLayer> layers = {};
-  // What a program that uses the file has to know, by name: "runs in", "input", "classes", "memory", "tokenizer". One line each.
+  // What a program that uses the file has to know, by name: "runs in", "input", "classes", "memory", "tokenizer". One
+  // line each.
   std::vector<std::pair<std::string, std::string>> facts = {};
   int64_t flash_bytes = -1, ram_bytes = -1;  // c: of constants and of buffers; -1: not known
   bool refused() const;                      // whether any tensor or layer is kRefused
@@ -59,7 +60,7 @@ struct ExportSpec {
   bool dequantize = false;  // safetensors, npz: fp32 values instead of codes and scales
   // onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize says.
   bool with_normalization = false;
-  int opset = 0;  // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
+  int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
   std::string origin = {};  // gguf, hf: the model's (train/model_origin.h); empty: none. export_file sets it
 };
 // The model to export. `model` must be initialized, planned, have values, and match `spec`.
