@@ -258,7 +258,7 @@ void check_images(const OpenedNpy& images) {
 
 // Whole numbers 0 .. 255 of pictures, which only uint8 says to be pixels.
 void warn_of_pixels(const NpyArray& images) {
-  if (!images.whole() || images.header.kind == 'b' || images.header.shape.size() < 3) return;
+  if (!images.whole() || images.bytes() || images.header.kind == 'b' || images.header.shape.size() < 3) return;
   constexpr int64_t kBrightest = 255, kMostOfClasses = 15;
   int64_t brightest = 0;
   for (int64_t i = 0; i < images.elements(); ++i) {

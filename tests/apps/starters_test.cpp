@@ -36,7 +36,7 @@ Bytes classes(size_t samples, int count) {
 }
 
 // The data that every starter needs.
-void write_data(const PictureFolder& folder) {
+void write_data(const test::PictureFolder& folder) {
   for (const char* part : {"train", "t10k"}) {
     const std::string name = std::string("mnist/") + part;
     folder.write(name + "-images-idx3-ubyte.gz", idx({120, 28, 28}, noise(size_t{120} * 28 * 28)));
@@ -76,7 +76,9 @@ Commands commands_of(const std::string& starter) {
   const std::string mark = "#   bitgrad ";
   for (std::string line; std::getline(lines, line);)
     if (line.starts_with(mark)) {
-      const std::string command = line.substr(4);
+      std::string command = line.substr(4);
+      const std::string self = "THIS_FILE";
+      if (const size_t at = command.find(self); at != std::string::npos) command.replace(at, self.size(), "my.yaml");
       (contains(command, "runs/mine") ? found.after : found.before).push_back(command);
     }
   return found;
@@ -85,7 +87,7 @@ Commands commands_of(const std::string& starter) {
 }  // namespace
 
 TEST_CASE("every starter runs from the first command to the files that it names") {
-  const PictureFolder folder;
+  const test::PictureFolder folder;
   write_data(folder);
   const auto shell = [&](const std::string& command) {
     const std::string script =
@@ -106,15 +108,16 @@ TEST_CASE("every starter runs from the first command to the files that it names"
     shell("rm -rf runs/* model.* adapters; bitgrad new " + task + " -o my.yaml --force");
     const Commands commands = commands_of(slurp(folder.path("my.yaml")));
     // Short: the words that make the run small are not in the file.
-    std::string shorter = " 'train.stop=3 steps' -q";
+    std::string shorter = " 'train.stop=3 steps'";
     if (task == "digits" || task == "finetune") shorter += " data.train.size=300 data.test.size=100";
     if (task == "text" || task == "cifar10") shorter += " 'schedule.warmup=1 steps'";
     if (task == "text") shorter += " 'train.eval.every=3 steps'";
     for (const std::string& command : commands.before)
-      shell(command + (command.starts_with("bitgrad train") ? shorter : ""));
+      shell(command + (command.starts_with("bitgrad train") ? shorter + " -q" : ""));
     INFO(task);
-    shell("bitgrad check my.yaml" + shorter.substr(0, shorter.size() - 3));
-    shell("bitgrad train my.yaml --out runs/mine" + shorter);
+    if (task == "pictures") shell("sed -i 's/out: 10}/out: 3}/' my.yaml");  // as many as there are folders
+    CHECK(contains(shell("bitgrad check my.yaml" + shorter), "my.yaml: ok"));
+    shell("bitgrad train my.yaml --out runs/mine -q" + shorter);
     CHECK(contains(shell("bitgrad eval runs/mine"), "loss"));
     CHECK(commands.after.size() >= 2);
     for (const std::string& command : commands.after) {

@@ -31,9 +31,9 @@ void check_decoder(const Decoder& d) {
 void read_config(const std::string& text) {
   const interop::HuggingFaceConfig config = interop::parse_hugging_face_config(text, "fuzz");
   check_decoder(config.decoder);
-  const std::string said = interop::hugging_face_config(config, -1).dump();
+  const std::string said = interop::hugging_face_config(config, {}, {}).dump();
   const interop::HuggingFaceConfig again = interop::parse_hugging_face_config(said, "fuzz");
-  fuzz::expect(interop::hugging_face_config(again, -1).dump() == said, "a configuration says itself again");
+  fuzz::expect(interop::hugging_face_config(again, {}, {}).dump() == said, "a configuration says itself again");
 }
 
 void read_index(const std::string& text) {
