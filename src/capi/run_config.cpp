@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "bitgrad/base/key.h"
+#include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "capi/guard.h"
 
@@ -28,6 +30,9 @@ DatasetConfig of_memory(const DatasetConfig& given) {
   out.transforms = given.transforms;
   out.augment = given.augment;
   out.mark = given.mark;
+  // As a configuration is read: keys that it leaves out have their defaults.
+  const DatasetFormat* const memory = find_dataset_format(out.format);
+  out.keys = completed("data", memory->keys, given.format == out.format ? given.keys : Attributes());
   return out;
 }
 

@@ -202,8 +202,8 @@ class NpyTargets {
                   " names of the training labels.");
     }
     const std::optional<int64_t> label = read.integer_at(i);
-    if (label && *label >= 0 && *label < classes_) return *label;
     if (label && positions && *label == keys_.ignore) return kIgnoredClass;
+    if (label && *label >= 0 && *label < classes_) return *label;
     const bool whole = label.has_value() || read.whole();
     read.refuse("label ", i, ' ', read.offset_of(i), ": got ", read.number_at(i), ", expected 0 .. ", classes_ - 1,
                 whole ? classes_ < kMostNpyClasses ? ". Set classes if the set has more." : "."

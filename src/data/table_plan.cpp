@@ -75,7 +75,7 @@ class PlanMaker {
     const std::string missing = cells.missing == 0 ? std::string() : concat(", ", cells.missing, " missing");
     if (target) {
       if (names) out.categories = categories_of(table_, c, form_, kMostCsvClasses);
-      check_plain(c, "a class name");
+      check_class_names(c);
       return say(c, concat("target, classes by ", names ? "name" : "number"));
     }
     if (!names) {
@@ -86,7 +86,6 @@ class PlanMaker {
     }
     out.one_hot = keys_.text("categories") == "one_hot";
     out.categories = categories_of(table_, c, form_, out.one_hot ? kMostOneHot : kMostCodes);
-    check_plain(c, "a name");
     out.fill = fill_.of_names(c, out.one_hot);
     const int64_t count = std::ssize(out.categories);
     const std::string why = named_.count(c) > 0 ? std::string("set by names")
@@ -110,14 +109,14 @@ class PlanMaker {
     if (const std::string text = merged_text(table_, c, form_); !text.empty()) plan_.warnings.push_back(text);
   }
 
-  // A model's files keep the names, as texts of JSON and YAML.
-  void check_plain(int64_t c, std::string_view what) const {
+  // The configuration of a run keeps the names, as texts of YAML.
+  void check_class_names(int64_t c) const {
     const std::vector<std::string>& names = plan_.columns[static_cast<size_t>(c)].categories;
     if (std::all_of(names.begin(), names.end(), [](const std::string& name) { return printable(name) == name; }))
       return;
     for (int64_t row = 0; row < table_.rows(); ++row)
       if (const std::string_view cell = table_.at(row, c); printable(cell) != cell)
-        table_.refuse(row, c, concat("expected ", what, " in UTF-8 without control characters, which a run can keep"));
+        table_.refuse(row, c, "expected a class name in UTF-8 without control characters, which a run can keep");
   }
 
   // For numeric classes: the largest class + 1, unless configured.

@@ -45,7 +45,7 @@ constexpr const char* kCmykJpeg =
 
 }  // namespace
 
-TEST_CASE("a gamma that is not that of sRGB is converted to 1/2.2, sRGB and no gamma leave the bytes") {
+TEST_CASE("a gamma, chromaticities and color profiles leave the bytes, as in Pillow and torchvision") {
   Bytes gray(256);
   for (size_t i = 0; i < 256; ++i) gray[i] = static_cast<uint8_t>(i);
   const auto with = [&](const std::vector<std::pair<std::string, Bytes>>& chunks) {
@@ -55,13 +55,7 @@ TEST_CASE("a gamma that is not that of sRGB is converted to 1/2.2, sRGB and no g
   CHECK(with({{"sRGB", {0}}}) == gray);
   CHECK(with({{"gAMA", big({45455})}}) == gray);
   CHECK(with({{"sRGB", {0}}, {"gAMA", big({45455})}}) == gray);
-  for (const uint32_t gamma : {100000u, 55556u}) {
-    Bytes expected;
-    for (const uint8_t byte : gray)
-      expected.push_back(static_cast<uint8_t>(std::lround(255 * std::pow(byte / 255.0, 1e5 / gamma / 2.2))));
-    INFO("gamma " << gamma);
-    CHECK(largest_distance(with({{"gAMA", big({gamma})}}), expected) <= 1);
-  }
+  for (const uint32_t gamma : {100000u, 55556u}) CHECK(with({{"gAMA", big({gamma})}}) == gray);
   // Chromaticities (those of a wide gamut) change nothing.
   CHECK(with({{"cHRM", big({31270, 32900, 73500, 26500, 11500, 82600, 15700, 1800})}}) == gray);
   // So does a color profile, even one that is none.
@@ -94,18 +88,20 @@ TEST_CASE("transparency is dropped and never blended: of alpha, of palettes and 
         palette);
 }
 
-TEST_CASE("CMYK is an error, and the orientation in EXIF data is not applied") {
+TEST_CASE("CMYK is read, and the orientation in EXIF data is applied") {
   const PictureFolder folder;
   folder.write("set/a/1.jpg", of_hex(kCmykJpeg));
-  const ProcessResult r = folder.pack("set");
-  CHECK(r.code == 3);
-  CHECK(contains(r.err, folder.path("set/a/1.jpg") +
-                            ": JPEG: got CMYK or another color space, expected gray or color (YCbCr, RGB)"));
+  CHECK(folder.pack("set").code == 0);
 
   // Orientation 6: to be turned by 90 degrees.
   const Bytes exif = {0xFF, 0xE1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,
                       0,    1,    1, 18, 0,   3,   0,   0,   0, 1, 0,   6,   0, 0,  0, 0, 0, 0};
   Bytes turned = of_hex(kColorJpeg);
   turned.insert(turned.begin() + 2, exif.begin(), exif.end());
-  CHECK(packed_picture(turned) == of_hex(kColorPixels));
+  const Bytes lying = of_hex(kColorPixels);
+  Bytes standing;
+  for (size_t y = 0; y < 8; ++y)
+    for (size_t x = 0; x < 8; ++x)
+      for (size_t c = 0; c < 3; ++c) standing.push_back(lying[((7 - x) * 8 + y) * 3 + c]);
+  CHECK(packed_picture(turned) == standing);
 }

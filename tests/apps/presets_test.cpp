@@ -26,7 +26,7 @@ TEST_CASE("presets lists the networks, prints the file of one, and a copy of it 
   CHECK(list.code == 0);
   for (const bitgrad::ModelPreset& preset : bitgrad::model_presets())
     CHECK(contains(list.out, "\n" + preset.name + "  "));
-  CHECK(contains(list.out, "classes: 10, width: 64, dropout: 0.2"));
+  CHECK(contains(cli({"presets", "--json"}).out, "classes: 10, width: 64, dropout: 0.2"));
   const ProcessResult one = cli({"presets", "finn_mlp"});
   CHECK(one.code == 0);
   CHECK(contains(one.out, "keys: {classes: 10, width: 64, dropout: 0.2}"));

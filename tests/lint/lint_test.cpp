@@ -123,6 +123,7 @@ const std::map<std::string, std::string> kShared = {
     {"io/onnx_file.h", "the messages of ONNX files"},
     {"io/event_file.h", "the scalars of a run for TensorBoard"},
     {"io/metadata.h", "metadata of files, of checkpoints too"},
+    {"nn/expanded_layers.h", "how many layers a configuration or a record becomes, counted before any is made"},
     {"kernels/gemm/", "arguments and formulas that the CPU and devices share"},
     {"kernels/map/", "what a map is, and the functors that several layers run"},
     {"kernels/quantize/", "plan and rounding that the CPU and devices share"},

@@ -198,6 +198,15 @@ std::string state_text(const CheckpointHeader& header) {
   return state.dump();
 }
 
+namespace {
+
+std::string optional_metadata(const SafetensorsFile& file, const std::string& key) {
+  const auto found = file.metadata().find(key);
+  return found == file.metadata().end() ? std::string() : found->second;
+}
+
+}  // namespace
+
 CheckpointHeader read_state(const SafetensorsFile& file) {
   return reading_json(file.path(), [&] {
     const Json state = detail::parse_metadata("bitgrad.state", metadata_text(file, "bitgrad.state"));
@@ -247,14 +256,10 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     }
     h.phase = count(state, "phase");
     h.config = metadata_text(file, "bitgrad.config");
-    const auto model = file.metadata().find("bitgrad.model");
-    if (model != file.metadata().end()) h.model = model->second;
-    const auto tokenizer = file.metadata().find("bitgrad.tokenizer");
-    if (tokenizer != file.metadata().end()) h.tokenizer = tokenizer->second;
-    const auto table = file.metadata().find("bitgrad.table");
-    if (table != file.metadata().end()) h.table = table->second;
-    const auto origin = file.metadata().find("bitgrad.origin");
-    if (origin != file.metadata().end()) h.origin = origin->second;
+    h.model = optional_metadata(file, "bitgrad.model");
+    h.tokenizer = optional_metadata(file, "bitgrad.tokenizer");
+    h.table = optional_metadata(file, "bitgrad.table");
+    h.origin = optional_metadata(file, "bitgrad.origin");
     h.kernel_hash = metadata_text(file, "bitgrad.kernels");
     return h;
   });

@@ -277,7 +277,9 @@ void bound_layers(const RunConfig& config, Report& report) {
     for (const LayerConfig& layer : *layers) {
       if (detail::expanded_layers(std::vector<LayerConfig>{layer}) <= detail::kMostLayers) continue;
       named = &layer;
-      if (found = layer.kind != "repeat" && !layer.lists.empty(); found) layers = &layer.lists.front().layers;
+      const LayerKind* const kind = find_layer_kind(layer.kind);
+      found = kind != nullptr && kind->lists.kind != LayerLists::Kind::kRepeated && !layer.lists.empty();
+      if (found) layers = &layer.lists.front().layers;
       break;
     }
   }
@@ -290,8 +292,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   RunConfig config;
   config.run.name = name_of_file(name);
   Reader top("", &root);
-  const Node* from = child(root.child("model"), "init_from");
-  if (from) config.init_from_mark = from->mark;
+  if (const Node* const from = child(root.child("model"), "init_from")) config.init_from_mark = from->mark;
   Reader("model", root.child("model"))("init_from", config.init_from);
   Reader("model", root.child("model"))("values", config.values);
   Reader("model", root.child("model"))("flat", config.flat);

@@ -36,14 +36,14 @@ class KeyReader {
   // As llama.cpp: a factor without a type is linear, and the old name of the factor counts if the new one is absent.
   void read_rope_scaling(RopeOptions& rope) const {
     const std::string type_key = "rope.scaling.type";
-    const std::string type = has(type_key) ? file_.text(prefix_ + type_key) : "linear";
+    const std::string type = has(type_key) ? file_.text(prefix_ + type_key) : std::string(kLinearScaling);
     if (file_.contains("rope_freqs.weight"))
       fail_with(
           ErrorCode::kData, kKeysWhere, "'", file_.path(),
           "': tensor 'rope_freqs.weight': frequencies of rope are scaled, which is not read from GGUF. Import the "
           "model's Hugging Face folder.");
     if (type == "none") return;
-    if (type != "linear") bad(type_key, type, "none or linear. Import the model's Hugging Face folder");
+    if (type != kLinearScaling) bad(type_key, type, "none or linear. Import the model's Hugging Face folder");
     const std::string factor = has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
     if (!has(factor) || file_.number(prefix_ + factor) == 0) return;
     const double times = number(factor);

@@ -230,10 +230,10 @@ class ConfigReader {
       if (std::find(std::begin(kRopeKeys), std::end(kRopeKeys), key) == std::end(kRopeKeys) && !is_neutral(value, 1))
         bad_config(where, '.', key, ": got ", value.dump().substr(0, 80), ", which is not supported.");
     if (type == "default") return;
-    if (type != "llama3" && type != "linear")
+    if (type != "llama3" && type != kLinearScaling)
       bad_config("rope_type: got '", type, "', expected default, linear or llama3.");
     const double factor = number(scaling, "factor", {}, 1, 1e6);
-    if (type == "linear") return scale_linear(d_.rope, factor);
+    if (type == kLinearScaling) return scale_linear(d_.rope, factor);
     d_.rope.factor = factor;
     d_.rope.low = number(scaling, "low_freq_factor", {}, 1e-6, 1e6);
     d_.rope.high = number(scaling, "high_freq_factor", {}, 1e-6, 1e6);

@@ -2,9 +2,13 @@
 // is at least 2 pi, is below `original` / `low`.
 #pragma once
 
+#include <string_view>
+
 #include "bitgrad/ops/attention.h"
 
 namespace bitgrad::interop {
+
+inline constexpr std::string_view kLinearScaling = "linear";  // its name in the files of both formats
 
 inline void scale_linear(RopeOptions& rope, double factor) {
   rope.factor = factor;
