@@ -54,7 +54,7 @@ void print_run(std::ostream& out, const std::string& name, const RunConfig& conf
 // Prints the error of a wrong configuration and returns its exit code.
 int report(const std::string& config, const Error& error) {
   const bool own = dynamic_cast<const ConfigError*>(&error) != nullptr;  // its lines name the file themselves
-  std::cerr << (own ? "" : config + ": error: ") << error.what() << '\n';
+  std::cerr << (own ? "" : printable(config) + ": error: ") << error.what() << '\n';
   return static_cast<int>(error.code());
 }
 
@@ -115,7 +115,7 @@ int run_check(const CheckOptions& options) {
     try {
       const RunConfig config = load_config(name, overrides);
       checked.run = dry_run(config, !options.no_memory);
-      for (const std::string& warning : checked.run->warnings) std::cerr << "warning: " << warning << '\n';
+      for (const std::string& warning : checked.run->warnings) log(LogLevel::kWarning, warning);
       if (!options.quiet && !options.json) print_run(std::cout, name, config, *checked.run);
       if (!options.quiet && !options.json && configs.size() > 1) std::cout << '\n';
     } catch (const Error& error) {

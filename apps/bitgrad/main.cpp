@@ -3,7 +3,9 @@
 #include <exception>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <new>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -50,6 +52,17 @@ bool unknown_command(int argc, char** argv, std::string& message) {
   return true;
 }
 
+// A message, in which words of the command line that hold control characters are shown on one line.
+std::string with_plain_words(std::string text, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    const std::string shown = bitgrad::printable(word);
+    if (shown == word) continue;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + shown.size()))
+      text.replace(at, word.size(), shown);
+  }
+  return text;
+}
+
 int bug(const std::exception& e) {
   std::cerr << "error: this is a bug in bitgrad, please report it: " << bitgrad::printable_lines(e.what()) << '\n';
   return static_cast<int>(bitgrad::ErrorCode::kBug);
@@ -60,14 +73,14 @@ bool no_resources(const std::system_error& e) {
   return e.code() == std::errc::resource_unavailable_try_again || e.code() == std::errc::not_enough_memory;
 }
 
-int guarded(const Run& run) {
+int guarded(const std::vector<std::string>& words, const Run& run) {
   try {
     return bitgrad::cli::checked_output(run());
   } catch (const bitgrad::ConfigError& e) {
-    std::cerr << e.what() << '\n';  // formatted already: every line names file:line:col
+    std::cerr << with_plain_words(e.what(), words) << '\n';  // formatted already: every line names file:line:col
     return static_cast<int>(e.code());
   } catch (const bitgrad::Error& e) {
-    std::cerr << "error: " << e.what() << '\n';
+    std::cerr << "error: " << with_plain_words(e.what(), words) << '\n';
     return static_cast<int>(e.code());
   } catch (const std::bad_alloc&) {
     std::cerr << "error: out of memory\n";
@@ -112,10 +125,12 @@ int run_command(int argc, char** argv) {
     const std::string text = e.what();
     return usage_error(text + (text.ends_with('?') ? "" : ".") + " Try: bitgrad " + command + "--help");
   }
-  // Shows warnings before a command opens its own log.
-  bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {
-    if (level >= bitgrad::LogLevel::kWarning) std::cerr << "warning: " << line << '\n';
-  });
+  // Shows warnings before a command opens its own log, each one once.
+  bitgrad::set_log_sink(
+      [said = std::make_shared<std::set<std::string>>()](bitgrad::LogLevel level, std::string_view line) {
+        if (level >= bitgrad::LogLevel::kWarning && said->emplace(line).second)
+          std::cerr << "warning: " << line << '\n';
+      });
   bitgrad::cpu_isa();  // reports a wrong BITGRAD_ISA now, not where a layer first queries it
   return runs.at(args.chosen_command())();
 }
@@ -123,7 +138,7 @@ int run_command(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return guarded([&] {
+  return guarded({argv, argv + argc}, [&] {
     bitgrad::cli::prepare_streams();
     std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit becomes a write error, like a full disk
     return run_command(argc, argv);

@@ -154,7 +154,7 @@ class PictureReader {
     std::string list;
     int64_t bad = 0;
     for (const PictureFile& file : files_)
-      if (!file.wrong.empty() && ++bad <= kShown) list += concat("\n", file.path, ": ", file.wrong);
+      if (!file.wrong.empty() && ++bad <= kShown) list += concat("\n", printable(file.path), ": ", file.wrong);
     if (bad > kShown) list += "\n...";
     if (bad > 0) fail_with(ErrorCode::kData, kFolder, bad, " of ", files_.size(), " files cannot be used:", list);
   }

@@ -5,14 +5,36 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
 #include "train/config/plugins.h"
 
 namespace bitgrad {
 namespace {
 
+// What a folder of another program is, and how to read it; empty: unknown.
+std::string foreign_folder(const std::string& folder) {
+  const auto has = [&](const char* file) { return file_system().exists(concat(folder, '/', file)); };
+  if (has("adapter_config.json")) return "It holds adapters of PEFT: adapters.init_from starts from them";
+  if (has("pytorch_model.bin") && !has("model.safetensors"))
+    return "It holds pytorch_model.bin, a checkpoint of PyTorch (pickle), which is never run. In Python: "
+           "model.save_pretrained(FOLDER, safe_serialization=True)";
+  if (has("config.json"))
+    return concat("It is a folder of Hugging Face: bitgrad import ", folder, " -o model.safetensors");
+  return {};
+}
+
 void require_run_folder(const std::string& folder) {
-  if (!file_system().exists(folder + "/config.yaml"))
-    fail_with(ErrorCode::kData, "run folder", "'", folder, "' has no config.yaml: it is not a run folder");
+  if (file_system().exists(folder + "/config.yaml")) return;
+  const std::string known = foreign_folder(folder);
+  fail_with(ErrorCode::kData, "run folder", "'", printable(folder), "' has no config.yaml: it is not a run folder",
+            known.empty() ? "" : concat(". ", known));
+}
+
+// Whether the configuration beside a model names plugins, which `bitgrad train` would load.
+bool names_plugins(const std::string& folder) {
+  constexpr int64_t kMostText = int64_t{1} << 20;
+  const std::vector<uint8_t> bytes = read_file(folder + "/config.yaml", kMostText);
+  return std::string(bytes.begin(), bytes.end()).find("plugins") != std::string::npos;
 }
 
 std::unique_ptr<FileLock> lock_or_fail(const std::string& folder) {
@@ -138,7 +160,8 @@ std::string run_folder_checkpoint(const std::string& folder) {
     }
     fail_with(ErrorCode::kData, "run folder", "'", folder,
               "' has no last.safetensors: the run ended before its first checkpoint. Start it again: bitgrad train ",
-              folder, "/config.yaml");
+              folder, "/config.yaml",
+              names_plugins(folder) ? ". It names plugins, which are then loaded: read them before" : "");
   }
   return path;
 }

@@ -427,7 +427,9 @@ class Trainer::Loop {
     try {
       write_file_atomically(folder_ + "/report.html", html_report({folder_}));
     } catch (const std::exception& e) {
-      log(LogLevel::kWarning, concat("report.html is not written: ", e.what(), ". Later: bitgrad report ", folder_));
+      const std::string_view why = e.what();
+      log(LogLevel::kWarning, concat("report.html is not written: ", why, why.ends_with('.') ? "" : ".",
+                                     " Later: bitgrad report ", folder_));
     }
   }
 

@@ -21,13 +21,6 @@ Bytes packed_picture(const Bytes& file, const std::vector<std::string>& more = {
   return sample_of(*folder.packed(1), 0).first;
 }
 
-int largest_distance(const Bytes& a, const Bytes& b) {
-  REQUIRE(a.size() == b.size());
-  int most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(int{a[i]} - int{b[i]}));
-  return most;
-}
-
 Bytes big(std::initializer_list<uint32_t> values) {
   Bytes out;
   for (const uint32_t value : values) put_big(out, value);

@@ -5,6 +5,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/nn/layer_kind.h"
@@ -196,7 +199,8 @@ std::string absolute_text(const std::filesystem::path& path) {
 
 // See ConfigSource. A relative root is relative to the configuration's folder, or on the command line to the current
 // folder.
-std::string data_root(const Node* data, const std::string& name, const ConfigSource& source) {
+// `file`: one that the run reads, relative to the root.
+std::string data_root(const Node* data, const std::string& name, const ConfigSource& source, const std::string& file) {
   const std::filesystem::path folder = std::filesystem::path(name).parent_path();
   const Node* node = child(data, "root");
   if (node && !std::holds_alternative<std::string>(node->value)) node = nullptr;
@@ -207,9 +211,23 @@ std::string data_root(const Node* data, const std::string& name, const ConfigSou
     const std::filesystem::path root = std::get<std::string>(node->value);
     return absolute_text(node->mark.argument > 0 ? root : folder / root);
   }
+  const auto holds = [&](const std::string& root) {
+    return file_system().exists((std::filesystem::path(root) / file).string());
+  };
+  if (set && !source.root.empty() && !file.empty() && !holds(environment) && holds(source.root)) {
+    log(LogLevel::kWarning, concat("BITGRAD_DATA = '", printable(environment), "' has no '", printable(file),
+                                   "': the folder of the run is read, '", printable(source.root), "'"));
+    return source.root;
+  }
   if (set) return absolute_text(environment);
   if (!source.root.empty()) return source.root;
   return absolute_text(folder.empty() ? "." : folder);
+}
+
+// The first path that a data set names; empty: none, or several by a pattern.
+std::string file_of(const DatasetConfig& c) {
+  const std::string& path = !c.images.empty() ? c.images : !c.file.empty() ? c.file : c.path;
+  return path.find('*') == std::string::npos ? path : std::string();
 }
 
 std::string name_of_file(const std::string& name) {
@@ -313,7 +331,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty() || !c.path.empty(); };
   if (reads(config.data.train) || (config.data.valid && reads(*config.data.valid)) ||
       (config.data.test && reads(*config.data.test)))
-    config.data.root = data_root(data, name, source);
+    config.data.root = data_root(data, name, source, file_of(config.data.train));
   if (const Node* const adapters = root.child("adapters"); adapters && !adapters->bad) {
     config.adapters.emplace().mark = adapters->mark;
     visit_adapters(Reader("adapters", adapters), *config.adapters);
