@@ -31,14 +31,15 @@ SampleFormat format_of(const std::string& path, const std::vector<uint8_t>& byte
     return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
   };
   if (begins({0x93, 'N', 'U', 'M', 'P', 'Y'})) return SampleFormat::kNpy;
-  if (begins({'P', 'K', 3, 4})) return SampleFormat::kNpz;
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::optional<FileKind> kind = known_file_kind(text);
+  if (kind && kind->name.ends_with("(.npz)")) return SampleFormat::kNpz;
   if (begins({0x89, 'P', 'N', 'G'}) || begins({0xFF, 0xD8, 0xFF})) return SampleFormat::kPicture;
   for (const std::string_view ending : {".csv.gz", ".txt.gz", ".tsv.gz"})
     if (path.ends_with(ending)) return SampleFormat::kCsv;
   if (begins({0x1F, 0x8B}) || begins({0, 0})) return SampleFormat::kIdx;
   for (const std::string_view ending : {".csv", ".txt", ".tsv", ".data"})
     if (path.ends_with(ending)) return SampleFormat::kCsv;
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (const std::string why = why_no_text(text); !why.empty())
     fail_with(ErrorCode::kData, kPredict, path, ": ", why, ". Expected idx, npy, csv, PNG or JPEG");
   fail_with(

@@ -9,7 +9,7 @@
 
 namespace bitgrad::detail {
 
-inline constexpr int64_t kMostLayers = 20'000;  // of a model, containers and their rounds included
+inline constexpr int64_t kMostLayers = 40'000;  // of a model, containers and their rounds included
 
 // Layers: of LayerSpec or LayerConfig. Returns at most kMostLayers + 1.
 template <typename Layers>

@@ -374,10 +374,10 @@ TEST_CASE("Loss, metric and scheme of the plugin compute what their formulas say
 TEST_CASE("Keys that every data set or scheme has cannot be taken") {
   for (const std::string& name : config::keys_of("dataset")) {
     // Keys of one format alone: those of the plugin's, of tokens, of arrays, and of csv.
-    static const std::set<std::string> kOfFormats{"points",    "rings",    "noise",        "stored",  "vocabulary",
-                                                  "order",     "stride",   "documents",    "end",     "target",
-                                                  "target_is", "ignore",   "categories",   "missing", "header",
-                                                  "separator", "channels", "ignore_label", "mask"};
+    static const std::set<std::string> kOfFormats{
+        "points",   "rings",        "noise",     "stored", "vocabulary", "order",   "stride", "documents",
+        "end",      "target",       "target_is", "ignore", "categories", "missing", "header", "separator",
+        "channels", "ignore_label", "mask",      "fill",   "names",      "decimal"};
     if (kOfFormats.count(name) != 0) continue;
     DatasetFormat format;
     format.name = "taker";

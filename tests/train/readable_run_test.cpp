@@ -86,17 +86,17 @@ TEST_CASE("Repeats within repeats are counted before a layer is made, in configu
   for (const int64_t times : {150, 300, 4096})
     CHECK(
         contains(error_of([&] { small_config({nested(times)}); }),
-                 "model.layers.0.repeat: the rounds of repeat expand to more than 20000 layers, the most that a model "
+                 "model.layers.0.repeat: the rounds of repeat expand to more than 40000 layers, the most that a model "
                  "may have"));
   small_config({nested(50)});
   LayerSpec inner{.kind = "repeat", .attributes = {{"times", 4096}}, .lists = {{"layers", {{.kind = "relu"}}}}};
   ModelSpec spec;
   spec.input.sample = {2};
   spec.layers = {{.kind = "repeat", .attributes = {{"times", 4096}}, .lists = {{"layers", {inner}}}}};
-  CHECK(contains(error_of([&] { make_model(spec); }), "expand to more than 20000 layers"));
+  CHECK(contains(error_of([&] { make_model(spec); }), "expand to more than 40000 layers"));
   ModelRecord record;
   record.model = spec;
   const std::string text = to_text(record);
-  CHECK(contains(error_of([&] { parse_model_record(text); }), "expand to more than 20000 layers"));
+  CHECK(contains(error_of([&] { parse_model_record(text); }), "expand to more than 40000 layers"));
   CHECK(error_code_of([&] { parse_model_record(text); }) == 3);
 }
