@@ -5,6 +5,7 @@ signals are never lost, handles may be closed at any time, the interpreter ends;
 """
 
 import array
+import gc
 import logging
 import os
 import pathlib
@@ -79,7 +80,8 @@ def alarm(number, frame):
 
 signal.signal(signal.SIGUSR1, alarm)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-for i in range(24):
+gc.set_threshold(3)  # often: what a handler raises in a __del__ of a run before must not be lost either
+for i in range(48):
     number, kind = ((signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, Alarm))[i % 2]
     trainer = bitgrad.Trainer(config, x, y, overrides=endless)
 
@@ -92,6 +94,7 @@ for i in range(24):
     threading.Thread(target=fire).start()
     error_of(lambda: trainer.run(None, progress=(False, lambda event: None, "terminal")[i % 3]), kind)
     assert signal.getsignal(number) in (alarm, signal.default_int_handler)
+gc.set_threshold(700, 10, 10)
 
 
 def interrupt_at(step):

@@ -28,9 +28,19 @@ def _in_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
+def _drops(frame: FrameType) -> bool:
+    """Whether what is raised in it goes nowhere: in a callback, or in a __del__ that the collector runs anywhere."""
+    if frame.f_code in _frames:
+        return True
+    caller: FrameType | None = frame
+    while caller is not None and caller.f_code.co_name != "__del__":
+        caller = caller.f_back
+    return caller is not None
+
+
 def _keeping(old: Any) -> Any:
     def handler(number: int, frame: FrameType | None) -> None:
-        if frame is None or frame.f_code not in _frames:
+        if frame is None or not _drops(frame):
             old(number, frame)
             return
         try:
