@@ -123,8 +123,8 @@ std::vector<Key> csv_keys() {
       {.name = "ignore", .type = Type::kTexts, .doc = "columns that are no features, as target"},
       {.name = "names",
        .type = Type::kTexts,
-       .doc = "columns whose cells are names, though they are numbers for the "
-              "most part, as target"},
+       .doc = "columns whose cells are names, though they look like numbers, or in the target like missing values; as "
+              "target"},
       {.name = "categories",
        .type = Type::kChoice,
        .standard = "one_hot",
@@ -150,7 +150,8 @@ std::vector<Key> csv_keys() {
        .type = Type::kChoice,
        .standard = "auto",
        .doc = "whether the first line holds the names of the columns; auto: if it has no "
-              "number, if it counts up 0, 1, 2 ..., or if a name stands above numbers",
+              "number, if it counts up 0, 1, 2 ..., if a name stands above numbers, if it has a column that target, "
+              "ignore or names give, or if it has new names beside whole numbers above fractions",
        .choices = {"auto", "yes", "no"}},
       {.name = "separator",
        .type = Type::kChoice,

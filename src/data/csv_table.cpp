@@ -14,12 +14,15 @@ constexpr std::string_view kCsvTable = "data.csv";
 constexpr size_t kProbed = 100;  // rows that decide about the first line
 
 // A single field that holds what separates fields in other tables.
-void check_separator(const CsvTable& table, const CsvRow& first, char separator) {
+void check_separator(const CsvTable& table, const CsvRow& first, const CsvForm& form) {
+  const char separator = form.separator;
   if (first.size() != 1) return;
   const auto count = [&](char c) { return std::count(first[0].begin(), first[0].end(), c); };
   const auto hint = [&](std::string_view what, std::string_view name) {
     fail_with(ErrorCode::kData, kCsvTable, table.path, ": the first line is one field with ", what, ": '",
-              printable(first[0].substr(0, 60)), "'. If these stand between fields, set separator: ", name, '.');
+              printable(first[0].substr(0, 60)), "'. If these stand between fields, ",
+              form.fixed ? "write the file with the separator of the training table" : concat("set separator: ", name),
+              '.');
   };
   if (separator != ';' && count(';') > 0) hint("semicolons", "semicolon");
   if (separator != '\t' && count('\t') > 0) hint("tabs", "tab");
@@ -66,10 +69,13 @@ int64_t CsvTable::column_of(std::string_view key, std::string_view name) const {
   if (read_number(name, '.', number) == Cell::kNumber && number >= 1 && number <= static_cast<float>(columns()) &&
       name == std::to_string(static_cast<int64_t>(number)))
     return static_cast<int64_t>(number) - 1;
-  const std::string near = nearest_name(std::string(name), names);
+  const std::string near = head.names ? nearest_name(std::string(name), names) : std::string();
   fail(kCsvTable, key, ": got '", std::string(name), "', expected the name of a column of ", path,
        ", or its number 1 .. ", columns(), '.',
-       near.empty() ? std::string() : concat(" Did you mean '", printable(near), "'?"));
+       !head.names
+           ? concat(' ', "Its columns have no names, as ", head_text(head), ". If it holds them, set header: yes.")
+       : near.empty() ? std::string()
+                      : concat(" Did you mean '", printable(near), "'?"));
 }
 
 CsvTable read_csv_table(const std::string& path, std::string text, const CsvForm& form) {
@@ -80,7 +86,7 @@ CsvTable read_csv_table(const std::string& path, std::string text, const CsvForm
   CsvRow first, row;
   if (!rows.next(first)) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected a sample a line.");
   const int64_t line = rows.line();
-  check_separator(table, first, form.separator);
+  check_separator(table, first, form);
   std::vector<CsvRow> below;
   while (rows.next(row)) {
     if (row.size() != first.size())

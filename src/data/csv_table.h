@@ -20,6 +20,8 @@ struct CsvForm {
   std::string head = "auto";                                   // yes, no
   std::vector<std::string> missing = default_missing_words();  // words that stand for a missing value
   std::vector<std::string> known = {};  // a first line with one of these names is a header, if head is auto
+  std::vector<std::string> asked = {};  // columns that keys name: as `known`, if they are no numbers of columns
+  bool fixed = false;                   // by a model: no key changes it
 };
 
 // What the first line was taken for.

@@ -22,6 +22,7 @@
 #include "data/image_dataset.h"
 #include "data/npy_array.h"
 #include "data/packed_names.h"
+#include "data/value_warnings.h"
 
 namespace bitgrad::data {
 namespace {
@@ -186,10 +187,14 @@ class NpyTargets {
  private:
   // The largest class + 1.
   int64_t counted_classes(const NpyArray& read) const {
-    int64_t classes = 1;
+    int64_t classes = 1, least = kMostNpyClasses;
     for (int64_t i = 0; i < read.elements(); ++i)
-      if (const auto label = read.integer_at(i); label && *label < kMostNpyClasses && *label != keys_.ignore)
+      if (const auto label = read.integer_at(i); label && *label < kMostNpyClasses && *label != keys_.ignore) {
         classes = std::max(classes, *label + 1);
+        least = std::min(least, *label);
+      }
+    if (least > 0 && least < kMostNpyClasses)
+      log(LogLevel::kWarning, concat(read.what, ": ", no_class_0_text(classes)));
     return classes;
   }
   // The class of label i; of positions also the label that does not count.
@@ -256,22 +261,6 @@ void check_images(const OpenedNpy& images) {
                 axes == 1 ? " Are images and labels exchanged?" : " Values of other shapes are float32.");
 }
 
-// Whole numbers 0 .. 255 of pictures, which only uint8 says to be pixels.
-void warn_of_pixels(const NpyArray& images) {
-  if (!images.whole() || images.bytes() || images.header.kind == 'b' || images.header.shape.size() < 3) return;
-  constexpr int64_t kBrightest = 255, kMostOfClasses = 15;
-  int64_t brightest = 0;
-  for (int64_t i = 0; i < images.elements(); ++i) {
-    const std::optional<int64_t> value = images.integer_at(i);
-    if (!value || *value < 0 || *value > kBrightest) return;
-    brightest = std::max(brightest, *value);
-  }
-  if (brightest > kMostOfClasses)
-    log(LogLevel::kWarning, concat(images.what, ": '", images.header.descr,
-                                   "' of 0 .. 255, read as values. If they are pixels, save a.astype(np.uint8): they "
-                                   "are then divided by 255"));
-}
-
 // Integers of any width that an embedding reads.
 TrackedBytes read_ids(OpenedNpy& opened, int64_t vocabulary) {
   if (opened.header.kind != 'u' && opened.header.kind != 'i')
@@ -315,6 +304,7 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   ImageDataset::Targets read = targets.read();
   NpyArray array = images.read();
   warn_of_pixels(array);
+  warn_of_merged(array);
   TrackedBytes samples = array.bytes() ? std::move(array.raw) : array.floats(MemoryKind::kDataset);
   if (!array.bytes()) apply_values(values, channels_of(shape), samples);
   return std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),

@@ -8,6 +8,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "data/csv_rows.h"
+#include "data/number_look.h"
 
 namespace bitgrad::data {
 namespace {
@@ -48,7 +49,6 @@ double median_of(std::vector<double> values) {
 
 ColumnCells column_cells(const CsvTable& table, int64_t column, const CsvForm& form) {
   ColumnCells out;
-  const char other = form.decimal == '.' ? ',' : '.';
   for (int64_t row = 0; row < table.rows(); ++row) {
     const std::string_view field = table.at(row, column);
     if (is_missing(field, form.missing)) {
@@ -57,7 +57,7 @@ ColumnCells column_cells(const CsvTable& table, int64_t column, const CsvForm& f
       ++out.numbers;
     } else {
       if (out.others++ == 0) out.first_odd = row;
-      if (is_number(field, other)) ++out.marks;
+      if (!number_look(field, form.decimal).plain.empty() && out.looks++ == 0) out.first_look = row;
     }
   }
   return out;
@@ -66,23 +66,23 @@ ColumnCells column_cells(const CsvTable& table, int64_t column, const CsvForm& f
 bool holds_names(const CsvTable& table, int64_t column, const ColumnCells& cells, const CsvForm& form) {
   const std::string name = printable(table.names[static_cast<size_t>(column)]);
   if (cells.others == 0) return false;
-  if (cells.marks * 2 > cells.others)
-    table.refuse(
-        cells.first_odd, column,
-        form.decimal == '.'
-            ? concat("which looks like a number with a decimal comma: set decimal: comma (commas between thousands "
-                     "have to go). If these are names: names: ",
-                     name)
-            : concat("which looks like a number with a decimal point: set decimal: point (points between thousands "
-                     "have to go). If these are names: names: ",
-                     name));
+  const std::string most = concat("expected a number, as ", cells.numbers, " of the ", cells.numbers + cells.others,
+                                  " cells of this column are. ");
+  if (cells.looks * 2 > cells.others) {
+    const NumberLook look = number_look(table.at(cells.first_look, column), form.decimal);
+    const bool few = !look.with.empty() && cells.numbers >= cells.others;
+    table.refuse(cells.first_look, column,
+                 concat(few ? most + "It" : "which", " looks like a number with ", look.text(form.decimal),
+                        ". If these are names: names: ", name));
+  }
   if (cells.numbers < cells.others) return true;
-  table.refuse(
-      cells.first_odd, column,
-      concat("expected a number, as ", cells.numbers, " of the ", cells.numbers + cells.others,
-             " cells of this column are. If it stands for a missing value, list it in missing and set fill; if the "
-             "column holds names, name it in names, or leave it out by ignore: ",
-             name));
+  constexpr size_t kLongest = 40;
+  const std::string_view odd = table.at(cells.first_odd, column);
+  const std::string word = Json(std::string(odd.size() <= kLongest ? odd : "-")).dump();
+  table.refuse(cells.first_odd, column,
+               concat(most, "If it stands for a missing value: missing: [", word,
+                      "] with fill: mean (on a command line 'data.train.missing=[", word,
+                      "]'); if the column holds names, name it in names, or leave it out by ignore: ", name));
 }
 
 std::vector<std::string> categories_of(const CsvTable& table, int64_t column, const CsvForm& form, int64_t most) {

@@ -15,11 +15,13 @@ inline constexpr int64_t kMostCodes = 1000000;  // names of a column that become
 
 struct ColumnCells {
   int64_t missing = 0, numbers = 0, others = 0;
-  int64_t marks = 0;       // of `others`, numbers with the other decimal mark
-  int64_t first_odd = -1;  // row of the first of `others`
+  int64_t looks = 0;        // of `others`, texts that look like numbers (number_look.h)
+  int64_t first_odd = -1;   // row of the first of `others`
+  int64_t first_look = -1;  // row of the first of `looks`
 };
 ColumnCells column_cells(const CsvTable& table, int64_t column, const CsvForm& form);
-// Throws Error(kData) for a cell that is no number in a column of numbers, and for numbers with the other decimal mark.
+// Throws Error(kData) for a cell that is no number in a column of numbers, and for numbers that are not written
+// plainly.
 bool holds_names(const CsvTable& table, int64_t column, const ColumnCells& cells, const CsvForm& form);
 // The different names, in the order of bytes. Error(kData) if there are more than `most`.
 std::vector<std::string> categories_of(const CsvTable& table, int64_t column, const CsvForm& form, int64_t most);

@@ -11,6 +11,7 @@
 #include "bitgrad/base/text.h"
 #include "data/csv_rows.h"
 #include "data/table_columns.h"
+#include "data/value_warnings.h"
 
 namespace bitgrad::data {
 namespace {
@@ -65,7 +66,10 @@ class PlanMaker {
   void read_column(int64_t c) {
     TableColumn& out = column(c);
     if (out.use == TableColumn::Use::kIgnored) return say(c, "left out (ignore)");
-    const ColumnCells cells = column_cells(table_, c, form_);
+    CsvForm form = form_;
+    if (out.use == TableColumn::Use::kTarget && named_.count(c) > 0 && form.missing == default_missing_words())
+      form.missing.clear();  // they may be names of classes
+    const ColumnCells cells = column_cells(table_, c, form);
     const bool target = out.use == TableColumn::Use::kTarget;
     if (target && plan_.values) {
       check_merged(c);
@@ -74,7 +78,7 @@ class PlanMaker {
     const bool names = named_.count(c) > 0 || holds_names(table_, c, cells, form_);
     const std::string missing = cells.missing == 0 ? std::string() : concat(", ", cells.missing, " missing");
     if (target) {
-      if (names) out.categories = categories_of(table_, c, form_, kMostCsvClasses);
+      if (names) out.categories = categories_of(table_, c, form, kMostCsvClasses);
       check_class_names(c);
       return say(c, concat("target, classes by ", names ? "name" : "number"));
     }
@@ -130,8 +134,15 @@ class PlanMaker {
     int64_t found = std::ssize(column(target).categories);
     if (found == 0) {
       const PlacedTable placed(plan_, table_, true);
-      for (int64_t row = 0; row < table_.rows(); ++row)
-        if (!is_missing(table_.at(row, target), form_.missing)) found = std::max(found, placed.class_at(row) + 1);
+      bool zero = false;
+      for (int64_t row = 0; row < table_.rows(); ++row) {
+        if (is_missing(table_.at(row, target), form_.missing)) continue;
+        const int64_t label = placed.class_at(row);
+        zero = zero || label == 0;
+        found = std::max(found, label + 1);
+      }
+      if (!zero && found > 0 && given == 0)
+        plan_.warnings.push_back(concat(table_.path, ": ", table_.column_text(target), ": ", no_class_0_text(found)));
     }
     require(found <= plan_.classes, kCsvPlan, "classes: got ", given, ", column ",
             table_.names[static_cast<size_t>(target)], " has ", found, '.');
@@ -176,6 +187,9 @@ CsvForm csv_form(const Attributes& keys) {
                                               : ',';
   form.decimal = keys.text("decimal") == "comma" ? ',' : '.';
   form.head = keys.text("header");
+  for (const std::string_view key : {"target", "ignore", "names"})
+    for (const std::string& name : list_of(keys, key))
+      if (!name.empty()) form.asked.push_back(name);
   if (keys.contains("fill") && keys.text("missing") != "error") form.missing = comma_list(keys.text("missing"));
   return form;
 }

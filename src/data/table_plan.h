@@ -30,6 +30,7 @@ struct PlacedTable {
 
   const TablePlan& plan;
   const CsvTable& table;
+  const bool trains;               // targets are read; else for predictions
   std::vector<int64_t> from;       // by the plan's columns, those of the table; -1: not there and not needed
   std::vector<std::string> notes;  // what is not used
 

@@ -8,6 +8,7 @@
 #include "bitgrad/base/text.h"
 #include "data/content.h"
 #include "data/csv_rows.h"
+#include "data/number_look.h"
 #include "data/table_plan.h"
 
 namespace bitgrad {
@@ -27,13 +28,13 @@ std::vector<std::string> names_of(const TablePlan& plan, Use use) {
 }  // namespace
 
 CsvForm csv_form(const TablePlan& plan) {
-  CsvForm form{plan.separator, plan.decimal, "auto", plan.missing, {}};
+  CsvForm form{.separator = plan.separator, .decimal = plan.decimal, .missing = plan.missing, .fixed = true};
   if (plan.header)
     for (const TableColumn& column : plan.columns) form.known.push_back(column.name);
   return form;
 }
 
-PlacedTable::PlacedTable(const TablePlan& p, const CsvTable& t, bool targets) : plan(p), table(t) {
+PlacedTable::PlacedTable(const TablePlan& p, const CsvTable& t, bool targets) : plan(p), table(t), trains(targets) {
   if (plan.header && table.head.names)
     by_name(targets);
   else
@@ -80,7 +81,7 @@ void PlacedTable::by_order(bool targets) {
               first_names(names_of(plan, Use::kFeature)), '.');
   int64_t next = 0;
   for (const TableColumn& column : plan.columns) from.push_back(whole || column.use == Use::kFeature ? next++ : -1);
-  if (plan.header || table.head.names)
+  if (plan.header || table.head.names || table.head.doubtful)
     notes.push_back(concat(table.path, ": ", head_text(table.head), ". Its columns are taken in the order of the ",
                            whole ? "training table" : "features", ": ",
                            first_names(whole ? names_of(plan, Use::kFeature) : names_of(plan, Use::kFeature))));
@@ -89,8 +90,14 @@ void PlacedTable::by_order(bool targets) {
 
 void PlacedTable::check_target(int64_t row, int64_t column) const {
   const int64_t c = from[static_cast<size_t>(column)];
-  if (is_missing(table.at(row, c), plan.missing))
-    table.refuse(row, c, "expected a target: missing stands in place of features alone");
+  const std::string_view field = table.at(row, c);
+  const TableColumn& to = plan.columns[static_cast<size_t>(column)];
+  if (!is_missing(field, plan.missing) || std::binary_search(to.categories.begin(), to.categories.end(), field)) return;
+  table.refuse(row, c,
+               concat("expected a target: missing stands in place of features alone",
+                      plan.values || field.empty() ? std::string()
+                                                   : concat(". If '", printable(field),
+                                                            "' is the name of a class: names: ", printable(to.name))));
 }
 
 float PlacedTable::value_at(int64_t row, int64_t column) const {
@@ -98,11 +105,12 @@ float PlacedTable::value_at(int64_t row, int64_t column) const {
   float value = 0;
   const std::string_view field = table.at(row, c);
   if (read_number(field, plan.decimal, value) == Cell::kNumber) return value;
-  const char other = plan.decimal == '.' ? ',' : '.';
-  const bool mark = !is_number(field, plan.decimal) && is_number(field, other);
-  table.refuse(row, c,
-               concat("expected a finite number that fp32 holds",
-                      mark ? concat(", with decimal ", plan.decimal == '.' ? "points" : "commas") : std::string()));
+  std::string way;
+  if (const NumberLook look = number_look(field, plan.decimal); !is_number(field, plan.decimal) && !look.plain.empty())
+    way = look.with.empty() ? concat(", with decimal ", plan.decimal == '.' ? "points" : "commas",
+                                     look.grouped ? " and nothing between thousands" : "")
+                            : concat(", but it has ", NumberLook{look.with, look.plain}.text(plan.decimal));
+  table.refuse(row, c, concat("expected a finite number that fp32 holds", way));
 }
 
 int64_t PlacedTable::category_at(int64_t row, int64_t column) const {
@@ -134,10 +142,11 @@ void PlacedTable::write_features(int64_t row, float* x) const {
     const int64_t c = from[static_cast<size_t>(i)];
     const bool missing = is_missing(table.at(row, c), plan.missing);
     if (missing && !column.fill)
-      table.refuse(
-          row, c,
-          "expected a value. To allow missing values, set missing to what stands in their place (a number, mean or "
-          "median), or ignore the column");
+      table.refuse(row, c,
+                   trains ? "expected a value. To allow missing values, set missing to what stands in their place (a "
+                            "number, mean or median), or ignore the column"
+                          : "expected a value: the model has nothing that stands in place of missing ones in this "
+                            "column. Fill it in the file, or train with the key fill");
     if (column.one_hot) {
       std::fill_n(x, column.features(), 0.0f);
       if (!missing) x[category_at(row, i)] = 1.0f;
