@@ -63,7 +63,8 @@ class BpeReader {
       bad("model.type: got Unigram, expected BPE. Take the tokenizer.model of SentencePiece that it was made from.");
     if (type != "BPE") bad("model.type: got ", type, ", expected BPE.");
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
-      if (given(model, key)) bad("model.", key, ": got ", model.at(key).dump(), ", expected none: byte-level BPE.");
+      if (given(model, key) && model.at(key) != Json(0.0) && model.at(key) != Json(0))
+        bad("model.", key, ": got ", model.at(key).dump(), ", expected none: byte-level BPE.");
     if (model.value("byte_fallback", false))
       bad("model.byte_fallback: got true. Take the tokenizer.model of SentencePiece that it was made from.");
   }

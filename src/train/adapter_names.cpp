@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/train/model_record.h"
+#include "nn/glob.h"
 #include "train/interop/tensor_map.h"
 
 namespace bitgrad::detail {
@@ -136,6 +137,43 @@ bool PeftNames::cover(const std::vector<AdaptedLayer>& layers, const std::vector
 std::string PeftNames::module_of(const std::string& path) const {
   const std::string& name = whole_.at(path);
   return name.substr(0, name.rfind('.'));
+}
+
+std::string PeftNames::other_layers(const std::map<std::string, Tensor>& tensors,
+                                    const std::vector<AdaptedLayer>& layers) const {
+  std::set<std::string> held, adapted;
+  for (const AdaptedLayer& l : layers) adapted.insert(l.layer);
+  for (const auto& [layer, parts] : parts_)
+    if (tensors.count(concat(kPeftPrefix, layer, kLoraA)) > 0 ||
+        std::any_of(parts.begin(), parts.end(),
+                    [&](const Part& p) { return tensors.count(concat(kPeftPrefix, p.module, kLoraA)) > 0; }))
+      held.insert(layer);
+  if (held.empty() || held == adapted) return "";
+  std::string names, globs;
+  for (const std::string& layer : held) names += concat(names.empty() ? "" : ", ", layer);
+  for (const std::string& glob : globs_of(held)) globs += concat(globs.empty() ? "\"" : ", \"", glob, '"');
+  return concat("\nThe file has adapters of ", names, ". Set adapters.layers to [", globs, "].");
+}
+
+// Blocks differ in one number of their path: a `*` in its place, if it matches no other layer.
+std::set<std::string> PeftNames::globs_of(const std::set<std::string>& layers) const {
+  std::set<std::string> globs;
+  for (const std::string& layer : layers) {
+    std::string best = layer;
+    int64_t most = 1;
+    for (size_t from = 0; from < layer.size();) {
+      const size_t to = std::min(layer.find('.', from), layer.size());
+      const std::string glob = concat(layer.substr(0, from), '*', layer.substr(to));
+      int64_t good = 0, bad = 0;
+      for (const auto& [other, parts] : parts_)
+        if (glob_matches(glob, other)) ++(layers.count(other) > 0 ? good : bad);
+      if (bad == 0 && good > most && layer.substr(from, to - from).find_first_not_of("0123456789") == std::string::npos)
+        best = glob, most = good;
+      from = to + 1;
+    }
+    globs.insert(best);
+  }
+  return globs;
 }
 
 NamedTensors PeftNames::to_peft(const NamedTensors& tensors) const {

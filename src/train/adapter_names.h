@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,11 +34,15 @@ class PeftNames {
   // Tensors with our names (with kPeftPrefix) to PEFT's, and back. `config`: adapter_config.json of what is read; its
   // alpha / r is turned into that of our adapters. What has no name there stays as it is. Throws Error(kData) if parts
   // of one weight need a larger rank than its adapter has, and says which.
+  // The layers that a file has adapters of, and globs that name them, if they are others than `layers`; else empty.
+  std::string other_layers(const std::map<std::string, Tensor>& tensors, const std::vector<AdaptedLayer>& layers) const;
   NamedTensors to_peft(const NamedTensors& tensors) const;
   std::map<std::string, Tensor> from_peft(std::map<std::string, Tensor> tensors,
                                           const std::vector<AdaptedLayer>& layers, const Json& config) const;
 
  private:
+  std::set<std::string> globs_of(const std::set<std::string>& layers) const;
+
   std::map<std::string, std::vector<Part>> parts_;  // by layer
   std::map<std::string, std::string> whole_;        // parameter: tensor
   bool transposed_ = false;

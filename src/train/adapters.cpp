@@ -244,12 +244,14 @@ void load_adapters(const std::string& path, Module& model, const std::string& re
       refuse_other_kinds(config, config_path);
       const auto has_own = [&](const Part& part) { return tensors.count(part.name) > 0; };
       own = std::any_of(parts.begin(), parts.end(), has_own);
-      if (!own) tensors = from_peft(PeftNames(record), std::move(tensors), layers, config, config_path);
     }
+    const PeftNames names(record);
+    const std::string others = names.other_layers(tensors, layers);
+    if (!own) tensors = from_peft(names, std::move(tensors), layers, config, config_path);
     std::string wrong;
     rest = detail::rest_values(model, tensors, kPrefix, wrong);
     if (const std::string text = mismatches(parts, tensors, rest.names) + wrong; !text.empty())
-      fail_with(ErrorCode::kData, "adapters", file, " does not hold the adapters of this model:", text);
+      fail_with(ErrorCode::kData, "adapters", file, " does not hold the adapters of this model:", text, others);
     if (own && folder && !config.is_null()) check_config(config_path, config, layers);
     for (const Part& part : parts) values.push_back(finite_values(file, part.name, tensors.at(part.name)));
     for (detail::RestValues::Item& item : rest.items) item.values = finite_values(file, item.name, item.values);

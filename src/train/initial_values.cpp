@@ -98,7 +98,11 @@ std::string take_initial_values(const RunConfig& config, const Dataset* data, Mo
 std::string initial_origin(const RunConfig& config, const Dataset* data) {
   if (is_weight_file(config.init_from)) {
     const bool folder = file_system().exists(config.init_from + "/config.json");
-    return folder ? to_text(interop::origin_of_folder(config.init_from)) : "";
+    if (!folder) return "";
+    std::vector<std::string> notes;
+    std::string origin = to_text(interop::origin_of_folder(config.init_from, notes));
+    for (const std::string& note : notes) log(LogLevel::kInfo, concat(config.init_from, ": ", note));
+    return origin;
   }
   const std::string file = checkpoint_of(config.init_from);
   const CheckpointHeader header = read_checkpoint_header(file);

@@ -120,6 +120,12 @@ TEST_CASE("Scaled rotary positions are read or refused, however they are spelled
   CHECK(contains(llama.refused(), "rope_scaling: got a factor and no rope_type, expected both"));
   llama.set("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}});
   CHECK(contains(llama.refused(), "rope_type: got 'dynamic', expected default, linear or llama3."));
+  llama.set("rope_scaling", {{"rope_type", "longrope"}, {"short_factor", Json::array({1.5})}});
+  CHECK(contains(llama.refused(), "rope_scaling.rope_type: got 'longrope', expected"));
+  llama.set("rope_scaling", {{"rope_type", "linear"}, {"factor", "2.0"}});
+  CHECK(contains(llama.refused(), "factor: got \"2.0\", expected a number."));
+  llama.set("rope_scaling", Json::array({1}));
+  CHECK(contains(llama.refused(), "rope_scaling: got [1], expected an object."));
   llama.set("rope_scaling", nullptr);
   llama.set("rope_parameters", {{"rope_theta", 10000}, {"rope_type", "default"}, {"partial_rotary_factor", 0.5}});
   CHECK(contains(llama.refused(), "rope_parameters.partial_rotary_factor: got 0.5, which is not supported."));

@@ -121,6 +121,12 @@ TEST_CASE("What PEFT trains apart is joined where the rank is enough, and alpha 
     CHECK(std::vector<double>(b.begin() + 52, b.begin() + 56) == std::vector<double>{0, 0, 1, 1.5});
     CHECK(l.slot->adapter()->a().value().elements()[16] == -2.0 / 64);
   }
+  // Adapters of more layers than the file has: which it has, and how to name them.
+  Adapted more(4, 8);
+  const std::string held = error_of([&] { load_adapters(temp.file("peft"), more.learner->model(), more.record); });
+  CHECK(contains(held,
+                 "The file has adapters of layers.2.0.0.0.body.1. Set adapters.layers to "
+                 "[\"layers.2.0.0.0.body.1\"]."));
   configure({{"use_dora", true}});
   CHECK(contains(error_of([&] { load_adapters(temp.file("peft"), enough.learner->model(), enough.record); }),
                  "use_dora: got true, which is not read."));

@@ -16,7 +16,8 @@ struct ModelOrigin {
   int64_t context = 0;              // positions that the model was made for; 0: unknown
   std::vector<int32_t> end = {};    // ids that end a text; empty: that of the tokenizer
   int32_t begin = -1, pad = -1;     // -1: none
-  bool add_begin = false;           // texts begin with `begin`
+  bool add_begin = false;           // texts begin with `first`, or else with `begin`
+  std::vector<int32_t> first = {};  // ids that are put before texts; empty: `begin` alone
   Json generation = nullptr;        // generation_config.json; null: none
   Json tokenizer_config = nullptr;  // tokenizer_config.json; null: none
 };
@@ -27,7 +28,9 @@ std::string to_text(const ModelOrigin& origin);
 ModelOrigin parse_origin(const std::string& text, const std::string& where);
 // The ids that end a text: those of the origin, or else the tokenizer's; empty if there are none.
 std::vector<int32_t> end_ids(const ModelOrigin& origin, const Tokenizer* tokenizer);
-// Puts `begin` before the ids of a text if the model's texts begin with it and these do not.
+// The ids that texts begin with; empty if there are none.
+std::vector<int32_t> first_ids(const ModelOrigin& origin);
+// Puts them before the ids of a text, unless these begin with them.
 void add_begin(const ModelOrigin& origin, std::vector<int32_t>& ids);
 
 }  // namespace bitgrad

@@ -4,6 +4,7 @@
 #include "bitgrad/io/gguf_tensors.h"
 #include "train/interop/export_plan.h"
 #include "train/interop/gguf_choice.h"
+#include "train/interop/gguf_ids.h"
 #include "train/interop/gguf_keys.h"
 #include "train/interop/gguf_vocabulary.h"
 
@@ -85,9 +86,10 @@ ExportReport export_gguf(Module& model, const ModelSpec& spec, const Tokenizer* 
   const Family& family = chosen_family(options.family, found.decoder);
   check_fits(found, family, FileFormat::kGguf);
   GgufMetadata keys = decoder_keys(found.decoder, family);
-  for (auto& key : vocabulary_keys(tokenizer, found.decoder.vocabulary, parse_origin(options.origin, path)))
-    keys.push_back(std::move(key));
+  const ModelOrigin origin = parse_origin(options.origin, path);
+  for (auto& key : vocabulary_keys(tokenizer, found.decoder.vocabulary, origin)) keys.push_back(std::move(key));
   GgufExport out(model, family, !options.dry_run);
+  out.report().facts = lost_ids(tokenizer, found.decoder.vocabulary, origin);
   for (const MappedTensor& mapped : tensor_map(found, family, FileFormat::kGguf)) out.add(mapped);
   if (options.dry_run) return std::move(out.report());
   require_none_refused(out.report(), kExportWhere);

@@ -6,6 +6,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "data/tokenizers.h"
+#include "train/interop/gguf_ids.h"
 #include "train/interop/gguf_keys.h"
 #include "train/interop/gguf_words.h"
 
@@ -200,7 +201,6 @@ GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary, con
   require(kind == "chars" || kind == "bytes" || kind == "bpe", "export", "tokenizer: got ", kind,
           ", expected chars, bytes or bpe: others are not written to GGUF.");
   GgufVocabulary v = kind == "bpe" ? of_bpe(*tokenizer) : of_characters(*tokenizer);
-  const auto own = std::ssize(v.tokens);
   const bool merges = v.model == kMerges;
   fill(v, vocabulary);
   GgufMetadata out;
@@ -209,15 +209,8 @@ GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary, con
   out.emplace_back("tokenizer.ggml.tokens", GgufValue::texts(std::move(v.tokens)));
   out.emplace_back("tokenizer.ggml.token_type", GgufValue::int32s(std::move(v.types)));
   if (merges) {
-    const std::vector<int32_t> ends = end_ids(origin, tokenizer);
-    const int64_t end = !ends.empty() ? ends[0] : own < vocabulary ? own : 0;
     out.emplace_back("tokenizer.ggml.merges", GgufValue::texts(std::move(v.merges)));
-    out.emplace_back("tokenizer.ggml.bos_token_id", GgufValue::uint32(origin.begin >= 0 ? origin.begin : end));
-    out.emplace_back("tokenizer.ggml.eos_token_id", GgufValue::uint32(end));
-    if (ends.size() > 1) out.emplace_back("tokenizer.ggml.eot_token_id", GgufValue::uint32(ends[1]));
-    if (ends.size() > 2) out.emplace_back("tokenizer.ggml.eom_token_id", GgufValue::uint32(ends[2]));
-    if (origin.pad >= 0) out.emplace_back("tokenizer.ggml.padding_token_id", GgufValue::uint32(origin.pad));
-    out.emplace_back("tokenizer.ggml.add_bos_token", GgufValue::boolean(origin.add_begin));
+    for (auto& key : id_keys(*tokenizer, vocabulary, origin)) out.push_back(std::move(key));
   }
   out.emplace_back(kTokenizerKey, GgufValue::text(tokenizer_record(*tokenizer).dump()));
   return out;

@@ -137,15 +137,22 @@ class ConfigReader {
       if (otherwise) return *otherwise;
       bad_config(key, ": missing.");
     }
+    if (!in.at(key).is_number()) bad_config(key, ": got ", in.at(key).dump().substr(0, 80), ", expected a number.");
     const auto x = in.at(key).get<double>();
     if (!(x >= least && x <= most)) bad_config(key, ": got ", x, ", expected ", least, " to ", most, '.');
     return x;
   }
   bool flag(std::string_view key, bool otherwise) const {
-    return config_has(file_, key) ? file_.at(key).get<bool>() : otherwise;
+    if (!config_has(file_, key)) return otherwise;
+    const Json& value = file_.at(key);
+    if (!value.is_bool()) bad_config(key, ": got ", value.dump().substr(0, 80), ", expected true or false.");
+    return value.get<bool>();
   }
-  std::string text(std::string_view key, const char* otherwise) const {
-    return config_has(file_, key) ? file_.at(key).text() : otherwise;
+  std::string text(std::string_view key, const char* otherwise) const { return text(file_, key, otherwise); }
+  std::string text(const Json& in, std::string_view key, const char* otherwise) const {
+    if (!config_has(in, key)) return otherwise;
+    if (!in.at(key).is_string()) bad_config(key, ": got ", in.at(key).dump().substr(0, 80), ", expected a text.");
+    return in.at(key).text();
   }
   void expect(std::string_view key, bool wanted, bool otherwise) const {
     if (flag(key, otherwise) != wanted)
@@ -205,7 +212,8 @@ class ConfigReader {
     const Json none = Json::object();
     const Json& base = together ? file_.at("rope_parameters") : file_;
     const Json& scaling = together ? base : apart ? file_.at("rope_scaling") : none;
-    if (!base.is_object() || !scaling.is_object()) bad_config("rope_parameters: got no object.");
+    if (!base.is_object()) bad_config("rope_parameters: got ", base.dump().substr(0, 80), ", expected an object.");
+    if (!scaling.is_object()) bad_config("rope_scaling: got ", scaling.dump().substr(0, 80), ", expected an object.");
     const double fallback = config_has(file_, "rope_theta") ? number(file_, "rope_theta", {}, 1, 1e12) : 10000;
     d_.rope.base = number(base, "rope_theta", fallback, 1, 1e12);
     rope_scaling(scaling, together ? "rope_parameters" : "rope_scaling");
@@ -221,17 +229,16 @@ class ConfigReader {
   }
   void rope_scaling(const Json& scaling, std::string_view where) {
     std::string type = "default";
-    for (const char* key : {"type", "rope_type"})
-      if (config_has(scaling, key)) type = scaling.at(key).text();
+    for (const char* key : {"type", "rope_type"}) type = text(scaling, key, type.c_str());
     const bool typed = config_has(scaling, "type") || config_has(scaling, "rope_type");
     if (!typed && config_has(scaling, "factor"))
       bad_config(where, ": got a factor and no rope_type, expected both: ", scaling.dump(), '.');
+    if (type != "default" && type != "llama3" && type != kLinearScaling)
+      bad_config(where, ".rope_type: got '", type, "', expected default, linear or llama3.");
     for (const auto& [key, value] : scaling.members())
       if (std::find(std::begin(kRopeKeys), std::end(kRopeKeys), key) == std::end(kRopeKeys) && !is_neutral(value, 1))
         bad_config(where, '.', key, ": got ", value.dump().substr(0, 80), ", which is not supported.");
     if (type == "default") return;
-    if (type != "llama3" && type != kLinearScaling)
-      bad_config("rope_type: got '", type, "', expected default, linear or llama3.");
     const double factor = number(scaling, "factor", {}, 1, 1e6);
     if (type == kLinearScaling) return scale_linear(d_.rope, factor);
     d_.rope.factor = factor;
@@ -330,7 +337,9 @@ Json hugging_face_config(const HuggingFaceConfig& config, const std::vector<int3
   j["dtype"] = "float32";
   j["torch_dtype"] = "float32";
   const Json none = nullptr;
-  j["bos_token_id"] = origin.begin >= 0 ? Json(origin.begin) : ends.empty() ? none : Json(ends[0]);
+  // A model trained here reads its first text after the end of another one.
+  const bool own = origin.name.empty() && !ends.empty();
+  j["bos_token_id"] = origin.begin >= 0 ? Json(origin.begin) : own ? Json(ends[0]) : none;
   j["eos_token_id"] = ends.empty() ? none : ends.size() == 1 ? Json(ends[0]) : Json(ends);
   if (origin.pad >= 0) j["pad_token_id"] = origin.pad;
   if (family.fused_qkv)

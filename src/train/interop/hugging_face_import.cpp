@@ -58,7 +58,7 @@ class HuggingFaceImport {
     out_.read.insert(out_.read.end(), files_.read().begin(), files_.read().end());
     if (!files_.unused().empty())
       out_.notes.push_back("model.safetensors is read, as transformers does; the index of shards beside it is not");
-    out_.origin = origin_of_folder(folder);
+    out_.origin = origin_of_folder(folder, out_.notes);
   }
 
   ImportedModel run() {
@@ -164,11 +164,19 @@ class HuggingFaceImport {
         out_.notes.push_back(concat(path, ": left out: it has ", out_.tokenizer->vocabulary(), " ids, the model ",
                                     config_.decoder.vocabulary));
       } catch (const Error& e) {
-        out_.notes.push_back(concat(path, ": left out: ", e.what()));
+        std::string why = e.what();
+        // The advice is followed below.
+        if (file_system().exists(folder_ + "/tokenizer.model"))
+          why = why.substr(0, why.find(" Take the tokenizer.model"));
+        out_.notes.push_back(concat(path, ": left out: ", why));
       }
       out_.unused.push_back(file);
       out_.tokenizer = nullptr;
     }
+    const Tokenizer* const made = out_.tokenizer.get();
+    if (out_.origin.end.empty() && made != nullptr && made->kind() == "bpe" && made->end_id() >= 0)
+      out_.notes.push_back(concat("no file says which id ends a text: taken ", made->end_id(), ", '",
+                                  made->bytes(made->end_id()), "', by its name"));
     const bool pieces = out_.tokenizer != nullptr && out_.tokenizer->kind() == "sentencepiece";
     for (const char* file : {"generation_config.json", "tokenizer_config.json", "added_tokens.json",
                              "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"}) {

@@ -1,5 +1,7 @@
 #include "bitgrad/train/model_origin.h"
 
+#include <algorithm>
+
 #include "bitgrad/base/error.h"
 #include "io/metadata.h"
 
@@ -13,6 +15,13 @@ int32_t id_at(const Json& record, const char* key) {
   return static_cast<int32_t>(detail::whole_member(record, key, -1, kMostTokenId));
 }
 
+std::vector<int32_t> ids_at(const Json& record, const char* key) {
+  std::vector<int32_t> ids;
+  for (const Json& id : record.at(key))
+    ids.push_back(static_cast<int32_t>(detail::whole_number(id, key, 0, kMostTokenId)));
+  return ids;
+}
+
 }  // namespace
 
 std::string to_text(const ModelOrigin& o) {
@@ -23,6 +32,7 @@ std::string to_text(const ModelOrigin& o) {
       {"begin", o.begin},
       {"pad", o.pad},
       {"add_begin", o.add_begin},
+      {"first", o.first},
       {"generation", o.generation},
       {"tokenizer_config",
        o.tokenizer_config}}.dump();
@@ -37,8 +47,8 @@ ModelOrigin parse_origin(const std::string& text, const std::string& where) {
     const Json record = detail::parse_metadata(kOriginKey, text, 24);
     o.name = record.at("name").text();
     o.context = detail::whole_member(record, "context", 0, int64_t{1} << 31);
-    for (const Json& id : record.at("end"))
-      o.end.push_back(static_cast<int32_t>(detail::whole_number(id, "end", 0, kMostTokenId)));
+    o.end = ids_at(record, "end");
+    if (record.contains("first")) o.first = ids_at(record, "first");
     o.begin = id_at(record, "begin");
     o.pad = id_at(record, "pad");
     o.add_begin = record.at("add_begin").get<bool>();
@@ -55,9 +65,16 @@ std::vector<int32_t> end_ids(const ModelOrigin& origin, const Tokenizer* tokeniz
   return {tokenizer->end_id()};
 }
 
+std::vector<int32_t> first_ids(const ModelOrigin& origin) {
+  if (!origin.add_begin) return {};
+  if (!origin.first.empty()) return origin.first;
+  return origin.begin >= 0 ? std::vector<int32_t>{origin.begin} : std::vector<int32_t>{};
+}
+
 void add_begin(const ModelOrigin& origin, std::vector<int32_t>& ids) {
-  if (origin.add_begin && origin.begin >= 0 && (ids.empty() || ids[0] != origin.begin))
-    ids.insert(ids.begin(), origin.begin);
+  const std::vector<int32_t> first = first_ids(origin);
+  if (ids.size() < first.size() || !std::equal(first.begin(), first.end(), ids.begin()))
+    ids.insert(ids.begin(), first.begin(), first.end());
 }
 
 }  // namespace bitgrad

@@ -1,9 +1,11 @@
 #include "train/interop/origin_files.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "train/interop/text_template.h"
 
 namespace bitgrad::interop {
 namespace {
@@ -16,7 +18,8 @@ Json read_origin_json(const std::string& folder, const char* name) {
   if (!file_system().exists(path)) return nullptr;
   const std::vector<uint8_t> bytes = read_file(path, kMostOriginBytes);
   try {
-    Json file = Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {.depth = 32});
+    Json file =
+        Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {.depth = 32, .values = 6'000'000});
     if (!file.is_object()) throw JsonError("got no object");
     return file;
   } catch (const JsonError& e) {
@@ -24,84 +27,198 @@ Json read_origin_json(const std::string& folder, const char* name) {
   }
 }
 
-bool has(const Json& file, std::string_view key) { return file.contains(key) && !file.at(key).is_null(); }
-
-int32_t id_of(const Json& value, const char* key) {
-  const auto id = value.is_integer() ? value.get<int64_t>() : -1;
-  if (id < 0 || id > kMostOriginId)
-    fail_with(ErrorCode::kData, "import", key, ": got ", value.dump().substr(0, 80), ", expected an id.");
-  return static_cast<int32_t>(id);
-}
-// An id or a list of ids, from the first file that has the key.
-std::vector<int32_t> ids_of(std::initializer_list<const Json*> files, const char* key) {
-  for (const Json* file : files) {
-    if (!has(*file, key)) continue;
-    const Json& value = file->at(key);
-    std::vector<int32_t> ids;
-    if (value.is_array())
-      for (const Json& id : value) ids.push_back(id_of(id, key));
-    else
-      ids.push_back(id_of(value, key));
-    return ids;
-  }
-  return {};
-}
-int32_t only_id(std::initializer_list<const Json*> files, const char* key) {
-  const std::vector<int32_t> ids = ids_of(files, key);
-  return ids.empty() ? -1 : ids[0];
+bool has(const Json& file, std::string_view key) {
+  return file.is_object() && file.contains(key) && !file.at(key).is_null();
 }
 
 // A token is text, or an object with its text.
 std::string text_of(const Json& file, const char* key) {
   if (!has(file, key)) return "";
   const Json& token = file.at(key);
-  if (token.is_object() && token.contains("content")) return token.at("content").text();
-  return token.is_string() ? token.text() : "";
+  const Json& text = token.is_object() && token.contains("content") ? token.at("content") : token;
+  return text.is_string() ? text.text() : "";
 }
 
-// Whether the post_processor of a tokenizer.json puts the token `begin` before a text.
-bool template_begins(const Json& processor, const std::string& begin) {
-  if (!processor.is_object()) return false;
-  if (has(processor, "processors")) {
-    const Json& all = processor.at("processors");
-    return std::any_of(all.begin(), all.end(), [&](const Json& p) { return template_begins(p, begin); });
-  }
-  if (processor.value("type", "") != "TemplateProcessing" || !has(processor, "single")) return false;
-  const Json& single = processor.at("single");
-  return single.size() > 0 && single.at(size_t{0}).contains("SpecialToken") &&
-         single.at(size_t{0}).at("SpecialToken").at("id") == begin;
+bool is_one_of(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
+
+std::string ids_text(const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) text += concat(text.empty() ? "" : ", ", id);
+  return text;
+}
+
+class OriginReader {
+ public:
+  OriginReader(const std::string& folder, std::vector<std::string>& notes) : folder_(folder), notes_(notes) {
+    config_ = read_origin_json(folder, "config.json");
+    o_.generation = read_origin_json(folder, "generation_config.json");
+    o_.tokenizer_config = read_origin_json(folder, kTokenizerConfig);
+    if (has(config_, "vocab_size") && config_.at("vocab_size").is_integer())
+      ids_ = std::min(ids_, config_.at("vocab_size").get<int64_t>());
+    try {
+      tokenizer_ = read_origin_json(folder, kTokenizer);
+    } catch (const Error&) {
+      tokenizer_ = nullptr;  // damaged: who opens it as a tokenizer says so
+    }
+  }
+
+  ModelOrigin read() {
+    o_.end = numbers("eos_token_id");
+    const std::vector<int32_t> begin = numbers("bos_token_id"), pad = numbers(kPad);
+    if (!begin.empty()) o_.begin = begin[0];
+    if (!pad.empty()) o_.pad = pad[0];
+    for (const char* key : {"max_position_embeddings", "n_positions"})
+      if (has(config_, key) && o_.context == 0) o_.context = config_.at(key).get<int64_t>();
+    named_end();
+    named_begin();
+    first_ids_of_texts();
+    return std::move(o_);
+  }
+  const Json& config() const { return config_; }
+
+ private:
+  static constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+  static constexpr const char* kTokenizer = "tokenizer.json";
+  static constexpr const char* kPad = "pad_token_id";
+
+  bool is_id(const Json& value) const {
+    return value.is_integer() && value.get<double>() >= 0 && value.get<double>() < static_cast<double>(ids_);
+  }
+
+  // An id or a list of ids, from the first file that has some. An id for padding, which nothing here reads, may be
+  // none.
+  std::vector<int32_t> numbers(const char* key) {
+    const std::pair<const Json*, const char*> files[] = {{&o_.generation, "generation_config.json"},
+                                                         {&config_, "config.json"}};
+    for (const auto& [file, name] : files) {
+      if (!has(*file, key)) continue;
+      const Json& value = file->at(key);
+      std::vector<int32_t> ids;
+      for (const Json& id : value.is_array() ? value.items() : Json::Array{value}) {
+        const std::string wrong = concat("'", folder_, '/', name, "': ", key, ": got ", id.dump().substr(0, 80));
+        if (!is_id(id)) {
+          if (std::string_view(key) != kPad)
+            fail_with(ErrorCode::kData, "import", wrong, ", expected an id from 0 to ", ids_ - 1, " (vocab_size).");
+          notes_.push_back(wrong + ", which is no id of the model: left out");
+        } else if (!is_one_of(ids, id.get<int32_t>())) {
+          ids.push_back(id.get<int32_t>());
+        }
+      }
+      if (!ids.empty()) return ids;
+    }
+    return {};
+  }
+
+  // The id of the token that tokenizer_config.json names; -1 if it names none, or one that nothing knows.
+  int32_t named(const char* key) {
+    const std::string text = text_of(o_.tokenizer_config, key);
+    if (text.empty()) return -1;
+    const Json id = id_of_token(tokenizer_, o_.tokenizer_config, text);
+    if (is_id(id)) return id.get<int32_t>();
+    if (!tokenizer_.is_null())
+      notes_.push_back(concat(kTokenizerConfig, ": ", key, " '", text, "' is no token of ", kTokenizer,
+                              " with an id of the model: left out"));
+    return -1;
+  }
+
+  void named_end() {
+    const int32_t end = named("eos_token");
+    if (end < 0) return;
+    if (o_.end.empty())
+      o_.end = {end};
+    else if (!is_one_of(o_.end, end))
+      notes_.push_back(concat(kTokenizerConfig, ": eos_token has id ", end, ", eos_token_id of the model says ",
+                              ids_text(o_.end), ": the latter ends texts"));
+  }
+
+  void named_begin() {
+    const int32_t begin = named("bos_token");
+    if (begin < 0) return;
+    if (o_.begin >= 0 && o_.begin != begin)
+      notes_.push_back(concat(kTokenizerConfig, ": bos_token has id ", begin, ", bos_token_id of the model says ",
+                              o_.begin, ": the former is taken"));
+    o_.begin = begin;
+  }
+
+  std::vector<int32_t> of_template(const std::vector<Json>& ids) {
+    std::vector<int32_t> out;
+    for (const Json& id : ids)
+      if (is_id(id))
+        out.push_back(id.get<int32_t>());
+      else
+        notes_.push_back(concat(kTokenizer, ": post_processor: got ", id.dump().substr(0, 80),
+                                ", which is no id of the model: left out"));
+    return out;
+  }
+
+  // As transformers: the template of the tokenizer.json. add_bos_token counts where there is none of that file, and in
+  // tokenizers of classes of their own, which change the template by it.
+  void first_ids_of_texts() {
+    TextTemplate around;
+    try {
+      around = text_template(tokenizer_);
+    } catch (const JsonError& e) {
+      fail_with(ErrorCode::kData, "import", "'", folder_, '/', kTokenizer, "': post_processor: ", e.what());
+    }
+    o_.first = of_template(around.before);
+    o_.add_begin = !o_.first.empty();
+    if (const std::vector<int32_t> after = of_template(around.after); !after.empty())
+      notes_.push_back(concat(kTokenizer, ": post_processor puts ", ids_text(after),
+                              " after texts: left out, since a prompt goes on"));
+    told();
+    if (o_.add_begin && !o_.first.empty() && !is_one_of(o_.first, o_.begin)) {
+      if (o_.begin >= 0)
+        notes_.push_back(concat(kTokenizer, ": post_processor puts ", ids_text(o_.first),
+                                " before texts, bos_token_id is ", o_.begin, ": the former is put there"));
+      o_.begin = o_.first[0];
+    }
+    if (o_.add_begin && bitgrad::first_ids(o_).empty())
+      notes_.push_back(concat(kTokenizerConfig, ": add_bos_token is true, and no file has an id for bos: none is put"));
+  }
+
+  void told() {
+    if (!has(o_.tokenizer_config, "add_bos_token")) return;
+    const Json& value = o_.tokenizer_config.at("add_bos_token");
+    if (!value.is_bool())
+      fail_with(ErrorCode::kData, "import", "'", folder_, '/', kTokenizerConfig, "': add_bos_token: got ",
+                value.dump().substr(0, 80), ", expected true or false.");
+    const bool wanted = value.get<bool>(), has_template = o_.add_begin;
+    if (wanted == has_template) return;
+    const std::string kind = text_of(o_.tokenizer_config, "tokenizer_class");
+    const bool general = kind == "PreTrainedTokenizerFast" || kind == "TokenizersBackend";
+    const bool by_template = general && !tokenizer_.is_null();
+    if (!tokenizer_.is_null())
+      notes_.push_back(concat(kTokenizerConfig, ": add_bos_token is ", wanted ? "true" : "false", ", ", kTokenizer,
+                              has_template ? " puts ids before texts: " : " puts none before texts: ",
+                              by_template ? "the latter counts" : "the former counts"));
+    if (by_template) return;
+    o_.add_begin = wanted;
+    o_.first.clear();
+  }
+
+  const std::string& folder_;
+  std::vector<std::string>& notes_;
+  Json config_, tokenizer_;
+  int64_t ids_ = kMostOriginId;
+  ModelOrigin o_;
+};
 
 }  // namespace
 
-ModelOrigin origin_of_folder(const std::string& folder) {
-  ModelOrigin o;
-  const Json config = read_origin_json(folder, "config.json");
-  o.generation = read_origin_json(folder, "generation_config.json");
-  o.tokenizer_config = read_origin_json(folder, "tokenizer_config.json");
+ModelOrigin origin_of_folder(const std::string& folder, std::vector<std::string>& notes) {
   try {
-    o.end = ids_of({&o.generation, &config}, "eos_token_id");
-    o.begin = only_id({&o.generation, &config}, "bos_token_id");
-    o.pad = only_id({&o.generation, &config}, "pad_token_id");
-    for (const char* key : {"max_position_embeddings", "n_positions"})
-      if (has(config, key) && o.context == 0) o.context = config.at(key).get<int64_t>();
-    const std::string begin = text_of(o.tokenizer_config, "bos_token");
-    if (has(o.tokenizer_config, "add_bos_token")) {
-      o.add_begin = o.tokenizer_config.at("add_bos_token").get<bool>();
-    } else if (!begin.empty()) {
-      const Json tokenizer = read_origin_json(folder, "tokenizer.json");
-      o.add_begin = has(tokenizer, "post_processor") && template_begins(tokenizer.at("post_processor"), begin);
-    }
+    OriginReader reader(folder, notes);
+    ModelOrigin o = reader.read();
+    std::string path = folder;
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    const std::string own = text_of(reader.config(), "_name_or_path");
+    o.name = own.empty() ? path : own;
+    return o;
   } catch (const JsonError& e) {
     fail_with(ErrorCode::kData, "import", "'", folder, "': ", e.what());
   }
-  std::string path = folder;
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  o.name = has(config, "_name_or_path") && config.at("_name_or_path").is_string() &&
-                   !config.at("_name_or_path").text().empty()
-               ? config.at("_name_or_path").text()
-               : path;
-  return o;
 }
 
 void write_origin(const std::string& folder, const ModelOrigin& origin, const Tokenizer* tokenizer) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/train/model_origin.h"
@@ -10,7 +11,8 @@ namespace bitgrad::interop {
 
 // From config.json, generation_config.json (which counts first), tokenizer_config.json and tokenizer.json. Throws
 // Error(kData) for damaged ones.
-ModelOrigin origin_of_folder(const std::string& folder);
+// `notes` get what is guessed, left out, or said differently by two files.
+ModelOrigin origin_of_folder(const std::string& folder, std::vector<std::string>& notes);
 // Writes generation_config.json, and tokenizer_config.json for a tokenizer.
 void write_origin(const std::string& folder, const ModelOrigin& origin, const Tokenizer* tokenizer);
 
