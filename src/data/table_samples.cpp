@@ -80,11 +80,15 @@ void PlacedTable::by_order(bool targets) {
               targets ? std::string() : concat(", or its ", features, features == 1 ? " feature" : " features"), ": ",
               first_names(names_of(plan, Use::kFeature)), '.');
   int64_t next = 0;
-  for (const TableColumn& column : plan.columns) from.push_back(whole || column.use == Use::kFeature ? next++ : -1);
+  std::vector<std::string> taken;
+  for (const TableColumn& column : plan.columns) {
+    const bool there = whole || column.use == Use::kFeature;
+    from.push_back(there ? next++ : -1);
+    if (there) taken.push_back(column.name);
+  }
   if (plan.header || table.head.names || table.head.doubtful)
     notes.push_back(concat(table.path, ": ", head_text(table.head), ". Its columns are taken in the order of the ",
-                           whole ? "training table" : "features", ": ",
-                           first_names(whole ? names_of(plan, Use::kFeature) : names_of(plan, Use::kFeature))));
+                           whole ? "training table" : "features", ": ", first_names(taken)));
   if (whole && !targets) notes.push_back(concat(table.path, ": the target is there and is not read"));
 }
 
