@@ -248,7 +248,8 @@ TEST_CASE("llama.cpp's names of words say more than the pattern") {
   }
   GgufMetadata keys{{"tokenizer.ggml.model", GgufValue::text("gpt2")}};
   GgufValue::Texts tokens;
-  for (const auto& [token, id] : llama3->content().at("model").at("vocab").members())
+  const Json content = llama3->content();
+  for (const auto& [token, id] : content.at("model").at("vocab").members())
     if (llama3->bytes(id.get<int32_t>()).size() == 1) tokens.push_back(token);
   REQUIRE(tokens.size() == 256);
   tokens.insert(tokens.end(), {"ab", "abc"});
