@@ -6,6 +6,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/data/picture.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/predictor.h"
 #include "command.h"
@@ -17,7 +18,6 @@ namespace bitgrad::cli {
 namespace {
 
 constexpr std::string_view kPredict = "predict";
-constexpr int64_t kMostNamesBytes = int64_t{1} << 24;
 
 enum class Task { kOfRun, kClasses, kLabels, kValues };
 struct PredictOptions {
@@ -46,13 +46,7 @@ std::optional<PredictionTask> task_of(Task task) {
 
 // The lines of NAME.classes.txt.
 std::vector<std::string> names_in(const std::string& path, int64_t classes) {
-  std::vector<std::string> names;
-  std::string line;
-  for (const uint8_t byte : read_file(path, kMostNamesBytes)) {
-    if (byte == '\n') names.push_back(std::exchange(line, {}));
-    if (byte != '\n' && byte != '\r') line += static_cast<char>(byte);
-  }
-  if (!line.empty()) names.push_back(line);
+  std::vector<std::string> names = read_class_names(path);
   if (std::ssize(names) != classes)
     fail_with(ErrorCode::kData, kPredict, path, ": got ", names.size(), " names, the model has ", classes, " classes");
   return names;

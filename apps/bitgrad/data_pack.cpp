@@ -35,14 +35,9 @@ std::optional<std::pair<int64_t, int64_t>> parse_size(const std::string& text) {
 
 // The lines of --classes; empty without it.
 std::vector<std::string> named_classes(const std::string& path) {
-  std::vector<std::string> names;
-  if (path.empty()) return names;
-  std::string line;
-  for (const uint8_t byte : read_file(path, int64_t{1} << 24)) {
-    if (byte == '\n' && !line.empty()) names.push_back(std::exchange(line, {}));
-    if (byte != '\n' && byte != '\r') line += static_cast<char>(byte);
-  }
-  if (!line.empty()) names.push_back(line);
+  if (path.empty()) return {};
+  std::vector<std::string> names = read_class_names(path);
+  std::erase(names, std::string());  // empty lines
   return names;
 }
 

@@ -34,6 +34,9 @@ Picture with_channels(Picture picture, int64_t channels);
 // the two nearest pixel centers, clamped to the centers at the edges.
 Picture resized(const Picture& picture, int64_t rows, int64_t columns);
 
+// The names of NAME.classes.txt, one a line, in order of the classes. Throws Error(kData) if it cannot be read.
+std::vector<std::string> read_class_names(const std::string& path);
+
 // One file of a class.
 struct PictureFile {
   std::string path = {};
