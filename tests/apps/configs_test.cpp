@@ -8,6 +8,7 @@
 #include "apps/cli.h"
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
+#include "support/data_folder.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/vector_files.h"
@@ -17,10 +18,6 @@ using namespace bitgrad::test;
 
 namespace {
 
-std::string data_root() {
-  if (const char* root = std::getenv("BITGRAD_DATA")) return root;
-  return source_path("../shared/data");
-}
 // The file that a configuration reads; empty: none.
 std::string data_of(const std::string& name) {
   if (name.rfind("mnist", 0) == 0) return "mnist/train-images-idx3-ubyte.gz";
@@ -69,8 +66,8 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
     const bool mnist = name.rfind("mnist", 0) == 0;
     const bool vectors = name.rfind("vectors", 0) == 0;
     const bool cifar = name.rfind("cifar10", 0) == 0;
-    const bool drawn = cifar && !std::filesystem::exists(data_root() + "/" + file);
-    const std::string root = vectors || drawn ? temp.path() : data_root();
+    const bool drawn = cifar && !std::filesystem::exists(data_folder() + "/" + file);
+    const std::string root = vectors || drawn ? temp.path() : data_folder();
     if (!file.empty() && !std::filesystem::exists(root + "/" + file)) {
       WARN(name << " skipped: no " << file << " in " << root << " (set BITGRAD_DATA)");
       continue;

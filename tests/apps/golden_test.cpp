@@ -5,6 +5,7 @@
 #include "apps/cli.h"
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
+#include "support/data_folder.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 
@@ -13,21 +14,17 @@ using namespace bitgrad::test;
 
 namespace {
 
-std::string data_folder() {
-  const char* root = std::getenv("BITGRAD_DATA");
-  return root != nullptr ? root : source_path("../shared/data");
-}
-
 // The folder of a configuration's files under data_folder(); empty: it reads none.
 std::string files_of(const std::string& name) {
   return name.rfind("mnist", 0) == 0 ? "mnist" : name.rfind("shakespeare", 0) == 0 ? "text" : "";
 }
 
-std::string hash_after_50_steps(const std::string& name, const std::string& folder) {
+std::string hash_after_50_steps(const std::string& name, const std::string& folder, const std::string& choice = {}) {
   std::vector<std::string> arguments{
       "train", source_path("configs/") + name + ".yaml", "run.bits=strict", "train.stop=50 steps", "--out", folder};
   if (!files_of(name).empty()) arguments.push_back("data.root=" + data_folder());
   if (name == "digits_linear_fp32" || files_of(name) == "text") arguments.push_back("schedule.warmup=10 steps");
+  if (!choice.empty()) arguments.push_back(choice);
   const ProcessResult r = cli(arguments);
   INFO(name << ": " << r.out << r.err);
   REQUIRE(r.code == 0);
@@ -40,12 +37,17 @@ TEST_CASE("every configuration that shipped before reaches the state that it rea
   TempDir temp;
   const Json golden = Json::parse(slurp(source_path("tests/golden/strict_50_steps.json")));
   const Json& hashes = golden.at("hashes");
-  REQUIRE(hashes.size() == 23);
+  const Json& chosen = golden.at("chosen");
+  REQUIRE((hashes.size() == 23 && chosen.size() == 5));
   for (const auto& [name, hash] : hashes.members()) {
     if (!files_of(name).empty() && !std::filesystem::exists(data_folder() + "/" + files_of(name))) {
       WARN(name << " skipped: no " << files_of(name) << " in " << data_folder() << " (set BITGRAD_DATA)");
       continue;
     }
     CHECK(hash_after_50_steps(name, temp.file(name)) == hash.text());
+    if (!chosen.contains(name)) continue;
+    const Json& before = chosen.at(name);
+    CHECK(hash_after_50_steps(name, temp.file(name + "_chosen"), before.at("choice").text()) ==
+          before.at("hash").text());
   }
 }

@@ -11,6 +11,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/data/dataset.h"
 #include "support/catch.h"
+#include "support/data_folder.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 
@@ -18,11 +19,6 @@ using bitgrad::Json;
 using namespace bitgrad::test;
 
 namespace {
-
-const std::string kData = [] {
-  const char* const folder = std::getenv("BITGRAD_DATA");
-  return folder == nullptr ? std::string() : folder;
-}();
 
 // The yaml blocks of the page's last part.
 std::vector<std::string> configurations() {
@@ -123,10 +119,10 @@ const char* const kNames[kClasses] = {"airplane", "automobile", "bird",  "cat", 
 bool write_cifar(const Task& task, const std::string& split, int each) {
   bitgrad::DatasetSpec spec;
   spec.format = "cifar10";
-  spec.root = kData;
+  spec.root = data_folder();
   spec.path = "cifar-10-batches-bin";
   spec.split = split;
-  if (kData.empty() || !std::filesystem::exists(kData + "/cifar-10-batches-bin/test_batch.bin")) return false;
+  if (!std::filesystem::exists(data_folder() + "/cifar-10-batches-bin/test_batch.bin")) return false;
   const auto set = make_dataset(spec);
   std::vector<int> written(kClasses);
   for (int64_t i = 0; i < set->size(); ++i) {
@@ -158,12 +154,12 @@ void draw_pictures(const Task& task, const std::string& split, int each, uint32_
 }  // namespace
 
 TEST_CASE("handwriting in a table reaches 97 % with 2 bits", "[slow]") {
-  if (kData.empty() || !std::filesystem::exists(kData + "/optdigits/optdigits.tra.gz")) {
+  if (!std::filesystem::exists(data_folder() + "/optdigits/optdigits.tra.gz")) {
     WARN("skipped: needs optdigits under BITGRAD_DATA");
     return;
   }
   const Task task(0);
-  const Json summary = task.train({"--data", kData});
+  const Json summary = task.train({"--data", data_folder()});
   // "Less than a minute": multiplications of all steps, where a thread does two billion of them a second.
   std::istringstream metrics(slurp(task.path("run/metrics.jsonl")));
   Json e;

@@ -9,6 +9,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/loader.h"
 #include "support/catch.h"
+#include "support/data_folder.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
@@ -175,9 +176,7 @@ TEST_CASE("A loader of a text fills batches of ids, and of numbers again in the 
 }
 
 TEST_CASE("Tiny Shakespeare is read as its bytes") {
-  const char* root = std::getenv("BITGRAD_DATA");
-  const std::string path =
-      std::string(root != nullptr ? root : test::source_path("../shared/data")) + "/text/tinyshakespeare.txt";
+  const std::string path = test::data_folder() + "/text/tinyshakespeare.txt";
   const std::string text = bytes_of(path);
   if (text.empty()) {
     WARN("skipped: no " << path << " (set BITGRAD_DATA)");

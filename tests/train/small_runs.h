@@ -13,12 +13,13 @@
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "support/catch.h"
+#include "support/data_folder.h"
 
 namespace bitgrad::test {
 
 // Runs of these tests have data roots of their own: the tester's $BITGRAD_DATA, which wins over what a run remembers,
-// does not reach them.
-inline const bool kNoDataFolder = ::unsetenv("BITGRAD_DATA") == 0;
+// does not reach them. data_folder() keeps it.
+inline const bool kNoDataFolder = (data_folder(), ::unsetenv("BITGRAD_DATA") == 0);
 
 // Puts threads, mode of the bits and cap of the ISA back.
 class KeepModes {
