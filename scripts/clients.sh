@@ -6,9 +6,10 @@
 #   scripts/clients.sh FOLDER --table     # also all versions of ONNX Runtime, and the table
 # FOLDER keeps the environments; a second call only runs the tests. The programs of the tests are those of $BUILD
 # (build/release). Exit status 1: a test failed, a cell of the table is wrong, or a test was skipped for want of a client.
+# 77: skipped, the packages cannot be installed here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -ge 1 ] || { sed -n '2,8s/^# //p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,9s/^# //p' "$0"; exit 2; }
 folder=$1
 shift
 torch=no table=no
@@ -29,8 +30,10 @@ environment() {  # name package...
   [ "$(cat "$at/packages" 2>/dev/null)" = "$*" ] && return
   echo "installing into $at: $*"
   rm -rf "$at"
-  python3 -m venv "$at"
-  "$at/bin/pip" install --quiet --disable-pip-version-check "$@"
+  if ! { python3 -m venv "$at" && "$at/bin/pip" install --quiet --disable-pip-version-check "$@"; }; then
+    echo "clients.sh: skipped: cannot install $*"
+    exit 77
+  fi
   echo "$*" > "$at/packages"
 }
 
