@@ -3,7 +3,7 @@
 # them, and writes docs/results/clients.md.
 #   scripts/clients.sh FOLDER             # small clients: install, test
 #   scripts/clients.sh FOLDER --torch     # PyTorch and its family too
-#   scripts/clients.sh FOLDER --table     # also all versions of ONNX Runtime, and the table
+#   scripts/clients.sh FOLDER --table     # also all versions of ONNX Runtime and OpenVINO, and the table
 # FOLDER keeps the environments; a second call only runs the tests. The programs of the tests are those of $BUILD
 # (build/release). Exit status 1: a test failed, a cell of the table is wrong, or a test was skipped for want of a client.
 # 77: skipped, the packages cannot be installed here.
@@ -70,7 +70,9 @@ fi
 if [ $table = yes ]; then
   mapfile -t versions < <(of_group ort)
   for version in "${versions[@]}"; do environment "ort_$version" "onnxruntime==$version" numpy; done
+  mapfile -t openvino < <(of_group openvino)
+  for version in "${openvino[@]}"; do environment "openvino_$version" "openvino==$version" numpy; done
   "$folder/small/bin/python" scripts/clients_table.py --bitgrad "$build/bin/bitgrad" --folder "$folder" \
-    --versions "${versions[@]}" --out docs/results/clients.md || status=1
+    --ort "${versions[@]}" --openvino "${openvino[@]}" --out docs/results/clients.md || status=1
 fi
 exit $status

@@ -1,11 +1,11 @@
-"""Writes docs/results/clients.md: what each version of ONNX Runtime, and a C compiler, compute from our files.
+"""Writes docs/results/clients.md: what each version of ONNX Runtime, OpenVINO, and a C compiler compute from our files.
 
-  python clients_table.py --bitgrad PROGRAM --folder ENVIRONMENTS --versions 1.20.1 ... --out FILE.md
+  python clients_table.py --bitgrad PROGRAM --folder ENVIRONMENTS --ort 1.20.1 ... --openvino 2026.4.1 ... --out FILE.md
 
 scripts/clients.sh calls it. Every recipe is trained for a few steps, as an MLP and as a network of convolutions, exported in
-every form, and run in a session without options. Exit status 1: a cell is wrong (an output off by more than 1e-5 of the
-largest, or 2e-3 where the export's report says that floats are summed before a quantizer, another predicted class, or a file
-that does not run).
+every form, and run in a session of ONNX Runtime without options, and in OpenVINO in fp32. Exit status 1: a cell is wrong (an
+output off by more than 1e-5 of the largest, or 2e-3 where the export's report says that floats are summed before a quantizer,
+another predicted class, a file that does not run; in OpenVINO, which divides otherwise, more than 1 % of such samples).
 """
 import argparse
 import json
@@ -19,6 +19,7 @@ import numpy as np
 SAMPLES = 300
 LIMIT = 1e-5
 CODE = 2e-3  # of files that round a sum of floats before a quantizer: another code now and then
+TIES = 0.01  # samples in OpenVINO of which a value lies at the middle of two codes
 NETS = {
     "mlp": "[linear: {out: 96}, relu: {}, linear: {out: 64}, relu: {}, linear: {out: 10}]",
     "conv": "[unsqueeze: {}, conv2d: {out: 8, kernel: 3, stride: 2}, batch_norm: {}, relu: {}, conv2d: {out: 16, kernel: 3}, "
@@ -44,6 +45,22 @@ for path in sys.argv[2:]:
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         shape = [len(x)] + session.get_inputs()[0].shape[1:]
         np.save(path + ".y.npy", session.run(None, {"input": x.reshape(shape)})[0])
+    except Exception as error:
+        print(path, str(error).replace(chr(10), " ")[-160:], file=sys.stderr)
+"""
+
+
+# By default OpenVINO computes in bf16 where the CPU can, and quantizes the inputs of products with stored int8 weights.
+RUN_OPENVINO = """
+import sys, numpy as np, openvino as ov
+x = np.load(sys.argv[1])
+core = ov.Core()
+exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+for path in sys.argv[2:]:
+    try:
+        model = core.read_model(path)
+        shape = [len(x)] + [d.get_length() for d in list(model.inputs[0].partial_shape)[1:]]
+        np.save(path + ".y.npy", core.compile_model(model, "CPU", exact)([x.reshape(shape)])[0])
     except Exception as error:
         print(path, str(error).replace(chr(10), " ")[-160:], file=sys.stderr)
 """
@@ -75,11 +92,20 @@ def compared(y, right, limit):
     return (text if changed == 0 else f"{text}, {changed} classes"), worst <= limit and changed == 0
 
 
+def compared_in_openvino(y, right):
+    """The text of a cell, and whether it is right: nearly all samples are."""
+    off = np.abs(y - right).max(1) / np.abs(right).max()
+    text = "0" if off.max() == 0 else f"{off.max():.0e}".replace("e-0", "e-")
+    samples = int((off > LIMIT).sum())
+    return (f"{text}, {samples} of {len(y)}" if samples else text), samples <= TIES * len(y)
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name in ("--bitgrad", "--folder", "--out"):
         parser.add_argument(name, required=True)
-    parser.add_argument("--versions", nargs="+", required=True)
+    for name in ("--ort", "--openvino"):
+        parser.add_argument(name, nargs="+", default=[])
     options = parser.parse_args()
     work = os.path.join(options.folder, "table")
     os.makedirs(work, exist_ok=True)
@@ -116,29 +142,34 @@ def main():
             else:
                 reason = done.stderr.strip().splitlines()[-1].strip()
                 refusals.append((name, "C", reason))
-    for version in options.versions:
+    options.clients = [f"ort_{v}" for v in options.ort] + [f"openvino_{v}" for v in options.openvino]
+    for client in options.clients:
         paths = [os.path.join(work, f"{n}.{f}.onnx") for n in right for f in ("integer", "qdq")]
         paths = [p for p in paths if os.path.exists(p)]
         for path in paths:
             if os.path.exists(path + ".y.npy"):
                 os.remove(path + ".y.npy")
-        python = os.path.join(options.folder, "ort_" + version, "bin", "python")
-        failed = run([python, "-c", RUN, os.path.join(work, "x.npy"), *paths]).stderr
+        python = os.path.join(options.folder, client, "bin", "python")
+        openvino = client.startswith("openvino")
+        failed = run([python, "-c", RUN_OPENVINO if openvino else RUN, os.path.join(work, "x.npy"), *paths]).stderr
         for path in paths:
             name, form = os.path.basename(path)[: -len(".onnx")].rsplit(".", 1)
-            if os.path.exists(path + ".y.npy"):
-                text, good = compared(np.load(path + ".y.npy"), right[name], limits[name, form])
+            if not os.path.exists(path + ".y.npy"):
+                refused = openvino and f"{path} " in failed and "divided by block_size" in failed.split(f"{path} ")[1].split("\n")[0]
+                text, good = ("blocks", True) if refused else ("does not run", False)
+            elif openvino:
+                text, good = compared_in_openvino(np.load(path + ".y.npy"), right[name])
             else:
-                text, good = "does not run", False
-            cells[name, form, version] = text if good else f"**{text}**"
+                text, good = compared(np.load(path + ".y.npy"), right[name], limits[name, form])
+            cells[name, form, client] = text if good else f"**{text}**"
             if not good:
-                wrong.append(f"{name} {form} {version}: {text}")
+                wrong.append(f"{name} {form} {client}: {text}")
         if failed:
             print(failed, file=sys.stderr)
     write(options, recipes, cells, refusals, wrong)
     for line in wrong:
         print(line)
-    print(f"{len(wrong)} of {len([c for c in cells if len(c) == 3])} cells of ONNX Runtime are wrong")
+    print(f"{len(wrong)} of {len([c for c in cells if len(c) == 3])} cells are wrong")
     return 1 if wrong else 0
 
 
@@ -152,19 +183,22 @@ def write(options, recipes, cells, refusals, wrong):
         "",
         f"- {version}; C: {compiler}",
         f"- Every recipe, trained for a few steps on `digits`, as an MLP and with convolutions; {SAMPLES} samples in ONNX Runtime,",
-        "  in a session **without options**.",
+        "  in a session **without options**, and in OpenVINO with `INFERENCE_PRECISION_HINT: f32` and",
+        "  `DYNAMIC_QUANTIZATION_GROUP_SIZE: 0`: by default it computes in bf16 where the CPU can and quantizes inputs of int8 weights.",
         "- A cell is the largest difference of an output, as part of the largest output. \"-\": the export refuses the recipe with a reason.",
         f"- Right is at most {LIMIT:.0e}, or {CODE:.0e} where the report of the export says that floats are summed before a quantizer (a sum",
         "  near the middle of two codes may then become the other one), and no other predicted class. What is not right is bold:",
         f"  {len(wrong)} of {len([c for c in cells if len(c) == 3])} cells.",
+        f"- OpenVINO: with how many samples are off by more than {LIMIT:.0e}, right is at most {TIES:.0%} of them (values at the middle of two",
+        "  codes). \"blocks\": it reads groups of weights only where their size divides the number of columns.",
         "",
     ]
     for net, layers in NETS.items():
-        lines += [f"## {net}: `{layers}`", "", "| recipe | form | " + " | ".join(options.versions) + " |"]
-        lines += ["|---|---|" + "---|" * len(options.versions)]
+        lines += [f"## {net}: `{layers}`", "", "| recipe | form | " + " | ".join(c.replace("_", " ") for c in options.clients) + " |"]
+        lines += ["|---|---|" + "---|" * len(options.clients)]
         for recipe in recipes:
             for form in ("integer", "qdq"):
-                row = [cells.get((f"{net}.{recipe}", form, v), "-") for v in options.versions]
+                row = [cells.get((f"{net}.{recipe}", form, c), "-") for c in options.clients]
                 lines.append(f"| `{recipe}` | {form} | " + " | ".join(row) + " |")
         lines += ["", "In C:", "", "| recipe | `export --check` |", "|---|---|"]
         lines += [f"| `{r}` | {cells.get((f'{net}.{r}', 'C'), '-')} |" for r in recipes]
