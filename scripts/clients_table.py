@@ -5,7 +5,7 @@
 scripts/clients.sh calls it. Every recipe is trained for a few steps, as an MLP and as a network of convolutions, exported in
 every form, and run in a session of ONNX Runtime without options, and in OpenVINO in fp32. Exit status 1: a cell is wrong (an
 output off by more than 1e-5 of the largest, or 2e-3 where the export's report says that floats are summed before a quantizer,
-another predicted class, a file that does not run; in OpenVINO, which divides otherwise, more than 1 % of such samples).
+another predicted class, a file that does not run; in OpenVINO, which divides otherwise, more than 2 % of such samples).
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ import numpy as np
 SAMPLES = 300
 LIMIT = 1e-5
 CODE = 2e-3  # of files that round a sum of floats before a quantizer: another code now and then
-TIES = 0.01  # samples in OpenVINO of which a value lies at the middle of two codes
+TIES = 0.02  # samples in OpenVINO of which a value lies at the middle of two codes
 NETS = {
     "mlp": "[linear: {out: 96}, relu: {}, linear: {out: 64}, relu: {}, linear: {out: 10}]",
     "conv": "[unsqueeze: {}, conv2d: {out: 8, kernel: 3, stride: 2}, batch_norm: {}, relu: {}, conv2d: {out: 16, kernel: 3}, "
