@@ -85,7 +85,7 @@ try:
     target = (table.a + table.b > 0).astype(int)
     net = {
         "version": 1, "data": {"train": {"format": "memory"}}, "model": {"layers": [{"linear": {"out": 2}}]},
-        "optim": {"name": "adam", "lr": "0.05"}, "batch": {"global": "20"}, "train": {"stop": "8 epochs"},
+        "optim": {"name": "adam", "lr": 0.05}, "batch": {"global": 20}, "train": {"stop": "8 epochs"},
     }  # fmt: skip
     of_table = bitgrad.Trainer(net, table, target, table, target)
     found = of_table.run(folder / "table", progress=False).evaluation
