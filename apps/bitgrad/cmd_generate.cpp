@@ -94,19 +94,7 @@ class Generating {
     require(tokenizer_ != nullptr, kGenerate, "--prompt: ", file_.path,
             " has no tokenizer: it was not trained on a text of format tokens. Give --ids");
     const std::string text = o_.prompt == "-" ? standard_input() : o_.prompt;
-    std::vector<int32_t> ids;
-    try {
-      ids = encode(*tokenizer_, text);
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::kData) throw;
-      fail_with(ErrorCode::kData, kGenerate, "--prompt: ", e.what());
-    }
-    add_begin(origin_, ids);
-    // A document begins after the end token of another one.
-    if (ids.empty() && tokenizer_->end_id() >= 0) ids = {tokenizer_->end_id()};
-    require(!ids.empty(), kGenerate, "--prompt: got an empty text, and ", describe(*tokenizer_),
-            " has no mark of an end of text to begin with. Give a text of at least one character");
-    return ids;
+    return bitgrad::prompt_ids(origin_, *tokenizer_, text, "--prompt");
   }
 
   void write_sample(Generator& generator, const std::vector<int32_t>& prompt, const std::vector<float>& scores,

@@ -2,8 +2,6 @@
 // W + (alpha / rank) B A, and evaluates both models on data.test (else data.valid, else data.train).
 #include <iostream>
 
-#include <algorithm>
-
 #include "before_after.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
@@ -53,26 +51,19 @@ int run_merge(const MergeOptions& options) {
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile file = open_target(options.target, options.choice, overrides);
   require_writable(options.out, options.force, {file.path});
-  require(file.kind == "checkpoint", "merge", file.path, " is converted: merge the checkpoint that it was made of");
   const auto learner = load_file(file, nullptr);
   const std::vector<AdaptedLayer> layers = adapted_layers(learner->model());
-  const Measured measured = layers.empty() ? Measured{} : measure(file, overrides);
-  const bool rounds = !options.to_float && std::any_of(layers.begin(), layers.end(), [](const AdaptedLayer& l) {
-    return l.slot->weight().low_bit();
-  });
-  RunConfig config = file.config;
-  if (file.of_run) config = merged_config(converted_config(config, *learner), learner->model(), options.to_float);
-  merge_adapters(learner->model(), options.to_float);
-  learner->convert();
-  if (file.of_run)
-    save_converted(options.out, *learner, file.header, config);
-  else
-    save_converted(options.out, *learner, file.header);
+  const bool merges = file.kind == "checkpoint" && !layers.empty();  // else write_merged says why not
+  const Measured measured = merges ? measure(file, overrides) : Measured{};
+  const MergedFile written = write_merged(options.out, file, *learner, options.to_float);
   std::ostream& out = text_output(options.json);
   print_quantization(out, learner->model());
   out << file.path << ": adapters of " << layers.size() << (layers.size() == 1 ? " layer" : " layers") << " merged -> "
       << options.out << ": " << file_bytes(options.out) << " bytes\n";
-  Json j{{"file", options.out}, {"bytes", file_bytes(options.out)}, {"layers", layers.size()}, {"rounded", rounds}};
+  Json j{{"file", options.out},
+         {"bytes", file_bytes(options.out)},
+         {"layers", layers.size()},
+         {"rounded", written.rounded}};
   if (measured.before) {
     const OpenedFile merged = open_file(options.out, overrides);
     const DeviceGuard guard(device_of(file.config));
@@ -83,7 +74,7 @@ int run_merge(const MergeOptions& options) {
     j["before"] = evaluation_json(*measured.before);
     j["after"] = evaluation_json(after);
   }
-  if (rounds)
+  if (written.rounded)
     out << "the sums W + B A were rounded to the codes of W: what adapters learned below half a code is gone. "
            "--float keeps the sums in fp32\n";
   if (options.json) std::cout << j.dump(2) << '\n';

@@ -1,12 +1,7 @@
 // bitgrad sweep CONFIG key=a,b,c ...: one run per combination of values, in sequence, each in its own process; then one
 // table. Finished runs are not repeated, and interrupted ones are resumed.
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -17,8 +12,11 @@
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/train/plugin.h"
 #include "bitgrad/train/run_folder.h"
+#include "child_run.h"
 #include "command.h"
 #include "open_file.h"
+#include "output.h"
+#include "run_table.h"
 #include "sweep_grid.h"
 #include "table.h"
 
@@ -28,7 +26,7 @@ namespace {
 struct SweepOptions {
   std::string config, list, out, data;
   std::vector<std::string> axes;
-  bool dry_run = false, verbose = false;
+  bool dry_run = false, verbose = false, json = false;
 };
 
 enum class State { kAbsent, kResumable, kFinished, kLost };
@@ -37,60 +35,14 @@ struct SweepRun {
   std::vector<std::string> overrides;
   std::string name, folder;
   State state = State::kAbsent;
-  Json summary = {};
+  RunResult result = {};
 };
-
-volatile std::sig_atomic_t g_signal = 0;
-volatile std::sig_atomic_t g_child = 0;  // the run that trains now; 0: none
-
-// Passes the signal on: the run saves and ends, then the sweep does.
-void on_signal(int signal) {
-  g_signal = signal;
-  if (g_child > 0) kill(static_cast<pid_t>(g_child), signal);
-}
-
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
-
-void pass_signals_on() {
-  struct sigaction action {
-  }, before{};
-  action.sa_handler = on_signal;
-  for (const int signal : kSignals) {
-    sigaction(signal, nullptr, &before);
-    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays
-  }
-}
-
-// Holds the signals back while a child starts, so that none is lost between fork and the first line of on_signal's use
-// of it.
-class HeldSignals {
- public:
-  HeldSignals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : kSignals) sigaddset(&set, signal);
-    sigprocmask(SIG_BLOCK, &set, &before_);
-  }
-  ~HeldSignals() { release(); }
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
-  void release() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_ = {};
-};
-
-Json summary_of(const std::string& folder) {
-  const std::string path = folder + "/summary.json";
-  if (!file_system().exists(path)) return Json::object();
-  const std::vector<uint8_t> bytes = read_file(path, 1 << 20);
-  return Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
 
 State state_of(const std::string& folder) {
   if (!file_system().exists(folder)) return State::kAbsent;
-  if (summary_of(folder).value("status", std::string()) == "finished" && stale_last(folder).empty())
-    return State::kFinished;
+  const Json summary = read_summary(folder);
+  const bool finished = summary.is_object() && summary.value("status", std::string()) == "finished";
+  if (finished && stale_last(folder).empty()) return State::kFinished;
   const bool saved =
       file_system().exists(folder + "/last.safetensors") || file_system().exists(folder + "/best.safetensors");
   return saved ? State::kResumable : State::kLost;
@@ -150,7 +102,7 @@ void find_folder(SweepRun& run, const std::string& out) {
 
 // Returns the exit code of `bitgrad train`, or 128 + the signal that ended it.
 int train(const SweepOptions& options, const SweepRun& run) {
-  std::vector<std::string> words{"bitgrad", "train"};
+  std::vector<std::string> words{"train"};
   if (run.state == State::kResumable) {
     words.insert(words.end(), {"--resume", run.folder});
     for (const Plugin& plugin : loaded_plugins()) words.insert(words.end(), {"--plugin", plugin.path});
@@ -160,53 +112,48 @@ int train(const SweepOptions& options, const SweepRun& run) {
   }
   if (!options.data.empty()) words.insert(words.end(), {"--data", options.data});
   if (!options.verbose) words.push_back("--quiet");
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::cout.flush();
-  const pid_t parent = getpid();
-  const HeldSignals held;
-  const pid_t child = fork();
-  require(child >= 0, "sweep", "no process can be started");
-  if (child == 0) {
-    for (const int signal : kSignals) std::signal(signal, SIG_DFL);
-    setpgid(0, 0);                     // Ctrl-C reaches the sweep alone, which passes it on once
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would wait for it
-    if (getppid() != parent) _exit(70);
-    held.release();
-    if (!options.verbose && std::freopen("/dev/null", "w", stdout) == nullptr) _exit(70);
-    execv("/proc/self/exe", arguments.data());
-    _exit(70);
-  }
-  g_child = child;
-  held.release();
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  g_child = 0;
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return run_child(words,
+                   options.verbose ? options.json ? ChildOutput::kError : ChildOutput::kOutput : ChildOutput::kNone);
 }
 
-std::string shown(const Json& summary, std::string_view name) {
-  return summary.contains(name) && summary.at(name).is_number() ? short_number(summary.at(name).get<double>()) : "-";
+std::string without_summary(const SweepRun& run) {
+  return state_of(run.folder) == State::kAbsent ? "not started" : "not finished";
 }
 
 std::vector<std::vector<std::string>> results(const std::vector<SweepRun>& runs, const std::vector<std::string>& keys) {
-  std::vector<std::string> head = keys;
-  head.insert(head.end(), {"metric", "best", "last", "steps", "seconds", "status", "folder"});
-  std::vector<std::vector<std::string>> table{head};
+  std::vector<std::vector<std::string>> table{keys};
+  const std::vector<std::string> head = run_head();
+  table[0].insert(table[0].end(), head.begin(), head.end());
   for (const SweepRun& run : runs) {
-    std::vector<std::string> row;
+    std::vector<std::string>& row = table.emplace_back();
     for (const std::string& key : keys) row.push_back(value_in(run.overrides, key));
-    const Json& s = run.summary;
-    row.insert(row.end(),
-               {s.value("metric", std::string("-")), shown(s, "best_value"), shown(s, "last_value"), shown(s, "steps"),
-                shown(s, "seconds"),
-                s.value("status", std::string(state_of(run.folder) == State::kAbsent ? "not started" : "not finished")),
-                run.folder});
-    table.push_back(row);
+    const std::vector<std::string> cells = run_cells(run.result, without_summary(run));
+    row.insert(row.end(), cells.begin(), cells.end());
   }
   return table;
+}
+
+// A number, true or false as such; everything else as the text that was given.
+Json as_json(const std::string& value) {
+  try {
+    Json j = Json::parse(value);
+    if (j.is_number() || j.is_bool()) return j;
+  } catch (const JsonError&) {
+  }
+  return value;
+}
+
+Json to_json(const std::vector<SweepRun>& runs, const std::vector<std::string>& keys, const std::string& best) {
+  Json j{{"best", best.empty() ? Json(nullptr) : Json(best)}, {"runs", Json::array()}};
+  for (const SweepRun& run : runs) {
+    Json values = Json::object();
+    for (const std::string& key : keys)
+      if (const std::string value = value_in(run.overrides, key); !value.empty()) values[key] = as_json(value);
+    Json item{{"name", run.name}, {"values", values}};
+    item.update(run_json(run.result, without_summary(run)));
+    j["runs"].push_back(item);
+  }
+  return j;
 }
 
 void write_csv(const std::string& path, const std::vector<std::vector<std::string>>& table) {
@@ -221,6 +168,25 @@ void write_csv(const std::string& path, const std::vector<std::vector<std::strin
     text += '\n';
   }
   write_file_atomically(path, text);
+}
+
+// The table, its file and the best run; or all of it as JSON.
+void show(std::vector<SweepRun>& runs, const SweepOptions& options, const std::string& out) {
+  std::vector<std::string> keys;
+  std::vector<RunResult> all;
+  for (SweepRun& run : runs) {
+    run.result = read_result(run.folder);  // also of those that this sweep did not reach
+    all.push_back(run.result);
+    add_keys(run.overrides, keys);
+  }
+  const auto table = results(runs, keys);
+  if (!options.dry_run) write_csv(out + "/sweep.csv", table);
+  const std::string best = best_folder(all);
+  std::ostream& text = text_output(options.json);
+  print_table(text, table);
+  if (!best.empty()) text << "best: " << best << '\n';
+  if (!options.dry_run) text << "table: " << out << "/sweep.csv\n";
+  if (options.json) std::cout << to_json(runs, keys, best).dump(2) << '\n';
 }
 
 // Plans all runs before one starts, so that errors are reported up front.
@@ -272,21 +238,13 @@ int run_sweep(const SweepOptions& options) {
       if (run.state == State::kAbsent) clear_shell(run.folder);
       const int ended = train(options, run);
       code = code == 0 ? ended : code;
-      const bool stopped = ended == 130 || ended == 75 || ended > 128 || g_signal != 0;
-      if (g_signal != 0) code = g_signal == SIGINT ? 130 : 75;
+      const bool stopped = ended == 130 || ended == 75 || ended > 128 || passed_signal() != 0;
+      if (passed_signal() != 0) code = passed_signal() == SIGINT ? 130 : 75;
       if (stopped) std::cerr << "stopped. The same command goes on where it ended\n";
       if (stopped) break;
     }
   }
-  for (SweepRun& run : runs) run.summary = summary_of(run.folder);  // also of those that this sweep did not reach
-  std::vector<std::string> keys;
-  for (const SweepRun& run : runs) add_keys(run.overrides, keys);
-  const auto table = results(runs, keys);
-  print_table(std::cout, table);
-  if (!options.dry_run) {
-    write_csv(out + "/sweep.csv", table);
-    std::cout << "table: " << out << "/sweep.csv\n";
-  }
+  show(runs, options, out);
   return code;
 }
 
@@ -305,6 +263,8 @@ Run setup_sweep(Arguments& args) {
   args.option("--data", options->data, "Folder of the data, as data.root=DIR.");
   args.flag("--dry-run", options->dry_run, "List the runs and start none.");
   args.flag("-v,--verbose", options->verbose, "Show the progress and the result of each run.");
+  args.flag("--json", options->json,
+            "One JSON object on standard output: the runs, their values, results and the best.");
   return [options] { return run_sweep(*options); };
 }
 

@@ -81,10 +81,7 @@ void Progress::evaluated(const EvalEvent& e) {
     if (value) std::snprintf(part, sizeof part, format, *value);
     return std::string(part);
   };
-  // Perplexity says nothing about classes of whole samples, such as images.
-  const bool text_like = e.metric == "loss" || value_of(e.metrics, "bits_per_byte").has_value();
-  const std::string of_text =
-      text_like ? shown("perplexity", "  perplexity %.5g") + shown("bits_per_byte", "  bits/byte %.4f") : std::string();
+  const std::string of_text = shown("perplexity", "  perplexity %.5g") + shown("bits_per_byte", "  bits/byte %.4f");
   std::snprintf(text, sizeof text, "epoch %lld  step %lld  %s %sloss %.4f%s%s%s", static_cast<long long>(e.epoch),
                 static_cast<long long>(e.step), e.split.c_str(), accuracy, e.loss, of_text.c_str(), best,
                 e.best ? "  (best so far)" : "");

@@ -105,6 +105,7 @@
 #include "bitgrad/train/quant_monitor.h"
 #include "bitgrad/train/quant_statistics.h"
 #include "bitgrad/train/run_folder.h"
+#include "bitgrad/train/run_results.h"
 #include "bitgrad/train/sampling.h"
 #include "bitgrad/train/sensitivity.h"
 #include "bitgrad/train/trainer.h"

@@ -119,6 +119,33 @@ BITGRAD_API int bitgrad_model_scores(const bitgrad_model* model, const float* ou
 BITGRAD_API int bitgrad_model_save(bitgrad_model* model, const char* path);
 /* Like `bitgrad export`. format NULL: chosen by the ending of the path. Overwrites an existing file. */
 BITGRAD_API int bitgrad_model_export(bitgrad_model* model, const char* path, const char* format);
+/* Like `bitgrad adapters`: writes the low-rank adapters of the file into a folder, over those that are there. */
+BITGRAD_API int bitgrad_model_save_adapters(bitgrad_model* model, const char* folder);
+/* Like `bitgrad merge`: adds the adapters of a checkpoint to its weights, into a model file. to_float not 0: weights
+ * with adapters become fp32. */
+BITGRAD_API int bitgrad_model_merge_adapters(bitgrad_model* model, const char* path, int32_t to_float);
+
+/* ---- texts of a language model ----------------------------------------------------------------------------------- */
+typedef struct bitgrad_generator bitgrad_generator;
+typedef struct bitgrad_token {
+  int64_t id;       /* -1: none; a piece of the prompt was read, or text that was held back follows */
+  const char* text; /* what the id completed, whole characters; NULL: the text has ended */
+  int64_t length;   /* bytes of text, which may hold NUL; it is valid until the next call with this generator */
+} bitgrad_token;
+/* Begins a text, as `bitgrad generate` with the same options. options: a JSON object with "prompt" (a text) or "ids" (a
+ * list), and, where not as there by default, "tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+ * "seed", "stop" (a list of texts), "kv" ("fp32", "bf16", "int8"; "none": no cache). The model may be closed. */
+BITGRAD_API int bitgrad_generator_create(bitgrad_model* model, const char* options, bitgrad_generator** out);
+BITGRAD_API void bitgrad_generator_close(bitgrad_generator* generator);
+/* Draws one token, or reads one piece of the prompt (128 ids; without a cache all of it). Other calls with the model
+ * take turns with it. Without a tokenizer texts are empty. */
+BITGRAD_API int bitgrad_generator_next(bitgrad_generator* generator, bitgrad_token* out);
+/* Begins the next text of the same prompt, as --samples does. */
+BITGRAD_API int bitgrad_generator_again(bitgrad_generator* generator);
+/* The text until now as one line of JSON: {"ids": [5, 7], "text": "ab", "stop": "tokens", "prompt_tokens": 3,
+ * "dropped": 0}. stop: "tokens", "end_of_text", "stop", or null: it goes on. text: null without a tokenizer. dropped:
+ * ids that no longer fit the context. NULL: an error. Valid until the next call with this generator. */
+BITGRAD_API const char* bitgrad_generator_result(bitgrad_generator* generator);
 
 /* ---- a run on arrays --------------------------------------------------------------------------------------------- */
 typedef struct bitgrad_trainer bitgrad_trainer;

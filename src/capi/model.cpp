@@ -4,18 +4,15 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
-#include "bitgrad/train/predictor.h"
+#include "bitgrad/train/adapters.h"
+#include "bitgrad/train/model_origin.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "capi/model.h"
 
 using namespace bitgrad;
 using namespace bitgrad::capi;
-
-struct bitgrad_model {
-  std::unique_ptr<Predictor> predictor;
-  std::string description;
-};
 
 namespace {
 
@@ -95,7 +92,7 @@ int bitgrad_model_predict_csv(bitgrad_model* model, const char* path, DLManagedT
   return guarded([&] {
     given(out, "out") = nullptr;
     std::vector<std::string> notes;
-    const Tensor y = given(model, "model").predictor->predict_csv(std::string(&given(path, "path")), &notes);
+    const Tensor y = used(model)->predictor->predict_csv(std::string(&given(path, "path")), &notes);
     for (const std::string& note : notes) log(LogLevel::kWarning, note);
     *out = to_dlpack(y);
   });
@@ -126,4 +123,18 @@ int bitgrad_model_save(bitgrad_model* model, const char* path) {
 int bitgrad_model_export(bitgrad_model* model, const char* path, const char* format) {
   return guarded(
       [&] { used(model)->predictor->export_to(std::string(&given(path, "path")), format == nullptr ? "" : format); });
+}
+int bitgrad_model_save_adapters(bitgrad_model* model, const char* folder) {
+  return guarded([&] {
+    const OpenedFile& file = used(model)->predictor->file();
+    const auto learner = load_file(file, nullptr);
+    save_adapters(std::string(&given(folder, "folder")), learner->model(), file.header.model,
+                  parse_origin(file.header.origin, file.path).name);
+  });
+}
+int bitgrad_model_merge_adapters(bitgrad_model* model, const char* path, int32_t to_float) {
+  return guarded([&] {
+    const OpenedFile& file = used(model)->predictor->file();
+    write_merged(std::string(&given(path, "path")), file, *load_file(file, nullptr), to_float != 0);
+  });
 }

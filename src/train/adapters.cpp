@@ -16,7 +16,6 @@
 #include "train/adapter_names.h"
 #include "train/adapter_rest.h"
 #include "train/checkpoint/part.h"
-#include "train/config/specs.h"
 #include "train/interop/weight_names.h"
 
 namespace bitgrad {
@@ -269,27 +268,6 @@ void load_adapters(const std::string& path, Module& model, const std::string& re
         concat("adapters from ", path,
                " were trained over another base model: weights that are frozen here differ from ",
                "those there, or others are frozen. Give the base of the adapters in model.init_from"));
-}
-
-// Drops the adapters. With to_float, appends a rule per adapted layer that keeps its input quantization.
-RunConfig merged_config(RunConfig config, Module& model, bool to_float) {
-  const PrepareSpec spec = config::prepare_spec(config.quant.prepare);
-  std::map<std::string, LayerChoice> choices;
-  for (LayerChoice& c : choose_layers(model, spec)) choices[c.layer] = std::move(c);
-  config.adapters.reset();
-  if (!to_float) return config;
-  for (const AdaptedLayer& l : adapted_layers(model)) {
-    const std::optional<LayerQuant>& quant = choices.at(l.layer).quant;
-    QuantRuleConfig& rule = config.quant.prepare.rules.emplace_back();
-    rule.layers = l.layer;
-    rule.quant.recipe = quant && quant->recipe != "custom" ? quant->recipe : "none";
-    rule.quant.weights.emplace();
-    if (quant && quant->input && quant->recipe == "custom") {
-      rule.quant.activations = config::activations_config(*quant->input, quant->input_grad);
-      if (quant->observer) rule.quant.activations->observer.name = quant->observer->name;
-    }
-  }
-  return config;
 }
 
 }  // namespace bitgrad

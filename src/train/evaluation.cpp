@@ -115,7 +115,7 @@ std::optional<Evaluation> detail::evaluate(Learner& learner, const Dataset& data
   options.shuffle = false;
   options.end_epoch = 1;
   BatchFeed feed(learner, data, options, resident);
-  const MetricTask task{data.target_form(), learner.loss().name()};
+  const MetricTask task{data.target_form(), learner.loss().name(), data.vocabulary()};
   struct Measuring {
     Learner& learner;
     const int64_t document_end = learner.document_end();

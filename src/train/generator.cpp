@@ -1,7 +1,7 @@
 #include "bitgrad/train/generator.h"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
 
 #include "bitgrad/data/streamed_text.h"
 
@@ -89,27 +89,36 @@ Tensor Generator::read_rows(int64_t begin, int64_t end, int64_t first) {
   return learner_.predict(x);
 }
 
-std::span<const float> Generator::feed(std::span<const int32_t> ids) {
+void Generator::append(std::span<const int32_t> ids) {
   require(!ids.empty(), kGenerate, "got no ids to read");
   const int64_t known = std::max(learner_.input()->ids, vocabulary_);
   for (const int32_t id : ids)
     require(id >= 0 && id < known, kGenerate, "id ", id, ": the model has ids 0 .. ", known - 1);
-  const int64_t before = length();
   ids_.insert(ids_.end(), ids.begin(), ids.end());
+}
+
+// Reads up to kPieceRows rows; without a cache all of the window.
+bool Generator::read() {
+  const int64_t end = length(), window = window_of(end - 1);
+  if (window != window_) rows_ = 0;
+  window_ = window;
+  const int64_t begin = caches_ ? window_ + rows_ : window_;
+  const int64_t until = caches_ ? std::min(begin + kPieceRows, end) : end;
+  const Tensor scores = read_rows(begin, until, begin - window_);
+  if (caches_) rows_ = until - window_;
+  if (until < end) return false;
+  const int64_t rows = scores.rows();
+  const Tensor last = scores.reshape({rows, vocabulary_}).row_slice(rows - 1, rows).on_host();
+  scores_.assign(last.as<float>(), last.as<float>() + vocabulary_);
+  return true;
+}
+
+std::span<const float> Generator::feed(std::span<const int32_t> ids) {
+  const int64_t before = length();
+  append(ids);
   try {
-    const int64_t end = length(), window = window_of(end - 1);
-    if (window != window_) rows_ = 0;
-    window_ = window;
-    Tensor scores;
-    if (!caches_) scores = read_rows(window_, end, 0);
-    while (caches_ && window_ + rows_ < end) {
-      const int64_t begin = window_ + rows_, until = std::min(begin + kPieceRows, end);
-      scores = read_rows(begin, until, rows_);
-      rows_ = until - window_;
+    while (!read()) {
     }
-    const int64_t rows = scores.rows();
-    const Tensor last = scores.reshape({rows, vocabulary_}).row_slice(rows - 1, rows).on_host();
-    scores_.assign(last.as<float>(), last.as<float>() + vocabulary_);
   } catch (...) {
     truncate(before);
     throw;
@@ -128,36 +137,55 @@ std::string_view stop_reason_name(StopReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
+Continuation::Continuation(Generator& generator, std::span<const float> scores, const Tokenizer* tokenizer,
+                           GenerateSpec spec)
+    : generator_(generator), spec_(std::move(spec)), scores_(scores.begin(), scores.end()) {
+  require(spec_.tokens >= 0, kGenerate, "tokens: got ", spec_.tokens, ", expected 0 or more");
+  require(tokenizer != nullptr || spec_.stop.empty(), kGenerate, "stop: a text needs a tokenizer, the model has none");
+  check_sampling(spec_.sampling);
+  if (tokenizer != nullptr) text_ = std::make_unique<StreamedText>(*tokenizer, spec_.stop);
+  if (spec_.end.empty() && tokenizer != nullptr) spec_.end.push_back(tokenizer->end_id());
+}
+Continuation::~Continuation() = default;
+
+// False: the text ends without a further id.
+bool Continuation::draw(int32_t& id) {
+  if (std::ssize(made_.ids) >= spec_.tokens) return false;
+  if (!made_.ids.empty()) {
+    const std::span<const float> scores = generator_.feed({&made_.ids.back(), 1});
+    scores_.assign(scores.begin(), scores.end());
+  }
+  id = sample_token(scores_, generator_.ids(), spec_.sampling, spec_.sample, generator_.length());
+  made_.ids.push_back(id);
+  if (std::find(spec_.end.begin(), spec_.end.end(), id) == spec_.end.end()) return true;
+  made_.reason = StopReason::kEnd;
+  return false;
+}
+
+bool Continuation::next(int32_t& id, std::string& text) {
+  if (ended_) return false;
+  drawing_ = drawing_ && draw(id);
+  text.clear();
+  if (drawing_) {
+    if (text_) text = text_->add(id);
+    if (text_ && text_->stopped()) made_.reason = StopReason::kStop, drawing_ = false;
+  } else {
+    ended_ = true;
+    if (!text_) return false;
+    id = -1;
+    text = text_->finish();
+  }
+  made_.text += text;
+  return true;
+}
+
 Generated generate(Generator& generator, std::span<const float> scores, const Tokenizer* tokenizer,
                    const GenerateSpec& spec, const std::function<void(int32_t, std::string_view)>& show) {
-  require(spec.tokens >= 0, kGenerate, "tokens: got ", spec.tokens, ", expected 0 or more");
-  require(tokenizer != nullptr || spec.stop.empty(), kGenerate, "stop: a text needs a tokenizer, the model has none");
-  check_sampling(spec.sampling);
-  Generated out;
-  std::optional<StreamedText> text;
-  if (tokenizer != nullptr) text.emplace(*tokenizer, spec.stop);
-  const auto tell = [&](int32_t id, const std::string& piece) {
-    out.text += piece;
-    if (show) show(id, piece);
-  };
-  std::vector<int32_t> ends = spec.end;
-  if (ends.empty() && tokenizer != nullptr) ends.push_back(tokenizer->end_id());
-  while (std::ssize(out.ids) < spec.tokens) {
-    const int32_t id = sample_token(scores, generator.ids(), spec.sampling, spec.sample, generator.length());
-    out.ids.push_back(id);
-    if (std::find(ends.begin(), ends.end(), id) != ends.end()) {
-      out.reason = StopReason::kEnd;
-      break;
-    }
-    tell(id, text ? text->add(id) : std::string());
-    if (text && text->stopped()) {
-      out.reason = StopReason::kStop;
-      break;
-    }
-    if (std::ssize(out.ids) < spec.tokens) scores = generator.feed({&id, 1});
-  }
-  if (text) tell(-1, text->finish());
-  return out;
+  Continuation continuation(generator, scores, tokenizer, spec);
+  int32_t id = -1;
+  for (std::string text; continuation.next(id, text);)
+    if (show) show(id, text);
+  return continuation.made();
 }
 
 }  // namespace bitgrad

@@ -29,6 +29,10 @@ bool always(const MetricTask&) { return true; }
 bool is_classes(const MetricTask& task) { return task.target.classes > 0; }
 bool has_more_than_five(const MetricTask& task) { return task.target.classes > 5; }
 bool is_cross_entropy(const MetricTask& task) { return is_classes(task) && task.loss == "softmax_cross_entropy"; }
+// The classes are the ids of the samples: what a language model says of the next one.
+bool is_next_id(const MetricTask& task) {
+  return is_cross_entropy(task) && task.vocabulary > 0 && task.target.classes >= task.vocabulary;
+}
 bool is_text(const MetricTask& task) { return is_cross_entropy(task) && task.target.bytes_per_target > 0; }
 // Outputs of cross-entropies are logits, which do not estimate the targets themselves.
 bool is_values(const MetricTask& task) {

@@ -177,6 +177,11 @@ ExportReport Predictor::export_to(const std::string& path, const std::string& fo
   return export_file(file_, *learner_, choose_export_target(path, format), path);
 }
 
+void Predictor::with_learner(const std::function<void(Learner&)>& use) {
+  const std::lock_guard lock(mutex_);
+  use(*learner_);
+}
+
 std::vector<double> Predictor::scores(std::span<const float> outputs) const {
   std::vector<double> y(outputs.begin(), outputs.end());
   if (!output_.probabilities || y.empty()) return y;

@@ -107,8 +107,7 @@ std::string does_not_fit(const std::string& name, const RunConfig& config, const
 }
 
 // Metrics that train.metrics asks to follow must fit the targets, and their keys too.
-void check_followed(const RunConfig& config, const TargetForm& target) {
-  const MetricTask task{target, config.loss};
+void check_followed(const RunConfig& config, const MetricTask& task) {
   for (const auto& [name, keys] : config.train.metrics) {
     const Metric* const metric = find_metric(name);
     require(metric == nullptr || !metric->follow || metric->fits(task), "train.metrics",
@@ -129,10 +128,9 @@ BestRule rule_of(const RunConfig& config, const std::string& key, const std::str
 }
 
 // The rule of train.best; by default the metric that fits the targets.
-BestRule best_rule(const RunConfig& config, const TargetForm& target) {
-  const MetricTask task{target, config.loss};
+BestRule best_rule(const RunConfig& config, const MetricTask& task) {
   const BestConfig& best = config.train.best;
-  const bool one_class = target.classes > 0 && target.shape.rank() == 0;
+  const bool one_class = task.target.classes > 0 && task.target.shape.rank() == 0;
   return rule_of(config, "train.best",
                  !best.metric.empty() ? best.metric
                  : one_class          ? "accuracy"
@@ -141,21 +139,19 @@ BestRule best_rule(const RunConfig& config, const TargetForm& target) {
 }
 
 // The rule of train.early_stop; without a metric of its own, that of train.best.
-BestRule early_stop_rule(const RunConfig& config, const TargetForm& target, const BestRule& best) {
+BestRule early_stop_rule(const RunConfig& config, const MetricTask& task, const BestRule& best) {
   if (!config.train.early_stop) return {};
   const EarlyStopConfig& stop = *config.train.early_stop;
   const bool own = !stop.metric.empty();
-  BestRule rule =
-      rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.goes, {target, config.loss}, stop.mark);
+  BestRule rule = rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.goes, task, stop.mark);
   if (!own && stop.goes.empty()) rule.more_is_better = best.more_is_better;
   return rule;
 }
 
-BestRule plateau_rule(const RunConfig& config, const TargetForm& target, const BestRule& best) {
+BestRule plateau_rule(const RunConfig& config, const MetricTask& task, const BestRule& best) {
   const ScheduleConfig& c = config.schedule;
   if (c.name != "plateau") return {};
-  BestRule rule =
-      rule_of(config, "schedule", c.metric.empty() ? best.metric : c.metric, c.goes, {target, config.loss}, c.mark);
+  BestRule rule = rule_of(config, "schedule", c.metric.empty() ? best.metric : c.metric, c.goes, task, c.mark);
   if (c.metric.empty() && c.goes.empty()) rule.more_is_better = best.more_is_better;
   return rule;
 }
@@ -246,10 +242,11 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   check_data();
   const Augment augment{config_.data.train.augment.crop_pad, config_.data.train.augment.flip};
   if (augment.given()) check_augment(*train_data_, augment);
-  check_followed(config_, train_data_->target_form());
-  best_ = best_rule(config_, train_data_->target_form());
-  early_stop_ = early_stop_rule(config_, train_data_->target_form(), best_);
-  plateau_ = plateau_rule(config_, train_data_->target_form(), best_);
+  const MetricTask measured{train_data_->target_form(), config_.loss, train_data_->vocabulary()};
+  check_followed(config_, measured);
+  best_ = best_rule(config_, measured);
+  early_stop_ = early_stop_rule(config_, measured, best_);
+  plateau_ = plateau_rule(config_, measured, best_);
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   counters_.selected_on = selected_on();

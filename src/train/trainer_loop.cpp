@@ -178,7 +178,8 @@ class Trainer::Loop {
     MetricsOutputs outputs{
         .csv = true, .evaluates = !t_.selected_on().empty(), .tensorboard = t_.config_.log_tensorboard};
     for (const Metric* m : metrics())
-      if (m->name != "loss" && m->fits({t_.train_data_->target_form(), t_.config_.loss}) &&
+      if (m->name != "loss" &&
+          m->fits({t_.train_data_->target_form(), t_.config_.loss, t_.train_data_->vocabulary()}) &&
           (!m->follow || t_.learner_->metric_keys().contains(m->name)))
         outputs.metrics.push_back(m->name);
     return outputs;

@@ -306,6 +306,53 @@ static void predict(const char* folder) {
   free(run);
 }
 
+/* A model of ids writes texts of ids, token by token. */
+static void write_texts(const char* folder) {
+  const char* const config =
+      "version: 1\n"
+      "model: {layers: [{embedding: {num: 5, dim: 4, flat: false}}, {linear: {out: 5}}]}\n"
+      "optim: {name: sgd, lr: 0.1}\n"
+      "train: {stop: 1 steps}\n";
+  bitgrad_form input;
+  memset(&input, 0, sizeof input);
+  input.dtype = BITGRAD_INT32;
+  input.rank = 1;
+  input.shape[0] = 6;
+  bitgrad_learner* learner = NULL;
+  CHECK(bitgrad_learner_create(config, NULL, 0, &input, 5, 1, &learner) == BITGRAD_OK);
+  char* saved = path_of(folder, "ids.safetensors");
+  CHECK(bitgrad_learner_save(learner, saved) == BITGRAD_OK);
+  bitgrad_learner_close(learner);
+  bitgrad_model* model = NULL;
+  CHECK(bitgrad_model_open(saved, &model) == BITGRAD_OK);
+  bitgrad_generator* generator = NULL;
+  FAILS(bitgrad_generator_create(model, NULL, &generator), BITGRAD_E_USAGE, "either a prompt or ids");
+  FAILS(bitgrad_generator_create(model, "{\"ids\": [1], \"top_q\": 3}", &generator), BITGRAD_E_USAGE,
+        "unknown option 'top_q'");
+  FAILS(bitgrad_generator_create(model, "{\"prompt\": \"a\"}", &generator), BITGRAD_E_USAGE, "has no tokenizer");
+  FAILS(bitgrad_generator_create(model, "{", &generator), BITGRAD_E_USAGE, "options");
+  CHECK(generator == NULL);
+  CHECK(bitgrad_generator_create(model, "{\"ids\": [1, 2], \"tokens\": 3, \"seed\": 5}", &generator) == BITGRAD_OK);
+  FAILS(bitgrad_model_save_adapters(model, saved), BITGRAD_E_USAGE, "no adapters");
+  FAILS(bitgrad_model_merge_adapters(model, folder, 0), BITGRAD_E_USAGE, "no adapters");
+  bitgrad_model_close(model);
+  for (int text = 0; text < 2; ++text) {
+    int drawn = 0;
+    bitgrad_token token;
+    do {
+      CHECK(bitgrad_generator_next(generator, &token) == BITGRAD_OK);
+      if (token.id >= 0) ++drawn;
+      CHECK(token.id < 5 && token.length == 0);
+    } while (token.text != NULL);
+    const char* result = bitgrad_generator_result(generator);
+    CHECK(drawn == 3 && strstr(result, "\"stop\":\"tokens\",\"prompt_tokens\":2,\"dropped\":0") != NULL);
+    CHECK(bitgrad_generator_again(generator) == BITGRAD_OK);
+  }
+  bitgrad_generator_close(generator);
+  CHECK(bitgrad_generator_result(generator) == NULL && strstr(bitgrad_last_error(), "closed") != NULL);
+  free(saved);
+}
+
 static void meet_errors(void) {
   bitgrad_model* model = (bitgrad_model*)&model;
   FAILS(bitgrad_model_open("/no/such/file.safetensors", &model), BITGRAD_E_DATA, "/no/such/file.safetensors");
@@ -344,6 +391,7 @@ int main(int argc, char** argv) {
   unusual_runs();
   predict(argv[1]);
   own_loop(argv[1]);
+  write_texts(argv[1]);
   meet_errors();
   printf("%s\n", hash);
   return 0;

@@ -252,6 +252,70 @@ TEST_CASE("sweep trains each combination once, goes on, and compares in one tabl
   CHECK(has(listed.output, "lr=0.2_stop=2-steps"));
 }
 
+TEST_CASE("the runs of a sweep as JSON, and on one page, the best on top") {
+  const TempDir dir;
+  const std::string config = written(dir, "a.yaml", kDigits), out = dir.file("sweep");
+  const std::vector<std::string> command{"sweep", config,  "optim.lr=1e-6,0.01", "train.stop=3 steps", "--out",
+                                         out,     "--json"};
+  const ProcessResult swept = cli(command);
+  INFO(swept.err);
+  REQUIRE(swept.code == 0);
+  CHECK(has(swept.err, "[2/2] lr=0.01_stop=3-steps\n"));
+  const Json j = Json::parse(swept.out);
+  const std::string best = out + "/lr=0.01_stop=3-steps", worse = out + "/lr=1e-6_stop=3-steps";
+  CHECK(j.at("best").text() == best);
+  REQUIRE(j.at("runs").size() == 2);
+  const Json& first = j.at("runs")[0];
+  CHECK(first.at("folder").text() == worse);
+  CHECK(first.at("name").text() == "lr=1e-6_stop=3-steps");
+  CHECK(first.at("values").at("optim.lr").get<double>() == 1e-6);
+  CHECK(first.at("values").at("train.stop").text() == "3 steps");
+  CHECK(first.at("status").text() == "finished");
+  CHECK(first.at("metrics").at("accuracy").get<double>() <= j.at("runs").at(1).at("best_value").get<double>());
+  std::vector<std::string> loud = command;  // what the runs say does not mix with the object
+  loud[5] = dir.file("loud");
+  loud.emplace_back("--verbose");
+  CHECK(Json::parse(cli(loud).out).at("runs").size() == 2);
+  std::vector<std::string> dry = command;
+  dry[5] = dir.file("none");
+  dry.emplace_back("--dry-run");
+  const Json none = Json::parse(cli(dry).out);
+  CHECK(none.at("best").is_null());
+  CHECK(none.at("runs").at(1).at("status").text() == "not started");
+
+  const ProcessResult page = cli({"report", out});
+  INFO(page.err);
+  REQUIRE(page.code == 0);
+  CHECK(page.out.find(best) < page.out.find(worse));
+  const std::string html = slurp(out + "/report.html");
+  CHECK(html.find("lr=0.01_stop=3-steps</a>") < html.find("lr=1e-6_stop=3-steps</a>"));
+  CHECK(has(html, "<details class=\"run\" id=\"run1\"><summary>lr=1e-6_stop=3-steps</summary>"));
+  // What a shell's * names: the runs, sweep.csv, the page itself, and what else is there.
+  written(dir, "sweep/notes.txt", "x");
+  std::filesystem::create_directory(out + "/empty");
+  std::filesystem::create_directory(out + "/begun");
+  written(dir, "sweep/begun/config.yaml", "version: 1\n");
+  std::vector<std::string> all{"report", "--json"};
+  for (const auto& entry : std::filesystem::directory_iterator(out)) all.push_back(entry.path().string());
+  const ProcessResult listed = cli(all);
+  INFO(listed.err);
+  REQUIRE(listed.code == 0);
+  CHECK(has(listed.err, "notes.txt"));
+  const Json told = Json::parse(listed.out);
+  CHECK(told.at("file").text() == out + "/report.html");
+  CHECK(told.at("best").text() == best);
+  CHECK(told.at("runs").at(1).at("folder").text() == worse);
+  CHECK(has(cli({"report", out}).err, "left out, no runs that have begun: " + out + "/begun"));
+  const ProcessResult nothing = cli({"report", out + "/empty", out + "/notes.txt"});
+  CHECK(nothing.code == 3);
+  CHECK(has(nothing.err, "empty, " + out + "/notes.txt: no run is there"));
+  CHECK(cli({"report", best, dir.file("typo")}).code == 3);
+  CHECK(cli({"report", best, dir.file("loud")}).code == 2);  // of two folders: no name for the page
+  // Runs that were selected by different metrics have no order.
+  REQUIRE(cli({"train", config, "-q", "train.best=loss", "train.stop=3 steps", "--out", out + "/other"}).code == 0);
+  CHECK(has(cli({"report", out}).err, "selected by different values (metric: accuracy, loss)"));
+}
+
 TEST_CASE("watch shows the evaluations of a run and ends with it") {
   const TempDir dir;
   const std::string config = written(dir, "a.yaml", kDigits), run = dir.file("run");

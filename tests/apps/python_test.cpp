@@ -60,9 +60,72 @@ std::string installed(const TempDir& temp) {
   return own;
 }
 
+// A small language model writes the texts of `bitgrad generate`.
+void check_texts(const std::string& own, const TempDir& temp) {
+  std::ofstream text(temp.file("a.txt"));
+  for (int i = 0; i < 20; ++i) text << "to be or not to be, that is the question: the end\n";
+  text.close();
+  std::ofstream(temp.file("gpt.yaml")) << R"yaml(version: 1
+data: {tokenizer: chars, train: {format: tokens, file: a.txt, context: 16}}
+model:
+  layers:
+    - embedding: {num: 17, dim: 16, flat: false}
+    - residual: {body: [{rms_norm: {}}, {linear: {out: 32}}, {attention: {heads: 2, kv_heads: 1, rope: 100}}, {linear: {out: 16}}]}
+    - head: {tie: layers.0}
+quant: {recipe: w8a8}
+batch: {global: 8}
+optim: {name: adamw, lr: 0.01}
+train: {stop: 20 steps}
+)yaml";
+  const std::string run = temp.file("gpt");
+  const ProcessResult trained = cli({"train", temp.file("gpt.yaml"), "-q", "--data", temp.path(), "--out", run});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  const ProcessResult script = run_program({own, source_path("tests/scripts/python_text.py"), run, temp.file("")});
+  INFO(script.out << script.err);
+  REQUIRE(script.code == 0);
+  const Json wrote = Json::parse(first_line(script.out));
+  const auto program = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"generate", run, "--json"});
+    const ProcessResult r = cli(words);
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return Json::parse(r.out).at("samples");
+  };
+  CHECK(program({"--prompt", "to be", "--tokens", "40", "--temperature", "0"})[0].at("text").text() ==
+        wrote.at("greedy").text());
+  const Json drawn = program({"--prompt",
+                              "to be or not",
+                              "--tokens",
+                              "30",
+                              "--temperature",
+                              "0.8",
+                              "--top-k",
+                              "9",
+                              "--top-p",
+                              "0.9",
+                              "--min-p",
+                              "0.01",
+                              "--repetition-penalty",
+                              "1.1",
+                              "--seed",
+                              "7",
+                              "--samples",
+                              "3",
+                              "--stop",
+                              "end",
+                              "--kv",
+                              "bf16"});
+  for (size_t i = 0; i < 3; ++i) CHECK(drawn.at(i).at("text").text() == wrote.at("texts").at(i).text());
+  CHECK(program({"--ids", "3,1,4", "--tokens", "5", "--temperature", "0"})[0].at("ids").dump() ==
+        wrote.at("ids").dump());
+}
+
 }  // namespace
 
-TEST_CASE("the Python package without NumPy: interrupts are never lost, handles close at any time, dicts configure") {
+TEST_CASE(
+    "the Python package without NumPy: interrupts are never lost, handles close at any time, dicts configure, texts "
+    "and adapters") {
   const TempDir temp;
   const std::string own = installed(temp);
   if (own.empty()) {
@@ -72,6 +135,10 @@ TEST_CASE("the Python package without NumPy: interrupts are never lost, handles 
   const ProcessResult script = run_program({own, source_path("tests/scripts/python_calls.py"), temp.file("")});
   INFO(script.out << script.err);
   CHECK(script.code == 0);
+  const ProcessResult capsules = run_program({own, source_path("tests/scripts/python_dlpack.py"), temp.file("")});
+  INFO(capsules.out << capsules.err);
+  CHECK(capsules.code == 0);
+  check_texts(own, temp);
   const ProcessResult licenses = run_program(
       {own, "-c", "import importlib.metadata as m; print(*(f for f in m.files('bitgrad') if '/licenses/' in str(f)))"});
   for (const char* name : {"licenses/LICENSE", "dnnl", "jpeg", "gomp"}) CHECK(contains(licenses.out, name));

@@ -182,6 +182,15 @@ for name in ("daemon", "stuck"):
         ended = subprocess.run([sys.executable, __file__, str(folder), name], capture_output=True, text=True)
         assert ended.returncode == 0, (name, ended)
 
+# Out again.
+trainer = bitgrad.Trainer(config, x, y)
+trainer.save(folder / "out.safetensors")
+out = bitgrad.open(folder / "out.safetensors")
+out.export(folder / "out.onnx")
+out.save(folder / "small.safetensors")
+assert (folder / "out.onnx").stat().st_size > 0
+assert bitgrad.open(folder / "small.safetensors").predict(x).tolist() == out.predict(x).tolist()
+
 # Doors.
 assert "empty list" in error_of(lambda: bitgrad.Trainer(config, [], []))
 assert "NUL byte at 4" in error_of(lambda: bitgrad.open(b"runs\0x"))

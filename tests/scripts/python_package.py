@@ -76,6 +76,28 @@ assert all(np.array_equal(view, scores) for view in views)
 assert "closed" in error_of(lambda: model.predict(x))
 assert np.array_equal(bitgrad.open(folder / "model.safetensors").predict(x), scores)
 
+# Tables of pandas: columns of numbers; one of names says what to do.
+try:
+    import pandas
+
+    table = pandas.DataFrame(np.random.default_rng(3).normal(size=(60, 4)), columns=list("abcd"))
+    table["whole"], table["yes"] = range(60), table.a > 0
+    target = (table.a + table.b > 0).astype(int)
+    net = {
+        "version": 1, "data": {"train": {"format": "memory"}}, "model": {"layers": [{"linear": {"out": 2}}]},
+        "optim": {"name": "adam", "lr": 0.05}, "batch": {"global": 20}, "train": {"stop": "8 epochs"},
+    }  # fmt: skip
+    of_table = bitgrad.Trainer(net, table, target, table, target)
+    found = of_table.run(folder / "table", progress=False).evaluation
+    same = bitgrad.Trainer(net, table.to_numpy(dtype="float32"), target.to_numpy(), table, target)
+    assert same.run(None, progress=False).evaluation == found
+    guess = bitgrad.open(folder / "table").predict(table)
+    assert isinstance(guess, np.ndarray) and abs(100 * np.mean(guess.argmax(1) == target) - found.accuracy) < 1e-9
+    table["name"] = "x"
+    assert "column 'name' holds" in error_of(lambda: bitgrad.Trainer(net, table, target))
+except ImportError:
+    pass
+
 # A loop of one's own.
 loop = bitgrad.Learner(config, (784,), 10, epoch_samples=len(x))
 first = loop.step(x[:100], y[:100])

@@ -80,7 +80,7 @@ TEST_CASE("Metrics are their formulas over the sums of all batches") {
   one.counted = 4;
   add_sums(one, sums);
   CHECK(sums.samples == 4);
-  const MetricTask text{{.shape = {8}, .classes = 65, .bytes_per_target = 2}, "softmax_cross_entropy"};
+  const MetricTask text{{.shape = {8}, .classes = 65, .bytes_per_target = 2}, "softmax_cross_entropy", 65};
   const MetricValues of_text = metric_values(text, sums);
   CHECK(names_of(of_text) == Keys{"accuracy", "top5_accuracy", "loss", "perplexity", "bits_per_byte"});
   CHECK(value_of(of_text, "accuracy") == 100.0 * 14 / 16);
@@ -89,6 +89,11 @@ TEST_CASE("Metrics are their formulas over the sums of all batches") {
   CHECK(std::fabs(*value_of(of_text, "perplexity") - std::exp(2.25)) < 1e-12);
   CHECK(std::fabs(*value_of(of_text, "bits_per_byte") - 2.25 / std::log(2.0) / 2) < 1e-12);
   CHECK_FALSE(value_of(of_text, "mean_squared_error"));
+  // Perplexity is of language models: the classes are the ids that are read.
+  const MetricTask pictures{{.shape = {}, .classes = 65}, "softmax_cross_entropy"};
+  CHECK(names_of(metric_values(pictures, sums)) == Keys{"accuracy", "top5_accuracy", "loss"});
+  const MetricTask tags{{.shape = {8}, .classes = 9}, "softmax_cross_entropy", 65};
+  CHECK(names_of(metric_values(tags, sums)) == Keys{"accuracy", "top5_accuracy", "loss"});
   const MetricTask few{{.shape = {}, .classes = 5}, "squared_hinge"};
   CHECK(names_of(metric_values(few, sums)) == Keys{"accuracy", "loss"});
   const MetricTask regression{{.shape = {2}, .classes = 0}, "mean_squared_error"};

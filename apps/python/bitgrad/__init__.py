@@ -17,6 +17,7 @@ import builtins
 import ctypes
 import json
 import os
+import tempfile
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence, Union
 
@@ -24,10 +25,11 @@ from . import _calls, _native
 from ._arrays import Array, Input, like
 from ._native import DataError, Error, NonFiniteError, UsageError
 from ._progress import Progress
+from ._text import Stream, Text, Token
 
 __all__ = [
     "Array", "DataError", "Error", "Evaluation", "Event", "Form", "Learner", "Model", "NonFiniteError", "Output",
-    "Result", "Step", "Trainer", "UsageError", "load_plugin", "open", "set_threads", "threads",
+    "Result", "Step", "Stream", "Text", "Token", "Trainer", "UsageError", "load_plugin", "open", "set_threads", "threads",
 ]  # fmt: skip
 __version__: str = _native.function("version")().decode().split(" ")[0]
 
@@ -187,8 +189,76 @@ class Model(_native.Handle):
         """A file of another program, as `bitgrad export` writes it: ONNX, GGUF, C, ... by the end of the path."""
         _native.call("model_export", self._ready(), _native.text(path), None if format is None else format.encode())
 
+    def save_adapters(self, folder: Path) -> None:
+        """The low-rank adapters alone, as `bitgrad adapters` writes them. adapters.init_from of a run attaches them."""
+        _native.call("model_save_adapters", self._ready(), _native.text(folder))
+
+    def merge_adapters(self, path: Path, *, to_float: bool = False) -> None:
+        """The model with its adapters added to the weights, as `bitgrad merge` writes it.
+
+        to_float: weights with adapters become float32; else they are quantized anew as they were.
+        """
+        _native.call("model_merge_adapters", self._ready(), _native.text(path), int(to_float))
+
+    def stream(
+        self, prompt: str | None = None, *, ids: Sequence[int] | None = None, tokens: int = 256, temperature: float = 1.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0, seed: int = 0,
+        stop: str | Sequence[str] = (), kv: str = "fp32",
+    ) -> Stream:  # fmt: skip
+        """An iterator of Token: what a language model writes after a prompt (or ids), as `bitgrad generate` does.
+
+        tokens: at most so many. temperature 0: always the most probable token. top_k 0: of all. stop: the text ends before
+        these. kv: "fp32", "bf16", "int8", how keys and values are kept; "none": nothing is. The result is in Stream.result.
+        """
+        options = {
+            "prompt": prompt, "ids": None if ids is None else list(ids), "tokens": tokens, "temperature": temperature,
+            "top_k": top_k, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed,
+            "stop": [stop] if isinstance(stop, str) else list(stop), "kv": kv,
+        }  # fmt: skip
+        return Stream(self._ready(), _json(options, "generate").encode())
+
+    def generate(
+        self, prompt: str | None = None, *, samples: int | None = None, on_token: Callable[[Token], object] | None = None,
+        **options: Any,
+    ) -> Text | list[Text]:  # fmt: skip
+        """A text that a language model writes after a prompt (or ids); options as in stream.
+
+        samples: a list of so many texts of the same prompt. on_token: a function of each Token, which ends the text by
+        returning True.
+        """
+        if samples is not None and samples < 1:
+            raise UsageError(f"samples: got {samples}, expected 1 or more")
+        with self.stream(prompt, **options) as stream:
+            texts = []
+            for sample in range(samples or 1):
+                if sample > 0:
+                    stream.again()
+                for token in stream:
+                    if on_token is not None and on_token(token) is True:
+                        break
+                texts.append(stream.result)
+        return texts[0] if samples is None else texts
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        """Pickled and copied by the bytes of its model file."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+            self.save(path)
+            with builtins.open(path, "rb") as file:
+                return _restored, (type(self), file.read(), self.info["file"])
+
     def __repr__(self) -> str:
         return f"bitgrad.Model({self.info['file']!r}, input={self.input.shape}, output={self.output.shape})"
+
+
+def _restored(kind: type[Model], data: bytes, name: str) -> Model:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.safetensors")
+        with builtins.open(path, "wb") as file:
+            file.write(data)
+        model = kind(path)
+    model.info["file"] = name
+    return model
 
 
 def open(path: Path, *, last: bool = False) -> Model:
@@ -250,6 +320,7 @@ class Trainer(_native.Handle):
     """
 
     _closer = "trainer_close"
+    _instead = "save(path) writes a checkpoint, from which resume(path) continues"
 
     def __init__(
         self, config: Config, x: Any, y: Any, x_test: Any = None, y_test: Any = None, *, overrides: Overrides | None = None
@@ -356,6 +427,7 @@ class Learner(_native.Handle):
     """
 
     _closer = "learner_close"
+    _instead = "save(path) writes a checkpoint"
 
     def __init__(
         self, config: Config, input: Sequence[int], outputs: int = 0, *, epoch_samples: int = 1, dtype: str = "float32",

@@ -68,6 +68,9 @@ class Array:
         if tensor:
             tensor.contents.deleter(tensor)
 
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError("a bitgrad.Array cannot be pickled or copied: numpy.array(a) and a.tolist() can")
+
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
         shared = DL()
         _native.call("dlpack_share", self._tensor, byref(shared))

@@ -91,6 +91,10 @@ class Step(Structure):
     ]
 
 
+class Token(Structure):
+    _fields_ = [("id", c_int64), ("text", c_void_p), ("length", c_int64)]
+
+
 class DLDevice(Structure):
     _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
 
@@ -141,6 +145,13 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "model_scores": (c_int, [_HANDLE, POINTER(c_float), c_int64, POINTER(c_double)]),
     "model_save": (c_int, [_HANDLE, c_char_p]),
     "model_export": (c_int, [_HANDLE, c_char_p, c_char_p]),
+    "model_save_adapters": (c_int, [_HANDLE, c_char_p]),
+    "model_merge_adapters": (c_int, [_HANDLE, c_char_p, c_int32]),
+    "generator_create": (c_int, [_HANDLE, c_char_p, _OUT]),
+    "generator_close": (None, [_HANDLE]),
+    "generator_next": (c_int, [_HANDLE, POINTER(Token)]),
+    "generator_again": (c_int, [_HANDLE]),
+    "generator_result": (c_char_p, [_HANDLE]),
     "trainer_create": (
         c_int,
         [c_char_p, _TEXTS, c_int32, POINTER(Array), POINTER(Array), POINTER(Array), POINTER(Array), _OUT],
@@ -230,9 +241,13 @@ class Handle:
     """
 
     _closer = ""
+    _instead = ""  # what to do where it cannot be pickled or copied
 
     def __init__(self) -> None:
         self._handle = c_void_p()
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError(f"a bitgrad.{type(self).__name__} cannot be pickled or copied: {self._instead}")
 
     def _ready(self) -> c_void_p:
         if not self._handle:

@@ -4,11 +4,14 @@
 // base_model.model.PATH: what adapters.train names, running statistics), all else in bitgrad_state.safetensors.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/train/config.h"
+#include "bitgrad/train/learner.h"
+#include "bitgrad/train/opened_file.h"
 
 namespace bitgrad {
 
@@ -40,5 +43,13 @@ void load_adapters(const std::string& path, Module& model, const std::string& re
 // Derives the configuration after merge_adapters from that of the converted model (train/ptq.h) with adapters: the
 // adapters are removed and, with to_float, their layers' weights are fp32. Call before merging.
 RunConfig merged_config(RunConfig config, Module& model, bool to_float);
+
+// Merges the adapters of a checkpoint (merge_adapters) and writes the model file. `learner`: load_file(file), which is
+// converted afterwards. Throws Error for a converted file.
+struct MergedFile {
+  int64_t layers = 0;
+  bool rounded = false;  // the sums W + B A were rounded to the codes of W
+};
+MergedFile write_merged(const std::string& path, const OpenedFile& file, Learner& learner, bool to_float);
 
 }  // namespace bitgrad

@@ -25,6 +25,8 @@
 
 namespace bitgrad {
 
+class StreamedText;
+
 struct GeneratorSpec {
   // Keeps keys and values of earlier rows, so that each new id costs one row. false: each id recomputes all rows of the
   // window, with the same bits if `kv` is fp32. Models without causal attention never cache.
@@ -51,6 +53,11 @@ class Generator {
   // All ids of the window count as one text, even if the data kept documents apart. Throws Error for an id out of
   // range, and as Learner::predict; the ids are unchanged then.
   std::span<const float> feed(std::span<const int32_t> ids);
+  // The same in parts, for a caller that may stop between them: append, then read until it returns true. scores() are
+  // those of the ids read last.
+  void append(std::span<const int32_t> ids);
+  bool read();
+  std::span<const float> scores() const { return scores_; }
   // Drops ids from `length` on; cached rows of the others are kept if the window is the same. Throws Error if length is
   // out of range.
   void truncate(int64_t length);
@@ -87,9 +94,32 @@ struct Generated {
   std::string text = {};          // UTF-8, without the stop text; empty without a tokenizer
   StopReason reason = StopReason::kTokens;
 };
-// Draws and feeds tokens, starting from `scores`, those of the generator's last feed. `tokenizer` may be nullptr to get
-// ids only; its end_id ends the text. `show` (optional) is called with each id and the text that it completed, in whole
-// characters (data/streamed_text.h), and finally with id -1 and any text held back.
+// Writes one text id by id, starting from `scores`, those of the generator's last feed. `tokenizer` may be nullptr to
+// get ids only; its end_id ends the text. Both must outlive this object.
+class Continuation {
+ public:
+  Continuation(Generator& generator, std::span<const float> scores, const Tokenizer* tokenizer, GenerateSpec spec);
+  ~Continuation();
+  Continuation(const Continuation&) = delete;
+  Continuation& operator=(const Continuation&) = delete;
+  // Draws the next id. `text`: what it completed, in whole characters (data/streamed_text.h); finally id -1 with any
+  // text held back. False: the text has ended, and nothing was written.
+  bool next(int32_t& id, std::string& text);
+  const Generated& made() const { return made_; }
+  bool ended() const { return ended_; }
+
+ private:
+  bool draw(int32_t& id);
+
+  Generator& generator_;
+  GenerateSpec spec_;
+  std::vector<float> scores_;
+  std::unique_ptr<StreamedText> text_;  // nullptr: no tokenizer
+  Generated made_;
+  bool drawing_ = true, ended_ = false;
+};
+
+// All of it at once. `show` (optional) is called with what Continuation::next returns.
 Generated generate(Generator& generator, std::span<const float> scores, const Tokenizer* tokenizer,
                    const GenerateSpec& spec, const std::function<void(int32_t id, std::string_view text)>& show = {});
 

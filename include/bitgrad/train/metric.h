@@ -15,10 +15,11 @@
 
 namespace bitgrad {
 
-// What a metric applies to: target form and loss.
+// What a metric applies to: target form, loss and ids.
 struct MetricTask {
   TargetForm target = {};
-  std::string loss = {};  // name of the loss kind, or empty
+  std::string loss = {};   // name of the loss kind, or empty
+  int64_t vocabulary = 0;  // samples are ids below it; 0: values
 };
 
 // Follows the batches of one evaluation, for values that are no function of StepResult's sums.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bitgrad/base/json.h"
@@ -32,5 +33,9 @@ std::vector<int32_t> end_ids(const ModelOrigin& origin, const Tokenizer* tokeniz
 std::vector<int32_t> first_ids(const ModelOrigin& origin);
 // Puts them before the ids of a text, unless these begin with them.
 void add_begin(const ModelOrigin& origin, std::vector<int32_t>& ids);
+// The ids that a model reads for a prompt, with those that texts begin with; at least one. `where` names the prompt in
+// errors. Throws Error for an empty text that nothing begins, Error(kData) for one that the tokenizer cannot take.
+std::vector<int32_t> prompt_ids(const ModelOrigin& origin, const Tokenizer& tokenizer, const std::string& text,
+                                std::string_view where);
 
 }  // namespace bitgrad

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -82,6 +83,9 @@ class Predictor {
   // Exports to another program's format (train/export.h). `format` is a name of export_targets(); empty: chosen by the
   // ending of `path`.
   ExportReport export_to(const std::string& path, const std::string& format = {});
+
+  // Runs `use` while no other call uses the model: for a Generator, which reads the learner's planned model itself.
+  void with_learner(const std::function<void(Learner&)>& use);
 
   // Scores of one row of outputs: softmax or sigmoid, computed in double, if output().probabilities, else the outputs
   // unchanged.

@@ -10,8 +10,6 @@ namespace {
 
 constexpr size_t kMostDifferences = 100;
 
-bool is_language(const RunData& run) { return run.train.contains("tokens_per_s"); }
-
 std::string numbers_of(const std::vector<RunData>& runs) {
   Table table{{"run", "status", "best", "where", "steps", "time", "model", "memory"}, {}, {1, 3, 4, 7}, false, 2};
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -21,15 +19,16 @@ std::string numbers_of(const std::vector<RunData>& runs) {
     const Json summary = run.summary.is_object() ? run.summary : Json::object();
     const Json memory = summary.contains("memory") ? summary["memory"] : Json::object();
     const auto or_dash = [](bool known, const std::string& text) { return known ? text : std::string("&ndash;"); };
-    table.rows.push_back({concat("<i class=\"dot b", i % kColors, "\"></i>", escaped(run.name)),
-                          escaped(summary.value("status", "no summary")),
-                          or_dash(best.known, metric_text(best.metric, best.value) + " <span class=\"note\">" +
-                                                  escaped(metric_title(best.metric)) + "</span>"),
-                          or_dash(best.known, escaped(best.place)),
-                          or_dash(summary.contains("steps"), count_text(summary.value("steps", int64_t{0}))),
-                          or_dash(summary.contains("seconds"), seconds_text(summary.value("seconds", 0.0))),
-                          or_dash(model.contains("bytes"), bytes_text(model.value("bytes", 0.0))),
-                          or_dash(memory.contains("total_peak"), bytes_text(memory.value("total_peak", 0.0)))});
+    table.rows.push_back(
+        {concat("<i class=\"dot b", i % kColors, "\"></i><a href=\"#run", i, "\">", escaped(run.name), "</a>"),
+         escaped(summary.value("status", "no summary")),
+         or_dash(best.known, metric_text(best.metric, best.value) + " <span class=\"note\">" +
+                                 escaped(metric_title(best.metric)) + "</span>"),
+         or_dash(best.known, escaped(best.place)),
+         or_dash(summary.contains("steps"), count_text(summary.value("steps", int64_t{0}))),
+         or_dash(summary.contains("seconds"), seconds_text(summary.value("seconds", 0.0))),
+         or_dash(model.contains("bytes"), bytes_text(model.value("bytes", 0.0))),
+         or_dash(memory.contains("total_peak"), bytes_text(memory.value("total_peak", 0.0)))});
   }
   return section("Runs", table_html(table));
 }
@@ -53,8 +52,6 @@ Chart over_one_another(const std::vector<RunData>& runs, const std::string& key,
 std::string curves_of(const std::vector<RunData>& runs) {
   std::string charts;
   for (const char* key : {"loss", "accuracy", "perplexity", "bits_per_byte", "mean_squared_error"}) {
-    const bool perplexity = std::string_view(key) == "perplexity";
-    if (perplexity && std::none_of(runs.begin(), runs.end(), is_language)) continue;
     Chart chart = over_one_another(runs, key, false);
     chart.may_be_log = std::string_view(key) != "accuracy";
     charts += chart_html(chart);

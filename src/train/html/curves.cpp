@@ -44,10 +44,8 @@ std::string curves(const RunData& run) {
     for (const auto& [metric, series] : values)
       if (metric != "loss" && std::find(metrics.begin(), metrics.end(), metric) == metrics.end())
         metrics.push_back(metric);
-  for (const std::string& metric : metrics) {
-    if (!language && metric == "perplexity") continue;  // for classes it only repeats the loss
+  for (const std::string& metric : metrics)
     charts += chart_html(chart_of(run, metric, metric != "accuracy" && metric != "top5_accuracy"));
-  }
   charts += of_training(run, "lr", "learning rate", "");
   charts += language ? of_training(run, "tokens_per_s", "speed", "tokens/s")
                      : of_training(run, "samples_per_s", "speed", "samples/s");

@@ -154,10 +154,9 @@ std::string worst_samples(const Json& e) {
 // For each metric of each split: the last, lowest and highest value.
 std::string metric_table(const RunData& run) {
   Table table{{"split", "metric", "last", "lowest", "highest"}, {}, {}, true, 2};
-  const bool language = run.train.contains("tokens_per_s");
   for (const auto& [split, values] : run.evaluations)
     for (const auto& [metric, series] : values) {
-      if (series.empty() || (metric == "perplexity" && !language)) continue;
+      if (series.empty()) continue;
       const auto [low, high] = std::minmax_element(series.y.begin(), series.y.end());
       table.rows.push_back({escaped(split), escaped(metric_title(metric)), metric_text(metric, series.y.back()),
                             metric_text(metric, *low), metric_text(metric, *high)});

@@ -1,8 +1,10 @@
 #include <set>
+#include <utility>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/version.h"
 #include "bitgrad/train/html_report.h"
+#include "bitgrad/train/run_results.h"
 #include "train/html/sections.h"
 #include "train/html/style.h"
 #include "train/html/text.h"
@@ -14,6 +16,18 @@ namespace {
 std::string sections_of(const RunData& run) {
   return curves(run) + quantization(run) + evaluation(run) + layers(run) + memory(run) + configuration(run) +
          environment(run);
+}
+
+// The best first. Returns why not, as HTML.
+std::string sort_by_best(std::vector<RunData>& runs) {
+  std::vector<RunResult> results;
+  for (const RunData& run : runs)
+    results.push_back(result_of(run.folder, run.summary, run.config ? &*run.config : nullptr));
+  std::string why_not;
+  std::vector<RunData> sorted;
+  for (const size_t i : best_first(results, &why_not)) sorted.push_back(std::move(runs[i]));
+  runs = std::move(sorted);
+  return why_not.empty() ? "" : note("The runs are in the order given: " + escaped(why_not) + '.');
 }
 
 // Distinguishes runs of the same name by their folders.
@@ -50,11 +64,12 @@ std::string html_report(const std::vector<std::string>& folders) {
       const std::string name = runs[0].config ? runs[0].config->run.name : runs[0].name;
       return page(name + " - bitgrad", headline(runs[0]) + sections_of(runs[0]));
     }
+    const std::string order = sort_by_best(runs);
     name_apart(runs);
-    std::string body = concat("<h1>", runs.size(), " runs</h1>\n<p class=\"sub\"></p>\n") + comparison(runs);
-    for (const RunData& run : runs)
-      body += concat("<details class=\"run\"><summary>", escaped(run.name), "</summary>\n", headline(run),
-                     sections_of(run), "</details>\n");
+    std::string body = concat("<h1>", runs.size(), " runs</h1>\n<p class=\"sub\"></p>\n", order) + comparison(runs);
+    for (size_t i = 0; const RunData& run : runs)
+      body += concat("<details class=\"run\" id=\"run", i++, "\"><summary>", escaped(run.name), "</summary>\n",
+                     headline(run), sections_of(run), "</details>\n");
     return page(concat(runs.size(), " runs - bitgrad"), body);
   } catch (const JsonError& e) {  // a member of unexpected type in summary.json or run.json
     fail_with(ErrorCode::kData, "report", "a file of ", folders[0], folders.size() > 1 ? " or of the other runs" : "",

@@ -101,6 +101,7 @@ cursor.setAttribute('x1',best);cursor.setAttribute('x2',best);
 var figure=svg.parentNode;figure.appendChild(tip);tip.style.display='block';
 var left=best/400*box.width+10;if(left+tip.offsetWidth>box.width)left=Math.max(0,left-20-tip.offsetWidth);
 tip.style.left=left+'px';tip.style.top=(svg.offsetTop+8)+'px'})});
+addEventListener('hashchange',function(){var d=/^#run\d+$/.test(location.hash)&&document.querySelector(location.hash);if(d)d.open=true});
 addEventListener('beforeprint',function(){document.querySelectorAll('details').forEach(function(d){d.open=true})});
 })();
 )js";

@@ -77,4 +77,21 @@ void add_begin(const ModelOrigin& origin, std::vector<int32_t>& ids) {
     ids.insert(ids.begin(), first.begin(), first.end());
 }
 
+std::vector<int32_t> prompt_ids(const ModelOrigin& origin, const Tokenizer& tokenizer, const std::string& text,
+                                std::string_view where) {
+  std::vector<int32_t> ids;
+  try {
+    ids = encode(tokenizer, text);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kData) throw;
+    fail_with(ErrorCode::kData, "generate", where, ": ", e.what());
+  }
+  add_begin(origin, ids);
+  // A document begins after the end token of another one.
+  if (ids.empty() && tokenizer.end_id() >= 0) ids = {tokenizer.end_id()};
+  require(!ids.empty(), "generate", where, ": got an empty text, and ", describe(tokenizer),
+          " has no mark of an end of text to begin with. Give a text of at least one character");
+  return ids;
+}
+
 }  // namespace bitgrad
