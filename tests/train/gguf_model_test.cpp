@@ -224,6 +224,11 @@ TEST_CASE("the frequencies of Llama 3.1 are factors in the file, and are found a
     other[other.size() / 2] *= 1.5f;
     CHECK_FALSE(interop::read_rope_factors(other, read));
   }
+  // One pair between the two, as in the golden llama.
+  const RopeOptions few{.dim = 8, .base = 500, .factor = 4, .low = 1, .high = 4, .original = 16};
+  RopeOptions found{.dim = 8, .base = 500};
+  REQUIRE(interop::read_rope_factors(interop::rope_factors(few), found));
+  CHECK(found.original == 16);
   const auto learner = learner_of("llama", kLlama, "");
   export_gguf(learner->model(), model_record(*learner)->model, nullptr, path);
   const GgufFile file = GgufFile::read(path);

@@ -63,7 +63,7 @@ bool read_rope_factors(std::span<const float> factors, RopeOptions& rope) {
   scale_linear(rope, *most);
   if (has_factors(rope, factors)) return true;
   constexpr int64_t kMostOriginal = int64_t{1} << 22;
-  for (rope.original = 64; rope.original <= kMostOriginal; rope.original *= 2)  // all that Meta published: 8192
+  for (rope.original = 1; rope.original <= kMostOriginal; rope.original *= 2)  // all that Meta published: 8192
     if (has_factors(rope, factors)) return true;
   return fit_line(factors, rope);
 }
