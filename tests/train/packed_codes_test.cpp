@@ -28,8 +28,9 @@ std::unique_ptr<Learner> learner_of(const std::string& preset, const std::string
       "version: 1\nrun: {name: small, seed: 5}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: "
       "a.txt, context: 12}}\nmodel: {preset: " +
           preset + ", keys: {vocabulary: 33, layers: 1, heads: 2, dim: 64" +
-          (preset == "gpt" ? ", context: 12" : ", ffn: 96") + "}}\nquant: {rules: [" + rule +
-          "]}\nbatch: {global: 2}\noptim: {name: adamw, lr: 0.01}\ntrain: {stop: 4 steps}\n",
+          (preset == "gpt" ? ", context: 12" : ", ffn: 96") + "}}\n" +
+          (rule.empty() ? "" : "quant: {rules: [" + rule + "]}\n") +
+          "batch: {global: 2}\noptim: {name: adamw, lr: 0.01}\ntrain: {stop: 4 steps}\n",
       "small.yaml", {});
   Form in;
   in.sample = {12};

@@ -70,8 +70,8 @@ class HuggingFaceExport {
     if (codes && m.matrix && !m.embedding && out.fate != Fate::kRefused)
       if (std::optional<CodeScheme> scheme = scheme_for(part, why)) return add_codes(m, part, std::move(*scheme));
     add_floats(m, part, out);
-    if (part.dtype().is_code() && out.fate == Fate::kRounded && !why.empty())
-      out.reason += concat(" (not packed: ", why, ')');
+    if (part.dtype().is_code() && !why.empty())
+      out.reason += concat(out.reason.empty() ? "" : "; ", "not packed: ", why);
   }
   // Those of the weights that add() wrote as codes.
   const std::vector<CodeScheme>& schemes() const { return schemes_; }

@@ -64,7 +64,10 @@ std::vector<int32_t> packed_rows(const std::vector<int64_t>& codes, int64_t rows
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) {
       const auto raw = static_cast<uint32_t>(codes[static_cast<size_t>(r * cols + c)] + offset);
-      out[static_cast<size_t>(r * words + c * bits / 32)] |= raw << (c * bits % 32);
+      const auto at = static_cast<size_t>(r * words + c * bits / 32);
+      const int64_t shift = c * bits % 32;
+      out[at] |= raw << shift;
+      if (shift + bits > 32) out[at + 1] |= raw >> (32 - shift);
     }
   return {out.begin(), out.end()};
 }
