@@ -123,8 +123,6 @@ int run_export(const ExportOptions& o) {
       require_writable(concat(o.out.substr(0, o.out.size() - target.ending.size()), target.companion), o.force);
   }
   require(!o.check || !o.spec.dry_run, kExport, "--check runs the file, which --dry-run does not write. Choose one");
-  require(!o.spec.with_normalization || target.name == "onnx" || target.name == "c", kExport,
-          "--with-normalization: format ", target.name, " has no inputs of bytes. Use onnx or c, or leave it out");
   if (o.check) require_client(target);
   const std::unique_ptr<Learner> learner = load_file(file, nullptr);
   if (file.kind == "checkpoint") learner->convert();
@@ -153,8 +151,10 @@ Run setup_export(Arguments& args) {
   std::string formats;
   for (const ExportTarget& t : export_targets()) formats += concat(formats.empty() ? "" : "; ", t.name, ": ", t.doc);
   args.option("--format", o->format, formats + ". Left out: as the end of the name says");
-  args.option("--form", o->spec.form,
-              "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear)");
+  args.option(
+      "--form", o->spec.form,
+      "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear); hf: values (the default) "
+      "or packed (codes of compressed-tensors)");
   args.option("--opset", o->spec.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
   args.flag("--with-normalization", o->spec.with_normalization,
             "onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize of the run");

@@ -1,6 +1,6 @@
 // Reads tokenizer.json of Hugging Face's `tokenizers` library (format version 1.0), byte-level BPE only: GPT-2, Llama
-// 3, Qwen. Ignored: truncation, padding, decoder (decoding always concatenates the bytes of the ids) and
-// post_processor, which adds special tokens at the ends of a text.
+// 3, Qwen. Ignored: truncation, padding and post_processor, which adds special tokens at the ends of a text. Decoding
+// concatenates the bytes of the ids: a decoder that does something else is refused.
 #include "data/bpe_file.h"
 
 #include <algorithm>
@@ -52,6 +52,7 @@ class BpeReader {
     bool bytes = false;
     pre_tokenizer(file_.at("pre_tokenizer"), bytes);
     if (!bytes) bad("pre_tokenizer: got none of type ByteLevel: only byte-level BPE is read.");
+    if (given(file_, "decoder")) decoder(file_.at("decoder"));
     if (model.value("ignore_merges", false)) keep_words();
     return std::move(parts_);
   }
@@ -184,6 +185,10 @@ class BpeReader {
       for (const Json& part : p.at("pretokenizers")) pre_tokenizer(part, bytes);
       return;
     }
+    if (bytes)
+      bad("pre_tokenizer: got ", type,
+          " after ByteLevel, which comes last here: it would see the characters that stand "
+          "for bytes.");
     if (type == "ByteLevel") {
       bytes = true;
       step.prefix_space = p.value("add_prefix_space", true);
@@ -205,6 +210,14 @@ class BpeReader {
     }
     if (parts_.steps.size() >= kMostSteps) bad("pre_tokenizer: got more than ", kMostSteps, " steps.");
     parts_.steps.push_back(std::move(step));
+  }
+
+  static void decoder(const Json& d) {
+    const std::string type = type_of(d, "decoder");
+    if (type == "Sequence")
+      for (const Json& part : d.at("decoders")) decoder(part);
+    else if (type != "ByteLevel")
+      bad("decoder: got ", type, ", expected ByteLevel: the text of ids is their bytes, one after the other.");
   }
 
   void keep_words() {

@@ -104,7 +104,8 @@ TEST_CASE("The guides to other programs run as they stand there") {
   refused({guide.temp.file("m.onnx"), "--opset", "20"}, "expected 21 to 28");
   refused({guide.temp.file("m.onnx"), "--form", "int"}, "expected integer or qdq");
   refused({guide.temp.file("m.onnx"), "--check", "--dry-run"}, "Choose one");
-  refused({guide.temp.file("m.npz"), "--with-normalization"}, "has no inputs of bytes");
+  refused({guide.temp.file("m.npz"), "--with-normalization"},
+          "format npz has no use for it. It is an option of onnx c");
   refused({guide.temp.file("m.gguf"), "--check"}, "has no client that is known here");
   refused({guide.temp.file("digits.c")}, "exists");
   refused({guide.temp.file("1.c")}, "Expected a name that begins with a letter");

@@ -5,13 +5,17 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "apps/python.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/data/tokenizer.h"
 #include "bitgrad/io/gguf.h"
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/generator.h"
+#include "bitgrad/train/interop.h"
 #include "bitgrad/train/model_record.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -219,6 +223,38 @@ TEST_CASE("preset bitnet is TQ2_0 and a scale beside it, and llama.cpp computes 
 
 TEST_CASE("preset gpt is gpt2 with zeros for biases, and llama.cpp computes what we do") {
   check_beside_client({"gpt", "gpt", "layers: 2, heads: 4, dim: 64, context: 80", "", "F32"});
+}
+
+// The golden folder is scaled as Llama 3.1 is, and has the logits of transformers.
+TEST_CASE("scaled frequencies are factors in the file, and llama.cpp has the logits of transformers") {
+  TempDir temp;
+  const std::string folder = source_path("tests/golden/hugging_face/llama");
+  ImportedModel model = import_hugging_face(folder);
+  model.tokenizer = make_tokenizer("chars", "abcdefghijklmnopqrstuvwxyz");  // the client asks for one
+  save_imported(model, temp.file("m.safetensors"));
+  const ProcessResult exported = cli({"export", temp.file("m.safetensors"), "-o", temp.file("m.gguf")});
+  INFO(exported.err);
+  REQUIRE(exported.code == 0);
+  REQUIRE(GgufFile::read(temp.file("m.gguf")).contains("rope_freqs.weight"));
+  std::ifstream in(folder + "/golden.json");
+  const Json golden = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  const auto ids = golden["ids"].get<std::vector<int32_t>>();
+  Json prompts = Json::array();
+  for (size_t n = 1; n <= ids.size(); ++n)
+    prompts.push_back(std::vector<int32_t>(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n)));
+  std::ofstream(temp.file("p.json")) << Json{{"prompts", prompts}, {"texts", Json::array()}}.dump();
+  const std::string written =
+      script_output("llama_cpp_client.py", {temp.file("m.gguf"), "41", "1", temp.file("p.json")}, "xllamacpp");
+  if (written.empty()) return;
+  const Json answers = Json::parse(written).at("answers");
+  double largest = 0;
+  for (size_t n = 0; n < ids.size(); ++n) {
+    const auto logits = golden["logits"].at(n).get<std::vector<float>>();
+    const std::vector<double> expected = log_probabilities(logits), got = client_row(answers.at(n), 0, 41);
+    for (size_t id = 0; id < got.size(); ++id) largest = std::max(largest, std::abs(got[id] - expected[id]));
+  }
+  INFO("log-probabilities differ by at most " << largest);
+  CHECK(largest < kSum);
 }
 
 // A scale a token is the client's scale a block of 32. It makes codes by the fp32 scale, we by its fp16.

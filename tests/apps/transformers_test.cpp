@@ -14,6 +14,7 @@ namespace {
 
 struct Net {
   std::string name, model, rules;
+  std::vector<std::string> options = {};  // of the export
 };
 const std::vector<Net>& nets() {
   static const std::vector<Net> all{
@@ -35,14 +36,14 @@ void train_and_export(const TempDir& temp, const Net& net) {
       cli({"train", temp.file(net.name + ".yaml"), "--data", temp.path(), "--out", temp.file(net.name)});
   INFO(trained.err);
   REQUIRE(trained.code == 0);
-  const ProcessResult exported = cli({"export", temp.file(net.name), "-o", temp.file(net.name + "_hf")});
+  std::vector<std::string> command{"export", temp.file(net.name), "-o", temp.file(net.name + "_hf")};
+  command.insert(command.end(), net.options.begin(), net.options.end());
+  const ProcessResult exported = cli(command);
   INFO(exported.err);
   REQUIRE(exported.code == 0);
 }
 
-}  // namespace
-
-TEST_CASE("folders of gpt2, llama and qwen2 open in transformers, and their logits are ours") {
+void check_logits(const std::vector<Net>& all, const std::string& needs) {
   TempDir temp;
   std::ofstream text(temp.file("a.txt"), std::ios::binary);
   for (int i = 0; i < 40; ++i) text << "The " << i << " slings and arrows of outrageous fortune: a sea of troubles.\n";
@@ -60,16 +61,16 @@ TEST_CASE("folders of gpt2, llama and qwen2 open in transformers, and their logi
   }
   std::ofstream(temp.file("ids.json")) << lists.dump();
   std::vector<std::string> arguments{temp.file("ids.json")};
-  for (const Net& net : nets()) {
+  for (const Net& net : all) {
     train_and_export(temp, net);
     arguments.push_back(temp.file(net.name + "_hf"));
   }
-  const std::string written = script_output("transformers_logits.py", arguments, "transformers or torch");
+  const std::string written = script_output("transformers_logits.py", arguments, needs);
   if (written.empty()) return;
   const Json logits = Json::parse(written);
-  for (size_t i = 0; i < nets().size(); ++i) {
+  for (size_t i = 0; i < all.size(); ++i) {
     const auto learner =
-        load_evaluator(temp.file(nets()[i].name + "/last.safetensors"), find_loss("softmax_cross_entropy"), kSamples);
+        load_evaluator(temp.file(all[i].name + "/last.safetensors"), find_loss("softmax_cross_entropy"), kSamples);
     const std::vector<double> ours =
         learner->predict(Tensor::from_elements({kSamples, kRows}, dtypes::int32, ids)).elements();
     double largest = 0, size = 0;
@@ -82,10 +83,38 @@ TEST_CASE("folders of gpt2, llama and qwen2 open in transformers, and their logi
           size = std::max(size, std::abs(*at++));
         }
     CHECK(at == ours.end());
-    INFO(nets()[i].name << ": differ by at most " << largest << " of " << size);
+    INFO(all[i].name << ": differ by at most " << largest << " of " << size);
     CHECK(size > 1);
     CHECK(largest < 1e-4);
   }
+}
+
+}  // namespace
+
+TEST_CASE("folders of gpt2, llama and qwen2 open in transformers, and their logits are ours") {
+  check_logits(nets(), "transformers or torch");
+}
+
+TEST_CASE("folders of packed codes open in transformers with compressed-tensors, and their logits are ours") {
+  if (run_program({python(), "-c", "import compressed_tensors"}).code != 0) {
+    WARN("skipped: no compressed-tensors in " + python() + ". Set BITGRAD_PYTHON");
+    return;
+  }
+  const std::string llama = "llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 64, ffn: 96, rope: 500}";
+  const auto rule = [](const char* layers, const char* weights) {
+    return std::string("{layers: \"") + layers + "\", weights: {" + weights + "}}";
+  };
+  check_logits({{"mixed",
+                 llama,
+                 "quant: {rules: [" + rule("layers.2.0.*", "dtype: int4, scheme: absmax, granularity: group(32)") +
+                     ", " + rule("layers.2.1.0.0.*", "dtype: int8, scheme: absmax, granularity: channel") + ", " +
+                     rule("layers.2.1.0.1.*", "dtype: uint3, scheme: affine, granularity: group(32)") + "]}\n",
+                 {"--form", "packed"}},
+                {"ternary",
+                 "llama, keys: {layers: 1, heads: 4, kv_heads: 1, dim: 64, ffn: 96, qkv_bias: true}",
+                 "quant: {rules: [" + rule("layers.2.*", "dtype: ternary, scheme: ternary") + "]}\n",
+                 {"--form", "packed"}}},
+               "transformers or torch");
 }
 
 TEST_CASE("adapters over an exported llama open in PEFT with our logits, and what PEFT saves is taken up here") {

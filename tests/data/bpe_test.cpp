@@ -157,6 +157,20 @@ TEST_CASE("What is no byte-level BPE, or damaged, is an error at its member") {
   check("\"normalizer\": null", R"("normalizer": {"type": "Lowercase"})", "normalizer: got Lowercase, expected NFC");
   check("\"normalizer\": null", R"("normalizer": {})", "normalizer: got no type.");
   check(R"("type": "ByteLevel")", R"("type": "Whitespace")", "pre_tokenizer: got Whitespace, expected ByteLevel");
+  // What follows ByteLevel would cut the characters that stand for bytes.
+  for (const char* step : {R"({"type": "Digits"})", R"({"type": "ByteLevel"})",
+                           R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Isolated"})"})
+    check(R"({"type": "ByteLevel", "add_prefix_space": false})",
+          concat(R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, )", step, "]}"),
+          "after ByteLevel, which comes last here");
+  // Decoders that would give another text than the bytes of the ids.
+  for (const char* type : {"WordPiece", "Metaspace", "ByteFallback", "Strip", "Replace", "BPEDecoder", "CTC"}) {
+    check(R"("normalizer": null)", concat(R"("decoder": {"type": ")", type, "\"}"),
+          concat("decoder: got ", type, ", expected ByteLevel"));
+    check(R"("normalizer": null)",
+          concat(R"("decoder": {"type": "Sequence", "decoders": [{"type": "ByteLevel"}, {"type": ")", type, "\"}]}"),
+          concat("decoder: got ", type, ", expected ByteLevel"));
+  }
   check(R"({"type": "ByteLevel", "add_prefix_space": false})", "null", "pre_tokenizer: got none, expected ByteLevel.");
   check(R"("type": "ByteLevel")", R"("type": "Digits")", "got none of type ByteLevel: only byte-level BPE is read.");
   check(R"("type": "ByteLevel")", R"("type": "Split", "behavior": "MergedWithNext", "pattern": {"Regex": "a"})",

@@ -120,6 +120,43 @@ TEST_CASE("Exported C compiles without a warning and gives our outputs") {
   }
 }
 
+TEST_CASE("Names from files stay in their comments, and a header that no #include can name is refused") {
+  const TempDir temp;
+  const auto trainer = trained({"named", "[{linear: {out: 10}}]", ""});
+  const std::optional<ModelRecord> record = model_record(trainer->learner());
+  ExportSource source{&trainer->learner().model(), &record->model};
+  source.class_names = {"*/ int x; /*",
+                        "?\?/",
+                        "\\",
+                        "a\nint y;",
+                        "\xe2\x80\xae",
+                        "</script>",
+                        "*",
+                        "/",
+                        "%s",
+                        "\"",
+                        std::string(3000, '?') + "/"};
+  // Each of these at the end of a line, too.
+  for (int i = 0; i < 100; ++i) source.class_names.push_back(std::string(static_cast<size_t>(i), 'x') + "?\?/");
+  for (const std::string name : {"int.c", "a b.c", "\xc3\xa4.c", "a';b.c"}) {
+    INFO(name);
+    const std::string path = temp.file(name);
+    choose_export_target(path, "").write(source, path, {});
+    const std::string header = slurp(path.substr(0, path.size() - 1) + "h");
+    CHECK_FALSE(contains(header, "\nint y"));
+    CHECK(header.find("*/") == header.find("*/\n#ifndef"));
+    const ProcessResult compiled = run_program({"cc", name == "int.c" ? "-std=gnu11" : "-std=c99", "-Wall", "-Wextra",
+                                                "-Werror", "-pedantic", "-c", path, "-o", temp.file("a.o")});
+    INFO(compiled.err);
+    CHECK(compiled.code == 0);
+  }
+  for (const char* name : {"a\"b.c", "a\\b.c", "a\nb.c", "\xff.c", "float.c", "stdint.c", "1.c", ".c"}) {
+    INFO(name);
+    const std::string path = temp.file(name);
+    CHECK(contains(error_of([&] { choose_export_target(path, "").write(source, path, {}); }), "such as model.c"));
+  }
+}
+
 TEST_CASE("A quantizer behind a max pool takes the memory of codes, and the report says how much") {
   const TempDir temp;
   const auto trainer =

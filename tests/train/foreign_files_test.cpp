@@ -17,6 +17,7 @@
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/interop/gguf_vocabulary.h"
+#include "train/interop/gguf_words.h"
 #include "train/small_gpt.h"
 
 using namespace bitgrad;
@@ -230,6 +231,29 @@ TEST_CASE("A GGUF model in several files is read from any of them, and a missing
   CHECK(contains(error_of([&] { import_gguf(name(1)); }), "it is file 1 of the 2 files of a model, and '"));
   CHECK(contains(error_of([&] { import_gguf(llama.temp.file("other.gguf")); }),
                  "it is file 2 of the 2 files of a model, expected a name that ends in '-00002-of-00002.gguf'"));
+}
+
+TEST_CASE("llama.cpp's names of words are found in a tokenizer.json that cuts so, and the way back") {
+  for (const char* name : {"gpt-2", "llama-bpe", "qwen2", "smollm", "falcon"})
+    CHECK(interop::words_name(Json{{"pre_tokenizer", interop::words_of_name(name)}}) == name);
+  CHECK(interop::words_of_name("starcoder") == interop::words_of_name("smollm"));
+  CHECK(interop::words_of_name("stablelm2") == interop::words_of_name("qwen2"));
+  CHECK(interop::words_of_name("default").at("pretokenizers").size() == 5);
+  CHECK(interop::words_of_name("deepseek-v3").is_null());
+  CHECK(contains(interop::known_words(), "gpt-2, llama-bpe, qwen2, smollm"));
+  // As SmolLM's own file says it.
+  const Json digits = Json::parse(
+      R"({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel",
+          "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]})");
+  CHECK(interop::words_name(Json{{"pre_tokenizer", digits}}) == "smollm");
+  for (const char* other :
+       {R"({"type": "Digits", "individual_digits": false})",
+        R"({"type": "Split", "pattern": {"Regex": "\\p{N}"}, "behavior": "Removed", "invert": false})",
+        R"({"type": "Whitespace"})"}) {
+    Json file = digits;
+    file["pretokenizers"].items()[0] = Json::parse(other);
+    CHECK(interop::words_name(Json{{"pre_tokenizer", file}}).empty());
+  }
 }
 
 TEST_CASE("llama.cpp's names of words say more than the pattern") {

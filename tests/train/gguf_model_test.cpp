@@ -11,6 +11,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 #include "train/config_support.h"
+#include "train/interop/rope_scaling.h"
 #include "train/small_gpt.h"
 
 using namespace bitgrad;
@@ -192,6 +193,74 @@ TEST_CASE("q and k of llama have neighbours where the model has halves, biases o
   int64_t zeros = 0;
   for (const ExportedTensor& t : report.tensors) zeros += t.fate == ExportedTensor::Fate::kZeros;
   CHECK(zeros == 2 * 6 + 1);
+}
+
+TEST_CASE("the frequencies of Llama 3.1 are factors in the file, and are found again in them") {
+  TempDir temp;
+  const std::string path = temp.file("m.gguf");
+  struct Case {
+    int64_t dim;
+    double base, factor, low, high;
+    int64_t original;
+  };
+  // Llama 3.1 8B and 3.2 1B, small ones, and numbers that no file has: they are found by the line between the two.
+  for (const Case& c : std::vector<Case>{{128, 500000, 8, 1, 4, 8192},
+                                         {64, 500000, 32, 1, 4, 8192},
+                                         {16, 500, 8, 1, 4, 64},
+                                         {128, 10000, 4, 1, 8, 3000},
+                                         {128, 10000, 4, 2, 8, 4096}}) {
+    RopeOptions rope{.dim = c.dim, .base = c.base, .factor = c.factor, .low = c.low, .high = c.high};
+    rope.original = c.original;
+    const std::vector<float> factors = interop::rope_factors(rope);
+    CHECK(factors.front() == 1);
+    CHECK(factors.back() == static_cast<float>(c.factor));
+    RopeOptions read{.dim = c.dim, .base = c.base};
+    REQUIRE(interop::read_rope_factors(factors, read));
+    CHECK(read.factor == c.factor);
+    // Only their ratios count.
+    CHECK(read.high / read.low == c.high / c.low);
+    CHECK(static_cast<double>(read.original) / read.low == static_cast<double>(c.original) / c.low);
+    std::vector<float> other = factors;
+    other[other.size() / 2] *= 1.5f;
+    CHECK_FALSE(interop::read_rope_factors(other, read));
+  }
+  // One pair between the two, as in the golden llama.
+  const RopeOptions few{.dim = 8, .base = 500, .factor = 4, .low = 1, .high = 4, .original = 16};
+  RopeOptions found{.dim = 8, .base = 500};
+  REQUIRE(interop::read_rope_factors(interop::rope_factors(few), found));
+  CHECK(found.original == 16);
+  const auto learner = learner_of("llama", kLlama, "");
+  export_gguf(learner->model(), model_record(*learner)->model, nullptr, path);
+  const GgufFile file = GgufFile::read(path);
+  std::vector<GgufItem> items;
+  for (const GgufEntry& e : file.entries()) items.push_back({e.name, e.type, e.shape, file.data(e.name)});
+  const RopeOptions rope{.dim = 16, .base = 10000, .factor = 8, .low = 1, .high = 4, .original = 64};
+  const auto with = [&](std::vector<float> factors, const GgufMetadata& keys) {
+    std::vector<GgufItem> all = items;
+    const Tensor t = Tensor::from(factors, {std::ssize(factors)}, dtypes::fp32, MemoryKind::kBuffer);
+    all.push_back(gguf_item("rope_freqs.weight", t, GgufType::kF32));
+    write_gguf(temp.file("r.gguf"), all, keys);
+    return import_gguf(temp.file("r.gguf"));
+  };
+  const ImportedModel read = with(interop::rope_factors(rope), file.metadata());
+  save_imported(read, temp.file("m"));
+  const auto again = load_evaluator(temp.file("m"), find_loss("softmax_cross_entropy"));
+  const Tensor ids = ids_tensor(some_ids(24, 3), 2);
+  CHECK(again->predict(ids).elements() != learner->predict(ids).elements());
+  // The way back writes the same tensor.
+  export_gguf(again->model(), read.spec, nullptr, temp.file("again.gguf"));
+  const Tensor written = gguf_tensor(GgufFile::read(temp.file("again.gguf")), "rope_freqs.weight");
+  CHECK(written.to_vector() == interop::rope_factors(rope));
+  check_equal_logits(*again, import_gguf(temp.file("again.gguf")));
+  expect_error([&] { with({1, 1, 1, 1, 2, 4, 3, 8}, file.metadata()); }, "its factors are none of Llama 3.1's scaling");
+  expect_error([&] { with({1, 1, 8}, file.metadata()); }, "expected 8 floats");
+  GgufMetadata keys = file.metadata();
+  keys.emplace_back("llama.rope.scaling.type", GgufValue::text("linear"));
+  keys.emplace_back("llama.rope.scaling.factor", GgufValue::float32(2));
+  expect_error([&] { with(interop::rope_factors(rope), keys); }, "frequencies are scaled by it and by");
+  ExportSpec qwen;
+  qwen.family = "qwen2";
+  expect_error([&] { export_gguf(again->model(), read.spec, nullptr, temp.file("no.gguf"), qwen); }, "Files of qwen2");
 }
 
 TEST_CASE("what GGUF cannot hold is refused, all of it, and nothing is written") {

@@ -56,6 +56,7 @@ struct ExportSpec {
   bool dry_run = false;     // only report; write nothing
   // onnx. "integer": products of codes as integer sums, exactly ours. "qdq": float ops between QuantizeLinear and
   // DequantizeLinear, as accelerator compilers expect. Empty: integer.
+  // hf. "values": fp32. "packed": integer codes as compressed-tensors packs them. Empty: values.
   std::string form = {};
   bool dequantize = false;  // safetensors, npz: fp32 values instead of codes and scales
   // onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize says.

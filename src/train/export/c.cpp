@@ -2,11 +2,15 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <utility>
+#include <variant>
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/file_group.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/samples.h"
 #include "train/export/c_writer.h"
 #include "train/export/inputs.h"
@@ -15,6 +19,25 @@
 
 namespace bitgrad {
 namespace {
+
+// Why the values of a node are kept in floats: what reads them, and what to change.
+std::string why_floats(const inference::Graph& graph, size_t i) {
+  const auto& nodes = graph.nodes();
+  if (std::cmp_equal(i, graph.output())) return ", in floats, which the model returns";
+  for (size_t j = i + 1; j < nodes.size(); ++j) {
+    const auto& in = nodes[j].inputs;
+    if (std::find(in.begin(), in.end(), static_cast<inference::Value>(i)) == in.end()) continue;
+    if (std::holds_alternative<inference::Quantize>(nodes[j].operation))
+      return concat(
+          ", in floats, since ", nodes[j].layer,
+          " rounds them behind it to codes of more than 4 bits, or by scales that are no thresholds: inputs of "
+          "4 bits or less need no floats");
+    return concat(
+        ", in floats, since ", nodes[j].layer,
+        " behind it computes in floats: only layers with inputs of few bits (quant.rules: inputs) read codes");
+  }
+  return ", in floats";
+}
 
 // Bytes of constants and buffers, and what the buffers are largest for.
 void note_memory(ExportReport& report, const inference::Graph& graph, const c_target::Plan& plan, int64_t flash) {
@@ -28,7 +51,7 @@ void note_memory(ExportReport& report, const inference::Graph& graph, const c_ta
     const c_target::Place& p = plan.places[i];
     if (const int64_t bytes = p.elements * c_target::bytes_of(p.held); p.made && bytes > most) {
       most = bytes;
-      layer = concat(graph.nodes()[i].layer, p.held == c_target::Held::kFloat ? ", in floats" : "");
+      layer = graph.nodes()[i].layer + (p.held == c_target::Held::kFloat ? why_floats(graph, i) : "");
     }
   }
   report.facts.emplace_back(
@@ -37,23 +60,18 @@ void note_memory(ExportReport& report, const inference::Graph& graph, const c_ta
                        most > 0 ? concat(" (the largest: ", most, " bytes for ", layer, ')') : ""));
 }
 
-// Lines of a C comment: at most 100 characters, and nothing in them ends it.
+// Lines of a C comment, of at most 100 characters where words allow it.
 std::vector<std::string> comment_lines(const ExportReport& report) {
   std::vector<std::string> lines;
   for (const auto& [name, text] : report.facts) {
     std::string line = name + ':';
-    std::string word;
-    for (const char c : text + ' ') {
-      if (c != ' ') {
-        word += c == '/' && !word.empty() && word.back() == '*' ? '|' : c == '*' && word.ends_with('/') ? '|' : c;
-        continue;
-      }
+    TextReader words(c_target::c_comment(text));
+    for (std::string word; std::getline(words, word, ' ');) {
       if (line.size() + word.size() > 100) {
         lines.push_back(line);
         line = "  ";
       }
       line += ' ' + word;
-      word.clear();
     }
     lines.push_back(line);
   }
@@ -77,12 +95,18 @@ std::vector<float> byte_values(const ExportSource& source) {
 }  // namespace
 
 std::string c_name_of(const std::string& path) {
-  std::string name = path.substr(path.find_last_of('/') + 1);
-  name = name.substr(0, name.find_last_of('.'));
+  const std::string file = path.substr(path.find_last_of('/') + 1);
+  std::string name = file.substr(0, file.find_last_of('.'));
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   require(!name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])), "c", "-o ", path,
           ": the functions are named like the file. Expected a name that begins with a letter, such as model.c");
+  const bool plain = printable(file) == file && file.find_first_of("\"\\<>?*|") == std::string::npos;
+  require(plain, "c", "-o ", printable(path), ": an #include cannot name the header ", printable(file),
+          ". Expected letters, digits, '_', '-' and '.', such as model.c");
+  for (const char* known : {"float", "stdint"})
+    require(name != known, "c", "-o ", path, ": the header would stand in place of C's own ", known,
+            ".h. Choose another name, such as model.c");
   return name;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad::c_target {
 
@@ -11,6 +12,17 @@ std::string c_number(float x) {
   char text[64];
   std::snprintf(text, sizeof text, "%af", static_cast<double>(x));
   return x < 0 || std::signbit(x) ? concat('(', text, ')') : text;
+}
+
+std::string c_comment(std::string_view text) {
+  std::string out;
+  for (const char c : printable(text)) {
+    const bool ends = (c == '/' && out.ends_with('*')) || (c == '*' && out.ends_with('/'));
+    // A trigraph for a backslash joins lines.
+    out += ends || (c == '/' && out.ends_with("??")) ? '|' : c;
+  }
+  if (out.ends_with('*')) out += ' ';
+  return out;
 }
 
 Writer::Writer(const inference::Graph& graph, Plan plan, std::string prefix, ExportReport& report)
@@ -97,7 +109,7 @@ void Writer::run() {
       note(chained ? "in the thresholds behind" : "thresholds");
       continue;
     }
-    body_ << "  /* " << node.layer << " */\n";
+    body_ << "  /* " << c_comment(node.layer) << " */\n";
     std::visit([&](const auto& op) { write(node, op); }, node.operation);
   }
 }

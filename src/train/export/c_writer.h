@@ -3,6 +3,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bitgrad/base/text_stream.h"
@@ -89,5 +90,7 @@ class Writer {
 };
 
 std::string c_number(float x);
+// A text that nothing ends a comment in.
+std::string c_comment(std::string_view text);
 
 }  // namespace bitgrad::c_target

@@ -1,5 +1,7 @@
 #include "train/export/onnx_graph.h"
 
+#include <algorithm>
+
 #include <cstring>
 
 #include "bitgrad/base/error.h"
@@ -78,6 +80,18 @@ Stand GraphBuilder::channels_last(inference::Value value) {
 
 void GraphBuilder::note(std::string operation, ExportedTensor::Fate fate, double error, std::string reason) {
   report_.layers.push_back({node_->layer, std::move(operation), fate, error, std::move(reason)});
+}
+
+void GraphBuilder::note_codes(std::string operation, const std::vector<float>& steps) {
+  const auto rounded = std::find_if(report_.layers.begin(), report_.layers.end(),
+                                    [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kRounded; });
+  std::string reason;
+  if (rounded != report_.layers.end()) {
+    reason = concat("of numbers behind ", rounded->layer,
+                    ", which the client rounds in its own order: one near the middle of two codes may take the other");
+    if (!steps.empty()) reason += concat(", a step of ", *std::max_element(steps.begin(), steps.end()));
+  }
+  note(std::move(operation), ExportedTensor::Fate::kExact, 0, std::move(reason));
 }
 
 Type byte_type(DType dtype) {

@@ -66,6 +66,8 @@ class GraphBuilder {
   const std::string& layer() const { return node_->layer; }
   void note(std::string operation, ExportedTensor::Fate fate = ExportedTensor::Fate::kExact, double error = 0,
             std::string reason = {});
+  // Codes that are ours for equal numbers; says where an earlier layer rounds these otherwise. step: the largest scale.
+  void note_codes(std::string operation, const std::vector<float>& steps = {});
   void refuse(std::string operation, std::string reason) {
     note(std::move(operation), ExportedTensor::Fate::kRefused, 0, std::move(reason));
   }

@@ -113,7 +113,7 @@ Stand write_found(GraphBuilder& g, const Stand& x, const Quantize& op, Stand out
   out.name = codes(g, u, op.lo, op.hi, out.type);
   out.scale = f.scale;
   out.zero = f.zero;
-  g.note(concat("scales of each ", kind == Granularity::kToken ? "row" : "batch", ", ", spec.dtype));
+  g.note_codes(concat("scales of each ", kind == Granularity::kToken ? "row" : "batch", ", ", spec.dtype));
   return out;
 }
 
@@ -155,17 +155,20 @@ Stand write_quantize(GraphBuilder& g, const Node& node, const Quantize& op) {
   if (op.rule == CodeRule::kSign || op.rule == CodeRule::kPositive) {
     const bool sign = op.rule == CodeRule::kSign;
     out.name = choice(g, g.add(sign ? "GreaterOrEqual" : "Greater", {x.name, g.scalar(0.0f)}), sign);
-    g.note(concat(sign ? "sign, " : "step, ", op.spec.dtype));
+    g.note_codes(concat(sign ? "sign, " : "step, ", op.spec.dtype));
     return out;
   }
   const bool linear = is_quantize_linear(op, out.type),
              exact = linear && (op.rule != CodeRule::kInverse || powers_of_two(op.scale));
   if (exact || (linear && g.qdq())) {
     out.name = quantize_linear(g, x, op, out.type);
-    g.note(concat("QuantizeLinear ", op.spec.dtype), exact ? Fate::kExact : Fate::kRounded, exact ? 0 : 1,
-           exact ? ""
-                 : "x / s in place of x * (1 / s): where x lies within a rounding of the middle of two codes, the code "
-                   "may be the other one. Set div: true, or pow2: true");
+    if (exact)
+      g.note_codes(concat("QuantizeLinear ", op.spec.dtype), op.scale);
+    else
+      g.note(
+          concat("QuantizeLinear ", op.spec.dtype), Fate::kRounded, 1,
+          "x / s in place of x * (1 / s): where x lies within a rounding of the middle of two codes, the code may be "
+          "the other one. Set div: true, or pow2: true");
     return out;
   }
   std::string u = before_rounding(g, x, op);
@@ -178,7 +181,7 @@ Stand write_quantize(GraphBuilder& g, const Node& node, const Quantize& op) {
   if (std::any_of(op.zero.begin(), op.zero.end(), [](int32_t z) { return z != 0; }))
     u = g.add("Add", {u, g.per_feature(floats(op.zero), x)});
   out.name = codes(g, u, op.lo, op.hi, out.type);
-  g.note(concat("Round, Clip to ", op.spec.dtype));
+  g.note_codes(concat("Round, Clip to ", op.spec.dtype), op.scale);
   return out;
 }
 

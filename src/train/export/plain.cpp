@@ -21,6 +21,7 @@
 #include "train/export/report.h"
 #include "train/export/targets.h"
 #include "train/export/weight_order.h"
+#include "train/interop/compressed_tensors.h"
 #include "train/interop/export_plan.h"
 #include "train/interop/flattened.h"
 
@@ -109,18 +110,6 @@ class TensorList {
   std::vector<SafetensorsItem> items_;
 };
 
-std::vector<int32_t> packed_rows(const std::vector<int64_t>& codes, int64_t rows, int64_t cols, bool is_signed) {
-  const int64_t words = (cols + 7) / 8;
-  std::vector<int32_t> out(static_cast<size_t>(rows * words), 0);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < cols; ++c) {
-      const auto raw = static_cast<uint32_t>(codes[static_cast<size_t>(r * cols + c)] + (is_signed ? 8 : 0));
-      auto& word = out[static_cast<size_t>(r * words + c / 8)];
-      word = static_cast<int32_t>(static_cast<uint32_t>(word) | raw << (4 * (c % 8)));
-    }
-  return out;
-}
-
 // Why compressed-tensors cannot store the weight; empty if it can.
 std::string not_compressed(const PlainTensor& t) {
   const DTypeInfo& info = t.value.dtype().info();
@@ -145,7 +134,7 @@ void add_codes(TensorList& out, const PlainTensor& t) {
   if (w.dtype().bits() > 4 || t.logical.rank() == 4) {
     out.add(t, name, "I8", torch_dims(t), std::vector<int8_t>(codes.begin(), codes.end()));
   } else {
-    out.add(t, name + "_packed", "I32", {o, (k + 7) / 8}, packed_rows(codes, o, k, is_signed));
+    out.add(t, name + "_packed", "I32", {o, (k + 7) / 8}, interop::packed_rows(codes, o, k, 4, is_signed ? 8 : 0));
     out.add(t, name + "_shape", "I64", {2}, std::vector<int64_t>{o, k});
   }
   const ScaleMap map = w.scale_map();

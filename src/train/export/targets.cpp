@@ -27,6 +27,24 @@ bool fits(const ExportTarget& target, const std::string& path) {
   return target.ending.empty() ? !has_known_ending(path) : path.ends_with(target.ending);
 }
 
+// Wishes that the target would ignore.
+void check_wishes(const ExportTarget& target, const ExportSpec& spec) {
+  struct Wish {
+    bool given;
+    std::string_view option, targets;
+  };
+  const Wish wishes[] = {{!spec.family.empty(), "--family", "gguf hf"},
+                         {!spec.form.empty(), "--form", "onnx hf"},
+                         {spec.opset != 0, "--opset", "onnx"},
+                         {spec.dequantize, "--dequantize", "safetensors npz"},
+                         {spec.with_normalization, "--with-normalization", "onnx c"}};
+  for (const Wish& wish : wishes) {
+    const bool known = concat(' ', wish.targets, ' ').find(concat(' ', target.name, ' ')) != std::string::npos;
+    require(!wish.given || known, kExportChoice, wish.option, ": format ", target.name,
+            " has no use for it. It is an option of ", wish.targets, ": leave it out");
+  }
+}
+
 }  // namespace
 
 ExportReport export_target_gguf(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
@@ -64,6 +82,7 @@ const ExportTarget& choose_export_target(const std::string& path, const std::str
 
 ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportTarget& target, const std::string& path,
                          const ExportSpec& spec) {
+  check_wishes(target, spec);
   const std::optional<ModelRecord> record = model_record(learner);
   require(record.has_value(), kExportChoice, file.path,
           ": its layers are not described: only the program that made them can export them");

@@ -34,6 +34,7 @@ const std::vector<Family>& families() {
       {.name = "llama",
        .interleaved = true,
        .scale_tensors = true,
+       .rope_factors = true,
        .model_class = "LlamaForCausalLM",
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},

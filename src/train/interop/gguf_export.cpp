@@ -7,6 +7,7 @@
 #include "train/interop/gguf_ids.h"
 #include "train/interop/gguf_keys.h"
 #include "train/interop/gguf_vocabulary.h"
+#include "train/interop/rope_scaling.h"
 
 namespace bitgrad {
 namespace {
@@ -58,6 +59,15 @@ class GgufExport {
     if (out.fate != Fate::kRefused && choice.one_scale) add_scale(mapped, part.scale_map().scale[0]);
   }
 
+  // What frequencies of rotary positions are divided by.
+  void add_rope_factors(const RopeOptions& rope) {
+    const std::vector<float> factors = rope_factors(rope);
+    const std::string name(kRopeFactors);
+    report_.tensors.push_back({.name = name, .shape = {std::ssize(factors)}, .type = "F32"});
+    const Tensor t = Tensor::from(factors, {std::ssize(factors)}, dtypes::fp32, MemoryKind::kBuffer);
+    if (write_) items_.push_back(gguf_item(name, t, GgufType::kF32));
+  }
+
   ExportReport& report() { return report_; }
   const std::vector<GgufItem>& items() const { return items_; }
 
@@ -91,6 +101,8 @@ ExportReport export_gguf(Module& model, const ModelSpec& spec, const Tokenizer* 
   GgufExport out(model, family, !options.dry_run);
   out.report().facts = lost_ids(tokenizer, found.decoder.vocabulary, origin);
   for (const MappedTensor& mapped : tensor_map(found, family, FileFormat::kGguf)) out.add(mapped);
+  const Decoder& d = found.decoder;
+  if (!d.learned_positions && d.rope.factor != 1 && !scales_linear(d.rope)) out.add_rope_factors(d.rope);
   if (options.dry_run) return std::move(out.report());
   require_none_refused(out.report(), kExportWhere);
   write_gguf(path, out.items(), keys);

@@ -10,6 +10,7 @@
 #include "train/interop/gguf_keys.h"
 #include "train/interop/gguf_vocabulary.h"
 #include "train/interop/matrix_parts.h"
+#include "train/interop/rope_scaling.h"
 
 namespace bitgrad {
 namespace {
@@ -72,7 +73,7 @@ class GgufImport {
   // Reports all mismatches in one error.
   void check() const {
     std::string wrong;
-    std::set<std::string> known;
+    std::set<std::string> known{std::string(kRopeFactors)};
     for (const MappedTensor& m : mapped_) {
       known.insert(m.name);
       if (made_.family->scale_tensors && m.matrix && !m.embedding) {
@@ -144,16 +145,9 @@ class GgufImport {
         for (const float x : t.to_vector()) all.push_back(x);
       return Tensor::from(all, {std::ssize(all)}, dtypes::fp32, MemoryKind::kBuffer);
     }
-    const auto same = [&](const Tensor& t) {
-      return t.dtype() == tensors[0].dtype() && has_offset(t) == has_offset(tensors[0]);
-    };
-    if (!std::all_of(tensors.begin(), tensors.end(), same)) {
-      out_.notes.push_back(concat(name, ": its parts are of several types: read as fp32"));
-      for (Tensor& t : tensors) t = as_floats(t);
-    }
+    if (as_one_type(tensors)) out_.notes.push_back(concat(name, ": its parts are of several types: read as fp32"));
     return stack_rows(tensors);
   }
-  static bool has_offset(const Tensor& t) { return t.quant() != nullptr && t.quant()->offset != nullptr; }
 
   const GgufFile file_;
   GgufDecoder made_;

@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/io/gguf_tensors.h"
 #include "train/interop/rope_scaling.h"
 
 namespace bitgrad::interop {
@@ -33,15 +34,26 @@ class KeyReader {
   double number(const std::string& key, double otherwise) const {
     return file_.find(prefix_ + key) == nullptr ? otherwise : number(key);
   }
+  // The frequencies of Llama 3.1 and later, beside which no other scaling is read.
+  void read_rope_freqs(RopeOptions& rope, const Family& family) const {
+    const std::string name(kRopeFactors);
+    if (!file_.contains(name)) return;
+    const auto refuse = [&](const auto&... parts) {
+      fail_with(ErrorCode::kData, kKeysWhere, "'", file_.path(), "': tensor '", name, "': ", parts...,
+                ". Import the model's Hugging Face folder.");
+    };
+    if (!family.rope_factors) refuse("llama.cpp does not read it in models of ", family.name);
+    if (rope.factor != 1) refuse("frequencies are scaled by it and by rope.scaling.factor, which is not read");
+    const Tensor factors = gguf_tensor(file_, name);
+    if (!factors.dtype().is_float() || factors.numel() != rope.dim / 2)
+      refuse("got ", factors, ", expected ", rope.dim / 2, " floats");
+    if (!read_rope_factors(factors.to_vector(), rope))
+      refuse("its factors are none of Llama 3.1's scaling (factor, low_freq_factor, high_freq_factor)");
+  }
   // As llama.cpp: a factor without a type is linear, and the old name of the factor counts if the new one is absent.
   void read_rope_scaling(RopeOptions& rope) const {
     const std::string type_key = "rope.scaling.type";
     const std::string type = has(type_key) ? file_.text(prefix_ + type_key) : std::string(kLinearScaling);
-    if (file_.contains("rope_freqs.weight"))
-      fail_with(
-          ErrorCode::kData, kKeysWhere, "'", file_.path(),
-          "': tensor 'rope_freqs.weight': frequencies of rope are scaled, which is not read from GGUF. Import the "
-          "model's Hugging Face folder.");
     if (type == "none") return;
     if (type != kLinearScaling) bad(type_key, type, "none or linear. Import the model's Hugging Face folder");
     const std::string factor = has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
@@ -93,8 +105,9 @@ std::string activation_of(const GgufFile& file, const Family& family) {
 }  // namespace
 
 GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
-  require(d.rope.factor == 1 || d.learned_positions || scales_linear(d.rope), "export", "rope_factor: got ",
-          d.rope.factor, ", expected 1: frequencies that are scaled apart are not written to GGUF.");
+  require(d.rope.factor == 1 || d.learned_positions || scales_linear(d.rope) || family.rope_factors, "export",
+          "rope_factor: got ", d.rope.factor,
+          ", expected 1: llama.cpp scales frequencies apart in models of llama, not of ", family.name, '.');
   const std::string arch(family.name);
   GgufMetadata out;
   const auto add = [&](const std::string& key, GgufValue value) {
@@ -154,6 +167,7 @@ GgufDecoder decoder_of(const GgufFile& file) {
     keys.read_rope_scaling(d.rope);
     d.rope.base = keys.number("rope.freq_base", 10000);
     d.rope.dim = d.head_dim;
+    keys.read_rope_freqs(d.rope, family);
     if (keys.count("rope.dimension_count", d.head_dim) != d.head_dim)
       keys.bad("rope.dimension_count", keys.count("rope.dimension_count"), concat(d.head_dim, ", all of a head"));
   }

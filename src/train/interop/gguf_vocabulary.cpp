@@ -236,7 +236,7 @@ std::shared_ptr<const Tokenizer> vocabulary_of(const GgufFile& file, int64_t voc
   const Json known = words_of_name(words);
   if (model != "gpt2" || known.is_null()) {
     notes.push_back(concat("the tokenizer is not read: tokenizer.ggml.model ", model, ", pre ", words,
-                           "; known are model gpt2 with pre gpt-2, llama-bpe and qwen2, and their other names"));
+                           "; known is model gpt2 with pre ", known_words()));
     return nullptr;
   }
   if (!named)

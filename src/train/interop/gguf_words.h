@@ -14,6 +14,8 @@ std::string words_name(const Json& tokenizer_file);
 inline constexpr std::string_view kDefaultWords = "default";
 // The pre_tokenizer for a name; null if it is not known.
 Json words_of_name(std::string_view name);
+// All names that words_of_name knows, separated by commas.
+std::string known_words();
 // What llama.cpp knows by the name, too: whether a word that is a token is taken whole (ignore_merges), and whether
 // texts begin with the token bos where the file does not say it.
 bool whole_words_of_name(std::string_view name);

@@ -255,10 +255,19 @@ class ConfigReader {
   void quantization() {
     if (!config_has(file_, "quantization_config")) return;
     const Json& q = file_.at("quantization_config");
-    const std::string method = q.value("quant_method", "");
+    if (!q.is_object()) bad_config("quantization_config: got ", q.dump().substr(0, 80), ", expected an object.");
+    const std::string method = text(q, "quant_method", "");
+    if (method == "compressed-tensors") {
+      if (out_.family->fused_qkv)
+        bad_config("quant_method: got compressed-tensors in a model of ", out_.family->name,
+                   ", whose products have no codes there. Take the float weights.");
+      out_.schemes = parse_code_schemes(q);
+      return;
+    }
     if (method != "bitnet" || !d_.sub_norms)
       bad_config("quant_method: got '", method, "' in a model of ", out_.family->name,
-                 ", expected none, or bitnet in a model of bitnet. Take the float weights.");
+                 ", expected none, compressed-tensors (integer codes), or bitnet in a model of bitnet. Take the float "
+                 "weights.");
     const std::string mode = q.value("quantization_mode", "offline");
     if (mode == "online") return;  // weights are floats, which transformers rounds itself
     if (mode != "offline") bad_config("quantization_mode: got '", mode, "', expected offline or online.");
@@ -349,6 +358,8 @@ Json hugging_face_config(const HuggingFaceConfig& config, const std::vector<int3
   if (config.weights == HuggingFaceWeights::kTernary)
     j["quantization_config"] = {
         {"quant_method", "bitnet"}, {"linear_class", "autobitlinear"}, {"quantization_mode", "offline"}};
+  else if (!config.schemes.empty())
+    j["quantization_config"] = code_schemes_json(config.schemes);
   return j;
 }
 

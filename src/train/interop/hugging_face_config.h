@@ -7,6 +7,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/train/decoder.h"
 #include "bitgrad/train/model_origin.h"
+#include "train/interop/compressed_tensors.h"
 #include "train/interop/tensor_map.h"
 
 namespace bitgrad::interop {
@@ -22,6 +23,7 @@ struct HuggingFaceConfig {
   const Family* family = nullptr;
   Decoder decoder = {};
   HuggingFaceWeights weights = HuggingFaceWeights::kFloats;
+  std::vector<CodeScheme> schemes = {};             // of compressed-tensors; empty: none
   std::vector<std::string> read = {}, unused = {};  // keys of config.json
 };
 

@@ -1,6 +1,7 @@
 // Writes a decoder to a folder of Hugging Face.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <deque>
 
 #include "bitgrad/base/device.h"
@@ -8,6 +9,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/file_group.h"
 #include "bitgrad/train/interop.h"
+#include "train/interop/compressed_tensors.h"
 #include "train/interop/export_plan.h"
 #include "train/interop/hugging_face_config.h"
 #include "train/interop/hugging_face_files.h"
@@ -52,7 +54,8 @@ class HuggingFaceExport {
              return !m.matrix || m.embedding || only_scale(values_.part(m, false)).has_value();
            });
   }
-  void add(const MappedTensor& m, bool packed) {
+  // ternary: in BitNet's packed form. codes: as integer codes where the tensor has some that fit.
+  void add(const MappedTensor& m, bool ternary, bool codes) {
     const Tensor part = values_.part(m, false);
     ExportedTensor& out = report_.tensors.emplace_back();
     out.name = m.name;
@@ -62,17 +65,41 @@ class HuggingFaceExport {
       out.fate = Fate::kRefused;
       out.reason = inputs;
     }
-    if (packed && m.matrix && !m.embedding)
-      add_codes(m, part, out);
-    else
-      add_floats(m, part, out);
+    if (ternary && m.matrix && !m.embedding) return add_ternary(m, part, out);
+    std::string why;
+    if (codes && m.matrix && !m.embedding && out.fate != Fate::kRefused)
+      if (std::optional<CodeScheme> scheme = scheme_for(part, why)) return add_codes(m, part, std::move(*scheme));
+    add_floats(m, part, out);
+    if (part.dtype().is_code() && !why.empty())
+      out.reason += concat(out.reason.empty() ? "" : "; ", "not packed: ", why);
   }
+  // Those of the weights that add() wrote as codes.
+  const std::vector<CodeScheme>& schemes() const { return schemes_; }
 
   ExportReport& report() { return report_; }
   const std::vector<SafetensorsItem>& items() const { return items_; }
 
  private:
-  void add_codes(const MappedTensor& m, const Tensor& part, ExportedTensor& out) {
+  template <typename T>
+  void add_part(const MappedTensor& m, const char* end, const char* type, Shape shape, const std::vector<T>& numbers) {
+    report_.tensors.push_back({.name = m.name + end, .parameter = m.parameter, .shape = shape, .type = type});
+    if (!write_) return;
+    auto& bytes = bytes_.emplace_back(numbers.size() * sizeof(T));
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
+    items_.push_back({m.name + end, type, shape.dims(), bytes.data(), std::ssize(bytes)});
+  }
+  void add_codes(const MappedTensor& m, const Tensor& part, CodeScheme scheme) {
+    const PackedCodes packed = pack_codes(part, scheme);
+    report_.tensors.pop_back();
+    add_part(m, "_packed", "I32", {part.rows(), packed.row_words}, packed.words);
+    add_part(m, "_shape", "I64", {2}, part.shape().dims());
+    add_part(m, "_scale", "F32", {part.rows(), packed.groups}, packed.scales);
+    auto same = std::find(schemes_.begin(), schemes_.end(), scheme);
+    if (same == schemes_.end()) same = schemes_.insert(schemes_.end(), std::move(scheme));
+    same->targets.push_back(m.name.substr(0, m.name.rfind('.')));
+  }
+
+  void add_ternary(const MappedTensor& m, const Tensor& part, ExportedTensor& out) {
     out.shape = {part.rows() / 4, part.cols()};
     out.type = "U8";
     const float scale = *only_scale(part);
@@ -118,7 +145,17 @@ class HuggingFaceExport {
   std::vector<SafetensorsItem> items_;
   std::deque<std::vector<float>> floats_;
   std::deque<std::vector<uint8_t>> bytes_;
+  std::vector<CodeScheme> schemes_;
 };
+
+// Whether weights are written as codes.
+bool wants_codes(const ExportSpec& options, const Family& family) {
+  if (options.form.empty() || options.form == "values") return false;
+  require(options.form == "packed", kToFolder, "--form: got ", options.form, ", expected values or packed for hf.");
+  require(!family.fused_qkv, kToFolder, "--form packed: the products of ", family.name,
+          " are no linear layers for compressed-tensors. Leave it out: values are written.");
+  return true;
+}
 
 }  // namespace
 
@@ -131,11 +168,18 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
   HuggingFaceExport out(model, family, !options.dry_run);
   const std::vector<MappedTensor> mapped = tensor_map(found, family, FileFormat::kHuggingFace);
   const bool packed = out.packs(mapped);
-  for (const MappedTensor& m : mapped) out.add(m, packed);
+  const bool codes = wants_codes(options, family);
+  for (const MappedTensor& m : mapped) out.add(m, packed, codes);
+  require(!codes || packed || !out.schemes().empty(), kToFolder,
+          "--form packed: no weight has codes that compressed-tensors holds (integers of 2 to 8 bits, a scale for each "
+          "row or group of columns). Leave it out: values are written.");
+  if (codes && !packed)
+    out.report().facts.emplace_back("opens in", "transformers and vLLM with the package compressed-tensors");
   if (options.dry_run) return std::move(out.report());
   require_none_refused(out.report(), kToFolder);
   HuggingFaceConfig config{&family, found.decoder};
   if (packed) config.weights = HuggingFaceWeights::kTernary;
+  config.schemes = out.schemes();
   file_system().make_directories(folder);
   FileGroup group;
   if (tokenizer != nullptr && tokenizer->kind() == "bpe")

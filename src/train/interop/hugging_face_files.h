@@ -22,6 +22,7 @@ class HuggingFaceFiles {
 
   bool contains(const std::string& name) const { return place_.count(name) > 0; }
   const SafetensorsEntry& entry(const std::string& name) const { return file_of(name).entry(name); }
+  const uint8_t* data(const std::string& name) const { return file_of(name).data(name); }
   std::vector<std::string> names() const;
   const std::vector<std::string>& read() const { return read_; }      // files
   const std::vector<std::string>& unused() const { return unused_; }  // files that say what is not so

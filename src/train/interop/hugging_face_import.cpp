@@ -78,6 +78,9 @@ class HuggingFaceImport {
   bool packed(const MappedTensor& m) const {
     return config_.weights != HuggingFaceWeights::kFloats && m.matrix && !m.embedding;
   }
+  bool coded(const MappedTensor& m) const {
+    return !config_.schemes.empty() && m.matrix && !m.embedding && holds_codes(files_, m.name);
+  }
 
   // What is wrong with a tensor; empty if nothing is.
   std::string wrong_with(const std::string& name, const Shape& shape, bool codes) const {
@@ -94,6 +97,11 @@ class HuggingFaceImport {
     std::set<std::string> known;
     for (const MappedTensor& m : mapped_) {
       known.insert(m.name);
+      if (coded(m)) {
+        wrong += wrong_with_codes(files_, m.name, m.shape, scheme_of_weight(config_.schemes, m.name));
+        for (const std::string& name : code_tensors(files_, m.name)) known.insert(name);
+        continue;
+      }
       if (!packed(m)) {
         wrong += wrong_with(m.name, m.transposed ? Shape{m.shape[1], m.shape[0]} : m.shape, false);
         continue;
@@ -127,6 +135,7 @@ class HuggingFaceImport {
   }
 
   Tensor read(const MappedTensor& m) const {
+    if (coded(m)) return read_codes(files_, m.name, m.shape, scheme_of_weight(config_.schemes, m.name));
     if (!packed(m)) return m.transposed ? transposed_of(files_.floats(m.name)) : files_.floats(m.name);
     const std::string name = m.name + std::string(kScaleEnd);
     float scale = files_.floats(name).as<float>()[0];
@@ -138,9 +147,11 @@ class HuggingFaceImport {
     return files_.ternary(m.name).with_quant(std::make_shared<const QuantParams>(std::move(params)));
   }
 
-  Tensor parameter(const std::vector<const MappedTensor*>& parts) const {
+  Tensor parameter(const std::vector<const MappedTensor*>& parts) {
     std::vector<Tensor> tensors;
     for (const MappedTensor* m : parts) tensors.push_back(read(*m));  // in row order
+    if (parts[0]->matrix && as_one_type(tensors))
+      out_.notes.push_back(concat(parts[0]->parameter, ": its parts are of several types: read as fp32"));
     if (parts[0]->matrix) return tensors.size() == 1 ? tensors[0] : stack_rows(tensors);
     std::vector<float> all;
     for (const Tensor& t : tensors) all.insert(all.end(), t.as<float>(), t.as<float>() + t.numel());

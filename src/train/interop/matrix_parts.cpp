@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <tuple>
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
@@ -154,6 +155,16 @@ Tensor take_rows(const Tensor& matrix, std::span<const int64_t> rows) {
   scales.groups = groups_in(t.cols(), scales.group);
   append_scales(t, rows, scales);
   return with_scales(out, t.quant()->scheme, granularity_of(scales), scales);
+}
+
+bool as_one_type(std::vector<Tensor>& parts) {
+  const auto kind = [](const Tensor& t) {
+    const QuantParams* const q = t.quant().get();
+    return std::tuple{t.dtype(), q != nullptr && q->offset != nullptr, q != nullptr && q->zero != nullptr};
+  };
+  if (std::all_of(parts.begin(), parts.end(), [&](const Tensor& t) { return kind(t) == kind(parts[0]); })) return false;
+  for (Tensor& t : parts) t = Tensor::from(t.to_vector(), t.shape(), dtypes::fp32, MemoryKind::kBuffer);
+  return true;
 }
 
 Tensor stack_rows(const std::vector<Tensor>& parts) {

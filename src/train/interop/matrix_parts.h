@@ -21,6 +21,8 @@ Tensor take_rows(const Tensor& matrix, std::span<const int64_t> rows);
 // Stacks matrices of one dtype and width in this order. Scales are as coarse as possible: a single one if all are
 // equal, one per row if those within each row are, otherwise per group.
 Tensor stack_rows(const std::vector<Tensor>& parts);
+// Turns parts that are not of one type (dtype, with or without offsets or zero points) into fp32. Whether it did.
+bool as_one_type(std::vector<Tensor>& parts);
 // The inverse of a permutation of 0 .. n - 1: undoes take_rows in that order.
 std::vector<int64_t> inverse_order(std::span<const int64_t> order);
 

@@ -18,6 +18,7 @@ struct Family {
   bool biases = false;           // files have biases of out, up, down and norms; zeros if the model has none
   bool interleaved = false;      // GGUF: rope rotates neighbours, and rows of q and k are in that order
   bool scale_tensors = false;    // GGUF: the graph multiplies by NAME.scale (checked with llama.cpp)
+  bool rope_factors = false;     // GGUF: the graph reads rope_freqs.weight
   bool fused_qkv = false;        // one tensor for q, k and v
   bool untied = true;            // supports a head that is not tied to the embedding
   std::string_view model_class;  // architectures[0] of Hugging Face's config.json
