@@ -7,6 +7,7 @@
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/flag.h"
 #include "nn/map/step_signal.h"
+#include "quant/learned.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -65,6 +66,7 @@ void refit_steps(const QuantSpec& spec, std::span<const Tensor> learned, float f
   map.per_unit = fit->steps;
   map.constant = fit->constant;
   map.lowest = fit->low;
+  map.middle = middle_code(spec.dtype.info());
   map.steps = learned[0].as<float>();
   map.offsets = learned.size() > 1 ? learned[1].as<float>() : nullptr;
   map.changed = changed.as<int32_t>();

@@ -9,6 +9,9 @@ namespace bitgrad::detail {
 
 inline constexpr float kLearnedFloor = 0x1p-20f;
 
+// Of codes 0 to qmax, the one of 0 in a block of zeros: no end, as nothing is learned there.
+inline float middle_code(const DTypeInfo& info) { return info.qmax > 1 ? static_cast<float>(info.qmax / 2) : 0.5f; }
+
 class LearnedQuantizer : public BuiltinQuantizer {
  public:
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const final {

@@ -6,7 +6,8 @@
 //        sqrt(n * Qp) (learned_divisor).
 // lsq_plus: the real offset m is learned too; code = clamp(rint((x - m) / s)). LSQ+: Bhalgat et al. 2020, arXiv
 // 2004.09576, eqs. 3 to 6: dm = sum of g outside, with the same divisor and the same definition of inside. First m: 0,
-// or min(0, min x) if codes start at 0, so that negative values have codes.
+// or min(0, min x) if codes start at 0, so that negative values have codes. There, where s is at its floor (a block of
+// zeros), m is lower by floor(qmax / 2) s (half a step of int1): no value would be inside, and nothing learned.
 #include <cmath>
 
 #include "quant/blocks.h"
@@ -63,7 +64,8 @@ std::vector<Tensor> Lsq::first_learned(const QuantSpec& spec, const Tensor& x) c
   }
   const Tensor low = blocks.statistic(kernels::ReduceRule::kMin);
   const Tensor offset = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
-  run_map(maps::NoLargerThanZero{low.as<float>(), offset.as<float>()}, blocks.count());
+  run_map(maps::FirstOffsets{low.as<float>(), out[0].as<float>(), kLearnedFloor, middle_code(info), offset.as<float>()},
+          blocks.count());
   out.push_back(offset);
   return out;
 }

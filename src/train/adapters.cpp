@@ -251,7 +251,11 @@ void load_adapters(const std::string& path, Module& model, const std::string& re
     rest = detail::rest_values(model, tensors, kPrefix, wrong);
     if (const std::string text = mismatches(parts, tensors, rest.names) + wrong; !text.empty())
       fail_with(ErrorCode::kData, "adapters", file, " does not hold the adapters of this model:", text, others);
-    if (own && folder && !config.is_null()) check_config(config_path, config, layers);
+    if (own && config.is_null())
+      log(LogLevel::kWarning, concat(config_path, " is missing: that the adapters of ", file,
+                                     " have the model's alpha is not known, and is assumed"));
+    else if (own)
+      check_config(config_path, config, layers);
     for (const Part& part : parts) values.push_back(finite_values(file, part.name, tensors.at(part.name)));
     for (detail::RestValues::Item& item : rest.items) item.values = finite_values(file, item.name, item.values);
   }

@@ -54,6 +54,21 @@ void wait_for_batches() {
   }
 }
 
+// What a run would warn of in each of its phases. Ranges of inputs that an earlier phase observes have values by then.
+void warn_of_forms(Learner& learner, bool inputs, std::vector<std::string>& warnings) {
+  std::vector<std::string> found = detail::form_warnings(learner.model(), inputs);
+  bool observed = false;
+  for (int64_t i = 1; i < std::ssize(learner.phases()); ++i) {
+    const QuantMode& before = learner.phases()[static_cast<size_t>(i - 1)].mode;
+    observed = observed || (before.observers && before.quantization != QuantSwitch::kFrozen);
+    learner.enter_phase(i);
+    Module& model = learner.model();
+    for (std::string& warning : observed ? detail::sign_warnings(model, inputs) : detail::form_warnings(model, inputs))
+      if (std::find(found.begin(), found.end(), warning) == found.end()) found.push_back(std::move(warning));
+  }
+  warnings.insert(warnings.end(), found.begin(), found.end());
+}
+
 // `train`: data for the final evaluation if there is nothing else to evaluate, as in a run.
 void run_steps(Trainer& trainer, int64_t steps, const Dataset* train) {
   TrainHooks hooks;
@@ -134,8 +149,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   out.table = table.str();
   out.layers = layer_table(trainer.learner().model());
   if (!measure) {  // a run logs them itself
-    for (const std::string& warning : detail::form_warnings(trainer.learner().model(), read_bytes))
-      out.warnings.push_back(warning);
+    warn_of_forms(trainer.learner(), read_bytes, out.warnings);
     return out;
   }
   run_steps(trainer, std::max<int64_t>(least, 2), out.test || out.valid ? nullptr : read);

@@ -138,7 +138,10 @@ std::optional<Evaluation> detail::evaluate(Learner& learner, const Dataset& data
     if (!feed.next()) break;
     add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted(), feed.weight()), sums);
   }
-  require(sums.weight > 0, "evaluate", data.name(), ": no element of the targets counts");
+  if (sums.weight == 0)
+    fail_with(ErrorCode::kData, "evaluate", data.name(), ": no target of its ", sums.samples,
+              " samples counts: all are ignored (ignore_label, mask), or of a class of weight 0, so no loss is defined "
+              "on them. Evaluate on other samples");
   Evaluation e;
   e.samples = sums.samples;
   e.metrics = metric_values(task, sums, followers);

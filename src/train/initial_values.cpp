@@ -1,6 +1,7 @@
 #include "train/initial_values.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
@@ -28,12 +29,23 @@ std::string normalization_text(const DataSection& data) {
   return concat("normalize: {mean: [", numbers(n.mean), "], std: [", numbers(n.std), "]}");
 }
 
+// Adapters count by alpha / rank. Of another rank, they have another shape.
+void check_adapters(const RunConfig& config, const RunConfig& there, const InitFrom& found, const std::string& file) {
+  if (!config.adapters || !there.adapters || config.adapters->alpha == there.adapters->alpha) return;
+  const auto adapter = std::find_if(found.taken.begin(), found.taken.end(),
+                                    [](const std::string& name) { return name.ends_with(".adapter.b"); });
+  if (adapter != found.taken.end())
+    fail_with(ErrorCode::kData, "init_from", *adapter, " of ", file, " was trained with adapters.alpha ",
+              there.adapters->alpha, ", got ", config.adapters->alpha,
+              ": what it learned would count otherwise. Keep alpha, or begin new adapters: model.ignore: "
+              "['*.adapter.*']");
+}
+
 // Weights go with the inputs that they were trained on.
-void check_inputs(const RunConfig& config, const Dataset* data, const std::string& file) {
+void check_inputs(const RunConfig& config, const RunConfig& there, const CheckpointHeader& header, const Dataset* data,
+                  const std::string& file) {
   constexpr const char* kAccept = ". model.other_inputs: true accepts that";
-  const CheckpointHeader header = read_checkpoint_header(file);
-  if (header.config.empty() || config.other_inputs) return;
-  const RunConfig there = parse_config(header.config, file, {}, {.plugins = ConfigSource::Plugins::kLoaded});
+  if (config.other_inputs) return;
   const bool values = data == nullptr || data->dtype() == dtypes::fp32;
   const std::string ours = normalization_text(config.data), theirs = normalization_text(there.data);
   require(!values || ours == theirs, "init_from", "inputs are normalized otherwise: got data.", ours, ", the run of ",
@@ -83,9 +95,15 @@ std::string take_initial_values(const RunConfig& config, const Dataset* data, Mo
                                 const std::string& record) {
   const bool foreign = is_weight_file(config.init_from);
   const std::string file = foreign ? config.init_from : checkpoint_of(config.init_from);
-  if (!foreign) check_inputs(config, data, file);
+  CheckpointHeader header;
+  std::optional<RunConfig> there;
+  if (!foreign) header = read_checkpoint_header(file);
+  if (!header.config.empty())
+    there = parse_config(header.config, file, {}, {.plugins = ConfigSource::Plugins::kLoaded});
+  if (there) check_inputs(config, *there, header, data, file);
   const WeightMap map{config.rename, config.ignore};
   const InitFrom found = foreign ? init_from_weights(file, model, map) : init_from(file, model, map);
+  if (there) check_adapters(config, *there, found, file);
   if (!foreign) warn_of_unused(found, file);  // of another program, what is not used is an error
   warn_of_ignored(found, file);
   warn_of_moving(found, file);

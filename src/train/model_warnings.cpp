@@ -43,14 +43,21 @@ class Signs {
         if (const ActivationQuantizer* q = slot->input_quantizer()) quantized(*q, module.path(), inputs);
       return false;
     }
-    const bool same_inputs = is_one_of(kind, {"residual", "branches"});
-    for (Module* child : module.children()) follow(*child, same_inputs && inputs);
+    if (is_one_of(kind, {"residual", "branches"})) return joined(module, inputs);
+    for (Module* child : module.children()) follow(*child, false);
     return false;
   }
 
  private:
   static bool is_one_of(std::string_view kind, std::initializer_list<std::string_view> kinds) {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  }
+  // Sums, products and rows side by side of values that are never negative are none either.
+  bool joined(Module& module, bool inputs) {
+    const std::vector<Module*> parts = module.children();
+    bool all = inputs || parts.size() > 1;  // a residual without a shortcut adds its input
+    for (Module* part : parts) all = follow(*part, inputs) && all;
+    return all;
   }
   bool quantized(const ActivationQuantizer& q, const std::string& path, bool inputs) {
     if (!takes_signs(q)) return inputs;
@@ -108,12 +115,21 @@ std::vector<std::string> batch_warnings(Module& model, bool trains) {
   return warnings;
 }
 
-std::vector<std::string> form_warnings(Module& model, bool inputs) {
-  std::vector<std::string> warnings = batch_warnings(model, /*trains=*/true);
+std::vector<std::string> sign_warnings(Module& model, bool inputs) {
   Signs signs;
   signs.follow(model, inputs);
-  warnings.insert(warnings.end(), signs.warnings.begin(), signs.warnings.end());
+  return std::move(signs.warnings);
+}
+
+std::vector<std::string> form_warnings(Module& model, bool inputs) {
+  std::vector<std::string> warnings = batch_warnings(model, /*trains=*/true);
+  for (std::string& warning : sign_warnings(model, inputs)) warnings.push_back(std::move(warning));
   return warnings;
+}
+
+void FormWarnings::tell(Module& model, bool inputs) {
+  for (const std::string& warning : form_warnings(model, inputs))
+    if (told_.insert(warning).second) log(LogLevel::kWarning, warning);
 }
 
 void log_all(const std::vector<std::string>& warnings) {

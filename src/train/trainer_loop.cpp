@@ -77,7 +77,7 @@ class Trainer::Loop {
     log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));
     if (const PrepareSpec* spec = detail::spec_of_now(learner())) detail::log_choices(learner().model(), *spec);
     detail::log_quantization(learner().model());
-    detail::log_all(detail::form_warnings(learner().model(), detail::never_negative(t_.config_, *t_.train_data_)));
+    form_warnings_.tell(learner().model(), inputs_never_negative_);
     warn_of_phases();
     LoaderOptions options;
     options.micro = t_.config_.batch.micro;
@@ -203,6 +203,7 @@ class Trainer::Loop {
     const int64_t before = std::exchange(told_phase_, phase);  // -1: the start of a run
     if (before == phase) return;
     log_fused_updates(learner());
+    form_warnings_.tell(learner().model(), inputs_never_negative_);
     if (before >= 0 && hooks_.on_phase) hooks_.on_phase(detail::phase_text(learner()));
   }
 
@@ -451,6 +452,8 @@ class Trainer::Loop {
   int64_t boundary_epoch_ = t_.counters_.epoch;  // epoch at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
   int64_t told_phase_ = -1;  // the phase announced last
+  detail::FormWarnings form_warnings_;
+  const bool inputs_never_negative_ = detail::never_negative(t_.config_, *t_.train_data_);
   int64_t form_ = t_.learner_->form_start(t_.learner_->phase());
   int64_t macs_phase_ = -1, macs_ = 0;
   StopRequest stop_ = StopRequest::kNone;

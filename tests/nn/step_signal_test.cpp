@@ -63,6 +63,10 @@ TEST_CASE("offsets follow their steps, and a clip returns to its first value") {
   // Far from all values, so that every code is at an end.
   CHECK(refitted(spec_of("lsq_plus", dtypes::int4), {{0.01f}, {1000}}, x, 64)[1][0] == 0);
   CHECK(refitted(spec_of("lsq_plus", dtypes::int4), {{0.01f}, {1000}}, x, 1)[1][0] == 1000);
+  // Of zeros nothing can be fitted: their code is inside, so that a gradient passes.
+  const Tensor zeros = Tensor::from_elements({1, 3}, dtypes::fp32, std::vector<double>{0, 0, 0});
+  const auto none = refitted(spec_of("lsq_plus", dtypes::uint4), {{0x1p-20}, {0}}, zeros, 1);
+  CHECK(none == std::vector<std::vector<double>>{{0x1p-20}, {-7 * 0x1p-20}});
   QuantSpec pact = spec_of("pact", dtypes::uint4);
   pact.first_clip = 6;
   CHECK(refitted(pact, {{0x1p-20}}, x, 1)[0][0] == 6);

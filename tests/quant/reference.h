@@ -98,7 +98,10 @@ inline bool fit_special(const QuantSpec& spec, const std::vector<float>& x, Bloc
     p = {spec.first_clip / qmax, 0, 0, spec.first_clip};
   } else if (k == "lsq" || k == "lsq_plus") {
     p.s = std::max(2 * mean_size / std::sqrt(qmax), std::ldexp(1.0f, -20));
-    if (k == "lsq_plus" && spec.dtype.info().qmin == 0) p.m = lower;
+    if (k == "lsq_plus" && spec.dtype.info().qmin == 0) {
+      p.m = lower;
+      if (p.s <= std::ldexp(1.0f, -20)) p.m -= std::ldexp(qmax > 1 ? std::floor(qmax / 2) : 0.5f, -20);
+    }
   } else if (k == "standardized_binary") {
     for (const float v : x) away.push_back(std::fabs(v - mean)), squares.push_back((v - mean) * (v - mean));
     const float sd = n > 1 ? std::max(std::sqrt(lane_sum(squares) / (n - 1)), eps) : 1.0f;

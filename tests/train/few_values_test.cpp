@@ -104,4 +104,28 @@ TEST_CASE(
   CHECK(contains(later, "[phases] phase 1 (from step 2): layer 0: [batch_norm]"));
 }
 
+TEST_CASE("a layer that starts at zero learns in every scheme that has 0 inside its codes") {
+  const KeepModes modes;
+  for (const char* weights :
+       {"{dtype: uint4, scheme: lsq_plus}", "{dtype: uint2, scheme: lsq_plus, granularity: channel}",
+        "{dtype: int1, scheme: lsq_plus}", "{dtype: int4, scheme: lsq_plus}", "{dtype: int2, scheme: lsq}",
+        "{dtype: uint4, scheme: dorefa_weight}", "{dtype: uint4, scheme: affine}", "{dtype: int4, scheme: absmax}"}) {
+    INFO(weights);
+    std::string quant = weights;
+    quant.insert(quant.size() - 1, ", init: zeros");
+    const NormalSamples samples(24);
+    Trainer trainer = trainer_of(samples, {"model.layers=[linear: {out: 3, bias: false, weights: " + quant + "}]",
+                                           "batch={global: 12}", "train.stop=6 steps"});
+    trainer.run("", {});
+    double largest = 0, step = 0;
+    for (const Parameter* p : trainer.learner().model().parameters())
+      for (const double v : p->master().elements()) {
+        double& most = p->path().ends_with(".step") ? step : largest;
+        most = std::max(most, std::abs(v));
+      }
+    CHECK(largest > 1e-3);
+    CHECK((step == 0 || step > 0x1p-19));
+  }
+}
+
 }  // namespace bitgrad::test

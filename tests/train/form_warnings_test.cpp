@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/train/dry_run.h"
 #include "bitgrad/train/opened_file.h"
 #include "bitgrad/train/ptq.h"
 #include "nn/activation_quantizer.h"
@@ -147,6 +148,31 @@ TEST_CASE("a range or a step that training never sets makes results depend on th
   CHECK(!warned(int8, "[{from: 0 steps}, {from: 3 steps, quantization: frozen, observers: false}]"));
   CHECK(!warned(int8, "[{from: 0 steps, quantization: off}, {from: 3 steps, observers: false}]"));
   CHECK(!warned(lsq, "[{from: 0 steps}, {from: 3 steps, quantization: frozen}]"));
+  // No phase observes, and quantization begins later.
+  CHECK(warned(int8, "[{from: 0 steps, quantization: off, observers: false}, {from: 3 steps, observers: false}]"));
+}
+
+TEST_CASE("what a later phase does to the model is warned of in the run and by check, each once") {
+  const KeepModes modes;
+  const auto found = [](const std::string& phases, const std::string& text) {
+    RunConfig config = digits({"quant.phases=" + phases, "log.quantization=off", "train.stop=6 steps"});
+    const LogLines log;
+    Trainer(config).run("", {});
+    const auto with = [&](const std::vector<std::string>& all) {
+      return std::count_if(all.begin(), all.end(), [&](const std::string& w) { return contains(w, text); });
+    };
+    const int64_t in_run = with(log.warnings);
+    CHECK(with(dry_run(config, /*measure=*/false).warnings) == in_run);
+    return in_run;
+  };
+  const std::string never = "is never negative", batch = "come from the whole batch";
+  CHECK(found("[{from: 0 steps, recipe: w1a1, quantization: off}, {from: 3 steps}, {from: 4 steps}]", never) == 2);
+  CHECK(found("[{from: 0 steps, recipe: w4a4}, {from: 3 steps, recipe: w1a1}]", never) == 2);
+  CHECK(found("[{from: 0 steps, recipe: w8a8_static, quantization: off, observers: false}, "
+              "{from: 3 steps, observers: false}]",
+              batch) == 3);
+  CHECK(found("[{from: 0 steps, recipe: w8a8_static, quantization: off}, {from: 3 steps, observers: false}]", batch) ==
+        0);
 }
 
 TEST_CASE("named features that have one value are warned of once, pixels and unnamed columns are not") {
@@ -204,6 +230,23 @@ TEST_CASE("signs of values that are never negative are warned of before the run,
                                        "model.layers.5=hardtanh: {}"};
   CHECK(warning(signs, kNever).empty());
   CHECK(warning(signs, kSame).empty());
+  // Sums and rows side by side of such values are such values.
+  const std::string body = "body: [{linear: {out: 32}}, {relu: {}}]";
+  const auto after = [&](const std::string& layers, const std::string& layer) {
+    return contains(warning({"quant.recipe=w1a1", "model.layers=[" + layers + ", {linear: {out: 10}}]"}, kNever),
+                    layer);
+  };
+  CHECK(
+      after("{linear: {out: 32}}, {hardtanh: {}}, {residual: {body: [{linear: {out: 32}}, {relu: {}}], shortcut: "
+            "[{linear: {out: 32}}, {relu: {}}]}}",
+            "the input of layers.3 "));
+  CHECK(
+      after("{linear: {out: 32}}, {hardtanh: {}}, {branches: {layers: [[{linear: {out: 32}}, {relu: {}}], "
+            "[{linear: {out: 8}}, {sigmoid: {}}]]}}",
+            "the input of layers.3 "));
+  CHECK(!after("{linear: {out: 32}}, {hardtanh: {}}, {residual: {" + body + "}}", "the input of layers.3 "));
+  CHECK(!after("{linear: {out: 32}}, {hardtanh: {}}, {branches: {layers: [[{linear: {out: 32}}, {relu: {}}], []]}}",
+               "the input of layers.3 "));
   std::vector<std::string> bytes = signs;
   bytes.push_back("~data.affine");
   CHECK(contains(warning(bytes, kNever), "the input of layers.0 "));

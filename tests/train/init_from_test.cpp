@@ -1,12 +1,18 @@
 // First numbers from another run.
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
+#include "bitgrad/train/adapters.h"
 #include "bitgrad/train/checkpoint.h"
+#include "bitgrad/train/loss.h"
+#include "bitgrad/train/model_record.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/log_lines.h"
 #include "support/temp_dir.h"
 #include "train/phase_runs.h"
+#include "train/small_runs.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -180,4 +186,41 @@ TEST_CASE("a parameter that the file lacks, or has in another shape, is named") 
   CHECK(contains(error(), "parameter 'layers.0.weight' is [25,5], the model has [24,5]"));
   const auto to = fresh(std::nullopt);
   CHECK(error_code_of([&] { init_from(temp.file("absent"), to->model()); }) == 3);
+}
+
+TEST_CASE("adapters that go on keep their alpha, from a run, a folder or its file") {
+  const KeepModes keep;
+  const TempDir temp;
+  const std::string base = temp.file("base"), tuned = temp.file("tuned"), apart = temp.file("apart");
+  const auto run = [&](std::vector<std::string> keys, const std::string& folder) {
+    for (const char* key : {"data={train: {format: digits, size: 20}}", "~quant", "train.stop=2 steps",
+                            "model.layers=[{linear: {out: 6}}, {relu: {}}, {linear: {out: 10}}]"})
+      keys.push_back(key);
+    const RunConfig config = small_config(keys);
+    run_all(config, create_run_folder(config, folder));
+  };
+  const auto error = [&](const std::string& from, const std::string& adapters, const std::string& more = "run.seed=2") {
+    const TempDir folder;
+    return error_of([&] { run({"model.init_from=" + from, "adapters=" + adapters, more}, folder.file("run")); });
+  };
+  run({}, base);
+  run({"model.init_from=" + base, "adapters={rank: 2, alpha: 4}"}, tuned);
+  CHECK(error(tuned, "{rank: 2, alpha: 4}").empty());
+  const std::string other = error(tuned, "{rank: 2, alpha: 8}");
+  CHECK(contains(other, "last.safetensors was trained with adapters.alpha 4, got 8"));
+  CHECK(contains(other, "model.ignore: ['*.adapter.*']"));
+  CHECK(error(tuned, "{rank: 2, alpha: 8}", "model.ignore=['*.adapter.*']").empty());
+  save_adapters(apart, load_evaluator(tuned + "/last.safetensors", find_loss("softmax_cross_entropy"))->model());
+  const std::string file = apart + "/adapter_model.safetensors";
+  for (const std::string& from : {apart, file}) {
+    CHECK(error(base, concat("{rank: 2, alpha: 4, init_from: ", from, '}')).empty());
+    CHECK(contains(error(base, concat("{rank: 2, alpha: 8, init_from: ", from, '}')),
+                   "'layers.0' has rank 2 and alpha 4, the model's adapter rank 2 and alpha 8"));
+  }
+  std::filesystem::remove(apart + "/adapter_config.json");
+  const LogLines log;
+  CHECK(error(base, concat("{rank: 2, alpha: 8, init_from: ", file, '}')).empty());
+  CHECK(std::count_if(log.warnings.begin(), log.warnings.end(), [](const std::string& w) {
+          return contains(w, "the model's alpha is not known, and is assumed");
+        }) == 1);
 }

@@ -2,6 +2,7 @@
 // never saw it.
 #include <thread>
 
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/train/checkpoint.h"
@@ -222,4 +223,23 @@ TEST_CASE("A run that skips windows is resumed from any of its microbatches") {
       CHECK(text_of(folder.path() + "/summary.json").size() > 0);
     }
   }
+}
+
+TEST_CASE("An evaluation in which no target counts is an error of the data, after the state is saved") {
+  const KeepModes keep;
+  const TempDir folder;
+  const std::vector<int64_t> prompts{1, 3};
+  Trainer trainer(small_config({}, kAnswers), std::make_unique<Answers>(samples_without(prompts), prompts),
+                  std::make_unique<Answers>(prompts, prompts));
+  std::string text;
+  int code = 0;
+  try {
+    trainer.run(folder.path());
+  } catch (const Error& e) {
+    text = e.what();
+    code = static_cast<int>(e.code());
+  }
+  CHECK(code == static_cast<int>(ErrorCode::kData));
+  CHECK(contains(text, "answers: no target of its 2 samples counts: all are ignored"));
+  CHECK(file_system().exists(folder.path() + "/last.safetensors"));
 }

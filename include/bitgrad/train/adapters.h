@@ -32,10 +32,10 @@ struct SavedAdapters {
 SavedAdapters save_adapters(const std::string& folder, Module& model, const std::string& record = {},
                             const std::string& base = {});
 
-// Loads values into the model's adapters and into whatever else the folder holds. `path` is a folder as above, whose
-// rank and alpha must match the model's, or its adapter_model.safetensors. F32, F16 or BF16. Warns of parameters that
-// train in this model and have no values there. Before anything changes, throws Error(kData) that lists every missing
-// or unexpected tensor and shape mismatch, and Error(kNonFinite) for NaN and Inf.
+// Loads values into the model's adapters and into whatever else the folder holds. `path` is a folder as above, or its
+// adapter_model.safetensors; rank and alpha must match the model's. F32, F16 or BF16. Warns of parameters that train in
+// this model and have no values there, and if no adapter_config.json tells alpha. Before anything changes, throws
+// Error(kData) that lists every missing or unexpected tensor and shape mismatch, and Error(kNonFinite) for NaN and Inf.
 // record: the model's, by which PEFT's names of a decoder are recognised; its parts of one weight are joined. Warns if
 // the frozen weights are not those that the adapters were trained over.
 void load_adapters(const std::string& path, Module& model, const std::string& record = {});

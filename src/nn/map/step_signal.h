@@ -20,6 +20,7 @@ struct RefitSteps {
   const uint32_t* live = nullptr;
   float qmin = 0, qmax = 0, floor = 0, far = 0;
   float factor = 1, per_unit = 1, constant = 0;  // StepFit
+  float middle = 0;
   bool lowest = false;
   float* steps = nullptr;
   float* offsets = nullptr;    // nullptr: the scheme has none
@@ -56,7 +57,7 @@ struct RefitSteps {
     const float size = static_cast<float>(n);
     if (!q::finite(sum) || (!fell && !(away / size * factor * per_unit >= far * s))) return;
     const float fresh = constant > 0 ? constant : q::larger(sum / size * factor, floor);
-    const float offset = lowest ? low : 0.0f;
+    const float offset = lowest ? low - (fresh <= floor ? middle * floor : 0.0f) : 0.0f;
     if (fresh == s && (offsets == nullptr || offset == m)) return;
     steps[j] = fresh;
     if (offsets != nullptr) offsets[j] = offset;

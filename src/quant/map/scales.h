@@ -37,11 +37,15 @@ struct RoundedOffsets {
   BITGRAD_HD void operator()(int64_t j) const { out.store(j, q::rounded_offset(rounding, offset[j])); }
 };
 
-// out = min(+0, number)
-struct NoLargerThanZero {
-  const float* number;
+// lsq_plus with codes from 0 on: out = min(+0, low), and where the step is at its floor, `middle` codes less.
+struct FirstOffsets {
+  const float* low;
+  const float* step;
+  float floor, middle;
   float* out;
-  BITGRAD_HD void operator()(int64_t j) const { out[j] = q::smaller(0.0f, number[j]); }
+  BITGRAD_HD void operator()(int64_t j) const {
+    out[j] = q::smaller(0.0f, low[j]) - (step[j] <= floor ? middle * floor : 0.0f);
+  }
 };
 
 // out = number of elements of the block
