@@ -94,6 +94,7 @@ inline std::string best_difference(const std::string& run, const Trace& trace) {
   if (!file_system().exists(best)) return "";
   const CheckpointHeader chosen = read_checkpoint_header(best), end = read_checkpoint_header(last);
   if (end.counters.best_step != 0 && end.counters.best_step != chosen.step) return "it is not of the best step";
+  if (chosen.origin != end.origin) return "it has another origin";
   const RunConfig config = run_folder_config(run);
   const auto data = config.data.valid ? open_dataset(config, *config.data.valid) : open_evaluation_dataset(config);
   const auto model = load_evaluator(recorded_config(best), *data, best);
