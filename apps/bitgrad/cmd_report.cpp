@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/html_report.h"
 #include "command.h"
 #include "open_file.h"
@@ -29,7 +30,7 @@ int run_report(const ReportOptions& options) {
   if (!own) require_writable(path, options.force);
   const std::string page = html_report(options.runs);
   write_file_atomically(path, page);
-  std::cout << "wrote " << path << " (" << size_text(std::ssize(page)) << "). Open it in a browser\n";
+  std::cout << "wrote " << printable(path) << " (" << size_text(std::ssize(page)) << "). Open it in a browser\n";
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/train/plugin.h"
 #include "bitgrad/train/run_folder.h"
@@ -285,7 +286,7 @@ int run_sweep(const SweepOptions& options) {
   print_table(std::cout, table);
   if (!options.dry_run) {
     write_csv(out + "/sweep.csv", table);
-    std::cout << "table: " << out << "/sweep.csv\n";
+    std::cout << "table: " << printable(out) << "/sweep.csv\n";
   }
   return code;
 }

@@ -17,6 +17,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/base/version.h"
 #include "bitgrad/kernels/gemm_costs.h"
@@ -115,7 +116,7 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
     std::cout << "\nthe best model was chosen on these test samples: set data.valid to choose it on others";
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
   print_memory(std::cout, memory_at_peak());
-  std::cout << "run folder: " << folder << '\n';
+  std::cout << "run folder: " << printable(folder) << '\n';
   return 0;
 }
 
