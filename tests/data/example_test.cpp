@@ -143,8 +143,8 @@ TEST_CASE("Classes of 16 and 32 bits, and classes by position, are read from idx
     }
     files.spec_.classes = 1023;
     CHECK(contains(files.refusal(), concat("label 4 at offset ", wide ? 28 : 20,
-                                           ": got 1023, expected 0 .. 1022. Set "
-                                           "classes if the set has more.")));
+                                           ": got 1023, expected 0 .. 1022. If the set has more "
+                                           "classes, write data.train.classes: 1024")));
   }
 }
 

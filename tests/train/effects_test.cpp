@@ -75,7 +75,8 @@ TEST_CASE("a schedule that changes nothing, and fixed statistics of no norm, are
   CHECK(contains(error({"schedule={name: plateau, factor: 1, patience: 1}", "data.valid={fraction: 0.2}"}),
                  "schedule.factor: 1 changes nothing, plateau keeps the rate as it is"));
   CHECK(contains(error({"schedule={name: step, every: 1 epochs, factor: 1}"}), "schedule.factor: 1 changes nothing"));
-  CHECK(contains(error({"schedule={name: exponential, gamma: 1}"}), "schedule.gamma: 1 changes nothing"));
+  CHECK(contains(error({"schedule={name: exponential, every: 1 epochs, gamma: 1}"}),
+                 "schedule.gamma: 1 changes nothing"));
   CHECK(contains(error({"schedule={name: cosine, final: 1}"}), "schedule.final: 1 changes nothing"));
   CHECK(contains(error({"schedule={name: multistep, at: [1 steps, 2 steps], factors: [1, 1]}"}),
                  "schedule.factors: 1 alone changes nothing"));
