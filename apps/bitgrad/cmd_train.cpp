@@ -90,7 +90,7 @@ void open_log(const std::string& folder, const EarlyLines& before, bool verbose,
 // A checkpoint exists, so the run can be resumed: prints how.
 void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
   std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Resume with: bitgrad train --resume "
-            << folder << '\n';
+            << printable(folder) << '\n';
 }
 
 int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& folder) {
