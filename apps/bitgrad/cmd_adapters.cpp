@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/adapters.h"
 #include "bitgrad/train/model_origin.h"
 #include "command.h"
@@ -29,8 +30,8 @@ int run_adapters(const AdapterOptions& options) {
   const std::vector<AdaptedLayer> layers = adapted_layers(learner->model());
   for (const Parameter* p : learner->model().parameters())
     if (p->path().ends_with(".adapter.a") || p->path().ends_with(".adapter.b")) numbers += p->shape().numel();
-  std::cout << options.out << ": adapters of " << layers.size() << (layers.size() == 1 ? " layer, " : " layers, ")
-            << numbers << " parameters";
+  std::cout << printable(options.out) << ": adapters of " << layers.size()
+            << (layers.size() == 1 ? " layer, " : " layers, ") << numbers << " parameters";
   const auto list = [](const std::string& what, const std::vector<std::string>& names) {
     std::cout << what;
     for (size_t i = 0; i < names.size(); ++i) std::cout << (i == 0 ? "" : ", ") << names[i];

@@ -37,7 +37,7 @@ void print_data(std::ostream& out, const char* key, const DryRun::Data& data) {
 }
 
 void print_run(std::ostream& out, const std::string& name, const RunConfig& config, const DryRun& run) {
-  out << name << ": ok\n";
+  out << printable(name) << ": ok\n";
   print_data(out, "data.train", run.train);
   if (run.valid) print_data(out, "data.valid", *run.valid);
   if (run.test) print_data(out, "data.test ", *run.test);

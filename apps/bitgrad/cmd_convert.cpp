@@ -9,6 +9,7 @@
 #include "before_after.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/data/loader.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/ops/ops.h"
@@ -169,8 +170,8 @@ int run_convert(const ConvertOptions& options) {
     save_converted(options.out, *learner, file.header, config);
   else
     save_converted(options.out, *learner, file.header);
-  out << file.path << ": " << file_bytes(file.path) << " bytes -> " << options.out << ": " << file_bytes(options.out)
-      << " bytes\n";
+  out << printable(file.path) << ": " << file_bytes(file.path) << " bytes -> " << printable(options.out) << ": "
+      << file_bytes(options.out) << " bytes\n";
   j["bytes"] = file_bytes(options.out);
   j["bytes_fp32"] = float_bytes(rows);
   if (options.check) check(file, options.out, *data, overrides, out, j);

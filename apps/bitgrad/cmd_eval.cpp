@@ -4,6 +4,7 @@
 
 #include "before_after.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "command.h"
 #include "open_file.h"
@@ -38,7 +39,7 @@ int run_eval(const EvalOptions& options) {
     j["split"] = options.text.empty() ? Json(evaluation_split(file.config)) : Json(nullptr);
     std::cout << j.dump() << '\n';
   } else {
-    std::cout << numbers_of(e) << "  samples " << e.samples << "  (" << file.path << ")\n";
+    std::cout << numbers_of(e) << "  samples " << e.samples << "  (" << printable(file.path) << ")\n";
   }
   return 0;
 }

@@ -101,13 +101,13 @@ std::string counted(const Rows& rows, const char* what) {
 }
 
 void print_counts(const ExportReport& report, const OpenedFile& file, const ExportOptions& o) {
-  std::cout << '\n' << file.path << " as " << report.family << ": ";
+  std::cout << '\n' << printable(file.path) << " as " << report.family << ": ";
   if (!report.tensors.empty()) std::cout << counted(report.tensors, "tensors");
   if (!report.layers.empty()) std::cout << (report.tensors.empty() ? "" : "; ") << counted(report.layers, "layers");
   if (o.spec.dry_run)
     std::cout << "; nothing was written\n";
   else
-    std::cout << " -> " << o.out << '\n';
+    std::cout << " -> " << printable(o.out) << '\n';
   for (const auto& [name, text] : report.facts) std::cout << name << ": " << printable(text) << '\n';
 }
 

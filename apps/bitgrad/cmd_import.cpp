@@ -40,13 +40,13 @@ int import_decoder(const ImportOptions& options) {
   const ImportedModel model = folder ? import_hugging_face(options.source) : import_gguf(options.source);
   save_imported(model, options.out);
   const Decoder d = find_decoder(model.spec).decoder;
-  std::cout << options.source << ": " << model.family << ", " << d.blocks << " blocks of " << d.dim << ", "
+  std::cout << printable(options.source) << ": " << model.family << ", " << d.blocks << " blocks of " << d.dim << ", "
             << d.vocabulary << " ids, context " << d.context << ", " << (model.tokenizer ? "with" : "without")
-            << " tokenizer -> " << options.out << ": " << file_bytes(options.out) << " bytes\n";
+            << " tokenizer -> " << printable(options.out) << ": " << file_bytes(options.out) << " bytes\n";
   for (const std::string& note : model.notes) std::cout << "note: " << printable(note) << '\n';
   std::cout << "read: " << listed(model.read) << "\nnot used: " << listed(model.unused) << '\n';
   if (const std::string preset = decoder_preset(d); !preset.empty())
-    std::cout << "to train it: model: " << preset << ", with model.init_from: " << options.out << '\n';
+    std::cout << "to train it: model: " << preset << ", with model.init_from: " << printable(options.out) << '\n';
   return 0;
 }
 
@@ -93,8 +93,8 @@ int import_weights(const ImportOptions& options) {
   header.seed = static_cast<uint64_t>(config.run.seed);
   if (const std::optional<ModelRecord> record = model_record(*learner)) header.model = to_text(*record);
   save_model(options.out, learner->model(), header);
-  std::cout << options.source << ": " << found.taken.size() << " tensors -> " << options.out << ": "
-            << file_bytes(options.out) << " bytes\n";
+  std::cout << printable(options.source) << ": " << found.taken.size() << " tensors -> " << printable(options.out)
+            << ": " << file_bytes(options.out) << " bytes\n";
   if (!found.fresh.empty()) std::cout << "note: not in the file, first values: " << found.fresh.size() << " tensors\n";
   for (const std::string& name : found.skipped) std::cout << "note: ignored: " << name << '\n';
   return 0;

@@ -5,6 +5,7 @@
 #include "before_after.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/adapters.h"
 #include "bitgrad/train/ptq.h"
@@ -58,8 +59,8 @@ int run_merge(const MergeOptions& options) {
   const MergedFile written = write_merged(options.out, file, *learner, options.to_float);
   std::ostream& out = text_output(options.json);
   print_quantization(out, learner->model());
-  out << file.path << ": adapters of " << layers.size() << (layers.size() == 1 ? " layer" : " layers") << " merged -> "
-      << options.out << ": " << file_bytes(options.out) << " bytes\n";
+  out << printable(file.path) << ": adapters of " << layers.size() << (layers.size() == 1 ? " layer" : " layers")
+      << " merged -> " << printable(options.out) << ": " << file_bytes(options.out) << " bytes\n";
   Json j{{"file", options.out},
          {"bytes", file_bytes(options.out)},
          {"layers", layers.size()},

@@ -57,8 +57,8 @@ int run_new(const NewOptions& options) {
   }
   require_writable(options.out, options.force, {});
   write_file_atomically(options.out, text);
-  std::cout << options.out << " written. Next: bitgrad check " << options.out << ", then bitgrad train " << options.out
-            << '\n';
+  std::cout << printable(options.out) << " written. Next: bitgrad check " << printable(options.out)
+            << ", then bitgrad train " << printable(options.out) << '\n';
   return 0;
 }
 

@@ -92,7 +92,7 @@ int run_report(ReportOptions& options) {
   if (!why_not.empty()) std::cerr << "note: the runs are in the order given: " << why_not << '\n';
   std::ostream& text = text_output(options.json);
   if (runs.size() > 1) print_runs(text, runs, order);
-  text << "wrote " << path << " (" << size_text(std::ssize(page)) << "). Open it in a browser\n";
+  text << "wrote " << printable(path) << " (" << size_text(std::ssize(page)) << "). Open it in a browser\n";
   if (!options.json) return 0;
   const std::string best = best_folder(runs);
   Json j{{"file", path},

@@ -9,6 +9,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/train/plugin.h"
 #include "bitgrad/train/run_folder.h"
@@ -185,7 +186,7 @@ void show(std::vector<SweepRun>& runs, const SweepOptions& options, const std::s
   std::ostream& text = text_output(options.json);
   print_table(text, table);
   if (!best.empty()) text << "best: " << best << '\n';
-  if (!options.dry_run) text << "table: " << out << "/sweep.csv\n";
+  if (!options.dry_run) text << "table: " << printable(out) << "/sweep.csv\n";
   if (options.json) std::cout << to_json(runs, keys, best).dump(2) << '\n';
 }
 

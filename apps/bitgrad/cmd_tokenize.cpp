@@ -144,7 +144,7 @@ class Tokenizing {
     for (const Split* split : splits)
       std::cout << split->name << ": " << split->writer.ids() << " ids of " << split->text_bytes << " bytes of text, "
                 << split->writer.shards() << " shards\n";
-    std::cout << "in a configuration: {format: tokens, stored: shard, file: " << o_.out
+    std::cout << "in a configuration: {format: tokens, stored: shard, file: " << printable(o_.out)
               << "_train_*.bin, context: 256}\n(paths that are relative start at data.root)\n";
   }
 

@@ -17,6 +17,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/base/version.h"
 #include "bitgrad/kernels/gemm_costs.h"
@@ -89,7 +90,7 @@ void open_log(const std::string& folder, const EarlyLines& before, bool verbose,
 // A checkpoint exists, so the run can be resumed: prints how.
 void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
   std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Resume with: bitgrad train --resume "
-            << folder << '\n';
+            << printable(folder) << '\n';
 }
 
 int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& folder) {
@@ -115,7 +116,7 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
     std::cout << "\nthe best model was chosen on these test samples: set data.valid to choose it on others";
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
   print_memory(std::cout, memory_at_peak());
-  std::cout << "run folder: " << folder << '\n';
+  std::cout << "run folder: " << printable(folder) << '\n';
   return 0;
 }
 

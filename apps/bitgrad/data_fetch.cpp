@@ -122,7 +122,8 @@ class Fetching {
     if (!archive_there_)
       if (const std::string why = fetch(archive); !why.empty()) return failure(why);
     unpack(place(archive), folder_, missing_);
-    for (const FetchFile& file : missing_) std::cout << place(file) << ": " << file.bytes << " bytes, unpacked\n";
+    for (const FetchFile& file : missing_)
+      std::cout << printable(place(file)) << ": " << file.bytes << " bytes, unpacked\n";
     if (!archive_there_) file_system().remove(place(archive));
     return {};
   }
@@ -134,7 +135,7 @@ class Fetching {
       const std::string url = mirrors_[m] + file.name(), error = fetch_from(url, file);
       if (error.empty()) {
         std::rotate(mirrors_.begin(), mirrors_.begin() + static_cast<std::ptrdiff_t>(m), mirrors_.end());
-        std::cout << place(file) << ": " << file.bytes << " bytes from " << url << std::endl;
+        std::cout << printable(place(file)) << ": " << file.bytes << " bytes from " << url << std::endl;
         return {};
       }
       why += concat("  ", url, ": ", printable(error), '\n');

@@ -9,6 +9,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/file_group.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/picture.h"
 #include "output_file.h"
@@ -155,9 +156,10 @@ class Packing {
               << o_.channels << " in " << classes_.size() << " classes, "
               << *std::min_element(counts.begin(), counts.end()) << " to "
               << *std::max_element(counts.begin(), counts.end()) << " each\n";
-    for (const std::string& path : outputs()) std::cout << path << ": " << file_bytes(path) << " bytes\n";
-    std::cout << "in a configuration: {format: npy, images: " << outputs()[0] << ", labels: " << outputs()[1]
-              << ", classes: " << classes_.size() << "}\n(paths that are relative start at data.root)\n";
+    for (const std::string& path : outputs()) std::cout << printable(path) << ": " << file_bytes(path) << " bytes\n";
+    std::cout << "in a configuration: {format: npy, images: " << printable(outputs()[0])
+              << ", labels: " << printable(outputs()[1]) << ", classes: " << classes_.size()
+              << "}\n(paths that are relative start at data.root)\n";
   }
 
   const PackOptions o_;

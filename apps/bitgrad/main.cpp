@@ -54,12 +54,13 @@ bool unknown_command(int argc, char** argv, std::string& message) {
 
 // A message, in which words of the command line that hold control characters are shown on one line.
 std::string with_plain_words(std::string text, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    const std::string shown = bitgrad::printable(word);
-    if (shown == word) continue;
-    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + shown.size()))
-      text.replace(at, word.size(), shown);
-  }
+  for (const std::string& word : words)
+    for (const std::string& given : {word, bitgrad::printable_lines(word)}) {  // an Error has escaped all but lines
+      const std::string shown = bitgrad::printable(word);
+      if (shown == given) continue;
+      for (size_t at = text.find(given); at != std::string::npos; at = text.find(given, at + shown.size()))
+        text.replace(at, given.size(), shown);
+    }
   return text;
 }
 

@@ -16,7 +16,7 @@
 
 #include "base/file_contents.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file_group.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad {
 namespace {
@@ -24,7 +24,7 @@ namespace {
 [[noreturn]] void fail_file(std::string_view what, const std::string& path, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG || number == ENOMEM;
   const bool broken = number == EIO && what != "read" && what != "list";  // a failing disk
-  fail_with(full || broken ? ErrorCode::kMemory : ErrorCode::kData, "file", "cannot ", what, " '", path,
+  fail_with(full || broken ? ErrorCode::kMemory : ErrorCode::kData, "file", "cannot ", what, " '", printable(path),
             "': ", std::generic_category().message(number), '.');
 }
 
@@ -70,7 +70,7 @@ std::string_view kind_of_file(mode_t mode) {
 void require_regular(mode_t mode, const std::string& path) {
   if (S_ISDIR(mode)) fail_file("read", path, EISDIR);
   if (!S_ISREG(mode))
-    fail_with(ErrorCode::kData, "file", "cannot read '", path, "': it is ", kind_of_file(mode),
+    fail_with(ErrorCode::kData, "file", "cannot read '", printable(path), "': it is ", kind_of_file(mode),
               ", expected a regular file.");
 }
 
@@ -95,13 +95,13 @@ int open_regular(const std::string& path) {
 int open_output(const std::string& path, int flags, std::string_view what) {
   struct stat status = {};
   const auto refuse = [&] {
-    fail_with(ErrorCode::kData, "file", "cannot ", what, " '", path, "': it is ", kind_of_file(status.st_mode),
-              ", expected a regular file.");
+    fail_with(ErrorCode::kData, "file", "cannot ", what, " '", printable(path), "': it is ",
+              kind_of_file(status.st_mode), ", expected a regular file.");
   };
   // A link of a folder from elsewhere would lead what is appended into any file. Links to devices stay.
   const bool link = (flags & O_APPEND) != 0 && ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
   if (link && (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)))
-    fail_with(ErrorCode::kData, "file", "cannot ", what, " '", path,
+    fail_with(ErrorCode::kData, "file", "cannot ", what, " '", printable(path),
               "': it is a link to another file, expected a regular file. Remove the link.");
   const auto waits = [&] { return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode); };
   if (::stat(path.c_str(), &status) == 0 && waits()) refuse();
@@ -238,7 +238,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   void rename(const std::string& from, const std::string& to) override {
-    if (::rename(from.c_str(), to.c_str()) != 0) fail_file("rename '" + from + "' to", to, errno);
+    if (::rename(from.c_str(), to.c_str()) != 0) fail_file("rename '" + printable(from) + "' to", to, errno);
   }
 
   void remove(const std::string& path) override {
@@ -290,32 +290,6 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
   write_file_atomically(path, [&](OutputFile& file) { file.write(bytes.data(), bytes.size()); });
 }
 
-namespace {
-
-thread_local FileGroup* t_group = nullptr;
-
-}  // namespace
-
-FileGroup::FileGroup() : outer_(t_group) {
-  if (outer_ == nullptr) t_group = this;
-}
-
-FileGroup::~FileGroup() {
-  if (outer_ != nullptr) return;
-  t_group = nullptr;
-  for (const auto& [temporary, path] : files_) try {
-      file_system().remove(temporary);
-    } catch (...) {  // the error that ended the writing is already on its way
-    }
-}
-
-void FileGroup::commit() {
-  if (outer_ != nullptr) return;
-  t_group = nullptr;
-  for (; !files_.empty(); files_.erase(files_.begin()))
-    detail::commit_file(files_.front().first, files_.front().second);
-}
-
 namespace detail {
 
 constexpr std::string_view kTemporary = ".tmp-";
@@ -329,14 +303,7 @@ bool is_temporary(const std::string& name) {
 void require_replaceable(const std::string& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-    fail("file", "'", path, "' is a device, a pipe or a socket, which writing would replace. Name a file.");
-}
-
-void commit_file(const std::string& temporary, const std::string& path) {
-  if (t_group != nullptr) return t_group->add(temporary, path);
-  file_system().rename(temporary, path);
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  file_system().sync_directory(parent.empty() ? "." : parent);
+    fail("file", "'", printable(path), "' is a device, a pipe or a socket, which writing would replace. Name a file.");
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad {
 namespace {
@@ -50,11 +51,12 @@ std::vector<uint8_t> read_to_end(const std::string& path, int64_t size, int64_t 
   } catch (const std::bad_alloc&) {
   } catch (const std::length_error&) {
   }
-  fail_with(ErrorCode::kMemory, "file", "cannot read '", path, "': ", std::generic_category().message(ENOMEM), '.');
+  fail_with(ErrorCode::kMemory, "file", "cannot read '", printable(path),
+            "': ", std::generic_category().message(ENOMEM), '.');
 }
 
 [[noreturn]] void fail_size(const std::string& path, const std::string& got, int64_t max_bytes) {
-  fail_with(ErrorCode::kData, "file", "'", path, "' has ", got, " bytes, at most ", max_bytes, " are read.");
+  fail_with(ErrorCode::kData, "file", "'", printable(path), "' has ", got, " bytes, at most ", max_bytes, " are read.");
 }
 
 }  // namespace

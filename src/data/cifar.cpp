@@ -6,11 +6,16 @@
 // classes. Planes are interleaved to [32, 32, 3] when they are read.
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/data/picture.h"
 #include "data/data_file.h"
+#include "data/describe_parts.h"
 #include "data/formats.h"
 #include "data/image_dataset.h"
 
@@ -24,6 +29,7 @@ constexpr int64_t kCifarRecordsAtOnce = 512;  // records read and interleaved to
 struct CifarLabel {
   std::string_view name;
   int64_t classes;
+  std::string_view names;  // the file beside the records that names the classes, a line each
 };
 struct CifarLayout {
   std::string_view where, folder;
@@ -34,11 +40,15 @@ struct CifarLayout {
 const CifarLayout kCifar10{
     "data.cifar10",
     "cifar-10-batches-bin",
-    {{"label", 10}},
+    {{"label", 10, "batches.meta.txt"}},
     {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
     {"test_batch.bin"}};
 const CifarLayout kCifar100{
-    "data.cifar100", "cifar-100-binary", {{"coarse label", 20}, {"fine label", 100}}, {"train.bin"}, {"test.bin"}};
+    "data.cifar100",
+    "cifar-100-binary",
+    {{"coarse label", 20, "coarse_label_names.txt"}, {"fine label", 100, "fine_label_names.txt"}},
+    {"train.bin"},
+    {"test.bin"}};
 
 template <typename... Parts>
 [[noreturn]] void fail_cifar(const CifarLayout& layout, const Parts&... parts) {
@@ -120,6 +130,22 @@ void read_records(const CifarLayout& layout, const CifarFile& file, size_t which
   }
 }
 
+// Empty if the folder names no classes.
+std::vector<std::string> names_of(const CifarLayout& layout, const CifarLabel& label, const std::string& folder) {
+  const std::string path = data_path(folder, std::string(label.names));
+  if (!file_system().exists(path)) return {};
+  std::vector<std::string> names = read_class_names(path);
+  while (!names.empty() && names.back().empty()) names.pop_back();
+  if (std::ssize(names) != label.classes)
+    fail_cifar(layout, path, ": got ", names.size(), " names of classes, expected ", label.classes,
+               ", a line each. Without the file classes have no names.");
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i].empty() || printable(names[i]) != names[i])
+      fail_cifar(layout, path, ':', i + 1, ": got '", printable(names[i].substr(0, 80)),
+                 "', expected the name of a class: UTF-8 without control characters.");
+  return names;
+}
+
 std::unique_ptr<Dataset> make_cifar(const CifarLayout& layout, const DatasetSpec& spec, size_t which) {
   require(spec.split == "train" || spec.split == "test", layout.where, "split: got '", spec.split,
           "', expected train or test.");
@@ -134,9 +160,12 @@ std::unique_ptr<Dataset> make_cifar(const CifarLayout& layout, const DatasetSpec
     first += file.records;
   }
   const std::string full = data_path(spec.root, spec.path);
-  return std::make_unique<ImageDataset>(file_system().is_directory(full) ? concat(full, " (", spec.split, ')') : full,
-                                        std::vector<int64_t>{kCifarSide, kCifarSide, 3}, layout.labels[which].classes,
-                                        PixelValues(spec), std::move(pixels), std::move(labels));
+  const bool folder = file_system().is_directory(full);
+  ImageDataset::Targets targets{std::move(labels), StoredAs::kUint8, {.classes = layout.labels[which].classes}};
+  targets.class_names = names_of(layout, layout.labels[which], folder ? full : full.substr(0, full.rfind('/') + 1));
+  return std::make_unique<ImageDataset>(folder ? concat(full, " (", spec.split, ')') : full,
+                                        std::vector<int64_t>{kCifarSide, kCifarSide, 3}, PixelValues(spec),
+                                        std::move(pixels), StoredAs::kUint8, std::move(targets));
 }
 
 }  // namespace
@@ -147,6 +176,25 @@ std::unique_ptr<Dataset> make_cifar100_dataset(const DatasetSpec& spec) {
   require(spec.labels.empty() || spec.labels == "fine" || spec.labels == "coarse", kCifar100.where, "labels: got '",
           spec.labels, "', expected fine (100 classes) or coarse (20 classes).");
   return make_cifar(kCifar100, spec, spec.labels == "coarse" ? 0 : 1);
+}
+
+std::optional<Json> describe_cifar(const std::string& folder) {
+  for (const CifarLayout* layout : {&kCifar10, &kCifar100}) {
+    Json splits = Json::object();
+    for (const auto& [split, names] : {std::pair{"train", &layout->train}, {"test", &layout->test}}) {
+      int64_t records = 0;
+      for (const std::string& name : *names)
+        if (const std::string path = data_path(folder, name); file_system().exists(path))
+          records += open_cifar(*layout, {}, path).records;
+      if (records > 0) splits[split] = records;
+    }
+    if (splits.size() == 0) continue;
+    Json out{{"format", layout->where.substr(5)}, {"samples", splits}, {"class_names", Json::object()}};
+    for (const CifarLabel& label : layout->labels)
+      out["class_names"][std::string(label.names)] = names_of(*layout, label, folder);
+    return out;
+  }
+  return std::nullopt;
 }
 
 }  // namespace bitgrad::data

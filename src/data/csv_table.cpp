@@ -78,7 +78,8 @@ int64_t CsvTable::column_of(std::string_view key, std::string_view name) const {
                       : concat(" Did you mean '", printable(near), "'?"));
 }
 
-CsvTable read_csv_table(const std::string& path, std::string text, const CsvForm& form) {
+CsvTable read_csv_table(const std::string& file, std::string text, const CsvForm& form) {
+  const std::string path = printable(file);  // in messages
   CsvTable table;
   table.path = path;
   table.text = std::make_unique<const std::string>(std::move(text));

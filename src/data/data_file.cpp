@@ -2,6 +2,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad::data {
 
@@ -13,15 +14,15 @@ std::string data_path(const std::string& root, const std::string& path) {
 std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetSpec& spec, const std::string& key,
                                           const std::string& path, std::string_view expected) {
   const std::string full = data_path(spec.root, path);
-  const std::string named = concat(key, " '", full, "'");
+  const std::string named = concat(key, " '", printable(full), "'");
   if (file_system().is_directory(full))
     fail_with(ErrorCode::kData, where, named, ": got a folder, expected ", expected, ".");
   if (!file_system().exists(full)) {
     const std::string twin = full.ends_with(".gz") ? full.substr(0, full.size() - 3) : full + ".gz";
-    const std::string hint = file_system().exists(twin) ? concat(" There is '", twin, "'.") : std::string();
-    fail_with(ErrorCode::kData, where, named, ": no such file. '", path, "' was looked up under data.root = '",
-              spec.root.empty() ? "." : spec.root, "'; set data.root or BITGRAD_DATA to the folder that holds it.",
-              hint);
+    const std::string hint = file_system().exists(twin) ? concat(" There is '", printable(twin), "'.") : std::string();
+    fail_with(ErrorCode::kData, where, named, ": no such file. '", printable(path),
+              "' was looked up under data.root = '", spec.root.empty() ? "." : printable(spec.root),
+              "'; set data.root or BITGRAD_DATA to the folder that holds it.", hint);
   }
   return file_system().open_read(full);
 }

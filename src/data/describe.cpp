@@ -77,10 +77,6 @@ std::vector<std::string> folders_in(const std::string& path) {
 
 // What a folder without classes holds: other data, or folders of classes.
 void refuse_folder(const std::string& path) {
-  for (const std::string_view name : {"data_batch_1.bin", "test_batch.bin", "train.bin"})
-    if (file_system().exists(concat(path, '/', name)))
-      fail_with(ErrorCode::kData, kInfo, "'", path, "': has ", name, ": it is a folder of ",
-                name == "train.bin" ? "cifar100" : "cifar10", ". Name it as path of that format");
   for (const std::string& name : folders_in(path)) {
     const std::string inner = path + '/' + name;
     for (const std::string& deeper : folders_in(inner))
@@ -92,6 +88,7 @@ void refuse_folder(const std::string& path) {
 }
 
 Json folder_json(const std::string& path) {
+  if (std::optional<Json> cifar = data::describe_cifar(path)) return *cifar;
   refuse_folder(path);
   const PictureFolder folder = list_pictures(kInfo, path);
   std::vector<int64_t> counts(folder.classes.size());
@@ -203,6 +200,8 @@ std::string describe_data_file(const std::string& path) {
         << " classes:" << counts_text(j.at("classes"))
         << (j.contains("others") ? concat("; ", j.at("others"), " other files, which no format reads") : std::string())
         << '\n';
+  else if (j.contains("class_names"))
+    data::write_cifar(out, j);
   else if (j.contains("columns"))
     data::write_table(out, j);
   else if (j.contains("arrays"))

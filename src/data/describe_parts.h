@@ -1,9 +1,10 @@
-// Parts of the descriptions of data files: numbers, counts, tables.
+// Parts of the descriptions of data files: numbers, counts, tables, folders of CIFAR.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <iosfwd>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -46,6 +47,11 @@ inline void add_spread(Json& to, const Spread& s) {
 // "a (3) b (1)"; for an array, the indices serve as names.
 std::string counts_text(const Json& counts);
 std::string spread_text(const Json& j);
+
+// A folder of CIFAR: its samples by split, and of each file of names of classes those that it has, none if it is
+// absent. nullopt: it is no such folder.
+std::optional<Json> describe_cifar(const std::string& folder);
+void write_cifar(std::ostream& out, const Json& j);
 
 // A text table, its first line and each of its columns.
 Json describe_table(const std::string& path, std::string text);

@@ -125,6 +125,20 @@ std::string spread_text(const Json& j) {
                 static_cast<float>(number("std")));
 }
 
+void write_cifar(std::ostream& out, const Json& j) {
+  out << ", samples:" << counts_text(j.at("samples")) << '\n';
+  for (const auto& [file, names] : j.at("class_names").members()) {
+    out << file << ':';
+    for (size_t i = 0; i < std::min(names.size(), kShownClasses); ++i)
+      out << (i == 0 ? " " : ", ") << names.at(i).text();
+    if (names.size() > kShownClasses) out << " ...";
+    out << (names.size() > 0
+                ? ""
+                : " not in the folder: predictions print numbers of classes, unless data.class_names names them")
+        << '\n';
+  }
+}
+
 void write_table(std::ostream& out, const Json& j) {
   out << ", " << j.at("rows") << " rows, " << j.at("width") << " columns, separator " << j.at("separator").text()
       << '\n'

@@ -16,6 +16,7 @@
 #include <iomanip>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/samples.h"
 #include "data/content.h"
@@ -24,6 +25,7 @@
 #include "data/id_dataset.h"
 #include "data/idx_values.h"
 #include "data/image_dataset.h"
+#include "data/value_warnings.h"
 
 namespace bitgrad::data {
 namespace {
@@ -34,7 +36,7 @@ constexpr int kMostDimensions = 4;
 
 template <typename... Parts>
 [[noreturn]] void fail_idx(const std::string& path, const Parts&... parts) {
-  fail_with(ErrorCode::kData, "data.idx", path, ": ", parts...);
+  fail_with(ErrorCode::kData, "data.idx", printable(path), ": ", parts...);
 }
 
 std::string hex(uint32_t value, int digits) {
@@ -229,8 +231,10 @@ void check_labels(const IdxFile& labels, int64_t classes, int64_t max, int64_t i
     const auto label = static_cast<int64_t>(value_at(labels, i));
     const bool ignored = labels.dims.size() > 1 && label == ignore;
     if (ignored || (label >= 0 && label < classes)) continue;
+    int64_t largest = label;
+    for (int64_t j = 0; j < labels.total; ++j) largest = std::max(largest, static_cast<int64_t>(value_at(labels, j)));
     fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i * labels.type.bytes, ": got ", label,
-             ", expected 0 .. ", classes - 1, ".", classes < max ? " Set classes if the set has more." : "");
+             ", expected 0 .. ", classes - 1, label >= classes && largest < max ? more_classes_text(largest) : ".");
   }
 }
 

@@ -65,7 +65,7 @@ class NpyArrays {
       array.what = concat(path_, " array '", value, '\'');
       array.source = open_zip_member(where_, path_, *file_, member);
     } else {
-      array.what = data_path(spec_.root, value);
+      array.what = printable(data_path(spec_.root, value));
       array.file = open_data_file(where_, spec_, key, value, "an .npy file");
       array.source = file_source(*array.file);
     }
@@ -197,6 +197,12 @@ class NpyTargets {
       log(LogLevel::kWarning, concat(read.what, ": ", no_class_0_text(classes)));
     return classes;
   }
+  // What to write if the set has more classes than it should.
+  std::string more_classes(const NpyArray& read) const {
+    int64_t largest = 0;
+    for (int64_t i = 0; i < read.elements(); ++i) largest = std::max(largest, read.integer_at(i).value_or(0));
+    return largest >= classes_ && largest < kMostNpyClasses ? more_classes_text(largest) : ".";
+  }
   // The class of label i; of positions also the label that does not count.
   int64_t class_at(const NpyArray& read, int64_t i, bool positions) const {
     if (read.text()) {
@@ -211,8 +217,7 @@ class NpyTargets {
     if (label && *label >= 0 && *label < classes_) return *label;
     const bool whole = label.has_value() || read.whole();
     read.refuse("label ", i, ' ', read.offset_of(i), ": got ", read.number_at(i), ", expected 0 .. ", classes_ - 1,
-                whole ? classes_ < kMostNpyClasses ? ". Set classes if the set has more." : "."
-                      : ", whole numbers. Values are named by targets instead of labels.");
+                whole ? more_classes(read) : ", whole numbers. Values are named by targets instead of labels.");
   }
 
   template <typename T>

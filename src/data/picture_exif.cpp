@@ -5,7 +5,7 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr int kUpright = 1, kLast = 8;
+constexpr uint32_t kUpright = 1, kLast = 8;
 
 class Tiff {
  public:
@@ -26,7 +26,7 @@ class Tiff {
 }  // namespace
 
 int exif_orientation(std::span<const uint8_t> bytes) {
-  constexpr uint32_t kMagic = 42, kOrientation = 0x0112, kShort = 3;
+  constexpr uint32_t kMagic = 42, kOrientation = 0x0112, kShort = 3, kLong = 4;
   constexpr size_t kEntry = 12;
   const Tiff tiff(bytes);
   if (bytes.size() < 8 || bytes[0] != bytes[1] || (bytes[0] != 'I' && bytes[0] != 'M') || tiff.number(2, 2) != kMagic)
@@ -34,15 +34,16 @@ int exif_orientation(std::span<const uint8_t> bytes) {
   const size_t entries = tiff.number(4, 4);
   for (size_t i = 0, n = tiff.number(entries, 2); i < n; ++i) {
     const size_t at = entries + 2 + i * kEntry;
-    if (tiff.number(at, 2) != kOrientation || tiff.number(at + 2, 2) != kShort) continue;
-    const auto value = static_cast<int>(tiff.number(at + 8, 2));
-    return value >= kUpright && value <= kLast ? value : kUpright;
+    const uint32_t type = tiff.number(at + 2, 2);
+    if (tiff.number(at, 2) != kOrientation || (type != kShort && type != kLong)) continue;
+    const uint32_t value = tiff.number(at + 8, type == kLong ? 4 : 2);
+    return value >= kUpright && value <= kLast ? static_cast<int>(value) : kUpright;
   }
   return kUpright;
 }
 
 Picture upright(Picture picture, int orientation) {
-  if (orientation == kUpright) return picture;
+  if (orientation == int{kUpright}) return picture;
   // Pixel (y, x) is that of (x, y) in orientations 5 to 8, then of the end of an axis where it is mirrored.
   const bool turned = orientation >= 5;
   const bool mirror_rows = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;

@@ -195,6 +195,9 @@ CsvForm csv_form(const Attributes& keys) {
 }
 
 TablePlan make_table_plan(const CsvTable& training, const Attributes& keys, int64_t classes) {
+  if (training.columns() > kMostCsvColumns)
+    fail_with(ErrorCode::kData, kCsvPlan, training.path, ": got ", training.columns(), " columns, expected at most ",
+              kMostCsvColumns, ". Save so many features as an array (numpy.save) and read it by format: npy.");
   return PlanMaker(training, keys, classes).make();
 }
 

@@ -11,7 +11,8 @@
 namespace bitgrad::data {
 
 inline constexpr int64_t kMostCsvClasses = 65536;
-inline constexpr int64_t kMostOneHot = 1000;  // names of a column that become a feature each
+inline constexpr int64_t kMostCsvColumns = 100000;  // so that a model file can hold their plan
+inline constexpr int64_t kMostOneHot = 1000;        // names of a column that become a feature each
 
 // The form of a file by the keys of its section.
 CsvForm csv_form(const Attributes& keys);

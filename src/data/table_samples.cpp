@@ -10,6 +10,7 @@
 #include "data/csv_rows.h"
 #include "data/number_look.h"
 #include "data/table_plan.h"
+#include "data/value_warnings.h"
 
 namespace bitgrad {
 namespace data {
@@ -133,9 +134,12 @@ int64_t PlacedTable::class_at(int64_t row) const {
   if (!plan.columns[static_cast<size_t>(target)].categories.empty()) return category_at(row, target);
   const auto value = static_cast<double>(value_at(row, target));
   if (!(value >= 0 && value < static_cast<double>(plan.classes) && value == std::floor(value)))
-    table.refuse(
-        row, from[static_cast<size_t>(target)],
-        concat("expected a class, a whole number 0 .. ", plan.classes - 1, ". target_is: values is for a regression"));
+    table.refuse(row, from[static_cast<size_t>(target)],
+                 concat("expected a class, a whole number 0 .. ", plan.classes - 1,
+                        value >= static_cast<double>(plan.classes) && value < static_cast<double>(kMostCsvClasses) &&
+                                value == std::floor(value)
+                            ? more_classes_text(static_cast<int64_t>(value))
+                            : ". target_is: values is for a regression"));
   return static_cast<int64_t>(value);
 }
 

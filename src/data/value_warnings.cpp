@@ -15,6 +15,11 @@ std::string no_class_0_text(int64_t classes) {
                 ", of which 0 is never right. If the numbers are meant from 1, subtract 1");
 }
 
+std::string more_classes_text(int64_t largest) {
+  return concat(". If the set has more classes, write data.train.classes: ", largest + 1,
+                ", and the same in data.valid and data.test");
+}
+
 void warn_of_pixels(const NpyArray& images) {
   if (!images.whole() || images.bytes() || images.header.kind == 'b' || images.header.shape.size() < 3) return;
   constexpr int64_t kBrightest = 255, kMostOfClasses = 15;

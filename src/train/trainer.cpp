@@ -73,7 +73,9 @@ void check_like(const Dataset& train, const std::string& section, const Dataset&
   require(other.features() == train.features(), "data", "data.train has samples of ", train.features(), " values, ",
           section, " of ", other.features());
   require(other.classes() <= train.classes(), "data", section, " has ", other.classes(), " classes, data.train ",
-          train.classes());
+          train.classes(),
+          ". If samples of data.train lack classes that the model is to have, write data.train.classes: ",
+          other.classes(), ", where its format has that key");
   const std::vector<std::string> names = train.class_names(), theirs = other.class_names();
   if (!names.empty() && !theirs.empty() && names != theirs)
     fail_with(ErrorCode::kData, "data", section, " (", other.name(),

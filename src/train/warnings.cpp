@@ -6,6 +6,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/train/trainer.h"
+#include "train/lengths.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -20,6 +21,24 @@ void warn_of_batch(const RunConfig& config, int64_t samples, std::vector<std::st
                                 ? " samples): each optimizer step takes all of them, an epoch is one step"
                                 : concat(" samples): each optimizer step takes ", epochs, " epochs"),
                             ". Set batch.global to at most ", samples));
+}
+
+// A short run of a long schedule is right, so a rate that never falls is no error.
+void warn_of_late(const std::string& path, const ScheduleConfig& c, const RunConfig& config, int64_t samples,
+                  std::vector<std::string>& warnings) {
+  const auto length = [&](const Quantity& q) {
+    const bool steps = q.unit == Quantity::Unit::kSteps;
+    return microbatches_of(q.value, steps ? config.batch.accumulate() : epoch_batches(config, samples).count);
+  };
+  const int64_t end = length(config.train.stop);
+  const auto late = [&](const char* key, const Quantity& q) {
+    if (length(q) >= end)
+      warnings.push_back(concat(path, '.', key, ": ", q, " is not before train.stop (", config.train.stop,
+                                "): this run ends without that change of the rate"));
+  };
+  if (c.name == "multistep")
+    for (const Quantity& q : c.at) late("at", q);
+  if (c.name == "step") late("every", c.every);
 }
 
 // Named features alone: pixels at the border of pictures are constant by nature.
@@ -50,6 +69,8 @@ void warn_of_constants(const Dataset& train, std::vector<std::string>& warnings)
 std::vector<std::string> run_warnings(const RunConfig& config, const Dataset& train) {
   std::vector<std::string> warnings = config.origin.warnings;
   warn_of_batch(config, train.epoch_order().samples, warnings);
+  warn_of_late("schedule", config.schedule, config, train.epoch_order().samples, warnings);
+  warn_of_late("optim.decay_schedule", config.optim.decay_schedule, config, train.epoch_order().samples, warnings);
   for (const std::string& note : train.notes()) warnings.push_back(note);
   warn_of_constants(train, warnings);
   const int cores = available_cores();

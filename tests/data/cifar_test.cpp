@@ -7,6 +7,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/describe.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
@@ -198,6 +199,37 @@ TEST_CASE("The published CIFAR-10 has 5,000 and 1,000 images of each class") {
     for (int64_t i = 0; i < set->size(); ++i) ++counts[labels[i]];
     CHECK(std::all_of(counts.begin(), counts.end(), [&](int64_t count) { return count == each; }));
   }
+}
+
+TEST_CASE("the file beside the records of CIFAR names the classes") {
+  CifarFolder folder;
+  folder.write("test_batch.bin", records(2, 1, 9, [](int64_t i, int) { return 9 - i; }));
+  DatasetSpec spec = folder.spec("cifar10");
+  spec.split = "test";
+  CHECK(make_dataset(spec)->class_names().empty());
+  CHECK(contains(describe_data_file(folder.path(".")),
+                 "format: cifar10, samples: test (2)\nbatches.meta.txt: not in the folder: predictions print"));
+  const auto named = [&](const std::string& text) { folder.write("batches.meta.txt", {text.begin(), text.end()}); };
+  named("a\nb\nc\nd e\nf\ng\nh\ni\nj\r\nk\n\n");
+  const std::vector<std::string> names{"a", "b", "c", "d e", "f", "g", "h", "i", "j", "k"};
+  CHECK(make_dataset(spec)->class_names() == names);
+  CHECK(make_dataset(folder.spec("cifar10", "test_batch.bin"))->class_names() == names);  // one file
+  CHECK(contains(describe_data_file(folder.path(".")), "batches.meta.txt: a, b, c, d e, f, g, h, i, j, k\n"));
+  named("a\nb\n");
+  CHECK(contains(folder.error(spec), "batches.meta.txt: got 2 names of classes, expected 10"));
+  named("a\nb\nc\nd\x1b[2J\nf\ng\nh\ni\nj\nk\n");
+  CHECK(contains(folder.error(spec), "batches.meta.txt:4: got 'd\\x1b[2J', expected the name of a class"));
+  // Both fields of CIFAR-100 have names.
+  CifarFolder both;
+  both.write("test.bin", records(1, 2, 3, [](int64_t, int place) { return place; }));
+  std::string coarse;
+  for (int i = 0; i < 20; ++i) coarse += "c" + std::to_string(i) + "\n";
+  both.write("coarse_label_names.txt", {coarse.begin(), coarse.end()});
+  DatasetSpec hundred = both.spec("cifar100");
+  hundred.split = "test";
+  CHECK(make_dataset(hundred)->class_names().empty());
+  hundred.labels = "coarse";
+  CHECK(make_dataset(hundred)->class_names().at(19) == "c19");
 }
 
 }  // namespace

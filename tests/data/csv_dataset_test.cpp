@@ -98,3 +98,12 @@ TEST_CASE("categories of a target name its classes, several targets are named by
   room.keys = keys_of({{"target", "kind"}});
   CHECK(make_dataset(room)->class_names().empty());
 }
+
+TEST_CASE("a table of more columns than a model file describes is refused before its cells are read") {
+  const CsvFolder folder;
+  std::string row;
+  for (int i = 0; i <= 100000; ++i) row += "x,";  // no number
+  CHECK(folder.error(row + "1\n", keys_of({{"target", "1"}, {"header", "no"}})) ==
+        "[data.csv] x.csv: got 100002 columns, expected at most 100000. Save so many features as an array (numpy.save) "
+        "and read it by format: npy.");
+}

@@ -143,8 +143,8 @@ TEST_CASE("Classes of 16 and 32 bits, and classes by position, are read from idx
     }
     files.spec_.classes = 1023;
     CHECK(contains(files.refusal(), concat("label 4 at offset ", wide ? 28 : 20,
-                                           ": got 1023, expected 0 .. 1022. Set "
-                                           "classes if the set has more.")));
+                                           ": got 1023, expected 0 .. 1022. If the set has more "
+                                           "classes, write data.train.classes: 1024")));
   }
 }
 
@@ -206,7 +206,11 @@ TEST_CASE("Classes of idx files may be signed bytes, with positions that do not 
   files.spec_.classes = 129;
   CHECK(contains(files.refusal(ErrorCode::kUsage), "classes: got 129, expected 1 .. 128 for labels of int8."));
   CHECK(contains(Files(vectors, integers({2}, {0, -1}, 0x09, 1), true).refusal(),
-                 "label 1 at offset 9: got -1, expected 0 .. 9. Set classes if the set has more."));
+                 "label 1 at offset 9: got -1, expected 0 .. 9."));
+  // The number of classes that would fit is that of the whole file.
+  CHECK(contains(Files(vectors, integers({2}, {11, 12}, 0x09, 1), true).refusal(),
+                 "label 0 at offset 8: got 11, expected 0 .. 9. If the set has more classes, write "
+                 "data.train.classes: 13, and the same in data.valid and data.test"));
 }
 
 TEST_CASE("What targets of idx files cannot be is named") {

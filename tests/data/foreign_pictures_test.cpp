@@ -1,4 +1,8 @@
 // Pictures as other programs read them: literals made and read with Pillow 13.
+#include <zlib.h>
+
+#include <array>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -62,6 +66,15 @@ PictureBytes png_with(const std::string& chunk) {
   return out;
 }
 
+// The chunk eXIf of this structure.
+std::string exif(const std::string& tiff) {
+  const PictureBytes body = of_hex("65584966" + tiff);
+  std::array<char, 17> size{}, crc{};
+  std::snprintf(size.data(), size.size(), "%08zx", body.size() - 4);
+  std::snprintf(crc.data(), crc.size(), "%08lx", crc32(0, body.data(), static_cast<uInt>(body.size())));
+  return size.data() + ("65584966" + tiff) + crc.data();
+}
+
 template <typename F>
 bool is_built(F&& read) {
   try {
@@ -88,6 +101,10 @@ TEST_CASE("the pixels of a PNG are its numbers, whatever it says of their light;
   CHECK(turned.rows == 3);
   CHECK(turned.columns == 2);
   CHECK(turned.bytes == PictureBytes{34, 255, 17, 136, 0, 51});
+  // The same as LONG, in both orders of bytes; a number that is no orientation is none.
+  CHECK(decode_png(png_with(exif("4d4d002a00000008000101120004000000010000000800000000"))).bytes == turned.bytes);
+  CHECK(decode_png(png_with(exif("49492a0008000000010012010400010000000800000000000000"))).bytes == turned.bytes);
+  CHECK(decode_png(png_with(exif("49492a0008000000010012010400010000000800010000000000"))).bytes == plain);
 }
 
 TEST_CASE("a JPEG is turned by its orientation, and ink becomes light as Pillow has it") {

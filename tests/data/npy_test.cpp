@@ -314,7 +314,8 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
     return npy_error(spec);
   };
   CHECK(contains(of_ten(npy("<i4", "(3,)", bytes_of<int32_t>({9, 10, 1}))),
-                 "label 1 at byte offset 132: got 10, expected 0 .. 9. Set classes if the set has more."));
+                 "label 1 at byte offset 132: got 10, expected 0 .. 9. If the set has more classes, write "
+                 "data.train.classes: 11, and"));
   folder.write("l.npy", npy("<i4", "(3,)", bytes_of<int32_t>({9, 10, 1})));
   CHECK(make_dataset(folder.spec())->classes() == 11);  // counted
   CHECK(contains(labels(npy("<i8", "(3,)", bytes_of<int64_t>({9, -1, 1}))), "got -1, expected 0 .. 9"));

@@ -60,13 +60,30 @@ TEST_CASE("control bytes of a configuration are shown, not obeyed") {
 TEST_CASE("control bytes of a path are shown, not obeyed") {
   TempDir temp;
   const std::string path = temp.file("\x1b[31mred\n.safetensors");
-  for (const auto& arguments : {std::vector<std::string>{"eval", path}, {"inspect", path}, {"train", path}}) {
+  for (const auto& arguments : {std::vector<std::string>{"eval", path},
+                                {"inspect", path},
+                                {"train", path},
+                                {"check", path},
+                                {"data", "info", path}}) {
     const ProcessResult r = cli(arguments);
     INFO(r.err);
     CHECK((r.code == 2 || r.code == 3));
-    CHECK(contains(r.err, "\\x1b[31mred"));
+    CHECK(contains(r.err, "\\x1b[31mred\\n.safetensors"));  // on one line
+    CHECK_FALSE(contains(r.err, "red\n"));
     check_quiet(r);
   }
+  std::ofstream(path) << "wrong: 1\n";  // every finding names the file
+  const ProcessResult wrong = cli({"check", path});
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, "\\x1b[31mred\\n.safetensors:1:1: error: unknown key 'wrong'"));
+  CHECK_FALSE(contains(wrong.err, "red\n"));
+  check_quiet(wrong);
+  const std::string written = temp.file("\x1b[31mnew\n.yaml");  // what is printed of a file that was written
+  const ProcessResult made = cli({"new", "digits", "-o", written});
+  CHECK(made.code == 0);
+  CHECK(contains(made.out, "\\x1b[31mnew\\n.yaml written"));
+  CHECK_FALSE(contains(made.out, "new\n"));
+  check_quiet(made);
   std::ofstream(path) << "not a checkpoint";
   const ProcessResult r = cli({"inspect", path});
   CHECK(r.code == 3);

@@ -157,7 +157,9 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
       {{"schedule={name: cosine, every: 4 epochs}"},
        "schedule.every goes with schedule.name step or exponential, not with cosine"},
       {{"schedule={name: step, factor: 0.5}"}, "missing required key 'schedule.every'"},
-      {{"schedule.warmup=3 epochs"}, "schedule.warmup (3 epochs) is not shorter than train.stop (3 epochs)"},
+      {{"schedule.warmup=3 epochs"},
+       "schedule.warmup (3 epochs) is not shorter than train.stop (3 epochs): a shorter run needs schedule.warmup of "
+       "less, such as schedule.warmup=0 epochs"},
       {{"optim={name: sgd, lr: 1, nesterov: true}"}, "optim.nesterov needs optim.momentum above 0"},
       {{"quant.weights.dtype=int4"}, "scheme binary needs dtype bint1, got int4"},
       {{"quant.weights={dtype: bint1, scheme: absmax}"}, "scheme absmax needs dtype int2 or"},

@@ -1,4 +1,6 @@
 // Keys that are right by themselves and have no effect.
+#include "support/catch.h"
+#include "support/expect_error.h"
 #include "train/config_support.h"
 
 using namespace bitgrad;
@@ -64,4 +66,25 @@ TEST_CASE("idle keys of device, optimizer, names and requantization are warnings
   // A resolved configuration says every key.
   const RunConfig resolved = parse_config(to_yaml(small({})), "c.yaml");
   CHECK(resolved.origin.warnings.empty());
+}
+
+TEST_CASE("a schedule that changes nothing, and fixed statistics of no norm, are errors of who wrote them") {
+  const auto error = [](const Strings& keys, bool run = false) {
+    return error_of([&] { parse_config(kFloat, "c.yaml", keys, {.run = run}); });
+  };
+  CHECK(contains(error({"schedule={name: plateau, factor: 1, patience: 1}", "data.valid={fraction: 0.2}"}),
+                 "schedule.factor: 1 changes nothing, plateau keeps the rate as it is"));
+  CHECK(contains(error({"schedule={name: step, every: 1 epochs, factor: 1}"}), "schedule.factor: 1 changes nothing"));
+  CHECK(contains(error({"schedule={name: exponential, every: 1 epochs, gamma: 1}"}),
+                 "schedule.gamma: 1 changes nothing"));
+  CHECK(contains(error({"schedule={name: cosine, final: 1}"}), "schedule.final: 1 changes nothing"));
+  CHECK(contains(error({"schedule={name: multistep, at: [1 steps, 2 steps], factors: [1, 1]}"}),
+                 "schedule.factors: 1 alone changes nothing"));
+  CHECK(contains(error({"optim.weight_decay=0.1", "optim.decay_schedule={name: cosine, final: 1}"}),
+                 "optim.decay_schedule.final: 1 changes nothing"));
+  CHECK(error({"schedule={name: multistep, at: [1 steps, 2 steps], factors: [0.5, 1]}"}).empty());
+  CHECK(error({"schedule={name: cosine, final: 1}"}, true).empty());  // what a run remembers
+  const std::string phases = "quant.phases=[{from: 0 steps}, {from: 1 steps, norm_statistics: false}]";
+  CHECK(contains(error({phases}), "quant.phases.1.norm_statistics: false fixes the running statistics of batch_norm"));
+  CHECK(error({phases, "model.layers=[{linear: {out: 4}}, {batch_norm: {}}, {linear: {out: 10}}]"}).empty());
 }

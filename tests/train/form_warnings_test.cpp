@@ -175,6 +175,27 @@ TEST_CASE("what a later phase does to the model is warned of in the run and by c
         0);
 }
 
+TEST_CASE(
+    "a change of the rate at or past the end of the run is a warning, as short runs of long schedules are right") {
+  const KeepModes modes;
+  const auto warnings = [&](const std::string& schedule, const std::string& stop) {
+    const LogLines log;
+    Trainer(digits({concat("schedule=", schedule), concat("train.stop=", stop)})).run("", {});
+    std::vector<std::string> found;
+    for (const std::string& warning : log.warnings)
+      if (contains(warning, "is not before train.stop")) found.push_back(warning);
+    return found;
+  };
+  const std::string steps = "{name: multistep, at: [1 steps, 3 steps, 1 epochs], factor: 0.5}";
+  CHECK(warnings(steps, "3 steps") ==
+        std::vector<std::string>{"schedule.at: 3 steps is not before train.stop (3 steps): this run ends without that "
+                                 "change of the rate",
+                                 "schedule.at: 1 epochs is not before train.stop (3 steps): this run ends without that "
+                                 "change of the rate"});
+  CHECK(warnings("{name: multistep, at: [1 steps], factor: 0.5}", "3 steps").empty());
+  CHECK(warnings("{name: step, every: 2 epochs, factor: 0.5}", "2 steps").size() == 1);
+}
+
 TEST_CASE("named features that have one value are warned of once, pixels and unnamed columns are not") {
   const KeepModes modes;
   const TempDir dir;

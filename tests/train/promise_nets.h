@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/error.h"
 #include "support/expect_error.h"
+#include "support/npy_bytes.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/image_networks.h"
 #include "train/language_networks.h"
@@ -139,6 +144,14 @@ class PromiseFolder {
           "to be or not to be, that is the question: whether 'tis nobler in the mind to suffer the slings and arrows "
           "of outrageous fortune, or to take arms against a sea of troubles, and by opposing end them. to die, to "
           "sleep, no more.");
+    for (const auto& [name, rows] : {std::pair{"train", table(0, 48)}, {"test", table(100, 21)}}) {
+      write(concat("gaps_", name, ".csv"), with_gaps(rows));
+      write_arrays(name, rows);
+    }
+    NpyBytes ids;
+    for (uint64_t i = 0; i < 90; ++i) put(ids, i * i * 7 % 480, 2);
+    write("ids.bin", ids);
+    std::filesystem::copy_file(source_path("tests/golden/tokenizers/gpt2.json"), file("words.json"));
     // What model.init_from=$FLOATS begins with: kTableNet in fp32 after two steps.
     const RunConfig floats = config("table", {"train.stop=2 steps", "log.report=false"});
     const std::string folder = start_run_folder(floats, file("floats")).path;
@@ -172,6 +185,37 @@ class PromiseFolder {
                      z > 0 ? "plus" : "minus", '\n');
     }
     return text;
+  }
+  // The same table as a spreadsheet writes it where the decimal mark is a comma, with gaps.
+  static std::string with_gaps(std::string table) {
+    for (char& c : table) c = c == ',' ? ';' : c == '.' ? ',' : c;
+    std::string text;
+    std::istringstream lines(table);
+    for (int i = 0; std::getline(lines, table); ++i)
+      text += (i % 5 != 2 ? table : "NA" + table.substr(table.find(';'))) + '\n';
+    return text;
+  }
+  // The same table as arrays: NAME.rows.npy of the columns a, b, d, and NAME.signs.npy of the names of its classes.
+  void write_arrays(const std::string& name, const std::string& table) const {
+    std::istringstream lines(table);
+    std::string line;
+    std::getline(lines, line);
+    std::vector<float> values;
+    NpyBytes names;
+    for (; std::getline(lines, line);) {
+      std::istringstream cells(line);
+      std::string cell;
+      for (int c = 0; std::getline(cells, cell, ','); ++c)
+        if (c == 0 || c == 1 || c == 3) values.push_back(std::stof(cell));
+      cell.resize(5);
+      for (const char c : cell) put(names, static_cast<uint8_t>(c), 4);
+    }
+    const size_t n = values.size() / 3;
+    write(name + ".rows.npy", npy("<f4", concat('(', n, ", 3)"), bytes_of(values)));
+    write(name + ".signs.npy", npy("<U5", concat('(', n, ",)"), names));
+  }
+  void write(const std::string& name, const NpyBytes& bytes) const {
+    write(name, std::string(bytes.begin(), bytes.end()));
   }
   void write(const std::string& name, const std::string& text) const { std::ofstream(file(name)) << text; }
   TempDir folder_;

@@ -2,9 +2,13 @@
 // the files of a run, compared with each other.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "bitgrad/data/samples.h"
+#include "bitgrad/data/tokenizer.h"
 #include "bitgrad/train/predictor.h"
 #include "support/numbers.h"
 #include "train/promises.h"
@@ -58,6 +62,24 @@ inline RunConfig recorded_config(const std::string& file) {
   return parse_config(read_checkpoint_header(file).config, file, {}, {.plugins = ConfigSource::Plugins::kLoaded});
 }
 
+// "" if a file of a model knows the names of its classes and its tokenizer, and reads its table as the run does.
+inline std::string data_difference(const RunConfig& config, const Dataset& test, const std::string& file) {
+  const auto model = open_model(file);
+  if (!test.class_names().empty() && model->output().names != test.class_names()) return "it names other classes";
+  if (const auto of_data = test.tokenizer()) {
+    const auto own = tokenizer_of(read_checkpoint_header(file), file);
+    if (own == nullptr || !tokenizer_difference(*own, *of_data).empty()) return "it has another tokenizer";
+  }
+  if (!config.data.test || config.data.test->format != "csv") return "";
+  if (model->table() == nullptr) return "it knows no table";
+  const std::string path = concat(config.data.root, '/', config.data.test->file);
+  const Samples rows = read_table_samples(path, text_of(path), *model->table());
+  const std::vector<uint32_t> all = bits_of(first_samples(test, test.size(), test.size(), 1)[0].x);
+  const bool same = rows.bytes.size() == std::ssize(all) * 4 &&
+                    std::memcmp(rows.bytes.data(), all.data(), static_cast<size_t>(rows.bytes.size())) == 0;
+  return same ? "" : "it reads the table otherwise";
+}
+
 // "" if the checkpoint of a run, its converted file and predictors of both give the same, and exports of the loaded
 // file those of the model that trained.
 inline std::string file_difference(const std::string& run, const Trace& trace) {
@@ -68,6 +90,8 @@ inline std::string file_difference(const std::string& run, const Trace& trace) {
   const int64_t batch = config.train.eval.batch, samples = std::min<int64_t>(batch, 8);
   const Tensor x = first_samples(*test, samples, samples, 1)[0].x;
   const auto load = [&](const std::string& file) { return load_evaluator(recorded_config(file), *test, file); };
+  for (const std::string& file : {checkpoint, model})
+    if (const std::string text = data_difference(config, *test, file); !text.empty()) return file + ": " + text;
   const auto saved = load(checkpoint);
   const std::vector<uint32_t> expected = bits_of(saved->predict(x)),
                               predicted = bits_of(open_model(run, {}, CheckpointChoice::kLast)->predict(x));
@@ -94,6 +118,7 @@ inline std::string best_difference(const std::string& run, const Trace& trace) {
   if (!file_system().exists(best)) return "";
   const CheckpointHeader chosen = read_checkpoint_header(best), end = read_checkpoint_header(last);
   if (end.counters.best_step != 0 && end.counters.best_step != chosen.step) return "it is not of the best step";
+  if (chosen.origin != end.origin) return "it has another origin";
   const RunConfig config = run_folder_config(run);
   const auto data = config.data.valid ? open_dataset(config, *config.data.valid) : open_evaluation_dataset(config);
   const auto model = load_evaluator(recorded_config(best), *data, best);

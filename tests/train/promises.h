@@ -179,6 +179,7 @@ inline void add_results(Trace& trace, Trainer& trainer, const TrainOutcome& outc
   for (const char* other : {"best.safetensors", "average.safetensors"})
     if (file_system().exists(concat(folder, '/', other))) trace.results[other] = tensors_of(concat(folder, '/', other));
   CheckpointHeader header = read_checkpoint_header(folder + "/last.safetensors");
+  trace.results["origin"] = header.origin;
   header.counters = {};
   trainer.learner().convert();
   save_model(folder + "/model.safetensors", trainer.learner().model(), header);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <set>
 
+#include "bitgrad/train/model_origin.h"
 #include "support/paths.h"
 #include "support/unsynced_file_system.h"
 #include "train/promise_stops.h"
@@ -41,8 +42,9 @@ inline const std::vector<Feature>& features() {
 inline const PromiseFolder& twin_data() {
   static const PromiseFolder made;
   static const bool copied = [] {
-    for (const char* name : {"train.csv", "test.csv", "tokens.txt"})
-      std::filesystem::copy_file(made.file(name), made.file(std::string("copy_of_") + name));
+    for (const std::string& name : file_system().list(made.file("")))
+      if (!file_system().is_directory(made.file(name)))
+        std::filesystem::copy_file(made.file(name), made.file("copy_of_" + name));
     return true;
   }();
   static_cast<void>(copied);
@@ -50,7 +52,23 @@ inline const PromiseFolder& twin_data() {
 }
 
 // What the file that a run begins with must know, too.
-inline bool of_model(const std::string& key) { return key.starts_with("model.layers") || key.starts_with("plugins="); }
+inline bool of_model(const std::string& key) {
+  for (const char* start : {"model.layers", "plugins=", "data.train", "data.test", "data.tokenizer"})
+    if (key.starts_with(start)) return true;
+  return false;
+}
+
+// A model file with the values of a run and what an importer records of another program's files.
+inline std::string imported(const std::string& run) {
+  const std::string file = run + "/imported.safetensors", last = run + "/last.safetensors";
+  if (file_system().exists(file)) return file;
+  const RunConfig config = run_folder_config(run);
+  const auto model = load_evaluator(config, *open_evaluation_dataset(config), last);
+  CheckpointHeader header = read_checkpoint_header(last);
+  header.origin = to_text(ModelOrigin{.name = "another program's", .context = 6, .end = {3}, .begin = 1});
+  save_model(file, model->model(), header);
+  return file;
+}
 
 // A run of two features.
 struct Pair {
@@ -109,7 +127,10 @@ struct Pair {
   Keys all_keys(const Keys& more, const std::string& of_phases) const {
     Keys out = keys;
     for (std::string& key : out)
-      if (const size_t at = key.find("$FLOATS"); at != std::string::npos) key.replace(at, 7, floats());
+      if (const size_t at = key.find("$FLOATS"); at != std::string::npos)
+        key.replace(at, 7, floats());
+      else if (const size_t from = key.find("$IMPORTED"); from != std::string::npos)
+        key.replace(from, 9, imported(floats()));
     if (!rules.empty() && !uses("quant.budget")) out.push_back("quant.rules=[" + rules + ']');
     if (!of_phases.empty()) out.push_back("quant.phases=[" + of_phases + ']');
     out.insert(out.end(), more.begin(), more.end());
@@ -145,10 +166,9 @@ inline Trace comparable(Trace trace, const std::set<std::string>& names) {
 }
 inline std::string other_file(const Run& run) {
   Keys keys;
-  for (const char* set : {"train", "test"}) {
-    const std::string file = run.pair.a.net == "tokens" ? "tokens.txt" : concat(set, ".csv");
-    keys.push_back(concat("data.", set, ".file=copy_of_", file));
-  }
+  for (const auto& [set, data] : {std::pair{"train", &run.config.data.train}, {"test", &*run.config.data.test}})
+    for (const auto& [key, file] : {std::pair{"file", data->file}, {"images", data->images}, {"labels", data->labels}})
+      if (!file.empty()) keys.push_back(concat("data.", set, '.', key, "=copy_of_", file));
   const RunConfig config = run.pair.config(keys);
   return first_difference(comparable(run.trace, {}), comparable(trace_of(config, new_folder(twin_data(), config)), {}));
 }
@@ -243,8 +263,8 @@ inline std::string second_run_that_learns_nothing(const Run& run) {
 
 // Windows of one and of two microbatches, where nothing depends on what else is in a microbatch.
 inline std::string other_microbatches(const Run& run) {
-  for (const char* of_batch :
-       {"batch_norm", "dropout", "observer", "lsq}", "pact", "requantize_every", "fraction", "budget", "batch.last"})
+  for (const char* of_batch : {"batch_norm", "dropout", "observer", "lsq}", "pact", "requantize_every", "fraction",
+                               "budget", "batch.last", "_static"})
     if (run.pair.uses(of_batch)) return "";
   const int64_t global = run.config.batch.global, micro = run.config.batch.micro == global ? global / 2 : global;
   const Trace other = trace_of(run.pair.config({concat("batch.micro=", micro)}));

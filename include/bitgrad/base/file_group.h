@@ -8,8 +8,8 @@
 namespace bitgrad {
 
 // While one exists, write_file_atomically in this thread leaves its files, complete and on disk, under their temporary
-// names; commit() renames them in the order in which they were written. Without commit() they are removed, and every
-// old file is as it was. Not nested: an inner group leaves its files to the outer one.
+// names; commit() renames them in the order in which they were written. Without commit(), or if one of its calls fails,
+// they are removed, and every old file is as it was. Not nested: an inner group leaves its files to the outer one.
 class FileGroup {
  public:
   FileGroup();

@@ -130,7 +130,7 @@ class InitialValues {
       taken(b.path, name);
     }
     list_unused();
-    paths_.warn_unused();
+    paths_.require_used();
     return std::move(found_);
   }
 

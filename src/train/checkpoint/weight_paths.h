@@ -34,8 +34,8 @@ class WeightPaths {
     for (size_t i = 0; i < rule_used_.size(); ++i)
       require(rule_used_[i], "rename", '\'', map_.names[i].parameter, "' matches no parameter of the model");
   }
-  // Warns of globs that matched nothing. Call it when every name of the file was asked for, too.
-  void warn_unused() const { ignored_.warn_unused(); }
+  // Throws Error for a glob that matched nothing. Call it when every name of the file was asked for, too.
+  void require_used() const { ignored_.require_used(); }
 
  private:
   const WeightMap map_;

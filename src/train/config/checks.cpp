@@ -281,8 +281,10 @@ class Checks {
     if (!sound_path("train.stop") || !find("train.stop")) return;
     const Quantity& stop = config_.train.stop;
     if (c.warmup.value > 0 && at_least(c.warmup, stop))
-      contradiction({path + ".warmup", "train.stop"},
-                    concat(path, ".warmup (", c.warmup, ") is not shorter than train.stop (", stop, ')'));
+      contradiction(
+          {path + ".warmup", "train.stop"},
+          concat(path, ".warmup (", c.warmup, ") is not shorter than train.stop (", stop, "): a shorter run needs ",
+                 path, ".warmup of less, such as ", path, ".warmup=", Quantity{stop.value / 10, stop.unit}));
     if (c.name == "wsd" && c.cooldown.unit == stop.unit && c.cooldown.value > stop.value)
       contradiction({path + ".cooldown", "train.stop"},
                     concat(path, ".cooldown (", c.cooldown, ") is longer than train.stop (", stop, ')'));

@@ -1,6 +1,7 @@
 // Steps of reading: bytes, YAML, overrides, plugins, preset and blocks, schema, fields, contradictions; then one report
 // of everything that is wrong.
 #include "bitgrad/train/config.h"
+#include "bitgrad/base/text.h"
 
 #include "bitgrad/base/file.h"
 #include "train/config/bind.h"
@@ -47,7 +48,8 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
     const auto max = static_cast<int64_t>(config::kMaxBytes);
     bytes = path == "-" ? read_standard_input(max) : read_file(path, max);
   } catch (const Error& error) {
-    throw ConfigError(concat(path, ": error: the configuration cannot be read: ", error.what()), {{{}, error.what()}});
+    throw ConfigError(concat(printable(path), ": error: the configuration cannot be read: ", error.what()),
+                      {{{}, error.what()}});
   }
   return parse_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
                       path == "-" ? "standard input" : path, overrides, source);

@@ -23,6 +23,9 @@ class Effects {
     device();
     names();
     decay();
+    schedule("schedule", config_.schedule);
+    schedule("optim.decay_schedule", config_.optim.decay_schedule);
+    norm_statistics();
   }
 
  private:
@@ -30,10 +33,16 @@ class Effects {
     const Node* const map = node_at(root_, group);
     return map != nullptr ? map->find(key) : nullptr;
   }
+  // An override changes the value, but the key's mark is still that of the file.
+  static SourceMark mark_of(const Entry& entry) {
+    return entry.node.mark.argument > 0 ? entry.node.mark : entry.key_mark;
+  }
   void warn(const Entry* entry, const std::string& message) const {
-    if (entry == nullptr) return;
-    // An override changes the value, but the key's mark is still that of the file.
-    report_.warning(entry->node.mark.argument > 0 ? entry->node.mark : entry->key_mark, message);
+    if (entry != nullptr) report_.warning(mark_of(*entry), message);
+  }
+  // Where no other key gives the value an effect.
+  void refuse(const Entry* entry, const std::string& message) const {
+    if (entry != nullptr) report_.error(mark_of(*entry), message, entry->node.length());
   }
   bool prepared() const { return config_.quant.prepare != PrepareConfig{} || !config_.quant.phases.empty(); }
 
@@ -119,6 +128,36 @@ class Effects {
     if (!decays)
       warn(find("optim", "decay"),
            concat("optim.decay (", config_.optim.decay, ") has no effect: optim.weight_decay is 0"));
+  }
+
+  // A fall of the rate by nothing.
+  void schedule(const std::string& path, const ScheduleConfig& c) const {
+    const auto idle = [&](std::string_view key, bool is) {
+      if (is)
+        refuse(find(path, key), concat(path, '.', key, ": 1 changes nothing, ", c.name,
+                                       " keeps the rate as it is. Give a number below 1, or name: constant"));
+    };
+    idle("factor", c.factor == 1);
+    idle("gamma", c.gamma == 1);
+    idle("final", c.final == 1);
+    if (!c.factors.empty() && std::all_of(c.factors.begin(), c.factors.end(), [](double f) { return f == 1; }))
+      refuse(find(path, "factors"),
+             concat(path, ".factors: 1 alone changes nothing. Give other numbers, or name: constant"));
+  }
+
+  // Kinds of a plugin may have statistics of which nothing is known here.
+  void norm_statistics() const {
+    bool held = !config_.plugins.empty();
+    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
+      const std::vector<Key>& keys = find_layer_kind(layer.kind)->keys;
+      held = held || std::any_of(keys.begin(), keys.end(), [](const Key& key) { return key.name == "momentum"; });
+    });
+    for (size_t i = 0; i < config_.quant.phases.size() && !held; ++i)
+      if (!config_.quant.phases[i].norm_statistics)
+        refuse(find(concat("quant.phases.", i), "norm_statistics"),
+               concat("quant.phases.", i,
+                      ".norm_statistics: false fixes the running statistics of batch_norm and "
+                      "tensor_norm, and the model has none of them. Leave it out"));
   }
 
   const Node& root_;

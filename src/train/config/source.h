@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/config.h"
 
 namespace bitgrad::config {
@@ -65,12 +66,12 @@ class SourceText {
 class Report {
  public:
   // of_user: the text was written by a user, not stored by a run or a file.
-  Report(std::string name, const SourceText& file, bool of_user = true)
-      : name_(std::move(name)), file_(&file), of_user_(of_user) {}
+  Report(std::string_view name, const SourceText& file, bool of_user = true)
+      : name_(printable(name)), file_(&file), of_user_(of_user) {}
   bool of_user() const { return of_user_; }
   void add_argument(SourceText text) { arguments_.push_back(std::move(text)); }
   // `name` is shown before ":line:col".
-  void set_preset(std::string name, SourceText text) { preset_.emplace(std::move(name), std::move(text)); }
+  void set_preset(std::string_view name, SourceText text) { preset_.emplace(printable(name), std::move(text)); }
   const SourceText& source(int argument) const {
     if (argument == kPreset) return preset_.value().second;
     return argument == 0 ? *file_ : arguments_.at(argument - 1);

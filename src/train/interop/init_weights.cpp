@@ -110,7 +110,7 @@ class Matcher {
     for (const WeightEntry& e : entries_)
       if (!used_.count(e.name)) (left_out_.ignored(e.name) ? found.ignored : found.skipped).push_back(e.name);
     found.own = own_;
-    left_out_.warn_unused();
+    left_out_.require_used();
   }
 
  private:

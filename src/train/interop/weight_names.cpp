@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/log.h"
 #include "nn/glob.h"
 
 namespace bitgrad {
@@ -75,11 +74,11 @@ bool IgnoredNames::ignored(const std::string& name) {
   return any;
 }
 
-void IgnoredNames::warn_unused() const {
+void IgnoredNames::require_used() const {
   for (size_t i = 0; i < globs_.size(); ++i)
-    if (!used_[i])
-      log(LogLevel::kWarning, concat("model.ignore: '", globs_[i],
-                                     "' matches no name of the file. Globs match the whole name, as layers.3.* does"));
+    require(used_[i], "init_from", "model.ignore: '", globs_[i],
+            "' matches no name of the file. Globs match the whole name, as layers.3.* does; bitgrad inspect lists the "
+            "names");
 }
 
 }  // namespace interop

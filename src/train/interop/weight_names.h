@@ -21,8 +21,8 @@ class IgnoredNames {
   // Throws Error for a malformed glob.
   explicit IgnoredNames(const std::vector<std::string>& globs);
   bool ignored(const std::string& name);
-  // Warns of globs that matched nothing so far.
-  void warn_unused() const;
+  // Throws Error for a glob that matched nothing so far.
+  void require_used() const;
 
  private:
   const std::vector<std::string> globs_;
