@@ -2,10 +2,13 @@
 // model of another program to a model file. Without a configuration, its layers are those of a recognized decoder.
 #include <charconv>
 #include <iostream>
+#include <optional>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/decoder.h"
 #include "bitgrad/train/interop.h"
 #include "bitgrad/train/model_record.h"
@@ -70,25 +73,45 @@ Shape parse_shape(const std::string& text) {
   return Shape(std::move(dims));
 }
 
-Form form_of(const RunConfig& config, const ImportOptions& options) {
-  if (options.input.empty()) return input_form(*open_dataset(config, config.data.train));
+// What data.train, which is opened for it, tells of its samples goes into the file as into that of a run: the names of
+// classes, and how a table becomes features.
+Form form_of(RunConfig& config, const ImportOptions& options, CheckpointHeader& header) {
+  if (options.input.empty()) {
+    const auto data = open_dataset(config, config.data.train);
+    if (config.data.class_names.empty()) config.data.class_names = data->class_names();
+    header.table = table_text(data->table().get());
+    return input_form(*data);
+  }
   Form form;
   form.sample = parse_shape(options.input);
   return form;
 }
 
+void require_weights(const std::string& source) {
+  if (is_weight_file(source)) return;
+  std::optional<FileKind> kind;
+  if (!file_system().is_directory(source)) {
+    std::string begin(1 << 16, '\0');
+    begin.resize(file_system().open_read(source)->read_at(0, reinterpret_cast<uint8_t*>(begin.data()), begin.size()));
+    kind = known_file_kind(begin);
+  }
+  fail_with(ErrorCode::kUsage, kImport, "got '", source,
+            "', expected weights of another program: .safetensors, *.index.json, .npz, .gguf, or a folder of Hugging "
+            "Face",
+            kind ? concat(". It is ", kind->name, ". ", kind->way_out) : std::string());
+}
+
 // Builds the network of a configuration with the weights of the file, in the precision that the configuration
 // specifies.
 int import_weights(const ImportOptions& options) {
-  const RunConfig config = load_config(options.config, with_data_root(options.overrides, options.data));
-  require(
-      is_weight_file(options.source), kImport, "got '", options.source,
-      "', expected weights of another program: .safetensors, *.index.json, .npz, .gguf, or a folder of Hugging Face");
+  RunConfig config = load_config(options.config, with_data_root(options.overrides, options.data));
+  require_weights(options.source);
   const DeviceGuard host(Device::cpu());
-  const std::unique_ptr<Learner> learner = build_learner(config, form_of(config, options), 0, 1);
+  CheckpointHeader header;
+  const Form form = form_of(config, options, header);
+  const std::unique_ptr<Learner> learner = build_learner(config, form, 0, 1);
   const InitFrom found = init_from_weights(options.source, learner->model(), {config.rename, config.ignore});
   learner->convert();
-  CheckpointHeader header;
   header.config = to_portable_yaml(config);
   header.seed = static_cast<uint64_t>(config.run.seed);
   if (const std::optional<ModelRecord> record = model_record(*learner)) header.model = to_text(*record);
@@ -102,6 +125,8 @@ int import_weights(const ImportOptions& options) {
 
 int run_import(const ImportOptions& options) {
   require_writable(options.out, options.force, {options.source});
+  if (!file_system().exists(options.source))
+    fail_with(ErrorCode::kData, kImport, "'", options.source, "': there is no such file or folder");
   require(!options.config.empty() || (options.overrides.empty() && options.input.empty()), kImport,
           "key=value and --input belong to --config");
   return options.config.empty() ? import_decoder(options) : import_weights(options);

@@ -60,9 +60,10 @@ std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::
     const std::string key = o.substr(0, o.find('='));
     return key.starts_with("data.test") || key.starts_with("data.valid") || key.starts_with("data.train");
   };
-  require(
-      file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
-      " was not written by a run, so it names no data set: pass one, such as 'data.test={format: digits, size: 1000}'");
+  const bool text = tokenizer_of(file.header, file.path) != nullptr;
+  require(file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
+          " was not written by a run, so it names no data set: pass one, such as 'data.test={format: ",
+          text ? "tokens, file: mine.txt, context: 64}' (bitgrad eval: or --text mine.txt)" : "digits, size: 1000}'");
   // Training data are opened only if there are no others.
   auto data =
       open_evaluation_dataset(file.config, tokenizer_of(file.header, file.path), table_of(file.header, file.path));

@@ -21,6 +21,14 @@ constexpr std::string_view kUnpack = "Unpack it first";
 constexpr std::string_view kPandas = "Write it as CSV, in Python with pandas: read_...(FILE).to_csv(NAME, index=False)";
 constexpr std::string_view kTorch = "Save tensors with safetensors (save_file), or arrays with numpy.save";
 constexpr std::string_view kImport = "bitgrad import makes a model file of it";
+constexpr std::string_view kArraysOf =
+    "Save the weights of its float model as safetensors, or as npz: numpy.savez(NAME, **{name: array, ...})";
+constexpr std::string_view kHdf =
+    "Write a table as CSV, in Python with pandas: read_...(FILE).to_csv(NAME, index=False); the weights of a model of "
+    "Keras as npz: numpy.savez(NAME, **{w.path: w.numpy() for w in model.weights})";
+constexpr std::string_view kOnnx =
+    "Save its weights, in Python: safetensors.numpy.save_file({t.name: onnx.numpy_helper.to_array(t) for t in "
+    "onnx.load('FILE').graph.initializer}, 'FILE.safetensors')";
 constexpr std::string_view kPictures = "Pictures are read by the format image_folder, by bitgrad data pack and predict";
 constexpr std::string_view kArrays = "Arrays are read by the formats npy and npz";
 
@@ -35,7 +43,8 @@ constexpr std::array kMagics{
     Magic{"FEA1"sv, "a table in Feather", kPandas},
     Magic{"ORC"sv, "a table in ORC", kPandas},
     Magic{"Obj\x01"sv, "a table in Avro", kPandas},
-    Magic{"\x89HDF\r\n\x1A\n"sv, "a file of HDF5 (.h5, .hdf5)", kPandas},
+    Magic{"\x89HDF\r\n\x1A\n"sv, "a file of HDF5 (.h5, .hdf5, .keras)", kHdf},
+    Magic{"TFL3"sv, "a model in TensorFlow Lite (.tflite)", kArraysOf, 4},
     Magic{"SQLite format 3\0"sv, "a database of SQLite", kPandas},
     Magic{"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "a document of old Office (.xls, .doc)", kAsTable},
     Magic{"MATLAB 5.0"sv, "a file of MATLAB (.mat)", kArrays},
@@ -91,6 +100,7 @@ FileKind kind_of_zip(std::string_view begin) {
   };
   if (has("xl/")) return {"a workbook of Excel (.xlsx)", std::string(kAsTable)};
   if (ends("data.pkl")) return {"a checkpoint of PyTorch (.pt, .pth)", std::string(kTorch)};
+  if (ends("model.weights.h5")) return {"a model of Keras (.keras)", std::string(kHdf)};
   if (ends(".npy")) return {"an archive of numpy (.npz)", std::string(kArrays)};
   if (has("opendocument.spreadsheet") || begin.find("opendocument.spreadsheet") != std::string_view::npos)
     return {"a spreadsheet of OpenDocument (.ods)", std::string(kAsTable)};
@@ -98,10 +108,18 @@ FileKind kind_of_zip(std::string_view begin) {
   return {"a zip archive", std::string(kUnpack)};
 }
 
+// A message of protobuf whose first field is ir_version, a small number, and whose second is a text or a message.
+bool is_onnx(std::string_view begin) {
+  constexpr std::string_view kFields = "\x12\x1A\x22\x32\x3A\x42";  // producer, domain, doc_string, graph, opset_import
+  return begin.size() >= 4 && begin[0] == '\x08' && begin[1] > 0 && begin[1] < 32 &&
+         kFields.find(begin[2]) != std::string_view::npos;
+}
+
 }  // namespace
 
 std::optional<FileKind> known_file_kind(std::string_view begin) {
   if (begin.starts_with(kZipMember) || begin.starts_with("PK\x05\x06")) return kind_of_zip(begin);
+  if (is_onnx(begin)) return FileKind{"a model in ONNX", std::string(kOnnx)};
   for (const Magic& magic : kMagics)
     if (begin.substr(std::min(begin.size(), magic.at)).starts_with(magic.bytes))
       return FileKind{std::string(magic.name), std::string(magic.way_out)};

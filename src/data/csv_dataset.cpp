@@ -61,18 +61,6 @@ std::vector<std::string> class_names(const TablePlan& plan) {
 }
 
 // Empty without a header.
-std::vector<std::string> feature_names(const TablePlan& plan) {
-  std::vector<std::string> out;
-  if (!plan.header) return out;
-  for (const TableColumn& column : plan.columns) {
-    if (column.use != TableColumn::Use::kFeature) continue;
-    if (!column.one_hot) out.push_back(column.name);
-    for (const std::string& category : column.categories)
-      if (column.one_hot) out.push_back(concat(column.name, '=', category));
-  }
-  return out;
-}
-
 std::unique_ptr<Dataset> make_table(const DatasetSpec& spec, const CsvTable& table,
                                     const std::shared_ptr<const TablePlan>& plan, bool training) {
   const PlacedTable placed(*plan, table, true);
@@ -100,7 +88,8 @@ std::unique_ptr<Dataset> make_table(const DatasetSpec& spec, const CsvTable& tab
   targets.class_names = class_names(*plan);
   auto data = std::make_unique<ImageDataset>(table.path, std::vector<int64_t>{features}, values, std::move(x),
                                              StoredAs::kFloat, std::move(targets));
-  data->set_table(plan, feature_names(*plan), training ? plan->warnings : placed.notes);
+  data->set_table(plan, plan->header ? feature_names(*plan) : std::vector<std::string>(),
+                  training ? plan->warnings : placed.notes);
   return data;
 }
 

@@ -128,6 +128,51 @@ std::vector<float> values_of(const Samples& s) {
   return copied(reinterpret_cast<const int32_t*>(s.bytes.data()));
 }
 
+// A table; or, where the lines are no rows and the name does not say a table, a text for language models.
+Json table_or_text(const std::string& path, std::string text) {
+  std::string name = path;
+  for (const std::string_view end : {".gz", ".csv", ".tsv"})
+    if (name.ends_with(end)) name.resize(name.size() - end.size() + (end == ".gz" ? 0 : 1));
+  const bool named = name.ends_with('.');
+  const size_t bytes = text.size();
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  try {
+    return data::describe_table(path, std::move(text));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kData || named) throw;
+    return {{"format", "tokens"}, {"bytes", bytes}, {"lines", lines}, {"no_table", error.what()}};
+  }
+}
+
+// The name of a file as a text of YAML.
+std::string yaml_name(const std::string& path) {
+  const bool plain = std::all_of(path.begin(), path.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x80 ||
+           (c > ' ' && std::string_view("#:,[]{}'\"\\&*!|>%@`").find(c) == std::string_view::npos);
+  });
+  return plain ? printable(path) : Json(path).dump();
+}
+
+// What a configuration says to read it, as far as the file tells.
+void write_section(std::ostream& out, const Json& j, const std::string& path) {
+  const std::string& format = j.at("format").text();
+  out << "in a configuration: {format: " << format << ", " << (format == "image_folder" ? "path" : "file") << ": "
+      << yaml_name(path);
+  if (format == "tokens") out << ", context: 64}, with data.tokenizer: chars";
+  if (format == "csv") {
+    bool commas = false, gaps = false;
+    for (const Json& column : j.at("columns")) {
+      commas = commas ||
+               (column.contains("error") && column.at("error").text().find("set decimal: comma") != std::string::npos);
+      gaps = gaps || column.at("missing") > 0;
+    }
+    const std::string& separator = j.at("separator").text();
+    out << ", target: COLUMN" << (separator == "comma" ? "" : ", separator: " + separator)
+        << (commas ? ", decimal: comma" : "") << (gaps ? ", fill: mean" : "");
+  }
+  out << (format == "tokens" ? "\n" : "}\n");
+}
+
 Json json_of(const std::string& path) {
   if (file_system().is_directory(path)) return folder_json(path);
   if (!file_system().exists(path)) fail_with(ErrorCode::kData, kInfo, "'", path, "': there is no such file or folder");
@@ -157,7 +202,7 @@ Json json_of(const std::string& path) {
   if (const std::string why = why_no_text(text); !why.empty())
     fail_with(ErrorCode::kData, kInfo, path,
               ": got bytes of no format for data, expected idx, npy, npz, csv or a folder: ", why);
-  return data::describe_table(path, std::move(text));
+  return table_or_text(path, std::move(text));
 }
 
 // ---- text output -----------------------------------------------------------------------------------------------
@@ -204,10 +249,14 @@ std::string describe_data_file(const std::string& path) {
     data::write_cifar(out, j);
   else if (j.contains("columns"))
     data::write_table(out, j);
+  else if (j.contains("no_table"))
+    out << ", a text of " << j.at("lines") << " lines and " << j.at("bytes")
+        << " bytes. It is no table: " << printable(j.at("no_table").text()) << '\n';
   else if (j.contains("arrays"))
     write_members(out, j.at("arrays"));
   else
     write_array(out, j);
+  if (j.contains("files") || j.contains("columns") || j.contains("no_table")) write_section(out, j, path);
   return out.str();
 }
 

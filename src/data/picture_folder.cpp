@@ -27,6 +27,14 @@ std::vector<std::string> visible(const std::string& folder) {
   return names;
 }
 
+// What a folder without sub-folders holds.
+std::string files_text(const std::string& folder) {
+  const std::vector<std::string> names = visible(folder);
+  if (names.empty()) return "; it is empty";
+  return concat("; it holds ", names.size(), names.size() == 1 ? " file" : " files", ", such as '", folder, '/',
+                names[0], '\'');
+}
+
 }  // namespace
 
 std::vector<std::string> picture_classes(std::string_view where, const std::string& folder) {
@@ -37,7 +45,8 @@ std::vector<std::string> picture_classes(std::string_view where, const std::stri
   for (const std::string& name : visible(folder))
     if (file_system().is_directory(folder + '/' + name)) folders.push_back(name);
   if (folders.empty())
-    fail_with(ErrorCode::kData, where, "'", folder, "': got no sub-folder, expected one for each class");
+    fail_with(ErrorCode::kData, where, "'", folder, "': got no sub-folder, expected one for each class",
+              files_text(folder));
   for (const std::string& name : folders)
     if (printable(name) != name)
       fail_with(ErrorCode::kData, where, "'", folder, "': got the sub-folder '", printable(name),
@@ -106,8 +115,10 @@ class PictureReader {
   PictureReader(std::vector<PictureFile> files, int64_t channels) : files_(std::move(files)), channels_(channels) {}
 
   TrackedBytes read() {
-    const std::optional<Picture> first = decoded(files_[0]);
+    std::optional<Picture> first;  // the first that is one: the others are compared with it
+    for (first_ = 0; first_ < files_.size() && !first; ++first_) first = decoded(files_[first_]);
     if (!first) refuse();
+    --first_;
     form_ = {first->rows, first->columns, first->channels, {}};
     const int64_t each = form_.rows * form_.columns * form_.channels;
     TrackedBytes pixels(std::ssize(files_) * each, MemoryKind::kDataset);
@@ -133,7 +144,7 @@ class PictureReader {
  private:
   std::string other_form(const Picture& picture) const {
     const bool resize = picture.rows != form_.rows || picture.columns != form_.columns;
-    return concat("got ", form_of(picture), ", expected ", form_of(form_), ", as '", files_[0].path, "'. ",
+    return concat("got ", form_of(picture), ", expected ", form_of(form_), ", as '", files_[first_].path, "'. ",
                   resize ? "bitgrad data pack --size makes them equal" : "Give channels: 1 (gray) or 3 (color)");
   }
   std::optional<Picture> decoded(PictureFile& file) const {
@@ -160,6 +171,7 @@ class PictureReader {
   }
 
   std::vector<PictureFile> files_;
+  size_t first_ = 0;
   const int64_t channels_;
   Picture form_;
 };

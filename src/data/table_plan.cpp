@@ -210,3 +210,18 @@ std::string first_names(const std::vector<std::string>& names) {
 }
 
 }  // namespace bitgrad::data
+
+namespace bitgrad {
+
+std::vector<std::string> feature_names(const TablePlan& plan) {
+  std::vector<std::string> out;
+  for (const TableColumn& column : plan.columns) {
+    if (column.use != TableColumn::Use::kFeature) continue;
+    if (!column.one_hot) out.push_back(column.name);
+    for (const std::string& category : column.categories)
+      if (column.one_hot) out.push_back(concat(column.name, '=', category));
+  }
+  return out;
+}
+
+}  // namespace bitgrad

@@ -123,9 +123,15 @@ int64_t PlacedTable::category_at(int64_t row, int64_t column) const {
   const std::vector<std::string>& all = plan.columns[static_cast<size_t>(column)].categories;
   const std::string_view field = table.at(row, c);
   const auto found = std::lower_bound(all.begin(), all.end(), field);
+  constexpr size_t kMany = 50;  // dates, ids: the next table brings others
+  const bool many =
+      trains && all.size() > kMany && plan.columns[static_cast<size_t>(column)].use == TableColumn::Use::kFeature;
   if (found == all.end() || *found != field)
     table.refuse(row, c,
-                 concat("expected one of the ", all.size(), " values in the training file (", first_names(all), ")"));
+                 concat("expected one of the ", all.size(), " values in the training file (", first_names(all), ")",
+                        many ? concat(". Leave a column of dates or ids out, of both tables: ignore: ",
+                                      printable(plan.columns[static_cast<size_t>(column)].name))
+                             : std::string()));
   return found - all.begin();
 }
 

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/io/safetensors.h"
@@ -47,6 +49,10 @@ size_t header_length(std::span<const uint8_t> front, int64_t file_bytes, const s
   refuse_foreign(front, path);
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{front[i]} << (8 * i);
+  const std::optional<FileKind> kind =
+      length > kMaxHeaderBytes ? known_file_kind({reinterpret_cast<const char*>(front.data()), front.size()})
+                               : std::nullopt;
+  if (kind) fail_data(path, "it is ", kind->name, ", expected safetensors. ", kind->way_out, '.');
   if (length > kMaxHeaderBytes)
     fail_data(path, "the header is too long: bytes 0 to 7 say ", length, ", at most ", kMaxHeaderBytes,
               " are allowed. The file is damaged or of another kind.");

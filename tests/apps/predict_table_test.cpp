@@ -1,6 +1,7 @@
 // bitgrad check, train, eval and predict of tables of text: one reader, by the plan that the model's file holds.
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -153,4 +154,43 @@ TEST_CASE("check says what the first line and each column were taken for") {
             .code == 0);
   CHECK(contains(cli({"check", t.temp.file("net.yaml"), "--no-memory", "data.test.fill=0"}).err,
                  "fill: got '0' for e.csv, data.train has 'mean'"));
+}
+
+TEST_CASE("an exported model of a table says what its inputs are") {
+  const Trained t;
+  const ProcessResult r = cli({"export", t.run, "-o", t.temp.file("m.c")});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.out, "features: [\"b\",\"color=dark, blue\",\"color=red\",\"c\"]\n"));
+  CHECK(contains(r.out, "missing: {\"b\":"));
+  CHECK(contains(r.out, ",\"c\":2"));
+  CHECK(contains(r.out, "0.5 * x + 1, x: the number of the table."));
+  std::ifstream header(t.temp.file("m.h"));
+  const std::string text{std::istreambuf_iterator<char>(header), {}};
+  CHECK(contains(text, "features: [\"b\""));
+}
+
+TEST_CASE("weights of others that come in with a configuration know the classes and the table of its data") {
+  const Trained t;
+  REQUIRE(cli({"export", t.run, "-o", t.temp.file("w.safetensors")}).code == 0);
+  const std::string model = t.temp.file("m.safetensors");
+  const ProcessResult r =
+      cli({"import", t.temp.file("w.safetensors"), "--config", t.temp.file("net.yaml"), "-o", model});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const std::string row = "kind,c,color,b\n?,3,red,-1\n";
+  const std::string expected = t.answers(row);
+  CHECK(contains(expected, "dog"));
+  const ProcessResult got = cli({"predict", model, t.temp.file("x.csv"), "--csv"});
+  INFO(got.err);
+  CHECK(contains(got.out, expected));
+}
+
+TEST_CASE("import names the program that wrote a file it cannot read") {
+  const Trained t;
+  write(t.temp.file("m.onnx"), "\x08\x0A\x12\x07pytorch");
+  const ProcessResult r =
+      cli({"import", t.temp.file("m.onnx"), "--config", t.temp.file("net.yaml"), "-o", t.temp.file("m.safetensors")});
+  CHECK(r.code == 2);
+  CHECK(contains(r.err, "It is a model in ONNX. Save its weights, in Python: safetensors.numpy.save_file("));
 }

@@ -43,6 +43,11 @@ TEST_CASE("files of other kinds are named by their content") {
   CHECK(named("\xFF\xFE\0\0a\0\0\0"sv) == "a text in UTF-32");
   CHECK(named("\x80\x02}q") == "a pickle of Python (.pkl, old .pt)");
   CHECK(named("GGUF\3") == "a model in GGUF");
+  CHECK(named(zip_of({"metadata.json", "model.weights.h5"})) == "a model of Keras (.keras)");
+  CHECK(named("\x1C\0\0\0TFL3"sv) == "a model in TensorFlow Lite (.tflite)");
+  CHECK(named("\x08\x0A\x12\x07pytorch"sv) == "a model in ONNX");
+  CHECK(named("\x08\x07:\x10"sv) == "a model in ONNX");
+  CHECK(named("\x08\0\0\0"sv).empty());
   CHECK(named(std::string(257, 'a') + "ustar") == "an archive of tar (.tar)");
   CHECK(named("a,b\n1,2\n").empty());
   CHECK(named("").empty());

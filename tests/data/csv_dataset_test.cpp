@@ -46,6 +46,10 @@ TEST_CASE("what the columns hold follows from the training file") {
   CHECK(table_of(*test) == std::vector<float>{1, 0, 0, 1});
   CHECK(folder.error("c,y\npink,1\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n") ==
         "[data.csv] x.csv:2: column 1 (c): got 'pink', expected one of the 2 values in the training file (blue, red).");
+  std::string days = "day,y\n";
+  for (int i = 0; i < 60; ++i) days += concat("2024-", 10 + i / 28, '-', 10 + i % 28, ',', i % 2, '\n');
+  CHECK(contains(folder.error("day,y\n2025-01-01,1\n", keys_of({{"target", "y"}}), days),
+                 " ...). Leave a column of dates or ids out, of both tables: ignore: day"));
   CHECK(contains(folder.error("c,z\nred,1\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n"),
                  "x.csv: got no column y, expected every feature and target of the training table: c. Is it 'z'?"));
   CHECK(contains(folder.error("c,y\nred,2\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n"),

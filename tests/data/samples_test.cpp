@@ -148,7 +148,19 @@ TEST_CASE("a file of data is described: form, range, classes, and what normalize
         "format: csv, 3 rows, 2 columns, separator comma\n"
         "the first line holds the names of the columns: it has no number\n"
         "column 1 a: 1 missing, numbers 1 .. 3, mean 2, std 1\n"
-        "column 2 b: 2 names: blue (1) red (2)\n");
+        "column 2 b: 2 names: blue (1) red (2)\n"
+        "in a configuration: {format: csv, file: " +
+            temp.file("x") + ", target: COLUMN, fill: mean}\n");
+  const std::string commas = "a;b\n1,5;red\n2,5;blue\n";
+  CHECK(
+      contains(described({commas.begin(), commas.end()}), ", target: COLUMN, separator: semicolon, decimal: comma}\n"));
+  const std::string prose = "Once upon a time\nthere was, they say, a king\n";
+  const std::string text = described({prose.begin(), prose.end()});
+  CHECK(contains(text,
+                 "format: tokens, a text of 2 lines and 45 bytes. It is no table: [data.csv] " + temp.file("x:2: ")));
+  CHECK(contains(text, ", context: 64}, with data.tokenizer: chars\n"));
+  write_file_atomically(temp.file("x.csv"), prose);  // which says that it is a table
+  CHECK(contains(data_error([&] { describe_data_file(temp.file("x.csv")); }), "x.csv:2: got 3 fields"));
   CHECK(contains(data_error([&] { described({'x', 0, 1, 2}); }), "got bytes of no format for data"));
   CHECK(contains(data_error([&] { describe_data_file(temp.file("absent")); }), "there is no such file or folder"));
 }

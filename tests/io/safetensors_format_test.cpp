@@ -117,6 +117,11 @@ TEST_CASE("Absurd lengths, depths and ranks are refused at once") {
   CHECK(contains(refusal(std::vector<uint8_t>(archive.begin(), archive.end())),
                  "a checkpoint of PyTorch (a ZIP archive of pickles), which is never run, expected safetensors."));
   CHECK(contains(refusal(std::vector<uint8_t>(pickle.begin(), pickle.end())), "a checkpoint of PyTorch (a pickle)"));
+  const std::string onnx("\x08\x0A\x12\x07pytorch", 11), keras("\x89HDF\r\n\x1A\n\0\0", 10);
+  CHECK(contains(
+      refusal(std::vector<uint8_t>(onnx.begin(), onnx.end())),
+      "it is a model in ONNX, expected safetensors. Save its weights, in Python: safetensors.numpy.save_file("));
+  CHECK(contains(refusal(std::vector<uint8_t>(keras.begin(), keras.end())), "numpy.savez(NAME, **{w.path: w.numpy()"));
   bytes[0] = 0;
   CHECK(contains(refusal(bytes), "ends inside the header"));
   CHECK(contains(refusal("{\"a\":" + std::string(1000000, '['), ""), "an unexpected list"));

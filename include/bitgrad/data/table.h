@@ -36,6 +36,9 @@ struct TablePlan {
   int64_t features() const;
 };
 
+// A name for each feature, in their order: the column's, or COLUMN=CATEGORY.
+std::vector<std::string> feature_names(const TablePlan& plan);
+
 // The record of a plan, for files.
 Json table_record(const TablePlan& plan);
 // Throws Error for JSON that is no such record.

@@ -4,11 +4,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/table.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
@@ -74,6 +76,7 @@ struct ExportSource {
   std::array<float, 2> affine{1.0f, 0.0f};
   Normalization normalize = {};
   std::vector<std::string> class_names = {};
+  std::shared_ptr<const TablePlan> table = {};  // what made its features of a table; null: no table
 };
 
 struct ExportTarget {

@@ -95,6 +95,7 @@ ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportT
   source.affine = {static_cast<float>(data.affine[0]), static_cast<float>(data.affine[1])};
   source.normalize = {floats(data.normalize.mean), floats(data.normalize.std)};
   source.class_names = data.class_names;
+  source.table = table_of(file.header, file.path);
   return target.write(source, path, full);
 }
 
