@@ -74,9 +74,12 @@ inline std::string data_difference(const RunConfig& config, const Dataset& test,
   if (model->table() == nullptr) return "it knows no table";
   const std::string path = concat(config.data.root, '/', config.data.test->file);
   const Samples rows = read_table_samples(path, text_of(path), *model->table());
-  const std::vector<uint32_t> all = bits_of(first_samples(test, test.size(), test.size(), 1)[0].x);
-  const bool same = rows.bytes.size() == std::ssize(all) * 4 &&
-                    std::memcmp(rows.bytes.data(), all.data(), static_cast<size_t>(rows.bytes.size())) == 0;
+  std::vector<float> x(static_cast<size_t>(test.features())), target(x.size() + 1);
+  bool same = rows.count == test.size() && rows.shape.numel() == test.features();
+  for (int64_t i = 0; same && i < test.size(); ++i) {
+    test.example(i, x.data(), target.data());
+    same = std::memcmp(rows.bytes.data() + i * test.features() * 4, x.data(), x.size() * sizeof(float)) == 0;
+  }
   return same ? "" : "it reads the table otherwise";
 }
 
