@@ -1,7 +1,9 @@
 // Nodes of exported ONNX files that clients are known to misread; needs none of them. scripts/clients.sh runs them.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "bitgrad/nn/inference.h"
@@ -95,9 +97,28 @@ TEST_CASE("Exported weights of odd sizes have no nodes that a client misreads") 
         onnx::GraphBuilder g(graph, spec, report);
         onnx::write_model(g, {&trainer->learner().model(), &record->model}, "", spec, onnx::write_node);
         CHECK_FALSE(report.refused());
-        CHECK(faults_of(g.file(), inputs_of).empty());
+        const std::string faults = faults_of(g.file(), inputs_of);
+        INFO(faults);
+        CHECK(faults.empty());
       }
   }
+}
+
+TEST_CASE("A norm of one number is its shift, which every ONNX Runtime opens") {
+  const KeepModes keep;
+  const auto trainer = trained({"one", "[{linear: {out: 1}}, {layer_norm: {}}, {linear: {out: 10}}]", ""});
+  const std::optional<ModelRecord> record = model_record(trainer->learner());
+  const inference::Graph graph = inference::lowered(trainer->learner().model(), record->model.input);
+  const ExportSpec spec{.dry_run = true};
+  ExportReport report;
+  onnx::GraphBuilder g(graph, spec, report);
+  onnx::write_model(g, {&trainer->learner().model(), &record->model}, "", spec, onnx::write_node);
+  const std::vector<onnx::NodeValue>& nodes = g.file().nodes;
+  const auto count = [&](const std::string& op) {
+    return std::count_if(nodes.begin(), nodes.end(), [&](const onnx::NodeValue& n) { return n.op == op; });
+  };
+  CHECK(count("LayerNormalization") == 0);
+  CHECK(count("Sub") == 1);
 }
 
 TEST_CASE("The oldest ONNX Runtime of a report has the operators of the file") {
