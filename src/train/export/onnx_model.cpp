@@ -1,7 +1,10 @@
 // Writes the nodes of a graph to a file.
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <set>
 #include <string_view>
+#include <variant>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
@@ -16,6 +19,15 @@ std::vector<int64_t> batch_dims(const Shape& sample) {
   std::vector<int64_t> dims{-1};
   for (const int64_t d : sample.dims()) dims.push_back(d);
   return dims;
+}
+
+// OpenVINO 2026.4 reads blocks of other sizes wrongly, in some products and batches.
+std::string openvino_note(const std::vector<NodeValue>& nodes) {
+  for (const NodeValue& node : nodes)
+    for (const auto& [name, value] : node.attributes)
+      if (name == "block_size" && !std::has_single_bit(static_cast<uint64_t>(std::get<int64_t>(value))))
+        return concat("; not OpenVINO, which misreads groups of ", std::get<int64_t>(value), ": use a power of two");
+  return {};
 }
 
 // Oldest version of ONNX Runtime that opens the file; tried with 1.20, 1.22, 1.23, 1.24 and 1.32.
@@ -33,7 +45,7 @@ std::string runs_in(GraphBuilder& g) {
                       : opset == 23 && !quantizes ? "1.23"
                       : opset <= 25               ? "1.24"
                                                   : "1.32";
-  return concat("ONNX Runtime ", least, " and later, in a session without options");
+  return concat("ONNX Runtime ", least, " and later, in a session without options", openvino_note(nodes));
 }
 
 // The input as the model takes it: `input` itself, or its bytes as data.affine or data.normalize scales them.
