@@ -38,10 +38,10 @@ def file_codes(model, layer, weight):
             values -= int(onnx.numpy_helper.to_array(constants[node.input[3]]))
     if weight["kernel"]:
         if values.ndim == 2:
-            return values, scales
+            return values[:, :k], scales
         return values.transpose(0, 2, 3, 1).reshape(o, k), scales
     if layer in model_rows(model):
-        return values, scales
+        return values[:, :k], scales
     return values.T, scales
 
 

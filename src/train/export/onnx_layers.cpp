@@ -77,6 +77,12 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Pointwise& op) {
 Stand write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
   Stand y = g.channels_last(n.inputs[0]);
   const std::string x = y.name;
+  if (op.centered && op.gamma.size() == 1) {  // ONNX Runtime 1.22 and 1.23 refuse a LayerNormalization of one number
+    y.name = g.add("Sub", {x, x});
+    if (!op.beta.empty()) y.name = g.add("Add", {y.name, g.per_feature(op.beta, y)});
+    g.note("norm of one number");
+    return y;
+  }
   if (op.centered) {
     std::vector<std::string> inputs{x, g.numbers(op.gamma, {static_cast<int64_t>(op.gamma.size())})};
     if (!op.beta.empty()) inputs.push_back(g.numbers(op.beta, {static_cast<int64_t>(op.beta.size())}));

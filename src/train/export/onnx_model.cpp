@@ -1,5 +1,10 @@
 // Writes the nodes of a graph to a file.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <set>
+#include <string_view>
+#include <variant>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
@@ -16,9 +21,31 @@ std::vector<int64_t> batch_dims(const Shape& sample) {
   return dims;
 }
 
-// Oldest version of ONNX Runtime that opens files of the opset; tried with 1.20, 1.22, 1.23, 1.24 and 1.32.
-const char* least_version(int opset) {
-  return opset <= 21 ? "1.20" : opset == 22 ? "1.22" : opset == 23 ? "1.23" : opset <= 25 ? "1.24" : "1.32";
+// OpenVINO 2026.4 reads blocks of other sizes wrongly, in some products and batches.
+std::string openvino_note(const std::vector<NodeValue>& nodes) {
+  for (const NodeValue& node : nodes)
+    for (const auto& [name, value] : node.attributes)
+      if (name == "block_size" && !std::has_single_bit(static_cast<uint64_t>(std::get<int64_t>(value))))
+        return concat("; not OpenVINO, which misreads groups of ", std::get<int64_t>(value), ": use a power of two");
+  return {};
+}
+
+// Oldest version of ONNX Runtime that opens the file; tried with 1.20, 1.22, 1.23, 1.24 and 1.32.
+std::string runs_in(GraphBuilder& g) {
+  const int opset = g.opset();
+  const std::vector<NodeValue>& nodes = g.file().nodes;
+  const auto has = [&](std::string_view op) {
+    return std::any_of(nodes.begin(), nodes.end(), [&](const NodeValue& n) { return n.op == op; });
+  };
+  const bool quantizes = has("QuantizeLinear");
+  if (opset >= 28 && (quantizes || has("DequantizeLinear")))
+    return "no ONNX Runtime up to 1.32, which lacks QuantizeLinear and DequantizeLinear of opset 28. Use --opset 27";
+  const char* least = opset <= 21                 ? "1.20"
+                      : opset == 22               ? "1.22"
+                      : opset == 23 && !quantizes ? "1.23"
+                      : opset <= 25               ? "1.24"
+                                                  : "1.32";
+  return concat("ONNX Runtime ", least, " and later, in a session without options", openvino_note(nodes));
 }
 
 // The input as the model takes it: `input` itself, or its bytes as data.affine or data.normalize scales them.
@@ -69,9 +96,7 @@ ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std:
       made = write(g, node);
     g.set(static_cast<inference::Value>(i), std::move(made));
   }
-  if (g.report().family != "qonnx")
-    g.report().facts.emplace_back(
-        "runs in", concat("ONNX Runtime ", least_version(g.opset()), " and later, in a session without options"));
+  if (g.report().family != "qonnx") g.report().facts.emplace_back("runs in", runs_in(g));
   note_inputs(g.report(), source, spec, g.source());
   if (spec.dry_run) return g.report();
   require_all_held(g.report(), "export");

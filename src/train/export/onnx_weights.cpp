@@ -13,9 +13,11 @@ using inference::Product;
 
 // The smallest type that can represent the codes. Signs are INT8 before opset 25. `cast`: an operator other than
 // DequantizeLinear reads them; ONNX Runtime has a Cast of 4 bits since 1.23, which no file below opset 23 asks for.
-Type stored_type(DType dtype, int opset, bool cast = false) {
+// `inputs`: of a product, 0 for convolutions; OpenVINO 2026.4 reads 4 bits of an odd number of inputs wrongly.
+Type stored_type(DType dtype, int opset, bool cast, int64_t inputs) {
   const DTypeInfo& info = dtype.info();
   const bool is_signed = info.qmin < 0;
+  if (inputs % 2 != 0) return is_signed ? Type::kInt8 : Type::kUint8;
   if (dtype.kind() == DTypeKind::kSign && opset < first_opset(Type::kInt2)) return Type::kInt8;
   static constexpr Type kSigned[] = {Type::kInt2, Type::kInt4}, kUnsigned[] = {Type::kUint2, Type::kUint4};
   for (const Type type : is_signed ? kSigned : kUnsigned) {
@@ -28,9 +30,10 @@ Type stored_type(DType dtype, int opset, bool cast = false) {
   return is_signed ? Type::kInt8 : Type::kUint8;
 }
 
-// Whether scales belong to groups along rows of [o,k]. Such weights, of convolutions too, keep that order until
-// dequantized.
-bool grouped(const Tensor& w) { return !w.scale_map().per_tensor() && !w.scale_map().per_row(); }
+// Whether a row of [o,k] has several scales, of groups. Such weights, of convolutions too, keep that order until
+// dequantized. A group as long as the row is a scale per row: ONNX Runtime moves a Transpose behind its
+// DequantizeLinear, which up to 1.24 gives a file that does not open, and in 1.32 a product with inputs of 8 bits.
+bool grouped(const Tensor& w) { return w.scale_map().col_step != 0 && w.scale_map().col_group < w.cols(); }
 
 std::string store(GraphBuilder& g, Type type, const std::vector<int64_t>& dims, const std::vector<int64_t>& numbers) {
   std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), type, dims, numbers));
@@ -67,8 +70,8 @@ Blocks blocks_of(const Tensor& w) {
   const bool by_row = map.row_step != 0, by_col = map.col_step != 0;
   require(map.row_group == 1 || !by_row, "onnx", "groups of rows");
   b.rows = by_row ? w.rows() : 1;
-  b.block = by_col ? map.col_group : w.cols();
-  b.cols = by_col ? (w.cols() + map.col_group - 1) / map.col_group : 1;
+  b.block = by_col ? std::min(map.col_group, w.cols()) : w.cols();
+  b.cols = (w.cols() + b.block - 1) / b.block;
   for (int64_t r = 0; r < b.rows; ++r)
     for (int64_t c = 0; c < b.cols; ++c) {
       const auto i = static_cast<size_t>(map.index(r, c * b.block));
@@ -79,36 +82,42 @@ Blocks blocks_of(const Tensor& w) {
   return b;
 }
 
+// Rows of k codes with zeros behind each, up to `wide`.
+std::vector<int64_t> filled_rows(const std::vector<int64_t>& codes, int64_t k, int64_t wide) {
+  std::vector<int64_t> out;
+  for (auto row = codes.begin(); row != codes.end(); row += k) {
+    out.insert(out.end(), row, row + k);
+    out.resize(out.size() + static_cast<size_t>(wide - k), 0);
+  }
+  return out;
+}
+
 // Values [o,k] of codes with groups, offsets or levels: blocked DequantizeLinear if it can express them, otherwise
-// separate operators.
+// separate operators. Rows are filled up to whole blocks, since OpenVINO reads no others, and cut at the end.
 std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note) {
   const Tensor& w = op.weight;
   const Blocks b = blocks_of(w);
-  const int64_t o = w.rows(), k = w.cols();
+  const int64_t o = w.rows(), k = w.cols(), wide = b.cols * b.block;
   const bool levels = w.dtype().kind() == DTypeKind::kCodebook;
-  Type type = stored_type(w.dtype(), g.opset(), levels);
-  std::string codes = store(g, type, {o, k}, codes_of(w));
-  // Applies `operation` to v and the parameter of each block, [rows, cols]: reshapes rows into blocks if they divide
-  // evenly, otherwise repeats the parameters.
+  Type type = stored_type(w.dtype(), g.opset(), levels, op.conv ? 0 : wide);
+  std::string codes = store(g, type, {o, wide}, filled_rows(codes_of(w), k, wide));
+  // Applies `operation` to v and the parameter of each block, [rows, cols].
   const auto by_block = [&](const char* operation, const std::string& v, const std::vector<float>& x,
                             const char* what) {
     if (b.cols == 1) return g.add(operation, {v, scales(g, x, {b.rows, 1}, what)});
-    if (k % b.block == 0) {
-      const std::string cut = g.add("Reshape", {v, g.integers({o, b.cols, b.block}, {3})});
-      return g.add("Reshape",
-                   {g.add(operation, {cut, scales(g, x, {b.rows, b.cols, 1}, what)}), g.integers({o, k}, {2})});
-    }
-    std::vector<float> all;
-    for (int64_t r = 0; r < b.rows; ++r)
-      for (int64_t c = 0; c < k; ++c) all.push_back(x[static_cast<size_t>(r * b.cols + c / b.block)]);
-    return g.add(operation, {v, scales(g, all, {b.rows, k}, what)});
+    const std::string cut = g.add("Reshape", {v, g.integers({o, b.cols, b.block}, {3})});
+    return g.add("Reshape",
+                 {g.add(operation, {cut, scales(g, x, {b.rows, b.cols, 1}, what)}), g.integers({o, wide}, {2})});
+  };
+  const auto first_k = [&](const std::string& v) {
+    return wide == k ? v : g.add("Slice", {v, g.integers({0}, {1}), g.integers({k}, {1}), g.integers({1}, {1})});
   };
   if (levels) {
     note = "Gather of levels";
     const std::vector<float>& table = w.dtype().info().levels;
     const std::string level = g.add("Gather", {g.numbers(table, {static_cast<int64_t>(table.size())}),
                                                g.add("Cast", {codes}, {{"to", static_cast<int64_t>(Type::kInt32)}})});
-    return by_block("Mul", level, b.scale, ".weight_scale");
+    return first_k(by_block("Mul", level, b.scale, ".weight_scale"));
   }
   note = concat("DequantizeLinear ", type_name(type));
   codes = readable(g, codes, type);
@@ -134,14 +143,14 @@ std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note
     if (!b.zero.empty()) inputs.push_back(g.tensor(tensor_of(concat(g.layer(), ".weight_zero"), type, dims, b.zero)));
   }
   const std::string v = g.add("DequantizeLinear", inputs, attributes);
-  return b.offset.empty() ? v : by_block("Add", v, b.offset, ".weight_offset");
+  return first_k(b.offset.empty() ? v : by_block("Add", v, b.offset, ".weight_offset"));
 }
 
 }  // namespace
 
 WeightCodes write_codes(GraphBuilder& g, const Product& op, bool shifted) {
   const Type byte = shifted ? Type::kUint8 : byte_type(op.weight.dtype()),
-             type = shifted ? byte : stored_type(op.weight.dtype(), g.opset(), true);
+             type = shifted ? byte : stored_type(op.weight.dtype(), g.opset(), true, op.conv ? 0 : op.weight.cols());
   std::vector<int64_t> codes = reordered(codes_of(op.weight), op.weight.rows(), op.weight.cols(), op.conv);
   if (shifted)
     for (int64_t& code : codes) code += kShift;
@@ -177,7 +186,7 @@ std::string write_values(GraphBuilder& g, const Product& op, bool apart, std::st
   }
   const bool rows = keeps_rows(g, op, apart);
   apart = apart && !rows;
-  Type type = stored_type(w.dtype(), g.opset(), apart);
+  Type type = stored_type(w.dtype(), g.opset(), apart, op.conv ? 0 : k);
   const Blocks b = blocks_of(w);
   note = concat(apart ? "Cast, Mul " : "DequantizeLinear ", type_name(type));
   const std::vector<int64_t> of_scale = b.rows == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{o};
