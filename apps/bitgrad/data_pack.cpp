@@ -9,6 +9,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/file_group.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/picture.h"
 #include "output_file.h"
@@ -119,7 +120,7 @@ class Packing {
     for (const PictureFile& file : files_)
       if (!file.wrong.empty()) {
         ++bad_;
-        list += concat(file.path, ": ", file.wrong, '\n');
+        list += concat(printable(file.path), ": ", file.wrong, '\n');
       }
     if (bad_ == 0) return;
     const auto all = std::ssize(files_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file_kind.h"
 
 namespace bitgrad {
 namespace {
@@ -47,6 +48,8 @@ Picture decode_picture(const std::vector<uint8_t>& file) {
   };
   if (begins({0x89, 'P', 'N', 'G', 0x0D, 0x0A, 0x1A, 0x0A})) return decode_png(file);
   if (begins({0xFF, 0xD8, 0xFF})) return decode_jpeg(file);
+  if (const auto kind = known_file_kind({reinterpret_cast<const char*>(file.data()), file.size()}))
+    fail_with(ErrorCode::kData, "picture", "got ", kind->name, ", expected a PNG or JPEG file. ", kind->way_out);
   fail_with(ErrorCode::kData, "picture", file.empty() ? "the file is empty" : "got neither a PNG nor a JPEG file",
             ", expected one of them");
 }
