@@ -7,6 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/file_group.h"
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/io/sha256.h"
@@ -30,9 +31,9 @@ struct TokenizeOptions {
 
 std::string text_of_file(const std::string& path) {
   const std::vector<uint8_t> bytes = read_file(path, kMostTextBytes);
-  if (bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)
-    fail_with(ErrorCode::kData, kTokenize, path, ": got a gzip file, expected a text: unpack it first.");
-  return {bytes.begin(), bytes.end()};
+  std::string text(bytes.begin(), bytes.end());
+  require_text(kTokenize, path, text);
+  return text;
 }
 
 // The ids of one split, which a ShardWriter collects.

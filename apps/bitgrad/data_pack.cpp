@@ -120,7 +120,7 @@ class Packing {
     for (const PictureFile& file : files_)
       if (!file.wrong.empty()) {
         ++bad_;
-        list += concat(file.path, ": ", file.wrong, '\n');
+        list += concat(printable(file.path), ": ", file.wrong, '\n');
       }
     if (bad_ == 0) return;
     const auto all = std::ssize(files_);

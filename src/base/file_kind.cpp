@@ -4,6 +4,7 @@
 #include <array>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad {
 namespace {
@@ -30,6 +31,7 @@ constexpr std::string_view kOnnx =
     "Save its weights, in Python: safetensors.numpy.save_file({t.name: onnx.numpy_helper.to_array(t) for t in "
     "onnx.load('FILE').graph.initializer}, 'FILE.safetensors')";
 constexpr std::string_view kPictures = "Pictures are read by the format image_folder, by bitgrad data pack and predict";
+constexpr std::string_view kAsPng = "Save it as PNG or JPEG";
 constexpr std::string_view kArrays = "Arrays are read by the formats npy and npz";
 
 // The mark of UTF-32 begins with that of UTF-16.
@@ -57,26 +59,76 @@ constexpr std::array kMagics{
     Magic{"\x28\xB5\x2F\xFD"sv, "a file packed by zstd (.zst)", kUnpack},
     Magic{"7z\xBC\xAF\x27\x1C"sv, "an archive of 7-Zip (.7z)", kUnpack},
     Magic{"Rar!\x1A\x07"sv, "an archive of RAR (.rar)", kUnpack},
-    Magic{"ustar"sv, "an archive of tar (.tar)", kUnpack, 257},
+    Magic{"ustar\0"sv, "an archive of tar (.tar)", kUnpack, 257},
+    Magic{"ustar  \0"sv, "an archive of tar (.tar)", kUnpack, 257},
     Magic{"\x93NUMPY"sv, "an array of numpy (.npy)", kArrays},
     Magic{"\x89PNG\r\n\x1A\n"sv, "a picture (PNG)", kPictures},
     Magic{"\xFF\xD8\xFF"sv, "a picture (JPEG)", kPictures},
-    Magic{"GIF8"sv, "a picture (GIF)", "Save it as PNG"},
-    Magic{"WEBP"sv, "a picture (WebP)", "Save it as PNG", 8},
-    Magic{"II*\0"sv, "a picture (TIFF)", "Save it as PNG"},
-    Magic{"MM\0*"sv, "a picture (TIFF)", "Save it as PNG"},
+    Magic{"GIF8"sv, "a picture (GIF)", kAsPng},
+    Magic{"WEBP"sv, "a picture (WebP)", kAsPng, 8},
+    Magic{"II*\0"sv, "a picture (TIFF)", kAsPng},
+    Magic{"MM\0*"sv, "a picture (TIFF)", kAsPng},
+    Magic{"II+\0"sv, "a picture (TIFF)", kAsPng},
+    Magic{"MM\0+"sv, "a picture (TIFF)", kAsPng},
+    Magic{"ftypavi"sv, "a picture (AVIF)", kAsPng, 4},
+    Magic{"ftyphei"sv, "a picture (HEIC)", kAsPng, 4},
+    Magic{"ftyphev"sv, "a picture (HEIC)", kAsPng, 4},
+    Magic{"ftypmif1"sv, "a picture (HEIF)", kAsPng, 4},
+    Magic{"ftypmsf1"sv, "a picture (HEIF)", kAsPng, 4},
+    Magic{"jP  \r\n\x87\n"sv, "a picture (JPEG 2000)", kAsPng, 4},
+    Magic{"\xFF\x4F\xFF\x51"sv, "a picture (JPEG 2000)", kAsPng},
+    Magic{"JXL \r\n\x87\n"sv, "a picture (JPEG XL)", kAsPng, 4},
+    Magic{"\xFF\x0A"sv, "a picture (JPEG XL)", kAsPng},
+    Magic{"8BPS"sv, "a picture (Photoshop)", kAsPng},
+    Magic{"\x76\x2F\x31\x01"sv, "a picture (OpenEXR)", kAsPng},
+    Magic{"P4\n"sv, "a picture (PBM)", kAsPng},
+    Magic{"P5\n"sv, "a picture (PGM)", kAsPng},
+    Magic{"P6\n"sv, "a picture (PPM)", kAsPng},
+    Magic{"TFL3"sv, "a model of TensorFlow Lite (.tflite)", "Import the model from ONNX or safetensors", 4},
+    Magic{"$FL2"sv, "a table of SPSS (.sav)", kPandas},
     Magic{"GGUF"sv, "a model in GGUF", kImport},
     Magic{"{\"__metadata__\""sv, "a file of safetensors", kImport, 8},
     Magic{"\x80\x02}"sv, "a pickle of Python (.pkl, old .pt)", kTorch},
     Magic{"\x80\x02\x8A"sv, "a pickle of Python (.pkl, old .pt)", kTorch},
     Magic{"\x80\x02"sv, "a pickle of Python (.pkl)", kTorch},
     Magic{"\x80\x03"sv, "a pickle of Python (.pkl)", kTorch},
-    Magic{"\x80\x04\x95"sv, "a pickle of Python (.pkl)", kTorch},
-    Magic{"\x80\x05\x95"sv, "a pickle of Python (.pkl)", kTorch},
+    Magic{"\x80\x04"sv, "a pickle of Python (.pkl)", kTorch},
+    Magic{"\x80\x05"sv, "a pickle of Python (.pkl)", kTorch},
     Magic{"\x7F"
           "ELF"sv,
           "a program or library (ELF)", "Load plugins with --plugin"},
 };
+
+// Letters and digits alone may begin a text as well, which has no control characters.
+bool may_begin_text(std::string_view magic) {
+  return std::all_of(magic.begin(), magic.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '\n';
+  });
+}
+
+// Texts that are no tables; after blanks, in any case of letters.
+std::optional<FileKind> kind_of_markup(std::string_view begin) {
+  begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));
+  const auto starts = [&](std::string_view mark) {
+    return begin.size() >= mark.size() && std::equal(mark.begin(), mark.end(), begin.begin(), [](char m, char c) {
+             return m == (c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+           });
+  };
+  if (starts("<!doctype html") || starts("<html"))
+    return FileKind{"a page of HTML", "Fetch the file itself, not the page that shows it", true};
+  if (starts("<svg")) return FileKind{"a picture (SVG)", std::string(kAsPng), true};
+  if (starts("<?xml")) return FileKind{"a text in XML", std::string(kAsTable), true};
+  return std::nullopt;
+}
+
+// ASCII in UTF-16 without a mark: every other byte is zero, and the rest are characters of texts.
+bool is_unmarked_utf16(std::string_view begin) {
+  const size_t zero = begin.find('\0');
+  if (zero > 1 || begin.size() < 4) return false;
+  for (size_t i = 0; i < std::min<size_t>(begin.size(), 64); ++i)
+    if (i % 2 == zero ? begin[i] != '\0' : is_control_byte(begin[i])) return false;
+  return true;
+}
 
 constexpr std::string_view kZipMember = "PK\x03\x04";
 
@@ -117,13 +169,24 @@ bool is_onnx(std::string_view begin) {
 
 }  // namespace
 
+bool is_control_byte(char byte) {
+  constexpr std::string_view kOfTexts = "\b\t\n\v\f\r\x1B";
+  return static_cast<unsigned char>(byte) < 0x20 && kOfTexts.find(byte) == std::string_view::npos;
+}
+
 std::optional<FileKind> known_file_kind(std::string_view begin) {
   if (begin.starts_with(kZipMember) || begin.starts_with("PK\x05\x06")) return kind_of_zip(begin);
   if (is_onnx(begin)) return FileKind{"a model in ONNX", std::string(kOnnx)};
+  constexpr size_t kProbed = size_t{1} << 16;
+  const std::string_view probed = begin.substr(0, kProbed);
+  const bool control = std::any_of(probed.begin(), probed.end(), is_control_byte);
   for (const Magic& magic : kMagics)
-    if (begin.substr(std::min(begin.size(), magic.at)).starts_with(magic.bytes))
+    if (begin.substr(std::min(begin.size(), magic.at)).starts_with(magic.bytes) &&
+        (control || !may_begin_text(magic.bytes)))
       return FileKind{std::string(magic.name), std::string(magic.way_out)};
-  return std::nullopt;
+  if (begin.starts_with("BM") && begin.size() > 10 && begin.substr(6, 4) == "\0\0\0\0"sv)
+    return FileKind{"a picture (BMP)", std::string(kAsPng)};
+  return kind_of_markup(begin);
 }
 
 std::string why_no_text(std::string_view begin) {
@@ -131,11 +194,17 @@ std::string why_no_text(std::string_view begin) {
     return concat("it is ", kind->name, ". ", kind->way_out);
   const size_t zero = begin.find('\0');
   if (zero == std::string_view::npos) return {};
-  // ASCII in UTF-16 without a mark: every other byte is zero.
-  for (size_t i = zero % 2; i < std::min<size_t>(begin.size(), 64); i += 2)
-    if (begin[i] != '\0')
-      return concat("it has a zero byte at offset ", zero, ": no text but bytes of an unknown kind");
-  return concat("it is a text in UTF-16 without a mark. ", kAsUtf8);
+  if (is_unmarked_utf16(begin)) return concat("it is a text in UTF-16 without a mark. ", kAsUtf8);
+  return concat("it has a zero byte at offset ", zero, ": no text but bytes of an unknown kind");
+}
+
+void require_text(std::string_view where, const std::string& path, std::string_view begin) {
+  const std::optional<FileKind> kind = known_file_kind(begin);
+  if (kind && !kind->text)
+    fail_with(ErrorCode::kData, where, printable(path), ": got ", kind->name, ", expected a text. ", kind->way_out);
+  if (is_unmarked_utf16(begin))
+    fail_with(ErrorCode::kData, where, printable(path), ": got a text in UTF-16 without a mark, expected UTF-8. ",
+              kAsUtf8);
 }
 
 }  // namespace bitgrad

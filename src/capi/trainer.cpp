@@ -3,8 +3,10 @@
 #include <cstring>
 #include <limits>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/train/loss.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "capi/arrays.h"
@@ -45,9 +47,31 @@ int64_t classes_of(const RunConfig& config) {
   return out;
 }
 
+// Rows of one 1 among zeros, for a loss of classes: they would train as probabilities, and no accuracy is counted.
+void refuse_one_hot(const RunConfig& config, const SampleView& x, const SampleView& y) {
+  const LossKind* const loss = find_loss_kind(config.loss);
+  const bool ids = x.stored != StoredAs::kFloat && x.stored != StoredAs::kUint8;
+  if (loss == nullptr || !loss->classes || ids || y.shape.rank() != 1 || y.shape[0] < 2) return;
+  const int64_t each = y.shape[0];
+  for (int64_t row = 0; row < y.count; ++row) {
+    int64_t ones = 0, zeros = 0;
+    for (int64_t i = row * each; i < (row + 1) * each; ++i) {
+      const double value = y.stored == StoredAs::kFloat   ? static_cast<double>(static_cast<const float*>(y.data)[i])
+                           : y.stored == StoredAs::kUint8 ? static_cast<const uint8_t*>(y.data)[i]
+                                                          : static_cast<const int32_t*>(y.data)[i];
+      ones += value == 1 ? 1 : 0;
+      zeros += value == 0 ? 1 : 0;
+    }
+    if (ones != 1 || zeros != each - 1) return;
+  }
+  fail("c", y.name, ": got [", y.count, ", ", each,
+       "] with one 1 in each row: one-hot, expected a class per sample: ", y.name, ".argmax(axis=1)");
+}
+
 std::unique_ptr<Dataset> data_of(const RunConfig& config, const bitgrad_array* x, const bitgrad_array* y,
                                  const char* x_name, const char* y_name) {
   const auto samples = std::make_shared<ArrayView>(x, x_name), targets = std::make_shared<ArrayView>(y, y_name);
+  refuse_one_hot(config, samples->samples(), targets_of(*targets));
   const auto both =
       std::make_shared<std::pair<std::shared_ptr<ArrayView>, std::shared_ptr<ArrayView>>>(samples, targets);
   return memory_data(config, samples->samples(), targets_of(*targets), both, classes_of(config));

@@ -42,7 +42,7 @@ class CsvReader {
       }
     }
     if (count_ == 0)
-      fail_with(ErrorCode::kData, "data.csv", path_, ": got no line of numbers, expected a sample a line.");
+      fail_with(ErrorCode::kData, "data.csv", printable(path_), ": got no line of numbers, expected a sample a line.");
   }
   const data::CsvHead& head() const { return head_; }
   Samples take() const {
@@ -60,8 +60,8 @@ class CsvReader {
     const int64_t fields = std::ssize(row);
     if (count_ == 0) width_ = fields;
     if (fields != width_)
-      fail_with(ErrorCode::kData, "data.csv", path_, ':', line_, ": got ", fields, " values, expected ", width_,
-                " as in the first line of numbers.");
+      fail_with(ErrorCode::kData, "data.csv", printable(path_), ':', line_, ": got ", fields, " values, expected ",
+                width_, " as in the first line of numbers.");
     ++count_;
   }
   void add_value(int64_t index, std::string_view field) {
@@ -79,7 +79,7 @@ class CsvReader {
   }
   [[noreturn]] void refuse(int64_t index, std::string_view field, std::string_view expected) const {
     constexpr size_t kShown = 40;
-    fail_with(ErrorCode::kData, "data.csv", path_, ':', line_, ": value ", index + 1, ": got '",
+    fail_with(ErrorCode::kData, "data.csv", printable(path_), ':', line_, ": value ", index + 1, ": got '",
               printable(std::string(field.substr(0, kShown))), "', expected ", expected, '.');
   }
 
@@ -97,7 +97,9 @@ Samples read_csv_samples(const std::string& path, std::string_view bytes, bool i
   CsvReader reader(path, ids);
   const std::string text = data::plain_text(path, std::string(bytes));
   reader.read(text);
-  if (notes != nullptr && reader.head().doubtful) notes->push_back(concat(path, ": ", data::head_text(reader.head())));
+  if (const data::CsvHead& head = reader.head(); notes != nullptr && head.doubtful)
+    notes->push_back(concat(printable(path), ": ", data::head_text(head), ". If that is wrong, ",
+                            head.names ? "put a line of names above it" : "take it out"));
   return reader.take();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "data/content.h"
 #include "data/csv_rows.h"
 #include "data/csv_table.h"
@@ -23,7 +24,7 @@ constexpr std::string_view kCsvData = "data.csv";
 CsvTable read_table(const DatasetSpec& spec, const std::string& file, const TablePlan* plan) {
   const std::unique_ptr<InputFile> opened =
       open_data_file(kCsvData, spec, "file", file, "a file of comma-separated values");
-  const std::string path = data_path(spec.root, file);
+  const std::string path = printable(data_path(spec.root, file));
   CsvForm form = csv_form(spec.keys);
   if (plan != nullptr) {
     form.missing = plan->missing;
@@ -146,7 +147,7 @@ std::vector<Key> csv_keys() {
        .type = Type::kChoice,
        .standard = "comma",
        .doc = "what stands between fields; blank: any number of blanks or tabs",
-       .choices = {"comma", "semicolon", "tab", "blank"}}};
+       .choices = {"comma", "semicolon", "tab", "pipe", "blank"}}};
 }
 
 std::unique_ptr<Dataset> make_csv_dataset(const DatasetSpec& spec) {

@@ -138,7 +138,7 @@ CsvHead guess_head(const CsvRow& first, std::span<const CsvRow> below, const Csv
     for (size_t i = 0; i < first.size(); ++i) numbers = numbers || numbers_below(below, i, form);
     return {true, numbers ? "it has no number" : "it has no number, and neither have the lines below", !numbers};
   }
-  if (counts_up(fields, 0) && fields.size() >= (index ? 1u : 3u))
+  if (!fields.empty() && counts_up(fields, 0))
     return {true, "it counts up from 0, as pandas names columns without names", true};
   for (size_t i = 0; i < first.size(); ++i)
     if (may_be_name(first[i]) && !numeric(first[i]) && !is_missing(first[i], form.missing) &&
@@ -147,8 +147,7 @@ CsvHead guess_head(const CsvRow& first, std::span<const CsvRow> below, const Csv
   for (const std::string_view field : first)
     if (std::find(form.asked.begin(), form.asked.end(), field) != form.asked.end() && !is_column_number(field, first))
       return {true, concat("it has the name '", printable(field), "' that the configuration gives")};
-  if (fields.size() > 1 && (counts_up(fields, 0) || counts_up(fields, 1)))
-    return {false, "it has numbers, which count up", true};
+  if (fields.size() > 1 && counts_up(fields, 1)) return {false, "it has numbers, which count up", true};
   return head_of_numbers(first, below, form);
 }
 

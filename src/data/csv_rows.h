@@ -13,6 +13,20 @@ namespace bitgrad::data {
 // Separator of tables whose fields stand between runs of blanks and tabs.
 inline constexpr char kBlankSeparator = ' ';
 
+struct CsvSeparator {
+  char mark;
+  std::string_view name;    // as the key separator has it
+  std::string_view plural;  // for messages
+};
+// What may stand between fields.
+inline constexpr CsvSeparator kCsvSeparators[] = {{',', "comma", "commas"},
+                                                  {';', "semicolon", "semicolons"},
+                                                  {'\t', "tab", "tabs"},
+                                                  {'|', "pipe", "pipes"},
+                                                  {kBlankSeparator, "blank", "blanks"}};
+// The mark that a first line such as "sep=;" names, which Excel reads and writes; 0: there is none.
+char told_separator(std::string_view text);
+
 // Without blanks and carriage returns at both ends.
 std::string_view trimmed_field(std::string_view text);
 // The items of a list with commas, such as "id,\"a, b\"", trimmed.
@@ -22,7 +36,7 @@ class CsvRows {
  public:
   // `text` must outlive the rows. Throws Error(kData) that names `path` for what is no text in UTF-8 with line feeds: a
   // file of another kind, UTF-16, carriage returns alone.
-  CsvRows(std::string path, std::string_view text, char separator);
+  CsvRows(const std::string& path, std::string_view text, char separator);
   // The fields of the next row, without their quotes; false at the end. Skips empty lines. Throws Error(kData) for a
   // quote that does not end with its field.
   bool next(std::vector<std::string_view>& row);

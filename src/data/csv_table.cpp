@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "data/csv_lines.h"
 #include "data/csv_rows.h"
 
 namespace bitgrad::data {
@@ -13,34 +14,15 @@ namespace {
 constexpr std::string_view kCsvTable = "data.csv";
 constexpr size_t kProbed = 100;  // rows that decide about the first line
 
-// A single field that holds what separates fields in other tables.
-void check_separator(const CsvTable& table, const CsvRow& first, const CsvForm& form) {
-  const char separator = form.separator;
-  if (first.size() != 1) return;
-  const auto count = [&](char c) { return std::count(first[0].begin(), first[0].end(), c); };
-  const auto hint = [&](std::string_view what, std::string_view name) {
-    fail_with(ErrorCode::kData, kCsvTable, table.path, ": the first line is one field with ", what, ": '",
-              printable(first[0].substr(0, 60)), "'. If these stand between fields, ",
-              form.fixed ? "write the file with the separator of the training table" : concat("set separator: ", name),
-              '.');
-  };
-  if (separator != ';' && count(';') > 0) hint("semicolons", "semicolon");
-  if (separator != '\t' && count('\t') > 0) hint("tabs", "tab");
-  if (separator != ',' && count(',') > 1) hint("commas", "comma");
-  CsvRow parts;
-  if (separator != kBlankSeparator && CsvRows(table.path, first[0], kBlankSeparator).next(parts) && parts.size() > 1 &&
-      std::any_of(parts.begin(), parts.end(), [](std::string_view f) { return is_number(f); }))
-    hint("blanks between numbers", "blank");
-}
-
-void name_columns(CsvTable& table, const CsvRow& first, int64_t line) {
+void name_columns(CsvTable& table, const CsvForm& form, const CsvRow& first, int64_t line) {
   std::unordered_set<std::string_view> seen;
   for (size_t i = 0; i < first.size(); ++i) {
     const bool named = table.head.names && !first[i].empty();
     table.names.push_back(named ? std::string(first[i]) : std::to_string(i + 1));
     if (named && !seen.insert(first[i]).second)
       fail_with(ErrorCode::kData, kCsvTable, table.path, ':', line, ": column ", i + 1, ": got the name '",
-                printable(first[i]), "' twice, expected different names.");
+                printable(first[i]), "' twice, expected different names.",
+                form.head == "auto" && !form.fixed ? " If the first line is a sample, set header: no." : "");
   }
 }
 
@@ -70,7 +52,7 @@ int64_t CsvTable::column_of(std::string_view key, std::string_view name) const {
       name == std::to_string(static_cast<int64_t>(number)))
     return static_cast<int64_t>(number) - 1;
   const std::string near = head.names ? nearest_name(std::string(name), names) : std::string();
-  fail(kCsvTable, key, ": got '", std::string(name), "', expected the name of a column of ", path,
+  fail(kCsvTable, key, ": got '", printable(name), "', expected the name of a column of ", path,
        ", or its number 1 .. ", columns(), '.',
        !head.names
            ? concat(' ', "Its columns have no names, as ", head_text(head), ". If it holds them, set header: yes.")
@@ -81,25 +63,23 @@ int64_t CsvTable::column_of(std::string_view key, std::string_view name) const {
 CsvTable read_csv_table(const std::string& file, std::string text, const CsvForm& form) {
   const std::string path = printable(file);  // in messages
   CsvTable table;
-  table.path = path;
+  table.path = printable(path);
   table.text = std::make_unique<const std::string>(std::move(text));
   CsvRows rows(path, *table.text, form.separator);
   CsvRow first, row;
   if (!rows.next(first)) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected a sample a line.");
   const int64_t line = rows.line();
-  check_separator(table, first, form);
+  check_separator(path, *table.text, first, form);
   std::vector<CsvRow> below;
   while (rows.next(row)) {
-    if (row.size() != first.size())
-      fail_with(ErrorCode::kData, kCsvTable, path, ':', rows.line(), ": got ", row.size(), " fields, expected ",
-                first.size(), " as in the first line.");
+    if (row.size() != first.size()) refuse_length(path, rows, first, row, below.empty(), form);
     if (below.size() < kProbed) below.push_back(row);
     table.lines.push_back(rows.line());
     table.fields.insert(table.fields.end(), row.begin(), row.end());
   }
   table.unquoted = rows.take_unquoted();
   table.head = guess_head(first, below, form);
-  name_columns(table, first, line);
+  name_columns(table, form, first, line);
   if (!table.head.names) {
     table.lines.insert(table.lines.begin(), line);
     table.fields.insert(table.fields.begin(), first.begin(), first.end());

@@ -2,6 +2,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 
 namespace bitgrad::data {
@@ -25,6 +26,13 @@ std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetS
               "'; set data.root or BITGRAD_DATA to the folder that holds it.", hint);
   }
   return file_system().open_read(full);
+}
+
+void warn_of_control_bytes(const std::string& path, int64_t count, int64_t size) {
+  if (count > 0)
+    log(LogLevel::kWarning, concat(printable(path), ": ", count, " of ", size,
+                                   " bytes are no text (zero and other control characters): they are read like any "
+                                   "other. Is it a file of another kind?"));
 }
 
 }  // namespace bitgrad::data

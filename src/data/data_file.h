@@ -1,6 +1,7 @@
 // Opens files that a data set refers to.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,5 +18,8 @@ std::string data_path(const std::string& root, const std::string& path);
 // or not a regular file.
 std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetSpec& spec, const std::string& key,
                                           const std::string& path, std::string_view expected);
+
+// Warns of `count` of the `size` bytes of a text at `path` that no text has (is_control_byte), if there are any.
+void warn_of_control_bytes(const std::string& path, int64_t count, int64_t size);
 
 }  // namespace bitgrad::data

@@ -1,7 +1,6 @@
 // What a text table holds: its first line, and what each column would be taken for.
 #include <map>
 #include <ostream>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
+#include "data/csv_lines.h"
 #include "data/csv_rows.h"
 #include "data/csv_table.h"
 #include "data/describe_parts.h"
@@ -66,7 +66,8 @@ Json column_json(const CsvTable& table, int64_t c, const CsvForm& form) {
       numbers.push_back(value);
   }
   if (!numbers.empty()) add_spread(column, spread_of(numbers, 0, 1));
-  if (const std::string merged = merged_text(table, c, form); !merged.empty()) column["warning"] = merged;
+  for (const std::string& text : {merged_text(table, c, form), vanishing_text(table, c, form)})
+    if (!text.empty()) column["warning"] = text;
   return column;
 }
 
@@ -81,31 +82,13 @@ Json table_json(const CsvTable& table, const CsvForm& form, std::string_view sep
           {"columns", columns}};
 }
 
-// The separator that the first line has most often; blanks only between numbers.
-std::pair<char, std::string_view> separator_of(std::string_view first) {
-  const std::pair<char, std::string_view> known[] = {{',', "comma"}, {';', "semicolon"}, {'\t', "tab"}};
-  auto best = known[0];
-  const auto count = [&](char c) { return std::count(first.begin(), first.end(), c); };
-  // Commas may be decimal marks where semicolons or tabs separate.
-  for (const auto& one : {known[2], known[1]})
-    if (count(one.first) > 0) best = one;
-  if (count(best.first) > 0) return best;
-  CsvRow parts;
-  const bool any = CsvRows("", first, kBlankSeparator).next(parts) && parts.size() > 1;
-  if (any && std::any_of(parts.begin(), parts.end(), [](std::string_view f) { return is_number(f); }))
-    return {kBlankSeparator, "blank"};
-  return best;
-}
-
 }  // namespace
 
 Json describe_table(const std::string& path, std::string text) {
-  const std::string_view first = std::string_view(text).substr(0, text.find_first_of("\r\n"));
+  const CsvSeparator& separator = why_no_text(text).empty() ? likely_separator(text) : kCsvSeparators[0];
   CsvForm form;
-  std::string_view name;
-  std::tie(form.separator, name) =
-      why_no_text(text).empty() ? separator_of(first) : std::pair{',', std::string_view("comma")};
-  return table_json(read_csv_table(path, std::move(text), form), form, name);
+  form.separator = separator.mark;
+  return table_json(read_csv_table(path, std::move(text), form), form, separator.name);
 }
 
 std::string counts_text(const Json& counts) {

@@ -231,6 +231,9 @@ void check_labels(const IdxFile& labels, int64_t classes, int64_t max, int64_t i
     const auto label = static_cast<int64_t>(value_at(labels, i));
     const bool ignored = labels.dims.size() > 1 && label == ignore;
     if (ignored || (label >= 0 && label < classes)) continue;
+    if (label >= max)
+      fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i * labels.type.bytes, ": got ", label,
+               ", expected a class below ", max, ". Number the classes from 0.");
     int64_t largest = label;
     for (int64_t j = 0; j < labels.total; ++j) largest = std::max(largest, static_cast<int64_t>(value_at(labels, j)));
     fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i * labels.type.bytes, ": got ", label,

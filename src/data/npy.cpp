@@ -187,14 +187,17 @@ class NpyTargets {
  private:
   // The largest class + 1.
   int64_t counted_classes(const NpyArray& read) const {
-    int64_t classes = 1, least = kMostNpyClasses;
+    int64_t classes = 1;
+    std::vector<bool> seen;
     for (int64_t i = 0; i < read.elements(); ++i)
       if (const auto label = read.integer_at(i); label && *label < kMostNpyClasses && *label != keys_.ignore) {
+        if (*label < 0) continue;
         classes = std::max(classes, *label + 1);
-        least = std::min(least, *label);
+        seen.resize(static_cast<size_t>(classes));
+        seen[static_cast<size_t>(*label)] = true;
       }
-    if (least > 0 && least < kMostNpyClasses)
-      log(LogLevel::kWarning, concat(read.what, ": ", no_class_0_text(classes)));
+    if (const std::string absent = absent_classes_text(seen); !absent.empty())
+      log(LogLevel::kWarning, concat(read.what, ": ", absent));
     return classes;
   }
   // What to write if the set has more classes than it should.
@@ -215,6 +218,10 @@ class NpyTargets {
     const std::optional<int64_t> label = read.integer_at(i);
     if (label && positions && *label == keys_.ignore) return kIgnoredClass;
     if (label && *label >= 0 && *label < classes_) return *label;
+    if (label && *label >= kMostNpyClasses)
+      read.refuse("label ", i, ' ', read.offset_of(i), ": got ", *label, ", expected a class below ", kMostNpyClasses,
+                  ". Number the classes from 0, as np.unique(a, return_inverse=True)[1] does; values are named by "
+                  "targets instead of labels.");
     const bool whole = label.has_value() || read.whole();
     read.refuse("label ", i, ' ', read.offset_of(i), ": got ", read.number_at(i), ", expected 0 .. ", classes_ - 1,
                 whole ? more_classes(read) : ", whole numbers. Values are named by targets instead of labels.");
@@ -310,6 +317,7 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   NpyArray array = images.read();
   warn_of_pixels(array);
   warn_of_merged(array);
+  warn_of_vanishing(array);
   TrackedBytes samples = array.bytes() ? std::move(array.raw) : array.floats(MemoryKind::kDataset);
   if (!array.bytes()) apply_values(values, channels_of(shape), samples);
   return std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),

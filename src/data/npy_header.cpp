@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file_kind.h"
 
 namespace bitgrad::data {
 namespace {
@@ -155,6 +156,17 @@ std::string_view advice(char kind) {
   return "Save a.astype(np.float32).";
 }
 
+// What a file is that is no .npy, after its first bytes: ", but a zip archive. Unpack it first".
+std::string what_instead(std::string text, ByteSource& from) {
+  constexpr int64_t kProbed = int64_t{1} << 16;
+  const size_t begin = text.size();
+  text.resize(begin + static_cast<size_t>(kProbed));
+  text.resize(begin + static_cast<size_t>(from.read(reinterpret_cast<uint8_t*>(&text[begin]), kProbed)));
+  if (const auto kind = known_file_kind(text)) return concat(", but ", kind->name, ". ", kind->way_out);
+  if (text.empty() || std::any_of(text.begin(), text.end(), is_control_byte)) return {};
+  return ", but a text. numpy.save(NAME, array) writes .npy; numbers in a text are read by the format csv";
+}
+
 }  // namespace
 
 int64_t elements_of(const NpyHeader& header) {
@@ -169,7 +181,8 @@ NpyHeader read_npy_header(std::string_view where, const std::string& what, ByteS
   std::array<uint8_t, 12> head{};
   const int64_t begin = from.read(head.data(), 8);
   if (begin < 8 || std::string_view(reinterpret_cast<const char*>(head.data()), kMagic.size()) != kMagic)
-    refuse("magic at byte offset 0: got other bytes, expected \\x93NUMPY. Not an .npy file.");
+    refuse("magic at byte offset 0: got other bytes, expected \\x93NUMPY. Not an .npy file",
+           what_instead({reinterpret_cast<const char*>(head.data()), static_cast<size_t>(begin)}, from), '.');
   const int version = head[6];
   if (version < 1 || version > 3 || head[7] != 0)
     refuse("version at byte offset 6: got ", version, '.', int{head[7]}, ", expected 1.0, 2.0 or 3.0.");

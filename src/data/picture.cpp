@@ -48,9 +48,10 @@ Picture decode_picture(const std::vector<uint8_t>& file) {
   };
   if (begins({0x89, 'P', 'N', 'G', 0x0D, 0x0A, 0x1A, 0x0A})) return decode_png(file);
   if (begins({0xFF, 0xD8, 0xFF})) return decode_jpeg(file);
-  const auto kind = known_file_kind({reinterpret_cast<const char*>(file.data()), file.size()});
+  if (const auto kind = known_file_kind({reinterpret_cast<const char*>(file.data()), file.size()}))
+    fail_with(ErrorCode::kData, "picture", "got ", kind->name, ", expected a PNG or JPEG file. ", kind->way_out);
   fail_with(ErrorCode::kData, "picture", file.empty() ? "the file is empty" : "got neither a PNG nor a JPEG file",
-            ", expected one of them", kind ? concat(": it is ", kind->name, ". ", kind->way_out) : std::string());
+            ", expected one of them");
 }
 
 Picture with_channels(Picture picture, int64_t channels) {

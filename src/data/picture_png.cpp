@@ -7,6 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/data/picture.h"
 #include "data/picture_exif.h"
+#include "data/png_interlace.h"
 
 #if BITGRAD_WITH_PNG
 #include <png.h>
@@ -48,9 +49,8 @@ PngFile pixels_of(const std::vector<uint8_t>& file) {
   return out;
 }
 
-}  // namespace
-
-Picture decode_png(const std::vector<uint8_t>& given) {
+// Without its alpha, and upright as it is stored.
+Picture decode_pixels(const std::vector<uint8_t>& file) {
   struct Image : png_image {
     Image() : png_image{} { version = PNG_IMAGE_VERSION; }
     ~Image() { png_image_free(this); }
@@ -59,8 +59,7 @@ Picture decode_png(const std::vector<uint8_t>& given) {
         fail_with(ErrorCode::kData, "picture", "damaged PNG: got '", message, "', expected a whole picture");
     }
   } image;
-  const PngFile file = pixels_of(given);
-  image.require_ok(png_image_begin_read_from_memory(&image, file.bytes.data(), file.bytes.size()));
+  image.require_ok(png_image_begin_read_from_memory(&image, file.data(), file.size()));
   const int64_t rows = image.height, columns = image.width;
   if (rows * columns > kMostPixels)
     fail_with(ErrorCode::kData, "picture", "PNG: got ", rows, " x ", columns, " pixels, expected at most ",
@@ -77,6 +76,18 @@ Picture decode_png(const std::vector<uint8_t>& given) {
   for (int64_t p = 0; p < rows * columns; ++p)
     for (int64_t c = 0; c < channels; ++c)
       out.bytes[static_cast<size_t>(p * channels + c)] = pixels[static_cast<size_t>(p * stored + c)];
+  return out;
+}
+
+}  // namespace
+
+Picture decode_png(const std::vector<uint8_t>& given) {
+  const PngFile file = pixels_of(given);
+  Picture out = decode_pixels(file.bytes);
+  if (data::has_wide_passes(file.bytes)) {  // now known to be whole
+    const std::string lines = data::without_passes(file.bytes);
+    out = decode_pixels({lines.begin(), lines.end()});
+  }
   return data::upright(std::move(out), file.orientation);
 }
 

@@ -130,6 +130,23 @@ std::string merged_text(const CsvTable& table, int64_t column, const CsvForm& fo
                 ": an id or a time? Leave it out by ignore, or subtract what is common");
 }
 
+std::string vanishing_text(const CsvTable& table, int64_t column, const CsvForm& form) {
+  int64_t count = 0, first = -1;
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    float value = 0;
+    const std::string_view field = table.at(row, column);
+    if (is_missing(field, form.missing) || read_number(field, form.decimal, value) != Cell::kNumber || value != 0)
+      continue;
+    const std::string_view digits = field.substr(0, field.find_first_of("eE"));
+    if (digits.find_first_of("123456789") != std::string_view::npos && count++ == 0) first = row;
+  }
+  if (count == 0) return {};
+  return concat(table.path, ": ", table.column_text(column), ": ", count, " of ", table.rows(),
+                " cells are too small for fp32 and become 0, the first in line ",
+                table.lines[static_cast<size_t>(first)], ": ", printable(table.at(first, column).substr(0, 40)),
+                ". Write them in a larger unit, or leave the column out by ignore");
+}
+
 FillRules::FillRules(const CsvTable& table, const Attributes& keys) : table_(table) {
   const std::string& missing = keys.text("missing");
   if (!keys.contains("fill")) {

@@ -27,6 +27,8 @@ bool holds_names(const CsvTable& table, int64_t column, const ColumnCells& cells
 std::vector<std::string> categories_of(const CsvTable& table, int64_t column, const CsvForm& form, int64_t most);
 // A warning on different numbers that are one number in fp32, such as ids above 2^24; empty if there are none.
 std::string merged_text(const CsvTable& table, int64_t column, const CsvForm& form);
+// A warning on numbers other than 0 that are 0 in fp32; empty if there are none.
+std::string vanishing_text(const CsvTable& table, int64_t column, const CsvForm& form);
 
 // What stands in place of missing values, by the keys missing and fill.
 class FillRules {

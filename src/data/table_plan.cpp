@@ -106,11 +106,15 @@ class PlanMaker {
   }
 
   void check_merged(int64_t c) {
-    if (plan_.header && table_.names[static_cast<size_t>(c)] == std::to_string(c + 1) && c == 0)
-      plan_.warnings.push_back(concat(table_.path,
-                                      ": column 1 has no name, as the numbers of rows that pandas writes; it is ",
-                                      "a feature. ignore: 1 leaves it out"));
-    if (const std::string text = merged_text(table_, c, form_); !text.empty()) plan_.warnings.push_back(text);
+    const std::string& name = table_.names[static_cast<size_t>(c)];
+    const bool unnamed = c == 0 && name == "1", saved = name.starts_with("Unnamed: ");  // read and saved again
+    if (plan_.header && (unnamed || saved))
+      plan_.warnings.push_back(concat(table_.path, ": ", table_.column_text(c),
+                                      saved ? " is named as pandas names a column without a name" : " has no name",
+                                      ", as the numbers of rows that pandas writes; it is a feature. ignore: ", c + 1,
+                                      " leaves it out"));
+    for (const std::string& text : {merged_text(table_, c, form_), vanishing_text(table_, c, form_)})
+      if (!text.empty()) plan_.warnings.push_back(text);
   }
 
   // The configuration of a run keeps the names, as texts of YAML.
@@ -134,18 +138,19 @@ class PlanMaker {
     int64_t found = std::ssize(column(target).categories);
     if (found == 0) {
       const PlacedTable placed(plan_, table_, true);
-      bool zero = false;
+      std::vector<bool> seen;
       for (int64_t row = 0; row < table_.rows(); ++row) {
         if (is_missing(table_.at(row, target), form_.missing)) continue;
         const int64_t label = placed.class_at(row);
-        zero = zero || label == 0;
         found = std::max(found, label + 1);
+        seen.resize(static_cast<size_t>(found));
+        seen[static_cast<size_t>(label)] = true;
       }
-      if (!zero && found > 0 && given == 0)
-        plan_.warnings.push_back(concat(table_.path, ": ", table_.column_text(target), ": ", no_class_0_text(found)));
+      if (const std::string absent = absent_classes_text(seen); !absent.empty() && given == 0)
+        plan_.warnings.push_back(concat(table_.path, ": ", table_.column_text(target), ": ", absent));
     }
     require(found <= plan_.classes, kCsvPlan, "classes: got ", given, ", column ",
-            table_.names[static_cast<size_t>(target)], " has ", found, '.');
+            printable(table_.names[static_cast<size_t>(target)]), " has ", found, '.');
     if (given == 0) plan_.classes = std::max<int64_t>(found, 1);
     about_[static_cast<size_t>(target)] += concat(", ", plan_.classes, " classes");
     if (!column(target).categories.empty())
@@ -181,10 +186,8 @@ class PlanMaker {
 CsvForm csv_form(const Attributes& keys) {
   const std::string& separator = keys.text("separator");
   CsvForm form;
-  form.separator = separator == "tab"         ? '\t'
-                   : separator == "semicolon" ? ';'
-                   : separator == "blank"     ? kBlankSeparator
-                                              : ',';
+  for (const CsvSeparator& known : kCsvSeparators)
+    if (separator == known.name) form.separator = known.mark;
   form.decimal = keys.text("decimal") == "comma" ? ',' : '.';
   form.head = keys.text("header");
   for (const std::string_view key : {"target", "ignore", "names"})

@@ -64,7 +64,7 @@ Json table_record(const TablePlan& plan) {
 TablePlan load_table(const Json& j) {
   TablePlan plan;
   plan.header = j.at("header").get<bool>();
-  plan.separator = mark_of(j, "separator", ",;\t ");
+  plan.separator = mark_of(j, "separator", ",;\t| ");
   plan.decimal = mark_of(j, "decimal", ".,");
   plan.missing = j.at("missing").get<std::vector<std::string>>();
   plan.values = j.at("target_is").text() == "values";

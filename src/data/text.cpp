@@ -10,6 +10,7 @@
 #include <array>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file_kind.h"
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
@@ -20,12 +21,14 @@ namespace {
 
 constexpr std::string_view kWhere = "data.text";
 
-// Reads to the end and records which bytes occur.
-int64_t count_bytes(ContentReader& reader, std::array<bool, 256>& occurs) {
+// Reads to the end and counts each byte.
+int64_t count_bytes(const std::string& path, ContentReader& reader, std::array<int64_t, 256>& occurs) {
   std::vector<uint8_t> piece(size_t{1} << 16);
   for (;;) {
-    const int64_t got = reader.read(piece.data(), std::ssize(piece));
-    for (int64_t i = 0; i < got; ++i) occurs[piece[static_cast<size_t>(i)]] = true;
+    const int64_t before = reader.offset(), got = reader.read(piece.data(), std::ssize(piece));
+    if (before == 0)
+      require_text(kWhere, path, {reinterpret_cast<const char*>(piece.data()), static_cast<size_t>(got)});
+    for (int64_t i = 0; i < got; ++i) ++occurs[piece[static_cast<size_t>(i)]];
     if (got < std::ssize(piece)) return reader.offset();
   }
 }
@@ -66,13 +69,17 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   const std::unique_ptr<InputFile> file = open_data_file(kWhere, spec, "file", spec.file, "a text");
   // Reads the file twice, so that only the split's part of the text is ever in memory.
   ContentReader all(path, *file);
-  std::array<bool, 256> occurs{};
-  const int64_t size = count_bytes(all, occurs);
+  std::array<int64_t, 256> occurs{};
+  const int64_t size = count_bytes(path, all, occurs);
   if (size == 0) fail_with(ErrorCode::kData, kWhere, path, ": the file is empty.");
+  int64_t control = 0;
+  for (size_t byte = 0; byte < occurs.size(); ++byte)
+    if (is_control_byte(static_cast<char>(byte))) control += occurs[byte];
+  warn_of_control_bytes(path, control, size);
   std::array<uint8_t, 256> id_of{};
   int64_t vocabulary = 0;
   for (size_t byte = 0; byte < id_of.size(); ++byte)
-    if (occurs[byte]) id_of[byte] = static_cast<uint8_t>(vocabulary++);
+    if (occurs[byte] > 0) id_of[byte] = static_cast<uint8_t>(vocabulary++);
   const auto [begin, end] = text_range(spec, size);
   if (end - begin <= spec.context)
     fail_with(ErrorCode::kData, kWhere, path, ": split ", spec.split, ": got ", end - begin, " of the file's ", size,

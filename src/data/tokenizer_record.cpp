@@ -3,8 +3,10 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
+#include "data/data_file.h"
 #include "data/token_shards.h"
 #include "data/tokenizers.h"
 
@@ -120,10 +122,10 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const Json& record) {
 }
 
 void check_text(const Tokenizer& tokenizer, std::string_view text, const std::string& path) {
+  require_text(kWhere, path, text);
+  data::warn_of_control_bytes(path, std::count_if(text.begin(), text.end(), is_control_byte), std::ssize(text));
   if (tokenizer.kind() == "bytes") return;
   constexpr std::string_view kHint = "Convert it: iconv -t UTF-8.";
-  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
-    fail_with(ErrorCode::kData, kWhere, path, ": got a text in UTF-16, expected UTF-8. ", kHint);
   size_t wrong = 0, first = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t n = utf8_bytes(text.substr(at));

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file_kind.h"
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
@@ -35,6 +36,7 @@ std::string read_text(const DatasetSpec& spec, const std::string& key, const std
     text.resize(before + kPiece);
     const int64_t got = reader.read(reinterpret_cast<uint8_t*>(text.data()) + before, int64_t{kPiece});
     text.resize(before + static_cast<size_t>(got));
+    if (before == 0) require_text(kTokensData, path, text);
     if (got < int64_t{kPiece}) return text;
   }
 }

@@ -10,9 +10,33 @@
 
 namespace bitgrad::data {
 
-std::string no_class_0_text(int64_t classes) {
-  return concat("no sample has class 0: classes are numbered from 0, so the model gets ", classes,
-                ", of which 0 is never right. If the numbers are meant from 1, subtract 1");
+std::string absent_classes_text(const std::vector<bool>& seen) {
+  constexpr int64_t kShown = 8;
+  std::string list;
+  int64_t absent = 0;
+  for (size_t i = 0; i < seen.size(); ++i)
+    if (!seen[i] && absent++ < kShown) list += concat(list.empty() ? "" : ", ", i);
+  if (absent == 0) return {};
+  if (!seen[0])
+    return concat("no sample has class 0: classes are numbered from 0, so the model gets ", seen.size(),
+                  ", of which 0 is never right. If the numbers are meant from 1, subtract 1");
+  return concat("no sample has the class", absent == 1 ? " " : "es ", list, absent > kShown ? " ..." : "",
+                ": classes are numbered from 0, so the model gets ", seen.size(),
+                ". Number them without gaps, or set "
+                "classes: ",
+                seen.size(), " if they are meant");
+}
+
+void warn_of_vanishing(const NpyArray& samples) {
+  constexpr int kDouble = 8;
+  if (samples.header.kind != 'f' || samples.header.width != kDouble) return;
+  int64_t count = 0, first = 0;
+  for (int64_t i = 0; i < samples.elements(); ++i)
+    if (const double x = samples.number_at(i); x != 0 && static_cast<float>(x) == 0 && count++ == 0) first = i;
+  if (count > 0)
+    log(LogLevel::kWarning, concat(samples.what, ": ", count, " of ", samples.elements(),
+                                   " values are too small for fp32 and become 0, such as ", samples.number_at(first),
+                                   ". Save them in a larger unit"));
 }
 
 std::string more_classes_text(int64_t largest) {

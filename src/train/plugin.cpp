@@ -103,6 +103,11 @@ Plugin load_plugin(const std::string& path) {
     if (loaded.plugin.path == plugin.path) return loaded.plugin;
   if (!file_system().exists(plugin.path)) refuse(plugin, "there is no such file");
   if (file_system().is_directory(plugin.path)) refuse(plugin, "is a folder, not a shared library");
+  try {
+    file_system().open_read(plugin.path);  // a pipe would never open
+  } catch (const Error& error) {
+    refuse(plugin, "is no shared library: ", error.what());
+  }
   Handle handle(dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (handle.get() == nullptr) refuse(plugin, "cannot be loaded: ", why_not_loaded());
   for (const Loaded& loaded : state.all)

@@ -125,6 +125,7 @@ TEST_CASE("pack lists every file that cannot be packed, or leaves them out") {
   folder.write("set/a/2.png", Bytes(good.begin(), good.end() - 20));
   folder.write("set/a/3.txt", {'h', 'i'});
   folder.write("set/a/4.png", {});
+  folder.write("set/b/6\nx.webp", {'R', 'I', 'F', 'F', 1, 0, 0, 0, 'W', 'E', 'B', 'P', 0});
   folder.write("set/b/1.jpg", Bytes(color.begin(), color.end() - 30));
   folder.write("set/b/2.png", png(4, 5, 0, random_bytes(20, 1)));
   folder.write("set/b/3.png", good);
@@ -134,19 +135,21 @@ TEST_CASE("pack lists every file that cannot be packed, or leaves them out") {
   folder.write("set/b/5.png", damaged);
   const ProcessResult r = folder.pack("set");
   CHECK(r.code == 3);
-  CHECK(contains(r.err, "7 of 9 files cannot be packed, and nothing was written:"));
+  CHECK(contains(r.err, "8 of 10 files cannot be packed, and nothing was written:"));
   CHECK(contains(r.err, folder.path("set/a/2.png") + ": damaged PNG: got '"));
   CHECK(contains(r.err, folder.path("set/a/3.txt") + ": got neither a PNG nor a JPEG file, expected one of them"));
   CHECK(contains(r.err, folder.path("set/a/4.png") + ": the file is empty"));
   CHECK(contains(r.err, folder.path("set/b/1.jpg") + ": damaged JPEG: got '"));
   CHECK(contains(r.err, folder.path("set/b/2.png") +
                             ": got 4 x 5 pixels, expected 4 x 4, as the first picture. Give --size to resize them"));
+  CHECK(contains(r.err,
+                 folder.path("set/b/6") + "\\nx.webp: got a picture (WebP), expected a PNG or JPEG file. Save it"));
   CHECK(contains(r.err, folder.path("set/b/4") + ": got a folder, expected a picture"));
   CHECK(contains(r.err, folder.path("set/b/5.png") + ": damaged PNG"));
   CHECK_FALSE(std::filesystem::exists(folder.path("out.images.npy")));
   const ProcessResult skipped = folder.pack("set", {"--skip-bad"});
   CHECK(skipped.code == 0);
-  CHECK(contains(skipped.err, "skipped 7 of 9 files"));
+  CHECK(contains(skipped.err, "skipped 8 of 10 files"));
   CHECK(folder.packed(2)->size() == 2);
   CHECK(sample_of(*folder.packed(2), 1).second == 1);
   CHECK_FALSE(std::filesystem::exists(folder.path("out.images.npy.part")));

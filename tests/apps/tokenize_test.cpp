@@ -132,8 +132,8 @@ TEST_CASE("tokenize says what it cannot do") {
   write(f.file("bad.txt"), "a\xff");
   CHECK(contains(error({f.file("bad.txt"), "--tokenizer", "chars"}), "begins no well-formed UTF-8 character"));
   write(f.file("a.gz"), "\x1f\x8b...");
-  CHECK(
-      contains(error({f.file("a.gz"), "--tokenizer", "bytes"}), "got a gzip file, expected a text: unpack it first."));
+  CHECK(contains(error({f.file("a.gz"), "--tokenizer", "bytes"}),
+                 "got a file packed by gzip (.gz), expected a text. Unpack it first"));
 }
 
 TEST_CASE("A model trained on shards is evaluated on a text by its file alone") {
@@ -176,4 +176,36 @@ TEST_CASE("A model trained on shards is evaluated on a text by its file alone") 
   const ProcessResult differs = cli({"eval", f.file("run"), "--data", f.temp.path()});
   CHECK(differs.code == 3);
   CHECK(contains(differs.err, "differ: bytes of 256 ids, chars of"));
+}
+
+TEST_CASE("files of other kinds are no texts for any tokenizer or format of texts") {
+  const Folder folder;
+  const std::string pickle("\x80\x04\x95\x10\0\0\0}\x94.", 11), wide("a\0b\0c\0\n\0", 8);
+  write(folder.file("a.pkl"), pickle);
+  write(folder.file("w.txt"), wide);
+  write(folder.file("odd.bin"), kText + std::string("\0\1\0", 3));
+  for (const char* const tokenizer : {"bytes", "chars"}) {
+    INFO(tokenizer);
+    const ProcessResult r = folder.tokenize({folder.file("a.pkl"), "-o", folder.file("o"), "--tokenizer", tokenizer});
+    CHECK(r.code == 3);
+    CHECK(contains(r.err, "a.pkl: got a pickle of Python (.pkl), expected a text. Save tensors with safetensors"));
+    const ProcessResult utf16 =
+        folder.tokenize({folder.file("w.txt"), "-o", folder.file("o"), "--tokenizer", tokenizer});
+    CHECK(utf16.code == 3);
+    CHECK(contains(utf16.err, "w.txt: got a text in UTF-16 without a mark, expected UTF-8"));
+  }
+  CHECK_FALSE(std::filesystem::exists(folder.file("o.tokens.json")));
+  const ProcessResult odd = folder.tokenize({folder.file("odd.bin"), "-o", folder.file("o"), "--tokenizer", "bytes"});
+  CHECK(odd.code == 0);
+  CHECK(contains(odd.err, "odd.bin: 3 of " + std::to_string(std::string(kText).size() + 3) + " bytes are no text"));
+  for (const char* const form : {"{train: {format: text, ", "{tokenizer: bytes, train: {format: tokens, "}) {
+    INFO(form);
+    const auto check = [&](const std::string& file) {
+      return cli({"check", folder.file("c.yaml"),
+                  std::string("data=") + form + "context: 8, file: '" + folder.file(file) + "'}}"});
+    };
+    write(folder.file("c.yaml"), kConfig);
+    CHECK(contains(check("a.pkl").err, "a.pkl: got a pickle of Python (.pkl), expected a text"));
+    CHECK(contains(check("odd.bin").err, "bytes are no text (zero and other control characters)"));
+  }
 }

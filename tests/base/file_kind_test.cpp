@@ -4,8 +4,10 @@
 
 #include "bitgrad/base/file_kind.h"
 #include "support/catch.h"
+#include "support/expect_error.h"
 
 using namespace bitgrad;
+using namespace bitgrad::test;
 using namespace std::string_view_literals;
 
 namespace {
@@ -48,9 +50,28 @@ TEST_CASE("files of other kinds are named by their content") {
   CHECK(named("\x08\x0A\x12\x07pytorch"sv) == "a model in ONNX");
   CHECK(named("\x08\x07:\x10"sv) == "a model in ONNX");
   CHECK(named("\x08\0\0\0"sv).empty());
-  CHECK(named(std::string(257, 'a') + "ustar") == "an archive of tar (.tar)");
+  CHECK(named(std::string(257, 'a') + std::string("ustar\0", 6)) == "an archive of tar (.tar)");
   CHECK(named("a,b\n1,2\n").empty());
   CHECK(named("").empty());
+  // Letters that begin such a file begin texts too.
+  for (const char* const text :
+       {"ORC,height\n1,2\n", "GIF8 and others\n", "BZh,x\n1,2\n", "PAR1,PAR2\n3,4\n", "P6\n1\n"}) {
+    INFO(text);
+    CHECK(named(text).empty());
+    CHECK(error_of([&] { require_text("x", "t.txt", text); }).empty());
+  }
+  CHECK(named("  <html>") == "a page of HTML");
+}
+
+TEST_CASE("what is to be read as a text is refused if it is of a known kind that is none") {
+  const auto refusal = [](std::string_view bytes) { return error_of([&] { require_text("x", "f\n", bytes); }); };
+  CHECK(refusal(zip_of({"[Content_Types].xml", "xl/workbook.xml"})) ==
+        "[x] f\\n: got a workbook of Excel (.xlsx), expected a text. Save it as CSV in UTF-8 with the program that "
+        "made it");
+  CHECK(contains(refusal("a\0b\0c\0"sv), "got a text in UTF-16 without a mark, expected UTF-8. Save it as UTF-8"));
+  CHECK(refusal("<html>").empty());          // a text
+  CHECK(refusal("\3\0\5\0\7\0"sv).empty());  // numbers of 16 bits
+  CHECK(refusal("a\0\0\0b"sv).empty());
 }
 
 TEST_CASE("zero bytes are no text") {

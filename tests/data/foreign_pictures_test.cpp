@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/base/error.h"
@@ -14,6 +16,7 @@
 
 using namespace bitgrad;
 using namespace bitgrad::test;
+using namespace std::string_view_literals;
 
 namespace {
 
@@ -54,6 +57,29 @@ constexpr const char* kProgressive =
     "00000000000000000000000000ffda00080101000105027fffc40014100100000000000000000000000000000000ffda"
     "0008010100063f027fffc40014100100000000000000000000000000000000ffda0008010100013f217fffda00080101"
     "000000107fffc40014100100000000000000000000000000000000ffda0008010100013f107fffd9";
+
+// 6 rows of 5 pixels of 16 bits in seven passes, with every filter; value (y, x, channel) is
+// 9973 y + 3571 x + 17011 channel, modulo 65536. Of color types 0, 2, 4 and 6.
+constexpr const char* kWideGray =
+    "89504e470d0a1a0a0000000d49484452000000050000000610000000010907e742000000484944415478da63666060313fc330fbcae505"
+    "2cd2cf98e65c61f27d9579a1751b33ef67e504c6e8bb32cf58fc5ec9bc6250fb6af2c2e976c0b9b8838c25f7f93e4320e3a19330260044"
+    "d1208d1986c89f0000000049454e44ae426082";
+constexpr const char* kWideColor =
+    "89504e470d0a1a0a0000000d4948445200000005000000061002000001a30e2fc9000000a24944415478da636260702a6e79c6647ea6ca"
+    "7ecf2686d957eeb92becbabc404c38a28d41fa595ce482330cdb77fdd2b559c0e0fb6a42eca50b9917d638bfdbd6baed8426d71c06decf"
+    "0169936e6adeccf159b79fc5ef1508ca8021c3cae36facf4d61e5dcba1e0359959ed6b66c6eadb8a79ceea29891ae95e8ad951fa898152"
+    "45216651112295becc89a9cd724b22f4dec3e03a1492f1d049561bf7f57c9fb1430017ad59a6c85db3f80000000049454e44ae426082";
+constexpr const char* kWideGrayAlpha =
+    "89504e470d0a1a0a0000000d494844520000000500000006100400000186657015000000604944415478da636460702a66323f5365cf38"
+    "fbca3d778b33166758a49fc545326cdff54b97c5f7d58458996710c8ccfb39204d39c14592c5ef95df2b1920645879fc8dd5d1b51c0a8c"
+    "6a5f3333f83ea342e6c4d46639bdf7a89009a4171d0200902b3d584665e0430000000049454e44ae426082";
+constexpr const char* kWideColorAlpha =
+    "89504e470d0a1a0a0000000d49484452000000050000000610060000012c6cb89e000000dc4944415478da636660702a6e79763c92d9fc"
+    "4c95fd9e4dff5599675fb9e7aeb02b59b7cd6cf9070fcdccc70cd2cfe222179c796ccf32e70a0432f9be9a107be982a873e68535ceefb6"
+    "196ab66e3ba1c935c7979f85f77340daa49b577d649e412063f4dd79010f0e2b9bc105561e7f63a5b7b6500126c0a2f6353363f5ed777e"
+    "7c9ff1438692fbdb837e1eb5b168ba74d4957d8797f684a3972d445747c8cddbf1505b795e9ae09ad5efe50c2796b0301c3ac96ae3bebe"
+    "4be9c21e61fdd0453344efad57544a9eba8ce3cd227dd1c28ecdbf7f4db5e5a8af3ef80e007d3c78a3cb0dc59f0000000049454e44ae42"
+    "6082";
 
 PictureBytes png_with(const std::string& chunk) {
   const PictureBytes pixels{0, 17, 34, 51, 136, 255};
@@ -105,6 +131,52 @@ TEST_CASE("the pixels of a PNG are its numbers, whatever it says of their light;
   CHECK(decode_png(png_with(exif("4d4d002a00000008000101120004000000010000000800000000"))).bytes == turned.bytes);
   CHECK(decode_png(png_with(exif("49492a0008000000010012010400010000000800000000000000"))).bytes == turned.bytes);
   CHECK(decode_png(png_with(exif("49492a0008000000010012010400010000000800010000000000"))).bytes == plain);
+}
+
+TEST_CASE("16-bit samples in passes are those of the same picture line by line") {
+  if (!is_built([] { decode_png(of_hex(kWideGray)); })) return;
+  const auto check = [](const char* file, int64_t channels) {
+    const Picture got = decode_png(of_hex(file));
+    REQUIRE(got.rows == 6);
+    REQUIRE(got.columns == 5);
+    REQUIRE(got.channels == channels);
+    for (int64_t i = 0; i < std::ssize(got.bytes); ++i) {
+      const int64_t channel = i % channels, x = i / channels % 5, y = i / channels / 5;
+      const int64_t value = (9973 * y + 3571 * x + 17011 * channel) % 65536;
+      CHECK(got.bytes[static_cast<size_t>(i)] == (value * 255 + 32767) / 65535);  // rounded, as libpng does
+    }
+  };
+  check(kWideGray, 1);
+  check(kWideColor, 3);
+  check(kWideGrayAlpha, 1);
+  check(kWideColorAlpha, 3);
+  PictureBytes damaged = of_hex(kWideColor);
+  damaged[60] ^= 1;
+  CHECK(error_code_of([&] { decode_png(damaged); }) == static_cast<int>(ErrorCode::kData));
+}
+
+TEST_CASE("pictures that are not read are named with the way out") {
+  const auto refusal = [](std::string_view bytes) {
+    return error_of([&] { decode_picture({bytes.begin(), bytes.end()}); });
+  };
+  constexpr std::string_view kWayOut = ", expected a PNG or JPEG file. Save it as PNG or JPEG";
+  const std::pair<std::string_view, std::string_view> kinds[] = {
+      {"RIFF\x10\0\0\0WEBPVP8 "sv, "a picture (WebP)"},
+      {"GIF89a\x01\0"sv, "a picture (GIF)"},
+      {"BM\x46\0\0\0\0\0\0\0\x36\0\0\0"sv, "a picture (BMP)"},
+      {"II*\0\x08\0\0\0"sv, "a picture (TIFF)"},
+      {"\0\0\0\x20"
+       "ftypavif\0"sv,
+       "a picture (AVIF)"},
+      {"\0\0\0\x20"
+       "ftypheic\0"sv,
+       "a picture (HEIC)"},
+      {"\0\0\0\x0CjP  \r\n\x87\n"sv, "a picture (JPEG 2000)"},
+      {"P6\n2 2\n255\n\0\1"sv, "a picture (PPM)"},
+      {"<svg xmlns='x'/>", "a picture (SVG)"}};
+  for (const auto& [bytes, name] : kinds) CHECK(refusal(bytes) == concat("[picture] got ", name, kWayOut));
+  CHECK(refusal("\n<!DOCTYPE HTML><html>") ==
+        "[picture] got a page of HTML, expected a PNG or JPEG file. Fetch the file itself, not the page that shows it");
 }
 
 TEST_CASE("a JPEG is turned by its orientation, and ink becomes light as Pillow has it") {

@@ -278,7 +278,10 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   CHECK(contains(images(npy("|u1", "(3, 2, 2)", ramp(13))), "got 13 bytes after the header, expected 12"));
   CHECK(contains(images(npy("|u1", "(4294967296, 4294967296, 2)", ramp(12))), "which is all that follows the header"));
   CHECK(contains(images(npy("|u1", "(1152921504606846977, 2)", ramp(12))), "an extent above 2^60"));
-  CHECK(contains(images({'P', 'K', 3, 4, 0, 0, 0, 0, 0}), "expected \\x93NUMPY. Not an .npy file."));
+  CHECK(contains(images({'P', 'K', 3, 4, 0, 0, 0, 0, 0}),
+                 "expected \\x93NUMPY. Not an .npy file, but a zip archive. Unpack it"));
+  CHECK(contains(images({0x80, 4, 0x95, 0, 0, 0, 0, 0, 0}), "Not an .npy file, but a pickle of Python (.pkl)"));
+  CHECK(contains(images({'1', ' ', '2', '\n', '3', ' ', '4', ' ', '5', '\n'}), "but a text. numpy.save(NAME, array)"));
   CHECK(contains(images({}), "Not an .npy file."));
   NpyBytes version = npy("|u1", "(3, 2, 2)", ramp(12));
   version[6] = 4;
@@ -319,6 +322,8 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   folder.write("l.npy", npy("<i4", "(3,)", bytes_of<int32_t>({9, 10, 1})));
   CHECK(make_dataset(folder.spec())->classes() == 11);  // counted
   CHECK(contains(labels(npy("<i8", "(3,)", bytes_of<int64_t>({9, -1, 1}))), "got -1, expected 0 .. 9"));
+  CHECK(contains(labels(npy("<i8", "(3,)", bytes_of<int64_t>({70000, 70001, 70002}))),
+                 "got 70000, expected a class below 65536. Number the classes from 0, as np.unique(a, return_inverse"));
   CHECK(contains(labels(npy("|i1", "(3,)", bytes_of<int8_t>({9, -3, 1}))), "got -3, expected 0 .. 9"));
   CHECK(contains(labels(npy("<u8", "(3,)", bytes_of<uint64_t>({9, std::numeric_limits<uint64_t>::max(), 1}))),
                  "label 1"));

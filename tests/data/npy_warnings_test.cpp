@@ -54,4 +54,8 @@ TEST_CASE("npy whole numbers that are one in fp32 and labels without 0 are warne
   const NpyBytes values = npy("<f4", "(3, 1)", bytes_of<float>({0.5f, 1, 2}));
   CHECK(contains(warnings_of(values, npy("|u1", "(3,)", {1, 2, 1})), "l.npy: no sample has class 0: classes are"));
   CHECK(warnings_of(values, labels).empty());
+  CHECK(contains(warnings_of(values, npy("|u1", "(3,)", {0, 3, 0})),
+                 "l.npy: no sample has the classes 1, 2: classes are"));
+  CHECK(contains(with("<f8", bytes_of<double>({0.5, 1e-50, 6, 2e-50, 0, 1})),
+                 "i.npy: 2 of 6 values are too small for fp32 and become 0, such as 1e-50"));
 }

@@ -2,6 +2,8 @@
 // is no good.
 #include "bitgrad/train/plugin.h"
 
+#include <sys/stat.h>
+
 #include <cmath>
 #include <filesystem>
 #include <regex>
@@ -169,6 +171,8 @@ TEST_CASE("A library that is no plugin of this program is refused at its place")
   write_file_atomically(text, "this is no shared library, only a text of some length\n");
   CHECK(contains(refusal(text), "plugins.0: " + text + ": cannot be loaded: " + text + ": "));
   CHECK(contains(refusal(f.temp.path()), "is a folder, not a shared library"));
+  REQUIRE(::mkfifo(f.temp.file("pipe.so").c_str(), 0600) == 0);  // to open it would wait for a writer
+  CHECK(contains(refusal(f.temp.file("pipe.so")), "it is a pipe, expected a regular file"));
   CHECK(contains(refusal(library("no_entry")),
                  library("no_entry") + ": has no symbol bitgrad_plugin, so it is no plugin: one of its files must say "
                                        "BITGRAD_PLUGIN(f)\n"));

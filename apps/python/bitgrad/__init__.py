@@ -168,6 +168,7 @@ class Model(_native.Handle):
         """The k best classes of each sample with their probabilities (or scores), best first."""
         if len(self.output.shape) != 1 or self.output.task == "values":
             raise UsageError(f"top: this model gives {self.output.task} {self.output.shape}, not classes of samples")
+        k = _native.whole_number(k, "k", 1)
         samples = Input(x, "x", floats=self.input.ids == 0)
         stored = samples.is_bytes if normalize is None else normalize
         out = _native.DL()
@@ -183,11 +184,15 @@ class Model(_native.Handle):
 
     def save(self, path: Path) -> None:
         """The model alone, without what trains it, as `bitgrad convert` writes it."""
-        _native.call("model_save", self._ready(), _native.text(path))
+        _native.call("model_save", self._ready(), _native.new_file(path))
 
     def export(self, path: Path, format: str | None = None) -> None:
         """A file of another program, as `bitgrad export` writes it: ONNX, GGUF, C, ... by the end of the path."""
-        _native.call("model_export", self._ready(), _native.text(path), None if format is None else format.encode())
+        named = None if format is None else _native.text(format, "format")
+        target = _native.text(path)
+        if os.path.exists(target) and not (os.path.isfile(target) or os.path.isdir(target)):
+            raise UsageError(f"path: {os.fspath(path)!r} is a device, a pipe or a socket, expected a file or a folder")
+        _native.call("model_export", self._ready(), target, named)
 
     def save_adapters(self, folder: Path) -> None:
         """The low-rank adapters alone, as `bitgrad adapters` writes them. adapters.init_from of a run attaches them."""
@@ -307,6 +312,12 @@ def _override_texts(overrides: Overrides | None) -> list[str]:
     return list(overrides)
 
 
+def _axes(shape: Any) -> Sequence[int]:
+    if isinstance(shape, (str, bytes)) or not hasattr(shape, "__iter__"):
+        raise UsageError(f"input: got {shape!r}, expected the shape of a sample, such as (28, 28)")
+    return tuple(shape)
+
+
 def _step_of(raw: Any) -> Step:
     return Step(raw.loss, raw.correct, raw.samples, raw.step, bool(raw.stepped), raw.learning_rate)
 
@@ -406,7 +417,7 @@ class Trainer(_native.Handle):
 
     def set_learning_rate(self, rate: float) -> None:
         """The rate of all following steps instead of the schedule; from a callback too. A resumed run has its schedule."""
-        _native.call("trainer_set_learning_rate", self._ready(), rate)
+        _native.call("trainer_set_learning_rate", self._ready(), _native.real_number(rate, "rate"))
 
     def evaluate(self) -> Evaluation:
         """On x_test, without it on the part of x that data.valid takes, or on x."""
@@ -416,7 +427,7 @@ class Trainer(_native.Handle):
 
     def save(self, path: Path) -> None:
         """A checkpoint, which bitgrad.open opens."""
-        _native.call("trainer_save", self._ready(), _native.text(path))
+        _native.call("trainer_save", self._ready(), _native.new_file(path))
 
 
 class Learner(_native.Handle):
@@ -438,10 +449,13 @@ class Learner(_native.Handle):
             raise UsageError(f"dtype: got '{dtype}', expected float32, or int32 for ids")
         form = _native.Form()
         form.dtype = _native.INT32 if dtype == "int32" else _native.FLOAT32
-        form.rank, form.ids = len(input), ids
+        input = [_native.whole_number(size, "input", 1) for size in _axes(input)]
+        form.rank, form.ids = len(input), _native.whole_number(ids, "ids", 0)
+        outputs = _native.whole_number(outputs, "outputs", 0)
+        epoch_samples = _native.whole_number(epoch_samples, "epoch_samples", 1)
         if not 1 <= len(input) <= _native.MAX_RANK:
             raise UsageError(f"input: got {len(input)} axes, expected 1 to {_native.MAX_RANK}")
-        form.shape[: len(input)] = list(input)
+        form.shape[: len(input)] = input
         self._floats = dtype == "float32"
         words = _override_texts(overrides)
         _native.call(
@@ -458,7 +472,7 @@ class Learner(_native.Handle):
 
     def set_learning_rate(self, rate: float) -> None:
         """The rate of all following steps, instead of the schedule."""
-        _native.call("learner_set_learning_rate", self._ready(), rate)
+        _native.call("learner_set_learning_rate", self._ready(), _native.real_number(rate, "rate"))
 
     def step(self, x: Any, y: Any, *, normalize: bool | None = None) -> Step:
         """One microbatch: forward and backward; at the end of a window of batch.global samples the optimizer steps."""
@@ -478,12 +492,12 @@ class Learner(_native.Handle):
 
     def save(self, path: Path) -> None:
         """A checkpoint, which bitgrad.open opens."""
-        _native.call("learner_save", self._ready(), _native.text(path))
+        _native.call("learner_save", self._ready(), _native.new_file(path))
 
 
 def set_threads(threads: int) -> None:
     """Threads of all models and runs of the process, 1 to 1024."""
-    _native.call("set_threads", threads)
+    _native.call("set_threads", _native.whole_number(threads, "threads", 1, 1024))
 
 
 def threads() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import logging
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int64, c_ssize_t, c_void_p, py_object
 from typing import Any, Iterator, Sequence
 
@@ -125,6 +126,7 @@ class Input:
         self._buffer: _Buffer | None = None
         if hasattr(x, "to_numpy"):
             x = _of_frame(x, name, floats)
+        x = _plain_array(x, name)
         self._keep: Any = x
         self._floats = floats
         if isinstance(x, (list, tuple)):
@@ -160,7 +162,7 @@ class Input:
         try:
             if _get_buffer(x, byref(buffer), _RECORDS_RO) != 0:
                 return False
-        except (TypeError, BufferError):
+        except (TypeError, BufferError, ValueError):
             return False
         self._buffer, self._keep = buffer, x
         shape = [buffer.shape[i] for i in range(buffer.ndim)]
@@ -182,6 +184,8 @@ class Input:
         wanted = "float32" if kind in "efd" else "uint8" if kind in "B?" else "int64"
         if kind == "?" and self._floats:  # 0 and 1, not pixels
             wanted = "float32"
+        if kind == "d":
+            _warn_of_merged(x, name)
         return self._of_buffer(x.astype(wanted, order="C"), name)
 
     def _of_dlpack(self, x: Any, name: str) -> bool:
@@ -234,6 +238,59 @@ def _plain_tensor(x: Any, floats: bool) -> Any:
     return x
 
 
+_SAME_FROM = 1 << 24  # fp32 holds every whole number up to here
+
+
+def _warn_of_merged(x: Any, name: str, columns: Sequence[Any] = ()) -> None:
+    """Of an array [n, ...] of NumPy: different whole numbers of a feature that are one in fp32, such as ids."""
+    if not x.ndim or not x.size or not (abs(x) > _SAME_FROM).any():
+        return
+    for feature, cells in enumerate(x.reshape(len(x), -1).T):
+        values = sorted({int(value) for value in cells.tolist() if abs(value) < 2**63 and value == int(value)})
+        near = array.array("f", values)
+        pairs = [i for i in range(1, len(near)) if near[i] == near[i - 1]]
+        if pairs:
+            logging.getLogger("bitgrad").warning(
+                "%s: %s: %d of %d different values are equal to their neighbor in fp32, such as %d and %d: an id or a time? "
+                "Leave it out, or subtract what is common",
+                name, f"column {columns[feature]!r}" if columns else f"value {feature} of each sample",
+                len(pairs), len(values), values[pairs[0] - 1], values[pairs[0]],
+            )  # fmt: skip
+            return
+
+
+_OF_TIMES = "{0}.astype('int64') counts units of time: subtract the first, so that float32 holds them"
+_OF_NAMES = "Names of classes: numpy.unique({0}, return_inverse=True)[1]"
+_INSTEAD = {  # by the kind of a dtype
+    "M": _OF_TIMES,
+    "m": _OF_TIMES,
+    "O": "{0}.astype('float32') if they are numbers. " + _OF_NAMES,
+    "c": "numpy.stack([{0}.real, {0}.imag], axis=-1)",
+    "U": _OF_NAMES,
+    "S": _OF_NAMES,
+}
+
+
+def _plain_array(x: Any, name: str) -> Any:
+    """An array of NumPy that hides nothing and holds numbers; other objects as they are."""
+    if hasattr(x, "filled") and hasattr(x, "mask"):
+        hidden = int(x.mask.sum())
+        if hidden:
+            raise UsageError(
+                f"{name}: got a masked array that hides {hidden} values, expected plain values: {name}.filled(0) puts a "
+                "number in their place"
+            )
+        x = x.filled()
+    kind = getattr(getattr(x, "dtype", None), "kind", None)
+    if isinstance(kind, str) and kind not in "biuf":
+        instead = _INSTEAD.get(kind, "{0}.astype('float32')")
+        if kind in "US" and name.startswith("x"):
+            instead = "Names: a column of 0 and 1 for each of them"
+        instead = instead.format(name)
+        raise UsageError(f"{name}: got elements of {x.dtype}, expected numbers. {instead}")
+    return x
+
+
 def _of_frame(x: Any, name: str, floats: bool) -> Any:
     """A table or column of pandas (or another package) as an array of NumPy: numbers and booleans are its values."""
     columns = list(zip(x.columns, x.dtypes)) if hasattr(x, "columns") else [(getattr(x, "name", None), x.dtype)]
@@ -243,8 +300,13 @@ def _of_frame(x: Any, name: str, floats: bool) -> Any:
             what = f"{name}: column {column!r} holds {dtype}, expected numbers"
             if name.startswith("y"):
                 raise UsageError(f"{what}. Classes of names: y.astype('category').cat.codes")
+            if kind in "mM":
+                raise UsageError(f"{what}. Times: (column - column.min()) / pandas.Timedelta(days=1), or leave it out")
             raise UsageError(f"{what}. Columns of names: pandas.get_dummies(x, dtype='float32')")
     whole = not floats and all(kind in "iub" for kind in kinds)
+    if not whole:
+        wide = all(str(dtype) in ("int32", "int64", "uint32", "uint64") for _, dtype in columns)  # as integers
+        _warn_of_merged(x.to_numpy(dtype=None if wide else "float64"), name, [column for column, _ in columns])
     return x.to_numpy(dtype="int64" if whole else "float32")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
+import operator
 import os
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint8
 from ctypes import c_uint16, c_uint64, c_void_p
@@ -182,8 +183,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 def _open_library() -> ctypes.CDLL:
     named = os.environ.get("BITGRAD_LIBRARY")
     path = Path(named) if named else Path(__file__).parent / "lib" / "libbitgrad_c.so"
-    if not path.exists():
-        raise ImportError(f"{path} is not there: build the wheel (make wheel), or name the library in BITGRAD_LIBRARY")
+    if not path.is_file():  # a pipe would never open
+        raise ImportError(f"{path} is no file: build the wheel (make wheel), or name the library in BITGRAD_LIBRARY")
     loaded = ctypes.CDLL(str(path))
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(loaded, "bitgrad_" + name)
@@ -220,11 +221,40 @@ def whole(data: bytes, name: str) -> bytes:
     return data
 
 
+def whole_number(value: Any, name: str, least: int, most: int | None = None) -> int:
+    allowed = f"expected a whole number {f'{least} or more' if most is None else f'{least} to {most}'}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name}: got {value!r}, {allowed}") from None
+    if isinstance(value, bool) or number < least or number > (2**63 - 1 if most is None else most):
+        raise UsageError(f"{name}: got {value!r}, {allowed}")
+    return number
+
+
+def real_number(value: Any, name: str) -> float:
+    try:
+        if not isinstance(value, (str, bytes, bytearray, bool)):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise UsageError(f"{name}: got {value!r}, expected a number")
+
+
 def text(value: str | os.PathLike[str], name: str = "path") -> bytes:
+    if isinstance(value, (str, bytes)) and not value:
+        raise UsageError(f"{name}: got an empty text, expected a {'path' if name == 'path' else name}")
     try:
         return whole(os.fsencode(value), name)
     except TypeError:
         raise UsageError(f"{name}: got {type(value).__name__}, expected a text or a path") from None
+
+
+def new_file(path: str | os.PathLike[str]) -> bytes:
+    target = text(path)
+    if os.path.isdir(target):
+        raise UsageError(f"path: {os.fspath(path)!r} is a folder, expected a file")
+    return target
 
 
 def texts(values: Sequence[str], name: str) -> Any:

@@ -10,12 +10,18 @@ namespace bitgrad {
 struct FileKind {
   std::string name = {};     // for messages, such as "a workbook of Excel (.xlsx)"
   std::string way_out = {};  // what makes a file of it that is read; a sentence without its end
+  bool text = false;         // though it is a text, no table and no picture
 };
 
 // `begin`: the first bytes of a file, best 64 KiB or more of them. Knows archives, workbooks, tables in binary formats,
-// pictures, models and texts in UTF-16 or UTF-32. nullopt: a text in bytes, or nothing that is known.
+// pictures, models, pages and texts in UTF-16 or UTF-32. nullopt: a text in bytes, or nothing that is known.
 std::optional<FileKind> known_file_kind(std::string_view begin);
 // "it is NAME. WAY_OUT", or a word on zero bytes of an unknown kind; empty for a text.
 std::string why_no_text(std::string_view begin);
+// Whether no text has this byte: zero, and other control characters than blanks, line and page breaks and escape.
+bool is_control_byte(char byte);
+// Of a file that is to be read as a text, whatever it says: Error(kData) from `where` with the way out if it is of a
+// known kind that is none.
+void require_text(std::string_view where, const std::string& path, std::string_view begin);
 
 }  // namespace bitgrad

@@ -39,8 +39,8 @@ class Tokenizer {
   virtual Json content() const { return nullptr; }
 };
 
-// Warns of bytes of a text that are not UTF-8, with their number and the first place; Error(kData) for UTF-16. The
-// tokenizer "bytes" takes any.
+// Error(kData) for a file of another kind (require_text). Warns of control characters, and of bytes that are not UTF-8,
+// with their number and the first place; the tokenizer "bytes" takes any.
 void check_text(const Tokenizer& tokenizer, std::string_view text, const std::string& path);
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text);
 std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids);
