@@ -128,6 +128,10 @@ std::string_view stop_reason_name(StopReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
+int64_t drawn_ids(int64_t vocabulary, const Tokenizer* tokenizer) {
+  return tokenizer == nullptr ? vocabulary : std::min(vocabulary, tokenizer->vocabulary());
+}
+
 Generated generate(Generator& generator, std::span<const float> scores, const Tokenizer* tokenizer,
                    const GenerateSpec& spec, const std::function<void(int32_t, std::string_view)>& show) {
   require(spec.tokens >= 0, kGenerate, "tokens: got ", spec.tokens, ", expected 0 or more");
@@ -142,8 +146,10 @@ Generated generate(Generator& generator, std::span<const float> scores, const To
   };
   std::vector<int32_t> ends = spec.end;
   if (ends.empty() && tokenizer != nullptr) ends.push_back(tokenizer->end_id());
+  const int64_t known = drawn_ids(generator.vocabulary(), tokenizer);
   while (std::ssize(out.ids) < spec.tokens) {
-    const int32_t id = sample_token(scores, generator.ids(), spec.sampling, spec.sample, generator.length());
+    const int32_t id = sample_token(scores.first(static_cast<size_t>(known)), generator.ids(), spec.sampling,
+                                    spec.sample, generator.length());
     out.ids.push_back(id);
     if (std::find(ends.begin(), ends.end(), id) != ends.end()) {
       out.reason = StopReason::kEnd;

@@ -87,6 +87,8 @@ struct Generated {
   std::string text = {};          // UTF-8, without the stop text; empty without a tokenizer
   StopReason reason = StopReason::kTokens;
 };
+// Ids that may be drawn: those of a padded vocabulary that the tokenizer has no token for are not.
+int64_t drawn_ids(int64_t vocabulary, const Tokenizer* tokenizer);
 // Draws and feeds tokens, starting from `scores`, those of the generator's last feed. `tokenizer` may be nullptr to get
 // ids only; its end_id ends the text. `show` (optional) is called with each id and the text that it completed, in whole
 // characters (data/streamed_text.h), and finally with id -1 and any text held back.
