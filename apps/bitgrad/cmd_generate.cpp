@@ -75,6 +75,9 @@ class Generating {
       std::cerr << "note: the prompt has " << prompt.size() << " tokens, the model's context is " << generator.context()
                 << ": it sees the last " << std::ssize(prompt) - dropped_ << ", the first " << dropped_
                 << " are dropped\n";
+    if (const int64_t drawn = drawn_ids(generator.vocabulary(), tokenizer_.get()); drawn < generator.vocabulary())
+      std::cerr << "note: the model has " << generator.vocabulary() << " ids, its tokenizer " << drawn
+                << ": the others, " << drawn << " .. " << generator.vocabulary() - 1 << ", are never drawn\n";
     const Stopwatch writing;
     for (int64_t sample = 0; sample < o_.samples; ++sample) {
       if (sample > 0) generator.truncate(std::ssize(prompt));

@@ -37,9 +37,13 @@ std::string listed(const std::vector<std::string>& names) {
 
 int import_decoder(const ImportOptions& options) {
   const bool folder = file_system().is_directory(options.source);
-  require(folder || options.source.ends_with(".gguf"), kImport, "got '", options.source,
-          "', expected a folder of Hugging Face (config.json, model.safetensors) or a .gguf file; weights of other "
-          "networks need their layers: --config FILE.");
+  if (!folder && !options.source.ends_with(".gguf")) {
+    const std::string other = why_no_model_file(options.source);
+    fail(kImport, "got '", options.source,
+         "', expected a folder of Hugging Face (config.json, model.safetensors) or a .gguf file; weights of other "
+         "networks need their layers: --config FILE.",
+         other.empty() ? "" : concat(" It is ", other));
+  }
   const ImportedModel model = folder ? import_hugging_face(options.source) : import_gguf(options.source);
   save_imported(model, options.out);
   const Decoder d = find_decoder(model.spec).decoder;

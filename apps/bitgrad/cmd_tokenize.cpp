@@ -94,9 +94,13 @@ class Tokenizing {
       return;
     }
     const std::vector<std::string> kinds = tokenizer_names();
-    if (std::find(kinds.begin(), kinds.end(), o_.tokenizer) == kinds.end())
+    if (std::find(kinds.begin(), kinds.end(), o_.tokenizer) == kinds.end()) {
+      const std::string other = why_no_model_file(o_.tokenizer);
+      if (!other.empty())
+        fail(kTokenize, "--tokenizer: '", o_.tokenizer, "' is no tokenizer (.json, .model): it is ", other);
       fail(kTokenize, "--tokenizer: got a file with another end than .json or .model, or an ",
            unknown_name("tokenizer", o_.tokenizer, kinds));
+    }
     std::string all;  // the source of the vocabulary
     for (const std::string& file : o_.files) all += texts_.emplace_back(text_of_file(file));
     tokenizer_ = make_tokenizer(o_.tokenizer, all);

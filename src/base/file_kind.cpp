@@ -4,6 +4,7 @@
 #include <array>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
 
 namespace bitgrad {
@@ -32,6 +33,7 @@ constexpr std::string_view kOnnx =
     "onnx.load('FILE').graph.initializer}, 'FILE.safetensors')";
 constexpr std::string_view kPictures = "Pictures are read by the format image_folder, by bitgrad data pack and predict";
 constexpr std::string_view kAsPng = "Save it as PNG or JPEG";
+constexpr std::string_view kLfs = "Fetch the file: git lfs pull";
 constexpr std::string_view kArrays = "Arrays are read by the formats npy and npz";
 
 // The mark of UTF-32 begins with that of UTF-16.
@@ -84,9 +86,11 @@ constexpr std::array kMagics{
     Magic{"P4\n"sv, "a picture (PBM)", kAsPng},
     Magic{"P5\n"sv, "a picture (PGM)", kAsPng},
     Magic{"P6\n"sv, "a picture (PPM)", kAsPng},
-    Magic{"TFL3"sv, "a model of TensorFlow Lite (.tflite)", "Import the model from ONNX or safetensors", 4},
     Magic{"$FL2"sv, "a table of SPSS (.sav)", kPandas},
     Magic{"GGUF"sv, "a model in GGUF", kImport},
+    Magic{"tjgg"sv, "a model in old GGML", "Convert it to GGUF with llama.cpp"},
+    Magic{"version https://git-lfs"sv, "a pointer of git-lfs in place of the file", kLfs},
+    Magic{"version https://hawser"sv, "a pointer of git-lfs in place of the file", kLfs},
     Magic{"{\"__metadata__\""sv, "a file of safetensors", kImport, 8},
     Magic{"\x80\x02}"sv, "a pickle of Python (.pkl, old .pt)", kTorch},
     Magic{"\x80\x02\x8A"sv, "a pickle of Python (.pkl, old .pt)", kTorch},
@@ -162,7 +166,8 @@ FileKind kind_of_zip(std::string_view begin) {
 
 // A message of protobuf whose first field is ir_version, a small number, and whose second is a text or a message.
 bool is_onnx(std::string_view begin) {
-  constexpr std::string_view kFields = "\x12\x1A\x22\x32\x3A\x42";  // producer, domain, doc_string, graph, opset_import
+  // producer, domain, doc_string, model_version, graph, opset_import
+  constexpr std::string_view kFields = "\x12\x1A\x22\x28\x32\x3A\x42";
   return begin.size() >= 4 && begin[0] == '\x08' && begin[1] > 0 && begin[1] < 32 &&
          kFields.find(begin[2]) != std::string_view::npos;
 }
@@ -205,6 +210,62 @@ void require_text(std::string_view where, const std::string& path, std::string_v
   if (is_unmarked_utf16(begin))
     fail_with(ErrorCode::kData, where, printable(path), ": got a text in UTF-16 without a mark, expected UTF-8. ",
               kAsUtf8);
+}
+
+namespace {
+
+bool begins_as_text(std::string_view begin) {
+  for (size_t at = 0; at < std::min<size_t>(begin.size(), 256);) {
+    const size_t bytes = utf8_bytes(begin.substr(at));
+    if (bytes == 0 || static_cast<unsigned char>(begin[at]) < '\t') return false;
+    at += bytes;
+  }
+  return true;
+}
+
+// Kinds that only a model's place makes likely: as data they are texts, or bytes of any kind.
+std::optional<std::string_view> kind_in_place_of_model(std::string_view begin) {
+  for (const std::string_view pickle : {"(lp", "(dp", "(ip", "ccopy_reg\n", "cnumpy", "ccollections\n"})
+    if (begin.starts_with(pickle)) return "a pickle of Python (.pkl)";
+  if (begin.starts_with("\x80\x01")) return "a pickle of Python (.pkl)";
+  const size_t text = begin.find_first_not_of(" \t\r\n");
+  if (text != std::string_view::npos && (begin[text] == '{' || begin[text] == '[')) return "a text in JSON (.json)";
+  if (begin.size() >= 8 && begins_as_text(begin)) return "a text";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string why_no_model(std::string_view begin) {
+  constexpr std::string_view kRead = "A model is a run folder, or a .safetensors file of bitgrad";
+  std::optional<FileKind> kind = known_file_kind(begin);
+  if (!kind) {
+    const auto other = kind_in_place_of_model(begin);
+    if (!other) return {};
+    kind = FileKind{std::string(*other), {}};
+  }
+  const auto is = [&](std::string_view part) { return kind->name.find(part) != std::string::npos; };
+  if (is("PyTorch") || is("old .pt")) return concat(kind->name, ", which is never run. In Python: ", kFromTorch, '.');
+  if (is("pickle"))
+    return concat(kind->name, ", which is never run. In Python: safetensors.numpy.save_file of a dict of arrays.");
+  if (is(".npz"))
+    return concat(kind->name,
+                  ". In Python: safetensors.numpy.save_file(dict(numpy.load('FILE.npz')), 'FILE.safetensors').");
+  for (const std::string_view tensors : {"MATLAB", "numpy"})
+    if (is(tensors))
+      return concat(kind->name, ". ", kRead,
+                    "; in Python, safetensors.numpy.save_file writes a dict of arrays as one.");
+  const bool other_file = kind->way_out == kUnpack || kind->way_out == kImport || kind->way_out == kLfs ||
+                          kind->way_out == kOnnx || kind->way_out == kArraysOf || kind->way_out == kHdf || kind->text ||
+                          is("GGML");
+  return concat(kind->name, ". ", other_file ? kind->way_out : kRead, '.');
+}
+
+std::string why_no_model_file(const std::string& path) {
+  if (!file_system().exists(path) || file_system().is_directory(path)) return {};
+  std::string begin(size_t{1} << 16, '\0');
+  begin.resize(file_system().open_read(path)->read_at(0, reinterpret_cast<uint8_t*>(begin.data()), begin.size()));
+  return why_no_model(begin);
 }
 
 }  // namespace bitgrad

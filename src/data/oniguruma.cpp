@@ -1,82 +1,19 @@
 #include "data/oniguruma.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "data/oniguruma_tables.h"
 
 namespace bitgrad::data {
 namespace {
 
-using Named = std::pair<std::string_view, std::string_view>;
-
-// Contents of sets. White_Space is written out: \s of PCRE2 matches U+180E, too.
-constexpr std::string_view kSpaces =
-    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
-constexpr std::string_view kHex = "0-9A-Fa-f";
-constexpr Named kPosix[] = {{"space", kSpaces},
-                            {"word", kWord},
-                            {"xdigit", kHex},
-                            {"digit", R"(\p{Nd})"},
-                            {"alpha", R"(\p{Alphabetic})"},
-                            {"alnum", R"(\p{Alphabetic}\p{Nd})"},
-                            {"upper", R"(\p{Uppercase})"},
-                            {"lower", R"(\p{Lowercase})"},
-                            {"cntrl", R"(\p{Cc})"},
-                            {"blank", R"(\p{Zs}\x{9})"},
-                            {"ascii", R"(\x{0}-\x{7f})"},
-                            {"punct", R"(\p{P}$+<=>\^`|~)"}};
-// Escapes that stand for a set, in lower case; upper case is the opposite.
-constexpr Named kSetEscapes[] = {{"s", kSpaces}, {"w", kWord}, {"h", kHex}, {"d", R"(\p{Nd})"}};
-constexpr std::string_view kSameEscapes = "tnrfaeAzZkRXKN0123456789";  // mean the same in both
-constexpr std::string_view kSameInSets = "tnrfae01234567";
-constexpr Named kProperties[] = {{"letter", "L"},
-                                 {"uppercaseletter", "Lu"},
-                                 {"lowercaseletter", "Ll"},
-                                 {"titlecaseletter", "Lt"},
-                                 {"modifierletter", "Lm"},
-                                 {"otherletter", "Lo"},
-                                 {"mark", "M"},
-                                 {"nonspacingmark", "Mn"},
-                                 {"spacingmark", "Mc"},
-                                 {"enclosingmark", "Me"},
-                                 {"number", "N"},
-                                 {"decimalnumber", "Nd"},
-                                 {"letternumber", "Nl"},
-                                 {"othernumber", "No"},
-                                 {"punctuation", "P"},
-                                 {"connectorpunctuation", "Pc"},
-                                 {"dashpunctuation", "Pd"},
-                                 {"openpunctuation", "Ps"},
-                                 {"closepunctuation", "Pe"},
-                                 {"initialpunctuation", "Pi"},
-                                 {"finalpunctuation", "Pf"},
-                                 {"otherpunctuation", "Po"},
-                                 {"symbol", "S"},
-                                 {"mathsymbol", "Sm"},
-                                 {"currencysymbol", "Sc"},
-                                 {"modifiersymbol", "Sk"},
-                                 {"othersymbol", "So"},
-                                 {"separator", "Z"},
-                                 {"spaceseparator", "Zs"},
-                                 {"lineseparator", "Zl"},
-                                 {"paragraphseparator", "Zp"},
-                                 {"other", "C"},
-                                 {"control", "Cc"},
-                                 {"format", "Cf"},
-                                 {"unassigned", "Cn"},
-                                 {"privateuse", "Co"},
-                                 {"alpha", "Alphabetic"},
-                                 {"upper", "Uppercase"},
-                                 {"lower", "Lowercase"},
-                                 {"space", "White_Space"},
-                                 {"digit", "Nd"},
-                                 {"cntrl", "Cc"},
-                                 {"any", "Any"}};
+using namespace oniguruma;
 
 template <size_t n>
 std::string_view find_named(const Named (&table)[n], std::string_view name) {
@@ -223,7 +160,7 @@ class Translator {
   }
 
   static std::string boundary(bool inside) {
-    const std::string word = concat('[', kWord, ']');
+    const std::string word = concat('[', kWordAlone, ']');
     return concat("(?:(?<=", word, inside ? ")(?=" : ")(?!", word, ")|(?<!", word, inside ? ")(?!" : ")(?=", word,
                   "))");
   }
@@ -232,9 +169,14 @@ class Translator {
     const size_t place = at_++;
     if (at_ >= in_.size()) return "\\";  // which libpcre2 refuses
     const char c = next();
-    if (const std::string_view set = find_named(kSetEscapes, std::string(1, lower(c))); !set.empty()) {
+    bool opposite = false;
+    if (std::string_view set = set_escape(opposite); !set.empty()) {
+      if (set == kWord) set = kWordAlone;
+      return concat(opposite ? "[^" : "[", set, ']');
+    }
+    if (c == 'O') {
       ++at_;
-      return concat(c == lower(c) ? "[" : "[^", set, ']');
+      return "(?s:.)";
     }
     if (c == 'b' || c == 'B') {
       ++at_;
@@ -280,26 +222,61 @@ class Translator {
       refuse(place, four ? "\\u without four digits" : "\\x of a byte");
     return concat("\\x{", digits, '}');
   }
-  std::string property(size_t place) {
-    const char kind = in_[at_++];
-    if (next() != '{') return {'\\', kind};
+  struct Property {
+    std::string name = {}, plain = {};  // plain: as Oniguruma compares names
+    bool opposite = false;
+    size_t end = 0;  // in in_, behind it
+  };
+  // Of \p{...} whose p is at at_.
+  Property property_at(size_t place) const {
+    if (next(1) != '{') refuse(place, concat('\\', next(), " without {...}"));
     const size_t end = in_.find('}', at_);
     if (end == std::string::npos) refuse(place, "a property without an end");
-    std::string name = in_.substr(at_ + 1, end - at_ - 1), plain;
-    at_ = end + 1;
-    const bool opposite = name.starts_with('^');
-    if (opposite) name.erase(0, 1);
-    for (const char c : name)
-      if (c != '_' && c != ' ' && c != '-') plain += lower(c);
-    if (const std::string_view known = find_named(kProperties, plain); !known.empty()) name = known;
-    return concat('\\', (kind == 'P') != opposite ? 'P' : 'p', '{', name, '}');
+    Property p;
+    p.name = in_.substr(at_ + 2, end - at_ - 2);
+    p.end = end + 1;
+    const bool opposite = p.name.starts_with('^');
+    if (opposite) p.name.erase(0, 1);
+    p.opposite = (next() == 'P') != opposite;
+    for (const char c : p.name)
+      if (is_letter(c) || is_digit(c))
+        p.plain += lower(c);
+      else if (c != '_' && c != ' ' && c != '-')
+        refuse(place, concat("\\p{", p.name, "}"));
+    return p;
+  }
+  std::string property(size_t place) {
+    const Property p = property_at(place);
+    at_ = p.end;
+    std::string name = p.name;
+    if (const std::string_view known = find_named(kProperties, p.plain); !known.empty())
+      name = known;
+    else if (kSameProperties.find(concat(' ', p.plain, ' ')) == std::string_view::npos)
+      name = "sc:" + p.plain;
+    return concat('\\', p.opposite ? 'P' : 'p', '{', name, '}');
+  }
+  // The contents of the set that the escape at at_ (behind the backslash) stands for; empty: none, and at_ stays.
+  std::string_view set_escape(bool& opposite) {
+    const char c = next();
+    if (c == 'p' || c == 'P') {
+      const Property p = property_at(at_ - 1);
+      opposite = p.opposite;
+      const std::string_view set = find_named(kSetProperties, p.plain);
+      if (!set.empty()) at_ = p.end;
+      return set;
+    }
+    opposite = c != lower(c);
+    const std::string_view set = find_named(kSetEscapes, std::string(1, lower(c)));
+    if (!set.empty()) ++at_;
+    return set;
   }
 
+  // Atomic groups: a character has one way to match a set, and alternatives would be tried again for each of a run.
   static std::string matcher(const Operand& o) {
     const std::string simple = o.simple.empty() ? "" : concat('[', o.simple, ']');
     if (o.others.empty()) return simple.empty() ? "(?!)" : simple;
-    std::string text = concat("(?:", simple);
-    for (const std::string& other : o.others) text += concat(text == "(?:" ? "" : "|", other);
+    std::string text = concat("(?>", simple);
+    for (const std::string& other : o.others) text += concat(text == "(?>" ? "" : "|", other);
     return text + ')';
   }
 
@@ -324,9 +301,9 @@ class Translator {
       all = matcher(operands[0]);
     } else {
       for (size_t i = 0; i + 1 < operands.size(); ++i) all += concat("(?=", matcher(operands[i]), ')');
-      all = concat("(?:", all, matcher(operands.back()), ')');
+      all = concat("(?>", all, matcher(operands.back()), ')');
     }
-    return negated ? concat("(?:(?!", all, ")(?s:.))") : all;
+    return negated ? concat("(?>(?!", all, ")(?s:.))") : all;
   }
 
   void add(Operand& to, std::string_view set, bool opposite) {
@@ -358,12 +335,10 @@ class Translator {
       return;
     }
     if (next() == '\\') {
-      const std::string_view known = find_named(kSetEscapes, std::string(1, lower(next(1))));
-      if (!known.empty()) {
-        const bool opposite = next(1) != lower(next(1));
-        at_ += 2;
-        return add(to, known, opposite);
-      }
+      bool opposite = false;
+      ++at_;
+      if (const std::string_view known = set_escape(opposite); !known.empty()) return add(to, known, opposite);
+      --at_;
     }
     const std::string from = one(place);
     to.simple += from;

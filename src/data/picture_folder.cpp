@@ -144,8 +144,8 @@ class PictureReader {
  private:
   std::string other_form(const Picture& picture) const {
     const bool resize = picture.rows != form_.rows || picture.columns != form_.columns;
-    return concat("got ", form_of(picture), ", expected ", form_of(form_), ", as '", printable(files_[first_].path), "'. ",
-                  resize ? "bitgrad data pack --size makes them equal" : "Give channels: 1 (gray) or 3 (color)");
+    return concat("got ", form_of(picture), ", expected ", form_of(form_), ", as '", printable(files_[first_].path),
+                  "'. ", resize ? "bitgrad data pack --size makes them equal" : "Give channels: 1 (gray) or 3 (color)");
   }
   std::optional<Picture> decoded(PictureFile& file) const {
     if (!file.wrong.empty()) return std::nullopt;

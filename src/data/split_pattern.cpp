@@ -48,6 +48,7 @@ namespace {
 constexpr std::string_view kPattern = "pattern";
 
 constexpr size_t kWindow = size_t{1} << 13;
+constexpr size_t kFirstStack = size_t{1} << 16, kMostStack = size_t{1} << 26;  // bytes of a match that backtracks far
 constexpr int64_t kMostLooked = int64_t{1} << 28;  // bytes beyond a window that all matches of a text look at, together
 
 std::string message_of(int error) {
@@ -86,7 +87,9 @@ class Matches {
   Matches(const void* code, std::string_view text)
       : code_(static_cast<const pcre2_code*>(code)),
         text_(text),
-        found_(pcre2_match_data_create_from_pattern(code_, nullptr), pcre2_match_data_free) {
+        found_(pcre2_match_data_create_from_pattern(code_, nullptr), pcre2_match_data_free),
+        stack_(nullptr, pcre2_jit_stack_free),
+        limits_(nullptr, pcre2_match_context_free) {
     if (found_ == nullptr) fail_with(ErrorCode::kMemory, kPattern, "libpcre2 has no memory for a match.");
   }
 
@@ -101,12 +104,18 @@ class Matches {
             ": the matches looked at ", looked_, " bytes behind their places, at most ", kMostLooked,
             ". The pattern reads far ahead at each place (an open repeat in a look-ahead), or the text has a word "
             "without an end. Cut the text into files.");
-      const int rc =
-          pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), until, from,
-                      PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | (whole ? 0 : PCRE2_PARTIAL_HARD), found_.get(), nullptr);
+      const int rc = match(from, until, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | (whole ? 0 : PCRE2_PARTIAL_HARD));
       if (!whole && (rc == PCRE2_ERROR_NOMATCH || rc == PCRE2_ERROR_PARTIAL)) continue;
       if (rc == PCRE2_ERROR_NOMATCH) return false;
-      if (rc < 0) fail_with(ErrorCode::kData, kPattern, "matching stopped: ", message_of(rc), '.');
+      if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        fail_with(
+            ErrorCode::kData, kPattern, "matching stopped at byte ", from, " of a text of ", text_.size(),
+            ": a match needs more than ", kMostStack,
+            " bytes to go back. The pattern has an open repeat of a group, or the text has a word without an end. "
+            "Cut the text into files.");
+      if (rc < 0)
+        fail_with(ErrorCode::kData, kPattern, "matching stopped at byte ", from, " of a text of ", text_.size(), ": ",
+                  message_of(rc), '.');
       const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(found_.get());
       if (ends[0] < from || ends[1] <= ends[0])
         fail_with(ErrorCode::kData, kPattern, "a match ends before it begins (\\K in a look-around).");
@@ -116,6 +125,21 @@ class Matches {
   }
 
  private:
+  // Matches that go back far get a stack of their own, and what follows them keeps it.
+  int match(size_t from, size_t until, uint32_t options) {
+    const auto run = [&] {
+      return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), until, from, options, found_.get(),
+                         limits_.get());
+    };
+    const int rc = run();
+    if (rc != PCRE2_ERROR_JIT_STACKLIMIT || stack_ != nullptr) return rc;
+    stack_.reset(pcre2_jit_stack_create(kFirstStack, kMostStack, nullptr));
+    limits_.reset(pcre2_match_context_create(nullptr));
+    if (stack_ == nullptr || limits_ == nullptr)
+      fail_with(ErrorCode::kMemory, kPattern, "libpcre2 has no memory for a stack of ", kMostStack, " bytes.");
+    pcre2_jit_stack_assign(limits_.get(), nullptr, stack_.get());
+    return run();
+  }
   // The end of a window: whole characters.
   size_t boundary(size_t from, size_t window) const {
     if (text_.size() - from <= window) return text_.size();
@@ -127,6 +151,8 @@ class Matches {
   const pcre2_code* code_;
   const std::string_view text_;
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> found_;
+  std::unique_ptr<pcre2_jit_stack, void (*)(pcre2_jit_stack*)> stack_;  // nullptr: libpcre2's own
+  std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> limits_;
   int64_t looked_ = 0;
 };
 

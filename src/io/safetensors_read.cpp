@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <new>
 #include <numeric>
-#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "bitgrad/base/error.h"
@@ -24,39 +24,29 @@ template <typename... Parts>
   fail_with(ErrorCode::kData, "safetensors", printable(concat("'", path, "': ", parts...)));
 }
 
-// Names files that are often taken for model files.
-void refuse_foreign(std::span<const uint8_t> front, const std::string& path) {
-  const auto begins = [&](std::string_view magic) {
-    return std::equal(magic.begin(), magic.end(), front.begin(),
-                      [](char a, uint8_t b) { return static_cast<uint8_t>(a) == b; });
-  };
-  const bool archive = begins("PK\x03\x04");
-  if (archive && path.ends_with(".npz"))
-    fail_data(path,
-              "an archive of NumPy arrays, expected safetensors. In Python: safetensors.numpy.save_file(dict("
-              "numpy.load('FILE.npz')), 'FILE.safetensors').");
-  if (archive || begins("\x80\x02"))
-    fail_data(path, "a checkpoint of PyTorch (", archive ? "a ZIP archive of pickles" : "a pickle",
-              "), which is never run, expected safetensors. In Python: safetensors.torch.save_file(torch.load('FILE', "
-              "weights_only=True), 'FILE.safetensors').");
-  if (begins("GGUF")) fail_data(path, "a GGUF file. bitgrad import makes a model file of it.");
+// The first bytes of a file that is no safetensors say what it is.
+void refuse_foreign(InputFile& input, const std::string& path) {
+  std::string begin(size_t{1} << 16, '\0');
+  begin.resize(input.read_at(0, reinterpret_cast<uint8_t*>(begin.data()), begin.size()));
+  if (const std::string why = why_no_model(begin); !why.empty())
+    fail_data(path, "got another kind of file, expected safetensors: it is ", why);
 }
 
 // The length of the JSON text, checked against the file size. `front`: up to kLengthBytes first bytes of the file.
-size_t header_length(std::span<const uint8_t> front, int64_t file_bytes, const std::string& path) {
+size_t header_length(std::span<const uint8_t> front, InputFile& input, const std::string& path) {
+  const auto file_bytes = static_cast<uint64_t>(input.size());
+  uint64_t length = 0;
+  for (size_t i = 0; i < front.size(); ++i) length |= uint64_t{front[i]} << (8 * i);
+  // The length of a header may look like the beginning of another kind: 640 is that of a pickle.
+  const bool fits = front.size() == kLengthBytes && length <= kMaxHeaderBytes && length + kLengthBytes <= file_bytes;
+  uint8_t first = '{';
+  if (!fits || (input.read_at(kLengthBytes, &first, 1) == 1 && first != '{')) refuse_foreign(input, path);
   if (front.size() < kLengthBytes)
     fail_data(path, "the file is too short: got ", front.size(), " bytes, expected at least ", kLengthBytes, '.');
-  refuse_foreign(front, path);
-  uint64_t length = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{front[i]} << (8 * i);
-  const std::optional<FileKind> kind =
-      length > kMaxHeaderBytes ? known_file_kind({reinterpret_cast<const char*>(front.data()), front.size()})
-                               : std::nullopt;
-  if (kind) fail_data(path, "it is ", kind->name, ", expected safetensors. ", kind->way_out, '.');
   if (length > kMaxHeaderBytes)
     fail_data(path, "the header is too long: bytes 0 to 7 say ", length, ", at most ", kMaxHeaderBytes,
               " are allowed. The file is damaged or of another kind.");
-  if (length + kLengthBytes > static_cast<uint64_t>(file_bytes))
+  if (!fits)
     fail_data(path, "the file ends inside the header: got ", file_bytes, " bytes, expected at least ",
               length + kLengthBytes, '.');
   return static_cast<size_t>(length);
@@ -114,7 +104,7 @@ SafetensorsFile SafetensorsFile::parse(std::vector<uint8_t> bytes, const std::st
 SafetensorsFile SafetensorsFile::read(InputFile& input, const std::string& path) {
   std::vector<uint8_t> bytes(kLengthBytes);
   bytes.resize(input.read_at(0, bytes.data(), bytes.size()));
-  const size_t json_bytes = header_length(bytes, input.size(), path);
+  const size_t json_bytes = header_length(bytes, input, path);
   SafetensorsFile file;
   file.data_begin_ = kLengthBytes + json_bytes;
   const auto read_to = [&](size_t end) {

@@ -137,9 +137,16 @@ std::string_view stop_reason_name(StopReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
+int64_t drawn_ids(int64_t vocabulary, const Tokenizer* tokenizer) {
+  return tokenizer == nullptr ? vocabulary : std::min(vocabulary, tokenizer->vocabulary());
+}
+
 Continuation::Continuation(Generator& generator, std::span<const float> scores, const Tokenizer* tokenizer,
                            GenerateSpec spec)
-    : generator_(generator), spec_(std::move(spec)), scores_(scores.begin(), scores.end()) {
+    : generator_(generator),
+      spec_(std::move(spec)),
+      scores_(scores.begin(), scores.end()),
+      known_(drawn_ids(generator.vocabulary(), tokenizer)) {
   require(spec_.tokens >= 0, kGenerate, "tokens: got ", spec_.tokens, ", expected 0 or more");
   require(tokenizer != nullptr || spec_.stop.empty(), kGenerate, "stop: a text needs a tokenizer, the model has none");
   check_sampling(spec_.sampling);
@@ -155,7 +162,8 @@ bool Continuation::draw(int32_t& id) {
     const std::span<const float> scores = generator_.feed({&made_.ids.back(), 1});
     scores_.assign(scores.begin(), scores.end());
   }
-  id = sample_token(scores_, generator_.ids(), spec_.sampling, spec_.sample, generator_.length());
+  const std::span<const float> known = std::span(scores_).first(static_cast<size_t>(known_));
+  id = sample_token(known, generator_.ids(), spec_.sampling, spec_.sample, generator_.length());
   made_.ids.push_back(id);
   if (std::find(spec_.end.begin(), spec_.end.end(), id) == spec_.end.end()) return true;
   made_.reason = StopReason::kEnd;

@@ -74,6 +74,32 @@ TEST_CASE("what is to be read as a text is refused if it is of a known kind that
   CHECK(refusal("a\0\0\0b"sv).empty());
 }
 
+TEST_CASE("what stands in a model's place is named with what to do") {
+  const auto says = [](std::string_view begin, std::string_view part) {
+    INFO(why_no_model(begin));
+    CHECK(why_no_model(begin).find(part) != std::string::npos);
+  };
+  says(zip_of({"archive/data.pkl"}),
+       "a checkpoint of PyTorch (.pt, .pth), which is never run. In Python: "
+       "safetensors.torch.save_file(torch.load('FILE', weights_only=True)");
+  says(zip_of({"metadata.json", "config.json", "model.weights.h5"}), "a model of Keras (.keras). Write a table");
+  says(zip_of({"[Content_Types].xml", "xl/workbook.xml"}), "a workbook of Excel (.xlsx). A model is a run folder");
+  says(zip_of({"t.csv"}), "a zip archive. Unpack it first.");
+  says("\x80\x02\x8a\x0al\xfc\x9c\x46", "(.pkl, old .pt), which is never run. In Python: safetensors.torch");
+  says("\x80\x04\x95\x0a", "a pickle of Python (.pkl), which is never run.");
+  says("(lp0\nI1\naI2\na.", "a pickle of Python (.pkl), which is never run.");
+  says("PAR1\x15\x04", "a table in Parquet. A model is a run folder, or a .safetensors file of bitgrad.");
+  says("\x1c\0\0\0TFL3"sv, "a model in TensorFlow Lite (.tflite). Save the weights");
+  says("\x08\x08\x12\x07pytorch", "a model in ONNX");
+  says("version https://git-lfs.github.com/spec/v1\noid", "a pointer of git-lfs in place of the file. Fetch the file");
+  says("<!DOCTYPE html><html>", "a page of HTML. Fetch the file itself");
+  says(" [{\"a\": 1}]", "a text in JSON");
+  says("a,b\n1,2\n3,4\n", "a text. A model is");
+  CHECK(why_no_model("").empty());
+  CHECK(why_no_model("\1\2\3\4\5\6\7\0\1"sv).empty());
+  CHECK(why_no_model_file("/nonexistent/m.pt").empty());
+}
+
 TEST_CASE("zero bytes are no text") {
   CHECK(why_no_text("a,b\n1,2\n").empty());
   CHECK(why_no_text("a\0,\0b\0"sv) ==

@@ -1,7 +1,10 @@
 // Patterns of tokenizer.json: the pieces of a text are those of the package tokenizers (0.23.3, Oniguruma).
 #include "data/oniguruma.h"
 
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "bitgrad/base/error.h"
 #include "data/split_pattern.h"
@@ -167,6 +170,129 @@ TEST_CASE("Patterns of Oniguruma cut a text into the pieces that the package tok
   }
 }
 
+namespace {
+
+// Characters whose properties are those of Unicode 14 in later versions, too.
+std::string sample_of_characters() {
+  constexpr std::pair<uint32_t, uint32_t> kRanges[] = {{0, 0x87f},       {0x900, 0x9ff},   {0xe00, 0xe7f},
+                                                       {0x1d00, 0x20bf}, {0x2100, 0x23ff}, {0x3000, 0x30ff},
+                                                       {0x4e00, 0x9fff}, {0xfe00, 0xffef}};
+  std::string out;
+  for (const auto& [first, last] : kRanges)
+    for (uint32_t c = first; c <= last; ++c) {
+      if (c >= 0x800) out += static_cast<char>(0xE0 | (c >> 12));
+      if (c >= 0x800) out += static_cast<char>(0x80 | ((c >> 6) & 63));
+      if (c >= 0x80 && c < 0x800) out += static_cast<char>(0xC0 | (c >> 6));
+      out += static_cast<char>(c < 0x80 ? c : 0x80 | (c & 63));
+    }
+  return out;
+}
+
+struct ClassCase {
+  std::string pattern;
+  int64_t count;  // of the sample's characters
+  uint32_t hash;  // FNV-1a of them
+};
+const ClassCase kClasses[] = {
+    {R"x(\w)x", 24534, 0x7def9e04},
+    {R"x(\W)x", 1498, 0xba52de9e},
+    {R"x([\w])x", 24528, 0x432c7ce9},
+    {R"x([^\w])x", 1504, 0xe53ed82b},
+    {R"x([^\W\d])x", 24448, 0xc2ae032d},
+    {R"x(\d)x", 80, 0xed8f5355},
+    {R"x(\s)x", 24, 0x27646fb9},
+    {R"x(\S)x", 26008, 0x0b207b13},
+    {R"x(\h)x", 22, 0x7b117da2},
+    {R"x(.)x", 26031, 0x929bca67},
+    {R"x(\O)x", 26032, 0xf8310985},
+    {R"x(\p{Han})x", 21007, 0x8fb5ec83},
+    {R"x(\P{Han})x", 5025, 0x54cfe933},
+    {R"x(\p{^Han})x", 5025, 0x54cfe933},
+    {R"x([^\p{Han}])x", 5025, 0x54cfe933},
+    {R"x([\p{L}&&[^\p{Han}]])x", 2923, 0x89c2e75a},
+    {R"x(\p{Hiragana})x", 89, 0x7418269c},
+    {R"x(\p{katakana})x", 148, 0x1d294c21},
+    {R"x(\p{Latin})x", 1104, 0x55e4a268},
+    {R"x(\p{Latn})x", 1104, 0x55e4a268},
+    {R"x(\p{Arabic})x", 442, 0x8457a6de},
+    {R"x(\p{Cyrillic})x", 306, 0x442bb479},
+    {R"x(\p{Greek})x", 367, 0x898efe41},
+    {R"x(\p{Devanagari})x", 122, 0xc34c85dc},
+    {R"x(\p{Common})x", 1286, 0x45d68123},
+    {R"x(\p{Inherited})x", 232, 0x9b2bf811},
+    {R"x(\p{Alphabetic})x", 24183, 0x1b2c997f},
+    {R"x(\p{Alpha})x", 24183, 0x1b2c997f},
+    {R"x(\P{Alpha})x", 1849, 0x9d1ac9f3},
+    {R"x([\P{Alpha}])x", 1849, 0x9d1ac9f3},
+    {R"x([[:alpha:]])x", 24183, 0x1b2c997f},
+    {R"x([[:^alpha:]])x", 1849, 0x9d1ac9f3},
+    {R"x([[:alnum:]])x", 24263, 0xbc8c6509},
+    {R"x([[:lower:]])x", 1109, 0xc38a5747},
+    {R"x([[:upper:]])x", 732, 0xe1d64f3c},
+    {R"x([[:punct:]])x", 1141, 0x1f2db996},
+    {R"x([[:^punct:]])x", 24891, 0x8af9e112},
+    {R"x([[:graph:]])x", 25741, 0xe7fdc404},
+    {R"x([[:print:]])x", 25757, 0x5a5a7919},
+    {R"x([[:space:]])x", 24, 0x27646fb9},
+    {R"x([[:blank:]])x", 17, 0x8d5d2819},
+    {R"x([[:cntrl:]])x", 65, 0xded1b7ae},
+    {R"x([[:digit:]])x", 80, 0xed8f5355},
+    {R"x([[:xdigit:]])x", 22, 0x7b117da2},
+    {R"x([[:word:]])x", 24528, 0x432c7ce9},
+    {R"x(\p{word})x", 24534, 0x7def9e04},
+    {R"x([\p{word}])x", 24528, 0x432c7ce9},
+    {R"x(\p{alnum})x", 24263, 0xbc8c6509},
+    {R"x(\p{punct})x", 300, 0x9bfe8d23},
+    {R"x(\p{graph})x", 25741, 0xe7fdc404},
+    {R"x(\p{Lowercase})x", 1109, 0xc38a5747},
+    {R"x(\p{Uppercase_Letter})x", 716, 0x2809fc0c},
+    {R"x(\p{L})x", 23917, 0x2ca87f22},
+    {R"x(\p{M})x", 469, 0x3ed3d362},
+    {R"x(\p{Mc})x", 23, 0xec2712d6},
+    {R"x(\p{N})x", 178, 0xcd4f131e},
+    {R"x(\p{P})x", 300, 0x9bfe8d23},
+    {R"x(\p{S})x", 841, 0x40639a78},
+    {R"x(\p{Z})x", 18, 0x6951e537},
+    {R"x(\p{C})x", 309, 0x175022f3},
+    {R"x(\p{Lm})x", 182, 0x6435fbea},
+    {R"x(\p{Emoji})x", 46, 0xc58d91b0},
+    {R"x(\p{Cased})x", 1872, 0x1f4857f3},
+    {R"x(\p{ID_Continue})x", 24536, 0x76e5b20a},
+    {R"x(\p{XID_Start})x", 23959, 0xcd0a98c8},
+    {R"x(\p{White_Space})x", 24, 0x27646fb9},
+    {R"x(\p{Assigned})x", 25824, 0x0008bd2d},
+    {R"x(\p{CWU})x", 828, 0xcc0b81a1},
+};
+
+}  // namespace
+
+TEST_CASE("Classes and properties hold the characters that they hold in the package tokenizers") {
+  if (!can_split()) return;
+  const std::string text = sample_of_characters();
+  for (const ClassCase& c : kClasses) {
+    INFO(c.pattern << " as " << data::pcre_of_oniguruma(c.pattern));
+    int64_t count = 0;
+    uint32_t hash = 2166136261U;
+    data::SplitPattern(c.pattern).split(text, [&](std::string_view piece, bool match) {
+      if (!match) return;
+      ++count;
+      for (const char byte : piece) hash = (hash ^ static_cast<uint8_t>(byte)) * 16777619U;
+    });
+    CHECK(count == c.count);
+    CHECK(hash == c.hash);
+  }
+}
+
+TEST_CASE("A word of any usual length fits: sets in sets, and repeats of groups that go back") {
+  if (!can_split()) return;
+  const std::string word(50'000, 'a');
+  CHECK(pieces_of(R"([\p{L}\p{M}&&[^\p{Han}]]+|\p{N}+)", word + " 12") == word + "| |12");
+  CHECK(pieces_of("(?:a|b)+c|[ab]+", word + " b") == word + "| |b");
+  const std::string error = error_of([&] { pieces_of("(a|a)*b|a", word); });
+  CHECK(contains(error, "matching stopped at byte 0 of a text of 50000: "));
+  CHECK(!contains(error, "JIT"));
+}
+
 TEST_CASE("What has no translation is refused by name and place") {
   const auto refused = [](const std::string& pattern, const std::string& part) {
     const std::string error = error_of([&] { data::pcre_of_oniguruma(pattern); });
@@ -178,7 +304,9 @@ TEST_CASE("What has no translation is refused by name and place") {
   refused("(?x: a)", "character 1: the option 'x' is not supported.");
   refused("(?~ab)", "(?~ is not supported.");
   refused("[a&&[b]", "a set without an end is not supported.");
-  refused("[[:graph:]]", "[:graph:] is not supported.");
+  refused("[[:foo:]]", "[:foo:] is not supported.");
+  refused("a\\pL", "'a\\pL', character 2: \\p without {...} is not supported.");
+  refused("\\p{Script=Han}", "\\p{Script=Han} is not supported.");
   refused("\\xe9", "\\x of a byte is not supported.");
 }
 

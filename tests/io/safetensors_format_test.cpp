@@ -115,13 +115,17 @@ TEST_CASE("Absurd lengths, depths and ranks are refused at once") {
   CHECK(contains(refusal(bytes), "the header is too long"));
   const std::string archive("PK\x03\x04\x00\x00\x08\x08", 8), pickle("\x80\x02\x8a\x0al\xfc\x9c\x46", 8);
   CHECK(contains(refusal(std::vector<uint8_t>(archive.begin(), archive.end())),
-                 "a checkpoint of PyTorch (a ZIP archive of pickles), which is never run, expected safetensors."));
-  CHECK(contains(refusal(std::vector<uint8_t>(pickle.begin(), pickle.end())), "a checkpoint of PyTorch (a pickle)"));
+                 "got another kind of file, expected safetensors: it is a zip archive. Unpack it first."));
+  CHECK(contains(refusal(std::vector<uint8_t>(pickle.begin(), pickle.end())),
+                 "a pickle of Python (.pkl, old .pt), which"));
   const std::string onnx("\x08\x0A\x12\x07pytorch", 11), keras("\x89HDF\r\n\x1A\n\0\0", 10);
   CHECK(contains(
       refusal(std::vector<uint8_t>(onnx.begin(), onnx.end())),
-      "it is a model in ONNX, expected safetensors. Save its weights, in Python: safetensors.numpy.save_file("));
+      "expected safetensors: it is a model in ONNX. Save its weights, in Python: safetensors.numpy.save_file("));
   CHECK(contains(refusal(std::vector<uint8_t>(keras.begin(), keras.end())), "numpy.savez(NAME, **{w.path: w.numpy()"));
+  // A header of 640 bytes begins as a pickle of Python does: 0x80, 0x02.
+  const std::string entry = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  CHECK(refusal(entry + std::string(640 - entry.size(), ' '), "x").empty());
   bytes[0] = 0;
   CHECK(contains(refusal(bytes), "ends inside the header"));
   CHECK(contains(refusal("{\"a\":" + std::string(1000000, '['), ""), "an unexpected list"));

@@ -19,11 +19,11 @@ Scores fed(Generator& generator, const std::vector<int32_t>& ids) {
 // Two letters for each id, and a mark of the end.
 class Letters final : public Tokenizer {
  public:
-  explicit Letters(int32_t end) : end_(end) {
+  explicit Letters(int32_t end, int64_t ids = kGptIds) : end_(end), ids_(ids) {
     for (int32_t id = 0; id < kGptIds; ++id) pieces_.push_back({static_cast<char>('a' + id % 26), id < 26 ? '.' : '-'});
   }
   std::string_view kind() const override { return "letters"; }
-  int64_t vocabulary() const override { return kGptIds; }
+  int64_t vocabulary() const override { return ids_; }
   void encode(std::string_view, const Sink&) const override {}
   std::string_view bytes(int32_t id) const override { return pieces_.at(static_cast<size_t>(id)); }
   bool special(int32_t id) const override { return id == end_; }
@@ -31,6 +31,7 @@ class Letters final : public Tokenizer {
 
  private:
   int32_t end_;
+  int64_t ids_;
   std::vector<std::string> pieces_;
 };
 
@@ -64,6 +65,19 @@ TEST_CASE("texts are functions of seed, sample and prompt") {
     spec.sample = sample;
     CHECK(generate(generator, scores, nullptr, spec).ids == run(1, sample));
   }
+}
+
+TEST_CASE("ids of a padded vocabulary that the tokenizer has no token for are never drawn") {
+  const auto learner = gpt_learner({});
+  const Letters few(-1, 3);
+  CHECK(drawn_ids(kGptIds, &few) == 3);
+  CHECK(drawn_ids(2, &few) == 2);
+  CHECK(drawn_ids(kGptIds, nullptr) == kGptIds);
+  Generator generator(*learner);
+  const Scores scores = fed(generator, {1, kGptIds - 1});
+  const Generated made = generate(generator, scores, &few, {.tokens = 40, .sampling = {.temperature = 5, .seed = 3}});
+  CHECK(made.ids.size() == 40);
+  CHECK(*std::max_element(made.ids.begin(), made.ids.end()) == 2);
 }
 
 TEST_CASE("a text ends at its mark, at a stop text or after so many tokens, and is shown as it grows") {

@@ -94,6 +94,8 @@ struct Generated {
   std::string text = {};          // UTF-8, without the stop text; empty without a tokenizer
   StopReason reason = StopReason::kTokens;
 };
+// Ids that may be drawn: those of a padded vocabulary that the tokenizer has no token for are not.
+int64_t drawn_ids(int64_t vocabulary, const Tokenizer* tokenizer);
 // Writes one text id by id, starting from `scores`, those of the generator's last feed. `tokenizer` may be nullptr to
 // get ids only; its end_id ends the text. Both must outlive this object.
 class Continuation {
@@ -114,6 +116,7 @@ class Continuation {
   Generator& generator_;
   GenerateSpec spec_;
   std::vector<float> scores_;
+  int64_t known_;                       // ids that may be drawn
   std::unique_ptr<StreamedText> text_;  // nullptr: no tokenizer
   Generated made_;
   bool drawing_ = true, ended_ = false;

@@ -3,7 +3,9 @@
 #include "train/config/source.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/text.h"
 
 namespace bitgrad::config {
@@ -112,6 +114,8 @@ size_t SourceText::byte_column(SourceMark mark) const {
 
 std::vector<ConfigDiagnostic> SourceText::bad_bytes() const {
   if (!refusal_.empty()) return {{{argument_, 1, 1}, refusal_}};
+  if (const std::optional<FileKind> other = known_file_kind(text_))
+    return {{{argument_, 1, 1}, concat("expected a configuration in YAML: this is ", other->name)}};
   for (int number = 0; number < line_count(); ++number) {
     const std::string_view s = line(number);
     bool indentation = true;

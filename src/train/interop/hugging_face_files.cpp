@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/dtype/bf16.h"
@@ -65,6 +66,25 @@ std::map<std::string, std::string> parse_safetensors_index(const std::string& te
   }
 }
 
+namespace {
+
+// Names the files of weights that the folder has instead.
+[[noreturn]] void no_weights(const std::string& folder) {
+  std::string others;
+  bool torch = false;
+  for (const std::string& name : file_system().list(folder))
+    for (const std::string_view end : {".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".safetensors", ".gguf"})
+      if (name.ends_with(end) && name != "training_args.bin" && name != "optimizer.pt" && name != "scheduler.pt") {
+        others += concat(others.empty() ? "" : ", ", printable(name));
+        torch = torch || end == ".bin" || end == ".pt" || end == ".pth" || end == ".ckpt";
+      }
+  bad_folder("'", folder, "' has neither model.safetensors nor its index.json", others.empty() ? "" : ", but ", others,
+             torch ? concat(". Checkpoints of PyTorch are pickles, which are never run. In Python: ", kFromTorch) : "",
+             '.');
+}
+
+}  // namespace
+
 HuggingFaceFiles::HuggingFaceFiles(const std::string& path) {
   const bool is_folder = file_system().is_directory(path), is_index = !is_folder && path.ends_with(".index.json");
   const size_t slash = path.rfind('/');
@@ -73,8 +93,7 @@ HuggingFaceFiles::HuggingFaceFiles(const std::string& path) {
   const std::string index = is_index ? path : one + ".index.json";
   // As transformers: model.safetensors first. The index may be of shards that were saved there before.
   if (!is_index && (!is_folder || file_system().exists(one) || !file_system().exists(index))) {
-    if (is_folder && !file_system().exists(one))
-      bad_folder("'", folder, "' has neither model.safetensors nor its index.json.");
+    if (is_folder && !file_system().exists(one)) no_weights(folder);
     read_.push_back(is_folder ? "model.safetensors" : one);
     if (is_folder && file_system().exists(index)) unused_.push_back("model.safetensors.index.json");
     files_.push_back(SafetensorsFile::read(one));

@@ -87,8 +87,9 @@ class OriginReader {
     return value.is_integer() && value.get<double>() >= 0 && value.get<double>() < static_cast<double>(ids_);
   }
 
-  // An id or a list of ids, from the first file that has some. An id for padding, which nothing here reads, may be
-  // none.
+  // An id or a list of ids, from the first file that has some. Ids that the model has no row for cannot occur, as the
+  // 50256 of GPT-2 in a config with a small vocabulary, and an id for padding, which nothing here reads, may be
+  // anything.
   std::vector<int32_t> numbers(const char* key) {
     const std::pair<const Json*, const char*> files[] = {{&o_.generation, "generation_config.json"},
                                                          {&config_, "config.json"}};
@@ -98,9 +99,9 @@ class OriginReader {
       std::vector<int32_t> ids;
       for (const Json& id : value.is_array() ? value.items() : Json::Array{value}) {
         const std::string wrong = concat("'", folder_, '/', name, "': ", key, ": got ", id.dump().substr(0, 80));
+        if (!id.is_integer() && std::string_view(key) != kPad)
+          fail_with(ErrorCode::kData, "import", wrong, ", expected an id from 0 to ", ids_ - 1, " (vocab_size).");
         if (!is_id(id)) {
-          if (std::string_view(key) != kPad)
-            fail_with(ErrorCode::kData, "import", wrong, ", expected an id from 0 to ", ids_ - 1, " (vocab_size).");
           notes_.push_back(wrong + ", which is no id of the model: left out");
         } else if (!is_one_of(ids, id.get<int32_t>())) {
           ids.push_back(id.get<int32_t>());
@@ -153,8 +154,8 @@ class OriginReader {
     return out;
   }
 
-  // As transformers: the template of the tokenizer.json. add_bos_token counts where there is none of that file, and in
-  // tokenizers of classes of their own, which change the template by it.
+  // As AutoTokenizer of transformers 5: the template of the tokenizer.json, for any tokenizer_class. add_bos_token
+  // counts where there is none of that file.
   void first_ids_of_texts() {
     TextTemplate around;
     try {
@@ -186,16 +187,13 @@ class OriginReader {
                 value.dump().substr(0, 80), ", expected true or false.");
     const bool wanted = value.get<bool>(), has_template = o_.add_begin;
     if (wanted == has_template) return;
-    const std::string kind = text_of(o_.tokenizer_config, "tokenizer_class");
-    const bool general = kind == "PreTrainedTokenizerFast" || kind == "TokenizersBackend";
-    const bool by_template = general && !tokenizer_.is_null();
-    if (!tokenizer_.is_null())
-      notes_.push_back(concat(kTokenizerConfig, ": add_bos_token is ", wanted ? "true" : "false", ", ", kTokenizer,
-                              has_template ? " puts ids before texts: " : " puts none before texts: ",
-                              by_template ? "the latter counts" : "the former counts"));
-    if (by_template) return;
-    o_.add_begin = wanted;
-    o_.first.clear();
+    if (tokenizer_.is_null()) {
+      o_.add_begin = wanted;
+      return;
+    }
+    notes_.push_back(
+        concat(kTokenizerConfig, ": add_bos_token is ", wanted ? "true" : "false", ", ", kTokenizer,
+               has_template ? " puts ids before texts: " : " puts none before texts: ", "the latter counts"));
   }
 
   const std::string& folder_;
@@ -223,13 +221,13 @@ ModelOrigin origin_of_folder(const std::string& folder, std::vector<std::string>
 
 void write_origin(const std::string& folder, const ModelOrigin& origin, const Tokenizer* tokenizer) {
   const std::vector<int32_t> ends = end_ids(origin, tokenizer);
-  const auto token_text = [&](int32_t id) { return std::string(tokenizer->bytes(id)); };
   Json generation = origin.generation.is_null() ? Json::object() : origin.generation;
   if (!ends.empty()) generation["eos_token_id"] = ends.size() == 1 ? Json(ends[0]) : Json(ends);
   if (origin.begin >= 0) generation["bos_token_id"] = origin.begin;
   if (origin.pad >= 0) generation["pad_token_id"] = origin.pad;
   write_file_atomically(folder + "/generation_config.json", generation.dump(2) + "\n");
   if (tokenizer == nullptr || tokenizer->kind() != "bpe") return;
+  const Json file = tokenizer->content();
   Json config = origin.tokenizer_config;
   if (config.is_null()) {
     config = Json::object();
@@ -237,7 +235,8 @@ void write_origin(const std::string& folder, const ModelOrigin& origin, const To
     config["clean_up_tokenization_spaces"] = false;
     if (origin.add_begin && origin.begin >= 0) config["add_bos_token"] = true;
     const auto name = [&](const char* key, int32_t id) {
-      if (id >= 0 && id < tokenizer->vocabulary() && !token_text(id).empty()) config[key] = token_text(id);
+      const std::string token = token_of_id(file, id);
+      if (!token.empty()) config[key] = token;
     };
     name("eos_token", ends.empty() ? -1 : ends[0]);
     name("bos_token", origin.begin);

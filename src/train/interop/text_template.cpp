@@ -62,4 +62,14 @@ Json id_of_token(const Json& tokenizer, const Json& tokenizer_config, const std:
   return nullptr;
 }
 
+std::string token_of_id(const Json& tokenizer, int32_t id) {
+  if (has(tokenizer, "added_tokens"))
+    for (const Json& token : tokenizer.at("added_tokens"))
+      if (token.at("id") == Json(id)) return token.at("content").text();
+  if (has(tokenizer, "model") && has(tokenizer.at("model"), "vocab") && tokenizer.at("model").at("vocab").is_object())
+    for (const auto& [token, number] : tokenizer.at("model").at("vocab").members())
+      if (number == Json(id)) return token;
+  return {};
+}
+
 }  // namespace bitgrad::interop

@@ -1,6 +1,7 @@
 // Ids that a tokenizer.json of Hugging Face gives to tokens, and those that it puts around texts (post_processor).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,7 @@ struct TextTemplate {
 TextTemplate text_template(const Json& tokenizer);
 // Null if neither the tokenizer.json nor the tokenizer_config.json has the token.
 Json id_of_token(const Json& tokenizer, const Json& tokenizer_config, const std::string& text);
+// The text that names an id in a tokenizer.json: of byte-level BPE, characters stand for bytes. Empty: it has none.
+std::string token_of_id(const Json& tokenizer, int32_t id);
 
 }  // namespace bitgrad::interop
