@@ -201,7 +201,7 @@ TEST_CASE("files of other kinds are no texts for any tokenizer or format of text
   for (const char* const form : {"{train: {format: text, ", "{tokenizer: bytes, train: {format: tokens, "}) {
     INFO(form);
     const auto check = [&](const std::string& file) {
-      return cli({"check", folder.file("c.yaml"),
+      return cli({"check", folder.file("c.yaml"), "train={stop: 2 steps}",
                   std::string("data=") + form + "context: 8, file: '" + folder.file(file) + "'}}"});
     };
     write(folder.file("c.yaml"), kConfig);

@@ -180,8 +180,7 @@ TEST_CASE("folders that are no data set say which file or folder is why") {
   folder.add("mixed/b/1.png", 1, 2, 4);
   const std::string mixed = refusal(folder.spec("mixed"));
   CHECK(contains(mixed, "3 of 4 files cannot be used:"));
-  CHECK(contains(mixed,
-                 "0.webp: got a picture (WebP), expected a PNG or JPEG file. Save it"));
+  CHECK(contains(mixed, "0.webp: got a picture (WebP), expected a PNG or JPEG file. Save it"));
   CHECK(contains(mixed, "1 channel, as '" + folder.path("mixed/a/2.png") + "'. bitgrad data pack"));
   folder.write("bad/a/1.png", "not a picture");
   CHECK(contains(refusal(folder.spec("bad")), "1 of 1 files cannot be used:\n" + folder.path("bad/a/1.png")));
