@@ -173,15 +173,16 @@ TEST_CASE("folders that are no data set say which file or folder is why") {
   CHECK(contains(all, folder.path("set/a/3.png") + ": got neither a PNG nor a JPEG file, expected one of them"));
   CHECK(contains(all, folder.path("set/a/4.png") + ": the file is empty, expected one of them"));
   CHECK(contains(all, folder.path("set/b/sub") + ": got a folder, expected a picture"));
-  // The first is no picture: the others are still read, and compared with the first that is one.
-  folder.write("mixed/a/0.webp", "RIFF....WEBPVP8 ");
+  // The first is no picture: the others are still read, and compared with the first that is one (of each class
+  // in turn).
+  folder.write("mixed/a/0.webp", "RIFF\x1A\x01\x01\x01WEBPVP8 ");
   folder.write("mixed/a/1.gif", "GIF89a");
   folder.add("mixed/a/2.png", 1);
   folder.add("mixed/b/1.png", 1, 2, 4);
   const std::string mixed = refusal(folder.spec("mixed"));
   CHECK(contains(mixed, "3 of 4 files cannot be used:"));
   CHECK(contains(mixed, "0.webp: got a picture (WebP), expected a PNG or JPEG file. Save it"));
-  CHECK(contains(mixed, "1 channel, as '" + folder.path("mixed/a/2.png") + "'. bitgrad data pack"));
+  CHECK(contains(mixed, "1 channel, as '" + folder.path("mixed/b/1.png") + "'. bitgrad data pack"));
   folder.write("bad/a/1.png", "not a picture");
   CHECK(contains(refusal(folder.spec("bad")), "1 of 1 files cannot be used:\n" + folder.path("bad/a/1.png")));
   DatasetSpec no_path = folder.spec("");
