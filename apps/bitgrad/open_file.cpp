@@ -60,10 +60,13 @@ std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::
     const std::string key = o.substr(0, o.find('='));
     return key.starts_with("data.test") || key.starts_with("data.valid") || key.starts_with("data.train");
   };
-  const bool text = tokenizer_of(file.header, file.path) != nullptr;
+  const bool text = tokenizer_of(file.header, file.path) != nullptr, ids = text || file.input.ids > 0;
   require(file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
           " was not written by a run, so it names no data set: pass one, such as 'data.test={format: ",
-          text ? "tokens, file: mine.txt, context: 64}' (bitgrad eval: or --text mine.txt)" : "digits, size: 1000}'");
+          ids ? "tokens, file: mine.txt, context: 64}'" : "digits, size: 1000}'",
+          text  ? " (bitgrad eval: or --text mine.txt)"
+          : ids ? " with the data.tokenizer of its training"
+                : "");
   // Training data are opened only if there are no others.
   auto data =
       open_evaluation_dataset(file.config, tokenizer_of(file.header, file.path), table_of(file.header, file.path));
