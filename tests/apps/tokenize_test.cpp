@@ -180,7 +180,7 @@ TEST_CASE("A model trained on shards is evaluated on a text by its file alone") 
 
 TEST_CASE("files of other kinds are no texts for any tokenizer or format of texts") {
   const Folder folder;
-  const std::string pickle("\x80\x04\x95\x10\0\0\0}\x94.", 11), wide("a\0b\0c\0\n\0", 8);
+  const std::string pickle("\x80\x04\x95\x10\0\0\0}\x94.", 10), wide("a\0b\0c\0\n\0", 8);
   write(folder.file("a.pkl"), pickle);
   write(folder.file("w.txt"), wide);
   write(folder.file("odd.bin"), kText + std::string("\0\1\0", 3));
