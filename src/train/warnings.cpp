@@ -23,7 +23,7 @@ void warn_of_batch(const RunConfig& config, int64_t samples, std::vector<std::st
                             ". Set batch.global to at most ", samples));
 }
 
-// A short run of a long schedule is right, so a rate that never falls is no error.
+// A short run of a long schedule is right, so a named time that never comes is no error. A period (every) names none.
 void warn_of_late(const std::string& path, const ScheduleConfig& c, const RunConfig& config, int64_t samples,
                   std::vector<std::string>& warnings) {
   const auto length = [&](const Quantity& q) {
@@ -38,7 +38,6 @@ void warn_of_late(const std::string& path, const ScheduleConfig& c, const RunCon
   };
   if (c.name == "multistep")
     for (const Quantity& q : c.at) late("at", q);
-  if (c.name == "step") late("every", c.every);
 }
 
 // Named features alone: pixels at the border of pictures are constant by nature.

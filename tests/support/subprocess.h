@@ -50,6 +50,7 @@ class Process {
     pid_ = ::fork();
     if (pid_ < 0) throw std::runtime_error("cannot fork");
     if (pid_ > 0) return;
+    ::signal(SIGHUP, SIG_DFL);  // under nohup it is ignored, and programs keep that
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     if (!directory.empty() && ::chdir(directory.c_str()) != 0) ::_exit(126);
     redirect("/dev/null", O_RDONLY, 0);
