@@ -80,6 +80,7 @@ def trainer():
 
 
 whole = trainer().run("runs/whole", progress=False)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
     trainer().run("runs/python", progress=False)
