@@ -110,8 +110,9 @@ class HeaderText {
     const size_t begin = at_;
     int64_t value = 0;
     for (; at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0; ++at_) {
-      value = value * 10 + (text_[at_] - '0');
-      if (value > kMost) fail_here("an extent above 2^60", "one that the file holds");
+      const int64_t digit = text_[at_] - '0';
+      if (value > (kMost - digit) / 10) fail_here("an extent above 2^60", "one that the file holds");
+      value = value * 10 + digit;
     }
     if (at_ == begin) fail_here(found(), "a whole number from 0");
     return value;

@@ -208,12 +208,15 @@ void require_integers(const DTypeInfo& info, const char* where) {
 
 }  // namespace
 
+// Unsigned, since rows of a tensor without elements may be of any length in a damaged file.
 int64_t row_bytes_memory(DType dtype, int64_t n) {
-  const int bits = dtype.bits();
-  return bits <= 8 ? (n * bits + 63) / 64 * 8 : n * (bits / 8);
+  const auto bits = static_cast<uint64_t>(dtype.bits()), count = static_cast<uint64_t>(n);
+  return static_cast<int64_t>(bits <= 8 ? (count * bits + 63) / 64 * 8 : count * (bits / 8));
 }
 
-int64_t row_bytes_file(DType dtype, int64_t n) { return (n * dtype.bits() + 7) / 8; }
+int64_t row_bytes_file(DType dtype, int64_t n) {
+  return static_cast<int64_t>((static_cast<uint64_t>(n) * static_cast<uint64_t>(dtype.bits()) + 7) / 8);
+}
 
 int64_t decode_int(const DTypeInfo& info, uint64_t raw) {
   require_integers(info, "decode_int");

@@ -278,6 +278,7 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   CHECK(contains(images(npy("|u1", "(3, 2, 2)", ramp(13))), "got 13 bytes after the header, expected 12"));
   CHECK(contains(images(npy("|u1", "(4294967296, 4294967296, 2)", ramp(12))), "which is all that follows the header"));
   CHECK(contains(images(npy("|u1", "(1152921504606846977, 2)", ramp(12))), "an extent above 2^60"));
+  CHECK(contains(images(npy("|u1", "(18446744073709551617, 2)", ramp(12))), "an extent above 2^60"));  // 2^64 + 1
   CHECK(contains(images({'P', 'K', 3, 4, 0, 0, 0, 0, 0}),
                  "expected \\x93NUMPY. Not an .npy file, but a zip archive. Unpack it"));
   CHECK(contains(images({0x80, 4, 0x95, 0, 0, 0, 0, 0, 0}), "Not an .npy file, but a pickle of Python (.pkl)"));
