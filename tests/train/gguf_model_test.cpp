@@ -21,22 +21,8 @@ namespace {
 
 std::unique_ptr<Learner> learner_of(const std::string& preset, const std::string& keys, const std::string& weights) {
   const std::string blocks = preset == "gpt" ? "layers.3.*" : "layers.2.*";
-  const std::string rules =
-      weights.empty() ? "" : "quant: {rules: [{layers: \"" + blocks + "\", weights: {" + weights + "}}]}\n";
-  const RunConfig config = parse_config(
-      "version: 1\nrun: {name: small, seed: 5}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: "
-      "a.txt, context: 12}}\nmodel: {preset: " +
-          preset + ", keys: {vocabulary: 33, layers: 2, " + keys + "}}\n" + rules +
-          "batch: {global: 2}\noptim: {name: adamw, lr: 0.01}\ntrain: {stop: 4 steps}\n",
-      "small.yaml", {});
-  Form in;
-  in.sample = {12};
-  in.dtype = dtypes::int32;
-  in.ids = 33;
-  auto learner = build_learner(config, in, 33, 100);
-  learner->microbatch(ids_tensor(some_ids(24, 1), 2), ids_tensor(some_ids(24, 2), 2));
-  learner->convert();
-  return learner;
+  return converted_decoder(preset, "layers: 2, " + keys,
+                           weights.empty() ? "" : "{layers: \"" + blocks + "\", weights: {" + weights + "}}");
 }
 
 const std::string kLlama = "heads: 4, kv_heads: 2, dim: 64, ffn: 128";

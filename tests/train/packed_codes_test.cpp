@@ -24,22 +24,9 @@ namespace fs = std::filesystem;
 namespace {
 
 std::unique_ptr<Learner> learner_of(const std::string& preset, const std::string& rule) {
-  const RunConfig config = parse_config(
-      "version: 1\nrun: {name: small, seed: 5}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: "
-      "a.txt, context: 12}}\nmodel: {preset: " +
-          preset + ", keys: {vocabulary: 33, layers: 1, heads: 2, dim: 64" +
-          (preset == "gpt" ? ", context: 12" : ", ffn: 96") + "}}\n" +
-          (rule.empty() ? "" : "quant: {rules: [" + rule + "]}\n") +
-          "batch: {global: 2}\noptim: {name: adamw, lr: 0.01}\ntrain: {stop: 4 steps}\n",
-      "small.yaml", {});
-  Form in;
-  in.sample = {12};
-  in.dtype = dtypes::int32;
-  in.ids = 33;
-  auto learner = build_learner(config, in, 33, 100);
-  learner->microbatch(ids_tensor(some_ids(24, 1), 2), ids_tensor(some_ids(24, 2), 2));
-  learner->convert();
-  return learner;
+  const std::string keys =
+      "layers: 1, heads: 2, dim: 64" + std::string(preset == "gpt" ? ", context: 12" : ", ffn: 96");
+  return converted_decoder(preset, keys, rule);
 }
 std::string weights(const std::string& text) { return "{layers: \"layers.2.*\", weights: {" + text + "}}"; }
 ExportReport write_packed(Learner& learner, const std::string& folder) {

@@ -82,4 +82,25 @@ inline std::unique_ptr<Learner> gpt_learner(const Strings& overrides, int64_t mi
   return learner;
 }
 
+// A decoder of 33 ids of a preset ("gpt", "llama") with `keys` and at most one rule of quant.rules, after one
+// microbatch, converted.
+inline std::unique_ptr<Learner> converted_decoder(const std::string& preset, const std::string& keys,
+                                                  const std::string& rule) {
+  const RunConfig config = parse_config(
+      "version: 1\nrun: {name: small, seed: 5}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: "
+      "a.txt, context: 12}}\nmodel: {preset: " +
+          preset + ", keys: {vocabulary: 33, " + keys + "}}\n" +
+          (rule.empty() ? "" : "quant: {rules: [" + rule + "]}\n") +
+          "batch: {global: 2}\noptim: {name: adamw, lr: 0.01}\ntrain: {stop: 4 steps}\n",
+      "small.yaml", {});
+  Form in;
+  in.sample = {12};
+  in.dtype = dtypes::int32;
+  in.ids = 33;
+  auto learner = build_learner(config, in, 33, 100);
+  learner->microbatch(ids_tensor(some_ids(24, 1), 2), ids_tensor(some_ids(24, 2), 2));
+  learner->convert();
+  return learner;
+}
+
 }  // namespace bitgrad::test
