@@ -113,6 +113,9 @@ BITGRAD_API int bitgrad_model_predict_into(bitgrad_model* model, const bitgrad_a
  * its columns, with categories and missing values; the target may be there. A model of other data takes lines of
  * numbers. */
 BITGRAD_API int bitgrad_model_predict_csv(bitgrad_model* model, const char* path, struct DLManagedTensor** out);
+/* The same for CSV text in memory, of `length` bytes. A table of pandas, for example, by the names of its columns. */
+BITGRAD_API int bitgrad_model_predict_table(bitgrad_model* model, const char* text, int64_t length,
+                                            struct DLManagedTensor** out);
 /* Converts one row of outputs (n = size of the last axis) to probabilities, or copies it if it has none. out [n]. */
 BITGRAD_API int bitgrad_model_scores(const bitgrad_model* model, const float* outputs, int64_t n, double* out);
 /* Writes the inference model (no masters, no optimizer state), like `bitgrad convert`. */
@@ -177,6 +180,10 @@ BITGRAD_API void bitgrad_trainer_close(bitgrad_trainer* trainer);
 /* Continues a saved run, before bitgrad_trainer_run. from: a checkpoint, or a run folder, which bitgrad_trainer_run may
  * then continue. The arrays must hold the values of that run; use_data not 0: if they do not, that is a warning. */
 BITGRAD_API int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t use_data);
+/* Names the columns of x [n, n_features] and of y, before bitgrad_trainer_run: models read tables by these names
+ * (bitgrad_model_predict_csv). n_targets 0: "target". */
+BITGRAD_API int bitgrad_trainer_name_columns(bitgrad_trainer* trainer, const char* const* features, int32_t n_features,
+                                             const char* const* targets, int32_t n_targets);
 /* Trains until train.stop. folder: a new run folder, the one that was resumed, or NULL to write nothing. progress and
  * out may be NULL. */
 BITGRAD_API int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_progress progress, void* user,

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/c.h"
@@ -62,6 +64,14 @@ template <typename T>
 T& given(T* pointer, std::string_view what) {
   require(pointer != nullptr, "c", what, ": got NULL");
   return *pointer;
+}
+
+inline std::vector<std::string> texts(const char* const* words, int32_t count, std::string_view what) {
+  require(count == 0 || (count > 0 && words != nullptr), "c", what,
+          count < 0 ? ": got a negative number" : ": got NULL");
+  std::vector<std::string> out;
+  for (int32_t i = 0; i < count; ++i) out.emplace_back(&given(words[i], what));
+  return out;
 }
 
 }  // namespace bitgrad::capi

@@ -29,7 +29,8 @@ std::string description_of(const Predictor& model) {
          {"input", model.input().sample.dims()},
          {"output", model.output().sample.dims()},
          {"task", std::string(prediction_task_name(model.output().task))},
-         {"loss", file.of_run ? Json(file.config.loss) : Json(nullptr)}};
+         {"loss", file.of_run ? Json(file.config.loss) : Json(nullptr)},
+         {"table", model.table() != nullptr ? table_record(*model.table()) : Json(nullptr)}};
   return j.dump();
 }
 
@@ -43,6 +44,15 @@ Tensor predicted(bitgrad_model& model, const bitgrad_array* x, int32_t reading) 
           "x: got bytes as they are, the model takes fp32 values: BITGRAD_STORED "
           "normalizes them as the run did");
   return model.predictor->predict(view.tensor());
+}
+
+// Outputs for a table; what was not read of it goes to the log.
+template <typename Predict>
+DLManagedTensor* with_notes(Predict&& predict) {
+  std::vector<std::string> notes;
+  const Tensor y = predict(&notes);
+  for (const std::string& note : notes) log(LogLevel::kWarning, note);
+  return to_dlpack(y);
 }
 
 }  // namespace
@@ -88,13 +98,21 @@ int bitgrad_model_predict(bitgrad_model* model, const bitgrad_array* x, int32_t 
     *out = to_dlpack(predicted(*used(model), x, reading));
   });
 }
+int bitgrad_model_predict_table(bitgrad_model* model, const char* text, int64_t length, DLManagedTensor** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    require(length >= 0, "c", "length: got ", length);
+    Predictor& predictor = *used(model)->predictor;
+    const std::string copy(&given(text, "text"), static_cast<size_t>(length));
+    *out = with_notes(
+        [&](auto* notes) { return predictor.predict(predictor.read_csv("x (as CSV)", copy, notes).view()); });
+  });
+}
 int bitgrad_model_predict_csv(bitgrad_model* model, const char* path, DLManagedTensor** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
-    std::vector<std::string> notes;
-    const Tensor y = used(model)->predictor->predict_csv(std::string(&given(path, "path")), &notes);
-    for (const std::string& note : notes) log(LogLevel::kWarning, note);
-    *out = to_dlpack(y);
+    Predictor& predictor = *used(model)->predictor;
+    *out = with_notes([&](auto* notes) { return predictor.predict_csv(&given(path, "path"), notes); });
   });
 }
 int bitgrad_model_predict_into(bitgrad_model* model, const bitgrad_array* x, int32_t reading, float* out,

@@ -39,9 +39,7 @@ DatasetConfig of_memory(const DatasetConfig& given) {
 }  // namespace
 
 RunConfig memory_config(const char* text, const char* const* overrides, int32_t count, bool test) {
-  std::vector<std::string> words;
-  require(count == 0 || overrides != nullptr, "c", "overrides: got NULL");
-  for (int32_t i = 0; i < count; ++i) words.emplace_back(&given(overrides[i], "an override"));
+  std::vector<std::string> words = texts(overrides, count, "overrides");
   RunConfig config = parsed(&given(text, "config"), std::move(words));
   const DatasetConfig train = of_memory(config.data.train);
   config.data.train = train;

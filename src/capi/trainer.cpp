@@ -193,6 +193,15 @@ int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t u
   });
 }
 
+int bitgrad_trainer_name_columns(bitgrad_trainer* trainer, const char* const* features, int32_t n_features,
+                                 const char* const* targets, int32_t n_targets) {
+  return guarded([&] {
+    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
+    require(!used->running, "c", "trainer: is training");
+    used->trainer->name_columns(texts(features, n_features, "features"), texts(targets, n_targets, "targets"));
+  });
+}
+
 int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_progress progress, void* user,
                         bitgrad_result* out) {
   return guarded([&] {

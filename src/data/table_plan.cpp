@@ -30,6 +30,7 @@ class PlanMaker {
     plan_.decimal = form_.decimal;
     plan_.missing = form_.missing;
     plan_.header = table.head.names;
+    plan_.head = form_.head;
     plan_.values = keys.text("target_is") == "values";
     plan_.classes = classes;
   }

@@ -51,19 +51,23 @@ char mark_of(const Json& j, std::string_view name, std::string_view allowed) {
 Json table_record(const TablePlan& plan) {
   Json columns = Json::array();
   for (const TableColumn& column : plan.columns) columns.push_back(column_json(column));
-  return {{"header", plan.header},
-          {"separator", std::string(1, plan.separator)},
-          {"decimal", std::string(1, plan.decimal)},
-          {"missing", plan.missing},
-          {"target_is", plan.values ? "values" : "classes"},
-          {"classes", plan.classes},
-          {"targets", plan.targets},
-          {"columns", columns}};
+  Json out{{"header", plan.header},
+           {"separator", std::string(1, plan.separator)},
+           {"decimal", std::string(1, plan.decimal)},
+           {"missing", plan.missing},
+           {"target_is", plan.values ? "values" : "classes"},
+           {"classes", plan.classes},
+           {"targets", plan.targets},
+           {"columns", columns}};
+  if (plan.head != "auto") out["head"] = plan.head;
+  return out;
 }
 
 TablePlan load_table(const Json& j) {
   TablePlan plan;
   plan.header = j.at("header").get<bool>();
+  plan.head = j.value("head", "auto");
+  require(plan.head == "auto" || plan.head == (plan.header ? "yes" : "no"), kTableKey, "head: got '", plan.head, '\'');
   plan.separator = mark_of(j, "separator", ",;\t| ");
   plan.decimal = mark_of(j, "decimal", ".,");
   plan.missing = j.at("missing").get<std::vector<std::string>>();

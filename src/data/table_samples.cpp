@@ -29,7 +29,8 @@ std::vector<std::string> names_of(const TablePlan& plan, Use use) {
 }  // namespace
 
 CsvForm csv_form(const TablePlan& plan) {
-  CsvForm form{.separator = plan.separator, .decimal = plan.decimal, .missing = plan.missing, .fixed = true};
+  CsvForm form{
+      .separator = plan.separator, .decimal = plan.decimal, .head = plan.head, .missing = plan.missing, .fixed = true};
   if (plan.header)
     for (const TableColumn& column : plan.columns) form.known.push_back(column.name);
   return form;

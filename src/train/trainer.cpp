@@ -301,6 +301,18 @@ void Trainer::open_data(std::unique_ptr<Dataset> valid) {
   require_readable(config_, given_names);
 }
 
+void Trainer::name_columns(const std::vector<std::string>& features, std::vector<std::string> targets) {
+  constexpr std::string_view kColumns = "columns";
+  const Dataset& data = *train_data_;
+  require(data.table() == nullptr, kColumns, data.name(), " is a table, whose columns have names");
+  require(data.vocabulary() == 0, kColumns, data.name(), ": samples are ids, expected values of columns");
+  const std::vector<int64_t> sample = data.sample_shape();
+  require(sample == std::vector{std::ssize(features)}, kColumns, "got ", features.size(),
+          " names of features for samples ", Shape(sample));
+  const TablePlan plan = named_table(features, std::move(targets), data.target_form().shape.numel(), data.classes());
+  table_ = table_text(&plan);
+}
+
 // Names that the data give are those of the run, as if its configuration had them.
 void Trainer::name_classes() {
   if (config_.data.class_names.empty()) config_.data.class_names = train_data_->class_names();
@@ -377,6 +389,9 @@ void Trainer::resume(const std::string& checkpoint, bool use_data) {
   if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
   set_rates();
   compare_run(header, checkpoint);
+  if (table_.empty()) table_ = header.table;
+  if (!header.table.empty() && header.table != table_)
+    log(LogLevel::kWarning, "the columns of the table have other names or other plans than in the saved run");
   if (bits_mode() == BitsMode::kFast && header.kernel_hash != kernel_table_hash())
     log(LogLevel::kWarning,
         "resumed with kernels other than those of the saved run: not bit for bit (run.bits: strict does not depend on "

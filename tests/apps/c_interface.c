@@ -91,6 +91,47 @@ static char* path_of(const char* folder, const char* name) {
   return out;
 }
 
+/* A model of arrays whose columns have names reads text by them. */
+static void read_table(const char* folder) {
+  const int64_t shape[2] = {4, 2};
+  const float x_values[8] = {1, 10, 2, 20, 3, 30, 4, 40}, y_values[4] = {1, 2, 3, 4};
+  const int64_t n = 4, y_shape[2] = {4, 1};
+  const bitgrad_array x = bitgrad_array_of(x_values, BITGRAD_FLOAT32, 2, shape);
+  const bitgrad_array y = bitgrad_array_of(y_values, BITGRAD_FLOAT32, 2, y_shape);
+  const char* net =
+      "version: 1\nmodel: {layers: [linear: {out: 1}]}\nloss: mean_squared_error\nbatch: {global: 4}\n"
+      "optim: {name: sgd, lr: 0.0001}\ntrain: {stop: 1 steps}\n";
+  const char *names[2] = {"b", "a"}, *twice[2] = {"a", "a"}, *target[1] = {"sum"}, *odd[2] = {"a", "x\ny"};
+  bitgrad_trainer* trainer = NULL;
+  CHECK(bitgrad_trainer_create(net, NULL, 0, &x, &y, NULL, NULL, &trainer) == BITGRAD_OK);
+  FAILS(bitgrad_trainer_name_columns(trainer, twice, 2, NULL, 0), BITGRAD_E_USAGE, "got 'a' twice");
+  FAILS(bitgrad_trainer_name_columns(trainer, odd, 2, NULL, 0), BITGRAD_E_USAGE, "without control characters");
+  FAILS(bitgrad_trainer_name_columns(trainer, names, 2, twice, 2), BITGRAD_E_USAGE, "got 2 names of targets, expected 1");
+  FAILS(bitgrad_trainer_name_columns(trainer, NULL, 2, NULL, 0), BITGRAD_E_USAGE, "features: got NULL");
+  FAILS(bitgrad_trainer_name_columns(trainer, names, -1, NULL, 0), BITGRAD_E_USAGE, "features: got a negative number");
+  CHECK(bitgrad_trainer_name_columns(trainer, names, 2, target, 1) == BITGRAD_OK);
+  CHECK(bitgrad_trainer_run(trainer, NULL, NULL, NULL, NULL) == BITGRAD_OK);
+  char* saved = path_of(folder, "named.safetensors");
+  CHECK(bitgrad_trainer_save(trainer, saved) == BITGRAD_OK);
+  bitgrad_trainer_close(trainer);
+  bitgrad_model* model = NULL;
+  CHECK(bitgrad_model_open(saved, &model) == BITGRAD_OK);
+  CHECK(strstr(bitgrad_model_describe(model), "\"table\":{") != NULL);
+  float out[4] = {0};
+  CHECK(bitgrad_model_predict_into(model, &x, BITGRAD_STORED, out, 4) == BITGRAD_OK);
+  const char* text = "a,sum,b\n10,0,1\n20,0,2\n30,0,3\n40,0,4\n";
+  struct DLManagedTensor* y_table = NULL;
+  CHECK(bitgrad_model_predict_table(model, text, (int64_t)strlen(text), &y_table) == BITGRAD_OK);
+  bitgrad_array view;
+  CHECK(bitgrad_array_of_dlpack(y_table, &view) == BITGRAD_OK && view.shape[0] == n);
+  CHECK(memcmp(view.data, out, sizeof out) == 0);
+  y_table->deleter(y_table);
+  FAILS(bitgrad_model_predict_table(model, "a\n1\n", 4, &y_table), BITGRAD_E_DATA, "got no column b");
+  FAILS(bitgrad_model_predict_table(model, text, -1, &y_table), BITGRAD_E_USAGE, "length: got -1");
+  bitgrad_model_close(model);
+  free(saved);
+}
+
 static void train_run(const char* folder, char hash[65]) {
   const int64_t shape[2] = {kSamples, kFeatures};
   const bitgrad_array x = bitgrad_array_of(pixels, BITGRAD_UINT8, 2, shape);
@@ -109,6 +150,9 @@ static void train_run(const char* folder, char hash[65]) {
   CHECK(strcmp(again.state_hash, hash) == 0);
   char* saved = path_of(folder, "saved.safetensors");
   CHECK(bitgrad_trainer_save(trainer, saved) == BITGRAD_OK);
+  const char* few[1] = {"a"};
+  FAILS(bitgrad_trainer_name_columns(trainer, few, 1, NULL, 0), BITGRAD_E_USAGE, "got 1 names of features for samples");
+  read_table(folder);
   bitgrad_trainer_close(trainer);
 
   /* Another trainer on the same arrays continues the run in its folder; on other arrays it does not. */

@@ -194,3 +194,24 @@ TEST_CASE("import names the program that wrote a file it cannot read") {
   CHECK(r.code == 2);
   CHECK(contains(r.err, "It is a model in ONNX. Save its weights, in Python: safetensors.numpy.save_file("));
 }
+
+TEST_CASE("predict has the word of training on the header: header: no reads a first line of 0,1 as a sample") {
+  const TempDir temp;
+  std::string table = "0,1,2\n";
+  for (int i = 0; i < 60; ++i)
+    table += std::to_string(i % 7) + ',' + std::to_string(i % 5) + ',' + std::to_string(i % 3) + '\n';
+  write(temp.file("t.csv"), table);
+  write(temp.file("x.csv"), "0,1\n3,4\n");
+  for (const bool said : {true, false}) {
+    write(temp.file("net.yaml"), std::string("version: 1\ndata: {train: {format: csv, file: t.csv, target: 3") +
+                                     (said ? ", header: no" : "") +
+                                     "}}\nmodel: {layers: [linear: {out: 3}]}\nbatch: {global: 20}\n"
+                                     "optim: {name: adam, lr: 0.02}\ntrain: {stop: 1 epochs}\n");
+    const std::string run = temp.file(said ? "said" : "guessed");
+    REQUIRE(cli({"train", temp.file("net.yaml"), "-q", "--out", run}).code == 0);
+    std::vector<std::string> notes;
+    const bitgrad::Tensor y = bitgrad::open_model(run)->predict_csv(temp.file("x.csv"), &notes);
+    CHECK(y.shape()[0] == (said ? 2 : 1));  // guessed: the names 0 and 1 of the training table
+    CHECK(notes.empty());
+  }
+}

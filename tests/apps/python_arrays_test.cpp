@@ -1,5 +1,8 @@
 // What the Python package says of arrays and arguments that it does not take. $BITGRAD_PYTHON: a Python with numpy (and
 // pandas); else python3.
+#include <string>
+#include <vector>
+
 #include "apps/python.h"
 #include "support/catch.h"
 #include "support/paths.h"
@@ -7,16 +10,30 @@
 
 using namespace bitgrad::test;
 
-TEST_CASE("Python: arrays that hide, name or merge values, and wrong arguments, are refused or warned of by value") {
-  const TempDir temp;
-  const ProcessResult r = run_program({python(), source_path("tests/scripts/python_arrays.py"), temp.path()},
-                                      {{"PYTHONPATH", source_path("apps/python")},
-                                       {"PYTHONDONTWRITEBYTECODE", "1"},
-                                       {"BITGRAD_LIBRARY", build_path("lib/libbitgrad_c.so")}});
+namespace {
+
+void run_script(const std::string& name, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words{python(), source_path("tests/scripts/" + name)};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const ProcessResult r = run_program(words, {{"PYTHONPATH", source_path("apps/python")},
+                                              {"PYTHONDONTWRITEBYTECODE", "1"},
+                                              {"BITGRAD_LIBRARY", build_path("lib/libbitgrad_c.so")}});
   if (r.code == kAbsent || r.code == 127) {
     WARN("skipped: no numpy in " + python() + ". Set BITGRAD_PYTHON");
     return;
   }
   INFO(r.out << r.err);
   CHECK(r.code == 0);
+}
+
+}  // namespace
+
+TEST_CASE("Python: arrays that hide, name or merge values, and wrong arguments, are refused or warned of by value") {
+  const TempDir temp;
+  run_script("python_arrays.py", {temp.path()});
+}
+
+TEST_CASE("Python: models, runs and loops find the columns of a table by name, as those of a CSV file") {
+  const TempDir temp;
+  run_script("python_tables.py", {temp.path(), build_path("bin/bitgrad")});
 }

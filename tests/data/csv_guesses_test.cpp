@@ -167,3 +167,25 @@ TEST_CASE("a table for evaluation is read by name, in any order, and says what i
   CHECK(contains(folder.error("y,c,a\n1,red,2\n", keys_of({{"target", "3"}}), training),
                  "target: got '3' in x.csv, the training table has 'y'"));
 }
+
+TEST_CASE("the plan of named columns: numbers by name, targets of classes or values, names that differ") {
+  const TablePlan plan = named_table({"b", "a", "target"}, {}, 1, 3);
+  REQUIRE(plan.columns.size() == 4);
+  CHECK(plan.columns[3].name == "target_");
+  CHECK(plan.targets == std::vector<int64_t>{3});
+  CHECK(feature_names(plan) == std::vector<std::string>{"b", "a", "target"});
+  const TablePlan back = load_table(table_record(plan));
+  CHECK(table_record(back) == table_record(plan));
+  const Samples rows = read_table_samples("x", "a,b,target,more\n1,2,3,x\n4,NaN,6,x\n", [&] {
+    TablePlan filled = plan;
+    filled.columns[0].fill = 0.5f;
+    return filled;
+  }());
+  const auto* x = reinterpret_cast<const float*>(rows.bytes.data());
+  CHECK(std::vector<float>(x, x + 6) == std::vector<float>{2, 1, 3, 0.5f, 4, 6});
+  CHECK(named_table({"a"}, {}, 2, 0).columns[2].name == "target 2");
+  CHECK(named_table({"a"}, {"u", "v"}, 2, 0).values);
+  CHECK(contains(error_of([] { named_table({}, {}, 1, 2); }), "got 0 features"));
+  CHECK(contains(error_of([] { named_table({"a", ""}, {}, 1, 2); }), "expected a name in UTF-8"));
+  CHECK(contains(error_of([] { named_table({"a"}, {"a"}, 1, 2); }), "got 'a' twice"));
+}

@@ -29,6 +29,7 @@ struct TablePlan {
   bool values = false;                    // targets are values; false: classes
   int64_t classes = 0;                    // 0 for values
   bool header = false;                    // the columns have names
+  std::string head = "auto";              // whether other files have a header: auto (it is guessed), yes, no
   char separator = ',', decimal = '.';
   std::vector<std::string> missing = {};  // words that stand for a missing value, beside the empty field
   // Of the training table, not stored: what each column was taken for and why, a line each; and doubts.
@@ -38,6 +39,12 @@ struct TablePlan {
 
 // A name for each feature, in their order: the column's, or COLUMN=CATEGORY.
 std::vector<std::string> feature_names(const TablePlan& plan);
+
+// The plan of arrays whose columns the program names: numbers as they are. `targets`: empty: "target", or "target 1" to
+// "target `target_values`". `classes`: 0: targets are values. Throws Error for names that are empty, twice there, or no
+// printable UTF-8, and for a number of targets other than `target_values`.
+TablePlan named_table(const std::vector<std::string>& features, std::vector<std::string> targets, int64_t target_values,
+                      int64_t classes);
 
 // The record of a plan, for files.
 Json table_record(const TablePlan& plan);

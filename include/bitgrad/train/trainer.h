@@ -165,6 +165,10 @@ class Trainer {
   //   fit, or if the samples are not those of the saved run; `use_data` makes the latter a warning.
   void start();
   void resume(const std::string& checkpoint, bool use_data = false);
+  // Names the columns of data.train's samples, before it runs: the files of the run then hold the plan of a table
+  // (named_table), by which models read tables. Throws Error if the data are a table already, for samples that are ids,
+  // and for names that do not fit.
+  void name_columns(const std::vector<std::string>& features, std::vector<std::string> targets = {});
   // Trains until train.stop. `folder` is an existing run folder, to which the files of docs/file_format.md, "Run
   // folder", are written; empty: nothing is written. A model is saved, and the run ends without an Error, only if
   // parameters, moments and statistics are finite, and so is the loss: over the data that select the best model if they
