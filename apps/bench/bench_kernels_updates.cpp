@@ -176,7 +176,7 @@ std::vector<Case> step_cases(const Numbers& n, DType dtype) {
     rule.moments = moments;
     // Reads g; reads and writes w; writes codes.
     const double bytes = (12 + moved) * n.count() + codes;
-    cases.push_back({"optimizer", concat("step of adamw, moments ", moment_name(moments)), std::string(dtype.name()),
+    cases.push_back({"optimizer", concat("step of adamw, moments ", enum_name(moments)), std::string(dtype.name()),
                      names, bytes, [n = &n, dtype, rule, layouts]() -> std::function<void()> {
                        auto one = std::make_shared<OneParameter>(*n, codes_of(dtype), rule, layouts);
                        return [one] { one->step(); };

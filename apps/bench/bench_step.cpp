@@ -39,7 +39,7 @@ using namespace bitgrad::bench;
 
 double ms(double ns) { return ns / 1e6; }
 
-const char* grad_name(const Options& options) { return mode_name(options.grad).data(); }
+const char* grad_name(const Options& options) { return enum_name(options.grad).data(); }
 
 // All contestants of one case, measured alternately.
 class Turns {
@@ -66,8 +66,8 @@ class Turns {
     if (!what_.net.empty()) row["net"] = what_.net;
     row["shape"] = what_.shape();
     row["grad"] = grad_name(options_);
-    row["moments"] = moment_name(options_.moments);
-    row["master"] = master_name(options_.master);
+    row["moments"] = enum_name(options_.moments);
+    row["master"] = enum_name(options_.master);
     row["rounding"] = options_.rounding == Rounding::kNearest ? "nearest" : "stochastic";
     row["accumulate"] = options_.accumulate;
     row["norm_clip"] = options_.norm_clip;
@@ -160,8 +160,8 @@ int finish(const Json& report, const Options& options, const std::vector<std::st
 int run(const Options& options) {
   Json report = new_report(options.threads);
   std::cout << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>() << "), gradients "
-            << grad_name(options) << ", moments " << moment_name(options.moments) << ", masters "
-            << master_name(options.master) << ", threads " << options.threads << ", medians of " << options.repeat
+            << grad_name(options) << ", moments " << enum_name(options.moments) << ", masters "
+            << enum_name(options.master) << ", threads " << options.threads << ", medians of " << options.repeat
             << '\n';
   set_num_threads(options.threads);
   const DeviceGuard guard(options.device);

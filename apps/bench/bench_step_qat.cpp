@@ -88,16 +88,17 @@ std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t
   };
   const bool signs = scheme.activations.scheme != nullptr && scheme.activations.dtype.kind() == DTypeKind::kSign;
   for (size_t i = 1; i < widths.size(); ++i) {
-    if (scheme.activations.scheme != nullptr) add("quantize").activation = spec_of(scheme.activations);
+    if (scheme.activations.scheme != nullptr)
+      add("quantize").activation = ActivationQuant{*spec_of(scheme.activations)};
     LayerSpec& linear = add("linear");
     linear.attributes["out"] = widths[i];
     linear.attributes["bias"] = false;
-    linear.compute = scheme.compute;
+    linear.product.compute = scheme.compute;
     linear.weight.quant = spec_of(scheme.weights);
     linear.weight.init = {"uniform", -1, 1};
     linear.weight.frozen = leave == Leave::kWeightGradients;
     if (scheme.activations.scheme != nullptr && scheme.compute == Compute::kPacked)
-      linear.gx = linear.gw = options.grad;
+      linear.product.gx = linear.product.gw = options.grad;
     if (i + 1 == widths.size()) break;
     add("batch_norm");
     if (!signs) add("relu");
@@ -200,7 +201,7 @@ Json measure_scheme(const Scheme& scheme, const Case& what, const Options& optio
            {"net", what.net},
            {"shape", what.shape()},
            {"accumulate", options.accumulate},
-           {"grad", mode_name(options.grad)},
+           {"grad", enum_name(options.grad)},
            {"threads", options.threads},
            {"ms", ms(full)},
            {"float_ms", ms(twin)},

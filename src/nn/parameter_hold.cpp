@@ -61,16 +61,12 @@ void Parameter::assign(const Tensor& x, int64_t step) {
       [&](int64_t begin, const Tensor& to) { to.copy_from(as_matrix(x).row_slice(begin, begin + to.rows())); }, step);
 }
 
-void Parameter::set_training(DType grad, std::optional<float> latent_clamp, float learned_lr_factor,
-                             std::optional<float> learned_weight_decay) {
-  if (grad == spec_.grad && latent_clamp == spec_.latent_clamp && learned_lr_factor == spec_.learned_lr_factor &&
-      learned_weight_decay == spec_.learned_weight_decay)
-    return;
+void Parameter::set_training(DType grad, std::optional<float> latent_clamp, const LearnedSpec& learned) {
+  if (grad == spec_.grad && latent_clamp == spec_.latent_clamp && learned == spec_.learned) return;
   ParameterSpec spec = spec_;
   spec.grad = grad;
   spec.latent_clamp = latent_clamp;
-  spec.learned_lr_factor = learned_lr_factor;
-  spec.learned_weight_decay = learned_weight_decay;
+  spec.learned = learned;
   detail::check_parameter_spec(spec);
   if (grad == spec_.grad)
     sink_.clear();
@@ -78,8 +74,8 @@ void Parameter::set_training(DType grad, std::optional<float> latent_clamp, floa
     sink_ = AccumulateSink();
   spec_ = std::move(spec);
   for (const auto& part : learned_) {
-    part->spec_.lr_factor = learned_lr_factor;
-    part->spec_.weight_decay = learned_weight_decay;
+    part->spec_.lr_factor = learned.lr_factor;
+    part->spec_.weight_decay = learned.weight_decay;
   }
 }
 

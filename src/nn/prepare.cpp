@@ -34,7 +34,7 @@ void check_layer(std::string_view where, const std::string& layer, const std::st
   }
 }
 
-std::string wanted(const QuantMode& mode) { return concat(", quantization ", quant_switch_name(mode.quantization)); }
+std::string wanted(const QuantMode& mode) { return concat(", quantization ", enum_name(mode.quantization)); }
 std::string wanted(const LayerChoice& c) { return concat(" by rule '", c.rule, "' (recipe ", c.quant->recipe, ')'); }
 
 // A window of a convolution covers several tokens (pixels), so a recipe's scale per token becomes one per tensor, of an
@@ -108,7 +108,7 @@ void check_ids(const LayerChoice& c, const std::vector<LayerChoice>& choices) {
   for (const LayerChoice& other : choices)
     if (other.rule == c.rule && other.slot->kind() != Quantizable::Kind::kEmbedding) return;
   require(c.quant->input.has_value(), "prepare", rule_name(c), " falls on '", c.layer,
-          "', which reads rows and multiplies nothing: got compute: ", compute_name(c.quant->compute),
+          "', which reads rows and multiplies nothing: got compute: ", enum_name(c.quant->compute),
           ", expected packed");
   fail("prepare", rule_name(c), " falls on '", c.layer, "', whose input are ids: got ", c.quant->input->dtype,
        " activations (recipe ", c.quant->recipe, "), expected weights alone, such as int8wo");

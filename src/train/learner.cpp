@@ -307,8 +307,6 @@ void Learner::skip_window() {
 
 Learner::~Learner() = default;
 
-std::string_view window_sum_name(WindowSum sum) { return sum == WindowSum::kTree ? "tree" : "running"; }
-
 bool Learner::usable() const { return !optimizer_->half_moved() && !phases_->entering(); }
 
 void Learner::set_recorded(bool on) {

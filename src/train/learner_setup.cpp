@@ -80,7 +80,7 @@ Tensor Learner::as_planned(const Tensor& x) const {
 void Learner::set_window_sum(WindowSum sum) {
   require(window_microbatches_ == 0, "Learner", "the order of sums changes inside a window");
   require(!ranks_ || sum == WindowSum::kTree, "Learner", "ranks add their gradients in a tree: got sums ",
-          window_sum_name(sum));
+          enum_name(sum));
   forget_recorded();
   const bool tree = sum == WindowSum::kTree && (policy_.accumulate > 1 || ranks_);
   sums_ = tree ? std::make_unique<detail::WindowSums>() : nullptr;

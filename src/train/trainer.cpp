@@ -160,13 +160,14 @@ BestRule plateau_rule(const RunConfig& config, const MetricTask& task, const Bes
 
 // Whether a setting changes over the whole run (learner.set_total_steps).
 bool anneals(const RunConfig& config) {
-  const auto is = [](const QuantConfig& c) { return c.ste == "tanh"; };
-  bool any = is(config.quant.weights) || (config.quant.activations && is(*config.quant.activations));
-  for_each_layer(config.layers, [&](const LayerConfig& layer) { any = any || is(layer.quant); });
+  const auto is = [](const std::optional<QuantSpec>& c) { return c && c->ste == SteRule::kTanh; };
+  const auto are = [&](const std::optional<ActivationQuant>& c) { return c && is(c->spec); };
+  bool any = is(config.quant.weights.quant) || are(config.quant.activations);
+  for_each_layer(config.layers,
+                 [&](const LayerSpec& layer) { any = any || is(layer.weight.quant) || are(layer.activation); });
   const auto of_rules = [&](const PrepareConfig& c) {
     for (const QuantRuleConfig& rule : c.rules)
-      any = any || (rule.quant.weights && is(*rule.quant.weights)) ||
-            (rule.quant.activations && is(*rule.quant.activations));
+      any = any || (rule.quant.weights && is(rule.quant.weights->quant)) || are(rule.quant.activations);
   };
   of_rules(config.quant.prepare);
   for (const QuantPhaseConfig& phase : config.quant.phases)

@@ -178,7 +178,7 @@ inline ConvertCase random_case(uint64_t seed) {
 
 inline std::string describe(const LayerQuant& q) {
   std::string text =
-      concat(q.weight->scheme, ' ', q.weight->dtype, ' ', q.weight->granularity, " compute ", compute_name(q.compute));
+      concat(q.weight->scheme, ' ', q.weight->dtype, ' ', q.weight->granularity, " compute ", enum_name(q.compute));
   if (q.input)
     text += concat(", input ", q.input->scheme, ' ', q.input->dtype, ' ', q.input->granularity,
                    q.observer ? " observed by " + q.observer->name : "");

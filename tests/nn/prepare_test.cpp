@@ -193,7 +193,7 @@ TEST_CASE("a rule that fits no layer or cannot be done changes nothing") {
 TEST_CASE("prepare before and after initialize gives the same bits, whatever the scheme and the master") {
   for (const std::string& name : recipe_names())
     for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}) {
-      INFO(name << ", master " << master_name(master));
+      INFO(name << ", master " << enum_name(master));
       PrepareSpec spec;
       spec.all = find_recipe(name);
       if (spec.all->weight && can_round_stochastically(*spec.all->weight))
@@ -430,7 +430,7 @@ TEST_CASE("a model prints its quantization layer by layer") {
   CHECK(rows[2].weight == "fp32");
 
   LayerSpec quantize = plain("quantize");
-  quantize.activation = quant_spec(dtypes::int8, "absmax");
+  quantize.activation = ActivationQuant{quant_spec(dtypes::int8, "absmax")};
   const auto own = make_sequential({quantize, linear_of(4)}, 10);
   own->initialize("layers", state);
   std::ostringstream out;

@@ -98,7 +98,7 @@ TEST_CASE("switched off, a prepared model trains as the float model does, bit fo
 
 TEST_CASE("masters of every kind survive off and on") {
   for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}) {
-    INFO(master_name(master));
+    INFO(enum_name(master));
     LayerQuant q = find_recipe("int8wo");
     q.weight->scheme = "absmax";
     q.master = master;
@@ -315,7 +315,7 @@ TEST_CASE("a product that stays in integers cannot be switched off, and then not
 TEST_CASE("explicit quantize layers follow the mode, and a new recipe while off waits for on") {
   LayerSpec quantize;
   quantize.kind = "quantize";
-  quantize.activation = quant_spec(dtypes::int8, "absmax");
+  quantize.activation = ActivationQuant{quant_spec(dtypes::int8, "absmax")};
   const auto model = make_sequential({quantize, linear_of(4)}, 10);
   StepState state;
   model->initialize("layers", state);

@@ -28,11 +28,11 @@ std::vector<int32_t> labels(int64_t i) {
 std::unique_ptr<Learner> learner_of(const QuantSpec& input, const QuantSpec& weights) {
   LayerSpec drop = plain_spec("dropout"), quantize = plain_spec("quantize"), linear = plain_spec("linear");
   drop.attributes["p"] = 0.25;
-  quantize.activation = input;
+  quantize.activation = ActivationQuant{input};
   linear.attributes["out"] = kClasses;
   linear.attributes["bias"] = false;
   linear.weight = weight_spec(weights, dtypes::bf16);
-  linear.gw = ProductMode::kInt8;
+  linear.product.gw = ProductMode::kInt8;
   return std::make_unique<Learner>(
       make_sequential({drop, quantize, linear}, kWide), find_loss("softmax_cross_entropy"), OptimizerSpec{},
       RequantPolicy{kAccumulate, kEvery}, [](int64_t) { return kRate; }, kSeed);

@@ -29,7 +29,7 @@ std::unique_ptr<Learner> make_learner(const Case& c) {
   first.attributes["bias"] = true;
   norm.kind = "batch_norm";
   activation.kind = "quantize";
-  activation.activation = quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic);
+  activation.activation = ActivationQuant{quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic)};
   last.kind = "tensor_norm";
   OptimizerSpec optimizer;
   optimizer.name = c.optimizer;

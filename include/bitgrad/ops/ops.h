@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bitgrad/autograd/op.h"
+#include "bitgrad/base/enum_names.h"
 #include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad {
@@ -23,7 +24,10 @@ enum class ProductMode : uint8_t {
   kBf16,  // the float operand is rounded to bf16 first (nearest even, after folding); sums in fp32
   kInt8,  // the float operand is quantized to int8 (absmax, one scale per non-contracted row); integer product
 };
-std::string_view mode_name(ProductMode mode);  // "fp32", "bf16", "int8"
+template <>
+struct EnumNames<ProductMode> {
+  static constexpr std::string_view all[] = {"fp32", "bf16", "int8"};
+};
 
 struct ProductModes {
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;

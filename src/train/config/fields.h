@@ -90,70 +90,27 @@ void visit_bop(V&& v, C& c) {
   v("threshold", c.threshold);
 }
 
+// Of weights, beside the keys of their codes and `learned`.
 template <typename V, typename C>
-void visit_quantizer(V&& v, C& c, Role role) {
-  v("dtype", c.dtype);
-  v("scheme", c.scheme);
-  if (role == Role::kGradients) {
-    v("granularity", c.granularity);
-    v("rounding", c.rounding);
-    return;
-  }
-  v("alpha", c.alpha);
-  v("alpha_grad", c.alpha_grad);
-  v("granularity", c.granularity);
-  v("rounding", c.rounding);
-  v("reduce_range", c.reduce_range);
-  v("eps", c.eps);
-  v("pow2", c.pow2);
-  v("div", c.div);
-  v("scale_dtype", c.scale_dtype);
-  v("ste", c.ste);
-  v("ste_t", c.ste_t);
-  v("scale", c.scale);
-  v("offset", c.offset);
-  v("first_clip", c.first_clip);
-  v("learned", c.learned);
-  if (role == Role::kActivations) v("observer", c.observer);
-  if (role == Role::kWeights) {
-    v("init", c.init);
-    v("latent_clamp", c.latent_clamp);
-    v("master", c.master);
-    v("moments", c.moments);
-    v("optimizer", c.optimizer);
-    v("lr_factor", c.lr_factor);
-    v("weight_decay", c.weight_decay);
-    v("frozen", c.frozen);
-  }
+void visit_weights(V&& v, C& c) {
+  v("init", c.init);
+  v("latent_clamp", c.latent_clamp);
+  v("master", c.master);
+  v("moments", c.moments);
+  v("optimizer", c.optimizer);
+  v("lr_factor", c.lr_factor);
+  v("weight_decay", c.weight_decay);
+  v("frozen", c.frozen);
   v("grad", c.grad);
 }
 
-// quant.recipe, first, last, rules; a phase has the same keys.
-template <typename V, typename C>
-void visit_prepare(V&& v, C& c) {
-  v("recipe", c.recipe);
-  v("first", c.first);
-  v("last", c.last);
-  v("rules", c.rules);
-}
-
-template <typename V, typename C>
-void visit_rule(V&& v, C& c) {
-  v("layers", c.layers);
-  v("recipe", c.quant.recipe);
-  v("group", c.quant.group);
-  v("weights", c.quant.weights);
-  v("activations", c.quant.activations);
-  v("compute", c.quant.compute);
-}
-
-// Excludes the keys of visit_prepare.
+// quant.phases, without the keys of prepare.
 template <typename V, typename C>
 void visit_phase(V&& v, C& c) {
   v("from", c.from);
-  v("quantization", c.quantization);
-  v("observers", c.observers);
-  v("norm_statistics", c.norm_statistics);
+  v("quantization", c.mode.quantization);
+  v("observers", c.mode.observers);
+  v("norm_statistics", c.mode.norm_statistics);
 }
 
 template <typename V, typename C>
