@@ -58,7 +58,7 @@ std::function<float(int64_t)> rates_of(const RunConfig& config, const ScheduleCo
 
 // The norm of all gradients is measured by a clip that changes nothing.
 OptimizerSpec optimizer_spec(const RunConfig& config) {
-  OptimizerSpec spec = config::optimizer_spec(config.optim);
+  OptimizerSpec spec = config.optim.spec;
   if (config.log_gradient_norm && spec.clip_norm == 0) spec.clip_norm = std::numeric_limits<float>::max();
   return spec;
 }
@@ -192,7 +192,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
 
 std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t microbatches_per_epoch,
                                              const std::vector<int64_t>& plateaus) {
-  return rates_of(config, config.schedule, microbatches_per_epoch, plateaus, config.optim.lr);
+  return rates_of(config, config.schedule, microbatches_per_epoch, plateaus, config.optim.spec.base_lr);
 }
 
 std::function<float(int64_t)> decay_factors(const RunConfig& config, int64_t microbatches_per_epoch) {

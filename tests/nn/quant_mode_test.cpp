@@ -353,7 +353,7 @@ TEST_CASE("signs without a master are prepared from fp32 numbers, and flipped by
   std::vector<double> codes = w.value().elements();
   for (size_t i = 0; i < codes.size(); ++i) CHECK(codes[i] == (numbers[i] >= 0 ? 1 : -1));
   CHECK_FALSE(w.has_master());
-  Optimizer optimizer({.name = "adam", .bop_gamma = 0.5f});
+  Optimizer optimizer({.name = "adam", .bop = {.gamma = 0.5f}});
   optimizer.attach(model->parameters());
   for (int64_t step = 1; step <= 4; ++step) {
     Tape tape;

@@ -136,11 +136,11 @@ TEST_CASE("the optimizer's keys reach the library, and weights take its moments 
                              "{dtype: fp32}}}, {linear: {out: 2}}, {linear: {out: 2, weights: {master: none, "
                              "optimizer: bop}}}]"});
   CHECK(round_trips(c));
-  const OptimizerSpec o = config::optimizer_spec(c.optim);
+  const OptimizerSpec o = c.optim.spec;
   CHECK(o.moments == MomentKind::kBf16);
   CHECK(o.base_lr == 0.5);
-  CHECK(o.bop_gamma == 0.25f);
-  CHECK(o.bop_threshold == 0.125f);
+  CHECK(o.bop.gamma == 0.25f);
+  CHECK(o.bop.threshold == 0.125f);
   CHECK(c.layers[0].weight.moments == MomentKind::kInt8);
   CHECK(c.layers[1].weight.moments == MomentKind::kBf16);
   CHECK(c.layers[2].weight.moments == MomentKind::kBf16);
@@ -299,7 +299,7 @@ TEST_CASE("keys of the backward and of bop are taken where something uses them, 
   CHECK(first.layers[2].product.gw == ProductMode::kInt8);
   CHECK(round_trips(small({"quant.weights={dtype: bint1, master: none, optimizer: bop}", "optim.bop.gamma=0.5"})));
   CHECK(round_trips(small({"quant.backward.rounding=stochastic", "optim.bop={}"})));
-  CHECK(config::optimizer_spec(small({"optim={name: adam, lr: 1, weight_decay: 0.25}"}).optim).weight_decay == 0.25f);
+  CHECK(small({"optim={name: adam, lr: 1, weight_decay: 0.25}"}).optim.spec.weight_decay == 0.25f);
 }
 
 TEST_CASE("the reference lists the schemes that a role takes") {
@@ -414,7 +414,7 @@ TEST_CASE("the twins of the MNIST perceptrons differ in what they say they diffe
     same.run.name = fp32.run.name;
     same.layers = fp32.layers;
     same.quant = fp32.quant;
-    same.optim.bop = fp32.optim.bop;
+    same.optim.spec.bop = fp32.optim.spec.bop;
     CHECK((same == fp32));
   }
   const RunConfig masterless = load("int8_masterless");

@@ -77,8 +77,9 @@ TEST_CASE("defaults are those of the registry, and computed ones follow other ke
   CHECK(c.run.bits == "fast");
   CHECK_FALSE(c.device.threads.has_value());
   CHECK(c.loss == "softmax_cross_entropy");
-  CHECK(c.optim.betas == std::array<double, 2>{0.9, 0.999});
-  CHECK(c.optim.eps == 1e-8);
+  CHECK(c.optim.spec.beta1 == 0.9);
+  CHECK(c.optim.spec.beta2 == 0.999);
+  CHECK(c.optim.spec.eps == 1e-8f);
   CHECK(c.schedule.name == "constant");
   CHECK(c.checkpoint_every == Quantity{1, Quantity::Unit::kEpochs});
   CHECK(c.data.root.empty());
@@ -202,13 +203,13 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
 }
 
 TEST_CASE("overrides set, add, replace and take back, and the last one for a key holds") {
-  CHECK(small({"optim.lr=0.5", "optim.lr=0.25"}).optim.lr == 0.25);
+  CHECK(small({"optim.lr=0.5", "optim.lr=0.25"}).optim.spec.base_lr == 0.25);
   CHECK(small({"data.affine=[2,-1]"}).data.affine == std::array<double, 2>{2, -1});
   CHECK(small({"model.layers.1.linear.out=12"}).layers[1].attributes.integer("out") == 12);
   CHECK(small({"train.stop=7 steps"}).train.stop == Quantity{7, Quantity::Unit::kSteps});
   CHECK(small({"quant.weights.init=normal(0, 0.5)"}).quant.weights.init == Init{"normal", 0, 0.5});
-  CHECK(small({"optim.clip_norm=1", "~optim.clip_norm"}).optim.clip_norm == std::nullopt);
-  CHECK(small({"optim={name: sgd, lr: 1, momentum: 0.9}"}).optim.momentum == 0.9);
+  CHECK(small({"optim.clip_norm=1", "~optim.clip_norm"}).optim.spec.clip_norm == 0);
+  CHECK(small({"optim={name: sgd, lr: 1, momentum: 0.9}"}).optim.spec.momentum == 0.9f);
   CHECK(small({"quant.weights.init=constant(-0.5)"}).quant.weights.init == Init{"constant", -0.5, 0});
   CHECK(contains(to_yaml(small({"quant.weights.init=constant(-0.5)"})), "init: \"constant(-0.5)\""));
   CHECK(small({"run.name=\"007\""}).run.name == "007");
@@ -257,7 +258,7 @@ TEST_CASE("a bad override names the argument and shows it") {
 
 TEST_CASE("numbers are decimal and typed by the schema") {
   for (const char* text : {"1e-4", "1E-4", ".0001", "0.0001", "+1e-4", "1.e-4"})
-    CHECK(small({std::string("optim.lr=") + text}).optim.lr == 1e-4);
+    CHECK(small({std::string("optim.lr=") + text}).optim.spec.base_lr == 1e-4);
   for (const char* text : {"0x1p-3", "inf", ".inf", "nan", ".nan", "1_0", "01", "1e", "1,0", "--1", "\"1\"", "1e-", ".",
                            "e5", "1 0", "true", "[1]", "{}", "~"}) {
     INFO(text);
@@ -324,7 +325,7 @@ TEST_CASE("fields and registry name the same keys") {
   config::visit_learned(collect, c.quant.weights.learned), same("learned");
   config::visit_observer(collect, observer), same("observer");
   config::visit_backward(collect, c.quant.product), same("backward");
-  config::visit_bop(collect, c.optim.bop), same("bop");
+  config::visit_bop(collect, c.optim.spec.bop), same("bop");
   config::visit_batch(collect, c.batch), same("batch");
   config::visit_optim(collect, c.optim), same("optim");
   config::visit_schedule(collect, c.schedule), same("schedule");

@@ -64,7 +64,7 @@ std::unique_ptr<Learner> make_learner(const Case& c) {
   spec.name = c.optimizer == "bop" ? "adam" : c.optimizer;
   if (spec.name == "sgd") spec.momentum = 0.9f;
   if (spec.name == "adamw") spec.weight_decay = 0.01f;
-  spec.bop_threshold = 1e-7f;
+  spec.bop.threshold = 1e-7f;
   spec.moments = c.moments;
   spec.clip_norm = c.clip_norm;
   spec.clip_value = c.clip_value;

@@ -16,6 +16,7 @@
 #include "bitgrad/data/loader.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"
+#include "bitgrad/optim/update_rule.h"
 #include "bitgrad/optim/window_sum.h"
 #include "bitgrad/tensor/quant_params.h"
 #include "bitgrad/train/weight_name.h"
@@ -215,11 +216,6 @@ struct BatchSection {
   friend bool operator==(const BatchSection&, const BatchSection&) = default;
 };
 
-struct BopConfig {
-  double gamma = 1e-4, threshold = 1e-8;
-  friend bool operator==(const BopConfig&, const BopConfig&) = default;
-};
-
 // Of the learning rate, or of the weight decay.
 struct ScheduleConfig {
   std::string name = "constant";
@@ -242,19 +238,8 @@ struct ScheduleConfig {
 };
 
 struct OptimConfig {
-  std::string name = {};
-  double lr = 0.0;
-  std::array<double, 2> betas{};                          // adam, adamw
-  double eps = 0.0;                                       // adam, adamw
-  double weight_decay = 0.0;                              // sgd, adam: added to the gradient; adamw: decoupled
-  std::string decay = "all";                              // all | matrices: which parameters weight_decay applies to
-  ScheduleConfig decay_schedule = {};                     // factor of weight_decay over time
-  double momentum = 0.0;                                  // sgd
-  bool nesterov = false;                                  // sgd
-  MomentKind moments = MomentKind::kFp32;                 // for parameters that do not set their own
-  std::string fused = "auto";                             // auto | off: updates inside backward
-  BopConfig bop = {};                                     // for weights with optimizer bop
-  std::optional<double> clip_norm = {}, clip_value = {};  // value clipping first, then norm
+  OptimizerSpec spec = {};
+  ScheduleConfig decay_schedule = {};  // factor of weight_decay over time
   friend bool operator==(const OptimConfig&, const OptimConfig&) = default;
 };
 

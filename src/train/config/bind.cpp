@@ -166,7 +166,8 @@ class LayerReader {
 void bind_layers(const Node& root, RunConfig& config, Report& report) {
   const Node* layers = child(root.child("model"), "layers");
   if (!layers || !sound(&root, "quant")) return;
-  config.layers = LayerReader(root.child("quant"), config.optim.moments, report).read_list(*layers, "model.layers");
+  config.layers =
+      LayerReader(root.child("quant"), config.optim.spec.moments, report).read_list(*layers, "model.layers");
 }
 
 void bind_quant(const Node& root, RunConfig& config, Report& report) {
@@ -176,7 +177,7 @@ void bind_quant(const Node& root, RunConfig& config, Report& report) {
     const Entry* entry = quant ? quant->find(key) : nullptr;
     return entry && !entry->node.bad ? entry : nullptr;
   };
-  const MomentKind moments = config.optim.moments;
+  const MomentKind moments = config.optim.spec.moments;
   config.quant.weights.moments = moments;
   config.quant.weights.init.name = "glorot_uniform";
   if (const Entry* weights = given("weights"))
@@ -246,7 +247,7 @@ void Reader::operator()(std::string_view key, ScheduleConfig& field) const {
   if (map != nullptr) field.mark = map->mark;
   visit_schedule(Reader("schedule", map), field);
 }
-void Reader::operator()(std::string_view key, BopConfig& field) const {
+void Reader::operator()(std::string_view key, BopSpec& field) const {
   visit_bop(Reader("bop", child(map_, key)), field);
 }
 

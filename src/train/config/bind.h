@@ -49,7 +49,7 @@ class Reader {
  public:
   Reader(std::string_view group, const Node* map) : group_(group), map_(map) {}
   void operator()(std::string_view key, ScheduleConfig& field) const;
-  void operator()(std::string_view key, BopConfig& field) const;
+  void operator()(std::string_view key, BopSpec& field) const;
   void operator()(std::string_view key, AugmentConfig& field) const;
   void operator()(std::string_view key, std::vector<TransformConfig>& field) const;
   template <typename T>

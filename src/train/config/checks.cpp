@@ -261,7 +261,7 @@ class Checks {
       contradiction({"optim.decay_schedule.name"},
                     "optim.decay_schedule: plateau follows evaluations, and only schedule "
                     "does. Use another one");
-    bool decays = config_.optim.weight_decay > 0;
+    bool decays = config_.optim.spec.weight_decay > 0;
     each_weights(
         [&](const ParameterSpec& weights, const std::string&) { decays |= weights.weight_decay.value_or(0) > 0; });
     if (decay.name != "constant" && !decays && sound_path("model.layers") && sound_path("quant.weights"))
@@ -290,8 +290,8 @@ class Checks {
                     concat(path, ".cooldown (", c.cooldown, ") is longer than train.stop (", stop, ')'));
   }
   void momentum() {
-    if (config_.optim.nesterov && config_.optim.name == "sgd" && sound_path("optim.momentum") &&
-        config_.optim.momentum == 0.0)
+    if (config_.optim.spec.nesterov && config_.optim.spec.name == "sgd" && sound_path("optim.momentum") &&
+        config_.optim.spec.momentum == 0)
       contradiction({"optim.nesterov", "optim.momentum"}, "optim.nesterov needs optim.momentum above 0");
   }
   void evaluation() {
@@ -316,8 +316,8 @@ class Checks {
       if (const auto& weights = prepare.rules[i].quant.weights) use(*weights, concat(path, ".rules.", i, ".weights"));
   }
   void moments() {
-    const OptimConfig& optim = config_.optim;
-    if (optim.name != "sgd" || optim.momentum != 0.0 || !sound_path("optim.name") || !sound_path("optim.momentum"))
+    const OptimizerSpec& optim = config_.optim.spec;
+    if (optim.name != "sgd" || optim.momentum != 0 || !sound_path("optim.name") || !sound_path("optim.momentum"))
       return;
     const std::string message = "optim.name sgd without momentum keeps no moments, got ";
     bool flips = false;  // Bop keeps a moment of its own
@@ -353,7 +353,7 @@ class Checks {
   void bop() {
     for (const char* path : {"optim.bop", "model.layers", "quant.weights.optimizer"})
       if (!sound_path(path)) return;
-    if (config_.optim.bop == BopConfig{}) return;
+    if (config_.optim.spec.bop == BopSpec{}) return;
     bool used = config_.quant.weights.optimizer == "bop";
     each_weights([&](const ParameterSpec& weights, const std::string&) { used = used || weights.optimizer == "bop"; });
     if (!used) contradiction({"optim.bop"}, "optim.bop goes with weights of optimizer bop, there are none");

@@ -120,13 +120,11 @@ class Effects {
   }
 
   void decay() const {
-    if (config_.optim.decay == "all" || config_.optim.weight_decay != 0.0) return;
+    if (config_.optim.spec.decay_vectors || config_.optim.spec.weight_decay != 0) return;
     bool decays = false;
     for_each_layer(config_.layers,
                    [&](const LayerSpec& layer) { decays = decays || layer.weight.weight_decay.value_or(0) != 0; });
-    if (!decays)
-      warn(find("optim", "decay"),
-           concat("optim.decay (", config_.optim.decay, ") has no effect: optim.weight_decay is 0"));
+    if (!decays) warn(find("optim", "decay"), concat("optim.decay (matrices) has no effect: optim.weight_decay is 0"));
   }
 
   // A fall of the rate by nothing.

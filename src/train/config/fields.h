@@ -2,7 +2,11 @@
 // test compares these names with keys.inc.
 #pragma once
 
+#include <array>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "bitgrad/train/config.h"
 
@@ -149,22 +153,40 @@ void visit_batch(V&& v, C& c) {
   v("sum", c.sum);
 }
 
+// A member in the form of its key: v(key, form), after which a reader's form is the member's value.
+template <typename V, typename T, typename Form, typename Back>
+void visit_as(V&& v, std::string_view key, T& member, Form form, Back back) {
+  v(key, form);
+  if constexpr (!std::is_const_v<T>) member = back(form);
+}
+// "auto" or "all" for true, another word for false.
+template <typename V, typename T>
+void visit_words(V&& v, std::string_view key, T& member, const char* yes, const char* no) {
+  visit_as(v, key, member, std::string(member ? yes : no), [&](const std::string& word) { return word == yes; });
+}
+// 0 is "none".
+template <typename V, typename T>
+void visit_limit(V&& v, std::string_view key, T& member) {
+  visit_as(v, key, member, member > 0 ? std::optional<float>(member) : std::nullopt,
+           [](const std::optional<float>& limit) { return limit.value_or(0); });
+}
+
 template <typename V, typename C>
 void visit_optim(V&& v, C& c) {
-  v("name", c.name);
-  v("lr", c.lr);
-  v("betas", c.betas);
-  v("eps", c.eps);
-  v("weight_decay", c.weight_decay);
-  v("decay", c.decay);
+  auto& spec = c.spec;
+  v("name", spec.name);
+  v("lr", spec.base_lr);
+  std::array<double, 2> betas{spec.beta1, spec.beta2};
+  v("betas", betas);
+  if constexpr (!std::is_const_v<C>) spec.beta1 = betas[0], spec.beta2 = betas[1];
+#define BITGRAD_OPTIM_FIELD(member, ...) v(#member, spec.member);
+#include "bitgrad/optim/optimizer_fields.inc"
+#undef BITGRAD_OPTIM_FIELD
+  visit_words(v, "decay", spec.decay_vectors, "all", "matrices");
   v("decay_schedule", c.decay_schedule);
-  v("momentum", c.momentum);
-  v("nesterov", c.nesterov);
-  v("clip_value", c.clip_value);
-  v("clip_norm", c.clip_norm);
-  v("moments", c.moments);
-  v("fused", c.fused);
-  v("bop", c.bop);
+  visit_limit(v, "clip_value", spec.clip_value);
+  visit_limit(v, "clip_norm", spec.clip_norm);
+  visit_words(v, "fused", spec.fused, "auto", "off");
 }
 
 template <typename V, typename C>

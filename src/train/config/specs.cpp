@@ -41,26 +41,6 @@ const LayerSpec* layer_at(const std::vector<LayerSpec>& layers, std::string_view
   return inner != nullptr ? inner : &layer;
 }
 
-OptimizerSpec optimizer_spec(const OptimConfig& c) {
-  OptimizerSpec spec;
-  spec.name = c.name;
-  spec.momentum = static_cast<float>(c.momentum);
-  spec.nesterov = c.nesterov;
-  spec.beta1 = c.betas[0];
-  spec.beta2 = c.betas[1];
-  spec.eps = static_cast<float>(c.eps);
-  spec.weight_decay = static_cast<float>(c.weight_decay);
-  spec.decay_vectors = c.decay == "all";
-  spec.moments = c.moments;
-  spec.fused = c.fused == "auto";
-  spec.base_lr = c.lr;
-  spec.bop_gamma = static_cast<float>(c.bop.gamma);
-  spec.bop_threshold = static_cast<float>(c.bop.threshold);
-  spec.clip_value = static_cast<float>(c.clip_value.value_or(0));
-  spec.clip_norm = static_cast<float>(c.clip_norm.value_or(0));
-  return spec;
-}
-
 LayerQuant layer_quant(const LayerQuantConfig& c) {
   LayerQuant quant = find_recipe(c.recipe);
   if (c.group) {

@@ -14,7 +14,6 @@ ActivationQuant plain_activations(const QuantSpec& spec, DType grad);
 // The layer at this place in the model, as in LayerError: "3.body.1". If the place names a list, its nearest container;
 // nullptr if there is none.
 const LayerSpec* layer_at(const std::vector<LayerSpec>& layers, std::string_view place);
-OptimizerSpec optimizer_spec(const OptimConfig& c);
 // The recipe, with the parts that replace its own; if there are any, LayerQuant::recipe is "custom".
 LayerQuant layer_quant(const LayerQuantConfig& c);
 PrepareSpec prepare_spec(const PrepareConfig& c);

@@ -97,7 +97,7 @@ std::string text(const std::vector<WeightName>& names) {
 std::string text(const LearnedSpec& c);
 std::string text(const std::optional<ObserverSpec>& c);
 std::string text(const AugmentConfig& c);
-std::string text(const BopConfig& c);
+std::string text(const BopSpec& c);
 std::string text(const ScheduleConfig& c);
 
 // Writes the keys of one map as {a: 1, b: 2}.
@@ -159,7 +159,7 @@ std::string text(const ScheduleConfig& c) {
   });
 }
 
-std::string text(const BopConfig& c) {
+std::string text(const BopSpec& c) {
   return map_of("bop", "", [&](auto& w) { visit_bop(w, c); });
 }
 
@@ -413,7 +413,7 @@ std::string to_yaml(const RunConfig& c) {
   if (c.adapters) out << "adapters: " << adapters(*c.adapters) << '\n';
   out << "batch: " << map_of("batch", "", [&](auto& w) { visit_batch(w, c.batch); }) << '\n';
   out << "loss: " << loss(c) << '\n';
-  out << "optim: " << map_of("optim", c.optim.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
+  out << "optim: " << map_of("optim", c.optim.spec.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
   out << "schedule: " << text(c.schedule) << '\n';
   out << "train:\n  stop: " << c.train.stop << '\n';
   if (const BestConfig& best = c.train.best; !best.metric.empty())
