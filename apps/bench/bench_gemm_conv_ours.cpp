@@ -10,8 +10,8 @@
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/conv.h"
 #include "bitgrad/kernels/pack.h"
-#include "bitgrad/kernels/windows.h"
 #include "bitgrad/ops/product.h"
 
 namespace bitgrad::bench {

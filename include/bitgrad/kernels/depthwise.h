@@ -1,4 +1,4 @@
-// Family windows, depthwise convolutions: output channel j of `channels * multiplier` reads only input channel (j /
+// Family conv, depthwise convolutions: output channel j of `channels * multiplier` reads only input channel (j /
 // multiplier), so channels map to lanes and no windows are gathered. Operands are expanded to fp32 one row of pixels at
 // a time; integers and sums below 2^24 are exact. docs/numerics.md section 4, "Depthwise convolutions".
 #pragma once
@@ -7,7 +7,7 @@
 
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/dtype/scale_map.h"
-#include "bitgrad/kernels/windows.h"
+#include "bitgrad/kernels/conv.h"
 
 namespace bitgrad::kernels {
 

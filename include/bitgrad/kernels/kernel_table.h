@@ -4,6 +4,7 @@
 // their families (kernel.h).
 #pragma once
 
+#include "bitgrad/kernels/conv.h"
 #include "bitgrad/kernels/depthwise.h"
 #include "bitgrad/kernels/device_kernel.h"
 #include "bitgrad/kernels/elementwise.h"
@@ -12,7 +13,6 @@
 #include "bitgrad/kernels/reduce.h"
 #include "bitgrad/kernels/rowwise.h"
 #include "bitgrad/kernels/update_rows.h"
-#include "bitgrad/kernels/windows.h"
 
 namespace bitgrad::kernels {
 

@@ -1,7 +1,7 @@
-// Family windows: the gradient of max pooling, CPU only. Devices run maps::MaxPoolGradient.
+// Family conv: the gradient of max pooling, CPU only. Devices run maps::MaxPoolGradient.
 #pragma once
 
-#include "bitgrad/kernels/windows.h"
+#include "bitgrad/kernels/conv.h"
 
 namespace bitgrad::kernels {
 

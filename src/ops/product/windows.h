@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "bitgrad/kernels/windows.h"
+#include "bitgrad/kernels/conv.h"
 #include "bitgrad/ops/conv.h"
 #include "ops/product/operand.h"
 
