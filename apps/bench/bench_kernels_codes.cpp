@@ -2,8 +2,8 @@
 #include <optional>
 
 #include "bench_kernels_cases.h"
-#include "bitgrad/kernels/fused_quantize.h"
-#include "bitgrad/kernels/pack.h"
+#include "kernels/fused_quantize.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::bench {
 

@@ -1,7 +1,7 @@
 #include "bench_kernels_cases.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/pack.h"
 #include "bitgrad/optim/optimizer.h"
+#include "kernels/elementwise.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::bench {
 namespace {

@@ -1,7 +1,7 @@
 // The contracts of bitgrad::kernels, by their short names inside bitgrad::cuda.
 #pragma once
 
-#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::cuda {
 

@@ -1,19 +1,19 @@
 // The kernel tables, and the public functions that call the current device's table.
-#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/kernel_table.h"
 
 #include <array>
 #include <atomic>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/flag.h"
 
 namespace bitgrad::kernels {
 namespace {
 
 constexpr KernelTable kCpuKernels{
 #define BITGRAD_KERNEL(result, name, parameters, arguments) cpu::name,
-#include "bitgrad/kernels/kernel_table.inc"
+#include "kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
 };
 
@@ -37,7 +37,7 @@ void register_kernel_table(DeviceKind kind, const KernelTable* table) {
 
 #define BITGRAD_KERNEL(result, name, parameters, arguments) \
   result name parameters { return detail::present(kernel_table().name, #name) arguments; }
-#include "bitgrad/kernels/kernel_table.inc"
+#include "kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
 
 }  // namespace bitgrad::kernels

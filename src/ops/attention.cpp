@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "bitgrad/kernels/attention.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/attention.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/map/attention.h"
 

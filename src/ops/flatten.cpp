@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/conv.h"
 #include "bitgrad/ops/spatial.h"
+#include "kernels/conv.h"
 #include "kernels/map/map.h"
 #include "ops/common.h"
 

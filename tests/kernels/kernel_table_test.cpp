@@ -1,4 +1,4 @@
-#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/kernel_table.h"
 
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -15,7 +15,7 @@ TEST_CASE("The CPU has a kernel for every line of the table, and its table canno
 #define BITGRAD_KERNEL(result, name, parameters, arguments) \
   INFO(#name);                                              \
   CHECK(table.name != nullptr);
-#include "bitgrad/kernels/kernel_table.inc"
+#include "kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
   CHECK(error_of([&] { register_kernel_table(DeviceKind::kCpu, &table); }) ==
         "[register_kernel_table] the kernels of cpu cannot be replaced.");

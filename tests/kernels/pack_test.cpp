@@ -1,5 +1,5 @@
 // Family pack: every row gives the bytes of the layout record, and the list of kernels names all families.
-#include "bitgrad/kernels/pack.h"
+#include "kernels/pack.h"
 
 #include <random>
 #include <set>

@@ -1,4 +1,4 @@
-// Family conv (contracts: bitgrad/kernels/conv.h): one thread per word, or unit of 1 to 8 bytes, of the gathered
+// Family conv (contracts: kernels/conv.h): one thread per word, or unit of 1 to 8 bytes, of the gathered
 // rows; one thread per element of the images into which rows are added.
 #include "bitgrad/base/error.h"
 #include "cuda/device/builtins.h"

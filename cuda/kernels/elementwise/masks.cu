@@ -1,5 +1,5 @@
 // Family elementwise: keep masks of dropout, masked gradients, and codes with dropped elements (contracts:
-// bitgrad/kernels/elementwise.h).
+// kernels/elementwise.h).
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "cuda/device/philox.h"

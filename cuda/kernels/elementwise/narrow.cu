@@ -1,5 +1,5 @@
 // Family elementwise: fp32 to bf16 and back, and 8-bit optimizer moments (docs/numerics.md section 6; contracts:
-// bitgrad/kernels/elementwise.h).
+// kernels/elementwise.h).
 #include <type_traits>
 
 #include "bitgrad/dtype/bf16.h"

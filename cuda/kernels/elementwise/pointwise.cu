@@ -1,4 +1,4 @@
-// Family elementwise: pointwise functions, sums, products and tables (contracts: bitgrad/kernels/elementwise.h).
+// Family elementwise: pointwise functions, sums, products and tables (contracts: kernels/elementwise.h).
 #include "cuda/kernels/elementwise/pointwise.h"
 
 #include "bitgrad/base/math.h"

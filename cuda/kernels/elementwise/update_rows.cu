@@ -1,4 +1,4 @@
-// The launch of the sweep update_rows (contract: bitgrad/kernels/update_rows.h): how rows are distributed over blocks.
+// The launch of the sweep update_rows (contract: kernels/update_rows.h): how rows are distributed over blocks.
 #include "cuda/kernels/elementwise/update_rows.h"
 
 #include <algorithm>

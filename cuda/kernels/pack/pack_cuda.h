@@ -2,8 +2,8 @@
 #pragma once
 
 #include "bitgrad/dtype/transpose.h"
-#include "bitgrad/kernels/pack.h"
 #include "cuda/kernels/contracts.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::cuda {
 

@@ -1,4 +1,4 @@
-// The launches of family quantize. Contracts: bitgrad/kernels/quantize.h and fused_quantize.h.
+// The launches of family quantize. Contracts: kernels/quantize.h and fused_quantize.h.
 #pragma once
 
 #include <type_traits>

@@ -1,6 +1,6 @@
 // Attention on the CPU. A task covers some rows of the heads that share keys, and walks the blocks of keys that these
 // rows see.
-#include "bitgrad/kernels/attention.h"
+#include "kernels/attention.h"
 
 #include <limits>
 #include <vector>

@@ -1,7 +1,7 @@
 // Checks and helpers shared by the vectorized direct convolutions (binary/, first_layer/).
 #pragma once
 
-#include "bitgrad/kernels/conv.h"
+#include "kernels/conv.h"
 
 namespace bitgrad::kernels::conv {
 

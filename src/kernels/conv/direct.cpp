@@ -2,7 +2,7 @@
 #include "kernels/conv/amx/direct.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
-#include "bitgrad/kernels/conv.h"
+#include "kernels/conv.h"
 #include "kernels/conv/binary/binary.h"
 #include "kernels/conv/first_layer/first_layer.h"
 

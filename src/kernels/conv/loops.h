@@ -2,8 +2,8 @@
 // bit-identical results.
 #pragma once
 
-#include "bitgrad/kernels/depthwise.h"
 #include "bitgrad/kernels/kernel.h"
+#include "kernels/depthwise.h"
 
 namespace bitgrad::kernels::conv {
 

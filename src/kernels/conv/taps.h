@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/host_device.h"
-#include "bitgrad/kernels/conv.h"
+#include "kernels/conv.h"
 
 namespace bitgrad::kernels::conv {
 

@@ -1,19 +1,19 @@
 // Family elementwise: pointwise functions, sums and tables (the rest is in conversions.cpp and updates.cpp). Splits the
 // work and calls the loops of the allowed ISA.
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/fused_elementwise.h"
-#include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
+#include "kernels/fused_elementwise.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad {
 

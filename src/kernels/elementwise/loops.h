@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bitgrad/base/cpu.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "kernels/quantize/moment_codes.h"
 
 namespace bitgrad::kernels::elementwise {

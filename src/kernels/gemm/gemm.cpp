@@ -9,12 +9,12 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/kernels/kernel_table.h"
 #include "kernels/families.h"
 #include "kernels/gemm/common/batch.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/common/strict_order.h"
 #include "kernels/gemm/kernels.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "bitgrad/base/host_device.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/device_kernel.h"
+#include "kernels/device_kernel.h"
 
 // The declaration made by a line BITGRAD_MAP(functor) of a maps.inc; see <layer>/map/list.h.
 #define BITGRAD_DECLARE_MAP(functor)                                \

@@ -1,6 +1,6 @@
 // Family pack: converts canonical codes to another layout. The scalar kernel calls the layout record's own function, in
 // blocks of rows if the layout is blocked by rows.
-#include "bitgrad/kernels/pack.h"
+#include "kernels/pack.h"
 
 #include <algorithm>
 

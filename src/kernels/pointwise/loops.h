@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bitgrad/base/cpu.h"
-#include "bitgrad/kernels/pointwise.h"
+#include "kernels/pointwise.h"
 
 namespace bitgrad::kernels::pointwise_loops {
 

@@ -1,9 +1,9 @@
 // Family quantize: codes -> values.
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "bitgrad/kernels/quantize.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/tiles.h"
+#include "kernels/kernel_table.h"
+#include "kernels/quantize.h"
 #include "kernels/quantize/chunk_params.h"
 
 namespace bitgrad::kernels {

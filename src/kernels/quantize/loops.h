@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "bitgrad/base/math.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "kernels/quantize/rounding.h"
 
 namespace bitgrad::kernels::quantize_loops {

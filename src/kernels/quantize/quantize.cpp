@@ -1,6 +1,6 @@
 // Family quantize: values -> codes and straight-through masks. Cuts the work, reads the scales and calls the loops of
 // the kernel's ISA.
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 
 #include <atomic>
 #include <cstring>
@@ -8,11 +8,11 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
+#include "kernels/kernel_table.h"
 #include "kernels/quantize/chunk_params.h"
 #include "kernels/quantize/plan.h"
 

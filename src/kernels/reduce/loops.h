@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::kernels::reduce_loops {
 

@@ -1,6 +1,6 @@
 // Family reduce: cuts blocks into chunks, calls the loops of a kernel's ISA and joins the results (docs/numerics.md
 // section 8).
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,11 +9,11 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "bitgrad/kernels/quantize.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/families.h"
+#include "kernels/kernel_table.h"
+#include "kernels/quantize.h"
 #include "kernels/reduce/loops.h"
 
 namespace bitgrad::kernels {

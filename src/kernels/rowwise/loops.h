@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bitgrad/base/cpu.h"
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/rowwise.h"
 
 namespace bitgrad::kernels::rowwise {
 

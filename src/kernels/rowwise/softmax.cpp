@@ -1,7 +1,7 @@
 // Family rowwise: softmax and its backward.
-#include "bitgrad/kernels/rowwise.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/families.h"
+#include "kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad::kernels {

@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/attention.h"
+#include "kernels/attention.h"
 #include "kernels/map/pointwise.h"
 #include "ops/map/list.h"
 

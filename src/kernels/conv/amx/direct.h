@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/kernels/conv.h"
+#include "kernels/conv.h"
 #include "kernels/gemm/tiles/amx.h"
 
 namespace bitgrad::kernels::conv {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/kernels/conv.h"
+#include "kernels/conv.h"
 
 namespace bitgrad::kernels::conv {
 

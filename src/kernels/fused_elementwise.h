@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/max_pool_gradient.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
+#include "kernels/max_pool_gradient.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::kernels::cpu {
 

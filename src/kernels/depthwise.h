@@ -7,7 +7,7 @@
 
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/dtype/scale_map.h"
-#include "bitgrad/kernels/conv.h"
+#include "kernels/conv.h"
 
 namespace bitgrad::kernels {
 

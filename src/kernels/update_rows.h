@@ -7,8 +7,8 @@
 #include <optional>
 #include <variant>
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantize.h"
 
 namespace bitgrad::kernels {
 
@@ -64,7 +64,7 @@ struct UpdateRowsArgs {
 constexpr bool sweeps_codes(CodeRule rule) {
 #define BITGRAD_SWEEP_RULE(name) \
   if (rule == CodeRule::name) return true;
-#include "bitgrad/kernels/sweep_rules.inc"
+#include "kernels/sweep_rules.inc"
 #undef BITGRAD_SWEEP_RULE
   return false;
 }

@@ -1,7 +1,7 @@
 // Family conv: the gradient of max pooling, CPU only. Devices run maps::MaxPoolGradient.
 #pragma once
 
-#include "bitgrad/kernels/conv.h"
+#include "kernels/conv.h"
 
 namespace bitgrad::kernels {
 

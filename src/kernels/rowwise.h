@@ -8,7 +8,7 @@
 // matrix-sized output may alias an input of equal dtype unless stated otherwise.
 #pragma once
 
-#include "bitgrad/kernels/floats.h"
+#include "kernels/floats.h"
 
 namespace bitgrad::kernels {
 

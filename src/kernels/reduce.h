@@ -5,8 +5,8 @@
 // on every ISA and for any number of threads.
 #pragma once
 
-#include "bitgrad/kernels/floats.h"
 #include "bitgrad/kernels/kernel.h"
+#include "kernels/floats.h"
 
 namespace bitgrad::kernels {
 

@@ -15,7 +15,7 @@ namespace bitgrad::kernels {
 
 enum class PointwiseOp : uint8_t {
 #define BITGRAD_POINTWISE(name, value) name,
-#include "bitgrad/kernels/pointwise.inc"
+#include "kernels/pointwise.inc"
 #undef BITGRAD_POINTWISE
   kCount
 };

@@ -1,8 +1,8 @@
 // Family quantize: sequences of kernels fused into one read of x. The CPU runs the sequence; the bits are the same.
 #pragma once
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantize.h"
 
 namespace bitgrad::kernels {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "bitgrad/base/rng.h"
-#include "bitgrad/kernels/floats.h"
 #include "bitgrad/kernels/kernel.h"
 #include "bitgrad/kernels/quantize_rules.h"
+#include "kernels/floats.h"
 
 namespace bitgrad {
 

@@ -4,22 +4,22 @@
 // their families (kernel.h).
 #pragma once
 
-#include "bitgrad/kernels/conv.h"
-#include "bitgrad/kernels/depthwise.h"
-#include "bitgrad/kernels/device_kernel.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused_quantize.h"
-#include "bitgrad/kernels/quantize.h"
-#include "bitgrad/kernels/reduce.h"
-#include "bitgrad/kernels/rowwise.h"
-#include "bitgrad/kernels/update_rows.h"
+#include "kernels/conv.h"
+#include "kernels/depthwise.h"
+#include "kernels/device_kernel.h"
+#include "kernels/elementwise.h"
+#include "kernels/fused_quantize.h"
+#include "kernels/quantize.h"
+#include "kernels/reduce.h"
+#include "kernels/rowwise.h"
+#include "kernels/update_rows.h"
 
 namespace bitgrad::kernels {
 
 // nullptr: the device has no such kernel; calling it throws Error(kDevice) naming it.
 struct KernelTable {
 #define BITGRAD_KERNEL(result, name, parameters, arguments) result(*name) parameters = nullptr;
-#include "bitgrad/kernels/kernel_table.inc"
+#include "kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
 };
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "bitgrad/base/rng.h"
-#include "bitgrad/kernels/floats.h"
 #include "bitgrad/kernels/unary_op.h"
+#include "kernels/floats.h"
 
 namespace bitgrad {
 struct StepScalars;  // base/step_scalars.h
