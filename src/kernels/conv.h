@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "bitgrad/dtype/dtype.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad::kernels {
 
@@ -54,8 +55,8 @@ void add_windows(const AddWindowsArgs& args);
 // Convolutions with dilation 1 that read the images directly, without gathered rows, where the CPU has a kernel for the
 // operands (AMX tiles, or AVX-512 for signs and for few channels) and it is expected to be faster. Codes (kind int,
 // uint or sign, at most 8 bits, no zero points or offsets) times codes are exact. Products with fp32 are summed in an
-// unspecified order (fast mode only), with the floats as they are or rounded to bf16. Both functions return false,
-// without any effect, if there is no such kernel or it would not be faster, and on devices other than the CPU.
+// unspecified order (fast mode only), with the floats as they are or rounded to bf16. A kernel supports what it
+// computes faster than gathered windows. Both functions return false, without any effect, if there is none.
 struct DirectConvArgs {
   WindowGeometry geometry;
   int64_t images = 0, channels = 0, outputs = 0;
@@ -77,6 +78,7 @@ struct DirectConvArgs {
   const float *image_scale = nullptr, *w_scale = nullptr, *bias = nullptr;  // nullptr: 1, 1, 0
   int64_t image_step = 0, w_step = 0;                                       // 0: one for all
 };
+KernelList<Kernel<DirectConvArgs>>& conv_kernels();
 bool conv_direct(const DirectConvArgs& args);
 
 struct DirectWeightsArgs {
@@ -93,6 +95,7 @@ struct DirectWeightsArgs {
   bool bf16 = false;            // float gy is rounded to bf16, after folding
   void* c = nullptr;            // [outputs, taps * channels], dense: fp32, or int32 sums of int8 gy
 };
+KernelList<Kernel<DirectWeightsArgs>>& conv_weights_kernels();
 bool conv_weights_direct(const DirectWeightsArgs& args);
 
 }  // namespace bitgrad::kernels

@@ -4,6 +4,7 @@
 // their families (kernel.h).
 #pragma once
 
+#include "bitgrad/kernels/kernel.h"
 #include "kernels/conv.h"
 #include "kernels/depthwise.h"
 #include "kernels/device_kernel.h"
@@ -16,12 +17,23 @@
 
 namespace bitgrad::kernels {
 
-// nullptr: the device has no such kernel; calling it throws Error(kDevice) naming it.
+// run is nullptr: the device has no such kernel; calling it throws Error(kDevice) naming it.
+template <typename Run>
+struct TableKernel : KernelInfo {
+  Run* run;
+};
 struct KernelTable {
-#define BITGRAD_KERNEL(result, name, parameters, arguments) result(*name) parameters = nullptr;
+#define BITGRAD_KERNEL(family, order, result, name, parameters, arguments) TableKernel<result parameters> name;
 #include "kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
 };
+
+// The functions of the CPU's table, each defined in the folder of its family.
+namespace cpu {
+#define BITGRAD_KERNEL(family, order, result, name, parameters, arguments) result name parameters;
+#include "kernels/kernel_table.inc"
+#undef BITGRAD_KERNEL
+}  // namespace cpu
 
 // Table of the current device. Throws Error(kDevice) if its backend registered none.
 const KernelTable& kernel_table();

@@ -15,8 +15,7 @@ struct PackArgs {
   void* out = nullptr;  // to.info().bytes(dtype, rows, cols) bytes, written in full
 };
 
-std::span<const Kernel<PackArgs>> pack_kernels();
-void register_pack_kernels(std::span<const Kernel<PackArgs>> kernels);  // for devices other than the CPU
+KernelList<Kernel<PackArgs>>& pack_kernels();
 void pack(const PackArgs& args);
 
 }  // namespace bitgrad::kernels

@@ -41,8 +41,7 @@ struct QuantizeArgs {
   // raw 1) and integers of 8 bits.
   int32_t* row_sums = nullptr;
 };
-std::span<const Kernel<QuantizeArgs>> quantize_kernels();
-void register_quantize_kernels(std::span<const Kernel<QuantizeArgs>> kernels);  // for devices other than the CPU
+KernelList<Kernel<QuantizeArgs>>& quantize_kernels();
 void quantize(const QuantizeArgs& args);
 // The clip rule without codes or mask in memory: gx = g where quantize with kClip would set the mask, else +0. g and
 // gx: dense [rows, cols]; may alias. Ignores codes, stride, sr, first_element, ste, mask and flags. Not for codebooks.

@@ -44,8 +44,7 @@ struct ReduceArgs {
   uint32_t* flags =
       nullptr;  // OR of kFlagNonFinite (quantize.h) if an x is NaN or Inf; the min, max and absmax rules skip NaN
 };
-std::span<const Kernel<ReduceArgs>> reduce_kernels();
-void register_reduce_kernels(std::span<const Kernel<ReduceArgs>> kernels);  // for devices other than the CPU
+KernelList<Kernel<ReduceArgs>>& reduce_kernels();
 void reduce(const ReduceArgs& args);
 // kMin into args.out and kMax into `high` from one read, with the bits of two reductions. Axes kRows and kGroups only;
 // rule, times and center are ignored.

@@ -23,7 +23,6 @@
 
 namespace bitgrad::cuda {
 
-using namespace kernels;
 namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

@@ -3,7 +3,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/device/builtins.h"
-#include "cuda/kernels/conv/conv_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/operand.h"
 #include "cuda/kernels/launch.h"

@@ -2,7 +2,7 @@
 // rows; one thread per element of the images into which rows are added.
 #include "bitgrad/base/error.h"
 #include "cuda/device/builtins.h"
-#include "cuda/kernels/conv/conv_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 
 namespace bitgrad::cuda {

@@ -4,7 +4,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/floats.h"
 #include "cuda/kernels/launch.h"
 

@@ -5,7 +5,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "kernels/quantize/moment_codes.h"
 

@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/dtype/bf16.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/elementwise/update_formulas.h"
 
 namespace bitgrad::cuda {

@@ -7,7 +7,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "dtype/layouts/frag64.h"

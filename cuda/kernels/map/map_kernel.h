@@ -1,5 +1,5 @@
-// Family map: the kernel of a functor, and its registration for CUDA. Each <layer>.cu compiles the kernels of a layer's
-// functors. It includes cuda/map_headers/<layer>.h, which CMake generates and which includes all of src/<layer>/map/.
+// Family map: the kernel of a functor, and its registration for CUDA. CMake makes a <layer>.cu of
+// layer.cu.in for each layer that has functors; it includes all of src/<layer>/map/.
 #pragma once
 
 #include "bitgrad/kernels/kernel.h"
@@ -31,8 +31,7 @@ template <typename F>
 void add_map_kernel(const char* name) {
   MapKernel<F>::name = name;
   bitgrad::detail::MapLine<F>::runs[static_cast<size_t>(DeviceKind::kCuda)] = MapKernel<F>::run;
-  const KernelInfo line[] = {{"map", name, isa::kAnyCuda, SumOrder::kExact, false, DeviceKind::kCuda}};
-  add_kernel_infos(line);
+  add_map_info({"map", name, DeviceKind::kCuda, isa::kAnyCuda, SumOrder::kExact});
 }
 
 }  // namespace bitgrad::cuda

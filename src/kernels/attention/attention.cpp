@@ -8,7 +8,6 @@
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/attention/tiles.h"
-#include "kernels/families.h"
 
 namespace bitgrad::kernels {
 namespace {
@@ -135,16 +134,6 @@ void attention(const AttentionArgs& args) {
     const int64_t tile = tiles - 1 - i / groups, group = i % groups;
     ForwardTile(args, group / s.kv_heads, group % s.kv_heads, tile * kTile, std::min((tile + 1) * kTile, s.rows)).run();
   });
-}
-
-void append_attention_kernels(std::vector<KernelInfo>& out) {
-  const IsaMask granted = cpu_isa();
-#define BITGRAD_ATTENTION_LOOP(name, parameters)                                                                   \
-  out.push_back({"attention", #name "_avx512", isa::kAvx512, SumOrder::kBlocks64, (granted & isa::kAvx512) != 0}); \
-  out.push_back({"attention", #name "_avx2", isa::kAvx2, SumOrder::kBlocks64, (granted & isa::kAvx2) != 0});       \
-  out.push_back({"attention", #name "_scalar", isa::kScalar, SumOrder::kBlocks64, true});
-#include "kernels/attention/kernels.inc"
-#undef BITGRAD_ATTENTION_LOOP
 }
 
 }  // namespace bitgrad::kernels

@@ -1,7 +1,7 @@
 // Adds rows of windows into images.
 #include "bitgrad/base/error.h"
 #include "kernels/conv/taps.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/kernel_table.h"
 #include "kernels/pointwise/loops.h"
 
 namespace bitgrad::kernels {

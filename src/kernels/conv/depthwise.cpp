@@ -8,9 +8,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/conv/depthwise_rows.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
-#include "kernels/families.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {
@@ -259,19 +258,6 @@ void cpu::depthwise_gx(const DepthwiseGxArgs& args) {
 }
 void cpu::depthwise_gw(const DepthwiseGwArgs& args) {
   args.x.dtype == dtypes::fp64 ? gw<double>(args) : gw<float>(args);
-}
-
-void conv::append_window_loops(std::vector<KernelInfo>& out) {
-  const IsaMask granted = cpu_isa();
-#define BITGRAD_WINDOW_LOOP(name, call, order)                                                            \
-  out.push_back({"conv", #name "_avx512", isa::kAvx512, SumOrder::order, (granted & isa::kAvx512) != 0}); \
-  out.push_back({"conv", #name "_avx2", isa::kAvx2, SumOrder::order, (granted & isa::kAvx2) != 0});       \
-  out.push_back({"conv", #name "_scalar", isa::kScalar, SumOrder::order, true});
-#define BITGRAD_DIRECT_CONVOLUTION(name, needs, order) \
-  out.push_back({"conv", #name, needs, SumOrder::order, (granted & (needs)) == (needs)});
-#include "kernels/conv/kernels.inc"
-#undef BITGRAD_DIRECT_CONVOLUTION
-#undef BITGRAD_WINDOW_LOOP
 }
 
 }  // namespace bitgrad::kernels

@@ -112,10 +112,7 @@ class OpenRows {
   // Converts the codes of a row to values.
   void values(float* row) const {
     using namespace quantize_loops;
-    const IsaMask granted = cpu_isa();
-    const QuantizeLoops& loops = granted & isa::kAvx512 ? quantize_loops::loops_avx512()
-                                 : granted & isa::kAvx2 ? quantize_loops::loops_avx2()
-                                                        : quantize_loops::loops_scalar();
+    const QuantizeLoops& loops = quantize_loops::loops();
     const ScaleMap& map = images_.scale;
     ChunkParamReader params(loops, map);
     const int64_t run = map.per_tensor() ? width_ * channels_ : channels_;

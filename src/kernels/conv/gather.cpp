@@ -6,8 +6,7 @@
 #include "kernels/conv/gather_lines.h"
 #include "kernels/conv/loops.h"
 #include "kernels/conv/taps.h"
-#include "kernels/cpu_kernels.h"
-#include "kernels/families.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {
@@ -219,12 +218,6 @@ void cpu::gather_windows(const GatherWindowsArgs& args) {
   if (args.end <= args.begin || args.bits == 0) return;
   if (args.bits % 8 == 0 && args.first_bit % 8 == 0) return ByteGather(args).run();
   gather_bits(args);
-}
-
-void append_conv_kernels(std::vector<KernelInfo>& out) {
-  for (const char* const name : {"gather_windows", "add_windows"})
-    out.push_back({"conv", name, 0, SumOrder::kExact, true, DeviceKind::kCpu});
-  conv::append_window_loops(out);
 }
 
 }  // namespace bitgrad::kernels

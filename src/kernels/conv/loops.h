@@ -4,6 +4,7 @@
 
 #include "bitgrad/kernels/kernel.h"
 #include "kernels/depthwise.h"
+#include "kernels/isa_loops.h"
 
 namespace bitgrad::kernels::conv {
 
@@ -48,24 +49,15 @@ struct SpreadCall {
 };
 
 struct WindowLoops {
-#define BITGRAD_WINDOW_LOOP(name, call, order) void (*name)(const call&);
+#define BITGRAD_ISA_LOOP(family, order, result, name, parameters) result(*name) parameters;
 #include "kernels/conv/kernels.inc"
-#undef BITGRAD_WINDOW_LOOP
+#undef BITGRAD_ISA_LOOP
 };
 
 const WindowLoops& loops_scalar();
 const WindowLoops& loops_avx2();
 const WindowLoops& loops_avx512();
-
-// The table for the best ISA that cpu_isa() currently allows.
-inline const WindowLoops& loops() {
-  const IsaMask granted = cpu_isa();
-  if (granted & isa::kAvx512) return loops_avx512();
-  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
-}
-
-// Appends the lines of `bitgrad kernels`.
-void append_window_loops(std::vector<KernelInfo>& out);
+inline const WindowLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
 
 // References in double (scalar.cpp).
 void chain_fp64(const ChainCall<double>& call);

@@ -3,7 +3,6 @@
 // docs/numerics.md section 6).
 #include <algorithm>
 
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"

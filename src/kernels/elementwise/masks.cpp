@@ -4,7 +4,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"

@@ -4,7 +4,6 @@
 #include <list>
 #include <vector>
 
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"

@@ -7,7 +7,6 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/step_scalars.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/kernel_table.h"
 #include "kernels/map/fill.h"
 #include "kernels/map/ranges.h"

@@ -3,7 +3,6 @@
 
 #include <atomic>
 
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/kernel_table.h"

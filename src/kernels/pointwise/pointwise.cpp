@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "kernels/families.h"
 #include "kernels/kernel_table.h"
 #include "kernels/map/pointwise.h"
 #include "kernels/pointwise/lines.h"
@@ -126,18 +125,6 @@ void pointwise(const PointwiseArgs& args) {
     const OutputLine y{const_cast<void*>(moved(args.y.data, args.y.dtype, at.start(2))), bf16_y, walk.inner_step(2)};
     run_line(args.op, a, b, y, begin, end);
   });
-}
-
-void append_pointwise_kernels(std::vector<KernelInfo>& out) {
-  const IsaMask granted = cpu_isa();
-#define BITGRAD_POINTWISE(name, value)                                                                                 \
-  out.push_back(                                                                                                       \
-      {"pointwise", "pointwise_" #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0});     \
-  out.push_back({"pointwise", "pointwise_" #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0}); \
-  out.push_back({"pointwise", "pointwise_" #name "_scalar", isa::kScalar, SumOrder::kExact, true});
-#include "kernels/pointwise.inc"
-#undef BITGRAD_POINTWISE
-  out.push_back({"pointwise", "strided_copy_scalar", isa::kScalar, SumOrder::kExact, true});
 }
 
 }  // namespace bitgrad::kernels

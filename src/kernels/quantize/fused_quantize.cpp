@@ -10,7 +10,6 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/kernel_table.h"
 #include "kernels/pack.h"
 

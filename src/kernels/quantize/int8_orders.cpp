@@ -7,7 +7,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise.h"
 #include "kernels/kernel_table.h"
 #include "kernels/quantize/loops.h"

@@ -3,7 +3,6 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/fused_elementwise.h"
 #include "kernels/kernel_table.h"

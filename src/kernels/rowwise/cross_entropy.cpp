@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "bitgrad/base/math.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/kernel_table.h"
 #include "kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 

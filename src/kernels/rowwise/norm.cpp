@@ -1,7 +1,7 @@
 // Family rowwise: layer norm and RMS norm, and their backward.
 #include <cmath>
 
-#include "kernels/cpu_kernels.h"
+#include "kernels/kernel_table.h"
 #include "kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 

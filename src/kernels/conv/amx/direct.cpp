@@ -299,11 +299,15 @@ class Direct {
 
 }  // namespace
 
-bool conv_direct(const DirectConvArgs& args, const DirectIsa& isa, bool force) {
+bool conv_amx(const DirectConvArgs& args, const DirectIsa& isa) {
   Direct direct(args, isa);
-  if (!direct.supports() || !(force || direct.pays())) return false;
+  if (!direct.supports()) return false;
   direct.run();
   return true;
+}
+bool conv_amx_pays(const DirectConvArgs& args, const DirectIsa& isa) {
+  const Direct direct(args, isa);
+  return direct.supports() && direct.pays();
 }
 
 }  // namespace conv

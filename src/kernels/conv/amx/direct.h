@@ -86,8 +86,11 @@ struct DirectIsa {
 
 const DirectIsa& direct_machine();
 
-// conv_direct and conv_weights_direct on the unit of `isa`. force: even where it does not pay off.
-bool conv_direct(const DirectConvArgs& args, const DirectIsa& isa, bool force);
-bool conv_weights_direct(const DirectWeightsArgs& args, const DirectIsa& isa, bool force);
+// conv_direct and conv_weights_direct on the unit of `isa`. pays: they are supported, and expected to be faster than
+// gathered windows.
+bool conv_amx(const DirectConvArgs& args, const DirectIsa& isa);
+bool conv_amx_pays(const DirectConvArgs& args, const DirectIsa& isa);
+bool conv_weights_amx(const DirectWeightsArgs& args, const DirectIsa& isa);
+bool conv_weights_amx_pays(const DirectWeightsArgs& args, const DirectIsa& isa);
 
 }  // namespace bitgrad::kernels::conv

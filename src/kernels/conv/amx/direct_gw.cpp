@@ -226,11 +226,15 @@ class DirectWeights {
 
 }  // namespace
 
-bool conv_weights_direct(const DirectWeightsArgs& args, const DirectIsa& isa, bool force) {
+bool conv_weights_amx(const DirectWeightsArgs& args, const DirectIsa& isa) {
   DirectWeights direct(args, isa);
-  if (!direct.supports() || !(force || direct.pays())) return false;
+  if (!direct.supports()) return false;
   direct.run();
   return true;
+}
+bool conv_weights_amx_pays(const DirectWeightsArgs& args, const DirectIsa& isa) {
+  const DirectWeights direct(args, isa);
+  return direct.supports() && direct.pays();
 }
 
 }  // namespace conv

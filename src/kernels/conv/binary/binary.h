@@ -99,9 +99,13 @@ struct SignIsa {
 // Requires isa::kAvx512; sign_row also requires isa::kAvx512Popcnt.
 const SignIsa& signs_machine();
 
-// conv_direct and conv_weights_direct for signs. force: even where it does not pay off.
-bool conv_signs(const DirectConvArgs& args, const SignIsa& isa, bool force);
-bool conv_gradient_signs(const DirectConvArgs& args, const SignIsa& isa, bool force);
-bool conv_weights_signs(const DirectWeightsArgs& args, const SignIsa& isa, bool force);
+// conv_direct and conv_weights_direct for signs. pays: they are supported, and expected to be faster than gathered
+// windows.
+bool conv_signs(const DirectConvArgs& args, const SignIsa& isa);
+bool conv_signs_pays(const DirectConvArgs& args, const SignIsa& isa);
+bool conv_gradient_signs(const DirectConvArgs& args, const SignIsa& isa);
+bool conv_gradient_signs_pays(const DirectConvArgs& args, const SignIsa& isa);
+bool conv_weights_signs(const DirectWeightsArgs& args, const SignIsa& isa);
+bool conv_weights_signs_pays(const DirectWeightsArgs& args, const SignIsa& isa);
 
 }  // namespace bitgrad::kernels::conv

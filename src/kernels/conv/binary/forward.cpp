@@ -163,11 +163,15 @@ class SignForward {
 
 }  // namespace
 
-bool conv_signs(const DirectConvArgs& args, const SignIsa& isa, bool force) {
+bool conv_signs(const DirectConvArgs& args, const SignIsa& isa) {
   SignForward forward(args, isa);
-  if (!forward.supports() || !(force || forward.pays())) return false;
+  if (!forward.supports()) return false;
   forward.run();
   return true;
+}
+bool conv_signs_pays(const DirectConvArgs& args, const SignIsa& isa) {
+  const SignForward forward(args, isa);
+  return forward.supports() && forward.pays();
 }
 
 }  // namespace bitgrad::kernels::conv

@@ -202,11 +202,15 @@ class SignGradient {
 
 }  // namespace
 
-bool conv_gradient_signs(const DirectConvArgs& args, const SignIsa& isa, bool force) {
+bool conv_gradient_signs(const DirectConvArgs& args, const SignIsa& isa) {
   SignGradient gradient(args, isa);
-  if (!gradient.supports() || !(force || gradient.pays())) return false;
+  if (!gradient.supports()) return false;
   gradient.run();
   return true;
+}
+bool conv_gradient_signs_pays(const DirectConvArgs& args, const SignIsa& isa) {
+  const SignGradient gradient(args, isa);
+  return gradient.supports() && gradient.pays();
 }
 
 }  // namespace bitgrad::kernels::conv

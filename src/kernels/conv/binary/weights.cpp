@@ -226,11 +226,15 @@ class SignWeights {
 
 }  // namespace
 
-bool conv_weights_signs(const DirectWeightsArgs& args, const SignIsa& isa, bool force) {
+bool conv_weights_signs(const DirectWeightsArgs& args, const SignIsa& isa) {
   SignWeights weights(args, isa);
-  if (!weights.supports() || !(force || weights.pays())) return false;
+  if (!weights.supports()) return false;
   weights.run();
   return true;
+}
+bool conv_weights_signs_pays(const DirectWeightsArgs& args, const SignIsa& isa) {
+  const SignWeights weights(args, isa);
+  return weights.supports() && weights.pays();
 }
 
 }  // namespace bitgrad::kernels::conv

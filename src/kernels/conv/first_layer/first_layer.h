@@ -48,8 +48,10 @@ struct FewIsa {
 // Requires isa::kAvx512.
 const FewIsa& few_machine();
 
-// conv_direct and conv_weights_direct for few channels. force: for any number of channels.
-bool conv_few(const DirectConvArgs& args, const FewIsa& isa, bool force);
-bool conv_weights_few(const DirectWeightsArgs& args, const FewIsa& isa, bool force);
+// conv_direct and conv_weights_direct for few channels. pays: they are supported and few.
+bool conv_few(const DirectConvArgs& args, const FewIsa& isa);
+bool conv_few_pays(const DirectConvArgs& args, const FewIsa& isa);
+bool conv_weights_few(const DirectWeightsArgs& args, const FewIsa& isa);
+bool conv_weights_few_pays(const DirectWeightsArgs& args, const FewIsa& isa);
 
 }  // namespace bitgrad::kernels::conv

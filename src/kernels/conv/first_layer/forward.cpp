@@ -101,11 +101,15 @@ class FewForward {
 
 }  // namespace
 
-bool conv_few(const DirectConvArgs& args, const FewIsa& isa, bool force) {
+bool conv_few(const DirectConvArgs& args, const FewIsa& isa) {
   FewForward forward(args, isa);
-  if (!forward.supports() || !(force || forward.pays())) return false;
+  if (!forward.supports()) return false;
   forward.run();
   return true;
+}
+bool conv_few_pays(const DirectConvArgs& args, const FewIsa& isa) {
+  const FewForward forward(args, isa);
+  return forward.supports() && forward.pays();
 }
 
 }  // namespace bitgrad::kernels::conv

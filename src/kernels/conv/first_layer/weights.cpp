@@ -98,11 +98,15 @@ class FewGradient {
 
 }  // namespace
 
-bool conv_weights_few(const DirectWeightsArgs& args, const FewIsa& isa, bool force) {
+bool conv_weights_few(const DirectWeightsArgs& args, const FewIsa& isa) {
   FewGradient gradient(args, isa);
-  if (!gradient.supports() || !(force || gradient.pays())) return false;
+  if (!gradient.supports()) return false;
   gradient.run();
   return true;
+}
+bool conv_weights_few_pays(const DirectWeightsArgs& args, const FewIsa& isa) {
+  const FewGradient gradient(args, isa);
+  return gradient.supports() && gradient.pays();
 }
 
 }  // namespace bitgrad::kernels::conv
