@@ -5,8 +5,8 @@
 // from the logarithms of the sums.
 //
 // fp32; each operation is rounded once; exp and log are those of base/math.h. A row of y depends only on its row of q
-// and on the keys and values up to its position, whatever the number of rows, the ISA, the threads or the device. These
-// functions run on the CPU; devices run maps (src/ops/map/attention.h).
+// and on the keys and values up to its position, whatever the number of rows, the ISA, the threads or the device
+// (cuda/kernels/attention/).
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "bitgrad/kernels/kernel.h"
+#include "kernels/attention.h"
 #include "kernels/conv.h"
 #include "kernels/depthwise.h"
 #include "kernels/device_kernel.h"

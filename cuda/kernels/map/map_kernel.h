@@ -15,15 +15,18 @@ BITGRAD_GLOBAL void map_kernel(F f, int64_t n) {
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) f(i);
 }
 
+// If n is small, each call may be long (a row, a block of scales), so small blocks spread the calls over the GPU.
+template <typename F>
+void launch_each(const F& f, int64_t n, const char* name) {
+  if (n <= 0) return;
+  const int threads = n >= 32768 ? 256 : (n >= 4096 ? 64 : 32);
+  launch(map_kernel<F>, cover(n, name, threads), f, n);
+}
+
 template <typename F>
 struct MapKernel {
   static inline const char* name = nullptr;  // in the kernel list
-
-  // If n is small, each call may be long (a row, a block of scales), so small blocks spread the calls over the GPU.
-  static void run(const F& f, int64_t n) {
-    const int threads = n >= 32768 ? 256 : (n >= 4096 ? 64 : 32);
-    launch(map_kernel<F>, cover(n, name, threads), f, n);
-  }
+  static void run(const F& f, int64_t n) { launch_each(f, n, name); }
 };
 
 // Called while the backend registers (register.cpp). `name` must be a literal.

@@ -8,6 +8,7 @@
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/attention/tiles.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {
@@ -125,7 +126,7 @@ class ForwardTile {
 
 }  // namespace
 
-void attention(const AttentionArgs& args) {
+void cpu::attention(const AttentionArgs& args) {
   const AttentionShape& s = args.shape;
   const int64_t tiles = (s.rows + kTile - 1) / kTile, groups = s.samples * s.kv_heads;
   if (groups * tiles == 0 || s.dim == 0) return;
