@@ -7,10 +7,10 @@
 #include <algorithm>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/device_kernel.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/device_kernel.h"
+#include "kernels/flag.h"
 #include "kernels/map/scales.h"
 #include "nn/activation_quantizer.h"
 #include "nn/integer_range.h"

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/pack.h"
+#include "kernels/elementwise.h"
+#include "kernels/flag.h"
+#include "kernels/pack.h"
 #include "nn/parameter_spec.h"
 #include "nn/step_signal.h"
 

@@ -1,6 +1,6 @@
 // Codes of parameters that are written by the device kernel that updates them (kernels/update_rows.h).
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/update_rows.h"
+#include "kernels/update_rows.h"
 #include "nn/requantization.h"
 #include "nn/row_params.h"
 

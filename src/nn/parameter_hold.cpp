@@ -1,8 +1,8 @@
 // Changes of a parameter's precision: prepare, off and on again, frozen scales, convert. docs/numerics.md section 9.
 #include <utility>
 
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/nn/parameter.h"
+#include "kernels/elementwise.h"
 #include "nn/parameter_spec.h"
 #include "nn/row_params.h"
 

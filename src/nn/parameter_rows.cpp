@@ -6,10 +6,10 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/quantize.h"
 #include "bitgrad/nn/parameter.h"
+#include "kernels/elementwise.h"
+#include "kernels/flag.h"
+#include "kernels/quantize.h"
 #include "nn/requantization.h"
 #include "nn/row_params.h"
 #include "quant/fused.h"

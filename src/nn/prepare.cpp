@@ -6,7 +6,7 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "nn/activation_quantizer.h"
 #include "nn/glob.h"
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/nn/parameter.h"
+#include "kernels/flag.h"
 #include "quant/kernel_scales.h"
 
 namespace bitgrad {

@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/gemm.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
 #include "kernels/map/map.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad {
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/integer_product.h"
 #include "ops/map/check.h"

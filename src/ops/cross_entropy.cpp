@@ -2,7 +2,7 @@
 // loss = mean (sum) over the positions not ignored of log(sum_c exp(y - max)) - (y_target - max);  gy = (softmax(y) -
 // onehot) / count. Backward recomputes the softmax from its maximum and sum, two values per position. For one class per
 // sample, none ignored, see softmax_cross_entropy.cpp. docs/numerics.md section 10.
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/rowwise.h"
 #include "ops/loss.h"
 #include "ops/map/totals.h"
 #include "ops/targets.h"

@@ -1,8 +1,8 @@
 // Linear layer whose input range is computed at run time: x is quantized (int8), rounded (bf16) or used as is (fp32),
 // followed by linear. docs/numerics.md section 5. Gradients pass straight through the rounding of x (rule identity);
 // the backward products have modes of their own.
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/product/transposed.h"
 

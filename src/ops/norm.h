@@ -5,10 +5,10 @@
 //   docs/numerics.md section 6. y has the dtype of x; bf16 is widened where it is read and rounded once.
 #pragma once
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/spatial.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad {
 

@@ -1,6 +1,6 @@
 #include "ops/row_norm.h"
 
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/rowwise.h"
 #include "ops/common.h"
 #include "ops/strided.h"
 

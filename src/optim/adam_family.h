@@ -3,8 +3,8 @@
 // t counts the updates of a parameter, so that one that joins later is corrected from its first update on.
 #pragma once
 
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/update_rule.h"
+#include "kernels/elementwise.h"
 #include "optim/power.h"
 
 namespace bitgrad::detail {

@@ -4,8 +4,8 @@
 // base_lr is 0, gamma is constant.
 #include <algorithm>
 
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/update_rule.h"
+#include "kernels/elementwise.h"
 
 namespace bitgrad {
 namespace {

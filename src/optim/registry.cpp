@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "bitgrad/base/text.h"
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/optimizer.h"
+#include "kernels/elementwise.h"
 
 namespace bitgrad {
 

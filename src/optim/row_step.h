@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "bitgrad/kernels/update_rows.h"
 #include "bitgrad/optim/optimizer.h"
+#include "kernels/update_rows.h"
 #include "optim/moments.h"
 #include "quant/kernel_scales.h"
 

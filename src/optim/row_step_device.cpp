@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
 #include "optim/row_step.h"

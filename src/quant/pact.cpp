@@ -5,7 +5,7 @@
 // before the clamp.
 #include <cmath>
 
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "quant/blocks.h"
 #include "quant/learned.h"
 

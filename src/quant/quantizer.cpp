@@ -3,8 +3,8 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/fused_quantize.h"
+#include "kernels/flag.h"
+#include "kernels/fused_quantize.h"
 #include "quant/data_flag.h"
 #include "quant/fused.h"
 #include "quant/kernel_scales.h"

@@ -10,8 +10,8 @@
 #include "quant/straight_through.h"
 
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused_elementwise.h"
+#include "kernels/elementwise.h"
+#include "kernels/fused_elementwise.h"
 #include "quant/kernel_scales.h"
 
 namespace bitgrad {

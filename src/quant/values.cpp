@@ -1,6 +1,6 @@
 #include "quant/values.h"
 
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 
 namespace bitgrad {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "train/bad_input.h"
 #include "train/batch_feed.h"
 #include "train/step.h"

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "train/averages.h"
 #include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"

@@ -3,9 +3,9 @@
 #include <bit>
 #include <utility>
 
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "train/bad_input.h"
 #include "train/evaluation.h"

@@ -1,6 +1,6 @@
 // Transposed codes that backward products in int8 read: who makes them on the (emulated) device, and equal bits.
-#include "bitgrad/kernels/pack.h"
 #include "cuda/counted.h"
+#include "kernels/pack.h"
 #include "ops/product/transposed.h"
 
 using namespace bitgrad;

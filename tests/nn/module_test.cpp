@@ -1,13 +1,13 @@
 // Modules: paths, parameters, buffers; every layer by name; plans and their errors.
 #include "bitgrad/nn/module.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -1,10 +1,10 @@
 // Ops quantize and dequantize: codes, kept memory, and gradients that equal the straight-through rule of
 // docs/numerics.md section 3.
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/scheme.h"
+#include "kernels/flag.h"
 #include "quant/reference.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
