@@ -231,6 +231,8 @@ TEST_CASE("each third party is known to one place") {
   check("^nlohmann/",
         [](const SourceFile& f) { return f.path == "src/base/json.cpp" || f.path == "src/io/safetensors_header.cpp"; });
   check("^zlib", [](const SourceFile& f) { return f.starts_with("src/data/"); });
+  check("^zip\\.h",
+        [](const SourceFile& f) { return f.path == "src/data/zip.cpp" || f.path == "src/data/npz_write.cpp"; });
   check("^pcre2", [](const SourceFile& f) { return f.path == "src/data/split_pattern.cpp"; });
   check("^utf8proc", [](const SourceFile& f) { return f.path == "src/data/normal_form.cpp"; });
   check("^sentencepiece", [](const SourceFile& f) { return f.path == "src/data/tokenizer_sentencepiece.cpp"; });
