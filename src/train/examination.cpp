@@ -16,7 +16,7 @@ constexpr size_t kWorst = 16, kPairs = 20;
 constexpr std::string_view kCrossEntropy = "softmax_cross_entropy";
 
 // log sum exp(x) - x[label], where `top` is the largest x.
-double cross_entropy(const float* x, int64_t count, int64_t label, float top) {
+double nats(const float* x, int64_t count, int64_t label, float top) {
   double sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += std::exp(static_cast<double>(x[i]) - static_cast<double>(top));
   return std::log(sum) + static_cast<double>(top) - static_cast<double>(x[label]);
@@ -97,7 +97,7 @@ void Examination::add_class(const float* scores, int64_t count, int64_t label) {
     const double bound =
         static_cast<double>(top) - static_cast<double>(scores[label]) + std::log(static_cast<double>(count));
     if (worst_.size() == kWorst && bound <= worst_.back().value) return;
-    sample.value = cross_entropy(scores, count, label, top);
+    sample.value = nats(scores, count, label, top);
   } else if (predicted != label) {
     sample.value = static_cast<double>(top) - static_cast<double>(scores[label]);
   } else {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "bitgrad/ops/ops.h"
 
@@ -65,8 +66,8 @@ void check_length(std::string_view loss, std::string_view key, const std::vector
 }  // namespace
 
 Var class_loss(const Var& logits, const Tensor& target) {
-  if (target.shape().rank() < 2) return softmax_cross_entropy_sum(logits, target);
-  return cross_entropy_sum(logits, target, kIgnoreIndex);
+  const bool positions = target.shape().rank() >= 2;
+  return cross_entropy(logits, target, Reduction::kSum, positions ? std::optional(kIgnoreIndex) : std::nullopt);
 }
 
 void add_softmax_keys(LossKind& kind) {
