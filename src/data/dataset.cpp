@@ -8,37 +8,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
-#include "data/first_samples.h"
 #include "data/formats.h"
-
-namespace bitgrad {
-namespace {
-
-std::vector<std::string> words(const std::string& text) {
-  TextReader in(text);
-  std::vector<std::string> result;
-  for (std::string word; in >> word;) result.push_back(word);
-  return result;
-}
-
-std::string join(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-// A deque, because pointers returned by find_dataset_format must stay valid.
-struct Registry {
-  std::mutex mutex;
-  std::deque<DatasetFormat> formats;
-  detail::SharedKeys keys{{"format", "fraction", "images", "labels", "targets", "limit", "transforms", "classes",
-                           "size", "seed", "file", "context", "test_fraction", "split", "root", "affine", "path",
-                           "augment"}};
-  std::vector<std::shared_ptr<const DatasetFormat>> holders;  // owners of the claimed keys
-
-  Registry() {
-#define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
-  add({#name, words(required), words(optional), summary, data::factory, ids, data::keys()});
+#include "data/split_samples.h"
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
   }

@@ -16,8 +16,7 @@
 #include "bitgrad/data/samples.h"
 #include "data/content.h"
 #include "data/describe_parts.h"
-#include "data/idx_values.h"
-#include "data/npy_header.h"
+#include "data/npy_array.h"
 
 namespace bitgrad {
 namespace {

@@ -21,9 +21,9 @@
 #include "bitgrad/data/samples.h"
 #include "data/content.h"
 #include "data/data_file.h"
+#include "data/describe_parts.h"
 #include "data/formats.h"
 #include "data/id_dataset.h"
-#include "data/idx_values.h"
 #include "data/image_dataset.h"
 #include "data/value_warnings.h"
 

@@ -21,7 +21,6 @@
 #include "data/id_dataset.h"
 #include "data/image_dataset.h"
 #include "data/npy_array.h"
-#include "data/packed_names.h"
 #include "data/value_warnings.h"
 
 namespace bitgrad::data {
