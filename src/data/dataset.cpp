@@ -10,6 +10,29 @@
 #include "bitgrad/base/text_stream.h"
 #include "data/formats.h"
 #include "data/split_samples.h"
+
+namespace bitgrad {
+namespace {
+
+std::vector<std::string> words(const std::string& text) {
+  TextReader in(text);
+  std::vector<std::string> result;
+  for (std::string word; in >> word;) result.push_back(word);
+  return result;
+}
+
+// A deque, because pointers returned by find_dataset_format must stay valid.
+struct Registry {
+  std::mutex mutex;
+  std::deque<DatasetFormat> formats;
+  detail::SharedKeys keys{{"format", "fraction", "images", "labels", "targets", "limit", "transforms", "classes",
+                           "size", "seed", "file", "context", "test_fraction", "split", "root", "affine", "path",
+                           "augment"}};
+  std::vector<std::shared_ptr<const DatasetFormat>> holders;  // owners of the claimed keys
+
+  Registry() {
+#define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
+  add({#name, words(required), words(optional), summary, data::factory, ids, data::keys()});
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
   }
@@ -49,7 +72,7 @@ bool is_set(const DatasetSpec& spec, const std::string& key) {
 void check_keys(const DatasetSpec& spec, const DatasetFormat& format) {
   for (const std::string& key : format.required) {
     require(is_set(spec, key), "data", "format ", format.name, ": got no key '", key, "', expected ",
-            join(format.required), ".");
+            joined(format.required), ".");
   }
   std::vector<std::string> known = format.required;
   known.insert(known.end(), format.optional.begin(), format.optional.end());

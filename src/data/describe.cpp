@@ -207,9 +207,7 @@ Json json_of(const std::string& path) {
 // ---- text output -----------------------------------------------------------------------------------------------
 
 std::string list_of(const Json& numbers) {
-  std::string out;
-  for (const Json& x : numbers) out += concat(out.empty() ? "" : ", ", x.get<float>());
-  return concat('[', out, ']');
+  return concat('[', joined(numbers, ", ", [](const Json& x) { return x.get<float>(); }), ']');
 }
 
 void write_array(std::ostream& out, const Json& j) {

@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/io/gguf_tensors.h"
 #include "train/interop/export_plan.h"
 #include "train/interop/gguf_ids.h"
@@ -111,9 +112,7 @@ const Family& chosen_family(const std::string& name, const Decoder& decoder) {
   if (name.empty()) return family_of(decoder);
   const Family* const family = find_family(name);
   if (family != nullptr) return *family;
-  std::string known;
-  for (const Family& f : families()) known += concat(known.empty() ? "" : ", ", f.name);
-  fail(kExportWhere, "family: got ", name, ", expected one of: ", known, '.');
+  fail(kExportWhere, "family: got ", name, ", expected one of: ", joined(families(), ", ", &Family::name), '.');
 }
 
 std::string stem(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
