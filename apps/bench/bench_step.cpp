@@ -23,12 +23,13 @@
 #include <iomanip>
 #include <iostream>
 
-#include "bench_step_memory.h"
 #include "bench_step_net.h"
 #include "bench_step_ours.h"
 #include "bench_step_qat.h"
 #include "bench_step_rival.h"
+#include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "shared/child.h"
 #include "shared/common.h"
 #include "shared/report.h"
 
@@ -40,6 +41,19 @@ using namespace bitgrad::bench;
 double ms(double ns) { return ns / 1e6; }
 
 const char* grad_name(const Options& options) { return enum_name(options.grad).data(); }
+
+// {"bytes": {kind: bytes at the total peak ..., "total"}, "rss_growth", "fused"} of building the model and running two
+// optimizer steps, including the input and the given gradient: in a process of its own, so that no peak hides another
+// and no rival is included. Call it before any thread is started.
+Json step_memory(const Case& what, const Options& options) {
+  return run_in_child(what.layer.name + std::string(" ") + what.shape(), [&] {
+    const int64_t before = status_bytes("VmRSS");
+    reset_memory_peaks();
+    Ours ours(what, options, Without::kNothing);
+    for (int i = 0; i < 2; ++i) ours.step();
+    return Json{{"bytes", bytes_at_peak()}, {"rss_growth", status_bytes("VmHWM") - before}, {"fused", ours.fused()}};
+  });
+}
 
 // All contestants of one case, measured alternately.
 class Turns {

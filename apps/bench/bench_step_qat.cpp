@@ -161,13 +161,7 @@ Json memory_of(const Scheme& scheme, const Case& what, const Options& options) {
     reset_memory_peaks();
     Net net(scheme, what, options, Leave::kNothing);
     for (int i = 0; i < 2; ++i) net.step();
-    const MemoryAccount peak = memory_at_peak();
-    Json bytes = Json::object();
-    for (int i = 0; i < kMemoryKinds; ++i)
-      if (peak.bytes[static_cast<size_t>(i)] > 0)
-        bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
-    bytes["total"] = peak.total;
-    return bytes;
+    return bytes_at_peak();
   });
 }
 

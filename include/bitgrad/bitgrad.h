@@ -82,7 +82,6 @@
 #include "bitgrad/tensor/shape.h"
 #include "bitgrad/tensor/storage.h"
 #include "bitgrad/tensor/tensor.h"
-#include "bitgrad/tensor/view.h"
 #include "bitgrad/train/adapters.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/checkpoint.h"

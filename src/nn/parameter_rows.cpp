@@ -12,7 +12,7 @@
 #include "kernels/quantize.h"
 #include "nn/requantization.h"
 #include "nn/row_params.h"
-#include "quant/fused.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 

@@ -6,6 +6,7 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "kernels/flag.h"
 #include "nn/activation_quantizer.h"
 #include "nn/glob.h"
@@ -14,9 +15,7 @@ namespace bitgrad {
 namespace {
 
 std::string names_of(const std::vector<LayerChoice>& choices) {
-  std::string names;
-  for (const LayerChoice& c : choices) names += (names.empty() ? "" : ", ") + c.layer;
-  return names.empty() ? "none" : names;
+  return choices.empty() ? "none" : joined(choices, ", ", &LayerChoice::layer);
 }
 
 void choose(LayerChoice& choice, const LayerQuant& quant, const std::string& rule) {

@@ -70,7 +70,8 @@ void Learner::Evaluator::measure(const Tensor& outputs, const Tensor& target, co
   } else if (outputs.cols() > kFive) {
     detail::read_later(top_k_count(outputs, target, kFive), outcome.among_top5);
   }
-  if (outcome.cross_entropy) detail::read_later(cross_entropy_sum(Var(outputs), target).value(), outcome.cross_entropy);
+  if (outcome.cross_entropy)
+    detail::read_later(cross_entropy(outputs, target, Reduction::kSum).value(), outcome.cross_entropy);
   run_measures(outputs, target, outcome);
 }
 

@@ -36,12 +36,6 @@ std::vector<std::string> losses_for(const TargetForm& target) {
   return names;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
-  return text;
-}
-
 RunConfig rules_of_budget(RunConfig config, std::string& table) {
   BudgetPlan plan;
   RunConfig resolved = resolve_budget(std::move(config), &plan);
@@ -203,8 +197,8 @@ void require_readable(const RunConfig& config, bool given_names) {
     if (to_portable_yaml(back) == to_portable_yaml(config) &&
         (config.data.root.empty() || back.data.root == std::filesystem::absolute(config.data.root).lexically_normal()))
       return;
-    for (const ConfigDifference& d : config_differences(back, config)) why += concat(why.empty() ? "" : "; ", d.key);
-    why = concat("it would be read back otherwise: ", why);
+    why = concat("it would be read back otherwise: ",
+                 joined(config_differences(back, config), "; ", &ConfigDifference::key));
   } catch (const ConfigError& error) {
     why = error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
   }

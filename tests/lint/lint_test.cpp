@@ -132,9 +132,8 @@ const std::map<std::string, std::string> kShared = {
     {"data/base64.h", "pictures of samples in a text"},
     {"data/png.h", "pictures of samples"},
     {"data/tokenizers.h", "a tokenizer made of the vocabulary of a GGUF file"},
-    {"data/first_samples.h", "a few batches are enough to measure an evaluation"},
     {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
-    {"data/split_samples.h", "the part of data.train that data.valid takes"},
+    {"data/split_samples.h", "the part of data.train that data.valid takes; a few batches that measure an evaluation"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/glob.h", "globs on paths, in maps of names of weights too"},
     {"nn/activation_quantizer.h", "reports read its state"},
@@ -148,12 +147,11 @@ const std::map<std::string, std::string> kShared = {
     {"optim/finish.h", "statistics of finished gradients"},
     {"optim/requirements.h", "whether a scheme makes the codes of its values again, asked of files without masters"},
     {"optim/square_sums.h", "a stage of the step (train/step.h)"},
-    {"quant/fused.h", "scale and codes in one sweep"},
     {"quant/blocks.h", "blocks of scales"},
     {"quant/data_flag.h", "how errors about data are worded"},
     {"quant/kernel_scales.h", "scales as kernels take them"},
     {"quant/straight_through.h", "rules that ops and layers share"},
-    {"quant/values.h", "bf16 values, which ops of activations quantize"},
+    {"quant/values.h", "bf16 values, which ops of activations quantize; scale and codes in one sweep"},
     {"train/initial_values.h", "model.init_from, for the learners of the C interface too"},
 };
 
@@ -225,6 +223,8 @@ TEST_CASE("each third party is known to one place") {
   check("^nlohmann/",
         [](const SourceFile& f) { return f.path == "src/base/json.cpp" || f.path == "src/io/safetensors_header.cpp"; });
   check("^zlib", [](const SourceFile& f) { return f.starts_with("src/data/"); });
+  check("^zip\\.h",
+        [](const SourceFile& f) { return f.path == "src/data/zip.cpp" || f.path == "src/data/npz_write.cpp"; });
   check("^pcre2", [](const SourceFile& f) { return f.path == "src/data/split_pattern.cpp"; });
   check("^utf8proc", [](const SourceFile& f) { return f.path == "src/data/normal_form.cpp"; });
   check("^sentencepiece", [](const SourceFile& f) { return f.path == "src/data/tokenizer_sentencepiece.cpp"; });

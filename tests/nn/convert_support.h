@@ -11,6 +11,7 @@
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "nn/nn_support.h"
+#include "support/label_loss.h"
 
 namespace bitgrad::test {
 
@@ -262,7 +263,7 @@ inline bool train_steps(Module& model, StepState& state, const ConvertCase& c, i
     try {
       Tape tape;
       const Var logits = model(batch_of(c, c.batch, static_cast<uint64_t>(900 + state.step)));
-      tape.backward(softmax_cross_entropy(logits, labels));
+      tape.backward(label_loss(logits, labels));
       const RequantKey key{state.seed, state.step + 1};
       optimizer.step(0.02f, c.batch, &key);
     } catch (const Error& e) {

@@ -9,6 +9,7 @@
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -82,7 +83,7 @@ struct Net {
 
   double backward(const Tensor& x, const std::vector<int32_t>& labels) {
     Tape tape;
-    const Var loss = softmax_cross_entropy(model->forward(Var(x)), labels);
+    const Var loss = label_loss(model->forward(Var(x)), labels);
     tape.backward(loss);
     ++state.microbatch;
     return loss.value().item() / static_cast<double>(kRows);

@@ -10,6 +10,7 @@
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -52,7 +53,7 @@ struct Trained {
       {
         Tape tape;
         const Tensor x = random_tensor({6, 10}, dtypes::fp32, static_cast<uint64_t>(40 + state.microbatch));
-        tape.backward(softmax_cross_entropy((*model)(x), labels));
+        tape.backward(label_loss((*model)(x), labels));
       }
       const RequantKey due{state.seed, ++state.step};
       optimizer.step(0.05f, 6, &due);
@@ -357,8 +358,8 @@ TEST_CASE("signs without a master are prepared from fp32 numbers, and flipped by
   optimizer.attach(model->parameters());
   for (int64_t step = 1; step <= 4; ++step) {
     Tape tape;
-    tape.backward(softmax_cross_entropy((*model)(random_tensor({6, 10}, dtypes::fp32, 40)),
-                                        std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
+    tape.backward(
+        label_loss((*model)(random_tensor({6, 10}, dtypes::fp32, 40)), std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
     const RequantKey due{state.seed, step};
     optimizer.step(0.05f, 6, &due);
   }

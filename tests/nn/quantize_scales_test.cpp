@@ -11,6 +11,7 @@
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -316,7 +317,7 @@ std::vector<double> train_two_steps(const LayerSpec& spec) {
   for (int step = 0; step < 2; ++step) {
     {
       Tape tape;
-      tape.backward(softmax_cross_entropy(model->forward(Var(spread(static_cast<uint64_t>(step) + 1))), labels));
+      tape.backward(label_loss(model->forward(Var(spread(static_cast<uint64_t>(step) + 1))), labels));
     }
     ++state.microbatch;
     ++state.step;

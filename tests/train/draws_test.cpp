@@ -5,6 +5,7 @@
 #include "bitgrad/train/learner.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
+#include "support/label_loss.h"
 #include "train/small_learner.h"
 
 using namespace bitgrad;
@@ -63,7 +64,7 @@ Tensor gradient(const QuantSpec& input, const Tensor& codes, int64_t i) {
   AccumulateSink sink;
   Tape tape;
   const Var x = quantize(dropout(Var(batch(i)), drop), input, how);
-  tape.backward(softmax_cross_entropy(linear(x, tape.leaf(codes, &sink, dtypes::fp32), {}, modes), labels(i)));
+  tape.backward(label_loss(linear(x, tape.leaf(codes, &sink, dtypes::fp32), {}, modes), labels(i)));
   return sink.grad().clone(MemoryKind::kGrad);
 }
 
