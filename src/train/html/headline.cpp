@@ -32,9 +32,9 @@ std::string honesty(const RunData& run) {
   const std::string split = best_split(run);
   const std::string metric = escaped(metric_title(best_metric(run)));
   const double since = summed(run, "form_since", 0);
-  const std::string form = since > 0 ? concat(" Only evaluations since step ", count_text(static_cast<int64_t>(since)),
+  const std::string form = since > 0 ? concat(" Only evaluations since step ", whole_text(since),
                                               " were compared, where the model got its last form (phase ",
-                                              static_cast<int64_t>(summed(run, "phase", 0)), ").")
+                                              whole_text(summed(run, "phase", 0)), ").")
                                      : "";
   if (split.empty())
     return note("Nothing was evaluated: the configuration has no data.test. No best model was chosen.");
@@ -52,7 +52,7 @@ std::string model_tiles(const RunData& run) {
   const std::string ratio =
       bytes > 0 && parameters > 0 ? concat(", ", number_text(parameters * 4 / bytes), " times smaller than fp32") : "";
   return tile(bytes_text(bytes), "packed model" + ratio) +
-         tile(count_text(static_cast<int64_t>(parameters)),
+         tile(whole_text(parameters),
               "parameters, " + count_text(model.value("macs", int64_t{0})) + " MACs per sample");
 }
 
@@ -83,8 +83,8 @@ Best best_of(const RunData& run) {
   best.known = true;
   best.value = run.summary["best_value"].get<double>();
   const double step = step_of_best(run);
-  best.place = concat("on ", best_split(run), " at epoch ", static_cast<int64_t>(summed(run, "best_epoch", 0)),
-                      step > 0 ? concat(" (step ", count_text(static_cast<int64_t>(step)), ')') : "");
+  best.place = concat("on ", best_split(run), " at epoch ", whole_text(summed(run, "best_epoch", 0)),
+                      step > 0 ? concat(" (step ", whole_text(step), ')') : "");
   return best;
 }
 
@@ -106,8 +106,8 @@ std::string headline(const RunData& run) {
     out += tile(metric_text(best.metric, last), "last " + escaped(metric_title(best.metric)));
   if (run.summary.is_object()) {
     const double seconds = summed(run, "seconds", 0);
-    out += tile(seconds_text(seconds), concat(count_text(static_cast<int64_t>(summed(run, "steps", 0))), " steps, ",
-                                              count_text(static_cast<int64_t>(summed(run, "epochs", 0))), " epochs"));
+    out += tile(seconds_text(seconds), concat(whole_text(summed(run, "steps", 0)), " steps, ",
+                                              whole_text(summed(run, "epochs", 0)), " epochs"));
   }
   out += model_tiles(run);
   if (run.summary.is_object() && run.summary.contains("memory"))

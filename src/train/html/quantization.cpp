@@ -78,8 +78,8 @@ std::string histogram(const QuantPart& q) {
     const double shown = counts[i] > 0 ? std::max(height, 1.0) : 0;
     out += concat("<rect class=\"bar\" x=\"", static_cast<float>(middle - thick / 2), "\" y=\"",
                   static_cast<float>(kFloor - shown), "\" width=\"", static_cast<float>(thick), "\" height=\"",
-                  static_cast<float>(shown), "\"><title>", name, ": ", count_text(static_cast<int64_t>(counts[i])),
-                  " (", share, ")</title></rect>");
+                  static_cast<float>(shown), "\"><title>", name, ": ", whole_text(counts[i]), " (", share,
+                  ")</title></rect>");
     if (counts.size() <= 4)
       out += concat("<text class=\"x\" x=\"", static_cast<float>(middle), "\" y=\"",
                     static_cast<float>(kFloor - shown - 3), "\">", share, "</text>");

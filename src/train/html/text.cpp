@@ -69,6 +69,8 @@ std::string count_text(int64_t x) {
   return x < 0 ? "-" + out : out;
 }
 
+std::string whole_text(double x) { return std::abs(x) < 1e15 ? count_text(static_cast<int64_t>(x)) : number_text(x); }
+
 std::string bytes_text(double bytes) {
   const char* const units[] = {" B", " kB", " MB", " GB", " TB"};
   size_t unit = 0;

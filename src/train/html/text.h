@@ -16,6 +16,7 @@ std::string escaped(std::string_view text);
 std::string number_text(double x);
 // With spaces between thousands: "58 312 536".
 std::string count_text(int64_t x);
+std::string whole_text(double x);  // a count from a file, which may be any number
 // In units of 1000: "812 B", "58.3 MB".
 std::string bytes_text(double bytes);
 // "4.2 s", "3 min 20 s", "2 h 5 min".
