@@ -131,6 +131,21 @@ check(error_of(lambda: bitgrad.Trainer(net, table, target, other, target)), "x_t
 more = with_columns(table, e=[0] * 80)
 check(error_of(lambda: bitgrad.Trainer(net, table, target, more, target)), "x_test: got columns that are not in x: e")
 
+# Targets that a table could not have beside its features have names of their own: columns of x again, or positions.
+def targets_of(y, **keys):
+    fit = bitgrad.Trainer({**net, **keys, "train": {"stop": "1 steps"}}, table, y)
+    fit.run(folder / f"targets_{len(list(folder.iterdir()))}", progress=False)
+    saved = folder / f"targets_{len(list(folder.iterdir()))}.safetensors"
+    fit.save(saved)
+    columns = bitgrad.open(saved).info["table"]["columns"]
+    return [column["name"] for column in columns if column.get("use") == "target"]
+
+
+values_of = {"model": {"layers": [{"linear": {"out": 2}}]}, "loss": "mean_squared_error"}
+assert targets_of(table_of({"u": [0.5] * 80, "v": [1.5] * 80}), **values_of) == ["u", "v"]
+assert targets_of(table[["a", "b"]], **values_of) == ["target 1", "target 2"]
+assert targets_of(table_of({"kind": target.tolist()})) == ["kind"]
+
 # A run that is resumed with arrays keeps the names.
 half = bitgrad.Trainer(net, table, target)
 assert half.run(folder / "half", progress=lambda event: True).stopped

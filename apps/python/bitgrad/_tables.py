@@ -23,12 +23,16 @@ def columns_of(x: Any, name: str) -> list[str] | None:
     return names
 
 
-def target_names(y: Any) -> list[str]:
-    """The names of a table's columns, or of a column; none where it has no name."""
+def target_names(y: Any, features: Sequence[str]) -> list[str]:
+    """The names of a table's columns, or of a column; none where a table could not have them beside those of x.
+
+    So it is for targets that are columns of x too, as in an autoencoder, and for a class at each of several positions.
+    """
     names = columns_of(y, "y")
-    if names is None and hasattr(y, "to_numpy") and getattr(y, "name", None) is not None:
-        names = [str(y.name)]
-    return names or []
+    if names is None:
+        return [str(y.name)] if getattr(y, "name", None) not in (None, *features) and hasattr(y, "to_numpy") else []
+    positions = len(names) > 1 and all(getattr(dtype, "kind", "O") in "biu" for dtype in y.dtypes)
+    return [] if positions or set(names) & set(features) else names
 
 
 def in_order(x: Any, columns: Sequence[str] | None, name: str) -> Any:

@@ -54,7 +54,7 @@ class Trainer(_native.Handle):
             self._inputs[1].pointer, test[0], test[1], ctypes.byref(self._handle),
         )  # fmt: skip
         if columns is not None:
-            targets = _tables.target_names(y)
+            targets = _tables.target_names(y, columns)
             _native.call(
                 "trainer_name_columns", self._handle, _native.texts(columns, "x"), len(columns),
                 _native.texts(targets, "y"), len(targets),
