@@ -16,6 +16,13 @@ namespace {
 
 constexpr std::string_view kNames[] = {"on", "off", "frozen"};
 
+void take_training(ParameterSpec& spec, const LayerQuant& q) {
+  spec.grad = *q.grad;
+  spec.latent_clamp = q.latent_clamp;
+  spec.learned_lr_factor = q.learned_lr_factor;
+  spec.learned_weight_decay = q.learned_weight_decay;
+}
+
 }  // namespace
 
 std::string_view compute_name(Compute compute) {
@@ -86,10 +93,7 @@ void Quantizable::check_weight(const LayerQuant& q) const {
   ParameterSpec spec = weight_.spec();
   spec.quant = q.weight;
   spec.master = *q.master;
-  spec.grad = *q.grad;
-  spec.latent_clamp = q.latent_clamp;
-  spec.learned_lr_factor = q.learned_lr_factor;
-  spec.learned_weight_decay = q.learned_weight_decay;
+  take_training(spec, q);
   detail::check_parameter_spec(spec);
   require(q.compute != Compute::kIntegerOut || q.weight, "Quantizable",
           "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
@@ -113,13 +117,17 @@ void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
   if (input_) input_->set_quant_mode(mode_);
 }
 
-// Freezes scales last: set_quant may first fit new ones.
 void Quantizable::hold_weight() {
   if (owner_slot_ != nullptr) return;
   const bool low = on() && quant_.weight;
-  weight_.set_training(*quant_.grad, quant_.latent_clamp, quant_.learned_lr_factor, quant_.learned_weight_decay);
-  weight_.set_quant(low ? quant_.weight : std::nullopt, low ? *quant_.master : MasterKind::kFp32, step());
-  weight_.freeze_scales(mode_.quantization == QuantSwitch::kFrozen);
+  const std::optional<QuantSpec> wanted = low ? quant_.weight : std::nullopt;
+  const auto edit = [&](ParameterSpec& spec) {
+    if (!detail::same_quant(wanted, spec.quant)) spec.quant = wanted;
+    spec.master = low ? *quant_.master : MasterKind::kFp32;
+    take_training(spec, quant_);
+    spec.scales_frozen = mode_.quantization == QuantSwitch::kFrozen;
+  };
+  weight_.change(edit, step());
 }
 
 void Quantizable::check_mode(const QuantMode& mode) const {
@@ -151,7 +159,7 @@ void Quantizable::adapt(const AdapterSpec& spec) {
           "compute: integer_out returns int32, to which no adapter can be added. Use compute: packed.");
   adapter_ = std::make_shared<LowRankAdapter>(spec, weight_);
   owner_.add_child(adapter_name(), adapter_);
-  weight_.set_frozen(true);
+  weight_.change([](ParameterSpec& spec) { spec.frozen = true; });
 }
 
 void Quantizable::drop_adapter() {
@@ -169,7 +177,7 @@ void Quantizable::convert() {
   }
   mode_ = {};
   if (quant_.compute == Compute::kSimulated) quant_.compute = Compute::kPacked;
-  if (owner_slot_ == nullptr) weight_.convert();
+  if (owner_slot_ == nullptr) weight_.change([](ParameterSpec& spec) { spec.converted = true; });
   converted_ = true;
 }
 
@@ -222,7 +230,7 @@ Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* op
   how.y = in.dtype() == dtypes::fp64 ? dtypes::fp32 : y_;
   how.row_alone = causal_ && owner_.initialized() && !owner_.state().training;
   if (on() && quant_.compute == Compute::kSimulated)
-    return simulated_product(in, weight_.read_values(), bias, options, how);
+    return simulated_product(in, weight_.read(ReadAs::kValues), bias, options, how);
   if (on() && quant_.compute == Compute::kIntegerOut) return integer_product(in, weight_.read(), bias, options);
   return packed_product(in, weight_.read(), bias, options, how);
 }

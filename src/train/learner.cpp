@@ -109,13 +109,18 @@ void Learner::begin_microbatch() {
   }
   if (total_steps_ > 0)
     state_.progress = std::min(static_cast<double>(state_.step) / static_cast<double>(total_steps_), 1.0);
-  for (Parameter* p : parameters_) p->set_progress(state_.progress);
+  for (Parameter* p : parameters_)
+    if (p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
+      p->change([&](ParameterSpec& spec) { spec.quant->ste_t = annealed_t(*spec.quant, state_.progress); });
 }
 
 void Learner::choose_gradient_rounding() {
   for (Parameter* p : parameters_)
-    if (p->grad_dtype() == dtypes::bf16)
-      p->set_gradient_rounding(policy_.accumulate > kStochasticSums, state_.seed, state_.microbatch);
+    if (p->spec().grad == dtypes::bf16) {
+      const RandomStream draws = live_by_microbatch(
+          {state_.seed, Purpose::kGradAccumulate, site_id(p->path()), static_cast<uint32_t>(state_.microbatch)});
+      p->gradient().set_rounding(policy_.accumulate > kStochasticSums ? &draws : nullptr);
+    }
 }
 
 void Learner::check_usable() const {
@@ -373,7 +378,7 @@ void Learner::reopen_window() {
   const DeviceGuard guard(device_);
   for (Parameter* p : parameters_)
     if (const auto codes = cut_window_.codes.find(p->path()); codes != cut_window_.codes.end())
-      p->restore(p->master().clone(MemoryKind::kWorkspace), codes->second);
+      p->restore({p->master().clone(MemoryKind::kWorkspace), codes->second});
   since_requantize_ = cut_window_.since_requantize;
   cut_window_ = {};
 }
@@ -406,7 +411,7 @@ void Learner::flush() {
 
 void Learner::drop_window() {
   const DeviceGuard guard(device_);
-  for (Parameter* p : parameters_) p->zero_grad();
+  for (Parameter* p : parameters_) p->gradient().clear();
   if (sums_) sums_->drop();
   state_.flags.clear();  // from the window's forward passes
   bad_loss_.reset();

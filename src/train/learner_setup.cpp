@@ -42,7 +42,8 @@ void Learner::plan(const PlanSpec& spec) {
 void Learner::plan_again() {
   forget_recorded();
   const DeviceGuard guard(device_);
-  for (Parameter* p : model_->parameters()) p->forget_layouts();  // parameters_ may hold learned parts that are gone
+  for (Parameter* p : model_->parameters())
+    p->memory().forget_layouts();  // parameters_ may hold learned parts that are gone
   if (plan_) plan_and_check(*plan_);
 }
 
@@ -104,7 +105,7 @@ void Learner::settle() {
   if (sums_) sums_->drop();
   for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
-  for (Parameter* p : parameters_) p->forget_layouts();  // of other phases; kernel choice depends on them
+  for (Parameter* p : parameters_) p->memory().forget_layouts();  // of other phases; kernel choice depends on them
   if (plan_) plan_and_check(*plan_);
 }
 

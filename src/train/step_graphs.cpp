@@ -10,11 +10,11 @@ Learner::Graphs::Graphs(Learner& learner) : l_(learner) {
   const DeviceGuard guard(l_.device_);
   live_ =
       Tensor::zeros({static_cast<int64_t>(sizeof(StepScalars) / sizeof(int32_t))}, dtypes::int32, MemoryKind::kBuffer);
-  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
+  for (Parameter* p : l_.model_->parameters()) p->memory().keep_params_in_place(true);
 }
 
 Learner::Graphs::~Graphs() {
-  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(false);
+  for (Parameter* p : l_.model_->parameters()) p->memory().keep_params_in_place(false);
 }
 
 const std::string& Learner::Graphs::why_not() {
@@ -43,7 +43,7 @@ void Learner::Graphs::forget() {
   batches_.clear();
   asked_ = false;
   // l_.parameters_ may contain dangling pointers to learned parts.
-  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
+  for (Parameter* p : l_.model_->parameters()) p->memory().keep_params_in_place(true);
 }
 
 bool Learner::Graphs::count_and_serve(const Step& step) {
@@ -105,15 +105,15 @@ void Learner::Graphs::run_front(Step& step) {
   Front& front = fronts_[step.key()];
   step.record_at(batch.x, batch.target, front.outcome);
   if (front.graph) {
-    for (Parameter* p : front.gradients) p->mark_grad();
+    for (Parameter* p : front.gradients) p->gradient().done();
     step.begin_optimizer_step();
     front.outcome.sums->forget();
   } else if (record(front, [&] { step.run_front(); })) {
     for (Parameter* p : l_.parameters_)
-      if (p->has_grad()) front.gradients.push_back(p);
+      if (p->gradient().filled()) front.gradients.push_back(p);
   } else {
     if (step.key().first)
-      for (Parameter* p : l_.parameters_) p->zero_grad();
+      for (Parameter* p : l_.parameters_) p->gradient().clear();
     step.run_one_by_one(x, target);
     return step.run_front();
   }
