@@ -6,6 +6,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/small_learner.h"
+#include "train/train_state.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -261,7 +262,7 @@ TEST_CASE("an Error out of backward leaves no part of a gradient") {
     for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->gradient().filled());
     // The twin never began the window that broke.
     train_some(*twin, accumulate);
-    twin->set_counters(1, 2 * accumulate - 1, 0);
+    detail::set_counters(twin->train_state(), 1, 2 * accumulate - 1, 0);
     train_some(*learner, accumulate);
     train_some(*twin, accumulate);
     CHECK(learner->state().step == 2);
