@@ -1,7 +1,5 @@
-// Installs the CUDA backend: device, kernel lists and KernelTable.
+// Installs the CUDA backend: device, kernels and maps.
 #pragma once
-
-#include "cuda/kernels/contracts.h"
 
 namespace bitgrad {
 
@@ -9,10 +7,4 @@ namespace bitgrad {
 // this runs when a CUDA device is first requested (register_backend_installer).
 void install_cuda();
 
-namespace cuda {
-
-// The KernelTable of CUDA (kernel_table.inc). Each register_<family>() sets its own entries.
-KernelTable& cuda_kernel_table();
-
-}  // namespace cuda
 }  // namespace bitgrad

@@ -4,7 +4,7 @@
 #   --style   what scripts/check_style.py needs, too
 set -euo pipefail
 packages=(g++ cmake ninja-build ccache pkg-config git
-          libeigen3-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers catch2 libspdlog-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev zlib1g-dev libpng-dev libjpeg62-turbo-dev libcurl4-openssl-dev libarchive-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev python3-numpy)
+          libeigen3-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers catch2 libspdlog-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev zlib1g-dev libzip-dev libpng-dev libjpeg62-turbo-dev libcurl4-openssl-dev libarchive-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev python3-numpy)
 case "${1:-}" in
   "") ;;
   --style) packages+=(clang-format-14 clang-tidy-14) ;;

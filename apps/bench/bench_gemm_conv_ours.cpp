@@ -10,9 +10,9 @@
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/pack.h"
-#include "bitgrad/kernels/windows.h"
 #include "bitgrad/ops/product.h"
+#include "kernels/conv.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::bench {
 

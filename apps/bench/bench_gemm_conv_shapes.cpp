@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 
 namespace bitgrad::bench {
@@ -24,11 +25,7 @@ const ConvShape kConvShapes[] = {{"cnv1", 100, 32, 32, 3, 64, 3, 1, 0},
                                  {"resnet20_32_64", 128, 16, 16, 32, 64, 3, 2, 1},
                                  {"resnet20_64", 128, 8, 8, 64, 64, 3, 1, 1}};
 
-std::string known_names() {
-  std::string known;
-  for (const ConvShape& s : kConvShapes) known += (known.empty() ? "" : ", ") + s.name;
-  return known;
-}
+std::string known_names() { return joined(kConvShapes, ", ", &ConvShape::name); }
 
 ConvShape parse_numbers(const std::string& text) {
   constexpr int64_t kMostPixels = int64_t{1} << 30;

@@ -1,17 +1,38 @@
 #include "bench_gemm_rival.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 
 #include "bench_gemm_eigen.h"
-#include "bench_gemm_openblas.h"
+#include "bitgrad/base/cpu.h"
 #include "shared/bytes.h"
 #include "shared/onednn.h"
 
 namespace bitgrad::bench {
 
 namespace {
+
+// OpenBLAS's sgemm, opened at run time if installed (libopenblas.so.0). bitgrad does not need it to build.
+// cblas_sgemm: order, transposition of A and of B, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc. Uses one thread.
+using Sgemm = void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
+inline constexpr int kRowMajor = 101, kNoTrans = 111, kTrans = 112;  // of the CBLAS standard
+
+// nullptr if OpenBLAS is not installed.
+Sgemm find_openblas() {
+  static const Sgemm found = []() -> Sgemm {
+    // Versions older than the CPU assume that it lacks AVX-512. The library reads this variable when it is opened.
+    if ((cpu_isa() & isa::kAvx512) != 0) setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+    void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return nullptr;
+    if (void* threads = dlsym(library, "openblas_set_num_threads")) reinterpret_cast<void (*)(int)>(threads)(1);
+    return reinterpret_cast<Sgemm>(dlsym(library, "cblas_sgemm"));
+  }();
+  return found;
+}
 
 // The operands of a library. One buffer of small values serves every format: no denormals, no NaN in any of them.
 struct Operands {

@@ -18,7 +18,7 @@
 
 #include "bench_kernels_cases.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "shared/common.h"
 #include "shared/launches.h"
 #include "shared/report.h"

@@ -2,8 +2,8 @@
 #include <optional>
 
 #include "bench_kernels_cases.h"
-#include "bitgrad/kernels/fused_quantize.h"
-#include "bitgrad/kernels/pack.h"
+#include "kernels/fused_quantize.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::bench {
 
@@ -60,10 +60,10 @@ Tensor layout_room(const Numbers& n, DType dtype, Layout layout) {
 
 // The selected kernel, or each usable one.
 template <typename Args>
-std::vector<const Kernel<Args>*> measured_kernels(std::span<const Kernel<Args>> all, const Args& args, bool each) {
+std::vector<const Kernel<Args>*> measured_kernels(const KernelList<Kernel<Args>>& all, const Args& args, bool each) {
   std::vector<const Kernel<Args>*> list;
   for (const Kernel<Args>& kernel : all)
-    if (each ? kernel.usable(args) : &kernel == cheapest(all, args)) list.push_back(&kernel);
+    if (each ? kernel.usable(args) : &kernel == all.cheapest(args)) list.push_back(&kernel);
   return list;
 }
 

@@ -1,6 +1,6 @@
 #include "bench_kernels_cases.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::bench {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "bench_kernels_cases.h"
-#include "bitgrad/kernels/pointwise.h"
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/pointwise.h"
+#include "kernels/rowwise.h"
 
 namespace bitgrad::bench {
 namespace {

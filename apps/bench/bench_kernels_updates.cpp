@@ -1,7 +1,7 @@
 #include "bench_kernels_cases.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/pack.h"
 #include "bitgrad/optim/optimizer.h"
+#include "kernels/elementwise.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::bench {
 namespace {
@@ -108,7 +108,7 @@ std::vector<Layout> product_layouts(const Numbers& n, DType dtype) {
   std::vector<Layout> out;
   for (const Layout layout : {layouts::transposed, layouts::frag64}) {
     const kernels::PackArgs args{dtype, n.rows(), n.cols(), nullptr, 0, layout, nullptr};
-    if (layout.info().supports(dtype) && cheapest(kernels::pack_kernels(), args) != nullptr) out.push_back(layout);
+    if (layout.info().supports(dtype) && kernels::pack_kernels().cheapest(args) != nullptr) out.push_back(layout);
   }
   return out;
 }
@@ -176,7 +176,7 @@ std::vector<Case> step_cases(const Numbers& n, DType dtype) {
     rule.moments = moments;
     // Reads g; reads and writes w; writes codes.
     const double bytes = (12 + moved) * n.count() + codes;
-    cases.push_back({"optimizer", concat("step of adamw, moments ", moment_name(moments)), std::string(dtype.name()),
+    cases.push_back({"optimizer", concat("step of adamw, moments ", enum_name(moments)), std::string(dtype.name()),
                      names, bytes, [n = &n, dtype, rule, layouts]() -> std::function<void()> {
                        auto one = std::make_shared<OneParameter>(*n, codes_of(dtype), rule, layouts);
                        return [one] { one->step(); };

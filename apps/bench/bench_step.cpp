@@ -23,12 +23,13 @@
 #include <iomanip>
 #include <iostream>
 
-#include "bench_step_memory.h"
 #include "bench_step_net.h"
 #include "bench_step_ours.h"
 #include "bench_step_qat.h"
 #include "bench_step_rival.h"
+#include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "shared/child.h"
 #include "shared/common.h"
 #include "shared/report.h"
 
@@ -39,7 +40,20 @@ using namespace bitgrad::bench;
 
 double ms(double ns) { return ns / 1e6; }
 
-const char* grad_name(const Options& options) { return mode_name(options.grad).data(); }
+const char* grad_name(const Options& options) { return enum_name(options.grad).data(); }
+
+// {"bytes": {kind: bytes at the total peak ..., "total"}, "rss_growth", "fused"} of building the model and running two
+// optimizer steps, including the input and the given gradient: in a process of its own, so that no peak hides another
+// and no rival is included. Call it before any thread is started.
+Json step_memory(const Case& what, const Options& options) {
+  return run_in_child(what.layer.name + std::string(" ") + what.shape(), [&] {
+    const int64_t before = status_bytes("VmRSS");
+    reset_memory_peaks();
+    Ours ours(what, options, Without::kNothing);
+    for (int i = 0; i < 2; ++i) ours.step();
+    return Json{{"bytes", bytes_at_peak()}, {"rss_growth", status_bytes("VmHWM") - before}, {"fused", ours.fused()}};
+  });
+}
 
 // All contestants of one case, measured alternately.
 class Turns {
@@ -66,8 +80,8 @@ class Turns {
     if (!what_.net.empty()) row["net"] = what_.net;
     row["shape"] = what_.shape();
     row["grad"] = grad_name(options_);
-    row["moments"] = moment_name(options_.moments);
-    row["master"] = master_name(options_.master);
+    row["moments"] = enum_name(options_.moments);
+    row["master"] = enum_name(options_.master);
     row["rounding"] = options_.rounding == Rounding::kNearest ? "nearest" : "stochastic";
     row["accumulate"] = options_.accumulate;
     row["norm_clip"] = options_.norm_clip;
@@ -160,8 +174,8 @@ int finish(const Json& report, const Options& options, const std::vector<std::st
 int run(const Options& options) {
   Json report = new_report(options.threads);
   std::cout << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>() << "), gradients "
-            << grad_name(options) << ", moments " << moment_name(options.moments) << ", masters "
-            << master_name(options.master) << ", threads " << options.threads << ", medians of " << options.repeat
+            << grad_name(options) << ", moments " << enum_name(options.moments) << ", masters "
+            << enum_name(options.master) << ", threads " << options.threads << ", medians of " << options.repeat
             << '\n';
   set_num_threads(options.threads);
   const DeviceGuard guard(options.device);

@@ -35,7 +35,7 @@ RunConfig net_config(const NetCase& net, const Options& options, bool update) {
   std::vector<std::string> overrides = options.overrides;
   if (options.grad_given)
     for (const char* key : {"quant.backward.gx=", "quant.backward.gw="})
-      overrides.push_back(key + std::string(mode_name(options.grad)));
+      overrides.push_back(key + std::string(enum_name(options.grad)));
   if (net.batch > 0) overrides.push_back("batch.global=" + std::to_string(net.batch));
   const std::string yaml = net_yaml(net.name);
   const auto read = [&] {
@@ -224,7 +224,7 @@ Json net_times(const NetCase& net, const Options& options) {
   const NetTurns turns(net, options);
   Json row{{"net", net.name},
            {"batch", turns.whole.images()},
-           {"grad", options.grad_given ? Json(std::string(mode_name(options.grad))) : Json("config")},
+           {"grad", options.grad_given ? Json(std::string(enum_name(options.grad))) : Json("config")},
            {"threads", options.threads},
            {"device", to_string(options.device)},
            {"recorded", turns.whole.recorded()},

@@ -18,11 +18,11 @@ LayerSpec quantize_spec(DType dtype) {
   LayerSpec spec;
   spec.kind = "quantize";
   spec.activation.emplace();
-  spec.activation->dtype = dtype;
+  spec.activation->spec.dtype = dtype;
   const bool signs = dtype.kind() == DTypeKind::kSign;
-  spec.activation->scheme = signs ? "binary" : "absmax";
-  spec.activation->ste = signs ? SteRule::kClip : SteRule::kIdentity;  // absmax clips nothing
-  if (!signs) spec.activation->granularity = Granularity::token();
+  spec.activation->spec.scheme = signs ? "binary" : "absmax";
+  spec.activation->spec.ste = signs ? SteRule::kClip : SteRule::kIdentity;  // absmax clips nothing
+  if (!signs) spec.activation->spec.granularity = Granularity::token();
   return spec;
 }
 
@@ -31,8 +31,8 @@ LayerSpec linear_spec(DType dtype, int64_t out, const Options& options) {
   spec.kind = "linear";
   spec.attributes["out"] = out;
   spec.attributes["bias"] = false;
-  spec.gx = spec.gw = options.grad;
-  spec.gradient_rounding = options.rounding;
+  spec.product.gx = spec.product.gw = options.grad;
+  spec.product.rounding = options.rounding;
   spec.weight.quant.emplace();
   spec.weight.quant->dtype = dtype;
   const bool signs = dtype.kind() == DTypeKind::kSign;

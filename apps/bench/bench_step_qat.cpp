@@ -88,16 +88,17 @@ std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t
   };
   const bool signs = scheme.activations.scheme != nullptr && scheme.activations.dtype.kind() == DTypeKind::kSign;
   for (size_t i = 1; i < widths.size(); ++i) {
-    if (scheme.activations.scheme != nullptr) add("quantize").activation = spec_of(scheme.activations);
+    if (scheme.activations.scheme != nullptr)
+      add("quantize").activation = ActivationQuant{*spec_of(scheme.activations)};
     LayerSpec& linear = add("linear");
     linear.attributes["out"] = widths[i];
     linear.attributes["bias"] = false;
-    linear.compute = scheme.compute;
+    linear.product.compute = scheme.compute;
     linear.weight.quant = spec_of(scheme.weights);
     linear.weight.init = {"uniform", -1, 1};
     linear.weight.frozen = leave == Leave::kWeightGradients;
     if (scheme.activations.scheme != nullptr && scheme.compute == Compute::kPacked)
-      linear.gx = linear.gw = options.grad;
+      linear.product.gx = linear.product.gw = options.grad;
     if (i + 1 == widths.size()) break;
     add("batch_norm");
     if (!signs) add("relu");
@@ -160,13 +161,7 @@ Json memory_of(const Scheme& scheme, const Case& what, const Options& options) {
     reset_memory_peaks();
     Net net(scheme, what, options, Leave::kNothing);
     for (int i = 0; i < 2; ++i) net.step();
-    const MemoryAccount peak = memory_at_peak();
-    Json bytes = Json::object();
-    for (int i = 0; i < kMemoryKinds; ++i)
-      if (peak.bytes[static_cast<size_t>(i)] > 0)
-        bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
-    bytes["total"] = peak.total;
-    return bytes;
+    return bytes_at_peak();
   });
 }
 
@@ -200,7 +195,7 @@ Json measure_scheme(const Scheme& scheme, const Case& what, const Options& optio
            {"net", what.net},
            {"shape", what.shape()},
            {"accumulate", options.accumulate},
-           {"grad", mode_name(options.grad)},
+           {"grad", enum_name(options.grad)},
            {"threads", options.threads},
            {"ms", ms(full)},
            {"float_ms", ms(twin)},

@@ -5,17 +5,14 @@
 #include <memory>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "command.h"
 #include "program.h"
 
 namespace bitgrad::cli {
 namespace {
 
-std::string command_names() {
-  std::string names;
-  for (const CommandInfo& command : program_commands()) names += concat(names.empty() ? "" : " ", command.name);
-  return names;
-}
+std::string command_names() { return joined(program_commands(), " ", &CommandInfo::name); }
 
 std::string option_names(const CommandInfo& command) {
   std::string names = "--help";
@@ -23,12 +20,6 @@ std::string option_names(const CommandInfo& command) {
     if (!argument.positional)
       for (const std::string& name : argument.names) names += ' ' + name;
   return names;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += concat(text.empty() ? "" : " ", word);
-  return text;
 }
 
 // What may stand after an option, and at the place of a positional.
@@ -40,13 +31,13 @@ void print_bash_words(std::ostream& out) {
       out << "    ";
       for (size_t i = 0; i < argument.names.size(); ++i)
         out << (i == 0 ? "" : "|") << command.name << argument.names[i];
-      out << ") options=\"" << joined(argument.words) << "\" only=1 ;;\n";
+      out << ") options=\"" << joined(argument.words, " ") << "\" only=1 ;;\n";
     }
   out << "  esac\n  case $command in\n";
   for (const CommandInfo& command : program_commands()) {
     std::string words;
     for (const ArgumentText& argument : command.arguments->texts())
-      if (argument.positional && !argument.words.empty()) words += ' ' + joined(argument.words);
+      if (argument.positional && !argument.words.empty()) words += ' ' + joined(argument.words, " ");
     if (!words.empty()) out << "    " << command.name << ") [ \"$only\" ] || options=\"$options" << words << "\" ;;\n";
   }
   out << "  esac\n";
@@ -108,13 +99,13 @@ void print_fish(std::ostream& out) {
       if (argument.positional) {
         if (!argument.words.empty())
           out << "complete -c bitgrad -n '__fish_seen_subcommand_from " << command.name << "' -a "
-              << quoted(joined(argument.words)) << '\n';
+              << quoted(joined(argument.words, " ")) << '\n';
         continue;
       }
       out << "complete -c bitgrad -n '__fish_seen_subcommand_from " << command.name << '\'';
       for (const std::string& name : argument.names)
         out << (name.starts_with("--") ? " -l " : " -s ") << name.substr(name.find_first_not_of('-'));
-      if (!argument.words.empty()) out << " -f -a " << quoted(joined(argument.words));
+      if (!argument.words.empty()) out << " -f -a " << quoted(joined(argument.words, " "));
       out << (argument.takes_value ? " -r" : "") << " -d " << quoted(argument.text) << '\n';
     }
   }

@@ -148,8 +148,8 @@ Run setup_export(Arguments& args) {
   args.option("target", o->target, kTargetHelp).required();
   args.option("-o,--out", o->out, "the file to write: its end says the format; a folder for Hugging Face's programs")
       .required();
-  std::string formats;
-  for (const ExportTarget& t : export_targets()) formats += concat(formats.empty() ? "" : "; ", t.name, ": ", t.doc);
+  const std::string formats =
+      joined(export_targets(), "; ", [](const ExportTarget& t) { return concat(t.name, ": ", t.doc); });
   args.option("--format", o->format, formats + ". Left out: as the end of the name says");
   args.option(
       "--form", o->spec.form,

@@ -30,9 +30,7 @@ struct ImportOptions {
 };
 
 std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += concat(text.empty() ? "" : ", ", printable(name));
-  return text.empty() ? "nothing" : text;
+  return names.empty() ? "nothing" : joined(names, ", ", printable);
 }
 
 int import_decoder(const ImportOptions& options) {

@@ -51,9 +51,9 @@ int list(bool all) {
             << std::setw(10) << "order"
             << "available\n";
   for (const KernelInfo& k : all_kernels()) {
-    if (!k.available && !all) continue;
+    if (!k.available() && !all) continue;
     std::cout << std::left << std::setw(13) << k.family << std::setw(44) << k.name << std::setw(26) << needs_of(k)
-              << std::setw(10) << order_name(k.order) << (k.available ? "yes" : "no") << '\n';
+              << std::setw(10) << order_name(k.order) << (k.available() ? "yes" : "no") << '\n';
   }
   list_devices();
   return 0;

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/base/version.h"
 #include "command.h"
 #include "program.h"
@@ -24,12 +25,6 @@ std::string roff(const std::string& text) {
       out += c;
     line_begins = c == '\n';
   }
-  return out;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += concat(out.empty() ? "" : ", ", name);
   return out;
 }
 

@@ -16,8 +16,8 @@ void list_presets(bool json) {
   std::vector<std::vector<std::string>> table{{"preset", "network"}};
   if (json) table[0].emplace_back("keys");
   for (const ModelPreset& preset : model_presets()) {
-    std::string keys;
-    for (const auto& [key, value] : preset.keys) keys += concat(keys.empty() ? "" : ", ", key, ": ", value);
+    const std::string keys =
+        joined(preset.keys, ", ", [](const auto& key) { return concat(key.first, ": ", key.second); });
     if (json)
       table.push_back({preset.name, preset.summary, keys});
     else
@@ -33,15 +33,11 @@ void print_preset(const std::string& name) {
   const std::vector<ModelPreset>& all = model_presets();
   const auto found = std::find_if(all.begin(), all.end(), [&](const ModelPreset& p) { return p.name == name; });
   std::vector<std::string> names;
-  std::string known;
-  for (const ModelPreset& preset : all) {
-    names.push_back(preset.name);
-    known += concat(known.empty() ? "" : ", ", preset.name);
-  }
+  for (const ModelPreset& preset : all) names.push_back(preset.name);
   if (found == all.end()) {
     const std::string near = nearest_name(name, names);
     fail("presets", "no preset is called '", name, "'. ", near.empty() ? "" : concat("Did you mean '", near, "'? "),
-         "Known: ", known);
+         "Known: ", joined(names));
   }
   std::cout << found->text;
 }

@@ -47,8 +47,7 @@ std::vector<std::string> named_runs(const std::vector<std::string>& words) {
     }
     if (!any) others.push_back(word);
   }
-  std::string list;
-  for (const std::string& other : others) list += concat(list.empty() ? "" : ", ", printable(other));
+  const std::string list = joined(others, ", ", printable);
   if (runs.empty())
     fail_with(ErrorCode::kData, "report", list, ": no run is there, expected run folders (which hold metrics.jsonl), ",
               "or a folder of them such as that of a sweep");

@@ -23,7 +23,7 @@ void write_table(const std::string& path, uint64_t seed, int64_t rows) {
 // The sum of the cross-entropies of a batch and a small penalty of large scores. The tape differentiates it.
 Var calm_cross_entropy(const Var& scores, const Tensor& target) {
   const Tensor small = Tensor::full(scores.shape(), dtypes::fp32, 0.01);
-  return add(softmax_cross_entropy_sum(scores, target), sum(mul(small, mul(scores, scores))));
+  return add(cross_entropy(scores, target, Reduction::kSum), sum(mul(small, mul(scores, scores))));
 }
 
 }  // namespace

@@ -77,8 +77,8 @@ std::shared_ptr<Sequential> make_model(const std::string& scheme, int64_t featur
   relu.kind = "relu";
   quantize.kind = "quantize";
   quantize.activation.emplace();
-  quantize.activation->dtype = dtypes::int8;
-  quantize.activation->scheme = scheme;
+  quantize.activation->spec.dtype = dtypes::int8;
+  quantize.activation->spec.scheme = scheme;
 
   auto model = std::make_shared<Sequential>();
   linear.attributes["out"] = 64;

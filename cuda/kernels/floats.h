@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/kernels/floats.h"
+#include "kernels/floats.h"
 
 namespace bitgrad::cuda {
 

@@ -2,7 +2,7 @@
 #include "autograd/deliver.h"
 #include "autograd/map/gradients.h"
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 
 namespace bitgrad {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "autograd/deliver.h"
 #include "bitgrad/autograd/op.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "kernels/map/fill.h"
 
 namespace bitgrad {

@@ -10,16 +10,7 @@
 
 namespace bitgrad {
 
-namespace {
-
-template <typename Number>
-std::string list_text(const std::vector<Number>& numbers) {
-  std::string text;
-  for (const Number number : numbers) text += concat(text.empty() ? "" : ", ", number);
-  return concat('[', text, ']');
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Attribute& attribute) {
   std::visit(
@@ -28,7 +19,7 @@ std::ostream& operator<<(std::ostream& out, const Attribute& attribute) {
           out << (x ? "true" : "false");
         else if constexpr (std::is_same_v<std::decay_t<decltype(x)>, std::vector<int64_t>> ||
                            std::is_same_v<std::decay_t<decltype(x)>, std::vector<double>>)
-          out << list_text(x);
+          out << '[' << joined(x) << ']';
         else
           out << x;
       },
@@ -102,8 +93,7 @@ std::string expects(const Key& key) {
     case Type::kInts:
       break;
   }
-  std::string names;
-  for (const std::string& choice : key.choices) names += (names.empty() ? "" : ", ") + choice;
+  const std::string names = joined(key.choices);
   if (key.type == Type::kChoice) return "one of " + names;
   return concat("a whole number in ", key.range, " or a list of ", key.count, " of them", names.empty() ? "" : ", or ",
                 names);

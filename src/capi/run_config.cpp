@@ -55,7 +55,7 @@ RunConfig memory_config(const char* text, const char* const* overrides, int32_t 
 
 int64_t vocabulary_of_model(const RunConfig& config) {
   if (config.layers.empty()) return 0;
-  const LayerConfig& first = config.layers.front();
+  const LayerSpec& first = config.layers.front();
   return find_layer_kind(first.kind)->ids ? first.attributes.integer("num") : 0;
 }
 

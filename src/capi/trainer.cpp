@@ -41,7 +41,7 @@ SampleView targets_of(const ArrayView& y) {
 int64_t classes_of(const RunConfig& config) {
   int64_t out = config.data.train.classes;
   if (out > 0) return out;
-  for_each_layer(config.layers, [&](const LayerConfig& layer) {
+  for_each_layer(config.layers, [&](const LayerSpec& layer) {
     if (layer.attributes.values().count("out") > 0) out = layer.attributes.integer("out");
   });
   return out;

@@ -4,10 +4,10 @@
 #include "data/bpe_file.h"
 
 #include <algorithm>
+#include <array>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/byte_characters.h"
 #include "data/normal_form.h"
 
 namespace bitgrad::data {
@@ -17,6 +17,21 @@ constexpr int64_t kMostGap = 65536;  // limit on ids without a token
 constexpr size_t kMostSteps = 64;    // steps of splitting, and of normalizing; files in use have 1 to 6
 // The pattern of GPT-2 (openai/gpt-2, src/encoder.py).
 constexpr const char* kWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// The UTF-8 characters that represent bytes in the vocabulary: the byte itself if printable, else the next code point
+// from 256 on (openai/gpt-2, src/encoder.py, bytes_to_unicode).
+std::array<std::string, 256> byte_characters() {
+  std::array<std::string, 256> all;
+  uint32_t next = 256;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const uint32_t point = itself ? byte : next++;
+    std::string& c = all[byte];
+    if (point >= 0x80) c += static_cast<char>(0xC0 | (point >> 6));
+    c += static_cast<char>(point < 0x80 ? point : 0x80 | (point & 0x3F));
+  }
+  return all;
+}
 
 template <typename... Parts>
 [[noreturn]] void bad(const Parts&... parts) {

@@ -1,4 +1,4 @@
-#include "data/csv_lines.h"
+#include "data/csv_table.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/csv_cells.h"
+#include "data/csv_rows.h"
 
 namespace bitgrad::data {
 
@@ -61,5 +62,17 @@ struct CsvTable {
 // Throws Error(kData) for what is no text table, a row whose length differs from the first line, a duplicate name, and
 // a table without rows.
 CsvTable read_csv_table(const std::string& path, std::string text, const CsvForm& form);
+
+// Lines of a table that are not what the first one promises: what may be wrong, and the way out (csv_lines.cpp).
+// What stands between fields by the first lines of a text; comma where nothing tells.
+const CsvSeparator& likely_separator(std::string_view text);
+// Throws Error(kData) for a first line of one field in which something else than form.separator stands between fields,
+// as far as the first lines of `text` tell.
+void check_separator(const std::string& path, std::string_view text, const CsvRow& first, const CsvForm& form);
+
+// Throws Error(kData) for `row`, the last of `rows`, whose fields are not as many as those of the first line. `second`:
+// it is the line after that.
+[[noreturn]] void refuse_length(const std::string& path, CsvRows& rows, const CsvRow& first, const CsvRow& row,
+                                bool second, const CsvForm& form);
 
 }  // namespace bitgrad::data

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/dataset.h"
@@ -21,5 +22,9 @@ std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetS
 
 // Warns of `count` of the `size` bytes of a text at `path` that no text has (is_control_byte), if there are any.
 void warn_of_control_bytes(const std::string& path, int64_t count, int64_t size);
+
+// Names of classes beside packed pictures: the lines of NAME.classes.txt of `bitgrad data pack`, next to the file of
+// labels, NAME.labels.npy. Empty if that is another file, or there are no names.
+std::vector<std::string> packed_class_names(const std::string& labels);
 
 }  // namespace bitgrad::data

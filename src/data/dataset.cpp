@@ -8,8 +8,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
-#include "data/first_samples.h"
 #include "data/formats.h"
+#include "data/split_samples.h"
 
 namespace bitgrad {
 namespace {
@@ -19,12 +19,6 @@ std::vector<std::string> words(const std::string& text) {
   std::vector<std::string> result;
   for (std::string word; in >> word;) result.push_back(word);
   return result;
-}
-
-std::string join(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 // A deque, because pointers returned by find_dataset_format must stay valid.
@@ -78,7 +72,7 @@ bool is_set(const DatasetSpec& spec, const std::string& key) {
 void check_keys(const DatasetSpec& spec, const DatasetFormat& format) {
   for (const std::string& key : format.required) {
     require(is_set(spec, key), "data", "format ", format.name, ": got no key '", key, "', expected ",
-            join(format.required), ".");
+            joined(format.required), ".");
   }
   std::vector<std::string> known = format.required;
   known.insert(known.end(), format.optional.begin(), format.optional.end());

@@ -16,8 +16,7 @@
 #include "bitgrad/data/samples.h"
 #include "data/content.h"
 #include "data/describe_parts.h"
-#include "data/idx_values.h"
-#include "data/npy_header.h"
+#include "data/npy_array.h"
 
 namespace bitgrad {
 namespace {
@@ -208,9 +207,7 @@ Json json_of(const std::string& path) {
 // ---- text output -----------------------------------------------------------------------------------------------
 
 std::string list_of(const Json& numbers) {
-  std::string out;
-  for (const Json& x : numbers) out += concat(out.empty() ? "" : ", ", x.get<float>());
-  return concat('[', out, ']');
+  return concat('[', joined(numbers, ", ", [](const Json& x) { return x.get<float>(); }), ']');
 }
 
 void write_array(std::ostream& out, const Json& j) {

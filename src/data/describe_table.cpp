@@ -8,7 +8,6 @@
 #include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
-#include "data/csv_lines.h"
 #include "data/csv_rows.h"
 #include "data/csv_table.h"
 #include "data/describe_parts.h"

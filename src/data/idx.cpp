@@ -21,9 +21,9 @@
 #include "bitgrad/data/samples.h"
 #include "data/content.h"
 #include "data/data_file.h"
+#include "data/describe_parts.h"
 #include "data/formats.h"
 #include "data/id_dataset.h"
-#include "data/idx_values.h"
 #include "data/image_dataset.h"
 #include "data/value_warnings.h"
 
@@ -98,9 +98,8 @@ struct IdxFile {
 
 void check_type(const IdxFile& idx, uint8_t code, const Form& form) {
   if (std::find(form.types.begin(), form.types.end(), code) != form.types.end()) return;
-  std::string expected;
-  for (const uint8_t type : form.types) expected += concat(expected.empty() ? "" : " or ", type_name(type));
-  fail_idx(idx.path, "element type at offset 2: got ", type_name(code), ", expected ", expected, ".");
+  fail_idx(idx.path, "element type at offset 2: got ", type_name(code), ", expected ",
+           joined(form.types, " or ", type_name), ".");
 }
 
 // Byte images have rows and columns; value images may have any axes.

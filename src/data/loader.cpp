@@ -192,10 +192,6 @@ int64_t drawn_below(const RandomStream& stream, int64_t i, int64_t n) {
 
 }  // namespace
 
-std::string_view last_batch_name(LastBatch last) {
-  return last == LastBatch::kKeep ? "keep" : last == LastBatch::kDrop ? "drop" : "join";
-}
-
 EpochBatches epoch_batches(int64_t samples, int64_t micro, LastBatch last) {
   const int64_t full = samples / micro, rest = samples % micro;
   if (full == 0) return {1, samples, samples, samples};

@@ -21,7 +21,6 @@
 #include "data/id_dataset.h"
 #include "data/image_dataset.h"
 #include "data/npy_array.h"
-#include "data/packed_names.h"
 #include "data/value_warnings.h"
 
 namespace bitgrad::data {
@@ -53,7 +52,7 @@ class NpyArrays {
     if (!archive_) return;
     path_ = data_path(spec.root, spec.file);
     file_ = open_data_file(where_, spec, "file", spec.file, "an .npz file");
-    members_ = zip_members(where_, path_, *file_);
+    members_.emplace(where_, path_, *file_);
   }
   const std::string& where() const { return where_; }
   // `value` of `key`: a path, or the name of an array in the archive.
@@ -61,9 +60,8 @@ class NpyArrays {
     OpenedNpy array;
     array.where = where_;
     if (archive_) {
-      const ZipMember& member = find(key, value);
       array.what = concat(path_, " array '", value, '\'');
-      array.source = open_zip_member(where_, path_, *file_, member);
+      array.source = members_->open(find(key, value));
     } else {
       array.what = printable(data_path(spec_.root, value));
       array.file = open_data_file(where_, spec_, key, value, "an .npy file");
@@ -75,22 +73,22 @@ class NpyArrays {
   }
 
  private:
-  const ZipMember& find(const std::string& key, const std::string& name) const {
+  size_t find(const std::string& key, const std::string& name) const {
     std::vector<std::string> names;
-    const ZipMember* found = nullptr;
-    for (const ZipMember& member : members_) {
-      if (member.name == name + ".npy") {
-        if (found != nullptr)
-          fail_with(ErrorCode::kData, where_, path_, ": got two members '", member.name,
-                    "', expected one array of the ", "name ", key,
-                    " gives. The archive is damaged, or was written twice.");
-        found = &member;
+    std::optional<size_t> found;
+    for (size_t i = 0; i < members_->names().size(); ++i) {
+      const std::string& member = members_->names()[i];
+      if (member == name + ".npy") {
+        if (found)
+          fail_with(ErrorCode::kData, where_, path_, ": got two members '", member, "', expected one array of the ",
+                    "name ", key, " gives. The archive is damaged, or was written twice.");
+        found = i;
       }
       constexpr size_t kMostShown = 20, kSuffix = 4;
-      if (member.name.ends_with(".npy") && names.size() < kMostShown)
-        names.push_back(member.name.substr(0, std::min(member.name.size() - kSuffix, size_t{64})));
+      if (member.ends_with(".npy") && names.size() < kMostShown)
+        names.push_back(member.substr(0, std::min(member.size() - kSuffix, size_t{64})));
     }
-    if (found != nullptr) return *found;
+    if (found) return *found;
     for (std::string& known : names)
       for (char& c : known)
         if (static_cast<uint8_t>(c) < 0x20 || static_cast<uint8_t>(c) > 0x7E) c = '?';
@@ -102,7 +100,7 @@ class NpyArrays {
   const std::string where_;
   std::string path_;
   std::unique_ptr<InputFile> file_;
-  std::vector<ZipMember> members_;
+  std::optional<ZipArchive> members_;
 };
 
 // The names of classes that texts are, sorted as those of csv.

@@ -1,4 +1,4 @@
-#include "data/npy_header.h"
+#include "data/npy_array.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,4 @@
 // Samples from a single .npy file, or an array of an .npz archive, without targets.
-#include <limits>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
@@ -52,19 +51,20 @@ Samples read_npy_samples(const std::string& path, InputFile& file, bool ids) {
 
 Samples read_npz_samples(const std::string& path, InputFile& file, bool ids) {
   constexpr std::string_view kNpz = "data.npz";
-  const std::vector<data::ZipMember> members = data::zip_members(kNpz, path, file);
-  const data::ZipMember* found = members.size() == 1 ? members.data() : nullptr;
+  const data::ZipArchive archive(kNpz, path, file);
+  const std::vector<std::string>& members = archive.names();
+  std::optional<size_t> found;
+  if (members.size() == 1) found = 0;
   std::string names;
-  for (const data::ZipMember& member : members) {
-    if (member.name == "images.npy") found = &member;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (members[i] == "images.npy") found = i;
     constexpr size_t kMostShown = 400;
-    if (names.size() < kMostShown) names += concat(names.empty() ? "" : ", ", printable(member.name));
+    if (names.size() < kMostShown) names += concat(names.empty() ? "" : ", ", printable(members[i]));
   }
-  if (found == nullptr)
+  if (!found)
     fail_with(ErrorCode::kData, kNpz, path, ": got the members ", names,
               ", expected one array, or one that is named 'images'.");
-  return samples_of(kNpz, concat(path, " array '", printable(found->name), '\''),
-                    *data::open_zip_member(kNpz, path, file, *found), ids);
+  return samples_of(kNpz, concat(path, " array '", printable(members[*found]), '\''), *archive.open(*found), ids);
 }
 
 }  // namespace bitgrad

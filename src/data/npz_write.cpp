@@ -1,6 +1,8 @@
 #include "data/npz_write.h"
 
-#include <zlib.h>
+#include <zip.h>
+
+#include <memory>
 
 #include "bitgrad/base/error.h"
 
@@ -29,55 +31,40 @@ Bytes npy_of(const NpzArray& a) {
   return out;
 }
 
-// Fields shared by the local header and the central directory, starting at the version (APPNOTE 4.3.7, 4.3.12).
-void put_record(Bytes& out, const std::string& name, uint32_t crc, size_t size) {
-  put_number(out, 20, 2);  // version needed to extract
-  put_number(out, 0, 2);   // flags
-  put_number(out, 0, 2);   // method: stored
-  put_number(out, 0, 2);   // time and date 1980-01-01, so that the same model gives the same file
-  put_number(out, 0x21, 2);
-  put_number(out, crc, 4);
-  put_number(out, size, 4);
-  put_number(out, size, 4);
-  put_number(out, name.size(), 2);
-  put_number(out, 0, 2);  // no extra field
-}
-
 }  // namespace
 
 std::vector<uint8_t> npz_bytes(const std::vector<NpzArray>& arrays) {
-  Bytes out, directory;
+  const auto done = [](bool ok) {
+    if (!ok) fail_with(ErrorCode::kMemory, "npz", "no memory for the archive");
+  };
   require(arrays.size() < 65535, "npz", "got ", arrays.size(), " arrays, expected fewer than 65535");
+  std::vector<Bytes> contents;  // read when the archive is closed
+  const std::unique_ptr<zip_source_t, void (*)(zip_source_t*)> out(zip_source_buffer_create(nullptr, 0, 0, nullptr),
+                                                                   zip_source_free);
+  std::unique_ptr<zip_t, void (*)(zip_t*)> zip(
+      out == nullptr ? nullptr : zip_open_from_source(out.get(), ZIP_TRUNCATE, nullptr), zip_discard);
+  done(zip != nullptr);
+  zip_source_keep(out.get());
+  size_t bytes = 0;
   for (const NpzArray& a : arrays) {
-    const Bytes content = npy_of(a);
-    require(out.size() + content.size() < (size_t{1} << 32) - (size_t{1} << 20), "npz",
-            "the arrays have 4 GiB or more. Use safetensors");
-    const std::string name = a.name + ".npy";
-    const auto crc = static_cast<uint32_t>(::crc32_z(::crc32_z(0, nullptr, 0), content.data(), content.size()));
-    put_number(directory, 0x02014b50, 4);
-    put_number(directory, 20, 2);
-    put_record(directory, name, crc, content.size());
-    put_number(directory, 0, 2);  // no comment, disk 0, attributes
-    put_number(directory, 0, 2);
-    put_number(directory, 0, 2);
-    put_number(directory, 0, 4);
-    put_number(directory, out.size(), 4);
-    put_text(directory, name);
-    put_number(out, 0x04034b50, 4);
-    put_record(out, name, crc, content.size());
-    put_text(out, name);
-    out.insert(out.end(), content.begin(), content.end());
+    const Bytes& content = contents.emplace_back(npy_of(a));
+    bytes += content.size();
+    require(bytes < (size_t{1} << 32) - (size_t{1} << 20), "npz", "the arrays have 4 GiB or more. Use safetensors");
+    zip_source_t* const source = zip_source_buffer(zip.get(), content.data(), content.size(), 0);
+    const zip_int64_t added = zip_file_add(zip.get(), (a.name + ".npy").c_str(), source, ZIP_FL_ENC_UTF_8);
+    if (added < 0) zip_source_free(source);
+    const auto i = static_cast<zip_uint64_t>(added);
+    constexpr zip_uint16_t kFirstDay = 0x21;  // 1980-01-01, so that the same model gives the same file
+    done(added >= 0 && zip_set_file_compression(zip.get(), i, ZIP_CM_STORE, 0) == 0 &&
+         zip_file_set_dostime(zip.get(), i, 0, kFirstDay, 0) == 0);
   }
-  const size_t begin = out.size();
-  out.insert(out.end(), directory.begin(), directory.end());
-  put_number(out, 0x06054b50, 4);
-  put_number(out, 0, 4);  // disks
-  put_number(out, arrays.size(), 2);
-  put_number(out, arrays.size(), 2);
-  put_number(out, directory.size(), 4);
-  put_number(out, begin, 4);
-  put_number(out, 0, 2);
-  return out;
+  done(zip_close(zip.get()) == 0);
+  static_cast<void>(zip.release());
+  zip_stat_t stat;
+  done(zip_source_stat(out.get(), &stat) == 0 && zip_source_open(out.get()) == 0);
+  Bytes archive(stat.size);
+  done(zip_source_read(out.get(), archive.data(), archive.size()) == std::ssize(archive));
+  return archive;
 }
 
 }  // namespace bitgrad::data

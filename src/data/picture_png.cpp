@@ -7,7 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/data/picture.h"
 #include "data/picture_exif.h"
-#include "data/png_interlace.h"
+#include "data/png.h"
 
 #if BITGRAD_WITH_PNG
 #include <png.h>

@@ -1,8 +1,9 @@
-// Encodes pictures as PNG files (ISO/IEC 15948), 8 bits per channel, without filters.
+// PNG files (ISO/IEC 15948): encodes pictures, 8 bits per channel, without filters; takes passes apart.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace bitgrad::data {
 
@@ -11,5 +12,13 @@ std::string png_bytes(const uint8_t* pixels, int64_t rows, int64_t columns, int6
 // A PNG file of lines, each with the number of its filter before it. `depth`: bits of a sample; `color`: PNG's number
 // of the color type; `level`: of zlib.
 std::string png_file(int64_t rows, int64_t columns, int depth, int color, const std::string& lines, int level);
+
+// Pictures that come in seven passes (Adam7, PNG section 8.2; png_interlace.cpp).
+// Whether the header of a PNG says 16-bit samples in passes, which libpng 1.6.39 takes apart wrongly where it makes
+// 8-bit ones of them.
+bool has_wide_passes(const std::vector<uint8_t>& png);
+// The same picture line by line. `png`: of has_wide_passes, and its chunks are known to be whole. Throws Error(kData)
+// where its lines are not what its header says.
+std::string without_passes(const std::vector<uint8_t>& png);
 
 }  // namespace bitgrad::data

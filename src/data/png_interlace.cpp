@@ -1,4 +1,4 @@
-#include "data/png_interlace.h"
+#include "data/png.h"
 
 #include <zlib.h>
 
@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "bitgrad/base/error.h"
-#include "data/png.h"
 
 namespace bitgrad::data {
 namespace {

@@ -1,4 +1,5 @@
-// A random part of a data set's samples, drawn once per run, and the rest: data.valid of {fraction: f}.
+// Parts of a data set: the first samples; or a random part, drawn once per run, and the rest: data.valid of
+// {fraction: f}.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +21,8 @@ std::vector<int64_t> split_indices(int64_t n, double fraction, uint64_t seed, Sp
 // part keeps `all` alive and reads from it.
 std::unique_ptr<Dataset> split_samples(std::shared_ptr<const Dataset> all, double fraction, uint64_t seed,
                                        SplitPart part);
+
+// Samples 0 .. limit-1 of `all`. Throws Error(kUsage) if the limit is below 1 or above the size of `all`.
+std::unique_ptr<Dataset> first_samples(std::unique_ptr<Dataset> all, int64_t limit);
 
 }  // namespace bitgrad::data

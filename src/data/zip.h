@@ -1,5 +1,4 @@
-// Members of a ZIP archive (PKWARE, APPNOTE.TXT 6.3), stored or deflated, with 64-bit sizes, as written by numpy's
-// savez.
+// Members of a ZIP archive, stored or deflated, as written by numpy's savez. libzip reads the archive; limits are ours.
 #pragma once
 
 #include <memory>
@@ -22,22 +21,22 @@ class ByteSource {
 // Reads a plain file, which must outlive the source.
 std::unique_ptr<ByteSource> file_source(InputFile& file);
 
-struct ZipMember {
-  std::string name;
-  int method = 0;  // 0: stored, 8: deflated
-  bool encrypted = false;
-  uint32_t crc = 0;
-  int64_t packed = 0, size = 0;  // size in the archive, and of the content
-  int64_t header = 0;            // offset of the local header
-};
+class ZipArchive {
+ public:
+  // `file` must outlive the archive. Throws Error(kData) that begins with `where` if it is not an archive or its
+  // directory does not fit in it; `path` is for messages.
+  ZipArchive(std::string_view where, std::string path, InputFile& file);
+  // The members in the order of the directory.
+  const std::vector<std::string>& names() const { return names_; }
+  // The content of a member. The directory is untrusted: content that is longer or shorter than it says, or has a
+  // different CRC-32, is Error(kData) when its end is read. A size that deflate cannot reach is Error(kData) at once.
+  std::unique_ptr<ByteSource> open(size_t member) const;
 
-// The members listed in the central directory. Throws Error(kData) that begins with `where` if the file is not an
-// archive or its directory does not fit in it; `path` is for messages.
-std::vector<ZipMember> zip_members(std::string_view where, const std::string& path, InputFile& file);
-// The content of a member; `file` must outlive it. The directory is untrusted: content that is longer or shorter than
-// `size`, or has a different CRC-32, is Error(kData) when its end is read. A size that deflate cannot reach is
-// Error(kData) at once.
-std::unique_ptr<ByteSource> open_zip_member(std::string_view where, const std::string& path, InputFile& file,
-                                            const ZipMember& member);
+ private:
+  class Archive;
+  class Member;
+  std::shared_ptr<Archive> archive_;
+  std::vector<std::string> names_;
+};
 
 }  // namespace bitgrad::data

@@ -1,6 +1,6 @@
 #include "dist/add.h"
 
-#include "bitgrad/kernels/pointwise.h"
+#include "kernels/pointwise.h"
 
 namespace bitgrad {
 

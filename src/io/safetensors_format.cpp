@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad::safetensors {
 namespace {
@@ -27,11 +28,7 @@ std::optional<int64_t> dtype_bits(std::string_view dtype) {
   return std::nullopt;
 }
 
-std::string dtype_list() {
-  std::string text;
-  for (const DtypeRecord& record : kDtypes) text.append(text.empty() ? "" : ", ").append(record.name);
-  return text;
-}
+std::string dtype_list() { return joined(kDtypes, ", ", &DtypeRecord::name); }
 
 std::optional<int64_t> tensor_bytes(int64_t bits, const std::vector<int64_t>& shape) {
   // Zeros are excluded from the product, so that an absurd shape is refused wherever it has its 0.

@@ -1,4 +1,4 @@
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 
 #include <array>
 #include <memory>

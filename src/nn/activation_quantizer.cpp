@@ -7,10 +7,10 @@
 #include <algorithm>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/device_kernel.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/device_kernel.h"
+#include "kernels/flag.h"
 #include "kernels/map/scales.h"
 #include "nn/activation_quantizer.h"
 #include "nn/integer_range.h"
@@ -179,8 +179,8 @@ void ActivationQuantizer::add_learned() {
     p.moments = MomentKind::kFp32;
     p.init = {"constant", known ? static_cast<double>(quant_.spec.first_clip) : 0.0, 0};
     p.floor = part.floor;
-    p.lr_factor = quant_.learned_lr_factor;
-    p.weight_decay = quant_.learned_weight_decay;
+    p.lr_factor = quant_.learned.lr_factor;
+    p.weight_decay = quant_.learned.weight_decay;
     learned_.push_back(&add_parameter(std::string(part.name), p));
     if (!known && marker_ == nullptr) marker_ = learned_.back();
   }

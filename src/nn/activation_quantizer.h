@@ -12,16 +12,6 @@
 
 namespace bitgrad {
 
-// Plain data that describes an activation quantizer.
-struct ActivationQuant {
-  QuantSpec spec;
-  std::optional<ObserverSpec> observer;
-  DType grad = dtypes::fp32;  // dtype of the gradient passed back
-  float learned_lr_factor = 1.0f;
-  std::optional<float> learned_weight_decay;
-  friend bool operator==(const ActivationQuant&, const ActivationQuant&) = default;
-};
-
 // Converts x [n,features], fp32, bf16 or int32 with a scale, to codes; passes x through while switched off.
 class ActivationQuantizer final : public Module {
  public:

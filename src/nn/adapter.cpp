@@ -4,6 +4,7 @@
 #include <set>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "nn/activation_quantizer.h"
 #include "nn/glob.h"
 
@@ -11,9 +12,7 @@ namespace bitgrad {
 namespace {
 
 std::string names_of(const std::vector<AdaptedLayer>& layers) {
-  std::string names;
-  for (const AdaptedLayer& l : layers) names += (names.empty() ? "" : ", ") + l.layer;
-  return names.empty() ? "none" : names;
+  return layers.empty() ? "none" : joined(layers, ", ", &AdaptedLayer::layer);
 }
 
 std::vector<AdaptedLayer> linear_layers(Module& model, const std::string& root) {

@@ -3,8 +3,8 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/nn/prepare.h"
+#include "kernels/flag.h"
 #include "nn/activation_quantizer.h"
 
 namespace bitgrad {

@@ -11,7 +11,7 @@ namespace bitgrad::detail {
 
 inline constexpr int64_t kMostLayers = 40'000;  // of a model, containers and their rounds included
 
-// Layers: of LayerSpec or LayerConfig. Returns at most kMostLayers + 1.
+// Layers: of LayerSpec. Returns at most kMostLayers + 1.
 template <typename Layers>
 int64_t expanded_layers(const Layers& layers) {
   constexpr int64_t kOver = kMostLayers + 1;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 #include "nn/map/first_batch.h"
 
 namespace bitgrad::detail {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/elementwise.h"
+#include "kernels/flag.h"
 #include "nn/step_signal.h"
 
 namespace bitgrad::detail {
@@ -28,8 +28,8 @@ void LearnedParts::follow_spec() {
   const ParameterSpec& of = owner_.spec();
   for (const auto& part : parts_)
     part->change([&](ParameterSpec& spec) {
-      spec.lr_factor = of.learned_lr_factor;
-      spec.weight_decay = of.learned_weight_decay;
+      spec.lr_factor = of.learned.lr_factor;
+      spec.weight_decay = of.learned.weight_decay;
       spec.frozen = of.frozen || of.scales_frozen;
     });
 }

@@ -119,8 +119,7 @@ Quantizable& Module::add_slot(const std::string& name, Parameter& weight, const 
   own.master = spec.master;
   own.grad = spec.grad;
   own.latent_clamp = spec.latent_clamp;
-  own.learned_lr_factor = spec.learned_lr_factor;
-  own.learned_weight_decay = spec.learned_weight_decay;
+  own.learned = spec.learned;
   quantizables_.push_back(std::make_unique<Quantizable>(*this, name, kind, weight, own));
   return *quantizables_.back();
 }

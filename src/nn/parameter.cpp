@@ -7,44 +7,24 @@
 #include "nn/parameter_spec.h"
 
 namespace bitgrad {
-namespace {
-
-struct MasterEntry {
-  MasterKind kind;
-  std::string_view name;
-};
-constexpr MasterEntry kMasters[] = {
-    {MasterKind::kFp32, "fp32"}, {MasterKind::kBf16, "bf16"}, {MasterKind::kNone, "none"}};
-struct MomentEntry {
-  MomentKind kind;
-  std::string_view name;
-};
-constexpr MomentEntry kMoments[] = {
-    {MomentKind::kFp32, "fp32"}, {MomentKind::kBf16, "bf16"}, {MomentKind::kInt8, "int8"}};
-
-}  // namespace
-
 void detail::check_parameter_spec(const ParameterSpec& spec) {
   require(spec.grad == dtypes::fp32 || spec.grad == dtypes::bf16, "Parameter", "gradients can be fp32 or bf16, got ",
           spec.grad);
   for (const auto& [what, value] :
-       {std::pair{"lr_factor", spec.lr_factor}, {"learned_lr_factor", spec.learned_lr_factor}})
+       {std::pair{"lr_factor", spec.lr_factor}, {"learned_lr_factor", spec.learned.lr_factor}})
     require(std::isfinite(value) && value >= 0, "Parameter", what, " must be at least 0, got ", value);
   for (const auto& [what, value] :
-       {std::pair{"weight_decay", spec.weight_decay}, {"learned_weight_decay", spec.learned_weight_decay}})
+       {std::pair{"weight_decay", spec.weight_decay}, {"learned_weight_decay", spec.learned.weight_decay}})
     require(!value || (std::isfinite(*value) && *value >= 0), "Parameter", what, " must be at least 0, got ",
             value.value_or(0));
   require(!spec.latent_clamp || *spec.latent_clamp >= 0, "Parameter", "latent_clamp must be at least 0, got ",
           spec.latent_clamp.value_or(0));
   require(!spec.floor || std::isfinite(*spec.floor), "Parameter", "floor must be finite, got ", spec.floor.value_or(0));
   require(spec.quant || spec.master == MasterKind::kFp32, "Parameter",
-          "a parameter of dtype fp32 is its own master: got master ", master_name(spec.master),
+          "a parameter of dtype fp32 is its own master: got master ", enum_name(spec.master),
           ". Give it a low-bit dtype, or leave master at fp32");
   if (spec.quant) find_quantizer(spec.quant->scheme).check(*spec.quant, /*weight=*/true);
 }
-
-std::string_view master_name(MasterKind kind) { return kMasters[static_cast<size_t>(kind)].name; }
-std::string_view moment_name(MomentKind kind) { return kMoments[static_cast<size_t>(kind)].name; }
 
 Parameter::Parameter(const Shape& shape, ParameterSpec spec, std::string name)
     : path_(std::move(name)), spec_(std::move(spec)) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/nn/requantization.h"
 #include "nn/learned_parts.h"
@@ -108,8 +108,7 @@ void Parameter::change(const std::function<void(ParameterSpec&)>& edit, int64_t 
   const bool precision = !detail::same_quant(to.quant, spec_.quant) || to.master != spec_.master,
              converts = to.converted && !spec_.converted, grad = to.grad != spec_.grad,
              training = grad || to.latent_clamp != spec_.latent_clamp ||
-                        to.learned_lr_factor != spec_.learned_lr_factor ||
-                        to.learned_weight_decay != spec_.learned_weight_decay;
+                        to.learned != spec_.learned;
   require(!precision || !spec_.converted, "Parameter", "'", path_, "' ", value(),
           " is converted: it has no master to requantize");
   require(to.frozen == spec_.frozen || !low_bit() || !value().defined(), "Parameter", "'", path_, "' ", value(),

@@ -6,7 +6,8 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
+#include "bitgrad/base/text.h"
+#include "kernels/flag.h"
 #include "nn/activation_quantizer.h"
 #include "nn/glob.h"
 
@@ -14,9 +15,7 @@ namespace bitgrad {
 namespace {
 
 std::string names_of(const std::vector<LayerChoice>& choices) {
-  std::string names;
-  for (const LayerChoice& c : choices) names += (names.empty() ? "" : ", ") + c.layer;
-  return names.empty() ? "none" : names;
+  return choices.empty() ? "none" : joined(choices, ", ", &LayerChoice::layer);
 }
 
 void choose(LayerChoice& choice, const LayerQuant& quant, const std::string& rule) {
@@ -34,7 +33,7 @@ void check_layer(std::string_view where, const std::string& layer, const std::st
   }
 }
 
-std::string wanted(const QuantMode& mode) { return concat(", quantization ", quant_switch_name(mode.quantization)); }
+std::string wanted(const QuantMode& mode) { return concat(", quantization ", enum_name(mode.quantization)); }
 std::string wanted(const LayerChoice& c) { return concat(" by rule '", c.rule, "' (recipe ", c.quant->recipe, ')'); }
 
 // A window of a convolution covers several tokens (pixels), so a recipe's scale per token becomes one per tensor, of an
@@ -108,7 +107,7 @@ void check_ids(const LayerChoice& c, const std::vector<LayerChoice>& choices) {
   for (const LayerChoice& other : choices)
     if (other.rule == c.rule && other.slot->kind() != Quantizable::Kind::kEmbedding) return;
   require(c.quant->input.has_value(), "prepare", rule_name(c), " falls on '", c.layer,
-          "', which reads rows and multiplies nothing: got compute: ", compute_name(c.quant->compute),
+          "', which reads rows and multiplies nothing: got compute: ", enum_name(c.quant->compute),
           ", expected packed");
   fail("prepare", rule_name(c), " falls on '", c.layer, "', whose input are ids: got ", c.quant->input->dtype,
        " activations (recipe ", c.quant->recipe, "), expected weights alone, such as int8wo");

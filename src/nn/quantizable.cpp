@@ -14,23 +14,13 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kNames[] = {"on", "off", "frozen"};
-
 void take_training(ParameterSpec& spec, const LayerQuant& q) {
   spec.grad = *q.grad;
   spec.latent_clamp = q.latent_clamp;
-  spec.learned_lr_factor = q.learned_lr_factor;
-  spec.learned_weight_decay = q.learned_weight_decay;
+  spec.learned = q.learned;
 }
 
 }  // namespace
-
-std::string_view compute_name(Compute compute) {
-  static constexpr std::string_view kComputes[] = {"packed", "simulated", "integer_out"};
-  return kComputes[static_cast<size_t>(compute)];
-}
-
-std::string_view quant_switch_name(QuantSwitch on) { return kNames[static_cast<size_t>(on)]; }
 
 Quantizable::Quantizable(Module& owner, std::string name, Kind kind, Parameter& weight, const LayerQuant& own)
     : owner_(owner), name_(std::move(name)), kind_(kind), weight_(weight), own_(own), quant_(own) {}
@@ -65,8 +55,7 @@ LayerQuant Quantizable::checked(const LayerQuant& quant) const {
 std::shared_ptr<ActivationQuantizer> Quantizable::make_input(const LayerQuant& q) const {
   require(q.input || !q.observer, "Quantizable", "an observer needs an input quantizer: got none");
   if (!q.input) return nullptr;
-  auto input = std::make_shared<ActivationQuantizer>(
-      ActivationQuant{*q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay});
+  auto input = std::make_shared<ActivationQuantizer>(ActivationQuant{*q.input, q.observer, q.input_grad, q.learned});
   if (features_ > 0)
     input->describe(features_);
   else if (kind_ == Kind::kLinear && weight_.described())
@@ -107,9 +96,7 @@ void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
   quant_ = checked(quant);
   mode_ = mode;
   hold_weight();
-  const auto input_of = [](const LayerQuant& q) {
-    return std::tie(q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay);
-  };
+  const auto input_of = [](const LayerQuant& q) { return std::tie(q.input, q.observer, q.input_grad, q.learned); };
   if (input_of(quant_) != input_of(before)) {
     input_ = make_input(quant_);
     owner_.replace_child(child_name(), input_);
@@ -133,7 +120,7 @@ void Quantizable::hold_weight() {
 void Quantizable::check_mode(const QuantMode& mode) const {
   if (mode == mode_) return;
   require(!converted_, "Quantizable", "the layer is converted: its quantization is fixed, got quantization ",
-          quant_switch_name(mode.quantization));
+          enum_name(mode.quantization));
   require(quant_.compute != Compute::kIntegerOut || mode.quantization != QuantSwitch::kOff, "Quantizable",
           "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use compute: "
           "packed.");

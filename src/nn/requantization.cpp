@@ -6,11 +6,11 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/flag.h"
+#include "kernels/quantize.h"
 #include "nn/learned_parts.h"
 #include "nn/row_params.h"
-#include "quant/fused.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 

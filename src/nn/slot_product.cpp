@@ -112,8 +112,8 @@ void plan_layouts(const SlotProduct& form, const ProductForm& product, const For
 
 void check_compute(const SlotProduct& form) {
   const bool plain = form.modes.gx == ProductMode::kFp32 && form.modes.gw == ProductMode::kFp32;
-  require(plain || form.compute == Compute::kPacked, layer_of(form), "compute: ", compute_name(form.compute),
-          " has backward products in fp32: got gx ", mode_name(form.modes.gx), ", gw ", mode_name(form.modes.gw),
+  require(plain || form.compute == Compute::kPacked, layer_of(form), "compute: ", enum_name(form.compute),
+          " has backward products in fp32: got gx ", enum_name(form.modes.gx), ", gw ", enum_name(form.modes.gw),
           ". Use compute: packed for other modes.");
   require(form.compute != Compute::kIntegerOut || form.weight.low_bit(), layer_of(form),
           "compute: integer_out needs quantized weights: got fp32. Set an integer dtype, or use compute: packed.");

@@ -1,7 +1,7 @@
 #include "bitgrad/nn/state.h"
 
 #include "bitgrad/base/device.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 
 namespace bitgrad {
 

@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "nn/map/step_signal.h"
 #include "quant/learned.h"
 

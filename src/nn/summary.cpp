@@ -72,7 +72,7 @@ LayerSummary summarize_slot(const std::string& layer, const Quantizable& slot) {
   row.weight = detail::weight_text(slot);
   row.input = detail::input_text(slot);
   row.range = range_of(weight);
-  row.compute = std::string(compute_name(slot.on() ? slot.quant().compute : Compute::kPacked));
+  row.compute = std::string(enum_name(slot.on() ? slot.quant().compute : Compute::kPacked));
   row.bytes = slot.weight_owner() == nullptr ? detail::file_bytes(weight) : 0;
   row.resident_bytes = slot.weight_owner() == nullptr ? memory_bytes(weight) : 0;
   return row;

@@ -1,7 +1,7 @@
 // The value of a parameter in memory: derived layouts and scales.
 #include <algorithm>
 
-#include "bitgrad/kernels/pack.h"
+#include "kernels/pack.h"
 #include "bitgrad/nn/parameter.h"
 
 namespace bitgrad {

@@ -1,7 +1,7 @@
 #include "bitgrad/ops/add_hardtanh.h"
 
-#include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/ops/unary.h"
+#include "kernels/fused_elementwise.h"
 #include "ops/common.h"
 
 namespace bitgrad {

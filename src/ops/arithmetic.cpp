@@ -1,6 +1,6 @@
 // y = a + b, a - b and a * b with broadcasting; sum of all elements; reshape.
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/map/gradients.h"
 #include "ops/strided.h"

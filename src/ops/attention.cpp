@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "bitgrad/kernels/attention.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/attention.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/map/attention.h"
 
@@ -170,22 +170,6 @@ struct Fp64 {
   }
 };
 
-void run_forward(const kernels::AttentionArgs& args) {
-  if (current_device().is_cpu()) return kernels::attention(args);
-  run_map(maps::AttentionForward{args}, args.shape.samples * args.shape.heads * args.shape.rows, 1);
-}
-
-void run_backward(const kernels::AttentionBackwardArgs& args) {
-  if (current_device().is_cpu()) return kernels::attention_backward(args);
-  const kernels::AttentionShape& s = args.shape;
-  const int64_t rows = s.samples * s.heads * s.rows;
-  const Tensor dots = Tensor::empty({rows}, dtypes::fp32, MemoryKind::kWorkspace);
-  run_map(maps::AttentionDots{args, dots.as<float>()}, rows, 1);
-  if (args.gq != nullptr) run_map(maps::AttentionQueryGradient{args, dots.as<float>()}, rows, 1);
-  if (args.gk != nullptr || args.gv != nullptr)
-    run_map(maps::AttentionKeyGradient{args, dots.as<float>()}, s.samples * s.kv_heads * s.keys, 1);
-}
-
 struct Attention {
   static constexpr std::string_view kName = kAttention;
   struct Saved {
@@ -215,7 +199,7 @@ struct Attention {
     const Sides<float> at(wide_in, s);
     const Tensor result = wide_result(shape, dtype);
     const Tensor log_sum = Tensor::empty({s.samples, s.heads, s.rows}, dtypes::fp32);
-    run_forward({s, at.q, at.k, at.v, result.as<float>(), log_sum.as<float>(), dropout_of(options)});
+    kernels::attention({s, at.q, at.k, at.v, result.as<float>(), log_sum.as<float>(), dropout_of(options)});
     Tensor y = narrowed(result, dtype);
     saved.y = keep(y);
     saved.log_sum = keep(log_sum);
@@ -240,8 +224,8 @@ struct Attention {
       const std::vector<Tensor> wide_in = all_widened(saved.in);
       const Tensor y = widened(saved.y);
       const Sides<float> at(wide_in, s), to(grads, s);
-      run_backward({s, at.q, at.k, at.v, y.as<float>(), saved.log_sum.as<float>(), gy.as<float>(), to.q, to.k, to.v,
-                    dropout_of(saved.options)});
+      kernels::attention_backward({s, at.q, at.k, at.v, y.as<float>(), saved.log_sum.as<float>(), gy.as<float>(), to.q,
+                                   to.k, to.v, dropout_of(saved.options)});
     }
     for (size_t i = 0; i < grads.size(); ++i)
       if (g[i].wanted()) g[i].set_rounded(grads[i]);

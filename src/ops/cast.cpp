@@ -1,6 +1,6 @@
 // y = x in fp32 or bf16 (rounded to nearest even); gx = gy.
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 
 namespace bitgrad {

@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/gemm.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
 #include "kernels/map/map.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad {
 
@@ -44,6 +44,17 @@ void require_float(std::string_view op, std::string_view what, const Tensor& x) 
   require((x.dtype() == dtypes::fp32 || x.dtype() == dtypes::fp64) && !x.quant(), op, what,
           " must be fp32 (or fp64), got ", x, x.dtype().is_float() ? "" : ". Dequantize it first");
   require(x.contiguous(), op, what, " must be dense, got a view of ", x);
+}
+
+Tensor checked_bias(std::string_view op, std::span<const Tensor> in) {
+  const Tensor &x = in[0], &w = in[1];
+  const bool f64 = x.dtype() == dtypes::fp64;
+  require(f64 == (w.dtype() == dtypes::fp64), op, "x and w must both be fp64, or neither: got x ", x, ", w ", w);
+  if (in.size() <= 2) return {};
+  const Tensor& bias = in[2];
+  require(bias.shape() == Shape{w.rows()} && bias.dtype() == (f64 ? dtypes::fp64 : dtypes::fp32), op, "bias must be [",
+          w.rows(), "] ", f64 ? "fp64" : "fp32", ", got ", bias);
+  return bias;
 }
 
 void require_same(std::string_view op, const Tensor& a, const Tensor& b) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <span>
 #include <string_view>
 
 #include "bitgrad/autograd/tape.h"
@@ -28,6 +29,8 @@ void require_result(std::string_view op, DType dtype);
 void require_float(std::string_view op, std::string_view what, const Tensor& x);
 // The same, but also accepts bf16.
 void require_values(std::string_view op, std::string_view what, const Tensor& x);
+// Of a product of x = in[0] by w = in[1], all fp64 or none: the bias in[2], undefined without one.
+Tensor checked_bias(std::string_view op, std::span<const Tensor> in);
 void require_same(std::string_view op, const Tensor& a, const Tensor& b);
 
 // Throws Error(kDevice) that names both devices unless x is on the current device. For functions that no tape checks.

@@ -1,8 +1,8 @@
 // y = the parts, concatenated along an axis; the gradient of each part is its slice of gy.
 #include <algorithm>
 
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/map/codes.h"
 #include "ops/strided.h"

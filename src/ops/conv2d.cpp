@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/integer_product.h"
 #include "ops/map/check.h"
@@ -104,13 +104,7 @@ struct Conv2d {
     s.form = checked_form(kName, x, w, options);
     const bool f64 = x.dtype() == dtypes::fp64;
     require_result(kName, modes.y);
-    require(f64 == (w.dtype() == dtypes::fp64), kName, "x and w must both be fp64, or neither: got x ", x, ", w ", w);
-    Tensor bias;
-    if (in.size() > 2) {
-      bias = in[2];
-      require(bias.shape() == Shape{w.rows()} && bias.dtype() == (f64 ? dtypes::fp64 : dtypes::fp32), kName,
-              "bias must be [", w.rows(), "] ", f64 ? "fp64" : "fp32", ", got ", bias);
-    }
+    const Tensor bias = checked_bias(kName, in);
     Tensor y = Tensor::empty(output_shape(s.form), f64 ? dtypes::fp64 : modes.y);
     bitgrad::forward(x, w, f64 ? Tensor() : bias, s.form, y);
     if (f64 && bias.defined())

@@ -1,14 +1,43 @@
-// cross_entropy (a mean) and cross_entropy_sum: logits [.., classes] with one class, or the ignore index, per position.
-// loss = mean (sum) over the positions not ignored of log(sum_c exp(y - max)) - (y_target - max);  gy = (softmax(y) -
-// onehot) / count. Backward recomputes the softmax from its maximum and sum, two values per position. For one class per
-// sample, none ignored, see softmax_cross_entropy.cpp. docs/numerics.md section 10.
-#include "bitgrad/kernels/rowwise.h"
+// cross_entropy: logits [.., classes] with one class per row. loss = mean or sum of log(sum_c exp(y - max)) - (y_target
+// - max);  gy = (softmax(y) - onehot) / count. With an ignore index (CrossEntropy), backward recomputes the softmax
+// from its maximum and sum, two values per row; without (SoftmaxCrossEntropy), forward saves gy. The two have different
+// orders of summation (docs/numerics.md sections 6 and 10), so neither is a special case of the other.
+#include "kernels/rowwise.h"
 #include "ops/loss.h"
+#include "ops/map/loss.h"
 #include "ops/map/totals.h"
 #include "ops/targets.h"
 
 namespace bitgrad {
 namespace {
+
+struct SoftmaxCrossEntropy {
+  static constexpr std::string_view kName = "softmax_cross_entropy";
+  struct Saved {
+    Tensor difference;  // softmax - onehot
+  };
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given) {
+    const Tensor& y = in[0];
+    const CheckedLabels labels(kName, y, given);
+    const int64_t classes = y.cols();
+    const Tensor difference = Tensor::empty(y.shape(), y.dtype()), terms = Tensor::empty({y.rows()}, y.dtype());
+    if (y.dtype() == dtypes::fp64) {
+      for (int64_t r = 0; r < y.rows(); ++r)
+        terms.as<double>()[r] = maps::softmax_row(y.as<double>() + r * classes, classes, labels.data()[r],
+                                                  difference.as<double>() + r * classes);
+    } else {
+      run_map(maps::SoftmaxRow{y.as<float>(), labels.data(), classes, difference.as<float>(), terms.as<float>(),
+                               labels.flags()},
+              y.rows(), rows_per_task(classes));
+    }
+    labels.check(kName, y);
+    s.difference = keep(difference);
+    return loss_total(terms, 1);
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (g[0].wanted()) g[0].set_rounded(loss_gradient(gy[0], 1, s.difference));
+  }
+};
 
 struct CrossEntropy {
   static constexpr std::string_view kName = "cross_entropy";
@@ -82,11 +111,11 @@ struct CrossEntropy {
 
 }  // namespace
 
-Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index) {
-  return apply<CrossEntropy>({logits}, targets, ignore_index, true);
-}
-Var cross_entropy_sum(const Var& logits, const Tensor& targets, int32_t ignore_index) {
-  return apply<CrossEntropy>({logits}, targets, ignore_index, false);
+Var cross_entropy(const Var& logits, const Tensor& targets, Reduction reduction, std::optional<int32_t> ignore_index) {
+  const bool mean = reduction == Reduction::kMean;
+  if (ignore_index) return apply<CrossEntropy>({logits}, targets, *ignore_index, mean);
+  require(!mean, CrossEntropy::kName, "the mean needs an ignore_index");
+  return apply<SoftmaxCrossEntropy>({logits}, targets);
 }
 
 }  // namespace bitgrad

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
+#include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "ops/common.h"
 #include "ops/map/check.h"

@@ -11,9 +11,9 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/quantize.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
+#include "kernels/quantize.h"
 #include "ops/common.h"
 #include "ops/embedding_device.h"
 

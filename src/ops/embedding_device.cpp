@@ -7,7 +7,7 @@
 #include <bit>
 #include <limits>
 
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "ops/map/embedding.h"
 
 namespace bitgrad::detail {

@@ -1,10 +1,10 @@
 // Concatenates the elements of a sample. Packed rows that do not fill whole words are copied together, as the single
-// window of a convolution whose kernel is the whole sample (kernels/windows.h).
+// window of a convolution whose kernel is the whole sample (kernels/conv.h).
 #include <algorithm>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/windows.h"
 #include "bitgrad/ops/spatial.h"
+#include "kernels/conv.h"
 #include "kernels/map/map.h"
 #include "ops/common.h"
 

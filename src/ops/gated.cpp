@@ -2,9 +2,9 @@
 // and second half of the last axis of one tensor. Saved: only gate and up; f(gate) is recomputed in backward.
 //   ggate = (gy * up) * f'(gate), gup = gy * f(gate)
 // The fp32 bits are those of mul(unary(f, gate), up). For bf16, f(gate) stays in fp32.
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/strided.h"
 

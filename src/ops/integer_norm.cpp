@@ -1,11 +1,9 @@
 // Batch norm of int32 with a scale, such as the output of integer_conv2d. Statistics come from exact sums, so they do
 // not depend on the order. The integers are saved, in 16 bits if they fit, and no float copy. docs/numerics.md section
 // 6.
-#include "ops/integer_norm.h"
-
+#include "ops/map/integer_norm.h"
 #include "ops/common.h"
 #include "ops/dequantize.h"
-#include "ops/map/integer_norm.h"
 #include "ops/map/norm.h"
 #include "ops/norm.h"
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/map/integers.h"
 #include "quant/straight_through.h"

@@ -41,13 +41,7 @@ struct Linear {
             ")");
     const bool f64 = x.dtype() == dtypes::fp64;
     require_result(kName, modes.y);
-    require(f64 == (w.dtype() == dtypes::fp64), kName, "x and w must both be fp64, or neither: got x ", x, ", w ", w);
-    Tensor bias;
-    if (in.size() > 2) {
-      bias = in[2];
-      require(bias.shape() == Shape{w.rows()} && bias.dtype() == (f64 ? dtypes::fp64 : dtypes::fp32), kName,
-              "bias must be [", w.rows(), "] ", f64 ? "fp64" : "fp32", ", got ", bias);
-    }
+    const Tensor bias = checked_bias(kName, in);
     std::vector<int64_t> dims = x.shape().dims();
     dims.back() = w.rows();
     Tensor y = Tensor::empty(Shape(std::move(dims)), f64 ? dtypes::fp64 : modes.y);

@@ -1,8 +1,8 @@
 // Linear layer whose input range is computed at run time: x is quantized (int8), rounded (bf16) or used as is (fp32),
 // followed by linear. docs/numerics.md section 5. Gradients pass straight through the rounding of x (rule identity);
 // the backward products have modes of their own.
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/product/transposed.h"
 
@@ -62,7 +62,7 @@ Var quantized_linear_dynamic(const Var& x, const Var& w, const Var& bias, const 
   require(w.shape().rank() == 2 && w.value().cols() == x.value().cols(), kDynamicLinear, "x has ", x.value().cols(),
           " features, w expects ", w.value().cols(), " (x ", x.value(), ", w ", w.value(), ")");
   require(options.forward == ProductMode::kInt8 || options.gw != ProductMode::kInt8 || !w.tracked(), kDynamicLinear,
-          "gw int8 multiplies the codes of x, but forward is ", mode_name(options.forward),
+          "gw int8 multiplies the codes of x, but forward is ", enum_name(options.forward),
           ", which has none. Set forward to int8, or gw to bf16 or fp32.");
   ProductModes modes;
   modes.gx = options.gx;

@@ -1,6 +1,6 @@
 #include "ops/loss.h"
 
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "ops/map/loss.h"
 
 namespace bitgrad {

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 
 namespace bitgrad {

@@ -1,6 +1,6 @@
 // loss = mean over all elements of (y - t)^2;  gy = (2/n) (y - t).
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 #include "ops/loss.h"
 #include "ops/strided.h"
 #include "ops/targets.h"

@@ -1,6 +1,6 @@
 // Counts and sums from which metrics are computed: exact integers, and doubles added in a fixed order (docs/numerics.md
 // section 10).
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/rowwise.h"
 #include "ops/loss.h"
 #include "ops/map/totals.h"
 #include "ops/strided.h"

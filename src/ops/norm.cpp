@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 #include "ops/common.h"
 #include "ops/map/norm.h"
 

@@ -5,10 +5,10 @@
 //   docs/numerics.md section 6. y has the dtype of x; bf16 is widened where it is read and rounded once.
 #pragma once
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/spatial.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad {
 
@@ -39,6 +39,8 @@ struct SignOptions {
 Var batch_norm_signs(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options,
                      const SignOptions& signs);
 void norm_backward(bool per_column, NormSaved& saved, const Tensor& gy, std::span<GradSlot> g);
+// Batch norm of int32 with a scale per tensor or channel(1): y fp32.
+Var integer_batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 
 // batch_norm followed by add_hardtanh with b, fused: the output of the norm is not materialized. Bits match the
 // separate ops, forward and backward. fp32 tensors of equal shape, on the CPU; valid only if normalizes_before_hardtanh

@@ -1,6 +1,6 @@
 // hardtanh(batch_norm(x) + b), the end of a residual unit, as one op: forward reads x and b once and writes y; backward
 // applies the hardtanh mask in the pass that computes the sums of the norm.
-#include "bitgrad/kernels/fused_elementwise.h"
+#include "kernels/fused_elementwise.h"
 #include "ops/common.h"
 #include "ops/norm.h"
 

@@ -4,8 +4,8 @@
 //   mul:  ga = g * b, gb = g * a;                  add:  ga = gb = g.
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/out_dtype_exact.h"
 #include "ops/product/operand.h"

@@ -4,8 +4,8 @@
 // requantize). Backward: gx by the scheme's rule; the gradient of a learned part is the sum of docs/numerics.md section
 // 3 over the microbatch, divided once by learned_divisor(n), where n is the number of elements that share it, not
 // counting the batch axis. Saved: x, because the sums need the values before rounding.
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/dequantize.h"
 

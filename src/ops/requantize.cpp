@@ -5,8 +5,8 @@
 // Backward (of the value): gy passes where u is in the range of the codes; one bit per element is saved.
 #include <cmath>
 
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/map/integers.h"
 

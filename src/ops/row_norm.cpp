@@ -1,6 +1,7 @@
-#include "ops/row_norm.h"
-
-#include "bitgrad/kernels/rowwise.h"
+// Layer norm (Ba, Kiros and Hinton 2016, arXiv 1607.06450, equation 3) and RMS norm (Zhang and Sennrich 2019, arXiv
+// 1910.07467, equation 4) over the last axis of x (kernels/rowwise.h). docs/numerics.md section 10.
+#include "bitgrad/ops/ops.h"
+#include "kernels/rowwise.h"
 #include "ops/common.h"
 #include "ops/strided.h"
 
@@ -28,52 +29,64 @@ void check_norm(std::string_view op, std::span<const Tensor> in, float eps) {
   require(eps >= 0, op, "eps must not be negative, got ", eps);
 }
 
+template <bool kCentered>
+struct RowNorm {
+  static constexpr std::string_view kName = kCentered ? "layer_norm" : "rms_norm";
+  struct Saved {
+    Tensor x, gamma, mean, inv;  // mean: only for layer norm
+  };
+  static Tensor forward(Saved& saved, std::span<const Tensor> in, float eps) {
+    check_norm(kName, in, eps);
+    const Tensor& x = in[0];
+    Tensor y = Tensor::empty(x.shape(), x.dtype()), inv = Tensor::empty({x.rows()}, wide_of(x));
+    const Tensor mean = kCentered ? Tensor::empty({x.rows()}, wide_of(x)) : Tensor();
+    kernels::NormRowsArgs args;
+    args.rows = x.rows();
+    args.cols = x.cols();
+    args.x = read(x);
+    args.centered = kCentered;
+    args.eps = eps;
+    args.gamma = read(in[1]);
+    if (in.size() > 2) args.beta = read(in[2]);
+    args.y = written(y);
+    args.mean = written(mean);
+    args.inv = written(inv);
+    kernels::norm_rows(args);
+    saved = {keep(x), keep(in[1]), kCentered ? keep(mean) : Tensor(), keep(inv)};
+    return y;
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    const DType dtype = wide_of(s.x);
+    const auto made = [&](size_t i, const Shape& shape) {
+      return i < g.size() && g[i].wanted() ? Tensor::empty(shape, dtype) : Tensor();
+    };
+    const Tensor gx = made(0, s.x.shape()), ggamma = made(1, s.gamma.shape()), gbeta = made(2, s.gamma.shape());
+    kernels::NormRowsBackwardArgs args;
+    args.rows = s.x.rows();
+    args.cols = s.x.cols();
+    args.x = read(s.x);
+    args.gy = read(gy[0]);
+    args.centered = kCentered;
+    args.gamma = read(s.gamma);
+    args.mean = read(s.mean);
+    args.inv = read(s.inv);
+    args.gx = written(gx);
+    args.ggamma = written(ggamma);
+    args.gbeta = written(gbeta);
+    kernels::norm_rows_backward(args);
+    const Tensor* const all[] = {&gx, &ggamma, &gbeta};
+    for (size_t i = 0; i < g.size(); ++i)
+      if (g[i].wanted()) g[i].set_rounded(*all[i]);
+  }
+};
+
 }  // namespace
 
-Tensor row_norm_forward(std::string_view op, bool centered, RowNormSaved& saved, std::span<const Tensor> in,
-                        float eps) {
-  check_norm(op, in, eps);
-  const Tensor& x = in[0];
-  Tensor y = Tensor::empty(x.shape(), x.dtype()), inv = Tensor::empty({x.rows()}, wide_of(x));
-  const Tensor mean = centered ? Tensor::empty({x.rows()}, wide_of(x)) : Tensor();
-  kernels::NormRowsArgs args;
-  args.rows = x.rows();
-  args.cols = x.cols();
-  args.x = read(x);
-  args.centered = centered;
-  args.eps = eps;
-  args.gamma = read(in[1]);
-  if (in.size() > 2) args.beta = read(in[2]);
-  args.y = written(y);
-  args.mean = written(mean);
-  args.inv = written(inv);
-  kernels::norm_rows(args);
-  saved = {keep(x), keep(in[1]), centered ? keep(mean) : Tensor(), keep(inv)};
-  return y;
+Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float eps) {
+  if (!beta.defined()) return apply<RowNorm<true>>({x, gamma}, eps);
+  return apply<RowNorm<true>>({x, gamma, beta}, eps);
 }
 
-void row_norm_backward(bool centered, RowNormSaved& s, const Tensor& gy, std::span<GradSlot> g) {
-  const DType dtype = wide_of(s.x);
-  const auto made = [&](size_t i, const Shape& shape) {
-    return i < g.size() && g[i].wanted() ? Tensor::empty(shape, dtype) : Tensor();
-  };
-  const Tensor gx = made(0, s.x.shape()), ggamma = made(1, s.gamma.shape()), gbeta = made(2, s.gamma.shape());
-  kernels::NormRowsBackwardArgs args;
-  args.rows = s.x.rows();
-  args.cols = s.x.cols();
-  args.x = read(s.x);
-  args.gy = read(gy);
-  args.centered = centered;
-  args.gamma = read(s.gamma);
-  args.mean = read(s.mean);
-  args.inv = read(s.inv);
-  args.gx = written(gx);
-  args.ggamma = written(ggamma);
-  args.gbeta = written(gbeta);
-  kernels::norm_rows_backward(args);
-  const Tensor* const all[] = {&gx, &ggamma, &gbeta};
-  for (size_t i = 0; i < g.size(); ++i)
-    if (g[i].wanted()) g[i].set_rounded(*all[i]);
-}
+Var rms_norm(const Var& x, const Var& gamma, float eps) { return apply<RowNorm<false>>({x, gamma}, eps); }
 
 }  // namespace bitgrad

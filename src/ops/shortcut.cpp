@@ -1,8 +1,8 @@
 // Every stride-th pixel of an image, with channels of zeros before and after.
 #include <algorithm>
 
-#include "bitgrad/kernels/pointwise.h"
 #include "bitgrad/ops/spatial.h"
+#include "kernels/pointwise.h"
 #include "ops/common.h"
 
 namespace bitgrad {

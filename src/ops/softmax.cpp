@@ -1,6 +1,6 @@
 // y = softmax over the last axis of x; gx = y * (gy - sum gy * y). docs/numerics.md section 10.
-#include "bitgrad/kernels/rowwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/rowwise.h"
 #include "ops/common.h"
 #include "ops/strided.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 #include "ops/common.h"
 #include "ops/map/codes.h"
 #include "ops/map/linear.h"

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/kernels/pointwise.h"
 #include "bitgrad/tensor/tensor.h"
+#include "kernels/pointwise.h"
 
 namespace bitgrad {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <optional>
 
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "ops/common.h"
 
 namespace bitgrad {

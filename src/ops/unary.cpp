@@ -1,8 +1,8 @@
 // Pointwise functions of unary.inc: y = f(x), gx = gy * f'(x). For bf16 x, y is bf16 too: f is computed in fp32 and
 // rounded once.
 #include "bitgrad/ops/unary.h"
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 
 namespace bitgrad {

@@ -1,5 +1,5 @@
 // weighted_cross_entropy_sum: one class per row or probabilities, class weights, label smoothing. Forward saves the
-// slope, [rows, classes]. The plain losses are in softmax_cross_entropy.cpp and cross_entropy.cpp.
+// slope, [rows, classes]. The plain losses are in cross_entropy.cpp.
 #include <cmath>
 
 #include "bitgrad/ops/ops.h"

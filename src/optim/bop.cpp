@@ -1,11 +1,11 @@
 // Bop, for weights that are signs without a master (Helwegen et al. 2019, arXiv 1906.02107, algorithm 1):
 //   m = lerp(m, g, gamma), i.e. (1-gamma)*m + gamma*g;  w = -w where abs m > threshold and sign m = sign w.
-// gamma follows the learning rate schedule: gamma = min(bop_gamma * (lr / base_lr), 1), in double, rounded once; if
+// gamma follows the learning rate schedule: gamma = min(bop.gamma * (lr / base_lr), 1), in double, rounded once; if
 // base_lr is 0, gamma is constant.
 #include <algorithm>
 
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/update_rule.h"
+#include "kernels/elementwise.h"
 
 namespace bitgrad {
 namespace {
@@ -27,11 +27,11 @@ class Bop final : public UpdateRule {
     args.w = piece.w;
     args.m = piece.state[0];
     args.g = piece.g;
-    args.gamma = static_cast<float>(std::min(static_cast<double>(spec_.bop_gamma) * part, 1.0));
-    args.threshold = spec_.bop_threshold;
+    args.gamma = static_cast<float>(std::min(static_cast<double>(spec_.bop.gamma) * part, 1.0));
+    args.threshold = spec_.bop.threshold;
     if (spec_.base_lr > 0) args.live = piece.live;
     args.lr_factor = piece.lr_factor;
-    args.base_gamma = spec_.bop_gamma;
+    args.base_gamma = spec_.bop.gamma;
     args.base_lr = spec_.base_lr;
     kernels::bop_update(args);
   }

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/quantize.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantize.h"
+#include "kernels/reduce.h"
 #include "bitgrad/nn/requantization.h"
 #include "nn/row_params.h"
 #include "optim/map/finish.h"

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 
 namespace bitgrad::detail {
 namespace {

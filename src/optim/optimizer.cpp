@@ -8,8 +8,8 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/flag.h"
+#include "kernels/reduce.h"
 #include "optim/finish.h"
 #include "optim/map/finish.h"
 #include "optim/optimizer_slot.h"

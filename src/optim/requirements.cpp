@@ -37,7 +37,7 @@ void check_signs(const std::string& where, std::string_view rule, const Paramete
           p.low_bit() ? concat(", scheme ", p.spec().quant->scheme, p.spec().quant->alpha ? " with alpha" : "") : "",
           ". Give it dtype bint1, scheme binary without alpha; other parameters need another optimizer");
   require(p.spec().master == MasterKind::kNone, "optimizer", where, ": ", rule, " updates no master, got master ",
-          master_name(p.spec().master), ". Set master to none");
+          enum_name(p.spec().master), ". Set master to none");
   require(!p.spec().latent_clamp && !p.spec().floor && p.spec().weight_decay.value_or(0) == 0, "optimizer", where, ": ",
           rule, " has no values to clamp or decay. Leave latent_clamp, floor and weight_decay out");
   check_passes(where, *p.spec().quant);

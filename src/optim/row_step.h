@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "bitgrad/kernels/update_rows.h"
+#include "kernels/update_rows.h"
 #include "bitgrad/nn/requantization.h"
 #include "bitgrad/optim/optimizer.h"
 #include "optim/moments.h"

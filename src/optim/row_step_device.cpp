@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
 #include "optim/row_step.h"
@@ -57,7 +57,7 @@ std::string RowStep::not_one_kernel() const {
   for (const std::string* why : {&parts.update, &parts.gradient})
     if (!why->empty()) return *why;
   if (kind_ != MomentKind::kFp32 && !rule_.parts().empty())
-    return concat("its moments are widened from ", moment_name(kind_), " and rounded again");
+    return concat("its moments are widened from ", enum_name(kind_), " and rounded again");
   if (!p_.low_bit()) return "";
   if (!p_.has_master()) return "its values are dequantized from its codes first";
   if (!scales_are_row_local(p_))

@@ -1,7 +1,7 @@
 // SGD with momentum: b = mu*b + g, w -= lr*b (Sutskever et al. 2013; nesterov: w -= lr*(g + mu*b)). Weight decay is
 // added to the gradient: g = g + weight_decay*w.
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/update_rule.h"
+#include "kernels/elementwise.h"
 
 namespace bitgrad {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <bit>
 
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/flag.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::detail {
 

@@ -3,7 +3,7 @@
 // arXiv 1603.05279, eq. 6). With alpha_grad, the gradient also flows through alpha (section 3.1 of XNOR-Net):
 // gx = g * (1/n + alpha * d), where n is the number of elements of the block (stored as the params' statistic, so that
 // a slice of rows still has it) and d is the slope of the straight-through rule.
-#include "bitgrad/kernels/fused_quantize.h"
+#include "kernels/fused_quantize.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/map/scales.h"
@@ -54,7 +54,7 @@ class Binary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "binary"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = spec.alpha, .fp16 = spec.alpha});
+    check_common(*this, spec, {.pow2 = spec.alpha, .constant_scale = !spec.alpha});
     require(spec.dtype.kind() == DTypeKind::kSign, name(), "dtype ", spec.dtype, ": got kind ",
             kind_name(spec.dtype.kind()), ", expected kind sign, such as bint1.");
   }

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/quant/quantizer.h"
 #include "kernels/map/fill.h"
 #include "kernels/map/scales.h"
+#include "kernels/reduce.h"
 #include "quant/data_flag.h"
 
 namespace bitgrad::detail {

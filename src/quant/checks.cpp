@@ -36,7 +36,7 @@ void check_options(std::string_view scheme, const QuantSpec& spec, const Options
   const bool fp32 = spec.scale_dtype == dtypes::fp32;
   require(fp32 || spec.scale_dtype == dtypes::fp16, scheme, "scale_dtype with dtype ", spec.dtype, ": got ",
           spec.scale_dtype, ", expected fp32 or fp16.");
-  require(legal.fp16 || fp32, scheme, "scale_dtype with dtype ", spec.dtype, ": got fp16, expected fp32. ",
+  require(!legal.constant_scale || fp32, scheme, "scale_dtype with dtype ", spec.dtype, ": got fp16, expected fp32. ",
           "The scheme's scale is constant.");
   require(legal.div || !spec.div, scheme, "div with dtype ", spec.dtype, ": got true, expected false. ",
           "The scheme divides by no scale.");

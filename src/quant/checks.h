@@ -19,7 +19,7 @@ struct Options {
   bool pow2 = false;
   bool div = false;  // the scheme divides x by a scale, or can do so
   bool reduce_range = false;
-  bool fp16 = false;  // scale_dtype
+  bool constant_scale = false;  // that no rounding of scales changes (scale_dtype)
 };
 // Checks for a code dtype, a legal granularity, eps, rounding and straight-through rule, and no option that belongs to
 // another scheme (alpha, alpha_grad: binary; scale, offset: fixed; first_clip: pact).

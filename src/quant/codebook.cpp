@@ -19,7 +19,7 @@ class Codebook final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "codebook"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .fp16 = true});
+    check_common(*this, spec, {.pow2 = true});
     const DTypeInfo& info = spec.dtype.info();
     require(info.kind == DTypeKind::kCodebook, name(), "dtype ", spec.dtype, ": got kind ", kind_name(info.kind),
             ", expected kind codebook, such as nf4 or fp4_e2m1.");

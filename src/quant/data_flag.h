@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 
 namespace bitgrad::detail {
 

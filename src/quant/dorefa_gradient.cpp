@@ -14,7 +14,7 @@ class DorefaGradient final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "dorefa_gradient"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .div = true, .fp16 = true});
+    check_common(*this, spec, {.pow2 = true, .div = true});
     require_uint(name(), spec.dtype);
   }
   CodeRange code_range(const QuantSpec& spec) const override { return {CodeRule::kOffset, 0, spec.dtype.info().qmax}; }

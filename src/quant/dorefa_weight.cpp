@@ -3,7 +3,7 @@
 // has codes rint((2^b - 1) / 2), one of the two whose values are nearest to 0. M is computed as tanh(max abs x).
 // DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eqs. 8 and 9. The gradient passes through tanh and the division, with
 // M constant: gx = g * ((1 - tanh^2 x) / M).
-#include "bitgrad/quant/rounding.h"
+#include "bitgrad/quant/scheme.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/map/scales.h"
@@ -16,10 +16,11 @@ class DorefaWeight final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "dorefa_weight"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {});
+    check_common(*this, spec, {.constant_scale = true});
     require_uint(name(), spec.dtype);
     const SteRule rule = spec.ste.value_or(default_ste());
-    require(rule == SteRule::kIdentity || rule == SteRule::kNone, name(), "straight-through rule: got ", ste_name(rule),
+    require(rule == SteRule::kIdentity || rule == SteRule::kNone, name(), "straight-through rule: got ",
+            enum_name(rule),
             ", expected identity or none. The scheme has its own derivative, and codes that are never clamped.");
   }
   SteRule default_ste() const override { return SteRule::kIdentity; }

@@ -13,7 +13,7 @@ class Fixed final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "fixed"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .div = spec.dtype.kind() != DTypeKind::kCodebook, .fp16 = true});
+    check_common(*this, spec, {.pow2 = true, .div = spec.dtype.kind() != DTypeKind::kCodebook});
     require(spec.dtype.kind() != DTypeKind::kSign, name(), "dtype ", spec.dtype,
             ": got kind sign, expected int, uint or codebook. Use scheme binary.");
     require(std::isfinite(spec.scale) && spec.scale > 0.0f, name(), "scale: got ", spec.scale,

@@ -21,7 +21,7 @@ class Lsq : public LearnedQuantizer {
  public:
   std::string_view name() const override { return "lsq"; }
   void check(const QuantSpec& spec, bool weight) const override {
-    check_learned(spec, {.div = true, .fp16 = true});
+    check_learned(spec, {.div = true});
     require_integer(name(), spec.dtype);
     require(spec.dtype.info().qmax > 0, name(), "dtype ", spec.dtype, ": its largest code is ", spec.dtype.info().qmax,
             ", expected a positive one.");

@@ -14,7 +14,7 @@ class MinmaxOffset final : public RangeQuantizer {
  public:
   std::string_view name() const override { return "minmax_offset"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .div = true, .fp16 = true});
+    check_common(*this, spec, {.pow2 = true, .div = true});
     require_integer(name(), spec.dtype);
   }
   CodeRange code_range(const QuantSpec& spec) const override {

@@ -5,7 +5,7 @@
 // before the clamp.
 #include <cmath>
 
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "quant/blocks.h"
 #include "quant/learned.h"
 
@@ -16,7 +16,7 @@ class Pact final : public LearnedQuantizer {
  public:
   std::string_view name() const override { return "pact"; }
   void check(const QuantSpec& spec, bool weight) const override {
-    check_learned(spec, {.div = true, .fp16 = true});
+    check_learned(spec, {.div = true});
     require_uint(name(), spec.dtype);
     require(!weight, name(), "dtype of weights: got ", spec.dtype,
             ", where weights below 0 would become 0. Use scheme lsq or dorefa_weight.");

@@ -3,10 +3,10 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/fused_quantize.h"
+#include "kernels/elementwise.h"
+#include "kernels/flag.h"
+#include "kernels/fused_quantize.h"
 #include "quant/data_flag.h"
-#include "quant/fused.h"
 #include "quant/kernel_scales.h"
 #include "quant/values.h"
 
@@ -225,6 +225,29 @@ Tensor dequantize_tensor(const Tensor& x, MemoryKind kind) {
   args.ldy = x.cols();
   if (x.numel() > 0) kernels::dequantize(args);
   return y;
+}
+
+Tensor widened(const Tensor& x) {
+  if (x.dtype() != dtypes::bf16) return x;
+  const Tensor from = x.contiguous() ? x : x.clone(MemoryKind::kWorkspace);
+  Tensor out = Tensor::empty(x.shape(), dtypes::fp32, MemoryKind::kWorkspace);
+  kernels::from_bf16(from.numel(), from.as<uint16_t>(), out.as<float>());
+  return out;
+}
+
+// Of quantizers without ranges and without learned parts.
+QuantParams Quantizer::fit_range(const QuantSpec&, const Tensor&, const Tensor&) const {
+  fail(name(),
+       "its scales are not computed from a range. Use scheme affine, symmetric, symmetric_no_clip, absmax or "
+       "minmax_offset with an observer.");
+}
+
+std::vector<Tensor> Quantizer::first_learned(const QuantSpec&, const Tensor&) const {
+  fail(name(), "the scheme has no learned parts. Use scheme lsq, lsq_plus or pact.");
+}
+
+QuantParams Quantizer::params_of(const QuantSpec&, std::span<const Tensor>) const {
+  fail(name(), "the scheme has no learned parts. Use scheme lsq, lsq_plus or pact.");
 }
 
 }  // namespace bitgrad

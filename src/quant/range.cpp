@@ -27,7 +27,7 @@ bool plain(const maps::q::RangeBlocks& blocks, int64_t count, const float* made)
 float RangeQuantizer::default_eps() const { return kSmallestNormal; }
 
 void RangeQuantizer::check(const QuantSpec& spec, bool weight) const {
-  check_common(*this, spec, {.pow2 = true, .div = true, .reduce_range = true, .fp16 = true});
+  check_common(*this, spec, {.pow2 = true, .div = true, .reduce_range = true});
   require_integer(name(), spec.dtype);
   refuse_int1_weight(name(), spec.dtype, weight);
 }

@@ -5,6 +5,7 @@
 #include "base/registration.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/quant/quantizer.h"
+#include "bitgrad/quant/scheme_fields.h"
 
 namespace bitgrad {
 
@@ -17,6 +18,16 @@ namespace detail {
 namespace {
 
 // Append-only, so that references stay valid.
+// Keys of the maps in configurations that also contain the keys of schemes.
+std::vector<std::string_view> built_in_keys() {
+  std::vector<std::string_view> keys{"alpha",        "ste_t",   "learned",      "observer",  "init",
+                                     "master",       "moments", "latent_clamp", "optimizer", "lr_factor",
+                                     "weight_decay", "frozen",  "grad"};
+  const QuantSpec spec;
+  visit_quant([&](std::string_view key, const auto&) { keys.emplace_back(key); }, spec);
+  return keys;
+}
+
 class Registry {
  public:
   Registry() {
@@ -38,12 +49,7 @@ class Registry {
     const std::lock_guard lock(mutex_);
     all_.push_back(std::move(quantizer));
   }
-  // Built-in keys of the maps in configurations that also contain the keys of schemes.
-  detail::SharedKeys keys{{"dtype",  "scheme",  "alpha",        "alpha_grad", "granularity", "rounding",
-                           "eps",    "pow2",    "reduce_range", "div",        "ste",         "ste_t",
-                           "scale",  "offset",  "first_clip",   "learned",    "observer",    "init",
-                           "master", "moments", "latent_clamp", "optimizer",  "lr_factor",   "weight_decay",
-                           "frozen", "grad",    "scale_dtype"}};
+  detail::SharedKeys keys{built_in_keys()};
 
  private:
   const Quantizer* look_up(std::string_view name) const {

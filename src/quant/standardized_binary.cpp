@@ -42,7 +42,7 @@ class StandardizedBinary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "standardized_binary"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.fp16 = true});
+    check_common(*this, spec, {});
     require(spec.dtype.kind() == DTypeKind::kSign, name(), "dtype ", spec.dtype, ": got kind ",
             kind_name(spec.dtype.kind()), ", expected kind sign, such as bint1.");
     const Granularity& g = spec.granularity;

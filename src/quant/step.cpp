@@ -9,7 +9,7 @@ class Step final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "step"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .fp16 = true});
+    check_common(*this, spec, {.pow2 = true});
     const DTypeInfo& info = spec.dtype.info();
     require(info.kind == DTypeKind::kUint && info.qmin == 0 && info.qmax == 1, name(), "dtype: got ", spec.dtype,
             ", expected int1 = {0, 1}.");

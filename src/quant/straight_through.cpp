@@ -10,9 +10,8 @@
 #include "quant/straight_through.h"
 
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused_elementwise.h"
-#include "bitgrad/quant/rounding.h"
+#include "kernels/elementwise.h"
+#include "kernels/fused_elementwise.h"
 #include "quant/kernel_scales.h"
 
 namespace bitgrad {
@@ -125,7 +124,7 @@ Tensor straight_through(const QuantSpec& spec, const Tensor& g, const Tensor& ma
   Tensor gx = Tensor::empty(g.shape(), dtypes::fp32);
   if (g.numel() == 0) return gx;
   if (rule == SteRule::kApproxSign || rule == SteRule::kTanh) {
-    require_gradient("straight_through", x_if_needed, g.shape(), concat("x of rule ", ste_name(rule)));
+    require_gradient("straight_through", x_if_needed, g.shape(), concat("x of rule ", enum_name(rule)));
     times_slope(spec, rule, x_if_needed.as<float>(), g.as<float>(), g.numel(), gx.as<float>());
     return gx;
   }

@@ -10,7 +10,7 @@ class Ternary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "ternary"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .div = true, .fp16 = true});
+    check_common(*this, spec, {.pow2 = true, .div = true});
     require_ternary(name(), spec.dtype);
   }
   SteRule default_ste() const override { return SteRule::kIdentity; }

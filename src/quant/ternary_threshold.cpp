@@ -12,7 +12,7 @@ class TernaryThreshold final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "ternary_threshold"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .fp16 = true});
+    check_common(*this, spec, {.pow2 = true});
     require_ternary(name(), spec.dtype);
   }
   SteRule default_ste() const override { return SteRule::kIdentity; }

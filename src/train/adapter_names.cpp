@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/model_record.h"
 #include "nn/glob.h"
 #include "train/interop/tensor_map.h"
@@ -149,10 +150,8 @@ std::string PeftNames::other_layers(const std::map<std::string, Tensor>& tensors
                     [&](const Part& p) { return tensors.count(concat(kPeftPrefix, p.module, kLoraA)) > 0; }))
       held.insert(layer);
   if (held.empty() || held == adapted) return "";
-  std::string names, globs;
-  for (const std::string& layer : held) names += concat(names.empty() ? "" : ", ", layer);
-  for (const std::string& glob : globs_of(held)) globs += concat(globs.empty() ? "\"" : ", \"", glob, '"');
-  return concat("\nThe file has adapters of ", names, ". Set adapters.layers to [", globs, "].");
+  return concat("\nThe file has adapters of ", joined(held), ". Set adapters.layers to [\"",
+                joined(globs_of(held), "\", \""), "\"].");
 }
 
 // Blocks differ in one number of their path: a `*` in its place, if it matches no other layer.

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "bitgrad/base/device.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::detail {
 

@@ -60,7 +60,7 @@ std::function<float(int64_t)> rates_of(const RunConfig& config, const ScheduleCo
 
 // The norm of all gradients is measured by a clip that changes nothing.
 OptimizerSpec optimizer_spec(const RunConfig& config) {
-  OptimizerSpec spec = config::optimizer_spec(config.optim);
+  OptimizerSpec spec = config.optim.spec;
   if (config.log_gradient_norm && spec.clip_norm == 0) spec.clip_norm = std::numeric_limits<float>::max();
   return spec;
 }
@@ -79,10 +79,11 @@ auto at_mark(const RunConfig& config, SourceMark mark, Use use) {
   try {
     return use();
   } catch (const LayerError& e) {
-    const LayerConfig* const layer = config::layer_at(config.layers, e.layer());
+    const LayerSpec* const layer = config::layer_at(config.layers, e.layer());
     if (e.code() != ErrorCode::kUsage || layer == nullptr) throw;
-    throw config_error_at(config, layer->mark,
-                          layer->block.empty() ? e.message() : concat(e.message(), " (in ", layer->block, ')'));
+    const LayerOrigin& at = origin_of(*layer);
+    throw config_error_at(config, at.mark,
+                          at.block.empty() ? e.message() : concat(e.message(), " (in ", at.block, ')'));
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kUsage) throw;
     const auto* phase = dynamic_cast<const PhaseError*>(&e);
@@ -107,10 +108,10 @@ void check_file(const FileForm& form, Module& model) {
 
 // Where the number of outputs is written: key `out` of the last layer that has one.
 SourceMark output_mark(const RunConfig& config) {
-  SourceMark mark = config.layers.back().mark;
-  for_each_layer(config.layers, [&](const LayerConfig& layer) {
-    const auto out = layer.marks.find("out");
-    if (out != layer.marks.end()) mark = out->second;
+  SourceMark mark = origin_of(config.layers.back()).mark;
+  for_each_layer(config.layers, [&](const LayerSpec& layer) {
+    const std::map<std::string, SourceMark>& marks = origin_of(layer).marks;
+    if (const auto out = marks.find("out"); out != marks.end()) mark = out->second;
   });
   return mark;
 }
@@ -181,7 +182,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
   if (task.trains && config.train.ema > 0)
     learner->train_state().average = std::make_unique<detail::Averages>(config.train.ema);
   learner->set_total_steps(std::max<int64_t>(to_steps(config.train.stop, per_epoch, config.batch.accumulate()), 1));
-  learner->set_window_sum(config::choices::window_sums().parse(config.batch.sum));
+  learner->set_window_sum(config.batch.sum);
   set_phases(config, *learner, per_epoch, task.trains);
   at_mark(config, outputs, [&] {
     learner->plan(plan);
@@ -194,14 +195,14 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
 
 std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t microbatches_per_epoch,
                                              const std::vector<int64_t>& plateaus) {
-  return rates_of(config, config.schedule, microbatches_per_epoch, plateaus, config.optim.lr);
+  return rates_of(config, config.schedule, microbatches_per_epoch, plateaus, config.optim.spec.base_lr);
 }
 
 std::function<float(int64_t)> decay_factors(const RunConfig& config, int64_t microbatches_per_epoch) {
   return rates_of(config, config.optim.decay_schedule, microbatches_per_epoch, {}, 1);
 }
 
-LastBatch last_batch_of(const RunConfig& config) { return config::choices::last_batches().parse(config.batch.last); }
+LastBatch last_batch_of(const RunConfig& config) { return config.batch.last; }
 EpochBatches epoch_batches(const RunConfig& config, int64_t samples) {
   return epoch_batches(samples, config.batch.micro, last_batch_of(config));
 }
@@ -212,7 +213,7 @@ std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatch
   for (const QuantPhaseConfig& c : config.quant.phases) {
     QuantPhase& phase = phases.emplace_back();
     phase.from = to_steps(c.from, microbatches_per_epoch, config.batch.accumulate());
-    phase.mode = config::quant_mode(c);
+    phase.mode = c.mode;
     if (c.prepare) phase.spec = config::prepare_spec(*c.prepare);
   }
   if (base.empty()) return phases;
@@ -225,9 +226,9 @@ ModelSpec model_spec(const RunConfig& config, const Form& input) {
   ModelSpec spec;
   spec.input = input;
   spec.input.values = config.values;
-  spec.layers = config::layer_specs(config.layers);
+  spec.layers = config.layers;
   bool axes = !config.flat;
-  for_each_layer(config.layers, [&](const LayerConfig& layer) { axes = axes || find_layer_kind(layer.kind)->axes; });
+  for_each_layer(config.layers, [&](const LayerSpec& layer) { axes = axes || find_layer_kind(layer.kind)->axes; });
   if (!axes) spec.input.sample = {input.sample.numel()};
   return spec;
 }

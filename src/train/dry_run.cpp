@@ -10,7 +10,7 @@
 #include "bitgrad/train/export.h"
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/trainer.h"
-#include "data/first_samples.h"
+#include "data/split_samples.h"
 #include "train/evaluation.h"
 #include "train/model_warnings.h"
 #include "train/warnings.h"

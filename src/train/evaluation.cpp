@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "train/bad_input.h"
 #include "train/batch_feed.h"
 #include "train/step.h"
@@ -70,7 +70,7 @@ void Evaluator::measure(const Tensor& outputs, const Tensor& target, const StepO
   } else if (outputs.cols() > kFive) {
     read_later(top_k_count(outputs, target, kFive), outcome.among_top5);
   }
-  if (outcome.cross_entropy) read_later(cross_entropy_sum(Var(outputs), target).value(), outcome.cross_entropy);
+  if (outcome.cross_entropy) read_later(cross_entropy(outputs, target, Reduction::kSum).value(), outcome.cross_entropy);
   run_measures(outputs, target, outcome);
 }
 

@@ -19,16 +19,10 @@
 namespace bitgrad::detail {
 namespace {
 
-std::string numbers(const std::vector<double>& x) {
-  std::string text;
-  for (const double v : x) text += concat(text.empty() ? "" : ", ", v);
-  return text;
-}
-
 std::string normalization_text(const DataSection& data) {
   const NormalizeConfig& n = data.normalize;
   if (n == NormalizeConfig{}) return concat("affine: [", data.affine[0], ", ", data.affine[1], ']');
-  return concat("normalize: {mean: [", numbers(n.mean), "], std: [", numbers(n.std), "]}");
+  return concat("normalize: {mean: [", joined(n.mean), "], std: [", joined(n.std), "]}");
 }
 
 // Adapters count by alpha / rank. Of another rank, they have another shape.

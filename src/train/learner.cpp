@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "train/evaluation.h"
 #include "train/phases.h"
@@ -12,8 +12,6 @@
 #include "train/window_sums.h"
 
 namespace bitgrad {
-
-std::string_view window_sum_name(WindowSum sum) { return sum == WindowSum::kTree ? "tree" : "running"; }
 
 Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer,
                  const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed)

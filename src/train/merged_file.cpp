@@ -26,8 +26,8 @@ RunConfig merged_config(RunConfig config, Module& model, bool to_float) {
     rule.quant.recipe = quant && quant->recipe != "custom" ? quant->recipe : "none";
     rule.quant.weights.emplace();
     if (quant && quant->input && quant->recipe == "custom") {
-      rule.quant.activations = config::activations_config(*quant->input, quant->input_grad);
-      if (quant->observer) rule.quant.activations->observer.name = quant->observer->name;
+      rule.quant.activations = config::plain_activations(*quant->input, quant->input_grad);
+      if (quant->observer) rule.quant.activations->observer = ObserverSpec{.name = quant->observer->name};
     }
   }
   return config;

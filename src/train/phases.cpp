@@ -16,8 +16,8 @@ namespace {
 
 std::string describe(const QuantPhase& phase) {
   std::string text =
-      concat("quantization ", quant_switch_name(phase.mode.quantization), ", observers ",
-             phase.mode.observers ? "on" : "off", phase.mode.norm_statistics ? "" : ", norm statistics fixed");
+      concat("quantization ", enum_name(phase.mode.quantization), ", observers ", phase.mode.observers ? "on" : "off",
+             phase.mode.norm_statistics ? "" : ", norm statistics fixed");
   if (!phase.spec) return text;
   const PrepareSpec& spec = *phase.spec;
   if (spec.all) text += concat(", all layers ", spec.all->recipe);

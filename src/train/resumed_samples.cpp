@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/data/samples_record.h"
 #include "bitgrad/train/trainer.h"
 #include "train/lengths.h"
@@ -58,8 +59,7 @@ void Trainer::compare_samples(const CheckpointHeader& header, const std::string&
     return log(LogLevel::kInfo, concat(checkpoint, " has no record of its samples: whether they changed is not known"));
   const std::map<std::string, std::string> changed = changed_samples(header);
   if (changed.empty()) return;
-  std::string parts;
-  for (const auto& [section, text] : changed) parts += (parts.empty() ? "" : "; ") + text;
+  const std::string parts = joined(changed, "; ", [](const auto& part) { return part.second; });
   if (!use_data)
     fail_with(ErrorCode::kData, "resume", checkpoint, " was trained on other samples. ", parts,
               ". Restore them, or pass --use-data to continue with these, not bit for bit");

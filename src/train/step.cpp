@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/fill.h"

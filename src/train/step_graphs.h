@@ -14,7 +14,7 @@
 
 #include "bitgrad/base/device_work.h"
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "train/step.h"
 
 namespace bitgrad::detail {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "train/averages.h"
 #include "train/checkpoint/pieces.h"
@@ -165,7 +165,7 @@ Tensor TrainState::as_planned(const Tensor& x) const {
 void TrainState::set_window_sum(WindowSum sum) {
   require(window.microbatches == 0, "Learner", "the order of sums changes inside a window");
   require(!ranks || sum == WindowSum::kTree, "Learner", "ranks add their gradients in a tree: got sums ",
-          window_sum_name(sum));
+          enum_name(sum));
   forget_recorded();
   const bool tree = sum == WindowSum::kTree && (policy.accumulate > 1 || ranks);
   sums = tree ? std::make_unique<WindowSums>() : nullptr;

@@ -35,12 +35,6 @@ std::vector<std::string> losses_for(const TargetForm& target) {
   return names;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
-  return text;
-}
-
 RunConfig rules_of_budget(RunConfig config, std::string& table) {
   BudgetPlan plan;
   RunConfig resolved = resolve_budget(std::move(config), &plan);
@@ -159,13 +153,14 @@ BestRule plateau_rule(const RunConfig& config, const MetricTask& task, const Bes
 
 // Whether a setting changes over the whole run (learner.set_total_steps).
 bool anneals(const RunConfig& config) {
-  const auto is = [](const QuantConfig& c) { return c.ste == "tanh"; };
-  bool any = is(config.quant.weights) || (config.quant.activations && is(*config.quant.activations));
-  for_each_layer(config.layers, [&](const LayerConfig& layer) { any = any || is(layer.quant); });
+  const auto is = [](const std::optional<QuantSpec>& c) { return c && c->ste == SteRule::kTanh; };
+  const auto are = [&](const std::optional<ActivationQuant>& c) { return c && is(c->spec); };
+  bool any = is(config.quant.weights.quant) || are(config.quant.activations);
+  for_each_layer(config.layers,
+                 [&](const LayerSpec& layer) { any = any || is(layer.weight.quant) || are(layer.activation); });
   const auto of_rules = [&](const PrepareConfig& c) {
     for (const QuantRuleConfig& rule : c.rules)
-      any = any || (rule.quant.weights && is(*rule.quant.weights)) ||
-            (rule.quant.activations && is(*rule.quant.activations));
+      any = any || (rule.quant.weights && is(rule.quant.weights->quant)) || are(rule.quant.activations);
   };
   of_rules(config.quant.prepare);
   for (const QuantPhaseConfig& phase : config.quant.phases)
@@ -201,8 +196,8 @@ void require_readable(const RunConfig& config, bool given_names) {
     if (to_portable_yaml(back) == to_portable_yaml(config) &&
         (config.data.root.empty() || back.data.root == std::filesystem::absolute(config.data.root).lexically_normal()))
       return;
-    for (const ConfigDifference& d : config_differences(back, config)) why += concat(why.empty() ? "" : "; ", d.key);
-    why = concat("it would be read back otherwise: ", why);
+    why = concat("it would be read back otherwise: ",
+                 joined(config_differences(back, config), "; ", &ConfigDifference::key));
   } catch (const ConfigError& error) {
     why = error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
   }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "train/averages.h"
 #include "train/bad_input.h"

@@ -60,7 +60,7 @@ inline LayerSpec layer(const std::string& kind, int64_t out = 0) {
 
 inline LayerSpec quantize_layer(const QuantSpec& quant) {
   LayerSpec spec = layer("quantize");
-  spec.activation = quant;
+  spec.activation = ActivationQuant{quant};
   return spec;
 }
 

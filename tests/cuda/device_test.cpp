@@ -11,7 +11,6 @@
 #include "bitgrad/base/device_work.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/memory.h"
-#include "bitgrad/kernels/flag.h"
 #include "cuda/device/builtins.h"
 #include "cuda/register.h"
 #include "cuda/runtime/backend.h"
@@ -19,11 +18,11 @@
 #include "cuda/runtime/step_graph.h"
 #include "emulation/cuda/emulation.h"
 #include "emulation/cuda/memory.h"
+#include "kernels/flag.h"
 #include "support/catch.h"
 
 namespace bitgrad::cuda {
 
-using namespace kernels;
 namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

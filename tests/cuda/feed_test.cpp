@@ -7,6 +7,7 @@
 #include "cuda/both.h"
 #include "cuda/feed_support.h"
 #include "data/image_dataset.h"
+#include "support/label_loss.h"
 #include "train/batch_feed.h"
 
 using namespace bitgrad;
@@ -142,7 +143,7 @@ TEST_CASE("A loss of a program trains and evaluates on fed batches as its twin d
   };
   const auto of_host = [](const Var& logits, const Tensor& labels) {
     const Tensor host = labels.on_host();
-    return softmax_cross_entropy(logits, {host.as<int32_t>(), static_cast<size_t>(host.numel())});
+    return label_loss(logits, {host.as<int32_t>(), static_cast<size_t>(host.numel())});
   };
   const std::vector<double> expected = numbers_of(find_loss("softmax_cross_entropy"), nullptr);
   CHECK(expected.size() == 3 * 5 * 4);

@@ -1,11 +1,11 @@
 // Flags of a device: what is read with them, in which order, and which error comes out.
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 
 #include <bit>
 
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/nn/state.h"
 #include "cuda/same_as_cpu.h"
+#include "kernels/reduce.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;

@@ -1,10 +1,10 @@
 // The fused kernels on an emulated device against the sequence of separate kernels, which the CPU runs: equal bits.
-#include "bitgrad/kernels/fused_quantize.h"
+#include "kernels/fused_quantize.h"
 
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"
-#include "bitgrad/kernels/reduce.h"
 #include "cuda/both.h"
+#include "kernels/reduce.h"
 #include "support/catch.h"
 
 namespace bitgrad {

@@ -21,7 +21,7 @@ TEST_CASE(
   const auto conv = [&](int64_t out, Compute compute) {
     LayerSpec spec = with("conv2d", {{"out", out}, {"kernel", int64_t{3}}, {"padding", int64_t{1}}, {"bias", false}});
     spec.weight.quant = signs;
-    spec.compute = compute;
+    spec.product.compute = compute;
     return spec;
   };
   const Attributes two{{"size", int64_t{2}}};

@@ -125,7 +125,7 @@ TEST_CASE("Every line of every layer's maps.inc is a kernel of the device, avail
     for (const KernelInfo& k : all_kernels())
       if (k.family == "map") {
         CHECK(k.device == DeviceKind::kCuda);
-        CHECK(available.emplace(k.name, k.available).second);
+        CHECK(available.emplace(k.name, k.available()).second);
       }
     return available;
   };

@@ -1,5 +1,5 @@
 // Family pack on a device: layouts that it lacks, and strides of a transposition.
-#include "bitgrad/kernels/pack.h"
+#include "kernels/pack.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/transpose.h"
 #include "cuda/both.h"

@@ -1,7 +1,7 @@
 // Family quantize on a device where it differs from the CPU: transposed codes, lines that are not finite, late errors.
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/flag.h"
 #include "cuda/both.h"
+#include "kernels/flag.h"
 #include "kernels/quantize_problem.h"
 #include "support/catch.h"
 #include "support/draw_codes.h"

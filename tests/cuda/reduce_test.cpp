@@ -1,5 +1,5 @@
 // Family reduce on a device: more partial results than one block joins, in the order of docs/numerics.md section 8.
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 
 #include <cmath>
 

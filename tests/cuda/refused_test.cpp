@@ -1,9 +1,9 @@
 // What kernels of a device refuse, by name.
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/pointwise.h"
-#include "bitgrad/kernels/rowwise.h"
 #include "both.h"
+#include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 #include "kernels/quantize_problem.h"
+#include "kernels/rowwise.h"
 #include "support/expect_error.h"
 
 namespace bitgrad::test {

@@ -1,11 +1,11 @@
 // Sums of rows that travel with codes of one bit and with weights of 8 bits on the (emulated) device: whoever makes the
 // codes makes them, products read them and no kernel reads the codes a second time.
-#include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/quant/quantizer.h"
 #include "cuda/counted.h"
 #include "cuda/kernels/gemm/wgmma/plan.h"
 #include "cuda/on_device.h"
+#include "kernels/fused_quantize.h"
 #include "optim/optim_support.h"
 
 using namespace bitgrad;

@@ -1,5 +1,5 @@
 // Family rowwise on emulated devices: a row beyond the shared memory of a block, bit for bit as on the CPU.
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/rowwise.h"
 
 #include "both.h"
 

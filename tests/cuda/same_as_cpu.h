@@ -8,9 +8,10 @@
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/device.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/tensor/view.h"
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/tensor/tensor.h"
 #include "cuda/register.h"
+#include "kernels/flag.h"
 #include "support/catch.h"
 #include "support/device_difference.h"
 #include "support/expect_error.h"
@@ -63,14 +64,14 @@ inline Tensor host_codes(const Shape& shape, DType dtype, uint64_t seed) {
   const RandomStream draws{seed, Purpose::kUser, 8, 0};
   const DeviceGuard host(Device::cpu());
   Tensor t = Tensor::zeros(shape, dtype);
-  const CodeView view(t);
   const auto count = static_cast<uint32_t>(dtype.info().levels.size());
   for (int64_t r = 0; r < t.rows(); ++r)
     for (int64_t c = 0; c < t.cols(); ++c) {
       const uint32_t raw = draws.bits32(static_cast<uint64_t>(r * t.cols() + c)) & ((1u << dtype.bits()) - 1u);
       // Ternary has three codes of four, a codebook as many as it has levels.
       const bool ternary = dtype == dtypes::ternary && raw == 2;
-      view.set_raw(r, c, ternary || (count > 0 && raw >= count) ? 0u : raw);
+      store_raw(static_cast<char*>(t.data()) + r * t.stride(), c, dtype.bits(),
+                ternary || (count > 0 && raw >= count) ? 0u : raw);
     }
   return t;
 }

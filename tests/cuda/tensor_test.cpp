@@ -2,7 +2,6 @@
 #include "cuda/same_as_cpu.h"
 
 using namespace bitgrad;
-using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

@@ -1,6 +1,6 @@
 // Transposed codes that backward products in int8 read: who makes them on the (emulated) device, and equal bits.
-#include "bitgrad/kernels/pack.h"
 #include "cuda/counted.h"
+#include "kernels/pack.h"
 #include "ops/product/transposed.h"
 
 using namespace bitgrad;
@@ -101,7 +101,7 @@ TEST_CASE("products of backward are the same whatever order codes are kept in") 
 LayerSpec int8_linear(int64_t out, const QuantSpec& weight) {
   LayerSpec spec = layer("linear", out);
   spec.weight.quant = weight;
-  spec.gx = spec.gw = ProductMode::kInt8;
+  spec.product.gx = spec.product.gw = ProductMode::kInt8;
   return spec;
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("codes that dropout changes, that nobody trains on, or that are floats
   const QuantSpec tokens = scheme("absmax", dtypes::int8, Granularity::token()),
                   rows = scheme("absmax", dtypes::int8, Granularity::channel(0));
   LayerSpec floats = int8_linear(96, rows), frozen = int8_linear(96, rows);
-  floats.gw = ProductMode::kBf16;
+  floats.product.gw = ProductMode::kBf16;
   frozen.weight.frozen = true;
   const std::vector<std::vector<LayerSpec>> nets{{quantize_layer(tokens), layer("dropout"), int8_linear(96, rows)},
                                                  {quantize_layer(tokens), floats},

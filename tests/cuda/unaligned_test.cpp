@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/quantize.h"
-#include "bitgrad/kernels/reduce.h"
 #include "both.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantize.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::test {
 

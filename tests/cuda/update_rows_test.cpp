@@ -1,6 +1,6 @@
 // The sweep of an optimizer step over rows on an emulated device against the sequence of kernels that the CPU runs:
 // equal bits.
-#include "bitgrad/kernels/update_rows.h"
+#include "kernels/update_rows.h"
 
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"

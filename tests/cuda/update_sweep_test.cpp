@@ -1,7 +1,7 @@
 // Steps of the optimizer on an emulated device as one sweep a parameter: the bits of the CPU, and which kernels run.
 #include "bitgrad/optim/optimizer.h"
 
-#include "bitgrad/quant/rounding.h"
+#include "bitgrad/quant/scheme.h"
 #include "cuda/counted.h"
 #include "cuda/same_as_cpu.h"
 #include "optim/optim_support.h"
@@ -221,7 +221,7 @@ TEST_CASE("Trained parameters and layouts have the bits of the CPU: every scheme
 TEST_CASE("Trained signs with alpha have the bits of the CPU under every straight-through rule") {
   for (const SteRule ste : {SteRule::kIdentity, SteRule::kClip, SteRule::kApproxSign, SteRule::kTanh, SteRule::kNone})
     for (const Granularity& granularity : {Granularity::channel(0), Granularity::tensor(), Granularity::groups(16)}) {
-      Case c{concat("rule ", ste_name(ste), ' ', granularity), rule("sgd"),
+      Case c{concat("rule ", enum_name(ste), ' ', granularity), rule("sgd"),
              codes(dtypes::bint1, "binary", granularity)};
       c.parameter.quant->alpha = true;
       c.parameter.quant->ste = ste;
@@ -232,7 +232,7 @@ TEST_CASE("Trained signs with alpha have the bits of the CPU under every straigh
 TEST_CASE("Trained parameters have the bits of the CPU: moments, masters, long rows, axes") {
   for (const MomentKind moments : {MomentKind::kBf16, MomentKind::kInt8})
     for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}) {
-      Case c{concat(moment_name(moments), ", master ", master_name(master)), rule("adam", moments),
+      Case c{concat(enum_name(moments), ", master ", enum_name(master)), rule("adam", moments),
              codes(dtypes::int8, "absmax")};
       c.parameter.master = master;
       c.parameter.quant->rounding = Rounding::kStochastic;

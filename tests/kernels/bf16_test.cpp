@@ -1,7 +1,7 @@
 // Kernels that take fp32 or bf16: bf16 gives the bits of the widened values, rounded once, on every ISA.
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/quantize.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantize.h"
+#include "kernels/reduce.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 #include "support/narrow_arrays.h"

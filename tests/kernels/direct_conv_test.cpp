@@ -12,16 +12,16 @@ namespace bitgrad {
 namespace {
 
 using namespace kernels;
+using conv::DirectIsa;
 using test::for_taps;
 using test::Problem;
-using windows::DirectIsa;
 
 const DType kImages[] = {dtypes::bint1, dtypes::int8, dtypes::uint8, dtypes::ternary, dtypes::uint4, dtypes::int3};
 const DType kWeights[] = {dtypes::bint1, dtypes::int8, dtypes::ternary, dtypes::int4, dtypes::uint7};
 
 std::vector<const DirectIsa*> units() {
-  std::vector<const DirectIsa*> all{&windows::direct_emulated()};
-  if ((cpu_isa() & isa::kAmx) != 0) all.push_back(&windows::direct_machine());
+  std::vector<const DirectIsa*> all{&conv::direct_emulated()};
+  if ((cpu_isa() & isa::kAmx) != 0) all.push_back(&conv::direct_machine());
   return all;
 }
 
@@ -39,7 +39,7 @@ TEST_CASE("direct convolutions of codes give the integers of direct loops", "[cp
     p.sum(x.elements(), w.elements(), input_gradient);
     for (const DirectIsa* unit : units()) {
       const Tensor y = Tensor::full({p.rows(input_gradient), p.o}, dtypes::int32, -77);
-      REQUIRE(windows::conv_direct(p.args(x, w, input_gradient, y), *unit, true));
+      REQUIRE(conv::conv_amx(p.args(x, w, input_gradient, y), *unit));
       INFO("round " << round << " x " << xd << " w " << wd << " input_gradient " << input_gradient << " c " << p.c
                     << " o " << p.o);
       REQUIRE(y.elements() == p.sums);
@@ -64,7 +64,7 @@ TEST_CASE("direct convolutions scale, add a bias and stride their rows", "[cpu]"
     args.w_scale = w_scale.as<float>();
     args.w_step = 1;
     args.bias = bias.as<float>();
-    REQUIRE(windows::conv_direct(args, *unit, true));
+    REQUIRE(conv::conv_amx(args, *unit));
     for (int64_t m = 0; m < p.images * p.g.windows(); ++m)
       for (int64_t j = 0; j < p.o + 3; ++j) {
         const float s = j < p.o ? image_scale.as<float>()[m / p.g.windows()] * w_scale.as<float>()[j] : 0;
@@ -98,7 +98,7 @@ TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum", "
       DirectConvArgs args = p.args(x, w, input_gradient, y);
       args.bf16 = bf16;
       args.fold = folded ? fold.as<float>() : nullptr;
-      REQUIRE(windows::conv_direct(args, *unit, true));
+      REQUIRE(conv::conv_amx(args, *unit));
       const double terms = static_cast<double>(p.g.taps() * p.c * 3 + 3);
       for (size_t i = 0; i < p.sums.size(); ++i) {
         INFO("round " << round << " at " << i << " got " << y.as<float>()[i] << " expected " << p.sums[i]);
@@ -136,7 +136,7 @@ TEST_CASE("direct weight gradients are those of direct loops", "[cpu]") {
       DirectWeightsArgs args = p.weights_args(x, gy, gw);
       args.fold = &fold;
       args.bf16 = bf16;
-      REQUIRE(windows::conv_weights_direct(args, *unit, true));
+      REQUIRE(conv::conv_weights_amx(args, *unit));
       INFO("round " << round << " x " << xd << " codes " << codes << " bf16 " << bf16 << " c " << p.c << " o " << p.o);
       const std::vector<double> got = gw.elements();
       if (codes) REQUIRE(got == sums);
@@ -151,10 +151,10 @@ TEST_CASE("direct convolutions refuse what the unit does not know", "[cpu]") {
   const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::int8, 1),
                w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::uint8, 2),
                y = Tensor::full({p.images * p.g.windows(), p.o}, dtypes::int32, 5);
-  REQUIRE_FALSE(windows::conv_direct(p.args(x, w, false, y), windows::direct_emulated(), true));
+  REQUIRE_FALSE(conv::conv_amx(p.args(x, w, false, y), conv::direct_emulated()));
   const Tensor signs = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::bint1, 2);
   p.g.stride_x = p.g.stride_y + 1;
-  REQUIRE_FALSE(windows::conv_direct(p.args(x, signs, false, y), windows::direct_emulated(), true));
+  REQUIRE_FALSE(conv::conv_amx(p.args(x, signs, false, y), conv::direct_emulated()));
   REQUIRE(y.elements() == std::vector<double>(static_cast<size_t>(y.numel()), 5.0));
 }
 

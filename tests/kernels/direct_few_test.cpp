@@ -15,12 +15,12 @@ namespace bitgrad {
 namespace {
 
 using namespace kernels;
+using conv::FewIsa;
 using test::Problem;
-using windows::FewIsa;
 
 std::vector<const FewIsa*> units() {
-  std::vector<const FewIsa*> all{&windows::few_emulated()};
-  if ((cpu_isa() & isa::kAvx512) != 0) all.push_back(&windows::few_machine());
+  std::vector<const FewIsa*> all{&conv::few_emulated()};
+  if ((cpu_isa() & isa::kAvx512) != 0) all.push_back(&conv::few_machine());
   return all;
 }
 
@@ -49,14 +49,14 @@ TEST_CASE("direct convolutions of few channels of codes give the integers of dir
       INFO("round " << round << " x " << x.dtype() << " w " << w.dtype() << " c " << p.c << " o " << p.o);
       const Tensor sums = Tensor::full({p.rows(false), p.o}, dtypes::int32, -77),
                    y = Tensor::full({p.rows(false), p.o + 2}, dtypes::fp32, -77);
-      REQUIRE(windows::conv_few(p.args(x, w, false, sums), *unit, true));
+      REQUIRE(conv::conv_few(p.args(x, w, false, sums), *unit));
       REQUIRE(sums.elements() == p.sums);
       DirectConvArgs args = p.args(x, w, false, y);
       args.ldc = p.o + 2;
       args.w_scale = scale.as<float>();
       args.w_step = 1;
       args.bias = bias.as<float>();
-      REQUIRE(windows::conv_few(args, *unit, true));
+      REQUIRE(conv::conv_few(args, *unit));
       for (int64_t m = 0; m < p.rows(false); ++m)
         for (int64_t j = 0; j < p.o + 2; ++j) {
           const auto sum = [&] { return static_cast<float>(p.sums[static_cast<size_t>(m * p.o + j)]); };
@@ -85,7 +85,7 @@ TEST_CASE("direct convolutions of few channels of floats are within the bound of
     p.sum(x.elements(), w.elements(), false);
     for (const FewIsa* unit : units()) {
       const Tensor y = Tensor::full({p.rows(false), p.o}, dtypes::fp32, -77);
-      REQUIRE(windows::conv_few(p.args(x, w, false, y), *unit, true));
+      REQUIRE(conv::conv_few(p.args(x, w, false, y), *unit));
       require_near(y, p.sums, p.sizes, static_cast<double>(p.g.taps() * p.c));
     }
   }
@@ -128,7 +128,7 @@ TEST_CASE("direct gradients of weights of few channels are those of direct loops
         DirectWeightsArgs args = p.weights_args(x, gy, gw);
         args.fold = folded ? &fold : nullptr;
         args.bf16 = bf16;
-        REQUIRE(windows::conv_weights_few(args, *unit, true));
+        REQUIRE(conv::conv_weights_few(args, *unit));
         INFO("round " << round << " x " << xd << " c " << p.c << " o " << p.o);
         require_near(gw, sums, sizes, static_cast<double>(windows));
         if (first.empty()) first = gw.elements();
@@ -146,17 +146,17 @@ TEST_CASE("direct convolutions of few channels refuse what they do not know", "[
                gy = Tensor::full({p.rows(false), p.o}, dtypes::fp32, 5),
                gw = Tensor::full({p.o, p.g.taps() * p.c}, dtypes::fp32, 5),
                integers = Tensor::full({p.rows(false), p.o}, dtypes::int32, 5);
-  const FewIsa& unit = windows::few_emulated();
-  REQUIRE_FALSE(windows::conv_few(p.args(x, w, false, integers), unit, true));
+  const FewIsa& unit = conv::few_emulated();
+  REQUIRE_FALSE(conv::conv_few(p.args(x, w, false, integers), unit));
   const BitsMode before = bits_mode();
   set_bits_mode(BitsMode::kStrict);
-  const bool strict = windows::conv_few(p.args(x, w, false, gy), unit, true) ||
-                      windows::conv_weights_few(p.weights_args(x, gy, gw), unit, true);
+  const bool strict =
+      conv::conv_few(p.args(x, w, false, gy), unit) || conv::conv_weights_few(p.weights_args(x, gy, gw), unit);
   set_bits_mode(before);
   REQUIRE_FALSE(strict);
   DirectWeightsArgs args = p.weights_args(x, gy, gw);
   args.geometry.dilation_y = 2;
-  REQUIRE_FALSE(windows::conv_weights_few(args, unit, true));
+  REQUIRE_FALSE(conv::conv_weights_few(args, unit));
   for (const Tensor* t : {&gy, &gw, &integers})
     for (const double v : t->elements()) REQUIRE(v == 5);
 }

@@ -16,14 +16,14 @@ namespace bitgrad {
 namespace {
 
 using namespace kernels;
+using conv::SignIsa;
 using test::for_taps;
 using test::Problem;
-using windows::SignIsa;
 
 std::vector<const SignIsa*> units(bool counts = false) {
-  std::vector<const SignIsa*> all{&windows::signs_emulated()};
+  std::vector<const SignIsa*> all{&conv::signs_emulated()};
   const IsaMask needs = isa::kAvx512 | (counts ? isa::kAvx512Popcnt : 0u);
-  if ((cpu_isa() & needs) == needs) all.push_back(&windows::signs_machine());
+  if ((cpu_isa() & needs) == needs) all.push_back(&conv::signs_machine());
   return all;
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("direct convolutions of signs give the integers of direct loops", "[cp
     for (const SignIsa* unit : units(true)) {
       INFO("round " << round << " c " << p.c << " o " << p.o << " pad " << p.pad);
       const Tensor y = Tensor::full({p.rows(false), p.o}, dtypes::int32, -77);
-      REQUIRE(windows::conv_signs(p.args(x, w, false, y), *unit, true));
+      REQUIRE(conv::conv_signs(p.args(x, w, false, y), *unit));
       REQUIRE(y.elements() == p.sums);
       const Tensor scaled = Tensor::full({p.rows(false), p.o + 3}, dtypes::fp32, -77);
       DirectConvArgs args = p.args(x, w, false, scaled);
@@ -52,7 +52,7 @@ TEST_CASE("direct convolutions of signs give the integers of direct loops", "[cp
       args.image_scale = of_images.as<float>();
       args.image_step = 1;
       args.bias = round % 2 == 0 ? bias.as<float>() : nullptr;
-      REQUIRE(windows::conv_signs(args, *unit, true));
+      REQUIRE(conv::conv_signs(args, *unit));
       for (int64_t m = 0; m < p.rows(false); ++m)
         for (int64_t j = 0; j < p.o + 3; ++j) {
           const float at = j < p.o ? of_images.as<float>()[m / p.g.windows()] * scale.as<float>()[j] : 0;
@@ -89,7 +89,7 @@ TEST_CASE("direct gradients of images from signs are within the bound of an fp32
       DirectConvArgs args = p.args(x, w, true, y);
       args.bf16 = bf16;
       args.fold = folded ? fold.as<float>() : nullptr;
-      REQUIRE(windows::conv_gradient_signs(args, *unit, true));
+      REQUIRE(conv::conv_gradient_signs(args, *unit));
       const double terms = static_cast<double>(p.g.taps() * p.c);
       for (size_t i = 0; i < p.sums.size(); ++i) {
         INFO("round " << round << " at " << i << " got " << y.as<float>()[i] << " expected " << p.sums[i]);
@@ -129,7 +129,7 @@ TEST_CASE("direct gradients of weights from signs are those of direct loops", "[
       DirectWeightsArgs args = p.weights_args(x, gy, gw);
       args.fold = folded ? &fold : nullptr;
       args.bf16 = bf16;
-      REQUIRE(windows::conv_weights_signs(args, *unit, true));
+      REQUIRE(conv::conv_weights_signs(args, *unit));
       for (size_t i = 0; i < sums.size(); ++i) {
         INFO("round " << round << " at " << i << " got " << gw.as<float>()[i] << " expected " << sums[i]);
         REQUIRE(std::abs(static_cast<double>(gw.as<float>()[i]) - sums[i]) <=
@@ -167,13 +167,13 @@ TEST_CASE("direct gradients of int8 codes and signs are exact integers in every 
                    gx = Tensor::full({p.rows(true), p.c}, dtypes::fp32, 1);
       DirectWeightsArgs weights = p.weights_args(x, gy, gw);
       weights.gy_dtype = dtypes::int8;
-      REQUIRE(windows::conv_weights_signs(weights, *unit, true));
+      REQUIRE(conv::conv_weights_signs(weights, *unit));
       REQUIRE(gw.elements() == sums);
       DirectConvArgs args = input_gradient.args(gy, w, true, gx);
       args.image_scale = scales.as<float>();
       args.image_step = 1;
       args.w_scale = &w_scale;
-      REQUIRE(windows::conv_gradient_signs(args, *unit, true));
+      REQUIRE(conv::conv_gradient_signs(args, *unit));
       for (int64_t i = 0; i < gx.numel(); ++i)
         REQUIRE(gx.as<float>()[i] == static_cast<float>(input_gradient.sums[static_cast<size_t>(i)]) *
                                          (scales.as<float>()[i / p.c / p.g.pixels()] * w_scale));
@@ -198,8 +198,8 @@ TEST_CASE("direct convolutions of signs have the same bits for lanes in memory, 
         set_num_threads(threads);
         const Tensor gw = Tensor::full({p.o, p.g.taps() * p.c}, dtypes::fp32, -77),
                      gx = Tensor::full({p.rows(true), p.c}, dtypes::fp32, -77);
-        REQUIRE(windows::conv_weights_signs(p.weights_args(x, gy, gw), *unit, true));
-        REQUIRE(windows::conv_gradient_signs(input_gradient.args(gy, w, true, gx), *unit, true));
+        REQUIRE(conv::conv_weights_signs(p.weights_args(x, gy, gw), *unit));
+        REQUIRE(conv::conv_gradient_signs(input_gradient.args(gy, w, true, gx), *unit));
         if (gw_first.empty()) {
           gw_first = gw.elements();
           gx_first = gx.elements();
@@ -220,7 +220,7 @@ TEST_CASE("Inf and NaN in a gradient reach the taps inside and nothing else", "[
                gy = Tensor::full({2 * 9, 16}, dtypes::fp32, 1.0), gw = Tensor::full({16, 9 * 16}, dtypes::fp32, -77);
   gy.as<float>()[0] = std::numeric_limits<float>::infinity();  // window (0, 0) of output 0
   for (const SignIsa* unit : units()) {
-    REQUIRE(windows::conv_weights_signs(p.weights_args(x, gy, gw), *unit, true));
+    REQUIRE(conv::conv_weights_signs(p.weights_args(x, gy, gw), *unit));
     for (int64_t o = 0; o < 16; ++o)
       for (int64_t tap = 0; tap < 9; ++tap)
         for (int64_t i = 0; i < 16; ++i) {
@@ -239,26 +239,26 @@ TEST_CASE("direct convolutions of signs refuse what they do not know", "[cpu]") 
                y = Tensor::full({p.rows(false), p.o}, dtypes::int32, 5),
                gy = Tensor::full({p.rows(false), p.o}, dtypes::fp32, 1),
                gw = Tensor::full({p.o, p.g.taps() * p.c}, dtypes::fp32, 5);
-  const SignIsa& unit = windows::signs_emulated();
-  REQUIRE_FALSE(windows::conv_signs(p.args(x, bytes, false, y), unit, true));
+  const SignIsa& unit = conv::signs_emulated();
+  REQUIRE_FALSE(conv::conv_signs(p.args(x, bytes, false, y), unit));
   DirectConvArgs args = p.args(x, w, false, y);
   args.images = 0;
-  REQUIRE_FALSE(windows::conv_signs(args, unit, true));
+  REQUIRE_FALSE(conv::conv_signs(args, unit));
   args.images = p.images;
   args.channels = 12;
-  REQUIRE_FALSE(windows::conv_signs(args, unit, true));
+  REQUIRE_FALSE(conv::conv_signs(args, unit));
   args.channels = p.c;
   args.geometry.dilation_x = 2;
-  REQUIRE_FALSE(windows::conv_signs(args, unit, true));
+  REQUIRE_FALSE(conv::conv_signs(args, unit));
   const DirectWeightsArgs weights = p.weights_args(x, gy, gw);
   const BitsMode before = bits_mode();
   set_bits_mode(BitsMode::kStrict);
-  const bool strict = windows::conv_weights_signs(weights, unit, true);
+  const bool strict = conv::conv_weights_signs(weights, unit);
   set_bits_mode(before);
   CHECK_FALSE(strict);
   DirectWeightsArgs wide = weights;
   wide.geometry.kw = 8;
-  REQUIRE_FALSE(windows::conv_weights_signs(wide, unit, true));
+  REQUIRE_FALSE(conv::conv_weights_signs(wide, unit));
   const IsaLevel cap = isa_cap();
   set_isa_cap(IsaLevel::kAvx2);
   const bool capped = conv_direct(p.args(x, w, false, y)) || conv_weights_direct(weights);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bitgrad/base/rng.h"
-#include "bitgrad/kernels/windows.h"
+#include "kernels/conv.h"
 #include "support/numbers.h"
 
 namespace bitgrad::test {

@@ -1,6 +1,6 @@
 // Family elementwise against formulas spelled out here, with == where the order is defined; every ISA, any number of
 // threads.
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 
 #include <bit>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/fused_elementwise.h"
+#include "kernels/fused_elementwise.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 #include "support/expect_error.h"

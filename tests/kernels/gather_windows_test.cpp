@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/rng.h"
-#include "bitgrad/kernels/windows.h"
+#include "kernels/conv.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 

@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/math.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 

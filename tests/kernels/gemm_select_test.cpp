@@ -238,7 +238,7 @@ TEST_CASE("every gemm row is listed once with its order", "[cpu]") {
     if (kernel.family != "gemm") continue;
     CHECK(names.insert(std::string(kernel.name)).second);
     CHECK_FALSE(order_name(kernel.order).empty());
-    if (kernel.needs == isa::kScalar && kernel.order != SumOrder::kFree) CHECK(kernel.available);
+    if (kernel.needs == isa::kScalar && kernel.order != SumOrder::kFree) CHECK(kernel.available());
   }
   CHECK(names.size() == gemm_kernels().size());
   CHECK(names.count("gemm_b1_b1_i32_popcount_avx512") == 1);
@@ -252,8 +252,8 @@ TEST_CASE("kernels are available where their instructions are granted, and those
   for (const KernelInfo& kernel : all_kernels()) {
     if (kernel.device != DeviceKind::kCpu) continue;
     ++listed;
-    CHECK(kernel.available == ((kernel.needs & ~cpu_isa()) == 0));
-    if (!kernel.available) ++missing[kernel.needs & ~cpu_isa()];
+    CHECK(kernel.available() == ((kernel.needs & ~cpu_isa()) == 0));
+    if (!kernel.available()) ++missing[kernel.needs & ~cpu_isa()];
   }
   CHECK(listed > 0);
   for (const auto& [groups, count] : missing)

@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "support/catch.h"
 #include "support/draw_codes.h"
 #include "support/everywhere.h"

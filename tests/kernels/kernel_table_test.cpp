@@ -1,4 +1,4 @@
-#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/kernel_table.h"
 
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -12,10 +12,10 @@ using test::error_of;
 
 TEST_CASE("The CPU has a kernel for every line of the table, and its table cannot be replaced") {
   const KernelTable& table = kernel_table();
-#define BITGRAD_KERNEL(result, name, parameters, arguments) \
-  INFO(#name);                                              \
-  CHECK(table.name != nullptr);
-#include "bitgrad/kernels/kernel_table.inc"
+#define BITGRAD_KERNEL(family, order, result, name, parameters, arguments) \
+  INFO(#name);                                                             \
+  CHECK(table.name.run != nullptr);
+#include "kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
   CHECK(error_of([&] { register_kernel_table(DeviceKind::kCpu, &table); }) ==
         "[register_kernel_table] the kernels of cpu cannot be replaced.");
@@ -27,7 +27,7 @@ TEST_CASE("The public function of a line runs the kernel of the current device")
   const float a[] = {1, -2, 3}, b[] = {10, 20, 30};
   float by_name[3], by_table[3];
   add(3, a, b, by_name);
-  kernel_table().add(3, a, b, by_table);
+  kernel_table().add.run(3, a, b, by_table);
   for (int i = 0; i < 3; ++i) CHECK(by_name[i] == by_table[i]);
   CHECK(by_name[1] == 18);
 }

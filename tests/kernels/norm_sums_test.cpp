@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/fused_elementwise.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/fused_elementwise.h"
+#include "kernels/reduce.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 #include "support/expect_error.h"

@@ -1,6 +1,6 @@
 // Family pointwise against loops spelled out here, with ==: every function, ISA and number of threads, any order of
 // axes.
-#include "bitgrad/kernels/pointwise.h"
+#include "kernels/pointwise.h"
 
 #include <bit>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Problems of family quantize with their own memory, and the formulas of docs/numerics.md spelled out in doubles.
 #pragma once
 
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,5 @@
 // Family reduce against the order of docs/numerics.md section 8, spelled out here on one sequence a block.
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <random>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 

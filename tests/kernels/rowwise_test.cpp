@@ -1,6 +1,6 @@
 // Family rowwise against formulas spelled out here: with == in the order of docs/numerics.md section 8, and against
 // doubles.
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/rowwise.h"
 
 #include <bit>
 #include <cmath>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 

@@ -170,17 +170,17 @@ TEST_CASE("adapters go where the globs say, everything else is frozen but what t
   CHECK(contains(refused({.adapter = {.dropout = 1}}), "dropout: got 1, expected [0, 1)"));
   CHECK(contains(error_of([&] { add_adapters(*m.model, {}); }), "the model is initialized"));
   LayerSpec integer = linear(quant_spec(dtypes::int8, "symmetric"), false);
-  integer.compute = Compute::kIntegerOut;
+  integer.product.compute = Compute::kIntegerOut;
   LayerSpec codes;
   codes.kind = "quantize";
-  codes.activation = quant_spec(dtypes::int8, "symmetric");
+  codes.activation = ActivationQuant{quant_spec(dtypes::int8, "symmetric")};
   CHECK(contains(error_of([&] { Model other({codes, integer}); }), "to which no adapter can be added"));
 }
 
 TEST_CASE("learned steps of activations train beside adapters") {
   LayerSpec quantize;
   quantize.kind = "quantize";
-  quantize.activation = quant_spec(dtypes::int4, "lsq");
+  quantize.activation = ActivationQuant{quant_spec(dtypes::int4, "lsq")};
   const Model m({quantize, linear(std::nullopt)});
   std::string trains;
   for (const Parameter* p : m.model->parameters())

@@ -41,7 +41,7 @@ inline LayerSpec with_weight(LayerSpec spec, const std::optional<QuantSpec>& qua
 
 inline LayerSpec quantizer(const std::string& kind, const QuantSpec& quant) {
   LayerSpec spec = layer(kind);
-  spec.activation = quant;
+  spec.activation = ActivationQuant{quant};
   return spec;
 }
 
@@ -95,7 +95,7 @@ inline Result run(const LayerSpec& spec, const Tensor& x, DType values, bool tra
 inline LayerSpec codes_into(const LayerSpec& product) {
   LayerSpec spec = layer("sequence");
   spec.lists = {LayerList("layers", {quantizer("quantize", quant_spec(dtypes::int8, "absmax")), product})};
-  if (product.compute == Compute::kIntegerOut) spec.lists[0].layers.push_back(layer("dequantize"));
+  if (product.product.compute == Compute::kIntegerOut) spec.lists[0].layers.push_back(layer("dequantize"));
   return spec;
 }
 
@@ -121,11 +121,11 @@ inline const std::vector<std::pair<std::string, LayerSpec>>& layers_of_values() 
     };
     for (const Compute compute : {Compute::kSimulated, Compute::kIntegerOut}) {
       LayerSpec product = with_weight(linear(false), quant_spec(dtypes::int4, "symmetric"));
-      product.compute = compute;
-      list.emplace_back(concat("codes, compute ", compute_name(compute)), codes_into(product));
+      product.product.compute = compute;
+      list.emplace_back(concat("codes, compute ", enum_name(compute)), codes_into(product));
     }
     LayerSpec int8 = with_weight(linear(true), per_channel(quant_spec(dtypes::int8, "absmax")));
-    int8.gx = int8.gw = ProductMode::kInt8;
+    int8.product.gx = int8.product.gw = ProductMode::kInt8;
     list.emplace_back("codes, int8 backward", codes_into(int8));
     for (int op = 0; op < static_cast<int>(UnaryOp::kCount); ++op)
       list.emplace_back(unary_name(static_cast<UnaryOp>(op)), layer(std::string(unary_name(static_cast<UnaryOp>(op)))));

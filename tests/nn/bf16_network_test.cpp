@@ -1,8 +1,8 @@
 // Networks whose values between layers are bf16: what is kept, which dtypes edges have, gradients against fp64, and
 // which models refuse.
 #include "bitgrad/base/memory.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/unary.h"
+#include "kernels/flag.h"
 #include "nn/bf16_layers.h"
 #include "support/expect_error.h"
 

@@ -242,8 +242,8 @@ TEST_CASE("what does not fit within a container says where") {
       "layer 0: [residual] body and the shortcut are added: got [n,6] fp32 and [n,4] fp32, expected one shape of fp32");
   LayerSpec quantize = plain("quantize");
   quantize.activation.emplace();
-  quantize.activation->dtype = dtypes::int8;
-  quantize.activation->scheme = "absmax";
+  quantize.activation->spec.dtype = dtypes::int8;
+  quantize.activation->spec.scheme = "absmax";
   CHECK(error_of([&] {
           make_sequential({linear(5), residual({linear(5), quantize, plain("tanh")})}, 5);
         }) ==

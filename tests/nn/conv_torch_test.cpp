@@ -8,6 +8,7 @@
 #include "bitgrad/optim/optimizer.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
+#include "support/label_loss.h"
 #include "support/torch_conv.h"
 
 using namespace bitgrad;
@@ -163,7 +164,7 @@ TEST_CASE("20 steps of a small convolutional network have PyTorch's losses, in f
       const std::span<const int32_t> of(labels.data() + first, static_cast<size_t>(kBatch));
       Tape tape;
       const Var logits = net.forward(slice(Var(images), 0, first, first + kBatch).value());
-      const Var loss = binary ? squared_hinge(logits, of) : softmax_cross_entropy(logits, of);
+      const Var loss = binary ? squared_hinge(logits, of) : label_loss(logits, of);
       INFO(name << (binary ? ", binary" : ", fp32") << ", step " << step);
       const double expected = losses[static_cast<size_t>(step)];
       CHECK(std::fabs(loss.value().item() / kBatch - expected) <= 2e-5 * expected);

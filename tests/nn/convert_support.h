@@ -11,6 +11,7 @@
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "nn/nn_support.h"
+#include "support/label_loss.h"
 
 namespace bitgrad::test {
 
@@ -178,7 +179,7 @@ inline ConvertCase random_case(uint64_t seed) {
 
 inline std::string describe(const LayerQuant& q) {
   std::string text =
-      concat(q.weight->scheme, ' ', q.weight->dtype, ' ', q.weight->granularity, " compute ", compute_name(q.compute));
+      concat(q.weight->scheme, ' ', q.weight->dtype, ' ', q.weight->granularity, " compute ", enum_name(q.compute));
   if (q.input)
     text += concat(", input ", q.input->scheme, ' ', q.input->dtype, ' ', q.input->granularity,
                    q.observer ? " observed by " + q.observer->name : "");
@@ -262,7 +263,7 @@ inline bool train_steps(Module& model, StepState& state, const ConvertCase& c, i
     try {
       Tape tape;
       const Var logits = model(batch_of(c, c.batch, static_cast<uint64_t>(900 + state.step)));
-      tape.backward(softmax_cross_entropy(logits, labels));
+      tape.backward(label_loss(logits, labels));
       const RequantKey key{state.seed, state.step + 1};
       optimizer.step(0.02f, c.batch, &key);
     } catch (const Error& e) {

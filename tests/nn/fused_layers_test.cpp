@@ -6,7 +6,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "bitgrad/quant/rounding.h"
+#include "bitgrad/quant/scheme.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 
@@ -23,8 +23,8 @@ LayerSpec layer(const std::string& kind, Attributes keys = {}) {
 }
 LayerSpec signs(SteRule ste) {
   LayerSpec spec = layer("quantize");
-  spec.activation = quant_spec(dtypes::bint1, "binary");
-  spec.activation->ste = ste;
+  spec.activation = ActivationQuant{quant_spec(dtypes::bint1, "binary")};
+  spec.activation->spec.ste = ste;
   return spec;
 }
 LayerSpec of_signs(LayerSpec spec) {
@@ -66,7 +66,7 @@ TEST_CASE("a norm and the signs of it are one op with the bits of two, behind pr
   for (const SteRule rule : {SteRule::kClip, SteRule::kIdentity, SteRule::kTanh, SteRule::kApproxSign})
     for (const bool training : {true, false})
       for (const int64_t width : {5, 16, 70}) {
-        INFO(ste_name(rule) << (training ? ", training, " : ", evaluation, ") << width);
+        INFO(enum_name(rule) << (training ? ", training, " : ", evaluation, ") << width);
         const std::vector<LayerSpec> rows{layer("linear", {{"out", width}}), layer("batch_norm"), signs(rule),
                                           of_signs(layer("linear", {{"out", 9}}))};
         const Tensor x = random_tensor({33, 11}, dtypes::fp32, 2, -2, 2);
@@ -93,7 +93,7 @@ TEST_CASE("a norm, its signs and a pool of them are one op with the bits of thre
   for (const SteRule rule : {SteRule::kClip, SteRule::kIdentity})
     for (size_t i = 0; i < 6 * pools.size(); ++i) {
       const int64_t n = in(1, 6), h = in(3, 30), w = in(3, 30), c = in(1, 150);
-      INFO(ste_name(rule) << ", pool " << i % pools.size() << ": " << n << " x " << h << " x " << w << " x " << c);
+      INFO(enum_name(rule) << ", pool " << i % pools.size() << ": " << n << " x " << h << " x " << w << " x " << c);
       const std::vector<LayerSpec> layers{layer("batch_norm"), signs(rule), layer("max_pool", pools[i % pools.size()]),
                                           of_signs(layer("conv2d", {{"out", 5}, {"kernel", 1}, {"bias", false}}))};
       const Tensor x = random_tensor({n, h, w, c}, dtypes::fp32, i, -2, 2);

@@ -9,6 +9,7 @@
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -26,7 +27,7 @@ LayerSpec linear_layer(int64_t out, Compute compute, bool bias) {
   LayerSpec spec = plain("linear");
   spec.attributes["out"] = out;
   spec.attributes["bias"] = bias;
-  spec.compute = compute;
+  spec.product.compute = compute;
   spec.weight.quant = quant_spec(dtypes::int8, "symmetric");
   spec.weight.quant->granularity = Granularity::channel(0);
   spec.weight.init = {"glorot_uniform"};
@@ -34,7 +35,7 @@ LayerSpec linear_layer(int64_t out, Compute compute, bool bias) {
 }
 LayerSpec quantize_layer(const QuantSpec& quant) {
   LayerSpec spec = plain("quantize");
-  spec.activation = quant;
+  spec.activation = ActivationQuant{quant};
   return spec;
 }
 
@@ -42,20 +43,20 @@ LayerSpec quantize_layer(const QuantSpec& quant) {
 enum class Between { kDynamic, kAbsmax, kObserved, kLsq, kPact, kToken };
 LayerSpec between(Between how) {
   LayerSpec spec = quantize_layer(quant_spec(dtypes::int8, "symmetric"));
-  if (how == Between::kAbsmax) spec.activation = quant_spec(dtypes::uint8, "absmax");
+  if (how == Between::kAbsmax) spec.activation = ActivationQuant{quant_spec(dtypes::uint8, "absmax")};
   if (how == Between::kObserved) {
-    spec.observer.emplace();
-    spec.observer->momentum = 0.5f;
+    spec.activation->observer.emplace();
+    spec.activation->observer->momentum = 0.5f;
   }
-  if (how == Between::kLsq) spec.activation = quant_spec(dtypes::uint8, "lsq");
+  if (how == Between::kLsq) spec.activation = ActivationQuant{quant_spec(dtypes::uint8, "lsq")};
   if (how == Between::kPact) {
-    spec.activation = quant_spec(dtypes::uint8, "pact");
-    spec.activation->first_clip = 4;
+    spec.activation = ActivationQuant{quant_spec(dtypes::uint8, "pact")};
+    spec.activation->spec.first_clip = 4;
   }
   if (how == Between::kToken) {
     // Not symmetric: it puts the largest number of each row on a tie, where a last bit decides the mask.
-    spec.activation = quant_spec(dtypes::int8, "absmax");
-    spec.activation->granularity = Granularity::token();
+    spec.activation = ActivationQuant{quant_spec(dtypes::int8, "absmax")};
+    spec.activation->spec.granularity = Granularity::token();
   }
   return spec;
 }
@@ -82,7 +83,7 @@ struct Net {
 
   double backward(const Tensor& x, const std::vector<int32_t>& labels) {
     Tape tape;
-    const Var loss = softmax_cross_entropy(model->forward(Var(x)), labels);
+    const Var loss = label_loss(model->forward(Var(x)), labels);
     tape.backward(loss);
     ++state.microbatch;
     return loss.value().item() / static_cast<double>(kRows);
@@ -281,20 +282,20 @@ TEST_CASE("layers that cannot take int32 name dequantize") {
   CHECK(contains(behind(quantize_layer(quant_spec(dtypes::uint4, "minmax_offset"))), "of int32 has no real offset"));
   CHECK(contains(behind(quantize_layer(quant_spec(dtypes::uint4, "lsq_plus"))), "of int32 has no real offset"));
   LayerSpec divides = quantize_layer(quant_spec(dtypes::int8, "absmax"));
-  divides.activation->div = true;
+  divides.activation->spec.div = true;
   CHECK(contains(behind(divides), "of int32 multiplies by s_in / s_out and divides by no scale: got div"));
   LayerSpec channel = quantize_layer(quant_spec(dtypes::int8, "lsq"));
-  channel.activation->granularity = Granularity::channel(1);
+  channel.activation->spec.granularity = Granularity::channel(1);
   CHECK(contains(behind(channel),
                  "of int32 has scales per tensor, or per token computed from each batch: got channel(1)"));
   CHECK(contains(behind(quantize_layer(quant_spec(dtypes::int8, "symmetric", Rounding::kStochastic))),
                  "rounds to nearest, to all codes of int8: got stochastic"));
   LayerSpec ste = quantize_layer(quant_spec(dtypes::int8, "symmetric"));
-  ste.activation->ste = SteRule::kIdentity;
+  ste.activation->spec.ste = SteRule::kIdentity;
   CHECK(contains(behind(ste), "has the straight-through rule clip: got another"));
   LayerSpec observed = quantize_layer(quant_spec(dtypes::int8, "symmetric"));
-  observed.observer.emplace();
-  observed.observer->name = "mse";
+  observed.activation->observer.emplace();
+  observed.activation->observer->name = "mse";
   CHECK(contains(behind(observed), "is observed by min_max or moving_average: got mse"));
   CHECK(plan({first, linear, plain("relu"), plain("dequantize"), plain("tanh"), plain("dequantize")}) == "");
 }
@@ -325,7 +326,7 @@ TEST_CASE("dequantize gives the values of codes and sums, and passes fp32 and gr
 TEST_CASE("a quantize_gradient layer draws by its path and microbatch, and leaves the forward alone") {
   LayerSpec spec = plain("quantize_gradient");
   CHECK(contains(error_of([&] { make_layer(spec, 4); }), "needs a quantized gradient"));
-  spec.activation = quant_spec(dtypes::int4, "absmax", Rounding::kStochastic);
+  spec.activation = ActivationQuant{quant_spec(dtypes::int4, "absmax", Rounding::kStochastic)};
   auto model = make_sequential({spec, spec}, 4);
   StepState state;
   model->initialize("layers", state);
@@ -347,7 +348,7 @@ TEST_CASE("a quantize_gradient layer draws by its path and microbatch, and leave
   const RandomStream draws{state.seed, Purpose::kGradient, site_id("layers.0"), 0};
   QuantizeOptions how;
   how.sr = &draws;
-  CHECK(first == quantize_dynamic(*spec.activation, seed, how).values());
-  spec.activation = quant_spec(dtypes::int4, "lsq");
+  CHECK(first == quantize_dynamic(spec.activation->spec, seed, how).values());
+  spec.activation = ActivationQuant{quant_spec(dtypes::int4, "lsq")};
   CHECK(contains(error_of([&] { make_layer(spec, 4); }), "scheme lsq learns its scale, which no gradient can"));
 }

@@ -5,11 +5,11 @@
 #include <limits>
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/quantize.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/state.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
+#include "kernels/quantize.h"
 #include "nn/bf16_layers.h"
 #include "support/expect_error.h"
 

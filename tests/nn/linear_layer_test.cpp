@@ -23,7 +23,7 @@ LayerSpec linear_layer(const QuantSpec& quant, int64_t out = 5) {
 LayerSpec quantize_layer(const QuantSpec& quant) {
   LayerSpec spec;
   spec.kind = "quantize";
-  spec.activation = quant;
+  spec.activation = ActivationQuant{quant};
   return spec;
 }
 QuantSpec per(QuantSpec spec, const Granularity& granularity) {
@@ -63,9 +63,9 @@ std::string plan_error(const std::vector<LayerSpec>& specs, int64_t features = 6
 }  // namespace
 
 TEST_CASE("names of ways to compute") {
-  CHECK(compute_name(Compute::kPacked) == "packed");
-  CHECK(compute_name(Compute::kSimulated) == "simulated");
-  CHECK(compute_name(Compute::kIntegerOut) == "integer_out");
+  CHECK(enum_name(Compute::kPacked) == "packed");
+  CHECK(enum_name(Compute::kSimulated) == "simulated");
+  CHECK(enum_name(Compute::kIntegerOut) == "integer_out");
 }
 
 TEST_CASE("packed, simulated and integer_out compute the same product") {
@@ -73,7 +73,7 @@ TEST_CASE("packed, simulated and integer_out compute the same product") {
   std::vector<Gradients> results;
   for (const Compute compute : {Compute::kPacked, Compute::kSimulated, Compute::kIntegerOut}) {
     LayerSpec linear = linear_layer(per(kInt8, Granularity::channel(0)));
-    linear.compute = compute;
+    linear.product.compute = compute;
     auto model = make_sequential({quantize_layer(kInt8), linear}, 64);
     StepState state;
     model->initialize("layers", state);
@@ -95,8 +95,8 @@ TEST_CASE("modes of the backward products are those of the op, drawn by path and
   const Tensor x = random_tensor({16, 64}, dtypes::fp32, 1), g = random_tensor({16, 5}, dtypes::fp32, 2);
   const auto make = [&](ProductMode mode, Rounding rounding, StepState& state) {
     LayerSpec linear = linear_layer(kInt8);
-    linear.gx = linear.gw = mode;
-    linear.gradient_rounding = rounding;
+    linear.product.gx = linear.product.gw = mode;
+    linear.product.rounding = rounding;
     auto model = make_sequential({quantize_layer(kInt8), linear}, 64);
     model->initialize("layers", state);
     return model;
@@ -149,17 +149,17 @@ TEST_CASE("frozen weights pass the gradient of x and get none") {
 
 TEST_CASE("a plan names the mode of a backward product that the operands do not have") {
   LayerSpec last = linear_layer(per(kInt8, Granularity::groups(32)));
-  last.gx = ProductMode::kInt8;
+  last.product.gx = ProductMode::kInt8;
   const LayerSpec first = linear_layer(kInt8, 64);
   CHECK(contains(plan_error({first, quantize_layer(kInt8), last}), "gx int8 needs per-channel scales; use bf16"));
   CHECK(plan_error({quantize_layer(kInt8), last}) == "");  // nothing before it trains
   last = linear_layer(per(kInt8, Granularity::groups(64)));
-  last.gx = ProductMode::kInt8;
+  last.product.gx = ProductMode::kInt8;
   CHECK(contains(plan_error({linear_layer(kInt8, 128), quantize_layer(kInt8), last}), "gx int8 needs per-channel"));
-  last.gx_per_group = true;
+  last.product.per_group = true;
   CHECK(plan_error({linear_layer(kInt8, 128), quantize_layer(kInt8), last}) == "");
   LayerSpec data = linear_layer(kInt8);
-  data.gw = ProductMode::kInt8;
+  data.product.gw = ProductMode::kInt8;
   CHECK(contains(plan_error({data}), "gw int8 multiplies codes: got x fp32, expected an int, uint or sign dtype"));
   CHECK(contains(plan_error({quantize_layer(quant_spec(dtypes::uint4, "minmax_offset")), data}),
                  "gw int8 has no real offsets; use bf16: got x uint4 per tensor, expected integer zero points"));
@@ -170,7 +170,7 @@ TEST_CASE("a plan names the mode of a backward product that the operands do not 
 
 TEST_CASE("compute integer_out tells which layer it needs before it") {
   LayerSpec linear = linear_layer(kInt8);
-  linear.compute = Compute::kIntegerOut;
+  linear.product.compute = Compute::kIntegerOut;
   CHECK(contains(plan_error({linear}),
                  "layer 0: [linear] compute: integer_out needs quantized input: got fp32. Put a "
                  "quantize layer of int, uint or sign codes before it"));
@@ -196,12 +196,12 @@ TEST_CASE("compute integer_out tells which layer it needs before it") {
   CHECK(
       contains(plan_error({quantize_layer(kInt8), linear}), "compute: integer_out needs quantized weights: got fp32"));
   linear = linear_layer(kInt8);
-  linear.compute = Compute::kIntegerOut;
+  linear.product.compute = Compute::kIntegerOut;
   CHECK(contains(plan_error({quantize_layer(kInt8), linear}, 200000), "got 200000 features, expected at most 131071"));
-  linear.gx = ProductMode::kInt8;
+  linear.product.gx = ProductMode::kInt8;
   CHECK(contains(plan_error({quantize_layer(kInt8), linear}),
                  "compute: integer_out has backward products in fp32: got gx int8, gw fp32. Use compute: packed"));
-  linear.compute = Compute::kSimulated;
+  linear.product.compute = Compute::kSimulated;
   CHECK(contains(plan_error({linear}), "compute: simulated has backward products in fp32"));
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("plans of integer layers give the granularity that forward gives") {
                       {Granularity::token(), Granularity::tensor(), Granularity::token()}};
   for (const Row& row : rows) {
     LayerSpec linear = linear_layer(per(kInt8, row.w));
-    linear.compute = Compute::kIntegerOut;
+    linear.product.compute = Compute::kIntegerOut;
     auto model = make_sequential({quantize_layer(per(kInt8, row.x)), linear}, 64);
     StepState state;
     model->initialize("layers", state);
@@ -241,7 +241,8 @@ TEST_CASE("a plan attaches the layout of the row that forward runs, for every fo
   for (const LayerSpec& form : forms)
     for (const QuantSpec& w : {kInt8, per(kInt8, Granularity::groups(32)), quant_spec(dtypes::uint4, "minmax_offset"),
                                quant_spec(dtypes::bint1, "binary")}) {
-      INFO(form.activation->scheme << ' ' << form.activation->granularity << ", " << w.scheme << ' ' << w.granularity);
+      INFO(form.activation->spec.scheme << ' ' << form.activation->spec.granularity << ", " << w.scheme << ' '
+                                        << w.granularity);
       auto model = make_sequential({form, linear_layer(w, 32)}, 256),
            plain = make_sequential({form, linear_layer(w, 32)}, 256);
       StepState state;

@@ -1,13 +1,13 @@
 // Modules: paths, parameters, buffers; every layer by name; plans and their errors.
 #include "bitgrad/nn/module.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -32,7 +32,7 @@ LayerSpec linear_spec(int64_t out, const QuantSpec& quant, bool bias = false) {
 }
 LayerSpec quantize_spec(const QuantSpec& quant) {
   LayerSpec spec = layer("quantize");
-  spec.activation = quant;
+  spec.activation = ActivationQuant{quant};
   return spec;
 }
 const QuantSpec kBinary = quant_spec(dtypes::bint1, "binary");
@@ -111,7 +111,7 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
       spec.lists = {{"layers", {layer("relu")}}};
     if (name == "head") continue;  // reads the weight of another layer
     spec.weight = weight_spec(quant_spec(dtypes::int4, "symmetric"));
-    spec.activation = quant_spec(dtypes::int8, "symmetric");
+    spec.activation = ActivationQuant{quant_spec(dtypes::int8, "symmetric")};
     const auto module = make_layer(spec);
     StepState state;
     Form in;

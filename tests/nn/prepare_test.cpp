@@ -10,6 +10,7 @@
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -193,7 +194,7 @@ TEST_CASE("a rule that fits no layer or cannot be done changes nothing") {
 TEST_CASE("prepare before and after initialize gives the same bits, whatever the scheme and the master") {
   for (const std::string& name : recipe_names())
     for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}) {
-      INFO(name << ", master " << master_name(master));
+      INFO(name << ", master " << enum_name(master));
       PrepareSpec spec;
       spec.all = find_recipe(name);
       if (spec.all->weight && can_round_stochastically(*spec.all->weight))
@@ -383,7 +384,7 @@ TEST_CASE("an embedding takes the weight of a recipe, trains with it and is conv
     optimizer.attach(model->parameters());
     for (int64_t step = 1; step <= 2; ++step) {
       Tape tape;
-      tape.backward(softmax_cross_entropy((*model)(ids), std::vector<int32_t>{0, 1, 2, 3}));
+      tape.backward(label_loss((*model)(ids), std::vector<int32_t>{0, 1, 2, 3}));
       const RequantKey due{state.seed, step};
       optimizer.step(0.05f, 4, &due);
     }
@@ -430,7 +431,7 @@ TEST_CASE("a model prints its quantization layer by layer") {
   CHECK(rows[2].weight == "fp32");
 
   LayerSpec quantize = plain("quantize");
-  quantize.activation = quant_spec(dtypes::int8, "absmax");
+  quantize.activation = ActivationQuant{quant_spec(dtypes::int8, "absmax")};
   const auto own = make_sequential({quantize, linear_of(4)}, 10);
   own->initialize("layers", state);
   std::ostringstream out;

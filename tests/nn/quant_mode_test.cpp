@@ -10,6 +10,7 @@
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -52,7 +53,7 @@ struct Trained {
       {
         Tape tape;
         const Tensor x = random_tensor({6, 10}, dtypes::fp32, static_cast<uint64_t>(40 + state.microbatch));
-        tape.backward(softmax_cross_entropy((*model)(x), labels));
+        tape.backward(label_loss((*model)(x), labels));
       }
       const RequantKey due{state.seed, ++state.step};
       optimizer.step(0.05f, 6, &due);
@@ -98,7 +99,7 @@ TEST_CASE("switched off, a prepared model trains as the float model does, bit fo
 
 TEST_CASE("masters of every kind survive off and on") {
   for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}) {
-    INFO(master_name(master));
+    INFO(enum_name(master));
     LayerQuant q = find_recipe("int8wo");
     q.weight->scheme = "absmax";
     q.master = master;
@@ -315,7 +316,7 @@ TEST_CASE("a product that stays in integers cannot be switched off, and then not
 TEST_CASE("explicit quantize layers follow the mode, and a new recipe while off waits for on") {
   LayerSpec quantize;
   quantize.kind = "quantize";
-  quantize.activation = quant_spec(dtypes::int8, "absmax");
+  quantize.activation = ActivationQuant{quant_spec(dtypes::int8, "absmax")};
   const auto model = make_sequential({quantize, linear_of(4)}, 10);
   StepState state;
   model->initialize("layers", state);
@@ -353,12 +354,12 @@ TEST_CASE("signs without a master are prepared from fp32 numbers, and flipped by
   std::vector<double> codes = w.value().elements();
   for (size_t i = 0; i < codes.size(); ++i) CHECK(codes[i] == (numbers[i] >= 0 ? 1 : -1));
   CHECK_FALSE(w.has_master());
-  Optimizer optimizer({.name = "adam", .bop_gamma = 0.5f});
+  Optimizer optimizer({.name = "adam", .bop = {.gamma = 0.5f}});
   optimizer.attach(model->parameters());
   for (int64_t step = 1; step <= 4; ++step) {
     Tape tape;
-    tape.backward(softmax_cross_entropy((*model)(random_tensor({6, 10}, dtypes::fp32, 40)),
-                                        std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
+    tape.backward(
+        label_loss((*model)(random_tensor({6, 10}, dtypes::fp32, 40)), std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
     const RequantKey due{state.seed, step};
     optimizer.step(0.05f, 6, &due);
   }

@@ -15,10 +15,10 @@ LayerSpec stochastic_int4(DType grad = dtypes::fp32) {
   LayerSpec spec;
   spec.kind = "quantize";
   spec.activation.emplace();
-  spec.activation->dtype = dtypes::int4;
-  spec.activation->scheme = "symmetric";
-  spec.activation->rounding = Rounding::kStochastic;
-  spec.activation_grad = grad;
+  spec.activation->spec.dtype = dtypes::int4;
+  spec.activation->spec.scheme = "symmetric";
+  spec.activation->spec.rounding = Rounding::kStochastic;
+  spec.activation->grad = grad;
   return spec;
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("stochastic activations draw anew each microbatch in training, and rou
   CHECK(codes(*layer, x) != first);
   state.training = false;
   const auto nearest = codes(*layer, x);
-  QuantSpec plain = *stochastic_int4().activation;
+  QuantSpec plain = stochastic_int4().activation->spec;
   plain.rounding = Rounding::kNearest;
   CHECK(nearest == quantize_dynamic(plain, x).elements());
   state.microbatch = 2;
@@ -66,8 +66,8 @@ TEST_CASE("a plan refuses dropout behind codes that have no 0") {
   LayerSpec quantize;
   quantize.kind = "quantize";
   quantize.activation.emplace();
-  quantize.activation->dtype = dtypes::uint4;
-  quantize.activation->scheme = "minmax_offset";
+  quantize.activation->spec.dtype = dtypes::uint4;
+  quantize.activation->spec.scheme = "minmax_offset";
   LayerSpec dropout;
   dropout.kind = "dropout";
   dropout.attributes["p"] = 0.5;
@@ -81,16 +81,16 @@ TEST_CASE("a plan refuses dropout behind zero points of columns, whose dropped e
   LayerSpec quantize;
   quantize.kind = "quantize";
   quantize.activation.emplace();
-  quantize.activation->dtype = dtypes::uint8;
-  quantize.activation->scheme = "affine";
+  quantize.activation->spec.dtype = dtypes::uint8;
+  quantize.activation->spec.scheme = "affine";
   LayerSpec dropout;
   dropout.kind = "dropout";
   dropout.attributes["p"] = 0.5;
   for (const Granularity& g : {Granularity::tensor(), Granularity::token()}) {
-    quantize.activation->granularity = g;
+    quantize.activation->spec.granularity = g;
     CHECK_NOTHROW(make_sequential({quantize, dropout}, 5));
   }
-  quantize.activation->granularity = Granularity::channel(1);
+  quantize.activation->spec.granularity = Granularity::channel(1);
   CHECK(contains(error_of([&] {
                    make_sequential({quantize, dropout}, 5);
                  }),

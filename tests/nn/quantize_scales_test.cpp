@@ -5,12 +5,13 @@
 #include <limits>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -20,14 +21,14 @@ namespace {
 LayerSpec quantize_layer(const std::string& scheme, DType dtype, const Granularity& granularity = {}) {
   LayerSpec spec;
   spec.kind = "quantize";
-  spec.activation = quant_spec(dtype, scheme);
-  spec.activation->granularity = granularity;
+  spec.activation = ActivationQuant{quant_spec(dtype, scheme)};
+  spec.activation->spec.granularity = granularity;
   return spec;
 }
 LayerSpec observed_layer(const std::string& observer, const Granularity& granularity = {}) {
   LayerSpec spec = quantize_layer("affine", dtypes::int8, granularity);
-  spec.observer.emplace();
-  spec.observer->name = observer;
+  spec.activation->observer.emplace();
+  spec.activation->observer->name = observer;
   return spec;
 }
 LayerSpec linear_layer(int64_t out) {
@@ -98,8 +99,8 @@ TEST_CASE("learned numbers and observed ranges are parameters and buffers of the
 
 TEST_CASE("rate, decay and floor of learned numbers come from the layer and the scheme") {
   LayerSpec spec = quantize_layer("pact", dtypes::uint4);
-  spec.learned_lr_factor = 0.25f;
-  spec.learned_weight_decay = 0.125f;
+  spec.activation->learned.lr_factor = 0.25f;
+  spec.activation->learned.weight_decay = 0.125f;
   Fixture pact(spec);
   const ParameterSpec& clip = pact.layer->parameters()[0]->spec();
   CHECK(clip.lr_factor == 0.25f);
@@ -160,7 +161,7 @@ TEST_CASE("steps per channel are set per channel, an offset with its step") {
 
 TEST_CASE("PACT's clip is first_clip from the start") {
   LayerSpec spec = quantize_layer("pact", dtypes::uint4);
-  spec.activation->first_clip = 3;
+  spec.activation->spec.first_clip = 3;
   Fixture f(spec);
   CHECK(f.learned() == std::vector<double>{3});
   f.run(spread(1, 50));
@@ -200,7 +201,7 @@ TEST_CASE("a step that is saved and resumed goes on with the same bits, set or n
 TEST_CASE("an observer fixes the scales: dynamic before the first batch, the same in training and evaluation after") {
   Fixture f(observed_layer("min_max"));
   const Tensor x = spread(1, 2), wide = spread(2, 8);
-  CHECK(f.evaluate(wide).values() == quantize_dynamic(*observed_layer("min_max").activation, wide).values());
+  CHECK(f.evaluate(wide).values() == quantize_dynamic(observed_layer("min_max").activation->spec, wide).values());
   CHECK(f.layer->buffers()[2].tensor.item() == 0);
   f.run(x);
   double lo = 0, hi = 0;
@@ -238,7 +239,7 @@ TEST_CASE("a moving average resumes from its buffers with the same bits, and NaN
 
 TEST_CASE("rule tanh sharpens with the progress of the run") {
   LayerSpec spec = quantize_layer("binary", dtypes::bint1);
-  spec.activation->ste = SteRule::kTanh;
+  spec.activation->spec.ste = SteRule::kTanh;
   Fixture f(spec);
   const Tensor x = spread(1, 0.5);
   for (const double progress : {0.0, 0.5, 1.0}) {
@@ -270,13 +271,13 @@ TEST_CASE("plans tell dtype, granularity, zero and offset of learned and observe
                       {quantize_layer("affine", dtypes::int8, Granularity::token()), "token", true, false},
                       {quantize_layer("binary", dtypes::bint1), "none", false, false}};
   for (const Row& row : rows) {
-    INFO(row.spec.activation->scheme << ' ' << row.spec.activation->granularity);
+    INFO(row.spec.activation->spec.scheme << ' ' << row.spec.activation->spec.granularity);
     Fixture f(row.spec);
     Form in;
     in.samples = 4;
     in.sample = {6};
     const Form out = f.layer->plan(in);
-    CHECK(out.dtype == row.spec.activation->dtype);
+    CHECK(out.dtype == row.spec.activation->spec.dtype);
     CHECK((out.scales ? concat(out.scales->granularity) : std::string("none")) == row.granularity);
     CHECK((out.scales && out.scales->zero_point) == row.zero);
     CHECK((out.scales && out.scales->offset) == row.offset);
@@ -288,7 +289,7 @@ TEST_CASE("plans tell dtype, granularity, zero and offset of learned and observe
 
 TEST_CASE("learned and observed layers refuse what does not fit") {
   LayerSpec both = quantize_layer("lsq", dtypes::int4);
-  both.observer.emplace();
+  both.activation->observer.emplace();
   CHECK(contains(error_of([&] { make_layer(both, 6); }),
                  "scheme lsq learns its scale: got also observer moving_average"));
   CHECK(contains(error_of([&] { make_layer(quantize_layer("lsq", dtypes::int4, Granularity::token()), 6); }),
@@ -298,10 +299,10 @@ TEST_CASE("learned and observed layers refuse what does not fit") {
   LayerSpec wrong = observed_layer("nothing");
   CHECK(contains(error_of([&] { make_layer(wrong, 6); }), "unknown observer 'nothing'"));
   wrong = quantize_layer("binary", dtypes::bint1);
-  wrong.observer.emplace();
+  wrong.activation->observer.emplace();
   CHECK_FALSE(error_of([&] { make_layer(wrong, 6); }).empty());
   wrong = quantize_layer("symmetric", dtypes::int8);
-  wrong.activation_grad = dtypes::fp16;
+  wrong.activation->grad = dtypes::fp16;
   CHECK(contains(error_of([&] { make_layer(wrong, 6); }), "gradients can be fp32 or bf16, got fp16"));
 }
 
@@ -316,7 +317,7 @@ std::vector<double> train_two_steps(const LayerSpec& spec) {
   for (int step = 0; step < 2; ++step) {
     {
       Tape tape;
-      tape.backward(softmax_cross_entropy(model->forward(Var(spread(static_cast<uint64_t>(step) + 1))), labels));
+      tape.backward(label_loss(model->forward(Var(spread(static_cast<uint64_t>(step) + 1))), labels));
     }
     ++state.microbatch;
     ++state.step;
@@ -346,7 +347,7 @@ TEST_CASE("every scheme trains with every dtype that suits it, with equal bits f
   for (const std::string_view scheme : quantizer_names())
     for (const DType d : code_dtypes()) {
       const LayerSpec spec = quantize_layer(std::string(scheme), d);
-      if (!error_of([&] { find_quantizer(scheme).check(*spec.activation, false); }).empty()) continue;
+      if (!error_of([&] { find_quantizer(scheme).check(spec.activation->spec, false); }).empty()) continue;
       INFO(scheme << ' ' << d);
       set_num_threads(1);
       const std::vector<double> one = train_two_steps(spec);

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -1,5 +1,5 @@
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/reduce.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"

@@ -4,7 +4,7 @@
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/observer.h"
-#include "bitgrad/quant/rounding.h"
+#include "bitgrad/quant/scheme.h"
 #include "ops/norm.h"
 #include "ops/product/operand.h"
 #include "quant/reference.h"
@@ -84,7 +84,7 @@ TEST_CASE("quantizers give bf16 values the codes, scales and gradients of the wi
       for (const Shape& shape : {Shape{1, 1}, Shape{3, 67}, Shape{17, 128}}) {
         QuantSpec spec = base;
         spec.ste = rule;
-        INFO(spec.scheme << ' ' << spec.dtype << ' ' << ste_name(rule) << ' ' << shape);
+        INFO(spec.scheme << ' ' << spec.dtype << ' ' << enum_name(rule) << ' ' << shape);
         const Tensor x = random_tensor(shape, dtypes::bf16, 4, -2, 2), wide = cast(x, dtypes::fp32).value();
         const Tensor gy = random_tensor(shape, dtypes::fp32, 5);
         const auto op = [&](const std::vector<Var>& v) { return quantize(v[0], spec); };

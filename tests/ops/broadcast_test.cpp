@@ -1,9 +1,9 @@
 // Sums, differences and products of shapes that broadcast.
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"

@@ -54,7 +54,7 @@ inline std::string describe(const ConvCase& c) {
     return s.str();
   };
   return concat(c.g.text(), "; x ", scales(c.x), "; w ", scales(c.w), c.bias.defined() ? "; bias" : "", "; gx ",
-                mode_name(c.modes.gx), ", gw ", mode_name(c.modes.gw), c.modes.sr ? ", stochastic" : "");
+                enum_name(c.modes.gx), ", gw ", enum_name(c.modes.gw), c.modes.sr ? ", stochastic" : "");
 }
 
 // What is wrong with y, gx, gw and gbias, "" if nothing.

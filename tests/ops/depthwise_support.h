@@ -121,8 +121,8 @@ inline std::string depthwise_text(const DepthwiseCase& c) {
   list("stride", c.options.stride);
   list("dilation", c.options.dilation);
   list("padding", c.options.padding);
-  out << "pad value " << c.options.pad_value << (c.bias.defined() ? " bias" : "") << "; gx " << mode_name(c.modes.gx)
-      << ", gw " << mode_name(c.modes.gw) << (c.modes.sr ? " stochastic" : "") << ", y " << c.modes.y;
+  out << "pad value " << c.options.pad_value << (c.bias.defined() ? " bias" : "") << "; gx " << enum_name(c.modes.gx)
+      << ", gw " << enum_name(c.modes.gw) << (c.modes.sr ? " stochastic" : "") << ", y " << c.modes.y;
   return out.str();
 }
 

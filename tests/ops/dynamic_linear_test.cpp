@@ -120,7 +120,7 @@ TEST_CASE("the forward in each mode is the layer of the rounded input, for every
         p.value[static_cast<size_t>(i)] += bias.as<float>()[i % o];
         p.magnitude[static_cast<size_t>(i)] += std::fabs(bias.as<float>()[i % o]);
       }
-      INFO(mode_name(mode) << ", w per " << c.granularity);
+      INFO(enum_name(mode) << ", w per " << c.granularity);
       // The integer epilogue with real offsets sums far larger parts than the value: hence the factor.
       CHECK(worst(y, p, f) <= (mode == ProductMode::kInt8 && c.zero == ZeroKind::kReal ? 8 : 1));
     }

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "support/catch.h"
 #include "support/device_run.h"
 #include "support/expect_error.h"

@@ -360,7 +360,7 @@ TEST_CASE(
     reset_memory_peaks();
     tape.backward({y}, {gy});
     const MemoryAccount peak = memory_peak_by_kind();
-    INFO(mode_name(mode) << ", workspace " << peak[MemoryKind::kWorkspace]);
+    INFO(enum_name(mode) << ", workspace " << peak[MemoryKind::kWorkspace]);
     CHECK(peak[MemoryKind::kWorkspace] <= 2 * mib);
     const int64_t results = 4 * (n * f + o * f), seed = 4 * n * o, rounded = 2 * n * o;
     CHECK(peak.total - before <= results + seed + rounded + 2 * mib + 16384);
@@ -390,9 +390,9 @@ TEST_CASE("int8 gx and gw taken together have the bits of each taken alone, also
 }
 
 TEST_CASE("modes have names") {
-  CHECK(mode_name(ProductMode::kFp32) == "fp32");
-  CHECK(mode_name(ProductMode::kBf16) == "bf16");
-  CHECK(mode_name(ProductMode::kInt8) == "int8");
+  CHECK(enum_name(ProductMode::kFp32) == "fp32");
+  CHECK(enum_name(ProductMode::kBf16) == "bf16");
+  CHECK(enum_name(ProductMode::kInt8) == "int8");
 }
 
 TEST_CASE("linear_simulated multiplies values in floats, forward and backward") {

@@ -9,6 +9,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -54,7 +55,7 @@ TEST_CASE("the mean losses pass the gradient check") {
     const std::vector<std::function<Var(const Var&)>> losses = {
         [&](const Var& v) { return mean_squared_error(v, targets(v)); },
         [&](const Var& v) { return sigmoid_cross_entropy(v, targets(v)); },
-        [&](const Var& v) { return cross_entropy(v, here(classes), -1); }};
+        [&](const Var& v) { return cross_entropy(v, here(classes), Reduction::kMean, -1); }};
     for (const auto& loss : losses) {
       CHECK(gradcheck([&](const auto& v) { return loss(v[0]); }, {y}) == "");
       CHECK(gradcheck([&](const auto& v) { return mul(loss(v[0]), loss(v[0])); }, {y}) == "");
@@ -108,7 +109,7 @@ TEST_CASE("cross-entropy over positions is the mean over those that count") {
       const double mean = sum / static_cast<double>(count);
       CHECK(std::fabs(cross_entropy(Var(y), t).value().item() - mean) <= 4e-6 * mean + 1e-7);
       CHECK(target_count(t).item() == static_cast<double>(count));
-      CHECK(std::fabs(cross_entropy_sum(Var(y), t).value().item() - sum) <= 4e-6 * sum + 1e-7);
+      CHECK(std::fabs(cross_entropy(Var(y), t, Reduction::kSum).value().item() - sum) <= 4e-6 * sum + 1e-7);
     }
 }
 
@@ -116,7 +117,7 @@ TEST_CASE("its gradient is (softmax - onehot) / count, and zero where nothing co
   const Tensor y = random_tensor({6, 5}, dtypes::fp32, 6, -2, 2), t = integers({6}, {0, -1, 4, 2, -1, 3});
   AccumulateSink sink;
   Tape tape;
-  tape.backward(cross_entropy(tape.leaf(y, &sink, dtypes::fp32), t, -1));
+  tape.backward(cross_entropy(tape.leaf(y, &sink, dtypes::fp32), t, Reduction::kMean, -1));
   const std::vector<double> p = softmax(Var(y)).value().elements(), g = sink.grad().elements(), target = t.elements();
   for (size_t r = 0; r < 6; ++r)
     for (size_t c = 0; c < 5; ++c) {
@@ -131,7 +132,7 @@ TEST_CASE("with every position counted it is the sum of the op over labels, divi
   std::vector<int32_t> labels;
   for (int i = 0; i < 16; ++i) labels.push_back(i * 3 % 7);
   const Tensor t = integers({16}, std::vector<double>(labels.begin(), labels.end()));
-  const double sum = softmax_cross_entropy(Var(y), labels).value().item();
+  const double sum = label_loss(Var(y), labels).value().item();
   CHECK(std::fabs(cross_entropy(Var(y), t).value().item() * 16 - sum) <= 1e-5);
 }
 
@@ -142,7 +143,7 @@ TEST_CASE("the sum over positions is the mean times what counts, with the gradie
       Tape tape;
       AccumulateSink sink;
       const Var leaf = tape.leaf(y, &sink, dtypes::fp32),
-                loss = mean ? cross_entropy(leaf, t) : cross_entropy_sum(leaf, t);
+                loss = mean ? cross_entropy(leaf, t) : cross_entropy(leaf, t, Reduction::kSum);
       tape.backward({loss}, {Tensor::full(Shape{}, dtypes::fp32, mean ? 4 : 1)});
       return std::pair{loss.value().item(), sink.grad().elements()};
     };
@@ -153,13 +154,13 @@ TEST_CASE("the sum over positions is the mean times what counts, with the gradie
   const Tensor y = random_tensor({2, 3}, dtypes::fp32, 1), none = integers({2}, {-100, -100});
   Tape tape;
   AccumulateSink sink;
-  const Var loss = cross_entropy_sum(tape.leaf(y, &sink, dtypes::fp32), none);
+  const Var loss = cross_entropy(tape.leaf(y, &sink, dtypes::fp32), none, Reduction::kSum);
   CHECK(loss.value().item() == 0);
   tape.backward(loss);
   CHECK(sink.grad().elements() == std::vector<double>(6, 0.0));
   CHECK(gradcheck(
             [&](const auto& v) {
-              return cross_entropy_sum(v[0], integers({2, 2}, {1, 0, -100, 2}));
+              return cross_entropy(v[0], integers({2, 2}, {1, 0, -100, 2}), Reduction::kSum);
             },
             {random_tensor({2, 2, 3}, dtypes::fp64, 5)}) == "");
 }
@@ -174,7 +175,7 @@ TEST_CASE("targets that are wrong, or of which none counts, are errors that say 
                  }),
                  "[top_k_count] target at [0,2] is -2, expected 0 .. 3, or -1 to ignore it"));
   CHECK(error_of([&] {
-          cross_entropy(Var(y), integers({2, 3}, {-9, -9, -9, -9, -9, -9}), -9);
+          cross_entropy(Var(y), integers({2, 3}, {-9, -9, -9, -9, -9, -9}), Reduction::kMean, -9);
         }) == "[cross_entropy] no target of [2,3] is valid (all are -9): there is nothing to average over");
   CHECK(error_of([&] {
           cross_entropy(Var(y), integers({6}, {0, 0, 0, 0, 0, 0}));
@@ -253,6 +254,7 @@ TEST_CASE(
     }
     set_num_threads(threads);
   }
-  CHECK(cross_entropy_sum(Var(Tensor::zeros({0, 3}, dtypes::fp32)), integers({0}, {})).value().item() == 0);
+  CHECK(cross_entropy(Var(Tensor::zeros({0, 3}, dtypes::fp32)), integers({0}, {}), Reduction::kSum).value().item() ==
+        0);
   CHECK(target_count(integers({0}, {})).item() == 0);
 }

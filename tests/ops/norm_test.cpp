@@ -2,9 +2,9 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
+#include "kernels/reduce.h"
 #include "support/catch.h"
 #include "support/device_run.h"
 #include "support/expect_error.h"

@@ -7,7 +7,7 @@
 
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 #include "ops/linear_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

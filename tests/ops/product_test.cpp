@@ -181,7 +181,7 @@ TEST_CASE("gw of an operand in blocks of rows is the sum over all of them") {
         [&](int64_t n, int64_t k) { return vx[static_cast<size_t>(k * 33 + n)]; });
     for (const ProductMode mode : {ProductMode::kFp32, ProductMode::kBf16})
       for (const int64_t block : {1, 8, 66, 67, 80}) {
-        INFO(d << ", mode " << mode_name(mode) << ", blocks of " << block);
+        INFO(d << ", mode " << enum_name(mode) << ", blocks of " << block);
         const auto into = [&](GradSlot& slot) {
           gradient_product(mode, {"gw", "x", gy, true, {}}, CopiedRows(x, block), slot);
         };

@@ -1,10 +1,10 @@
 // Ops quantize and dequantize: codes, kept memory, and gradients that equal the straight-through rule of
 // docs/numerics.md section 3.
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
-#include "bitgrad/quant/rounding.h"
+#include "bitgrad/quant/scheme.h"
+#include "kernels/flag.h"
 #include "quant/reference.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -67,7 +67,7 @@ TEST_CASE("the gradient of quantize equals the straight-through rule for every s
         spec.ste = rule;
         spec.granularity = granularity;
         spec.alpha = spec.scheme == "binary" && granularity.kind != Granularity::kTensor;
-        INFO(spec.scheme << ' ' << spec.dtype << ' ' << ste_name(ste_rule(spec)) << " per " << granularity);
+        INFO(spec.scheme << ' ' << spec.dtype << ' ' << enum_name(ste_rule(spec)) << " per " << granularity);
         for (const DType y_edge : {dtypes::fp32, dtypes::bf16})
           for (const DType x_edge : {dtypes::fp32, dtypes::bf16})
             CHECK(wrong_gradients(spec, {3, 67}, y_edge, x_edge) == 0);

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/rowwise.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/rowwise.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"

@@ -46,8 +46,8 @@ TEST_CASE("Bop flips the signs that a naive loop flips") {
     OptimizerSpec spec = named("adam");
     spec.moments = moments;
     spec.base_lr = 0.02;
-    spec.bop_gamma = 0.25f;
-    spec.bop_threshold = 0.05f;
+    spec.bop.gamma = 0.25f;
+    spec.bop.threshold = 0.05f;
     auto optimizer = make_optimizer(spec);
     optimizer->attach({&p});
     Reference kept{spec, moments};
@@ -85,8 +85,8 @@ TEST_CASE("at its threshold Bop keeps a weight, and a zero average flips nothing
   Parameter p({1, 4}, spec);
   p.initialize("w", 1);
   OptimizerSpec how = named("adam");
-  how.bop_gamma = 1;
-  how.bop_threshold = 0.5f;
+  how.bop.gamma = 1;
+  how.bop.threshold = 0.5f;
   auto optimizer = make_optimizer(how);
   optimizer->attach({&p});
   const float above = std::nextafter(0.5f, 1.0f);
@@ -139,7 +139,7 @@ TEST_CASE("Bop refuses what has no signs to flip, and says what to use") {
   CHECK(contains(refusal(spec), "its straight-through rule must be identity or clip"));
   CHECK(contains(error_of([] {
                    OptimizerSpec s = named("bop");
-                   s.bop_gamma = 0;
+                   s.bop.gamma = 0;
                    make_optimizer(s);
                  }),
                  "bop_gamma must be in (0, 1], got 0"));

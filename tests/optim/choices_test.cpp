@@ -146,7 +146,7 @@ TEST_CASE("numbers that cannot be are refused when the parameter is made") {
     return error_of([&] { parameter("w", {2, 2}, change); });
   };
   CHECK(refused([](ParameterSpec& s) { s.lr_factor = -1; }) == "[Parameter] lr_factor must be at least 0, got -1");
-  CHECK(contains(refused([](ParameterSpec& s) { s.learned_lr_factor = NAN; }), "learned_lr_factor"));
+  CHECK(contains(refused([](ParameterSpec& s) { s.learned.lr_factor = NAN; }), "learned_lr_factor"));
   CHECK(
       contains(refused([](ParameterSpec& s) { s.weight_decay = -0.5f; }), "weight_decay must be at least 0, got -0.5"));
   CHECK(contains(refused([](ParameterSpec& s) { s.floor = INFINITY; }), "floor must be finite, got inf"));

@@ -23,8 +23,8 @@ Lsq make(const Shape& shape, const Granularity& granularity, MasterKind master =
   ParameterSpec spec = weight_spec(quant_spec(dtypes::int3, "lsq"), grad);
   spec.quant->granularity = granularity;
   spec.master = master;
-  spec.learned_lr_factor = lr_factor;
-  spec.learned_weight_decay = 0.0f;
+  spec.learned.lr_factor = lr_factor;
+  spec.learned.weight_decay = 0.0f;
   spec.init = {"normal", 0, 1};  // some numbers lie outside the codes
   auto p = std::make_unique<Parameter>(shape, spec);
   p->initialize("w", 6);
@@ -77,7 +77,7 @@ TEST_CASE("the optimizer gives learned steps LSQ's gradient, for every form of m
       for (const DType grad : {dtypes::fp32, dtypes::bf16}) {
         const Shape shape{230, 301};  // two blocks of rows where they are taken
         const Lsq w = make(shape, granularity, master, grad, 0.5f);
-        INFO(granularity << ", master " << master_name(master) << ", gradients " << grad.name());
+        INFO(granularity << ", master " << enum_name(master) << ", gradients " << grad.name());
         auto optimizer = make_optimizer(named("sgd"));
         optimizer->attach({w.p.get()});
         for (int step = 0; step < 2; ++step) {

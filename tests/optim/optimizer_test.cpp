@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "bitgrad/base/memory.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 #include "nn/nn_support.h"
 #include "optim/optim_support.h"
 #include "support/catch.h"

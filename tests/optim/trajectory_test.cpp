@@ -59,7 +59,7 @@ std::vector<std::vector<double>> state_of(const Parameter& p, const Optimizer& o
 }
 
 void check(const Choice& c, int steps = 3) {
-  INFO(c.rule << ", moments " << moment_name(c.moments) << ", master " << master_name(c.master) << ", gradients "
+  INFO(c.rule << ", moments " << enum_name(c.moments) << ", master " << enum_name(c.master) << ", gradients "
               << c.grad.name() << ", " << c.shape);
   const auto p = make_parameter(c);
   const OptimizerSpec spec = spec_of(c);

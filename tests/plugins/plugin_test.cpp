@@ -293,16 +293,16 @@ TEST_CASE("Values of a plugin's keys reach what it made, are written back, and s
   CHECK(c.data.train.transforms[0].keys == Attributes{{"degrees", 30.0}});
   CHECK(parsed({"data.train.transforms=[{turn: {}}]"}).data.train.transforms[0].keys == Attributes{{"degrees", 10.0}});
   CHECK(c.data.test->split == "test");
-  CHECK(c.quant.weights.keys == Attributes{{"quantile", 0.95}});
-  CHECK(c.quant.activations->keys == Attributes{{"quantile", 1.0}});
-  CHECK(c.layers[5].quant.keys == Attributes{{"quantile", 0.95}});  // from quant.weights
+  CHECK(c.quant.weights.quant->keys == Attributes{{"quantile", 0.95}});
+  CHECK(c.quant.activations->spec.keys == Attributes{{"quantile", 1.0}});
+  CHECK(c.layers[5].weight.quant->keys == Attributes{{"quantile", 0.95}});  // from quant.weights
   CHECK(parse_config(to_yaml(c), "again.yaml") == c);
   CHECK(contains(to_portable_yaml(c), "plugins: [rings_plugin.so]\n"));
   CHECK(parsed({"loss=smoothed_cross_entropy"}).loss_keys == Attributes{{"smoothing", 0.1}});
   CHECK(parsed({"loss=squared_hinge"}).loss_keys == Attributes{});
   CHECK(parsed({"loss={squared_hinge: {}}"}).loss == "squared_hinge");
   // A layer with a scheme of its own does not take the key of another one over.
-  CHECK(parsed({"model.layers.5.linear={out: 3, weights: {scheme: absmax}}"}).layers[5].quant.keys == Attributes{});
+  CHECK(parsed({"model.layers.5.linear.weights={scheme: absmax}"}).layers[5].weight.quant->keys == Attributes{});
 
   const std::string page = config_reference();
   CHECK(contains(page, "### `layer.squares`"));

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "bitgrad/base/cpu.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/quant/quantizer.h"
+#include "kernels/flag.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 #include "support/expect_error.h"

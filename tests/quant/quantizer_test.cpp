@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
-#include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/flag.h"
+#include "kernels/quantize.h"
 #include "quant/reference.h"
 #include "support/catch.h"
 #include "support/device_run.h"

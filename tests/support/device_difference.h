@@ -8,8 +8,8 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/tensor/tensor.h"
+#include "kernels/flag.h"
 #include "support/device_run.h"
 
 namespace bitgrad::test {

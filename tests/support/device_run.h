@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/dtype.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 
 namespace bitgrad::test {
 

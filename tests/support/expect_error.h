@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
+#include "kernels/flag.h"
 
 namespace bitgrad::test {
 

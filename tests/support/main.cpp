@@ -9,8 +9,8 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/kernel.h"
+#include "kernels/flag.h"
 #include "support/catch.h"
 #include "support/device_run.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/floats.h"
+#include "kernels/floats.h"
 
 namespace bitgrad::test {
 

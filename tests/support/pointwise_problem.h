@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "bitgrad/kernels/pointwise.h"
+#include "kernels/pointwise.h"
 
 namespace bitgrad::test {
 

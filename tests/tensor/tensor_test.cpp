@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "bitgrad/base/memory.h"
-#include "bitgrad/tensor/view.h"
+#include "bitgrad/dtype/codec.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
@@ -273,18 +273,4 @@ TEST_CASE("storage is counted under its kind, moves between kinds, and goes with
   CHECK_FALSE(Tensor().defined());
   CHECK(Tensor().bytes() == 0);
   CHECK(Tensor().elements().empty());
-}
-
-TEST_CASE("typed windows read and write elements") {
-  const Tensor t = Tensor::zeros({3, 4}, dtypes::fp32);
-  TensorView<float> view(t.column_slice(1, 3));
-  view(2, 1) = 5;
-  CHECK(t.elements()[2 * 4 + 2] == 5);
-  const Tensor codes = Tensor::zeros({2, 70}, dtypes::int3);
-  CodeView code_view(codes);
-  code_view.set_raw(1, 69, 5);
-  CHECK(code_view.raw(1, 69) == 5);
-  CHECK(code_view.number(1, 69) == -3);
-  CHECK(codes.elements()[139] == -3);
-  CHECK(contains(error_of([&] { CodeView{t}; }), "needs canonical codes, got [3,4] fp32"));
 }

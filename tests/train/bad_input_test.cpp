@@ -23,7 +23,7 @@ std::unique_ptr<Learner> floats(int64_t accumulate = 1, bool fused = true) {
 }
 std::unique_ptr<Learner> quantized(int64_t accumulate = 1) {
   LayerSpec quantize = plain_spec("quantize");
-  quantize.activation = QuantSpec{.dtype = dtypes::int8, .scheme = "absmax"};
+  quantize.activation = ActivationQuant{QuantSpec{.dtype = dtypes::int8, .scheme = "absmax"}};
   return std::make_unique<Learner>(
       make_sequential({quantize, linear_spec(3, dtypes::int4, "symmetric")}, kFeatures), find_loss("squared_hinge"),
       OptimizerSpec{}, RequantPolicy{accumulate, accumulate}, [](int64_t) { return 0.1f; }, 1);

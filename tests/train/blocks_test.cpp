@@ -41,17 +41,17 @@ TEST_CASE("a block stands for its layers, with the keys of each use") {
   REQUIRE(c.layers.size() == 4);
   CHECK(c.layers[0].kind == "sequence");
   CHECK(c.layers[0].lists.at(0).layers.at(0).attributes.integer("out") == 12);
-  const LayerConfig& residual = c.layers[1].lists.at(0).layers.at(0);
+  const LayerSpec& residual = c.layers[1].lists.at(0).layers.at(0);
   REQUIRE(residual.kind == "residual");
-  const std::vector<LayerConfig>& body = residual.lists.at(0).layers;
+  const std::vector<LayerSpec>& body = residual.lists.at(0).layers;
   REQUIRE(body.size() == 2);
   CHECK(body[0].kind == "sequence");
   CHECK(body[0].lists.at(0).layers.at(0).attributes.integer("out") == 12);
   CHECK(body[1].attributes.number("p") == 0.5);
-  const LayerConfig& in_round = c.layers[2].lists.at(0).layers.at(0).lists.at(0).layers.at(0);
+  const LayerSpec& in_round = c.layers[2].lists.at(0).layers.at(0).lists.at(0).layers.at(0);
   CHECK(in_round.lists.at(0).layers.at(1).attributes.number("p") == 0.1);
-  CHECK(body[1].block == "block 'unit', used at 11:7");
-  CHECK(body[0].lists[0].layers[0].block == "block 'dense', used at 8:64, in block 'unit', used at 11:7");
+  CHECK(origin_of(body[1]).block == "block 'unit', used at 11:7");
+  CHECK(origin_of(body[0].lists[0].layers[0]).block == "block 'dense', used at 8:64, in block 'unit', used at 11:7");
 }
 
 TEST_CASE("a configuration with blocks is written back as the layers that they stand for") {

@@ -29,7 +29,7 @@ TEST_CASE("what mixes rows is refused in a causal model where the plan is made")
   CHECK(error(layer("batch_norm", {}), false).empty());
   const auto quantize = [&](const QuantSpec& spec) {
     LayerSpec q = layer("quantize", {});
-    q.activation = spec;
+    q.activation = ActivationQuant{spec};
     return q;
   };
   QuantSpec spec{.dtype = dtypes::int8, .scheme = "absmax"};
@@ -47,7 +47,7 @@ TEST_CASE("what mixes rows is refused in a causal model where the plan is made")
   CHECK(error(quantize({.dtype = dtypes::bint1, .scheme = "binary"})).empty());  // scale 1
   CHECK(error(quantize({.dtype = dtypes::int4, .scheme = "lsq"})).empty());
   LayerSpec observed = quantize({.dtype = dtypes::int8, .scheme = "absmax"});
-  observed.observer = ObserverSpec{};
+  observed.activation->observer = ObserverSpec{};
   CHECK(error(observed).empty());
 }
 

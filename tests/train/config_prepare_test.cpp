@@ -90,8 +90,8 @@ TEST_CASE("weights and activations of a rule stand in place of the recipe's part
   CHECK(q.master == MasterKind::kBf16);
   CHECK(q.grad == dtypes::bf16);
   CHECK(q.latent_clamp == 2.0f);
-  CHECK(q.learned_lr_factor == 0.5f);
-  CHECK(q.learned_weight_decay == 0.25f);
+  CHECK(q.learned.lr_factor == 0.5f);
+  CHECK(q.learned.weight_decay == 0.25f);
   CHECK(q.input.has_value() == find_recipe("w1a1").input.has_value());
   const LayerQuant in = rule_of(
       "recipe: int8wo, activations: {dtype: uint8, scheme: affine, observer: {name: percentile, percentile: 99}, grad: "
@@ -107,8 +107,8 @@ TEST_CASE("weights and activations of a rule stand in place of the recipe's part
   // Keys of quant are not merged into rules.
   const RunConfig c = read({"quant.weights={dtype: int8, granularity: channel, rounding: stochastic}",
                             "quant.rules=[{layers: layers.2, weights: {dtype: int4}}]"});
-  CHECK(c.quant.prepare.rules[0].quant.weights->rounding == "nearest");
-  CHECK(c.layers[2].quant.rounding == "stochastic");
+  CHECK(c.quant.prepare.rules[0].quant.weights->quant->rounding == Rounding::kNearest);
+  CHECK(c.layers[2].weight.quant->rounding == Rounding::kStochastic);
 }
 
 TEST_CASE("phases say when, what and which switches") {
@@ -122,8 +122,8 @@ TEST_CASE("phases say when, what and which switches") {
       std::tie(c.quant.phases[0], c.quant.phases[1], c.quant.phases[2], c.quant.phases[3]);
   CHECK(first.from == Quantity{0, Quantity::Unit::kSteps});
   CHECK_FALSE(first.prepare.has_value());
-  CHECK((config::quant_mode(first) == QuantMode{QuantSwitch::kOff, true}));
-  CHECK((config::quant_mode(second) == QuantMode{}));
+  CHECK((first.mode == QuantMode{QuantSwitch::kOff, true}));
+  CHECK((second.mode == QuantMode{}));
   CHECK(third.from == Quantity{900, Quantity::Unit::kSteps});
   CHECK(third.prepare->recipe == "int4wo");
   CHECK_FALSE(third.prepare->first.has_value());
@@ -131,7 +131,7 @@ TEST_CASE("phases say when, what and which switches") {
   CHECK(third.prepare->rules.empty());
   CHECK_FALSE(fourth.prepare->recipe.has_value());
   CHECK(fourth.prepare->rules.at(0).quant.recipe == "w4a4");
-  CHECK((config::quant_mode(fourth) == QuantMode{QuantSwitch::kFrozen, false}));
+  CHECK((fourth.mode == QuantMode{QuantSwitch::kFrozen, false}));
   CHECK(c.quant.prepare.recipe == "int8wo");
 }
 
@@ -358,7 +358,7 @@ TEST_CASE("products of the backward may need what a recipe gives") {
   const Strings int8{"quant.backward={gx: int8}", "model.layers.0.linear.backward={gx: fp32}"};
   CHECK(contains(finding(kFloat, int8), "arg 1: model.layers.2.linear.backward.gx: "));
   CHECK(finding(kFloat, {int8[0], int8[1], "quant.recipe=w8a8"}) == "");
-  CHECK(read({int8[0], int8[1], "quant.recipe=w8a8"}).layers[2].backward.gx == "int8");
+  CHECK(read({int8[0], int8[1], "quant.recipe=w8a8"}).layers[2].product.gx == ProductMode::kInt8);
   CHECK(finding(kFloat, {int8[0], int8[1], "quant.recipe=w8a8",
                          "quant.phases=[{from: 0 steps, quantization: off}, {from: 3 steps}]"}) == "");
 }
@@ -373,7 +373,7 @@ TEST_CASE("overrides reach into rules and phases, and take them back") {
   CHECK_FALSE(with({"~quant.rules.0.group"}).quant.prepare.rules[0].quant.group.has_value());
   CHECK(with({"~quant.rules"}).quant.prepare.rules.empty());
   CHECK(with({"~quant.phases"}).quant.phases.empty());
-  CHECK(with({"~quant.phases.1.quantization"}).quant.phases[1].quantization == "on");
+  CHECK(with({"~quant.phases.1.quantization"}).quant.phases[1].mode.quantization == QuantSwitch::kOn);
   CHECK(with({"quant.phases.1.from=7 steps"}).quant.phases[1].from == Quantity{7, Quantity::Unit::kSteps});
   CHECK(with({"quant.rules.0.layers=\"*\""}).quant.prepare.rules[0].layers == "*");
   CHECK(contains(finding(text, {"quant.rules.0.layers=*"}), "arg 1: a text that starts with '*' needs quotes"));
@@ -396,7 +396,8 @@ TEST_CASE("weights of a rule without a master need requantization in each step")
       "rules: [{layers: layers.0, weights: {dtype: int8, scheme: absmax, granularity: channel, master: none}}]";
   const Strings batch{"batch.global=100", "batch.micro=50"};
   const std::string often = "quant.requantize_every=4";
-  CHECK(read({batch[0], batch[1], "quant={" + weights + "}"}).quant.prepare.rules[0].quant.weights->master == "none");
+  CHECK(read({batch[0], batch[1], "quant={" + weights + "}"}).quant.prepare.rules[0].quant.weights->master ==
+        MasterKind::kNone);
   CHECK(finding(kFloat, {batch[0], batch[1], "quant={" + weights + "}", often})
             .starts_with("arg 4: quant.requantize_every (4) must be A = batch.global / batch.micro = 2: "
                          "quant.rules.0.weights has master none"));
@@ -424,10 +425,10 @@ TEST_CASE("what a program writes into rules reads back") {
   CHECK(again.quant.prepare.rules[1].quant.recipe == "none");
   // A layer's weights as a rule's: what the layer keeps is not written.
   const RunConfig low = read({"quant.weights={dtype: int4, granularity: channel, init: zeros, moments: int8}"});
-  c.quant.prepare.rules[0].quant = {"none", {}, low.quant.weights, {}, "simulated"};
-  const QuantConfig back = *parse_config(to_yaml(c), "r.yaml").quant.prepare.rules[0].quant.weights;
-  CHECK(back.init == InitConfig{});
-  CHECK(same(config::quant_spec(back), config::quant_spec(low.quant.weights)));
+  c.quant.prepare.rules[0].quant = {"none", {}, low.quant.weights, {}, Compute::kSimulated};
+  const ParameterSpec back = *parse_config(to_yaml(c), "r.yaml").quant.prepare.rules[0].quant.weights;
+  CHECK(back.init == Init{"glorot_uniform"});
+  CHECK(*back.quant == *low.quant.weights.quant);
 }
 
 }  // namespace bitgrad

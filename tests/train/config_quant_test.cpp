@@ -32,26 +32,25 @@ std::string other_than(const std::string& wanted, const std::string& found) {
   return found.starts_with(wanted) ? "" : "found: " + found;
 }
 
-QuantConfig weights(const std::string& keys) {
+ParameterSpec weights(const std::string& keys) {
   const RunConfig c = small({"quant.weights={" + keys + "}"});
   CHECK(round_trips(c));
-  return c.layers[1].quant;
+  return c.layers[1].weight;
 }
-QuantConfig activations(const std::string& keys) {
+ActivationQuant activations(const std::string& keys) {
   const RunConfig c = small({"quant.activations={" + keys + "}"});
   CHECK(round_trips(c));
-  return c.layers[0].quant;
+  return c.layers[0].activation.value();
 }
 
 }  // namespace
 
 TEST_CASE("keys of weights reach the library, and read back") {
-  const QuantConfig c = weights(
+  const ParameterSpec p = weights(
       "dtype: int8, scheme: symmetric, granularity: group(32), rounding: stochastic, reduce_range: true, eps: 1e-6, "
       "pow2: "
       "true, div: true, scale_dtype: fp16, init: zeros, master: bf16, moments: int8, lr_factor: 0.5, weight_decay: "
       "0.25, frozen: true");
-  const ParameterSpec p = config::parameter_spec(c);
   CHECK((p.quant->granularity == Granularity::groups(32)));
   CHECK(p.quant->rounding == Rounding::kStochastic);
   CHECK(p.quant->reduce_range);
@@ -65,7 +64,7 @@ TEST_CASE("keys of weights reach the library, and read back") {
   CHECK(p.lr_factor == 0.5f);
   CHECK(p.weight_decay == 0.25f);
   CHECK(p.frozen);
-  const ParameterSpec plain = config::parameter_spec(weights("dtype: int8"));
+  const ParameterSpec plain = weights("dtype: int8");
   CHECK_FALSE(plain.quant->eps.has_value());
   CHECK_FALSE(plain.weight_decay.has_value());
   CHECK(plain.master == MasterKind::kFp32);
@@ -73,63 +72,62 @@ TEST_CASE("keys of weights reach the library, and read back") {
 }
 
 TEST_CASE("keys of learned, clipped and sign schemes reach the library") {
-  const ParameterSpec lsq = config::parameter_spec(
-      weights("dtype: int4, scheme: lsq, granularity: channel, learned: {lr_factor: 0.1, weight_decay: 0.5}"));
-  CHECK(lsq.learned_lr_factor == 0.1f);
-  CHECK(lsq.learned_weight_decay == 0.5f);
-  const ParameterSpec alpha = config::parameter_spec(weights("dtype: bint1, alpha: channel, alpha_grad: true"));
+  const ParameterSpec lsq =
+      weights("dtype: int4, scheme: lsq, granularity: channel, learned: {lr_factor: 0.1, weight_decay: 0.5}");
+  CHECK(lsq.learned.lr_factor == 0.1f);
+  CHECK(lsq.learned.weight_decay == 0.5f);
+  const ParameterSpec alpha = weights("dtype: bint1, alpha: channel, alpha_grad: true");
   CHECK(alpha.quant->alpha);
   CHECK(alpha.quant->alpha_grad);
   CHECK((alpha.quant->granularity == Granularity::channel(0)));
-  const ParameterSpec tanh = config::parameter_spec(weights("dtype: bint1, ste: tanh, ste_t: [0.5, 20]"));
+  const ParameterSpec tanh = weights("dtype: bint1, ste: tanh, ste_t: [0.5, 20]");
   CHECK(tanh.quant->ste == SteRule::kTanh);
   CHECK(tanh.quant->ste_t_first == 0.5f);
   CHECK(tanh.quant->ste_t_last == 20.0f);
-  const ParameterSpec standardized = config::parameter_spec(weights("dtype: bint1, scheme: standardized_binary"));
+  const ParameterSpec standardized = weights("dtype: bint1, scheme: standardized_binary");
   CHECK((standardized.quant->granularity == Granularity::channel(0)));
   CHECK(standardized.quant->ste == SteRule::kTanh);
-  const ParameterSpec bop =
-      config::parameter_spec(weights("dtype: bint1, scheme: binary, master: none, optimizer: bop"));
+  const ParameterSpec bop = weights("dtype: bint1, scheme: binary, master: none, optimizer: bop");
   CHECK(bop.master == MasterKind::kNone);
   CHECK(bop.optimizer == "bop");
-  const LayerSpec pact = config::layer_spec(
-      small({"quant.activations={dtype: uint4, scheme: pact, first_clip: 6, learned: {weight_decay: 0.1}}"}).layers[0]);
-  CHECK(pact.activation->first_clip == 6.0f);
-  CHECK(pact.learned_weight_decay == 0.1f);
-  CHECK(pact.learned_lr_factor == 1.0f);
-  CHECK_FALSE(pact.observer.has_value());
-  const QuantConfig token = activations("dtype: bint1, alpha: token");
-  CHECK((token.granularity == Granularity::token()));
+  const LayerSpec pact =
+      small({"quant.activations={dtype: uint4, scheme: pact, first_clip: 6, learned: {weight_decay: 0.1}}"}).layers[0];
+  CHECK(pact.activation->spec.first_clip == 6.0f);
+  CHECK(pact.activation->learned.weight_decay == 0.1f);
+  CHECK(pact.activation->learned.lr_factor == 1.0f);
+  CHECK_FALSE(pact.activation->observer.has_value());
+  const ActivationQuant token = activations("dtype: bint1, alpha: token");
+  CHECK((token.spec.granularity == Granularity::token()));
 }
 
 TEST_CASE("observers, products of the backward and gradients reach the library") {
-  const QuantConfig c =
+  const ActivationQuant c =
       activations("dtype: int8, scheme: absmax, observer: {name: percentile, percentile: 99.5}, grad: bf16");
-  CHECK(c.observer == ObserverConfig{"percentile", 0.99, 99.5});
+  CHECK(c.observer == ObserverSpec{"percentile", 0.99f, 99.5f});
   const RunConfig run =
       small({"quant.weights={dtype: int8, granularity: group(64)}", "quant.activations={dtype: int8}",
              "quant.backward={gx: int8, gw: bf16, rounding: nearest, per_group: true}",
              "model.layers=[{linear: {out: 64}}, {quantize: {observer: {name: moving_average, momentum: "
              "0.5}}}, {quantize_gradient: {dtype: uint8}}, {linear: {out: 4, backward: {gw: int8}}}]"});
   CHECK(round_trips(run));
-  const LayerSpec first = config::layer_spec(run.layers[0]), last = config::layer_spec(run.layers[3]);
+  const ProductSpec first = run.layers[0].product, last = run.layers[3].product;
   CHECK(first.gx == ProductMode::kInt8);
   CHECK(first.gw == ProductMode::kBf16);
-  CHECK(first.gradient_rounding == Rounding::kNearest);
-  CHECK(first.gx_per_group);
+  CHECK(first.rounding == Rounding::kNearest);
+  CHECK(first.per_group);
   CHECK(last.gx == ProductMode::kInt8);
   CHECK(last.gw == ProductMode::kInt8);
-  CHECK(config::layer_spec(run.layers[1]).observer->momentum == 0.5f);
-  const LayerSpec gradient = config::layer_spec(run.layers[2]);
-  CHECK(gradient.activation->scheme == "dorefa_gradient");
-  CHECK((gradient.activation->granularity == Granularity::token()));
-  CHECK(gradient.activation->rounding == Rounding::kStochastic);
+  CHECK(run.layers[1].activation->observer->momentum == 0.5f);
+  const LayerSpec gradient = run.layers[2];
+  CHECK(gradient.activation->spec.scheme == "dorefa_gradient");
+  CHECK((gradient.activation->spec.granularity == Granularity::token()));
+  CHECK(gradient.activation->spec.rounding == Rounding::kStochastic);
   const RunConfig signed_codes =
       small({"model.layers.0={quantize_gradient: {dtype: int8, granularity: tensor, rounding: nearest}}"});
   CHECK(round_trips(signed_codes));
-  CHECK(signed_codes.layers[0].quant.scheme == "absmax");
-  CHECK((signed_codes.layers[0].quant.granularity == Granularity::tensor()));
-  CHECK(signed_codes.layers[0].quant.rounding == "nearest");
+  CHECK(signed_codes.layers[0].activation->spec.scheme == "absmax");
+  CHECK((signed_codes.layers[0].activation->spec.granularity == Granularity::tensor()));
+  CHECK(signed_codes.layers[0].activation->spec.rounding == Rounding::kNearest);
 }
 
 TEST_CASE("the optimizer's keys reach the library, and weights take its moments unless they say their own") {
@@ -138,14 +136,14 @@ TEST_CASE("the optimizer's keys reach the library, and weights take its moments 
                              "{dtype: fp32}}}, {linear: {out: 2}}, {linear: {out: 2, weights: {master: none, "
                              "optimizer: bop}}}]"});
   CHECK(round_trips(c));
-  const OptimizerSpec o = config::optimizer_spec(c.optim);
+  const OptimizerSpec o = c.optim.spec;
   CHECK(o.moments == MomentKind::kBf16);
   CHECK(o.base_lr == 0.5);
-  CHECK(o.bop_gamma == 0.25f);
-  CHECK(o.bop_threshold == 0.125f);
-  CHECK(config::parameter_spec(c.layers[0].quant).moments == MomentKind::kInt8);
-  CHECK(config::parameter_spec(c.layers[1].quant).moments == MomentKind::kBf16);
-  CHECK(config::parameter_spec(c.layers[2].quant).moments == MomentKind::kBf16);
+  CHECK(o.bop.gamma == 0.25f);
+  CHECK(o.bop.threshold == 0.125f);
+  CHECK(c.layers[0].weight.moments == MomentKind::kInt8);
+  CHECK(c.layers[1].weight.moments == MomentKind::kBf16);
+  CHECK(c.layers[2].weight.moments == MomentKind::kBf16);
 }
 
 TEST_CASE("granularities have one form each") {
@@ -156,7 +154,7 @@ TEST_CASE("granularities have one form each") {
         Form{"token", Granularity::token()}, Form{"group(32)", Granularity::groups(32)},
         Form{"group(1,32)", Granularity::groups(32)}, Form{"group( 0, 7 )", Granularity::groups(7, 0)}}) {
     INFO(text);
-    CHECK((weights(concat("dtype: int8, granularity: ", text)).granularity == wanted));
+    CHECK((weights(concat("dtype: int8, granularity: ", text)).quant->granularity == wanted));
   }
   for (const char* text : {"group(1048577)", "group(9223372036854775808)", "group()", "group(,)", "channel()",
                            "token(0)", "group(-1,32)", "Channel", "group(32) "}) {
@@ -176,19 +174,19 @@ TEST_CASE("keys of quant that do not fit a layer's own dtype or scheme are left 
        "weights: {dtype: fp32}}}, "
        "{quantize: {observer: {name: none}}}, {linear: {out: 4, weights: {dtype: int8, master: fp32}}}]"});
   CHECK(round_trips(c));
-  CHECK(c.layers[1].quant.optimizer == "bop");
-  CHECK(c.layers[1].backward.gw == "int8");
-  CHECK(c.layers[2].quant.observer.name == "mse");
-  CHECK_FALSE(c.layers[2].quant.reduce_range);
-  CHECK(c.layers[3].quant.optimizer == "default");
-  CHECK(c.layers[3].quant.master == "none");
-  CHECK(c.layers[3].quant.ste == "clip");
-  CHECK(c.layers[4].quant.observer.name == "none");
-  CHECK(c.layers[5].backward.gx == "fp32");
-  CHECK(c.layers[5].quant.master == "fp32");
-  CHECK(c.layers[6].quant.observer.name == "none");
-  CHECK(c.layers[6].quant.reduce_range);
-  CHECK(c.layers[7].quant.master == "fp32");
+  CHECK(c.layers[1].weight.optimizer == "bop");
+  CHECK(c.layers[1].product.gw == ProductMode::kInt8);
+  CHECK(c.layers[2].activation->observer->name == "mse");
+  CHECK_FALSE(c.layers[2].activation->spec.reduce_range);
+  CHECK(c.layers[3].weight.optimizer.empty());
+  CHECK(c.layers[3].weight.master == MasterKind::kNone);
+  CHECK(c.layers[3].weight.quant->ste == SteRule::kClip);
+  CHECK(c.layers[4].activation->observer == std::nullopt);
+  CHECK(c.layers[5].product.gx == ProductMode::kFp32);
+  CHECK(c.layers[5].weight.master == MasterKind::kFp32);
+  CHECK(c.layers[6].activation->observer == std::nullopt);
+  CHECK(c.layers[6].activation->spec.reduce_range);
+  CHECK(c.layers[7].weight.master == MasterKind::kFp32);
 }
 
 TEST_CASE("contradictions between keys of quantization are found at the key that causes them") {
@@ -291,17 +289,17 @@ TEST_CASE("keys of the backward and of bop are taken where something uses them, 
       small({"model.layers=[{quantize: {}}, {linear: {out: 8, backward: {gw: int8}}}, {linear: {out: 10}}]",
              "quant.backward.rounding=nearest"});
   CHECK(round_trips(c));
-  CHECK(c.layers[1].backward.rounding == "nearest");
-  CHECK(c.layers[2].backward.rounding == "stochastic");  // without int8 there is nothing to round
+  CHECK(c.layers[1].product.rounding == Rounding::kNearest);
+  CHECK(c.layers[2].product.rounding == Rounding::kStochastic);  // without int8 there is nothing to round
   const RunConfig first =
       small({"model.layers=[{linear: {out: 8, weights: {dtype: fp32}, backward: {gx: fp32}}}, "
              "{quantize: {}}, {linear: {out: 10}}]",
              "quant.backward={gx: int8, gw: int8, rounding: nearest, per_group: true}"});
   CHECK(round_trips(first));
-  CHECK(first.layers[2].backward.gw == "int8");
+  CHECK(first.layers[2].product.gw == ProductMode::kInt8);
   CHECK(round_trips(small({"quant.weights={dtype: bint1, master: none, optimizer: bop}", "optim.bop.gamma=0.5"})));
   CHECK(round_trips(small({"quant.backward.rounding=stochastic", "optim.bop={}"})));
-  CHECK(config::optimizer_spec(small({"optim={name: adam, lr: 1, weight_decay: 0.25}"}).optim).weight_decay == 0.25f);
+  CHECK(small({"optim={name: adam, lr: 1, weight_decay: 0.25}"}).optim.spec.weight_decay == 0.25f);
 }
 
 TEST_CASE("the reference lists the schemes that a role takes") {
@@ -390,12 +388,12 @@ TEST_CASE("a new scheme is never a dtype's default") {
 TEST_CASE("Bop keeps a moment whatever the run's rule keeps") {
   const RunConfig c =
       small({"optim={name: sgd, lr: 1, moments: int8}", "quant.weights={dtype: bint1, master: none, optimizer: bop}"});
-  CHECK(c.layers[1].quant.moments == "int8");
+  CHECK(c.layers[1].weight.moments == MomentKind::kInt8);
 }
 
 TEST_CASE("quotes round a granularity change nothing, as other YAML readers want them") {
-  CHECK((weights("dtype: int4, granularity: \"group(0,3)\"").granularity == Granularity::groups(3, 0)));
-  CHECK((weights("dtype: int4, granularity: 'group(16)'").granularity == Granularity::groups(16)));
+  CHECK((weights("dtype: int4, granularity: \"group(0,3)\"").quant->granularity == Granularity::groups(3, 0)));
+  CHECK((weights("dtype: int4, granularity: 'group(16)'").quant->granularity == Granularity::groups(16)));
 }
 
 TEST_CASE("the twins of the MNIST perceptrons differ in what they say they differ in") {
@@ -403,9 +401,9 @@ TEST_CASE("the twins of the MNIST perceptrons differ in what they say they diffe
     return load_config(test::source_path("configs/mnist_mlp_") + name + ".yaml");
   };
   RunConfig twin = load("int8_int");
-  for (LayerConfig& layer : twin.layers)
-    if (layer.kind == "linear") layer.compute = "simulated";
-  twin.quant.compute = "simulated";
+  for (LayerSpec& layer : twin.layers)
+    if (layer.kind == "linear") layer.product.compute = Compute::kSimulated;
+  twin.quant.product.compute = Compute::kSimulated;
   twin.run.name = "mnist_mlp_int8_fake";
   CHECK((twin == load("int8_fake")));
   const RunConfig fp32 = load("fp32");
@@ -416,12 +414,12 @@ TEST_CASE("the twins of the MNIST perceptrons differ in what they say they diffe
     same.run.name = fp32.run.name;
     same.layers = fp32.layers;
     same.quant = fp32.quant;
-    same.optim.bop = fp32.optim.bop;
+    same.optim.spec.bop = fp32.optim.spec.bop;
     CHECK((same == fp32));
   }
   const RunConfig masterless = load("int8_masterless");
-  for (const LayerConfig& layer : masterless.layers)
-    if (layer.kind == "linear") CHECK(layer.quant.master == "none");
+  for (const LayerSpec& layer : masterless.layers)
+    if (layer.kind == "linear") CHECK(layer.weight.master == MasterKind::kNone);
 }
 
 }  // namespace bitgrad

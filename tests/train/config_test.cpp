@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "bitgrad/quant/scheme_fields.h"
 #include "support/paths.h"
 #include "train/config/choices.h"
 #include "train/config/fields.h"
@@ -41,18 +42,18 @@ TEST_CASE("the MNIST configurations hold the recipe of their papers") {
   CHECK(w1a1.layers[3].attributes.number("eps") == 1e-5);
   CHECK(w1a1.layers[15].kind == "tensor_norm");
   CHECK(w1a1.layers[15].attributes.number("eps") == 1e-4);
-  CHECK(w1a1.quant.weights.dtype == dtypes::bint1);
-  CHECK(w1a1.quant.weights.ste == "identity");
-  CHECK(w1a1.quant.weights.init == InitConfig{"uniform", -1, 1});
+  CHECK(w1a1.quant.weights.quant->dtype == dtypes::bint1);
+  CHECK(w1a1.quant.weights.quant->ste == SteRule::kIdentity);
+  CHECK(w1a1.quant.weights.init == Init{"uniform", -1, 1});
   CHECK(w1a1.quant.weights.latent_clamp == 1.0);
   CHECK(w1a1.train.stop == Quantity{1000, Quantity::Unit::kEpochs});
   CHECK(w1a1.schedule.every == Quantity{40, Quantity::Unit::kEpochs});
   const RunConfig w1a2 = load_config(test::source_path("configs/mnist_lfc_w1a2.yaml"));
   CHECK(w1a2.layers[2].attributes.integer("out") == 1024);
-  CHECK(w1a2.layers[2].quant.dtype == dtypes::bint1);
-  CHECK(w1a2.layers[0].quant.dtype == dtypes::ternary);
-  CHECK(w1a2.layers[0].quant.scheme == "fixed");
-  CHECK(w1a2.layers[0].quant.ste == "clip");
+  CHECK(w1a2.layers[2].weight.quant->dtype == dtypes::bint1);
+  CHECK(w1a2.layers[0].activation->spec.dtype == dtypes::ternary);
+  CHECK(w1a2.layers[0].activation->spec.scheme == "fixed");
+  CHECK(w1a2.layers[0].activation->spec.ste == SteRule::kClip);
   CHECK(w1a2.train.stop.value == 500);
 }
 
@@ -62,9 +63,9 @@ TEST_CASE("the form of the issue tracker is read, with a comma inside parenthese
                                              "tensor, rounding: nearest, ste: identity, init: uniform(-1, 1), "
                                              "latent_clamp: 1, grad: bf16}   # (a, b)"),
                                    "c.yaml");
-  CHECK(c.quant.weights.init == InitConfig{"uniform", -1, 1});
+  CHECK(c.quant.weights.init == Init{"uniform", -1, 1});
   CHECK(c.quant.weights.grad == dtypes::bf16);
-  CHECK(c.layers[1].quant == c.quant.weights);
+  CHECK(c.layers[1].weight == c.quant.weights);
   CHECK(contains(text_error(with_line("  weights:", "  weights: {dtype: bint1, init: uniform(-1,1}")),
                  "c.yaml:8:44: error: unknown key '1'"));
 }
@@ -76,19 +77,20 @@ TEST_CASE("defaults are those of the registry, and computed ones follow other ke
   CHECK(c.run.bits == "fast");
   CHECK_FALSE(c.device.threads.has_value());
   CHECK(c.loss == "softmax_cross_entropy");
-  CHECK(c.optim.betas == std::array<double, 2>{0.9, 0.999});
-  CHECK(c.optim.eps == 1e-8);
+  CHECK(c.optim.spec.beta1 == 0.9);
+  CHECK(c.optim.spec.beta2 == 0.999);
+  CHECK(c.optim.spec.eps == 1e-8f);
   CHECK(c.schedule.name == "constant");
   CHECK(c.checkpoint_every == Quantity{1, Quantity::Unit::kEpochs});
   CHECK(c.data.root.empty());
   CHECK(c.data.train.split == "train");
   CHECK(c.data.test->split == "test");
-  CHECK(c.quant.activations->ste == "clip");
+  CHECK(c.quant.activations->spec.ste == SteRule::kClip);
   CHECK(small({"batch.global=120", "batch.micro=40"}).quant.requantize_every == 3);
   CHECK(small({"batch.global=120", "batch.micro=40"}).train.eval.batch == 40);
   CHECK(small({"batch.global=120"}).batch.micro == 120);
   CHECK(parse_config(with_line("quant:", "quant: {}").substr(0, 0) + with_line("  weights:", ""), "c.yaml")
-            .quant.weights.dtype == dtypes::fp32);
+            .quant.weights.quant == std::nullopt);
   CHECK(parse_config(kSmall, "dir/my run!.yaml").run.name == "my_run_");
 }
 
@@ -99,18 +101,16 @@ TEST_CASE("a layer's own keys override those of quant, and what does not fit the
              "model.layers=[{linear: {out: 8, weights: {dtype: fp32}}}, {quantize: {ste: none}}, {linear: {out: 4, "
              "weights: {dtype: int4, rounding: stochastic}}}, "
              "{quantize: {dtype: int8, scheme: absmax}}, {linear: {out: 10}}]"});
-  CHECK(c.layers[0].quant.dtype == dtypes::fp32);
-  CHECK(c.layers[0].quant.scheme.empty());
-  CHECK(c.layers[0].quant.ste.empty());
-  CHECK(c.layers[0].quant.latent_clamp == 1.0);
-  CHECK(c.layers[1].quant.ste == "none");
-  CHECK(c.layers[1].quant.dtype == dtypes::bint1);
-  CHECK(c.layers[2].quant.scheme == "symmetric");
-  CHECK(c.layers[2].quant.alpha == "none");
-  CHECK(c.layers[2].quant.rounding == "stochastic");
-  CHECK(c.layers[3].quant.scheme == "absmax");
-  CHECK(c.layers[4].quant.alpha == "channel");
-  CHECK((c.layers[4].quant.granularity == Granularity::channel(0)));
+  CHECK(c.layers[0].weight.quant == std::nullopt);
+  CHECK(c.layers[0].weight.latent_clamp == 1.0);
+  CHECK(c.layers[1].activation->spec.ste == SteRule::kNone);
+  CHECK(c.layers[1].activation->spec.dtype == dtypes::bint1);
+  CHECK(c.layers[2].weight.quant->scheme == "symmetric");
+  CHECK_FALSE(c.layers[2].weight.quant->alpha);
+  CHECK(c.layers[2].weight.quant->rounding == Rounding::kStochastic);
+  CHECK(c.layers[3].activation->spec.scheme == "absmax");
+  CHECK(c.layers[4].weight.quant->alpha);
+  CHECK((c.layers[4].weight.quant->granularity == Granularity::channel(0)));
   CHECK((parse_config(to_yaml(c), "r.yaml") == c));
 }
 
@@ -203,15 +203,15 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
 }
 
 TEST_CASE("overrides set, add, replace and take back, and the last one for a key holds") {
-  CHECK(small({"optim.lr=0.5", "optim.lr=0.25"}).optim.lr == 0.25);
+  CHECK(small({"optim.lr=0.5", "optim.lr=0.25"}).optim.spec.base_lr == 0.25);
   CHECK(small({"data.affine=[2,-1]"}).data.affine == std::array<double, 2>{2, -1});
   CHECK(small({"model.layers.1.linear.out=12"}).layers[1].attributes.integer("out") == 12);
   CHECK(small({"train.stop=7 steps"}).train.stop == Quantity{7, Quantity::Unit::kSteps});
-  CHECK(small({"quant.weights.init=normal(0, 0.5)"}).quant.weights.init == InitConfig{"normal", 0, 0.5});
-  CHECK(small({"optim.clip_norm=1", "~optim.clip_norm"}).optim.clip_norm == std::nullopt);
-  CHECK(small({"optim={name: sgd, lr: 1, momentum: 0.9}"}).optim.momentum == 0.9);
-  CHECK(small({"quant.weights.init=constant(-0.5)"}).quant.weights.init == InitConfig{"constant", -0.5, 0});
-  CHECK(concat(InitConfig{"constant", -0.5, 0}) == "constant(-0.5)");
+  CHECK(small({"quant.weights.init=normal(0, 0.5)"}).quant.weights.init == Init{"normal", 0, 0.5});
+  CHECK(small({"optim.clip_norm=1", "~optim.clip_norm"}).optim.spec.clip_norm == 0);
+  CHECK(small({"optim={name: sgd, lr: 1, momentum: 0.9}"}).optim.spec.momentum == 0.9f);
+  CHECK(small({"quant.weights.init=constant(-0.5)"}).quant.weights.init == Init{"constant", -0.5, 0});
+  CHECK(contains(to_yaml(small({"quant.weights.init=constant(-0.5)"})), "init: \"constant(-0.5)\""));
   CHECK(small({"run.name=\"007\""}).run.name == "007");
 }
 
@@ -258,7 +258,7 @@ TEST_CASE("a bad override names the argument and shows it") {
 
 TEST_CASE("numbers are decimal and typed by the schema") {
   for (const char* text : {"1e-4", "1E-4", ".0001", "0.0001", "+1e-4", "1.e-4"})
-    CHECK(small({std::string("optim.lr=") + text}).optim.lr == 1e-4);
+    CHECK(small({std::string("optim.lr=") + text}).optim.spec.base_lr == 1e-4);
   for (const char* text : {"0x1p-3", "inf", ".inf", "nan", ".nan", "1_0", "01", "1e", "1,0", "--1", "\"1\"", "1e-", ".",
                            "e5", "1 0", "true", "[1]", "{}", "~"}) {
     INFO(text);
@@ -289,7 +289,7 @@ TEST_CASE("quantities need a unit that the key knows") {
 
 TEST_CASE("later stages can report at a place of the configuration") {
   const RunConfig c = small({"model.layers.1.linear.out=12"});
-  CHECK(std::string(config_error_at(c, c.layers[0].mark, "does not fit").what()) ==
+  CHECK(std::string(config_error_at(c, origin_of(c.layers[0]).mark, "does not fit").what()) ==
         "small.yaml:5:7: error: does not fit\n  5 |     - quantize: {}\n    |       ^\n1 error. Nothing was started.");
 }
 
@@ -313,13 +313,19 @@ TEST_CASE("fields and registry name the same keys") {
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // formats share keys
   config::visit_dataset(collect, c.data.train), same("dataset");
-  config::visit_quantizer(collect, c.quant.weights, config::Role::kWeights), same("weights");
-  config::visit_quantizer(collect, c.quant.weights, config::Role::kActivations), same("activations");
-  config::visit_quantizer(collect, c.quant.weights, config::Role::kGradients), same("quantize_gradient");
+  QuantSpec codes;
+  const auto all_codes = [&] {
+    visit_quant(collect, codes);
+    keys.insert(keys.end(), {"alpha", "ste_t", "learned"});
+  };
+  all_codes(), config::visit_weights(collect, c.quant.weights), same("weights");
+  all_codes(), keys.insert(keys.end(), {"observer", "grad"}), same("activations");
+  keys = {"dtype", "scheme", "granularity", "rounding"}, same("quantize_gradient");
+  ObserverSpec observer;
   config::visit_learned(collect, c.quant.weights.learned), same("learned");
-  config::visit_observer(collect, c.quant.weights.observer), same("observer");
-  config::visit_backward(collect, c.quant.backward), same("backward");
-  config::visit_bop(collect, c.optim.bop), same("bop");
+  config::visit_observer(collect, observer), same("observer");
+  config::visit_backward(collect, c.quant.product), same("backward");
+  config::visit_bop(collect, c.optim.spec.bop), same("bop");
   config::visit_batch(collect, c.batch), same("batch");
   config::visit_optim(collect, c.optim), same("optim");
   config::visit_schedule(collect, c.schedule), same("schedule");
@@ -360,10 +366,11 @@ TEST_CASE("every allowed value of every list is accepted somewhere") {
       INFO(dtype << ' ' << scheme);
       const RunConfig c = small(
           {concat("quant.weights={dtype: ", dtype, ", scheme: ", scheme, scheme == "fixed" ? ", scale: 0.5}" : "}")});
-      CHECK(c.layers[1].quant.scheme == scheme);
+      CHECK((d.is_float() ? c.layers[1].weight.quant == std::nullopt : c.layers[1].weight.quant->scheme == scheme));
       CHECK((parse_config(to_yaml(c), "r.yaml") == c));
     }
-    CHECK(small({concat("quant.weights={dtype: ", dtype, "}")}).quant.weights.dtype == d);
+    const std::optional<QuantSpec> codes = small({concat("quant.weights={dtype: ", dtype, "}")}).quant.weights.quant;
+    CHECK((codes ? codes->dtype : dtypes::fp32) == d);
   }
   for (const Strings& overrides :
        {Strings{

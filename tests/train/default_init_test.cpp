@@ -26,8 +26,8 @@ std::vector<std::vector<uint32_t>> first_values(const std::vector<LayerSpec>& la
 TEST_CASE("layers of a program and of a configuration that name no initial values begin with the same bits") {
   const RunConfig config = parse_config(kFloat, "float.yaml");
   std::vector<LayerSpec> of_config, of_program;
-  for (const LayerConfig& layer : config.layers) {
-    of_config.push_back(config::layer_spec(layer));
+  for (const LayerSpec& layer : config.layers) {
+    of_config.push_back(layer);
     of_program.push_back(of_config.back());
     of_program.back().weight.init = {};
   }

@@ -5,6 +5,7 @@
 #include "bitgrad/train/learner.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
+#include "support/label_loss.h"
 #include "train/small_learner.h"
 
 using namespace bitgrad;
@@ -28,11 +29,11 @@ std::vector<int32_t> labels(int64_t i) {
 std::unique_ptr<Learner> learner_of(const QuantSpec& input, const QuantSpec& weights) {
   LayerSpec drop = plain_spec("dropout"), quantize = plain_spec("quantize"), linear = plain_spec("linear");
   drop.attributes["p"] = 0.25;
-  quantize.activation = input;
+  quantize.activation = ActivationQuant{input};
   linear.attributes["out"] = kClasses;
   linear.attributes["bias"] = false;
   linear.weight = weight_spec(weights, dtypes::bf16);
-  linear.gw = ProductMode::kInt8;
+  linear.product.gw = ProductMode::kInt8;
   return std::make_unique<Learner>(
       make_sequential({drop, quantize, linear}, kWide), find_loss("softmax_cross_entropy"), OptimizerSpec{},
       RequantPolicy{kAccumulate, kEvery}, [](int64_t) { return kRate; }, kSeed);
@@ -63,7 +64,7 @@ Tensor gradient(const QuantSpec& input, const Tensor& codes, int64_t i) {
   AccumulateSink sink;
   Tape tape;
   const Var x = quantize(dropout(Var(batch(i)), drop), input, how);
-  tape.backward(softmax_cross_entropy(linear(x, tape.leaf(codes, &sink, dtypes::fp32), {}, modes), labels(i)));
+  tape.backward(label_loss(linear(x, tape.leaf(codes, &sink, dtypes::fp32), {}, modes), labels(i)));
   return sink.grad().clone(MemoryKind::kGrad);
 }
 

@@ -115,7 +115,7 @@ TEST_CASE("from a phase on, norms train on their running statistics and leave th
     CHECK(moved(never, name));
   }
   CHECK(moved(late, "layers.1.gamma.master"));
-  CHECK(contains(runs.folder.config("table", {phases("3 steps")}).quant.phases[1].norm_statistics ? "" : "fixed",
+  CHECK(contains(runs.folder.config("table", {phases("3 steps")}).quant.phases[1].mode.norm_statistics ? "" : "fixed",
                  "fixed"));
   const RunConfig again =
       parse_config(to_yaml(runs.folder.config("table", {phases("3 steps"), kBackbone})), "again.yaml");

@@ -34,15 +34,15 @@ struct Case {
   bool fused = true;
   friend std::ostream& operator<<(std::ostream& o, const Case& c) {
     return o << c.optimizer << ", " << c.quant.dtype << ' ' << c.quant.scheme << " per " << c.quant.granularity
-             << ", master " << master_name(c.master) << ", moments " << moment_name(c.moments) << ", gradients "
-             << c.grad << ", gw " << mode_name(c.gw) << ", [" << c.out << ',' << c.in << "], every " << c.every;
+             << ", master " << enum_name(c.master) << ", moments " << enum_name(c.moments) << ", gradients " << c.grad
+             << ", gw " << enum_name(c.gw) << ", [" << c.out << ',' << c.in << "], every " << c.every;
   }
 };
 
 LayerSpec quantize_layer(DType dtype) {
   LayerSpec spec;
   spec.kind = "quantize";
-  spec.activation = quant_spec(dtype, dtype == dtypes::bint1 ? "binary" : "symmetric");
+  spec.activation = ActivationQuant{quant_spec(dtype, dtype == dtypes::bint1 ? "binary" : "symmetric")};
   return spec;
 }
 LayerSpec linear_layer(const Case& c, int64_t out) {
@@ -50,7 +50,7 @@ LayerSpec linear_layer(const Case& c, int64_t out) {
   spec.kind = "linear";
   spec.attributes["out"] = out;
   spec.attributes["bias"] = true;
-  spec.gw = c.gw;
+  spec.product.gw = c.gw;
   spec.weight = weight_spec(c.quant, c.grad);
   spec.weight.master = c.master;
   if (c.optimizer == "bop") spec.weight.optimizer = "bop";
@@ -64,7 +64,7 @@ std::unique_ptr<Learner> make_learner(const Case& c) {
   spec.name = c.optimizer == "bop" ? "adam" : c.optimizer;
   if (spec.name == "sgd") spec.momentum = 0.9f;
   if (spec.name == "adamw") spec.weight_decay = 0.01f;
-  spec.bop_threshold = 1e-7f;
+  spec.bop.threshold = 1e-7f;
   spec.moments = c.moments;
   spec.clip_norm = c.clip_norm;
   spec.clip_value = c.clip_value;

@@ -65,8 +65,8 @@ class PoisonLayer final : public Module {
 std::unique_ptr<Learner> quantized_input_learner(const std::shared_ptr<Module>& first) {
   LayerSpec quantize = plain_spec("quantize");
   quantize.activation.emplace();
-  quantize.activation->dtype = dtypes::int8;
-  quantize.activation->scheme = "absmax";
+  quantize.activation->spec.dtype = dtypes::int8;
+  quantize.activation->spec.scheme = "absmax";
   OptimizerSpec sgd;
   return std::make_unique<Learner>(
       std::make_shared<Sequential>(std::vector<std::shared_ptr<Module>>{
@@ -324,8 +324,8 @@ TEST_CASE("a model in which nothing trains is refused before the first step") {
 TEST_CASE("a model that ends in codes is told which layers give numbers") {
   LayerSpec last = plain_spec("quantize");
   last.activation.emplace();
-  last.activation->dtype = dtypes::int8;
-  last.activation->scheme = "absmax";
+  last.activation->spec.dtype = dtypes::int8;
+  last.activation->spec.scheme = "absmax";
   Learner learner(
       make_sequential({linear_spec(3, dtypes::int4, "symmetric"), last}, kFeatures), find_loss("softmax_cross_entropy"),
       OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.05f; }, 1);

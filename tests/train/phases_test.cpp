@@ -270,7 +270,7 @@ TEST_CASE("fp32 numbers of a phase that was off are quantized once, also where a
   PrepareSpec next = all_layers(kInt4);
   next.first = integer;
   LayerSpec quantize = plain_spec("quantize");
-  quantize.activation = *integer.input;
+  quantize.activation = ActivationQuant{*integer.input};
   OptimizerSpec adam;
   adam.name = "adam";
   Learner learner(

@@ -88,12 +88,12 @@ TEST_CASE("a key of quant and the loss are the configuration's own where it has 
   const RunConfig own = files.parsed(kUse +
                                      "quant: {weights: {dtype: int4, scheme: symmetric}}\n"
                                      "loss: softmax_cross_entropy\n");
-  CHECK(own.quant.weights.dtype == dtypes::int4);
-  CHECK(own.quant.weights.granularity == Granularity::tensor());  // nothing of the preset's map
-  CHECK(own.quant.backward.gw == "bf16");
+  CHECK(own.quant.weights.quant->dtype == dtypes::int4);
+  CHECK(own.quant.weights.quant->granularity == Granularity::tensor());  // nothing of the preset's map
+  CHECK(own.quant.product.gw == ProductMode::kBf16);
   CHECK(own.loss == "softmax_cross_entropy");
-  CHECK(files.parsed(kUse + "quant:\n").quant.weights.dtype == dtypes::int8);
-  CHECK(files.parsed(kUse, {"quant.weights={dtype: int2}"}).quant.weights.dtype == dtypes::int2);
+  CHECK(files.parsed(kUse + "quant:\n").quant.weights.quant->dtype == dtypes::int8);
+  CHECK(files.parsed(kUse, {"quant.weights={dtype: int2}"}).quant.weights.quant->dtype == dtypes::int2);
 }
 
 TEST_CASE("the command line names presets and their keys") {
@@ -122,7 +122,7 @@ TEST_CASE("every shipped preset has a summary, and finn_mlp trains") {
   const RunConfig c = parse_config(yaml("model: {preset: finn_mlp, keys: {width: 16}}\n"), "small.yaml",
                                    {"run.bits=strict", "checkpoint.every=2 steps"});
   CHECK(c.loss == "squared_hinge");
-  CHECK(c.quant.weights.dtype == dtypes::bint1);
+  CHECK(c.quant.weights.quant->dtype == dtypes::bint1);
   TempDir temp;
   const std::string folder = create_run_folder(c, temp.file("run"));
   const TrainOutcome outcome = run_all(c, folder);
@@ -235,7 +235,7 @@ TEST_CASE("$key*N is N times a whole number, in blocks too") {
                                         "  layers: [{two: {}}, {two: {c: 5}}, {linear: {out: 10}}]\n"),
                                    "small.yaml");
   const auto out = [&](size_t layer) {
-    const std::vector<LayerConfig>& layers = c.layers[layer].lists.at(0).layers;
+    const std::vector<LayerSpec>& layers = c.layers[layer].lists.at(0).layers;
     return std::pair(layers.at(0).attributes.integer("out"),
                      layers.at(1).lists.at(0).layers.at(0).attributes.integer("out"));
   };

@@ -4,6 +4,7 @@
 #include "bitgrad/train/learner.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
+#include "support/label_loss.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -29,7 +30,7 @@ std::unique_ptr<Learner> make_learner(const Case& c) {
   first.attributes["bias"] = true;
   norm.kind = "batch_norm";
   activation.kind = "quantize";
-  activation.activation = quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic);
+  activation.activation = ActivationQuant{quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic)};
   last.kind = "tensor_norm";
   OptimizerSpec optimizer;
   optimizer.name = c.optimizer;
@@ -198,7 +199,7 @@ TEST_CASE("a learner equals a loop written by hand with the library's ops") {
       const Tensor codes = quantize_dynamic(quant, master, options);
       {
         Tape tape;
-        tape.backward(softmax_cross_entropy(linear(Var(batch(i)), tape.leaf(codes, &sink, dtypes::fp32)), labels(i)));
+        tape.backward(label_loss(linear(Var(batch(i)), tape.leaf(codes, &sink, dtypes::fp32)), labels(i)));
       }
       if ((i + 1) % a != 0) continue;
       const Tensor g = Tensor::empty(master.shape(), dtypes::fp32),

@@ -180,12 +180,12 @@ TEST_CASE("a layer that is switched off has no report, and is counted anew when 
 TEST_CASE("activations are reported from one batch in evaluation mode, and nothing of the learner moves") {
   LayerSpec quantize = plain_spec("quantize");
   quantize.activation.emplace();
-  quantize.activation->dtype = dtypes::int4;
-  quantize.activation->scheme = "symmetric";
+  quantize.activation->spec.dtype = dtypes::int4;
+  quantize.activation->spec.scheme = "symmetric";
   OptimizerSpec adam;
   adam.name = "adam";
   LayerSpec lsq = quantize;
-  lsq.activation->scheme = "lsq";
+  lsq.activation->spec.scheme = "lsq";
   Learner learner(
       make_sequential({quantize, linear_spec(4, dtypes::int4, "symmetric"), lsq, linear_spec(3, dtypes::fp32, "")},
                       kFeatures),
@@ -205,7 +205,8 @@ TEST_CASE("activations are reported from one batch in evaluation mode, and nothi
   CHECK(events[0].part == "quantize");
   CHECK(events[1].layer == "layers.2");
   CHECK(events[1].scheme == "lsq");
-  const QuantStatistics s = quant_statistics(*quantize.activation, quantize_dynamic(*quantize.activation, x), x);
+  const QuantStatistics s =
+      quant_statistics(quantize.activation->spec, quantize_dynamic(quantize.activation->spec, x), x);
   CHECK(events[0].statistics.histogram == s.histogram);
   CHECK(*events[0].statistics.saturated == *s.saturated);
   CHECK(*events[0].statistics.sqnr_db == *s.sqnr_db);

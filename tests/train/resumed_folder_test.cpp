@@ -89,7 +89,7 @@ TEST_CASE("a run goes on with the configuration in its checkpoint, and a changed
                "/config.yaml is not the configuration that the run was saved with. optim.lr: got 0.03, expected 0.02; "
                "train.stop: got 2 epochs, expected 3 epochs. Restore it, or pass --use-config to use it"));
   CHECK(error_code_of([&] { run.resumed(); }) == 2);
-  CHECK(run_folder_config(run.folder).optim.lr == 0.03);
+  CHECK(run_folder_config(run.folder).optim.spec.base_lr == 0.03);
   CHECK(lines.warnings.empty());
 
   run.put("config.yaml", run.config);

@@ -65,7 +65,7 @@ TEST_CASE("A window in which nothing counts leaves everything as if it had not b
   for (const WindowSum sum : {WindowSum::kRunning, WindowSum::kTree})
     for (const int64_t accumulate : {1, 2, 3})
       for (const int64_t factor : {1, 3}) {  // in a requantize window: early, within, last
-        INFO(accumulate << " microbatches, codes every " << factor << " steps, " << window_sum_name(sum));
+        INFO(accumulate << " microbatches, codes every " << factor << " steps, " << enum_name(sum));
         const auto twin = learner_of(accumulate, factor * accumulate, sum);
         const auto learner = learner_of(accumulate, factor * accumulate, sum);
         int64_t skipped = 0;

@@ -89,21 +89,21 @@ TEST_CASE("keys of texts and of embeddings reach the library, and read back") {
   CHECK(c.data.test->split == "test");
   CHECK(c.layers[0].attributes.integer("num") == 30);
   CHECK(c.layers[0].attributes.integer("dim") == 5);
-  CHECK(c.layers[0].quant.dtype == dtypes::int4);
-  CHECK(c.layers[0].quant.init == InitConfig{"normal", 0, 1});
-  CHECK(c.layers[1].quant.init == InitConfig{});
+  CHECK(c.layers[0].weight.quant->dtype == dtypes::int4);
+  CHECK(c.layers[0].weight.init == Init{"normal", 0, 1});
+  CHECK(c.layers[1].weight.init == Init{"glorot_uniform"});
   CHECK((parse_config(to_yaml(c), "r.yaml") == c));
   CHECK_FALSE(contains(to_yaml(c), "affine"));
   CHECK(contains(to_yaml(c), "- embedding: {num: 30, dim: 5, flat: true, weights: {dtype: int4,"));
   // Own keys over those of quant.weights; the first values of a table are those of quant.weights where it says any.
   const RunConfig own =
       file.config({"model.layers.0.embedding.weights={dtype: nf4, granularity: group(5)}", "quant.weights.init=zeros"});
-  CHECK(own.layers[0].quant.dtype.name() == "nf4");
-  CHECK(own.layers[0].quant.init == InitConfig{"zeros", 0, 0});
+  CHECK(own.layers[0].weight.quant->dtype.name() == "nf4");
+  CHECK(own.layers[0].weight.init == Init{"zeros", 0, 0});
   CHECK((parse_config(to_yaml(own), "r.yaml") == own));
-  CHECK(file.config({"model.layers.0.embedding.weights.init=he_normal"}).layers[0].quant.init.kind == "he_normal");
+  CHECK(file.config({"model.layers.0.embedding.weights.init=he_normal"}).layers[0].weight.init.name == "he_normal");
   const RunConfig plain = file.config({"~quant.weights"});
-  CHECK(plain.layers[0].quant.dtype == dtypes::fp32);
+  CHECK(plain.layers[0].weight.quant == std::nullopt);
   CHECK((parse_config(to_yaml(plain), "r.yaml") == plain));
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/memory.h"
 
 namespace bitgrad::bench {
 
@@ -34,6 +35,16 @@ Json run_in_child(const std::string& what, const std::function<Json()>& run) {
   Json row = status == 0 ? Json::parse(text) : Json{{"error", "the child process died"}};
   require(!row.contains("error"), "bench", what, ": ", row.value("error", ""));
   return row;
+}
+
+Json bytes_at_peak() {
+  const MemoryAccount peak = memory_at_peak();
+  Json bytes = Json::object();
+  for (int i = 0; i < kMemoryKinds; ++i)
+    if (peak.bytes[static_cast<size_t>(i)] > 0)
+      bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
+  bytes["total"] = peak.total;
+  return bytes;
 }
 
 }  // namespace bitgrad::bench

@@ -1,10 +1,10 @@
 // Family elementwise: keep masks of dropout, masked gradients, and codes with dropped elements (contracts:
-// bitgrad/kernels/elementwise.h).
+// kernels/elementwise.h).
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/floats.h"
 #include "cuda/kernels/launch.h"
 

@@ -1,11 +1,11 @@
 // Family elementwise: fp32 to bf16 and back, and 8-bit optimizer moments (docs/numerics.md section 6; contracts:
-// bitgrad/kernels/elementwise.h).
+// kernels/elementwise.h).
 #include <type_traits>
 
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "kernels/quantize/moment_codes.h"
 

@@ -1,7 +1,7 @@
 // Family elementwise: the normalization of batch norm and tensor norm, and its backward (contracts:
-// bitgrad/kernels/elementwise.h).
+// kernels/elementwise.h).
 #include "cuda/device/vectors.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/floats.h"
 #include "cuda/kernels/launch.h"
 

@@ -1,9 +1,9 @@
-// Family elementwise: pointwise functions, sums, products and tables (contracts: bitgrad/kernels/elementwise.h).
+// Family elementwise: pointwise functions, sums, products and tables (contracts: kernels/elementwise.h).
 #include "cuda/kernels/elementwise/pointwise.h"
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/dtype/bf16.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/elementwise/update_formulas.h"
 
 namespace bitgrad::cuda {

@@ -1,14 +1,14 @@
 // Element formulas of gradients and update rules, shared by the kernels of single rules (updates.cu) and the sweep that
-// does a whole step (update_rows.h). docs/numerics.md section 6; contracts: bitgrad/kernels/elementwise.h.
+// does a whole step (update_rows.h). docs/numerics.md section 6; contracts: kernels/elementwise.h.
 #pragma once
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/quantize.h"
 #include "cuda/device/builtins.h"
 #include "cuda/kernels/contracts.h"
+#include "kernels/elementwise.h"
 #include "kernels/map/map.h"
+#include "kernels/quantize.h"
 
 namespace bitgrad::cuda {
 

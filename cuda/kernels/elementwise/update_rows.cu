@@ -1,4 +1,4 @@
-// The launch of the sweep update_rows (contract: bitgrad/kernels/update_rows.h): how rows are distributed over blocks.
+// The launch of the sweep update_rows (contract: kernels/update_rows.h): how rows are distributed over blocks.
 #include "cuda/kernels/elementwise/update_rows.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "dtype/layouts/frag64.h"

@@ -1,11 +1,11 @@
-// The sweep of bitgrad/kernels/update_rows.h as kernels receive it, and the kernels for each update rule.
+// The sweep of kernels/update_rows.h as kernels receive it, and the kernels for each update rule.
 #pragma once
 
-#include "bitgrad/kernels/update_rows.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/pack/frag64.h"
 #include "cuda/kernels/quantize/call.h"
 #include "cuda/runtime/runtime.h"
+#include "kernels/update_rows.h"
 
 namespace bitgrad::cuda {
 

@@ -199,7 +199,7 @@ void launch_rows(const Update& update, const SweepCall& call, const LaunchShape&
   if (!call.knows_codes) return launch(update_rows_kernel<NoCodes, Update>, shape, update, call);
 #define BITGRAD_SWEEP_RULE(name) \
   if (call.rule == CodeRule::name) launch(update_rows_kernel<Codes<CodeRule::name>, Update>, shape, update, call);
-#include "bitgrad/kernels/sweep_rules.inc"
+#include "kernels/sweep_rules.inc"
 #undef BITGRAD_SWEEP_RULE
 }
 

@@ -1,5 +1,5 @@
 // Family elementwise: finishes the gradients of a window, and the update rules, each in its own kernel.
-#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/elementwise/pointwise.h"
 #include "cuda/kernels/elementwise/update_formulas.h"
 

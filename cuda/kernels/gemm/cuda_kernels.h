@@ -1,10 +1,16 @@
 // Declares the functions of every kernel in kernels.inc: NAME_supports, NAME_cost and NAME.
 #pragma once
 
+#include <span>
+
 #include "bitgrad/kernels/gemm.h"
 #include "cuda/kernels/contracts.h"
 
-namespace bitgrad::cuda::gemm_impl {
+namespace bitgrad::cuda {
+
+std::span<const GemmKernel> cuda_gemm_kernels();
+
+namespace gemm_impl {
 
 #define BITGRAD_CUDA_GEMM_KERNEL(name, ...) \
   bool name##_supports(const GemmArgs&);    \
@@ -13,4 +19,5 @@ namespace bitgrad::cuda::gemm_impl {
 #include "cuda/kernels/gemm/kernels.inc"
 #undef BITGRAD_CUDA_GEMM_KERNEL
 
-}  // namespace bitgrad::cuda::gemm_impl
+}  // namespace gemm_impl
+}  // namespace bitgrad::cuda

@@ -1,5 +1,3 @@
-#include "cuda/kernels/gemm/register.h"
-
 #include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/library/cublaslt.h"
 #include "cuda/runtime/backend.h"
@@ -9,10 +7,12 @@ namespace bitgrad::cuda {
 namespace {
 
 constexpr GemmKernel kKernels[] = {
-#define BITGRAD_CUDA_GEMM_KERNEL(name, needs, order, a_layout, b_layout)                                    \
-  {{#name, DeviceKind::kCuda, needs, SumOrder::order, &gemm_impl::name##_supports, &gemm_impl::name##_cost, \
-    &gemm_detail::batched<&gemm_impl::name>},                                                               \
-   layouts::a_layout,                                                                                       \
+#define BITGRAD_CUDA_GEMM_KERNEL(name, needs, order, a_layout, b_layout) \
+  {{{"gemm", #name, DeviceKind::kCuda, needs, SumOrder::order},          \
+    &gemm_impl::name##_supports,                                         \
+    &gemm_impl::name##_cost,                                             \
+    &gemm_detail::batched<&gemm_impl::name>},                            \
+   layouts::a_layout,                                                    \
    layouts::b_layout},
 #include "cuda/kernels/gemm/kernels.inc"
 #undef BITGRAD_CUDA_GEMM_KERNEL
@@ -22,7 +22,7 @@ constexpr GemmKernel kKernels[] = {
 
 std::span<const GemmKernel> cuda_gemm_kernels() { return kKernels; }
 void register_gemm() {
-  register_gemm_kernels(kKernels);
+  gemm_kernels().add(kKernels);
   add_library(&gemm::describe_cublaslt);
 #if !defined(BITGRAD_CUDA_EMULATED)  // the library does not know emulated devices
   if (gemm::cublaslt() != nullptr) add_capability(isa::kCublasLt);

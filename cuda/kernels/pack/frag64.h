@@ -1,9 +1,9 @@
 // Family pack on the device: canonical codes of 1 to 7 bits -> layout frag64 (src/dtype/layouts/frag64.h).
 #pragma once
 
-#include "bitgrad/kernels/pack.h"
 #include "cuda/device/builtins.h"
 #include "cuda/kernels/contracts.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::cuda {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "bitgrad/base/rng.h"
-#include "bitgrad/kernels/quantize.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/pack/octet.h"
+#include "kernels/quantize.h"
 #include "kernels/quantize/rounding.h"
 
 namespace bitgrad::cuda {

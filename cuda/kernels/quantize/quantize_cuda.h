@@ -1,7 +1,5 @@
-// The launches of family quantize. Contracts: bitgrad/kernels/quantize.h and fused_quantize.h.
+// The listed kernels of family quantize. Contract: quantize (kernels/quantize.h).
 #pragma once
-
-#include <type_traits>
 
 #include "cuda/kernels/contracts.h"
 
@@ -9,9 +7,5 @@ namespace bitgrad::cuda {
 
 void quantize_any_cuda(const QuantizeArgs& args);
 void quantize_sign_cuda(const QuantizeArgs& args);
-
-#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(KernelTable::name)> name##_cuda;
-#include "cuda/kernels/quantize/kernels.inc"
-#undef BITGRAD_CUDA_KERNEL
 
 }  // namespace bitgrad::cuda

@@ -1,13 +1,13 @@
 // Codes and their transpose from a single read: a block processes a tile of 128 x 128 values, keeps its codes in shared
 // memory and stores both orders.
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/pack.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/pack/pack_cuda.h"
 #include "cuda/kernels/pack/tile.h"
 #include "cuda/kernels/quantize/element.h"
 #include "cuda/kernels/quantize/quantize_cuda.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::cuda {
 

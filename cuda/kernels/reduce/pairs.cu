@@ -1,14 +1,14 @@
 // Family reduce: two sums from a single read (ranges, and the sums for the backward of a normalization), and the check
-// for Inf and NaN (contracts: bitgrad/kernels/reduce.h).
+// for Inf and NaN (contracts: kernels/reduce.h).
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/quantize.h"
-#include "bitgrad/kernels/reduce.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/floats.h"
 #include "cuda/kernels/reduce/reduce_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/map/map.h"
+#include "kernels/quantize.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::cuda {
 

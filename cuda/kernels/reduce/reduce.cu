@@ -1,13 +1,13 @@
-// Family reduce: every rule of src/kernels/reduce/rules.inc (contract: bitgrad/kernels/reduce.h).
-#include "bitgrad/kernels/reduce.h"
+// Family reduce: every rule of src/kernels/reduce/rules.inc (contract: kernels/reduce.h).
+#include "kernels/reduce.h"
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/quantize.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/floats.h"
 #include "cuda/kernels/reduce/reduce_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/map/map.h"
+#include "kernels/quantize.h"
 
 namespace bitgrad::cuda {
 

@@ -1,4 +1,4 @@
-// Family rowwise: softmax cross-entropy with integer targets, and its gradient (contracts: bitgrad/kernels/rowwise.h).
+// Family rowwise: softmax cross-entropy with integer targets, and its gradient (contracts: kernels/rowwise.h).
 #include "bitgrad/base/math.h"
 #include "cuda/kernels/rowwise/rowwise_cuda.h"
 #include "cuda/kernels/rowwise/targets.h"

@@ -1,4 +1,4 @@
-// Family rowwise: layer norm and RMS norm, and their backward (contracts: bitgrad/kernels/rowwise.h).
+// Family rowwise: layer norm and RMS norm, and their backward (contracts: kernels/rowwise.h).
 #include <cmath>
 
 #include "cuda/kernels/reduce/sums.h"

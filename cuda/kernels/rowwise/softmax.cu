@@ -1,4 +1,4 @@
-// Family rowwise: softmax and its backward (contracts: bitgrad/kernels/rowwise.h).
+// Family rowwise: softmax and its backward (contracts: kernels/rowwise.h).
 #include "bitgrad/base/math.h"
 #include "cuda/kernels/rowwise/rowwise_cuda.h"
 #include "cuda/kernels/rowwise/team.h"

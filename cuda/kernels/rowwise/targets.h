@@ -1,10 +1,10 @@
 // Integer targets of rows.
 #pragma once
 
-#include "bitgrad/kernels/rowwise.h"
 #include "cuda/device/builtins.h"
 #include "cuda/kernels/contracts.h"
 #include "kernels/map/map.h"
+#include "kernels/rowwise.h"
 
 namespace bitgrad::cuda::rowwise {
 

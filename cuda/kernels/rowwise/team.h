@@ -4,11 +4,11 @@
 #pragma once
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/rowwise.h"
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "kernels/map/pointwise.h"
+#include "kernels/rowwise.h"
 
 namespace bitgrad::cuda::rowwise {
 

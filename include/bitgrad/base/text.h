@@ -1,9 +1,13 @@
 // Text for people: the nearest known name to a mistyped one, tables, escaping of unprintable bytes.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "bitgrad/base/text_stream.h"
 
 namespace bitgrad {
 
@@ -28,5 +32,14 @@ std::string text_table(const std::vector<std::vector<std::string>>& lines);
 // Breaks lines of more than `width` characters at blanks. What follows is indented like the last column of the line,
 // where columns are separated by two blanks or more, or like the line itself. A longer word stays whole.
 std::string wrap_lines(std::string_view text, size_t width = 80);
+
+// The texts of the items with `between` between them: joined(names), joined(kinds, ", ", &Kind::name).
+template <typename Items, typename Of = std::identity>
+std::string joined(const Items& items, std::string_view between = ", ", Of of = {}) {
+  TextWriter out;
+  bool first = true;
+  for (const auto& item : items) out << (std::exchange(first, false) ? "" : between) << std::invoke(of, item);
+  return out.str();
+}
 
 }  // namespace bitgrad

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "bitgrad/base/enum_names.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/tensor/tensor.h"
@@ -67,7 +68,10 @@ struct Augment {
 // out of the epoch; kJoin: the batch before takes them too. An epoch of fewer samples than a batch is one batch in any
 // case.
 enum class LastBatch : uint8_t { kKeep, kDrop, kJoin };
-std::string_view last_batch_name(LastBatch last);  // "keep", "drop", "join"
+template <>
+struct EnumNames<LastBatch> {
+  static constexpr std::string_view all[] = {"keep", "drop", "join"};
+};
 // The batches of an epoch of n samples.
 struct EpochBatches {
   int64_t count = 0, samples = 0;  // samples: those that some batch contains

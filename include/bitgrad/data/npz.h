@@ -10,11 +10,16 @@
 
 namespace bitgrad {
 
+namespace data {
+class ZipArchive;
+}
+
 struct NpzEntry {
   std::string name = {};   // without .npy
   std::string descr = {};  // as written by numpy, e.g. <f4
   Shape shape = {};
   bool floats = false;  // element type is float16, float32 or float64
+  size_t member = 0;    // in the archive
 };
 
 class NpzFile {
@@ -30,6 +35,7 @@ class NpzFile {
  private:
   std::string path_;
   std::unique_ptr<InputFile> file_;
+  std::shared_ptr<const data::ZipArchive> archive_;
   std::vector<NpzEntry> entries_;
 };
 

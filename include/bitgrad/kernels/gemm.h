@@ -81,8 +81,7 @@ struct GemmKernel : Kernel<GemmArgs> {
   Layout a_layout, b_layout;
 };
 
-std::span<const GemmKernel> gemm_kernels();
-void register_gemm_kernels(std::span<const GemmKernel> kernels);  // for devices other than the CPU
+KernelList<GemmKernel>& gemm_kernels();
 // Returns the cheapest usable kernel for the layouts of the operands. Throws Error naming both operands if there is
 // none (impossible for canonical operands). Called for every product; takes a few dozen nanoseconds.
 const GemmKernel& select_gemm(const GemmArgs& args);

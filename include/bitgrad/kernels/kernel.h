@@ -1,9 +1,10 @@
 // Common to all kernel families: the kernel record and selection by cost.
 //
-// A family is a list of kernels over one argument struct (src/kernels/<family>/kernels.inc; other devices add theirs
-// with KernelList::add). A kernel is usable if it is for the current kind of device, the machine and the cap grant its
-// ISA, its order of summation is legal in the current mode, and supports(args) returns true. The cheapest usable kernel
-// runs. The last kernels of a family are its references, which together support every legal argument.
+// Where there are alternatives, a family is a list of kernels over one argument struct (src/kernels/<family>/; other
+// devices add theirs with KernelList::add). A kernel is usable if it is for the current kind of device, the machine and
+// the cap grant its ISA, its order of summation is legal in the current mode, and supports(args) returns true. The
+// cheapest usable kernel runs. The last kernels of a family are its references, which together support every legal
+// argument. Where each device has one kernel, it is a line of src/kernels/kernel_table.inc.
 #pragma once
 
 #include <cstdint>
@@ -36,41 +37,40 @@ std::string_view order_name(SumOrder order);
 // Whether kernels of this order may run in strict mode, which requires that every ISA has such kernels.
 constexpr bool legal_in_strict(SumOrder order) { return order < SumOrder::kDigits3; }
 
-template <typename Args>
-struct Kernel {
-  std::string_view name;
+// A kernel as `bitgrad kernels` lists it.
+struct KernelInfo {
+  std::string_view family, name;
   DeviceKind device;
   IsaMask needs;
   SumOrder order;
+
+  // Whether the current device provides what the kernel needs.
+  bool granted() const { return device == current_device().kind && (needs & ~device_isa()) == 0; }
+  // And whether its order of summation is legal in the current mode.
+  bool available() const { return granted() && (legal_in_strict(order) || bits_mode() == BitsMode::kFast); }
+};
+
+template <typename Args>
+struct Kernel : KernelInfo {
   bool (*supports)(const Args&);
   double (*cost)(const Args&);  // estimated nanoseconds on one thread; comparable within a family only
   void (*run)(const Args&);
 
-  // Whether the current device provides what the kernel needs.
-  bool granted() const { return device == current_device().kind && (needs & ~device_isa()) == 0; }
-  bool usable(const Args& args) const {
-    return granted() && (legal_in_strict(order) || bits_mode() == BitsMode::kFast) && supports(args);
-  }
+  bool usable(const Args& args) const { return available() && supports(args); }
 };
-
-// Returns the cheapest usable kernel, or nullptr. The earlier kernel wins ties.
+// For kernels that support every legal argument, and for those that win by their place in the list.
 template <typename Args>
-const Kernel<Args>* cheapest(std::span<const Kernel<Args>> kernels, const Args& args) {
-  const Kernel<Args>* best = nullptr;
-  double best_cost = 0;
-  for (const Kernel<Args>& kernel : kernels) {
-    if (!kernel.usable(args)) continue;
-    const double cost = kernel.cost(args);
-    if (best == nullptr || cost < best_cost) {
-      best = &kernel;
-      best_cost = cost;
-    }
-  }
-  return best;
+bool supports_all(const Args&) {
+  return true;
+}
+template <typename Args>
+double no_cost(const Args&) {
+  return 0;
 }
 
 // The kernels of a family: those of the CPU, and those that other devices add at startup (before first use, and never
-// concurrently with a lookup).
+// concurrently with a lookup). A family that has alternatives has one, which is never destroyed, because destructors
+// of static objects may still run kernels.
 template <typename K>
 class KernelList {
  public:
@@ -78,11 +78,32 @@ class KernelList {
     kernels_.reserve(cpu.size() + kMaxAdded);
     kernels_.assign(cpu.begin(), cpu.end());
   }
-  std::span<const K> kernels() const { return kernels_; }
   void add(std::span<const K> more) {
     ensure(kernels_.size() + more.size() <= kernels_.capacity(), "KernelList::add", "more than ", kMaxAdded,
            " kernels.");
     kernels_.insert(kernels_.end(), more.begin(), more.end());
+  }
+  const K* data() const { return kernels_.data(); }
+  size_t size() const { return kernels_.size(); }
+  const K* begin() const { return data(); }
+  const K* end() const { return data() + size(); }
+  const K& operator[](size_t i) const { return kernels_[i]; }
+  const K& back() const { return kernels_.back(); }
+
+  // Returns the cheapest usable kernel, or nullptr. The earlier kernel wins ties.
+  template <typename Args>
+  const K* cheapest(const Args& args) const {
+    const K* best = nullptr;
+    double best_cost = 0;
+    for (const K& kernel : kernels_) {
+      if (!kernel.usable(args)) continue;
+      const double cost = kernel.cost(args);
+      if (best == nullptr || cost < best_cost) {
+        best = &kernel;
+        best_cost = cost;
+      }
+    }
+    return best;
   }
 
  private:
@@ -90,16 +111,9 @@ class KernelList {
   std::vector<K> kernels_;
 };
 
-// One line of `bitgrad kernels`.
-struct KernelInfo {
-  std::string_view family, name;
-  IsaMask needs;
-  SumOrder order;
-  bool available;
-  DeviceKind device = DeviceKind::kCpu;
-};
+// Every kernel of every device, by family: the alternatives, the kernels of which each device has one, and the loops
+// of the CPU, once per ISA. Then the maps of devices.
 std::vector<KernelInfo> all_kernels();
-// Adds kernels of another device that no family lists. `available` is recomputed by every all_kernels().
-void add_kernel_infos(std::span<const KernelInfo> kernels);
+void add_map_info(const KernelInfo& kernel);
 
 }  // namespace bitgrad

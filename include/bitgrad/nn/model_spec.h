@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,16 @@
 namespace bitgrad {
 
 struct LayerSpec;
+struct LayerOrigin;  // train/config.h
+
+// How a layer computes its products.
+struct ProductSpec {
+  Compute compute = Compute::kPacked;
+  ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;  // backward; anything but fp32 requires compute packed
+  Rounding rounding = Rounding::kStochastic;                     // of gradients to int8
+  bool per_group = false;  // gx int8 for weights with group scales: one product per group
+  friend bool operator==(const ProductSpec&, const ProductSpec&) = default;
+};
 
 // A list of consecutive layers under a key of a container: "body", "shortcut", or "0", "1", ... for a list of lists.
 struct LayerList {
@@ -23,6 +34,7 @@ struct LayerList {
   LayerList(std::string key, std::vector<LayerSpec> layers);
   std::string key;
   std::vector<LayerSpec> layers;
+  friend bool operator==(const LayerList& a, const LayerList& b);
 };
 
 // Plain-data description of one layer. `attributes` holds the keys of its kind (layer_kind.h); omitted keys take their
@@ -34,21 +46,19 @@ struct LayerSpec {
   Attributes attributes = {};
   std::vector<LayerList> lists = {};  // for containers
 
-  ParameterSpec weight = {};  // if LayerKind::weights
-  // If LayerKind::product. gx, gw: modes of the backward products; anything but fp32 requires compute packed.
-  Compute compute = Compute::kPacked;
-  ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;
-  Rounding gradient_rounding = Rounding::kStochastic;  // for the gradients of int8 products
-  bool gx_per_group = false;
-  // If LayerKind::quantizer is set.
-  std::optional<QuantSpec> activation = {};   // of the codes, or of the gradient
-  DType activation_grad = dtypes::fp32;       // dtype of the gradient that the quantizer passes back, fp32 or bf16
-  std::optional<ObserverSpec> observer = {};  // scales follow an observed range; nullopt: computed per batch
-  float learned_lr_factor = 1.0f;             // for learned steps, clips and offsets
-  std::optional<float> learned_weight_decay = {};
+  ParameterSpec weight = {};                       // if LayerKind::weights
+  ProductSpec product = {};                        // if LayerKind::product
+  std::optional<ActivationQuant> activation = {};  // if LayerKind::quantizer is set: of the codes, or of the gradient
+  std::shared_ptr<const LayerOrigin> origin = {};  // in a configuration; nullptr: the layer is from elsewhere
+  friend bool operator==(const LayerSpec& a, const LayerSpec& b);  // without `origin`
 };
 
 inline LayerList::LayerList(std::string k, std::vector<LayerSpec> l) : key(std::move(k)), layers(std::move(l)) {}
+inline bool operator==(const LayerList& a, const LayerList& b) { return a.key == b.key && a.layers == b.layers; }
+inline bool operator==(const LayerSpec& a, const LayerSpec& b) {
+  return a.kind == b.kind && a.name == b.name && a.attributes == b.attributes && a.lists == b.lists &&
+         a.weight == b.weight && a.product == b.product && a.activation == b.activation;
+}
 
 struct ModelSpec {
   Form input = {};  // shape of a sample, dtype, and the dtype of values between layers (input.values, fp32 or bf16)

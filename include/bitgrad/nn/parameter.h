@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bitgrad/autograd/tape.h"
+#include "bitgrad/base/enum_names.h"
 #include "bitgrad/nn/init.h"
 #include "bitgrad/quant/quantizer.h"
 
@@ -28,14 +29,20 @@ enum class MasterKind : uint8_t {
   kBf16,  // updates are rounded stochastically to bf16
   kNone,  // no master: updates are rounded stochastically into the codes, or flip them (Bop)
 };
-std::string_view master_name(MasterKind kind);  // "fp32", "bf16", "none"
+template <>
+struct EnumNames<MasterKind> {
+  static constexpr std::string_view all[] = {"fp32", "bf16", "none"};
+};
 // Storage of an optimizer's moments.
 enum class MomentKind : uint8_t {
   kFp32,
   kBf16,  // m rounds to nearest even, v stochastically
   kInt8,  // blocks of 256 elements with an fp32 absmax scale: m as int8, sqrt(v) as uint8; stochastic rounding
 };
-std::string_view moment_name(MomentKind kind);  // "fp32", "bf16", "int8"
+template <>
+struct EnumNames<MomentKind> {
+  static constexpr std::string_view all[] = {"fp32", "bf16", "int8"};
+};
 
 struct ParameterSpec {
   std::optional<QuantSpec> quant = {};     // nullopt: fp32
@@ -49,13 +56,13 @@ struct ParameterSpec {
   std::optional<float> weight_decay = {};  // nullopt: the optimizer's
   std::optional<float> floor = {};         // lower bound, enforced after each update (learned steps and clips)
   bool frozen = false;                     // no gradient, no update
-  float learned_lr_factor = 1.0f;          // for learned steps, clips and offsets of `quant`
-  std::optional<float> learned_weight_decay = {};
+  LearnedSpec learned = {};                // of learned steps, clips and offsets of `quant`
   bool scales_frozen = false;  // codes are made with the current scales, and learned parts do not train
   bool converted = false;      // irreversibly reduced to its value: no master, no learned parts, no gradient
 
   // dtype of the value: that of the codes, or fp32.
   DType dtype() const { return quant ? quant->dtype : dtypes::fp32; }
+  friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
 // Where the value of a parameter lies: its codes and scales, and the derived layouts of the codes.

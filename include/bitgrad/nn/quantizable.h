@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "bitgrad/base/enum_names.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
@@ -32,7 +33,19 @@ enum class Compute : uint8_t {
   kSimulated,   // float simulation: the operands are dequantized first
   kIntegerOut,  // as kPacked, but the output stays int32 with a scale
 };
-std::string_view compute_name(Compute compute);  // "packed", "simulated", "integer_out"
+template <>
+struct EnumNames<Compute> {
+  static constexpr std::string_view all[] = {"packed", "simulated", "integer_out"};
+};
+
+// How activations become codes: those of a quantize layer, or of the input of a layer with weights.
+struct ActivationQuant {
+  QuantSpec spec = {};
+  std::optional<ObserverSpec> observer = {};  // nullopt: scales are computed per batch
+  DType grad = dtypes::fp32;                  // dtype of the gradient that is passed back, fp32 or bf16
+  LearnedSpec learned = {};
+  friend bool operator==(const ActivationQuant&, const ActivationQuant&) = default;
+};
 
 // Precision and compute mode of one layer. Plain data: recipes name one, rules assign one.
 struct LayerQuant {
@@ -46,8 +59,7 @@ struct LayerQuant {
   std::optional<DType> grad = {};
   std::optional<float> latent_clamp = {};
   DType input_grad = dtypes::fp32;  // dtype of the gradient that the input's quantizer passes back, fp32 or bf16
-  float learned_lr_factor = 1.0f;   // for learned steps, clips and offsets of both weight and input
-  std::optional<float> learned_weight_decay = {};
+  LearnedSpec learned = {};         // of learned steps, clips and offsets of both weight and input
   friend bool operator==(const LayerQuant&, const LayerQuant&) = default;
 };
 
@@ -57,7 +69,10 @@ enum class QuantSwitch : uint8_t {
   kOff,     // weights are their fp32 values, inputs pass through unquantized; observers keep running if enabled
   kFrozen,  // scales of weights, learned parts and observed ranges are fixed; codes still follow the masters
 };
-std::string_view quant_switch_name(QuantSwitch on);  // "on", "off", "frozen"
+template <>
+struct EnumNames<QuantSwitch> {
+  static constexpr std::string_view all[] = {"on", "off", "frozen"};
+};
 struct QuantMode {
   QuantSwitch quantization = QuantSwitch::kOn;
   bool observers = true;        // false: observed ranges are fixed

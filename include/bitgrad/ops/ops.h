@@ -3,11 +3,13 @@
 // throw Error on a wrong shape or dtype.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "bitgrad/autograd/op.h"
+#include "bitgrad/base/enum_names.h"
 #include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad {
@@ -23,7 +25,10 @@ enum class ProductMode : uint8_t {
   kBf16,  // the float operand is rounded to bf16 first (nearest even, after folding); sums in fp32
   kInt8,  // the float operand is quantized to int8 (absmax, one scale per non-contracted row); integer product
 };
-std::string_view mode_name(ProductMode mode);  // "fp32", "bf16", "int8"
+template <>
+struct EnumNames<ProductMode> {
+  static constexpr std::string_view all[] = {"fp32", "bf16", "int8"};
+};
 
 struct ProductModes {
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;
@@ -192,9 +197,6 @@ Var sum(const Var& x);
 // Squared hinge: mean over classes of max(0, 1 - t*y)^2, t = +1 for the label's class, else -1.
 Var squared_hinge(const Var& logits, const Tensor& labels);
 Var squared_hinge(const Var& logits, std::span<const int32_t> labels);
-// Softmax cross-entropy: log(sum exp(y - max)) - (y_label - max).
-Var softmax_cross_entropy_sum(const Var& logits, const Tensor& labels);
-Var softmax_cross_entropy(const Var& logits, std::span<const int32_t> labels);
 
 // Number of rows of logits fp32 [.., classes] whose maximum (the first, if tied) is at the label. Synchronizes with the
 // device.
@@ -209,13 +211,14 @@ Var mean_squared_error(const Var& outputs, const Tensor& target);
 Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets);
 // The same with the term of t, -t log p, times pos_weight[c] for output c of the last axis; pos_weight: fp32 [outputs].
 Var weighted_sigmoid_cross_entropy(const Var& logits, const Tensor& targets, const Tensor& pos_weight);
-// Logits [.., classes], targets int32 [..]: mean of log(sum exp(y - max)) - (y_target - max) over the positions whose
-// target is not `ignore_index`. Throws Error for any other target that is no class, and if no position counts; on a
-// device when its errors are polled.
 inline constexpr int32_t kIgnoreIndex = -100;
-Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
-// The sum instead; 0 if no position counts.
-Var cross_entropy_sum(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+enum class Reduction { kMean, kSum };
+// Logits [.., classes], targets int32 [..]: mean or sum of log(sum exp(y - max)) - (y_target - max) over the positions
+// whose target is not `ignore_index`. Throws Error for any other target that is no class, and for the mean if no
+// position counts; on a device when its errors are polled. Without ignore_index, kSum alone, every row counts: logits
+// fp32 or fp64, errors and order of summation as of the losses of one class per row above.
+Var cross_entropy(const Var& logits, const Tensor& targets, Reduction reduction = Reduction::kMean,
+                  std::optional<int32_t> ignore_index = kIgnoreIndex);
 // Cross-entropy with class weights, label smoothing, or probabilities as targets. Logits fp32 [.., classes].
 struct CrossEntropyOptions {
   Tensor weights = {};   // fp32 [classes]; undefined: each class weighs 1

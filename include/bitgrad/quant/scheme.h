@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "bitgrad/base/enum_names.h"
 #include "bitgrad/base/key.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/kernels/quantize_rules.h"
@@ -12,6 +13,14 @@
 namespace bitgrad {
 
 enum class Rounding : uint8_t { kNearest, kStochastic };
+template <>
+struct EnumNames<Rounding> {
+  static constexpr std::string_view all[] = {"nearest", "stochastic"};
+};
+template <>
+struct EnumNames<SteRule> {
+  static constexpr std::string_view all[] = {"identity", "clip", "approx_sign", "tanh", "none"};
+};
 
 struct QuantSpec {
   DType dtype = dtypes::int8;
@@ -33,6 +42,13 @@ struct QuantSpec {
   DType scale_dtype = dtypes::fp32;              // fp16: scales and offsets are rounded to fp16, stored as fp32
   Attributes keys = {};                          // values of Quantizer::keys; absent keys have their defaults
   friend bool operator==(const QuantSpec&, const QuantSpec&) = default;
+};
+
+// How the learned parts of a scheme train: the step of LSQ, the clip of PACT.
+struct LearnedSpec {
+  float lr_factor = 1.0f;                  // relative to the run's learning rate
+  std::optional<float> weight_decay = {};  // nullopt: the optimizer's
+  friend bool operator==(const LearnedSpec&, const LearnedSpec&) = default;
 };
 
 inline ScaleRounding scale_rounding(const QuantSpec& spec) { return {spec.pow2, spec.scale_dtype == dtypes::fp16}; }

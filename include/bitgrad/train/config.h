@@ -13,8 +13,11 @@
 #include <vector>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/data/loader.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"
+#include "bitgrad/optim/update_rule.h"
+#include "bitgrad/optim/window_sum.h"
 #include "bitgrad/tensor/quant_params.h"
 #include "bitgrad/train/weight_name.h"
 
@@ -54,98 +57,15 @@ struct Quantity {
 };
 std::ostream& operator<<(std::ostream& out, const Quantity& quantity);
 
-// Initial values of a parameter: "uniform(a,b)", "normal(mean,sd)", "constant(a)", or a kind without arguments.
-struct InitConfig {
-  std::string kind = "glorot_uniform";
-  double a = 0.0, b = 0.0;
-  friend bool operator==(const InitConfig&, const InitConfig&) = default;
-};
-std::ostream& operator<<(std::ostream& out, const InitConfig& init);
-
-// Training settings of a scheme's learned parts (LSQ's step, PACT's clip).
-struct LearnedConfig {
-  double lr_factor = 1.0;                   // relative to the run's learning rate
-  std::optional<double> weight_decay = {};  // nullopt: the optimizer's
-  friend bool operator==(const LearnedConfig&, const LearnedConfig&) = default;
-};
-
-// Finds the range of activations over many batches.
-struct ObserverConfig {
-  std::string name = "none";  // "none": scales are computed per batch
-  double momentum = 0.99;     // for moving_average
-  double percentile = 99.99;  // for percentile
-  friend bool operator==(const ObserverConfig&, const ObserverConfig&) = default;
-};
-
-// Precision of weights, activations or passing gradients. With a float dtype only dtype, init, latent_clamp, grad,
-// moments, lr_factor, weight_decay and frozen apply.
-struct QuantConfig {
-  DType dtype = dtypes::fp32;
-  std::string scheme = {};       // empty for a float dtype
-  std::string alpha = "none";    // scheme binary: none (s = 1), or mean abs x per tensor, channel, token
-  bool alpha_grad = false;       // the gradient also flows through alpha
-  Granularity granularity = {};  // with alpha: granularity of alpha
-  std::string rounding = "nearest";
-  std::string ste = {};                    // empty for a float dtype
-  std::array<double, 2> ste_t{0.1, 10.0};  // rule tanh: first and last sharpness
-  double scale = 1.0, offset = 0.0;        // scheme fixed
-  double first_clip = 10.0;                // scheme pact
-  std::optional<double> eps = {};          // lower bound of scales; nullopt: the scheme's own
-  bool pow2 = false, div = false, reduce_range = false;
-  DType scale_dtype = dtypes::fp32;         // dtype of scales and offsets: fp32, fp16
-  LearnedConfig learned = {};               // for schemes with learned parts
-  ObserverConfig observer = {};             // for activations
-  InitConfig init = {};                     // for weights
-  std::optional<double> latent_clamp = {};  // weights: masters are clamped to [-c, c]
-  DType grad = dtypes::fp32;                // dtype of the gradient
-  std::string master = "fp32";              // weights: fp32, bf16, none
-  std::string moments = "fp32";             // weights: fp32, bf16, int8
-  std::string optimizer = "default";        // weights: default (the run's), bop
-  double lr_factor = 1.0;                   // weights: relative to the run's learning rate
-  std::optional<double> weight_decay = {};  // weights; nullopt: the optimizer's
-  bool frozen = false;                      // weights
-  Attributes keys = {};                     // the scheme's own keys
-  friend bool operator==(const QuantConfig&, const QuantConfig&) = default;
-};
-
-// Precision of the backward products of a linear or convolutional layer.
-struct BackwardConfig {
-  std::string gx = "fp32", gw = "fp32";  // fp32, bf16, int8
-  std::string rounding = "stochastic";   // for gradients quantized to int8
-  bool per_group = false;                // gx int8 for weights with group scales: one product per group
-  friend bool operator==(const BackwardConfig&, const BackwardConfig&) = default;
-};
-
-struct LayerConfig;
-
-// Counterpart of LayerList (nn/model_spec.h).
-struct LayerListConfig {
-  LayerListConfig() = default;
-  LayerListConfig(std::string key, std::vector<LayerConfig> layers);
-  std::string key;
-  std::vector<LayerConfig> layers;
-  friend bool operator==(const LayerListConfig& a, const LayerListConfig& b);
-};
-
-// One layer. Fields that its kind does not have keep their defaults.
-struct LayerConfig {
-  std::string kind = {};                    // a layer kind: quantize, dropout, linear, ...
-  Attributes attributes = {};               // the kind's own keys
-  std::vector<LayerListConfig> lists = {};  // for containers
-  // For kinds with weights: the weights; quantize: its codes; quantize_gradient: those of the gradient. The layer's own
-  // keys are merged with those of `quant:`.
-  QuantConfig quant = {};
-  std::string compute = "packed";  // kinds with a product: packed, simulated, integer_out; merged as well
-  BackwardConfig backward = {};    // kinds with a product; merged as well
-  // Source positions: the kind, the values of its keys, and the path of its map, e.g. model.layers.3.linear. `block`
-  // names the block that the layer was expanded from and where that block is used.
+// Where a configuration describes a layer: marks of its kind and of the values of its keys, and the path of its map,
+// such as model.layers.3.linear. `block` names the block that the layer was expanded from, and where that is used.
+struct LayerOrigin {
   SourceMark mark = {};
   std::map<std::string, SourceMark> marks = {};
   std::string path = {}, block = {};
-  friend bool operator==(const LayerConfig& a, const LayerConfig& b);
 };
-inline LayerListConfig::LayerListConfig(std::string k, std::vector<LayerConfig> l)
-    : key(std::move(k)), layers(std::move(l)) {}
+// That of a configuration's layer; of one from elsewhere without marks and path.
+const LayerOrigin& origin_of(const LayerSpec& layer);
 
 // Calls f(layer) for all layers, containers before their contents.
 template <typename Layers, typename F>
@@ -229,11 +149,11 @@ struct DataSection {
 struct LayerQuantConfig {
   std::string recipe = "none";
   std::optional<int64_t> group = {};  // replaces the recipe's group size; excludes `weights`
-  // Replaces the recipe's weights; dtype fp32: not quantized. init, moments, optimizer, lr_factor, weight_decay and
+  // Replaces the recipe's weights; without quant: not quantized. init, moments, optimizer, lr_factor, weight_decay and
   // frozen belong to the layer and keep their defaults here.
-  std::optional<QuantConfig> weights = {};
-  std::optional<QuantConfig> activations = {};  // replaces those of the layer's input
-  std::string compute = {};                     // packed, simulated, integer_out; empty: the recipe's
+  std::optional<ParameterSpec> weights = {};
+  std::optional<ActivationQuant> activations = {};  // replaces those of the layer's input
+  std::optional<Compute> compute = {};              // nullopt: the recipe's
   friend bool operator==(const LayerQuantConfig&, const LayerQuantConfig&) = default;
 };
 struct QuantRuleConfig {
@@ -252,9 +172,7 @@ struct PrepareConfig {
 struct QuantPhaseConfig {
   Quantity from = {};
   std::optional<PrepareConfig> prepare = {};  // nullopt: unchanged
-  std::string quantization = "on";            // on, off, frozen
-  bool observers = true;
-  bool norm_statistics = true;
+  QuantMode mode = {};
   SourceMark mark = {};
   friend bool operator==(const QuantPhaseConfig&, const QuantPhaseConfig&) = default;
 };
@@ -269,14 +187,13 @@ struct BudgetConfig {
 };
 
 struct QuantSection {
-  PrepareConfig prepare = {};                   // keys recipe, first, last, rules
-  std::vector<QuantPhaseConfig> phases = {};    // changes over time
-  std::optional<BudgetConfig> budget = {};      // cleared once resolved to rules
-  QuantConfig weights = {};                     // defaults of linear, convolutional and embedding layers
-  std::optional<QuantConfig> activations = {};  // default of quantize layers
-  std::string compute = "packed";               // compute mode of linear and convolutional layers
-  BackwardConfig backward = {};                 // default of linear and convolutional layers
-  int64_t requantize_every = 1;                 // N, in microbatches; a multiple of A
+  PrepareConfig prepare = {};                       // keys recipe, first, last, rules
+  std::vector<QuantPhaseConfig> phases = {};        // changes over time
+  std::optional<BudgetConfig> budget = {};          // cleared once resolved to rules
+  ParameterSpec weights = {};                       // defaults of linear, convolutional and embedding layers
+  std::optional<ActivationQuant> activations = {};  // default of quantize layers
+  ProductSpec product = {};                         // default of linear and convolutional layers
+  int64_t requantize_every = 1;                     // N, in microbatches; a multiple of A
   friend bool operator==(const QuantSection&, const QuantSection&) = default;
 };
 
@@ -293,15 +210,10 @@ struct AdaptersConfig {
 
 struct BatchSection {
   int64_t global = 0, micro = 0;
-  std::string last = "keep";                             // of an epoch: keep | drop | join (LastBatch)
-  std::string sum = "running";                           // order of summing microbatch gradients: running | tree
+  LastBatch last = LastBatch::kKeep;                     // of an epoch
+  WindowSum sum = WindowSum::kRunning;                   // order of summing microbatch gradients
   int64_t accumulate() const { return global / micro; }  // A
   friend bool operator==(const BatchSection&, const BatchSection&) = default;
-};
-
-struct BopConfig {
-  double gamma = 1e-4, threshold = 1e-8;
-  friend bool operator==(const BopConfig&, const BopConfig&) = default;
 };
 
 // Of the learning rate, or of the weight decay.
@@ -326,19 +238,8 @@ struct ScheduleConfig {
 };
 
 struct OptimConfig {
-  std::string name = {};
-  double lr = 0.0;
-  std::array<double, 2> betas{};                          // adam, adamw
-  double eps = 0.0;                                       // adam, adamw
-  double weight_decay = 0.0;                              // sgd, adam: added to the gradient; adamw: decoupled
-  std::string decay = "all";                              // all | matrices: which parameters weight_decay applies to
-  ScheduleConfig decay_schedule = {};                     // factor of weight_decay over time
-  double momentum = 0.0;                                  // sgd
-  bool nesterov = false;                                  // sgd
-  std::string moments = "fp32";                           // for parameters that do not set their own
-  std::string fused = "auto";                             // auto | off: updates inside backward
-  BopConfig bop = {};                                     // for weights with optimizer bop
-  std::optional<double> clip_norm = {}, clip_value = {};  // value clipping first, then norm
+  OptimizerSpec spec = {};
+  ScheduleConfig decay_schedule = {};  // factor of weight_decay over time
   friend bool operator==(const OptimConfig&, const OptimConfig&) = default;
 };
 
@@ -394,7 +295,7 @@ struct RunConfig {
   RunSection run = {};
   DeviceSection device = {};
   DataSection data = {};
-  std::vector<LayerConfig> layers = {};
+  std::vector<LayerSpec> layers = {};
   std::string init_from = {};  // model.init_from: run folder, checkpoint or model file; empty: none
   SourceMark init_from_mark = {};
   std::vector<WeightName> rename = {};

@@ -15,6 +15,7 @@
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"
+#include "bitgrad/optim/window_sum.h"
 #include "bitgrad/train/loss.h"
 
 namespace bitgrad {
@@ -61,11 +62,6 @@ class PhaseError : public Error {
  private:
   int64_t phase_;
 };
-
-// Order in which the gradients of a window's microbatches are summed (docs/numerics.md section 6): one after another,
-// or in a tree that several ranks can share.
-enum class WindowSum : uint8_t { kRunning, kTree };
-std::string_view window_sum_name(WindowSum sum);  // "running", "tree"
 
 // What to plan a model for.
 struct PlanSpec {

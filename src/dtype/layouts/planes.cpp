@@ -2,15 +2,52 @@
 // bits (the activations of every step) are processed in whole words; other widths go through raw bytes.
 #include <cstring>
 
+#include "bitgrad/base/cpu.h"
 #include "dtype/bit_tricks.h"
 #include "dtype/layouts/layouts.h"
-#include "dtype/split_pairs.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace bitgrad::planes_layout {
 namespace {
 
 constexpr char kWhere[] = "layout planes";
 constexpr char kExpected[] = "a code dtype of at most 8 bits";
+
+void split_scalar(int64_t words, const uint8_t* in, uint64_t* low, uint64_t* high) {
+  for (int64_t w = 0; w < words; ++w) {
+    uint64_t pair[2];
+    std::memcpy(pair, in + 16 * w, 16);
+    const uint64_t a = detail::unshuffle(pair[0]), b = detail::unshuffle(pair[1]);
+    low[w] = (a & 0xFFFFFFFFu) | (b << 32);
+    high[w] = (a >> 32) | (b & ~uint64_t{0xFFFFFFFFu});
+  }
+}
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("bmi2")
+void split_bmi2(int64_t words, const uint8_t* in, uint64_t* low, uint64_t* high) {
+  constexpr uint64_t kEven = 0x5555555555555555u;
+  for (int64_t w = 0; w < words; ++w) {
+    uint64_t pair[2];
+    __builtin_memcpy(pair, in + 16 * w, 16);
+    low[w] = _pext_u64(pair[0], kEven) | _pext_u64(pair[1], kEven) << 32;
+    high[w] = _pext_u64(pair[0], ~kEven) | _pext_u64(pair[1], ~kEven) << 32;
+  }
+}
+#pragma GCC pop_options
+#endif
+
+// low[w] and high[w]: bits 0 and bits 1 of the 64 two-bit codes in words 2 w and 2 w + 1 of `in` (any alignment).
+void split_pairs(int64_t words, const uint8_t* in, uint64_t* low, uint64_t* high) {
+#if defined(__x86_64__)
+  if ((cpu_isa() & isa::kAvx2) != 0) return split_bmi2(words, in, low, high);
+#endif
+  split_scalar(words, in, low, high);
+}
 
 void split_row_1(const uint8_t* row, int64_t cols, uint64_t* plane0) {
   const int64_t words = plane_words(cols);
@@ -21,13 +58,13 @@ void split_row_1(const uint8_t* row, int64_t cols, uint64_t* plane0) {
 
 void split_row_2(const uint8_t* row, int64_t cols, uint64_t* plane0, uint64_t* plane1) {
   const int64_t full = cols / 64;
-  detail::split_pairs(full, row, plane0, plane1);
+  split_pairs(full, row, plane0, plane1);
   if (full == plane_words(cols)) return;
   const uint64_t last[2] = {detail::load_row_word(row, 2 * full, 2 * cols),
                             detail::load_row_word(row, 2 * full + 1, 2 * cols)};
   uint8_t bytes[16];
   std::memcpy(bytes, last, 16);
-  detail::split_pairs(1, bytes, plane0 + full, plane1 + full);
+  split_pairs(1, bytes, plane0 + full, plane1 + full);
 }
 
 void join_row_1(const uint64_t* plane0, int64_t cols, uint8_t* row, int64_t row_bytes) {

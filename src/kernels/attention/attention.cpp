@@ -1,6 +1,6 @@
 // Attention on the CPU. A task covers some rows of the heads that share keys, and walks the blocks of keys that these
 // rows see.
-#include "bitgrad/kernels/attention.h"
+#include "kernels/attention.h"
 
 #include <limits>
 #include <vector>
@@ -8,7 +8,7 @@
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/attention/tiles.h"
-#include "kernels/families.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {
@@ -126,7 +126,7 @@ class ForwardTile {
 
 }  // namespace
 
-void attention(const AttentionArgs& args) {
+void cpu::attention(const AttentionArgs& args) {
   const AttentionShape& s = args.shape;
   const int64_t tiles = (s.rows + kTile - 1) / kTile, groups = s.samples * s.kv_heads;
   if (groups * tiles == 0 || s.dim == 0) return;
@@ -135,16 +135,6 @@ void attention(const AttentionArgs& args) {
     const int64_t tile = tiles - 1 - i / groups, group = i % groups;
     ForwardTile(args, group / s.kv_heads, group % s.kv_heads, tile * kTile, std::min((tile + 1) * kTile, s.rows)).run();
   });
-}
-
-void append_attention_kernels(std::vector<KernelInfo>& out) {
-  const IsaMask granted = cpu_isa();
-#define BITGRAD_ATTENTION_LOOP(name, parameters)                                                                   \
-  out.push_back({"attention", #name "_avx512", isa::kAvx512, SumOrder::kBlocks64, (granted & isa::kAvx512) != 0}); \
-  out.push_back({"attention", #name "_avx2", isa::kAvx2, SumOrder::kBlocks64, (granted & isa::kAvx2) != 0});       \
-  out.push_back({"attention", #name "_scalar", isa::kScalar, SumOrder::kBlocks64, true});
-#include "kernels/attention/kernels.inc"
-#undef BITGRAD_ATTENTION_LOOP
 }
 
 }  // namespace bitgrad::kernels

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 
 #include "bitgrad/base/math.h"
-#include "bitgrad/kernels/attention.h"
+#include "kernels/attention.h"
 #include "kernels/attention/loops.h"
 
 #pragma GCC push_options

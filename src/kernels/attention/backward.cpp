@@ -5,6 +5,7 @@
 //   gq = sum over keys of gs k, gk = sum over heads and rows of gs q, gv = sum over heads and rows of p gy
 #include "bitgrad/base/parallel.h"
 #include "kernels/attention/tiles.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {
@@ -149,7 +150,7 @@ class BackwardGroup {
 
 }  // namespace
 
-void attention_backward(const AttentionBackwardArgs& args) {
+void cpu::attention_backward(const AttentionBackwardArgs& args) {
   const AttentionShape& s = args.shape;
   if (s.dim == 0) return;
   parallel_for(s.samples * s.kv_heads, [&](int64_t i) { BackwardGroup(args, i / s.kv_heads, i % s.kv_heads).run(); });

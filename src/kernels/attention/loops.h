@@ -3,10 +3,9 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/cpu.h"
+#include "kernels/isa_loops.h"
 
 namespace bitgrad::kernels::attention_loops {
-
 inline constexpr int64_t kLanes = 16;  // rows of tiles are padded to a multiple of this many floats
 
 // y[r][j] = start + sum over i, ascending, of x[r * x_row + i * x_step] * t[i * ldt + j], where start is 0, y, or y *
@@ -46,20 +45,14 @@ struct GradientRow {
 };
 
 struct AttentionLoops {
-#define BITGRAD_ATTENTION_LOOP(name, parameters) void(*name) parameters;
+#define BITGRAD_ISA_LOOP(family, order, result, name, parameters) result(*name) parameters;
 #include "kernels/attention/kernels.inc"
-#undef BITGRAD_ATTENTION_LOOP
+#undef BITGRAD_ISA_LOOP
 };
 
 const AttentionLoops& loops_scalar();
 const AttentionLoops& loops_avx2();
 const AttentionLoops& loops_avx512();
-
-// The table for the best ISA that cpu_isa() currently allows.
-inline const AttentionLoops& loops() {
-  const IsaMask granted = cpu_isa();
-  if (granted & isa::kAvx512) return loops_avx512();
-  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
-}
+inline const AttentionLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
 
 }  // namespace bitgrad::kernels::attention_loops

@@ -1,6 +1,6 @@
 // The loops of family attention for the baseline ISA: the reference.
 #include "bitgrad/base/math.h"
-#include "bitgrad/kernels/attention.h"
+#include "kernels/attention.h"
 #include "kernels/attention/loops.h"
 
 namespace bitgrad::kernels::attention_loops::scalar {

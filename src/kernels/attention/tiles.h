@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/memory.h"
-#include "bitgrad/kernels/attention.h"
+#include "kernels/attention.h"
 #include "kernels/attention/loops.h"
 
 namespace bitgrad::kernels::attention_loops {

@@ -3,11 +3,10 @@
 // docs/numerics.md section 6).
 #include <algorithm>
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/elementwise.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {

@@ -1,19 +1,17 @@
 // Family elementwise: pointwise functions, sums and tables (the rest is in conversions.cpp and updates.cpp). Splits the
 // work and calls the loops of the allowed ISA.
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/fused_elementwise.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
-#include "kernels/families.h"
+#include "kernels/fused_elementwise.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad {
 
@@ -152,23 +150,6 @@ void cpu::divide(int64_t n, float* x, float divisor) {
 void cpu::clamp(int64_t n, float lo, float hi, float* x) {
   const auto loop = elementwise::loops().clamp;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, lo, hi, x + i); });
-}
-
-void append_elementwise_kernels(std::vector<KernelInfo>& out) {
-  const IsaMask granted = cpu_isa();
-#define BITGRAD_ELEMENTWISE_LOOP(name, parameters)                                                                \
-  out.push_back({"elementwise", #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0}); \
-  out.push_back({"elementwise", #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0});       \
-  out.push_back({"elementwise", #name "_scalar", isa::kScalar, SumOrder::kExact, true});
-#include "kernels/elementwise/kernels.inc"
-#undef BITGRAD_ELEMENTWISE_LOOP
-#define BITGRAD_UNARY(name, value, derivative)                                                                       \
-  out.push_back(                                                                                                     \
-      {"elementwise", "unary_" #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0});     \
-  out.push_back({"elementwise", "unary_" #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0}); \
-  out.push_back({"elementwise", "unary_" #name "_scalar", isa::kScalar, SumOrder::kExact, true});
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
 }
 
 }  // namespace bitgrad::kernels

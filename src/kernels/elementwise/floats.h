@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "bitgrad/kernels/floats.h"
 #include "kernels/elementwise/loops.h"
+#include "kernels/floats.h"
 
 namespace bitgrad::kernels {
 

@@ -1,18 +1,17 @@
 // The loops of family elementwise as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
-#include "bitgrad/base/cpu.h"
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
+#include "kernels/isa_loops.h"
 #include "kernels/quantize/moment_codes.h"
 
 namespace bitgrad::kernels::elementwise {
-
 inline constexpr int64_t kMomentRun = 4;  // blocks of moments that a loop rounds together
 
 struct ElementwiseLoops {
-#define BITGRAD_ELEMENTWISE_LOOP(name, parameters) void(*name) parameters;
+#define BITGRAD_ISA_LOOP(family, order, result, name, parameters) result(*name) parameters;
 #include "kernels/elementwise/kernels.inc"
-#undef BITGRAD_ELEMENTWISE_LOOP
+#undef BITGRAD_ISA_LOOP
   using UnaryForward = void (*)(int64_t n, const float* x, float* y);
   using UnaryBackward = void (*)(int64_t n, const float* x, const float* gy, float* gx);
   UnaryForward unary_forward[static_cast<int>(UnaryOp::kCount)];
@@ -22,12 +21,6 @@ struct ElementwiseLoops {
 const ElementwiseLoops& loops_scalar();
 const ElementwiseLoops& loops_avx2();
 const ElementwiseLoops& loops_avx512();
-
-// The table for the best ISA that cpu_isa() currently allows.
-inline const ElementwiseLoops& loops() {
-  const IsaMask granted = cpu_isa();
-  if (granted & isa::kAvx512) return loops_avx512();
-  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
-}
+inline const ElementwiseLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
 
 }  // namespace bitgrad::kernels::elementwise

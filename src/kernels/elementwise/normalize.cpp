@@ -4,13 +4,12 @@
 #include <list>
 #include <vector>
 
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused_elementwise.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/elementwise.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
+#include "kernels/fused_elementwise.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {

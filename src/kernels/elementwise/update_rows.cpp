@@ -1,20 +1,19 @@
 // The step of one parameter as a sequence of kernels: the reference for the single kernel of devices. CPU training does
 // not use it; it runs src/optim/row_step.cpp, which is bit-identical.
-#include "bitgrad/kernels/update_rows.h"
+#include "kernels/update_rows.h"
 
 #include <cmath>
 #include <cstring>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/step_scalars.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "bitgrad/kernels/pack.h"
-#include "bitgrad/kernels/reduce.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/kernel_table.h"
 #include "kernels/map/fill.h"
 #include "kernels/map/ranges.h"
 #include "kernels/map/scales.h"
 #include "kernels/map/straight_through.h"
+#include "kernels/pack.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::kernels {
 namespace {

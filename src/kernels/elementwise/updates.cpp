@@ -1,12 +1,11 @@
 // Family elementwise: finishing the accumulated gradients of a step, and the loops of the update rules.
-#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise.h"
 
 #include <atomic>
 
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 

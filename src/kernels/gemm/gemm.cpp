@@ -9,21 +9,22 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/families.h"
 #include "kernels/gemm/common/batch.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/common/strict_order.h"
 #include "kernels/gemm/kernels.h"
+#include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {
 
 constexpr GemmKernel kKernels[] = {
-#define BITGRAD_GEMM_KERNEL(name, isa, order, a_layout, b_layout)                                        \
-  {{#name, DeviceKind::kCpu, isa, SumOrder::order, &gemm_impl::name##_supports, &gemm_impl::name##_cost, \
-    &gemm_detail::batched<&gemm_impl::name>},                                                            \
-   layouts::a_layout,                                                                                    \
+#define BITGRAD_GEMM_KERNEL(name, isa, order, a_layout, b_layout) \
+  {{{"gemm", #name, DeviceKind::kCpu, isa, SumOrder::order},      \
+    &gemm_impl::name##_supports,                                  \
+    &gemm_impl::name##_cost,                                      \
+    &gemm_detail::batched<&gemm_impl::name>},                     \
+   layouts::a_layout,                                             \
    layouts::b_layout},
 #include "kernels/gemm/kernels.inc"
 #undef BITGRAD_GEMM_KERNEL
@@ -139,15 +140,12 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
        "pass the canonical codes, or query plan_gemm for the layouts.");
 }
 
-// Never destroyed, because destructors of static objects may still run kernels.
-KernelList<GemmKernel>& kernel_list() {
-  static auto* const list = new KernelList<GemmKernel>(kKernels);
-  return *list;
-}
 }  // namespace
 
-std::span<const GemmKernel> gemm_kernels() { return kernel_list().kernels(); }
-void register_gemm_kernels(std::span<const GemmKernel> kernels) { kernel_list().add(kernels); }
+KernelList<GemmKernel>& gemm_kernels() {
+  static auto& list = *new KernelList<GemmKernel>(kKernels);
+  return list;
+}
 
 bool gemm_is_integer(const GemmArgs& args) {
   return gemm_detail::integer_product(args) != gemm_detail::IntegerProduct::kNone;
@@ -192,7 +190,5 @@ const GemmKernel& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layo
 }
 
 void gemm(const GemmArgs& args) { select_gemm(args).run(args); }
-
-void append_gemm_kernels(std::vector<KernelInfo>& out) { append_kernels("gemm", gemm_kernels(), out); }
 
 }  // namespace bitgrad::kernels

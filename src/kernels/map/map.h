@@ -6,7 +6,7 @@
 // in src/<layer>/map/<thing>.h, namespace bitgrad::maps, and adds a line to the list of its layer,
 // <layer>/map/maps.inc. The layer is the one whose code runs the map, or kernels if several do. The CPU runs it as a
 // loop that is instantiated at the call; a device runs a kernel compiled from the same source
-// (cuda/kernels/map/<layer>.cu). Calls are independent of one another and of their order: no two write to the same
+// (cuda/kernels/map/layer.cu.in). Calls are independent of one another and of their order: no two write to the same
 // place. Functors are trivially copyable, their pointers belong to the current device, and they may call only
 // BITGRAD_HD functions.
 #pragma once
@@ -16,7 +16,7 @@
 
 #include "bitgrad/base/host_device.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/device_kernel.h"
+#include "kernels/device_kernel.h"
 
 // The declaration made by a line BITGRAD_MAP(functor) of a maps.inc; see <layer>/map/list.h.
 #define BITGRAD_DECLARE_MAP(functor)                                \

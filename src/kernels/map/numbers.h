@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "bitgrad/dtype/scale_map.h"
-#include "bitgrad/kernels/quantize.h"
 #include "kernels/map/list.h"
+#include "kernels/quantize.h"
 
 namespace bitgrad::maps::q {
 

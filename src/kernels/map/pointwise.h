@@ -1,4 +1,4 @@
-// Family pointwise on devices: the functions and copies of bitgrad/kernels/pointwise.h. One call handles a few
+// Family pointwise on devices: the functions and copies of kernels/pointwise.h. One call handles a few
 // neighbouring elements of the inner axis.
 #pragma once
 
@@ -75,7 +75,7 @@ struct PointwiseRuns {
 #define BITGRAD_POINTWISE(name, value) \
   case kernels::PointwiseOp::name:     \
     return value;
-#include "bitgrad/kernels/pointwise.inc"
+#include "kernels/pointwise.inc"
 #undef BITGRAD_POINTWISE
       case kernels::PointwiseOp::kCount:
         break;

@@ -2,9 +2,9 @@
 // contiguous along another axis than y, the copy proceeds in square tiles of the two axes.
 #include <algorithm>
 
-#include "bitgrad/kernels/kernel_table.h"
-#include "bitgrad/kernels/pointwise.h"
+#include "kernels/kernel_table.h"
 #include "kernels/map/pointwise.h"
+#include "kernels/pointwise.h"
 #include "kernels/pointwise/lines.h"
 
 namespace bitgrad::kernels {

@@ -1,8 +1,8 @@
 // The loops of family pointwise as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
-#include "bitgrad/base/cpu.h"
-#include "bitgrad/kernels/pointwise.h"
+#include "kernels/isa_loops.h"
+#include "kernels/pointwise.h"
 
 namespace bitgrad::kernels::pointwise_loops {
 
@@ -17,12 +17,6 @@ struct PointwiseLoops {
 const PointwiseLoops& loops_scalar();
 const PointwiseLoops& loops_avx2();
 const PointwiseLoops& loops_avx512();
-
-// The table for the best ISA that cpu_isa() currently allows.
-inline const PointwiseLoops& loops() {
-  const IsaMask granted = cpu_isa();
-  if (granted & isa::kAvx512) return loops_avx512();
-  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
-}
+inline const PointwiseLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
 
 }  // namespace bitgrad::kernels::pointwise_loops

@@ -1,11 +1,10 @@
 // Family pointwise: functions of two strided arrays. The inner axis runs through the loops of the allowed ISA; the
 // other axes are cut by shape. bf16 or non-contiguous data goes through buffers of kPiece elements.
-#include "bitgrad/kernels/pointwise.h"
+#include "kernels/pointwise.h"
 
 #include <algorithm>
 
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/families.h"
+#include "kernels/kernel_table.h"
 #include "kernels/map/pointwise.h"
 #include "kernels/pointwise/lines.h"
 #include "kernels/pointwise/loops.h"
@@ -84,11 +83,11 @@ class ShortLines {
 
 #define BITGRAD_POINTWISE(name, value) \
   double value64_##name(double a, double b) { return value; }
-#include "bitgrad/kernels/pointwise.inc"
+#include "kernels/pointwise.inc"
 #undef BITGRAD_POINTWISE
 constexpr double (*kValues64[])(double, double) = {
 #define BITGRAD_POINTWISE(name, value) value64_##name,
-#include "bitgrad/kernels/pointwise.inc"
+#include "kernels/pointwise.inc"
 #undef BITGRAD_POINTWISE
 };
 
@@ -126,18 +125,6 @@ void pointwise(const PointwiseArgs& args) {
     const OutputLine y{const_cast<void*>(moved(args.y.data, args.y.dtype, at.start(2))), bf16_y, walk.inner_step(2)};
     run_line(args.op, a, b, y, begin, end);
   });
-}
-
-void append_pointwise_kernels(std::vector<KernelInfo>& out) {
-  const IsaMask granted = cpu_isa();
-#define BITGRAD_POINTWISE(name, value)                                                                                 \
-  out.push_back(                                                                                                       \
-      {"pointwise", "pointwise_" #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0});     \
-  out.push_back({"pointwise", "pointwise_" #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0}); \
-  out.push_back({"pointwise", "pointwise_" #name "_scalar", isa::kScalar, SumOrder::kExact, true});
-#include "bitgrad/kernels/pointwise.inc"
-#undef BITGRAD_POINTWISE
-  out.push_back({"pointwise", "strided_copy_scalar", isa::kScalar, SumOrder::kExact, true});
 }
 
 }  // namespace bitgrad::kernels

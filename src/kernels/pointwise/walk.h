@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/kernels/pointwise.h"
+#include "kernels/pointwise.h"
 
 namespace bitgrad::kernels {
 

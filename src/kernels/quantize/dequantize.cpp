@@ -1,18 +1,15 @@
 // Family quantize: codes -> values.
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "bitgrad/kernels/quantize.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/tiles.h"
+#include "kernels/kernel_table.h"
+#include "kernels/quantize.h"
 #include "kernels/quantize/chunk_params.h"
 
 namespace bitgrad::kernels {
 
 void cpu::dequantize(const DequantizeArgs& args) {
   using namespace quantize_loops;
-  const IsaMask granted = cpu_isa();
-  const QuantizeLoops& loops =
-      granted & isa::kAvx512 ? loops_avx512() : (granted & isa::kAvx2 ? loops_avx2() : loops_scalar());
+  const QuantizeLoops& loops = quantize_loops::loops();
   for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
     const char* row = static_cast<const char*>(args.codes) + r * args.stride;
     float* y = args.y + r * args.ldy;

@@ -1,5 +1,5 @@
 // Family quantize: sequences that other devices run as a single kernel.
-#include "bitgrad/kernels/fused_quantize.h"
+#include "kernels/fused_quantize.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,9 +10,8 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "bitgrad/kernels/pack.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/kernel_table.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::kernels {
 namespace {

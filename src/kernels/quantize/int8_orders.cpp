@@ -7,9 +7,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/elementwise.h"
+#include "kernels/kernel_table.h"
 #include "kernels/quantize/loops.h"
 
 namespace bitgrad::kernels {

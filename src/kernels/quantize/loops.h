@@ -8,11 +8,11 @@
 #include <cstdint>
 
 #include "bitgrad/base/math.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/isa_loops.h"
+#include "kernels/quantize.h"
 #include "kernels/quantize/rounding.h"
 
 namespace bitgrad::kernels::quantize_loops {
-
 inline constexpr int64_t kChunk = 512;  // elements of one chunk, a multiple of 64
 inline constexpr int kRules = 10;       // CodeRule
 
@@ -87,12 +87,6 @@ struct QuantizeLoops {
 const QuantizeLoops& loops_scalar();
 const QuantizeLoops& loops_avx2();
 const QuantizeLoops& loops_avx512();
-
-// The table for the best ISA that cpu_isa() currently allows.
-inline const QuantizeLoops& loops() {
-  const IsaMask granted = cpu_isa();
-  if (granted & isa::kAvx512) return loops_avx512();
-  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
-}
+inline const QuantizeLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
 
 }  // namespace bitgrad::kernels::quantize_loops

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "kernels/quantize/codebook.h"
 #include "kernels/quantize/loops.h"
 

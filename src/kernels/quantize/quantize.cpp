@@ -1,6 +1,6 @@
 // Family quantize: values -> codes and straight-through masks. Cuts the work, reads the scales and calls the loops of
 // the kernel's ISA.
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 
 #include <atomic>
 #include <cstring>
@@ -8,11 +8,9 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/tiles.h"
-#include "kernels/families.h"
+#include "kernels/kernel_table.h"
 #include "kernels/quantize/chunk_params.h"
 #include "kernels/quantize/plan.h"
 
@@ -169,7 +167,6 @@ void quantize_sign(const QuantizeLoops& loops, const QuantizeArgs& args) {
 bool sign_supports(const QuantizeArgs& args) {
   return args.rule == CodeRule::kSign && args.dtype.kind() == DTypeKind::kSign && args.dtype.bits() == 1;
 }
-bool any_supports(const QuantizeArgs&) { return true; }
 
 // The kernel's name encodes its form: quantize_sign_<isa> or quantize_any_<isa>.
 constexpr bool is_sign_row(std::string_view name) { return name.starts_with("quantize_sign"); }
@@ -183,8 +180,10 @@ constexpr bool is_sign_row(std::string_view name) { return name.starts_with("qua
 #undef BITGRAD_QUANTIZE_KERNEL
 
 constexpr Kernel<QuantizeArgs> kKernels[] = {
-#define BITGRAD_QUANTIZE_KERNEL(name, needs, relative, loops)                                                        \
-  {#name, DeviceKind::kCpu, needs, SumOrder::kExact, is_sign_row(#name) ? sign_supports : any_supports, name##_cost, \
+#define BITGRAD_QUANTIZE_KERNEL(name, needs, relative, loops)       \
+  {{"quantize", #name, DeviceKind::kCpu, needs, SumOrder::kExact},  \
+   is_sign_row(#name) ? sign_supports : supports_all<QuantizeArgs>, \
+   name##_cost,                                                     \
    name},
 #include "kernels/quantize/kernels.inc"
 #undef BITGRAD_QUANTIZE_KERNEL
@@ -192,18 +191,12 @@ constexpr Kernel<QuantizeArgs> kKernels[] = {
 
 }  // namespace
 
-namespace {
-// Never destroyed, because destructors of static objects may still run kernels.
-KernelList<Kernel<QuantizeArgs>>& kernel_list() {
-  static auto* const list = new KernelList<Kernel<QuantizeArgs>>(kKernels);
-  return *list;
+KernelList<Kernel<QuantizeArgs>>& quantize_kernels() {
+  static auto& list = *new KernelList<Kernel<QuantizeArgs>>(kKernels);
+  return list;
 }
-}  // namespace
 
-std::span<const Kernel<QuantizeArgs>> quantize_kernels() { return kernel_list().kernels(); }
-void register_quantize_kernels(std::span<const Kernel<QuantizeArgs>> kernels) { kernel_list().add(kernels); }
-
-void quantize(const QuantizeArgs& args) { cheapest(quantize_kernels(), args)->run(args); }
+void quantize(const QuantizeArgs& args) { quantize_kernels().cheapest(args)->run(args); }
 
 void cpu::clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
   const QuantizeLoops& loops = quantize_loops::loops();
@@ -230,7 +223,5 @@ void cpu::clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
     }
   });
 }
-
-void append_quantize_kernels(std::vector<KernelInfo>& out) { append_kernels("quantize", quantize_kernels(), out); }
 
 }  // namespace bitgrad::kernels

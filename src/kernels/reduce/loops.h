@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/isa_loops.h"
+#include "kernels/reduce.h"
 
 namespace bitgrad::kernels::reduce_loops {
-
 inline constexpr int64_t kChunk = 1024;  // elements whose 16 lanes form one partial sum
 inline constexpr int64_t kLanes = 16;
 inline constexpr int64_t kTaskElements = 32768;  // a multiple of kChunk
@@ -62,12 +62,6 @@ float join_chunks(Join join, float* part, int64_t count, int64_t step) {
 const ReduceLoops& loops_scalar();
 const ReduceLoops& loops_avx2();
 const ReduceLoops& loops_avx512();
-
-// The table for the best ISA that cpu_isa() currently allows.
-inline const ReduceLoops& loops() {
-  const IsaMask granted = cpu_isa();
-  if (granted & isa::kAvx512) return loops_avx512();
-  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
-}
+inline const ReduceLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
 
 }  // namespace bitgrad::kernels::reduce_loops

@@ -3,10 +3,9 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/fused_elementwise.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/floats.h"
+#include "kernels/fused_elementwise.h"
+#include "kernels/kernel_table.h"
 #include "kernels/reduce/loops.h"
 
 namespace bitgrad::kernels {

@@ -1,6 +1,6 @@
 // Family reduce: cuts blocks into chunks, calls the loops of a kernel's ISA and joins the results (docs/numerics.md
 // section 8).
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,11 +9,9 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel_table.h"
-#include "bitgrad/kernels/quantize.h"
-#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/floats.h"
-#include "kernels/families.h"
+#include "kernels/kernel_table.h"
+#include "kernels/quantize.h"
 #include "kernels/reduce/loops.h"
 
 namespace bitgrad::kernels {
@@ -160,8 +158,6 @@ void run_reduce(const ReduceLoops& loops, const ReduceArgs& args) {
   reducer.groups(args.group, ceil_div(args.cols, args.group));
 }
 
-bool supports_every(const ReduceArgs&) { return true; }
-
 #define BITGRAD_REDUCE_KERNEL(name, needs, relative, loops)                                                      \
   double name##_cost(const ReduceArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); } \
   void name(const ReduceArgs& args) { run_reduce(loops(), args); }
@@ -170,7 +166,7 @@ bool supports_every(const ReduceArgs&) { return true; }
 
 constexpr Kernel<ReduceArgs> kKernels[] = {
 #define BITGRAD_REDUCE_KERNEL(name, needs, relative, loops) \
-  {#name, DeviceKind::kCpu, needs, SumOrder::kLanes, supports_every, name##_cost, name},
+  {{"reduce", #name, DeviceKind::kCpu, needs, SumOrder::kLanes}, supports_all<ReduceArgs>, name##_cost, name},
 #include "kernels/reduce/kernels.inc"
 #undef BITGRAD_REDUCE_KERNEL
 };
@@ -187,18 +183,12 @@ ReduceArgs contiguous(ReduceRule rule, const float* x, int64_t n, float* out) {
 
 }  // namespace
 
-namespace {
-// Never destroyed, because destructors of static objects may still run kernels.
-KernelList<Kernel<ReduceArgs>>& kernel_list() {
-  static auto* const list = new KernelList<Kernel<ReduceArgs>>(kKernels);
-  return *list;
+KernelList<Kernel<ReduceArgs>>& reduce_kernels() {
+  static auto& list = *new KernelList<Kernel<ReduceArgs>>(kKernels);
+  return list;
 }
-}  // namespace
 
-std::span<const Kernel<ReduceArgs>> reduce_kernels() { return kernel_list().kernels(); }
-void register_reduce_kernels(std::span<const Kernel<ReduceArgs>> kernels) { kernel_list().add(kernels); }
-
-void reduce(const ReduceArgs& args) { cheapest(reduce_kernels(), args)->run(args); }
+void reduce(const ReduceArgs& args) { reduce_kernels().cheapest(args)->run(args); }
 
 namespace {
 
@@ -294,7 +284,5 @@ bool all_finite(const float* x, int64_t n) {
   });
   return !found;
 }
-
-void append_reduce_kernels(std::vector<KernelInfo>& out) { append_kernels("reduce", reduce_kernels(), out); }
 
 }  // namespace bitgrad::kernels

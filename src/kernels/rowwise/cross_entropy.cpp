@@ -2,8 +2,8 @@
 #include <atomic>
 
 #include "bitgrad/base/math.h"
-#include "bitgrad/kernels/rowwise.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/kernel_table.h"
+#include "kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad::kernels {

@@ -1,7 +1,7 @@
 // Family rowwise in double: the references for gradient checks. Sums are sequential; exp and log are the C library's.
 #include <cmath>
 
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad::kernels::rowwise {

@@ -1,11 +1,10 @@
 // The loops of family rowwise as a table of functions, one table per ISA. All tables give bit-identical results.
 #pragma once
 
-#include "bitgrad/base/cpu.h"
-#include "bitgrad/kernels/rowwise.h"
+#include "kernels/isa_loops.h"
+#include "kernels/rowwise.h"
 
 namespace bitgrad::kernels::rowwise {
-
 inline constexpr int64_t kRowChunk = 1024;  // rows whose 16 lanes form one partial sum of a column
 inline constexpr int64_t kSumLanes = 16;
 inline constexpr int64_t kColumns = 64;  // columns that are summed together
@@ -24,20 +23,14 @@ struct NormColumns {
 };
 
 struct RowwiseLoops {
-#define BITGRAD_ROWWISE_LOOP(name, result, parameters) result(*name) parameters;
+#define BITGRAD_ISA_LOOP(family, order, result, name, parameters) result(*name) parameters;
 #include "kernels/rowwise/kernels.inc"
-#undef BITGRAD_ROWWISE_LOOP
+#undef BITGRAD_ISA_LOOP
 };
 
 const RowwiseLoops& loops_scalar();
 const RowwiseLoops& loops_avx2();
 const RowwiseLoops& loops_avx512();
-
-// The table for the best ISA that cpu_isa() currently allows.
-inline const RowwiseLoops& loops() {
-  const IsaMask granted = cpu_isa();
-  if (granted & isa::kAvx512) return loops_avx512();
-  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
-}
+inline const RowwiseLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
 
 }  // namespace bitgrad::kernels::rowwise

@@ -1,8 +1,8 @@
 // Family rowwise: layer norm and RMS norm, and their backward.
 #include <cmath>
 
-#include "bitgrad/kernels/rowwise.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/kernel_table.h"
+#include "kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad::kernels {

@@ -5,9 +5,9 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/kernel_table.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
+#include "kernels/kernel_table.h"
 #include "kernels/reduce/loops.h"
 #include "kernels/rowwise/loops.h"
 

@@ -1,7 +1,6 @@
 // Family rowwise: softmax and its backward.
-#include "bitgrad/kernels/rowwise.h"
-#include "kernels/cpu_kernels.h"
-#include "kernels/families.h"
+#include "kernels/kernel_table.h"
+#include "kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad::kernels {
@@ -33,16 +32,6 @@ void cpu::softmax_rows_backward(const SoftmaxRowsBackwardArgs& args) {
       loops().softmax_backward(cols, y, gy, dot, floats(args.gx) + r * cols);
     }
   });
-}
-
-void append_rowwise_kernels(std::vector<KernelInfo>& out) {
-  const IsaMask granted = cpu_isa();
-#define BITGRAD_ROWWISE_LOOP(name, result, parameters)                                                        \
-  out.push_back({"rowwise", #name "_avx512", isa::kAvx512, SumOrder::kLanes, (granted & isa::kAvx512) != 0}); \
-  out.push_back({"rowwise", #name "_avx2", isa::kAvx2, SumOrder::kLanes, (granted & isa::kAvx2) != 0});       \
-  out.push_back({"rowwise", #name "_scalar", isa::kScalar, SumOrder::kLanes, true});
-#include "kernels/rowwise/kernels.inc"
-#undef BITGRAD_ROWWISE_LOOP
 }
 
 }  // namespace bitgrad::kernels

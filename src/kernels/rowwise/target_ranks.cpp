@@ -1,8 +1,8 @@
 // Family rowwise: the rank of a target among the elements of its row. Exact.
 #include <cmath>
 
-#include "bitgrad/kernels/rowwise.h"
-#include "kernels/cpu_kernels.h"
+#include "kernels/kernel_table.h"
+#include "kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad::kernels {

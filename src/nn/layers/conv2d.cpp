@@ -15,7 +15,7 @@ class Conv2d final : public Module {
  public:
   explicit Conv2d(const LayerSpec& spec)
       : out_(spec.attributes.integer("out")),
-        slot_(add_quantizable("weight", spec.weight, Quantizable::Kind::kConv, spec.compute)),
+        slot_(add_quantizable("weight", spec.weight, Quantizable::Kind::kConv, spec.product.compute)),
         product_(spec) {
     options_.kernel = detail::pair_of(spec.attributes, "kernel");
     options_.stride = detail::pair_of(spec.attributes, "stride");
@@ -25,7 +25,7 @@ class Conv2d final : public Module {
     same_ = detail::is_same(spec.attributes, "padding");
     if (!same_) options_.padding = detail::sides_of(spec.attributes, "padding");
     if (spec.attributes.flag("bias")) bias_ = &add_parameter("bias", {out_}, {.init = {"zeros"}});
-    detail::check_compute({slot_.weight(), spec.compute, product_.modes(), bias_ != nullptr});
+    detail::check_compute({slot_.weight(), spec.product.compute, product_.modes(), bias_ != nullptr});
   }
 
   Var forward(const Var& x) override {

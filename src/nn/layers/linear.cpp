@@ -12,10 +12,10 @@ class Linear final : public Module {
  public:
   explicit Linear(const LayerSpec& spec)
       : out_(spec.attributes.integer("out")),
-        slot_(add_quantizable("weight", spec.weight, Quantizable::Kind::kLinear, spec.compute)),
+        slot_(add_quantizable("weight", spec.weight, Quantizable::Kind::kLinear, spec.product.compute)),
         product_(spec) {
     if (spec.attributes.flag("bias")) bias_ = &add_parameter("bias", {out_}, {.init = {"zeros"}});
-    detail::check_compute({slot_.weight(), spec.compute, product_.modes(), bias_ != nullptr});
+    detail::check_compute({slot_.weight(), spec.product.compute, product_.modes(), bias_ != nullptr});
   }
 
   Var forward(const Var& x) override {
@@ -50,7 +50,7 @@ class Head final : public Module {
  public:
   explicit Head(const LayerSpec& spec)
       : tie_(spec.attributes.text("tie")),
-        compute_(spec.compute),
+        compute_(spec.product.compute),
         with_bias_(spec.attributes.flag("bias")),
         product_(spec) {
     if (with_bias_) bias_ = &add_parameter("bias", ParameterSpec{.init = {"zeros"}});

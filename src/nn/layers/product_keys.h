@@ -12,10 +12,10 @@ namespace bitgrad::detail {
 // Modes of the backward products and their draws, keyed by path and microbatch.
 class ProductKeys {
  public:
-  explicit ProductKeys(const LayerSpec& spec) : stochastic_(spec.gradient_rounding == Rounding::kStochastic) {
-    modes_.gx = spec.gx;
-    modes_.gw = spec.gw;
-    modes_.gx_per_group = spec.gx_per_group;
+  explicit ProductKeys(const LayerSpec& spec) : stochastic_(spec.product.rounding == Rounding::kStochastic) {
+    modes_.gx = spec.product.gx;
+    modes_.gw = spec.product.gw;
+    modes_.gx_per_group = spec.product.per_group;
   }
   const ProductModes& modes() const { return modes_; }
   // `draws` must outlive the call that uses the modes.

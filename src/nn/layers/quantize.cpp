@@ -13,8 +13,7 @@ LayerKind quantize_kind() {
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
     require(spec.activation.has_value(), "quantize", "needs quantized activations (dtype, scheme)");
-    return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,
-                                                                 spec.learned_lr_factor, spec.learned_weight_decay});
+    return std::make_shared<ActivationQuantizer>(*spec.activation);
   };
   return kind;
 }

@@ -50,7 +50,7 @@ LayerKind quantize_gradient_kind() {
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
     require(spec.activation.has_value(), "quantize_gradient", "needs a quantized gradient (dtype, scheme)");
-    return std::make_shared<QuantizeGradientLayer>(*spec.activation);
+    return std::make_shared<QuantizeGradientLayer>(spec.activation->spec);
   };
   return kind;
 }

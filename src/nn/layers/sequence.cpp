@@ -1,10 +1,10 @@
-// Layers one after the other: the model itself, and the kind `sequence`.
+// Layers one after the other: the model itself, and the kinds `sequence` and `repeat`. Children 0, 1, ... of `repeat`
+// are its rounds.
 #include <algorithm>
 #include <utility>
 
 #include "bitgrad/autograd/recompute.h"
 #include "bitgrad/nn/layers.h"
-#include "nn/layers/recompute_key.h"
 
 namespace bitgrad {
 
@@ -109,6 +109,19 @@ inference::Value Sequential::lower(inference::Graph& graph, inference::Value x) 
   return x;
 }
 
+namespace {
+
+// The key of containers whose layers are recomputed in backward. `what`: text for the container's list.
+constexpr const char* kRecomputeKey = "recompute";
+
+Key recompute_key(const std::string& what) {
+  return {kRecomputeKey, Key::Type::kBool, "", "false",
+          "training keeps the input of " + what +
+              " alone and runs the layers again in backward: less memory, the same bits"};
+}
+
+}  // namespace
+
 LayerKind sequence_kind() {
   LayerKind kind;
   kind.name = "sequence";
@@ -120,6 +133,26 @@ LayerKind sequence_kind() {
     auto layers = make_layers(spec.lists.at(0).layers);
     layers->set_recompute(spec.attributes.flag(kRecomputeKey));
     return layers;
+  };
+  return kind;
+}
+
+LayerKind repeat_kind() {
+  LayerKind kind;
+  kind.name = "repeat";
+  kind.doc = "repeats its layers, each time with separate parameters";
+  kind.keys = {{"times", Key::Type::kInt, "[1, 4096]", "!", "rounds"}, recompute_key("each round")};
+  kind.lists.kind = LayerLists::Kind::kRepeated;
+  kind.bf16 = true;
+  kind.make = [](const LayerSpec& spec) {
+    require(!spec.lists.empty() && !spec.lists[0].layers.empty(), "repeat", "layers: got none, expected at least one");
+    auto rounds = std::make_shared<Sequential>();
+    for (int64_t i = 0; i < spec.attributes.integer("times"); ++i) {
+      const auto round = in_layer(std::to_string(i), [&] { return make_layers(spec.lists[0].layers); });
+      round->set_recompute(spec.attributes.flag(kRecomputeKey));
+      rounds->append(round);
+    }
+    return rounds;
   };
   return kind;
 }

@@ -1,4 +1,4 @@
-// Additions to family windows for depthwise convolutions: weights ordered by tap, and epilogues for sums that need more
+// Additions to family conv for depthwise convolutions: weights ordered by tap, and epilogues for sums that need more
 // than one scale and a bias. Float sums are exact integers where stated. docs/numerics.md section 4, "Depthwise
 // convolutions".
 #pragma once

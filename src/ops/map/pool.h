@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/windows.h"
+#include "kernels/conv.h"
 #include "ops/map/list.h"
 
 namespace bitgrad::maps {

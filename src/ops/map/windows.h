@@ -1,4 +1,4 @@
-// Additions to family windows for convolutions: padding pixels, scales per tap, and integer sums that become gradients.
+// Additions to family conv for convolutions: padding pixels, scales per tap, and integer sums that become gradients.
 // docs/numerics.md sections 4 and 5; src/ops/product/windows.h.
 #pragma once
 

@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/kernels/pack.h"
+#include "kernels/pack.h"
 #include "ops/common.h"
 #include "ops/product/transposed.h"
 

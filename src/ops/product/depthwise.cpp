@@ -4,7 +4,7 @@
 
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "ops/map/depthwise.h"
 #include "ops/product/depthwise_operands.h"
 

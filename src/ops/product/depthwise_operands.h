@@ -1,7 +1,7 @@
 // Operands of depthwise convolutions, in the form their kernels read.
 #pragma once
 
-#include "bitgrad/kernels/depthwise.h"
+#include "kernels/depthwise.h"
 #include "ops/product/windows.h"
 
 namespace bitgrad::detail {

@@ -7,9 +7,9 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/quantize.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantize.h"
+#include "kernels/reduce.h"
 #include "ops/map/linear.h"
 
 namespace bitgrad::detail {

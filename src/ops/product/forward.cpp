@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/pack.h"
+#include "kernels/pack.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -51,15 +51,14 @@ void into_slot(const GradientProduct& p, GradSlot& slot) {
 
 struct Mode {
   ProductMode mode;
-  std::string_view name;
   void (*check)(const GradientForm&);
   void (*run)(const GradientProduct&, GradSlot&);
   void (*with)(const GradientProduct&, const RunProduct&);  // nullptr: no sums over blocks
 };
 constexpr Mode kModes[] = {
-    {ProductMode::kFp32, "fp32", no_check, into_slot<with_fp32>, with_fp32},
-    {ProductMode::kBf16, "bf16", check_bf16, into_slot<with_bf16>, with_bf16},
-    {ProductMode::kInt8, "int8", check_int8, int8_product, nullptr},
+    {ProductMode::kFp32, no_check, into_slot<with_fp32>, with_fp32},
+    {ProductMode::kBf16, check_bf16, into_slot<with_bf16>, with_bf16},
+    {ProductMode::kInt8, check_int8, int8_product, nullptr},
 };
 const Mode& mode_of(ProductMode mode) {
   for (const Mode& m : kModes)
@@ -78,7 +77,7 @@ void gradient_product(ProductMode mode, const GradientProduct& p, GradSlot& slot
 
 void with_product(ProductMode mode, const GradientProduct& p, const RunProduct& run) {
   const Mode& m = mode_of(mode);
-  ensure(m.with != nullptr, "linear", p.name, ' ', m.name, " of an operand in blocks of rows");
+  ensure(m.with != nullptr, "linear", p.name, ' ', enum_name(mode), " of an operand in blocks of rows");
   m.with(p, run);
 }
 
@@ -135,9 +134,3 @@ void gradient_product(ProductMode mode, GradientProduct p, std::span<const Opera
 }
 
 }  // namespace bitgrad::detail
-
-namespace bitgrad {
-
-std::string_view mode_name(ProductMode mode) { return detail::mode_of(mode).name; }
-
-}  // namespace bitgrad

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "bitgrad/kernels/windows.h"
 #include "bitgrad/ops/conv.h"
+#include "kernels/conv.h"
 #include "ops/product/operand.h"
 
 namespace bitgrad::detail {

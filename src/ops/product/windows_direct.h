@@ -1,4 +1,4 @@
-// Products of a convolution computed directly from the images, on CPUs with a unit for that (kernels/windows.h). Each
+// Products of a convolution computed directly from the images, on CPUs with a unit for that (kernels/conv.h). Each
 // function returns false without doing anything if there is no such unit, it does not pay off, or it does not support
 // the operands.
 #pragma once

@@ -5,7 +5,7 @@
 
 #include "base/registration.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/quant/rounding.h"
+#include "bitgrad/quant/scheme_fields.h"
 #include "bitgrad/train/checkpoint.h"
 #include "io/metadata.h"
 #include "nn/expanded_layers.h"
@@ -21,15 +21,6 @@ constexpr int64_t kMaxRank = 8, kMaxAxis = int64_t{1} << 40;
 constexpr int kMaxDepth = 120;  // nesting of containers
 constexpr const char* kKey = "bitgrad.model";
 
-// Parses a text as one of several named values.
-template <typename T>
-T named(const Json& json, std::initializer_list<T> values, std::string_view (*name)(T), std::string_view what) {
-  const std::string text = json.text();
-  for (const T value : values)
-    if (text == name(value)) return value;
-  fail(kKey, what, ": got '", text, "', which this program does not know");
-}
-
 // Conversion of each type to JSON (put) and back (get).
 Json put(bool x) { return x; }
 Json put(int64_t x) { return x; }
@@ -39,13 +30,10 @@ Json put(const std::string& x) { return x; }
 Json put(const std::vector<int64_t>& x) { return x; }
 Json put(const std::vector<double>& x) { return x; }
 Json put(DType x) { return x.name(); }
-Json put(Rounding x) { return rounding_name(x); }
-Json put(SteRule x) { return ste_name(x); }
-Json put(Compute x) { return compute_name(x); }
-Json put(ProductMode x) { return mode_name(x); }
-Json put(MasterKind x) { return master_name(x); }
-Json put(MomentKind x) { return moment_name(x); }
-Json put(QuantSwitch x) { return quant_switch_name(x); }
+template <NamedEnum E>
+Json put(E x) {
+  return enum_name(x);
+}
 Json put(const Init& x) { return {{"name", x.name}, {"a", x.a}, {"b", x.b}}; }
 Json put(const Granularity& g) {
   return {{"kind", static_cast<int64_t>(g.kind)}, {"axis", g.axis}, {"group", g.group}, {"text", concat(g)}};
@@ -63,22 +51,11 @@ void get(const Json& j, float& x) { x = j.get<float>(); }
 void get(const Json& j, double& x) { x = j.get<double>(); }
 void get(const Json& j, std::string& x) { x = j.text(); }
 void get(const Json& j, DType& x) { x = parse_dtype(j.text()); }
-void get(const Json& j, Rounding& x) { x = parse_rounding(j.text()); }
-void get(const Json& j, SteRule& x) { x = parse_ste(j.text()); }
-void get(const Json& j, Compute& x) {
-  x = named(j, {Compute::kPacked, Compute::kSimulated, Compute::kIntegerOut}, compute_name, "compute");
-}
-void get(const Json& j, ProductMode& x) {
-  x = named(j, {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}, mode_name, "mode of a product");
-}
-void get(const Json& j, MasterKind& x) {
-  x = named(j, {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}, master_name, "master");
-}
-void get(const Json& j, MomentKind& x) {
-  x = named(j, {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}, moment_name, "moments");
-}
-void get(const Json& j, QuantSwitch& x) {
-  x = named(j, {QuantSwitch::kOn, QuantSwitch::kOff, QuantSwitch::kFrozen}, quant_switch_name, "quantization");
+template <NamedEnum E>
+void get(const Json& j, E& x) {
+  const std::optional<E> found = find_enum<E>(j.text());
+  require(found.has_value(), kKey, "got '", j.text(), "', which this program does not know");
+  x = *found;
 }
 void get(const Json& j, Init& x) {
   get(j.at("name"), x.name);
@@ -101,12 +78,10 @@ void get(const Json& j, std::optional<T>& x) {
 }
 
 // The members of each struct, listed once for both directions.
+// Beside visit_quant of quant/scheme_fields.h.
 template <typename V, typename T>
-void visit_quant(V&& v, T& x) {
-  v("dtype", x.dtype), v("scheme", x.scheme), v("granularity", x.granularity), v("rounding", x.rounding);
-  v("ste", x.ste), v("alpha", x.alpha), v("alpha_grad", x.alpha_grad), v("reduce_range", x.reduce_range);
-  v("ste_t", x.ste_t), v("ste_t_first", x.ste_t_first), v("ste_t_last", x.ste_t_last), v("first_clip", x.first_clip);
-  v("scale", x.scale), v("offset", x.offset), v("eps", x.eps), v("pow2", x.pow2), v("div", x.div);
+void visit_alpha(V&& v, T& x) {
+  v("alpha", x.alpha), v("ste_t", x.ste_t), v("ste_t_first", x.ste_t_first), v("ste_t_last", x.ste_t_last);
 }
 template <typename V, typename T>
 void visit_observer(V&& v, T& x) {
@@ -116,14 +91,14 @@ template <typename V, typename T>
 void visit_weight(V&& v, T& x) {
   v("quant", x.quant), v("grad", x.grad), v("init", x.init), v("latent_clamp", x.latent_clamp), v("master", x.master);
   v("moments", x.moments), v("optimizer", x.optimizer), v("lr_factor", x.lr_factor), v("weight_decay", x.weight_decay);
-  v("floor", x.floor), v("frozen", x.frozen), v("learned_lr_factor", x.learned_lr_factor);
-  v("learned_weight_decay", x.learned_weight_decay);
+  v("floor", x.floor), v("frozen", x.frozen), v("learned_lr_factor", x.learned.lr_factor);
+  v("learned_weight_decay", x.learned.weight_decay);
 }
 template <typename V, typename T>
 void visit_slot(V&& v, T& x) {
   v("recipe", x.recipe), v("weight", x.weight), v("input", x.input), v("observer", x.observer), v("compute", x.compute);
   v("master", x.master), v("grad", x.grad), v("latent_clamp", x.latent_clamp), v("input_grad", x.input_grad);
-  v("learned_lr_factor", x.learned_lr_factor), v("learned_weight_decay", x.learned_weight_decay);
+  v("learned_lr_factor", x.learned.lr_factor), v("learned_weight_decay", x.learned.weight_decay);
 }
 template <typename V, typename T>
 void visit_adapter(V&& v, T& x) {
@@ -131,13 +106,13 @@ void visit_adapter(V&& v, T& x) {
 }
 template <typename V, typename T>
 void visit_product(V&& v, T& x) {
-  v("compute", x.compute), v("gx", x.gx), v("gw", x.gw), v("gradient_rounding", x.gradient_rounding);
-  v("gx_per_group", x.gx_per_group);
+  v("compute", x.compute), v("gx", x.gx), v("gw", x.gw), v("gradient_rounding", x.rounding);
+  v("gx_per_group", x.per_group);
 }
 template <typename V, typename T>
 void visit_activation(V&& v, T& x) {
-  v("quant", x.activation), v("grad", x.activation_grad), v("observer", x.observer);
-  v("learned_lr_factor", x.learned_lr_factor), v("learned_weight_decay", x.learned_weight_decay);
+  v("quant", x.spec), v("grad", x.grad), v("observer", x.observer);
+  v("learned_lr_factor", x.learned.lr_factor), v("learned_weight_decay", x.learned.weight_decay);
 }
 
 struct Put {
@@ -152,6 +127,14 @@ struct Get {
   template <typename T>
   void operator()(const char* key, T& x) const {
     get(from.at(key), x);
+  }
+};
+// A member that the file's program did not know keeps its default.
+struct GetKnown {
+  const Json& from;
+  template <typename T>
+  void operator()(const char* key, T& x) const {
+    if (from.contains(key)) get(from.at(key), x);
   }
 };
 
@@ -180,8 +163,13 @@ void check_known(std::string_view what, const std::string& name, bool known, con
 
 Json put(const QuantSpec& x) {
   Json j;
-  visit_quant(Put{j}, x);
-  if (x.scale_dtype != dtypes::fp32) j["scale_dtype"] = put(x.scale_dtype);
+  visit_quant(
+      [&](std::string_view key, const auto& member) {
+        const bool as_ever = key == "scale_dtype" && x.scale_dtype == dtypes::fp32;  // absent, as in the first files
+        if (!as_ever) j[key] = put(member);
+      },
+      x);
+  visit_alpha(Put{j}, x);
   if (!x.keys.values().empty()) j["keys"] = put(x.keys);
   if (const std::string plugin = detail::plugin_of("scheme", x.scheme); !plugin.empty()) j["plugin"] = plugin;
   return j;
@@ -192,8 +180,9 @@ Json put(const ObserverSpec& x) {
   return j;
 }
 void get(const Json& j, QuantSpec& x) {
-  visit_quant(Get{j}, x);
-  if (j.contains("scale_dtype")) get(j.at("scale_dtype"), x.scale_dtype);
+  get(j.at("dtype"), x.dtype), get(j.at("scheme"), x.scheme);
+  visit_quant(GetKnown{j}, x);
+  visit_alpha(Get{j}, x);
   if (j.contains("keys")) get(j.at("keys"), x.keys);
   const std::vector<std::string_view> schemes = quantizer_names();
   check_known("scheme", x.scheme, std::find(schemes.begin(), schemes.end(), x.scheme) != schemes.end(), j);
@@ -208,8 +197,8 @@ Json put_layer(const LayerSpec& x) {
   if (!x.name.empty()) j["name"] = x.name;
   j["attributes"] = put(x.attributes);
   if (kind.weights) visit_weight(Put{j["weight"]}, x.weight);
-  if (kind.product) visit_product(Put{j["product"]}, x);
-  if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Put{j["quantizer"]}, x);
+  if (kind.product) visit_product(Put{j["product"]}, x.product);
+  if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Put{j["quantizer"]}, *x.activation);
   if (x.lists.empty()) return j;
   Json lists = Json::array();
   for (const LayerList& list : x.lists) {
@@ -235,8 +224,8 @@ LayerSpec get_layer(const Json& j) {
   x.name = j.value("name", "");
   get(j.at("attributes"), x.attributes);
   if (kind.weights) visit_weight(Get{j.at("weight")}, x.weight);
-  if (kind.product) visit_product(Get{j.at("product")}, x);
-  if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Get{j.at("quantizer")}, x);
+  if (kind.product) visit_product(Get{j.at("product")}, x.product);
+  if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Get{j.at("quantizer")}, x.activation.emplace());
   if (j.contains("lists"))
     for (const Json& list : j.at("lists")) x.lists.push_back({list.at("key").text(), get_layers(list.at("layers"))});
   return x;

@@ -7,7 +7,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 #include "train/averages.h"
 #include "train/train_state.h"
 

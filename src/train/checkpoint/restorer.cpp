@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/reduce.h"
+#include "kernels/reduce.h"
 #include "train/checkpoint/pieces.h"
 
 namespace bitgrad::checkpoint {

@@ -87,7 +87,7 @@ std::string state_hash(Learner& learner, const RunCounters& counters) {
 std::string kernel_table_hash() {
   Sha256 hash;
   for (const KernelInfo& k : all_kernels())
-    if (k.available) hash.update(concat(k.family, ' ', k.name, '\n'));
+    if (k.available()) hash.update(concat(k.family, ' ', k.name, '\n'));
   hash_measured_costs(hash);
   // The built-in costs, by which float products choose a kernel and so an order of summation, at a small, a medium and
   // a large shape.

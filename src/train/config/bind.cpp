@@ -24,7 +24,7 @@ namespace bitgrad::config {
 namespace {
 
 // Rows of a table are not summed, so their spread does not depend on its size (as torch.nn.Embedding).
-const InitConfig kTableInit{"normal", 0, 1};
+const Init kTableInit{"normal", 0, 1};
 
 // Reads the values of keys that are described as data.
 void read_own_keys(std::string_view group, const std::vector<Key>& keys, const Node* map, Attributes& out) {
@@ -81,89 +81,84 @@ void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
   if (!used("file")) out.file = plain.file, out.context = plain.context, out.test_fraction = plain.test_fraction;
 }
 
-void bind_products(const Node* own, const Node* base, const std::string& path, std::string& compute,
-                   BackwardConfig& backward, Report& report) {
+void bind_products(const Node* own, const Node* base, const std::string& path, ProductSpec& product, Report& report) {
   const Merged keys(own, base, path, "quant", report);
-  keys.set(compute, "compute");
+  keys.set(product.compute, "compute");
   visit_backward([inner = keys.inner("backward", "backward")](auto key, auto& field) { inner.set(field, key); },
-                 backward);
+                 product);
 }
 
 // Reads the layers of a model, and of the containers within it.
 class LayerReader {
  public:
-  LayerReader(const Node* quant, const std::string& moments, Report& report)
+  LayerReader(const Node* quant, MomentKind moments, Report& report)
       : quant_(quant), moments_(moments), report_(report) {}
 
-  std::vector<LayerConfig> read_list(const Node& list, const std::string& path) {
-    std::vector<LayerConfig> layers;
+  std::vector<LayerSpec> read_list(const Node& list, const std::string& path) {
+    std::vector<LayerSpec> layers;
     for (size_t i = 0; i < list.items.size(); ++i) {
       const Node& item = list.items[i];
       if (item.bad || !item.suspects.empty() || item.entries.empty()) continue;
       const Report::Within block(report_, item.block);
       const std::string outer = std::exchange(block_, std::string(item.block.empty() ? block_ : item.block));
       layers.push_back(read(item.entries[0], concat(path, '.', i)));
-      layers.back().block = std::exchange(block_, outer);
+      block_ = outer;
     }
     return layers;
   }
 
  private:
-  LayerConfig read(const Entry& entry, const std::string& path) {
+  LayerSpec read(const Entry& entry, const std::string& path) {
     const LayerKind& kind = *find_layer_kind(entry.key);
-    LayerConfig layer;
+    LayerSpec layer;
     layer.kind = entry.key;
-    layer.mark = entry.key_mark;
-    layer.path = concat(path, '.', layer.kind);
-    read_attributes(kind, entry.node, layer);
+    LayerOrigin origin{entry.key_mark, {}, concat(path, '.', layer.kind), block_};
+    for (const Key& key : kind.keys)
+      if (const Node* const node = entry.node.child(key.name)) origin.marks[key.name] = node->mark;
+    layer.origin = std::make_shared<const LayerOrigin>(std::move(origin));
+    read_own_keys(group_of_kind(kind.name), kind.keys, &entry.node, layer.attributes);
     read_lists(kind, entry.node, layer);
+    const std::string& own = layer.origin->path;
     if (kind.quantizer == LayerKind::Quantizer::kActivations && sound(quant_, "activations"))
-      layer.quant = resolve_quantizer(
-          {&entry.node, child(quant_, "activations"), layer.path, entry.key_mark, Role::kActivations, moments_},
-          report_);
+      layer.activation = resolve_activations(
+          {&entry.node, child(quant_, "activations"), own, entry.key_mark, Role::kActivations, moments_}, report_);
     if (kind.quantizer == LayerKind::Quantizer::kGradients)
-      layer.quant =
-          resolve_quantizer({&entry.node, nullptr, layer.path, entry.key_mark, Role::kGradients, moments_}, report_);
+      layer.activation =
+          resolve_activations({&entry.node, nullptr, own, entry.key_mark, Role::kGradients, moments_}, report_);
     if (kind.weights && sound(quant_, "weights")) read_weights(kind, entry, layer);
-    if (kind.product) bind_products(&entry.node, quant_, layer.path, layer.compute, layer.backward, report_);
+    if (kind.product) bind_products(&entry.node, quant_, own, layer.product, report_);
     return layer;
   }
 
-  void read_attributes(const LayerKind& kind, const Node& map, LayerConfig& layer) {
-    read_own_keys(group_of_kind(kind.name), kind.keys, &map, layer.attributes);
-    for (const Key& key : kind.keys)
-      if (const Node* const node = map.child(key.name)) layer.marks[key.name] = node->mark;
-  }
-
-  void read_lists(const LayerKind& kind, const Node& map, LayerConfig& layer) {
+  void read_lists(const LayerKind& kind, const Node& map, LayerSpec& layer) {
     using Lists = LayerLists::Kind;
     const auto add = [&](const std::string& key, const Node& list, const std::string& path) {
       layer.lists.push_back({key, read_list(list, path)});
     };
     if (kind.lists.kind == Lists::kNamed) {
       for (const Key& key : kind.lists.keys)
-        if (const Node* list = map.child(key.name)) add(key.name, *list, concat(layer.path, '.', key.name));
+        if (const Node* list = map.child(key.name)) add(key.name, *list, concat(layer.origin->path, '.', key.name));
       return;
     }
     const Node* const lists = map.child("layers");
     if (kind.lists.kind == Lists::kNone || lists == nullptr) return;
-    const std::string path = layer.path + ".layers";
+    const std::string path = layer.origin->path + ".layers";
     if (kind.lists.kind != Lists::kIndexed) return add("layers", *lists, path);
     for (size_t i = 0; i < lists->items.size(); ++i) add(std::to_string(i), lists->items[i], concat(path, '.', i));
   }
 
-  void read_weights(const LayerKind& kind, const Entry& entry, LayerConfig& layer) {
+  void read_weights(const LayerKind& kind, const Entry& entry, LayerSpec& layer) {
     const Entry* own = entry.node.find("weights");
     const Node* const base = child(quant_, "weights");
-    layer.quant = resolve_quantizer({own ? &own->node : nullptr, base, concat(layer.path, ".weights"),
-                                     own ? own->key_mark : entry.key_mark, Role::kWeights, moments_},
-                                    report_);
+    layer.weight = resolve_weights({own ? &own->node : nullptr, base, concat(layer.origin->path, ".weights"),
+                                    own ? own->key_mark : entry.key_mark, Role::kWeights, moments_},
+                                   report_);
     const bool given = (own && own->node.child("init")) || child(base, "init");
-    if (kind.ids && !given) layer.quant.init = kTableInit;
+    if (kind.ids && !given) layer.weight.init = kTableInit;
   }
 
   const Node* quant_;
-  const std::string& moments_;
+  MomentKind moments_;
   Report& report_;
   std::string block_;  // block that the layers being read come from
 };
@@ -171,7 +166,8 @@ class LayerReader {
 void bind_layers(const Node& root, RunConfig& config, Report& report) {
   const Node* layers = child(root.child("model"), "layers");
   if (!layers || !sound(&root, "quant")) return;
-  config.layers = LayerReader(root.child("quant"), config.optim.moments, report).read_list(*layers, "model.layers");
+  config.layers =
+      LayerReader(root.child("quant"), config.optim.spec.moments, report).read_list(*layers, "model.layers");
 }
 
 void bind_quant(const Node& root, RunConfig& config, Report& report) {
@@ -181,15 +177,16 @@ void bind_quant(const Node& root, RunConfig& config, Report& report) {
     const Entry* entry = quant ? quant->find(key) : nullptr;
     return entry && !entry->node.bad ? entry : nullptr;
   };
-  const std::string& moments = config.optim.moments;
+  const MomentKind moments = config.optim.spec.moments;
   config.quant.weights.moments = moments;
+  config.quant.weights.init.name = "glorot_uniform";
   if (const Entry* weights = given("weights"))
-    config.quant.weights = resolve_quantizer(
-        {&weights->node, nullptr, "quant.weights", weights->key_mark, Role::kWeights, moments}, report);
+    config.quant.weights =
+        resolve_weights({&weights->node, nullptr, "quant.weights", weights->key_mark, Role::kWeights, moments}, report);
   if (const Entry* activations = given("activations"))
-    config.quant.activations = resolve_quantizer(
+    config.quant.activations = resolve_activations(
         {&activations->node, nullptr, "quant.activations", activations->key_mark, Role::kActivations, moments}, report);
-  bind_products(quant, nullptr, "quant", config.quant.compute, config.quant.backward, report);
+  bind_products(quant, nullptr, "quant", config.quant.product, report);
   Reader("quant", quant)("requantize_every", config.quant.requantize_every);
 }
 
@@ -250,7 +247,7 @@ void Reader::operator()(std::string_view key, ScheduleConfig& field) const {
   if (map != nullptr) field.mark = map->mark;
   visit_schedule(Reader("schedule", map), field);
 }
-void Reader::operator()(std::string_view key, BopConfig& field) const {
+void Reader::operator()(std::string_view key, BopSpec& field) const {
   visit_bop(Reader("bop", child(map_, key)), field);
 }
 
@@ -287,13 +284,13 @@ std::optional<Attribute> attribute_of(const Value& value) {
 
 // Before anything goes over the rounds of its repeats.
 void bound_layers(const RunConfig& config, Report& report) {
-  const std::vector<LayerConfig>* layers = &config.layers;
+  const std::vector<LayerSpec>* layers = &config.layers;
   if (detail::expanded_layers(*layers) <= detail::kMostLayers) return;
-  const LayerConfig* named = &layers->front();
+  const LayerSpec* named = &layers->front();
   for (bool found = true; found;) {  // down to the outermost repeat that is too much by itself
     found = false;
-    for (const LayerConfig& layer : *layers) {
-      if (detail::expanded_layers(std::vector<LayerConfig>{layer}) <= detail::kMostLayers) continue;
+    for (const LayerSpec& layer : *layers) {
+      if (detail::expanded_layers(std::vector<LayerSpec>{layer}) <= detail::kMostLayers) continue;
       named = &layer;
       const LayerKind* const kind = find_layer_kind(layer.kind);
       found = kind != nullptr && kind->lists.kind != LayerLists::Kind::kRepeated && !layer.lists.empty();
@@ -301,8 +298,9 @@ void bound_layers(const RunConfig& config, Report& report) {
       break;
     }
   }
-  const Report::Within block(report, named->block);
-  report.error(named->mark, concat(named->path, ": ", detail::too_many_layers()), named->kind.size());
+  const Report::Within block(report, origin_of(*named).block);
+  report.error(origin_of(*named).mark, concat(origin_of(*named).path, ": ", detail::too_many_layers()),
+               named->kind.size());
   report.throw_if_any();
 }
 

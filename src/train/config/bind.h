@@ -3,20 +3,40 @@
 
 #include <optional>
 
+#include "bitgrad/base/enum_names.h"
 #include "bitgrad/base/key.h"
 #include "train/config/validate.h"
 
 namespace bitgrad::config {
 
-// Assigns a value to a field, which may be optional. A missing value (monostate, already reported) leaves the field
-// unchanged.
+template <typename T>
+struct Plain {
+  using Type = T;
+};
+template <typename T>
+struct Plain<std::optional<T>> {
+  using Type = T;
+};
+
+template <typename T, typename Read>
+void assign_read(T& field, const Read& read) {
+  using Field = typename Plain<T>::Type;
+  if constexpr (std::is_same_v<T, Read> || std::is_same_v<T, std::optional<Read>>) {
+    field = read;
+  } else if constexpr (NamedEnum<Field> && std::is_same_v<Read, std::string>) {
+    if (const std::optional<Field> found = find_enum<Field>(read)) field = *found;
+  } else if constexpr (std::is_same_v<Field, float> && std::is_same_v<Read, double>) {
+    field = static_cast<float>(read);
+  } else if constexpr (std::is_same_v<T, std::optional<float>> && std::is_same_v<Read, std::optional<double>>) {
+    field = read ? std::optional(static_cast<float>(*read)) : std::nullopt;
+  }
+}
+
+// Assigns a value to a field, which may be optional, an enumeration read by name, or narrower. A missing value
+// (monostate, already reported) leaves the field unchanged.
 template <typename T>
 void assign(T& field, const Value& value) {
-  const auto put = [&](const auto& read) {
-    using Read = std::decay_t<decltype(read)>;
-    if constexpr (std::is_same_v<T, Read> || std::is_same_v<T, std::optional<Read>>) field = read;
-  };
-  std::visit(put, value);
+  std::visit([&](const auto& read) { assign_read(field, read); }, value);
 }
 
 // The value of a key in `node`, or else its default; monostate if there is none or it is wrong.
@@ -29,7 +49,7 @@ class Reader {
  public:
   Reader(std::string_view group, const Node* map) : group_(group), map_(map) {}
   void operator()(std::string_view key, ScheduleConfig& field) const;
-  void operator()(std::string_view key, BopConfig& field) const;
+  void operator()(std::string_view key, BopSpec& field) const;
   void operator()(std::string_view key, AugmentConfig& field) const;
   void operator()(std::string_view key, std::vector<TransformConfig>& field) const;
   template <typename T>

@@ -226,7 +226,7 @@ class Checks {
     if (!c.keys.contains("documents") || c.keys.text("documents") != "apart") return;
     bool attends = false;
     for_each_layer(config_.layers,
-                   [&](const LayerConfig& layer) { attends = attends || find_layer_kind(layer.kind)->causal; });
+                   [&](const LayerSpec& layer) { attends = attends || find_layer_kind(layer.kind)->causal; });
     if (!attends)
       contradiction({key}, concat(key,
                                   ": got apart, which is what attention sees, and the model has no attention layer. "
@@ -261,9 +261,9 @@ class Checks {
       contradiction({"optim.decay_schedule.name"},
                     "optim.decay_schedule: plateau follows evaluations, and only schedule "
                     "does. Use another one");
-    bool decays = config_.optim.weight_decay > 0;
+    bool decays = config_.optim.spec.weight_decay > 0;
     each_weights(
-        [&](const QuantConfig& weights, const std::string&) { decays |= weights.weight_decay.value_or(0) > 0; });
+        [&](const ParameterSpec& weights, const std::string&) { decays |= weights.weight_decay.value_or(0) > 0; });
     if (decay.name != "constant" && !decays && sound_path("model.layers") && sound_path("quant.weights"))
       contradiction({"optim.decay_schedule"},
                     "optim.decay_schedule has no effect: optim.weight_decay is 0, and no weights have their own");
@@ -290,8 +290,8 @@ class Checks {
                     concat(path, ".cooldown (", c.cooldown, ") is longer than train.stop (", stop, ')'));
   }
   void momentum() {
-    if (config_.optim.nesterov && config_.optim.name == "sgd" && sound_path("optim.momentum") &&
-        config_.optim.momentum == 0.0)
+    if (config_.optim.spec.nesterov && config_.optim.spec.name == "sgd" && sound_path("optim.momentum") &&
+        config_.optim.spec.momentum == 0)
       contradiction({"optim.nesterov", "optim.momentum"}, "optim.nesterov needs optim.momentum above 0");
   }
   void evaluation() {
@@ -305,8 +305,8 @@ class Checks {
   template <typename Use>
   void each_weights(Use use) {
     if (!sound_path("model.layers") || !sound_path("quant.weights")) return;
-    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
-      if (choices::has_weights(layer)) use(layer.quant, layer.path + ".weights");
+    for_each_layer(config_.layers, [&](const LayerSpec& layer) {
+      if (choices::has_weights(layer)) use(layer.weight, origin_of(layer).path + ".weights");
     });
   }
   // Calls use(weights, path) for each rule that sets weights.
@@ -316,18 +316,19 @@ class Checks {
       if (const auto& weights = prepare.rules[i].quant.weights) use(*weights, concat(path, ".rules.", i, ".weights"));
   }
   void moments() {
-    const OptimConfig& optim = config_.optim;
-    if (optim.name != "sgd" || optim.momentum != 0.0 || !sound_path("optim.name") || !sound_path("optim.momentum"))
+    const OptimizerSpec& optim = config_.optim.spec;
+    if (optim.name != "sgd" || optim.momentum != 0 || !sound_path("optim.name") || !sound_path("optim.momentum"))
       return;
     const std::string message = "optim.name sgd without momentum keeps no moments, got ";
     bool flips = false;  // Bop keeps a moment of its own
-    each_weights([&](const QuantConfig& weights, const std::string&) { flips |= weights.optimizer == "bop"; });
-    if (optim.moments != "fp32" && !flips && sound_path("optim.moments"))
-      return contradiction({"optim.moments"}, concat("optim.moments: ", message, optim.moments));
+    each_weights([&](const ParameterSpec& weights, const std::string&) { flips |= weights.optimizer == "bop"; });
+    if (optim.moments != MomentKind::kFp32 && !flips && sound_path("optim.moments"))
+      return contradiction({"optim.moments"}, concat("optim.moments: ", message, enum_name(optim.moments)));
     bool reported = false;
-    each_weights([&](const QuantConfig& weights, const std::string& path) {
-      if (reported || weights.moments == "fp32" || weights.optimizer != "default") return;
-      contradiction({path + ".moments", "quant.weights.moments"}, concat(path, ".moments: ", message, weights.moments));
+    each_weights([&](const ParameterSpec& weights, const std::string& path) {
+      if (reported || weights.moments == MomentKind::kFp32 || !weights.optimizer.empty()) return;
+      contradiction({path + ".moments", "quant.weights.moments"},
+                    concat(path, ".moments: ", message, enum_name(*weights.moments)));
       reported = true;
     });
   }
@@ -335,8 +336,8 @@ class Checks {
     if (!batch_is_good() || !sound_path("quant.requantize_every")) return;
     const int64_t a = config_.batch.accumulate(), n = config_.quant.requantize_every;
     bool reported = n == a || n % a != 0;
-    const auto check = [&](const QuantConfig& weights, const std::string& path) {
-      if (reported || weights.master != "none") return;
+    const auto check = [&](const ParameterSpec& weights, const std::string& path) {
+      if (reported || weights.master != MasterKind::kNone) return;
       contradiction({"quant.requantize_every", path + ".master", "quant.weights.master"},
                     concat("quant.requantize_every (", n, ") must be A = batch.global / batch.micro = ", a, ": ", path,
                            " has master none, whose codes change in each optimizer step"));
@@ -352,9 +353,9 @@ class Checks {
   void bop() {
     for (const char* path : {"optim.bop", "model.layers", "quant.weights.optimizer"})
       if (!sound_path(path)) return;
-    if (config_.optim.bop == BopConfig{}) return;
+    if (config_.optim.spec.bop == BopSpec{}) return;
     bool used = config_.quant.weights.optimizer == "bop";
-    each_weights([&](const QuantConfig& weights, const std::string&) { used = used || weights.optimizer == "bop"; });
+    each_weights([&](const ParameterSpec& weights, const std::string&) { used = used || weights.optimizer == "bop"; });
     if (!used) contradiction({"optim.bop"}, "optim.bop goes with weights of optimizer bop, there are none");
   }
 
@@ -364,32 +365,32 @@ class Checks {
     const Node* layers = find("model.layers");
     if (!layers || !sound_path("model.layers") || config_.layers.size() != layers->items.size()) return;
     bool any = false;
-    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
+    for_each_layer(config_.layers, [&](const LayerSpec& layer) {
       any = any || (output_of(layer) == Output::kScores && layer.lists.empty());
     });
-    const LayerConfig* const last = output_layer(config_.layers);
+    const LayerSpec* const last = output_layer(config_.layers);
     if (last == nullptr || !any) {
       contradiction({"model.layers"},
                     "model.layers: there is no linear layer; the last one makes the scores of the classes");
       return;
     }
     if (output_of(*last) == Output::kNone)
-      report_.error(last->mark,
+      report_.error(origin_of(*last).mark,
                     concat("model.layers: the output must come from a linear layer, with nothing but norms or "
                            "dequantize after it; got ",
                            last->kind, " after the last one"),
                     last->kind.size());
   }
   using Output = LayerKind::Output;
-  static Output output_of(const LayerConfig& layer) { return find_layer_kind(layer.kind)->output; }
+  static Output output_of(const LayerSpec& layer) { return find_layer_kind(layer.kind)->output; }
   // The last layer that does not merely preserve scores; descends into containers that run their layers in order.
-  static const LayerConfig* output_layer(const std::vector<LayerConfig>& layers) {
+  static const LayerSpec* output_layer(const std::vector<LayerSpec>& layers) {
     for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
       const LayerLists::Kind form = find_layer_kind(layer->kind)->lists.kind;
       const bool in_order = form == LayerLists::Kind::kInline || form == LayerLists::Kind::kRepeated;
       if (!in_order && output_of(*layer) != Output::kKeeps) return &*layer;
       if (in_order && !layer->lists.empty())
-        if (const LayerConfig* const inner = output_layer(layer->lists[0].layers)) return inner;
+        if (const LayerSpec* const inner = output_layer(layer->lists[0].layers)) return inner;
     }
     return nullptr;
   }

@@ -10,8 +10,6 @@
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/quantizer.h"
-#include "bitgrad/quant/rounding.h"
-#include "bitgrad/train/learner.h"
 #include "bitgrad/train/metric.h"
 #include "train/config/schema.h"
 
@@ -76,14 +74,8 @@ Names gradient_dtypes() { return {"fp32", "bf16"}; }
 Names scale_dtypes() { return {"fp32", "fp16"}; }
 Names value_dtypes() { return {"fp32", "bf16"}; }
 Names schemes() { return names_of(quantizer_names()); }
-Names ste_rules() { return names_of(ste_names()); }
-Names roundings() { return names_of(rounding_names()); }
 Names weight_alphas() { return {"none", "tensor", "channel"}; }
 Names activation_alphas() { return {"none", "tensor", "token"}; }
-Names masters() { return master_kinds().names(); }
-Names moments() { return moment_kinds().names(); }
-Names last_batch_names() { return last_batches().names(); }
-Names window_sum_names() { return window_sums().names(); }
 Names parameter_optimizers() {
   Names names = rules(/*flips_signs=*/true);
   names.insert(names.begin(), "default");
@@ -94,8 +86,6 @@ Names observers() {
   names.insert(names.begin(), "none");
   return names;
 }
-Names computes() { return compute_kinds().names(); }
-Names modes() { return product_modes().names(); }
 Names decays() { return {"all", "matrices"}; }
 Names optimizers() { return rules(/*flips_signs=*/false); }
 Names fusings() { return {"auto", "off"}; }
@@ -110,7 +100,6 @@ Names residences() { return {"auto", "true", "false"}; }
 Names layer_kinds() { return keys_of("layer"); }
 Names bits_modes() { return {"fast", "strict"}; }
 Names recipes() { return recipe_names(); }
-Names quant_switches() { return quant_switch_kinds().names(); }
 Names splits() { return {"train", "test"}; }
 
 std::vector<InitKind> init_kinds() {
@@ -118,37 +107,7 @@ std::vector<InitKind> init_kinds() {
           {"glorot_normal", 0}, {"he_uniform", 0}, {"he_normal", 0}, {"zeros", 0}};
 }
 
-const Enumeration<MasterKind>& master_kinds() {
-  static const Enumeration<MasterKind> all{{MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}, master_name};
-  return all;
-}
-const Enumeration<LastBatch>& last_batches() {
-  static const Enumeration<LastBatch> all{{LastBatch::kKeep, LastBatch::kDrop, LastBatch::kJoin}, last_batch_name};
-  return all;
-}
-const Enumeration<WindowSum>& window_sums() {
-  static const Enumeration<WindowSum> all{{WindowSum::kRunning, WindowSum::kTree}, window_sum_name};
-  return all;
-}
-const Enumeration<MomentKind>& moment_kinds() {
-  static const Enumeration<MomentKind> all{{MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}, moment_name};
-  return all;
-}
-const Enumeration<Compute>& compute_kinds() {
-  static const Enumeration<Compute> all{{Compute::kPacked, Compute::kSimulated, Compute::kIntegerOut}, compute_name};
-  return all;
-}
-const Enumeration<ProductMode>& product_modes() {
-  static const Enumeration<ProductMode> all{{ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}, mode_name};
-  return all;
-}
-const Enumeration<QuantSwitch>& quant_switch_kinds() {
-  static const Enumeration<QuantSwitch> all{{QuantSwitch::kOn, QuantSwitch::kOff, QuantSwitch::kFrozen},
-                                            quant_switch_name};
-  return all;
-}
-
-bool has_weights(const LayerConfig& layer) { return find_layer_kind(layer.kind)->weights; }
+bool has_weights(const LayerSpec& layer) { return find_layer_kind(layer.kind)->weights; }
 bool may_read_ids(std::string_view name) {
   const DatasetFormat* const format = find_dataset_format(name);
   const auto is_vocabulary = [](const Key& key) { return key.name == "vocabulary"; };
@@ -225,9 +184,7 @@ Names learned_schemes() {
 Names range_schemes() {
   return schemes_where([](const Quantizer& q) { return q.from_range(); });
 }
-bool has_learned_parts(const QuantConfig& c) {
-  return !c.dtype.is_float() && !c.scheme.empty() && learns(c.scheme, c.dtype);
-}
+bool has_learned_parts(const std::optional<QuantSpec>& spec) { return spec && learns(spec->scheme, spec->dtype); }
 
 bool for_float(std::string_view key) {
   constexpr std::string_view kKeys[] = {"dtype",   "init",      "latent_clamp", "grad",
@@ -240,12 +197,8 @@ bool for_rule(std::string_view key) {
   return std::find(std::begin(kOwn), std::end(kOwn), key) == std::end(kOwn);
 }
 
-std::string default_ste(std::string_view scheme) {
-  return std::string(ste_name(known_quantizer(scheme).default_ste()));
-}
-
-Names schemes_of_ste(std::string_view ste) {
-  return ste == "approx_sign" ? Names{"binary", "standardized_binary", "step"} : Names{};
+Names schemes_of_ste(SteRule ste) {
+  return ste == SteRule::kApproxSign ? Names{"binary", "standardized_binary", "step"} : Names{};
 }
 
 }  // namespace bitgrad::config::choices

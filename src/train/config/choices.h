@@ -10,7 +10,7 @@
 #include "bitgrad/data/loader.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/learner.h"
+#include "bitgrad/optim/window_sum.h"
 #include "train/config/fields.h"
 
 namespace bitgrad::config::choices {
@@ -23,18 +23,10 @@ Names gradient_dtypes();
 Names scale_dtypes();
 Names value_dtypes();  // between layers
 Names schemes();
-Names ste_rules();
-Names roundings();
 Names weight_alphas();
 Names activation_alphas();
-Names masters();
-Names moments();
-Names last_batch_names();
-Names window_sum_names();
 Names parameter_optimizers();
 Names observers();
-Names computes();
-Names modes();
 Names optimizers();
 Names decays();
 Names fusings();
@@ -50,7 +42,6 @@ Names layer_kinds();
 Names bits_modes();
 Names splits();
 Names recipes();
-Names quant_switches();
 
 // A kind of initializer and its number of arguments: uniform(a,b) has 2.
 struct InitKind {
@@ -59,34 +50,8 @@ struct InitKind {
 };
 std::vector<InitKind> init_kinds();
 
-// The values of a library enumeration that a configuration may name, and the function that returns their names.
-template <typename T>
-struct Enumeration {
-  std::vector<T> values;
-  std::string_view (*name)(T);
-  Names names() const {
-    Names out;
-    for (const T value : values) out.emplace_back(name(value));
-    return out;
-  }
-  // `text` is from a checked configuration.
-  T parse(std::string_view text) const {
-    for (const T value : values)
-      if (name(value) == text) return value;
-    fail_with(ErrorCode::kBug, "config", "internal error: no value is called ", text);
-  }
-};
-const Enumeration<MasterKind>& master_kinds();
-const Enumeration<MomentKind>& moment_kinds();
-const Enumeration<LastBatch>& last_batches();
-const Enumeration<WindowSum>& window_sums();
-const Enumeration<Compute>& compute_kinds();
-const Enumeration<ProductMode>& product_modes();
-const Enumeration<QuantSwitch>& quant_switch_kinds();
-
 // Whether the layer has weights of its own to quantize.
-bool has_weights(const LayerConfig& layer);
-// Whether samples of this format are ids.
+bool has_weights(const LayerSpec& layer);
 // Whether a format reads ids on request: it has the key vocabulary.
 bool may_read_ids(std::string_view format);
 // Whether the samples of data.train are ids: the format has no others, or has them on request and the model begins with
@@ -105,13 +70,12 @@ Names schemes_of(Role role);
 // Schemes with learned parts; schemes computed from a range alone.
 Names learned_schemes();
 Names range_schemes();
-bool has_learned_parts(const QuantConfig& c);
+bool has_learned_parts(const std::optional<QuantSpec>& spec);
 // Whether a key of weights applies to a float dtype.
 bool for_float(std::string_view key);
 // Whether a key of weights concerns how codes are computed and trained (LayerQuant); all others belong to the layer.
 bool for_rule(std::string_view key);
-std::string default_ste(std::string_view scheme);
 // Schemes to which this straight-through rule applies; empty: all.
-Names schemes_of_ste(std::string_view ste);
+Names schemes_of_ste(SteRule ste);
 
 }  // namespace bitgrad::config::choices

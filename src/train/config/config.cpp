@@ -13,10 +13,9 @@
 
 namespace bitgrad {
 
-bool operator==(const LayerListConfig& a, const LayerListConfig& b) { return a.key == b.key && a.layers == b.layers; }
-bool operator==(const LayerConfig& a, const LayerConfig& b) {
-  return a.kind == b.kind && a.attributes == b.attributes && a.lists == b.lists && a.quant == b.quant &&
-         a.compute == b.compute && a.backward == b.backward;
+const LayerOrigin& origin_of(const LayerSpec& layer) {
+  static const LayerOrigin none;
+  return layer.origin != nullptr ? *layer.origin : none;
 }
 
 RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides,

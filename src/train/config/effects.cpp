@@ -50,7 +50,7 @@ class Effects {
     const Entry* const entry = find("quant", "activations");
     if (entry == nullptr) return;
     bool used = false;
-    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
+    for_each_layer(config_.layers, [&](const LayerSpec& layer) {
       used = used || find_layer_kind(layer.kind)->quantizer == LayerKind::Quantizer::kActivations;
     });
     if (used) return;
@@ -66,21 +66,20 @@ class Effects {
     if (!prepared()) return;
     const Entry* const shared = find("quant", "weights");
     bool used = false;
-    for_each_place(config_.layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
+    for_each_place(config_.layers, [&](const LayerSpec& layer, const std::vector<std::string>& places) {
       if (!choices::has_weights(layer)) return;
       const bool own_keys_count = forms_.by_own_keys(places);
       used = used || own_keys_count;
-      const Node* const map = node_at(root_, layer.path);
+      const Node* const map = node_at(root_, origin_of(layer).path);
       const Entry* const own = map != nullptr ? map->find("weights") : nullptr;
-      if (own_keys_count || own == nullptr || own->node.child("dtype") == nullptr || layer.quant.dtype.is_float())
-        return;
-      warn(own, concat(layer.path, ".weights (", layer.quant.dtype, ") has no effect: ", holder(),
+      if (own_keys_count || own == nullptr || own->node.child("dtype") == nullptr || !layer.weight.quant) return;
+      warn(own, concat(origin_of(layer).path, ".weights (", layer.weight.quant->dtype, ") has no effect: ", holder(),
                        " this layer. Set its weights in a rule of quant.rules"));
     });
-    if (!used && shared != nullptr && !config_.quant.weights.dtype.is_float())
+    if (!used && shared != nullptr && config_.quant.weights.quant)
       warn(shared,
            concat(
-               "quant.weights (", config_.quant.weights.dtype, ' ', config_.quant.weights.scheme,
+               "quant.weights (", config_.quant.weights.quant->dtype, ' ', config_.quant.weights.quant->scheme,
                ") has no effect: ", holder(),
                " every layer. Leave out one of the two; keys of training, such as init, still count beside a recipe"));
   }
@@ -95,8 +94,8 @@ class Effects {
         config_.quant.requantize_every == config_.batch.accumulate())
       return;
     bool low_bit = false;
-    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
-      low_bit = low_bit || (choices::has_weights(layer) && !layer.quant.dtype.is_float());
+    for_each_layer(config_.layers, [&](const LayerSpec& layer) {
+      low_bit = low_bit || (choices::has_weights(layer) && layer.weight.quant);
     });
     if (!low_bit) warn(entry, "quant.requantize_every has no effect: no layer has low-bit weights");
   }
@@ -121,13 +120,11 @@ class Effects {
   }
 
   void decay() const {
-    if (config_.optim.decay == "all" || config_.optim.weight_decay != 0.0) return;
+    if (config_.optim.spec.decay_vectors || config_.optim.spec.weight_decay != 0) return;
     bool decays = false;
     for_each_layer(config_.layers,
-                   [&](const LayerConfig& layer) { decays = decays || layer.quant.weight_decay.value_or(0.0) != 0.0; });
-    if (!decays)
-      warn(find("optim", "decay"),
-           concat("optim.decay (", config_.optim.decay, ") has no effect: optim.weight_decay is 0"));
+                   [&](const LayerSpec& layer) { decays = decays || layer.weight.weight_decay.value_or(0) != 0; });
+    if (!decays) warn(find("optim", "decay"), concat("optim.decay (matrices) has no effect: optim.weight_decay is 0"));
   }
 
   // A fall of the rate by nothing.
@@ -148,12 +145,12 @@ class Effects {
   // Kinds of a plugin may have statistics of which nothing is known here.
   void norm_statistics() const {
     bool held = !config_.plugins.empty();
-    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
+    for_each_layer(config_.layers, [&](const LayerSpec& layer) {
       const std::vector<Key>& keys = find_layer_kind(layer.kind)->keys;
       held = held || std::any_of(keys.begin(), keys.end(), [](const Key& key) { return key.name == "momentum"; });
     });
     for (size_t i = 0; i < config_.quant.phases.size() && !held; ++i)
-      if (!config_.quant.phases[i].norm_statistics)
+      if (!config_.quant.phases[i].mode.norm_statistics)
         refuse(find(concat("quant.phases.", i), "norm_statistics"),
                concat("quant.phases.", i,
                       ".norm_statistics: false fixes the running statistics of batch_norm and "

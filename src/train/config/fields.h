@@ -2,7 +2,11 @@
 // test compares these names with keys.inc.
 #pragma once
 
+#include <array>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "bitgrad/train/config.h"
 
@@ -90,70 +94,27 @@ void visit_bop(V&& v, C& c) {
   v("threshold", c.threshold);
 }
 
+// Of weights, beside the keys of their codes and `learned`.
 template <typename V, typename C>
-void visit_quantizer(V&& v, C& c, Role role) {
-  v("dtype", c.dtype);
-  v("scheme", c.scheme);
-  if (role == Role::kGradients) {
-    v("granularity", c.granularity);
-    v("rounding", c.rounding);
-    return;
-  }
-  v("alpha", c.alpha);
-  v("alpha_grad", c.alpha_grad);
-  v("granularity", c.granularity);
-  v("rounding", c.rounding);
-  v("reduce_range", c.reduce_range);
-  v("eps", c.eps);
-  v("pow2", c.pow2);
-  v("div", c.div);
-  v("scale_dtype", c.scale_dtype);
-  v("ste", c.ste);
-  v("ste_t", c.ste_t);
-  v("scale", c.scale);
-  v("offset", c.offset);
-  v("first_clip", c.first_clip);
-  v("learned", c.learned);
-  if (role == Role::kActivations) v("observer", c.observer);
-  if (role == Role::kWeights) {
-    v("init", c.init);
-    v("latent_clamp", c.latent_clamp);
-    v("master", c.master);
-    v("moments", c.moments);
-    v("optimizer", c.optimizer);
-    v("lr_factor", c.lr_factor);
-    v("weight_decay", c.weight_decay);
-    v("frozen", c.frozen);
-  }
+void visit_weights(V&& v, C& c) {
+  v("init", c.init);
+  v("latent_clamp", c.latent_clamp);
+  v("master", c.master);
+  v("moments", c.moments);
+  v("optimizer", c.optimizer);
+  v("lr_factor", c.lr_factor);
+  v("weight_decay", c.weight_decay);
+  v("frozen", c.frozen);
   v("grad", c.grad);
 }
 
-// quant.recipe, first, last, rules; a phase has the same keys.
-template <typename V, typename C>
-void visit_prepare(V&& v, C& c) {
-  v("recipe", c.recipe);
-  v("first", c.first);
-  v("last", c.last);
-  v("rules", c.rules);
-}
-
-template <typename V, typename C>
-void visit_rule(V&& v, C& c) {
-  v("layers", c.layers);
-  v("recipe", c.quant.recipe);
-  v("group", c.quant.group);
-  v("weights", c.quant.weights);
-  v("activations", c.quant.activations);
-  v("compute", c.quant.compute);
-}
-
-// Excludes the keys of visit_prepare.
+// quant.phases, without the keys of prepare.
 template <typename V, typename C>
 void visit_phase(V&& v, C& c) {
   v("from", c.from);
-  v("quantization", c.quantization);
-  v("observers", c.observers);
-  v("norm_statistics", c.norm_statistics);
+  v("quantization", c.mode.quantization);
+  v("observers", c.mode.observers);
+  v("norm_statistics", c.mode.norm_statistics);
 }
 
 template <typename V, typename C>
@@ -192,22 +153,40 @@ void visit_batch(V&& v, C& c) {
   v("sum", c.sum);
 }
 
+// A member in the form of its key: v(key, form), after which a reader's form is the member's value.
+template <typename V, typename T, typename Form, typename Back>
+void visit_as(V&& v, std::string_view key, T& member, Form form, Back back) {
+  v(key, form);
+  if constexpr (!std::is_const_v<T>) member = back(form);
+}
+// "auto" or "all" for true, another word for false.
+template <typename V, typename T>
+void visit_words(V&& v, std::string_view key, T& member, const char* yes, const char* no) {
+  visit_as(v, key, member, std::string(member ? yes : no), [&](const std::string& word) { return word == yes; });
+}
+// 0 is "none".
+template <typename V, typename T>
+void visit_limit(V&& v, std::string_view key, T& member) {
+  visit_as(v, key, member, member > 0 ? std::optional<float>(member) : std::nullopt,
+           [](const std::optional<float>& limit) { return limit.value_or(0); });
+}
+
 template <typename V, typename C>
 void visit_optim(V&& v, C& c) {
-  v("name", c.name);
-  v("lr", c.lr);
-  v("betas", c.betas);
-  v("eps", c.eps);
-  v("weight_decay", c.weight_decay);
-  v("decay", c.decay);
+  auto& spec = c.spec;
+  v("name", spec.name);
+  v("lr", spec.base_lr);
+  std::array<double, 2> betas{spec.beta1, spec.beta2};
+  v("betas", betas);
+  if constexpr (!std::is_const_v<C>) spec.beta1 = betas[0], spec.beta2 = betas[1];
+#define BITGRAD_OPTIM_FIELD(member, ...) v(#member, spec.member);
+#include "bitgrad/optim/optimizer_fields.inc"
+#undef BITGRAD_OPTIM_FIELD
+  visit_words(v, "decay", spec.decay_vectors, "all", "matrices");
   v("decay_schedule", c.decay_schedule);
-  v("momentum", c.momentum);
-  v("nesterov", c.nesterov);
-  v("clip_value", c.clip_value);
-  v("clip_norm", c.clip_norm);
-  v("moments", c.moments);
-  v("fused", c.fused);
-  v("bop", c.bop);
+  visit_limit(v, "clip_value", spec.clip_value);
+  visit_limit(v, "clip_norm", spec.clip_norm);
+  visit_words(v, "fused", spec.fused, "auto", "off");
 }
 
 template <typename V, typename C>

@@ -32,22 +32,19 @@ bool matches_a_layer(Module& model, const std::string& glob) {
                      [&](const Module::QuantizableAt& at) { return bitgrad::detail::glob_matches(glob, at.layer); });
 }
 
-std::shared_ptr<Sequential> made(const std::vector<LayerConfig>& layers) {
-  auto model = make_layers(layer_specs(layers));
+std::shared_ptr<Sequential> made(const std::vector<LayerSpec>& layers) {
+  auto model = make_layers(layers);
   model->connect_all(*model);
   return model;
 }
 
-std::vector<LayerConfig> plain(std::vector<LayerConfig> layers) {
-  for_each_layer(layers, [](LayerConfig& layer) {
-    layer.compute = "packed";
-    layer.backward = {};
-  });
+std::vector<LayerSpec> plain(std::vector<LayerSpec> layers) {
+  for_each_layer(layers, [](LayerSpec& layer) { layer.product = {}; });
   return layers;
 }
 
-void each_place(const std::vector<LayerConfig>& layers, const std::vector<std::string>& prefixes,
-                const std::function<void(const LayerConfig&, const std::vector<std::string>&)>& f) {
+void each_place(const std::vector<LayerSpec>& layers, const std::vector<std::string>& prefixes,
+                const std::function<void(const LayerSpec&, const std::vector<std::string>&)>& f) {
   using Lists = LayerLists::Kind;
   const auto below = [](const std::vector<std::string>& places, const std::string& name) {
     std::vector<std::string> out;
@@ -55,11 +52,11 @@ void each_place(const std::vector<LayerConfig>& layers, const std::vector<std::s
     return out;
   };
   for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerConfig& layer = layers[i];
+    const LayerSpec& layer = layers[i];
     const std::vector<std::string> places = below(prefixes, std::to_string(i));
     const Lists form = find_layer_kind(layer.kind)->lists.kind;
     if (form == Lists::kNone) f(layer, places);
-    for (const LayerListConfig& list : layer.lists) {
+    for (const LayerList& list : layer.lists) {
       if (form == Lists::kInline) {
         each_place(list.layers, places, f);
       } else if (form != Lists::kRepeated) {
@@ -76,22 +73,23 @@ void each_place(const std::vector<LayerConfig>& layers, const std::vector<std::s
 
 }  // namespace
 
-void for_each_place(const std::vector<LayerConfig>& layers,
-                    const std::function<void(const LayerConfig&, const std::vector<std::string>&)>& f) {
+void for_each_place(const std::vector<LayerSpec>& layers,
+                    const std::function<void(const LayerSpec&, const std::vector<std::string>&)>& f) {
   each_place(layers, {""}, f);
 }
 
 ModelForms::ModelForms(const RunConfig& config, Report& report)
     : input_(choices::reads_ids(config) ? dtypes::int32 : dtypes::fp32), values_(config.values) {
-  for_each_layer(config.layers, [&](const LayerConfig& l) { plans_ = plans_ && !find_layer_kind(l.kind)->axes; });
+  for_each_layer(config.layers, [&](const LayerSpec& l) { plans_ = plans_ && !find_layer_kind(l.kind)->axes; });
   std::shared_ptr<Sequential> model;
   try {
     model = made(plain(config.layers));
   } catch (const LayerError& error) {
-    const LayerConfig* layer = layer_at(config.layers, error.layer());
+    const LayerSpec* layer = layer_at(config.layers, error.layer());
     if (layer == nullptr) layer = &config.layers.front();
-    const Report::Within block(report, layer->block);
-    report.error(layer->mark, concat(layer->path, ": ", library_text(error.message())), layer->kind.size());
+    const Report::Within block(report, origin_of(*layer).block);
+    report.error(origin_of(*layer).mark, concat(origin_of(*layer).path, ": ", library_text(error.message())),
+                 layer->kind.size());
     ok_ = false;
     return;
   }
@@ -102,7 +100,7 @@ ModelForms::ModelForms(const RunConfig& config, Report& report)
   for (size_t i = 0; i < quant.phases.size(); ++i) {
     const QuantPhaseConfig& phase = quant.phases[i];
     if (phase.prepare && !choose(*phase.prepare, concat("quant.phases.", i), *model, form.choices, report)) ok_ = false;
-    form.mode = quant_mode(phase);
+    form.mode = phase.mode;
     form.mark = phase.mark;
     forms_.push_back(form);
   }
@@ -166,13 +164,13 @@ std::optional<ModelForms::Refusal> ModelForms::prepare_layers(const QuantForm& f
   return std::nullopt;
 }
 
-std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
-                                                          const std::vector<LayerConfig>& layers) const {
+std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form, const std::vector<LayerSpec>& layers) const {
   std::optional<Refusal> off;
-  for_each_place(layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
+  for_each_place(layers, [&](const LayerSpec& layer, const std::vector<std::string>& places) {
     for (const std::string& place : places) {
       const Choice* const choice = choice_of(form, place);
-      const bool integer = choice ? choice->quant.compute == Compute::kIntegerOut : layer.compute == "integer_out";
+      const bool integer =
+          choice ? choice->quant.compute == Compute::kIntegerOut : layer.product.compute == Compute::kIntegerOut;
       if (!off && integer && form.mode.quantization == QuantSwitch::kOff && find_layer_kind(layer.kind)->product)
         off = Refusal{place,
                       "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use "
@@ -193,7 +191,7 @@ std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
     if (plans_) form.output = model->plan(input).dtype;
   } catch (const LayerError& error) {
     if (error.code() == ErrorCode::kBug) throw;
-    const LayerConfig* const layer = layer_at(layers, error.layer());
+    const LayerSpec* const layer = layer_at(layers, error.layer());
     if (layer != nullptr && !layer->lists.empty()) return std::nullopt;  // about shapes, which are not known yet
     const Choice* const choice = choice_of(form, error.layer());
     return Refusal{error.layer(), library_text(error.message()), choice ? &choice->mark : nullptr};
@@ -201,7 +199,7 @@ std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
   return std::nullopt;
 }
 
-std::optional<ModelForms::Refusal> ModelForms::refusal(const std::vector<LayerConfig>& layers) {
+std::optional<ModelForms::Refusal> ModelForms::refusal(const std::vector<LayerSpec>& layers) {
   for (QuantForm& form : forms_)
     if (auto refused = refusal_in(form, layers)) return refused;
   return std::nullopt;

@@ -27,7 +27,7 @@ class ModelForms {
   bool ok() const { return ok_; }
   // The first error, in the order of forms and layers. Errors that depend on the shape of a sample, which is not known
   // yet, are left to the model built for the data.
-  std::optional<Refusal> refusal(const std::vector<LayerConfig>& layers);
+  std::optional<Refusal> refusal(const std::vector<LayerSpec>& layers);
   // Whether a layer's own keys determine its quantization: in a form that is switched on, or because no recipe ever
   // sets it. `places`: the places of the layer, one for each round of a repetition.
   bool by_own_keys(const std::vector<std::string>& places) const;
@@ -49,7 +49,7 @@ class ModelForms {
   static const Choice* choice_of(const QuantForm& form, const std::string& place);
   bool choose(const PrepareConfig& c, const std::string& path, Module& model, Choices& choices, Report& report) const;
   static std::optional<Refusal> prepare_layers(const QuantForm& form, Module& model);
-  std::optional<Refusal> refusal_in(QuantForm& form, const std::vector<LayerConfig>& layers) const;
+  std::optional<Refusal> refusal_in(QuantForm& form, const std::vector<LayerSpec>& layers) const;
 
   std::vector<QuantForm> forms_;
   DType input_, values_;
@@ -58,7 +58,7 @@ class ModelForms {
 };
 
 // Calls f(layer, places) for each layer that is not a container.
-void for_each_place(const std::vector<LayerConfig>& layers,
-                    const std::function<void(const LayerConfig&, const std::vector<std::string>&)>& f);
+void for_each_place(const std::vector<LayerSpec>& layers,
+                    const std::function<void(const LayerSpec&, const std::vector<std::string>&)>& f);
 
 }  // namespace bitgrad::config

@@ -61,11 +61,19 @@ NumberResult parse_decimal(std::string_view text, double& value) {
                                                                                           : NumberResult::kTooLarge;
 }
 
-std::string number_text(double value) {
+namespace {
+
+template <typename T>
+std::string shortest(T value) {
   char buffer[64];
   const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value);
   return std::string(buffer, result.ptr);
 }
+
+}  // namespace
+
+std::string number_text(double value) { return shortest(value); }
+std::string number_text(float value) { return shortest(value); }
 
 std::string_view trimmed(std::string_view text) {
   while (text.starts_with(' ')) text.remove_prefix(1);

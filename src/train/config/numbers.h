@@ -18,6 +18,7 @@ NumberResult parse_whole(std::string_view text, int64_t& value);
 NumberResult parse_decimal(std::string_view text, double& value);
 // The shortest text that reads back as the same double.
 std::string number_text(double value);
+std::string number_text(float value);             // the same float
 std::string_view trimmed(std::string_view text);  // without surrounding blanks
 // 1 to 64 of [A-Za-z0-9_.-], not starting with '.' or '-': safe as a file name.
 bool is_name(std::string_view text);

@@ -13,7 +13,7 @@ namespace {
 
 // If the first layer does not fit the type of the data, appends that to its error.
 void tell_data(const RunConfig& config, std::string& wrong) {
-  const LayerConfig& first = config.layers.front();
+  const LayerSpec& first = config.layers.front();
   const bool ids = choices::reads_ids(config);
   if (ids == find_layer_kind(first.kind)->ids) return;
   wrong += concat(wrong.ends_with('.') ? "" : ".", " data.train of format ", config.data.train.format,
@@ -22,9 +22,9 @@ void tell_data(const RunConfig& config, std::string& wrong) {
                   first.kind);
 }
 
-constexpr std::string_view kInt8 = "int8";
+constexpr ProductMode kInt8 = ProductMode::kInt8;
 constexpr std::string_view kRoundingUse = "gx or gw int8", kPerGroupUse = "gx int8";
-bool has_int8(const BackwardConfig& c) { return c.gx == kInt8 || c.gw == kInt8; }
+bool has_int8(const ProductSpec& c) { return c.gx == kInt8 || c.gw == kInt8; }
 void report_idle(const Merged& keys, std::string_view key, std::string_view use) {
   keys.contradiction({key}, concat(key, " goes with ", use));
 }
@@ -33,25 +33,25 @@ void report_idle(const Merged& keys, std::string_view key, std::string_view use)
 void check_idle(const Node* quant, const RunConfig& config, Report& report) {
   if (!quant || !quant->child("backward")) return;
   const Merged keys(quant->child("backward"), nullptr, "quant.backward", "backward", report);
-  const BackwardConfig standard, &c = config.quant.backward;
+  const ProductSpec standard, &c = config.quant.product;
   const auto any = [&](auto uses) {
     bool found = false;
-    for_each_layer(config.layers, [&](const LayerConfig& layer) { found = found || uses(layer.backward); });
+    for_each_layer(config.layers, [&](const LayerSpec& layer) { found = found || uses(layer.product); });
     return found;
   };
   if (c.rounding != standard.rounding && !has_int8(c) && !any(has_int8)) report_idle(keys, "rounding", kRoundingUse);
-  const auto gx = [](const BackwardConfig& b) { return b.gx == kInt8; };
+  const auto gx = [](const ProductSpec& b) { return b.gx == kInt8; };
   if (c.per_group && !gx(c) && !any(gx)) report_idle(keys, "per_group", kPerGroupUse);
 }
 
 // Reports quant.compute if recipes set every layer that would use it; returns false then.
 bool check_compute(const Node* quant, const RunConfig& config, const ModelForms& forms, Report& report) {
   const Node* node = quant ? quant->child("compute") : nullptr;
-  const std::string& compute = config.quant.compute;
-  if (!node || compute == "packed") return true;
+  const Compute compute = config.quant.product.compute;
+  if (!node || compute == Compute::kPacked) return true;
   bool taken = false, used = false;
-  for_each_place(config.layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
-    if (!find_layer_kind(layer.kind)->product || layer.compute != compute) return;
+  for_each_place(config.layers, [&](const LayerSpec& layer, const std::vector<std::string>& places) {
+    if (!find_layer_kind(layer.kind)->product || layer.product.compute != compute) return;
     taken = true;
     used |= forms.by_own_keys(places);
   });
@@ -59,7 +59,7 @@ bool check_compute(const Node* quant, const RunConfig& config, const ModelForms&
   report.error(node->mark,
                concat("quant.compute is for layers without a recipe, and recipes or rules set all that use "
                       "it; set it in a rule, such as {layers: \"*\", recipe: int8wo, compute: ",
-                      compute, '}'),
+                      enum_name(compute), '}'),
                node->length());
   return false;
 }
@@ -67,30 +67,29 @@ bool check_compute(const Node* quant, const RunConfig& config, const ModelForms&
 // Checks how a layer computes its products, key by key, to find the key at fault.
 class ProductChecks {
  public:
-  ProductChecks(const Node& root, const LayerConfig& layer, Report& report)
-      : entry_(*node_at(root, layer.path)),
-        keys_(&entry_, root.child("quant"), layer.path, "quant", report),
+  ProductChecks(const Node& root, const LayerSpec& layer, Report& report)
+      : entry_(*node_at(root, origin_of(layer).path)),
+        keys_(&entry_, root.child("quant"), origin_of(layer).path, "quant", report),
         backward_(keys_.inner("backward", "backward")),
         own_dtype_(entry_.child("weights") && entry_.child("weights")->child("dtype")) {}
 
   // Copies the keys of `wanted` into `layer`, an element of `layers`, one by one; returns false if it reported one. An
   // inherited key that does not fit a layer with a dtype of its own is dropped.
-  bool apply(const LayerConfig& wanted, LayerConfig& layer, const std::vector<LayerConfig>& layers,
-             ModelForms& forms) const {
-    layer.backward.rounding = wanted.backward.rounding;
-    layer.backward.per_group = wanted.backward.per_group;
+  bool apply(const LayerSpec& wanted, LayerSpec& layer, const std::vector<LayerSpec>& layers, ModelForms& forms) const {
+    layer.product.rounding = wanted.product.rounding;
+    layer.product.per_group = wanted.product.per_group;
     const auto refusal = [&]() -> std::string {
       const auto refused = forms.refusal(layers);
       return refused && layer_at(layers, refused->place) == &layer ? refused->text : "";
     };
-    return try_key(keys_, "compute", layer.compute, wanted.compute, refusal) &&
-           try_key(backward_, "gx", layer.backward.gx, wanted.backward.gx, refusal) &&
-           try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, refusal);
+    return try_key(keys_, "compute", layer.product.compute, wanted.product.compute, refusal) &&
+           try_key(backward_, "gx", layer.product.gx, wanted.product.gx, refusal) &&
+           try_key(backward_, "gw", layer.product.gw, wanted.product.gw, refusal);
   }
 
   // Settings of int8 products mean nothing without them: own keys are reported (returns false), inherited ones reset.
-  bool drop_idle(BackwardConfig& c) const {
-    const BackwardConfig standard;
+  bool drop_idle(ProductSpec& c) const {
+    const ProductSpec standard;
     if (c.rounding != standard.rounding && !has_int8(c)) {
       if (backward_.own("rounding")) return report_idle(backward_, "rounding", kRoundingUse), false;
       c.rounding = standard.rounding;
@@ -103,10 +102,9 @@ class ProductChecks {
   }
 
  private:
-  template <typename F>
-  bool try_key(const Merged& keys, std::string_view key, std::string& field, const std::string& wanted,
-               F&& refusal) const {
-    const std::string before = field;
+  template <typename T, typename F>
+  bool try_key(const Merged& keys, std::string_view key, T& field, T wanted, F&& refusal) const {
+    const T before = field;
     field = wanted;
     const std::string wrong = field == before ? "" : refusal();
     if (wrong.empty()) return true;
@@ -126,24 +124,23 @@ class ProductChecks {
 
 // Handles a layer's error: first in its plainest form, then key by key. Returns false if it was reported; true if keys
 // that do not fit were removed, so that the model must be checked again.
-bool resolve(const Node& root, RunConfig& config, LayerConfig& layer, ModelForms& forms, ModelForms::Refusal refused,
+bool resolve(const Node& root, RunConfig& config, LayerSpec& layer, ModelForms& forms, ModelForms::Refusal refused,
              Report& report) {
-  const Report::Within block(report, layer.block);
+  const Report::Within block(report, origin_of(layer).block);
   if (find_layer_kind(layer.kind)->product) {
-    const LayerConfig wanted = layer;
-    layer.compute = "packed";
-    layer.backward = {};
+    const LayerSpec wanted = layer;
+    layer.product = {};
     const auto plain = forms.refusal(config.layers);
     if (!plain || layer_at(config.layers, plain->place) != &layer) {
       const bool done = ProductChecks(root, wanted, report).apply(wanted, layer, config.layers, forms);
-      ensure(!done || !(layer == wanted), "config", layer.path, ": ", refused.text);
+      ensure(!done || !(layer == wanted), "config", origin_of(layer).path, ": ", refused.text);
       return done;
     }
     refused = *plain;
   }
   if (&layer == &config.layers.front()) tell_data(config, refused.text);
-  report.error(refused.choice ? *refused.choice : layer.mark, concat(layer.path, ": ", refused.text),
-               refused.choice ? 1 : layer.kind.size());
+  report.error(refused.choice ? *refused.choice : origin_of(layer).mark,
+               concat(origin_of(layer).path, ": ", refused.text), refused.choice ? 1 : layer.kind.size());
   return false;
 }
 
@@ -154,15 +151,15 @@ void check_plan(const Node& root, RunConfig& config, Report& report) {
   ModelForms forms(config, report);
   if (!forms.ok() || !check_compute(quant, config, forms, report)) return;
   while (auto refused = forms.refusal(config.layers)) {
-    auto* const layer = const_cast<LayerConfig*>(layer_at(config.layers, refused->place));
+    auto* const layer = const_cast<LayerSpec*>(layer_at(config.layers, refused->place));
     ensure(layer != nullptr, "config", "no layer ", refused->place, " of: ", refused->text);
     if (!resolve(root, config, *layer, forms, std::move(*refused), report)) return;
   }
   bool sound = true;
-  for_each_layer(config.layers, [&](LayerConfig& layer) {
-    const Report::Within block(report, layer.block);
+  for_each_layer(config.layers, [&](LayerSpec& layer) {
+    const Report::Within block(report, origin_of(layer).block);
     if (sound && find_layer_kind(layer.kind)->product)
-      sound = ProductChecks(root, layer, report).drop_idle(layer.backward);
+      sound = ProductChecks(root, layer, report).drop_idle(layer.product);
   });
   if (!sound) return;
   check_idle(quant, config, report);
@@ -170,7 +167,7 @@ void check_plan(const Node& root, RunConfig& config, Report& report) {
   check_effects(root, config, forms, report);
   if (forms.dtype() != dtypes::fp32)
     report.error(
-        config.layers.back().mark,
+        origin_of(config.layers.back()).mark,
         concat("model.layers: the scores must be fp32, got ", forms.dtype(), "; put dequantize: {} at the end"),
         config.layers.back().kind.size());
 }

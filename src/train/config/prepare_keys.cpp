@@ -31,21 +31,22 @@ class RuleReader {
     reader("recipe", quant.recipe);
     reader("group", quant.group);
     reader("compute", quant.compute);
-    quant.weights = part("weights", Role::kWeights);
-    quant.activations = part("activations", Role::kActivations);
+    if (const auto keys = part("weights", Role::kWeights)) quant.weights = resolve_weights(*keys, report_);
+    if (const auto keys = part("activations", Role::kActivations))
+      quant.activations = resolve_activations(*keys, report_);
     check(quant);
     return rule;
   }
 
  private:
-  std::optional<QuantConfig> part(std::string_view key, Role role) const {
+  std::optional<QuantizerKeys> part(std::string_view key, Role role) const {
     const Entry* entry = map_.find(key);
     if (!entry) return std::nullopt;
-    return resolve_quantizer({&entry->node, nullptr, concat(path_, '.', key), entry->key_mark, role}, report_);
+    return QuantizerKeys{&entry->node, nullptr, concat(path_, '.', key), entry->key_mark, role};
   }
 
   void check(const LayerQuantConfig& quant) const {
-    if (!map_.child("recipe") && !quant.weights && !quant.activations)
+    if (!map_.child("recipe") && !map_.child("weights") && !map_.child("activations"))
       return report_.error(map_.mark,
                            concat(path_, ": sets nothing for its layers; expected recipe, weights or activations",
                                   " (a rule does not inherit quant.recipe)"));
@@ -71,8 +72,8 @@ class RuleReader {
   }
   // A layer has a single learning rate for its learned parts (LayerQuant).
   void check_learned(const LayerQuantConfig& quant) const {
-    if (!quant.weights || !quant.activations || !choices::has_learned_parts(*quant.weights) ||
-        !choices::has_learned_parts(*quant.activations) || quant.weights->learned == quant.activations->learned)
+    if (!quant.weights || !quant.activations || !choices::has_learned_parts(quant.weights->quant) ||
+        !choices::has_learned_parts(quant.activations->spec) || quant.weights->learned == quant.activations->learned)
       return;
     const std::string message = "learned of weights and of activations must be the same in one layer";
     const Merged activations = keys_.inner("activations", "activations");
@@ -151,11 +152,11 @@ void bind_phases(const Node& quant, bool prepared, std::vector<QuantPhaseConfig>
                  "in one of the two places");
 }
 
-void check_budget(const Node& root, const Node& quant, const std::string& compute, Report& report) {
+void check_budget(const Node& root, const Node& quant, Compute compute, Report& report) {
   const Node& budget = *quant.child("budget");
   for (const std::string_view key : {"recipe", "first", "last", "rules", "phases", "compute"}) {
     const Entry* other = quant.find(key);
-    if (!other || (key == "compute" && compute == "packed")) continue;
+    if (!other || (key == "compute" && compute == Compute::kPacked)) continue;
     const SourceMark mark = blame({budget.mark, other->key_mark});
     return report.error(mark,
                         concat("quant.budget selects the recipe of each layer, so quant.", key, " cannot be set too"),
@@ -181,7 +182,8 @@ void bind_prepare(const Node& root, RunConfig& config, Report& report) {
   BudgetConfig& out = config.quant.budget.emplace();
   out.mark = budget->mark;
   visit_budget(Reader("budget", budget), out);
-  if (budget->child("bytes") && !budget->child("bytes")->bad) check_budget(root, *quant, config.quant.compute, report);
+  if (budget->child("bytes") && !budget->child("bytes")->bad)
+    check_budget(root, *quant, config.quant.product.compute, report);
 }
 
 }  // namespace bitgrad::config

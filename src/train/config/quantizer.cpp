@@ -5,9 +5,9 @@
 
 #include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/quantizer.h"
+#include "bitgrad/quant/scheme_fields.h"
 #include "train/config/choices.h"
 #include "train/config/merge.h"
-#include "train/config/specs.h"
 
 namespace bitgrad::config {
 namespace {
@@ -21,8 +21,9 @@ class Resolver {
   Resolver(const QuantizerKeys& keys, Report& report)
       : keys_(keys), merged_(keys.own, keys.base, keys.path, group_of(keys.role), report) {}
 
-  QuantConfig run() {
-    QuantConfig c;
+  // What the keys give: for activations the part of a ParameterSpec that they share, and the observer.
+  ParameterSpec run() {
+    ParameterSpec c;
     if (!merged_.known("dtype") || !merged_.known("scheme")) return c;
     const Node* dtype = merged_.pick("dtype");
     if (!dtype && keys_.role == Role::kGradients) return c;  // required: already reported
@@ -35,57 +36,57 @@ class Resolver {
                                                                 : " needs a dtype"));
       return c;
     }
-    if (dtype) c.dtype = std::get<DType>(dtype->value);
+    const DType codes = dtype != nullptr ? std::get<DType>(dtype->value) : dtypes::fp32;
     if (keys_.role != Role::kGradients) merged_.set(c.grad, "grad");
-    if (c.dtype.is_float())
-      refuse_low_bit_keys(c);
-    else
-      low_bit(c);
-    if (weights() && (c.dtype.is_float() || !c.scheme.empty())) resolve_training(merged_, keys_.moments, c);
+    if (codes.is_float())
+      refuse_low_bit_keys(codes);
+    else if (const std::string scheme = pick_scheme(codes); !scheme.empty())
+      low_bit(c, codes, scheme);
+    if (weights() && (codes.is_float() || c.quant)) resolve_training(merged_, keys_.moments, c);
     return c;
   }
+  const std::optional<ObserverSpec>& observer() const { return observer_; }
 
  private:
   bool weights() const { return keys_.role == Role::kWeights; }
   const Node* own(std::string_view key) const { return merged_.own(key); }
 
-  void refuse_low_bit_keys(const QuantConfig& c) const {
+  void refuse_low_bit_keys(DType dtype) const {
     const bool given = own("dtype") || merged_.inherited("dtype");
     for (const std::string& key : keys_of(group_of(keys_.role)))
       if (!choices::for_float(key))
         merged_.contradiction({key}, concat(key, " is for low-bit dtypes, ", given ? "" : "no dtype is set, so it is ",
-                                            given ? "dtype is " : "", c.dtype.name()));
+                                            given ? "dtype is " : "", dtype.name()));
   }
 
-  void low_bit(QuantConfig& c) {
-    c.scheme = pick_scheme(c.dtype);
-    if (c.scheme.empty()) return;
-    c.ste = choices::default_ste(c.scheme);
-    c.granularity = *choices::default_granularity(c.dtype, c.scheme, keys_.role);
-    if (keys_.role == Role::kGradients) {
-      option(c, &QuantConfig::granularity, "granularity");
-      option(c, &QuantConfig::rounding, "rounding");
-      return;
+  void low_bit(ParameterSpec& spec, DType dtype, const std::string& scheme) {
+    QuantSpec& c = spec.quant.emplace();
+    c.dtype = dtype;
+    c.scheme = scheme;
+    c.ste = find_quantizer(scheme).default_ste();
+    c.ste_t = c.ste_t_first;
+    c.granularity = *choices::default_granularity(dtype, scheme, keys_.role);
+    if (keys_.role != Role::kGradients) {
+      pick_ste(c);
+      pick_alpha(c);
+      pick_constants(c);
     }
-    pick_ste(c);
-    pick_alpha(c);
-    pick_constants(c);
-    if (c.scheme != "binary") option(c, &QuantConfig::granularity, "granularity");
-    option(c, &QuantConfig::rounding, "rounding");
-    option(c, &QuantConfig::reduce_range, "reduce_range");
-    option(c, &QuantConfig::eps, "eps");
-    option(c, &QuantConfig::pow2, "pow2");
-    option(c, &QuantConfig::div, "div");
-    option(c, &QuantConfig::scale_dtype, "scale_dtype");
+    if (scheme != "binary" || keys_.role == Role::kGradients) option(c, c.granularity, "granularity");
+    visit_quant_options(
+        [&](std::string_view key, auto& field) {
+          if (find_key(group_of(keys_.role), key) != nullptr) option(c, field, key);
+        },
+        c);
+    if (keys_.role == Role::kGradients) return;
     pick_own_keys(c);
-    pick_learned(c);
+    pick_learned(spec);
     if (keys_.role == Role::kActivations) pick_observer(c);
   }
 
   // The scheme's own objection to this configuration; empty if there is none.
-  std::string refusal(const QuantConfig& c) const {
+  std::string refusal(const QuantSpec& c) const {
     try {
-      find_quantizer(c.scheme).check(quant_spec(c), weights());
+      find_quantizer(c.scheme).check(c, weights());
       return {};
     } catch (const Error& error) {
       return library_text(error.what());
@@ -93,13 +94,13 @@ class Resolver {
   }
   // Takes a key over unless the scheme rejects it: then an own key is reported, an inherited one dropped.
   template <typename T>
-  void option(QuantConfig& c, T QuantConfig::*field, std::string_view key) const {
-    const T before = c.*field;
-    merged_.set(c.*field, key);
-    if (c.*field == before) return;
+  void option(const QuantSpec& c, T& field, std::string_view key) const {
+    const T before = field;
+    merged_.set(field, key);
+    if (field == before) return;
     const std::string wrong = refusal(c);
     if (wrong.empty()) return;
-    c.*field = before;
+    field = before;
     merged_.contradiction({key}, wrong);
   }
 
@@ -132,26 +133,31 @@ class Resolver {
                   " goes with ", join(fitting, " or "));
   }
 
-  void pick_ste(QuantConfig& c) const {
-    const std::string standard = c.ste;
+  void pick_ste(QuantSpec& c) const {
+    const std::optional<SteRule> standard = c.ste;
     merged_.set(c.ste, "ste");
-    const std::vector<std::string> fitting = choices::schemes_of_ste(c.ste);
+    const std::vector<std::string> fitting = choices::schemes_of_ste(*c.ste);
     if (!fitting.empty() && !contains(fitting, c.scheme)) {  // an inherited rule may not fit the layer's own scheme
-      merged_.contradiction(
-          {"ste"}, concat("ste ", c.ste, " goes with scheme ", join(fitting, " or "), ", not with ", c.scheme));
+      merged_.contradiction({"ste"}, concat("ste ", enum_name(*c.ste), " goes with scheme ", join(fitting, " or "),
+                                            ", not with ", c.scheme));
       c.ste = standard;
     } else if (const std::string wrong = refusal(c); !wrong.empty()) {
       merged_.contradiction({"ste"}, wrong);
       c.ste = standard;
     }
-    if (c.ste == "tanh")
-      merged_.set(c.ste_t, "ste_t");
-    else if (merged_.known("ste"))
-      merged_.contradiction({"ste_t"}, concat("ste_t goes with ste tanh, the rule is ", c.ste));
+    if (*c.ste != SteRule::kTanh) {
+      if (merged_.known("ste"))
+        merged_.contradiction({"ste_t"}, concat("ste_t goes with ste tanh, the rule is ", enum_name(*c.ste)));
+      return;
+    }
+    std::array<double, 2> range{c.ste_t_first, c.ste_t_last};
+    merged_.set(range, "ste_t");
+    c.ste_t = c.ste_t_first = static_cast<float>(range[0]);
+    c.ste_t_last = static_cast<float>(range[1]);
   }
 
   // alpha is the scale of scheme binary and determines its granularity.
-  void pick_alpha(QuantConfig& c) const {
+  void pick_alpha(QuantSpec& c) const {
     std::string wanted = "none";
     merged_.set(wanted, "alpha");
     if (c.scheme != "binary") {
@@ -159,7 +165,7 @@ class Resolver {
         merged_.contradiction({"alpha"}, concat("alpha is the scale of scheme binary, the scheme is ", c.scheme));
       return pick_alpha_grad(c);
     }
-    c.alpha = wanted;
+    c.alpha = wanted != "none";
     if (wanted == "channel") c.granularity = Granularity::channel(0);
     if (wanted == "token") c.granularity = Granularity::token();
     Granularity given = c.granularity;
@@ -170,26 +176,26 @@ class Resolver {
                                    " contradict each other; leave granularity out or write the same"));
     pick_alpha_grad(c);
   }
-  void pick_alpha_grad(QuantConfig& c) const {
+  void pick_alpha_grad(QuantSpec& c) const {
     bool wanted = false;
     merged_.set(wanted, "alpha_grad");
     if (wanted && !merged_.known("alpha")) return;
-    if (wanted && c.alpha == "none")
+    if (wanted && !c.alpha)
       return merged_.contradiction({"alpha_grad"}, "alpha_grad needs scheme binary with alpha, alpha is none");
-    option(c, &QuantConfig::alpha_grad, "alpha_grad");
+    option(c, c.alpha_grad, "alpha_grad");
   }
 
-  void pick_constants(QuantConfig& c) const {
+  void pick_constants(QuantSpec& c) const {
     if (c.scheme == "pact")
-      option(c, &QuantConfig::first_clip, "first_clip");
+      option(c, c.first_clip, "first_clip");
     else
       merged_.contradiction({"first_clip"}, concat("first_clip goes with scheme pact, the scheme is ", c.scheme));
     if (c.scheme == "fixed") {
       if (merged_.pick("scale"))
-        option(c, &QuantConfig::scale, "scale");
+        option(c, c.scale, "scale");
       else if (merged_.known("scale"))
         merged_.contradiction({"scheme"}, "scheme fixed needs a scale, such as scale: 1");
-      option(c, &QuantConfig::offset, "offset");
+      option(c, c.offset, "offset");
       return;
     }
     for (const char* key : {"scale", "offset"})
@@ -197,7 +203,7 @@ class Resolver {
   }
 
   // Keys defined by registered schemes.
-  void pick_own_keys(QuantConfig& c) const {
+  void pick_own_keys(QuantSpec& c) const {
     for (const std::string_view scheme : quantizer_names())
       for (const Key& key : known_quantizer(scheme).keys()) {
         const KeySpec& spec = *find_key(group_of(keys_.role), key.name);
@@ -208,7 +214,7 @@ class Resolver {
           pick_own_key(c, key, spec);
       }
   }
-  void pick_own_key(QuantConfig& c, const Key& key, const KeySpec& spec) const {
+  void pick_own_key(QuantSpec& c, const Key& key, const KeySpec& spec) const {
     c.keys[key.name] = attribute_of(default_value(spec)).value();
     const Node* const node = merged_.pick(key.name);
     const std::optional<Attribute> given = node != nullptr ? attribute_of(node->value) : std::nullopt;
@@ -220,51 +226,51 @@ class Resolver {
     merged_.contradiction({key.name}, wrong);
   }
 
-  void pick_learned(QuantConfig& c) const {
-    if (!choices::has_learned_parts(c)) {
-      merged_.contradiction({"learned"}, concat("learned goes with schemes that have learned parts (",
-                                                join(choices::learned_schemes()), "), the scheme is ", c.scheme));
-      return;
-    }
+  void pick_learned(ParameterSpec& spec) const {
+    if (!choices::has_learned_parts(spec.quant))
+      return merged_.contradiction(
+          {"learned"}, concat("learned goes with schemes that have learned parts (", join(choices::learned_schemes()),
+                              "), the scheme is ", spec.quant->scheme));
     visit_learned([inner = merged_.inner("learned", "learned")](auto key, auto& field) { inner.set(field, key); },
-                  c.learned);
+                  spec.learned);
   }
 
   // Whether ranges would be computed from the whole batch: results of a sample would depend on the others.
-  static bool ranges_of_batch(const QuantConfig& c) {
+  static bool ranges_of_batch(const QuantSpec& c) {
     const bool of_batch = c.granularity.kind == Granularity::kTensor ||
                           (c.granularity.kind == Granularity::kChannel && c.granularity.axis != 0);
     return of_batch && find_quantizer(c.scheme).from_range() && !choices::has_learned_parts(c);
   }
 
-  void pick_observer(QuantConfig& c) const {
+  void pick_observer(const QuantSpec& c) {
     const Merged inner = merged_.inner("observer", "observer");
-    const ObserverConfig none;
-    if (ranges_of_batch(c)) c.observer.name = "moving_average";
-    visit_observer([&](auto key, auto& field) { inner.set(field, key); }, c.observer);
+    const ObserverSpec standard;
+    ObserverSpec wanted;
+    if (!ranges_of_batch(c)) wanted.name = "none";
+    visit_observer([&](auto key, auto& field) { inner.set(field, key); }, wanted);
     if (!inner.known("name")) return;
     for (const char* key : {"momentum", "percentile"})
-      if (!find_key("observer", key)->applies(c.observer.name))
+      if (!find_key("observer", key)->applies(wanted.name))
         inner.contradiction({key}, concat(key, " goes with observer ", find_key("observer", key)->when,
-                                          ", the observer is ", c.observer.name));
-    if (c.observer.name != "moving_average") c.observer.momentum = none.momentum;
-    if (c.observer.name != "percentile") c.observer.percentile = none.percentile;
-    if (c.observer.name == "none") return;
-    const std::string wrong = observer_refusal(c);
-    if (wrong.empty()) return;
+                                          ", the observer is ", wanted.name));
+    if (wanted.name != "moving_average") wanted.momentum = standard.momentum;
+    if (wanted.name != "percentile") wanted.percentile = standard.percentile;
+    if (wanted.name == "none") return;
+    const std::string wrong = observer_refusal(wanted, c);
+    if (wrong.empty()) {
+      observer_ = wanted;
+      return;
+    }
     const bool given = merged_.pick("observer") != nullptr;
     if (given) inner.contradiction({"name", "momentum", "percentile"}, wrong);
     if (given && !own("observer") && !own("scheme") && !own("dtype")) merged_.contradiction({"granularity"}, wrong);
-    c.observer = none;
   }
-  std::string observer_refusal(const QuantConfig& c) const {
+  static std::string observer_refusal(const ObserverSpec& observer, const QuantSpec& c) {
     if (!find_quantizer(c.scheme).from_range())
       return concat("an observer measures a range, scheme ", c.scheme, " uses none; observers go with ",
                     join(choices::range_schemes()));
     try {
-      make_observer(
-          {c.observer.name, static_cast<float>(c.observer.momentum), static_cast<float>(c.observer.percentile)},
-          quant_spec(c), /*features=*/1);
+      make_observer(observer, c, /*features=*/1);
       return {};
     } catch (const Error& error) {
       return library_text(error.what());
@@ -273,6 +279,7 @@ class Resolver {
 
   const QuantizerKeys& keys_;
   const Merged merged_;
+  std::optional<ObserverSpec> observer_;
 };
 
 }  // namespace
@@ -283,6 +290,13 @@ std::string library_text(std::string_view text) {
   return concat(text.substr(1, end - 1), ": ", text.substr(end + 2));
 }
 
-QuantConfig resolve_quantizer(const QuantizerKeys& keys, Report& report) { return Resolver(keys, report).run(); }
+ParameterSpec resolve_weights(const QuantizerKeys& keys, Report& report) { return Resolver(keys, report).run(); }
+
+std::optional<ActivationQuant> resolve_activations(const QuantizerKeys& keys, Report& report) {
+  Resolver resolver(keys, report);
+  const ParameterSpec c = resolver.run();
+  if (!c.quant) return std::nullopt;
+  return ActivationQuant{*c.quant, resolver.observer(), c.grad, c.learned};
+}
 
 }  // namespace bitgrad::config

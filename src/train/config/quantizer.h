@@ -16,13 +16,15 @@ struct QuantizerKeys {
   std::string path;     // of `own`, for messages
   SourceMark key_mark;  // of the key that holds `own`, or would
   Role role = Role::kWeights;
-  std::string moments = "fp32";  // of the optimizer: the default for weights
+  MomentKind moments = MomentKind::kFp32;  // of the optimizer: the default for weights
 };
 
-// Returns the resolved quantizer. Reports contradictions that involve a key of `own`; those within `base` alone are
-// reported when base is resolved itself. Silent about keys that are already wrong.
-QuantConfig resolve_quantizer(const QuantizerKeys& keys, Report& report);
+// Report contradictions that involve a key of `own`; those within `base` alone are reported when base is resolved
+// itself. Silent about keys that are already wrong.
+ParameterSpec resolve_weights(const QuantizerKeys& keys, Report& report);
+// Of role activations or gradients; nullopt: nothing that can be used, which was reported.
+std::optional<ActivationQuant> resolve_activations(const QuantizerKeys& keys, Report& report);
 // Resolves how weights train: master, moments, optimizer etc. Call after the codes are resolved.
-void resolve_training(const Merged& keys, const std::string& moments, QuantConfig& c);
+void resolve_training(const Merged& keys, MomentKind moments, ParameterSpec& spec);
 
 }  // namespace bitgrad::config

@@ -143,7 +143,7 @@ class Keys {
     add_lists(kind, own);
     if (kind.weights) add({own, "weights", &kMap, "weights", "", "", nullptr, "own keys over those of quant.weights"});
     if (!kind.product) return;
-    add({own, "compute", &kChoice, "", "=quant.compute", "", choices::computes, "how the product is computed"});
+    add({own, "compute", &kChoice, "", "=quant.compute", "", enum_names<Compute>, "how the product is computed"});
     add({own, "backward", &kMap, "backward", "", "", nullptr, "own keys over those of quant.backward"});
   }
   void add_lists(const LayerKind& kind, std::string_view own) {

@@ -8,19 +8,14 @@
 
 namespace bitgrad::config {
 
-QuantSpec quant_spec(const QuantConfig& c);
-// The inverse, for activations whose scheme has neither learned parts nor alpha.
-QuantConfig activations_config(const QuantSpec& spec, DType grad);
-ParameterSpec parameter_spec(const QuantConfig& c);  // of weights
-LayerSpec layer_spec(const LayerConfig& c);
-std::vector<LayerSpec> layer_specs(const std::vector<LayerConfig>& layers);
+// Activations in the form that a configuration gives them: the straight-through rule and the scheme's keys are written
+// out. Throws Error for a scheme with learned parts.
+ActivationQuant plain_activations(const QuantSpec& spec, DType grad);
 // The layer at this place in the model, as in LayerError: "3.body.1". If the place names a list, its nearest container;
 // nullptr if there is none.
-const LayerConfig* layer_at(const std::vector<LayerConfig>& layers, std::string_view place);
-OptimizerSpec optimizer_spec(const OptimConfig& c);
+const LayerSpec* layer_at(const std::vector<LayerSpec>& layers, std::string_view place);
 // The recipe, with the parts that replace its own; if there are any, LayerQuant::recipe is "custom".
 LayerQuant layer_quant(const LayerQuantConfig& c);
 PrepareSpec prepare_spec(const PrepareConfig& c);
-QuantMode quant_mode(const QuantPhaseConfig& c);
 
 }  // namespace bitgrad::config

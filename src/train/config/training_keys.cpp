@@ -10,9 +10,9 @@ namespace bitgrad::config {
 namespace {
 
 // The optimizer's objection to a small parameter of this kind; empty if there is none.
-std::string refusal(const QuantConfig& c, const std::string& path) {
+std::string refusal(const ParameterSpec& c, const std::string& path) {
   try {
-    Parameter parameter({2, 2}, parameter_spec(c));
+    Parameter parameter({2, 2}, c);
     parameter.initialize(path, 0);
     OptimizerSpec spec;
     spec.name = "sgd";
@@ -25,36 +25,37 @@ std::string refusal(const QuantConfig& c, const std::string& path) {
   }
 }
 
-void check_frozen(const Merged& keys, QuantConfig& c) {
+void check_frozen(const Merged& keys, ParameterSpec& c) {
   if (!c.frozen) return;
-  if (!(c.learned == LearnedConfig{}))
+  if (!(c.learned == LearnedSpec{}))
     keys.contradiction({"learned"}, "frozen weights never change, nor do learned parts of their scheme");
   c.learned = {};  // drop those of quant
-  if (c.optimizer == "default") return;
+  if (c.optimizer.empty()) return;
   keys.contradiction({"frozen", "optimizer"},
                      concat("frozen weights never change, optimizer ", c.optimizer, " has nothing to do"));
-  c.optimizer = "default";
+  c.optimizer.clear();
 }
 
-void check_master(const Merged& keys, QuantConfig& c) {
+void check_master(const Merged& keys, ParameterSpec& c) {
   const std::vector<std::string_view> blamed{"optimizer", "master", "granularity",  "alpha",       "ste",
                                              "scheme",    "dtype",  "latent_clamp", "weight_decay"};
-  if (c.master == "fp32" && c.optimizer == "default") return;
+  if (c.master == MasterKind::kFp32 && c.optimizer.empty()) return;
   if (!std::all_of(blamed.begin(), blamed.end(), [&](std::string_view key) { return keys.known(key); })) return;
   std::string wrong = refusal(c, keys.path());
-  if (!wrong.empty() && c.optimizer != "default" && !keys.own("optimizer")) {
-    c.optimizer = "default";  // that of quant does not fit
+  if (!wrong.empty() && !c.optimizer.empty() && !keys.own("optimizer")) {
+    c.optimizer.clear();  // that of quant does not fit
     wrong = refusal(c, keys.path());
   }
   if (wrong.empty()) return;
   keys.contradiction(blamed, wrong);
-  c.optimizer = "default";
-  c.master = "fp32";
+  c.optimizer.clear();
+  c.master = MasterKind::kFp32;
 }
 
 }  // namespace
 
-void resolve_training(const Merged& keys, const std::string& moments, QuantConfig& c) {
+void resolve_training(const Merged& keys, MomentKind moments, ParameterSpec& c) {
+  c.init.name = "glorot_uniform";
   keys.set(c.init, "init");
   keys.set(c.latent_clamp, "latent_clamp");
   keys.set(c.lr_factor, "lr_factor");
@@ -62,9 +63,10 @@ void resolve_training(const Merged& keys, const std::string& moments, QuantConfi
   keys.set(c.frozen, "frozen");
   c.moments = moments;
   keys.set(c.moments, "moments");
-  if (c.dtype.is_float()) return;
+  if (!c.quant) return;
   keys.set(c.master, "master");
   keys.set(c.optimizer, "optimizer");
+  if (c.optimizer == "default") c.optimizer.clear();
   check_frozen(keys, c);
   check_master(keys, c);
 }

@@ -15,10 +15,9 @@
 namespace bitgrad::config {
 
 // A scalar (or list of numbers), as read by its key's type; monostate: not read, or wrong.
-using Value =
-    std::variant<std::monostate, bool, int64_t, double, std::string, Quantity, std::array<double, 2>, InitConfig,
-                 Granularity, DType, std::optional<double>, std::optional<int64_t>, std::optional<Quantity>,
-                 std::vector<int64_t>, std::vector<double>, std::vector<std::string>, std::vector<Quantity>>;
+using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Quantity, std::array<double, 2>, Init,
+                           Granularity, DType, std::optional<double>, std::optional<int64_t>, std::optional<Quantity>,
+                           std::vector<int64_t>, std::vector<double>, std::vector<std::string>, std::vector<Quantity>>;
 
 struct Entry;
 

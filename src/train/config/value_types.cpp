@@ -326,21 +326,21 @@ std::string read_granularity(const KeySpec& spec, const Node& node, Value& value
 std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kScalar) return got(spec, node);
   const size_t open = node.text.find('(');
-  InitConfig init{node.text.substr(0, open)};
+  Init init{node.text.substr(0, open)};
   const std::vector<choices::InitKind> kinds = choices::init_kinds();
   const auto kind =
-      std::find_if(kinds.begin(), kinds.end(), [&](const choices::InitKind& k) { return k.name == init.kind; });
+      std::find_if(kinds.begin(), kinds.end(), [&](const choices::InitKind& k) { return k.name == init.name; });
   if (kind == kinds.end() || (kind->numbers == 0) != (open == std::string::npos)) return got(spec, node);
   if (kind->numbers > 0) {
     if (node.text.back() != ')') return got(spec, node);
     const Texts numbers = split(node.text.substr(open + 1, node.text.size() - open - 2), ',');
     if (numbers.size() != static_cast<size_t>(kind->numbers))
-      return concat(init.kind, " needs ", kind->numbers, " numbers, got ", numbers.size(), " in ", describe(node));
+      return concat(init.name, " needs ", kind->numbers, " numbers, got ", numbers.size(), " in ", describe(node));
     if (parse_decimal(trimmed(numbers.front()), init.a) != NumberResult::kOk) return got(spec, node);
     if (kind->numbers == 2 && parse_decimal(trimmed(numbers.back()), init.b) != NumberResult::kOk)
       return got(spec, node);
-    if (init.kind == "uniform" && init.a > init.b) return concat("uniform(a,b) needs a <= b, got ", node.text);
-    if (init.kind == "normal" && init.b < 0) return concat("normal(mean,sd) needs sd >= 0, got ", node.text);
+    if (init.name == "uniform" && init.a > init.b) return concat("uniform(a,b) needs a <= b, got ", node.text);
+    if (init.name == "normal" && init.b < 0) return concat("normal(mean,sd) needs sd >= 0, got ", node.text);
     if (std::max(std::fabs(init.a), std::fabs(init.b)) > 1e30)
       return concat("numbers of ", node.text, " are out of range [-1e30, 1e30]");
   }

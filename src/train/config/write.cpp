@@ -1,6 +1,7 @@
 // RunConfig -> YAML: every key that applies, with its value, in the order of fields.h.
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/quant/scheme_fields.h"
 #include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/numbers.h"
@@ -37,15 +38,29 @@ std::string text(const std::string& s) {
 }
 std::string text(int64_t x) { return concat(x); }
 std::string text(double x) { return number_text(x); }
+std::string text(float x) { return number_text(x); }
 std::string text(bool x) { return x ? "true" : "false"; }
 std::string text(DType dtype) { return text(dtype.name()); }
 std::string text(const Quantity& quantity) { return concat(quantity); }
-std::string text(const InitConfig& init) { return text(concat(init)); }
+template <NamedEnum E>
+std::string text(E value) {
+  return text(std::string(enum_name(value)));
+}
+// "uniform(a,b)", "normal(mean,sd)", "constant(a)", or a name without numbers; the default has the name that it stands
+// for.
+std::string text(const Init& init) {
+  std::string out = init.name.empty() ? "glorot_uniform" : init.name;
+  for (const choices::InitKind& kind : choices::init_kinds())
+    if (kind.name == init.name && kind.numbers > 0)
+      out += concat('(', number_text(init.a), kind.numbers == 2 ? "," + number_text(init.b) : "", ')');
+  return text(out);
+}
 std::string text(const Granularity& granularity) { return concat(granularity); }
 std::string text(const std::array<double, 2>& pair) {
   return concat('[', number_text(pair[0]), ", ", number_text(pair[1]), ']');
 }
 std::string text(const std::optional<double>& x) { return x ? number_text(*x) : "none"; }
+std::string text(const std::optional<float>& x) { return x ? number_text(*x) : "none"; }
 std::string text(const std::optional<int64_t>& x) { return x ? concat(*x) : "auto"; }
 std::string text(const std::optional<Quantity>& x) { return x ? concat(*x) : "off"; }
 
@@ -79,11 +94,10 @@ std::string text(const std::vector<WeightName>& names) {
   return concat('{', out, '}');
 }
 
-std::string text(const LearnedConfig& c);
+std::string text(const LearnedSpec& c);
+std::string text(const std::optional<ObserverSpec>& c);
 std::string text(const AugmentConfig& c);
-std::string text(const ObserverConfig& c);
-std::string text(const BackwardConfig& c);
-std::string text(const BopConfig& c);
+std::string text(const BopSpec& c);
 std::string text(const ScheduleConfig& c);
 
 // Writes the keys of one map as {a: 1, b: 2}.
@@ -118,13 +132,14 @@ std::string map_of(std::string_view group, std::string selected, Visit visit) {
   return writer.map();
 }
 
-std::string text(const LearnedConfig& c) {
+std::string text(const LearnedSpec& c) {
   return map_of("learned", "", [&](auto& w) { visit_learned(w, c); });
 }
-std::string text(const ObserverConfig& c) {
-  return map_of("observer", c.name, [&](auto& w) { visit_observer(w, c); });
+std::string text(const std::optional<ObserverSpec>& c) {
+  if (!c) return "{name: none}";
+  return map_of("observer", c->name, [&](auto& w) { visit_observer(w, *c); });
 }
-std::string text(const BackwardConfig& c) {
+std::string backward(const ProductSpec& c) {
   return map_of("backward", "", [&](auto& w) { visit_backward(w, c); });
 }
 std::string text(const AugmentConfig& c) {
@@ -144,7 +159,7 @@ std::string text(const ScheduleConfig& c) {
   });
 }
 
-std::string text(const BopConfig& c) {
+std::string text(const BopSpec& c) {
   return map_of("bop", "", [&](auto& w) { visit_bop(w, c); });
 }
 
@@ -168,29 +183,58 @@ std::string metrics(const std::map<std::string, Attributes>& all) {
   return writer.map();
 }
 
-// Omits keys that are meaningless in combination with the others.
-class QuantizerWriter {
- public:
-  QuantizerWriter(Writer& writer, const QuantConfig& c, bool of_rule) : writer_(writer), c_(c), of_rule_(of_rule) {}
-  template <typename T>
-  void operator()(std::string_view key, const T& field) {
-    if (of_rule_ && !choices::for_rule(key)) return;
-    if (c_.dtype.is_float() && !choices::for_float(key)) return;
-    if (key == "ste_t" && c_.ste != "tanh") return;
-    if (key == "learned" && !choices::has_learned_parts(c_)) return;
-    writer_(key, field);
+std::string_view alpha_of(const QuantSpec& c) {
+  if (!c.alpha) return "none";
+  using Kind = Granularity::Kind;
+  return c.granularity.kind == Kind::kTensor ? "tensor" : c.granularity.kind == Kind::kToken ? "token" : "channel";
+}
+
+// How values become codes, and the training of learned parts. Omits keys that mean nothing beside the others.
+void write_codes(Writer& writer, Role role, const QuantSpec& c, const LearnedSpec& learned) {
+  const std::string_view group = group_of(role);
+  visit_quant(
+      [&](std::string_view key, const auto& field) {
+        if (find_key(group, key) == nullptr) return;
+        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::optional<SteRule>>)
+          writer(key, ste_rule(c));
+        else
+          writer(key, field);
+      },
+      c);
+  if (role != Role::kGradients) {
+    writer("alpha", std::string(alpha_of(c)));
+    if (ste_rule(c) == SteRule::kTanh)
+      writer.add("ste_t", list_of(std::array{c.ste_t_first, c.ste_t_last}, [](float t) { return number_text(t); }));
+    if (choices::has_learned_parts(c)) writer("learned", learned);
   }
-
- private:
-  Writer& writer_;
-  const QuantConfig& c_;
-  const bool of_rule_;
-};
-
-std::string quantizer(const QuantConfig& c, Role role, bool of_rule = false) {
-  Writer writer(std::string(group_of(role)), c.scheme);
-  visit_quantizer(QuantizerWriter(writer, c, of_rule && role == Role::kWeights), c, role);
   write_own_keys(writer, c.keys);
+}
+
+std::string weights(const ParameterSpec& c, bool of_rule = false) {
+  Writer writer("weights", c.quant ? c.quant->scheme : "");
+  if (c.quant)
+    write_codes(writer, Role::kWeights, *c.quant, c.learned);
+  else
+    writer("dtype", dtypes::fp32);
+  visit_weights(
+      [&](std::string_view key, const auto& field) {
+        if (of_rule && !choices::for_rule(key)) return;
+        if (!c.quant && !choices::for_float(key)) return;
+        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::optional<MomentKind>>)
+          writer(key, field.value_or(MomentKind::kFp32));
+        else if (key == "optimizer" && c.optimizer.empty())
+          writer.add(key, "default");
+        else
+          writer(key, field);
+      },
+      c);
+  return writer.map();
+}
+
+std::string activations(const ActivationQuant& c, Role role = Role::kActivations) {
+  Writer writer(std::string(group_of(role)), c.spec.scheme);
+  write_codes(writer, role, c.spec, c.learned);
+  if (role == Role::kActivations) writer("observer", c.observer), writer("grad", c.grad);
   return writer.map();
 }
 
@@ -200,9 +244,9 @@ std::string rule(const QuantRuleConfig& c) {
   writer("layers", c.layers);
   writer("recipe", quant.recipe);
   if (quant.group) writer("group", *quant.group);
-  if (quant.weights) writer.add("weights", quantizer(*quant.weights, Role::kWeights, /*of_rule=*/true));
-  if (quant.activations) writer.add("activations", quantizer(*quant.activations, Role::kActivations));
-  if (!quant.compute.empty()) writer("compute", quant.compute);
+  if (quant.weights) writer.add("weights", weights(*quant.weights, /*of_rule=*/true));
+  if (quant.activations) writer.add("activations", activations(*quant.activations));
+  if (quant.compute) writer("compute", *quant.compute);
   return writer.map();
 }
 
@@ -219,9 +263,9 @@ std::string phase(const QuantPhaseConfig& c) {
   Writer writer("phase");
   writer("from", c.from);
   if (c.prepare) prepare(*c.prepare, [&](std::string_view key, const std::string& value) { writer.add(key, value); });
-  writer("quantization", c.quantization);
-  writer("observers", c.observers);
-  if (!c.norm_statistics) writer("norm_statistics", c.norm_statistics);
+  writer("quantization", c.mode.quantization);
+  writer("observers", c.mode.observers);
+  if (!c.mode.norm_statistics) writer("norm_statistics", c.mode.norm_statistics);
   return writer.map();
 }
 
@@ -234,10 +278,10 @@ void write_quant(std::ostream& out, const QuantSection& c) {
   if (!c.phases.empty()) out << "  phases:\n";
   for (const QuantPhaseConfig& p : c.phases) out << "    - " << phase(p) << '\n';
   if (c.budget) line("budget", map_of("budget", "", [&](auto& w) { visit_budget(w, *c.budget); }));
-  line("weights", quantizer(c.weights, Role::kWeights));
-  if (c.activations) line("activations", quantizer(*c.activations, Role::kActivations));
-  line("compute", c.compute);
-  line("backward", text(c.backward));
+  line("weights", weights(c.weights));
+  if (c.activations) line("activations", activations(*c.activations));
+  line("compute", text(c.product.compute));
+  line("backward", backward(c.product));
   line("requantize_every", text(c.requantize_every));
 }
 
@@ -289,33 +333,36 @@ std::string early_stop(const EarlyStopConfig& c) {
   });
 }
 
-std::string layer(const LayerConfig& c, const QuantSection& quant);
-std::string layers_of(const LayerListConfig& list, const QuantSection& quant) {
-  return list_of(list.layers, [&](const LayerConfig& l) { return concat('{', layer(l, quant), '}'); });
+std::string layer(const LayerSpec& c, const QuantSection& quant);
+std::string layers_of(const LayerList& list, const QuantSection& quant) {
+  return list_of(list.layers, [&](const LayerSpec& l) { return concat('{', layer(l, quant), '}'); });
 }
 
-void write_lists(Writer& writer, const LayerKind& kind, const LayerConfig& c, const QuantSection& quant) {
+void write_lists(Writer& writer, const LayerKind& kind, const LayerSpec& c, const QuantSection& quant) {
   if (kind.lists.kind != LayerLists::Kind::kIndexed) {
-    for (const LayerListConfig& list : c.lists) writer.add(list.key, layers_of(list, quant));
+    for (const LayerList& list : c.lists) writer.add(list.key, layers_of(list, quant));
     return;
   }
-  writer.add("layers", list_of(c.lists, [&](const LayerListConfig& list) { return layers_of(list, quant); }));
+  writer.add("layers", list_of(c.lists, [&](const LayerList& list) { return layers_of(list, quant); }));
 }
 
-std::string layer(const LayerConfig& c, const QuantSection& quant) {
+std::string layer(const LayerSpec& c, const QuantSection& quant) {
   const LayerKind& kind = *find_layer_kind(c.kind);
   using Quantizer = LayerKind::Quantizer;
   if (kind.quantizer == Quantizer::kActivations)
-    return concat(c.kind, ": ", quant.activations == c.quant ? "{}" : quantizer(c.quant, Role::kActivations));
-  if (kind.quantizer == Quantizer::kGradients) return concat(c.kind, ": ", quantizer(c.quant, Role::kGradients));
+    return concat(c.kind, ": ", !c.activation || quant.activations == c.activation ? "{}" : activations(*c.activation));
+  if (kind.quantizer == Quantizer::kGradients)
+    return concat(c.kind, ": ", c.activation ? activations(*c.activation, Role::kGradients) : "{}");
   Writer writer(group_of_kind(c.kind));
   for (const Key& key : kind.keys)
     if (c.attributes.contains(key.name)) writer.add(key.name, text(c.attributes.values().at(key.name)));
   write_lists(writer, kind, c, quant);
-  if (kind.weights && !(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, Role::kWeights));
+  if (kind.weights && !(c.weight == quant.weights)) writer.add("weights", weights(c.weight));
   if (kind.product) {
-    if (c.compute != quant.compute) writer.add("compute", text(c.compute));
-    if (!(c.backward == quant.backward)) writer.add("backward", text(c.backward));
+    if (c.product.compute != quant.product.compute) writer.add("compute", text(c.product.compute));
+    ProductSpec own = c.product;
+    own.compute = quant.product.compute;
+    if (!(own == quant.product)) writer.add("backward", backward(c.product));
   }
   return concat(c.kind, ": ", writer.map());
 }
@@ -325,17 +372,6 @@ std::string layer(const LayerConfig& c, const QuantSection& quant) {
 
 std::ostream& operator<<(std::ostream& out, const Quantity& quantity) {
   return out << quantity.value << (quantity.unit == Quantity::Unit::kSteps ? " steps" : " epochs");
-}
-
-std::ostream& operator<<(std::ostream& out, const InitConfig& init) {
-  out << init.kind;
-  for (const config::choices::InitKind& kind : config::choices::init_kinds()) {
-    if (kind.name != init.kind || kind.numbers == 0) continue;
-    out << '(' << config::number_text(init.a);
-    if (kind.numbers == 2) out << ',' << config::number_text(init.b);
-    out << ')';
-  }
-  return out;
 }
 
 std::string to_portable_yaml(const RunConfig& config) {
@@ -372,12 +408,12 @@ std::string to_yaml(const RunConfig& c) {
   out << "  values: " << text(c.values) << '\n';
   if (!c.flat) out << "  flat: false\n";
   out << "  layers:\n";
-  for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
+  for (const LayerSpec& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
   write_quant(out, c.quant);
   if (c.adapters) out << "adapters: " << adapters(*c.adapters) << '\n';
   out << "batch: " << map_of("batch", "", [&](auto& w) { visit_batch(w, c.batch); }) << '\n';
   out << "loss: " << loss(c) << '\n';
-  out << "optim: " << map_of("optim", c.optim.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
+  out << "optim: " << map_of("optim", c.optim.spec.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
   out << "schedule: " << text(c.schedule) << '\n';
   out << "train:\n  stop: " << c.train.stop << '\n';
   if (const BestConfig& best = c.train.best; !best.metric.empty())

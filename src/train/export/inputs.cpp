@@ -9,11 +9,7 @@
 namespace bitgrad {
 namespace {
 
-std::string listed(const std::vector<float>& x) {
-  std::string out;
-  for (const float each : x) out += concat(out.empty() ? "" : ", ", each);
-  return concat('[', out, ']');
-}
+std::string listed(const std::vector<float>& x) { return concat('[', joined(x), ']'); }
 
 std::string layout_of(const Shape& sample) {
   const std::string shape = concat("[N,", concat(sample).substr(1));

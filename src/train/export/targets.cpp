@@ -11,10 +11,9 @@ namespace {
 constexpr std::string_view kExportChoice = "export";
 
 std::string known_targets() {
-  std::string out;
-  for (const ExportTarget& t : export_targets())
-    out += concat(out.empty() ? "" : ", ", t.name, " (", t.ending.empty() ? "a folder" : t.ending, ')');
-  return out;
+  return joined(export_targets(), ", ", [](const ExportTarget& t) {
+    return concat(t.name, " (", t.ending.empty() ? "a folder" : t.ending, ')');
+  });
 }
 
 bool has_known_ending(const std::string& path) {

@@ -1,12 +1,16 @@
 // Writes a decoder to a file that llama.cpp opens.
+#include <algorithm>
+#include <cmath>
+
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/io/gguf_tensors.h"
 #include "train/interop/export_plan.h"
-#include "train/interop/gguf_choice.h"
 #include "train/interop/gguf_ids.h"
 #include "train/interop/gguf_keys.h"
 #include "train/interop/gguf_vocabulary.h"
+#include "train/interop/matrix_parts.h"
 #include "train/interop/rope_scaling.h"
 
 namespace bitgrad {
@@ -17,13 +21,98 @@ using Fate = ExportedTensor::Fate;
 
 constexpr std::string_view kExportWhere = "export";
 
+// ---- the type of a weight
+struct GgufChoice {
+  GgufType type = GgufType::kF32;
+  GgufFit::Kind kind = GgufFit::Kind::kExact;
+  double error = 0;         // kRounded: largest difference of a value, relative to the tensor's largest value
+  std::string reason = {};  // for kRounded and kRefused
+  bool one_scale = false;   // blocks have d = 1, and the scale is in a tensor of its own
+};
+
+// In ascending order of bits per element. TQ1_0 is omitted: it is slow to unpack, and TQ2_0 has the same rows and
+// codes.
+constexpr GgufType kTypes[] = {GgufType::kQ1_0, GgufType::kTQ2_0, GgufType::kQ2_0, GgufType::kQ4_0,
+                               GgufType::kQ4_1, GgufType::kQ5_0,  GgufType::kQ5_1, GgufType::kQ8_0};
+
+double largest_difference(const Tensor& a, const Tensor& b) {
+  double error = 0, largest = 0;
+  for (int64_t r = 0; r < a.rows(); ++r) {
+    const std::vector<double> x = a.row_slice(r, r + 1).values(), y = b.row_slice(r, r + 1).values();
+    for (size_t i = 0; i < x.size(); ++i) {
+      error = std::max(error, std::abs(x[i] - y[i]));
+      largest = std::max(largest, std::abs(x[i]));
+    }
+  }
+  return largest == 0 ? 0 : error / largest;
+}
+
+// Keeps the most informative refusal: of the first type that accepts the codes but not their rows or scales.
+struct Refusal {
+  std::string reason = {};
+  bool of_codes = false;
+  void add(const GgufFit& fit) {
+    const bool codes = fit.why.find("does not hold codes") != std::string::npos ||
+                       fit.why.find("is for codes from 0 on") != std::string::npos;
+    if (reason.empty() || (of_codes && !codes)) {
+      reason = fit.why;
+      of_codes = codes;
+    }
+  }
+};
+
+bool one_plain_scale(const Tensor& t) {
+  const ScaleMap map = t.scale_map();
+  return map.per_tensor() && map.scale != nullptr && map.zero == nullptr && map.offset == nullptr;
+}
+
+// The first type that stores the codes exactly.
+bool choose_exact(const Tensor& t, GgufChoice& choice) {
+  for (const GgufType type : kTypes) {
+    const GgufFit fit = gguf_fit(t, type);
+    if (fit.kind != GgufFit::Kind::kExact) continue;
+    choice.type = type;
+    return true;
+  }
+  return false;
+}
+
+// Codes get the smallest type that llama.cpp multiplies at full speed and that preserves them: exactly, or else with
+// scales rounded to fp16. Floats are F32. scale_tensor: a scale per tensor that is not representable in fp16 may be
+// stored in a separate tensor.
+GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
+  GgufChoice choice;
+  if (!tensor.dtype().is_code()) {
+    const GgufFit fit = gguf_fit(tensor, GgufType::kF32);
+    choice.kind = fit.kind, choice.reason = fit.why, choice.error = fit.largest_error;
+    return choice;
+  }
+  if (choose_exact(tensor, choice)) return choice;
+  if (scale_tensor && one_plain_scale(tensor) && choose_exact(tensor.without_quant(), choice)) {
+    choice.one_scale = true;
+    return choice;
+  }
+  Refusal refusal;
+  for (const GgufType type : kTypes) {
+    const GgufFit fit = gguf_fit(tensor, type);
+    if (fit.kind == GgufFit::Kind::kRounded) {
+      choice.type = type, choice.kind = fit.kind, choice.reason = fit.why;
+      choice.error = largest_difference(tensor, with_fp16_scales(tensor));
+      return choice;
+    }
+    refusal.add(fit);
+  }
+  choice.kind = GgufFit::Kind::kRefused;
+  choice.reason = refusal.of_codes ? concat("no type holds codes of ", tensor.dtype()) : refusal.reason;
+  return choice;
+}
+
+// ---- the file
 const Family& chosen_family(const std::string& name, const Decoder& decoder) {
   if (name.empty()) return family_of(decoder);
   const Family* const family = find_family(name);
   if (family != nullptr) return *family;
-  std::string known;
-  for (const Family& f : families()) known += concat(known.empty() ? "" : ", ", f.name);
-  fail(kExportWhere, "family: got ", name, ", expected one of: ", known, '.');
+  fail(kExportWhere, "family: got ", name, ", expected one of: ", joined(families(), ", ", &Family::name), '.');
 }
 
 std::string stem(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }

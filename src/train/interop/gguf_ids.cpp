@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad::interop {
 namespace {
@@ -11,12 +13,6 @@ namespace {
 // llama.cpp ends a text at each of them.
 constexpr const char* kEnds[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                  "tokenizer.ggml.eom_token_id"};
-
-std::string ids_text(const std::vector<int32_t>& ids, size_t from = 0) {
-  std::string text;
-  for (; from < ids.size(); ++from) text += concat(text.empty() ? "" : ", ", ids[from]);
-  return text;
-}
 
 }  // namespace
 
@@ -44,12 +40,13 @@ std::vector<std::pair<std::string, std::string>> lost_ids(const Tokenizer* token
   if (tokenizer == nullptr || tokenizer->kind() != "bpe") return lost;
   const std::vector<int32_t> ends = end_ids(origin, tokenizer), first = first_ids(origin);
   if (ends.size() > std::size(kEnds))
-    lost.emplace_back("end of texts", concat("GGUF holds ", std::size(kEnds), " of the ", ends.size(),
-                                             " ids that end a text; not written: ", ids_text(ends, std::size(kEnds))));
+    lost.emplace_back("end of texts",
+                      concat("GGUF holds ", std::size(kEnds), " of the ", ends.size(),
+                             " ids that end a text; not written: ", joined(std::span(ends).subspan(std::size(kEnds)))));
   if (ends.empty() && tokenizer->vocabulary() >= vocabulary)
     lost.emplace_back("end of texts", "no id is known: eos_token_id is not written, and llama.cpp takes its default");
   if (first.size() > 1)
-    lost.emplace_back("begin of texts", concat("texts begin with the ids ", ids_text(first),
+    lost.emplace_back("begin of texts", concat("texts begin with the ids ", joined(first),
                                                "; GGUF holds one: llama.cpp puts ", first[0], " alone"));
   return lost;
 }

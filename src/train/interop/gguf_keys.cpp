@@ -146,12 +146,9 @@ GgufDecoder decoder_of(const GgufFile& file) {
   GgufDecoder out;
   const std::string& arch = file.text("general.architecture");
   out.family = find_family(arch);
-  if (out.family == nullptr) {
-    std::string known;
-    for (const Family& f : families()) known += concat(known.empty() ? "" : ", ", f.name);
+  if (out.family == nullptr)
     fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key 'general.architecture': got ", arch,
-              ", expected one of: ", known, '.');
-  }
+              ", expected one of: ", joined(families(), ", ", &Family::name), '.');
   const Family& family = *out.family;
   const KeyReader keys(file, arch);
   Decoder& d = out.decoder;

@@ -8,6 +8,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/file_group.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/interop.h"
 #include "train/interop/compressed_tensors.h"
 #include "train/interop/export_plan.h"
@@ -26,9 +27,7 @@ constexpr std::string_view kToFolder = "export";
 const Family& family_of_folder(const std::string& name, const Decoder& decoder) {
   if (name.empty()) return family_of(decoder);
   if (const Family* const family = find_family(name)) return *family;
-  std::string known;
-  for (const Family& f : families()) known += concat(known.empty() ? "" : ", ", f.name);
-  fail(kToFolder, "family: got ", name, ", expected one of: ", known, '.');
+  fail(kToFolder, "family: got ", name, ", expected one of: ", joined(families(), ", ", &Family::name), '.');
 }
 
 // The single scale of ternary codes; nullopt if there are several, or an offset.

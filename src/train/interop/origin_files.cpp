@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 #include "train/interop/text_template.h"
 
 namespace bitgrad::interop {
@@ -41,12 +42,6 @@ std::string text_of(const Json& file, const char* key) {
 
 bool is_one_of(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
-std::string ids_text(const std::vector<int32_t>& ids) {
-  std::string text;
-  for (const int32_t id : ids) text += concat(text.empty() ? "" : ", ", id);
-  return text;
 }
 
 class OriginReader {
@@ -131,7 +126,7 @@ class OriginReader {
       o_.end = {end};
     else if (!is_one_of(o_.end, end))
       notes_.push_back(concat(kTokenizerConfig, ": eos_token has id ", end, ", eos_token_id of the model says ",
-                              ids_text(o_.end), ": the latter ends texts"));
+                              joined(o_.end), ": the latter ends texts"));
   }
 
   void named_begin() {
@@ -166,12 +161,12 @@ class OriginReader {
     o_.first = of_template(around.before);
     o_.add_begin = !o_.first.empty();
     if (const std::vector<int32_t> after = of_template(around.after); !after.empty())
-      notes_.push_back(concat(kTokenizer, ": post_processor puts ", ids_text(after),
+      notes_.push_back(concat(kTokenizer, ": post_processor puts ", joined(after),
                               " after texts: left out, since a prompt goes on"));
     told();
     if (o_.add_begin && !o_.first.empty() && !is_one_of(o_.first, o_.begin)) {
       if (o_.begin >= 0)
-        notes_.push_back(concat(kTokenizer, ": post_processor puts ", ids_text(o_.first),
+        notes_.push_back(concat(kTokenizer, ": post_processor puts ", joined(o_.first),
                                 " before texts, bos_token_id is ", o_.begin, ": the former is put there"));
       o_.begin = o_.first[0];
     }

@@ -28,16 +28,12 @@ QuantRuleConfig rule(const std::string& layers, const std::string& recipe) {
 }
 
 // The settings of a layer's weights that do not concern codes.
-QuantConfig float_weights(const QuantConfig& c) {
-  QuantConfig w;
-  w.init = c.init;
-  w.latent_clamp = c.latent_clamp;
-  w.grad = c.grad;
-  w.moments = c.moments;
-  w.lr_factor = c.lr_factor;
-  w.weight_decay = c.weight_decay;
-  w.frozen = c.frozen;
-  return w;
+ParameterSpec float_weights(ParameterSpec weights) {
+  weights.quant.reset();
+  weights.master = MasterKind::kFp32;
+  weights.optimizer.clear();
+  weights.learned = {};
+  return weights;
 }
 
 // Appends a spec as plain rules, so that another spec can follow it.
@@ -78,12 +74,10 @@ void check_reads_back(const std::string& yaml, const std::string& path) {
 
 RunConfig float_config(RunConfig config) {
   config.quant.weights = float_weights(config.quant.weights);
-  config.quant.compute = "packed";
-  config.quant.backward = {};
-  for_each_layer(config.layers, [](LayerConfig& layer) {
-    if (find_layer_kind(layer.kind)->weights) layer.quant = float_weights(layer.quant);
-    layer.compute = "packed";
-    layer.backward = {};
+  config.quant.product = {};
+  for_each_layer(config.layers, [](LayerSpec& layer) {
+    if (find_layer_kind(layer.kind)->weights) layer.weight = float_weights(layer.weight);
+    layer.product = {};
   });
   config.quant.prepare = {};
   config.quant.prepare.recipe = "none";
@@ -115,8 +109,8 @@ RunConfig with_observer(RunConfig config, Module& model, const std::string& obse
       r.quant.group = c.quant->weight->granularity.group;
     QuantSpec input = *c.quant->input;
     input.granularity = Granularity::tensor();
-    r.quant.activations = config::activations_config(input, c.quant->input_grad);
-    r.quant.activations->observer.name = observer;
+    r.quant.activations = config::plain_activations(input, c.quant->input_grad);
+    r.quant.activations->observer = ObserverSpec{.name = observer};
   }
   require(any, "quantize", "observer ", observer, ": no layer has an input range to calibrate");
   config.quant.prepare = prepare;
@@ -128,13 +122,13 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   const std::vector<PrepareConfig> specs = applied(quant, learner.phase());
   PrepareConfig prepare;
   // A phase's recipe may be combined with quant.compute, but quant.recipe may not.
-  const bool as_it_is = specs.size() == 1 && (quant.compute == "packed" || !specs.front().recipe);
+  const bool as_it_is = specs.size() == 1 && (quant.product.compute == Compute::kPacked || !specs.front().recipe);
   if (as_it_is) prepare = specs.front();
   const std::vector<LayerChoice> layers = choose_layers(learner.model(), {});
   if (!as_it_is)
     for (PrepareConfig spec : specs) {
       // A recipe for all replaces what was before it, and is no rule: it takes what layers share from their owners.
-      if (spec.recipe && quant.compute == "packed") {
+      if (spec.recipe && quant.product.compute == Compute::kPacked) {
         prepare = {};
         prepare.recipe = std::exchange(spec.recipe, std::nullopt);
       }
@@ -145,11 +139,12 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   quant.prepare = prepare;
   quant.phases.clear();
   quant.budget.reset();
-  quant.compute = "packed";  // layers set their own; beside recipes for all layers another value would be rejected
+  quant.product.compute =
+      Compute::kPacked;  // layers set their own; beside recipes for all layers another value would be rejected
   without_init_from(config);
   config.device.kind = "cpu";  // whoever opens the file chooses the device
   config.device.index = 0;
-  if (now.quantization != "off") return config;
+  if (now.mode.quantization != QuantSwitch::kOff) return config;
   now.from = {};
   now.prepare.reset();
   quant.phases.push_back(now);

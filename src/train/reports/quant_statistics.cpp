@@ -10,7 +10,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize.h"
 #include "bitgrad/nn/requantization.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"

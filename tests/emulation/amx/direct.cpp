@@ -1,10 +1,10 @@
 #include "emulation/amx/direct.h"
 
 #include "emulation/amx/tiles.h"
+#include "kernels/conv/amx/direct_loop.h"
 #include "kernels/gemm/tiles/amx_small_loops.h"
-#include "kernels/windows/tiles/direct_loop.h"
 
-namespace bitgrad::kernels::windows {
+namespace bitgrad::kernels::conv {
 namespace {
 struct PortableRows {};
 constexpr DirectIsa kEmulated =
@@ -13,4 +13,4 @@ constexpr DirectIsa kEmulated =
 
 const DirectIsa& direct_emulated() { return kEmulated; }
 
-}  // namespace bitgrad::kernels::windows
+}  // namespace bitgrad::kernels::conv

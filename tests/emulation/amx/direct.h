@@ -1,10 +1,10 @@
-// Direct convolutions (src/kernels/windows/tiles) on emulated tiles.
+// Direct convolutions (src/kernels/conv/amx) on emulated tiles.
 #pragma once
 
-#include "kernels/windows/tiles/direct.h"
+#include "kernels/conv/amx/direct.h"
 
-namespace bitgrad::kernels::windows {
+namespace bitgrad::kernels::conv {
 
 const DirectIsa& direct_emulated();
 
-}  // namespace bitgrad::kernels::windows
+}  // namespace bitgrad::kernels::conv

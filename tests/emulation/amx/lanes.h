@@ -1,4 +1,4 @@
-// 16 lanes in memory, for the loops of direct convolutions (src/kernels/windows/{signs,few}).
+// 16 lanes in memory, for the loops of direct convolutions (src/kernels/conv/{binary,first_layer}).
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "bitgrad/dtype/bf16.h"
 
-namespace bitgrad::kernels::windows {
+namespace bitgrad::kernels::conv {
 
 struct MemoryLanes {
   using F = std::array<float, 16>;
@@ -100,4 +100,4 @@ struct MemoryLanes {
   }
 };
 
-}  // namespace bitgrad::kernels::windows
+}  // namespace bitgrad::kernels::conv

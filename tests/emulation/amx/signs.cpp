@@ -1,10 +1,10 @@
 #include "emulation/amx/signs.h"
 
 #include "emulation/amx/lanes.h"
-#include "kernels/windows/few/loops.h"
-#include "kernels/windows/signs/loops.h"
+#include "kernels/conv/binary/loops.h"
+#include "kernels/conv/first_layer/loops.h"
 
-namespace bitgrad::kernels::windows {
+namespace bitgrad::kernels::conv {
 namespace {
 
 constexpr SignIsa kSigns = SignLoops<MemoryLanes>::isa();
@@ -15,4 +15,4 @@ constexpr FewIsa kFew = FewLoops<MemoryLanes>::isa();
 const SignIsa& signs_emulated() { return kSigns; }
 const FewIsa& few_emulated() { return kFew; }
 
-}  // namespace bitgrad::kernels::windows
+}  // namespace bitgrad::kernels::conv

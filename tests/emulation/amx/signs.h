@@ -1,12 +1,12 @@
-// Direct convolutions of signs and of few channels (src/kernels/windows/{signs,few}) on 16 lanes in memory.
+// Direct convolutions of signs and of few channels (src/kernels/conv/{binary,first_layer}) on 16 lanes in memory.
 #pragma once
 
-#include "kernels/windows/few/few.h"
-#include "kernels/windows/signs/signs.h"
+#include "kernels/conv/binary/binary.h"
+#include "kernels/conv/first_layer/first_layer.h"
 
-namespace bitgrad::kernels::windows {
+namespace bitgrad::kernels::conv {
 
 const SignIsa& signs_emulated();
 const FewIsa& few_emulated();
 
-}  // namespace bitgrad::kernels::windows
+}  // namespace bitgrad::kernels::conv

@@ -1,9 +1,9 @@
 #include "cuda/kernels/gemm/library/cublaslt_codes.h"
 
 #include "bitgrad/base/memory.h"
-#include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/quantize.h"
 #include "cuda/kernels/gemm/cost.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantize.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {

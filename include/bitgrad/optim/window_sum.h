@@ -1,0 +1,18 @@
+// The order in which the gradients of an update are summed.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/base/enum_names.h"
+
+namespace bitgrad {
+
+// Order in which the gradients of a window's microbatches are summed (docs/numerics.md section 6): one after another,
+// or in a tree that several ranks can share.
+enum class WindowSum : uint8_t { kRunning, kTree };
+template <>
+struct EnumNames<WindowSum> {
+  static constexpr std::string_view all[] = {"running", "tree"};
+};
+
+}  // namespace bitgrad
