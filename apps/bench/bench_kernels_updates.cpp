@@ -91,14 +91,14 @@ struct OneParameter {
   OneParameter(const Numbers& n, ParameterSpec spec, OptimizerSpec rule, std::span<const Layout> layouts)
       : parameter({n.rows(), n.cols()}, std::move(spec)), optimizer(std::move(rule)) {
     parameter.initialize("weight", 1);
-    for (const Layout layout : layouts) parameter.add_layout(layout);
+    for (const Layout layout : layouts) parameter.memory().add_layout(layout);
     optimizer.attach({&parameter});
     Tape tape;
     tape.backward({parameter.read()}, {n.copy()});
   }
   void step() {
     const RequantKey due{1, ++steps};
-    parameter.mark_grad();
+    parameter.gradient().done();
     optimizer.step(kRate, 1, &due);
   }
 };

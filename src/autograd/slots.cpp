@@ -56,7 +56,7 @@ GradTarget AccumulateSink::target(const Shape& shape, DType dtype) {
   if (!grad_.defined()) grad_ = Tensor::empty(shape, dtype, MemoryKind::kGrad);
   require(grad_.shape() == shape && grad_.dtype() == dtype, "AccumulateSink", "the gradient is ", shape, ' ', dtype,
           ", the sum so far is ", grad_);
-  return {grad_, filled_, dtype == dtypes::bf16 ? sr_ : nullptr};
+  return {grad_, filled_, dtype == dtypes::bf16 ? rounding() : nullptr};
 }
 
 void GradSlot::check_open() const {

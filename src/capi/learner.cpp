@@ -1,6 +1,5 @@
 #include <string>
 
-#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/trainer.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
@@ -98,11 +97,7 @@ int bitgrad_learner_create(const char* config, const char* const* overrides, int
     Form form = read_form(given(input, "input"));
     if (form.ids == 0) form.ids = vocabulary_of_model(l->config);
     l->learner = build_learner(l->config, form, outputs, epoch_samples);
-    if (!l->config.init_from.empty()) {
-      const std::optional<ModelRecord> record = model_record(*l->learner);
-      detail::take_initial_values(l->config, nullptr, l->learner->model(), record ? to_text(*record) : std::string());
-      l->learner->set_origin(detail::initial_origin(l->config, nullptr));
-    }
+    if (!l->config.init_from.empty()) detail::take_initial_values(l->config, nullptr, *l->learner);
     l->values = sample_values(l->config);
     l->epoch_samples = epoch_samples;
     const std::optional<Form>& output = l->learner->model().output_form();

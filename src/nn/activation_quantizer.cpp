@@ -68,7 +68,9 @@ void ActivationQuantizer::allocate() {
 
 void ActivationQuantizer::set_quant_mode(const QuantMode& mode) {
   mode_ = mode;
-  for (Parameter* p : learned_) p->set_frozen(frozen() || mode.quantization == QuantSwitch::kFrozen || p->converted());
+  for (Parameter* p : learned_)
+    p->change(
+        [&](ParameterSpec& s) { s.frozen = frozen() || mode.quantization == QuantSwitch::kFrozen || s.converted; });
 }
 
 Var ActivationQuantizer::forward(const Var& x) {

@@ -62,7 +62,7 @@ void freeze(Module& model, const std::vector<std::string>& train, const std::str
         trains = used[i] = true;
         effective[i] = effective[i] || !parameter->spec().frozen;
       }
-    if (!trains) parameter->set_frozen(true);
+    if (!trains) parameter->change([](ParameterSpec& spec) { spec.frozen = true; });
   }
   for (size_t i = 0; i < train.size(); ++i) {
     require(used[i], "adapters", "train: '", train[i],
@@ -143,7 +143,7 @@ void merge_adapters(Module& model, bool to_float) {
   for (const AdaptedLayer& l : layers) {
     Quantizable& slot = *l.slot;
     Parameter& weight = slot.weight();
-    require(!weight.converted(), "merge", "layer '", l.layer,
+    require(!weight.spec().converted, "merge", "layer '", l.layer,
             "' is converted: its weight cannot change. Merge the checkpoint that it was made of");
     if (to_float) {
       LayerQuant quant = slot.quant();

@@ -30,7 +30,7 @@ bool freeze_matching(const std::vector<ModuleAt>& modules, Module& model, const 
     }
   for (const auto& [path, parameter] : model.parameters_at(root))
     if (detail::glob_matches(glob, path)) {
-      parameter->set_frozen(true);
+      parameter->change([](ParameterSpec& spec) { spec.frozen = true; });
       any = true;
     }
   return any;

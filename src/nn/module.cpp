@@ -37,7 +37,7 @@ std::vector<std::pair<std::string, Module*>> Module::modules_at(const std::strin
 
 void Module::freeze() {
   frozen_ = true;
-  for (auto& p : parameters_) p.item->set_frozen(true);
+  for (auto& p : parameters_) p.item->change([](ParameterSpec& spec) { spec.frozen = true; });
   for (auto& c : children_) c.item->freeze();
 }
 
@@ -50,7 +50,7 @@ std::vector<Module::Buffer> Module::buffers() {
 }
 
 Parameter& Module::add_parameter(const std::string& name, ParameterSpec spec) {
-  parameters_.push_back({name, std::make_unique<Parameter>(std::move(spec), name)});
+  parameters_.push_back({name, std::make_unique<Parameter>(Shape(), std::move(spec), name)});
   return *parameters_.back().item;
 }
 Parameter& Module::add_parameter(const std::string& name, Shape shape, ParameterSpec spec) {

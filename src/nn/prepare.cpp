@@ -186,7 +186,7 @@ void convert(Module& model) {
   require(model.initialized(), "convert", "the model has no codes before initialize. Initialize or load it first.");
   for (Quantizable* slot : model.quantizables()) slot->convert();
   // Learned parts of weights are gone by now; those of inputs stay as frozen values.
-  for (Parameter* p : model.parameters()) p->convert();
+  for (Parameter* p : model.parameters()) p->change([](ParameterSpec& spec) { spec.converted = true; });
   walk(model, [](Module& m) {
     if (auto* q = dynamic_cast<ActivationQuantizer*>(&m))
       q->set_quant_mode({q->quant_mode().quantization == QuantSwitch::kOff ? QuantSwitch::kOff : QuantSwitch::kFrozen,

@@ -12,6 +12,16 @@
 #include "nn/values.h"
 
 namespace bitgrad {
+namespace {
+
+void take_training(ParameterSpec& spec, const LayerQuant& q) {
+  spec.grad = *q.grad;
+  spec.latent_clamp = q.latent_clamp;
+  spec.learned = q.learned;
+}
+
+}  // namespace
+
 Quantizable::Quantizable(Module& owner, std::string name, Kind kind, Parameter& weight, const LayerQuant& own)
     : owner_(owner), name_(std::move(name)), kind_(kind), weight_(weight), own_(own), quant_(own) {}
 Quantizable::~Quantizable() = default;
@@ -72,9 +82,7 @@ void Quantizable::check_weight(const LayerQuant& q) const {
   ParameterSpec spec = weight_.spec();
   spec.quant = q.weight;
   spec.master = *q.master;
-  spec.grad = *q.grad;
-  spec.latent_clamp = q.latent_clamp;
-  spec.learned = q.learned;
+  take_training(spec, q);
   detail::check_parameter_spec(spec);
   require(q.compute != Compute::kIntegerOut || q.weight, "Quantizable",
           "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
@@ -96,13 +104,17 @@ void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
   if (input_) input_->set_quant_mode(mode_);
 }
 
-// Freezes scales last: set_quant may first fit new ones.
 void Quantizable::hold_weight() {
   if (owner_slot_ != nullptr) return;
   const bool low = on() && quant_.weight;
-  weight_.set_training(*quant_.grad, quant_.latent_clamp, quant_.learned);
-  weight_.set_quant(low ? quant_.weight : std::nullopt, low ? *quant_.master : MasterKind::kFp32, step());
-  weight_.freeze_scales(mode_.quantization == QuantSwitch::kFrozen);
+  const std::optional<QuantSpec> wanted = low ? quant_.weight : std::nullopt;
+  const auto edit = [&](ParameterSpec& spec) {
+    if (!detail::same_quant(wanted, spec.quant)) spec.quant = wanted;
+    spec.master = low ? *quant_.master : MasterKind::kFp32;
+    take_training(spec, quant_);
+    spec.scales_frozen = mode_.quantization == QuantSwitch::kFrozen;
+  };
+  weight_.change(edit, step());
 }
 
 void Quantizable::check_mode(const QuantMode& mode) const {
@@ -134,7 +146,7 @@ void Quantizable::adapt(const AdapterSpec& spec) {
           "compute: integer_out returns int32, to which no adapter can be added. Use compute: packed.");
   adapter_ = std::make_shared<LowRankAdapter>(spec, weight_);
   owner_.add_child(adapter_name(), adapter_);
-  weight_.set_frozen(true);
+  weight_.change([](ParameterSpec& spec) { spec.frozen = true; });
 }
 
 void Quantizable::drop_adapter() {
@@ -152,7 +164,7 @@ void Quantizable::convert() {
   }
   mode_ = {};
   if (quant_.compute == Compute::kSimulated) quant_.compute = Compute::kPacked;
-  if (owner_slot_ == nullptr) weight_.convert();
+  if (owner_slot_ == nullptr) weight_.change([](ParameterSpec& spec) { spec.converted = true; });
   converted_ = true;
 }
 
@@ -205,7 +217,7 @@ Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* op
   how.y = in.dtype() == dtypes::fp64 ? dtypes::fp32 : y_;
   how.row_alone = causal_ && owner_.initialized() && !owner_.state().training;
   if (on() && quant_.compute == Compute::kSimulated)
-    return simulated_product(in, weight_.read_values(), bias, options, how);
+    return simulated_product(in, weight_.read(ReadAs::kValues), bias, options, how);
   if (on() && quant_.compute == Compute::kIntegerOut) return integer_product(in, weight_.read(), bias, options);
   return packed_product(in, weight_.read(), bias, options, how);
 }

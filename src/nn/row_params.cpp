@@ -25,4 +25,9 @@ std::shared_ptr<const QuantParams> params_of_rows(const std::shared_ptr<const Qu
   return std::make_shared<const QuantParams>(std::move(p));
 }
 
+Tensor rows_of(const Tensor& codes, int64_t begin, int64_t end) {
+  const Tensor rows = as_matrix(codes.without_quant()).row_slice(begin, end);
+  return rows.with_quant(params_of_rows(codes.quant(), codes.cols(), begin, end));
+}
+
 }  // namespace bitgrad::detail

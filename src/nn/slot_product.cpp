@@ -16,11 +16,11 @@ bool per_row(const Granularity& g) {
 
 // Form of the weight, or before initialize of what it will be.
 OperandForm weight_form(const Parameter& w) {
-  if (w.allocated()) return form_of(w.value());
+  if (w.value().defined()) return form_of(w.value());
   OperandForm form;
   form.rows = w.shape().rows();
   form.cols = w.shape().cols();
-  form.dtype = w.dtype();
+  form.dtype = w.spec().dtype();
   if (!w.low_bit()) return form;
   form.scheme = w.spec().quant->scheme;
   const std::optional<ScaleForm> scales = scale_form(*w.spec().quant);
@@ -101,10 +101,10 @@ void plan_integer(const SlotProduct& form, const Form& in, const ProductForm& pr
 // Requests the layouts that the products of this shape read.
 void plan_layouts(const SlotProduct& form, const ProductForm& product, const Form& in, PlanRequests& requests) {
   const ProductPlan plan = plan_product(product);
-  form.weight.add_layout(plan.w_layout);
+  form.weight.memory().add_layout(plan.w_layout);
   const ParameterSpec& spec = form.weight.spec();
   const bool groups = spec.quant && spec.quant->granularity.kind == Granularity::kGroup;
-  if (plan.w_transposed && form.weight.low_bit() && !groups) form.weight.add_layout(layouts::transposed);
+  if (plan.w_transposed && form.weight.low_bit() && !groups) form.weight.memory().add_layout(layouts::transposed);
   if (plan.x_transposed && in.dtype.is_code()) requests.request(layouts::transposed);
 }
 

@@ -29,7 +29,7 @@ std::string describe(const ActivationQuantizer& input) {
 // Codes and scales, e.g. "[-8, 7] x 0.0021 .. 0.0113".
 std::string range_of(const Parameter& weight) {
   if (!weight.low_bit()) return "";
-  const DTypeInfo& info = weight.dtype().info();
+  const DTypeInfo& info = weight.spec().dtype().info();
   double lo = static_cast<double>(info.qmin), hi = static_cast<double>(info.qmax);
   if (!info.levels.empty()) {
     const auto [min, max] = std::minmax_element(info.levels.begin(), info.levels.end());
@@ -114,7 +114,8 @@ std::string input_text(const Quantizable& slot) {
 
 int64_t file_bytes(const Parameter& weight) {
   const auto& quant = weight.value().quant();
-  return weight.shape().rows() * row_bytes_file(weight.dtype(), weight.shape().cols()) + (quant ? quant->bytes() : 0);
+  return weight.shape().rows() * row_bytes_file(weight.spec().dtype(), weight.shape().cols()) +
+         (quant ? quant->bytes() : 0);
 }
 
 }  // namespace detail

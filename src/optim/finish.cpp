@@ -9,6 +9,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/quantize.h"
 #include "kernels/reduce.h"
+#include "bitgrad/nn/requantization.h"
 #include "nn/row_params.h"
 #include "optim/map/finish.h"
 #include "quant/blocks.h"
@@ -22,8 +23,8 @@ constexpr int64_t kFinishBlock = 65536;  // elements finished at a time, at leas
 
 int64_t rows_at_a_time(const Parameter& p) {
   const int64_t rows = p.shape().rows();
-  if (p.grad_dtype() == dtypes::fp32 && p.has_master() && p.master().dtype() == dtypes::fp32) return rows;
-  const int64_t unit = p.row_unit(), wanted = kFinishBlock / std::max<int64_t>(p.shape().cols(), 1);
+  if (p.spec().grad == dtypes::fp32 && p.has_master() && p.master().dtype() == dtypes::fp32) return rows;
+  const int64_t unit = row_unit(p), wanted = kFinishBlock / std::max<int64_t>(p.shape().cols(), 1);
   return std::max(wanted / unit, int64_t{1}) * unit;
 }
 
@@ -34,7 +35,7 @@ Tensor number_rows(const Parameter& p, int64_t begin, int64_t end) {
     kernels::from_bf16(x.numel(), as_matrix(p.master()).row_slice(begin, end).as<uint16_t>(), x.as<float>());
     return x;
   }
-  const Tensor value = p.value_rows(begin, end);
+  const Tensor value = rows_of(p.value(), begin, end);
   kernels::DequantizeArgs args;
   args.rows = value.rows();
   args.cols = args.ldy = value.cols();
@@ -126,7 +127,7 @@ constexpr int64_t kMostInBlock = 1 << 20;
 // Smallest number of rows that form whole row units and whole chunks of the sum.
 int64_t sum_unit(const Parameter& p) {
   const int64_t cols = std::max<int64_t>(p.shape().cols(), 1);
-  return std::lcm(p.row_unit(), kSumChunk / std::gcd(cols, kSumChunk));
+  return std::lcm(row_unit(p), kSumChunk / std::gcd(cols, kSumChunk));
 }
 
 }  // namespace
@@ -174,14 +175,14 @@ std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& s
   return finite ? std::optional<float>(join(parts)) : std::nullopt;
 }
 
-void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g) {
+void round_to_bf16(const RandomStream* draws, int64_t begin, const Tensor& g) {
   constexpr int64_t kPiece = 4096;
   const Workspace space(kPiece * static_cast<int64_t>(sizeof(uint16_t)));
   uint16_t* narrow = space.as<uint16_t>();
   for (int64_t at = 0; at < g.numel(); at += kPiece) {
     const int64_t n = std::min(kPiece, g.numel() - at);
     float* x = g.as<float>() + at;
-    if (const RandomStream* draws = p.gradient_rounding())
+    if (draws != nullptr)
       kernels::to_bf16_stochastic(n, x, *draws, static_cast<uint64_t>(begin * g.cols() + at), narrow);
     else
       kernels::to_bf16(n, x, narrow);

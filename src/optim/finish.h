@@ -39,7 +39,7 @@ bool squares_by_blocks(const Parameter& p);
 std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, double count);
 
 // Rounds g (fp32, rows from `begin`) to bf16 values as a bf16 gradient would be: to nearest even, or stochastically.
-void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g);
+void round_to_bf16(const RandomStream* draws, int64_t begin, const Tensor& g);
 
 // Divisors of the sums for the learned parts of p: fp32 [blocks], the scheme's divisor of each block.
 Tensor learned_divisors(const Parameter& p);

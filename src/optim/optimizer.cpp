@@ -164,7 +164,7 @@ void Optimizer::check_finite(const Slot& s) const {
 }
 
 void Optimizer::refuse(const Parameter& p) const {
-  fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", p.shape(), ' ', p.grad_dtype(),
+  fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", p.shape(), ' ', p.spec().grad,
             ") holds NaN or Inf at optimizer step ", steps_,
             half_moved_ ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off detects "
                           "this before any update."
@@ -198,7 +198,7 @@ void Optimizer::reduce_norms(double count, detail::SquareSums& sums) {
 // Computes the norm block by block, without storing a finished gradient.
 bool Optimizer::norm_in_one_pass(const Slot& s) const {
   const Parameter& p = *s.parameter;
-  return spec_.clip_norm > 0 && s.learned.empty() && p.grad_dtype() == dtypes::fp32 && detail::squares_by_blocks(p);
+  return spec_.clip_norm > 0 && s.learned.empty() && p.spec().grad == dtypes::fp32 && detail::squares_by_blocks(p);
 }
 // Before the first update, for the norm or for learned parts.
 bool Optimizer::finishes_early(const Slot& s) const {
@@ -268,10 +268,10 @@ void Optimizer::begin_step(float lr, double count) {
   if (!armed_) check_step(lr, count);
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
-    s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->has_grad();
+    s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->gradient().filled();
     require(!(s->active && s->moved), "optimizer", "parameter '", p.path(),
             "' was updated in backward, and then got another gradient");
-    s->finished = s->active && s->owner == nullptr && finishes_early(*s) && p.grad_dtype() == dtypes::fp32;
+    s->finished = s->active && s->owner == nullptr && finishes_early(*s) && p.spec().grad == dtypes::fp32;
   }
 }
 
@@ -322,7 +322,7 @@ void Optimizer::requantize(const RequantKey* due) {
 
 void Optimizer::end_step() {
   for (const auto& s : slots_)
-    if (s->active) s->parameter->zero_grad();
+    if (s->active) s->parameter->gradient().clear();
   updates_.clear();
   for (const auto& s : slots_) {
     if (s->active || s->moved) ++s->updates;

@@ -40,7 +40,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
                  const OptimizerSpec& spec)
     : p_(parameter), rule_(rule), moments_(moments), kind_(kind), spec_(spec) {
   const int64_t rows = p_.shape().rows(), cols = std::max<int64_t>(p_.shape().cols(), 1);
-  int64_t unit = p_.row_unit();
+  int64_t unit = row_unit(p_);
   if (kind == MomentKind::kInt8 && !rule.parts().empty()) {
     const int64_t full = std::lcm(unit, kernels::kMomentBlock / std::gcd(cols, kernels::kMomentBlock));
     in_order_ = std::min(full, rows) * cols > kMostInBlock && full > unit && rows > unit;
@@ -53,21 +53,21 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
 }
 
 bool RowStep::makes_codes(const RequantKey* due) const {
-  if (!p_.low_bit() || !p_.scales_are_row_local()) return false;
+  if (!p_.low_bit() || !scales_are_row_local(p_)) return false;
   // Learned parts are updated after their owner, and its codes are made together with them.
   return !p_.has_master() || (due != nullptr && p_.learned().empty());
 }
 
 void RowStep::begin(const Now& now) {
   now_ = now;
-  codes_ = makes_codes(now.due);
-  checks_ = current_device().is_cpu() && !codes_ && !(p_.low_bit() && now.due != nullptr);
-  if (!codes_) return;
+  codes_.reset();
+  const bool codes = makes_codes(now.due);
+  checks_ = current_device().is_cpu() && !codes && !(p_.low_bit() && now.due != nullptr);
+  if (!codes) return;
   if (p_.has_master())
-    p_.begin_requantize(now.due->seed, now.due->step);
+    codes_.emplace(p_, now.due->seed, now.due->step);
   else
-    p_.begin_masterless_codes(
-        live_by_step({p_.seed(), Purpose::kUpdate, site_id(p_.path()), static_cast<uint32_t>(now.step)}));
+    codes_.emplace(p_, draws(Purpose::kUpdate));
 }
 
 void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch) {
@@ -84,14 +84,14 @@ void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, b
     }
     chunk(r, part, in_place ? as_matrix(p_.master()).row_slice(r, last) : number_rows(p_, r, last), finished);
   }
-  if (codes_) p_.pack_rows(begin, end);
+  if (codes_) codes_->pack_rows(begin, end);
 }
 
 void RowStep::chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished) {
   const bool check = now_.refuse != nullptr;
   if (!finished && !finish_chunk(p_, spec_, now_.count, begin, g, x, check) && check) now_.refuse();
   update(begin, g, x);
-  if (codes_) p_.put_rows(begin, x);
+  if (codes_) codes_->put_rows(begin, x);
 }
 
 UpdatePiece RowStep::piece(int64_t n, float* w, float* g, std::span<float* const> state) const {
@@ -149,7 +149,8 @@ void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
 }
 
 void RowStep::end() {
-  if (codes_) p_.end_codes();
+  if (codes_) codes_->finish();
+  codes_.reset();
 }
 
 void RowStep::run(const Now& now, const Tensor& g, bool finished) {

@@ -7,8 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "bitgrad/optim/optimizer.h"
 #include "kernels/update_rows.h"
+#include "bitgrad/nn/requantization.h"
+#include "bitgrad/optim/optimizer.h"
 #include "optim/moments.h"
 #include "quant/kernel_scales.h"
 
@@ -80,7 +81,7 @@ class RowStep {
   int64_t chunk_ = 1, block_ = 1;
   bool in_order_ = false;
   Now now_;
-  bool codes_ = false;
+  std::optional<Requantization> codes_;  // while this sweep makes codes
   bool checks_ = false;  // on the CPU: check new values that do not become codes now; quantizers check the others
 };
 

@@ -48,7 +48,7 @@ RowStep::Apart RowStep::apart() const {
   else if (!rule_.row_update(piece(0, nullptr, nullptr, no_state)))
     out.update = concat("the update rule of family ", rule_.family(), " needs a separate kernel");
   if (!p_.low_bit()) return out;
-  out.codes = narrow_master() ? "its master is rounded to bf16 before requantization" : p_.not_swept();
+  out.codes = narrow_master() ? "its master is rounded to bf16 before requantization" : Requantization::not_swept(p_);
   return out;
 }
 
@@ -60,7 +60,7 @@ std::string RowStep::not_one_kernel() const {
     return concat("its moments are widened from ", enum_name(kind_), " and rounded again");
   if (!p_.low_bit()) return "";
   if (!p_.has_master()) return "its values are dequantized from its codes first";
-  if (!p_.scales_are_row_local())
+  if (!scales_are_row_local(p_))
     return concat("scales of granularity ", p_.spec().quant->granularity, " need all rows first");
   if (!p_.learned().empty()) return "learned parts are updated before requantization";
   return parts.codes;
@@ -108,13 +108,13 @@ void RowStep::run_whole(const Tensor& sums, bool finished) {
   args.latent_clamp = p_.spec().latent_clamp;
   args.floor = p_.spec().floor;
   const bool codes = codes_ && parts.codes.empty();
-  if (codes) args.codes = p_.sweep_codes();
+  if (codes) args.codes = codes_->sweep();
   moments_.for_pieces(0, x.numel(), draws(Purpose::kMoment), [&](int64_t, int64_t n, std::span<float* const> state) {
     args.update = *rule_.row_update(piece(n, args.w, nullptr, state));
     kernels::update_rows(args);
     if (narrow_master()) round_master(0, n, args.w);
   });
-  if (codes_ && !codes) p_.put_rows(0, x);
+  if (codes_ && !codes) codes_->put_rows(0, x);
 }
 
 }  // namespace bitgrad::detail

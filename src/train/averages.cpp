@@ -33,7 +33,9 @@ uint16_t* halves(const Tensor& t) { return wide(t) ? nullptr : t.as<uint16_t>();
 }  // namespace
 
 // Both are rounded once from double, as for moments.
-Averages::Averages(double decay) : part_(static_cast<float>(1.0 - decay)), rest_(static_cast<float>(decay)) {}
+Averages::Averages(double decay) : part_(static_cast<float>(1.0 - decay)), rest_(static_cast<float>(decay)) {
+  require(decay > 0 && decay < 1, "Learner", "decay of the average: got ", decay, ", expected a number in (0, 1)");
+}
 
 void Averages::follow(Module& model) {
   const std::map<std::string, Tensor> now = sources(model);

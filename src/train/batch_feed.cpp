@@ -1,4 +1,5 @@
 #include "train/batch_feed.h"
+#include "train/train_state.h"
 
 #include <algorithm>
 #include <utility>
@@ -27,12 +28,12 @@ BatchFeed::BatchFeed(Learner& learner, const Dataset& data, LoaderOptions option
   make_room(epoch_batches(samples, options.micro, options.last).largest, data);
   prefetch_ = make_prefetch();
   prefetch_->begin();
-  outer_ = learner_.set_meanwhile([this] { fetch(); });
+  outer_ = std::exchange(learner_.train_state().host_overlap, [this] { fetch(); });
 }
 
 BatchFeed::~BatchFeed() {
   if (!prefetch_) return;
-  learner_.set_meanwhile(std::move(outer_));
+  learner_.train_state().host_overlap = std::move(outer_);
   try {
     const DeviceGuard guard(learner_.device());
     prefetch_->wait();      // copies must end before their buffers are reused

@@ -8,10 +8,12 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/train/trainer.h"
+#include "train/averages.h"
 #include "train/config/choices.h"
 #include "train/config/specs.h"
 #include "train/lengths.h"
 #include "train/phases.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 namespace {
@@ -176,8 +178,9 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
        {config.train.best.metric, config.train.early_stop ? config.train.early_stop->metric : "",
         config.schedule.name == "plateau" ? config.schedule.metric : ""})
     if (!name.empty()) metrics.try_emplace(name);
-  learner->set_metric_keys(std::move(metrics));
-  if (task.trains && config.train.ema > 0) learner->set_average(config.train.ema);
+  learner->train_state().metric_keys = std::move(metrics);
+  if (task.trains && config.train.ema > 0)
+    learner->train_state().average = std::make_unique<detail::Averages>(config.train.ema);
   learner->set_total_steps(std::max<int64_t>(to_steps(config.train.stop, per_epoch, config.batch.accumulate()), 1));
   learner->set_window_sum(config.batch.sum);
   set_phases(config, *learner, per_epoch, task.trains);

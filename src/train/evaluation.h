@@ -2,33 +2,33 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "bitgrad/train/trainer.h"
 #include "train/resident_data.h"
 #include "train/step.h"
 
-namespace bitgrad {
+namespace bitgrad::detail {
 
-// Runs the learner's model in evaluation mode, without a tape. Short-lived: constructed per batch.
-class Learner::Evaluator {
+// Runs the model in evaluation mode, without a tape. `measures` and `hook` are called by evaluate.
+class Evaluator {
  public:
-  explicit Evaluator(Learner& learner) : l_(learner) {}
+  explicit Evaluator(TrainState& state, Measures measures = {}, OutputHook hook = {})
+      : s_(state), measures_(std::move(measures)), hook_(std::move(hook)) {}
   Tensor predict(const Tensor& x);
-  StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted, double weight);
-  // Measures for metrics other than loss and hits.
-  void measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const;
+  StepResult evaluate(const Tensor& x, const Target& target);
 
  private:
+  // Measures for metrics other than loss and hits.
+  void measure(const Tensor& outputs, const Tensor& target, const StepOutcome& outcome) const;
   void run(const Tensor& x, const std::function<void()>& work);
   void run_in_mode(const std::function<void()>& work);
-  void run_measures(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const;
+  void run_measures(const Tensor& outputs, const Tensor& target, const StepOutcome& outcome) const;
 
-  Learner& l_;
+  TrainState& s_;
+  const Measures measures_;
+  const OutputHook hook_;
 };
-
-}  // namespace bitgrad
-
-namespace bitgrad::detail {
 
 // Like evaluate (train/trainer.h), but data may reside on the device, and only the first batches are used: until at
 // least `samples` samples were read and a target counted. `stop` is called before each batch; if it returns true,

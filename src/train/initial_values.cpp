@@ -9,10 +9,12 @@
 #include "bitgrad/train/adapters.h"
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/model_origin.h"
+#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/weight_map.h"
 #include "train/adapter_rest.h"
 #include "train/interop/origin_files.h"
+#include "train/train_state.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -83,10 +85,28 @@ void warn_of_moving(const InitFrom& found, const std::string& file) {
                "update moves all of them. Start from a checkpoint that has the masters"));
 }
 
+// Empty if the file has none, or if `data` have another tokenizer.
+std::string initial_origin(const RunConfig& config, const Dataset* data) {
+  if (is_weight_file(config.init_from)) {
+    const bool folder = file_system().exists(config.init_from + "/config.json");
+    if (!folder) return "";
+    std::vector<std::string> notes;
+    std::string origin = to_text(interop::origin_of_folder(config.init_from, notes));
+    for (const std::string& note : notes) log(LogLevel::kInfo, concat(config.init_from, ": ", note));
+    return origin;
+  }
+  const std::string file = checkpoint_of(config.init_from);
+  const CheckpointHeader header = read_checkpoint_header(file);
+  const auto ours = data == nullptr ? nullptr : data->tokenizer(), theirs = tokenizer_of(header, file);
+  const bool other = ours != nullptr && theirs != nullptr && !tokenizer_difference(*ours, *theirs).empty();
+  return other ? "" : header.origin;  // the ids of another tokenizer mean nothing here
+}
+
 }  // namespace
 
-std::string take_initial_values(const RunConfig& config, const Dataset* data, Module& model,
-                                const std::string& record) {
+std::string take_initial_values(const RunConfig& config, const Dataset* data, Learner& learner) {
+  Module& model = learner.model();
+  const std::optional<ModelRecord> record = model_record(learner);
   const bool foreign = is_weight_file(config.init_from);
   const std::string file = foreign ? config.init_from : checkpoint_of(config.init_from);
   CheckpointHeader header;
@@ -102,25 +122,12 @@ std::string take_initial_values(const RunConfig& config, const Dataset* data, Mo
   warn_of_ignored(found, file);
   warn_of_moving(found, file);
   std::string note = note_of(found, file);
-  if (!config.adapters || config.adapters->init_from.empty()) return note;
-  load_adapters(config.adapters->init_from, model, record);
-  return note + "; adapters from " + config.adapters->init_from;
-}
-
-std::string initial_origin(const RunConfig& config, const Dataset* data) {
-  if (is_weight_file(config.init_from)) {
-    const bool folder = file_system().exists(config.init_from + "/config.json");
-    if (!folder) return "";
-    std::vector<std::string> notes;
-    std::string origin = to_text(interop::origin_of_folder(config.init_from, notes));
-    for (const std::string& note : notes) log(LogLevel::kInfo, concat(config.init_from, ": ", note));
-    return origin;
+  if (config.adapters && !config.adapters->init_from.empty()) {
+    load_adapters(config.adapters->init_from, model, record ? to_text(*record) : std::string());
+    note += "; adapters from " + config.adapters->init_from;
   }
-  const std::string file = checkpoint_of(config.init_from);
-  const CheckpointHeader header = read_checkpoint_header(file);
-  const auto ours = data == nullptr ? nullptr : data->tokenizer(), theirs = tokenizer_of(header, file);
-  const bool other = ours != nullptr && theirs != nullptr && !tokenizer_difference(*ours, *theirs).empty();
-  return other ? "" : header.origin;  // the ids of another tokenizer mean nothing here
+  learner.train_state().origin = initial_origin(config, data);
+  return note;
 }
 
 }  // namespace bitgrad::detail

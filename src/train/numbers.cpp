@@ -14,7 +14,7 @@ Tensor copy_with_scales(const Tensor& codes) {
 
 Numbers::Numbers(Module& model) {
   for (const Parameter* p : model.parameters()) {
-    Held held;
+    ParameterState held;
     if (p->has_master()) held.master = p->master().clone(MemoryKind::kWorkspace);
     if (p->low_bit()) held.value = copy_with_scales(p->value());
     parameters_[p->path()] = std::move(held);
@@ -24,8 +24,8 @@ Numbers::Numbers(Module& model) {
 
 void Numbers::put_back(Module& model) const {
   for (Parameter* p : model.parameters()) {
-    const Held& held = parameters_.at(p->path());
-    p->restore(held.master, held.value);
+    const ParameterState& held = parameters_.at(p->path());
+    p->restore(held);
   }
   for (const Module::Buffer& b : model.buffers()) b.tensor.copy_from(buffers_.at(b.path));
 }

@@ -18,10 +18,7 @@ class Numbers {
   void put_back(Module& model) const;
 
  private:
-  struct Held {
-    Tensor master, value;
-  };
-  std::map<std::string, Held> parameters_;
+  std::map<std::string, ParameterState> parameters_;
   std::map<std::string, Tensor> buffers_;
 };
 

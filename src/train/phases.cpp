@@ -11,8 +11,7 @@
 #include "nn/activation_quantizer.h"
 #include "train/numbers.h"
 
-namespace bitgrad {
-
+namespace bitgrad::detail {
 namespace {
 
 std::string describe(const QuantPhase& phase) {
@@ -69,19 +68,19 @@ void in_phase(const std::vector<QuantPhase>& phases, int64_t index, Use use) {
 
 }  // namespace
 
-void detail::log_quantization(Module& model) {
+void log_quantization(Module& model) {
   TextWriter table;
   print_quantization(table, model);
   TextReader lines(table.str());
   for (std::string line; std::getline(lines, line);) log(LogLevel::kInfo, line);
 }
 
-std::string detail::phase_text(const Learner& learner) {
+std::string phase_text(const Learner& learner) {
   const QuantPhase& phase = learner.phases().at(static_cast<size_t>(learner.phase()));
   return concat("phase ", learner.phase(), " from step ", phase.from, ": ", describe(phase));
 }
 
-void detail::enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {
+void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {
   const int64_t count = std::max<int64_t>(std::ssize(learner.phases()), 1);
   if (header.phase >= count)
     fail_with(ErrorCode::kData, "checkpoint", file, ": was saved in phase ", header.phase,
@@ -89,61 +88,60 @@ void detail::enter_phase_of(const CheckpointHeader& header, const std::string& f
   if (header.phase != learner.phase()) learner.enter_phase(header.phase);
 }
 
-void Learner::Phases::set(std::vector<QuantPhase> phases) {
-  require(list_.empty() && l_.state_.microbatch == 0, "phases",
-          "phases are set once, before the first microbatch: got ", l_.state_.microbatch, " done, and ", list_.size(),
-          " phases set");
+void Phases::set(std::vector<QuantPhase> phases) {
+  require(list_.empty() && s_.state.microbatch == 0, "phases", "phases are set once, before the first microbatch: got ",
+          s_.state.microbatch, " done, and ", list_.size(), " phases set");
   check_order(phases);
-  for (const Quantizable* slot : l_.model_->quantizables()) own_.push_back(slot->quant());
+  for (const Quantizable* slot : s_.model->quantizables()) own_.push_back(slot->quant());
   list_ = std::move(phases);
   if (list_.size() > 1) try_from(-1);
   enter(0);
 }
 
 // Changes from the form of the previous phase to that of `phase`.
-void Learner::Phases::change_form(int64_t phase) {
-  l_.forget_recorded();
+void Phases::change_form(int64_t phase) {
+  s_.forget_recorded();
   const QuantPhase& next = list_[static_cast<size_t>(phase)];
   in_phase(list_, phase, [&] {
     if (next.spec)
-      prepare(*l_.model_, *next.spec, next.mode);
+      prepare(*s_.model, *next.spec, next.mode);
     else
-      set_quant_mode(*l_.model_, next.mode);
+      set_quant_mode(*s_.model, next.mode);
   });
 }
 
 // Changes from any form to that of `phase`; -1 is the form before all phases.
-void Learner::Phases::replay(int64_t phase) {
-  const std::vector<Quantizable*> slots = l_.model_->quantizables();
+void Phases::replay(int64_t phase) {
+  const std::vector<Quantizable*> slots = s_.model->quantizables();
   for (size_t i = 0; i < slots.size(); ++i) slots[i]->set(own_[i], {});
-  set_quant_mode(*l_.model_, {});
+  set_quant_mode(*s_.model, {});
   for (int64_t i = 0; i <= phase; ++i) change_form(i);
 }
 
-void Learner::Phases::settle_in(int64_t phase) {
-  in_phase(list_, phase, [&] { l_.settle(); });
+void Phases::settle_in(int64_t phase) {
+  in_phase(list_, phase, [&] { s_.rebind(); });
   entering_ = false;
 }
 
-void Learner::Phases::try_form(int64_t phase) {
+void Phases::try_form(int64_t phase) {
   change_form(phase);
-  const std::vector<Parameter*> parameters = l_.model_->parameters();
+  const std::vector<Parameter*> parameters = s_.model->parameters();
   in_phase(list_, phase, [&] {
-    for (const Parameter* p : parameters) detail::check_codes_that_train(*p, l_.policy_);
-    l_.optimizer_->check(parameters);
-    if (!l_.plan_) return;
-    PlanSpec form = *l_.plan_;
+    for (const Parameter* p : parameters) check_codes_that_train(*p, s_.policy);
+    s_.optimizer->check(parameters);
+    if (!s_.plan) return;
+    PlanSpec form = *s_.plan;
     form.train_samples = form.eval_samples = 0;
-    l_.plan_and_check(form);
+    s_.plan_and_check(form);
   });
 }
 
 // A switch that acts on nothing is no difference, nor is the precision of layers that are switched off.
-void Learner::Phases::note_form(int64_t phase) {
-  Form form{{}, list_[static_cast<size_t>(phase)].mode};
+void Phases::note_form(int64_t phase) {
+  PhaseForm form{{}, list_[static_cast<size_t>(phase)].mode};
   Quantized found;
-  find_quantized(*l_.model_, found);
-  for (const Quantizable* slot : l_.model_->quantizables()) {
+  find_quantized(*s_.model, found);
+  for (const Quantizable* slot : s_.model->quantizables()) {
     found.any = found.any || slot->quant().weight || slot->quant().input;
     if (!slot->on()) continue;
     form.layers.push_back(slot->quant());
@@ -154,21 +152,21 @@ void Learner::Phases::note_form(int64_t phase) {
   forms_.push_back(std::move(form));
 }
 
-int64_t Learner::Phases::form_start(int64_t phase) const {
+int64_t Phases::form_start(int64_t phase) const {
   if (forms_.empty()) return 0;
-  const auto form = [&](int64_t i) -> const Form& { return forms_.at(static_cast<size_t>(i)); };
+  const auto form = [&](int64_t i) -> const PhaseForm& { return forms_.at(static_cast<size_t>(i)); };
   while (phase > 0 && form(phase - 1) == form(phase)) --phase;
   return phase;
 }
 
-void Learner::Phases::try_all() {
+void Phases::try_all() {
   if (list_.size() > 1) try_from(now_);
 }
 
 // Applies every form in turn, so that errors show before training; then restores the model's values, in the form `now`.
-void Learner::Phases::try_from(int64_t now) {
+void Phases::try_from(int64_t now) {
   entering_ = true;
-  const detail::Numbers numbers(*l_.model_);
+  const Numbers numbers(*s_.model);
   replay(-1);
   forms_.clear();
   for (int64_t i = 0; i < std::ssize(list_); ++i) {
@@ -176,13 +174,13 @@ void Learner::Phases::try_from(int64_t now) {
     note_form(i);
   }
   replay(now);
-  numbers.put_back(*l_.model_);
+  numbers.put_back(*s_.model);
   if (now >= 0) return settle_in(now);
-  l_.settle();
+  s_.rebind();
   entering_ = false;
 }
 
-void Learner::Phases::enter(int64_t index) {
+void Phases::enter(int64_t index) {
   const int64_t count = std::max<int64_t>(std::ssize(list_), 1);
   require(index >= 0 && index < count, "phases", "got phase ", index, ", expected one of ", count);
   if (list_.empty()) return;
@@ -192,36 +190,24 @@ void Learner::Phases::enter(int64_t index) {
   settle_in(index);
 }
 
-void Learner::Phases::enter_due() {
-  while (now_ + 1 < std::ssize(list_) && list_[static_cast<size_t>(now_ + 1)].from <= l_.state_.step) {
-    if (l_.since_requantize_ > 0) l_.requantize();
+void Phases::enter_due() {
+  while (now_ + 1 < std::ssize(list_) && list_[static_cast<size_t>(now_ + 1)].from <= s_.state.step) {
+    if (s_.since_requantize > 0) s_.requantize();
     entering_ = true;
     change_form(++now_);
     settle_in(now_);
     const QuantPhase& phase = list_[static_cast<size_t>(now_)];
-    log(LogLevel::kInfo, concat("phase ", now_, " at step ", l_.state_.step, ": ", describe(phase)));
-    if (phase.spec) detail::log_choices(*l_.model_, *phase.spec);
-    detail::log_quantization(*l_.model_);
+    log(LogLevel::kInfo, concat("phase ", now_, " at step ", s_.state.step, ": ", describe(phase)));
+    if (phase.spec) log_choices(*s_.model, *phase.spec);
+    log_quantization(*s_.model);
   }
 }
 
-void Learner::Phases::end() {
+void Phases::end() {
   list_.clear();
   forms_.clear();
   now_ = 0;
   entering_ = false;
 }
 
-void Learner::set_phases(std::vector<QuantPhase> phases) {
-  const DeviceGuard guard(device_);
-  phases_->set(std::move(phases));
-}
-const std::vector<QuantPhase>& Learner::phases() const { return phases_->list(); }
-int64_t Learner::phase() const { return phases_->now(); }
-int64_t Learner::form_start(int64_t phase) const { return phases_->form_start(phase); }
-void Learner::enter_phase(int64_t index) {
-  const DeviceGuard guard(device_);
-  phases_->enter(index);
-}
-
-}  // namespace bitgrad
+}  // namespace bitgrad::detail

@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "bitgrad/train/checkpoint.h"
+#include "train/train_state.h"
 
-namespace bitgrad {
+namespace bitgrad::detail {
 
 // Implements Learner::set_phases. The form of a phase depends on the layers' own quantization and on the phases up to
 // it, in order, but not on any values.
-class Learner::Phases {
+class Phases {
  public:
-  explicit Phases(Learner& learner) : l_(learner) {}
+  explicit Phases(TrainState& state) : s_(state) {}
 
   void set(std::vector<QuantPhase> phases);
   const std::vector<QuantPhase>& list() const { return list_; }
@@ -27,15 +28,17 @@ class Learner::Phases {
   void try_all();
   // Ends all phases, because the model was converted.
   void end();
-  // Learner::form_start.
+  // The first phase of the form that the model has in `phase`, without another form between: precision and compute of
+  // every layer, and the switches where they act on something. Values that were measured before it are those of another
+  // model. 0 without phases.
   int64_t form_start(int64_t phase) const;
 
  private:
   // What two phases must have in common for the model's values to be comparable.
-  struct Form {
+  struct PhaseForm {
     std::vector<LayerQuant> layers;
     QuantMode mode;
-    friend bool operator==(const Form&, const Form&) = default;
+    friend bool operator==(const PhaseForm&, const PhaseForm&) = default;
   };
   void change_form(int64_t phase);
   void replay(int64_t phase);
@@ -44,17 +47,13 @@ class Learner::Phases {
   void note_form(int64_t phase);
   void settle_in(int64_t phase);
 
-  Learner& l_;
+  TrainState& s_;
   std::vector<QuantPhase> list_;
-  std::vector<LayerQuant> own_;  // of the quantizable layers, before any phase
-  std::vector<Form> forms_;      // by phase, if there are several
+  std::vector<LayerQuant> own_;   // of the quantizable layers, before any phase
+  std::vector<PhaseForm> forms_;  // by phase, if there are several
   int64_t now_ = 0;
   bool entering_ = false;
 };
-
-}  // namespace bitgrad
-
-namespace bitgrad::detail {
 
 // The codes of a parameter without master change at every optimizer step. Throws Error if the policy requantizes less
 // often.

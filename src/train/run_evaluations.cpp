@@ -6,6 +6,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "train/evaluation.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 
@@ -19,7 +20,7 @@ void Trainer::Evaluations::evaluate() {
   const auto result = t_.evaluate_on(section, run_.cut, hook_of(section));
   if (result) require_defined(*result, section);
   if (result && t_.config_.train.ema > 0) {
-    t_.learner_->with_average([&] { average_ = t_.evaluate_on(section, run_.cut); });
+    t_.learner_->train_state().with_average([&] { average_ = t_.evaluate_on(section, run_.cut); });
     if (!average_) return;
   }
   t_.counters_.evaluation_due = !result;

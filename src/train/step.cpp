@@ -1,19 +1,26 @@
 #include "train/step.h"
 
 #include <bit>
+#include <cmath>
 #include <utility>
 
+#include "bitgrad/base/step_scalars.h"
+#include "kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
-#include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "train/bad_input.h"
-#include "train/evaluation.h"
 #include "train/window_sums.h"
 
-namespace bitgrad {
+namespace bitgrad::detail {
+namespace {
 
-const Learner::Step::Stage Learner::Step::kStages[] = {
+// With more microbatches per window than this, nearest rounding would stall sums in bf16.
+constexpr int64_t kStochasticSums = 8;
+
+}  // namespace
+
+const Step::Stage Step::kStages[] = {
     {kFront, kEachMicrobatch, &Step::forward},  //
     {kFront, kEachMicrobatch, &Step::backward},   {kFront, kEachMicrobatch, &Step::sum},
     {kFront, kWindowEnd, &Step::reduce},          {kFront, kWindowEnd, &Step::check_forward},
@@ -21,80 +28,89 @@ const Learner::Step::Stage Learner::Step::kStages[] = {
     {kBack, kWindowEnd, &Step::requantize},
 };
 
-void Learner::Step::run(Part part) {
+void Step::run(Part part) {
   try {
     for (const Stage& stage : kStages)
       if (stage.part == part && runs(stage)) (this->*stage.run)();
   } catch (...) {
     tape_.reset();
     loss_ = {};
-    l_.end_sequences();
+    end_sequences(s_);
     throw;
   }
 }
 
-bool Learner::Step::runs(const Stage& stage) const {
+bool Step::runs(const Stage& stage) const {
   if (stage.when == kEachMicrobatch) return has_microbatch_;
   return key_.last && (stage.run == &Step::reduce || !empty());
 }
 
-Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
-    : l_(learner), x_(x), target_(target), learning_rate_(learner.learning_rate_(learner.state_.step)) {
+Step::Step(TrainState& state, const Tensor& x, const Target& target)
+    : s_(state), x_(x), target_(target), learning_rate_(state.learning_rate(state.state.step)) {
   key_.rows = x.shape()[0];
   key_.target = target.tensor.numel();
   key_.counted = target.counted;
-  key_.document_end = l_.document_end_;
-  const double before = l_.window_weight();
+  key_.document_end = s_.document_end;
+  const double before = s_.window.weight();
   key_.first = before == 0;  // what was passed over did not run
-  key_.last = l_.window_microbatches_ + 1 == l_.own_microbatches();
+  key_.last = s_.window.microbatches + 1 == s_.own_microbatches();
   if (!key_.last) return;
   set_decay();
   key_.divisor = before + target.weight;
-  due_ = l_.due_after(1 + l_.others_microbatches());
+  due_ = s_.due_after(1 + s_.others_microbatches());
   key_.requantize = due_.has_value();
 }
 
-Learner::Step::Step(Learner& learner)
-    : l_(learner), has_microbatch_(false), learning_rate_(learner.learning_rate_(learner.state_.step)) {
+Step::Step(TrainState& state)
+    : s_(state), has_microbatch_(false), learning_rate_(state.learning_rate(state.state.step)) {
   set_decay();
-  key_.divisor = l_.window_weight();
+  key_.divisor = s_.window.weight();
   key_.last = true;
-  due_ = l_.due_after(l_.others_microbatches());
+  due_ = s_.due_after(s_.others_microbatches());
   key_.requantize = due_.has_value();
 }
 
-void Learner::Step::set_decay() {
-  if (l_.decay_) l_.optimizer_->set_decay(l_.decay_(l_.state_.step));
+void Step::set_decay() {
+  if (s_.decay) s_.optimizer->set_decay(s_.decay(s_.state.step));
 }
 
-void Learner::Step::record_at(const Tensor& x, const Tensor& target, const Outcome& outcome) {
+void Step::record_at(const Tensor& x, const Tensor& target, const StepOutcome& outcome) {
   x_ = x;
   target_.tensor = target;
   outcome_ = outcome;
   recorded_ = true;
 }
 
-void Learner::Step::run_one_by_one(const Tensor& x, const Target& target) {
+void Step::run_one_by_one(const Tensor& x, const Target& target) {
   x_ = x;
   target_ = target;
   outcome_ = {};
   recorded_ = false;
 }
 
-void Learner::Step::forward() {
-  l_.choose_gradient_rounding();
+void Step::choose_gradient_rounding() const {
+  for (Parameter* p : s_.parameters)
+    if (p->spec().grad == dtypes::bf16) {
+      const RandomStream draws = live_by_microbatch(
+          {s_.state.seed, Purpose::kGradAccumulate, site_id(p->path()), static_cast<uint32_t>(s_.state.microbatch)});
+      p->gradient().set_rounding(s_.policy.accumulate > kStochasticSums ? &draws : nullptr);
+    }
+}
+
+void Step::forward() {
+  choose_gradient_rounding();
   tape_.emplace();
-  loss_ = l_.forward(x_, target_, outcome_);
+  loss_ = run_forward(s_, x_, target_, outcome_).loss;
 }
 
 // The gradient is that of the sum over all counted elements, so a mean loss is seeded with the count. In a window of
 // one microbatch, updates may run inside backward, so the forward pass is checked first.
-void Learner::Step::backward() {
-  if (!recorded_ && l_.policy_.accumulate == 1) {
+void Step::backward() {
+  if (!recorded_ && s_.policy.accumulate == 1) {
     check_forward();
-    l_.optimizer_->arm(learning_rate_, key_.divisor, due_ ? &*due_ : nullptr);
+    s_.optimizer->arm(learning_rate_, key_.divisor, due_ ? &*due_ : nullptr);
   }
-  if (!l_.loss_.is_mean(target_.tensor)) {
+  if (!s_.loss.is_mean(target_.tensor)) {
     tape_->backward(loss_);
   } else {
     const Tensor seed = Tensor::empty(loss_.shape(), dtypes::fp32);
@@ -103,45 +119,45 @@ void Learner::Step::backward() {
   }
   loss_ = {};
   tape_.reset();
-  l_.end_sequences();
+  end_sequences(s_);
   on_poll([done = outcome_.backward_done] { *done = true; });
 }
 
 // Gradients stay in the parameters, where backward accumulates them, or become terms of the summation tree.
-void Learner::Step::sum() {
-  if (l_.sums_) l_.sums_->add(l_.parameters_);
+void Step::sum() {
+  if (s_.sums) s_.sums->add(s_.parameters);
 }
 
-void Learner::Step::reduce() {
-  if (!l_.sums_) return;
-  std::vector<double> weights = l_.window_weights_;
+void Step::reduce() {
+  if (!s_.sums) return;
+  std::vector<double> weights = s_.window.weights;
   if (has_microbatch_) weights.push_back(target_.weight);
-  key_.divisor = l_.sums_->finish(l_.parameters_, l_.ranks_.get(), weights);
+  key_.divisor = s_.sums->finish(s_.parameters, s_.ranks.get(), weights);
 }
 
-// On a device this only queues the check; Learner::run polls errors after the front part.
-void Learner::Step::check_forward() {
-  l_.check_flags("in a forward pass");
-  if (!l_.bad_input_.empty()) detail::fail_input(l_.bad_input_, "");
+// On a device this only queues the check; the window polls errors after the front part.
+void Step::check_forward() {
+  s_.check_flags("in a forward pass");
+  if (!s_.window.bad_input.empty()) fail_input(s_.window.bad_input, "");
 }
 
-void Learner::Step::begin_optimizer_step() {
-  if (key_.last) l_.optimizer_->begin_step(learning_rate_, key_.divisor);
+void Step::begin_optimizer_step() {
+  if (key_.last) s_.optimizer->begin_step(learning_rate_, key_.divisor);
 }
 
 // Also computes what the update needs first: gradients of learned parts, and the norm for a clip.
-void Learner::Step::check_gradients() {
+void Step::check_gradients() {
   begin_optimizer_step();
-  l_.optimizer_->reduce_norms(key_.divisor, *outcome_.sums);
+  s_.optimizer->reduce_norms(key_.divisor, *outcome_.sums);
 }
 
-void Learner::Step::set_scalars() { l_.optimizer_->set_scalars(learning_rate_, key_.divisor, *outcome_.sums); }
+void Step::set_scalars() { s_.optimizer->set_scalars(learning_rate_, key_.divisor, *outcome_.sums); }
 
-void Learner::Step::update() { l_.optimizer_->apply(due_ ? &*due_ : nullptr); }
+void Step::update() { s_.optimizer->apply(due_ ? &*due_ : nullptr); }
 
-void Learner::Step::requantize() { l_.optimizer_->requantize(due_ ? &*due_ : nullptr); }
+void Step::requantize() { s_.optimizer->requantize(due_ ? &*due_ : nullptr); }
 
-void Learner::Outcome::write_to(StepResult& result) const {
+void StepOutcome::write_to(StepResult& result) const {
   result.loss = *loss;
   result.correct = static_cast<int64_t>(*correct);
   result.among_top5 = static_cast<int64_t>(*among_top5);
@@ -150,27 +166,25 @@ void Learner::Outcome::write_to(StepResult& result) const {
   result.measured = *measured;
 }
 
-// Sets what layers know about the positions in x. It must stay until backward, or the evaluation, is done.
-Var Learner::run_model(const Tensor& x) {
-  state_.sequence.starts = document_end_ < 0 ? Tensor() : document_starts(x, document_end_);
-  return model_->forward(x);
+Var run_model(TrainState& s, const Tensor& x) {
+  s.state.sequence.starts = s.document_end < 0 ? Tensor() : document_starts(x, s.document_end);
+  return s.model->forward(x);
 }
 
-Var Learner::forward(const Tensor& x, const Target& target, const Outcome& outcome) {
-  const Var outputs = run_model(x);
-  const Var loss = loss_(outputs, target.tensor);
-  detail::read_later(loss.value(), outcome.loss);
-  on_poll([this, sum = outcome.loss, count = loss_.is_mean(target.tensor) ? target.counted : 1] {
+Forward run_forward(TrainState& s, const Tensor& x, const Target& target, const StepOutcome& outcome) {
+  const Var outputs = run_model(s, x);
+  const Var loss = s.loss(outputs, target.tensor);
+  read_later(loss.value(), outcome.loss);
+  on_poll([&window = s.window, sum = outcome.loss, count = s.loss.is_mean(target.tensor) ? target.counted : 1] {
     *sum = count == 0 ? 0.0 : *sum * static_cast<double>(count);
-    note_loss(*sum);
+    if (!std::isfinite(*sum) && !window.bad_loss) window.bad_loss = *sum;  // the next check of the flags throws
   });
   if (target.tensor.dtype() == dtypes::int32)
-    detail::read_later(top_k_count(outputs.value(), target.tensor, 1), outcome.correct);
-  if (!state_.training) Evaluator(*this).measure(outputs.value(), target.tensor, outcome);
-  return loss;
+    read_later(top_k_count(outputs.value(), target.tensor, 1), outcome.correct);
+  return {outputs, loss};
 }
 
-void detail::read_later(const Tensor& number, const std::shared_ptr<double>& to) {
+void read_later(const Tensor& number, const std::shared_ptr<double>& to) {
   if (current_device().is_cpu()) {
     *to = number.item();
     return;
@@ -194,4 +208,4 @@ void detail::read_later(const Tensor& number, const std::shared_ptr<double>& to)
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::detail

@@ -3,10 +3,10 @@
 //   each microbatch:       forward, backward, sum
 //   at the window's end:   reduce, check_forward, check_gradients | the host polls errors | update, requantize
 //
-// Learner::run drives the two parts and does the host's work in between. In windows of one microbatch that are not
-// recorded, backward first runs check_forward and arms the optimizer, which fuses on the CPU only: weights whose
-// gradient is produced row by row are then updated and requantized inside backward, and the last two stages handle the
-// rest. Optimizer::step has the same order without a learner.
+// The window (train/window.cpp) drives the two parts and does the host's work in between. In windows of one microbatch
+// that are not recorded, backward first runs check_forward and arms the optimizer, which fuses on the CPU only: weights
+// whose gradient is produced row by row are then updated and requantized inside backward, and the last two stages
+// handle the rest. Optimizer::step has the same order without a learner.
 //
 // The CPU runs the stages one after another. A device queues them, or records those before the poll and those after it
 // as two graphs and launches these (train/step_graphs.h).
@@ -20,29 +20,37 @@
 #include <string>
 
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/train/learner.h"
 #include "optim/square_sums.h"
+#include "train/train_state.h"
 
-namespace bitgrad {
+namespace bitgrad::detail {
 
-namespace detail {
 // Reads the single element of a tensor on the current device (fp32, fp64 or int64) into `to`: on the CPU immediately,
 // on a device in poll_errors().
 void read_later(const Tensor& number, const std::shared_ptr<double>& to);
-}  // namespace detail
 
 // Results of the stages, available after poll_errors().
-struct Learner::Outcome {
+struct StepOutcome {
   static std::shared_ptr<double> zero() { return std::make_shared<double>(0.0); }
   std::shared_ptr<double> loss = zero(), correct = zero(), among_top5 = zero(), squared_error = zero();
   std::shared_ptr<double> cross_entropy;  // nullptr: not measured
   std::shared_ptr<std::map<std::string, double>> measured = std::make_shared<std::map<std::string, double>>();
   std::shared_ptr<bool> backward_done = std::make_shared<bool>(false);  // unless an earlier error was polled
-  std::shared_ptr<detail::SquareSums> sums = std::make_shared<detail::SquareSums>();  // of complete gradients
+  std::shared_ptr<SquareSums> sums = std::make_shared<SquareSums>();    // of complete gradients
   void write_to(StepResult& result) const;
 };
 
-class Learner::Step {
+struct Forward {
+  Var outputs, loss;
+};
+// Outputs of the model. What layers know about the positions in x stays in the state until end_sequences: after
+// backward, or the evaluation.
+Var run_model(TrainState& s, const Tensor& x);
+inline void end_sequences(TrainState& s) { s.state.sequence.starts = Tensor(); }
+// The same with the loss, which `outcome` gets, with the hits, when errors are polled.
+Forward run_forward(TrainState& s, const Tensor& x, const Target& target, const StepOutcome& outcome);
+
+class Step {
  public:
   // Everything that determines the work of a microbatch, except the batch itself and the scalars of the step.
   struct Key {
@@ -54,10 +62,10 @@ class Learner::Step {
     auto operator<=>(const Key&) const = default;
   };
 
-  // The next microbatch of the learner's window.
-  Step(Learner& learner, const Tensor& x, const Target& target);
+  // The next microbatch of the window.
+  Step(TrainState& state, const Tensor& x, const Target& target);
   // Ends an open window without a further microbatch.
-  explicit Step(Learner& learner);
+  explicit Step(TrainState& state);
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
@@ -79,9 +87,9 @@ class Learner::Step {
 
   // Makes recorded work read its batch from, and write its results to, memory that stays in place. Disables fused
   // updates.
-  void record_at(const Tensor& x, const Tensor& target, const Outcome& outcome);
+  void record_at(const Tensor& x, const Tensor& target, const StepOutcome& outcome);
   void run_one_by_one(const Tensor& x, const Target& target);  // undoes record_at
-  const Outcome& outcome() const { return outcome_; }
+  const StepOutcome& outcome() const { return outcome_; }
 
  private:
   enum Part : uint8_t { kFront, kBack };
@@ -103,18 +111,19 @@ class Learner::Step {
   void check_gradients();
   void update();
   void requantize();
+  void choose_gradient_rounding() const;
 
-  Learner& l_;
+  TrainState& s_;
   Tensor x_;
   Target target_;
   Key key_;
   bool has_microbatch_ = true, recorded_ = false;
   float learning_rate_ = 0;
   std::optional<RequantKey> due_;
-  Outcome outcome_;
+  StepOutcome outcome_;
   // Alive from forward to backward.
   std::optional<Tape> tape_;
   Var loss_;
 };
 
-}  // namespace bitgrad
+}  // namespace bitgrad::detail

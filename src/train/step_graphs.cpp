@@ -4,59 +4,59 @@
 
 #include "bitgrad/base/log.h"
 
-namespace bitgrad {
+namespace bitgrad::detail {
 
-Learner::Graphs::Graphs(Learner& learner) : l_(learner) {
-  const DeviceGuard guard(l_.device_);
+StepGraphs::StepGraphs(TrainState& state) : s_(state) {
+  const DeviceGuard guard(s_.device);
   live_ =
       Tensor::zeros({static_cast<int64_t>(sizeof(StepScalars) / sizeof(int32_t))}, dtypes::int32, MemoryKind::kBuffer);
-  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
+  for (Parameter* p : s_.model->parameters()) p->memory().keep_params_in_place(true);
 }
 
-Learner::Graphs::~Graphs() {
-  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(false);
+StepGraphs::~StepGraphs() {
+  for (Parameter* p : s_.model->parameters()) p->memory().keep_params_in_place(false);
 }
 
-const std::string& Learner::Graphs::why_not() {
+const std::string& StepGraphs::why_not() {
   if (asked_) return why_not_;
   asked_ = true;
-  why_not_ = l_.optimizer_->not_recorded();
-  if (why_not_.empty() && !l_.loss_.recordable())
+  why_not_ = s_.optimizer->not_recorded();
+  if (why_not_.empty() && !s_.loss.recordable())
     why_not_ = "the loss is user-defined and may synchronize with the device";
-  if (why_not_.empty() && l_.loss_.weighted()) why_not_ = "class weights give every window another divisor";
-  if (why_not_.empty() && l_.sums_) why_not_ = "the gradients of a window are added in a tree";
-  for (const Parameter* p : l_.model_->parameters())
+  if (why_not_.empty() && s_.loss.weighted()) why_not_ = "class weights give every window another divisor";
+  if (why_not_.empty() && s_.sums) why_not_ = "the gradients of a window are added in a tree";
+  for (const Parameter* p : s_.model->parameters())
     if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
       why_not_ = concat("the straight-through rule of '", p->path(), "' changes from step to step");
   if (!why_not_.empty()) log_why_not();
   return why_not_;
 }
 
-void Learner::Graphs::log_why_not() const {
+void StepGraphs::log_why_not() const {
   log(LogLevel::kInfo, concat("the step is not recorded as a CUDA graph: ", why_not_));
 }
 
-void Learner::Graphs::forget() {
+void StepGraphs::forget() {
   seen_.clear();
   fronts_.clear();
   backs_.clear();
   batches_.clear();
   asked_ = false;
-  // l_.parameters_ may contain dangling pointers to learned parts.
-  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
+  // s_.parameters may contain dangling pointers to learned parts.
+  for (Parameter* p : s_.model->parameters()) p->memory().keep_params_in_place(true);
 }
 
-bool Learner::Graphs::count_and_serve(const Step& step) {
-  if (!why_not().empty() || l_.state_.on_forward || step.x().device() != l_.device_) return false;
+bool StepGraphs::count_and_serve(const Step& step) {
+  if (!why_not().empty() || s_.state.on_forward || step.x().device() != s_.device) return false;
   return ++seen_[step.key()] > 1;
 }
 
-void Learner::Graphs::write(const StepScalars& now) {
+void StepGraphs::write(const StepScalars& now) {
   now_ = now;
-  device_backend(l_.device_).copy_from_host(live_.data(), &now_, sizeof(StepScalars));
+  device_backend(s_.device).copy_from_host(live_.data(), &now_, sizeof(StepScalars));
 }
 
-bool Learner::Graphs::record(Part& part, const std::function<void()>& body) {
+bool StepGraphs::record(Part& part, const std::function<void()>& body) {
   part.flags = std::make_unique<FlagRecord>();
   try {
     const FlagRecord::Scope flags(*part.flags);
@@ -75,14 +75,14 @@ bool Learner::Graphs::record(Part& part, const std::function<void()>& body) {
   return false;
 }
 
-void Learner::Graphs::launch(Part& part) {
+void StepGraphs::launch(Part& part) {
   part.graph->launch();
   part.flags->expect();
   ++launches_;
 }
 
 // Copies the batch to where recorded work reads it, so that addresses do not change.
-const Learner::Graphs::Batch& Learner::Graphs::copy(const Step& step) {
+const StepGraphs::Batch& StepGraphs::copy(const Step& step) {
   Batch& batch = batches_[{step.key().rows, step.key().target}];
   const auto put = [](const Tensor& from, Tensor& to) {
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), MemoryKind::kBatch);
@@ -93,27 +93,27 @@ const Learner::Graphs::Batch& Learner::Graphs::copy(const Step& step) {
   return batch;
 }
 
-void Learner::Graphs::run_front(Step& step) {
+void StepGraphs::run_front(Step& step) {
   const Tensor x = step.x();
   const Target target = step.target();
   const Batch& batch = copy(step);
   StepScalars now;
-  now.step = static_cast<uint32_t>(l_.state_.step);
-  now.microbatch = static_cast<uint32_t>(l_.state_.microbatch);
+  now.step = static_cast<uint32_t>(s_.state.step);
+  now.microbatch = static_cast<uint32_t>(s_.state.microbatch);
   write(now);
 
   Front& front = fronts_[step.key()];
   step.record_at(batch.x, batch.target, front.outcome);
   if (front.graph) {
-    for (Parameter* p : front.gradients) p->mark_grad();
+    for (Parameter* p : front.gradients) p->gradient().done();
     step.begin_optimizer_step();
     front.outcome.sums->forget();
   } else if (record(front, [&] { step.run_front(); })) {
-    for (Parameter* p : l_.parameters_)
-      if (p->has_grad()) front.gradients.push_back(p);
+    for (Parameter* p : s_.parameters)
+      if (p->gradient().filled()) front.gradients.push_back(p);
   } else {
     if (step.key().first)
-      for (Parameter* p : l_.parameters_) p->zero_grad();
+      for (Parameter* p : s_.parameters) p->gradient().clear();
     step.run_one_by_one(x, target);
     return step.run_front();
   }
@@ -121,17 +121,17 @@ void Learner::Graphs::run_front(Step& step) {
   launch(front);
 }
 
-void Learner::Graphs::run_back(Step& step) {
+void StepGraphs::run_back(Step& step) {
   if (!why_not().empty()) return step.run_back();
   StepScalars now = now_;
-  l_.optimizer_->write_scalars(now);
+  s_.optimizer->write_scalars(now);
   write(now);
-  if (placements_ != l_.optimizer_->placements()) backs_.clear();
-  placements_ = l_.optimizer_->placements();
-  if (!l_.optimizer_->not_recorded().empty()) return step.run_back();
+  if (placements_ != s_.optimizer->placements()) backs_.clear();
+  placements_ = s_.optimizer->placements();
+  if (!s_.optimizer->not_recorded().empty()) return step.run_back();
   Part& back = backs_[step.key()];
   if (!back.graph && !record(back, [&] { step.run_back(); })) return step.run_back();
   launch(back);
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::detail

@@ -17,12 +17,12 @@
 #include "kernels/flag.h"
 #include "train/step.h"
 
-namespace bitgrad {
+namespace bitgrad::detail {
 
-class Learner::Graphs {
+class StepGraphs {
  public:
-  explicit Graphs(Learner& learner);
-  ~Graphs();
+  explicit StepGraphs(TrainState& state);
+  ~StepGraphs();
 
   // Counts a step with this key. Returns whether to call run_front and run_back: from the second one on, if recording
   // works.
@@ -44,7 +44,7 @@ class Learner::Graphs {
     std::unique_ptr<FlagRecord> flags;
   };
   struct Front : Part {
-    Outcome outcome;
+    StepOutcome outcome;
     std::vector<Parameter*> gradients;  // that have gradients after the front part
   };
   struct Batch {
@@ -59,7 +59,7 @@ class Learner::Graphs {
   void launch(Part& part);
   const Batch& copy(const Step& step);
 
-  Learner& l_;
+  TrainState& s_;
   Tensor live_;
   std::map<Place, Batch> batches_;  // read by recorded work
   StepScalars now_;
@@ -72,4 +72,4 @@ class Learner::Graphs {
   std::string why_not_;
 };
 
-}  // namespace bitgrad
+}  // namespace bitgrad::detail

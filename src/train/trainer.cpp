@@ -1,6 +1,5 @@
 // Trainer, except for its loop (trainer_loop.cpp): data, learner, initial values, resume, evaluation.
 #include "bitgrad/train/trainer.h"
-#include "bitgrad/train/model_record.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -342,10 +341,7 @@ void Trainer::start() {
                           "model.init_from");
   if (config_.init_from.empty()) return;
   const DeviceGuard guard(learner_->device());
-  const std::optional<ModelRecord> record = model_record(*learner_);
-  init_note_ = detail::take_initial_values(config_, train_data_.get(), learner_->model(),
-                                           record ? to_text(*record) : std::string());
-  learner_->set_origin(detail::initial_origin(config_, train_data_.get()));
+  init_note_ = detail::take_initial_values(config_, train_data_.get(), *learner_);
 }
 
 void Trainer::resume(const std::string& checkpoint, bool use_data) {
@@ -366,7 +362,7 @@ void Trainer::resume(const std::string& checkpoint, bool use_data) {
                 " of the run (train.stop ", config_.train.stop, ")");
     detail::enter_phase_of(header, checkpoint, *learner_);
     load_checkpoint(checkpoint, *learner_);
-    if (done < total_microbatches_) learner_->reopen_window();
+    if (done < total_microbatches_) detail::reopen_window(learner_->train_state());
   };
   const RunCounters counters = counters_;
   const int64_t total = total_microbatches_;
@@ -435,7 +431,7 @@ int64_t Trainer::last_form() const {
   const std::vector<QuantPhase>& phases = learner_->phases();
   int64_t last = 0;
   while (last + 1 < std::ssize(phases) && phases[static_cast<size_t>(last + 1)].from < steps) ++last;
-  return learner_->form_start(last);
+  return learner_->train_state().phases->form_start(last);
 }
 
 void Trainer::begin_form() {

@@ -180,7 +180,7 @@ class Trainer::Loop {
     for (const Metric* m : metrics())
       if (m->name != "loss" &&
           m->fits({t_.train_data_->target_form(), t_.config_.loss, t_.train_data_->vocabulary()}) &&
-          (!m->follow || t_.learner_->metric_keys().contains(m->name)))
+          (!m->follow || t_.learner_->train_state().metric_keys.contains(m->name)))
         outputs.metrics.push_back(m->name);
     return outputs;
   }
@@ -198,7 +198,7 @@ class Trainer::Loop {
 
   void note_phase() {
     const int64_t phase = learner().phase();
-    const int64_t form = learner().form_start(phase);
+    const int64_t form = learner().train_state().phases->form_start(phase);
     if (std::exchange(form_, form) != form) t_.begin_form();
     const int64_t before = std::exchange(told_phase_, phase);  // -1: the start of a run
     if (before == phase) return;
@@ -299,7 +299,8 @@ class Trainer::Loop {
     write(path);
     if (!path.ends_with("/last.safetensors")) return;
     if (t_.config_.checkpoint_keep > 0) keep_checkpoint();
-    if (learner().average() != nullptr) learner().with_average([&] { write(folder_ + "/average.safetensors", true); });
+    if (learner().train_state().average)
+      learner().train_state().with_average([&] { write(folder_ + "/average.safetensors", true); });
   }
 
   void write(const std::string& path, bool average = false) {
@@ -414,7 +415,8 @@ class Trainer::Loop {
     const std::vector<QuantPhase>& phases = learner().phases();
     if (phases.size() <= 1) return;
     outcome.phase = learner().phase();
-    outcome.form_since = phases.at(static_cast<size_t>(learner().form_start(*outcome.phase))).from;
+    outcome.form_since =
+        phases.at(static_cast<size_t>(learner().train_state().phases->form_start(*outcome.phase))).from;
     const auto next = static_cast<size_t>(*outcome.phase) + 1;
     if (outcome.ended_by == "train.early_stop" && next < phases.size())
       log(LogLevel::kWarning,
@@ -454,7 +456,7 @@ class Trainer::Loop {
   int64_t told_phase_ = -1;  // the phase announced last
   detail::FormWarnings form_warnings_;
   const bool inputs_never_negative_ = detail::never_negative(t_.config_, *t_.train_data_);
-  int64_t form_ = t_.learner_->form_start(t_.learner_->phase());
+  int64_t form_ = t_.learner_->train_state().phases->form_start(t_.learner_->phase());
   int64_t macs_phase_ = -1, macs_ = 0;
   StopRequest stop_ = StopRequest::kNone;
 };

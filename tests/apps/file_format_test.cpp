@@ -300,7 +300,7 @@ TEST_CASE("the reader of docs/file_format.md gives the weights of runs and of co
     const auto learner = load_evaluator(files[i], find_loss("softmax_cross_entropy"));
     for (const Parameter* p : learner->model().parameters()) {
       INFO(p->path());
-      if (p->low_bit()) dtypes.insert(p->dtype().name());
+      if (p->low_bit()) dtypes.insert(p->spec().dtype().name());
       const Values expected = values_of(p->low_bit() ? dequantize_tensor(p->value()) : p->value());
       REQUIRE(all[i].count(p->path()) == 1);
       CHECK(all[i].at(p->path()) == expected);

@@ -49,14 +49,14 @@ TEST_CASE("weights with alpha of rows are binarized, and transposed codes writte
                 spec.master = w.master;
                 Parameter p(shape, spec);
                 p.initialize("layers.0.weight", 3);
-                if (both_orders) p.add_layout(layouts::transposed);
+                if (both_orders) p.memory().add_layout(layouts::transposed);
                 binarized = std::make_unique<Counted>("binarize_cuda");
                 coded = std::make_unique<Counted>("quantize_sign_cuda");
                 transposed = std::make_unique<Counted>("transpose_codes_cuda");
                 together = std::make_unique<Counted>("quantize_transposed_cuda");
                 p.assign(here(host_numbers(shape, 7)), 1);
                 Results out{p.value().clone(MemoryKind::kWorkspace), transposed_codes(p.value())};
-                p.freeze_scales(true);
+                p.change([](ParameterSpec& s) { s.scales_frozen = true; });
                 p.requantize(3, 2);
                 out.push_back(p.value().clone(MemoryKind::kWorkspace));
                 out.push_back(transposed_codes(p.value()));

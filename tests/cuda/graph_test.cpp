@@ -4,6 +4,7 @@
 #include "support/log_lines.h"
 #include "support/temp_dir.h"
 #include "train/small_runs.h"
+#include "train/train_state.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;
@@ -179,7 +180,7 @@ Refitted refitted_run(const char* device, bool graph, Keys more) {
       });
     learner.microbatch(batches[step % 4].x, batches[step % 4].target);
   }
-  learner.check_usable();
+  learner.train_state().check_usable();
   out.hash = state_hash(learner, {});
   out.launches = learner.recorded_launches();
   out.why_not = learner.not_recorded();

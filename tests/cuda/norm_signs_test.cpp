@@ -170,7 +170,7 @@ TEST_CASE("an error of the norm's own checks names the norm's layer, also where 
       const auto model = make_sequential({layer("batch_norm"), quantize_layer(binary({}, false))}, 70);
       StepState state;
       model->initialize(kModelRoot, state);
-      model->parameters().front()->set_quant(scheme("absmax", dtypes::int8, {}), MasterKind::kFp32, 0);
+      model->parameters().front()->change([&](ParameterSpec& s) { s.quant = scheme("absmax", dtypes::int8, {}); });
       state.training = false;
       if (watched) state.on_forward = [](const std::string&, const Tensor&, const Tensor&) {};
       const NoGrad none;

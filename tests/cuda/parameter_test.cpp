@@ -55,7 +55,7 @@ TEST_CASE("A parameter is restored from tensors of the CPU on a device, and the 
     const DeviceGuard guard(gpu());
     Parameter to({11, 32}, spec_of(form));
     to.initialize("w", 9);
-    to.restore(from.has_master() ? from.master() : Tensor(), from.value());
+    to.restore({from.has_master() ? from.master() : Tensor(), from.value()});
     poll_errors();
     CHECK(to.value().device() == gpu());
     CHECK(difference(from.value(), to.value()) == "");
@@ -63,7 +63,7 @@ TEST_CASE("A parameter is restored from tensors of the CPU on a device, and the 
     const DeviceGuard cpu(Device::cpu());
     Parameter back({11, 32}, spec_of(form));
     back.initialize("w", 8);
-    back.restore(to.has_master() ? to.master() : Tensor(), to.value());
+    back.restore({to.has_master() ? to.master() : Tensor(), to.value()});
     CHECK(difference(from.value(), back.value()) == "");
   }
 }

@@ -134,7 +134,7 @@ TEST_CASE("the sums of a weight's rows follow its codes through updates, requant
         p.initialize("w", 3);
         check_sums(p.value());
         const Tensor before = p.value().clone(MemoryKind::kWorkspace);
-        p.add_layout(layouts::transposed);
+        p.memory().add_layout(layouts::transposed);
         check_sums(p.value());
         OptimizerSpec rule = named("adam");
         rule.moments = moments;
@@ -149,7 +149,7 @@ TEST_CASE("the sums of a weight's rows follow its codes through updates, requant
         CHECK(p.value().elements() != before.elements());
         p.requantize(3, 9);
         check_sums(p.value());
-        p.restore(p.master(), before);  // codes come from elsewhere: their sums are not known
+        p.restore({p.master(), before});  // codes come from elsewhere: their sums are not known
         CHECK_FALSE(p.value().row_sums().defined());
         p.requantize(3, 10);
         check_sums(p.value());

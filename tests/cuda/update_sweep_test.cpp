@@ -45,7 +45,7 @@ bool legal(const ParameterSpec& p) {
 void plan_layouts(Parameter& p) {
   if (!p.low_bit()) return;
   for (const Layout layout : {layouts::transposed, layouts::frag64, layouts::planes})
-    if (layout.info().supports(p.value().dtype())) p.add_layout(layout);
+    if (layout.info().supports(p.value().dtype())) p.memory().add_layout(layout);
 }
 
 // Codes of a derived layout as bytes.
@@ -69,11 +69,11 @@ Results train(const Case& c) {
   optimizer->attach({&p});
   Results out;
   for (int step = 0; step < 3; ++step) {
-    accumulate(p, here(random_tensor(c.shape, p.grad_dtype(), 10 + static_cast<uint64_t>(step), -3, 3)));
+    accumulate(p, here(random_tensor(c.shape, p.spec().grad, 10 + static_cast<uint64_t>(step), -3, 3)));
     const RequantKey due{3, step + 1};
     optimizer->step(0.05f / static_cast<float>(step + 1), 7, step != 1 ? &due : nullptr);
     out.push_back(p.value().clone(MemoryKind::kWorkspace));
-    out.push_back(p.dequantized().clone(MemoryKind::kWorkspace));
+    out.push_back(dequantized(p).clone(MemoryKind::kWorkspace));
     for (const auto& s : optimizer->state()) out.push_back(s.tensor.clone(MemoryKind::kWorkspace));
     for (const auto& part : p.learned()) out.push_back(part->value().clone(MemoryKind::kWorkspace));
     for (const Tensor& layout : p.value().attached_layouts()) out.push_back(bytes_of(layout));
@@ -97,10 +97,10 @@ Said said(const Case& c) {
   p.initialize("w", 1);
   if (p.low_bit())
     for (const Layout layout : {layouts::transposed, layouts::frag64})
-      if (layout.info().supports(p.value().dtype())) p.add_layout(layout);
+      if (layout.info().supports(p.value().dtype())) p.memory().add_layout(layout);
   const auto optimizer = make_optimizer(c.optimizer);
   optimizer->attach({&p});
-  accumulate(p, here(random_tensor(c.shape, p.grad_dtype(), 3, -1, 1)));
+  accumulate(p, here(random_tensor(c.shape, p.spec().grad, 3, -1, 1)));
   const RequantKey due{1, 1};
   const std::string why = optimizer->not_one_kernel(p);
   device_backend(gpu()).synchronize();
@@ -249,7 +249,7 @@ TEST_CASE("Frozen scales stay while codes follow the master, on the device as on
   const auto run = [] {
     Parameter p({9, 70}, codes(dtypes::int4, "symmetric"));
     p.initialize("w", 3);
-    p.freeze_scales(true);
+    p.change([](ParameterSpec& s) { s.scales_frozen = true; });
     plan_layouts(p);
     const auto optimizer = make_optimizer(rule("adam"));
     optimizer->attach({&p});
@@ -259,7 +259,7 @@ TEST_CASE("Frozen scales stay while codes follow the master, on the device as on
       const RequantKey due{3, step + 1};
       optimizer->step(0.3f, 2, &due);
       out.push_back(p.value().clone(MemoryKind::kWorkspace));
-      out.push_back(p.dequantized().clone(MemoryKind::kWorkspace));
+      out.push_back(dequantized(p).clone(MemoryKind::kWorkspace));
     }
     return out;
   };
@@ -270,7 +270,7 @@ TEST_CASE("A copy of the values in fp32 follows the codes, with kernels of its o
   const auto run = [] {
     Parameter p({9, 70}, codes(dtypes::int4, "symmetric"));
     p.initialize("w", 3);
-    const Tensor copy = p.read_values().value();
+    const Tensor copy = p.read(ReadAs::kValues).value();
     const auto optimizer = make_optimizer(rule("adam"));
     optimizer->attach({&p});
     if (!current_device().is_cpu())

@@ -108,9 +108,9 @@ TEST_CASE("a residual's gradients reach body, shortcut and input") {
     tape.backward({(*model)(Var(x))}, {gy});
   }
   // Both read the same x and get the same gradient: gy V, V being the weight behind them.
-  const Parameter &body = parameter(*model, "layers.0.body.0.weight"),
+  Parameter &body = parameter(*model, "layers.0.body.0.weight"),
                   &shortcut = parameter(*model, "layers.0.shortcut.0.weight");
-  REQUIRE(body.has_grad());
+  REQUIRE(body.gradient().filled());
   CHECK(body.grad().elements() == shortcut.grad().elements());
   const std::vector<double> v = parameter(*model, "layers.1.weight").value().values(), g = gy.values(), xs = x.values(),
                             found = body.grad().values();
@@ -229,7 +229,7 @@ TEST_CASE("layers within containers give the bits of the same layers in a row") 
   const auto one = started(flat, 5, a), two = started(nested, 5, b);
   CHECK(paths(*two)[0] == "layers.0.0.weight");
   for (size_t i = 0; i < one->parameters().size(); ++i)
-    two->parameters()[i]->assign(one->parameters()[i]->dequantized(), 0);
+    two->parameters()[i]->assign(dequantized(*one->parameters()[i]), 0);
   const Var x = random_tensor({4, 5}, dtypes::fp32, 3);
   CHECK(bits_of((*one)(x).value()) == bits_of((*two)(x).value()));
 }
@@ -306,7 +306,7 @@ TEST_CASE("a head multiplies by the table of an embedding: one parameter, the su
   two->initialize(kModelRoot, b);
   CHECK(paths(*one) == std::vector<std::string>{"layers.0.weight"});
   REQUIRE(paths(*two) == std::vector<std::string>{"layers.0.weight", "layers.2.weight"});
-  const Tensor table = one->parameters()[0]->dequantized();
+  const Tensor table = dequantized(*one->parameters()[0]);
   for (Parameter* p : two->parameters()) p->assign(table, 0);
   const Tensor ids = Tensor::from_elements({3, 1}, dtypes::int32, std::vector<double>{2, 6, 2}),
                gy = random_tensor({3, 7}, dtypes::fp32, 4);
@@ -330,7 +330,7 @@ TEST_CASE("a head multiplies by the table of an embedding: one parameter, the su
   prepare(*one, spec);
   const std::vector<LayerSummary> rows = summarize(*one);
   REQUIRE(rows.size() == 2);
-  CHECK(one->parameters()[0]->dtype() == dtypes::int8);
+  CHECK(one->parameters()[0]->spec().dtype() == dtypes::int8);
   CHECK(rows[1].bytes == 0);
   CHECK((*one)(Var(ids)).shape() == Shape{3, 7});
 }
@@ -354,9 +354,9 @@ TEST_CASE("a parameter is described once, and has memory when it is initialized"
   const int64_t before = memory_now().total;
   Parameter huge(Shape{int64_t{1} << 40, int64_t{1} << 20}, ParameterSpec{});
   CHECK(huge.described());
-  CHECK_FALSE(huge.allocated());
+  CHECK_FALSE(huge.value().defined());
   CHECK(memory_now().total == before);
-  Parameter p(ParameterSpec{}, "w");
+  Parameter p({}, {}, "w");
   CHECK(contains(error_of([&] { p.shape(); }), "'w' has no shape yet: its layer infers it from the form of its input"));
   p.describe({6, 18}, {6, 3, 3, 2}, {18, 54});
   CHECK(p.shape() == Shape{6, 18});
@@ -364,7 +364,7 @@ TEST_CASE("a parameter is described once, and has memory when it is initialized"
   p.describe({6, 18}, {6, 3, 3, 2}, {18, 54});
   CHECK(error_of([&] { p.describe({6, 18}); }) == "[Parameter] 'w' has the shape [6,3,3,2], got [6,18]");
   CHECK(contains(error_of([&] {
-                   Parameter(ParameterSpec{}).describe({6, 18}, {6, 3, 3});
+                   Parameter({}, {}).describe({6, 18}, {6, 3, 3});
                  }),
                  "expected the same number of elements"));
   // Glorot and Bengio 2010, eq. 16, by the true fans: |w| <= sqrt(6 / (18 + 54)).

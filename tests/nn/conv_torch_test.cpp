@@ -94,7 +94,7 @@ class SmallNet {
   }
   double squares(const std::string& name) {
     double sum = 0;
-    for (const double v : parameters_.at(name)->dequantized().elements()) sum += v * v;
+    for (const double v : dequantized(*parameters_.at(name)).elements()) sum += v * v;
     return sum;
   }
 

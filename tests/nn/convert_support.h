@@ -268,7 +268,7 @@ inline bool train_steps(Module& model, StepState& state, const ConvertCase& c, i
       optimizer.step(0.02f, c.batch, &key);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kNonFinite || optimizer.half_moved()) throw;
-      for (Parameter* p : model.parameters()) p->zero_grad();
+      for (Parameter* p : model.parameters()) p->gradient().clear();
       return false;
     }
     ++state.step;
@@ -315,7 +315,7 @@ inline std::unique_ptr<Loaded> load_copy(const ConvertCase& c, Module& from) {
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i]->path() != source[i]->path()) throw Error("another path: " + to[i]->path());
     const Tensor value = copy_of(source[i]->value());
-    to[i]->restore(to[i]->low_bit() ? Tensor() : value, value);
+    to[i]->restore({to[i]->low_bit() ? Tensor() : value, value});
   }
   const auto buffers = loaded->model->buffers(), old = from.buffers();
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].tensor.copy_from(old.at(i).tensor);

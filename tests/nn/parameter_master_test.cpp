@@ -3,8 +3,9 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/nn/parameter.h"
+#include "bitgrad/nn/requantization.h"
 #include "nn/nn_support.h"
+#include "nn/row_params.h"
 #include "support/catch.h"
 #include "support/device_run.h"
 #include "support/expect_error.h"
@@ -118,23 +119,24 @@ TEST_CASE("rows are coded with scales of their own, in any order, rounded by the
                            Held{quant_spec(dtypes::bint1, "binary"), Granularity::tensor()}}) {
     Parameter p(shape, with_master(form.quant, MasterKind::kNone, form.granularity));
     p.initialize("w", 1);
-    p.add_layout(layouts::planes);
+    p.memory().add_layout(layouts::planes);
     INFO(p.value().describe());
     const Tensor old = p.value();
     const Tensor x = random_tensor(shape, dtypes::fp32, 8, -3, 5);
     const RandomStream draws{9, Purpose::kUpdate, site_id("w"), 12};
-    const auto rows = [&](int64_t begin, int64_t end) { p.put_rows(begin, x.row_slice(begin, end)); };
-    p.begin_masterless_codes(draws);
+    Requantization codes(p, draws);
+    const auto rows = [&](int64_t begin, int64_t end) { codes.put_rows(begin, x.row_slice(begin, end)); };
     rows(7, 9);
     rows(0, 3);
     CHECK(p.value().quant() == old.quant());
     rows(3, 7);
-    CHECK(contains(error_of([&] { p.put_rows(7, x.row_slice(0, 4)); }), "[put_rows] rows of 'w'"));
+    CHECK(contains(error_of([&] { codes.put_rows(7, x.row_slice(0, 4)); }), "[put_rows] rows of 'w'"));
     if (form.quant.scheme == "fixed" && !runs_on_device()) {  // layouts while the codes are at hand, or at the end
-      p.pack_rows(0, 9);
+      codes.pack_rows(0, 9);
       CHECK(p.value().in_layout(layouts::planes).elements() == p.value().elements());
     }
-    p.end_codes();
+    CHECK(contains(error_of([&] { Requantization(p, draws).finish(); }), "0 of 9 rows"));
+    codes.finish();
     QuantSpec quant = form.quant;
     quant.granularity = form.granularity;
     if (quant.scheme != "binary") quant.rounding = Rounding::kStochastic;
@@ -143,12 +145,13 @@ TEST_CASE("rows are coded with scales of their own, in any order, rounded by the
     const auto expected = quantize_dynamic(quant, x, options).values();
     CHECK(p.value().values() == expected);
     CHECK(p.value().in_layout(layouts::planes).values() == expected);
-    CHECK(p.value_rows(3, 7).values() == std::vector<double>(expected.begin() + 210, expected.begin() + 490));
-    CHECK(contains(error_of([&] { rows(0, 3); }), "without begin_requantize"));
+    CHECK(detail::rows_of(p.value(), 3, 7).values() ==
+          std::vector<double>(expected.begin() + 210, expected.begin() + 490));
+    CHECK(contains(error_of([&] { rows(0, 3); }), "after finish"));
   }
   Parameter spanned(shape, with_master(quant_spec(dtypes::int8, "absmax"), MasterKind::kNone));
   spanned.initialize("w", 1);
-  CHECK(contains(error_of([&] { spanned.begin_masterless_codes({}); }), "has a master, or scales that span rows"));
+  CHECK(contains(error_of([&] { Requantization(spanned, RandomStream{}); }), "has a master, or scales that span rows"));
 }
 
 TEST_CASE("rows of a value share its bytes and have their scales") {
@@ -158,7 +161,7 @@ TEST_CASE("rows of a value share its bytes and have their scales") {
     p.initialize("w", 1);
     const auto all = p.value().values();
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 10}, {3, 6}, {9, 10}, {6, 10}, {3, 3}}) {
-      const Tensor rows = p.value_rows(begin, end);
+      const Tensor rows = detail::rows_of(p.value(), begin, end);
       INFO(g << ", rows " << begin << " to " << end);
       CHECK(rows.values() == std::vector<double>(all.begin() + begin * 70, all.begin() + end * 70));
       CHECK(rows.data() == static_cast<const char*>(p.value().data()) + begin * p.value().stride());
@@ -173,11 +176,11 @@ TEST_CASE("parameters of every kind of master come back byte for byte") {
     p.initialize("w", 1);
     q.initialize("w", 2);
     CHECK(p.value().values() != q.value().values());
-    q.restore(p.master(), p.value());
+    q.restore({p.master(), p.value()});
     CHECK(q.value().values() == p.value().values());
     if (p.has_master()) CHECK(q.master().elements() == p.master().elements());
     const Tensor wide = Tensor::zeros({5, 70}, dtypes::fp32);
-    const std::string text = error_of([&] { q.restore(wide, p.value()); });
+    const std::string text = error_of([&] { q.restore({wide, p.value()}); });
     CHECK(text == (kind == MasterKind::kBf16 ? "[restore] the master of 'w' is [5,70] bf16, got [5,70] fp32"
                                              : "[restore] parameter 'w' has no master, got [5,70] fp32"));
   }
@@ -211,11 +214,11 @@ TEST_CASE("the sharpness of rule tanh follows the progress of the run") {
   Parameter p({2, 3}, spec);
   p.initialize("w", 1);
   for (const double progress : {0.0, 0.25, 1.0}) {
-    p.set_progress(progress);
+    p.change([&](ParameterSpec& s) { s.quant->ste_t = annealed_t(*s.quant, progress); });
     CHECK(p.spec().quant->ste_t == annealed_t(*spec.quant, progress));
   }
   Parameter other({2, 3}, weight_spec(quant_spec(dtypes::bint1, "binary")));
   other.initialize("w", 1);
-  other.set_progress(0.5);
+  other.change([&](ParameterSpec& s) { s.quant->ste_t = annealed_t(*s.quant, 0.5); });
   CHECK(other.spec().quant->ste_t == 1.0f);
 }

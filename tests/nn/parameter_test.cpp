@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "bitgrad/base/memory.h"
+#include "bitgrad/nn/requantization.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
@@ -41,7 +42,7 @@ TEST_CASE("a float parameter is its own master and requantizing it changes nothi
   CHECK(p.value().kind() == MemoryKind::kMaster);
   const auto before = p.value().elements();
   p.requantize(1, 5);
-  p.add_layout(layouts::planes);
+  p.memory().add_layout(layouts::planes);
   CHECK(p.value().elements() == before);
   CHECK(p.value().attached_layouts().empty());
 }
@@ -80,8 +81,8 @@ TEST_CASE("all planned layouts are written by every requantization, in place", "
     p.initialize("w", 3);
     std::vector<const void*> places;
     for (const Layout layout : all_layouts())
-      if (layout.info().supports(d)) p.add_layout(layout);
-    p.add_layout(layouts::planes);
+      if (layout.info().supports(d)) p.memory().add_layout(layout);
+    p.memory().add_layout(layouts::planes);
     for (const Tensor& t : p.value().attached_layouts()) {
       CHECK(t.kind() == MemoryKind::kDerived);
       places.push_back(t.data());
@@ -108,7 +109,7 @@ TEST_CASE("reading a parameter gives a leaf on the current tape, with the parame
   Parameter p({3, 8}, weight_spec(quant_spec(dtypes::int4, "symmetric"), dtypes::bf16), "w");
   p.initialize("w", 1);
   CHECK_FALSE(p.read().tracked());
-  CHECK_FALSE(p.has_grad());
+  CHECK_FALSE(p.gradient().filled());
   CHECK_FALSE(p.grad().defined());
   const Tensor x = random_tensor({2, 8}, dtypes::fp32, 2), gy = random_tensor({2, 3}, dtypes::fp32, 3);
   Tensor once;
@@ -124,13 +125,13 @@ TEST_CASE("reading a parameter gives a leaf on the current tape, with the parame
     tape.backward(outputs, seeds);
     CHECK(p.grad().dtype() == dtypes::bf16);
     CHECK(p.grad().kind() == MemoryKind::kGrad);
-    CHECK(p.has_grad());
+    CHECK(p.gradient().filled());
     if (reads == 1) once = p.grad().clone(MemoryKind::kGrad);
     if (reads == 2)
       for (int64_t i = 0; i < 24; ++i)
         CHECK(p.grad().elements()[static_cast<size_t>(i)] == 2 * once.elements()[static_cast<size_t>(i)]);
-    p.zero_grad();
-    CHECK_FALSE(p.has_grad());
+    p.gradient().clear();
+    CHECK_FALSE(p.gradient().filled());
   }
 }
 
@@ -170,7 +171,7 @@ TEST_CASE("a parameter that was not initialized names itself and the call that i
   };
   Parameter codes({3, 8}, weight_spec(quant_spec(dtypes::int4, "symmetric")), "w"), floats({4}, {}, "w");
   CHECK(error_of([&] { codes.read(); }) == text("Parameter::read", "[3,8] int4"));
-  CHECK(error_of([&] { codes.read_values(); }) == text("Parameter::read", "[3,8] int4"));
+  CHECK(error_of([&] { codes.read(ReadAs::kValues); }) == text("Parameter::read", "[3,8] int4"));
   CHECK(error_of([&] { codes.requantize(0, 1); }) == text("requantize", "[3,8] int4"));
   CHECK(error_of([&] { floats.read(); }) == text("Parameter::read", "[4] fp32"));
   codes.initialize("layers.0.weight", 1);
@@ -180,7 +181,7 @@ TEST_CASE("a parameter that was not initialized names itself and the call that i
   CHECK_NOTHROW(floats.read());
   // Restored numbers are numbers.
   Parameter twin({3, 8}, weight_spec(quant_spec(dtypes::int4, "symmetric")));
-  twin.restore(codes.master(), codes.value());
+  twin.restore({codes.master(), codes.value()});
   CHECK(twin.read().value().values() == codes.value().values());
 }
 
@@ -193,26 +194,26 @@ TEST_CASE("a parameter is requantized with the seed that it was drawn with") {
 TEST_CASE("restore brings codes and scales back byte for byte, though the master has moved on") {
   Parameter p({5, 70}, weight_spec(quant_spec(dtypes::int3, "affine")));
   p.initialize("w", 8);
-  p.add_layout(layouts::planes);
+  p.memory().add_layout(layouts::planes);
   const Tensor value = p.value().clone(MemoryKind::kValue);
   Tensor master = p.master().clone(MemoryKind::kMaster);
   for (int64_t i = 0; i < master.numel(); ++i) master.as<float>()[i] *= 1.5f;
   Parameter q({5, 70}, weight_spec(quant_spec(dtypes::int3, "affine")));
   q.initialize("w", 9);
-  q.add_layout(layouts::planes);
-  q.restore(master, value);
+  q.memory().add_layout(layouts::planes);
+  q.restore({master, value});
   CHECK(q.value().values() == value.values());
   CHECK(q.value().in_layout(layouts::planes).values() == value.values());
   CHECK(q.master().elements() == master.elements());
   CHECK(contains(error_of([&] {
-                   q.restore(Tensor::zeros({5, 71}, dtypes::fp32), value);
+                   q.restore({Tensor::zeros({5, 71}, dtypes::fp32), value});
                  }),
                  "the master of 'w' is [5,70] fp32, got [5,71] fp32"));
   CHECK(error_of([&] {
-          q.restore(master, Tensor::zeros({5, 70}, dtypes::int4));
+          q.restore({master, Tensor::zeros({5, 70}, dtypes::int4)});
         }) == "[restore] parameter 'w' is [5,70] int3, got [5,70] int4");
   CHECK(contains(error_of([&] {
-                   q.restore(Tensor::zeros({5, 70}, dtypes::fp32), value.without_quant());
+                   q.restore({Tensor::zeros({5, 70}, dtypes::fp32), value.without_quant()});
                  }),
                  "have no quantization parameters"));
   CHECK(q.master().elements() == master.elements());
@@ -272,10 +273,10 @@ TEST_CASE("fp32 values are made once and follow the codes, whoever writes them")
     INFO(p.value().describe());
     const auto derived = [] { return memory_now().bytes[static_cast<size_t>(MemoryKind::kDerived)]; };
     const int64_t before = derived();
-    const Var first = p.read_values();
+    const Var first = p.read(ReadAs::kValues);
     CHECK(derived() - before >= 6 * 70 * 4);
     const auto follows = [&] {
-      const Tensor now = p.read_values().value();
+      const Tensor now = p.read(ReadAs::kValues).value();
       return now.data() == first.value().data() && !now.quant() &&
              bits_of(now) == bits_of(dequantize_tensor(p.value()));
     };
@@ -285,23 +286,23 @@ TEST_CASE("fp32 values are made once and follow the codes, whoever writes them")
     p.requantize(42, 1);
     CHECK(follows());
     CHECK(bits_of(first.value()) != old);
-    if (p.scales_are_row_local()) {
+    if (scales_are_row_local(p)) {
       for (int64_t i = 0; i < p.master().numel(); ++i) p.master().as<float>()[i] *= 1.5f;
-      p.begin_requantize(42, 2);
-      for (const int64_t r : {4, 0, 2}) p.put_rows(r, p.master().row_slice(r, r + 2));
-      p.end_codes();
+      Requantization codes(p, 42, 2);
+      for (const int64_t r : {4, 0, 2}) codes.put_rows(r, p.master().row_slice(r, r + 2));
+      codes.finish();
       CHECK(follows());
     }
     Parameter other({6, 70}, weight_spec(spec));
     other.initialize("other", 7);
-    p.restore(other.master(), other.value());
+    p.restore({other.master(), other.value()});
     CHECK(follows());
-    p.freeze_scales(true);
+    p.change([](ParameterSpec& s) { s.scales_frozen = true; });
     for (int64_t i = 0; i < p.master().numel(); ++i) p.master().as<float>()[i] *= -0.3f;
     p.requantize(42, 3);
     CHECK(follows());
     Tape tape;
-    CHECK(p.read_values().tracked());
+    CHECK(p.read(ReadAs::kValues).tracked());
   }
 }
 
@@ -313,17 +314,20 @@ TEST_CASE("fp32 values follow a weight without a master, and are gone when it is
   none.latent_clamp.reset();
   Parameter p({6, 70}, none);
   p.initialize("w", 42);
-  const Tensor values = p.read_values().value();
+  const Tensor values = p.read(ReadAs::kValues).value();
   const Tensor x = Tensor::full({6, 70}, dtypes::fp32, 0.25);
-  p.begin_masterless_codes({42, Purpose::kUpdate, site_id("w"), 1});
-  p.put_rows(0, x.row_slice(0, 4));
-  p.put_rows(4, x.row_slice(4, 6));
-  p.end_codes();
-  CHECK(p.read_values().value().data() == values.data());
+  Requantization codes(p, {42, Purpose::kUpdate, site_id("w"), 1});
+  codes.put_rows(0, x.row_slice(0, 4));
+  codes.put_rows(4, x.row_slice(4, 6));
+  codes.finish();
+  CHECK(p.read(ReadAs::kValues).value().data() == values.data());
   CHECK(bits_of(values) == bits_of(dequantize_tensor(p.value())));
   spec.dtype = dtypes::int8;
-  p.set_quant(spec, MasterKind::kFp32, 3);
-  CHECK(bits_of(p.read_values().value()) == bits_of(dequantize_tensor(p.value())));
-  p.set_quant(std::nullopt, MasterKind::kFp32, 4);
-  CHECK(p.read_values().value().data() == p.value().data());
+  const auto set = [&](const std::optional<QuantSpec>& quant, int64_t step) {
+    p.change([&](ParameterSpec& s) { s.quant = quant, s.master = MasterKind::kFp32; }, step);
+  };
+  set(spec, 3);
+  CHECK(bits_of(p.read(ReadAs::kValues).value()) == bits_of(dequantize_tensor(p.value())));
+  set(std::nullopt, 4);
+  CHECK(p.read(ReadAs::kValues).value().data() == p.value().data());
 }

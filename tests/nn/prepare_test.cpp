@@ -146,10 +146,10 @@ TEST_CASE("later choices win: all, first, last, then the rules in order") {
   CHECK(choices[1].slot->weight().shape() == Shape{9, 12});
   CHECK_FALSE(choices[1].slot->weight().low_bit());  // nothing has changed
   prepare(*model, spec);
-  CHECK(choices[0].slot->weight().dtype() == dtypes::int8);
+  CHECK(choices[0].slot->weight().spec().dtype() == dtypes::int8);
   CHECK(choices[0].slot->input_quantizer() == nullptr);
   CHECK(choices[1].slot->input_quantizer()->quant().spec.dtype == dtypes::int8);
-  CHECK(choices[2].slot->weight().dtype() == dtypes::nf4);
+  CHECK(choices[2].slot->weight().spec().dtype() == dtypes::nf4);
   CHECK_FALSE(choices[3].slot->weight().low_bit());
 }
 

@@ -191,7 +191,7 @@ TEST_CASE("a step that is saved and resumed goes on with the same bits, set or n
   for (const int before : {0, 1, 3}) {
     Fixture a(quantize_layer("lsq", dtypes::int4)), b(quantize_layer("lsq", dtypes::int4));
     for (int i = 0; i < before; ++i) a.run(spread(static_cast<uint64_t>(i + 1)));
-    b.layer->parameters()[0]->restore(a.layer->parameters()[0]->master(), {});
+    b.layer->parameters()[0]->restore({a.layer->parameters()[0]->master(), {}});
     const Tensor ya = a.run(spread(9, 3)), yb = b.run(spread(9, 3));
     CHECK(ya.values() == yb.values());
     CHECK(a.learned() == b.learned());
@@ -326,7 +326,7 @@ std::vector<double> train_two_steps(const LayerSpec& spec) {
       const std::vector<double> g = p->grad().elements();
       for (int64_t i = 0; i < p->master().numel(); ++i)
         p->master().as<float>()[i] -= 0.01f * static_cast<float>(g[static_cast<size_t>(i)]);
-      p->zero_grad();
+      p->gradient().clear();
       p->requantize(state.seed, state.step);
     }
   }

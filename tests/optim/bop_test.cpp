@@ -42,7 +42,7 @@ TEST_CASE("Bop flips the signs that a naive loop flips") {
     const Shape shape{9, 133};
     Parameter p(shape, sign_spec());
     p.initialize("w", 3);
-    p.add_layout(layouts::planes);
+    p.memory().add_layout(layouts::planes);
     OptimizerSpec spec = named("adam");
     spec.moments = moments;
     spec.base_lr = 0.02;

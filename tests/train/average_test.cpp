@@ -7,6 +7,7 @@
 #include "support/log_lines.h"
 #include "train/averages.h"
 #include "train/promise_nets.h"
+#include "train/train_state.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -189,7 +190,8 @@ TEST_CASE("the average of a learned step of inputs begins with the step of the f
     for (const Parameter* p : trainer.learner().model().parameters())
       if (p->path().ends_with(".input.step"))
         steps.push_back(
-            (average ? trainer.learner().average()->state().at(p->path() + ".average") : p->value()).elements()[0]);
+            (average ? trainer.learner().train_state().average->state().at(p->path() + ".average") : p->value())
+                .elements()[0]);
     return steps;
   };
   const std::vector<double> first = found("1 steps", false), average = found("6 steps", true);
@@ -233,7 +235,8 @@ TEST_CASE("a run that kept no average begins one where it goes on") {
   CHECK(std::count(log.warnings.begin(), log.warnings.end(),
                    path + "/last.safetensors holds no average (train.ema): it begins with the values of step 3") == 1);
   for (const Parameter* p : trainer.learner().model().parameters())
-    CHECK(trainer.learner().average()->state().at(p->path() + ".average").elements() == p->master().elements());
+    CHECK(trainer.learner().train_state().average->state().at(p->path() + ".average").elements() ==
+          p->master().elements());
 }
 
 TEST_CASE("weights without masters are not averaged, and that is told") {

@@ -12,6 +12,7 @@
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/small_runs.h"
+#include "train/train_state.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -64,7 +65,7 @@ std::unique_ptr<Learner> learner_of(const Task& task) {
   learner->plan({.input = spec.input, .outputs = task.outputs, .train_samples = 2, .eval_samples = 3});
   MetricKeys keys;
   for (const std::string& name : task.followed) keys[name] = {};
-  learner->set_metric_keys(keys);
+  learner->train_state().metric_keys = keys;
   return learner;
 }
 

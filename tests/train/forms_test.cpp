@@ -13,6 +13,7 @@
 #include "support/log_lines.h"
 #include "support/temp_dir.h"
 #include "train/phase_runs.h"
+#include "train/phases.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;
@@ -122,7 +123,7 @@ TEST_CASE(
   const auto form_starts = [](const LayerQuant& first, const QuantPhase& second) {
     PhaseRun run;
     run.phases = {{0, all_layers(first), kOn}, second};
-    return phase_learner(run)->form_start(1);
+    return phase_learner(run)->train_state().phases->form_start(1);
   };
   const LayerQuant weights = held(dtypes::int4, "symmetric"), both = with_input(weights, dtypes::int8, "symmetric");
   const LayerQuant observed = with_input(weights, dtypes::int8, "symmetric", Granularity::tensor(), "moving_average");

@@ -110,7 +110,7 @@ TEST_CASE("what was imported is exported and imported again bit for bit") {
     REQUIRE(a.size() == b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       INFO(a[i]->path());
-      CHECK(a[i]->dtype() == b[i]->dtype());
+      CHECK(a[i]->spec().dtype() == b[i]->spec().dtype());
       CHECK(a[i]->value().values() == b[i]->value().values());
     }
     const std::vector<int32_t> ids{3, 1, 40, 7, 7, 0, 12};

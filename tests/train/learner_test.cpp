@@ -6,6 +6,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/small_learner.h"
+#include "train/train_state.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -155,7 +156,7 @@ TEST_CASE("a dropped window leaves no trace in the gradients") {
   CHECK(learner->window_samples() == 6);
   learner->drop_window();
   CHECK(learner->window_samples() == 0);
-  for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->has_grad());
+  for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->gradient().filled());
 }
 
 TEST_CASE("a number that is not finite ends the step, names the tensor and moves nothing") {
@@ -258,10 +259,10 @@ TEST_CASE("an Error out of backward leaves no part of a gradient") {
     CHECK(contains(error_of([&] { train_some(*learner, 1); }), "[break] broken"));
     layer->broken = false;
     CHECK(learner->usable());
-    for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->has_grad());
+    for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->gradient().filled());
     // The twin never began the window that broke.
     train_some(*twin, accumulate);
-    twin->set_counters(1, 2 * accumulate - 1, 0);
+    detail::set_counters(twin->train_state(), 1, 2 * accumulate - 1, 0);
     train_some(*learner, accumulate);
     train_some(*twin, accumulate);
     CHECK(learner->state().step == 2);

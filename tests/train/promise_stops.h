@@ -11,6 +11,7 @@
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/train/predictor.h"
 #include "support/numbers.h"
+#include "train/phases.h"
 #include "train/promises.h"
 
 namespace bitgrad::test {
@@ -125,7 +126,8 @@ inline std::string best_difference(const std::string& run, const Trace& trace) {
   const RunConfig config = run_folder_config(run);
   const auto data = config.data.valid ? open_dataset(config, *config.data.valid) : open_evaluation_dataset(config);
   const auto model = load_evaluator(recorded_config(best), *data, best);
-  if (end.counters.best_step != 0 && model->form_start(chosen.phase) != model->form_start(end.phase))
+  if (end.counters.best_step != 0 &&
+      model->train_state().phases->form_start(chosen.phase) != model->train_state().phases->form_start(end.phase))
     return concat("the best model, of step ", chosen.step, ", is of phase ", chosen.phase, ", the last of ", end.phase);
   const std::string loss = concat("loss ", exact(evaluate(*model, *data, config.train.eval.batch).loss), ',');
   const std::string& told = trace.steps.at(chosen.step).told;

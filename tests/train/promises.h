@@ -16,6 +16,7 @@
 #include "train/averages.h"
 #include "train/promise_exports.h"
 #include "train/promise_nets.h"
+#include "train/train_state.h"
 
 namespace bitgrad::test {
 
@@ -102,8 +103,8 @@ inline std::map<std::string, uint64_t> state_of(Learner& learner) {
   }
   for (const auto& s : learner.optimizer().state()) add(s.name, s.tensor);
   for (const auto& b : learner.model().buffers()) add(b.path, b.tensor);
-  if (learner.average() != nullptr)
-    for (const auto& [name, tensor] : learner.average()->state()) add(name, tensor);
+  if (learner.train_state().average)
+    for (const auto& [name, tensor] : learner.train_state().average->state()) add(name, tensor);
   const auto count = [&](const std::string& name, int64_t n) { out[name] = static_cast<uint64_t>(n); };
   count("the optimizer's number of steps", learner.optimizer().steps());
   count("the number of steps", learner.state().step);

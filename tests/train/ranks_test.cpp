@@ -6,6 +6,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/small_learner.h"
+#include "train/train_state.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -111,7 +112,7 @@ TEST_CASE("a window of a tree that fails is forgotten, and a partial one is flus
   bad.as<float>()[2] = std::numeric_limits<float>::quiet_NaN();
   for (int64_t i = 5; i < kWindow - 1; ++i) broken->microbatch(bad, labels);
   CHECK(contains(error_of([&] { broken->microbatch(bad, labels); }), "NaN"));
-  broken->set_counters(0, 0, 0);
+  detail::set_counters(broken->train_state(), 0, 0, 0);
   for (Learner* l : {broken.get(), calm.get()}) {
     for (int64_t i = 0; i < kWindow + 5; ++i) train(*l, i);
     l->flush();

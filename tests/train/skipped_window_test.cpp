@@ -14,6 +14,7 @@
 #include "support/temp_dir.h"
 #include "train/config_support.h"
 #include "train/small_runs.h"
+#include "train/train_state.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -54,7 +55,7 @@ StepResult train(Learner& learner, int64_t i, bool counts = true) {
 
 // Everything but the count of what was skipped.
 std::string state_of(Learner& learner) {
-  learner.set_skipped({});
+  learner.train_state().skipped = {};
   return state_hash(learner, RunCounters{});
 }
 

@@ -7,6 +7,7 @@
 #include "support/log_lines.h"
 #include "support/temp_dir.h"
 #include "train/digits_nets.h"
+#include "train/train_state.h"
 
 namespace bitgrad::test {
 namespace {
@@ -107,7 +108,7 @@ TEST_CASE("steps that are far too small are fitted again, of weights and of inpu
         healthy.push_back(p->value().as<float>()[0]);
         p->value().as<float>()[0] = bad;
       }
-      learner.set_counters(5, 5, 0);
+      detail::set_counters(learner.train_state(), 5, 5, 0);
       learner.microbatch(x, target);
       for (size_t i = 0; i < steps.size(); ++i) {
         INFO(steps[i]->path() << ' ' << steps[i]->value().as<float>()[0] << " was " << healthy[i]);

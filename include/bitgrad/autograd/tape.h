@@ -75,14 +75,14 @@ class AccumulateSink final : public GradSink {
   // Discards the sum but keeps the memory.
   void clear() { filled_ = false; }
   bool filled() const { return filled_; }
-  // Draws for stochastic rounding of sums in bf16; nullptr: nearest even.
-  void set_rounding(const RandomStream* sr) { sr_ = sr; }
-  const RandomStream* rounding() const { return sr_; }
+  // Draws for stochastic rounding of sums in bf16, copied; nullptr: nearest even.
+  void set_rounding(const RandomStream* sr) { sr_ = sr != nullptr ? std::optional(*sr) : std::nullopt; }
+  const RandomStream* rounding() const { return sr_ ? &*sr_ : nullptr; }
 
  private:
   Tensor grad_;
   bool filled_ = false;
-  const RandomStream* sr_ = nullptr;
+  std::optional<RandomStream> sr_;
   GradRows* rows_ = nullptr;
 };
 

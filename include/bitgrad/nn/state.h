@@ -13,7 +13,7 @@
 namespace bitgrad {
 
 // Non-finite flags: one word per named tensor, which kernels OR into; checked once per optimizer step
-// (Learner::check_flags). A word of a device reaches the board at poll_errors() (kernels/flag.h).
+// (TrainState::check_flags). A word of a device reaches the board at poll_errors() (kernels/flag.h).
 class FlagBoard {
  public:
   // Returns the word of `name` in memory of the current device, creating it if needed. On the CPU it stays valid as

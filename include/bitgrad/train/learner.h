@@ -1,5 +1,5 @@
-// Learner: model, optimizer, requantization policy and counters, i.e. all state that a training step changes and a
-// checkpoint stores.
+// Learner: trains and evaluates a model in microbatches. It owns the model, the optimizer and the counters, i.e. all
+// state that a training step changes and a checkpoint stores.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bitgrad/data/dataset.h"
@@ -22,9 +21,8 @@
 namespace bitgrad {
 
 namespace detail {
-class Averages;
-class WindowSums;
-}  // namespace detail
+struct TrainState;
+}
 // The sum that a metric computes for one batch from outputs [n, .., o] and target, both on the CPU; and the measures of
 // a task, by metric name.
 using Measure = std::function<double(const Tensor& outputs, const Tensor& target)>;
@@ -105,17 +103,13 @@ class Learner {
   const std::vector<QuantPhase>& phases() const;
   // Index of the current phase; 0 without phases.
   int64_t phase() const;
-  // The first phase of the form that the model has in `phase`, without another form between: precision and compute of
-  // every layer, and the switches where they act on something. Values that were measured before it are those of another
-  // model. 0 without phases.
-  int64_t form_start(int64_t phase) const;
   // For resuming: puts the model in the form of that phase, with values to be replaced by load_checkpoint.
   void enter_phase(int64_t index);
   // bitgrad::calibrate on the model (nn/prepare.h). Samples may have any shape that evaluate accepts.
   void calibrate(std::span<const Tensor> batches);
   // Irreversibly reduces the model to its codes (nn/prepare.h); it can only be evaluated afterwards. Ends the phases.
   void convert();
-  bool converted() const { return converted_; }
+  bool converted() const;
 
   // Plans the layouts for training and evaluation. Throws Error if the model does not accept the input, its outputs do
   // not match, or nothing trains although spec.trains.
@@ -145,10 +139,8 @@ class Learner {
   // For one class per sample; the labels are copied to the learner's device.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
   // False after an Error interrupted the updates of a step or the entry of a phase, so that masters and codes are
-  // between two steps. An unusable learner throws Error on training, evaluation and saving: check_usable, which first
-  // polls the flags of a device.
+  // between two steps. An unusable learner throws Error on training, evaluation and saving.
   bool usable() const;
-  void check_usable() const;
   // For the last step: the parameters whose updates ran inside backward, and why the others' did not.
   std::vector<Optimizer::FusedUpdate> fused_updates() const;
   // Ends a run: steps with the partial window, if any, and requantizes. Errors as in microbatch.
@@ -161,30 +153,16 @@ class Learner {
   // the loss is not finite; other errors as in predict.
   StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted = -1, double weight = -1);
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
-  // Additional measures computed by evaluate (train/metric.h).
-  void set_measures(Measures measures) { measures_ = std::move(measures); }
-  // Called with the outputs [n, .., o] and target, both on the CPU, of every batch of evaluate. Empty: no hook.
-  void set_output_hook(OutputHook hook) { output_hook_ = std::move(hook); }
-  // Keys of metrics, by name, for the evaluation of a data set (bitgrad::evaluate, trainer.h). A metric with
-  // Metric::follow is measured only if it is here.
-  void set_metric_keys(std::map<std::string, Attributes> keys) { metric_keys_ = std::move(keys); }
-  const std::map<std::string, Attributes>& metric_keys() const { return metric_keys_; }
-  // Host work to run once per microbatch and predict on a device, after its work is queued and before the host waits
-  // for it. Must not throw. Not called on the CPU. Returns the previous function.
-  std::function<void()> set_meanwhile(std::function<void()> work) { return std::exchange(meanwhile_, std::move(work)); }
 
   // For ids: attention keeps documents apart, each of which ends with this id (Dataset::document_end). -1: one
   // document. Applies to training and evaluation until set again.
-  void set_document_end(int64_t id) { document_end_ = id; }
-  int64_t document_end() const { return document_end_; }
-  // What another program's files say about the model (train/model_origin.h); kept in every file that is saved.
-  void set_origin(std::string text) { origin_ = std::move(text); }
-  const std::string& origin() const { return origin_; }
+  void set_document_end(int64_t id);
+  int64_t document_end() const;
 
   // The planned input; nullptr before plan.
-  const Form* input() const { return plan_ ? &plan_->input : nullptr; }
+  const Form* input() const;
 
-  Device device() const { return device_; }
+  Device device() const;
   // Only between windows. kTree needs log2(A) + 1 buffers of the size of all gradients, and disables recording.
   void set_window_sum(WindowSum sum);
   // Makes this learner one of several ranks, with the same model, seed and policy, that share the A microbatches of
@@ -200,131 +178,40 @@ class Learner {
   // Number of graphs launched, and why nothing is recorded (empty: it is, or it is off).
   int64_t recorded_launches() const;
   std::string not_recorded() const;
-  Module& model() { return *model_; }
-  const LossFunction& loss() const { return loss_; }
-  Optimizer& optimizer() { return *optimizer_; }
-  StepState& state() { return state_; }
-  const RequantPolicy& policy() const { return policy_; }
+  Module& model();
+  const LossFunction& loss() const;
+  Optimizer& optimizer();
+  StepState& state();
   // Rate of an optimizer step, counted from 0; state().step is the next one.
-  float learning_rate(int64_t step) const { return learning_rate_(step); }
+  float learning_rate(int64_t step) const;
   // Replaces the rates, and sets the factor of every weight decay (1 by default), of the steps from the next one on.
-  void set_learning_rates(std::function<float(int64_t)> rates) { learning_rate_ = std::move(rates); }
-  void set_decay(std::function<float(int64_t)> factors) { decay_ = std::move(factors); }
+  void set_learning_rates(std::function<float(int64_t)> rates);
+  void set_decay(std::function<float(int64_t)> factors);
   // Sets the optimizer steps of the whole run, for what is annealed along it (rule tanh): before each microbatch
   // state().progress becomes step / steps, at most 1. 0: unknown; progress stays 0.
   void set_total_steps(int64_t steps);
   // Samples in the current window; 0 on a step boundary.
-  int64_t window_samples() const { return window_samples_; }
+  int64_t window_samples() const;
   // Microbatches since the last requantization; part of a checkpoint.
-  int64_t since_requantize() const { return since_requantize_; }
+  int64_t since_requantize() const;
   // Windows in which nothing counted, and their microbatches, which state().microbatch leaves out; part of a
   // checkpoint.
   struct Skipped {
     int64_t windows = 0, microbatches = 0;
   };
-  const Skipped& skipped() const { return skipped_; }
-  void set_skipped(const Skipped& skipped) { skipped_ = skipped; }  // for resuming
+  const Skipped& skipped() const;
   // Drops the current window: its gradients, the non-finite flags of its forward passes, and its microbatches in
   // since_requantize().
   void drop_window();
-  // Codes and counter from before flush requantized within a window of policy().every microbatches, from which a longer
-  // run continues exactly. Codes by path; empty: flush cut no such window, or training has gone on.
-  struct CutWindow {
-    int64_t since_requantize = 0;
-    std::map<std::string, Tensor> codes = {};
-  };
-  const CutWindow& cut_window() const { return cut_window_; }
-  void set_cut_window(CutWindow window) { cut_window_ = std::move(window); }  // for resuming
-  // Gives codes and counter the values of cut_window(), so that training goes on inside that window. Does nothing if it
-  // is empty.
-  void reopen_window();
-  // Keeps a moving average of what trains: after each optimizer step a = decay a + (1 - decay) x, from the values
-  // before the first one on. `decay` in (0, 1). Call before the first microbatch.
-  void set_average(double decay);
-  const detail::Averages* average() const { return average_.get(); }  // nullptr: none
-  // Adds what the present phase trains and the average does not have yet. with_average does so too.
-  void follow_average();
-  // Calls `run` while the average takes the place of the values; requires average().
-  void with_average(const std::function<void()>& run);
-  // Continues at a step boundary of another run.
-  void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
+
+  // For the library's own code (train/train_state.h).
+  detail::TrainState& train_state() const { return *s_; }
 
  private:
-  class Step;       // train/step.h
-  struct Outcome;   // outcome of its stages
-  class Graphs;     // train/step_graphs.h
-  class Phases;     // train/phases.h
-  class Evaluator;  // train/evaluation.h
-  // The target of a microbatch, the number of its elements that count, and their total weight.
-  struct Target {
-    Tensor tensor;
-    int64_t counted = 0;
-    double weight = 0;
-  };
-  void require_usable() const;
-  Target checked(const Tensor& x, const Tensor& target, int64_t counted, double weight) const;
-  Tensor labels_here(std::span<const int32_t> labels);
-  void begin_microbatch();
-  void choose_gradient_rounding();
-  void count_microbatch(const StepResult& result);
-  void close_window(bool requantized);
-  void pass_over(StepResult& result);
-  void skip_window();
-  void end_window();
-  double window_weight() const;
-  // Microbatches of a window that this rank runs, and those of the other ranks.
-  int64_t own_microbatches() const { return ranks_ ? policy_.accumulate / ranks_->size() : policy_.accumulate; }
-  int64_t others_microbatches() const { return policy_.accumulate - own_microbatches(); }
-  void forget_recorded();
-  StepResult run_microbatch(const Tensor& x, const Target& target);
-  void run(Step& step, Graphs* graphs, StepResult& result);
-  void do_meanwhile() const;
-  void end_failed_window(const std::string& why);
-  void note_input(const Tensor& x, int64_t microbatch);
-  [[noreturn]] void fail_window(const Error& error, const Tensor& x, int64_t microbatch);
-  std::optional<RequantKey> due_after(int64_t microbatches) const;
-  void requantize();
-  void keep_cut_window();
-  void note_loss(double loss);
-  void check_flags(const char* when);
-  Var forward(const Tensor& x, const Target& target, const Outcome& outcome);
-  Var run_model(const Tensor& x);
-  void end_sequences() { state_.sequence.starts = Tensor(); }
-  void plan_and_check(const PlanSpec& plan);
-  Tensor as_planned(const Tensor& x) const;
-  void settle();
+  Tensor on_device(std::span<const int32_t> labels);
 
-  const Device device_ = current_device();
-  StepState state_;
-  std::shared_ptr<Module> model_;
-  LossFunction loss_;
-  std::unique_ptr<Optimizer> optimizer_;
-  RequantPolicy policy_;
-  std::function<float(int64_t)> learning_rate_, decay_;
-  std::vector<Parameter*> parameters_;
-  int64_t window_microbatches_ = 0, window_samples_ = 0;
-  std::vector<double> window_weights_;  // of its microbatches so far
-  Skipped skipped_;
-  int64_t since_requantize_ = 0;
-  CutWindow cut_window_;
-  std::unique_ptr<detail::Averages> average_;
-  std::string bad_input_;  // first input of the window known to hold NaN or Inf
-  int64_t total_steps_ = 0;
-  int64_t document_end_ = -1;
-  std::string origin_;
-  std::optional<double> bad_loss_;  // a non-finite loss since flags were last checked
-  Tensor labels_;                   // host labels of the microbatch, copied to the device
-  std::function<void()> meanwhile_;
-  std::unique_ptr<detail::WindowSums> sums_;  // for kTree; nullptr: gradients are added as they come
-  std::shared_ptr<Communicator> ranks_;       // nullptr: a single rank
-  int64_t window_start_ = 0;                  // global microbatch count at its start
-  Measures measures_;
-  OutputHook output_hook_;
-  std::map<std::string, Attributes> metric_keys_;
-  std::unique_ptr<Graphs> graphs_;
-  std::optional<PlanSpec> plan_;
-  std::unique_ptr<Phases> phases_;
-  bool converted_ = false;
+  std::unique_ptr<detail::TrainState> s_;
+  Tensor labels_;  // of the last microbatch with labels on the host
 };
 
 }  // namespace bitgrad

@@ -45,7 +45,7 @@ struct Metric {
   // without `value`, the metric is that total / sums.counted. `keys` has a value for every key that has a default.
   std::function<Measure(const Attributes& keys)> measure = {};
   // Instead of `value` and `measure`: creates what follows an evaluation. Only metrics that are asked for, by
-  // train.metrics, train.best or train.early_stop (Learner::metric_keys), are followed.
+  // train.metrics, train.best or train.early_stop (the keys of the metric there), are followed.
   std::function<std::unique_ptr<MetricFollower>(const MetricTask& task, const Attributes& keys)> follow = {};
 };
 // In list order, followed by registered metrics in order of registration. Pointers stay valid for the lifetime of the

@@ -51,7 +51,7 @@ enum class CheckpointChoice : uint8_t {
   kLast,
 };
 // Maps a run folder to one of its checkpoints; returns a file path unchanged. kChosen takes the last one, too, if no
-// evaluation since the last change of the model's form (Learner::form_start) has chosen another. Logs the choice of a
+// evaluation since the last change of the model's form has chosen another. Logs the choice of a
 // folder with two checkpoints as info; `told`, if given, becomes that line, or empty. Errors as run_folder_checkpoint;
 // Error if kBest or kLast is asked of a file, or kBest of a folder without best.safetensors.
 std::string checkpoint_of(const std::string& folder_or_file, CheckpointChoice choice = CheckpointChoice::kChosen,

@@ -222,7 +222,7 @@ class Trainer {
   void follow_length(const std::string& checkpoint, int64_t done, bool use_data);
   bool stops_early() const;
   void set_rates();
-  // The phase with which the last form of the model begins that the run reaches (Learner::form_start).
+  // The phase with which the last form of the model begins that the run reaches.
   int64_t last_form() const;
   // The model has another form now: the best model and the patience of train.early_stop start anew.
   void begin_form();

@@ -295,7 +295,7 @@ std::optional<ModelRecord> model_record(Learner& learner) {
     const LowRankAdapter* const adapter = at.slot->adapter();
     const Parameter& weight = at.slot->weight();
     record.slots.push_back({at.layer, at.slot->quant(), adapter ? std::optional(adapter->adapter_spec()) : std::nullopt,
-                            weight.spec().frozen && !weight.converted()});
+                            weight.spec().frozen && !weight.spec().converted});
     record.mode = at.slot->mode();
   }
   return record;
@@ -356,7 +356,7 @@ std::shared_ptr<Sequential> recorded_model(const ModelRecord& record) {
   for (const Module::QuantizableAt& at : model->quantizables_at(kModelRoot)) slots[at.layer] = at.slot;
   for (const ModelRecord::Slot& slot : record.slots) {
     require(slots.count(slot.layer) == 1, kKey, "has a slot '", slot.layer, "', its model has none");
-    if (slot.frozen) slots[slot.layer]->weight().set_frozen(true);
+    if (slot.frozen) slots[slot.layer]->weight().change([](ParameterSpec& spec) { spec.frozen = true; });
     slots[slot.layer]->set(slot.quant);
     if (slot.adapter) slots[slot.layer]->adapt(*slot.adapter);
   }

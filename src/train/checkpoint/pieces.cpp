@@ -9,6 +9,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "kernels/reduce.h"
 #include "train/averages.h"
+#include "train/train_state.h"
 
 namespace bitgrad::checkpoint {
 namespace {
@@ -98,13 +99,13 @@ void add_parameter(Pieces& pieces, const Parameter& p) {
   if (p.low_bit()) pieces.add_value(p.path(), p.value());
 }
 
-Pieces collect(Learner& learner) {
+Pieces collect(const detail::TrainState& s) {
   Pieces pieces;
-  for (Parameter* p : learner.model().parameters()) add_parameter(pieces, *p);
-  for (const auto& s : learner.optimizer().state()) pieces.add_tensor(s.name, s.tensor);
-  for (const auto& b : learner.model().buffers()) pieces.add_tensor(b.path, b.tensor);
-  if (learner.average() != nullptr)
-    for (const auto& [name, tensor] : learner.average()->state()) pieces.add_tensor(name, tensor);
+  for (Parameter* p : s.model->parameters()) add_parameter(pieces, *p);
+  for (const auto& part : s.optimizer->state()) pieces.add_tensor(part.name, part.tensor);
+  for (const auto& b : s.model->buffers()) pieces.add_tensor(b.path, b.tensor);
+  if (s.average)
+    for (const auto& [name, tensor] : s.average->state()) pieces.add_tensor(name, tensor);
   return pieces;
 }
 
@@ -144,10 +145,10 @@ std::string useless(const Pieces& pieces) {
   return "";
 }
 
-std::string describe_not_finite(Learner& learner) {
+std::string describe_not_finite(const detail::TrainState& s) {
   constexpr size_t kListed = 8;
-  const DeviceGuard guard(learner.device());
-  const Pieces pieces = learner.converted() ? collect_model(learner.model()) : collect(learner);
+  const DeviceGuard guard(s.device);
+  const Pieces pieces = s.converted ? collect_model(*s.model) : collect(s);
   const std::vector<std::string> names = not_finite(pieces);
   if (names.empty())
     return concat("Parameters, moments and running statistics are all finite", largest_parameter(pieces), '.');
@@ -160,7 +161,7 @@ std::string describe_not_finite(Learner& learner) {
 
 void require_finite(Learner& learner) {
   const DeviceGuard guard(learner.device());
-  if (const std::string what = useless(collect(learner)); !what.empty())
+  if (const std::string what = useless(collect(learner.train_state())); !what.empty())
     fail_with(ErrorCode::kNonFinite, "non-finite", what, " at optimizer step ", learner.state().step,
               ". A smaller learning rate may help.");
 }

@@ -40,10 +40,10 @@ struct Pieces {
 
 // A parameter of a model that trains: master, and codes with scales.
 void add_parameter(Pieces& pieces, const Parameter& p);
-// Before the names of the codes of Learner::cut_window.
+// Before the names of the codes of TrainState::cut_window.
 inline constexpr const char* kWindowPrefix = ".window_";
 
-Pieces collect(Learner& learner);
+Pieces collect(const detail::TrainState& s);
 // Throws Error for a low-bit parameter with a master.
 Pieces collect_model(Module& model);
 
@@ -54,7 +54,7 @@ std::vector<std::string> not_finite(const Pieces& pieces);
 std::string useless(const Pieces& pieces);
 // The same for a learner, trained or converted, as a sentence for an error; if all are finite, it names the parameter
 // with the largest value.
-std::string describe_not_finite(Learner& learner);
+std::string describe_not_finite(const detail::TrainState& s);
 // Throws Error(kNonFinite) that names the first useless piece of a learner that trains.
 void require_finite(Learner& learner);
 

@@ -3,6 +3,7 @@
 #include "bitgrad/base/text.h"
 #include "io/metadata.h"
 #include "train/lengths.h"
+#include "train/train_state.h"
 
 namespace bitgrad::checkpoint {
 namespace {
@@ -164,11 +165,11 @@ CheckpointHeader header_of(Learner& learner, const RunCounters& counters) {
   h.microbatch = learner.state().microbatch;
   h.since_requantize = learner.since_requantize();
   h.skipped = learner.skipped();
-  h.cut_since_requantize = learner.cut_window().since_requantize;
+  h.cut_since_requantize = learner.train_state().cut_window.since_requantize;
   h.seed = learner.state().seed;
   h.phase = learner.phase();
   h.updates = learner.optimizer().own_updates();
-  h.origin = learner.origin();
+  h.origin = learner.train_state().origin;
   return h;
 }
 

@@ -6,6 +6,7 @@
 #include "train/checkpoint/pieces.h"
 #include "train/checkpoint/records.h"
 #include "train/checkpoint/restorer.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 
@@ -49,29 +50,30 @@ void load_checkpoint(const std::string& path, Learner& learner) {
     const CheckpointHeader h = read_state(restorer.file());
     if (h.seed != learner.state().seed)
       bad(path, concat("was trained with seed ", h.seed, ", the configuration has ", learner.state().seed));
-    learner.set_origin(h.origin);
+    detail::TrainState& s = learner.train_state();
+    s.origin = h.origin;
     if (h.phase != learner.phase())
       bad(path, concat("was saved in phase ", h.phase, " of quantization, the model is in phase ", learner.phase()));
     if (h.step > h.microbatch || std::max(h.since_requantize, h.cut_since_requantize) > h.microbatch)
       bad(path, concat("its counters do not agree: step ", h.step, ", microbatch ", h.microbatch,
                        ", microbatches since the last requantization ", h.since_requantize));
     for (Parameter* p : learner.model().parameters()) restorer.parameter(*p);
-    for (const auto& s : learner.optimizer().state()) {
-      refuse_linear_moments(restorer.file(), s.name);
-      restorer.into(s.name, s.tensor);
+    for (const auto& part : learner.optimizer().state()) {
+      refuse_linear_moments(restorer.file(), part.name);
+      restorer.into(part.name, part.tensor);
     }
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
-    learner.follow_average();
-    if (learner.average() != nullptr) restore_average(restorer, h, *learner.average());
-    Learner::CutWindow window{h.cut_since_requantize};
+    s.follow_average();
+    if (s.average) restore_average(restorer, h, *s.average);
+    detail::CutWindow window{h.cut_since_requantize};
     for (const Parameter* p : learner.model().parameters())
       if (h.cut_since_requantize > 0 && p->low_bit() && p->has_master())
         window.codes[p->path()] = restorer.codes(*p, p->path(), kWindowPrefix);
     restorer.done();
-    learner.set_counters(h.step, h.microbatch, h.since_requantize);
+    detail::set_counters(s, h.step, h.microbatch, h.since_requantize);
     learner.optimizer().set_own_updates(h.updates);
-    learner.set_skipped(h.skipped);
-    learner.set_cut_window(std::move(window));
+    s.skipped = h.skipped;
+    s.cut_window = std::move(window);
     return 0;
   });
 }

@@ -44,12 +44,12 @@ void Restorer::into(const std::string& name, const Tensor& t) {
 void Restorer::parameter(Parameter& p) {
   Tensor master;
   if (p.has_master()) master = plain(p.path() + ".master", p.master().dtype(), p.shape(), MemoryKind::kWorkspace);
-  p.restore(master, p.low_bit() ? codes(p, p.path()) : Tensor());
+  p.restore({master, p.low_bit() ? codes(p, p.path()) : Tensor()});
 }
 
 void Restorer::converted(Parameter& p) {
   if (p.low_bit())
-    p.restore(Tensor(), codes(p, p.path()));
+    p.restore({{}, codes(p, p.path())});
   else
     into(p.path() + ".value", p.value());
 }
@@ -59,7 +59,7 @@ bool Restorer::same_codes(Parameter& p, const std::string& path) {
   if (!p.low_bit() || found == tensors_.end()) return false;
   const CodesRecord& r = found->second;
   const QuantParams& params = *p.value().quant();
-  if (r.dtype != p.dtype() || r.shape != p.shape() || r.scheme != params.scheme ||
+  if (r.dtype != p.spec().dtype() || r.shape != p.shape() || r.scheme != params.scheme ||
       !(r.granularity == params.granularity))
     return false;
   for (const auto& [part, ours] : {std::pair<const char*, bool>{".scale", params.scale != nullptr},
@@ -74,7 +74,7 @@ bool Restorer::same_codes(Parameter& p, const std::string& path) {
     if (p.master().dtype() != master.dtype())
       master = Tensor::from_elements(p.shape(), p.master().dtype(), master.elements(), MemoryKind::kWorkspace);
   }
-  p.restore(master, codes(p, path));
+  p.restore({master, codes(p, path)});
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include "bitgrad/train/model_record.h"
 #include "train/checkpoint/pieces.h"
 #include "train/checkpoint/records.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 
@@ -53,11 +54,11 @@ void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, con
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
                      const std::string& config_yaml, const std::string& tokenizer, const std::string& table) {
   const DeviceGuard guard(learner.device());
-  learner.check_usable();
+  learner.train_state().check_usable();
   require(!learner.converted(), "checkpoint", path,
           ": the model is converted and no longer trains. Write it with save_model.");
-  require(learner.window_samples() == 0, "checkpoint", path, ": the window of ", learner.policy().accumulate,
-          " microbatches is open, with ", learner.window_samples(),
+  require(learner.window_samples() == 0, "checkpoint", path, ": the window of ",
+          learner.train_state().policy.accumulate, " microbatches is open, with ", learner.window_samples(),
           " samples. Save after a microbatch that stepped (StepResult::stepped), or call flush first.");
   CheckpointHeader header = header_of(learner, counters);
   header.config = config_yaml;
@@ -65,13 +66,14 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   header.tokenizer = tokenizer;
   header.table = table;
   header.kernel_hash = kernel_table_hash();
-  Pieces pieces = collect(learner);
-  for (const auto& [parameter, codes] : learner.cut_window().codes) pieces.add_value(parameter, codes, kWindowPrefix);
+  Pieces pieces = collect(learner.train_state());
+  for (const auto& [parameter, codes] : learner.train_state().cut_window.codes)
+    pieces.add_value(parameter, codes, kWindowPrefix);
   write_pieces(path, pieces, header, {{"bitgrad.tensors", tensors_text(learner.model())}});
 }
 
 std::string state_hash(Learner& learner, const RunCounters& counters) {
-  Pieces pieces = collect(learner);
+  Pieces pieces = collect(learner.train_state());
   std::sort(pieces.list.begin(), pieces.list.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
   Sha256 hash;
   for (const Piece& p : pieces.list) {

@@ -70,7 +70,7 @@ void take_values(Module& model, const std::map<std::string, Tensor>& values) {
     const Tensor& t = found->second;
     require(t.shape() == p->shape(), kSaved, "parameter '", p->path(), "': got values ", t, ", expected ", p->shape());
     if (p->low_bit())
-      p->restore(Tensor(), as_scheme(t, *p->value().quant()));
+      p->restore({{}, as_scheme(t, *p->value().quant())});
     else
       p->value().copy_from(t);
   }

@@ -189,7 +189,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
             slots[i]->on() ? "converted: it has codes only" : "switched off");
     require(slots[i]->weight().learned().empty(), "sensitivity", "the weight of layer '", layer.layer,
             "' has learned scheme parameters, which belong to the optimizer: measure the model in fp32 (load_floats)");
-    const Tensor w = slots[i]->weight().dequantized().clone(MemoryKind::kWorkspace);
+    const Tensor w = dequantized(slots[i]->weight()).clone(MemoryKind::kWorkspace);
     // Restore before each choice, or a weight without a master would start from the codes of the previous one.
     for (const WeightChoice& choice : choices) {
       Restoring restoring(*slots[i], numbers, learner.model());

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "nn/activation_quantizer.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 namespace {
@@ -80,7 +81,7 @@ void QuantMonitor::follow() {
 }
 
 void QuantMonitor::expect(int64_t microbatches) {
-  if (watching_ || microbatches > window_ * learner_.policy().every) return;
+  if (watching_ || microbatches > window_ * learner_.train_state().policy.every) return;
   watching_ = true;
   watch_all();
 }

@@ -11,6 +11,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "kernels/quantize.h"
+#include "bitgrad/nn/requantization.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
 #include "quant/kernel_scales.h"
@@ -181,10 +182,10 @@ QuantStatistics quant_statistics(const QuantSpec& spec, const Tensor& codes, con
 QuantStatistics quant_statistics(const Parameter& p) {
   require(p.low_bit() && p.value().quant(), kWhere, "parameter '", p.path(), "' ", p.value(), " has no codes");
   if (!p.value().device().is_cpu())
-    return quant_statistics(*p.spec().quant, p.value(), p.has_master() ? p.dequantized() : Tensor());
+    return quant_statistics(*p.spec().quant, p.value(), p.has_master() ? dequantized(p) : Tensor());
   Rows numbers;
   if (p.has_master()) numbers = [&p](int64_t begin, int64_t end) { return detail::number_rows(p, begin, end); };
-  return sweep(*p.spec().quant, p.value(), p.row_unit(), numbers);
+  return sweep(*p.spec().quant, p.value(), row_unit(p), numbers);
 }
 
 std::optional<double> scale_drift(const QuantParams& before, const QuantParams& now) {
