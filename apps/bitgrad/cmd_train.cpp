@@ -22,6 +22,7 @@
 #include "bitgrad/base/version.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/nn/layer_table.h"
+#include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
@@ -138,8 +139,8 @@ std::string machine_of(Device device) {
   return device.is_cpu() ? cpu : concat(to_string(device), ' ', device_backend(device).describe(), ", host ", cpu);
 }
 
-void report_start(Trainer& trainer, const std::string& folder, bool measured, bool resuming, bool verbose,
-                  Progress& progress) {
+void report_start(Trainer& trainer, const BudgetPlan& budget, const std::string& folder, bool measured, bool resuming,
+                  bool verbose, Progress& progress) {
   const RunConfig& config = trainer.config();
   const Device device = trainer.learner().device();
   log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", build_commit(), "), ", machine_of(device), ", bits ",
@@ -149,7 +150,7 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
       concat("training ", config.run.name,
              device.is_cpu() ? concat(" with ", num_threads(), " threads") : concat(" on ", to_string(device)),
              " (bits: ", config.run.bits, ") in ", folder));
-  if (!trainer.budget_table().empty()) progress.line(trainer.budget_table());
+  if (!budget.table.empty()) progress.line(budget.table);
   TextWriter table;
   print_layer_table(table, trainer.learner().model());
   TextReader lines(table.str());
@@ -205,7 +206,8 @@ int run_train(const TrainOptions& options) {
   if (resuming) open_log(options.resume, early, options.verbose, progress);  // so that warnings of resuming are logged
   const RunConfig config = resuming ? config_of_resumed(resumed, words, options.use_config)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
-  Trainer trainer(config);
+  BudgetPlan budget;
+  Trainer trainer(resolve_budget(config, &budget));
   if (resuming) {
     trainer.resume(resumed.checkpoint, options.use_data);
     if (told_finished(trainer, resumed)) return 0;
@@ -221,7 +223,7 @@ int run_train(const TrainOptions& options) {
     lock = std::move(made.lock);
     open_log(folder, early, options.verbose, progress);
   }
-  report_start(trainer, folder, measured, resuming, options.verbose, progress);
+  report_start(trainer, budget, folder, measured, resuming, options.verbose, progress);
   const TrainOutcome outcome = trainer.run(folder, hooks_of(trainer, options.verbose, progress));
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
   progress.erase();  // a step after Ctrl-C may have drawn it again

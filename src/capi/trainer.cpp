@@ -6,6 +6,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/train/budget.h"
 #include "bitgrad/train/loss.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
@@ -142,7 +143,7 @@ int bitgrad_trainer_create(const char* config, const char* const* overrides, int
     auto train = data_of(c, x, y, "x", "y");
     auto test = x_test != nullptr ? data_of(c, x_test, y_test, "x_test", "y_test") : nullptr;
     auto handle = std::make_shared<bitgrad_trainer>();
-    handle->trainer = std::make_unique<Trainer>(c, std::move(train), std::move(test));
+    handle->trainer = std::make_unique<Trainer>(resolve_budget(c), std::move(train), std::move(test));
     *out = handles<bitgrad_trainer>().add(std::move(handle));
   });
 }

@@ -276,7 +276,7 @@ std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset&
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file) {
   const FileForm form = file_form(file);
   std::unique_ptr<Learner> learner = build_evaluator(config, data, &form);
-  detail::enter_phase_of(read_checkpoint_header(file), file, *learner);
+  enter_phase_of(read_checkpoint_header(file), file, *learner);
   if (form.kind == "model") {
     learner->convert();
     load_model(file, learner->model());

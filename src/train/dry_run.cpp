@@ -7,6 +7,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text_stream.h"
+#include "bitgrad/train/budget.h"
 #include "bitgrad/train/export.h"
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/trainer.h"
@@ -140,8 +141,8 @@ DryRun dry_run(RunConfig config, bool measure) {
   out.steps_per_epoch = (micro + accumulate - 1) / accumulate;
   const auto least = static_cast<int64_t>(config.quant.phases.size()) + 1;
   config.origin.warnings.clear();  // already in out.warnings
-  Trainer trainer(measure ? short_of(std::move(config)) : std::move(config), std::move(train), std::move(test),
-                  std::move(valid));
+  Trainer trainer(resolve_budget(measure ? short_of(std::move(config)) : std::move(config)), std::move(train),
+                  std::move(test), std::move(valid));
   out.steps = (trainer.total_microbatches() + accumulate - 1) / accumulate;
   trainer.start();
   TextWriter table;

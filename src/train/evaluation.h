@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/train/evaluation.h"
 #include "train/resident_data.h"
 #include "train/step.h"
 
@@ -30,9 +30,9 @@ class Evaluator {
   const OutputHook hook_;
 };
 
-// Like evaluate (train/trainer.h), but data may reside on the device, and only the first batches are used: until at
-// least `samples` samples were read and a target counted. `stop` is called before each batch; if it returns true,
-// evaluation ends without a result. `hook` observes the outputs of every batch.
+// Like evaluate (bitgrad/train/evaluation.h), but data may reside on the device, and only the first batches are used:
+// until at least `samples` samples were read and a target counted. `stop` is called before each batch; if it returns
+// true, evaluation ends without a result. `hook` observes the outputs of every batch.
 std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
                                    int64_t samples = INT64_MAX, const std::function<bool()>& stop = {},
                                    const OutputHook& hook = {});

@@ -80,14 +80,6 @@ std::string phase_text(const Learner& learner) {
   return concat("phase ", learner.phase(), " from step ", phase.from, ": ", describe(phase));
 }
 
-void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {
-  const int64_t count = std::max<int64_t>(std::ssize(learner.phases()), 1);
-  if (header.phase >= count)
-    fail_with(ErrorCode::kData, "checkpoint", file, ": was saved in phase ", header.phase,
-              " of quantization, the configuration has ", count);
-  if (header.phase != learner.phase()) learner.enter_phase(header.phase);
-}
-
 void Phases::set(std::vector<QuantPhase> phases) {
   require(list_.empty() && s_.state.microbatch == 0, "phases", "phases are set once, before the first microbatch: got ",
           s_.state.microbatch, " done, and ", list_.size(), " phases set");

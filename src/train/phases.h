@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/checkpoint.h"
 #include "train/train_state.h"
 
 namespace bitgrad::detail {
@@ -58,9 +57,6 @@ class Phases {
 // The codes of a parameter without master change at every optimizer step. Throws Error if the policy requantizes less
 // often.
 void check_codes_that_train(const Parameter& p, const RequantPolicy& policy);
-
-// Puts a learner into the phase of a checkpoint before it is loaded. Throws Error(kData) if there is no such phase.
-void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner);
 
 // The current phase of a learner with phases, e.g. "phase 1 from step 300: quantization on, observers on".
 std::string phase_text(const Learner& learner);

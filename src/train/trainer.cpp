@@ -10,7 +10,6 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/nn/freeze.h"
-#include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
 #include "data/augment.h"
 #include "data/split_samples.h"
@@ -35,11 +34,11 @@ std::vector<std::string> losses_for(const TargetForm& target) {
   return names;
 }
 
-RunConfig rules_of_budget(RunConfig config, std::string& table) {
-  BudgetPlan plan;
-  RunConfig resolved = resolve_budget(std::move(config), &plan);
-  table = plan.table;
-  return resolved;
+RunConfig with_rules(RunConfig config) {
+  require(!config.quant.budget, "quant.budget",
+          "a Trainer gets the rules that a budget became, got the budget. Hint: "
+          "Trainer(resolve_budget(config)), bitgrad/train/budget.h");
+  return config;
 }
 
 std::string kind_of(const TargetForm& target) {
@@ -228,7 +227,7 @@ Trainer::Trainer(RunConfig config) : Trainer(std::move(config), nullptr, nullptr
 
 Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test,
                  std::unique_ptr<Dataset> valid)
-    : config_(rules_of_budget(std::move(config), budget_table_)),
+    : config_(with_rules(std::move(config))),
       config_yaml_(to_portable_yaml(config_)),
       train_data_(std::move(train)),
       test_data_(std::move(test)) {
@@ -360,7 +359,7 @@ void Trainer::resume(const std::string& checkpoint, bool use_data) {
     if (done > total_microbatches_)
       fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", done, " is past the ", total_microbatches_,
                 " of the run (train.stop ", config_.train.stop, ")");
-    detail::enter_phase_of(header, checkpoint, *learner_);
+    enter_phase_of(header, checkpoint, *learner_);
     load_checkpoint(checkpoint, *learner_);
     if (done < total_microbatches_) detail::reopen_window(learner_->train_state());
   };

@@ -71,7 +71,6 @@ class Trainer::Loop {
   }
 
   TrainOutcome run() {
-    log_lines(t_.budget_table_);
     if (!t_.init_note_.empty()) log(LogLevel::kInfo, t_.init_note_);
     log_lines(t_.residence_);
     log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));

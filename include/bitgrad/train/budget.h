@@ -33,7 +33,7 @@ struct BudgetPlan {
   };
   std::vector<Layer> layers = {};
   int64_t budget = 0, bytes = 0, least = 0, most = 0;  // bytes of the choices, and with the fewest and most bits
-  // One line per layer with its choice, bytes and cost, followed by what uniform bits would give.
+  // One line per layer with its choice, bytes and cost, followed by what uniform bits would give. Also logged (kInfo).
   std::string table = {};
 };
 // Cost of an effect: max(loss change, 0) + kNoiseWeight * relative noise of the weight. The second term orders choices

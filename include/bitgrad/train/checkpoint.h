@@ -89,6 +89,9 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
 // Reads what is needed to build a learner, and registers dtypes that the file defines, since its configuration may name
 // them. Throws Error(kData).
 CheckpointHeader read_checkpoint_header(const std::string& path);
+// Puts a learner into the phase of a checkpoint before it is loaded. Throws Error(kData) if there is no such phase.
+void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner);
+
 // Restores parameters, optimizer state, statistics and counters into a learner with the same configuration, which must
 // be in the header's phase (Learner::enter_phase). Throws Error(kData) that names the tensor if one is missing, unknown
 // or has another form, and Error(kNonFinite) if one holds NaN or Inf; the learner is unusable then.

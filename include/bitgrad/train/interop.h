@@ -10,7 +10,7 @@
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
-#include "bitgrad/train/export.h"
+#include "bitgrad/train/export_report.h"
 #include "bitgrad/train/model_origin.h"
 
 namespace bitgrad {

@@ -11,7 +11,7 @@
 
 #include "bitgrad/base/key.h"
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/train/learner.h"
+#include "bitgrad/train/step_result.h"
 
 namespace bitgrad {
 

@@ -13,6 +13,7 @@
 #include "bitgrad/data/transform.h"
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/config.h"
+#include "bitgrad/train/evaluation.h"
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/metric.h"
 #include "bitgrad/train/quant_monitor.h"
@@ -71,15 +72,6 @@ EpochBatches epoch_batches(const RunConfig& config, int64_t samples);
 Device device_of(const RunConfig& config);
 // Applies device.threads and run.bits to the process.
 void apply_run_settings(const RunConfig& config);
-
-// Evaluates on the learner's device: mean loss over the elements that count, accuracy in percent (-1: targets are
-// values), and every metric that fits the task. Throws Error(kNonFinite) if a loss is not finite.
-struct Evaluation {
-  double loss = 0, accuracy = -1;
-  int64_t samples = 0;
-  MetricValues metrics = {};
-};
-Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
 
 // Events and hooks of a training run.
 struct TrainEvent {
@@ -150,8 +142,8 @@ struct TrainOutcome {
 
 class Trainer {
  public:
-  // Opens the data and builds the learner on the configuration's device, after replacing quant.budget by rules
-  // (train/budget.h). Applies device.threads and run.bits to the process.
+  // Opens the data and builds the learner on the configuration's device. A quant.budget must have become rules
+  // (resolve_budget, train/budget.h). Applies device.threads and run.bits to the process.
   explicit Trainer(RunConfig config);
   // The same with data sets given by the program instead of data.train and data.test; `test` may be nullptr. `valid`
   // replaces data.valid; if nullptr, data.valid is opened, or with {fraction: f} split off `train`.
@@ -180,10 +172,7 @@ class Trainer {
   std::string held_out() const { return test_data_ ? "test" : valid_data_ ? "valid" : "train"; }
 
   Learner& learner() { return *learner_; }
-  // With quant.budget replaced by the rules it resolved to.
   const RunConfig& config() const { return config_; }
-  // The budget's table (BudgetPlan::table); empty without a budget.
-  const std::string& budget_table() const { return budget_table_; }
   const RunCounters& counters() const { return counters_; }
   // The plan of data.train's table (table_text); empty if it is none.
   const std::string& table_record() const { return table_; }
@@ -226,7 +215,6 @@ class Trainer {
   int64_t last_form() const;
   // The model has another form now: the best model and the patience of train.early_stop start anew.
   void begin_form();
-  std::string budget_table_;
   RunConfig config_;
   std::string config_yaml_;
   std::unique_ptr<Dataset> train_data_, valid_data_, test_data_;

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/nn/module.h"
+#include "bitgrad/train/learner.h"
 
 namespace bitgrad::checkpoint {
 
@@ -57,10 +58,6 @@ std::string useless(const Pieces& pieces);
 std::string describe_not_finite(const detail::TrainState& s);
 // Throws Error(kNonFinite) that names the first useless piece of a learner that trains.
 void require_finite(Learner& learner);
-
-// Writes the file with the metadata of the header and `more`. Throws Error(kNonFinite) if a piece is useless.
-void write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
-                  std::map<std::string, std::string> more);
 
 // Copies the rows of a file's tensor (back to back) into t, which must be on the CPU.
 void fill_rows(const Tensor& t, const uint8_t* bytes);

@@ -8,6 +8,7 @@
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/train/checkpoint.h"
 #include "io/codes_record.h"
+#include "train/checkpoint/pieces.h"
 
 namespace bitgrad::checkpoint {
 
@@ -25,6 +26,10 @@ using detail::CodesRecord;
 std::string tensors_text(Module& model);
 // Also registers the dtypes that the file defines. Throws Error(kData), e.g. if a known dtype has another record.
 std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file);
+
+// Writes the file with the metadata of the header and `more`. Throws Error(kNonFinite) if a piece is useless.
+void write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
+                  std::map<std::string, std::string> more);
 
 // The header of a learner, for bitgrad.state; its texts are empty.
 CheckpointHeader header_of(Learner& learner, const RunCounters& counters);

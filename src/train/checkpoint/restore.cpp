@@ -43,6 +43,14 @@ CheckpointHeader read_checkpoint_header(const std::string& path) {
   return header;
 }
 
+void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {
+  const int64_t count = std::max<int64_t>(std::ssize(learner.phases()), 1);
+  if (header.phase >= count)
+    fail_with(ErrorCode::kData, "checkpoint", file, ": was saved in phase ", header.phase,
+              " of quantization, the configuration has ", count);
+  if (header.phase != learner.phase()) learner.enter_phase(header.phase);
+}
+
 void load_checkpoint(const std::string& path, Learner& learner) {
   reading(path, [&] {
     const DeviceGuard guard(learner.device());

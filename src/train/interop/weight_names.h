@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/weight_map.h"
+#include "bitgrad/train/weight_name.h"
 
 namespace bitgrad::interop {
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/base/text_stream.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "bitgrad/train/weight_map.h"
@@ -145,6 +147,8 @@ RunConfig resolve_budget(RunConfig config, BudgetPlan* plan) {
     config.quant.prepare.rules.push_back(rule);
   }
   config.quant.budget.reset();
+  TextReader lines(chosen.table);
+  for (std::string line; std::getline(lines, line);) log(LogLevel::kInfo, line);
   if (plan != nullptr) *plan = std::move(chosen);
   return config;
 }
