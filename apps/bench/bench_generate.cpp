@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/train/generator.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/infer/generator.h"
+#include "bitgrad/run/trainer.h"
 #include "shared/common.h"
 #include "shared/measure.h"
 #include "shared/report.h"

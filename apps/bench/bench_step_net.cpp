@@ -12,7 +12,7 @@
 #include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "shared/child.h"
 #include "shared/common.h"
 #include "shared/measure.h"

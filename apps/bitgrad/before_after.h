@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 
 namespace bitgrad::cli {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bitgrad/train/export.h"
+#include "bitgrad/export/export.h"
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad::cli {

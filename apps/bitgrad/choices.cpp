@@ -1,6 +1,6 @@
 #include "choices.h"
 
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "table.h"
 
 namespace bitgrad::cli {

@@ -3,8 +3,8 @@
 
 #include <ostream>
 
+#include "bitgrad/config/config.h"
 #include "bitgrad/nn/prepare.h"
-#include "bitgrad/train/config.h"
 
 namespace bitgrad::cli {
 

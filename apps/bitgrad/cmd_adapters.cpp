@@ -3,8 +3,8 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/adapters.h"
-#include "bitgrad/train/model_origin.h"
+#include "bitgrad/interop/model_origin.h"
+#include "bitgrad/run/adapters.h"
 #include "command.h"
 #include "open_file.h"
 #include "output_file.h"

@@ -7,7 +7,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/dry_run.h"
+#include "bitgrad/tools/dry_run.h"
 #include "command.h"
 #include "memory_table.h"
 #include "open_file.h"

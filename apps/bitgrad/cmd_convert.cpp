@@ -13,7 +13,7 @@
 #include "bitgrad/data/loader.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/ops/ops.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "choices.h"
 #include "command.h"
 #include "open_file.h"

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
 #include "command.h"
 #include "open_file.h"
 

@@ -1,11 +1,11 @@
 // bitgrad export RUN_OR_FILE -o OUT [--format F --form F --opset N --family F --best --last --dry-run --force --json]:
-// writes a model as a file of another program (train/export.h), and reports what becomes of each tensor and layer.
+// writes a model as a file of another program (export/export.h), and reports what becomes of each tensor and layer.
 #include <iostream>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/export.h"
+#include "bitgrad/export/export.h"
 #include "check_export.h"
 #include "command.h"
 #include "open_file.h"

@@ -7,9 +7,9 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/streamed_text.h"
+#include "bitgrad/infer/generator.h"
+#include "bitgrad/interop/model_origin.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/train/generator.h"
-#include "bitgrad/train/model_origin.h"
 #include "command.h"
 #include "open_file.h"
 

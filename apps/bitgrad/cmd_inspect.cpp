@@ -5,7 +5,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/nn/prepare.h"
-#include "bitgrad/train/quant_monitor.h"
+#include "bitgrad/run/quant_monitor.h"
 #include "command.h"
 #include "open_file.h"
 #include "table.h"

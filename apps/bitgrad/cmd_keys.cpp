@@ -1,7 +1,7 @@
 // bitgrad keys [--plugin PATH] [--json]: all configuration keys, as the tables of docs/configuration.md.
 #include <iostream>
 
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
 #include "command.h"
 #include "open_file.h"
 

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/presets.h"
+#include "bitgrad/config/presets.h"
 #include "command.h"
 #include "output.h"
 #include "table.h"

@@ -7,7 +7,7 @@
 
 #include "before_after.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "choices.h"
 #include "command.h"
 #include "open_file.h"

@@ -10,7 +10,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/html_report.h"
+#include "bitgrad/report/html_report.h"
 #include "command.h"
 #include "open_file.h"
 #include "output.h"

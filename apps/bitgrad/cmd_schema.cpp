@@ -2,7 +2,7 @@
 #include <iostream>
 #include <memory>
 
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
 #include "command.h"
 #include "open_file.h"
 

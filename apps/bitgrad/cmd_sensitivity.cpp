@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/train/sensitivity.h"
+#include "bitgrad/tools/sensitivity.h"
 #include "command.h"
 #include "open_file.h"
 

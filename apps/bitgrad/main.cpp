@@ -15,7 +15,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
 #include "command.h"
 #include "output.h"
 #include "program.h"

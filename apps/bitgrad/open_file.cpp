@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
-#include "bitgrad/train/plugin.h"
+#include "bitgrad/config/plugin.h"
 
 namespace bitgrad::cli {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/opened_file.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/opened_file.h"
+#include "bitgrad/run/trainer.h"
 #include "cli/arguments.h"
 
 namespace bitgrad::cli {

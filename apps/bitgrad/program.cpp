@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
 
 namespace bitgrad::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 
 namespace bitgrad::cli {
 

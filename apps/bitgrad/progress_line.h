@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 
 namespace bitgrad::cli {
 

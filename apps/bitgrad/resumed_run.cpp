@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/run_folder.h"
+#include "bitgrad/checkpoint/run_folder.h"
 #include "open_file.h"
 
 namespace bitgrad::cli {

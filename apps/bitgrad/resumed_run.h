@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 
 namespace bitgrad::cli {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/run_results.h"
+#include "bitgrad/report/run_results.h"
 
 namespace bitgrad::cli {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bitgrad/data/samples.h"
-#include "bitgrad/train/predictor.h"
+#include "bitgrad/infer/predictor.h"
 
 namespace bitgrad::cli {
 

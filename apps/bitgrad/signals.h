@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 
 namespace bitgrad::cli {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/generator.h"
-#include "bitgrad/train/model_origin.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/infer/generator.h"
+#include "bitgrad/interop/model_origin.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/model.h"

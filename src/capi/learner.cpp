@@ -1,11 +1,11 @@
 #include <string>
 
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/run_config.h"
-#include "train/initial_values.h"
+#include "run/initial_values.h"
 
 using namespace bitgrad;
 using namespace bitgrad::capi;

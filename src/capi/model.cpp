@@ -4,8 +4,8 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
-#include "bitgrad/train/adapters.h"
-#include "bitgrad/train/model_origin.h"
+#include "bitgrad/interop/model_origin.h"
+#include "bitgrad/run/adapters.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
 #include "capi/handles.h"

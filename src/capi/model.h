@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bitgrad/c.h"
-#include "bitgrad/train/predictor.h"
+#include "bitgrad/infer/predictor.h"
 
 struct bitgrad_model {
   std::unique_ptr<bitgrad::Predictor> predictor;

@@ -3,8 +3,8 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/version.h"
+#include "bitgrad/config/plugin.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/train/plugin.h"
 #include "capi/guard.h"
 
 namespace bitgrad::capi {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "bitgrad/c.h"
+#include "bitgrad/config/config.h"
 #include "bitgrad/data/memory_dataset.h"
-#include "bitgrad/train/config.h"
 
 namespace bitgrad::capi {
 

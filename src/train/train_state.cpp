@@ -5,12 +5,12 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "train/averages.h"
-#include "train/checkpoint/pieces.h"
 #include "train/numbers.h"
 #include "train/phases.h"
+#include "train/pieces.h"
 #include "train/step_graphs.h"
 #include "train/window_sums.h"
 

@@ -72,7 +72,7 @@ struct TrainState {
   // Keys of metrics, by name, for the evaluation of a data set. A metric with Metric::follow is measured only if it is
   // here.
   std::map<std::string, Attributes> metric_keys;
-  // What another program's files say about the model (train/model_origin.h); kept in every file that is saved.
+  // What another program's files say about the model (interop/model_origin.h); kept in every file that is saved.
   std::string origin;
 
   bool usable() const;

@@ -7,9 +7,9 @@
 #include "apps/cli.h"
 #include "apps/digits_net.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/io/tensors.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/run_folder.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

@@ -7,8 +7,8 @@
 
 #include "apps/cli.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/config/config.h"
 #include "bitgrad/nn/prepare.h"
-#include "bitgrad/train/config.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"

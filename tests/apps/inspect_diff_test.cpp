@@ -6,8 +6,8 @@
 #include "apps/cli.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/run_folder.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/checkpoint/run_folder.h"
+#include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

@@ -9,12 +9,12 @@
 
 #include "apps/python.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/data/tokenizer.h"
+#include "bitgrad/infer/generator.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/gguf.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/generator.h"
-#include "bitgrad/train/interop.h"
-#include "bitgrad/train/model_record.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 

@@ -7,7 +7,7 @@
 
 #include "apps/cli.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/predictor.h"
+#include "bitgrad/infer/predictor.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

@@ -8,7 +8,7 @@
 #include "apps/pictures.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/predictor.h"
+#include "bitgrad/infer/predictor.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/npy_bytes.h"

@@ -4,7 +4,7 @@
 
 #include "apps/cli.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/presets.h"
+#include "bitgrad/config/presets.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

@@ -9,7 +9,7 @@
 #include "apps/pictures.h"
 #include "apps/python.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/predictor.h"
+#include "bitgrad/infer/predictor.h"
 #include "support/expect_error.h"
 #include "support/npy_bytes.h"
 #include "support/paths.h"

@@ -6,7 +6,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/bitgrad.h"
-#include "bitgrad/train/model_record.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

@@ -4,7 +4,7 @@
 
 #include "apps/python.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/model_record.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;

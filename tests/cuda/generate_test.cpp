@@ -1,5 +1,5 @@
 // Generation on a device: from a cache or without, scores and tokens are those of the CPU.
-#include "bitgrad/train/generator.h"
+#include "bitgrad/infer/generator.h"
 
 #include "cuda/same_as_cpu.h"
 #include "train/small_gpt.h"

@@ -1,5 +1,5 @@
 // Recorded steps on the (emulated) device: the same state as work done kernel by kernel, for every form of microbatch.
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "cuda/same_as_cpu.h"
 #include "support/log_lines.h"
 #include "support/temp_dir.h"

@@ -1,6 +1,6 @@
 // Weighted losses and windows without targets on the (emulated) device: the bits of the CPU.
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/learner.h"
 #include "cuda/counted.h"
 

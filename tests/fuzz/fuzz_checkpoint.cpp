@@ -1,9 +1,9 @@
 // A checkpoint or a model file, opened as the commands do: header, records, the model of its own configuration with its
 // numbers, one prediction; and as first numbers of another model. Input as forged_safetensors.
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "fuzz/fuzz.h"
 
 using namespace bitgrad;

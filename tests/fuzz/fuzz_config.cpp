@@ -1,5 +1,5 @@
 // A configuration: text in, a configuration or a report out. What is accepted is written and read back the same.
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
 #include "fuzz/fuzz.h"
 
 using namespace bitgrad;

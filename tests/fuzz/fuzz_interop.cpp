@@ -6,13 +6,13 @@
 #include <algorithm>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/interop/decoder.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/decoder.h"
-#include "bitgrad/train/interop.h"
 #include "fuzz/fuzz.h"
-#include "train/interop/hugging_face_config.h"
-#include "train/interop/hugging_face_files.h"
-#include "train/interop/weight_file.h"
+#include "interop/hugging_face_config.h"
+#include "interop/hugging_face_files.h"
+#include "interop/weight_file.h"
 
 using namespace bitgrad;
 

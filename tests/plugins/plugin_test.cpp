@@ -1,6 +1,6 @@
 // Plugins as people use them: the example's run, from training to the converted file, and every way in which a library
 // is no good.
-#include "bitgrad/train/plugin.h"
+#include "bitgrad/config/plugin.h"
 
 #include <sys/stat.h>
 
@@ -13,11 +13,11 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/bitgrad.h"
-#include "bitgrad/train/metric.h"
+#include "bitgrad/task/metric.h"
+#include "config/schema.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
-#include "train/config/schema.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -484,7 +484,7 @@ TEST_CASE("The example builds against an installed bitgrad, for its program and 
                         "target_link_libraries(host PRIVATE bitgrad::bitgrad)\nbitgrad_plugin_host(host)\n"
                         "add_executable(deaf main.cpp)\ntarget_link_libraries(deaf PRIVATE bitgrad::bitgrad)\n");
   write_file_atomically(temp.file("main.cpp"),
-                        "#include <iostream>\n#include \"bitgrad/bitgrad.h\"\n#include \"bitgrad/train/plugin.h\"\n"
+                        "#include <iostream>\n#include \"bitgrad/bitgrad.h\"\n#include \"bitgrad/config/plugin.h\"\n"
                         "int main(int, char** a) try {\n  bitgrad::load_plugin(a[1]);\n"
                         "  std::cout << bitgrad::find_loss(\"smoothed_cross_entropy\").name();\n"
                         "} catch (const bitgrad::Error& e) {\n  std::cerr << e.what();\n  return 2;\n}\n");

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 
 namespace bitgrad::test {
 

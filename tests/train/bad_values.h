@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bitgrad/base/number_range.h"
-#include "train/config/numbers.h"
-#include "train/config/schema.h"
+#include "config/numbers.h"
+#include "config/schema.h"
 
 namespace bitgrad {
 

@@ -1,9 +1,9 @@
 // model.values: what the key says, and that runs, checkpoints and converted files keep it.
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "support/numbers.h"
 #include "support/temp_dir.h"
 #include "train/config_support.h"

@@ -1,5 +1,5 @@
 // Bits under a budget: the knapsack against brute force, and the configuration that comes out.
-#include "bitgrad/train/budget.h"
+#include "bitgrad/tools/budget.h"
 
 #include <random>
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/train/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

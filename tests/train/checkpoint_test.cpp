@@ -1,4 +1,4 @@
-#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/base/json.h"
 
 #include <functional>

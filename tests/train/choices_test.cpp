@@ -1,6 +1,6 @@
 // Choices of masters, moments and rules: how files hold them, and what the learner asks of them.
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/train/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

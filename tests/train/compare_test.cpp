@@ -1,5 +1,5 @@
 // Two models side by side.
-#include "bitgrad/train/compare.h"
+#include "bitgrad/tools/compare.h"
 
 #include <cmath>
 

@@ -7,11 +7,11 @@
 #include <set>
 #include <sstream>
 
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
+#include "config/schema.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "train/bad_values.h"
-#include "train/config/schema.h"
 
 namespace bitgrad {
 namespace {

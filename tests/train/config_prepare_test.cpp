@@ -1,8 +1,8 @@
 // recipe, first, last, rules, phases, budget, init_from and log.quantization: what they say, what they contradict, and
 // that they are written back.
-#include "train/config/choices.h"
-#include "train/config/specs.h"
-#include "train/config/texts.h"
+#include "config/choices.h"
+#include "config/specs.h"
+#include "config/texts.h"
 #include "train/config_support.h"
 
 namespace bitgrad {

@@ -1,9 +1,9 @@
 // Keys of quantization: what each says to the library, how layers inherit it, and what contradicts.
 #include <algorithm>
 
+#include "config/choices.h"
+#include "config/specs.h"
 #include "support/paths.h"
-#include "train/config/choices.h"
-#include "train/config/specs.h"
 #include "train/config_support.h"
 
 namespace bitgrad {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

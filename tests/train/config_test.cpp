@@ -5,11 +5,11 @@
 #include <sstream>
 
 #include "bitgrad/quant/scheme_fields.h"
+#include "config/choices.h"
+#include "config/fields.h"
+#include "config/numbers.h"
+#include "config/schema.h"
 #include "support/paths.h"
-#include "train/config/choices.h"
-#include "train/config/fields.h"
-#include "train/config/numbers.h"
-#include "train/config/schema.h"
 #include "train/config_support.h"
 
 namespace bitgrad {

@@ -2,8 +2,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "config/source.h"
 #include "support/temp_dir.h"
-#include "train/config/source.h"
 #include "train/config_support.h"
 
 namespace bitgrad {

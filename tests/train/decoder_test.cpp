@@ -1,13 +1,13 @@
 // Decoders recognised in the layers of presets, and layers made of decoders; presets llama and bitnet; sums and spliced
 // lists of preset keys; training from an imported model and back.
-#include "bitgrad/train/decoder.h"
+#include "bitgrad/interop/decoder.h"
 
 #include <filesystem>
 
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/interop.h"
-#include "bitgrad/train/model_record.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"

@@ -1,9 +1,9 @@
 // A network of layers that a program describes begins with what a configuration of the same layers begins with.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/train/learner.h"
+#include "config/specs.h"
 #include "support/catch.h"
 #include "support/numbers.h"
-#include "train/config/specs.h"
 #include "train/config_support.h"
 
 using namespace bitgrad;

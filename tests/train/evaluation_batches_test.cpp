@@ -4,7 +4,7 @@
 
 #include "bitgrad/data/memory_dataset.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

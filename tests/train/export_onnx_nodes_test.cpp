@@ -6,13 +6,13 @@
 #include <variant>
 #include <vector>
 
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/export/export.h"
 #include "bitgrad/nn/inference.h"
-#include "bitgrad/train/export.h"
-#include "bitgrad/train/model_record.h"
+#include "export/onnx_graph.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/export_nets.h"
-#include "train/export/onnx_graph.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;

@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/train/export.h"
-#include "bitgrad/train/model_record.h"
+#include "bitgrad/export/export.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/export_nets.h"

@@ -3,10 +3,10 @@
 #include <cstring>
 #include <fstream>
 
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/export/export.h"
+#include "bitgrad/interop/weight_map.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/train/export.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/weight_map.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/export_nets.h"

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <map>
 
-#include "bitgrad/train/export.h"
-#include "bitgrad/train/model_record.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/export/export.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/export_nets.h"

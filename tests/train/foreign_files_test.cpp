@@ -5,19 +5,19 @@
 #include <iterator>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/data/tokenizer.h"
+#include "bitgrad/interop/decoder.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/gguf.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/decoder.h"
-#include "bitgrad/train/interop.h"
-#include "bitgrad/train/model_record.h"
+#include "interop/gguf_vocabulary.h"
+#include "interop/gguf_words.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "train/interop/gguf_vocabulary.h"
-#include "train/interop/gguf_words.h"
 #include "train/small_gpt.h"
 
 using namespace bitgrad;

@@ -5,17 +5,17 @@
 #include <iterator>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/data/tokenizer.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/gguf.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/interop.h"
-#include "bitgrad/train/model_record.h"
+#include "interop/gguf_vocabulary.h"
+#include "interop/origin_files.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "train/interop/gguf_vocabulary.h"
-#include "train/interop/origin_files.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;

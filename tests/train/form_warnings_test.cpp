@@ -2,15 +2,15 @@
 #include <algorithm>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/train/dry_run.h"
-#include "bitgrad/train/opened_file.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/run/opened_file.h"
+#include "bitgrad/tools/dry_run.h"
+#include "bitgrad/tools/ptq.h"
 #include "nn/activation_quantizer.h"
+#include "run/model_warnings.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"
 #include "support/temp_dir.h"
 #include "train/digits_nets.h"
-#include "train/model_warnings.h"
 
 namespace bitgrad::test {
 namespace {

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/infer/predictor.h"
 #include "bitgrad/io/tensors.h"
-#include "bitgrad/train/predictor.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

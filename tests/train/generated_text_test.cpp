@@ -1,7 +1,7 @@
 // Texts that a generator draws: what they are functions of, and where they end.
 #include <algorithm>
 
-#include "bitgrad/train/generator.h"
+#include "bitgrad/infer/generator.h"
 #include "train/small_gpt.h"
 
 using namespace bitgrad;

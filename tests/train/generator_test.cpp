@@ -1,6 +1,6 @@
 // One row, one result: what a causal model gives for a row is the same alone, among others, and from a cache of keys
 // and values. Windows and errors.
-#include "bitgrad/train/generator.h"
+#include "bitgrad/infer/generator.h"
 
 #include <algorithm>
 #include <cmath>

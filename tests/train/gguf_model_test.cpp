@@ -2,16 +2,16 @@
 #include <cstring>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/data/tokenizer.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/gguf_tensors.h"
-#include "bitgrad/train/interop.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
+#include "interop/rope_scaling.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 #include "train/config_support.h"
-#include "train/interop/rope_scaling.h"
 #include "train/small_gpt.h"
 
 using namespace bitgrad;

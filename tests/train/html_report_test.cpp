@@ -1,16 +1,16 @@
 // report.html, results.csv and evaluation.json of a run folder.
-#include "bitgrad/train/html_report.h"
+#include "bitgrad/report/html_report.h"
 
 #include <cmath>
 #include <random>
 
 #include "bitgrad/base/json.h"
+#include "report/chart.h"
+#include "report/text.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"
 #include "support/temp_dir.h"
-#include "train/html/chart.h"
-#include "train/html/text.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;

@@ -6,10 +6,10 @@
 #include <iterator>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/interop.h"
-#include "bitgrad/train/model_record.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"

@@ -1,8 +1,8 @@
 // Small networks of images: every kind of layer that looks at pixels, trained, resumed, read back and converted.
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/config.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/config/config.h"
+#include "bitgrad/tools/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"

@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <set>
 
-#include "bitgrad/train/adapters.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/loss.h"
-#include "bitgrad/train/model_record.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/run/adapters.h"
+#include "bitgrad/task/loss.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

@@ -1,7 +1,7 @@
 // Keys of one whole number or a list of them, as YAML.
+#include "config/schema.h"
+#include "config/yaml.h"
 #include "support/catch.h"
-#include "train/config/schema.h"
-#include "train/config/yaml.h"
 
 namespace bitgrad {
 namespace {

@@ -4,7 +4,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/text_stream.h"
-#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/language_networks.h"

@@ -4,8 +4,8 @@
 
 #include <sstream>
 
+#include "bitgrad/config/config.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/config.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/small_runs.h"

@@ -1,14 +1,14 @@
 // Metrics as functions of sums, the metric that picks the best model, and runs whose targets are values, several
 // labels, or a class a position.
-#include "bitgrad/train/metric.h"
+#include "bitgrad/task/metric.h"
 
 #include <cmath>
 #include <fstream>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/tools/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"

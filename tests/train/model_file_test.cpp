@@ -2,8 +2,8 @@
 #include <functional>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/train/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/one_file.h"

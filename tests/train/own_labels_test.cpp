@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "bitgrad/data/memory_dataset.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/idx_bytes.h"

@@ -5,16 +5,16 @@
 #include <iterator>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/interop.h"
-#include "bitgrad/train/model_record.h"
+#include "interop/compressed_tensors.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "train/config_support.h"
-#include "train/interop/compressed_tensors.h"
 #include "train/small_gpt.h"
 
 using namespace bitgrad;

@@ -3,10 +3,10 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/io/tensors.h"
-#include "bitgrad/train/adapters.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/adapters.h"
+#include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

@@ -1,7 +1,7 @@
 // Phases of quantization: what an entry changes, what it leaves alone, and what is refused before training.
 #include <set>
 
-#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

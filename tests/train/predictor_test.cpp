@@ -1,11 +1,11 @@
 // Models that predict from their files alone.
-#include "bitgrad/train/predictor.h"
+#include "bitgrad/infer/predictor.h"
 
 #include <cmath>
 #include <thread>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/train/model_record.h"
+#include "bitgrad/checkpoint/model_record.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/idx_bytes.h"

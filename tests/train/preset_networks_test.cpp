@@ -3,11 +3,11 @@
 #include <sstream>
 #include <utility>
 
+#include "bitgrad/config/presets.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/presets.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 
 using namespace bitgrad;

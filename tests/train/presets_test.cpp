@@ -1,11 +1,11 @@
 // model.preset: files of networks with keys, shipped or a user's; expansion, what a configuration keeps of its own,
 // places of errors, round trips.
-#include "bitgrad/train/presets.h"
+#include "bitgrad/config/presets.h"
 
 #include <filesystem>
 #include <fstream>
 
-#include "bitgrad/train/config.h"
+#include "bitgrad/config/config.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/checkpoint.h"
-#include "bitgrad/train/export.h"
-#include "bitgrad/train/model_record.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/export/export.h"
 #include "train/small_runs.h"
 
 namespace bitgrad::test {

@@ -9,7 +9,7 @@
 
 #include "bitgrad/data/samples.h"
 #include "bitgrad/data/tokenizer.h"
-#include "bitgrad/train/predictor.h"
+#include "bitgrad/infer/predictor.h"
 #include "support/numbers.h"
 #include "train/phases.h"
 #include "train/promises.h"

@@ -12,7 +12,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "train/averages.h"
 #include "train/promise_exports.h"
 #include "train/promise_nets.h"

@@ -1,15 +1,15 @@
 // Post-training quantization and conversion of every kind of run that a configuration can say, through their files.
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 
 #include <filesystem>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/train/budget.h"
+#include "bitgrad/tools/budget.h"
+#include "config/specs.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "train/config/specs.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;

@@ -1,5 +1,5 @@
 // Products of the backward in int8 that a recipe makes possible: from YAML to a run, its converted model and its twins.
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

@@ -1,5 +1,5 @@
 // Reports while a model trains, against codes that the test keeps itself.
-#include "bitgrad/train/quant_monitor.h"
+#include "bitgrad/run/quant_monitor.h"
 #include "bitgrad/base/json.h"
 
 #include <cmath>

@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "bitgrad/base/memory.h"
-#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/small_learner.h"

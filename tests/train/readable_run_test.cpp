@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/run_folder.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

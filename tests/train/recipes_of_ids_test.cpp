@@ -1,9 +1,9 @@
 // Recipes with inputs on models of ids: of an embedding they take the weights, wherever the recipe stands.
-#include "bitgrad/train/opened_file.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/run/opened_file.h"
+#include "bitgrad/tools/ptq.h"
+#include "config/specs.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
-#include "train/config/specs.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/io/tensors.h"
-#include "bitgrad/train/metrics_log.h"
-#include "bitgrad/train/run_folder.h"
+#include "bitgrad/run/metrics_log.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

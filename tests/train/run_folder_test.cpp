@@ -1,8 +1,8 @@
-#include "bitgrad/train/run_folder.h"
+#include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/base/json.h"
 
 #include "bitgrad/base/memory.h"
-#include "bitgrad/train/metrics_log.h"
+#include "bitgrad/run/metrics_log.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

@@ -1,5 +1,5 @@
 // Sampling against a plain reference: sorted lists in double, exp of the C library.
-#include "bitgrad/train/sampling.h"
+#include "bitgrad/infer/sampling.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

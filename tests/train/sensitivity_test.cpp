@@ -1,5 +1,5 @@
 // Sensitivity of layers against hand computation, and post-training quantization.
-#include "bitgrad/train/sensitivity.h"
+#include "bitgrad/tools/sensitivity.h"
 #include "bitgrad/base/json.h"
 
 #include <cmath>

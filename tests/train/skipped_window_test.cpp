@@ -4,8 +4,8 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

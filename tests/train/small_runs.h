@@ -10,8 +10,8 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/train/run_folder.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/checkpoint/run_folder.h"
+#include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 #include "support/data_folder.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <map>
 
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"
 #include "support/temp_dir.h"

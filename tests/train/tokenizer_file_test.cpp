@@ -1,9 +1,9 @@
 // The tokenizer inside checkpoints and model files: it comes back, and another one is an error that names both.
 #include <fstream>
 
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/data/tokenizer.h"
-#include "bitgrad/train/model_record.h"
-#include "bitgrad/train/ptq.h"
+#include "bitgrad/tools/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

@@ -1,4 +1,4 @@
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/run/trainer.h"
 #include "bitgrad/base/json.h"
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <functional>
 #include <set>
 
-#include "bitgrad/train/model_origin.h"
+#include "bitgrad/interop/model_origin.h"
 #include "support/paths.h"
 #include "support/unsynced_file_system.h"
 #include "train/promise_stops.h"

@@ -1,5 +1,5 @@
 // Weights of other programs as first values.
-#include "bitgrad/train/weight_map.h"
+#include "bitgrad/interop/weight_map.h"
 
 #include <cmath>
 

@@ -6,7 +6,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/data/memory_dataset.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/train/metric.h"
+#include "bitgrad/task/metric.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"

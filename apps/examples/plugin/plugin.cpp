@@ -2,7 +2,7 @@
 // of them.
 //
 //   build/release/bin/bitgrad train build/release/bin/rings.yaml --out /tmp/rings
-#include "bitgrad/train/plugin.h"
+#include "bitgrad/config/plugin.h"
 
 #include "parts.h"
 

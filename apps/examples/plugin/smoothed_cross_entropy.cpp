@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "bitgrad/autograd/op.h"
-#include "bitgrad/train/loss.h"
+#include "bitgrad/task/loss.h"
 #include "parts.h"
 
 using namespace bitgrad;

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bitgrad/train/metric.h"
+#include "bitgrad/task/metric.h"
 #include "parts.h"
 
 using namespace bitgrad;

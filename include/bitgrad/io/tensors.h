@@ -5,8 +5,8 @@
 //
 // fp64, fp32, bf16, fp16, int64, int32, and int8 and uint8 without scales, are stored as plain tensors (F64, F32, BF16,
 // F16, I64, I32, I8, U8) that any reader of the format understands. Other codes, and everything with quantization
-// parameters, are stored as in checkpoints (train/checkpoint.h): "<name>.codes" U8 [rows, row_bytes], canonical, rows
-// byte-aligned; "<name>.scale" (F32), ".zero" (I32), ".offset" and ".statistic" (F32), flat. The metadata entry
+// parameters, are stored as in checkpoints (checkpoint/checkpoint.h): "<name>.codes" U8 [rows, row_bytes], canonical,
+// rows byte-aligned; "<name>.scale" (F32), ".zero" (I32), ".offset" and ".statistic" (F32), flat. The metadata entry
 // "bitgrad.tensors" holds the full dtype, shape, scheme and granularity.
 #pragma once
 

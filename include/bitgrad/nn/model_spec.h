@@ -17,7 +17,7 @@
 namespace bitgrad {
 
 struct LayerSpec;
-struct LayerOrigin;  // train/config.h
+struct LayerOrigin;  // config/config.h
 
 // How a layer computes its products.
 struct ProductSpec {

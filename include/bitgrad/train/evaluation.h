@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/task/metric.h"
 #include "bitgrad/train/learner.h"
-#include "bitgrad/train/metric.h"
 
 namespace bitgrad {
 

@@ -16,8 +16,8 @@
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"
 #include "bitgrad/optim/window_sum.h"
-#include "bitgrad/train/loss.h"
-#include "bitgrad/train/step_result.h"
+#include "bitgrad/task/loss.h"
+#include "bitgrad/task/step_result.h"
 
 namespace bitgrad {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "bitgrad/bitgrad.h"
-#include "bitgrad/train/metric.h"
-#include "bitgrad/train/plugin.h"
+#include "bitgrad/config/plugin.h"
+#include "bitgrad/task/metric.h"
 
 inline bitgrad::LayerKind layer_kind_named(const std::string& name) {
   bitgrad::LayerKind kind;

@@ -1,5 +1,5 @@
 // A plugin that was compiled with the headers of another version.
-#include "bitgrad/train/plugin.h"
+#include "bitgrad/config/plugin.h"
 
 namespace {
 void never() { *static_cast<volatile int*>(nullptr) = 1; }

@@ -1,0 +1,234 @@
+// Trainer: the loop of a run over epochs, evaluations and checkpoints. All numerics are in the Learner.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/config/config.h"
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/data/loader.h"
+#include "bitgrad/data/transform.h"
+#include "bitgrad/run/quant_monitor.h"
+#include "bitgrad/task/metric.h"
+#include "bitgrad/train/evaluation.h"
+#include "bitgrad/train/learner.h"
+
+namespace bitgrad {
+
+namespace detail {
+class ResidentData;
+}  // namespace detail
+
+// The quantization phases of a configuration. Without quant.phases, a single phase made from quant.recipe, first, last
+// and rules, or none if there are none of these.
+std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch);
+// The learning rate of each optimizer step. plateaus: for schedule plateau, the steps at which the rate was cut so far.
+std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t microbatches_per_epoch,
+                                             const std::vector<int64_t>& plateaus = {});
+// The factor of weight decay in each of them (optim.decay_schedule).
+std::function<float(int64_t)> decay_factors(const RunConfig& config, int64_t microbatches_per_epoch);
+// The form of a data set's samples, and the model of a configuration for input of a given form. If no layer looks at
+// axes (LayerKind::axes), samples are flattened to vectors.
+Form input_form(const Dataset& data);
+ModelSpec model_spec(const RunConfig& config, const Form& input);
+// Builds the learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `input` is the form of a
+// sample, `outputs` the size of the output's last axis (0: any), `train_size` the samples per epoch. Throws ConfigError
+// at the layer that does not fit.
+std::unique_ptr<Learner> build_learner(const RunConfig& config, const Form& input, int64_t outputs, int64_t train_size);
+// The same for a data set, whose targets the model's outputs must fit.
+std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& data);
+// The same for evaluation on `data`, which may have fewer classes than the network has scores (e.g. data.test). `form`
+// describes the file whose values will be loaded: throws Error(kData), before memory is allocated, for a layer that has
+// no such matrix in the file.
+std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form = nullptr);
+// The same with the values of a file: a checkpoint, in its phase, or a converted model (checkpoint/checkpoint.h).
+std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file);
+// Opens the data set of a section of `config` (config.data.train, valid or test). With data.valid {fraction: f}, valid
+// is that part of data.train and train is the rest. `of_model`: tokenizer of the model that will read the data; by
+// default one is made from the training text. `table`: plan of the model's or of the training table; by default one is
+// made from the training file.
+std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
+                                      std::shared_ptr<const Tokenizer> of_model = {},
+                                      std::shared_ptr<const TablePlan> table = {});
+// The data set for measuring a model, data.test, else data.valid, else data.train; and the name of that section.
+std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config,
+                                                 std::shared_ptr<const Tokenizer> of_model = {},
+                                                 std::shared_ptr<const TablePlan> table = {});
+std::string evaluation_split(const RunConfig& config);
+// Sets the number of classes that the labels of data.train gave, for the other arrays too: npy and npz count them.
+void take_counted_classes(RunConfig& config, const Dataset& train);
+
+// The microbatches of an epoch of data.train.
+LastBatch last_batch_of(const RunConfig& config);
+EpochBatches epoch_batches(const RunConfig& config, int64_t samples);
+
+// The device selected by device.kind and device.index, which may not exist. Builders, evaluate and the rest of the
+// library use the current device, so programs need a DeviceGuard guard(device_of(config)). Trainer does this itself.
+Device device_of(const RunConfig& config);
+// Applies device.threads and run.bits to the process.
+void apply_run_settings(const RunConfig& config);
+
+// Events and hooks of a training run.
+struct TrainEvent {
+  int64_t step = 0, epoch = 0;                // completed
+  int64_t steps_total = 0, epochs_total = 0;  // of the whole run; a partial epoch counts
+  int64_t microbatch = 0, microbatches_total = 0;
+  // means since the last event of this kind; accuracy in percent, -1: targets are values
+  double loss = 0, accuracy = 0;
+  double lr = 0;              // of the optimizer step just completed
+  double gradient_norm = -1;  // its global norm before clipping; -1: not measured (optim.clip_norm, log.gradient_norm)
+  double samples_per_s = 0;
+  double tokens_per_s = 0;  // positions that the model reads; 0 if samples are not ids
+  // 10^9 multiply-accumulates per second of training, from the layer table: three times the forward pass (backward
+  // counts twice); recomputation is not counted.
+  double gmacs_per_s = 0;
+  double mfu = -1;              // gmacs_per_s in percent of log.peak; -1: no peak set
+  int64_t skipped_windows = 0;  // of the run so far: windows in which no target counts
+  double seconds = 0, eta_seconds = 0;
+};
+struct EvalEvent {
+  std::string split = {};
+  int64_t epoch = 0, step = 0;
+  double loss = 0, accuracy = 0;
+  bool best = false;
+  MetricValues metrics = {};  // all metrics that fit the task
+  std::string metric = {};    // the one that selects the best model
+  double value = 0;           // its value
+  bool final = false;         // final test of the best model on data.test, in runs that also have data.valid
+  std::optional<Evaluation> average = {};  // of the average of train.ema on the same samples
+};
+enum class StopRequest { kNone, kInterrupt, kTerminate };
+struct TrainHooks {
+  // after each optimizer step, e.g. for progress bars; must be cheap
+  std::function<void(const TrainEvent&)> on_tick = {};
+  std::function<void(const EvalEvent&)> on_eval = {};
+  std::function<void(const QuantEvent&)> on_quant = {};  // for log.quantization, one per layer
+  std::function<void(const std::string& path)> on_checkpoint = {};
+  // A quantization phase has begun, called after its first step: "phase 1 from step 300: quantization on, ...".
+  std::function<void(const std::string& phase)> on_phase = {};
+  std::function<StopRequest()> stop_requested = {};  // polled every microbatch; the current window is completed first
+  // Polled between batches of an evaluation. If true, the evaluation is cut short and the run is saved and ends as
+  // stop_requested says (kNone: as kInterrupt); a resumed run repeats the evaluation.
+  std::function<bool()> cut_evaluation = {};
+};
+
+struct TrainOutcome {
+  StopRequest stopped = StopRequest::kNone;  // kNone: ran to its end
+  RunCounters counters = {};
+  std::string state_hash = {};
+  double seconds = 0;  // of the whole run, including time before a resume
+  int64_t optimizer_steps = 0;
+  // The evaluation at the end of the run. With data.test and data.valid: of the best model (without a folder, the last
+  // one) on data.test. With only one of them: at the last step, on that one. With neither: at the last step on a part
+  // of data.train (only with a folder).
+  std::optional<Evaluation> evaluation = {};
+  std::string evaluated = {};    // section of `evaluation`: "test", "valid", "train"; empty: none
+  int64_t evaluated_step = 0;    // step of the evaluated model
+  std::string metric = {};       // the one that selects the best model
+  std::string selected_on = {};  // the section it is measured on: "valid", "test"; empty: none
+  int64_t skipped_windows = 0;   // windows in which no target counts
+  std::string ended_by = {};     // "train.stop", "train.early_stop", "interrupt", "terminate", "error"
+  std::string ended = {};        // ended_by as a sentence
+  bool packed = false;           // weights of the evaluated model are codes
+  // With quant.phases: the phase at the end, and the step since which the model has its form. Only evaluations since
+  // then were compared for the best model.
+  std::optional<int64_t> phase = {}, form_since = {};
+};
+
+class Trainer {
+ public:
+  // Opens the data and builds the learner on the configuration's device. A quant.budget must have become rules
+  // (resolve_budget, tools/budget.h). Applies device.threads and run.bits to the process.
+  explicit Trainer(RunConfig config);
+  // The same with data sets given by the program instead of data.train and data.test; `test` may be nullptr. `valid`
+  // replaces data.valid; if nullptr, data.valid is opened, or with {fraction: f} split off `train`.
+  Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test,
+          std::unique_ptr<Dataset> valid = nullptr);
+  ~Trainer();
+
+  // A run begins in one of two ways, before anything is trained or evaluated:
+  // - start: with initial values from model.init_from, if set. Called by run and evaluate_held_out if needed.
+  // - resume: continues from a checkpoint of the same configuration, in its phase. Throws Error(kData) if it does not
+  //   fit, or if the samples are not those of the saved run; `use_data` makes the latter a warning.
+  void start();
+  void resume(const std::string& checkpoint, bool use_data = false);
+  // Names the columns of data.train's samples, before it runs: the files of the run then hold the plan of a table
+  // (named_table), by which models read tables. Throws Error if the data are a table already, for samples that are ids,
+  // and for names that do not fit.
+  void name_columns(const std::vector<std::string>& features, std::vector<std::string> targets = {});
+  // Trains until train.stop. `folder` is an existing run folder, to which the files of docs/file_format.md, "Run
+  // folder", are written; empty: nothing is written. A model is saved, and the run ends without an Error, only if
+  // parameters, moments and statistics are finite, and so is the loss: over the data that select the best model if they
+  // were evaluated at that step, else over the preceding microbatch. Otherwise throws Error(kNonFinite). A run with a
+  // folder but neither data.valid nor data.test ends with an evaluation on a part of data.train.
+  TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
+  // Evaluates on data.test, else data.valid, else data.train: the section held_out().
+  Evaluation evaluate_held_out();
+  std::string held_out() const { return test_data_ ? "test" : valid_data_ ? "valid" : "train"; }
+
+  Learner& learner() { return *learner_; }
+  const RunConfig& config() const { return config_; }
+  const RunCounters& counters() const { return counters_; }
+  // The plan of data.train's table (table_text); empty if it is none.
+  const std::string& table_record() const { return table_; }
+  // What selects the best model: train.best, else accuracy for one class per sample, else loss.
+  const BestRule& best() const { return best_; }
+  // That metric's value for the best model; nullopt: nothing was evaluated.
+  std::optional<double> best_value() const;
+  int64_t total_microbatches() const { return total_microbatches_; }
+  // Those of them that were read, skipped windows included.
+  int64_t done_microbatches() const { return learner_->state().microbatch + learner_->skipped().microbatches; }
+  // The section that selects the best model, "valid" or "test"; empty: no evaluations during training.
+  std::string selected_on() const { return valid_data_ ? "valid" : test_data_ ? "test" : ""; }
+  // Whether training is complete: train.stop was reached, or train.early_stop ended the run, and no evaluation is due.
+  bool ended() const;
+
+ private:
+  class Loop;
+  class Evaluations;
+  // The functions below return nullopt if stop() ends them.
+  using Stop = std::function<bool()>;
+  std::optional<Evaluation> evaluate_on(const std::string& section, const Stop& stop, const OutputHook& hook = {});
+  // Evaluates the first samples of data.train, a sixteenth of the number trained on but at least one microbatch: about
+  // 2 % of the run's time.
+  std::optional<Evaluation> evaluate_training_part(const Stop& stop);
+  void open_data(std::unique_ptr<Dataset> valid);
+  void place_data();
+  void name_classes();
+  void check_data() const;
+  // Warns if a saved configuration differs from this one.
+  void compare_run(const CheckpointHeader& header, const std::string& checkpoint) const;
+  std::map<std::string, const Dataset*> data_sets() const;  // by section
+  void record_samples();
+  std::map<std::string, std::string> changed_samples(const CheckpointHeader& header) const;
+  void compare_samples(const CheckpointHeader& header, const std::string& checkpoint, bool use_data);
+  void forget_measured();
+  void follow_length(const std::string& checkpoint, int64_t done, bool use_data);
+  bool stops_early() const;
+  void set_rates();
+  // The phase with which the last form of the model begins that the run reaches.
+  int64_t last_form() const;
+  // The model has another form now: the best model and the patience of train.early_stop start anew.
+  void begin_form();
+  RunConfig config_;
+  std::string config_yaml_;
+  std::unique_ptr<Dataset> train_data_, valid_data_, test_data_;
+  std::string tokenizer_, table_;                             // serialized for files; empty: none
+  std::map<std::string, SamplesRecord> samples_;              // by section, once a run has begun
+  std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
+  std::unique_ptr<detail::ResidentData> train_resident_, valid_resident_, test_resident_;
+  std::string residence_;  // where the data reside, for the log
+  std::unique_ptr<Learner> learner_;
+  RunCounters counters_;
+  BestRule best_, early_stop_, plateau_;  // rules of train.early_stop and of schedule plateau
+  bool started_ = false;
+  std::string init_note_;  // their source, for the log
+  int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;
+};
+
+}  // namespace bitgrad

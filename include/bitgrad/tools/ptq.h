@@ -1,0 +1,63 @@
+// Post-training quantization of trained models, and converted models on disk.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/config/config.h"
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/nn/prepare.h"
+#include "bitgrad/train/learner.h"
+
+namespace bitgrad {
+
+struct SampleBatch {
+  Tensor x = {};       // [n, sample...] fp32, or int32 ids
+  Tensor target = {};  // [n, ..], classes (int32) or values (fp32)
+};
+// Returns the first `samples` samples (at most all) in the order of the first epoch of a run with this seed, in batches
+// of at most `batch`. The order is shuffled, so data sorted by class are mixed.
+std::vector<SampleBatch> first_samples(const Dataset& data, int64_t samples, int64_t batch, uint64_t seed);
+// The x of each batch.
+std::vector<Tensor> tensors_of(std::span<const SampleBatch> batches);
+
+// Prepares the learner's model according to `spec`, calibrates input ranges and learned input steps on the samples,
+// renews the statistics of norms on `norm_samples` (none: they stay those of the float model), calibrates again for
+// them, and converts. The learner can only evaluate afterwards. Throws what prepare, calibrate and renew_norms throw,
+// and Error if there are no samples.
+void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples,
+                             std::span<const SampleBatch> norm_samples);
+// The same with norms renewed on the samples.
+void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples);
+
+// Sets the running statistics of every batch and tensor norm to mean and unbiased variance of all rows of the samples
+// that reach it in evaluation, computed in double; the norms before it are renewed first. For models whose weights have
+// changed since the statistics were taken. Returns the number of norms. Throws Error for samples that give a norm fewer
+// than two values, and Error(kNonFinite) as Learner::predict.
+int64_t renew_norms(Learner& learner, std::span<const SampleBatch> samples);
+
+// Returns the configuration with all quantizable layers in fp32 throughout, with fp32 products, masters and the run's
+// optimizer: no quantization keys of their own, no rules, phases, budget or init_from. Other layers are unchanged.
+RunConfig float_config(RunConfig config);
+// Loads a checkpoint or model file into the model of float_config(config), for evaluation on `data`: masters if
+// present, otherwise dequantized codes. Ranges and learned steps of `quantize` layers are not set yet; use calibrate or
+// quantize_after_training.
+std::unique_ptr<Learner> load_floats(const std::string& file, const RunConfig& config, const Dataset& data);
+// Returns quant.recipe, first, last and rules of `config`, followed by a rule for each layer whose input scales would
+// be computed from a range: the same recipe, with a per-tensor range found by `observer`. Schemes with learned or fixed
+// scales are unchanged. Throws Error for an unknown observer and if no layer has such an input.
+RunConfig with_observer(RunConfig config, Module& model, const std::string& observer);
+
+// The configuration of the model that Learner::convert makes of a learner in its current phase: its layers' current
+// precision, without other phases, on device.kind cpu.
+RunConfig converted_config(RunConfig config, Learner& learner);
+// Write the model file of a converted learner. The first overload is for learners that no run made: the model record
+// says everything. The second also stores the configuration. The header has the counters of the original run.
+void save_converted(const std::string& path, Learner& learner, CheckpointHeader header);
+void save_converted(const std::string& path, Learner& learner, CheckpointHeader from, const RunConfig& config);
+
+}  // namespace bitgrad

@@ -1,0 +1,99 @@
+// Reads checkpoints.
+#include <algorithm>
+
+#include "bitgrad/base/log.h"
+#include "checkpoint/records.h"
+#include "checkpoint/restorer.h"
+#include "train/averages.h"
+#include "train/pieces.h"
+#include "train/train_state.h"
+
+namespace bitgrad {
+
+using namespace checkpoint;
+
+namespace {
+
+// 8-bit moments had evenly spaced codes and a ".scale" before they had a ".unit".
+void refuse_linear_moments(const SafetensorsFile& file, const std::string& name) {
+  if (!name.ends_with(".unit") || file.contains(name)) return;
+  const std::string part = name.substr(0, name.size() - 5);
+  if (file.contains(part + ".scale"))
+    bad(file.path(), concat("the moments '", part,
+                            "' are in linear 8-bit codes, which an earlier version wrote; this "
+                            "one reads codes that span decades. Start a new run with model.init_from"));
+}
+
+// The average of a run that kept none begins here.
+void restore_average(Restorer& restorer, const CheckpointHeader& header, const detail::Averages& average) {
+  const std::vector<SafetensorsEntry>& entries = restorer.file().entries();
+  if (std::none_of(entries.begin(), entries.end(),
+                   [](const SafetensorsEntry& e) { return e.name.ends_with(detail::kAverageEnd); }))
+    return log(LogLevel::kWarning, concat(restorer.file().path(), " holds no average (train.ema): it begins with the ",
+                                          "values of step ", header.step));
+  for (const auto& [name, tensor] : average.state()) restorer.into(name, tensor);
+}
+
+}  // namespace
+
+CheckpointHeader read_checkpoint_header(const std::string& path) {
+  const SafetensorsFile file = SafetensorsFile::read(path);
+  CheckpointHeader header = read_state(file);
+  read_tensors(file);
+  return header;
+}
+
+void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {
+  const int64_t count = std::max<int64_t>(std::ssize(learner.phases()), 1);
+  if (header.phase >= count)
+    fail_with(ErrorCode::kData, "checkpoint", file, ": was saved in phase ", header.phase,
+              " of quantization, the configuration has ", count);
+  if (header.phase != learner.phase()) learner.enter_phase(header.phase);
+}
+
+void load_checkpoint(const std::string& path, Learner& learner) {
+  reading(path, [&] {
+    const DeviceGuard guard(learner.device());
+    Restorer restorer(path, kCheckpointKind);
+    const CheckpointHeader h = read_state(restorer.file());
+    if (h.seed != learner.state().seed)
+      bad(path, concat("was trained with seed ", h.seed, ", the configuration has ", learner.state().seed));
+    detail::TrainState& s = learner.train_state();
+    s.origin = h.origin;
+    if (h.phase != learner.phase())
+      bad(path, concat("was saved in phase ", h.phase, " of quantization, the model is in phase ", learner.phase()));
+    if (h.step > h.microbatch || std::max(h.since_requantize, h.cut_since_requantize) > h.microbatch)
+      bad(path, concat("its counters do not agree: step ", h.step, ", microbatch ", h.microbatch,
+                       ", microbatches since the last requantization ", h.since_requantize));
+    for (Parameter* p : learner.model().parameters()) restorer.parameter(*p);
+    for (const auto& part : learner.optimizer().state()) {
+      refuse_linear_moments(restorer.file(), part.name);
+      restorer.into(part.name, part.tensor);
+    }
+    for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
+    s.follow_average();
+    if (s.average) restore_average(restorer, h, *s.average);
+    detail::CutWindow window{h.cut_since_requantize};
+    for (const Parameter* p : learner.model().parameters())
+      if (h.cut_since_requantize > 0 && p->low_bit() && p->has_master())
+        window.codes[p->path()] = restorer.codes(*p, p->path(), kWindowPrefix);
+    restorer.done();
+    detail::set_counters(s, h.step, h.microbatch, h.since_requantize);
+    learner.optimizer().set_own_updates(h.updates);
+    s.skipped = h.skipped;
+    s.cut_window = std::move(window);
+    return 0;
+  });
+}
+
+void load_values(const std::string& path, Module& model) {
+  reading(path, [&] {
+    Restorer restorer(path, kCheckpointKind);
+    read_state(restorer.file());
+    for (Parameter* p : model.parameters()) restorer.parameter(*p);
+    for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
+    return 0;
+  });
+}
+
+}  // namespace bitgrad

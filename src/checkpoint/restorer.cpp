@@ -1,0 +1,191 @@
+#include "checkpoint/restorer.h"
+#include "train/averages.h"
+
+#include "bitgrad/base/device.h"
+#include "bitgrad/dtype/codec.h"
+#include "kernels/reduce.h"
+#include "train/pieces.h"
+
+namespace bitgrad::checkpoint {
+
+Restorer::Restorer(const std::string& path, std::string_view kind)
+    : file_(SafetensorsFile::read(path)), tensors_(read_tensors(file_)) {
+  if (!file_.has_checksums())
+    bad(path, "has no checksums: it was not written by bitgrad, or another program rewrote it");
+  const std::string got = kind_of(file_);
+  if (got == kind || (kind.empty() && got != kPartKind)) return;
+  if (got == kPartKind || kind == kPartKind)
+    bad(path, concat("is of kind ", got, ", expected a ", kind.empty() ? "model or checkpoint" : kind,
+                     ". A part of a model belongs to adapters: adapters.init_from takes its folder"));
+  bad(path,
+      got == kModelKind
+          ? "is a converted model, without masters and optimizer: got a model, expected a checkpoint. A run resumes "
+            "from its last.safetensors; model.init_from starts a new one from the model's weights"
+          : "is a checkpoint: got masters and codes, expected a converted model. Make one with bitgrad convert");
+}
+
+Tensor Restorer::plain(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind) {
+  entry(name, file_dtype(dtype), shape);
+  Tensor t = Tensor::zeros(shape, dtype, kind, Device::cpu());
+  fill_rows(t, file_.data(name));
+  Pieces piece;
+  piece.add_tensor(name, t);
+  if (!not_finite(piece).empty())
+    fail_with(ErrorCode::kNonFinite, "checkpoint", file_.path(), ": '", name,
+              "' holds NaN or Inf: expected finite values. Resume from a file of an earlier "
+              "step");
+  return t;
+}
+
+void Restorer::into(const std::string& name, const Tensor& t) {
+  t.copy_from(plain(name, t.dtype(), t.shape(), MemoryKind::kWorkspace));
+}
+
+void Restorer::parameter(Parameter& p) {
+  Tensor master;
+  if (p.has_master()) master = plain(p.path() + ".master", p.master().dtype(), p.shape(), MemoryKind::kWorkspace);
+  p.restore({master, p.low_bit() ? codes(p, p.path()) : Tensor()});
+}
+
+void Restorer::converted(Parameter& p) {
+  if (p.low_bit())
+    p.restore({{}, codes(p, p.path())});
+  else
+    into(p.path() + ".value", p.value());
+}
+
+bool Restorer::same_codes(Parameter& p, const std::string& path) {
+  const auto found = tensors_.find(path + ".codes");
+  if (!p.low_bit() || found == tensors_.end()) return false;
+  const CodesRecord& r = found->second;
+  const QuantParams& params = *p.value().quant();
+  if (r.dtype != p.spec().dtype() || r.shape != p.shape() || r.scheme != params.scheme ||
+      !(r.granularity == params.granularity))
+    return false;
+  for (const auto& [part, ours] : {std::pair<const char*, bool>{".scale", params.scale != nullptr},
+                                   {".zero", params.zero != nullptr},
+                                   {".offset", params.offset != nullptr},
+                                   {".statistic", params.statistic != nullptr}})
+    if (file_.contains(path + part) != ours) return false;
+  Tensor master;
+  if (p.has_master()) {
+    master = numbers(path, p.shape());
+    const DeviceGuard cpu(Device::cpu());
+    if (p.master().dtype() != master.dtype())
+      master = Tensor::from_elements(p.shape(), p.master().dtype(), master.elements(), MemoryKind::kWorkspace);
+  }
+  p.restore({master, codes(p, path)});
+  return true;
+}
+
+Tensor Restorer::numbers(const std::string& path, const Shape& shape) {
+  const DeviceGuard cpu(Device::cpu());
+  for (const char* form : {".master", ".value"}) {
+    const std::string name = path + form;
+    if (!file_.contains(name)) continue;
+    const DType dtype = file_.entry(name).dtype == file_dtype(dtypes::bf16) ? dtypes::bf16 : dtypes::fp32;
+    const Tensor t = plain(name, dtype, shape, MemoryKind::kWorkspace);
+    return dtype == dtypes::fp32 ? t : Tensor::from_elements(shape, dtypes::fp32, t.elements(), MemoryKind::kWorkspace);
+  }
+  if (!file_.contains(path + ".codes"))
+    bad(file_.path(), concat("has no values for parameter '", path, "' ", shape, " of this model"));
+  return values_of_codes(path, shape);
+}
+
+void Restorer::done() const {
+  for (const SafetensorsEntry& e : file_.entries())
+    if (!used(e.name) && !e.name.ends_with(detail::kAverageEnd))
+      bad(file_.path(), "tensor '" + e.name + "' does not belong to this model");
+}
+
+const SafetensorsEntry& Restorer::entry(const std::string& name, const std::string& dtype, const Shape& shape) {
+  if (!file_.contains(name)) bad(file_.path(), "tensor '" + name + "' is missing");
+  const SafetensorsEntry& e = file_.entry(name);
+  if (e.dtype != dtype || Shape(e.shape) != shape)
+    bad(file_.path(),
+        concat("tensor '", name, "' is ", Shape(e.shape), ' ', e.dtype, ", expected ", shape, ' ', dtype));
+  used_.insert(name);
+  return e;
+}
+
+const CodesRecord& Restorer::record(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) bad(file_.path(), "the metadata has no record of '" + name + "'");
+  return found->second;
+}
+
+Tensor Restorer::bare_codes(const std::string& name, const CodesRecord& record) {
+  entry(name, "U8", Shape{record.shape.rows(), row_bytes_file(record.dtype, record.shape.cols())});
+  Tensor t = Tensor::zeros(record.shape, record.dtype, MemoryKind::kWorkspace, Device::cpu());
+  fill_rows(t, file_.data(name));
+  check_codes(name, t);
+  return t;
+}
+
+Tensor Restorer::codes(const Parameter& p, const std::string& path, const std::string& prefix) {
+  const std::string start = path + prefix;
+  const CodesRecord& r = record(path + ".codes");
+  if (r.dtype != p.value().dtype() || r.shape != p.shape())
+    bad(file_.path(), concat("parameter '", path, "' is ", r.shape, ' ', r.dtype, ", the model has ", p.value()));
+  const Tensor t = bare_codes(start + "codes", r);
+  const QuantParams& model = *p.value().quant();
+  if (r.scheme != model.scheme || r.granularity != model.granularity)
+    bad(file_.path(), concat("parameter '", path, "' is quantized as ", r.scheme, ", ", r.granularity,
+                             ", the model has ", model.scheme, ", ", model.granularity));
+  auto params = std::make_shared<QuantParams>();
+  params->scheme = r.scheme;
+  params->granularity = r.granularity;
+  // The file must have all parts of the model: a missing one would count as 1 or 0.
+  const auto part = [&](const char* suffix, const std::shared_ptr<const Tensor>& like) {
+    return like ? quant_part(start + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState, r.dtype) : nullptr;
+  };
+  params->scale = part("scale", model.scale);
+  params->zero = part("zero", model.zero);
+  params->offset = part("offset", model.offset);
+  params->statistic = part("statistic", model.statistic);
+  return t.with_quant(std::move(params));
+}
+
+// No model determines the scheme's parts, so those in the file are used.
+Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
+  const std::string name = path + ".codes";
+  const CodesRecord& r = record(name);
+  if (r.shape != shape) bad(file_.path(), concat("parameter '", path, "' is ", r.shape, ", the model has ", shape));
+  const Tensor t = bare_codes(name, r);
+  auto params = std::make_shared<QuantParams>();
+  params->scheme = r.scheme;
+  params->granularity = r.granularity;
+  const Shape count{scale_count(r.granularity, shape.rows(), shape.cols())};
+  const auto part = [&](const char* suffix, DType dtype) {
+    return file_.contains(path + suffix) ? quant_part(path + suffix, dtype, count, MemoryKind::kWorkspace, r.dtype)
+                                         : nullptr;
+  };
+  params->scale = part(".scale", dtypes::fp32);
+  params->zero = part(".zero", dtypes::int32);
+  params->offset = part(".offset", dtypes::fp32);
+  return dequantize_tensor(t.with_quant(std::move(params)), MemoryKind::kWorkspace);
+}
+
+// Checked because kernels trust zero points to be codes: overflow bounds of sums rely on it.
+std::shared_ptr<const Tensor> Restorer::quant_part(const std::string& name, DType dtype, const Shape& shape,
+                                                   MemoryKind kind, DType codes) {
+  Tensor t = plain(name, dtype, shape, kind);
+  const DeviceGuard host(Device::cpu());  // where the file's values are
+  if (dtype == dtypes::fp32 && !kernels::all_finite(t.as<float>(), t.numel()))
+    bad(file_.path(), "tensor '" + name + "' holds NaN or Inf");
+  if (dtype == dtypes::int32) {
+    const DTypeInfo& info = codes.info();
+    for (int64_t i = 0; i < t.numel(); ++i)
+      if (const int32_t z = t.as<int32_t>()[i]; z < info.qmin || z > info.qmax)
+        bad(file_.path(), concat("tensor '", name, "', element ", i, ": ", z, " is no zero point of ", codes));
+  }
+  return std::make_shared<const Tensor>(std::move(t));
+}
+
+// Kernels trust codes: values out of the dtype's range, or pad bits that are set, would be misread.
+void Restorer::check_codes(const std::string& name, const Tensor& t) const {
+  if (const std::string what = detail::wrong_codes(t); !what.empty())
+    bad(file_.path(), concat("tensor '", name, "', ", what));
+}
+
+}  // namespace bitgrad::checkpoint

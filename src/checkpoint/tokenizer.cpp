@@ -1,0 +1,42 @@
+// The tokenizer of a language model, stored in its files.
+#include "bitgrad/data/tokenizer.h"
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "checkpoint/records.h"
+#include "io/metadata.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr const char* kKey = "bitgrad.tokenizer";
+constexpr int kDepth = 20;
+
+}  // namespace
+
+std::string tokenizer_text(const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return "";
+  std::string text = tokenizer_record(*tokenizer).dump();
+  detail::parse_metadata(kKey, text, kDepth);  // throws if the text exceeds the reader's limits
+  return text;
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointHeader& header, const std::string& path) {
+  if (header.tokenizer.empty()) return nullptr;
+  try {
+    return load_tokenizer(detail::parse_metadata(kKey, header.tokenizer, kDepth));
+  } catch (const Error& e) {
+    checkpoint::bad(path, concat("its tokenizer cannot be read: ", e.what()));
+  }
+}
+
+void require_same_tokenizer(const CheckpointHeader& header, const std::string& path, const Dataset& data) {
+  const std::shared_ptr<const Tokenizer> of_data = data.tokenizer();
+  if (of_data == nullptr || header.tokenizer.empty() || tokenizer_text(of_data.get()) == header.tokenizer) return;
+  const std::shared_ptr<const Tokenizer> of_file = tokenizer_of(header, path);
+  if (const std::string parts = tokenizer_difference(*of_file, *of_data); !parts.empty())
+    fail_with(ErrorCode::kData, "tokenizer", path, " and ", data.name(), " differ: ", parts,
+              ". A model reads the ids of the tokenizer that it was trained with.");
+}
+
+}  // namespace bitgrad

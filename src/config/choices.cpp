@@ -1,0 +1,204 @@
+#include "config/choices.h"
+
+#include <algorithm>
+
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/nn/init.h"
+#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/prepare.h"
+#include "bitgrad/optim/optimizer.h"
+#include "bitgrad/optim/schedule.h"
+#include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
+#include "bitgrad/task/metric.h"
+#include "config/schema.h"
+
+namespace bitgrad::config::choices {
+namespace {
+
+bool learns(std::string_view scheme, DType dtype) {
+  QuantSpec spec;
+  spec.dtype = dtype;
+  spec.scheme = scheme;
+  return !known_quantizer(scheme).learned(spec).empty();
+}
+
+template <typename Keep>
+Names dtype_names(Keep keep) {
+  Names names;
+  for (DType dtype : all_dtypes())
+    if (keep(dtype)) names.push_back(dtype.name());
+  return names;
+}
+
+Names names_of(const std::vector<std::string_view>& views) { return {views.begin(), views.end()}; }
+
+// Rules that flip signs are for single parameters: they cannot train the other parameters of a model.
+Names rules(bool flips_signs) {
+  Names names = optimizer_names();
+  std::erase_if(names, [&](const std::string& name) {
+    OptimizerSpec spec;
+    spec.name = name;
+    return make_rule(spec)->flips_signs() != flips_signs;
+  });
+  return names;
+}
+
+constexpr std::string_view kGradientScheme = "dorefa_gradient";
+
+// Whether a quantizer supports this dtype in this role, at some granularity and with all else at its default.
+bool takes(std::string_view scheme, DType dtype, Role role) {
+  if ((scheme == kGradientScheme && role != Role::kGradients) || (scheme == "fixed" && role == Role::kGradients))
+    return false;
+  const std::optional<Granularity> granularity = default_granularity(dtype, scheme, role);
+  return granularity && (role != Role::kGradients || !learns(scheme, dtype));
+}
+
+template <typename Keep>
+Names schemes_where(Keep keep) {
+  Names names;
+  for (const std::string_view name : quantizer_names())
+    if (keep(known_quantizer(name))) names.emplace_back(name);
+  return names;
+}
+
+}  // namespace
+
+Names weight_dtypes() {
+  return dtype_names([](DType d) { return d.is_code() || d == dtypes::fp32; });
+}
+Names activation_dtypes() {
+  return dtype_names([](DType d) { return d.is_code(); });
+}
+Names gradient_dtypes() { return {"fp32", "bf16"}; }
+Names scale_dtypes() { return {"fp32", "fp16"}; }
+Names value_dtypes() { return {"fp32", "bf16"}; }
+Names schemes() { return names_of(quantizer_names()); }
+Names weight_alphas() { return {"none", "tensor", "channel"}; }
+Names activation_alphas() { return {"none", "tensor", "token"}; }
+Names parameter_optimizers() {
+  Names names = rules(/*flips_signs=*/true);
+  names.insert(names.begin(), "default");
+  return names;
+}
+Names observers() {
+  Names names = names_of(observer_names());
+  names.insert(names.begin(), "none");
+  return names;
+}
+Names decays() { return {"all", "matrices"}; }
+Names optimizers() { return rules(/*flips_signs=*/false); }
+Names fusings() { return {"auto", "off"}; }
+Names schedules() { return schedule_names(); }
+Names cooldowns() { return cooldown_shapes(); }
+Names losses() { return loss_names(); }
+Names metrics() { return metric_names(); }
+Names directions() { return {"up", "down"}; }
+Names dataset_formats() { return bitgrad::dataset_formats(); }
+Names devices() { return {"cpu", "cuda"}; }
+Names residences() { return {"auto", "true", "false"}; }
+Names layer_kinds() { return keys_of("layer"); }
+Names bits_modes() { return {"fast", "strict"}; }
+Names recipes() { return recipe_names(); }
+Names splits() { return {"train", "test"}; }
+
+std::vector<InitKind> init_kinds() {
+  return {{"uniform", 2},       {"normal", 2},     {"constant", 1},  {"glorot_uniform", 0},
+          {"glorot_normal", 0}, {"he_uniform", 0}, {"he_normal", 0}, {"zeros", 0}};
+}
+
+bool has_weights(const LayerSpec& layer) { return find_layer_kind(layer.kind)->weights; }
+bool may_read_ids(std::string_view name) {
+  const DatasetFormat* const format = find_dataset_format(name);
+  const auto is_vocabulary = [](const Key& key) { return key.name == "vocabulary"; };
+  return format != nullptr && std::any_of(format->keys.begin(), format->keys.end(), is_vocabulary);
+}
+bool reads_ids(const RunConfig& config) {
+  const DatasetFormat* const format = find_dataset_format(config.data.train.format);
+  if (format == nullptr || format->ids) return format != nullptr;
+  const LayerKind* const first = config.layers.empty() ? nullptr : find_layer_kind(config.layers.front().kind);
+  return first != nullptr && first->ids && may_read_ids(format->name);
+}
+
+std::string_view purpose_of(Role role) {
+  return role == Role::kWeights ? "weights" : role == Role::kActivations ? "activations" : "gradients";
+}
+
+std::optional<Granularity> default_granularity(DType dtype, std::string_view scheme, Role role) {
+  QuantSpec spec;
+  spec.dtype = dtype;
+  spec.scheme = scheme;
+  std::vector<Granularity> order{Granularity::tensor(), Granularity::channel(0), Granularity::token()};
+  // Scales of activations that no observer can hold are those of a row, so that samples do not depend on each other.
+  const Quantizer& quantizer = known_quantizer(scheme);
+  if (role == Role::kActivations && !quantizer.from_range() && quantizer.learned(spec).empty() &&
+      !quantizer.constant_params(spec))
+    order = {Granularity::token(), Granularity::tensor()};
+  for (const Granularity& granularity : order) {
+    if (role != Role::kWeights && granularity == Granularity::channel(0)) continue;
+    spec.granularity = granularity;
+    try {
+      known_quantizer(scheme).check(spec, role == Role::kWeights);
+      return granularity;
+    } catch (const Error&) {
+    }
+  }
+  return std::nullopt;
+}
+
+// Schemes that support the dtype, those that suit its kind best first; the first is the default. symmetric, absmax and
+// symmetric_no_clip produce negative codes, so they are excluded for unsigned dtypes. affine is of no use for 1-bit
+// weights.
+Names schemes_for(DType dtype, Role role) {
+  if (!dtype.is_code()) return {};
+  const bool is_unsigned = dtype.info().kind == DTypeKind::kUint;
+  Names first{"binary", "codebook", "step", "ternary", "symmetric", "affine"};
+  if (role == Role::kGradients) first = {std::string(kGradientScheme), "absmax", "binary", "ternary"};
+  const Names known = names_of(quantizer_names());
+  Names names;
+  for (const std::string& name : first)
+    if (!(is_unsigned && name == "symmetric") && std::find(known.begin(), known.end(), name) != known.end() &&
+        takes(name, dtype, role))
+      names.push_back(name);
+  for (const std::string& other : known) {
+    const bool negative = other == "symmetric" || other == "symmetric_no_clip" || other == "absmax";
+    const bool listed = std::find(names.begin(), names.end(), other) != names.end();
+    if (!listed && !(is_unsigned && negative) && takes(other, dtype, role)) names.push_back(other);
+  }
+  return names;
+}
+
+Names schemes_of(Role role) {
+  return schemes_where([role](const Quantizer& q) {
+    const std::vector<DType> dtypes = all_dtypes();
+    return std::any_of(dtypes.begin(), dtypes.end(), [&](DType dtype) {
+      const Names fitting = schemes_for(dtype, role);
+      return std::find(fitting.begin(), fitting.end(), q.name()) != fitting.end();
+    });
+  });
+}
+
+Names learned_schemes() {
+  return schemes_where([](const Quantizer& q) { return !q.learned(QuantSpec{}).empty(); });
+}
+Names range_schemes() {
+  return schemes_where([](const Quantizer& q) { return q.from_range(); });
+}
+bool has_learned_parts(const std::optional<QuantSpec>& spec) { return spec && learns(spec->scheme, spec->dtype); }
+
+bool for_float(std::string_view key) {
+  constexpr std::string_view kKeys[] = {"dtype",   "init",      "latent_clamp", "grad",
+                                        "moments", "lr_factor", "weight_decay", "frozen"};
+  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
+}
+
+bool for_rule(std::string_view key) {
+  constexpr std::string_view kOwn[] = {"init", "moments", "optimizer", "lr_factor", "weight_decay", "frozen"};
+  return std::find(std::begin(kOwn), std::end(kOwn), key) == std::end(kOwn);
+}
+
+Names schemes_of_ste(SteRule ste) {
+  return ste == SteRule::kApproxSign ? Names{"binary", "standardized_binary", "step"} : Names{};
+}
+
+}  // namespace bitgrad::config::choices

@@ -1,0 +1,295 @@
+#include "config/schema.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "base/registration.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/data/transform.h"
+#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/quant/quantizer.h"
+#include "bitgrad/task/metric.h"
+#include "config/choices.h"
+#include "config/yaml.h"
+
+namespace bitgrad::config {
+namespace {
+
+// The value type of a layer kind's key.
+const ValueType& type_of(const Key& key) {
+  using Type = Key::Type;
+  switch (key.type) {
+    case Type::kBool:
+      return kBool;
+    case Type::kInt:
+      return kInt;
+    case Type::kNumber:
+      return kNumber;
+    case Type::kTexts:
+      return kTexts;
+    case Type::kText:
+      return kText;
+    case Type::kChoice:
+      return kChoice;
+    case Type::kNumbers:
+      return kNumberList;
+    case Type::kInts:
+      break;
+  }
+  return kInts;
+}
+
+// All keys; update() adds those of newly registered kinds.
+class Keys {
+ public:
+  Keys() {
+#define BITGRAD_CONFIG_KEY(group, key, type, detail, standard, when, choices, doc) \
+  add({group, key, &type, detail, standard, when, choices, doc});
+#include "config/keys.inc"
+#undef BITGRAD_CONFIG_KEY
+  }
+  void update() {
+    const uint64_t added = detail::added_names();
+    if (added_ == added) return;
+    added_ = added;
+    const std::vector<const LayerKind*> kinds = layer_kinds();
+    for (; kinds_ < kinds.size(); ++kinds_) add_kind(*kinds[kinds_]);
+    const std::vector<const LossKind*> losses = loss_kinds();
+    for (; losses_ < losses.size(); ++losses_)
+      add_named("loss", losses[losses_]->name, losses[losses_]->doc, losses[losses_]->keys);
+    const std::vector<const Metric*> metrics = bitgrad::metrics();
+    for (; metrics_ < metrics.size(); ++metrics_)
+      if (const Metric& m = *metrics[metrics_]; m.follow || !m.keys.empty())
+        add_named("metrics", m.name, m.doc, m.keys);
+    const std::vector<std::string> formats = dataset_formats();
+    for (; formats_ < formats.size(); ++formats_) add_format(*find_dataset_format(formats[formats_]));
+    const std::vector<std::string_view> schemes = quantizer_names();
+    for (; schemes_ < schemes.size(); ++schemes_)
+      for (const Role role : {Role::kWeights, Role::kActivations})
+        for (const Key& key : known_quantizer(schemes[schemes_]).keys())
+          add_selected(group_of(role), key, schemes[schemes_]);
+    const std::vector<const TransformKind*> transforms = transform_kinds();
+    for (; transforms_ < transforms.size(); ++transforms_)
+      add_named("transform", transforms[transforms_]->name, transforms[transforms_]->doc,
+                transforms[transforms_]->keys);
+  }
+  const KeySpec* find(std::string_view group, std::string_view key) const { return look_up(group, key); }
+  const std::deque<KeySpec>& all() const { return keys_; }
+
+ private:
+  void add(KeySpec key) {
+    KeySpec& added = keys_.emplace_back(std::move(key));
+    index_.emplace(std::pair(added.group, added.key), &added);
+  }
+  std::string_view kept(std::string text) { return texts_.emplace_back(std::move(text)); }
+
+  KeySpec* look_up(std::string_view group, std::string_view key) const {
+    const auto found = index_.find({group, key});
+    return found == index_.end() ? nullptr : found->second;
+  }
+  // Copies `own`, which may be destroyed before its description is read.
+  void add_own(std::string_view group, const Key& own, std::string_view when) {
+    const Key& key = own_.emplace_back(own);
+    add({group,
+         key.name,
+         &type_of(key),
+         key.range,
+         key.standard,
+         when,
+         [&key] { return key.choices; },
+         key.doc,
+         {},
+         key.count});
+  }
+  // Keys of a named kind, in a map under its name.
+  void add_named(std::string_view group, const std::string& name, const std::string& doc,
+                 const std::vector<Key>& keys) {
+    if (keys.empty() && group == "loss") return;  // written as a bare name
+    const std::string_view own = kept(concat(group, '.', name));
+    add({group, kept(name), &kMap, own, "", "", nullptr, kept(doc)});
+    for (const Key& key : keys) add_own(own, key, "");
+  }
+  // A key that exists for one value of the group's selector.
+  void add_selected(std::string_view group, const Key& own, std::string_view selected) {
+    if (KeySpec* const known = look_up(group, own.name))
+      known->when = kept(concat(known->when, ',', selected));
+    else
+      add_own(group, own, kept(std::string(selected)));
+  }
+  void add_format(const DatasetFormat& format) {
+    for (const std::vector<std::string>* names : {&format.required, &format.optional})
+      for (const std::string& name : *names) {
+        KeySpec* const known = look_up("dataset", name);
+        if (known != nullptr && !known->when.empty() && !known->applies(format.name))
+          known->when = kept(concat(known->when, ',', format.name));
+        if (known != nullptr && known->required() && names == &format.optional)
+          known->optional =
+              known->optional.empty() ? kept(format.name) : kept(concat(known->optional, ',', format.name));
+      }
+    for (const Key& key : format.keys) add_selected("dataset", key, format.name);
+  }
+
+  void add_kind(const LayerKind& kind) {
+    using Quantizer = LayerKind::Quantizer;
+    const std::string_view own = kept(group_of_kind(kind.name));
+    const std::string_view group = kind.quantizer == Quantizer::kActivations ? group_of(Role::kActivations)
+                                   : kind.quantizer == Quantizer::kGradients ? group_of(Role::kGradients)
+                                                                             : own;
+    add({"layer", kind.name, &kMap, group, "", "", nullptr, kind.doc});
+    for (const Key& key : kind.keys) add_own(own, key, "");
+    add_lists(kind, own);
+    if (kind.weights) add({own, "weights", &kMap, "weights", "", "", nullptr, "own keys over those of quant.weights"});
+    if (!kind.product) return;
+    add({own, "compute", &kChoice, "", "=quant.compute", "", enum_names<Compute>, "how the product is computed"});
+    add({own, "backward", &kMap, "backward", "", "", nullptr, "own keys over those of quant.backward"});
+  }
+  void add_lists(const LayerKind& kind, std::string_view own) {
+    using Lists = LayerLists::Kind;
+    if (kind.lists.kind == Lists::kInline || kind.lists.kind == Lists::kRepeated)
+      add({own, "layers", &kLayers, "layer", "!", "", nullptr, "the layers in order"});
+    if (kind.lists.kind == Lists::kIndexed)
+      add({own, "layers", &kLayerLists, "layer", "!", "", nullptr, "lists of layers"});
+    if (kind.lists.kind == Lists::kNamed)
+      for (const Key& key : kind.lists.keys)
+        add({own, key.name, &kLayers, "layer", key.standard, "", nullptr, key.doc});
+  }
+
+  std::deque<KeySpec> keys_;
+  std::deque<std::string> texts_;
+  std::deque<Key> own_;
+  std::map<std::pair<std::string_view, std::string_view>, KeySpec*> index_;
+  std::optional<uint64_t> added_;  // detail::added_names() at the last update
+  size_t kinds_ = 0, losses_ = 0, metrics_ = 0, formats_ = 0, schemes_ = 0,
+         transforms_ = 0;  // numbers of list items added so far
+};
+
+std::mutex g_keys_mutex;
+Keys& keys() {
+  static Keys all;
+  all.update();
+  return all;
+}
+
+// Groups in which the value of one key determines which others exist.
+struct Selector {
+  std::string_view group, key;
+  bool merged = false;  // the key may be inherited, so it is known only after merging
+};
+constexpr Selector kSelectors[] = {
+    {"dataset", "format"},           {"optim", "name"},          {"schedule", "name"},    {"weights", "scheme", true},
+    {"activations", "scheme", true}, {"observer", "name", true}, {"device", "kind", true}};
+
+}  // namespace
+
+bool KeySpec::applies(std::string_view selected) const {
+  if (when.empty()) return true;
+  const std::vector<std::string> values = split(when, ',');
+  return std::find(values.begin(), values.end(), selected) != values.end();
+}
+
+bool KeySpec::required_with(std::string_view selected) const {
+  if (!required() || when.empty()) return required();
+  const std::vector<std::string> values = split(optional, ',');
+  return applies(selected) && std::find(values.begin(), values.end(), selected) == values.end();
+}
+
+std::vector<const KeySpec*> all_keys() {
+  const std::lock_guard lock(g_keys_mutex);
+  std::vector<const KeySpec*> all;
+  for (const KeySpec& key : keys().all()) all.push_back(&key);
+  return all;
+}
+
+constexpr std::string_view kKindPrefix = "layer.", kLossPrefix = "loss.", kMetricPrefix = "metrics.";
+std::string group_of_kind(std::string_view kind) { return concat(kKindPrefix, kind); }
+std::string_view shown_group(std::string_view group) {
+  for (const std::string_view prefix : {kKindPrefix, kLossPrefix, kMetricPrefix})
+    if (group.starts_with(prefix)) return group.substr(prefix.size());
+  return group;
+}
+
+const KeySpec* find_key(std::string_view group, std::string_view key) {
+  const std::lock_guard lock(g_keys_mutex);
+  return keys().find(group, key);
+}
+
+std::vector<std::string> keys_of(std::string_view group) {
+  std::vector<std::string> keys;
+  for (const KeySpec* spec : all_keys())
+    if (spec->group == group) keys.emplace_back(spec->key);
+  return keys;
+}
+
+std::string_view selector_of(std::string_view group, bool merged) {
+  for (const Selector& selector : kSelectors)
+    if (selector.group == group && (merged || !selector.merged)) return selector.key;
+  return {};
+}
+
+namespace {
+
+Value read_default(const KeySpec& spec) {
+  if (!spec.has_default() || !spec.type->read) return {};
+  const SourceText text(spec.standard, 0);
+  Report report("default", text);
+  Node node;
+  Value value;
+  ensure(read_yaml(text, report, node), "config", "bad default '", spec.standard, '\'');
+  const std::string wrong = spec.type->read(spec, node, value);
+  ensure(wrong.empty(), "config", "default of ", spec.group, '.', spec.key, ": ", wrong);
+  return value;
+}
+
+}  // namespace
+
+const Value& default_value(const KeySpec& spec) {
+  static std::map<const KeySpec*, Value> defaults;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto found = defaults.find(&spec);
+  return found != defaults.end() ? found->second : defaults.emplace(&spec, read_default(spec)).first->second;
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& names) {
+  constexpr size_t kLongest = 64;
+  if (word.size() > kLongest) return {};
+  std::string best;
+  int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;
+  for (const std::string& name : names) {
+    const int distance = edit_distance(word, name);
+    if (distance < best_distance) {
+      best = name;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string join(const std::vector<std::string>& names, std::string_view separator) {
+  std::string out;
+  for (const std::string& name : names) {
+    if (!out.empty()) out += separator;
+    out += name;
+  }
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  for (size_t end = text.find(separator); end != std::string_view::npos; end = text.find(separator, begin)) {
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  parts.emplace_back(text.substr(begin));
+  return parts;
+}
+
+std::string path_of(std::string_view group_path, std::string_view key) {
+  return group_path.empty() ? std::string(key) : concat(group_path, '.', key);
+}
+
+}  // namespace bitgrad::config

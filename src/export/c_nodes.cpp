@@ -1,0 +1,191 @@
+// C code of all operations except products.
+#include "bitgrad/base/error.h"
+#include "export/c_writer.h"
+
+namespace bitgrad::c_target {
+namespace {
+
+std::string loops(int64_t rows, int64_t columns) {
+  return concat("    for (p = 0; p < ", rows, "; ++p) for (j = 0; j < ", columns, "; ++j) {\n");
+}
+
+}  // namespace
+
+void Writer::each(const Node& node, const std::string& text) {
+  body_ << "  {\n    int32_t p, j;\n";
+  if (held(own()) == Held::kBits)
+    body_ << "    for (p = 0; p < " << plan_.places[static_cast<size_t>(own())].elements << "; ++p) " << buffer(own())
+          << "[p] = 0;\n";
+  body_ << loops(node.form.sample_rows(), node.form.features()) << text << "    }\n  }\n";
+}
+
+void Writer::write(const Node&, const inference::Input&) {}
+
+void Writer::write(const Node& node, const inference::Quantize& op) {
+  if (const std::string why = quantize_refusal(op); !why.empty()) return refuse("quantize", why);
+  std::string text = concat("      float u = ", load(node.inputs[0], "p", "j"), ";\n"), code;
+  std::vector<float> inverse = op.scale;
+  for (float& s : inverse) s = 1.0f / s;
+  if (op.rule == CodeRule::kSign) {
+    code = "u >= 0.0f ? 1 : -1";
+  } else if (op.rule == CodeRule::kPositive) {
+    code = "u > 0.0f ? 1 : 0";
+  } else {
+    if (op.rule == CodeRule::kInverse) text += concat("      u = u * ", numbers("s", inverse, "j"), ";\n");
+    if (op.rule == CodeRule::kOffset && !op.shift.empty())
+      text += concat("      u = u - ", numbers("m", op.shift, "j"), ";\n");
+    if ((op.rule == CodeRule::kDivide || op.rule == CodeRule::kOffset) && !op.scale.empty())
+      text += concat("      u = u / ", numbers("s", op.scale, "j"), ";\n");
+    if (op.rule == CodeRule::kTimes) text += concat("      u = u * ", numbers("s", op.scale, "j"), ";\n");
+    const std::vector<float> zero(op.zero.begin(), op.zero.end());
+    code = concat("to_code(u, ", zero.empty() ? "0.0f" : numbers("z", zero, "j"), ", ", op.lo, ", ", op.hi, ")");
+    rounds_ = true;
+  }
+  each(node, concat(text, "      ", store(own(), "p", "j", code), "\n"));
+  note(concat("quantize ", op.spec.dtype));
+}
+
+void Writer::write(const Node& node, const inference::Requantize& op) {
+  const std::string text =
+      concat("      float u = (float)", load(node.inputs[0], "p", "j"), ";\n      u = u * ",
+             numbers("s", op.factor, "j"), ";\n      ",
+             store(own(), "p", "j",
+                   concat("to_code(u, ", c_number(static_cast<float>(op.zero)), ", ", op.lo, ", ", op.hi, ")")),
+             "\n");
+  rounds_ = true;
+  each(node, text);
+  note(concat("int32 to ", op.spec.dtype));
+}
+
+void Writer::write(const Node& node, const inference::Dequantize&) {
+  const Node& in = graph_[node.inputs[0]];
+  if ((!in.params && in.form.scales) || in.form.dtype.kind() == DTypeKind::kCodebook)
+    return refuse("dequantize", "scales that are found from each batch, and levels of a codebook, are not known");
+  std::string text = concat("      float u = (float)", load(node.inputs[0], "p", "j"), ";\n");
+  if (in.params && in.params->zero)
+    text += concat("      u = u - ", numbers("z", in.params->zero->to_vector(), "j"), ";\n");
+  if (in.params && in.params->scale)
+    text += concat("      u = u * ", numbers("s", in.params->scale->to_vector(), "j"), ";\n");
+  if (in.params && in.params->offset)
+    text += concat("      u = u + ", numbers("m", in.params->offset->to_vector(), "j"), ";\n");
+  each(node, concat(text, "      ", store(own(), "p", "j", "u"), "\n"));
+  note("dequantize");
+}
+
+void Writer::write(const Node& node, const inference::Normalize& op) {
+  const std::string text =
+      concat("      float u = ", load(node.inputs[0], "p", "j"), ";\n      u = u - ", numbers("m", op.mean, "j"),
+             ";\n      u = u * ", numbers("i", op.inv, "j"), ";\n      u = u * ", numbers("g", op.gamma, "j"),
+             ";\n      u = u + ", numbers("b", op.beta, "j"), ";\n      ", store(own(), "p", "j", "u"), "\n");
+  each(node, text);
+  note("norm");
+}
+
+void Writer::write(const Node& node, const inference::Pointwise& op) {
+  const bool integers = held(own()) == Held::kInt32;
+  const std::string x = concat("      const ", type_of(held(own())), " u = ", load(node.inputs[0], "p", "j"), ";\n");
+  std::string y;
+  if (op.op == UnaryOp::relu) y = integers ? "u > 0 ? u : 0" : "u > 0.0f ? u : 0.0f";
+  if (op.op == UnaryOp::hardtanh) y = "u < -1.0f ? -1.0f : u > 1.0f ? 1.0f : u";
+  if (op.op == UnaryOp::relu2) y = "u > 0.0f ? u * u : 0.0f";
+  if (y.empty())
+    return refuse(std::string(unary_name(op.op)), "C without a library has no such function. Use relu or hardtanh");
+  each(node, concat(x, "      ", store(own(), "p", "j", y), "\n"));
+  note(std::string(unary_name(op.op)));
+}
+
+void Writer::write(const Node& node, const inference::MaxPool& op) {
+  const PoolOptions& o = op.options;
+  const Shape& in = graph_[node.inputs[0]].form.sample;
+  const std::string type = held(own()) == Held::kFloat ? "float" : "int32_t";
+  const std::string value = concat("(", type, ")", load(node.inputs[0], concat("y * ", in[1], " + x"), "j"));
+  const std::string text = concat(
+      "      const int32_t y0 = p / ", node.form.sample[1], " * ", o.stride[0], " - ", o.padding[0], ", x0 = p % ",
+      node.form.sample[1], " * ", o.stride[1], " - ", o.padding[1], ";\n      int32_t y, x, any = 0;\n      ", type,
+      " best = 0;\n      for (y = y0; y < y0 + ", o.size[0], "; ++y) for (x = x0; x < x0 + ", o.size[1],
+      "; ++x)\n        if (y >= 0 && y < ", in[0], " && x >= 0 && x < ", in[1], ") {\n          const ", type,
+      " u = ", value, ";\n          if (!any || u > best) best = u;\n          any = 1;\n        }\n      ",
+      store(own(), "p", "j", "best"), "\n");
+  each(node, text);
+  note("max_pool");
+}
+
+void Writer::write(const Node& node, const inference::AvgPool& op) {
+  const Shape& in = graph_[node.inputs[0]].form.sample;
+  PoolOptions o = op.options;
+  if (op.whole_image) o = {{in[0], in[1]}, {1, 1}, {0, 0, 0, 0}};
+  const int64_t across = op.whole_image ? 1 : node.form.sample[1];
+  const std::string text = concat(
+      "      const int32_t y0 = p / ", across, " * ", o.stride[0], " - ", o.padding[0], ", x0 = p % ", across, " * ",
+      o.stride[1], " - ", o.padding[1],
+      ";\n      int32_t y, x, n = 0;\n      float u = 0.0f;\n      for (y = y0; y < y0 + ", o.size[0],
+      "; ++y) for (x = x0; x < x0 + ", o.size[1], "; ++x)\n        if (y >= 0 && y < ", in[0], " && x >= 0 && x < ",
+      in[1], ") {\n          u = u + ", load(node.inputs[0], concat("y * ", in[1], " + x"), "j"),
+      ";\n          ++n;\n        }\n      u = u * (1.0f / (float)n);\n      ", store(own(), "p", "j", "u"), "\n");
+  each(node, text);
+  note("mean of pixels");
+}
+
+void Writer::write(const Node& node, const inference::Shortcut& op) {
+  const Shape& in = graph_[node.inputs[0]].form.sample;
+  const int64_t before = (op.out - in[2]) / 2, across = node.form.sample[1];
+  const std::string row = concat("p / ", across, " * ", op.stride[0] * in[1], " + p % ", across, " * ", op.stride[1]);
+  const std::string text =
+      concat("      const int32_t from = j - ", before, ";\n      ",
+             store(own(), "p", "j",
+                   concat("from >= 0 && from < ", in[2], " ? ", load(node.inputs[0], row, "from"), " : 0.0f")),
+             "\n");
+  each(node, text);
+  note("shortcut");
+}
+
+void Writer::write(const Node& node, const inference::Prelu& op) {
+  const std::string text =
+      concat("      const float u = ", load(node.inputs[0], "p", "j"), ";\n      ",
+             store(own(), "p", "j", concat("u > 0.0f ? u : ", numbers("s", op.slope, "j"), " * u")), "\n");
+  each(node, text);
+  note("prelu");
+}
+
+void Writer::write(const Node& node, const inference::Shift& op) {
+  const std::string sum = concat(load(node.inputs[0], "p", "j"), " + ", numbers("b", op.shift, "j"));
+  each(node, concat("      ", store(own(), "p", "j", sum), "\n"));
+  note("shift");
+}
+
+void Writer::write(const Node&, const inference::RowNorm& op) {
+  refuse(op.centered ? "layer_norm" : "rms_norm", "C without a library has no square root. Use batch_norm");
+}
+
+void Writer::write(const Node&, const inference::Gate& op) {
+  refuse(concat("gate of ", unary_name(op.op)), "C has no such layer yet. Use relu");
+}
+
+void Writer::write(const Node& node, const inference::Reshape&) {
+  const int64_t from = features(node.inputs[0]);
+  const std::string index = concat("(p * ", node.form.features(), " + j)");
+  const std::string x = load(node.inputs[0], concat(index, " / ", from), concat("(", index, " % ", from, ")"));
+  each(node, concat("      ", store(own(), "p", "j", x), "\n"));
+  note("reshape");
+}
+
+void Writer::write(const Node& node, const inference::Join& op) {
+  if (op.kind == inference::JoinKind::kConcat) {
+    int64_t offset = 0;
+    for (const Value v : node.inputs) {
+      body_ << "  {\n    int32_t p, j;\n"
+            << loops(node.form.sample_rows(), features(v)) << "      "
+            << store(own(), "p", concat("(j + ", offset, ")"), load(v, "p", "j")) << "\n    }\n  }\n";
+      offset += features(v);
+    }
+    return note("join");
+  }
+  std::string text = concat("      float u = ", load(node.inputs[0], "p", "j"), ";\n");
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    text += concat("      u = u ", op.kind == inference::JoinKind::kAdd ? '+' : '*', ' ',
+                   load(node.inputs[i], "p", "j"), ";\n");
+  each(node, concat(text, "      ", store(own(), "p", "j", "u"), "\n"));
+  note("join");
+}
+
+}  // namespace bitgrad::c_target

@@ -1,0 +1,192 @@
+// C code of products: their weights, loops, and the conversion of sums to values or codes.
+#include <algorithm>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/dtype/codec.h"
+#include "export/c_writer.h"
+#include "export/weight_order.h"
+
+namespace bitgrad::c_target {
+namespace {
+
+bool floats_alone(const Tensor& w) {
+  const ScaleMap map = w.scale_map();
+  return !w.dtype().is_code() || map.offset != nullptr || (!map.per_tensor() && !map.per_row()) ||
+         w.dtype().kind() == DTypeKind::kCodebook;
+}
+
+// Packs codes into 32-bit words, 32 / bits each, the first in the low bits. Signs: bit 1 is +1.
+std::vector<uint32_t> packed(const std::vector<int64_t>& codes, int bits, bool sign) {
+  const size_t per = 32 / static_cast<size_t>(bits);
+  std::vector<uint32_t> out((codes.size() + per - 1) / per, 0);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const auto raw = sign ? static_cast<uint32_t>(codes[i] > 0) : static_cast<uint32_t>(codes[i]) & ((1U << bits) - 1U);
+    out[i / per] |= raw << (static_cast<size_t>(bits) * (i % per));
+  }
+  return out;
+}
+
+// Packs signs so that each row of c channels fills whole words.
+std::vector<uint32_t> rows_of_signs(const std::vector<int64_t>& codes, int64_t c) {
+  std::vector<uint32_t> out;
+  for (size_t row = 0; row < codes.size(); row += static_cast<size_t>(c))
+    for (size_t i = 0; i < static_cast<size_t>(c); ++i) {
+      if (i % 32 == 0) out.push_back(0);
+      out.back() |= static_cast<uint32_t>(codes[row + i] > 0) << (i % 32);
+    }
+  return out;
+}
+
+}  // namespace
+
+WeightForm Writer::write_weight(const Node& node, const inference::Product& op, bool integers) {
+  const std::string name = concat("w", now_);
+  const DType dtype = op.weight.dtype();
+  ExportedTensor row{.name = name, .parameter = concat(node.layer, ".weight"), .shape = op.weight.shape()};
+  WeightForm form;
+  if (floats_alone(op.weight)) {
+    form.held = Held::kFloat;
+    array("float", name, op.weight.to_vector());
+    row.type = "float";
+    if (dtype.is_code()) row.reason = "values of codes, as their scales differ within a row";
+    report_.tensors.push_back(std::move(row));
+    return form;
+  }
+  const std::vector<int64_t> codes = codes_of(op.weight);
+  const bool sign = dtype.kind() == DTypeKind::kSign, is_signed = dtype.info().qmin < 0;
+  form.bits = sign ? 1 : dtype.bits() <= 2 ? 2 : dtype.bits() <= 4 ? 4 : 8;
+  form.code = sign ? WeightForm::Code::kSign : is_signed ? WeightForm::Code::kSigned : WeightForm::Code::kUnsigned;
+  if (integers && sign && held(node.inputs[0]) == Held::kBits) {
+    form.held = Held::kBits;
+    const int64_t taps = op.conv ? op.conv->kernel[0] * op.conv->kernel[1] : 1;
+    array("uint32_t", name, rows_of_signs(codes, op.weight.cols() / taps));
+    popcount_ = true;
+  } else if (form.bits < 8) {
+    form.held = Held::kInt32;
+    array("uint32_t", name, packed(codes, form.bits, sign));
+  } else {
+    form.held = is_signed ? Held::kInt8 : Held::kUint8;
+    array(type_of(form.held), name, std::vector<int32_t>(codes.begin(), codes.end()));
+  }
+  row.type = concat(form.bits, form.bits == 1 ? " bit" : " bits");
+  report_.tensors.push_back(std::move(row));
+  return form;
+}
+
+// Writes the geometry as a constant. Returns false if the shapes are too large for 32 bits.
+bool Writer::write_conv(const Node& node, const inference::Product& op) {
+  const Shape in = graph_[node.inputs[0]].form.sample, out = node.form.sample;
+  Conv2dOptions o;
+  int64_t h = graph_[node.inputs[0]].form.sample_rows(), w = 1, oh = h, ow = 1;
+  if (op.conv) {
+    o = *op.conv;
+    h = in[0], w = in[1], oh = out[0], ow = out[1];
+  }
+  if (std::max({in.numel(), out.numel(), op.weight.numel()}) >= (int64_t{1} << 30)) return false;
+  constants_ << "static const struct conv c" << now_ << " = {";
+  for (const int64_t each : {h, w, in.cols(), oh, ow, out.cols(), o.kernel[0], o.kernel[1], o.stride[0], o.stride[1],
+                             o.dilation[0], o.dilation[1], o.padding[0], o.padding[1], o.groups})
+    constants_ << each << ", ";
+  constants_ << o.pad_value << "};\n";
+  return true;
+}
+
+void Writer::threshold_epilogue(Value product, const std::string& sum) {
+  const Thresholds& t = plan_.thresholds[static_cast<size_t>(product)];
+  array("int32_t", concat("t", now_), t.at);
+  const auto same = [](const std::vector<int>& x) {
+    return std::all_of(x.begin(), x.end(), [&](int e) { return e == x[0]; });
+  };
+  const auto choice = [&](const std::vector<int>& x, const char* name) {
+    if (same(x)) return std::to_string(x[0]);
+    array("int8_t", concat(name, now_), std::vector<int32_t>(x.begin(), x.end()));
+    return concat(name, now_, "[j]");
+  };
+  const std::string base = choice(t.base, "base"), direction = choice(t.direction, "direction");
+  const Value end = plan_.ends[static_cast<size_t>(product)];
+  body_ << "      int32_t k, n = 0;\n      for (k = 0; k < " << t.count << "; ++k) n += " << sum << " >= t" << now_
+        << "[j * " << t.count << " + k];\n      " << store(end, "p", "j", concat(base, " + (", direction, ") * n"))
+        << '\n';
+}
+
+void Writer::epilogue(const Node& node, const inference::Product& op, bool integers, const std::string& sum) {
+  const Node& in = graph_[node.inputs[0]];
+  std::string value = sum;
+  if (op.integer_out) {
+    if (op.bias.defined()) {
+      std::vector<int32_t> bias(op.bias.as<int32_t>(), op.bias.as<int32_t>() + op.bias.numel());
+      array("int32_t", concat("b", now_), bias);
+      value = concat(sum, " + b", now_, "[j]");
+    }
+    body_ << "      " << store(own(), "p", "j", value) << '\n';
+    return;
+  }
+  std::vector<float> scale{1.0f};
+  if (integers) {
+    scale = output_scales(in, op);
+  } else {
+    if (!floats_alone(op.weight) && op.weight.quant() && op.weight.quant()->scale)
+      scale = op.weight.quant()->scale->to_vector();
+    if (in.params && in.params->scale)
+      for (float& each : scale) each = in.params->scale->to_vector()[0] * each;
+  }
+  body_ << "      float t = (float)" << sum << ";\n";
+  if (std::any_of(scale.begin(), scale.end(), [](float s) { return s != 1.0f; }))
+    body_ << "      t = t * " << numbers("s", scale, "j") << ";\n";
+  if (op.bias.defined()) body_ << "      t = t + " << numbers("b", op.bias.to_vector(), "j") << ";\n";
+  body_ << "      " << store(own(), "p", "j", "t") << '\n';
+}
+
+void Writer::product_loop(const Node& node, const inference::Product& op, bool integers) {
+  const Node& in = graph_[node.inputs[0]];
+  const WeightForm form = write_weight(node, op, integers);
+  const Held x = held(node.inputs[0]);
+  if (dot_names_.insert(dot_name(x, form)).second) functions_.push_back(dot_function(x, form));
+  const bool bits = x == Held::kBits;
+  const auto first = [](const std::shared_ptr<const Tensor>& t) {
+    return t ? static_cast<int64_t>(t->elements()[0]) : 0;
+  };
+  std::string zw = "0";
+  if (!floats_alone(op.weight) && op.weight.quant() && op.weight.quant()->zero) {
+    const std::vector<double> z = op.weight.quant()->zero->elements();
+    array("int32_t", concat("z", now_), std::vector<int32_t>(z.begin(), z.end()));
+    zw = concat("z", now_, z.size() == 1 ? "[0]" : "[j]");
+  }
+  const bool thresholds = plan_.ends[static_cast<size_t>(now_)] >= 0;
+  const Value target = thresholds ? plan_.ends[static_cast<size_t>(now_)] : own();
+  body_ << "  {\n    int32_t p, j;\n";
+  if (held(target) == Held::kBits)
+    body_ << "    for (p = 0; p < " << plan_.places[static_cast<size_t>(target)].elements << "; ++p) " << buffer(target)
+          << "[p] = 0;\n";
+  body_ << "    for (p = 0; p < " << node.form.sample_rows() << "; ++p) for (j = 0; j < " << node.form.features()
+        << "; ++j) {\n      const " << (integers ? "int32_t" : "float") << " sum = " << dot_name(x, form) << '('
+        << buffer(node.inputs[0]) << ", w" << now_ << ", &c" << now_ << ", p, j";
+  if (!bits) body_ << ", " << (in.params ? first(in.params->zero) : 0) << ", " << zw;
+  body_ << ");\n";
+  thresholds ? threshold_epilogue(now_, "sum") : epilogue(node, op, integers, "sum");
+  body_ << "    }\n  }\n";
+}
+
+void Writer::write(const Node& node, const inference::Product& op) {
+  const Node& in = graph_[node.inputs[0]];
+  const bool integers = sums_integers(graph_, node, op);
+  const std::string operation = concat(integers ? "integers, " : "floats, ", in.form.dtype, " x ", op.weight.dtype(),
+                                       op.conv ? ", convolution" : "");
+  const bool one_scale = !in.params || ((!in.params->scale || in.params->scale->numel() == 1) && !in.params->offset);
+  if (!one_scale || in.form.dtype.kind() == DTypeKind::kCodebook || (!in.params && in.form.scales))
+    return refuse(operation, "inputs need one constant scale, without a real offset, or be fp32");
+  if (op.integer_out && !integers) return refuse(operation, "sums could pass 2^31");
+  if (op.integer_out && op.bias.defined()) {
+    int64_t most = 0;
+    for (const double b : op.bias.elements()) most = std::max(most, static_cast<int64_t>(std::abs(b)));
+    if (most >= (int64_t{1} << 30)) return refuse(operation, "its bias could carry sums past 2^31");
+  }
+  if (!write_conv(node, op)) return refuse(operation, "has 2^30 numbers or more");
+  const bool thresholds = plan_.ends[static_cast<size_t>(now_)] >= 0;
+  product_loop(node, op, integers);
+  if (integers) return note(concat(operation, thresholds ? ", to thresholds" : ""));
+  note(operation, Fate::kRounded, (static_cast<double>(op.weight.cols()) + 3) * 0x1p-23,
+       "sums of floats, one after the other: off by at most this part of the sum of magnitudes");
+}
+
+}  // namespace bitgrad::c_target

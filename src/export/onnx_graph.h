@@ -1,0 +1,120 @@
+// Builds the nodes of an ONNX graph, and tracks which tensors represent the values of a lowered model.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bitgrad/export/export.h"
+#include "bitgrad/nn/inference.h"
+#include "io/onnx_file.h"
+
+namespace bitgrad::onnx {
+
+// The tensor that represents a value of the model. Codes are INT8 or UINT8 (signs are -1 and 1). Images are [N,h,w,c]
+// as in bitgrad, or [N,c,h,w] where an operator needs that.
+struct Stand {
+  std::string name = {};
+  Type type = Type::kFloat;
+  bool channels_first = false;
+  // For codes with scales computed at run time: tensors of their scale and zero point (empty: none).
+  std::string scale = {}, zero = {};
+  bool scale_of_rows = false;  // one scale per row; false: a scalar
+};
+
+// The opset that needs ONNX Runtime 1.23, which has a Cast of INT4 and MatMulNBits of 8 bits.
+constexpr int kFirstOpsetOfCast = 23;
+// The opset that needs ONNX Runtime 1.24, which has a ConvInteger of INT8; before, both sides are UINT8.
+constexpr int kFirstOpsetOfInt8Conv = 24;
+constexpr int64_t kShift = 128;
+
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+
+class GraphBuilder {
+ public:
+  GraphBuilder(const inference::Graph& graph, const ExportSpec& spec, ExportReport& report);
+
+  const inference::Graph& source() const { return source_; }
+  bool qdq() const { return qdq_; }
+  int opset() const { return opset_; }
+  ExportReport& report() { return report_; }
+  ModelFile& file() { return file_; }
+
+  // Adds a node with one output and returns its name, made of the layer and the operator.
+  std::string add(const std::string& op, std::vector<std::string> inputs, Attributes attributes = {},
+                  const std::string& domain = "");
+  // Constant tensors; short ones are shared if equal.
+  std::string numbers(const std::vector<float>& x, std::vector<int64_t> dims);
+  std::string scalar(float x) { return numbers({x}, {}); }
+  std::string integers(const std::vector<int64_t>& x, std::vector<int64_t> dims, Type type = Type::kInt64);
+  std::string tensor(TensorValue value);  // not shared, under its own name
+  // Values per feature, shaped to broadcast against `like`; a single one becomes a scalar.
+  std::string per_feature(const std::vector<float>& x, const Stand& like);
+
+  // The tensor of a value. Each value is converted to the other order of axes at most once.
+  const Stand& stand(inference::Value value) const { return stands_.at(value); }
+  void set(inference::Value value, Stand stand) { stands_[value] = std::move(stand); }
+  Stand channels_first(inference::Value value);
+  Stand channels_last(inference::Value value);
+  Stand in_order(inference::Value value, bool first) { return first ? channels_first(value) : channels_last(value); }
+  std::string to_float(const std::string& name) {
+    return add("Cast", {name}, {{"to", static_cast<int64_t>(Type::kFloat)}});
+  }
+
+  // Nodes added from now on belong to this layer.
+  void begin(const inference::Node& node) { node_ = &node; }
+  const std::string& layer() const { return node_->layer; }
+  void note(std::string operation, ExportedTensor::Fate fate = ExportedTensor::Fate::kExact, double error = 0,
+            std::string reason = {});
+  // Codes that are ours for equal numbers; says where an earlier layer rounds these otherwise. step: the largest scale.
+  void note_codes(std::string operation, const std::vector<float>& steps = {});
+  void refuse(std::string operation, std::string reason) {
+    note(std::move(operation), ExportedTensor::Fate::kRefused, 0, std::move(reason));
+  }
+
+ private:
+  std::string unique(const std::string& name);
+  const inference::Graph& source_;
+  bool qdq_;
+  int opset_;
+  ExportReport& report_;
+  ModelFile file_;
+  const inference::Node* node_ = nullptr;
+  std::map<inference::Value, Stand> stands_, turned_;
+  std::map<std::string, int> names_;
+  std::map<std::string, std::string> constants_;  // maps bytes and dims to names
+};
+
+// Write the operations of nn/inference.h. Each notes its result in the report, or refuses what it cannot express.
+Stand write_quantize(GraphBuilder& g, const inference::Node& node, const inference::Quantize& op);
+Stand write_requantize(GraphBuilder& g, const inference::Node& node, const inference::Requantize& op);
+Stand write_dequantize(GraphBuilder& g, const inference::Node& node);
+Stand write_product(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
+Stand write_node(GraphBuilder& g, const inference::Node& node);
+
+// Writes every node by `write`, then the file, unless something was refused or spec.dry_run is set.
+ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,
+                         Stand (*write)(GraphBuilder&, const inference::Node&));
+
+// The fp32 values of the codes of `node`, which `codes` represents.
+std::string values_of(GraphBuilder& g, const inference::Node& node, const Stand& codes);
+// Type of an ONNX tensor of codes: INT8 or UINT8.
+Type byte_type(DType dtype);
+
+// Writes a weight [o,k] as a constant, and its line of the report: codes in the smallest type of the opset, [k,o] for
+// products, [o,c,h,w] for convolutions.
+struct WeightCodes {
+  std::string name = {};  // the codes as INT8 or UINT8
+  Type stored = Type::kInt8;
+};
+// `shifted`: as UINT8, each code plus 128.
+WeightCodes write_codes(GraphBuilder& g, const inference::Product& op, bool shifted);
+// Writes its fp32 values in the same order: a constant, or dequantized codes. Sets `note` to the operators. `apart`:
+// not as DequantizeLinear followed at once by the product, which ONNX Runtime would compute with inputs rounded to 8
+// bits.
+std::string write_values(GraphBuilder& g, const inference::Product& op, bool apart, std::string& note);
+// Whether write_values keeps the rows [o, k] of a weight of a product, for Gemm with transB.
+bool keeps_rows(const GraphBuilder& g, const inference::Product& op, bool apart);
+std::vector<int64_t> weight_dims(const inference::Product& op);
+
+}  // namespace bitgrad::onnx

@@ -1,0 +1,199 @@
+// write_node: dispatches every operation to its writer, and has the writers that need no file of their own.
+#include <algorithm>
+
+#include "bitgrad/base/error.h"
+#include "export/onnx_graph.h"
+
+namespace bitgrad::onnx {
+namespace {
+
+using inference::Node;
+using Fate = ExportedTensor::Fate;
+
+constexpr const char* kOtherFunction = "the client has its own function: off by a few units in the last place";
+
+std::vector<int64_t> list(const auto& a) { return {a.begin(), a.end()}; }
+
+Stand write(GraphBuilder&, const Node&, const inference::Input&) { return {}; }
+Stand write(GraphBuilder& g, const Node& n, const inference::Quantize& op) { return write_quantize(g, n, op); }
+Stand write(GraphBuilder& g, const Node& n, const inference::Requantize& op) { return write_requantize(g, n, op); }
+Stand write(GraphBuilder& g, const Node& n, const inference::Dequantize&) { return write_dequantize(g, n); }
+Stand write(GraphBuilder& g, const Node& n, const inference::Product& op) { return write_product(g, n, op); }
+
+// The operations of numerics.md one by one, so that rounding is the same.
+Stand write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
+  Stand y = g.stand(n.inputs[0]);
+  y.name = g.add("Sub", {y.name, g.per_feature(op.mean, y)});
+  y.name = g.add("Mul", {y.name, g.per_feature(op.inv, y)});
+  y.name = g.add("Mul", {y.name, g.per_feature(op.gamma, y)});
+  y.name = g.add("Add", {y.name, g.per_feature(op.beta, y)});
+  g.note("norm");
+  return y;
+}
+
+// The function of a value, and its line of the report.
+std::string function_of(GraphBuilder& g, const Stand& y, UnaryOp op) {
+  const std::string& x = y.name;
+  const auto rounded = [&](const char* name) { g.note(name, Fate::kRounded, 0x1p-20, kOtherFunction); };
+  switch (op) {
+    case UnaryOp::relu:
+      g.note("Relu");
+      return y.type == Type::kInt32 ? g.add("Max", {x, g.integers({0}, {}, Type::kInt32)}) : g.add("Relu", {x});
+    case UnaryOp::hardtanh:
+      g.note("Clip");
+      return g.add("Clip", {x, g.scalar(-1.0f), g.scalar(1.0f)});
+    case UnaryOp::relu2: {
+      g.note("Relu, Mul");
+      const std::string r = g.add("Relu", {x});
+      return g.add("Mul", {r, r});
+    }
+    case UnaryOp::tanh:
+      rounded("Tanh");
+      return g.add("Tanh", {x});
+    case UnaryOp::sigmoid:
+      rounded("Sigmoid");
+      return g.add("Sigmoid", {x});
+    case UnaryOp::silu:
+      rounded("Mul, Sigmoid");
+      return g.add("Mul", {x, g.add("Sigmoid", {x})});
+    case UnaryOp::gelu:
+    case UnaryOp::gelu_tanh:
+      rounded("Gelu");
+      return g.add("Gelu", {x}, {{"approximate", std::string(op == UnaryOp::gelu ? "none" : "tanh")}});
+    case UnaryOp::kCount:
+      break;
+  }
+  g.refuse("function", "not known");
+  return x;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Pointwise& op) {
+  Stand y = g.stand(n.inputs[0]);
+  y.name = function_of(g, y, op.op);
+  return y;
+}
+
+// Rows are along the last axis, also of images.
+Stand write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
+  Stand y = g.channels_last(n.inputs[0]);
+  const std::string x = y.name;
+  if (op.centered && op.gamma.size() == 1) {  // ONNX Runtime 1.22 and 1.23 refuse a LayerNormalization of one number
+    y.name = g.add("Sub", {x, x});
+    if (!op.beta.empty()) y.name = g.add("Add", {y.name, g.per_feature(op.beta, y)});
+    g.note("norm of one number");
+    return y;
+  }
+  if (op.centered) {
+    std::vector<std::string> inputs{x, g.numbers(op.gamma, {static_cast<int64_t>(op.gamma.size())})};
+    if (!op.beta.empty()) inputs.push_back(g.numbers(op.beta, {static_cast<int64_t>(op.beta.size())}));
+    y.name = g.add("LayerNormalization", inputs, {{"axis", int64_t{-1}}, {"epsilon", op.eps}});
+  } else {
+    const std::string squares =
+        g.add("ReduceMean", {g.add("Mul", {x, x}), g.integers({-1}, {1})}, {{"keepdims", int64_t{1}}});
+    y.name = g.add("Div", {x, g.add("Sqrt", {g.add("Add", {squares, g.scalar(op.eps)})})});
+    y.name = g.add("Mul", {y.name, g.per_feature(op.gamma, y)});
+  }
+  g.note(op.centered ? "LayerNormalization" : "ReduceMean, Sqrt, Div", Fate::kRounded,
+         (static_cast<double>(op.gamma.size()) + 8) * 0x1p-23,
+         "sums of floats, in an order of the client's: off by at most this part of the root mean square");
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Gate& op) {
+  const Stand x = g.channels_last(n.inputs[0]);
+  const int64_t half = n.form.features();
+  const auto part = [&](int64_t from) {
+    return g.add("Slice", {x.name, g.integers({from}, {1}), g.integers({from + half}, {1}), g.integers({-1}, {1})});
+  };
+  Stand gate = x, y = x;
+  gate.name = part(0);
+  y.name = g.add("Mul", {function_of(g, gate, op.op), part(half)});
+  return y;
+}
+
+Attributes pool_attributes(const PoolOptions& o) {
+  return {{"kernel_shape", list(o.size)}, {"strides", list(o.stride)}, {"pads", list(o.padding)}};
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::MaxPool& op) {
+  Stand y = g.channels_first(n.inputs[0]);
+  y.name = g.add("MaxPool", {y.name}, pool_attributes(op.options));
+  g.note("MaxPool");
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::AvgPool& op) {
+  Stand y = g.channels_first(n.inputs[0]);
+  const Shape& in = g.source()[n.inputs[0]].form.sample;
+  const int64_t count = op.whole_image ? in[0] * in[1] : op.options.size[0] * op.options.size[1];
+  if (op.whole_image) {
+    y.name = g.add("ReduceMean", {y.name, g.integers({2, 3}, {2})}, {{"keepdims", int64_t{0}}});
+    y.channels_first = false;
+  } else {
+    y.name = g.add("AveragePool", {y.name}, pool_attributes(op.options));
+  }
+  g.note(op.whole_image ? "ReduceMean" : "AveragePool", Fate::kRounded, (static_cast<double>(count) + 2) * 0x1p-23,
+         "sums of floats, in an order of the client's: off by at most this part of the mean of magnitudes");
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Shortcut& op) {
+  Stand y = g.channels_first(n.inputs[0]);
+  const Shape& in = g.source()[n.inputs[0]].form.sample;
+  if (op.stride[0] > 1 || op.stride[1] > 1) {
+    const int64_t end = int64_t{1} << 31;
+    y.name = g.add("Slice", {y.name, g.integers({0, 0}, {2}), g.integers({end, end}, {2}), g.integers({2, 3}, {2}),
+                             g.integers(list(op.stride), {2})});
+  }
+  const int64_t more = op.out - in.cols(), before = more / 2;
+  if (more > 0)
+    y.name = g.add("Pad", {y.name, g.integers({0, before, 0, 0, 0, more - before, 0, 0}, {8}), g.scalar(0.0f)});
+  g.note("Slice, Pad");
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Prelu& op) {
+  Stand y = g.stand(n.inputs[0]);
+  y.name = g.add("PRelu", {y.name, g.per_feature(op.slope, y)});
+  g.note("PRelu");
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Shift& op) {
+  Stand y = g.stand(n.inputs[0]);
+  y.name = g.add("Add", {y.name, g.per_feature(op.shift, y)});
+  g.note("Add");
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Reshape&) {
+  Stand y = g.channels_last(n.inputs[0]);
+  std::vector<int64_t> dims{0};  // keep the batch
+  for (const int64_t d : n.form.sample.dims()) dims.push_back(d);
+  y.name = g.add("Reshape", {y.name, g.integers(dims, {static_cast<int64_t>(dims.size())})});
+  g.note("Reshape");
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& n, const inference::Join& op) {
+  const bool first = g.stand(n.inputs[0]).channels_first;
+  std::vector<std::string> parts;
+  for (const inference::Value v : n.inputs) parts.push_back(g.in_order(v, first).name);
+  Stand y{parts[0], Type::kFloat, first, "", ""};
+  if (op.kind == inference::JoinKind::kConcat) {
+    y.name = g.add("Concat", parts, {{"axis", first ? int64_t{1} : int64_t{-1}}});
+  } else {
+    for (size_t i = 1; i < parts.size(); ++i)
+      y.name = g.add(op.kind == inference::JoinKind::kAdd ? "Add" : "Mul", {y.name, parts[i]});
+  }
+  g.note("join");
+  return y;
+}
+
+}  // namespace
+
+Stand write_node(GraphBuilder& g, const Node& node) {
+  return std::visit([&](const auto& op) { return write(g, node, op); }, node.operation);
+}
+
+}  // namespace bitgrad::onnx

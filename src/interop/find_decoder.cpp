@@ -1,0 +1,239 @@
+// Recognizes a decoder in layers.
+#include <algorithm>
+#include <optional>
+
+#include "bitgrad/interop/decoder.h"
+#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/module.h"
+#include "interop/activations.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kDecoder = "decoder";
+
+struct Item {
+  std::string path;
+  LayerSpec layer;
+};
+
+void flatten(const std::vector<LayerSpec>& layers, const std::string& prefix, std::vector<Item>& out) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerSpec layer = completed(layers[i]);
+    const std::string path = concat(prefix, '.', layer.name.empty() ? std::to_string(i) : layer.name);
+    if (layer.kind == "dropout") continue;
+    if (layer.kind == "sequence") {
+      flatten(layer.lists.at(0).layers, path, out);
+    } else if (layer.kind == "repeat") {
+      for (int64_t round = 0; round < layer.attributes.integer("times"); ++round)
+        flatten(layer.lists.at(0).layers, concat(path, '.', round), out);
+    } else {
+      out.push_back({path, layer});
+    }
+  }
+}
+
+// Consumes layers from front to back, checking each against what is expected.
+class Cursor {
+ public:
+  Cursor(std::vector<Item> items, std::string where) : items_(std::move(items)), where_(std::move(where)) {}
+
+  bool at(std::string_view kind) const { return next_ < items_.size() && items_[next_].layer.kind == kind; }
+  bool done() const { return next_ == items_.size(); }
+  const Item& take(std::string_view expected, std::initializer_list<std::string_view> kinds) {
+    if (next_ == items_.size()) fail(kDecoder, where_, " ends, expected ", expected, ". It is no decoder.");
+    const Item& item = items_[next_];
+    if (std::find(kinds.begin(), kinds.end(), item.layer.kind) == kinds.end()) wrong(expected);
+    ++next_;
+    return item;
+  }
+  const Item& take_any(std::string_view expected) {
+    return take(expected, {next_ < items_.size() ? std::string_view(items_[next_].layer.kind) : ""});
+  }
+  [[noreturn]] void wrong(std::string_view expected) const {
+    fail(kDecoder, items_[next_].path, ": got ", items_[next_].layer.kind, ", expected ", expected,
+         ". It is no decoder.");
+  }
+
+ private:
+  std::vector<Item> items_;
+  std::string where_;
+  size_t next_ = 0;
+};
+
+class Finder {
+ public:
+  explicit Finder(const ModelSpec& model) {
+    std::vector<Item> items;
+    flatten(model.layers, std::string(kModelRoot), items);
+    Cursor cursor(std::move(items), "the model");
+    start(cursor, model.input);
+    do block(cursor);
+    while (cursor.at("residual"));
+    d_.blocks = static_cast<int64_t>(found_.paths.blocks.size());
+    const Item& last = cursor.take("a norm", {"layer_norm", "rms_norm"});
+    norm(last);
+    found_.paths.norm = last.path;
+    end(cursor);
+    if (!d_.learned_positions) d_.context = std::max<int64_t>(1, model.input.sample.numel());
+  }
+  FoundDecoder result() const { return found_; }
+
+ private:
+  // The first layer sets the value; later ones must have the same.
+  template <typename T>
+  void same(std::optional<T>& known, T& field, T value, const Item& item, std::string_view what) {
+    if (!known) known = field = value;
+    require(*known == value, kDecoder, item.path, ": ", what, ": got ", value, ", expected ", *known,
+            " as in the layers before. A decoder has one shape throughout.");
+  }
+
+  void start(Cursor& cursor, const Form& input) {
+    const Item& tokens = cursor.take("an embedding", {"embedding"});
+    require(!tokens.layer.attributes.flag("flat"), kDecoder, tokens.path,
+            ": flat: got true, expected false: a row for each position.");
+    d_.vocabulary = tokens.layer.attributes.integer("num");
+    d_.dim = tokens.layer.attributes.integer("dim");
+    found_.paths.tokens = tokens.path;
+    if (!cursor.at("positions")) return;
+    const Item& positions = cursor.take("positions", {"positions"});
+    d_.learned_positions = true;
+    d_.context = positions.layer.attributes.integer("context");
+    found_.paths.positions = positions.path;
+    require(input.sample.numel() <= d_.context, kDecoder, positions.path, ": got ", d_.context, " positions for ",
+            input.sample.numel());
+  }
+
+  void end(Cursor& cursor) {
+    const Item& head = cursor.take("the head", {"head", "linear"});
+    require(!head.layer.attributes.flag("bias"), kDecoder, head.path, ": bias of the head: got true, expected false.");
+    d_.tied = head.layer.kind == "head";
+    if (d_.tied)
+      require(head.layer.attributes.text("tie") == found_.paths.tokens, kDecoder, head.path, ": tie: got ",
+              head.layer.attributes.text("tie"), ", expected ", found_.paths.tokens, ", the embedding.");
+    else
+      require(head.layer.attributes.integer("out") == d_.vocabulary, kDecoder, head.path, ": out: got ",
+              head.layer.attributes.integer("out"), ", expected ", d_.vocabulary, ", the rows of the embedding.");
+    found_.paths.head = head.path;
+    if (!cursor.done()) cursor.wrong("the end");
+  }
+
+  void norm(const Item& item) {
+    const bool layer_norm = item.layer.kind == "layer_norm";
+    same(layer_norm_, d_.layer_norm, layer_norm, item, "layer_norm");
+    same(eps_, d_.eps, item.layer.attributes.number("eps"), item, "eps");
+    if (layer_norm) same(norm_bias_, d_.norm_bias, item.layer.attributes.flag("bias"), item, "bias of norms");
+  }
+
+  // An optional RMS norm, with the same eps as the others.
+  void sub_norm(Cursor& cursor, std::string& path, const Item& before) {
+    const bool there = cursor.at("rms_norm");
+    same(sub_norms_, d_.sub_norms, there, before, "sub-norm behind it");
+    if (!there) return;
+    const Item& item = cursor.take("a norm", {"rms_norm"});
+    same(eps_, d_.eps, item.layer.attributes.number("eps"), item, "eps");
+    path = item.path;
+  }
+
+  void linear(const Item& item, std::optional<bool>& known, bool& bias, std::optional<int64_t> out) {
+    same(known, bias, item.layer.attributes.flag("bias"), item, "bias");
+    if (out)
+      require(item.layer.attributes.integer("out") == *out, kDecoder, item.path, ": out: got ",
+              item.layer.attributes.integer("out"), ", expected ", *out, ".");
+  }
+
+  static Cursor body(Cursor& cursor, std::string_view expected) {
+    const Item& item = cursor.take(expected, {"residual"});
+    std::vector<Item> items;
+    for (const LayerList& list : item.layer.lists) {
+      if (list.key == "body") flatten(list.layers, item.path + ".body", items);
+      require(list.key == "body" || list.layers.empty(), kDecoder, item.path,
+              ": got layers in the shortcut, expected none. It is no decoder.");
+    }
+    return Cursor(std::move(items), item.path);
+  }
+
+  void block(Cursor& cursor) {
+    DecoderPaths::Block& paths = found_.paths.blocks.emplace_back();
+    Cursor attention = body(cursor, "the residual of attention");
+    attend(attention, paths);
+    Cursor ffn = body(cursor, "the residual of a feed-forward");
+    feed_forward(ffn, paths);
+  }
+
+  void attend(Cursor& in, DecoderPaths::Block& paths) {
+    const Item& first = in.take("a norm", {"layer_norm", "rms_norm"});
+    norm(first);
+    paths.attention_norm = first.path;
+    const Item& qkv = in.take("linear (q, k and v)", {"linear"});
+    linear(qkv, qkv_bias_, d_.qkv_bias, {});
+    paths.qkv = qkv.path;
+    const Item& item = in.take("attention", {"attention"});
+    const Attributes& keys = item.layer.attributes;
+    const int64_t heads = keys.integer("heads"), kv = keys.integer("kv_heads");
+    same(heads_, d_.heads, heads, item, "heads");
+    same(kv_heads_, d_.kv_heads, kv == 0 ? heads : kv, item, "kv_heads");
+    const int64_t sides = heads + 2 * d_.kv_heads, rows = qkv.layer.attributes.integer("out");
+    require(rows % sides == 0, kDecoder, qkv.path, ": out: got ", rows, ", expected a multiple of ", sides, ".");
+    same(head_dim_, d_.head_dim, rows / sides, qkv, "features of a head");
+    rope(item);
+    paths.attention = item.path;
+    sub_norm(in, paths.attention_sub_norm, item);
+    const Item& out = in.take("linear (out of attention)", {"linear"});
+    linear(out, out_bias_, d_.out_bias, d_.dim);
+    paths.out = out.path;
+    if (!in.done()) in.wrong("the end of the residual");
+  }
+
+  void rope(const Item& item) {
+    const Attributes& keys = item.layer.attributes;
+    const double base = keys.number("rope");
+    require((base == 0) == d_.learned_positions, kDecoder, item.path, ": rope: got ", base,
+            d_.learned_positions ? ", expected 0: positions are learned."
+                                 : ", expected a base: positions are neither learned nor rotary.");
+    same(base_, d_.rope.base, base, item, "rope");
+    same(interleaved_, d_.rope.interleaved, keys.flag("interleaved"), item, "interleaved");
+    same(factor_, d_.rope.factor, keys.number("rope_factor"), item, "rope_factor");
+    same(low_, d_.rope.low, keys.number("rope_low"), item, "rope_low");
+    same(high_, d_.rope.high, keys.number("rope_high"), item, "rope_high");
+    same(original_, d_.rope.original, keys.integer("rope_original"), item, "rope_original");
+    d_.rope.dim = d_.head_dim;
+  }
+
+  void feed_forward(Cursor& in, DecoderPaths::Block& paths) {
+    const Item& first = in.take("a norm", {"layer_norm", "rms_norm"});
+    norm(first);
+    paths.ffn_norm = first.path;
+    const Item& up = in.take("linear (up, or gate and up)", {"linear"});
+    linear(up, ffn_bias_, d_.ffn_bias, {});
+    paths.up = up.path;
+    const Item& act = in.take_any("an activation");
+    const std::optional<bool> gated = interop::activation_is_gated(act.layer.kind);
+    require(gated.has_value(), kDecoder, act.path, ": got ", act.layer.kind,
+            ", expected an activation. It is no decoder.");
+    same(activation_, d_.activation, act.layer.kind, act, "activation");
+    d_.gated = *gated;
+    const int64_t rows = up.layer.attributes.integer("out");
+    require(!d_.gated || rows % 2 == 0, kDecoder, up.path, ": out: got ", rows, ", expected an even number.");
+    same(ffn_, d_.ffn, d_.gated ? rows / 2 : rows, up, "features");
+    paths.activation = act.path;
+    sub_norm(in, paths.ffn_sub_norm, act);
+    const Item& down = in.take("linear (down)", {"linear"});
+    linear(down, ffn_bias_, d_.ffn_bias, d_.dim);
+    paths.down = down.path;
+    if (!in.done()) in.wrong("the end of the residual");
+  }
+
+  FoundDecoder found_;
+  Decoder& d_ = found_.decoder;
+  std::optional<bool> layer_norm_, norm_bias_, qkv_bias_, out_bias_, ffn_bias_, sub_norms_, interleaved_;
+  std::optional<int64_t> heads_, kv_heads_, head_dim_, ffn_, original_;
+  std::optional<double> eps_, base_, factor_, low_, high_;
+  std::optional<std::string> activation_;
+};
+
+}  // namespace
+
+FoundDecoder find_decoder(const ModelSpec& model) { return Finder(model).result(); }
+
+}  // namespace bitgrad

@@ -1,0 +1,366 @@
+#include "interop/hugging_face_config.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
+#include "interop/activations.h"
+#include "interop/rope_scaling.h"
+#include "io/metadata.h"
+
+namespace bitgrad::interop {
+namespace {
+
+constexpr std::string_view kConfigJson = "config.json";
+constexpr int64_t kMostFeatures = int64_t{1} << 24, kMostIds = int64_t{1} << 28, kMostBlocks = 1 << 16,
+                  kMostContext = 1 << 20;
+
+template <typename... Parts>
+[[noreturn]] void bad_config(const Parts&... parts) {
+  fail_with(ErrorCode::kData, kConfigJson, printable(concat(parts...)));
+}
+
+// Keys that say that a model computes something else, unless they have the value beside them, or null, 0 or false.
+constexpr std::pair<std::string_view, double> kOtherModel[] = {{"partial_rotary_factor", 1},
+                                                               {"rotary_pct", 1},
+                                                               {"rope_ratio", 1},
+                                                               {"rope_scaling_factor", 1},
+                                                               {"logits_scaling", 1},
+                                                               {"logit_scale", 1},
+                                                               {"embedding_multiplier", 1},
+                                                               {"residual_multiplier", 1},
+                                                               {"attention_multiplier", 0},
+                                                               {"scale_emb", 1},
+                                                               {"scale_depth", 0},
+                                                               {"scale_embedding", 0},
+                                                               {"final_logit_softcapping", 0},
+                                                               {"attn_logit_softcapping", 0},
+                                                               {"query_pre_attn_scalar", 0},
+                                                               {"num_local_experts", 0},
+                                                               {"num_experts", 0},
+                                                               {"n_routed_experts", 0},
+                                                               {"qk_norm", 0},
+                                                               {"use_qk_norm", 0},
+                                                               {"qk_layernorm", 0},
+                                                               {"alibi", 0},
+                                                               {"clip_qkv", 0},
+                                                               {"parallel_residual", 0},
+                                                               {"use_parallel_residual", 0},
+                                                               {"no_rope_layers", 0},
+                                                               {"no_rope_layer_interval", 0},
+                                                               {"is_encoder_decoder", 0},
+                                                               {"multi_query", 0},
+                                                               {"pruned_heads", 0},
+                                                               {"adapters", 0},
+                                                               {"num_nextn_predict_layers", 0}};
+constexpr std::string_view kRopeKeys[] = {"type",
+                                          "rope_type",
+                                          "rope_theta",
+                                          "factor",
+                                          "low_freq_factor",
+                                          "high_freq_factor",
+                                          "original_max_position_embeddings"};
+// They say what is meant for texts, not for the model: interop/origin_files.h reads them.
+constexpr std::string_view kOfTexts[] = {"eos_token_id", "bos_token_id", "pad_token_id"};
+
+bool is_neutral(const Json& value, double neutral) {
+  if (value.is_null() || (value.is_bool() && !value.get<bool>())) return true;
+  if (value.is_number()) return value.get<double>() == neutral || value.get<double>() == 0;
+  return (value.is_array() || value.is_object()) && value.empty();
+}
+
+class ConfigReader {
+ public:
+  explicit ConfigReader(const Json& file) : file_(file) {}
+
+  HuggingFaceConfig read() {
+    if (!file_.is_object()) bad_config("got no object.");
+    const std::string type = text("model_type", "");
+    out_.family = find_family(type);
+    if (out_.family == nullptr) bad_config("model_type: got '", type, "', expected gpt2, llama, qwen2 or bitnet.");
+    const Family& f = *out_.family;
+    d_.layer_norm = f.layer_norm;
+    d_.learned_positions = f.learned_positions;
+    d_.sub_norms = f.sub_norms;
+    d_.qkv_bias = f.qkv_bias;
+    d_.norm_bias = d_.out_bias = d_.ffn_bias = f.biases;
+    d_.gated = f.gated;
+    if (f.fused_qkv)
+      gpt2();
+    else
+      llama();
+    d_.rope.dim = d_.head_dim;
+    quantization();
+    layer_types();
+    list_keys();
+    return out_;
+  }
+
+ private:
+  bool config_has(const Json& j, std::string_view key) const {
+    if (&j == &file_) seen_.emplace(key);
+    return j.contains(key) && !j.at(key).is_null();
+  }
+  void list_keys() {
+    seen_.insert(std::begin(kOfTexts), std::end(kOfTexts));
+    std::string wrong;
+    for (const auto& [key, value] : file_.members()) {
+      const bool read = seen_.count(key) > 0;
+      (read ? out_.read : out_.unused).push_back("config.json: " + key);
+      for (const auto& [other, neutral] : kOtherModel)
+        if (!read && key == other && !is_neutral(value, neutral))
+          wrong += concat("\n  ", key, ": ", value.dump().substr(0, 80));
+    }
+    if (!wrong.empty()) bad_config("these keys say that the model computes something that is not read here:", wrong);
+  }
+  // Since transformers 4.53: the attention of each layer.
+  void layer_types() const {
+    if (!config_has(file_, "layer_types")) return;
+    for (const Json& type : file_.at("layer_types"))
+      if (type != "full_attention") bad_config("layer_types: got ", type.dump(), ", expected full_attention.");
+  }
+
+  int64_t whole(std::string_view key, int64_t most, std::optional<int64_t> otherwise = {}) const {
+    if (!config_has(file_, key)) {
+      if (otherwise) return *otherwise;
+      bad_config(key, ": missing.");
+    }
+    return detail::whole_number(file_.at(key), std::string(key), 1, most);
+  }
+  double number(const Json& in, std::string_view key, std::optional<double> otherwise, double least,
+                double most) const {
+    if (!config_has(in, key)) {
+      if (otherwise) return *otherwise;
+      bad_config(key, ": missing.");
+    }
+    if (!in.at(key).is_number()) bad_config(key, ": got ", in.at(key).dump().substr(0, 80), ", expected a number.");
+    const auto x = in.at(key).get<double>();
+    if (!(x >= least && x <= most)) bad_config(key, ": got ", x, ", expected ", least, " to ", most, '.');
+    return x;
+  }
+  bool flag(std::string_view key, bool otherwise) const {
+    if (!config_has(file_, key)) return otherwise;
+    const Json& value = file_.at(key);
+    if (!value.is_bool()) bad_config(key, ": got ", value.dump().substr(0, 80), ", expected true or false.");
+    return value.get<bool>();
+  }
+  std::string text(std::string_view key, const char* otherwise) const { return text(file_, key, otherwise); }
+  std::string text(const Json& in, std::string_view key, const char* otherwise) const {
+    if (!config_has(in, key)) return otherwise;
+    if (!in.at(key).is_string()) bad_config(key, ": got ", in.at(key).dump().substr(0, 80), ", expected a text.");
+    return in.at(key).text();
+  }
+  void expect(std::string_view key, bool wanted, bool otherwise) const {
+    if (flag(key, otherwise) != wanted)
+      bad_config(key, ": got ", wanted ? "false" : "true", ", expected ", wanted ? "true" : "false", '.');
+  }
+
+  void activation(std::string_view key, const char* otherwise) {
+    const std::string name = text(key, otherwise);
+    d_.activation = activation_kind(name, d_.gated);
+    if (d_.activation.empty()) bad_config(key, ": got '", name, "', which no layer computes.");
+  }
+
+  void gpt2() {
+    d_.vocabulary = whole("vocab_size", kMostIds);
+    d_.context = whole("n_positions", kMostContext);
+    d_.dim = whole("n_embd", kMostFeatures);
+    d_.blocks = whole("n_layer", kMostBlocks);
+    d_.heads = d_.kv_heads = whole("n_head", d_.dim);
+    d_.ffn = whole("n_inner", kMostFeatures, 4 * d_.dim);
+    d_.eps = number(file_, "layer_norm_epsilon", 1e-5, 1e-30, 1);
+    d_.tied = flag("tie_word_embeddings", true);
+    if (d_.dim % d_.heads != 0) bad_config("n_embd: got ", d_.dim, ", expected a multiple of n_head ", d_.heads, '.');
+    d_.head_dim = d_.dim / d_.heads;
+    activation("activation_function", "gelu_new");
+    expect("scale_attn_weights", true, true);
+    expect("scale_attn_by_inverse_layer_idx", false, false);
+    expect("add_cross_attention", false, false);
+  }
+
+  void llama() {
+    d_.vocabulary = whole("vocab_size", kMostIds);
+    d_.context = whole("max_position_embeddings", kMostContext);
+    d_.dim = whole("hidden_size", kMostFeatures);
+    d_.blocks = whole("num_hidden_layers", kMostBlocks);
+    d_.heads = whole("num_attention_heads", d_.dim);
+    d_.kv_heads = whole("num_key_value_heads", d_.heads, d_.heads);
+    d_.ffn = whole("intermediate_size", kMostFeatures);
+    d_.eps = number(file_, "rms_norm_eps", 1e-6, 1e-30, 1);
+    d_.tied = flag("tie_word_embeddings", false);
+    if (!config_has(file_, "head_dim") && d_.dim % d_.heads != 0)
+      bad_config("hidden_size: got ", d_.dim, ", expected a multiple of num_attention_heads ", d_.heads, '.');
+    d_.head_dim = whole("head_dim", kMostFeatures, d_.dim / d_.heads);
+    if (d_.heads % d_.kv_heads != 0)
+      bad_config("num_key_value_heads: got ", d_.kv_heads, ", expected a divisor of num_attention_heads ", d_.heads,
+                 '.');
+    if (d_.head_dim % 2 != 0) bad_config("features of a head: got ", d_.head_dim, ", expected an even number.");
+    activation("hidden_act", d_.sub_norms ? "relu2" : "silu");
+    expect("attention_bias", d_.qkv_bias, d_.qkv_bias);
+    expect("mlp_bias", false, false);
+    expect("use_sliding_window", false, false);
+    rope();
+  }
+
+  // rope_theta and rope_scaling; since transformers 5 both are in rope_parameters.
+  void rope() {
+    const bool together = config_has(file_, "rope_parameters"), apart = config_has(file_, "rope_scaling");
+    const Json none = Json::object();
+    const Json& base = together ? file_.at("rope_parameters") : file_;
+    const Json& scaling = together ? base : apart ? file_.at("rope_scaling") : none;
+    if (!base.is_object()) bad_config("rope_parameters: got ", base.dump().substr(0, 80), ", expected an object.");
+    if (!scaling.is_object()) bad_config("rope_scaling: got ", scaling.dump().substr(0, 80), ", expected an object.");
+    const double fallback = config_has(file_, "rope_theta") ? number(file_, "rope_theta", {}, 1, 1e12) : 10000;
+    d_.rope.base = number(base, "rope_theta", fallback, 1, 1e12);
+    rope_scaling(scaling, together ? "rope_parameters" : "rope_scaling");
+    if (!together || !apart) return;
+    // Both, as programs between the two versions write them: they have to say the same.
+    const RopeOptions first = std::exchange(d_.rope, RopeOptions{.base = d_.rope.base});
+    if (!file_.at("rope_scaling").is_object()) bad_config("rope_scaling: got no object.");
+    rope_scaling(file_.at("rope_scaling"), "rope_scaling");
+    if (d_.rope.factor != first.factor || d_.rope.low != first.low || d_.rope.high != first.high ||
+        d_.rope.original != first.original)
+      bad_config("rope_scaling: got ", file_.at("rope_scaling").dump(),
+                 ", and rope_parameters say something else: ", file_.at("rope_parameters").dump(), '.');
+  }
+  void rope_scaling(const Json& scaling, std::string_view where) {
+    std::string type = "default";
+    for (const char* key : {"type", "rope_type"}) type = text(scaling, key, type.c_str());
+    const bool typed = config_has(scaling, "type") || config_has(scaling, "rope_type");
+    if (!typed && config_has(scaling, "factor"))
+      bad_config(where, ": got a factor and no rope_type, expected both: ", scaling.dump(), '.');
+    if (type != "default" && type != "llama3" && type != kLinearScaling)
+      bad_config(where, ".rope_type: got '", type, "', expected default, linear or llama3.");
+    for (const auto& [key, value] : scaling.members())
+      if (std::find(std::begin(kRopeKeys), std::end(kRopeKeys), key) == std::end(kRopeKeys) && !is_neutral(value, 1))
+        bad_config(where, '.', key, ": got ", value.dump().substr(0, 80), ", which is not supported.");
+    if (type == "default") return;
+    const double factor = number(scaling, "factor", {}, 1, 1e6);
+    if (type == kLinearScaling) return scale_linear(d_.rope, factor);
+    d_.rope.factor = factor;
+    d_.rope.low = number(scaling, "low_freq_factor", {}, 1e-6, 1e6);
+    d_.rope.high = number(scaling, "high_freq_factor", {}, 1e-6, 1e6);
+    if (!(d_.rope.high > d_.rope.low))
+      bad_config("high_freq_factor: got ", d_.rope.high, ", expected more than low_freq_factor ", d_.rope.low, '.');
+    if (!config_has(scaling, "original_max_position_embeddings"))
+      bad_config("original_max_position_embeddings: missing.");
+    d_.rope.original = detail::whole_number(scaling.at("original_max_position_embeddings"),
+                                            "original_max_position_embeddings", 1, int64_t{1} << 30);
+  }
+
+  void quantization() {
+    if (!config_has(file_, "quantization_config")) return;
+    const Json& q = file_.at("quantization_config");
+    if (!q.is_object()) bad_config("quantization_config: got ", q.dump().substr(0, 80), ", expected an object.");
+    const std::string method = text(q, "quant_method", "");
+    if (method == "compressed-tensors") {
+      if (out_.family->fused_qkv)
+        bad_config("quant_method: got compressed-tensors in a model of ", out_.family->name,
+                   ", whose products have no codes there. Take the float weights.");
+      out_.schemes = parse_code_schemes(q);
+      return;
+    }
+    if (method != "bitnet" || !d_.sub_norms)
+      bad_config("quant_method: got '", method, "' in a model of ", out_.family->name,
+                 ", expected none, compressed-tensors (integer codes), or bitnet in a model of bitnet. Take the float "
+                 "weights.");
+    const std::string mode = q.value("quantization_mode", "offline");
+    if (mode == "online") return;  // weights are floats, which transformers rounds itself
+    if (mode != "offline") bad_config("quantization_mode: got '", mode, "', expected offline or online.");
+    const std::string kind = q.value("linear_class", "bitlinear");
+    if (kind != "bitlinear" && kind != "autobitlinear")
+      bad_config("linear_class: got '", kind, "', expected bitlinear or autobitlinear.");
+    out_.weights = kind == "bitlinear" ? HuggingFaceWeights::kTernaryDivided : HuggingFaceWeights::kTernary;
+  }
+
+  const Json& file_;
+  mutable std::set<std::string, std::less<>> seen_;
+  HuggingFaceConfig out_;
+  Decoder& d_ = out_.decoder;
+};
+
+Json rope_json(const RopeOptions& rope) {
+  const bool linear = scales_linear(rope);
+  Json j{{"rope_theta", rope.base}, {"rope_type", rope.factor == 1 ? "default" : linear ? "linear" : "llama3"}};
+  if (rope.factor == 1) return j;
+  j["factor"] = rope.factor;
+  if (linear) return j;
+  j["low_freq_factor"] = rope.low;
+  j["high_freq_factor"] = rope.high;
+  j["original_max_position_embeddings"] = rope.original;
+  return j;
+}
+
+void write_gpt2(const Decoder& d, Json& j) {
+  j["n_positions"] = d.context;
+  j["n_embd"] = d.dim;
+  j["n_layer"] = d.blocks;
+  j["n_head"] = d.heads;
+  j["n_inner"] = d.ffn;
+  j["activation_function"] = hidden_act(d.activation);
+  j["layer_norm_epsilon"] = d.eps;
+  for (const char* rate : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) j[rate] = 0.0;
+}
+
+void write_llama(const Decoder& d, const Family& family, Json& j) {
+  j["hidden_size"] = d.dim;
+  j["intermediate_size"] = d.ffn;
+  j["num_hidden_layers"] = d.blocks;
+  j["num_attention_heads"] = d.heads;
+  j["num_key_value_heads"] = d.kv_heads;
+  j["head_dim"] = d.head_dim;
+  j["hidden_act"] = hidden_act(d.activation);
+  j["max_position_embeddings"] = d.context;
+  j["rms_norm_eps"] = d.eps;
+  if (!family.qkv_bias) j["attention_bias"] = false;
+  // Older versions read the first two, newer ones the third.
+  j["rope_theta"] = d.rope.base;
+  j["rope_scaling"] = d.rope.factor == 1 ? Json(nullptr) : rope_json(d.rope);
+  j["rope_parameters"] = rope_json(d.rope);
+}
+
+}  // namespace
+
+HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& where) {
+  try {
+    return ConfigReader(detail::parse_metadata("config.json", text, 20)).read();
+  } catch (const JsonError& e) {
+    fail_with(ErrorCode::kData, kConfigJson, "'", where, "': ", e.what());
+  } catch (const Error& e) {
+    fail_with(ErrorCode::kData, kConfigJson, "'", where, "': ", e.what());
+  }
+}
+
+Json hugging_face_config(const HuggingFaceConfig& config, const std::vector<int32_t>& ends, const ModelOrigin& origin) {
+  const Decoder& d = config.decoder;
+  const Family& family = *config.family;
+  Json j = Json::object();
+  j["architectures"] = Json::array({Json(family.model_class)});
+  j["model_type"] = family.name;
+  j["vocab_size"] = d.vocabulary;
+  j["tie_word_embeddings"] = d.tied;
+  j["dtype"] = "float32";
+  j["torch_dtype"] = "float32";
+  const Json none = nullptr;
+  // A model trained here reads its first text after the end of another one.
+  const bool own = origin.name.empty() && !ends.empty();
+  j["bos_token_id"] = origin.begin >= 0 ? Json(origin.begin) : own ? Json(ends[0]) : none;
+  j["eos_token_id"] = ends.empty() ? none : ends.size() == 1 ? Json(ends[0]) : Json(ends);
+  if (origin.pad >= 0) j["pad_token_id"] = origin.pad;
+  if (family.fused_qkv)
+    write_gpt2(d, j);
+  else
+    write_llama(d, family, j);
+  if (config.weights == HuggingFaceWeights::kTernary)
+    j["quantization_config"] = {
+        {"quant_method", "bitnet"}, {"linear_class", "autobitlinear"}, {"quantization_mode", "offline"}};
+  else if (!config.schemes.empty())
+    j["quantization_config"] = code_schemes_json(config.schemes);
+  return j;
+}
+
+}  // namespace bitgrad::interop

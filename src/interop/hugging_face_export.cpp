@@ -1,0 +1,204 @@
+// Writes a decoder to a folder of Hugging Face.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/file_group.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/interop/interop.h"
+#include "interop/compressed_tensors.h"
+#include "interop/export_plan.h"
+#include "interop/hugging_face_config.h"
+#include "interop/hugging_face_files.h"
+#include "interop/origin_files.h"
+
+namespace bitgrad {
+namespace {
+
+using namespace interop;
+using Fate = ExportedTensor::Fate;
+
+constexpr std::string_view kToFolder = "export";
+
+const Family& family_of_folder(const std::string& name, const Decoder& decoder) {
+  if (name.empty()) return family_of(decoder);
+  if (const Family* const family = find_family(name)) return *family;
+  fail(kToFolder, "family: got ", name, ", expected one of: ", joined(families(), ", ", &Family::name), '.');
+}
+
+// The single scale of ternary codes; nullopt if there are several, or an offset.
+std::optional<float> only_scale(const Tensor& t) {
+  if (t.dtype() != dtypes::ternary || t.rows() % 4 != 0) return std::nullopt;
+  if (t.quant() == nullptr || t.quant()->scale == nullptr || t.quant()->offset != nullptr || t.quant()->zero != nullptr)
+    return std::nullopt;
+  const Tensor& s = *t.quant()->scale;
+  const float first = s.as<float>()[0];
+  const bool same = std::all_of(s.as<float>(), s.as<float>() + s.numel(), [&](float x) { return x == first; });
+  return same && first > 0 ? std::optional(first) : std::nullopt;
+}
+
+class HuggingFaceExport {
+ public:
+  HuggingFaceExport(Module& model, const Family& family, bool write) : values_(model), family_(family), write_(write) {
+    report_.family = family.name;
+  }
+
+  // Whether the weights of all products can be packed.
+  bool packs(const std::vector<MappedTensor>& mapped) const {
+    return family_.sub_norms && std::all_of(mapped.begin(), mapped.end(), [&](const MappedTensor& m) {
+             return !m.matrix || m.embedding || only_scale(values_.part(m, false)).has_value();
+           });
+  }
+  // ternary: in BitNet's packed form. codes: as integer codes where the tensor has some that fit.
+  void add(const MappedTensor& m, bool ternary, bool codes) {
+    const Tensor part = values_.part(m, false);
+    ExportedTensor& out = report_.tensors.emplace_back();
+    out.name = m.name;
+    out.parameter = m.parameter;
+    if (m.parameter.empty()) out.fate = Fate::kZeros;
+    if (const std::string inputs = values_.input_refusal(m); !inputs.empty()) {
+      out.fate = Fate::kRefused;
+      out.reason = inputs;
+    }
+    if (ternary && m.matrix && !m.embedding) return add_ternary(m, part, out);
+    std::string why;
+    if (codes && m.matrix && !m.embedding && out.fate != Fate::kRefused)
+      if (std::optional<CodeScheme> scheme = scheme_for(part, why)) return add_codes(m, part, std::move(*scheme));
+    add_floats(m, part, out);
+    if (part.dtype().is_code() && !why.empty())
+      out.reason += concat(out.reason.empty() ? "" : "; ", "not packed: ", why);
+  }
+  // Those of the weights that add() wrote as codes.
+  const std::vector<CodeScheme>& schemes() const { return schemes_; }
+
+  ExportReport& report() { return report_; }
+  const std::vector<SafetensorsItem>& items() const { return items_; }
+
+ private:
+  template <typename T>
+  void add_part(const MappedTensor& m, const char* end, const char* type, Shape shape, const std::vector<T>& numbers) {
+    report_.tensors.push_back({.name = m.name + end, .parameter = m.parameter, .shape = shape, .type = type});
+    if (!write_) return;
+    auto& bytes = bytes_.emplace_back(numbers.size() * sizeof(T));
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
+    items_.push_back({m.name + end, type, shape.dims(), bytes.data(), std::ssize(bytes)});
+  }
+  void add_codes(const MappedTensor& m, const Tensor& part, CodeScheme scheme) {
+    const PackedCodes packed = pack_codes(part, scheme);
+    report_.tensors.pop_back();
+    add_part(m, "_packed", "I32", {part.rows(), packed.row_words}, packed.words);
+    add_part(m, "_shape", "I64", {2}, part.shape().dims());
+    add_part(m, "_scale", "F32", {part.rows(), packed.groups}, packed.scales);
+    auto same = std::find(schemes_.begin(), schemes_.end(), scheme);
+    if (same == schemes_.end()) same = schemes_.insert(schemes_.end(), std::move(scheme));
+    same->targets.push_back(m.name.substr(0, m.name.rfind('.')));
+  }
+
+  void add_ternary(const MappedTensor& m, const Tensor& part, ExportedTensor& out) {
+    out.shape = {part.rows() / 4, part.cols()};
+    out.type = "U8";
+    const float scale = *only_scale(part);
+    report_.tensors.push_back({.name = m.name + "_scale", .parameter = m.parameter, .shape = {1}, .type = "F32"});
+    if (!write_) return;
+    const std::vector<uint8_t>& codes = bytes_.emplace_back(packed_ternary(part));
+    items_.push_back({m.name, "U8", {part.rows() / 4, part.cols()}, codes.data(), std::ssize(codes)});
+    const std::vector<float>& number = floats_.emplace_back(1, scale);
+    items_.push_back({m.name + "_scale", "F32", {1}, number.data(), 4});
+  }
+
+  void add_floats(const MappedTensor& m, const Tensor& part, ExportedTensor& out) {
+    const std::vector<double> exact = part.values();
+    std::vector<float> values = part.to_vector();
+    double apart = 0, largest = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      apart = std::max(apart, std::fabs(static_cast<double>(values[i]) - exact[i]));
+      largest = std::max(largest, std::fabs(exact[i]));
+    }
+    if (apart > 0 && out.fate == Fate::kExact) {
+      out.fate = Fate::kRounded;
+      out.error = apart / largest;
+      out.reason = "products of scales and codes are rounded to fp32";
+    }
+    out.type = "F32";
+    out.shape = m.transposed ? Shape{m.shape[1], m.shape[0]} : m.shape;
+    if (!write_) return;
+    if (m.transposed) values = turned(values, static_cast<size_t>(m.shape[0]), static_cast<size_t>(m.shape[1]));
+    const std::vector<float>& kept = floats_.emplace_back(std::move(values));
+    items_.push_back({m.name, "F32", out.shape.dims(), kept.data(), 4 * std::ssize(kept)});
+  }
+  static std::vector<float> turned(const std::vector<float>& x, size_t rows, size_t cols) {
+    std::vector<float> out(x.size());
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t c = 0; c < cols; ++c) out[c * rows + r] = x[r * cols + c];
+    return out;
+  }
+
+  const ModelValues values_;
+  const Family& family_;
+  const bool write_;
+  ExportReport report_;
+  std::vector<SafetensorsItem> items_;
+  std::deque<std::vector<float>> floats_;
+  std::deque<std::vector<uint8_t>> bytes_;
+  std::vector<CodeScheme> schemes_;
+};
+
+// Whether weights are written as codes.
+bool wants_codes(const ExportSpec& options, const Family& family) {
+  if (options.form.empty() || options.form == "values") return false;
+  require(options.form == "packed", kToFolder, "--form: got ", options.form, ", expected values or packed for hf.");
+  require(!family.fused_qkv, kToFolder, "--form packed: the products of ", family.name,
+          " are no linear layers for compressed-tensors. Leave it out: values are written.");
+  return true;
+}
+
+}  // namespace
+
+ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tokenizer* tokenizer,
+                                 const std::string& folder, const ExportSpec& options) {
+  const DeviceGuard host(Device::cpu());
+  const FoundDecoder found = find_decoder(spec);
+  const Family& family = family_of_folder(options.family, found.decoder);
+  check_fits(found, family, FileFormat::kHuggingFace);
+  HuggingFaceExport out(model, family, !options.dry_run);
+  const std::vector<MappedTensor> mapped = tensor_map(found, family, FileFormat::kHuggingFace);
+  const bool packed = out.packs(mapped);
+  const bool codes = wants_codes(options, family);
+  for (const MappedTensor& m : mapped) out.add(m, packed, codes);
+  require(!codes || packed || !out.schemes().empty(), kToFolder,
+          "--form packed: no weight has codes that compressed-tensors holds (integers of 2 to 8 bits, a scale for each "
+          "row or group of columns). Leave it out: values are written.");
+  if (codes && !packed)
+    out.report().facts.emplace_back("opens in", "transformers and vLLM with the package compressed-tensors");
+  if (options.dry_run) return std::move(out.report());
+  require_none_refused(out.report(), kToFolder);
+  HuggingFaceConfig config{&family, found.decoder};
+  if (packed) config.weights = HuggingFaceWeights::kTernary;
+  config.schemes = out.schemes();
+  file_system().make_directories(folder);
+  FileGroup group;
+  if (tokenizer != nullptr && tokenizer->kind() == "bpe")
+    write_file_atomically(folder + "/tokenizer.json", tokenizer->content().dump(1));
+  const ModelOrigin origin = parse_origin(options.origin, folder);
+  Json text = hugging_face_config(config, end_ids(origin, tokenizer), origin);
+  const char* const positions = family.fused_qkv ? "n_positions" : "max_position_embeddings";
+  if (!found.decoder.learned_positions && origin.context > found.decoder.context) {
+    text[positions] = origin.context;
+    out.report().facts.emplace_back(
+        positions, concat(origin.context, ", as the model was imported; it trained on ", found.decoder.context));
+  }
+  write_origin(folder, origin, tokenizer);
+  if (tokenizer != nullptr && tokenizer->kind() != "bpe")
+    out.report().facts.emplace_back(
+        "tokenizer", concat(tokenizer->kind(), ": not written, since there is no tokenizer.json of its kind"));
+  write_file_atomically(folder + "/config.json", text.dump(2) + "\n");
+  write_safetensors(folder + "/model.safetensors", out.items(), {{"format", "pt"}});
+  group.commit();
+  return std::move(out.report());
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,140 @@
+#include "interop/tensor_map.h"
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad::interop {
+namespace {
+
+// Names of one format: of the model, and within a block. Empty: no such tensor.
+struct Names {
+  std::string tokens, positions, norm, head, block;  // block: prefix before the number
+  std::string attention_norm, qkv, q, k, v, attention_sub_norm, out, ffn_norm, gate, up, ffn_sub_norm, down;
+};
+
+Names names_of(const Family& family, FileFormat format, std::string_view prefix) {
+  if (format == FileFormat::kGguf)
+    return {"token_embd", "position_embd", "output_norm", "output",       "blk.",          "attn_norm",
+            "attn_qkv",   "attn_q",        "attn_k",      "attn_v",       "attn_sub_norm", "attn_output",
+            "ffn_norm",   "ffn_gate",      "ffn_up",      "ffn_sub_norm", "ffn_down"};
+  if (family.fused_qkv)
+    return {concat(prefix, "wte"),
+            concat(prefix, "wpe"),
+            concat(prefix, "ln_f"),
+            "lm_head",
+            concat(prefix, "h."),
+            "ln_1",
+            "attn.c_attn",
+            "",
+            "",
+            "",
+            "",
+            "attn.c_proj",
+            "ln_2",
+            "",
+            "mlp.c_fc",
+            "",
+            "mlp.c_proj"};
+  return {concat(prefix, "embed_tokens"),
+          "",
+          concat(prefix, "norm"),
+          "lm_head",
+          concat(prefix, "layers."),
+          "input_layernorm",
+          "",
+          "self_attn.q_proj",
+          "self_attn.k_proj",
+          "self_attn.v_proj",
+          "self_attn.attn_sub_norm",
+          "self_attn.o_proj",
+          "post_attention_layernorm",
+          "mlp.gate_proj",
+          "mlp.up_proj",
+          "mlp.ffn_sub_norm",
+          "mlp.down_proj"};
+}
+
+class Mapper {
+ public:
+  Mapper(const FoundDecoder& found, const Family& family, FileFormat format, std::string_view prefix)
+      : d_(found.decoder), paths_(found.paths), family_(family), names_(names_of(family, format, prefix)) {
+    transposed_ = format == FileFormat::kHuggingFace && family.fused_qkv;
+    // If a family's rope rotates other pairs than ours, its files have the rows of q and k in another order.
+    reordered_ = format == FileFormat::kGguf && !d_.learned_positions && family.interleaved != d_.rope.interleaved;
+  }
+
+  std::vector<MappedTensor> run() {
+    table(names_.tokens, paths_.tokens, d_.vocabulary);
+    if (d_.learned_positions) table(names_.positions, paths_.positions, d_.context);
+    for (size_t n = 0; n < paths_.blocks.size(); ++n) block(paths_.blocks[n], concat(names_.block, n, '.'));
+    norm(names_.norm, paths_.norm, d_.dim);
+    if (!d_.tied) table(names_.head, paths_.head, d_.vocabulary);
+    return std::move(out_);
+  }
+
+ private:
+  void table(const std::string& name, const std::string& path, int64_t rows) {
+    out_.push_back({.name = name + ".weight",
+                    .parameter = path + ".weight",
+                    .shape = {rows, d_.dim},
+                    .matrix = true,
+                    .embedding = true});
+  }
+  void norm(const std::string& name, const std::string& path, int64_t features) {
+    out_.push_back({.name = name + ".weight", .parameter = path + ".gamma", .shape = {features}});
+    if (family_.biases)
+      out_.push_back({.name = name + ".bias", .parameter = d_.norm_bias ? path + ".beta" : "", .shape = {features}});
+  }
+  // Rows begin .. begin + rows - 1 of a weight, and of its bias.
+  void linear(const std::string& name, const std::string& path, int64_t begin, int64_t rows, int64_t cols, bool bias,
+              int64_t heads = 0) {
+    const int64_t turned = reordered_ ? heads : 0;
+    out_.push_back({.name = name + ".weight",
+                    .parameter = path + ".weight",
+                    .shape = {rows, cols},
+                    .begin = begin,
+                    .matrix = true,
+                    .transposed = transposed_,
+                    .heads = turned});
+    if (!bias && !family_.biases) return;
+    out_.push_back({.name = name + ".bias",
+                    .parameter = bias ? path + ".bias" : "",
+                    .shape = {rows},
+                    .begin = begin,
+                    .heads = turned});
+  }
+
+  void block(const DecoderPaths::Block& p, const std::string& at) {
+    const int64_t q = d_.heads * d_.head_dim, kv = d_.kv_heads * d_.head_dim;
+    norm(at + names_.attention_norm, p.attention_norm, d_.dim);
+    if (family_.fused_qkv) {
+      linear(at + names_.qkv, p.qkv, 0, q + 2 * kv, d_.dim, d_.qkv_bias);
+    } else {
+      linear(at + names_.q, p.qkv, 0, q, d_.dim, d_.qkv_bias, d_.heads);
+      linear(at + names_.k, p.qkv, q, kv, d_.dim, d_.qkv_bias, d_.kv_heads);
+      linear(at + names_.v, p.qkv, q + kv, kv, d_.dim, d_.qkv_bias);
+    }
+    if (d_.sub_norms) norm(at + names_.attention_sub_norm, p.attention_sub_norm, q);
+    linear(at + names_.out, p.out, 0, d_.dim, q, d_.out_bias);
+    norm(at + names_.ffn_norm, p.ffn_norm, d_.dim);
+    if (d_.gated) linear(at + names_.gate, p.up, 0, d_.ffn, d_.dim, d_.ffn_bias);
+    linear(at + names_.up, p.up, d_.gated ? d_.ffn : 0, d_.ffn, d_.dim, d_.ffn_bias);
+    if (d_.sub_norms) norm(at + names_.ffn_sub_norm, p.ffn_sub_norm, d_.ffn);
+    linear(at + names_.down, p.down, 0, d_.dim, d_.ffn, d_.ffn_bias);
+  }
+
+  const Decoder& d_;
+  const DecoderPaths& paths_;
+  const Family& family_;
+  const Names names_;
+  bool transposed_ = false, reordered_ = false;
+  std::vector<MappedTensor> out_;
+};
+
+}  // namespace
+
+std::vector<MappedTensor> tensor_map(const FoundDecoder& found, const Family& family, FileFormat format,
+                                     std::optional<std::string_view> prefix) {
+  return Mapper(found, family, format, prefix.value_or(family.fused_qkv ? "transformer." : "model.")).run();
+}
+
+}  // namespace bitgrad::interop

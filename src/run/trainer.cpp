@@ -1,0 +1,485 @@
+// Trainer, except for its loop (trainer_loop.cpp): data, learner, initial values, resume, evaluation.
+#include "bitgrad/run/trainer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/checkpoint/run_folder.h"
+#include "bitgrad/nn/freeze.h"
+#include "config/lengths.h"
+#include "data/augment.h"
+#include "data/split_samples.h"
+#include "run/examination.h"
+#include "run/initial_values.h"
+#include "run/warnings.h"
+#include "train/averages.h"
+#include "train/evaluation.h"
+#include "train/phases.h"
+
+namespace bitgrad {
+namespace {
+
+bool fits(const std::string& loss, const TargetForm& target) {
+  return target.classes > 0 ? loss_takes_classes(loss) : loss_takes_values(loss);
+}
+
+std::vector<std::string> losses_for(const TargetForm& target) {
+  std::vector<std::string> names = loss_names();
+  std::erase_if(names, [&](const std::string& name) { return !fits(name, target); });
+  return names;
+}
+
+RunConfig with_rules(RunConfig config) {
+  require(!config.quant.budget, "quant.budget",
+          "a Trainer gets the rules that a budget became, got the budget. Hint: "
+          "Trainer(resolve_budget(config)), bitgrad/tools/budget.h");
+  return config;
+}
+
+std::string kind_of(const TargetForm& target) {
+  const bool classes = target.classes > 0;
+  if (target.shape.rank() == 0) return classes ? "one class per sample" : "one value per sample";
+  return concat(classes ? "classes " : "values ", target.shape, " per sample");
+}
+
+void check_targets(const RunConfig& config, const Dataset& train) {
+  const TargetForm target = train.target_form();
+  const bool classes = target.classes > 0;
+  require(fits(config.loss, target), "loss", config.loss, " expects ", classes ? "values" : "classes",
+          " as targets, data.train (", train.name(), ") has ", kind_of(target),
+          ". Losses for these: ", joined(losses_for(target)));
+  const int64_t names = std::ssize(config.data.class_names);
+  require(names == 0 || names == target.outputs(), "data", "class_names: got ", names, " names, data.train (",
+          train.name(), ") has ", target.outputs(), classes ? " classes" : " values");
+}
+
+// Checks that a model of data.train can be evaluated on the data of `section`.
+void check_like(const Dataset& train, const std::string& section, const Dataset& other) {
+  require(other.dtype() == train.dtype(), "data", "data.train (", train.name(), ") has ", train.dtype(), ", ", section,
+          " (", other.name(), ") ", other.dtype());
+  require(other.features() == train.features(), "data", "data.train has samples of ", train.features(), " values, ",
+          section, " of ", other.features());
+  require(other.classes() <= train.classes(), "data", section, " has ", other.classes(), " classes, data.train ",
+          train.classes(),
+          ". If samples of data.train lack classes that the model is to have, write data.train.classes: ",
+          other.classes(), ", where its format has that key");
+  const std::vector<std::string> names = train.class_names(), theirs = other.class_names();
+  if (!names.empty() && !theirs.empty() && names != theirs)
+    fail_with(ErrorCode::kData, "data", section, " (", other.name(),
+              ") has other classes than data.train: ", joined(theirs), ", expected ", joined(names),
+              ", in this order. bitgrad data pack --classes TRAIN.classes.txt packs pictures in the order of others");
+  const TargetForm target = train.target_form(), given = other.target_form();
+  require(given.shape == target.shape && given.dtype() == target.dtype(), "data", "data.train (", train.name(),
+          ") has targets of ", kind_of(target), ", ", section, " (", other.name(), ") of ", kind_of(given));
+}
+
+void check_tokenizers(const Dataset& train, const std::string& section, const Dataset& other) {
+  const std::shared_ptr<const Tokenizer> a = train.tokenizer(), b = other.tokenizer();
+  if (a == nullptr || b == nullptr) return;
+  if (const std::string parts = tokenizer_difference(*a, *b); !parts.empty())
+    fail_with(ErrorCode::kData, "tokenizer", "data.train (", train.name(), ") and ", section, " (", other.name(),
+              ") differ: ", parts);
+}
+
+std::string fitting_metrics(const MetricTask& task) {
+  std::string names;
+  for (const Metric* m : metrics())
+    if (m->fits(task)) names += concat(names.empty() ? "" : ", ", m->name);
+  return names;
+}
+
+std::string does_not_fit(const std::string& name, const RunConfig& config, const MetricTask& task) {
+  const Metric* const metric = find_metric(name);
+  return concat(name, " does not support loss ", config.loss, " on ", kind_of(task.target),
+                metric == nullptr || metric->doc.empty() ? "" : concat(" (", metric->doc, ')'),
+                ". Metrics of this run: ", fitting_metrics(task));
+}
+
+// Metrics that train.metrics asks to follow must fit the targets, and their keys too.
+void check_followed(const RunConfig& config, const MetricTask& task) {
+  for (const auto& [name, keys] : config.train.metrics) {
+    const Metric* const metric = find_metric(name);
+    require(metric == nullptr || !metric->follow || metric->fits(task), "train.metrics",
+            does_not_fit(name, config, task));
+  }
+  followers_of(task, config.train.metrics);
+}
+
+// The rule for metric `name`, set by `key` under train.
+BestRule rule_of(const RunConfig& config, const std::string& key, const std::string& name, const std::string& goes,
+                 const MetricTask& task, SourceMark mark) {
+  const Metric* const metric = find_metric(name);
+  if (metric == nullptr || !metric->fits(task))
+    throw config_error_at(config, mark, concat(key, ": ", does_not_fit(name, config, task)));
+  if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
+    throw config_error_at(config, mark, concat(key, ": ", name, " has a required key; set it in train.metrics.", name));
+  return {name, goes.empty() ? metric->more_is_better : goes == "up"};
+}
+
+// The rule of train.best; by default the metric that fits the targets.
+BestRule best_rule(const RunConfig& config, const MetricTask& task) {
+  const BestConfig& best = config.train.best;
+  const bool one_class = task.target.classes > 0 && task.target.shape.rank() == 0;
+  return rule_of(config, "train.best",
+                 !best.metric.empty() ? best.metric
+                 : one_class          ? "accuracy"
+                                      : "loss",
+                 best.goes, task, best.mark);
+}
+
+// The rule of train.early_stop; without a metric of its own, that of train.best.
+BestRule early_stop_rule(const RunConfig& config, const MetricTask& task, const BestRule& best) {
+  if (!config.train.early_stop) return {};
+  const EarlyStopConfig& stop = *config.train.early_stop;
+  const bool own = !stop.metric.empty();
+  BestRule rule = rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.goes, task, stop.mark);
+  if (!own && stop.goes.empty()) rule.more_is_better = best.more_is_better;
+  return rule;
+}
+
+BestRule plateau_rule(const RunConfig& config, const MetricTask& task, const BestRule& best) {
+  const ScheduleConfig& c = config.schedule;
+  if (c.name != "plateau") return {};
+  BestRule rule = rule_of(config, "schedule", c.metric.empty() ? best.metric : c.metric, c.goes, task, c.mark);
+  if (c.metric.empty() && c.goes.empty()) rule.more_is_better = best.more_is_better;
+  return rule;
+}
+
+// Whether a setting changes over the whole run (learner.set_total_steps).
+bool anneals(const RunConfig& config) {
+  const auto is = [](const std::optional<QuantSpec>& c) { return c && c->ste == SteRule::kTanh; };
+  const auto are = [&](const std::optional<ActivationQuant>& c) { return c && is(c->spec); };
+  bool any = is(config.quant.weights.quant) || are(config.quant.activations);
+  for_each_layer(config.layers,
+                 [&](const LayerSpec& layer) { any = any || is(layer.weight.quant) || are(layer.activation); });
+  const auto of_rules = [&](const PrepareConfig& c) {
+    for (const QuantRuleConfig& rule : c.rules)
+      any = any || (rule.quant.weights && is(rule.quant.weights->quant)) || are(rule.quant.activations);
+  };
+  of_rules(config.quant.prepare);
+  for (const QuantPhaseConfig& phase : config.quant.phases)
+    if (phase.prepare) of_rules(*phase.prepare);
+  return any;
+}
+
+// The same samples may lie under other paths.
+void take_paths(const DataSection& from, DataSection& to) {
+  const auto take = [](const DatasetConfig& a, DatasetConfig& b) {
+    b.images = a.images, b.labels = a.labels, b.targets = a.targets, b.file = a.file, b.path = a.path;
+  };
+  take(from.train, to.train);
+  if (from.valid && to.valid) take(*from.valid, *to.valid);
+  if (from.test && to.test) take(*from.test, *to.test);
+}
+
+// Throws Error if the augmentation does not fit the data.
+void check_augment(const Dataset& train, const Augment& augment) {
+  const data::AugmentedImages images = data::augmented_images(train, augment, 0, 0);
+  require(augment.crop_pad < std::min(images.rows, images.columns), "data.train.augment", "crop_pad: got ",
+          augment.crop_pad, " pixels for images of ", images.rows, " x ", images.columns,
+          ", expected fewer than the shorter side: a crop could show none of the image.");
+}
+
+// Whether a run of this configuration can be opened again: as config.yaml and in checkpoints, the text must read back
+// as what was written. `given_names`: the class names are the user's, not those of the data.
+void require_readable(const RunConfig& config, bool given_names) {
+  std::string why;
+  try {
+    const RunConfig back =
+        parse_config(to_yaml(config), "config.yaml", {}, {.plugins = ConfigSource::Plugins::kLoaded});
+    if (to_portable_yaml(back) == to_portable_yaml(config) &&
+        (config.data.root.empty() || back.data.root == std::filesystem::absolute(config.data.root).lexically_normal()))
+      return;
+    why = concat("it would be read back otherwise: ",
+                 joined(config_differences(back, config), "; ", &ConfigDifference::key));
+  } catch (const ConfigError& error) {
+    why = error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
+  }
+  for (size_t i = 0; i < config.data.class_names.size() && !given_names; ++i)
+    if (const std::string& name = config.data.class_names[i]; printable(name) != name)
+      why = concat("class ", i, " is named '", printable(name.substr(0, 80)),
+                   "', expected UTF-8 without control characters");
+  const bool names = !given_names && why.find("data.root") == std::string::npos && !config.data.class_names.empty();
+  if (names)
+    fail_with(ErrorCode::kData, "data.train", "its ", config.data.class_names.size(),
+              " class names cannot be kept in the configuration of the run, and no command could open it: ",
+              printable(why), ". Rename the classes, or number them");
+  fail("config", "a run of it could not be opened again: ", printable(why));
+}
+
+}  // namespace
+
+Device device_of(const RunConfig& config) {
+  return config.device.kind == "cuda" ? Device::cuda(static_cast<int>(config.device.index)) : Device::cpu();
+}
+
+void apply_run_settings(const RunConfig& config) {
+  if (config.device.threads) set_num_threads(static_cast<int>(*config.device.threads));
+  set_bits_mode(config.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
+}
+
+Trainer::Trainer(RunConfig config) : Trainer(std::move(config), nullptr, nullptr) {}
+
+Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test,
+                 std::unique_ptr<Dataset> valid)
+    : config_(with_rules(std::move(config))),
+      config_yaml_(to_portable_yaml(config_)),
+      train_data_(std::move(train)),
+      test_data_(std::move(test)) {
+  apply_run_settings(config_);
+  const DeviceGuard guard(device_of(config_));
+  open_data(std::move(valid));
+  check_data();
+  const Augment augment{config_.data.train.augment.crop_pad, config_.data.train.augment.flip};
+  if (augment.given()) check_augment(*train_data_, augment);
+  const MetricTask measured{train_data_->target_form(), config_.loss, train_data_->vocabulary()};
+  check_followed(config_, measured);
+  best_ = best_rule(config_, measured);
+  early_stop_ = early_stop_rule(config_, measured, best_);
+  plateau_ = plateau_rule(config_, measured, best_);
+  learner_ = build_learner(config_, *train_data_);
+  learner_->set_recorded(config_.device.graph);
+  counters_.selected_on = selected_on();
+  if (const auto names = detail::Averages::left_out(learner_->model()); config_.train.ema > 0 && !names.empty())
+    log(LogLevel::kWarning, concat("train.ema averages masters, and these have none: ", joined(names),
+                                   ". The average has the codes of the run there"));
+  for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
+  place_data();
+  microbatches_per_epoch_ = epoch_batches(config_, train_data_->epoch_order().samples).count;
+  const Quantity& stop = config_.train.stop;
+  const bool epochs = stop.unit == Quantity::Unit::kEpochs;
+  const int64_t each = epochs ? microbatches_per_epoch_ : config_.batch.accumulate();
+  total_microbatches_ = detail::microbatches_of(stop.value, each);
+  require(total_microbatches_ <= detail::kMostMicrobatches, "train.stop", stop, " of ", each,
+          " microbatches each: got more than ", detail::kMostMicrobatches, " microbatches. Give a shorter run");
+  detail::log_warnings(config_, *train_data_);
+  for (const Dataset* d : {valid_data_.get(), test_data_.get()})
+    for (const std::string& note : d == nullptr ? std::vector<std::string>{} : d->notes())
+      log(LogLevel::kWarning, note);
+  if (const std::vector<std::string> names = trained_beside_frozen(learner_->model()); !names.empty())
+    log(LogLevel::kWarning, concat("weights.frozen holds the weight of a layer alone: ", joined(names),
+                                   " still trains. train.frozen holds whole layers, such as train.frozen: [",
+                                   names[0].substr(0, names[0].rfind('.')), ']'));
+}
+
+// Splits the validation part off data passed by a program; otherwise open_dataset does so.
+void Trainer::open_data(std::unique_ptr<Dataset> valid) {
+  const bool given_names = !config_.data.class_names.empty();
+  const DataSection& data = config_.data;
+  const double fraction = data.valid ? data.valid->fraction : 0;
+  const auto seed = static_cast<uint64_t>(config_.run.seed);
+  valid_data_ = std::move(valid);
+  if (!train_data_) {
+    train_data_ = open_dataset(config_, data.train);
+    take_counted_classes(config_, *train_data_);
+    const auto table = train_data_->table();
+    if (data.valid && !valid_data_) valid_data_ = open_dataset(config_, *data.valid, {}, table);
+    if (data.test) test_data_ = open_dataset(config_, *data.test, {}, table);
+  } else if (!valid_data_ && fraction > 0) {
+    std::shared_ptr<const Dataset> all = std::move(train_data_);
+    valid_data_ = data::split_samples(all, fraction, seed, data::SplitPart::kValid);
+    train_data_ = data::split_samples(all, fraction, seed, data::SplitPart::kTrain);
+  } else if (!valid_data_ && data.valid) {
+    valid_data_ = open_dataset(config_, *data.valid);
+  }
+  for (const Dataset* d : {train_data_.get(), valid_data_.get(), test_data_.get()})
+    if (d != nullptr && tokenizer_.empty()) tokenizer_ = tokenizer_text(d->tokenizer().get());
+  table_ = table_text(train_data_->table().get());
+  name_classes();
+  require_readable(config_, given_names);
+}
+
+void Trainer::name_columns(const std::vector<std::string>& features, std::vector<std::string> targets) {
+  constexpr std::string_view kColumns = "columns";
+  const Dataset& data = *train_data_;
+  require(data.table() == nullptr, kColumns, data.name(), " is a table, whose columns have names");
+  require(data.vocabulary() == 0, kColumns, data.name(), ": samples are ids, expected values of columns");
+  const std::vector<int64_t> sample = data.sample_shape();
+  require(sample == std::vector{std::ssize(features)}, kColumns, "got ", features.size(),
+          " names of features for samples ", Shape(sample));
+  const TablePlan plan = named_table(features, std::move(targets), data.target_form().shape.numel(), data.classes());
+  table_ = table_text(&plan);
+}
+
+// Names that the data give are those of the run, as if its configuration had them.
+void Trainer::name_classes() {
+  if (config_.data.class_names.empty()) config_.data.class_names = train_data_->class_names();
+  config_yaml_ = to_portable_yaml(config_);
+}
+
+void Trainer::check_data() const {
+  check_targets(config_, *train_data_);
+  for (const auto& [section, data] : {std::pair{"data.valid", valid_data_.get()}, {"data.test", test_data_.get()}}) {
+    if (data == nullptr) continue;
+    check_like(*train_data_, section, *data);
+    check_tokenizers(*train_data_, section, *data);
+  }
+}
+
+void Trainer::place_data() {
+  const std::string& resident = config_.device.resident_data;
+  train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_, !transforms_.empty());
+  if (valid_data_) valid_resident_ = detail::place_data(resident, "data.valid", *valid_data_, residence_);
+  if (test_data_) test_resident_ = detail::place_data(resident, "data.test", *test_data_, residence_);
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::start() {
+  if (std::exchange(started_, true)) return;
+  record_samples();
+  counters_.data = samples_;
+  if (config_.adapters && config_.init_from.empty())
+    throw config_error_at(config_, config_.adapters->mark,
+                          "adapters freeze every other weight at its first value: give the trained model in "
+                          "model.init_from");
+  if (config_.init_from.empty()) return;
+  const DeviceGuard guard(learner_->device());
+  init_note_ = detail::take_initial_values(config_, train_data_.get(), *learner_);
+}
+
+void Trainer::resume(const std::string& checkpoint, bool use_data) {
+  const DeviceGuard guard(learner_->device());
+  const CheckpointHeader header = read_checkpoint_header(checkpoint);
+  if (header.counters.average)
+    fail_with(ErrorCode::kData, "resume", checkpoint, " holds the average of a run's weights (train.ema): its moments ",
+              "belong to others. Resume from the checkpoint beside it, or begin a run with model.init_from");
+  for (const auto& [section, data] : data_sets()) require_same_tokenizer(header, checkpoint, *data);
+  const auto take = [&] {
+    counters_ = header.counters;
+    compare_samples(header, checkpoint, use_data);
+    counters_.data = samples_;
+    const int64_t done = header.microbatch + header.skipped.microbatches;
+    follow_length(checkpoint, done, use_data);
+    if (done > total_microbatches_)
+      fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", done, " is past the ", total_microbatches_,
+                " of the run (train.stop ", config_.train.stop, ")");
+    enter_phase_of(header, checkpoint, *learner_);
+    load_checkpoint(checkpoint, *learner_);
+    if (done < total_microbatches_) detail::reopen_window(learner_->train_state());
+  };
+  const RunCounters counters = counters_;
+  const int64_t total = total_microbatches_;
+  try {
+    take();
+  } catch (...) {  // as if it had not been tried: a run that begins now is a new one
+    counters_ = counters;
+    total_microbatches_ = total;
+    learner_ = build_learner(config_, *train_data_);
+    learner_->set_recorded(config_.device.graph);
+    throw;
+  }
+  started_ = true;
+  counters_.selected_on = selected_on();
+  if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
+  set_rates();
+  compare_run(header, checkpoint);
+  if (table_.empty()) table_ = header.table;
+  if (!header.table.empty() && header.table != table_)
+    log(LogLevel::kWarning, "the columns of the table have other names or other plans than in the saved run");
+  if (bits_mode() == BitsMode::kFast && header.kernel_hash != kernel_table_hash())
+    log(LogLevel::kWarning,
+        "resumed with kernels other than those of the saved run: not bit for bit (run.bits: strict does not depend on "
+        "the machine)");
+}
+
+// Warns if the configuration differs from the saved run's, ignoring device.* and train.early_stop. If only train.stop
+// differs, logs that, and why the run is then not bit for bit the longer one, if it is not.
+void Trainer::compare_run(const CheckpointHeader& header, const std::string& checkpoint) const {
+  if (header.config == config_yaml_) return;
+  RunConfig saved = parse_config(header.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});
+  saved.device = config_.device;
+  if (samples_ == header.counters.data) take_paths(config_.data, saved.data);
+  const Quantity stop = std::exchange(saved.train.stop, config_.train.stop);
+  saved.train.early_stop = config_.train.early_stop;
+  if (to_portable_yaml(saved) != config_yaml_)
+    return log(LogLevel::kWarning, "resumed with a configuration other than that of the saved run: not bit for bit");
+  if (stop == config_.train.stop) return;
+  std::string why;
+  saved.train.stop = stop;
+  const auto differ = [&](const auto& was, const auto& now) {
+    for (int64_t step = 0; step < header.step; ++step)
+      if (was(step) != now(step)) return true;
+    return false;
+  };
+  if (differ(learning_rates(saved, microbatches_per_epoch_), learning_rates(config_, microbatches_per_epoch_)))
+    why = concat("schedule ", config_.schedule.name, " ends at train.stop");
+  if (differ(decay_factors(saved, microbatches_per_epoch_), decay_factors(config_, microbatches_per_epoch_)))
+    why = concat("optim.decay_schedule ", config_.optim.decay_schedule.name, " ends at train.stop");
+  if (anneals(config_)) why = "rule tanh is annealed until train.stop";
+  if (header.microbatch % config_.batch.accumulate() != 0) why = "the last window of the shorter run was not full";
+  log(why.empty() ? LogLevel::kInfo : LogLevel::kWarning,
+      concat("train.stop is now ", config_.train.stop, " instead of ", stop,
+             why.empty() ? "" : concat(": not bit for bit a run that began so, because ", why)));
+}
+
+bool Trainer::stops_early() const {
+  const std::optional<EarlyStopConfig>& stop = config_.train.early_stop;
+  return stop && counters_.early_stop_best && counters_.early_stop_waited >= stop->patience &&
+         learner_->phase() >= last_form();
+}
+
+int64_t Trainer::last_form() const {
+  const int64_t accumulate = config_.batch.accumulate();
+  const int64_t steps = (total_microbatches_ + accumulate - 1) / accumulate;
+  const std::vector<QuantPhase>& phases = learner_->phases();
+  int64_t last = 0;
+  while (last + 1 < std::ssize(phases) && phases[static_cast<size_t>(last + 1)].from < steps) ++last;
+  return learner_->train_state().phases->form_start(last);
+}
+
+void Trainer::begin_form() {
+  RunCounters& c = counters_;
+  const std::optional<double> best = best_value();
+  log(LogLevel::kInfo,
+      concat("the model has another form from phase ", learner_->phase(), " on: the best model",
+             config_.train.early_stop ? " and the patience of train.early_stop start" : " starts", " anew",
+             best ? concat("; before, the best ", best_.metric, " was ", *best, " at step ", c.best_step) : ""));
+  c.best_accuracy = -1;
+  c.best_epoch = c.best_step = c.early_stop_waited = c.plateau_waited = 0;
+  c.best_value.reset();
+  c.early_stop_best.reset();
+  c.plateau_best.reset();
+}
+
+bool Trainer::ended() const {
+  return !counters_.evaluation_due && (done_microbatches() >= total_microbatches_ || stops_early());
+}
+
+std::optional<double> Trainer::best_value() const {
+  if (best_.metric != "accuracy") return counters_.best_value;
+  return counters_.best_accuracy < 0 ? std::nullopt : std::optional(counters_.best_accuracy);
+}
+
+std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const Stop& stop, const OutputHook& hook) {
+  const bool valid = section == "valid", test = section == "test";
+  return detail::evaluate(*learner_,
+                          valid  ? *valid_data_
+                          : test ? *test_data_
+                                 : *train_data_,
+                          config_.train.eval.batch,
+                          (valid  ? valid_resident_
+                           : test ? test_resident_
+                                  : train_resident_)
+                              .get(),
+                          INT64_MAX, stop, hook);
+}
+
+Evaluation Trainer::evaluate_held_out() {
+  start();
+  return *evaluate_on(held_out(), {});
+}
+
+std::optional<Evaluation> Trainer::evaluate_training_part(const Stop& stop) {
+  constexpr int64_t kTrainedPerEvaluated = 16;
+  const int64_t trained = learner_->state().microbatch * config_.batch.micro;
+  return detail::evaluate(*learner_, *train_data_, config_.batch.micro, train_resident_.get(),
+                          trained / kTrainedPerEvaluated, stop);
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,256 @@
+// Sensitivity of each layer to each recipe, one layer at a time.
+#include "bitgrad/tools/sensitivity.h"
+#include "bitgrad/base/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <ostream>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/base/text_stream.h"
+#include "tools/norm_statistics.h"
+#include "train/numbers.h"
+
+namespace bitgrad {
+namespace {
+
+struct UniformRecipe {
+  int64_t bits;
+  const char* recipe;
+};
+constexpr UniformRecipe kUniform[] = {
+#define BITGRAD_UNIFORM_RECIPE(bits, recipe) {bits, recipe},
+#include "tools/uniform_recipes.inc"
+#undef BITGRAD_UNIFORM_RECIPE
+};
+
+// Restores a slot's quantization and all values of the model.
+class Restoring {
+ public:
+  Restoring(Quantizable& slot, const detail::Numbers& numbers, Module& model)
+      : slot_(slot), quant_(slot.quant()), numbers_(numbers), model_(model) {}
+  // Restores after an error.
+  ~Restoring() {
+    if (restored_) return;
+    try {
+      restore();
+    } catch (const std::exception& e) {
+      log(LogLevel::kError, concat("sensitivity: the model could not be restored: ", e.what()));
+    }
+  }
+  Restoring(const Restoring&) = delete;
+  Restoring& operator=(const Restoring&) = delete;
+
+  void restore() {
+    slot_.set(quant_);
+    numbers_.put_back(model_);
+    restored_ = true;
+  }
+
+ private:
+  Quantizable& slot_;
+  const LayerQuant quant_;
+  const detail::Numbers& numbers_;
+  Module& model_;
+  bool restored_ = false;
+};
+
+// The slot's quantization with the weight part of a recipe.
+LayerQuant with_weight_of(const LayerQuant& own, const LayerQuant& recipe) {
+  LayerQuant q = own;
+  q.recipe = recipe.recipe;
+  q.weight = recipe.weight;
+  q.master = MasterKind::kFp32;
+  q.latent_clamp = recipe.latent_clamp;
+  return q;
+}
+
+double relative_noise(const Tensor& on_device, const Tensor& value) {
+  const Tensor w = on_device.on_host(), q = dequantize_tensor(value).on_host();
+  double noise = 0, signal = 0;
+  for (int64_t i = 0; i < w.numel(); ++i) {
+    const double x = static_cast<double>(w.as<float>()[i]), error = x - static_cast<double>(q.as<float>()[i]);
+    noise += error * error;
+    signal += x * x;
+  }
+  return signal > 0 ? noise / signal : 0;
+}
+
+struct Means {
+  double loss = 0, accuracy = 0;
+};
+Means evaluate_samples(Learner& learner, std::span<const SampleBatch> samples) {
+  Means sum;
+  int64_t n = 0;
+  double weight = 0;
+  for (const SampleBatch& s : samples) {
+    const StepResult r = learner.evaluate(s.x, s.target);
+    sum.loss += r.loss;
+    sum.accuracy += static_cast<double>(r.correct);
+    n += r.counted;
+    weight += r.weight;
+  }
+  return {sum.loss / weight, 100.0 * sum.accuracy / static_cast<double>(n)};
+}
+
+class Meter {
+ public:
+  // `norms`: renewed before each measurement; nullptr: they stay.
+  Meter(Learner& learner, std::span<const SampleBatch> samples, detail::NormRenewal* norms)
+      : learner_(learner), samples_(samples), norms_(norms), base_(measure_base()) {}
+
+  const Means& base() const { return base_; }
+
+  LayerEffect measure(size_t layer, Quantizable& slot, const Tensor& w, const WeightChoice& choice) {
+    LayerQuant recipe = find_recipe(choice.recipe);
+    LayerEffect effect;
+    effect.recipe = choice.recipe;
+    if (choice.rows) effect.group = recipe.weight->granularity.group = slot.weight().shape().cols();
+    slot.set(with_weight_of(slot.quant(), recipe));
+    learner_.plan_again();
+    effect.bits = recipe.weight->dtype.bits();
+    effect.bytes = summarize(learner_.model())[layer].bytes;
+    effect.noise = relative_noise(w, slot.weight().value());
+    if (norms_ != nullptr) norms_->renew(path_of(layer));
+    const Means now = evaluate_samples(learner_, samples_);
+    effect.loss_change = now.loss - base_.loss;
+    effect.accuracy_change = now.accuracy - base_.accuracy;
+    return effect;
+  }
+
+ private:
+  Means measure_base() {
+    if (norms_ != nullptr) norms_->renew();
+    return evaluate_samples(learner_, samples_);
+  }
+  std::string path_of(size_t layer) { return learner_.model().quantizables_at(kModelRoot)[layer].layer; }
+
+  Learner& learner_;
+  std::span<const SampleBatch> samples_;
+  detail::NormRenewal* norms_;
+  const Means base_;
+};
+
+std::string fixed(double x, int digits, bool sign) {
+  TextWriter out;
+  if (sign) out << std::showpos;
+  out << std::fixed << std::setprecision(digits) << x;
+  return out.str();
+}
+
+}  // namespace
+
+std::string uniform_recipe(int64_t bits) {
+  std::string known;
+  for (const UniformRecipe& u : kUniform) {
+    if (u.bits == bits) return u.recipe;
+    known += (known.empty() ? "" : ", ") + std::to_string(u.bits);
+  }
+  fail("bits", "no weight recipe has ", bits, " bits. Known: ", known);
+}
+
+double LayerEffect::sqnr_db() const {
+  return noise > 0 ? -10.0 * std::log10(noise) : std::numeric_limits<double>::infinity();
+}
+
+Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
+                                std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples) {
+  const DeviceGuard guard(learner.device());
+  require(!samples.empty(), "sensitivity", "got no samples");
+  for (const WeightChoice& choice : choices) {
+    const LayerQuant recipe = find_recipe(choice.recipe);
+    require(recipe.weight.has_value(), "sensitivity", "recipe ", choice.recipe, " leaves the weights in fp32");
+    require(!choice.rows || recipe.weight->granularity.kind == Granularity::kGroup, "sensitivity", "recipe ",
+            choice.recipe, " has no groups to replace by rows");
+  }
+  std::optional<detail::NormRenewal> norms;
+  if (!norm_samples.empty()) norms.emplace(learner, norm_samples);
+  const std::vector<Tensor> statistics = norms ? norms->statistics() : std::vector<Tensor>{};
+  Meter meter(learner, samples, norms ? &*norms : nullptr);
+  Sensitivity result;
+  for (const SampleBatch& s : samples) result.samples += s.x.rows();
+  result.loss = meter.base().loss;
+  result.accuracy = meter.base().accuracy;
+  const detail::Numbers numbers(learner.model());
+  const std::vector<LayerSummary> rows = summarize(learner.model());
+  const std::vector<Quantizable*> slots = learner.model().quantizables();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i]->weight_owner() != nullptr) continue;  // a shared weight is measured at its owner
+    LayerSensitivity& layer = result.layers.emplace_back();
+    layer.layer = rows[i].layer;
+    layer.kind = rows[i].kind;
+    layer.shape = rows[i].shape;
+    layer.bytes = rows[i].bytes;
+    require(slots[i]->on() && !slots[i]->converted(), "sensitivity", "layer '", layer.layer, "' is ",
+            slots[i]->on() ? "converted: it has codes only" : "switched off");
+    require(slots[i]->weight().learned().empty(), "sensitivity", "the weight of layer '", layer.layer,
+            "' has learned scheme parameters, which belong to the optimizer: measure the model in fp32 (load_floats)");
+    const Tensor w = dequantized(slots[i]->weight()).clone(MemoryKind::kWorkspace);
+    // Restore before each choice, or a weight without a master would start from the codes of the previous one.
+    for (const WeightChoice& choice : choices) {
+      Restoring restoring(*slots[i], numbers, learner.model());
+      layer.effects.push_back(meter.measure(i, *slots[i], w, choice));
+      restoring.restore();
+    }
+  }
+  learner.plan_again();
+  if (norms) norms->put_back(statistics);
+  return result;
+}
+
+Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
+                                std::span<const WeightChoice> choices) {
+  return measure_sensitivity(learner, samples, choices, samples);
+}
+
+std::vector<std::string> effect_cells(const LayerEffect& e) {
+  return {e.group ? concat(e.recipe, " group ", *e.group) : e.recipe,
+          std::to_string(e.bits),
+          std::to_string(e.bytes),
+          fixed(e.sqnr_db(), 2, false),
+          fixed(e.loss_change, 5, true),
+          fixed(e.accuracy_change, 2, true)};
+}
+
+void print_sensitivity(std::ostream& out, const Sensitivity& s) {
+  std::vector<std::vector<std::string>> lines{
+      {"layer", "recipe", "bits", "bytes", "SQNR dB", "loss change", "accuracy change"}};
+  for (const LayerSensitivity& layer : s.layers) {
+    lines.push_back({layer.layer, "(unchanged)", "", std::to_string(layer.bytes)});
+    for (const LayerEffect& e : layer.effects) {
+      std::vector<std::string>& line = lines.emplace_back(1);
+      for (std::string& cell : effect_cells(e)) line.push_back(std::move(cell));
+    }
+  }
+  out << "loss " << s.loss << ", accuracy " << s.accuracy << " % of " << s.samples
+      << " samples; with the weights of one layer at a time requantized:\n"
+      << text_table(lines);
+}
+
+std::string sensitivity_json(const Sensitivity& s) {
+  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
+  Json layers = Json::array();
+  for (const LayerSensitivity& layer : s.layers) {
+    Json recipes = Json::array();
+    for (const LayerEffect& e : layer.effects)
+      recipes.push_back({{"recipe", e.recipe},
+                         {"group", e.group ? Json(*e.group) : Json(nullptr)},
+                         {"bits", e.bits},
+                         {"bytes", e.bytes},
+                         {"sqnr_db", number(e.sqnr_db())},
+                         {"loss_change", e.loss_change},
+                         {"accuracy_change", e.accuracy_change}});
+    layers.push_back({{"layer", layer.layer},
+                      {"kind", layer.kind},
+                      {"shape", layer.shape.dims()},
+                      {"bytes", layer.bytes},
+                      {"recipes", recipes}});
+  }
+  return Json{{"samples", s.samples}, {"loss", s.loss}, {"accuracy", s.accuracy}, {"layers", layers}}.dump(2);
+}
+
+}  // namespace bitgrad
