@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdio>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "cuda/runtime/pool.h"
 #include "cuda/runtime/runtime.h"

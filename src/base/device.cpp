@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/block_cache.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 
 namespace bitgrad {

@@ -10,6 +10,7 @@
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/quantizer.h"
+#include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"
 #include "config/schema.h"
 

@@ -11,6 +11,7 @@
 #include "bitgrad/data/transform.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/quant/quantizer.h"
+#include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"
 #include "config/choices.h"
 #include "config/yaml.h"

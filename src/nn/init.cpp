@@ -5,6 +5,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/base/cpu.h"
-
 namespace bitgrad {
+
+using IsaMask = uint32_t;  // base/cpu.h
 
 enum class DeviceKind : uint8_t { kCpu = 0, kCuda = 1 };
 inline constexpr int kDeviceKinds = 2;

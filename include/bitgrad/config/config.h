@@ -14,10 +14,10 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/config/weight_name.h"
-#include "bitgrad/data/loader.h"
+#include "bitgrad/data/epoch_batches.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"
-#include "bitgrad/optim/update_rule.h"
+#include "bitgrad/optim/optimizer_spec.h"
 #include "bitgrad/optim/window_sum.h"
 #include "bitgrad/tensor/quant_params.h"
 

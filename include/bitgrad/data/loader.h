@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "bitgrad/base/enum_names.h"
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/epoch_batches.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/tensor/tensor.h"
 
@@ -63,22 +63,6 @@ struct Augment {
   bool given() const { return crop_pad != 0 || flip; }
   friend bool operator==(const Augment&, const Augment&) = default;
 };
-
-// What becomes of the samples of an epoch that do not fill a batch: kKeep: a smaller last batch; kDrop: they are left
-// out of the epoch; kJoin: the batch before takes them too. An epoch of fewer samples than a batch is one batch in any
-// case.
-enum class LastBatch : uint8_t { kKeep, kDrop, kJoin };
-template <>
-struct EnumNames<LastBatch> {
-  static constexpr std::string_view all[] = {"keep", "drop", "join"};
-};
-// The batches of an epoch of n samples.
-struct EpochBatches {
-  int64_t count = 0, samples = 0;  // samples: those that some batch contains
-  int64_t largest = 0, least = 0;  // samples in the largest and in the smallest batch
-};
-// Requires samples and micro >= 1; micro may exceed samples.
-EpochBatches epoch_batches(int64_t samples, int64_t micro, LastBatch last);
 
 struct LoaderOptions {
   int64_t micro = 1;  // samples per batch

@@ -5,9 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/tensor/tensor.h"
-
 namespace bitgrad {
+
+class Shape;
+class Tensor;
 
 // One of the rules below; a and b are the rule's arguments, if it has any. fan_in = columns, fan_out = rows.
 //   constant(c), uniform(a,b), normal(mean,sd), zeros

@@ -9,24 +9,12 @@
 
 #include "bitgrad/base/key.h"
 #include "bitgrad/nn/form.h"
-#include "bitgrad/nn/parameter.h"
-#include "bitgrad/nn/quantizable.h"
-#include "bitgrad/ops/ops.h"
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/nn/precision.h"
 
 namespace bitgrad {
 
 struct LayerSpec;
 struct LayerOrigin;  // config/config.h
-
-// How a layer computes its products.
-struct ProductSpec {
-  Compute compute = Compute::kPacked;
-  ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;  // backward; anything but fp32 requires compute packed
-  Rounding rounding = Rounding::kStochastic;                     // of gradients to int8
-  bool per_group = false;  // gx int8 for weights with group scales: one product per group
-  friend bool operator==(const ProductSpec&, const ProductSpec&) = default;
-};
 
 // A list of consecutive layers under a key of a container: "body", "shortcut", or "0", "1", ... for a list of lists.
 struct LayerList {

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/base/enum_names.h"
-#include "bitgrad/nn/init.h"
+#include "bitgrad/nn/precision.h"
 #include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad {
@@ -22,48 +21,6 @@ class Requantization;
 namespace detail {
 class LearnedParts;
 }
-
-// The master that a low-bit parameter keeps beside its codes. docs/numerics.md section 6.
-enum class MasterKind : uint8_t {
-  kFp32,
-  kBf16,  // updates are rounded stochastically to bf16
-  kNone,  // no master: updates are rounded stochastically into the codes, or flip them (Bop)
-};
-template <>
-struct EnumNames<MasterKind> {
-  static constexpr std::string_view all[] = {"fp32", "bf16", "none"};
-};
-// Storage of an optimizer's moments.
-enum class MomentKind : uint8_t {
-  kFp32,
-  kBf16,  // m rounds to nearest even, v stochastically
-  kInt8,  // blocks of 256 elements with an fp32 absmax scale: m as int8, sqrt(v) as uint8; stochastic rounding
-};
-template <>
-struct EnumNames<MomentKind> {
-  static constexpr std::string_view all[] = {"fp32", "bf16", "int8"};
-};
-
-struct ParameterSpec {
-  std::optional<QuantSpec> quant = {};     // nullopt: fp32
-  DType grad = dtypes::fp32;               // fp32 or bf16
-  Init init = {};                          // empty name: glorot_uniform
-  std::optional<float> latent_clamp = {};  // masters are clamped to [-c, c] after each update
-  MasterKind master = MasterKind::kFp32;
-  std::optional<MomentKind> moments = {};  // nullopt: the optimizer's
-  std::string optimizer = {};              // empty: the run's; "bop": bint1 codes without a master
-  float lr_factor = 1.0f;                  // relative to the run's learning rate
-  std::optional<float> weight_decay = {};  // nullopt: the optimizer's
-  std::optional<float> floor = {};         // lower bound, enforced after each update (learned steps and clips)
-  bool frozen = false;                     // no gradient, no update
-  LearnedSpec learned = {};                // of learned steps, clips and offsets of `quant`
-  bool scales_frozen = false;  // codes are made with the current scales, and learned parts do not train
-  bool converted = false;      // irreversibly reduced to its value: no master, no learned parts, no gradient
-
-  // dtype of the value: that of the codes, or fp32.
-  DType dtype() const { return quant ? quant->dtype : dtypes::fp32; }
-  friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
-};
 
 // Where the value of a parameter lies: its codes and scales, and the derived layouts of the codes.
 class ValueMemory {

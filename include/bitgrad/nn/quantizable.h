@@ -7,11 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "bitgrad/base/enum_names.h"
 #include "bitgrad/nn/parameter.h"
-#include "bitgrad/ops/conv.h"
-#include "bitgrad/ops/ops.h"
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/ops/product_modes.h"
 
 namespace bitgrad {
 
@@ -23,62 +20,10 @@ using Value = int32_t;
 }  // namespace inference
 class ActivationQuantizer;
 struct AdapterSpec;
+struct Conv2dOptions;
 struct StepState;
 struct Form;
 class PlanRequests;
-
-// How a linear or convolutional layer computes its forward product. docs/numerics.md section 5.
-enum class Compute : uint8_t {
-  kPacked,      // multiplies the packed operands; float output (the default)
-  kSimulated,   // float simulation: the operands are dequantized first
-  kIntegerOut,  // as kPacked, but the output stays int32 with a scale
-};
-template <>
-struct EnumNames<Compute> {
-  static constexpr std::string_view all[] = {"packed", "simulated", "integer_out"};
-};
-
-// How activations become codes: those of a quantize layer, or of the input of a layer with weights.
-struct ActivationQuant {
-  QuantSpec spec = {};
-  std::optional<ObserverSpec> observer = {};  // nullopt: scales are computed per batch
-  DType grad = dtypes::fp32;                  // dtype of the gradient that is passed back, fp32 or bf16
-  LearnedSpec learned = {};
-  friend bool operator==(const ActivationQuant&, const ActivationQuant&) = default;
-};
-
-// Precision and compute mode of one layer. Plain data: recipes name one, rules assign one.
-struct LayerQuant {
-  std::string recipe = "none";                // name of the recipe it came from, for display: "8da4w", "custom"
-  std::optional<QuantSpec> weight = {};       // nullopt: fp32
-  std::optional<QuantSpec> input = {};        // of the layer's input; nullopt: used as is. Ignored by embeddings
-  std::optional<ObserverSpec> observer = {};  // for the input; nullopt: scales are computed per batch
-  Compute compute = Compute::kPacked;
-  // Training settings of the weight; nullopt: as in the layer's own spec.
-  std::optional<MasterKind> master = {};
-  std::optional<DType> grad = {};
-  std::optional<float> latent_clamp = {};
-  DType input_grad = dtypes::fp32;  // dtype of the gradient that the input's quantizer passes back, fp32 or bf16
-  LearnedSpec learned = {};         // of learned steps, clips and offsets of both weight and input
-  friend bool operator==(const LayerQuant&, const LayerQuant&) = default;
-};
-
-// Quantization switches of a model in training.
-enum class QuantSwitch : uint8_t {
-  kOn,
-  kOff,     // weights are their fp32 values, inputs pass through unquantized; observers keep running if enabled
-  kFrozen,  // scales of weights, learned parts and observed ranges are fixed; codes still follow the masters
-};
-template <>
-struct EnumNames<QuantSwitch> {
-  static constexpr std::string_view all[] = {"on", "off", "frozen"};
-};
-struct QuantMode {
-  QuantSwitch quantization = QuantSwitch::kOn;
-  bool observers = true;        // false: observed ranges are fixed
-  bool norm_statistics = true;  // false: norms use their running statistics in training too, and leave them
-  friend bool operator==(const QuantMode&, const QuantMode&) = default;
-};
 
 class Quantizable {
  public:

@@ -10,13 +10,6 @@
 
 namespace bitgrad {
 
-struct ObserverSpec {
-  std::string name = "moving_average";  // min_max | moving_average | percentile | mse
-  float momentum = 0.99f;               // moving_average: r = momentum * r + (1 - momentum) * new; first batch: r = new
-  float percentile = 99.99f;            // percentile: of abs x, in (0, 100]
-  friend bool operator==(const ObserverSpec&, const ObserverSpec&) = default;
-};
-
 // The state of an observer is a list of named tensors (fp32 or int64), which its owner saves. To resume, the owner
 // copies the saved values into them.
 class Observer {

@@ -63,4 +63,11 @@ CodeLimits code_limits(const QuantSpec& spec);
 // progress (steps done / total steps) goes from 0 to 1. Computed in double, rounded once.
 float annealed_t(const QuantSpec& spec, double progress);
 
+struct ObserverSpec {
+  std::string name = "moving_average";  // min_max | moving_average | percentile | mse
+  float momentum = 0.99f;               // moving_average: r = momentum * r + (1 - momentum) * new; first batch: r = new
+  float percentile = 99.99f;            // percentile: of abs x, in (0, 100]
+  friend bool operator==(const ObserverSpec&, const ObserverSpec&) = default;
+};
+
 }  // namespace bitgrad

@@ -1,0 +1,120 @@
+// Precision of parameters and layers, as plain data: how they are stored, trained and multiplied.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "bitgrad/base/enum_names.h"
+#include "bitgrad/nn/init.h"
+#include "bitgrad/ops/product_modes.h"
+#include "bitgrad/quant/scheme.h"
+
+namespace bitgrad {
+
+// The master that a low-bit parameter keeps beside its codes. docs/numerics.md section 6.
+enum class MasterKind : uint8_t {
+  kFp32,
+  kBf16,  // updates are rounded stochastically to bf16
+  kNone,  // no master: updates are rounded stochastically into the codes, or flip them (Bop)
+};
+template <>
+struct EnumNames<MasterKind> {
+  static constexpr std::string_view all[] = {"fp32", "bf16", "none"};
+};
+// Storage of an optimizer's moments.
+enum class MomentKind : uint8_t {
+  kFp32,
+  kBf16,  // m rounds to nearest even, v stochastically
+  kInt8,  // blocks of 256 elements with an fp32 absmax scale: m as int8, sqrt(v) as uint8; stochastic rounding
+};
+template <>
+struct EnumNames<MomentKind> {
+  static constexpr std::string_view all[] = {"fp32", "bf16", "int8"};
+};
+
+struct ParameterSpec {
+  std::optional<QuantSpec> quant = {};     // nullopt: fp32
+  DType grad = dtypes::fp32;               // fp32 or bf16
+  Init init = {};                          // empty name: glorot_uniform
+  std::optional<float> latent_clamp = {};  // masters are clamped to [-c, c] after each update
+  MasterKind master = MasterKind::kFp32;
+  std::optional<MomentKind> moments = {};  // nullopt: the optimizer's
+  std::string optimizer = {};              // empty: the run's; "bop": bint1 codes without a master
+  float lr_factor = 1.0f;                  // relative to the run's learning rate
+  std::optional<float> weight_decay = {};  // nullopt: the optimizer's
+  std::optional<float> floor = {};         // lower bound, enforced after each update (learned steps and clips)
+  bool frozen = false;                     // no gradient, no update
+  LearnedSpec learned = {};                // of learned steps, clips and offsets of `quant`
+  bool scales_frozen = false;              // codes are made with the current scales, and learned parts do not train
+  bool converted = false;  // irreversibly reduced to its value: no master, no learned parts, no gradient
+
+  // dtype of the value: that of the codes, or fp32.
+  DType dtype() const { return quant ? quant->dtype : dtypes::fp32; }
+  friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
+};
+
+// How a linear or convolutional layer computes its forward product. docs/numerics.md section 5.
+enum class Compute : uint8_t {
+  kPacked,      // multiplies the packed operands; float output (the default)
+  kSimulated,   // float simulation: the operands are dequantized first
+  kIntegerOut,  // as kPacked, but the output stays int32 with a scale
+};
+template <>
+struct EnumNames<Compute> {
+  static constexpr std::string_view all[] = {"packed", "simulated", "integer_out"};
+};
+
+// How a layer computes its products.
+struct ProductSpec {
+  Compute compute = Compute::kPacked;
+  ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;  // backward; anything but fp32 requires compute packed
+  Rounding rounding = Rounding::kStochastic;                     // of gradients to int8
+  bool per_group = false;  // gx int8 for weights with group scales: one product per group
+  friend bool operator==(const ProductSpec&, const ProductSpec&) = default;
+};
+
+// How activations become codes: those of a quantize layer, or of the input of a layer with weights.
+struct ActivationQuant {
+  QuantSpec spec = {};
+  std::optional<ObserverSpec> observer = {};  // nullopt: scales are computed per batch
+  DType grad = dtypes::fp32;                  // dtype of the gradient that is passed back, fp32 or bf16
+  LearnedSpec learned = {};
+  friend bool operator==(const ActivationQuant&, const ActivationQuant&) = default;
+};
+
+// Precision and compute mode of one layer. Plain data: recipes name one, rules assign one.
+struct LayerQuant {
+  std::string recipe = "none";                // name of the recipe it came from, for display: "8da4w", "custom"
+  std::optional<QuantSpec> weight = {};       // nullopt: fp32
+  std::optional<QuantSpec> input = {};        // of the layer's input; nullopt: used as is. Ignored by embeddings
+  std::optional<ObserverSpec> observer = {};  // for the input; nullopt: scales are computed per batch
+  Compute compute = Compute::kPacked;
+  // Training settings of the weight; nullopt: as in the layer's own spec.
+  std::optional<MasterKind> master = {};
+  std::optional<DType> grad = {};
+  std::optional<float> latent_clamp = {};
+  DType input_grad = dtypes::fp32;  // dtype of the gradient that the input's quantizer passes back, fp32 or bf16
+  LearnedSpec learned = {};         // of learned steps, clips and offsets of both weight and input
+  friend bool operator==(const LayerQuant&, const LayerQuant&) = default;
+};
+
+// Quantization switches of a model in training.
+enum class QuantSwitch : uint8_t {
+  kOn,
+  kOff,     // weights are their fp32 values, inputs pass through unquantized; observers keep running if enabled
+  kFrozen,  // scales of weights, learned parts and observed ranges are fixed; codes still follow the masters
+};
+template <>
+struct EnumNames<QuantSwitch> {
+  static constexpr std::string_view all[] = {"on", "off", "frozen"};
+};
+struct QuantMode {
+  QuantSwitch quantization = QuantSwitch::kOn;
+  bool observers = true;        // false: observed ranges are fixed
+  bool norm_statistics = true;  // false: norms use their running statistics in training too, and leave them
+  friend bool operator==(const QuantMode&, const QuantMode&) = default;
+};
+
+}  // namespace bitgrad
