@@ -10,6 +10,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/data/loader.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
 #include "bitgrad/train/learner.h"
 

@@ -1,6 +1,7 @@
 // Weighted losses and windows without targets on the (emulated) device: the bits of the CPU.
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
 #include "bitgrad/train/learner.h"
 #include "cuda/counted.h"
 
