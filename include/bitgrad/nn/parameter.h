@@ -47,7 +47,7 @@ class ValueMemory {
 
 // What a checkpoint stores of a parameter. The value is undefined for a float parameter, the master for one without.
 struct ParameterState {
-  Tensor master, value;
+  Tensor master = {}, value = {};
 };
 
 // What a read of a low-bit parameter returns: its codes, or fp32 values dequantized from them.

@@ -9,7 +9,7 @@
 
 namespace bitgrad {
 
-class RandomStream;
+struct RandomStream;
 
 // Precision of a forward or backward product. docs/numerics.md section 5.
 enum class ProductMode : uint8_t {
