@@ -39,7 +39,7 @@ inline std::string load_difference(Trainer& saved, Trainer& loaded, const std::s
 inline std::string stopped_difference(const PromiseFolder& data, const RunConfig& config, const Trace& calm) {
   const std::string folder = new_folder(data, config), checkpoint = folder + "/last.safetensors";
   Trace trace;
-  auto trainer = std::make_unique<Trainer>(config);
+  auto trainer = std::make_unique<Trainer>(resolve_budget(config));
   for (size_t runs = 0; runs <= 3 * calm.steps.size(); ++runs) {  // more than steps where windows are skipped
     TrainHooks hooks = traced(*trainer, trace);
     hooks.stop_requested = [] { return StopRequest::kTerminate; };  // in the window's first microbatch

@@ -12,6 +12,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/io/safetensors.h"
+#include "bitgrad/tools/budget.h"
 #include "bitgrad/tools/ptq.h"
 #include "train/averages.h"
 #include "train/promise_exports.h"
@@ -192,7 +193,7 @@ inline void add_results(Trace& trace, Trainer& trainer, const TrainOutcome& outc
 // A run without interruption; an empty folder: nothing is written.
 inline Trace trace_of(const RunConfig& config, const std::string& folder = "") {
   Trace trace;
-  Trainer trainer(config);
+  Trainer trainer(resolve_budget(config));
   const TrainOutcome outcome = trainer.run(folder, traced(trainer, trace));
   add_results(trace, trainer, outcome, folder);
   return trace;

@@ -72,7 +72,7 @@ std::string killed_difference(const RunConfig& config, int64_t microbatches, con
   const std::string folder = new_folder(data(), config);
   Trace trace;
   {
-    Trainer first(config);
+    Trainer first(resolve_budget(config));
     TrainHooks hooks = traced(first, trace);
     hooks.stop_requested = [&, polls = int64_t{0}]() mutable {
       if (++polls > microbatches) throw Killed();
