@@ -5,6 +5,7 @@
 #
 #   device     what is there: kernels, libraries, clocks
 #   tests      all tests of the CUDA backend against the CPU's bits, each file in a process of its own
+#   layers     the cases of the layers, with the GPU as the current device (target gpu_tests; memory is managed)
 #   bench      ceilings (copy, bf16 products by cuBLASLt), products, the other kernels, training steps
 #   peers      the same products and steps in PyTorch, right after bench
 #   train      runs on drawn digits
@@ -27,7 +28,7 @@
 build=$(cd "${1:-build/release}" 2> /dev/null && pwd) || { echo "gpu_check.sh: there is no folder ${1:-build/release}." >&2; exit 2; }
 [ $# -gt 0 ] && shift
 cd "$(dirname "$0")/.." || exit 2
-all="device tests bench peers train tfc sfc lfc mlp4096 cnv resnet20 sanitizer table"
+all="device tests layers bench peers train tfc sfc lfc mlp4096 cnv resnet20 sanitizer table"
 stages=${*:-$all}
 for stage in $stages; do
   case " first bundle $all " in
@@ -103,6 +104,16 @@ tests() { # FILTER; sets red
   for file in $files; do
     check "tests_$file" "$tests" -# "[#${file}_test]$1"
     case $result in passed | skipped* | late) ;; *) red="$red $file" ;; esac
+  done
+}
+
+# Kernels' own cases pass arrays of the host, which a GPU may fail to read.
+layers() {
+  for layer in tensor quant autograd ops nn optim; do
+    program=${tests%_cuda_gpu}_${layer}_gpu
+    [ -x "$program" ] || { skip "layer_$layer" "not built (target gpu_tests)"; continue; }
+    check "layer_$layer" env BITGRAD_TEST_DEVICE=cuda BITGRAD_CUDA_MANAGED=1 BITGRAD_CUDA_SYNC=1 BITGRAD_TEST_SHAPES=20 \
+      BITGRAD_TEST_DEVICE_CASES=1 "$program" "~[cpu]~[slow]"
   done
 }
 
@@ -226,6 +237,7 @@ first() { # 30 minutes at most; what is there when the time ends is useful
 # Programs, the libraries that they need beside the C library and the driver's, configurations and scripts.
 bundle() {
   programs="bitgrad bench_gemm bench_step bench_kernels tests/test_cuda_gpu"
+  for layer in tensor quant autograd ops nn optim; do [ -x "$build/bin/tests/test_${layer}_gpu" ] && programs="$programs tests/test_${layer}_gpu"; done
   top=$scratch/bitgrad_gpu
   mkdir -p "$top/build/bin/tests" "$top/build/lib"
   libraries() { for p in $programs; do ldd "$1/$p"; done | awk '$2 == "=>" {print $3}' | sort -u | grep -v -E '/(libc|libm|libdl|librt|libpthread|libresolv)\.so'; }

@@ -86,8 +86,8 @@ namespace detail {
 // Both implementations of launch_raw check this first. A kernel works on memory of the current device, so having the
 // CPU as the current device is an error that names the kernel.
 void require_device(const char* kernel);
-// BITGRAD_CUDA_SYNC=1: each launch waits for its kernel, so that a fault is reported with the kernel's name. Ignored
-// during graph capture.
+// BITGRAD_CUDA_SYNC=1: each launch waits for its kernel, so that a fault is reported with the kernel's name, and each
+// copy for its end. Ignored during graph capture.
 bool synchronous_launches();
 void set_synchronous_launches(bool on);  // for tests
 // For tests: the number of launches of kernels with this name (LaunchShape::name, otherwise the function's), and of all

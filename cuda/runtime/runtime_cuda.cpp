@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
@@ -214,11 +216,31 @@ double elapsed_ms(Event begin, Event end) {
 }
 
 // ---- memory
+namespace {
+
+// For the cases of the layers, which look at memory of a device from the host (docs/testing.md).
+bool managed_memory() {
+  static const bool on = [] {
+    const char* const text = std::getenv("BITGRAD_CUDA_MANAGED");
+    return text != nullptr && std::strcmp(text, "1") == 0;
+  }();
+  return on;
+}
+
+// The end of a copy or launch on `stream`; has happened when this returns if launches are synchronous.
+cudaError_t queued(cudaError_t status, Stream stream) {
+  if (status != cudaSuccess || !detail::synchronous_launches() || capturing(stream)) return status;
+  return cudaStreamSynchronize(raw(stream));
+}
+
+}  // namespace
+
 void* device_malloc(int64_t bytes) {
   bind();
   void* data = nullptr;
   if (bytes == 0) return nullptr;
-  const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
+  const cudaError_t status = managed_memory() ? cudaMallocManaged(&data, static_cast<size_t>(bytes))
+                                              : cudaMalloc(&data, static_cast<size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return nullptr;
@@ -252,23 +274,27 @@ void memory_info(int64_t& free_bytes, int64_t& total_bytes) {
 void copy_async(void* to, const void* from, int64_t bytes, CopyKind kind, Stream stream) {
   if (bytes <= 0) return;
   constexpr std::array kinds{cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice};
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kinds[static_cast<size_t>(kind)], raw(stream)), "copy");
+  check(queued(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kinds[static_cast<size_t>(kind)], raw(stream)),
+               stream),
+        "copy");
 }
 void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
                      CopyKind kind, Stream stream) {
   if (bytes <= 0 || rows <= 0) return;
   constexpr std::array kinds{cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice};
-  check(cudaMemcpy2DAsync(to, static_cast<size_t>(to_stride), from, static_cast<size_t>(from_stride),
-                          static_cast<size_t>(bytes), static_cast<size_t>(rows), kinds[static_cast<size_t>(kind)],
-                          raw(stream)),
+  check(queued(cudaMemcpy2DAsync(to, static_cast<size_t>(to_stride), from, static_cast<size_t>(from_stride),
+                                 static_cast<size_t>(bytes), static_cast<size_t>(rows),
+                                 kinds[static_cast<size_t>(kind)], raw(stream)),
+               stream),
         "copy of rows");
 }
 void peer_copy_async(void* to, int to_device, const void* from, int from_device, int64_t bytes, Stream stream) {
   if (bytes <= 0) return;
-  check(cudaMemcpyPeerAsync(to, to_device, from, from_device, static_cast<size_t>(bytes), raw(stream)), "peer copy");
+  check(queued(cudaMemcpyPeerAsync(to, to_device, from, from_device, static_cast<size_t>(bytes), raw(stream)), stream),
+        "peer copy");
 }
 void fill_async(void* data, int value, int64_t bytes, Stream stream) {
-  if (bytes > 0) check(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), raw(stream)), "fill");
+  if (bytes > 0) check(queued(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), raw(stream)), stream), "fill");
 }
 void memory_in_use(void*, int64_t, int64_t) {}
 void memory_idle(void*, int64_t) {}
@@ -352,9 +378,8 @@ void detail::launch_raw(const void* kernel, void (*)(const void*, void* const*),
   if (g_counting.load(std::memory_order_relaxed)) [[unlikely]]
     count_launch(kernel_name(kernel, shape));
   const Launch launch(shape);
-  cudaError_t status = cudaLaunchKernelExC(&launch.config, kernel, const_cast<void**>(args));
-  if (status == cudaSuccess && detail::synchronous_launches() && !capturing(current_stream()))
-    status = cudaStreamSynchronize(launch.config.stream);
+  const cudaError_t status =
+      queued(cudaLaunchKernelExC(&launch.config, kernel, const_cast<void**>(args)), current_stream());
   if (status != cudaSuccess) [[unlikely]]
     fail_cuda(status, kernel_name(kernel, shape));
 }
