@@ -27,13 +27,13 @@ namespace {
 constexpr std::string_view kCheck = "--check";
 constexpr int64_t kCheckedSamples = 100;
 
-// Arguments of each client: FILE INPUTS OUTPUTS DIM...; inputs are raw fp32, or bytes where the file takes bytes,
-// outputs raw fp32.
+// Arguments of each client: FILE INPUTS OUTPUTS DIM...; inputs are raw fp32, or bytes or int64 where the file takes
+// these, outputs raw fp32.
 constexpr const char* kOnnxClient = R"py(
 import sys, numpy as np, onnxruntime as ort
 o = ort.SessionOptions(); o.log_severity_level = 3
 s = ort.InferenceSession(sys.argv[1], o, providers=["CPUExecutionProvider"])
-t = np.uint8 if s.get_inputs()[0].type == "tensor(uint8)" else np.float32
+t = {"tensor(uint8)": np.uint8, "tensor(int64)": np.int64}.get(s.get_inputs()[0].type, np.float32)
 x = np.fromfile(sys.argv[2], t).reshape([int(d) for d in sys.argv[4:]])
 s.run(None, {"input": x})[0].astype(np.float32).tofile(sys.argv[3])
 )py";
@@ -128,8 +128,15 @@ Tensor drawn_bytes(const Form& input, const DataSection& data, std::vector<uint8
 Tensor drawn_samples(const Form& input) {
   std::vector<int64_t> dims{kCheckedSamples};
   for (const int64_t d : input.sample.dims()) dims.push_back(d);
-  Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
   const RandomStream draws{1, Purpose::kInit, 0, 0};
+  if (input.ids > 0) {
+    Tensor x = Tensor::empty(Shape(dims), dtypes::int64);
+    for (int64_t i = 0; i < x.numel(); ++i)
+      x.as<int64_t>()[i] =
+          static_cast<int64_t>(draws.bits32(static_cast<uint64_t>(i)) % static_cast<uint64_t>(input.ids));
+    return x;
+  }
+  Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
   for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = 2 * draws.uniform(static_cast<uint64_t>(i)) - 1;
   return x;
 }
@@ -203,7 +210,8 @@ std::string check_in_client(const ExportTarget& target, const std::string& path,
       largest = std::max(largest, std::abs(static_cast<double>(a[j])));
     }
   }
-  std::string line = concat("check in ", client, ": ", same, " of ", rows, " samples have the same largest output; ",
+  std::string line = concat("check in ", client, ": ", same, " of ", rows,
+                            (rows > kCheckedSamples ? " rows" : " samples"), " have the same largest output; ",
                             "outputs differ by at most ", short_number(difference), " of ", short_number(largest));
   if (same != rows) fail_with(ErrorCode::kData, kCheck, line);
   return line;

@@ -11,15 +11,18 @@ namespace {
 
 std::string listed(const std::vector<float>& x) { return concat('[', joined(x), ']'); }
 
-std::string layout_of(const Shape& sample) {
+std::string layout_of(const Form& input) {
+  const Shape& sample = input.sample;
   const std::string shape = concat("[N,", concat(sample).substr(1));
   if (sample.rank() == 3) return shape + ": samples, rows, columns, channels";
   if (sample.rank() == 2) return shape + ": samples, rows, columns";
+  if (input.dtype != dtypes::fp32) return shape + ": samples, positions";
   return shape + ": samples, features";
 }
 
 // data.affine and data.normalize apply to bytes divided by 255, and to numbers as they are.
-std::string scaling_of(const ExportSource& source, const ExportSpec& spec) {
+std::string scaling_of(const ExportSource& source, const ExportSpec& spec, const Form& input) {
+  if (input.dtype != dtypes::fp32) return concat("ids of tokens, 0 to ", input.ids - 1);
   const bool none = !source.normalize.given() && source.affine == std::array<float, 2>{1.0f, 0.0f};
   std::string formula = "x";
   if (source.normalize.given())
@@ -55,8 +58,9 @@ std::vector<std::pair<std::string, std::string>> table_facts(const ExportSource&
 
 std::vector<std::pair<std::string, std::string>> input_metadata(const ExportSource& source, const ExportSpec& spec,
                                                                 const inference::Graph& graph) {
-  std::vector<std::pair<std::string, std::string>> out{{"bitgrad.input.layout", layout_of(graph[0].form.sample)},
-                                                       {"bitgrad.input.scaling", scaling_of(source, spec)}};
+  std::vector<std::pair<std::string, std::string>> out{
+      {"bitgrad.input.layout", layout_of(graph[0].form)},
+      {"bitgrad.input.scaling", scaling_of(source, spec, graph[0].form)}};
   for (const auto& [key, text] : table_facts(source, graph)) out.emplace_back("bitgrad.input." + key, text);
   if (!source.class_names.empty()) out.emplace_back("bitgrad.class_names", Json(source.class_names).dump());
   return out;
@@ -64,7 +68,7 @@ std::vector<std::pair<std::string, std::string>> input_metadata(const ExportSour
 
 void note_inputs(ExportReport& report, const ExportSource& source, const ExportSpec& spec,
                  const inference::Graph& graph) {
-  report.facts.emplace_back("input", concat(layout_of(graph[0].form.sample), "; ", scaling_of(source, spec)));
+  report.facts.emplace_back("input", concat(layout_of(graph[0].form), "; ", scaling_of(source, spec, graph[0].form)));
   for (const auto& [key, text] : table_facts(source, graph)) report.facts.emplace_back(key, printable(text));
   if (!source.class_names.empty()) report.facts.emplace_back("classes", printable(Json(source.class_names).dump()));
 }

@@ -38,16 +38,24 @@ std::string GraphBuilder::numbers(const std::vector<float>& x, std::vector<int64
     return tensor(std::move(t));
   }
   const std::string key = concat("f", t.dims.size(), '/', std::string(t.bytes.begin(), t.bytes.end()));
+  return once(key, [&] { return tensor(std::move(t)); });
+}
+
+std::string GraphBuilder::once(const std::string& key, const std::function<std::string()>& make) {
   const auto found = constants_.find(key);
-  return found != constants_.end() ? found->second : constants_[key] = tensor(std::move(t));
+  return found != constants_.end() ? found->second : constants_[key] = make();
+}
+
+std::string GraphBuilder::positions(inference::Value sequence) {
+  return once(concat("positions ", source_[sequence].form.sample[0]), [&] {
+    return add("Shape", {stand(sequence).name}, {{"start", int64_t{1}}, {"end", int64_t{2}}});
+  });
 }
 
 std::string GraphBuilder::integers(const std::vector<int64_t>& x, std::vector<int64_t> dims, Type type) {
   std::string key = concat("i", static_cast<int>(type), '/', dims.size(), '/');
   for (const int64_t each : x) key += concat(each, ',');
-  const auto found = constants_.find(key);
-  if (found != constants_.end()) return found->second;
-  return constants_[key] = tensor(tensor_of("integers", type, std::move(dims), x));
+  return once(key, [&] { return tensor(tensor_of("integers", type, std::move(dims), x)); });
 }
 
 std::string GraphBuilder::per_feature(const std::vector<float>& x, const Stand& like) {

@@ -1,6 +1,7 @@
 // Builds the nodes of an ONNX graph, and tracks which tensors represent the values of a lowered model.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -48,6 +49,11 @@ class GraphBuilder {
   std::string scalar(float x) { return numbers({x}, {}); }
   std::string integers(const std::vector<int64_t>& x, std::vector<int64_t> dims, Type type = Type::kInt64);
   std::string tensor(TensorValue value);  // not shared, under its own name
+  // The tensor that `make` adds where this key is asked for first.
+  std::string once(const std::string& key, const std::function<std::string()>& make);
+  bool added(const std::string& key) const { return constants_.contains(key); }
+  // The number of positions of a sequence [N,T,features], as INT64 [1].
+  std::string positions(inference::Value sequence);
   // Values per feature, shaped to broadcast against `like`; a single one becomes a scalar.
   std::string per_feature(const std::vector<float>& x, const Stand& like);
 
@@ -90,8 +96,14 @@ Stand write_quantize(GraphBuilder& g, const inference::Node& node, const inferen
 Stand write_requantize(GraphBuilder& g, const inference::Node& node, const inference::Requantize& op);
 Stand write_dequantize(GraphBuilder& g, const inference::Node& node);
 Stand write_product(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
+Stand write_embedding(GraphBuilder& g, const inference::Node& node, const inference::Embedding& op);
+Stand write_positions(GraphBuilder& g, const inference::Node& node, const inference::Positions& op);
+Stand write_rope(GraphBuilder& g, const inference::Node& node, const inference::Rope& op);
+Stand write_attention(GraphBuilder& g, const inference::Node& node, const inference::Attention& op);
 Stand write_node(GraphBuilder& g, const inference::Node& node);
 
+// Whether sequences of ids may have any length: no operation but attention mixes positions.
+bool any_length(const inference::Graph& graph);
 // Writes every node by `write`, then the file, unless something was refused or spec.dry_run is set.
 ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,
                          Stand (*write)(GraphBuilder&, const inference::Node&));
@@ -113,6 +125,8 @@ WeightCodes write_codes(GraphBuilder& g, const inference::Product& op, bool shif
 // not as DequantizeLinear followed at once by the product, which ONNX Runtime would compute with inputs rounded to 8
 // bits.
 std::string write_values(GraphBuilder& g, const inference::Product& op, bool apart, std::string& note);
+// Writes the values of a table [o,k] in this order. fp32 tables are shared with the product that has the same tensor.
+std::string write_table(GraphBuilder& g, const Tensor& table, std::string& note);
 // Whether write_values keeps the rows [o, k] of a weight of a product, for Gemm with transB.
 bool keeps_rows(const GraphBuilder& g, const inference::Product& op, bool apart);
 std::vector<int64_t> weight_dims(const inference::Product& op);

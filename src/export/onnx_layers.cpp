@@ -20,6 +20,11 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Requantize& op) { r
 Stand write(GraphBuilder& g, const Node& n, const inference::Dequantize&) { return write_dequantize(g, n); }
 Stand write(GraphBuilder& g, const Node& n, const inference::Product& op) { return write_product(g, n, op); }
 
+Stand write(GraphBuilder& g, const Node& n, const inference::Embedding& op) { return write_embedding(g, n, op); }
+Stand write(GraphBuilder& g, const Node& n, const inference::Positions& op) { return write_positions(g, n, op); }
+Stand write(GraphBuilder& g, const Node& n, const inference::Rope& op) { return write_rope(g, n, op); }
+Stand write(GraphBuilder& g, const Node& n, const inference::Attention& op) { return write_attention(g, n, op); }
+
 // The operations of numerics.md one by one, so that rounding is the same.
 Stand write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
   Stand y = g.stand(n.inputs[0]);

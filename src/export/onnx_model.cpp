@@ -15,9 +15,9 @@
 namespace bitgrad::onnx {
 namespace {
 
-std::vector<int64_t> batch_dims(const Shape& sample) {
+std::vector<int64_t> batch_dims(const Shape& sample, bool any_length) {
   std::vector<int64_t> dims{-1};
-  for (const int64_t d : sample.dims()) dims.push_back(d);
+  for (const int64_t d : sample.dims()) dims.push_back(any_length && dims.size() == 1 ? -2 : d);
   return dims;
 }
 
@@ -48,9 +48,14 @@ std::string runs_in(GraphBuilder& g) {
   return concat("ONNX Runtime ", least, " and later, in a session without options", openvino_note(nodes));
 }
 
+Type input_type(const inference::Graph& graph) {
+  return graph[0].form.dtype == dtypes::fp32 ? Type::kFloat : Type::kInt64;
+}
+
 // The input as the model takes it: `input` itself, or its bytes as data.affine or data.normalize scales them.
 std::string scaled_input(GraphBuilder& g, const ExportSource& source, const ExportSpec& spec) {
   if (!spec.with_normalization) return "input";
+  require(input_type(g.source()) == Type::kFloat, "onnx", "--with-normalization: the model reads ids. Leave it out");
   g.begin(g.source().nodes()[0]);
   std::string x = g.add("Div", {g.to_float("input"), g.scalar(255.0f)});
   const auto numbers = [&](const std::vector<float>& v) {
@@ -74,9 +79,10 @@ void finish(GraphBuilder& g, const ExportSource& source, const ExportSpec& spec)
   file.opsets.emplace_back("", g.opset());
   for (const NodeValue& n : file.nodes)
     if (!n.domain.empty() && file.opsets.size() == 1) file.opsets.emplace_back(n.domain, 1);
+  const bool any = any_length(graph);
   file.inputs.push_back(
-      {"input", spec.with_normalization ? Type::kUint8 : Type::kFloat, batch_dims(graph[0].form.sample)});
-  file.outputs.push_back({"output", last.type, batch_dims(graph[graph.output()].form.sample)});
+      {"input", spec.with_normalization ? Type::kUint8 : input_type(graph), batch_dims(graph[0].form.sample, any)});
+  file.outputs.push_back({"output", last.type, batch_dims(graph[graph.output()].form.sample, any)});
   file.metadata.emplace_back("bitgrad.form", g.report().family);
   for (const auto& [key, text] : input_metadata(source, spec, graph)) file.metadata.emplace_back(key, text);
 }
@@ -85,7 +91,7 @@ void finish(GraphBuilder& g, const ExportSource& source, const ExportSpec& spec)
 
 ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,
                          Stand (*write)(GraphBuilder&, const inference::Node&)) {
-  g.set(0, {scaled_input(g, source, spec), Type::kFloat, false, "", ""});
+  g.set(0, {scaled_input(g, source, spec), input_type(g.source()), false, "", ""});
   for (size_t i = 1; i < g.source().nodes().size(); ++i) {
     const inference::Node& node = g.source().nodes()[i];
     g.begin(node);

@@ -220,12 +220,12 @@ bool exact_in_floats(const Node& x, const Stand& stand, const Product& op) {
 // x times the rows of w, which ONNX Runtime does not turn into a product with inputs of 8 bits.
 std::string write_gemm(GraphBuilder& g, const Node& node, const Product& op, std::string x, const std::string& w) {
   const bool rows = node.form.sample.rank() > 1;  // Gemm takes matrices
+  const std::string before = x;
   if (rows) x = g.add("Reshape", {x, g.integers({-1, op.weight.cols()}, {2})});
   const std::string y = g.add("Gemm", {x, w}, {{"transB", int64_t{1}}});
   if (!rows) return y;
-  std::vector<int64_t> dims{-1};
-  for (const int64_t d : node.form.sample.dims()) dims.push_back(d);
-  return g.add("Reshape", {y, g.integers(dims, {static_cast<int64_t>(dims.size())})});
+  const std::string axes = g.add("Shape", {before}, {{"end", int64_t{-1}}});
+  return g.add("Reshape", {y, g.add("Concat", {axes, g.integers({op.weight.rows()}, {1})}, {{"axis", int64_t{0}}})});
 }
 
 Stand write_floats(GraphBuilder& g, const Node& node, const Product& op) {

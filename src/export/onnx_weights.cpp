@@ -1,5 +1,6 @@
 // Weights as constants: codes in the smallest type of the opset, with their scales.
 #include <algorithm>
+#include <cstdint>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
@@ -56,6 +57,8 @@ std::string scales(GraphBuilder& g, const std::vector<float>& x, const std::vect
                    const char* what = ".weight_scale") {
   return g.tensor(tensor_of(concat(g.layer(), what), dims, x));
 }
+
+std::string table_key(const Tensor& table) { return concat("table ", reinterpret_cast<uintptr_t>(table.data())); }
 
 struct Blocks {
   std::vector<float> scale, offset;
@@ -159,6 +162,18 @@ WeightCodes write_codes(GraphBuilder& g, const Product& op, bool shifted) {
   return out;
 }
 
+std::string write_table(GraphBuilder& g, const Tensor& table, std::string& note) {
+  if (table.dtype().is_code()) return values_in_rows(g, {.weight = table}, note);
+  note = "fp32";
+  return g.once(table_key(table), [&] {
+    const std::vector<int64_t> dims{table.rows(), table.cols()};
+    std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), dims, table.to_vector()));
+    g.report().tensors.push_back(
+        {.name = name, .parameter = concat(g.layer(), ".weight"), .shape = Shape(dims), .type = "FLOAT"});
+    return name;
+  });
+}
+
 bool keeps_rows(const GraphBuilder& g, const Product& op, bool apart) {
   const Tensor& w = op.weight;
   return apart && g.qdq() && !op.conv && w.dtype().is_code() && w.dtype().kind() != DTypeKind::kCodebook &&
@@ -171,6 +186,8 @@ std::string write_values(GraphBuilder& g, const Product& op, bool apart, std::st
   const std::vector<int64_t> dims = weight_dims(op);
   if (!w.dtype().is_code()) {
     note = "fp32";
+    if (!op.conv && g.added(table_key(w)))
+      return g.add("Transpose", {write_table(g, w, note)}, {{"perm", std::vector<int64_t>{1, 0}}});
     std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), dims, reordered(w.to_vector(), o, k, op.conv)));
     g.report().tensors.push_back(
         {.name = name, .parameter = concat(g.layer(), ".weight"), .shape = Shape(dims), .type = "FLOAT"});

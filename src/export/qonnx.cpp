@@ -159,6 +159,11 @@ Stand write_float_product(GraphBuilder& g, const Node& node, const inference::Pr
 Stand write_node(GraphBuilder& g, const Node& node) {
   if (const auto* op = std::get_if<inference::Quantize>(&node.operation)) return write_quantizer(g, node, *op);
   if (const auto* op = std::get_if<inference::Product>(&node.operation)) return write_float_product(g, node, *op);
+  if (const auto* op = std::get_if<inference::Embedding>(&node.operation);
+      op != nullptr && op->table.dtype().is_code()) {
+    g.refuse("embedding", "QONNX has no table of codes. Keep the embedding in fp32");
+    return g.stand(node.inputs[0]);
+  }
   if (std::holds_alternative<inference::Dequantize>(node.operation)) {
     g.note("values as they are");
     return g.stand(node.inputs[0]);

@@ -61,7 +61,7 @@ Message message_of(const ValueInfo& v) {
   for (const int64_t d : v.dims) {
     Message dim;
     if (d < 0)
-      dim.text(2, "N");
+      dim.text(2, d == -1 ? "N" : "T");
     else
       dim.integer(1, d);
     shape.message(1, dim);

@@ -44,7 +44,7 @@ struct NodeValue {
 struct ValueInfo {
   std::string name = {};
   Type type = Type::kFloat;
-  std::vector<int64_t> dims = {};  // -1: the batch axis, of any size
+  std::vector<int64_t> dims = {};  // -1: the batch axis, -2: positions, each of any size
 };
 struct ModelFile {
   int64_t ir_version = 10;

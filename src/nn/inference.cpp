@@ -6,8 +6,8 @@
 namespace bitgrad {
 
 inference::Value Module::lower(inference::Graph&, inference::Value) {
-  fail(kind(), "has no form in ONNX or C. Language models go out with --format gguf or hf, values of any model with ",
-       "--format safetensors or npz");
+  fail(kind(), "has no form in ONNX or C: it does not override Module::lower. Values go out with --format safetensors ",
+       "or npz");
 }
 
 namespace inference {
@@ -44,8 +44,8 @@ const Node* Graph::only_reader(Value value) const {
 
 Graph lowered(Module& model, const Form& input) {
   require(model.initialized(), "inference", "the model has no values: initialize or load it first.");
-  require(input.dtype == dtypes::fp32, "inference", "models that read ", input.dtype,
-          " have no description here: got input ", input, ", expected fp32. Language models go out as gguf or hf.");
+  const bool ids = (input.dtype == dtypes::int32 || input.dtype == dtypes::int64) && !input.scales;
+  require(input.dtype == dtypes::fp32 || ids, "inference", "got input ", input, ", expected fp32 or ids.");
   Graph graph(input);
   const Value last = model.lower(graph, graph.output());
   if (last != graph.output()) {  // the result is from an earlier node: end with an identity Reshape

@@ -100,23 +100,23 @@ std::shared_ptr<const QuantParams> product_params(const inference::Node& x, cons
   return std::make_shared<const QuantParams>(std::move(params));
 }
 
-Tensor host_weight(const Tensor& value) {
-  const Tensor host = value.on_host();
-  return value.dtype().is_code() ? host.clone(MemoryKind::kBuffer) : host;  // drops the layouts of kernels
-}
-
 }  // namespace
 
-inference::Value Quantizable::lower(inference::Graph& graph, inference::Value x, const Parameter* bias,
-                                    const Conv2dOptions* options) {
+Tensor Quantizable::inference_weight() const {
   require(adapter_ == nullptr, "lower", "the layer has a low-rank adapter. Add it to the weight first: bitgrad merge.");
   require(on() || (!quant_.weight && !quant_.input), "lower",
           "quantization is switched off. Convert the model first: bitgrad convert.");
+  const Tensor host = weight_.value().on_host();
+  return host.dtype().is_code() ? host.clone(MemoryKind::kBuffer) : host;  // drops the layouts of kernels
+}
+
+inference::Value Quantizable::lower(inference::Graph& graph, inference::Value x, const Parameter* bias,
+                                    const Conv2dOptions* options) {
+  inference::Product product;
+  product.weight = inference_weight();
   const std::string& layer = owner_.path();
   if (options != nullptr) x = detail::as_image_node(graph, layer, x);
   if (input_) x = in_layer(child_name(), [&] { return input_->lower(graph, x); });
-  inference::Product product;
-  product.weight = host_weight(weight_.value());
   if (options != nullptr) product.conv = *options;
   if (bias != nullptr) product.bias = bias->value().on_host();
   Form form = graph[x].form;

@@ -93,7 +93,7 @@ std::vector<std::pair<std::string, std::string>> exports_of(Learner& learner, co
   learner.convert();
   for (const ExportTarget& target : export_targets()) {
     const bool language = target.name == "gguf" || target.name == "hf";
-    if (language != (learner.input()->ids > 0) || target.name == "safetensors" || target.name == "npz") continue;
+    if ((language && learner.input()->ids == 0) || target.name == "safetensors" || target.name == "npz") continue;
     std::string why;
     try {
       const std::string path = concat(name, target.ending);

@@ -2,10 +2,11 @@
 
   python onnx_client.py MANIFEST.json
 
-The manifest is a list of {"file", "inputs": raw fp32 [n, sample...], "shape": [n, sample...], "outputs": raw fp32,
+The manifest is a list of {"file", "inputs": raw fp32 [n, sample...], or int32 if "ids", "shape": [n, sample...], "outputs": raw fp32,
 "weights": {layer: {"o", "k", "kernel": [kh, kw] or null, "codes": [of o rows of k], "scales": [...]}}}. Writes a JSON list:
 {"difference": largest of an output, "agree": arg-maxes that are equal, "samples", "codes": names of weights that are not
-ours, "unused": initializers that no node reads, "passed": onnx.checker's word}. Exit status 77: a package is not installed.
+ours, "unused": initializers that no node reads, "lengths": of ids, what fewer and more positions give, "passed":
+onnx.checker's word}. Exit status 77: a package is not installed.
 """
 import json
 import sys
@@ -46,9 +47,23 @@ def file_codes(model, layer, weight):
 
 
 def model_rows(model):
-    """Layers whose weight is [o, k] in the file: a Transpose follows, or Gemm with transB."""
-    gemm = {n.name.rsplit("/", 1)[0] for n in model.graph.node if n.op_type == "Gemm"}
+    """Layers whose weight is [o, k] in the file: a Transpose or Gather follows, or Gemm with transB."""
+    gemm = {n.name.rsplit("/", 1)[0] for n in model.graph.node if n.op_type in ("Gather", "Gemm")}
     return gemm | {n.name.rsplit("/", 1)[0] for n in model.graph.node if n.op_type == "Transpose" and list(n.attribute[0].ints) == [1, 0]}
+
+
+def lengths(session, x, y):
+    if session.get_inputs()[0].shape[1] != "T":
+        return "fixed"
+    few = x.shape[1] // 3
+    part = session.run(None, {"input": x[:, :few]})[0]
+    if np.mean(np.isclose(part, y[:, :few], rtol=1e-4, atol=1e-4)) < 0.95:
+        return "fewer positions give other rows"
+    try:
+        session.run(None, {"input": np.tile(x, (1, 2))})
+    except Exception:
+        return "up to the context"
+    return "more positions than the context"
 
 
 def check(entry):
@@ -73,15 +88,20 @@ def check(entry):
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
     session = ort.InferenceSession(entry["file"], options, providers=["CPUExecutionProvider"])
-    x = np.fromfile(entry["inputs"], np.float32).reshape(entry["shape"])
+    ids = entry.get("ids", False)
+    x = np.fromfile(entry["inputs"], np.int32 if ids else np.float32).reshape(entry["shape"])
+    x = x.astype(np.int64) if ids else x
     y = session.run(None, {"input": x})[0]
     ours = np.fromfile(entry["outputs"], np.float32).reshape(y.shape)
     one = session.run(None, {"input": x[:1]})[0]
     result["one"] = bool(np.allclose(one, y[:1], rtol=1e-5, atol=1e-6 * (1 + np.abs(y).max())))
+    if ids:
+        result["lengths"] = lengths(session, x, y)
     result["difference"] = float(np.max(np.abs(y.astype(np.float64) - ours)))
     result["largest"] = float(np.max(np.abs(ours)))
     result["agree"] = int(np.sum(np.argmax(y, -1) == np.argmax(ours, -1)))
     result["samples"] = len(x)
+    result["rows"] = int(np.prod(y.shape[:-1]))
     return result
 
 

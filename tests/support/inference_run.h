@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bitgrad/nn/inference.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/channels.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
@@ -86,6 +87,16 @@ class InferenceRun {
     return op.centered ? layer_norm(in(node), gamma, beta, op.eps) : rms_norm(in(node), gamma, op.eps);
   }
   Var run(const inference::Gate& op, const inference::Node& node) const { return gated(op.op, in(node)); }
+  Var run(const inference::Embedding& op, const inference::Node& node) const {
+    return embedding(in(node), Var(op.table), node.form.sample.rank() == in(node).shape().rank() - 1);
+  }
+  Var run(const inference::Positions& op, const inference::Node& node) const {
+    return add(in(node), slice(Var(op.table), 0, 0, in(node).shape()[1]));
+  }
+  Var run(const inference::Rope& op, const inference::Node& node) const {
+    return rope(in(node), rope_table(in(node).shape()[1], op.options), op.options, 0, op.heads);
+  }
+  Var run(const inference::Attention& op, const inference::Node& node) const { return attention(in(node), op.options); }
   Var run(const inference::Reshape&, const inference::Node& node) const {
     const Var& x = in(node);
     return node.form.sample.rank() == 1 && x.shape().rank() > 2 ? flatten(x) : reshape(x, batch_shape(x, node));

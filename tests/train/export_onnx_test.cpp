@@ -13,6 +13,7 @@
 #include "support/paths.h"
 #include "support/subprocess.h"
 #include "support/temp_dir.h"
+#include "train/small_gpt.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;
@@ -66,16 +67,9 @@ struct Case {
   ExportReport report = {};
 };
 
-// Exports the case below `temp` and gives its line of the manifest.
-Json exported(Case& c, Trainer& trainer, const TempDir& temp, size_t number, const std::string& format = "",
-              int64_t samples = kSamples) {
-  Learner& learner = trainer.learner();
-  const std::optional<ModelRecord> record = model_record(learner);
-  const std::string base = temp.file(std::to_string(number));
-  c.report =
-      choose_export_target(base + ".onnx", format).write({&learner.model(), &record->model}, base + ".onnx", c.spec);
+Tensor digits(const Form& input, int64_t samples) {
   std::vector<int64_t> dims{samples};
-  for (const int64_t d : learner.input()->sample.dims()) dims.push_back(d);
+  for (const int64_t d : input.sample.dims()) dims.push_back(d);
   DatasetSpec spec;
   spec.format = "digits";
   spec.size = samples;
@@ -84,13 +78,21 @@ Json exported(Case& c, Trainer& trainer, const TempDir& temp, size_t number, con
   int32_t label = 0;
   for (int64_t i = 0; i < samples; ++i) data->sample(i, x.as<float>() + i * 784, &label);
   for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = x.as<float>()[i] * 2 - 1;
+  return x;
+}
+
+// Exports the case below `temp` and gives its line of the manifest. x: samples, in fp32 or int32.
+Json exported(Case& c, Learner& learner, const Tensor& x, const TempDir& temp, size_t number,
+              const std::string& format = "") {
+  const std::optional<ModelRecord> record = model_record(learner);
+  const std::string base = temp.file(std::to_string(number));
+  c.report =
+      choose_export_target(base + ".onnx", format).write({&learner.model(), &record->model}, base + ".onnx", c.spec);
   write_floats(base + ".x", x);
   write_floats(base + ".y", learner.predict(x));
-  return {{"file", base + ".onnx"},
-          {"inputs", base + ".x"},
-          {"shape", dims},
-          {"outputs", base + ".y"},
-          {"weights", weights_of(learner.model())}};
+  return {{"file", base + ".onnx"},    {"inputs", base + ".x"},
+          {"shape", x.shape().dims()}, {"ids", x.dtype() == dtypes::int32},
+          {"outputs", base + ".y"},    {"weights", weights_of(learner.model())}};
 }
 
 }  // namespace
@@ -108,7 +110,8 @@ TEST_CASE("ONNX Runtime computes what we compute, from files with our codes and 
     if (net.name != "int8 mlp, integers" && net.name != "resnet20 w4a4") forms.push_back({net.name, {.form = "qdq"}});
     for (Case& c : forms) {
       cases.push_back(c);
-      manifest.push_back(exported(cases.back(), *trainer, temp, cases.size()));
+      Learner& learner = trainer->learner();
+      manifest.push_back(exported(cases.back(), learner, digits(*learner.input(), kSamples), temp, cases.size()));
     }
   }
   std::ofstream(temp.file("manifest.json")) << manifest.dump();
@@ -135,6 +138,65 @@ TEST_CASE("ONNX Runtime computes what we compute, from files with our codes and 
   }
 }
 
+TEST_CASE("ONNX Runtime computes what a language model computes, for any number of positions") {
+  if (!has_packages("numpy, onnx, onnxruntime")) return;
+  const KeepModes keep;
+  const TempDir temp;
+  constexpr int64_t kTexts = 20;
+  const std::string interleaved = "model.layers.2.repeat.layers.0.residual.body.2.attention.interleaved=true",
+                    tokens = ", activations: {dtype: int8, scheme: absmax, granularity: token}",
+                    int8 = "weights: {dtype: int8, scheme: absmax, granularity: channel}";
+  const std::vector<std::pair<std::string, Strings>> nets{
+      {"gpt", {}},
+      {"rope", {kRope}},
+      {"side by side",
+       {"model={layers: [{embedding: {num: 33, dim: 5}}, {linear: {out: 16}}, {relu: {}}, {linear: {out: 33}}]}"}},
+      {"rope of neighbours", {kRope, interleaved}},
+      {"int4 groups", {in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}")}},
+      {"int4 groups, int8 rows",
+       {in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}" + tokens)}},
+      {"ternary, int8 rows", {kRope, in_blocks("weights: {dtype: ternary, scheme: ternary}" + tokens)}},
+      {"int8, int8 rows", {in_blocks(int8 + tokens)}},
+      {"int8 table", {"quant.rules=[{layers: layers.0, " + int8 + "}]"}},
+      {"nf4 table",
+       {"quant.rules=[{layers: layers.0, weights: {dtype: nf4, scheme: codebook, granularity: group(16)}}]"}},
+  };
+  std::vector<Case> cases;
+  Json manifest = Json::array();
+  for (const auto& [name, keys] : nets) {
+    const auto learner = gpt_learner(keys, name == "side by side" ? 0 : 2);
+    learner->convert();
+    for (const ExportSpec& spec : {ExportSpec{}, ExportSpec{.form = "qdq"}, ExportSpec{.opset = 25}}) {
+      cases.push_back({name, spec});
+      const Tensor x = ids_tensor(some_ids(kTexts * kGptContext), kTexts);
+      manifest.push_back(exported(cases.back(), *learner, x, temp, cases.size()));
+    }
+  }
+  std::ofstream(temp.file("manifest.json")) << manifest.dump();
+  const ProcessResult client =
+      run_program({python(), source_path("tests/scripts/onnx_client.py"), temp.file("manifest.json")});
+  INFO(client.err);
+  REQUIRE(client.code == 0);
+  const Json answers = Json::parse(client.out);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Json& a = answers.at(i);
+    INFO(cases[i].net << ", form " << cases[i].report.family << ", opset " << cases[i].spec.opset << ": " << a.dump());
+    CHECK(a.at("passed") == "yes");
+    CHECK(a.at("codes").empty());
+    CHECK(a.at("unused").empty());
+    CHECK(a.at("one") == true);
+    CHECK(a.at("lengths") == (cases[i].net == "side by side" ? "fixed" : "up to the context"));
+    const auto& tensors = cases[i].report.tensors;  // the head's table is the embedding's
+    if (cases[i].net == "gpt")
+      CHECK(
+          std::none_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.parameter == "layers.4.weight"; }));
+    // A row near the middle of two codes may take the other one.
+    const bool codes = cases[i].net.find("rows") != std::string::npos;
+    CHECK(a.at("difference").get<double>() <= (codes ? 0.005 : 1e-5) * (1 + a.at("largest").get<double>()));
+    CHECK(a.at("agree").get<int64_t>() >= a.at("rows").get<int64_t>() - (codes ? 2 : 0));
+  }
+}
+
 TEST_CASE("The package qonnx computes what we compute, and reads our bits") {
   if (!has_packages("numpy, qonnx")) return;
   const KeepModes keep;
@@ -145,7 +207,8 @@ TEST_CASE("The package qonnx computes what we compute, and reads our bits") {
   for (const auto& [name, bits] : nets) {
     Case c{name};
     const auto trainer = trained(export_net(name));
-    manifest.push_back(exported(c, *trainer, temp, manifest.size(), "qonnx", 6));
+    Learner& learner = trainer->learner();
+    manifest.push_back(exported(c, learner, digits(*learner.input(), 6), temp, manifest.size(), "qonnx"));
   }
   std::ofstream(temp.file("manifest.json")) << manifest.dump();
   const ProcessResult client =

@@ -7,6 +7,7 @@
 #include "support/expect_error.h"
 #include "support/export_nets.h"
 #include "support/inference_run.h"
+#include "train/small_gpt.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;
@@ -41,6 +42,27 @@ TEST_CASE("The operations that a model states compute what it computes, bit for 
   }
 }
 
+TEST_CASE("The operations that a language model states compute what it computes, bit for bit") {
+  const KeepModes keep;
+  const std::string interleaved = "model.layers.2.repeat.layers.0.residual.body.2.attention.interleaved=true";
+  for (const Strings& keys :
+       {Strings{}, Strings{kRope}, Strings{kRope, interleaved},
+        Strings{
+            in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}, activations: {dtype: int8, "
+                      "scheme: absmax, granularity: token}")},
+        Strings{"quant.rules=[{layers: layers.0, weights: {dtype: int8, scheme: absmax, granularity: channel}}]"}}) {
+    INFO(Catch::StringMaker<Strings>::convert(keys));
+    const auto learner = gpt_learner(keys);
+    learner->convert();
+    set_bits_mode(BitsMode::kStrict);
+    const inference::Graph graph = inference::lowered(learner->model(), *learner->input());
+    const Tensor x = ids_tensor(some_ids(3 * kGptContext), 3);
+    const Tensor expected = learner->predict(x), got = InferenceRun(graph, x).output();
+    REQUIRE(got.shape() == expected.shape());
+    CHECK(std::memcmp(got.data(), expected.data(), static_cast<size_t>(expected.bytes())) == 0);
+  }
+}
+
 #define CHECK_ERROR(call, text)                   \
   do {                                            \
     const std::string error = error_of(call);     \
@@ -62,6 +84,13 @@ TEST_CASE("What has no meaning beside training is refused by the layer's path") 
             "weights: {dtype: int8, scheme: absmax}, activations: {dtype: int8, scheme: absmax}, compute: integer_out");
       },
       "found from each batch");
-  CHECK_ERROR([&] { lower("[{linear: {out: 24}}, {attention: {heads: 4}}, {flatten: {}}, {linear: {out: 10}}]", ""); },
-              "layer 1: [attention] has no form in ONNX or C");
+  struct Own final : Module {
+    Var forward(const Var& x) override { return x; }
+    Form plan(const Form& in, PlanRequests&) override { return in; }
+  };
+  const auto own = make_layers({});
+  own->append(std::make_shared<Own>());
+  StepState state;
+  own->initialize(kModelRoot, state);
+  CHECK_ERROR([&] { inference::lowered(*own, Form{.sample = {4}}); }, "layer 0: [module] has no form in ONNX or C");
 }

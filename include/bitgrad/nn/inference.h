@@ -12,6 +12,7 @@
 
 #include "bitgrad/kernels/unary_op.h"
 #include "bitgrad/nn/form.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/spatial.h"
 #include "bitgrad/quant/quantizer.h"
@@ -64,6 +65,20 @@ struct RowNorm {
 struct Gate {  // op(a) * b of the halves a and b of the last axis
   UnaryOp op = UnaryOp::silu;
 };
+// The row of each id, side by side if the result has fewer axes than [.., features].
+struct Embedding {
+  Tensor table = {};  // [ids, features], codes with scales, or fp32
+};
+struct Positions {    // row p of a sequence plus row p of the table
+  Tensor table = {};  // [positions, features] fp32
+};
+struct Rope {  // the leading heads of each row, rotated by its position
+  RopeOptions options = {};
+  int64_t heads = 0;
+};
+struct Attention {  // causal, of q, k and v side by side; dropout and starts are not set
+  AttentionOptions options = {};
+};
 struct Pointwise {  // on fp32; relu also on int32
   UnaryOp op = UnaryOp::relu;
 };
@@ -90,8 +105,9 @@ struct Join {  // inputs in order; concat along the last axis
   JoinKind kind = JoinKind::kAdd;
 };
 
-using Operation = std::variant<Input, Quantize, Requantize, Dequantize, Product, Normalize, Pointwise, MaxPool, AvgPool,
-                               Shortcut, Prelu, Shift, Reshape, Join, RowNorm, Gate>;
+using Operation =
+    std::variant<Input, Quantize, Requantize, Dequantize, Product, Normalize, Pointwise, MaxPool, AvgPool, Shortcut,
+                 Prelu, Shift, Reshape, Join, RowNorm, Gate, Embedding, Positions, Rope, Attention>;
 
 struct Node {
   std::string layer = {};  // path of the layer that it was lowered from, e.g. "layers.3"

@@ -93,8 +93,11 @@ class Quantizable {
   Form plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias = false,
                    const ProductModes& modes = {});
 
+  // The weight as graphs of inference have it (nn/inference.h): on the host, without the layouts of kernels. Throws
+  // Error if the slot has an adapter or its quantization is switched off.
+  Tensor inference_weight() const;
   // Adds the nodes of linear (`options` nullptr) or conv2d to `graph` (nn/inference.h) and returns the output value.
-  // `bias` may be nullptr. Throws Error if the slot has an adapter or its quantization is switched off.
+  // `bias` may be nullptr. Throws what inference_weight throws.
   inference::Value lower(inference::Graph& graph, inference::Value x, const Parameter* bias,
                          const Conv2dOptions* options = nullptr);
 

@@ -7,6 +7,7 @@
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/kv_cache.h"
 #include "bitgrad/nn/layers.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 #include "ops/common.h"
 
@@ -61,6 +62,13 @@ class AttentionLayer final : public Module {
     Form out = in.with_features(options_.heads * rope_.dim);
     out.dtype = y_ = in.float_output();
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    const Form& in = graph[x].form;
+    const Form out = detail::values_like(in.with_features(options_.heads * rope_.dim), y_);
+    if (rotates_)
+      x = detail::add_node(graph, path(), inference::Rope{rope_, options_.heads + options_.kv_heads}, x, Form(in));
+    return detail::add_node(graph, path(), inference::Attention{options_}, x, out);
   }
   // MACs of q k^T and p v over the keys that each row sees.
   int64_t macs(const Form& in, const Form&) const override {
@@ -135,6 +143,10 @@ class Positions final : public Module {
     out.dtype = y_ = in.float_output();
     out.grad = true;
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    return detail::add_node(graph, path(), inference::Positions{weight_.value().on_host()}, x,
+                            detail::values_like(graph[x].form, y_));
   }
   std::string_view kind() const override { return kPositionsLayer; }
 

@@ -4,6 +4,7 @@
 
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/lower.h"
 
 namespace bitgrad {
 namespace {
@@ -22,7 +23,8 @@ class Embedding final : public Module {
       : num_(spec.attributes.integer("num")),
         dim_(spec.attributes.integer("dim")),
         flat_(spec.attributes.flag("flat")),
-        weight_(add_quantizable("weight", table_spec(spec.weight), Quantizable::Kind::kEmbedding).weight()) {
+        slot_(add_quantizable("weight", table_spec(spec.weight), Quantizable::Kind::kEmbedding)),
+        weight_(slot_.weight()) {
     if (num_ > 0) weight_.describe({num_, dim_});
   }
 
@@ -33,23 +35,31 @@ class Embedding final : public Module {
             "needs ids, int32 or int64 without scales, got ", in.dtype,
             ". It must be the first layer of a model whose data are ids.");
     if (!weight_.described()) describe_for(in);
-    const int64_t dim = dim_;
     require(weight_.shape().rows() >= in.ids, kEmbeddingLayer, "num: got ", weight_.shape().rows(),
             ", expected at least ", in.ids, ", the number of different ids in the data");
-    require(in.features() <= std::numeric_limits<int64_t>::max() / dim, kEmbeddingLayer, in.features(), " ids of ", dim,
-            " values each are more than int64 can count");
+    require(in.features() <= std::numeric_limits<int64_t>::max() / dim_, kEmbeddingLayer, in.features(), " ids of ",
+            dim_, " values each are more than int64 can count");
     require(flat_ || in.sample.rank() == 1, kEmbeddingLayer, "flat: false needs samples of one axis, ids [t], got ",
             in.sample);
-    Form y = flat_ ? in.with_features(in.features() * dim) : in;
-    if (!flat_) y.sample = {in.features(), dim};
+    Form y = rows_of(in);
     y.dtype = y_ = in.float_output();
-    y.ids = 0;
     y.grad = !weight_.spec().frozen;
     return y;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    const Form out = detail::values_like(rows_of(graph[x].form), y_);
+    return detail::add_node(graph, path(), inference::Embedding{slot_.inference_weight()}, x, out);
   }
   std::string_view kind() const override { return "embedding"; }
 
  private:
+  // What the rows of these ids are, in the dtype of the ids.
+  Form rows_of(const Form& ids) const {
+    Form rows = flat_ ? ids.with_features(ids.features() * dim_) : ids;
+    if (!flat_) rows.sample = {ids.features(), dim_};
+    rows.ids = 0;
+    return rows;
+  }
   // num = 0: one row per id of the vocabulary. Files then store the resolved number.
   void describe_for(const Form& in) {
     require(in.ids > 0, kEmbeddingLayer,
@@ -61,6 +71,7 @@ class Embedding final : public Module {
 
   int64_t num_, dim_;
   bool flat_;
+  Quantizable& slot_;
   Parameter& weight_;
   DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
