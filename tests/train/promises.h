@@ -12,7 +12,6 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/tools/budget.h"
 #include "bitgrad/tools/ptq.h"
 #include "train/averages.h"
 #include "train/promise_exports.h"

@@ -12,6 +12,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/run/trainer.h"
+#include "bitgrad/tools/budget.h"
 #include "support/catch.h"
 #include "support/data_folder.h"
 
@@ -103,7 +104,7 @@ inline std::string create_run_folder(const RunConfig& config, const std::string&
 
 // Runs a configuration to its end; the folder may be empty (nothing is written).
 inline TrainOutcome run_all(const RunConfig& config, const std::string& folder = "") {
-  return Trainer(config).run(folder);
+  return Trainer(resolve_budget(config)).run(folder);
 }
 
 // Runs until `microbatches` were done and the open window is finished.
@@ -112,7 +113,7 @@ inline TrainOutcome run_part(const RunConfig& config, const std::string& folder,
   TrainHooks hooks;
   int64_t polls = 0;
   hooks.stop_requested = [&] { return ++polls >= microbatches ? how : StopRequest::kNone; };
-  return Trainer(config).run(folder, hooks);
+  return Trainer(resolve_budget(config)).run(folder, hooks);
 }
 
 inline TrainOutcome resume_run(const std::string& folder) {
@@ -135,7 +136,7 @@ inline void run_and_die(const RunConfig& config, const std::string& folder, int6
     if (++polls > microbatches) throw Killed();
     return StopRequest::kNone;
   };
-  Trainer trainer(config);
+  Trainer trainer(resolve_budget(config));
   CHECK_THROWS_AS(trainer.run(folder, hooks), Killed);
 }
 
