@@ -157,10 +157,6 @@ void Writer::write(const Node&, const inference::RowNorm& op) {
   refuse(op.centered ? "layer_norm" : "rms_norm", "C without a library has no square root. Use batch_norm");
 }
 
-void Writer::write(const Node&, const inference::Gate& op) {
-  refuse(concat("gate of ", unary_name(op.op)), "C has no such layer yet. Use relu");
-}
-
 void Writer::write(const Node& node, const inference::Reshape&) {
   const int64_t from = features(node.inputs[0]);
   const std::string index = concat("(p * ", node.form.features(), " + j)");

@@ -45,10 +45,9 @@ class Writer {
   void write(const Node& node, const inference::Reshape& op);
   void write(const Node& node, const inference::Join& op);
   void write(const Node& node, const inference::RowNorm& op);
-  void write(const Node& node, const inference::Gate& op);
   template <typename Operation>
   void write(const Node&, const Operation&) {
-    refuse("layer of sequences", "C has no such layer. Use another format");
+    refuse("layer", "C has no such layer. Use another format");
   }
 
   void product_loop(const Node& node, const inference::Product& op, bool integers);

@@ -1,7 +1,7 @@
 #include "export/onnx_graph.h"
 
 #include <algorithm>
-
+#include <cmath>
 #include <cstring>
 
 #include "bitgrad/base/error.h"
@@ -64,25 +64,15 @@ std::string GraphBuilder::per_feature(const std::vector<float>& x, const Stand& 
   return numbers(x, like.channels_first ? std::vector<int64_t>{count, 1, 1} : std::vector<int64_t>{count});
 }
 
-Stand GraphBuilder::channels_first(inference::Value value) {
+Stand GraphBuilder::in_order(inference::Value value, bool first) {
   const Stand& now = stands_.at(value);
-  if (now.channels_first || source_[value].form.sample.rank() != 3) return now;
+  if (now.channels_first == first || source_[value].form.sample.rank() != 3) return now;
   const auto found = turned_.find(value);
   if (found != turned_.end()) return found->second;
   Stand turned = now;
-  turned.name = add("Transpose", {now.name}, {{"perm", std::vector<int64_t>{0, 3, 1, 2}}});
-  turned.channels_first = true;
-  return turned_[value] = turned;
-}
-
-Stand GraphBuilder::channels_last(inference::Value value) {
-  const Stand& now = stands_.at(value);
-  if (!now.channels_first) return now;
-  const auto found = turned_.find(value);
-  if (found != turned_.end()) return found->second;
-  Stand turned = now;
-  turned.name = add("Transpose", {now.name}, {{"perm", std::vector<int64_t>{0, 2, 3, 1}}});
-  turned.channels_first = false;
+  turned.name = add("Transpose", {now.name},
+                    {{"perm", first ? std::vector<int64_t>{0, 3, 1, 2} : std::vector<int64_t>{0, 2, 3, 1}}});
+  turned.channels_first = first;
   return turned_[value] = turned;
 }
 
@@ -100,6 +90,11 @@ void GraphBuilder::note_codes(std::string operation, const std::vector<float>& s
     if (!steps.empty()) reason += concat(", a step of ", *std::max_element(steps.begin(), steps.end()));
   }
   note(std::move(operation), ExportedTensor::Fate::kExact, 0, std::move(reason));
+}
+
+bool power_of_two(float x) {
+  int exponent = 0;
+  return std::frexp(x, &exponent) == 0.5f;
 }
 
 Type byte_type(DType dtype) {

@@ -60,9 +60,9 @@ class GraphBuilder {
   // The tensor of a value. Each value is converted to the other order of axes at most once.
   const Stand& stand(inference::Value value) const { return stands_.at(value); }
   void set(inference::Value value, Stand stand) { stands_[value] = std::move(stand); }
-  Stand channels_first(inference::Value value);
-  Stand channels_last(inference::Value value);
-  Stand in_order(inference::Value value, bool first) { return first ? channels_first(value) : channels_last(value); }
+  Stand in_order(inference::Value value, bool first);
+  Stand channels_first(inference::Value value) { return in_order(value, true); }
+  Stand channels_last(inference::Value value) { return in_order(value, false); }
   std::string to_float(const std::string& name) {
     return add("Cast", {name}, {{"to", static_cast<int64_t>(Type::kFloat)}});
   }
@@ -92,14 +92,15 @@ class GraphBuilder {
 };
 
 // Write the operations of nn/inference.h. Each notes its result in the report, or refuses what it cannot express.
-Stand write_quantize(GraphBuilder& g, const inference::Node& node, const inference::Quantize& op);
-Stand write_requantize(GraphBuilder& g, const inference::Node& node, const inference::Requantize& op);
-Stand write_dequantize(GraphBuilder& g, const inference::Node& node);
-Stand write_product(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
-Stand write_embedding(GraphBuilder& g, const inference::Node& node, const inference::Embedding& op);
-Stand write_positions(GraphBuilder& g, const inference::Node& node, const inference::Positions& op);
-Stand write_rope(GraphBuilder& g, const inference::Node& node, const inference::Rope& op);
-Stand write_attention(GraphBuilder& g, const inference::Node& node, const inference::Attention& op);
+Stand write(GraphBuilder& g, const inference::Node& node, const inference::Quantize& op);
+Stand write(GraphBuilder& g, const inference::Node& node, const inference::Requantize& op);
+Stand write(GraphBuilder& g, const inference::Node& node, const inference::Dequantize& op);
+Stand write(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
+Stand write(GraphBuilder& g, const inference::Node& node, const inference::Embedding& op);
+Stand write(GraphBuilder& g, const inference::Node& node, const inference::Positions& op);
+Stand write(GraphBuilder& g, const inference::Node& node, const inference::Rope& op);
+Stand write(GraphBuilder& g, const inference::Node& node, const inference::Attention& op);
+// Finds the one of the node's operation.
 Stand write_node(GraphBuilder& g, const inference::Node& node);
 
 // Whether sequences of ids may have any length: no operation but attention mixes positions.
@@ -110,6 +111,10 @@ ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std:
 
 // The fp32 values of the codes of `node`, which `codes` represents.
 std::string values_of(GraphBuilder& g, const inference::Node& node, const Stand& codes);
+// The convolution of floats; outside: the value of pixels outside the image.
+std::string write_conv(GraphBuilder& g, const std::string& x, const std::string& w, const Conv2dOptions& options,
+                       float outside);
+bool power_of_two(float x);
 // Type of an ONNX tensor of codes: INT8 or UINT8.
 Type byte_type(DType dtype);
 

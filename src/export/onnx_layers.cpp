@@ -15,15 +15,6 @@ constexpr const char* kOtherFunction = "the client has its own function: off by 
 std::vector<int64_t> list(const auto& a) { return {a.begin(), a.end()}; }
 
 Stand write(GraphBuilder&, const Node&, const inference::Input&) { return {}; }
-Stand write(GraphBuilder& g, const Node& n, const inference::Quantize& op) { return write_quantize(g, n, op); }
-Stand write(GraphBuilder& g, const Node& n, const inference::Requantize& op) { return write_requantize(g, n, op); }
-Stand write(GraphBuilder& g, const Node& n, const inference::Dequantize&) { return write_dequantize(g, n); }
-Stand write(GraphBuilder& g, const Node& n, const inference::Product& op) { return write_product(g, n, op); }
-
-Stand write(GraphBuilder& g, const Node& n, const inference::Embedding& op) { return write_embedding(g, n, op); }
-Stand write(GraphBuilder& g, const Node& n, const inference::Positions& op) { return write_positions(g, n, op); }
-Stand write(GraphBuilder& g, const Node& n, const inference::Rope& op) { return write_rope(g, n, op); }
-Stand write(GraphBuilder& g, const Node& n, const inference::Attention& op) { return write_attention(g, n, op); }
 
 // The operations of numerics.md one by one, so that rounding is the same.
 Stand write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {

@@ -202,11 +202,6 @@ std::string write_nbits(GraphBuilder& g, const Node& node, const Product& op, st
                kMicrosoft);
 }
 
-bool power_of_two(float s) {
-  int exponent = 0;
-  return std::frexp(s, &exponent) == 0.5f;
-}
-
 // Whether float sums are exact in any order: codes times powers of two, bounded by 2^24.
 bool exact_in_floats(const Node& x, const Stand& stand, const Product& op) {
   if (!not_integers(x, stand, op).empty() || !stand.scale.empty()) return false;
@@ -242,11 +237,9 @@ Stand write_floats(GraphBuilder& g, const Node& node, const Product& op) {
     dequantized = !nodes.empty() && nodes.back().outputs[0] == x && nodes.back().op == "DequantizeLinear";
     const std::string w = write_values(g, op, !dequantized, values);
     if (op.conv) {
-      const bool pads = has_padding(*op.conv) && op.conv->pad_value != 0;
       const float s = numbers_or_one(in.params ? in.params->scale : nullptr)[0];
       const float outside = static_cast<float>(op.conv->pad_value) * (in.form.dtype.is_code() ? s : 1.0f);
-      if (pads) x = padded(g, x, *op.conv, g.scalar(outside));
-      out.name = g.add("Conv", {x, w}, conv_attributes(*op.conv, pads));
+      out.name = write_conv(g, x, w, *op.conv, outside);
     } else {
       out.name = keeps_rows(g, op, !dequantized) ? write_gemm(g, node, op, x, w) : g.add("MatMul", {x, w});
     }
@@ -268,7 +261,13 @@ Stand write_floats(GraphBuilder& g, const Node& node, const Product& op) {
 
 }  // namespace
 
-Stand write_product(GraphBuilder& g, const Node& node, const Product& op) {
+std::string write_conv(GraphBuilder& g, const std::string& x, const std::string& w, const Conv2dOptions& options,
+                       float outside) {
+  const bool pads = has_padding(options) && outside != 0;
+  return g.add("Conv", {pads ? padded(g, x, options, g.scalar(outside)) : x, w}, conv_attributes(options, pads));
+}
+
+Stand write(GraphBuilder& g, const Node& node, const Product& op) {
   const Node& in = g.source()[node.inputs[0]];
   const Stand& x = g.stand(node.inputs[0]);
   const std::string why = not_integers(in, x, op);

@@ -13,10 +13,7 @@ using inference::Quantize;
 using Fate = ExportedTensor::Fate;
 
 bool powers_of_two(const std::vector<float>& x) {
-  return std::all_of(x.begin(), x.end(), [](float s) {
-    int exponent = 0;
-    return std::frexp(s, &exponent) == 0.5f && 1.0f / s <= 0x1p126f;
-  });
+  return std::all_of(x.begin(), x.end(), [](float s) { return power_of_two(s) && 1.0f / s <= 0x1p126f; });
 }
 
 std::vector<float> inverses(std::vector<float> x) {
@@ -148,7 +145,7 @@ bool is_quantize_linear(const Quantize& op, Type type) {
 
 }  // namespace
 
-Stand write_quantize(GraphBuilder& g, const Node& node, const Quantize& op) {
+Stand write(GraphBuilder& g, const Node& node, const Quantize& op) {
   const Stand x = g.stand(node.inputs[0]);
   Stand out{"", byte_type(op.spec.dtype), x.channels_first, "", ""};
   if (op.found) return write_found(g, x, op, out);
@@ -185,7 +182,7 @@ Stand write_quantize(GraphBuilder& g, const Node& node, const Quantize& op) {
   return out;
 }
 
-Stand write_requantize(GraphBuilder& g, const Node& node, const inference::Requantize& op) {
+Stand write(GraphBuilder& g, const Node& node, const inference::Requantize& op) {
   const Stand x = g.stand(node.inputs[0]);
   Stand out{"", byte_type(op.spec.dtype), x.channels_first, "", ""};
   std::string u = g.add("Round", {g.add("Mul", {g.to_float(x.name), g.per_feature(op.factor, x)})});
@@ -230,7 +227,7 @@ std::string values_of(GraphBuilder& g, const Node& node, const Stand& codes) {
   return v;
 }
 
-Stand write_dequantize(GraphBuilder& g, const Node& node) {
+Stand write(GraphBuilder& g, const Node& node, const inference::Dequantize&) {
   Stand x = g.stand(node.inputs[0]);
   g.note("dequantize");
   return {values_of(g, g.source()[node.inputs[0]], x), Type::kFloat, x.channels_first, "", ""};

@@ -68,20 +68,15 @@ bool any_length(const inference::Graph& graph) {
          });
 }
 
-Stand write_embedding(GraphBuilder& g, const Node& node, const inference::Embedding& op) {
+Stand write(GraphBuilder& g, const Node& node, const inference::Embedding& op) {
   std::string form;
   const std::string table = write_table(g, op.table, form);
   Stand y{g.add("Gather", {table, g.stand(node.inputs[0]).name}), Type::kFloat, false, "", ""};
-  if (node.form.sample.rank() == g.source()[node.inputs[0]].form.sample.rank()) {  // side by side
-    std::vector<int64_t> dims{0};
-    for (const int64_t d : node.form.sample.dims()) dims.push_back(d);
-    y.name = reshape(g, y.name, dims);
-  }
   g.note(concat("Gather, table ", form));
   return y;
 }
 
-Stand write_positions(GraphBuilder& g, const Node& node, const inference::Positions& op) {
+Stand write(GraphBuilder& g, const Node& node, const inference::Positions& op) {
   std::string form;
   Stand y = g.stand(node.inputs[0]);
   y.name = g.add("Add", {y.name, first_rows(g, write_table(g, op.table, form), node.inputs[0])});
@@ -90,7 +85,7 @@ Stand write_positions(GraphBuilder& g, const Node& node, const inference::Positi
 }
 
 // The operations of numerics.md one by one, on [N,T,heads,2,dim/2], or [N,T,heads,dim/2,2] for neighbours.
-Stand write_rope(GraphBuilder& g, const Node& node, const inference::Rope& op) {
+Stand write(GraphBuilder& g, const Node& node, const inference::Rope& op) {
   const RopeOptions& o = op.options;
   Stand y = g.stand(node.inputs[0]);
   const int64_t half = o.dim / 2, turned = op.heads * o.dim, axis = o.interleaved ? 4 : 3;
@@ -109,9 +104,9 @@ Stand write_rope(GraphBuilder& g, const Node& node, const inference::Rope& op) {
 }
 
 // Heads of q in groups of those that share a head of k and v: [N, kv_heads, group, T, dim].
-Stand write_attention(GraphBuilder& g, const Node& node, const inference::Attention& op) {
+Stand write(GraphBuilder& g, const Node& node, const inference::Attention& op) {
   const AttentionOptions& o = op.options;
-  const int64_t shared = o.kv_heads, group = o.heads / shared, dim = node.form.features() / o.heads;
+  const int64_t shared = o.kv_heads, dim = node.form.features() / o.heads;
   Stand y = g.stand(node.inputs[0]);
   const auto part = [&](int64_t from, int64_t heads, std::vector<int64_t> order) {
     const std::string x = slice(g, y.name, -1, from * dim, (from + heads) * dim);

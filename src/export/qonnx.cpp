@@ -69,10 +69,7 @@ Stand write_quantizer(GraphBuilder& g, const Node& node, const inference::Quanti
   const std::vector<float> zero(op.zero.begin(), op.zero.end());
   const bool zeros = std::all_of(zero.begin(), zero.end(), [](float z) { return z == 0; });
   const bool exact =
-      zeros && (op.rule != CodeRule::kInverse || std::all_of(op.scale.begin(), op.scale.end(), [](float s) {
-                  int exponent = 0;
-                  return std::frexp(s, &exponent) == 0.5f;
-                }));
+      zeros && (op.rule != CodeRule::kInverse || std::all_of(op.scale.begin(), op.scale.end(), onnx::power_of_two));
   y.name = quant(g, y.name, g.per_feature(op.scale.empty() ? std::vector<float>{1.0f} : op.scale, y),
                  zero.empty() ? g.scalar(0.0f) : g.per_feature(zero, y), range);
   g.note(concat("Quant of ", range.bits, " bits"), exact ? Fate::kExact : Fate::kRounded, exact ? 0 : 1,
@@ -132,20 +129,7 @@ Stand write_float_product(GraphBuilder& g, const Node& node, const inference::Pr
     return y;
   }
   if (op.conv) {
-    const Conv2dOptions& o = *op.conv;
-    const bool pads = o.pad_value != 0;
-    std::vector<int64_t> sides(o.padding.begin(), o.padding.end());
-    if (pads) {
-      y.name = g.add("Pad", {y.name, g.integers({0, 0, sides[0], sides[1], 0, 0, sides[2], sides[3]}, {8}),
-                             g.scalar(static_cast<float>(o.pad_value))});
-      sides.assign(4, 0);
-    }
-    y.name = g.add("Conv", {y.name, weight},
-                   {{"kernel_shape", std::vector<int64_t>(o.kernel.begin(), o.kernel.end())},
-                    {"strides", std::vector<int64_t>(o.stride.begin(), o.stride.end())},
-                    {"dilations", std::vector<int64_t>(o.dilation.begin(), o.dilation.end())},
-                    {"pads", sides},
-                    {"group", o.groups}});
+    y.name = onnx::write_conv(g, y.name, weight, *op.conv, static_cast<float>(op.conv->pad_value));
   } else {
     y.name = g.add("MatMul", {y.name, weight});
   }
@@ -159,9 +143,9 @@ Stand write_float_product(GraphBuilder& g, const Node& node, const inference::Pr
 Stand write_node(GraphBuilder& g, const Node& node) {
   if (const auto* op = std::get_if<inference::Quantize>(&node.operation)) return write_quantizer(g, node, *op);
   if (const auto* op = std::get_if<inference::Product>(&node.operation)) return write_float_product(g, node, *op);
-  if (const auto* op = std::get_if<inference::Embedding>(&node.operation);
-      op != nullptr && op->table.dtype().is_code()) {
-    g.refuse("embedding", "QONNX has no table of codes. Keep the embedding in fp32");
+  if (std::holds_alternative<inference::Embedding>(node.operation) ||
+      std::holds_alternative<inference::Attention>(node.operation)) {
+    g.refuse("layer of sequences", "FINN has no such layer. Use --format onnx");
     return g.stand(node.inputs[0]);
   }
   if (std::holds_alternative<inference::Dequantize>(node.operation)) {

@@ -88,7 +88,7 @@ class InferenceRun {
   }
   Var run(const inference::Gate& op, const inference::Node& node) const { return gated(op.op, in(node)); }
   Var run(const inference::Embedding& op, const inference::Node& node) const {
-    return embedding(in(node), Var(op.table), node.form.sample.rank() == in(node).shape().rank() - 1);
+    return reshape(embedding(in(node), Var(op.table)), batch_shape(in(node), node));
   }
   Var run(const inference::Positions& op, const inference::Node& node) const {
     return add(in(node), slice(Var(op.table), 0, 0, in(node).shape()[1]));

@@ -9,6 +9,7 @@
 #include "support/expect_error.h"
 #include "support/export_nets.h"
 #include "support/temp_dir.h"
+#include "train/small_gpt.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;
@@ -91,6 +92,27 @@ TEST_CASE("Every scheme goes to every target without loss, with a bound, or not 
     check("m.safetensors", "", {}, net.name.starts_with("uint4") || net.name.starts_with("nf4") ? "refused" : "exact");
     CHECK(contains(error_of([&] { choose_export_target("m.gguf", "").write(source, temp.file("m.gguf"), {}); }),
                    "layers"));
+  }
+}
+
+TEST_CASE("A language model goes to ONNX, and C and QONNX say which layer they do not have") {
+  const auto learner = gpt_learner({kRope}, 0);
+  const std::optional<ModelRecord> record = model_record(*learner);
+  const auto report = [&](const char* format) {
+    const ExportTarget& target = choose_export_target(concat("m.", format[0] == 'c' ? "c" : "onnx"), format);
+    return target.write({&learner->model(), &record->model}, concat("m", target.ending), {.dry_run = true});
+  };
+  const ExportReport onnx = report("onnx");
+  CHECK(worst_of(onnx) == "rounded");
+  CHECK(contains(concat(onnx.facts.back().second), "[N,40]: samples, positions; ids of tokens, 0 to 32"));
+  for (const char* format : {"qonnx", "c"}) {
+    std::string reasons;
+    for (const ExportedLayer& l : report(format).layers)
+      if (l.fate == Fate::kRefused) reasons += concat(l.layer, ": ", l.reason, '\n');
+    INFO(reasons);
+    CHECK(contains(reasons, "layers.0: "));
+    CHECK(contains(reasons, "layers.2.0.0.body.2: "));
+    CHECK(contains(reasons, "has no such layer. Use"));
   }
 }
 

@@ -65,8 +65,7 @@ struct RowNorm {
 struct Gate {  // op(a) * b of the halves a and b of the last axis
   UnaryOp op = UnaryOp::silu;
 };
-// The row of each id, side by side if the result has fewer axes than [.., features].
-struct Embedding {
+struct Embedding {    // the row of each id, along a new last axis
   Tensor table = {};  // [ids, features], codes with scales, or fp32
 };
 struct Positions {    // row p of a sequence plus row p of the table

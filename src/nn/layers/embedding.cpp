@@ -1,6 +1,7 @@
 // y[r, c*dim .. c*dim+dim-1] = weight[ids[r,c], :] (flat), or y[r, c, :]: rows of a table, in codes or fp32, selected
 // by ids.
 #include <limits>
+#include <vector>
 
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
@@ -41,25 +42,27 @@ class Embedding final : public Module {
             dim_, " values each are more than int64 can count");
     require(flat_ || in.sample.rank() == 1, kEmbeddingLayer, "flat: false needs samples of one axis, ids [t], got ",
             in.sample);
-    Form y = rows_of(in);
+    Form y = flat_ ? in.with_features(in.features() * dim_) : in;
+    if (!flat_) y.sample = {in.features(), dim_};
     y.dtype = y_ = in.float_output();
+    y.ids = 0;
     y.grad = !weight_.spec().frozen;
     return y;
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
-    const Form out = detail::values_like(rows_of(graph[x].form), y_);
-    return detail::add_node(graph, path(), inference::Embedding{slot_.inference_weight()}, x, out);
+    const Form ids = graph[x].form;
+    Form rows = detail::values_like(ids, y_);
+    std::vector<int64_t> dims = ids.sample.dims();
+    dims.push_back(dim_);
+    rows.sample = Shape(dims);
+    rows.ids = 0;
+    x = detail::add_node(graph, path(), inference::Embedding{slot_.inference_weight()}, x, rows);
+    if (!flat_) return x;
+    return detail::add_passing(graph, path(), inference::Reshape{}, x, ids.with_features(ids.features() * dim_).sample);
   }
   std::string_view kind() const override { return "embedding"; }
 
  private:
-  // What the rows of these ids are, in the dtype of the ids.
-  Form rows_of(const Form& ids) const {
-    Form rows = flat_ ? ids.with_features(ids.features() * dim_) : ids;
-    if (!flat_) rows.sample = {ids.features(), dim_};
-    rows.ids = 0;
-    return rows;
-  }
   // num = 0: one row per id of the vocabulary. Files then store the resolved number.
   void describe_for(const Form& in) {
     require(in.ids > 0, kEmbeddingLayer,
