@@ -208,8 +208,8 @@ class Resolver {
       for (const Key& key : known_quantizer(scheme).keys()) {
         const KeySpec& spec = *find_key(group_of(keys_.role), key.name);
         if (!spec.applies(c.scheme))
-          merged_.contradiction({key.name}, concat(key.name, " goes with scheme ", join(split(spec.when, ','), " or "),
-                                                   ", the scheme is ", c.scheme));
+          merged_.contradiction({key.name},
+                                concat(key.name, " goes with scheme ", spec.with(), ", the scheme is ", c.scheme));
         else if (scheme == c.scheme)
           pick_own_key(c, key, spec);
       }
