@@ -48,8 +48,8 @@ class Keys {
   Keys() {
 #define BITGRAD_CONFIG_KEY(group, key, type, detail, standard, when, choices, doc) \
   add({group, key, &type, detail, standard, when, choices, doc});
+#define BITGRAD_FIELD_AS(Struct, group, key, field, ...) BITGRAD_CONFIG_KEY(group, #key, __VA_ARGS__)
 #include "train/config/keys.inc"
-#undef BITGRAD_CONFIG_KEY
   }
   void update() {
     const uint64_t added = detail::added_names();
