@@ -117,9 +117,7 @@ Tensor drawn_bytes(const Form& input, const DataSection& data, std::vector<uint8
   const RandomStream draws{1, Purpose::kInit, 0, 0};
   for (int64_t i = 0; i < x.numel(); ++i)
     bytes.push_back(static_cast<uint8_t>(256 * draws.uniform(static_cast<uint64_t>(i))));
-  const auto floats = [](const std::vector<double>& v) { return std::vector<float>(v.begin(), v.end()); };
-  SampleValues({static_cast<float>(data.affine[0]), static_cast<float>(data.affine[1])},
-               {floats(data.normalize.mean), floats(data.normalize.std)})
+  SampleValues(data.affine, data.normalize)
       .write({"bytes", StoredAs::kUint8, input.sample, kCheckedSamples, bytes.data()}, 0, kCheckedSamples,
              x.as<float>());
   return x;

@@ -26,6 +26,7 @@ RunConfig parsed(const std::string& text, std::vector<std::string> overrides) {
 DatasetConfig of_memory(const DatasetConfig& given) {
   DatasetConfig out;
   out.format = "memory";
+  out.split.clear();
   out.classes = given.classes;
   out.transforms = given.transforms;
   out.augment = given.augment;
@@ -65,15 +66,10 @@ std::function<float(int64_t)> constant_rate(double rate) {
   return [value = static_cast<float>(rate)](int64_t) { return value; };
 }
 
-SampleValues sample_values(const RunConfig& config) {
-  const auto floats = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
-  return SampleValues({static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])},
-                      {floats(config.data.normalize.mean), floats(config.data.normalize.std)});
-}
+SampleValues sample_values(const RunConfig& config) { return SampleValues(config.data.affine, config.data.normalize); }
 
 std::unique_ptr<Dataset> memory_data(const RunConfig& config, const SampleView& x, const SampleView& y,
                                      std::shared_ptr<const void> owner, int64_t classes) {
-  const auto floats = [](const std::vector<double>& v) { return std::vector<float>(v.begin(), v.end()); };
   MemoryDatasetSpec spec;
   spec.samples = x;
   spec.targets = y;
@@ -82,8 +78,8 @@ std::unique_ptr<Dataset> memory_data(const RunConfig& config, const SampleView& 
   spec.vocabulary = keys.contains("vocabulary") ? keys.integer("vocabulary") : 0;
   if (spec.vocabulary == 0) spec.vocabulary = vocabulary_of_model(config);
   spec.classes = y.stored == StoredAs::kFloat ? 0 : classes;
-  spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};
-  spec.normalize = {floats(config.data.normalize.mean), floats(config.data.normalize.std)};
+  spec.affine = config.data.affine;
+  spec.normalize = config.data.normalize;
   if (spec.vocabulary > 0) spec.affine = {1.0f, 0.0f}, spec.normalize = {};
   return make_memory_dataset(spec);
 }

@@ -43,11 +43,6 @@ void bind_loss(const Node& root, RunConfig& config) {
                 config.loss_keys);
 }
 
-void bind_frozen(const Node* train, TrainSection& config) {
-  if (const Node* const frozen = child(train, "frozen")) config.frozen_mark = frozen->mark;
-  Reader("train", train)("frozen", config.frozen);
-}
-
 void bind_metrics(const Node* train, TrainSection& out) {
   const Node* const metrics = child(train, "metrics");
   if (metrics == nullptr || metrics->bad) return;
@@ -56,36 +51,24 @@ void bind_metrics(const Node* train, TrainSection& out) {
       read_own_keys(group_of_named("metrics", metric->name), metric->keys, &entry.node, out.metrics[metric->name]);
 }
 
-void bind_names(const Node* model, RunConfig& out) {
+void bind_model(const Node* model, RunConfig& out) {
+  const Reader read("model", model);
+  if (const Node* const from = child(model, "init_from")) out.init_from_mark = from->mark;
+  read("init_from", out.init_from);
+  read("values", out.values);
+  read("flat", out.flat);
+  read("ignore", out.ignore);
+  read("other_inputs", out.other_inputs);
   const Value rename = value_of("model", "rename", child(model, "rename"));
   if (const auto* const words = std::get_if<std::vector<std::string>>(&rename))
     for (size_t i = 0; i + 1 < words->size(); i += 2)
       out.rename.push_back(parse_weight_name((*words)[i], (*words)[i + 1]));
-  Reader("model", model)("ignore", out.ignore);
-  Reader("model", model)("other_inputs", out.other_inputs);
-}
-
-void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
-  out.split = std::move(split);
-  if (!map) return;
-  out.mark = map->mark;
-  visit_dataset(Reader("dataset", map), out);
-  // Keys of other formats keep the field's default, so that configurations compare equal if they say the same.
-  const DatasetConfig plain;
-  const auto used = [&](std::string_view key) { return find_key("dataset", key)->applies(out.format); };
-  if (!used("split")) out.split.clear();
-  if (!used("size")) out.seed = plain.seed, out.size = plain.size;
-  if (!used("targets")) out.targets = plain.targets;
-  if (const DatasetFormat* const format = find_dataset_format(out.format))
-    read_own_keys("dataset", format->keys, map, out.keys);
-  if (!used("file")) out.file = plain.file, out.context = plain.context, out.test_fraction = plain.test_fraction;
 }
 
 void bind_products(const Node* own, const Node* base, const std::string& path, ProductSpec& product, Report& report) {
   const Merged keys(own, base, path, "quant", report);
   keys.set(product.compute, "compute");
-  visit_backward([inner = keys.inner("backward", "backward")](auto key, auto& field) { inner.set(field, key); },
-                 product);
+  visit([inner = keys.inner("backward", "backward")](auto key, auto& field) { inner.set(field, key); }, product);
 }
 
 // Reads the layers of a model, and of the containers within it.
@@ -187,7 +170,6 @@ void bind_quant(const Node& root, RunConfig& config, Report& report) {
     config.quant.activations = resolve_activations(
         {&activations->node, nullptr, "quant.activations", activations->key_mark, Role::kActivations, moments}, report);
   bind_products(quant, nullptr, "quant", config.quant.product, report);
-  Reader("quant", quant)("requantize_every", config.quant.requantize_every);
 }
 
 std::string absolute_text(const std::filesystem::path& path) {
@@ -221,9 +203,13 @@ std::string data_root(const Node* data, const std::string& name, const ConfigSou
   return absolute_text(folder.empty() ? "." : folder);
 }
 
-// The first path that a data set names; empty: none, or several by a pattern.
+// The first path that a data set names; empty: none.
+const std::string& named_path(const DatasetConfig& c) {
+  return !c.images.empty() ? c.images : !c.file.empty() ? c.file : c.path;
+}
+// Not of several by a pattern.
 std::string file_of(const DatasetConfig& c) {
-  const std::string& path = !c.images.empty() ? c.images : !c.file.empty() ? c.file : c.path;
+  const std::string& path = named_path(c);
   return path.find('*') == std::string::npos ? path : std::string();
 }
 
@@ -242,17 +228,20 @@ const Value& value_of(std::string_view group, std::string_view key, const Node* 
   return node != nullptr ? node->value : default_value(*spec);
 }
 
-void Reader::operator()(std::string_view key, ScheduleConfig& field) const {
+void Reader::operator()(std::string_view key, DatasetConfig& out) const {
   const Node* const map = child(map_, key);
-  if (map != nullptr) field.mark = map->mark;
-  visit_schedule(Reader("schedule", map), field);
-}
-void Reader::operator()(std::string_view key, BopSpec& field) const {
-  visit_bop(Reader("bop", child(map_, key)), field);
-}
-
-void Reader::operator()(std::string_view key, AugmentConfig& field) const {
-  visit_augment(Reader("augment", child(map_, key)), field);
+  out.split = key == "train" ? "train" : "test";
+  if (map == nullptr) return;
+  read_section(map, out);
+  // Keys of other formats keep the field's default, so that configurations compare equal if they say the same.
+  const DatasetConfig plain;
+#define BITGRAD_DATASET_FIELD(member, ...) \
+  if (!find_key("dataset", #member)->applies(out.format)) out.member = plain.member;
+#include "bitgrad/data/dataset_fields.inc"
+#undef BITGRAD_DATASET_FIELD
+  if (!find_key("dataset", "split")->applies(out.format)) out.split.clear();
+  if (const DatasetFormat* const format = find_dataset_format(out.format))
+    read_own_keys("dataset", format->keys, map, out.keys);
 }
 
 void Reader::operator()(std::string_view key, std::vector<TransformConfig>& field) const {
@@ -307,60 +296,24 @@ void bound_layers(const RunConfig& config, Report& report) {
 RunConfig bind(const Node& root, const std::string& name, const ConfigSource& source, Report& report) {
   RunConfig config;
   config.run.name = name_of_file(name);
-  Reader top("", &root);
-  if (const Node* const from = child(root.child("model"), "init_from")) config.init_from_mark = from->mark;
-  Reader("model", root.child("model"))("init_from", config.init_from);
-  Reader("model", root.child("model"))("values", config.values);
-  Reader("model", root.child("model"))("flat", config.flat);
-  bind_names(root.child("model"), config);
-  top("version", config.version);
+  Reader::read_section(&root, config);
+  bind_model(root.child("model"), config);
   bind_loss(root, config);
-  visit_run(Reader("run", root.child("run")), config.run);
-  visit_device(Reader("device", root.child("device")), config.device);
-  const Node* data = root.child("data");
-  bind_dataset(child(data, "train"), "train", config.data.train);
-  if (const Node* valid = child(data, "valid")) bind_dataset(valid, "test", config.data.valid.emplace());
-  if (const Node* test = child(data, "test")) bind_dataset(test, "test", config.data.test.emplace());
-  Reader("data", data)("affine", config.data.affine);
-  Reader("data", data)("tokenizer", config.data.tokenizer);
-  Reader("data", data)("class_names", config.data.class_names);
-  if (const Node* const normalize = child(data, "normalize"))
-    visit_normalize(Reader("normalize", normalize), config.data.normalize);
-  const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty() || !c.path.empty(); };
-  if (reads(config.data.train) || (config.data.valid && reads(*config.data.valid)) ||
-      (config.data.test && reads(*config.data.test)))
-    config.data.root = data_root(data, name, source, file_of(config.data.train));
-  if (const Node* const adapters = root.child("adapters"); adapters && !adapters->bad) {
-    config.adapters.emplace().mark = adapters->mark;
-    visit_adapters(Reader("adapters", adapters), *config.adapters);
-  }
-  visit_batch(Reader("batch", root.child("batch")), config.batch);
+  const DataSection& data = config.data;
+  const auto reads = [](const auto& c) { return c && !named_path(*c).empty(); };
+  if (reads(&data.train) || reads(data.valid) || reads(data.test))
+    config.data.root = data_root(root.child("data"), name, source, file_of(data.train));
   if (!child(root.child("batch"), "micro")) config.batch.micro = config.batch.global;
-  config.quant.requantize_every = config.batch.micro > 0 ? std::max<int64_t>(1, config.batch.accumulate()) : 1;
-  visit_optim(Reader("optim", root.child("optim")), config.optim);
+  if (!child(root.child("quant"), "requantize_every") && config.batch.micro > 0)
+    config.quant.requantize_every = std::max<int64_t>(1, config.batch.accumulate());
   bind_quant(root, config, report);
   bind_prepare(root, config, report);
   bind_layers(root, config, report);
   bound_layers(config, report);
-  Reader("", &root)("schedule", config.schedule);
-  const Node* train = root.child("train");
-  Reader("train", train)("stop", config.train.stop);
-  if (const Node* best = child(train, "best")) {
-    config.train.best.mark = best->mark;
-    visit_best(Reader("best", best), config.train.best);
-  }
-  if (const Node* stop = child(train, "early_stop"); stop && !stop->bad) {
-    config.train.early_stop.emplace().mark = stop->mark;
-    visit_early_stop(Reader("early_stop", stop), *config.train.early_stop);
-  }
-  bind_frozen(train, config.train);
-  Reader("train", train)("ema", config.train.ema);
+  const Node* const train = root.child("train");
+  if (const Node* const frozen = child(train, "frozen")) config.train.frozen_mark = frozen->mark;
   bind_metrics(train, config.train);
-  config.train.eval.batch = config.batch.micro;
-  visit_eval(Reader("eval", child(train, "eval")), config.train.eval);
-  Reader("checkpoint", root.child("checkpoint"))("every", config.checkpoint_every);
-  Reader("checkpoint", root.child("checkpoint"))("keep", config.checkpoint_keep);
-  visit_log(Reader("log", root.child("log")), config);
+  if (!child(child(train, "eval"), "batch")) config.train.eval.batch = config.batch.micro;
   check_contradictions(root, config, report);
   return config;
 }

@@ -1,10 +1,12 @@
 // Converts a checked tree to a RunConfig.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "bitgrad/base/enum_names.h"
 #include "bitgrad/base/key.h"
+#include "config/fields.h"
 #include "config/validate.h"
 
 namespace bitgrad::config {
@@ -21,12 +23,20 @@ struct Plain<std::optional<T>> {
 template <typename T, typename Read>
 void assign_read(T& field, const Read& read) {
   using Field = typename Plain<T>::Type;
+  constexpr bool both_lists = requires { read.begin(), field.begin(); }
+  &&!std::is_same_v<Read, std::string>;
   if constexpr (std::is_same_v<T, Read> || std::is_same_v<T, std::optional<Read>>) {
     field = read;
   } else if constexpr (NamedEnum<Field> && std::is_same_v<Read, std::string>) {
     if (const std::optional<Field> found = find_enum<Field>(read)) field = *found;
-  } else if constexpr (std::is_same_v<Field, float> && std::is_same_v<Read, double>) {
-    field = static_cast<float>(read);
+  } else if constexpr ((std::is_same_v<Field, float> && std::is_same_v<Read, double>) ||
+                       (std::is_same_v<Field, uint64_t> && std::is_same_v<Read, int64_t>)) {
+    field = static_cast<Field>(read);
+  } else if constexpr (both_lists) {  // of doubles, to one of floats
+    if constexpr (std::is_same_v<typename T::value_type, float> && std::is_same_v<typename Read::value_type, double>) {
+      if constexpr (requires { field.resize(1); }) field.resize(read.size());
+      std::transform(read.begin(), read.end(), field.begin(), [](double x) { return static_cast<float>(x); });
+    }
   } else if constexpr (std::is_same_v<T, std::optional<float>> && std::is_same_v<Read, std::optional<double>>) {
     field = read ? std::optional(static_cast<float>(*read)) : std::nullopt;
   }
@@ -39,6 +49,21 @@ void assign(T& field, const Value& value) {
   std::visit([&](const auto& read) { assign_read(field, read); }, value);
 }
 
+template <typename T>
+void assign(Pair<T> field, const Value& value) {
+  if (const auto* const read = std::get_if<std::array<double, 2>>(&value))
+    field.first = static_cast<T>((*read)[0]), field.second = static_cast<T>((*read)[1]);
+}
+template <typename T>
+void assign(Words<T> field, const Value& value) {
+  if (const auto* const word = std::get_if<std::string>(&value)) field.flag = *word == field.yes;
+}
+template <typename T>
+void assign(Limit<T> field, const Value& value) {
+  if (const auto* const limit = std::get_if<std::optional<double>>(&value))
+    field.value = static_cast<T>(limit->value_or(0));
+}
+
 // The value of a key in `node`, or else its default; monostate if there is none or it is wrong.
 const Value& value_of(std::string_view group, std::string_view key, const Node* node);
 
@@ -48,13 +73,26 @@ inline const Node* child(const Node* map, std::string_view key) { return map ? m
 class Reader {
  public:
   Reader(std::string_view group, const Node* map) : group_(group), map_(map) {}
-  void operator()(std::string_view key, ScheduleConfig& field) const;
-  void operator()(std::string_view key, BopSpec& field) const;
-  void operator()(std::string_view key, AugmentConfig& field) const;
+  void operator()(std::string_view key, DatasetConfig& field) const;
   void operator()(std::string_view key, std::vector<TransformConfig>& field) const;
   template <typename T>
-  void operator()(std::string_view key, T& field) const {
-    assign(field, value_of(group_, key, child(map_, key)));
+  void operator()(std::string_view key, T&& field) const {
+    using Field = std::remove_reference_t<T>;
+    const Node* const node = child(map_, key);
+    if constexpr (Section<Field>) {
+      read_section(node, field);
+    } else if constexpr (Section<typename Plain<Field>::Type>) {
+      if (node != nullptr && !node->bad) (*this)(key, field.emplace());
+    } else {
+      assign(field, value_of(group_, key, node));
+    }
+  }
+  // Reads the keys of a section, and where its map stands.
+  template <Section C>
+  static void read_section(const Node* map, C& out) {
+    if constexpr (requires { out.mark; })
+      if (map != nullptr) out.mark = map->mark;
+    visit(Reader(section_group<C>(), map), out);
   }
 
  private:

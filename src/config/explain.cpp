@@ -1,11 +1,10 @@
-// Describes one key of the registry as text: its place, values, default, and an example.
+// What is printed of the registry: the reference page, lists of keys, and one key with its place, values, default and
+// an example.
 #include <algorithm>
 #include <functional>
 #include <set>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/base/number_range.h"
-#include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "config/choices.h"
 #include "config/schema.h"
@@ -25,14 +24,13 @@ std::vector<PlacedKey> placed_keys() {
   std::vector<PlacedKey> all;
   const std::function<void(std::string_view, const std::string&)> walk = [&](std::string_view group,
                                                                              const std::string& path) {
-    for (const KeySpec* spec : config::all_keys()) {
-      if (spec->group != group) continue;
+    for (const KeySpec* spec : config::keys_in(group)) {
       const std::string own = config::path_of(path, spec->key);
       all.push_back({own, spec});
       const bool list = spec->type == &config::kMaps || spec->type == &config::kLayers;
       if (spec->type == &config::kLayers && !group.empty() && group != "model") continue;
       if (spec->type == &config::kBlocks || spec->type == &config::kLayerLists) continue;
-      if (!spec->detail.empty() && !config::keys_of(spec->detail).empty()) walk(spec->detail, list ? own + ".N" : own);
+      if (!spec->detail.empty()) walk(spec->detail, list ? own + ".N" : own);
     }
   };
   walk("", "");
@@ -48,41 +46,13 @@ std::string general(const std::string& key) {
 }
 
 std::string example_value(const KeySpec& spec) {
-  using namespace config;
   if (spec.has_default() && spec.standard != "{}") return std::string(spec.standard);
-  const ValueType* const type = spec.type;
-  if (type == &kMap && !spec.detail.empty()) {
-    std::string text;
-    for (const KeySpec* key : all_keys())  // what is required, else the first key
-      if (key->group == spec.detail && key->type != &kMap && (key->required() || text.empty()))
-        text = concat(key->required() && !text.empty() ? concat(text, ", ") : "", key->key, ": ", example_value(*key));
-    if (!text.empty()) return concat('{', text, '}');
-  }
-  if (type == &kMap || type == &kBlockKeys || type == &kMetrics) return "{...}";
-  if (type == &kMaps || type == &kLayers || type == &kLayerLists) return "[...]";
-  if (type == &kBlocks) return "{unit: {layers: [...]}}";
-  if (type == &kNameMap) return "{layers.0: fc1}";
-  if (type == &kTextList) return "[a, b]";
-  if (type == &kBudget || type == &kBytes) return "60 KB";
-  if (type == &kBest) return "loss";
-  if (type == &kGlob) return "\"layers.*\"";
-  if (type == &kInit) return "glorot_uniform";
-  if (type == &kQuantity || type == &kQuantityOrOff)
-    return spec.detail.starts_with("steps, epochs") ? "10 epochs" : "100 steps";
-  if (type == &kNumberList) return "[0.5]";
-  if (type == &kQuantityList) return "[10 epochs, 20 epochs]";
-  if (type == &kDType) return spec.group == "model" ? "bf16" : "int4";
-  if (spec.choices)
-    if (const std::vector<std::string> names = spec.choices(); !names.empty()) return names.front();
-  if (type == &kInt || type == &kIntOrAuto || type == &kInts) {
-    const NumberRange range = parse_number_range(spec.detail);
-    for (const double x : {10.0, 1.0})
-      if (range.contains(x)) return concat(static_cast<int64_t>(x));
-    return concat(static_cast<int64_t>(range.lo));
-  }
-  if (type == &kNumber || type == &kNumberOrNone)
-    return parse_number_range(spec.detail).contains(0.01) ? "0.01" : concat(parse_number_range(spec.detail).lo);
-  return type == &kBool ? "true" : "NAME";
+  if (spec.type != &config::kMap) return config::filled(spec.type->example, spec);
+  std::string text;
+  for (const KeySpec* key : config::keys_in(spec.detail))  // what is required, else the first key
+    if (key->type != &config::kMap && (key->required() || text.empty()))
+      text = concat(key->required() && !text.empty() ? concat(text, ", ") : "", key->key, ": ", example_value(*key));
+  return text.empty() ? std::string(spec.type->example) : concat('{', text, '}');
 }
 
 // The names that a key accepts, if it accepts nothing else.
@@ -106,22 +76,44 @@ std::string example(const PlacedKey& key) {
   return text;
 }
 
-std::string standard_text(const KeySpec& spec) {
+// The default, as a cell of the reference (`table`) or by itself.
+std::string standard_text(const KeySpec& spec, bool table = false) {
   if (spec.required()) {
     const std::string_view other = spec.alternative();
-    return other.empty() ? "required" : concat("required, unless ", other, " is given");
+    const std::string but = other.empty() ? ""
+                            : table       ? concat(", or `", other, '`')
+                                          : concat(", unless ", other, " is given");
+    const bool at_times = table && !spec.optional.empty();
+    return concat("required", but,
+                  at_times ? concat("; optional with ", config::join(config::split(spec.optional, ','))) : "");
   }
   if (spec.computed()) return std::string(spec.standard.substr(1));
-  return spec.standard.empty() || spec.standard == "{}" ? "none: may be left out" : std::string(spec.standard);
+  if (spec.standard.empty() || spec.standard == "{}") return table ? "-" : "none: may be left out";
+  return table ? concat('`', spec.standard, '`') : std::string(spec.standard);
+}
+
+// Dtypes and recipes may be registered at run time, so the page names the kind of list instead.
+std::string values_of(const KeySpec& spec) {
+  if (spec.type == &config::kDType && spec.key == "dtype")
+    return spec.group == "weights" ? "a packed dtype or fp32" : "a packed dtype";
+  // List only schemes that some dtype of the role supports.
+  if (spec.key == "scheme")
+    for (const config::Role role : {config::Role::kWeights, config::Role::kActivations, config::Role::kGradients})
+      if (spec.group == config::group_of(role))
+        return concat("one of ", config::join(config::choices::schemes_of(role)));
+  return spec.type->shown.empty() ? spec.type->expects(spec) : config::filled(spec.type->shown, spec);
+}
+
+std::string escaped(std::string text) {
+  for (size_t i = text.find('|'); i != std::string::npos; i = text.find('|', i + 2)) text.insert(i, 1, '\\');
+  return text;
 }
 
 void print_key(std::ostream& out, const PlacedKey& key, const std::vector<std::string>& others) {
   const KeySpec& spec = *key.spec;
   out << key.path << "\n  " << spec.doc << "\n  value    " << spec.type->expects(spec) << "\n  default  "
       << standard_text(spec) << '\n';
-  if (!spec.when.empty())
-    out << "  with     " << config::selector_of(spec.group, true) << ' '
-        << config::join(config::split(spec.when, ','), " or ") << '\n';
+  if (!spec.when.empty()) out << "  with     " << config::selector_of(spec.group, true) << ' ' << spec.with() << '\n';
   out << "  example  " << example(key) << '\n';
   for (const std::string& path : others) out << "  also     " << path << '\n';
 }
@@ -129,6 +121,23 @@ void print_key(std::ostream& out, const PlacedKey& key, const std::vector<std::s
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
 }  // namespace
+
+std::string config_reference() {
+  TextWriter out;
+  std::set<std::string_view> groups;
+  for (const KeySpec* first : config::all_keys()) {
+    const std::string_view group = first->group;
+    if (!groups.insert(group).second) continue;
+    out << "### " << (group.empty() ? "top level" : concat('`', group, '`'))
+        << "\n\n| key | value | default | with | meaning |\n|---|---|---|---|---|\n";
+    for (const KeySpec* spec : config::keys_in(group))
+      out << "| `" << spec->key << "` | " << escaped(values_of(*spec)) << " | " << standard_text(*spec, /*table=*/true)
+          << " | " << (spec->when.empty() ? "" : concat(config::selector_of(group, true), ' ', spec->with(", ")))
+          << " | " << escaped(std::string(spec->doc)) << " |\n";
+    out << '\n';
+  }
+  return out.str();
+}
 
 std::vector<std::string> config_key_paths() {
   std::vector<std::string> paths;

@@ -57,10 +57,8 @@ class Writer {
     Json properties = Json::object();
     Json required = Json::array(), conditions = Json::array();
     const std::string_view selector = config::selector_of(name);
-    for (const KeySpec* spec : config::all_keys()) {
-      if (spec->group != name) continue;
-      Json value = described(*spec);
-      properties[spec->key] = std::move(value);
+    for (const KeySpec* spec : config::keys_in(name)) {
+      properties[spec->key] = described(*spec);
       if (needed(*spec) && spec->when.empty()) require(*spec, required, conditions);
       if (!selector.empty() && !spec->when.empty()) add_conditions(*spec, selector, conditions);
     }
@@ -81,9 +79,8 @@ class Writer {
   static bool needed(const KeySpec& spec) {
     if (spec.required()) return true;
     if (spec.type != &config::kMap || spec.standard != "{}") return false;
-    for (const KeySpec* key : config::all_keys())
-      if (key->group == spec.detail && key->when.empty() && needed(*key)) return true;
-    return false;
+    const std::vector<const KeySpec*> keys = config::keys_in(spec.detail);
+    return std::any_of(keys.begin(), keys.end(), [](const KeySpec* key) { return key->when.empty() && needed(*key); });
   }
   static void require(const KeySpec& spec, Json& required, Json& conditions) {
     if (spec.alternative().empty()) return required.push_back(spec.key);

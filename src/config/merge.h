@@ -30,7 +30,7 @@ class Merged {
     return Merged(own(key), inherited(key), concat(path_, '.', key), group, *report_);
   }
   template <typename T>
-  void set(T& field, std::string_view key) const {
+  void set(T&& field, std::string_view key) const {
     assign(field, value_of(group_, key, pick(key)));
   }
 

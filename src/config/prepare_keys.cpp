@@ -110,8 +110,8 @@ std::optional<PrepareConfig> read_prepare(std::string_view group, const Node& ma
 
 QuantPhaseConfig read_phase(const Node& map, const std::string& path, Report& report) {
   QuantPhaseConfig phase;
-  visit_phase(Reader("phase", &map), phase);
-  phase.mark = map.child("from") ? map.child("from")->mark : map.mark;
+  Reader::read_section(&map, phase);
+  if (const Node* const from = map.child("from")) phase.mark = from->mark;
   phase.prepare = read_prepare("phase", map, path, report);
   return phase;
 }
@@ -179,9 +179,6 @@ void bind_prepare(const Node& root, RunConfig& config, Report& report) {
   bind_phases(*quant, prepare.has_value(), config.quant.phases, report);
   const Node* budget = quant->child("budget");
   if (!budget || !sound(quant, "budget")) return;
-  BudgetConfig& out = config.quant.budget.emplace();
-  out.mark = budget->mark;
-  visit_budget(Reader("budget", budget), out);
   if (budget->child("bytes") && !budget->child("bytes")->bad)
     check_budget(root, *quant, config.quant.product.compute, report);
 }

@@ -150,10 +150,8 @@ class Resolver {
         merged_.contradiction({"ste_t"}, concat("ste_t goes with ste tanh, the rule is ", enum_name(*c.ste)));
       return;
     }
-    std::array<double, 2> range{c.ste_t_first, c.ste_t_last};
-    merged_.set(range, "ste_t");
-    c.ste_t = c.ste_t_first = static_cast<float>(range[0]);
-    c.ste_t_last = static_cast<float>(range[1]);
+    merged_.set(Pair{c.ste_t_first, c.ste_t_last}, "ste_t");
+    c.ste_t = c.ste_t_first;
   }
 
   // alpha is the scale of scheme binary and determines its granularity.
@@ -208,8 +206,8 @@ class Resolver {
       for (const Key& key : known_quantizer(scheme).keys()) {
         const KeySpec& spec = *find_key(group_of(keys_.role), key.name);
         if (!spec.applies(c.scheme))
-          merged_.contradiction({key.name}, concat(key.name, " goes with scheme ", join(split(spec.when, ','), " or "),
-                                                   ", the scheme is ", c.scheme));
+          merged_.contradiction({key.name},
+                                concat(key.name, " goes with scheme ", spec.with(), ", the scheme is ", c.scheme));
         else if (scheme == c.scheme)
           pick_own_key(c, key, spec);
       }
@@ -231,8 +229,8 @@ class Resolver {
       return merged_.contradiction(
           {"learned"}, concat("learned goes with schemes that have learned parts (", join(choices::learned_schemes()),
                               "), the scheme is ", spec.quant->scheme));
-    visit_learned([inner = merged_.inner("learned", "learned")](auto key, auto& field) { inner.set(field, key); },
-                  spec.learned);
+    visit([inner = merged_.inner("learned", "learned")](auto key, auto& field) { inner.set(field, key); },
+          spec.learned);
   }
 
   // Whether ranges would be computed from the whole batch: results of a sample would depend on the others.
@@ -247,7 +245,7 @@ class Resolver {
     const ObserverSpec standard;
     ObserverSpec wanted;
     if (!ranges_of_batch(c)) wanted.name = "none";
-    visit_observer([&](auto key, auto& field) { inner.set(field, key); }, wanted);
+    visit([&](auto key, auto& field) { inner.set(field, key); }, wanted);
     if (!inner.known("name")) return;
     for (const char* key : {"momentum", "percentile"})
       if (!find_key("observer", key)->applies(wanted.name))

@@ -49,8 +49,8 @@ class Keys {
   Keys() {
 #define BITGRAD_CONFIG_KEY(group, key, type, detail, standard, when, choices, doc) \
   add({group, key, &type, detail, standard, when, choices, doc});
+#define BITGRAD_FIELD_AS(Struct, group, key, field, ...) BITGRAD_CONFIG_KEY(group, #key, __VA_ARGS__)
 #include "config/keys.inc"
-#undef BITGRAD_CONFIG_KEY
   }
   void update() {
     const uint64_t added = detail::added_names();
@@ -197,11 +197,18 @@ bool KeySpec::required_with(std::string_view selected) const {
   return applies(selected) && std::find(values.begin(), values.end(), selected) == values.end();
 }
 
+std::string KeySpec::with(std::string_view separator) const { return join(split(when, ','), separator); }
+
 std::vector<const KeySpec*> all_keys() {
   const std::lock_guard lock(g_keys_mutex);
   std::vector<const KeySpec*> all;
   for (const KeySpec& key : keys().all()) all.push_back(&key);
   return all;
+}
+std::vector<const KeySpec*> keys_in(std::string_view group) {
+  std::vector<const KeySpec*> keys = all_keys();
+  std::erase_if(keys, [&](const KeySpec* key) { return key->group != group; });
+  return keys;
 }
 
 constexpr std::string_view kKindPrefix = "layer.", kLossPrefix = "loss.", kMetricPrefix = "metrics.";
@@ -219,8 +226,7 @@ const KeySpec* find_key(std::string_view group, std::string_view key) {
 
 std::vector<std::string> keys_of(std::string_view group) {
   std::vector<std::string> keys;
-  for (const KeySpec* spec : all_keys())
-    if (spec->group == group) keys.emplace_back(spec->key);
+  for (const KeySpec* spec : keys_in(group)) keys.emplace_back(spec->key);
   return keys;
 }
 

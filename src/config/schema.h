@@ -17,12 +17,15 @@ struct KeySpec;
 
 // A value type: how it reads a node, and how messages describe it.
 struct ValueType {
-  // Template of expects(). <keys> are those of the group named by `detail`; <detail>, <choices> etc. are the key's own.
+  // What is expected, for messages. In texts of a type, <keys> are those of the group named by `detail`; <detail>,
+  // <choices> etc. are the key's own.
   std::string_view form;
   // Sets `value` and returns an empty text, or returns what is wrong ("got ..., expected ..."). nullptr: maps and lists
   // of maps.
   std::string (*read)(const KeySpec& spec, const Node& node, Value& value);
-  // What is expected, e.g. "a whole number in [1, 64]".
+  std::string_view shown;    // as `form`, in the reference; empty: the same
+  std::string_view example;  // of a key without a default
+  // `form` of this key, e.g. "a whole number in [1, 64]".
   std::string expects(const KeySpec& spec) const;
 };
 #define BITGRAD_VALUE_TYPE(symbol, ...) extern const ValueType symbol;
@@ -48,6 +51,7 @@ struct KeySpec {
   bool computed() const { return standard.starts_with('='); }
   bool has_default() const { return !standard.empty() && !required() && !computed(); }
   bool applies(std::string_view selected) const;
+  std::string with(std::string_view separator = " or ") const;  // the values of `when`
   // Whether the key is required for this value of the selector.
   bool required_with(std::string_view selected) const;
 };
@@ -57,6 +61,8 @@ struct KeySpec {
 // with keys, which are in "loss.<name>" and "metrics.<name>". Keys of formats and schemes are in "dataset", "weights"
 // and "activations", with `when`. Pointers to keys stay valid.
 std::vector<const KeySpec*> all_keys();
+// Those of a group.
+std::vector<const KeySpec*> keys_in(std::string_view group);
 // The group of a loss or metric. For layer kinds see group_of_kind.
 inline std::string group_of_named(std::string_view group, std::string_view name) { return concat(group, '.', name); }
 // The group of a kind's own keys.
@@ -68,6 +74,8 @@ std::vector<std::string> keys_of(std::string_view group);
 // The key of a group whose value determines which others exist ("optim" -> "name"), or empty. `merged`: include
 // selectors whose value may be inherited.
 std::string_view selector_of(std::string_view group, bool merged = false);
+// A text of a value type with its <words> replaced by those of this key.
+std::string filled(std::string_view text, const KeySpec& spec);
 // The default of a key, read by its type; monostate if it has none. `spec` must be one of all_keys().
 const Value& default_value(const KeySpec& spec);
 

@@ -56,16 +56,13 @@ void check_master(const Merged& keys, ParameterSpec& c) {
 
 void resolve_training(const Merged& keys, MomentKind moments, ParameterSpec& c) {
   c.init.name = "glorot_uniform";
-  keys.set(c.init, "init");
-  keys.set(c.latent_clamp, "latent_clamp");
-  keys.set(c.lr_factor, "lr_factor");
-  keys.set(c.weight_decay, "weight_decay");
-  keys.set(c.frozen, "frozen");
   c.moments = moments;
-  keys.set(c.moments, "moments");
+  visit(
+      [&](std::string_view key, auto& field) {
+        if (c.quant || choices::for_float(key)) keys.set(field, key);
+      },
+      c);
   if (!c.quant) return;
-  keys.set(c.master, "master");
-  keys.set(c.optimizer, "optimizer");
   if (c.optimizer == "default") c.optimizer.clear();
   check_frozen(keys, c);
   check_master(keys, c);

@@ -237,8 +237,8 @@ class Validator {
       if (!spec || spec->applies(selected)) continue;
       const SourceMark mark = blame({other.key_mark, entry ? entry->node.mark : other.key_mark});
       report_.error(mark,
-                    concat(path_of(place.path, other.key), " goes with ", path_of(place.path, key), ' ',
-                           join(split(spec->when, ','), " or "), ", not with ", selected),
+                    concat(path_of(place.path, other.key), " goes with ", path_of(place.path, key), ' ', spec->with(),
+                           ", not with ", selected),
                     other.key.size());
       ++errors_;
     }
@@ -247,9 +247,9 @@ class Validator {
 
   // `node` is nullptr for an absent map, whose required keys are reported at the enclosing map.
   void report_missing(const Node* node, const Place& place, const std::string& selected) {
-    for (const KeySpec* key : all_keys()) {
+    for (const KeySpec* key : keys_in(place.group)) {
       const KeySpec& spec = *key;
-      if (spec.group != place.group || (node && node->find(spec.key)) || !sound(node, spec.key)) continue;
+      if ((node && node->find(spec.key)) || !sound(node, spec.key)) continue;
       const std::string_view other = spec.alternative();
       if (!other.empty() && node && (node->find(other) || !sound(node, other))) continue;
       if (spec.required_with(selected)) {

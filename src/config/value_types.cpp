@@ -27,8 +27,21 @@ Texts units_of(const KeySpec& spec) {
 }
 int64_t least_of(const KeySpec& spec) { return spec.detail.ends_with("from 0") ? 0 : 1; }
 
-// The text for <word> in ValueType::form.
-std::string filled(std::string_view word, const KeySpec& spec) {
+// A number of the key's range, for an example.
+std::string within(const KeySpec& spec, std::initializer_list<double> wanted) {
+  const NumberRange range = parse_number_range(spec.detail);
+  for (const double x : wanted)
+    if (range.contains(x)) return concat(x);
+  return concat(range.lo);
+}
+// The text for <word> in the texts of a ValueType.
+std::string word_of(std::string_view word, const KeySpec& spec) {
+  const auto names = [&] { return spec.choices ? spec.choices() : Texts{}; };
+  if (word == "first") return !names().empty() ? names().front() : spec.type == &kInts ? within(spec, {10, 1}) : "NAME";
+  if (word == "whole") return within(spec, {10, 1});
+  if (word == "number") return within(spec, {0.01});
+  if (word == "dtype") return spec.group == "model" ? "bf16" : "int4";
+  if (word == "length") return units_of(spec).size() == 2 ? "10 epochs" : "100 steps";
   if (word == "detail") return std::string(spec.detail);
   if (word == "keys") return join(keys_of(spec.detail));
   if (word == "choices") return join(spec.choices());
@@ -352,10 +365,14 @@ std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
 
 std::string ValueType::expects(const KeySpec& spec) const {
   if (this == &kMetrics && keys_of(spec.detail).empty()) return "a map of metrics that have keys; none has";
+  return filled(form, spec);
+}
+
+std::string filled(std::string_view form, const KeySpec& spec) {
   std::string text(form);
   for (size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at)) {
     const size_t size = text.find('>', at) - at + 1;
-    const std::string word = filled(std::string_view(text).substr(at + 1, size - 2), spec);
+    const std::string word = word_of(std::string_view(text).substr(at + 1, size - 2), spec);
     text.replace(at, size, word);
     at += word.size();
   }

@@ -25,9 +25,11 @@ std::vector<std::string> words(const std::string& text) {
 struct Registry {
   std::mutex mutex;
   std::deque<DatasetFormat> formats;
-  detail::SharedKeys keys{{"format", "fraction", "images", "labels", "targets", "limit", "transforms", "classes",
-                           "size", "seed", "file", "context", "test_fraction", "split", "root", "affine", "path",
-                           "augment"}};
+#define BITGRAD_DATASET_FIELD(member, ...) #member,
+  detail::SharedKeys keys{{
+#include "bitgrad/data/dataset_fields.inc"
+      "format", "fraction", "transforms", "augment", "root", "affine"}};
+#undef BITGRAD_DATASET_FIELD
   std::vector<std::shared_ptr<const DatasetFormat>> holders;  // owners of the claimed keys
 
   Registry() {
@@ -55,30 +57,25 @@ Registry& registry() {
   return instance;
 }
 
+// Whether a member is given, or has a default that is a value.
 bool is_set(const DatasetSpec& spec, const std::string& key) {
-  if (key == "images") return !spec.images.empty();
-  if (key == "labels") return !spec.labels.empty() || !spec.targets.empty();  // either satisfies the requirement
-  if (key == "targets") return !spec.targets.empty();
-  if (key == "file") return !spec.file.empty();
-  if (key == "path") return !spec.path.empty();
-  if (key == "context") return spec.context != 0;
-  if (key == "size") return spec.size != 0;
-  if (key == "classes") return spec.classes != 0;
-  if (key == "test_fraction") return true;  // has a default, as do the next ones
-  if (key == "seed" || key == "split" || key == "root" || key == "affine") return true;
-  return spec.extra.contains(key);
+  const auto set = [](const auto& member, const auto& standard) {
+    const std::decay_t<decltype(member)> none{};
+    return member != none || standard != none;
+  };
+  const DatasetSpec standard;
+#define BITGRAD_DATASET_FIELD(member, ...) \
+  if (key == #member && set(spec.member, standard.member)) return true;
+#include "bitgrad/data/dataset_fields.inc"
+#undef BITGRAD_DATASET_FIELD
+  if (key == "labels") return !spec.targets.empty();  // either satisfies the requirement
+  return key == "root" || key == "affine";
 }
 
 void check_keys(const DatasetSpec& spec, const DatasetFormat& format) {
   for (const std::string& key : format.required) {
     require(is_set(spec, key), "data", "format ", format.name, ": got no key '", key, "', expected ",
             joined(format.required), ".");
-  }
-  std::vector<std::string> known = format.required;
-  known.insert(known.end(), format.optional.begin(), format.optional.end());
-  for (const auto& [key, value] : spec.extra) {
-    require(std::find(known.begin(), known.end(), key) != known.end(), "data", "format ", format.name, ": ",
-            unknown_name("key", key, known));
   }
 }
 

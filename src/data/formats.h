@@ -1,4 +1,4 @@
-// Factories of the built-in data set formats.
+// Factories of the built-in data set formats, and the keys of each alone.
 #pragma once
 
 #include <memory>
@@ -10,21 +10,15 @@
 
 namespace bitgrad::data {
 
+inline std::vector<Key> no_keys() { return {}; }
 #define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
-  std::unique_ptr<Dataset> factory(const DatasetSpec& spec);
+  std::unique_ptr<Dataset> factory(const DatasetSpec& spec);                   \
+  std::vector<Key> keys();
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
 
-// Format-specific keys.
-inline std::vector<Key> no_keys() { return {}; }
 // Number of different ids, with the same meaning in every format whose samples may be ids.
 Key vocabulary_key();
-// For arrays: ids, and the label that does not count.
-std::vector<Key> array_keys();
-std::vector<Key> memory_keys();
-std::vector<Key> tokens_keys();
-std::vector<Key> csv_keys();
-std::vector<Key> image_folder_keys();
 
 // Begin and end of a split within all bytes or ids of a text: train comes first, then valid (with a valid_fraction),
 // then test.

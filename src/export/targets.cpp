@@ -90,9 +90,8 @@ ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportT
   full.origin = file.header.origin;
   ExportSource source{&learner.model(), &record->model, tokenizer.get(), file.config.run.name};
   const DataSection& data = file.config.data;
-  const auto floats = [](const auto& x) { return std::vector<float>(x.begin(), x.end()); };
-  source.affine = {static_cast<float>(data.affine[0]), static_cast<float>(data.affine[1])};
-  source.normalize = {floats(data.normalize.mean), floats(data.normalize.std)};
+  source.affine = data.affine;
+  source.normalize = data.normalize;
   source.class_names = data.class_names;
   source.table = table_of(file.header, file.path);
   return target.write(source, path, full);

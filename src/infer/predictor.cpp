@@ -16,11 +16,7 @@ namespace {
 
 constexpr std::string_view kPredict = "predict";
 
-SampleValues values_of(const RunConfig& config) {
-  const auto floats = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
-  return SampleValues({static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])},
-                      {floats(config.data.normalize.mean), floats(config.data.normalize.std)});
-}
+SampleValues values_of(const RunConfig& config) { return SampleValues(config.data.affine, config.data.normalize); }
 
 PredictionTask task_of(const OpenedFile& file, const Form& input, const Shape& output) {
   if (!file.of_run)

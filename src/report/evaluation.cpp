@@ -168,7 +168,7 @@ std::string why_no_examination(const RunData& run) {
   if (run.evaluations.empty()) return "Nothing was evaluated: the configuration has no data.test.";
   if (run.train.contains("tokens_per_s"))
     return "A model of text: perplexity and bits per byte take the place of a confusion matrix.";
-  if (run.config && !run.config->log_report) return "Not counted: log.report is off.";
+  if (run.config && !run.config->log.report) return "Not counted: log.report is off.";
   return "There is no evaluation.json: targets are not one class or values a sample.";
 }
 

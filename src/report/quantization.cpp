@@ -141,7 +141,7 @@ RunData in_percent(const RunData& run) {
 
 std::string quantization(const RunData& run) {
   if (run.quantization.empty()) {
-    const bool off = run.config && !run.config->log_quantization;
+    const bool off = run.config && !run.config->log.quantization;
     return section("Quantization", note(off ? "Not recorded: log.quantization is off. Set it, for example to 1 epochs."
                                             : "No report yet: no layer was quantized when log.quantization was due."));
   }

@@ -28,18 +28,11 @@ int64_t to_steps(const Quantity& q, int64_t microbatches_per_epoch, int64_t accu
 ScheduleSpec schedule_spec(const RunConfig& config, const ScheduleConfig& c, int64_t microbatches_per_epoch,
                            const std::vector<int64_t>& plateaus) {
   const auto steps = [&](const Quantity& q) { return to_steps(q, microbatches_per_epoch, config.batch.accumulate()); };
-  ScheduleSpec spec;
-  spec.name = c.name;
+  ScheduleSpec spec{c};
   spec.every = std::max<int64_t>(steps(c.every), 1);
   for (const Quantity& q : c.at) spec.at.push_back(steps(q));
   if (c.name == "plateau") spec.at = plateaus;
-  spec.factor = c.factor > 0 ? c.factor : 1.0;
-  spec.factors = c.factors;
-  spec.gamma = c.gamma > 0 ? c.gamma : 1.0;
-  spec.final = c.final;
   spec.cooldown = std::max<int64_t>(steps(c.cooldown), 1);
-  spec.shape = c.shape;
-  if (c.name == "one_cycle") spec.rise = c.rise, spec.div = c.div, spec.final_div = c.final_div;
   spec.warmup = steps(c.warmup);
   spec.total = std::max<int64_t>(steps(config.train.stop), 1);
   check_schedule(spec);
@@ -61,7 +54,7 @@ std::function<float(int64_t)> rates_of(const RunConfig& config, const ScheduleCo
 // The norm of all gradients is measured by a clip that changes nothing.
 OptimizerSpec optimizer_spec(const RunConfig& config) {
   OptimizerSpec spec = config.optim.spec;
-  if (config.log_gradient_norm && spec.clip_norm == 0) spec.clip_norm = std::numeric_limits<float>::max();
+  if (config.log.gradient_norm && spec.clip_norm == 0) spec.clip_norm = std::numeric_limits<float>::max();
   return spec;
 }
 

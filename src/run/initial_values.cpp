@@ -20,8 +20,8 @@ namespace bitgrad::detail {
 namespace {
 
 std::string normalization_text(const DataSection& data) {
-  const NormalizeConfig& n = data.normalize;
-  if (n == NormalizeConfig{}) return concat("affine: [", data.affine[0], ", ", data.affine[1], ']');
+  const Normalization& n = data.normalize;
+  if (!n.given()) return concat("affine: [", data.affine[0], ", ", data.affine[1], ']');
   return concat("normalize: {mean: [", joined(n.mean), "], std: [", joined(n.std), "]}");
 }
 

@@ -35,21 +35,8 @@ void check_like_train(const DataSection& all, const DatasetConfig& section) {
 DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
                          std::shared_ptr<const Tokenizer> of_model, std::shared_ptr<const TablePlan> table) {
   const DataSection& all = config.data;
-  DatasetSpec spec;
-  spec.format = section.format;
-  spec.images = section.images;
-  spec.labels = section.labels;
-  spec.targets = section.targets;
-  spec.limit = section.limit;
-  spec.file = section.file;
-  spec.path = section.path;
-  spec.context = section.context;
-  spec.test_fraction = section.test_fraction;
+  DatasetSpec spec = section;
   spec.root = all.root;
-  spec.split = section.split;
-  spec.size = section.size;
-  spec.classes = section.classes;
-  spec.seed = static_cast<uint64_t>(section.seed);
   spec.tokenizer = all.tokenizer;
   spec.vocabulary_file = all.train.file;
   if (section.format == all.train.format) {
@@ -65,18 +52,14 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
     const bool tests = all.test && all.test->file == all.train.file;
     if (section.format == "tokens" && !tests) spec.test_fraction = 0;  // no part is reserved for testing
   }
-  spec.keys = section.keys;
   // Arrays are ids if the model begins with an embedding.
   const DatasetFormat* const format = find_dataset_format(section.format);
   const bool given = spec.keys.contains("vocabulary") && spec.keys.integer("vocabulary") != 0;
   if (format != nullptr && !format->ids && !given && config::choices::reads_ids(config) &&
       config::choices::may_read_ids(section.format))
     spec.keys["vocabulary"] = config.layers.front().attributes.integer("num");
-  spec.affine = {static_cast<float>(all.affine[0]), static_cast<float>(all.affine[1])};
-  const auto floats = [](const std::vector<double>& numbers) {
-    return std::vector<float>(numbers.begin(), numbers.end());
-  };
-  spec.normalize = {floats(all.normalize.mean), floats(all.normalize.std)};
+  spec.affine = all.affine;
+  spec.normalize = all.normalize;
   return spec;
 }
 

@@ -124,7 +124,7 @@ void Trainer::Evaluations::report(const EvalEvent& e) {
 
 // From now on, evaluations on `section` are examined for the report.
 void Trainer::Evaluations::examine(const std::string& section) {
-  if (run_.folder.empty() || !t_.config_.log_report || section.empty()) return;
+  if (run_.folder.empty() || !t_.config_.log.report || section.empty()) return;
   examined_ = section;
   examination_ = detail::Examination::of(section == "valid" ? *t_.valid_data_ : *t_.test_data_, t_.config_);
 }

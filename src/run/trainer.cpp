@@ -235,7 +235,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   const DeviceGuard guard(device_of(config_));
   open_data(std::move(valid));
   check_data();
-  const Augment augment{config_.data.train.augment.crop_pad, config_.data.train.augment.flip};
+  const Augment& augment = config_.data.train.augment;
   if (augment.given()) check_augment(*train_data_, augment);
   const MetricTask measured{train_data_->target_form(), config_.loss, train_data_->vocabulary()};
   check_followed(config_, measured);

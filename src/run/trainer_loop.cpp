@@ -58,15 +58,15 @@ class Trainer::Loop {
       : t_(trainer), folder_(folder), hooks_(hooks) {
     const RunCounters& c = t_.counters_;
     const WrittenSum saved{c.metrics_bytes, c.metrics_crc};
-    if (!folder_.empty() && t_.config_.log_report) detail::record_session(folder_, t_.config_, learner());
+    if (!folder_.empty() && t_.config_.log.report) detail::record_session(folder_, t_.config_, learner());
     if (!folder_.empty())
       metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved, metrics_outputs());
     evaluations_ =
         std::make_unique<Evaluations>(t_, Evaluations::Run{folder_, hooks_, metrics_.get(), [this] { return cut(); },
                                                            [this](const std::string& path) { save(path); }});
-    if (t_.config_.log_quantization && (metrics_ || hooks_.on_quant)) {
+    if (t_.config_.log.quantization && (metrics_ || hooks_.on_quant)) {
       monitor_ = std::make_unique<QuantMonitor>(learner());
-      monitor_->expect(microbatches_to(*t_.config_.log_quantization));
+      monitor_->expect(microbatches_to(*t_.config_.log.quantization));
     }
   }
 
@@ -85,7 +85,7 @@ class Trainer::Loop {
     options.epoch = t_.counters_.epoch;
     options.position = t_.counters_.position;
     options.transforms = t_.transforms_;
-    options.augment = {t_.config_.data.train.augment.crop_pad, t_.config_.data.train.augment.flip};
+    options.augment = t_.config_.data.train.augment;
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
     if (!folder_.empty() && t_.done_microbatches() > 0 && !last_is_here()) save(folder_ + "/last.safetensors");
     if (t_.counters_.evaluation_due) repeat_evaluation();
@@ -175,7 +175,7 @@ class Trainer::Loop {
 
   MetricsOutputs metrics_outputs() const {
     MetricsOutputs outputs{
-        .csv = true, .evaluates = !t_.selected_on().empty(), .tensorboard = t_.config_.log_tensorboard};
+        .csv = true, .evaluates = !t_.selected_on().empty(), .tensorboard = t_.config_.log.tensorboard};
     for (const Metric* m : metrics())
       if (m->name != "loss" &&
           m->fits({t_.train_data_->target_form(), t_.config_.loss, t_.train_data_->vocabulary()}) &&
@@ -211,12 +211,12 @@ class Trainer::Loop {
   void boundary(bool last) {
     const int64_t step = learner().state().step;
     if (hooks_.on_tick) hooks_.on_tick(event());
-    if (last || due(t_.config_.log_every)) write_train_line();
+    if (last || due(t_.config_.log.every)) write_train_line();
     if (monitor_ && (last || !skipped_)) watch_quantization(last);
     if (!t_.selected_on().empty() && (last || due(t_.config_.train.eval.every))) evaluate();
     const bool ends = last || stop_ != StopRequest::kNone || t_.stops_early();
     const bool saves =
-        !folder_.empty() && (ends || due(t_.config_.checkpoint_every)) && t_.done_microbatches() != saved_at_;
+        !folder_.empty() && (ends || due(t_.config_.checkpoint.every)) && t_.done_microbatches() != saved_at_;
     if ((ends || saves) && evaluations_->step() != step) check_loss();
     if (saves) {
       save(folder_ + "/last.safetensors");
@@ -243,7 +243,7 @@ class Trainer::Loop {
 
   void watch_quantization(bool last) {
     const Clock::time_point before = Clock::now();
-    const Quantity& every = *t_.config_.log_quantization;
+    const Quantity& every = *t_.config_.log.quantization;
     monitor_->stepped();
     if (last || due(every))
       for (const QuantEvent& e : monitor_->report(t_.counters_.epoch, feed_->x())) {
@@ -297,7 +297,7 @@ class Trainer::Loop {
     interval_.keep(t_.counters_);
     write(path);
     if (!path.ends_with("/last.safetensors")) return;
-    if (t_.config_.checkpoint_keep > 0) keep_checkpoint();
+    if (t_.config_.checkpoint.keep > 0) keep_checkpoint();
     if (learner().train_state().average)
       learner().train_state().with_average([&] { write(folder_ + "/average.safetensors", true); });
   }
@@ -324,7 +324,7 @@ class Trainer::Loop {
       if (const auto read = std::from_chars(begin, end, step); read.ec == std::errc() && read.ptr == end)
         kept[{step <= now, step}] = folder_ + '/' + name;
     }
-    for (; std::ssize(kept) > t_.config_.checkpoint_keep; kept.erase(kept.begin()))
+    for (; std::ssize(kept) > t_.config_.checkpoint.keep; kept.erase(kept.begin()))
       file_system().remove(kept.begin()->second);
   }
 
@@ -348,7 +348,7 @@ class Trainer::Loop {
     const Dataset& data = *t_.train_data_;
     interval_.report(e, data.classes() > 0, data.vocabulary() > 0 ? data.features() : 0);
     e.gmacs_per_s = e.samples_per_s * 3e-9 * static_cast<double>(sample_macs());
-    if (t_.config_.log_peak) e.mfu = 100 * e.gmacs_per_s / *t_.config_.log_peak;
+    if (t_.config_.log.peak) e.mfu = 100 * e.gmacs_per_s / *t_.config_.log.peak;
     return e;
   }
 
@@ -425,7 +425,7 @@ class Trainer::Loop {
 
   // Failing to write a report must not fail the run.
   void write_report() {
-    if (folder_.empty() || !t_.config_.log_report) return;
+    if (folder_.empty() || !t_.config_.log.report) return;
     detail::record_model(folder_, learner());
     try {
       write_file_atomically(folder_ + "/report.html", html_report({folder_}));

@@ -38,7 +38,7 @@ RunConfig short_of(RunConfig config) {
   for (size_t i = 0; i < config.quant.phases.size(); ++i)
     config.quant.phases[i].from = {static_cast<int64_t>(i), Quantity::Unit::kSteps};
   config.train.eval.every = {1, Quantity::Unit::kSteps};
-  if (config.log_quantization) config.log_quantization = Quantity{1, Quantity::Unit::kSteps};
+  if (config.log.quantization) config.log.quantization = Quantity{1, Quantity::Unit::kSteps};
   return config;
 }
 

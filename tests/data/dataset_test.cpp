@@ -90,19 +90,21 @@ TEST_CASE("A required key that is missing is named") {
 
 TEST_CASE("A key that the format does not know is an error with the nearest one") {
   DatasetSpec spec;
-  spec.format = "digits";
-  spec.size = 1;
-  spec.extra["sead"] = "3";
-  CHECK(contains(error_of([&] { make_dataset(spec); }), "format digits: unknown key 'sead'. Did you mean 'seed'?"));
+  spec.format = "csv";
+  spec.file = "a";
+  spec.keys["targett"] = "y";
+  CHECK(contains(error_of([&] { make_dataset(spec); }), "[csv] unknown attribute 'targett'. Did you mean 'target'?"));
 }
 
 TEST_CASE("A program registers a format of its own, which gets its keys and keeps its address") {
   static int calls = 0;
   if (find_dataset_format("squares") == nullptr) {
-    register_dataset({"squares", {"count"}, {}, "square numbers", [](const DatasetSpec& spec) {
-                        ++calls;
-                        return std::make_unique<Squares>(std::stoll(spec.extra.at("count")));
-                      }});
+    DatasetFormat squares{"squares", {}, {}, "square numbers", [](const DatasetSpec& spec) {
+                            ++calls;
+                            return std::make_unique<Squares>(spec.keys.integer("count"));
+                          }};
+    squares.keys = {{.name = "count", .range = "[1, 1000]", .standard = "!", .doc = "numbers"}};
+    register_dataset(std::move(squares));
   }
   const DatasetFormat* before = find_dataset_format("squares");
   for (int i = 0; i < 100; ++i) {
@@ -112,9 +114,9 @@ TEST_CASE("A program registers a format of its own, which gets its keys and keep
   CHECK(find_dataset_format("squares") == before);
   DatasetSpec spec;
   spec.format = "squares";
-  CHECK(contains(error_of([&] { make_dataset(spec); }), "got no key 'count'"));
+  CHECK(contains(error_of([&] { make_dataset(spec); }), "attribute 'count' is missing"));
   CHECK(calls == 0);
-  spec.extra["count"] = "7";
+  spec.keys["count"] = 7;
   const std::unique_ptr<Dataset> made = make_dataset(spec);
   CHECK(made->size() == 7);
   CHECK(made->features() == 24);

@@ -150,10 +150,10 @@ TEST_CASE("a budget is a size or a map") {
 }
 
 TEST_CASE("the report of quantization has a time or is off") {
-  CHECK(read({}).log_quantization == Quantity{1, Quantity::Unit::kEpochs});
-  CHECK(read({"log.quantization=500 steps"}).log_quantization == Quantity{500, Quantity::Unit::kSteps});
+  CHECK(read({}).log.quantization == Quantity{1, Quantity::Unit::kEpochs});
+  CHECK(read({"log.quantization=500 steps"}).log.quantization == Quantity{500, Quantity::Unit::kSteps});
   for (const char* off : {"off", "\"off\""})  // JSON and Python have words in quotes
-    CHECK(read({concat("log.quantization=", off)}).log_quantization == std::nullopt);
+    CHECK(read({concat("log.quantization=", off)}).log.quantization == std::nullopt);
   for (const char* bad : {"on", "0 epochs", "5", "none"}) {
     INFO(bad);
     CHECK(contains(finding(kFloat, {concat("log.quantization=", bad)}), "arg 1: log.quantization: "));

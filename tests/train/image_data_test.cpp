@@ -24,8 +24,8 @@ std::string config_error(const std::vector<std::string>& overrides) {
 
 TEST_CASE("normalize and augment are read, and read back") {
   const RunConfig c = small_config(augmented({"data.normalize.mean=[0.5, 0.25, 1e-3]"}));
-  CHECK(c.data.normalize == NormalizeConfig{{0.5, 0.25, 1e-3}, {0.31}});
-  CHECK(c.data.train.augment == AugmentConfig{2, true});
+  CHECK(c.data.normalize == Normalization{{0.5f, 0.25f, 1e-3f}, {0.31f}});
+  CHECK(c.data.train.augment == Augment{2, true});
   CHECK(contains(to_yaml(c), "  normalize: {mean: [0.5, 0.25, 0.001], std: [0.31]}\n"));
   CHECK(contains(to_yaml(c), "augment: {crop_pad: 2, flip: true}"));
   CHECK_FALSE(contains(to_yaml(c), "affine: [1"));

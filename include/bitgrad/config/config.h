@@ -18,6 +18,7 @@
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/optim/optimizer_spec.h"
+#include "bitgrad/optim/schedule.h"
 #include "bitgrad/optim/window_sum.h"
 #include "bitgrad/tensor/quant_params.h"
 
@@ -83,35 +84,10 @@ struct TransformConfig {
   friend bool operator==(const TransformConfig&, const TransformConfig&) = default;
 };
 
-// Crops and mirror images of data.train; see Augment in loader.h.
-struct AugmentConfig {
-  int64_t crop_pad = 0;
-  bool flip = false;
-  friend bool operator==(const AugmentConfig&, const AugmentConfig&) = default;
-};
-
-// data.normalize; both empty: data.affine applies.
-struct NormalizeConfig {
-  std::vector<double> mean = {}, std = {};
-  friend bool operator==(const NormalizeConfig&, const NormalizeConfig&) = default;
-};
-
-struct DatasetConfig {
-  std::string format = {};               // one of dataset_formats(); empty with `fraction`
-  double fraction = 0;                   // data.valid: fraction of data.train to use instead of a format; 0: not set
-  std::string images = {}, labels = {};  // idx: paths, absolute or under data.root
-  std::string targets = {};  // idx: path of value targets instead of labels; text: last (also if empty) or each
-  int64_t limit = 0;         // use only the first `limit` samples; 0: all
+struct DatasetConfig : DatasetSpec {  // the rest of it is set when the data set is opened
+  double fraction = 0;                // data.valid: fraction of data.train to use instead of a format; 0: not set
   std::vector<TransformConfig> transforms = {};  // data.train only, in order
-  AugmentConfig augment = {};                    // data.train only, before transforms
-  int64_t classes = 0;                           // idx; 0: the format's default
-  int64_t size = 0, seed = 1;                    // digits
-  std::string file = {};                         // text, tokens: path, absolute or under data.root
-  std::string path = {};                         // cifar10, cifar100: folder or file, absolute or under data.root
-  int64_t context = 0;                           // text, tokens
-  double test_fraction = 0.1;                    // text, tokens
-  std::string split = {};                        // digits, text, cifar10, cifar100: train or test
-  Attributes keys = {};                          // the format's own keys
+  Augment augment = {};                          // data.train only, before transforms
   SourceMark mark = {};
   friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;
 };
@@ -138,8 +114,8 @@ struct DataSection {
   DatasetConfig train = {};
   std::optional<DatasetConfig> valid = {};  // if set, selects the best model
   std::optional<DatasetConfig> test = {};
-  std::array<double, 2> affine{1.0, 0.0};     // [a, b]: a * (pixel / 255) + b
-  NormalizeConfig normalize = {};             // replaces affine
+  std::array<float, 2> affine{1.0f, 0.0f};    // [a, b]: a * (pixel / 255) + b
+  Normalization normalize = {};               // replaces affine
   std::string tokenizer = {};                 // for texts of format tokens
   std::vector<std::string> class_names = {};  // in class order; empty: not set
   friend bool operator==(const DataSection&, const DataSection&) = default;
@@ -217,19 +193,11 @@ struct BatchSection {
 };
 
 // Of the learning rate, or of the weight decay.
-struct ScheduleConfig {
-  std::string name = "constant";
+struct ScheduleConfig : ScheduleShape {
   Quantity warmup = {};                // linear from 0; 0: none
   Quantity every = {};                 // step, exponential
   std::vector<Quantity> at = {};       // multistep
-  double factor = 0.0;                 // step, multistep, plateau: at each change
-  std::vector<double> factors = {};    // multistep: relative to lr, one for each `at`
-  double gamma = 0.0;                  // exponential: rate * gamma^floor(t / every)
-  double final = 0.0;                  // linear, cosine, wsd, plateau: last or least rate as a fraction of the first
   Quantity cooldown = {};              // wsd
-  std::string shape = "linear";        // wsd
-  double rise = 0.0;                   // one_cycle
-  double div = 0.0, final_div = 0.0;   // one_cycle
   std::string metric = {}, goes = {};  // plateau; empty: that of train.best
   int64_t patience = 0;                // plateau
   double min_delta = 0.0;              // plateau
@@ -279,6 +247,22 @@ struct TrainSection {
   friend bool operator==(const TrainSection&, const TrainSection&) = default;
 };
 
+struct CheckpointSection {
+  Quantity every = {};
+  int64_t keep = 0;  // 0: only last and best
+  friend bool operator==(const CheckpointSection&, const CheckpointSection&) = default;
+};
+
+struct LogSection {
+  Quantity every = {};
+  std::optional<Quantity> quantization = {};  // nullopt: off
+  bool report = true;                         // report.html and evaluation.json
+  bool tensorboard = false;                   // event files
+  bool gradient_norm = false;                 // also without optim.clip_norm
+  std::optional<double> peak = {};            // in 10^9 multiplications per second; nullopt: unknown
+  friend bool operator==(const LogSection&, const LogSection&) = default;
+};
+
 // The text that a configuration was read from. All origins compare equal, like marks.
 struct ConfigOrigin {
   std::string name = {};                           // file name, for messages
@@ -311,14 +295,8 @@ struct RunConfig {
   OptimConfig optim = {};
   ScheduleConfig schedule = {};
   TrainSection train = {};
-  Quantity checkpoint_every = {};
-  int64_t checkpoint_keep = 0;  // 0: only last and best
-  Quantity log_every = {};
-  std::optional<Quantity> log_quantization = {};  // nullopt: off
-  bool log_report = true;                         // report.html and evaluation.json
-  bool log_tensorboard = false;                   // event files
-  bool log_gradient_norm = false;                 // also without optim.clip_norm
-  std::optional<double> log_peak = {};            // in 10^9 multiplications per second; nullopt: unknown
+  CheckpointSection checkpoint = {};
+  LogSection log = {};
   ConfigOrigin origin = {};
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

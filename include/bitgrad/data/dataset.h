@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -130,7 +129,8 @@ struct Normalization {
   friend bool operator==(const Normalization&, const Normalization&) = default;
 };
 
-// Parameters for creating a data set. A format reads the fields named in its DatasetFormat and ignores the others.
+// Parameters for creating a data set. dataset_fields.inc lists those that keys of a configuration set. A format reads
+// the fields named in its DatasetFormat and ignores the others.
 struct DatasetSpec {
   std::string format = {};           // a registered name
   std::string images = {};           // path, absolute or relative to `root`
@@ -157,10 +157,10 @@ struct DatasetSpec {
   std::shared_ptr<const Tokenizer> of_model = {};
   // csv: the plan of the training table or of the model, used instead of one made from `vocabulary_file`.
   std::shared_ptr<const TablePlan> table = {};
-  std::array<float, 2> affine{1.0f, 0.0f};        // [a, b]
-  Normalization normalize = {};                   // used instead of affine
-  std::map<std::string, std::string> extra = {};  // values, as text, of further keys that a registered format names
-  Attributes keys = {};                           // values of DatasetFormat::keys; omitted keys have their defaults
+  std::array<float, 2> affine{1.0f, 0.0f};  // [a, b]
+  Normalization normalize = {};             // used instead of affine
+  Attributes keys = {};                     // values of DatasetFormat::keys; omitted keys have their defaults
+  friend bool operator==(const DatasetSpec&, const DatasetSpec&) = default;
 };
 
 using DatasetFactory = std::function<std::unique_ptr<Dataset>(const DatasetSpec&)>;

@@ -22,20 +22,24 @@ namespace bitgrad {
 //   one_cycle:    from lr / div to lr at step rise * (total + 1) - 1, then to lr / (div * final_div) at total, both by
 //                 half a cosine. Smith and Topin 2017, arXiv 1708.07120, as torch.optim's OneCycleLR of total + 1 steps
 // Warmup: steps s < warmup use lr * (s + 1) / warmup; not with one_cycle.
-struct ScheduleSpec {
+struct ScheduleShape {
   std::string name = "constant";
-  int64_t every = 1;                   // in optimizer steps: step, exponential
-  std::vector<int64_t> at = {};        // in optimizer steps, ascending: multistep, plateau
   double factor = 0.5;                 // step, multistep, plateau
   std::vector<double> factors = {};    // multistep: one for each `at`, in place of factor; empty: factor
   double gamma = 1.0;                  // exponential
   double final = 0.0;                  // linear, cosine, wsd, plateau: final or least rate as a fraction of lr
-  int64_t cooldown = 1;                // in optimizer steps: wsd
   std::string shape = "linear";        // wsd: linear, sqrt, cosine
   double rise = 0.3;                   // one_cycle: part of the run in which the rate rises
   double div = 25, final_div = 10000;  // one_cycle
-  int64_t warmup = 0;                  // in optimizer steps
-  int64_t total = 1;                   // in optimizer steps, of the whole run
+  friend bool operator==(const ScheduleShape&, const ScheduleShape&) = default;
+};
+// With its lengths, in optimizer steps.
+struct ScheduleSpec : ScheduleShape {
+  int64_t every = 1;             // step, exponential
+  std::vector<int64_t> at = {};  // ascending: multistep, plateau
+  int64_t cooldown = 1;          // wsd
+  int64_t warmup = 0;
+  int64_t total = 1;  // the whole run
 };
 
 std::vector<std::string> schedule_names();
