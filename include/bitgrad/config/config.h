@@ -14,7 +14,9 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/config/weight_name.h"
+#include "bitgrad/data/dataset.h"
 #include "bitgrad/data/epoch_batches.h"
+#include "bitgrad/data/transform.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/optim/optimizer_spec.h"

@@ -54,16 +54,6 @@ void copy_batch(const Batch& batch, Tensor& into);
 // Copies the targets of a batch in the same way, [size, target...].
 void copy_targets(const Batch& batch, Tensor& into);
 
-// Random augmentation of byte images, applied before bytes become values: a crop of the image padded with `crop_pad`
-// pixels of byte 0 on each side, and a left-right mirror with probability 1/2 (He et al. 2015, section 4.2). Drawn anew
-// for each sample in each epoch, by the sample's index in the data set (docs/numerics.md section 7).
-struct Augment {
-  int64_t crop_pad = 0;  // 0 .. 1024
-  bool flip = false;
-  bool given() const { return crop_pad != 0 || flip; }
-  friend bool operator==(const Augment&, const Augment&) = default;
-};
-
 struct LoaderOptions {
   int64_t micro = 1;  // samples per batch
   LastBatch last = LastBatch::kKeep;
