@@ -99,7 +99,7 @@ inline RunConfig small_config(const std::vector<std::string>& overrides = {}, co
 
 // The path of a new run folder, which stays unlocked.
 inline std::string create_run_folder(const RunConfig& config, const std::string& out) {
-  return start_run_folder(config, out).path;
+  return start_run_folder(resolve_budget(config), out).path;
 }
 
 // Runs a configuration to its end; the folder may be empty (nothing is written).
