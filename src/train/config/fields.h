@@ -42,7 +42,8 @@ constexpr std::string_view section_group() {
   return {};
 }
 template <typename T>
-concept Section = section_group<std::remove_const_t<T>>().data() != nullptr;
+concept Section = section_group<std::remove_const_t<T>>()
+.data() != nullptr;
 
 // What is quantized; this determines which keys a quantizer has.
 enum class Role : uint8_t { kWeights, kActivations, kGradients };
