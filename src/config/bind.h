@@ -1,8 +1,9 @@
 // Converts a checked tree to a RunConfig.
 #pragma once
 
-#include <algorithm>
+#include <array>
 #include <optional>
+#include <vector>
 
 #include "bitgrad/base/enum_names.h"
 #include "bitgrad/base/key.h"
@@ -23,8 +24,6 @@ struct Plain<std::optional<T>> {
 template <typename T, typename Read>
 void assign_read(T& field, const Read& read) {
   using Field = typename Plain<T>::Type;
-  constexpr bool both_lists = requires { read.begin(), field.begin(); }
-  &&!std::is_same_v<Read, std::string>;
   if constexpr (std::is_same_v<T, Read> || std::is_same_v<T, std::optional<Read>>) {
     field = read;
   } else if constexpr (NamedEnum<Field> && std::is_same_v<Read, std::string>) {
@@ -32,14 +31,17 @@ void assign_read(T& field, const Read& read) {
   } else if constexpr ((std::is_same_v<Field, float> && std::is_same_v<Read, double>) ||
                        (std::is_same_v<Field, uint64_t> && std::is_same_v<Read, int64_t>)) {
     field = static_cast<Field>(read);
-  } else if constexpr (both_lists) {  // of doubles, to one of floats
-    if constexpr (std::is_same_v<typename T::value_type, float> && std::is_same_v<typename Read::value_type, double>) {
-      if constexpr (requires { field.resize(1); }) field.resize(read.size());
-      std::transform(read.begin(), read.end(), field.begin(), [](double x) { return static_cast<float>(x); });
-    }
   } else if constexpr (std::is_same_v<T, std::optional<float>> && std::is_same_v<Read, std::optional<double>>) {
     field = read ? std::optional(static_cast<float>(*read)) : std::nullopt;
   }
+}
+
+inline void assign_read(std::array<float, 2>& field, const std::array<double, 2>& read) {
+  field = {static_cast<float>(read[0]), static_cast<float>(read[1])};
+}
+inline void assign_read(std::vector<float>& field, const std::vector<double>& read) {
+  field.clear();
+  for (const double x : read) field.push_back(static_cast<float>(x));
 }
 
 // Assigns a value to a field, which may be optional, an enumeration read by name, or narrower. A missing value

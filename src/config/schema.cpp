@@ -19,28 +19,11 @@
 namespace bitgrad::config {
 namespace {
 
-// The value type of a layer kind's key.
+// The value type of a key that is described as data.
 const ValueType& type_of(const Key& key) {
-  using Type = Key::Type;
-  switch (key.type) {
-    case Type::kBool:
-      return kBool;
-    case Type::kInt:
-      return kInt;
-    case Type::kNumber:
-      return kNumber;
-    case Type::kTexts:
-      return kTexts;
-    case Type::kText:
-      return kText;
-    case Type::kChoice:
-      return kChoice;
-    case Type::kNumbers:
-      return kNumberList;
-    case Type::kInts:
-      break;
-  }
-  return kInts;
+  static constexpr const ValueType* kTypes[] = {&kBool,  &kInt,    &kNumber, &kText,
+                                                &kTexts, &kChoice, &kInts,   &kNumberList};  // as Key::Type
+  return *kTypes[static_cast<size_t>(key.type)];
 }
 
 // All keys; update() adds those of newly registered kinds.

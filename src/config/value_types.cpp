@@ -103,29 +103,29 @@ std::string read_pair(const KeySpec& spec, const Node& node, Value& value) {
   }
   return "";
 }
-std::string read_number_list(const KeySpec& spec, const Node& node, Value& value) {
-  auto& out = value.emplace<std::vector<double>>();
+// Reads each item of a list that must have some; `read` returns what is wrong with one.
+template <typename Read>
+std::string read_items(const KeySpec& spec, const Node& node, Read read) {
   if (node.kind != Node::Kind::kList) return got(spec, node);
   if (node.items.empty()) return concat("the list is empty, expected ", spec.type->expects(spec));
-  for (const Node& item : node.items) {
-    std::string wrong = read_number_value(spec, item, out.emplace_back());
-    if (!wrong.empty()) return wrong;
-  }
+  for (const Node& item : node.items)
+    if (std::string wrong = read(item); !wrong.empty()) return wrong;
   return "";
+}
+std::string read_number_list(const KeySpec& spec, const Node& node, Value& value) {
+  auto& out = value.emplace<std::vector<double>>();
+  return read_items(spec, node, [&](const Node& item) { return read_number_value(spec, item, out.emplace_back()); });
 }
 std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::vector<int64_t>>();
-  if (node.kind != Node::Kind::kList || node.items.empty())
-    return node.kind == Node::Kind::kList ? concat("the list is empty, expected ", spec.type->expects(spec))
-                                          : got(spec, node);
-  for (const Node& item : node.items) {
+  return read_items(spec, node, [&](const Node& item) {
     int64_t number = 0;
     std::string wrong = read_int_value(spec, item, number);
-    if (!wrong.empty()) return wrong;
-    if (std::find(out.begin(), out.end(), number) != out.end()) return concat(number, " is twice in the list");
+    if (wrong.empty() && std::find(out.begin(), out.end(), number) != out.end())
+      return concat(number, " is twice in the list");
     out.push_back(number);
-  }
-  return "";
+    return wrong;
+  });
 }
 std::string read_ints(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kList) {
@@ -270,9 +270,7 @@ std::string read_quantity(const KeySpec& spec, const Node& node, Value& value) {
 }
 std::string read_quantity_list(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::vector<Quantity>>();
-  if (node.kind != Node::Kind::kList) return got(spec, node);
-  if (node.items.empty()) return concat("the list is empty, expected ", spec.type->expects(spec));
-  for (const Node& item : node.items) {
+  return read_items(spec, node, [&](const Node& item) {
     Value one;
     std::string wrong = item.kind == Node::Kind::kScalar ? read_quantity(spec, item, one) : got(spec, item);
     if (!wrong.empty()) return wrong;
@@ -280,8 +278,8 @@ std::string read_quantity_list(const KeySpec& spec, const Node& node, Value& val
     if (!out.empty() && out.back().unit == quantity.unit && quantity.value <= out.back().value)
       return concat("got ", quantity, " after ", out.back(), ", expected ", spec.type->expects(spec));
     out.push_back(quantity);
-  }
-  return "";
+    return wrong;
+  });
 }
 std::string read_quantity_or_off(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::optional<Quantity>>();

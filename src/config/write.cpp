@@ -244,7 +244,6 @@ std::string layer(const LayerSpec& c, const QuantSection& quant) {
 
 }  // namespace
 }  // namespace config
-
 std::ostream& operator<<(std::ostream& out, const Quantity& quantity) {
   return out << quantity.value << (quantity.unit == Quantity::Unit::kSteps ? " steps" : " epochs");
 }
