@@ -89,14 +89,14 @@ void open_log(const std::string& folder, const EarlyLines& before, bool verbose,
 }
 
 // A checkpoint exists, so the run can be resumed: prints how.
-void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
+void print_resume_hint(const TrainOutcome& outcome, const std::string& folder) {
   std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Resume with: bitgrad train --resume "
             << printable(folder) << '\n';
 }
 
 int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& folder) {
   if (outcome.stopped != StopRequest::kNone) {
-    say_how_to_go_on(outcome, folder);
+    print_resume_hint(outcome, folder);
     return exit_code(outcome.stopped);
   }
   ensure(outcome.evaluation.has_value(), "train", "a finished run was not evaluated");
@@ -176,7 +176,7 @@ TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
   };
   hooks.on_checkpoint = [&](const std::string& path) {
     log(LogLevel::kInfo, "saved " + path);
-    tell_saved(trainer.learner().state().step);
+    set_last_saved_step(trainer.learner().state().step);
   };
   hooks.stop_requested = stop_request;
   hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };
@@ -210,9 +210,9 @@ int run_train(const TrainOptions& options) {
   Trainer trainer(resolve_budget(config, &budget));
   if (resuming) {
     trainer.resume(resumed.checkpoint, options.use_data);
-    if (told_finished(trainer, resumed)) return 0;
+    if (print_if_finished(trainer, resumed)) return 0;
     keep_changed_config(trainer, resumed, words);
-    tell_saved(trainer.learner().state().step);
+    set_last_saved_step(trainer.learner().state().step);
   } else {
     trainer.start();
   }

@@ -62,7 +62,7 @@ const CsvSeparator& likely_separator(std::string_view text) {
   const std::vector<std::string_view> lines = first_lines(text);
   const std::string_view first = lines.empty() ? std::string_view() : lines[0];
   const auto has = [&](char mark) { return first.find(mark) != std::string_view::npos; };
-  const char told = told_separator(first);
+  const char told = declared_separator(first);
   const auto fits = [&](char mark) {
     if (told != '\0') return mark == told;
     if (mark == '|') return has(mark) && even_fields(lines, mark) > 1;

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "bitgrad/base/step_scalars.h"
-#include "kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "train/averages.h"
 #include "train/bad_input.h"
 #include "train/numbers.h"
@@ -26,7 +26,7 @@ class KeptParts {
       for (const auto& part : p->learned())
         kept_.emplace_back(part->value(), part->value().clone(MemoryKind::kWorkspace));
   }
-  void put_back() const {
+  void restore() const {
     for (auto [part, before] : kept_) part.copy_from(before);
   }
 
@@ -233,7 +233,7 @@ void flush(TrainState& s) {
     const KeptParts parts(s.parameters);
     if (whole) keep_cut_window(s);
     s.requantize();
-    if (whole) parts.put_back();
+    if (whole) parts.restore();
   }
   poll_errors();
 }

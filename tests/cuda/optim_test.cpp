@@ -51,9 +51,9 @@ TEST_CASE(
   accumulate(p, Tensor::full(Shape{4, 32}, dtypes::fp32, 3e38));
   const RequantKey due{1, 1};
   optimizer->step(3e38f, 1, &due);
-  CHECK_FALSE(optimizer->half_moved());
+  CHECK_FALSE(optimizer->partially_updated());
   CHECK(contains(error_of([] { poll_errors(); }), "the master of 'p'"));
-  CHECK(optimizer->half_moved());
+  CHECK(optimizer->partially_updated());
   CHECK(contains(error_of([&] { optimizer->step(0.1f, 1); }), "between two steps"));
 }
 

@@ -77,7 +77,7 @@ BITGRAD_GLOBAL void multiply_once(TensorMap a_map, TensorMap b_map, const uint8_
   }
   wgmma_commit();
   wgmma_wait<0>();
-  wgmma_settle(d);
+  wgmma_fence_sums(d);
   for (int i = 0; i < kN / 2; ++i) {
     const TilePoint p = accumulator_point(thread, i);
     out[p.row * kN + p.column] = d[i];
