@@ -205,7 +205,7 @@ void visit_schedule(V&& v, C& c) {
   v("div", c.div);
   v("final_div", c.final_div);
   v("metric", c.metric);
-  v("goes", c.goes);
+  v("mode", c.mode);
   v("patience", c.patience);
   v("min_delta", c.min_delta);
 }
@@ -213,13 +213,13 @@ void visit_schedule(V&& v, C& c) {
 template <typename V, typename C>
 void visit_best(V&& v, C& c) {
   v("metric", c.metric);
-  v("goes", c.goes);
+  v("mode", c.mode);
 }
 
 template <typename V, typename C>
 void visit_early_stop(V&& v, C& c) {
   v("metric", c.metric);
-  v("goes", c.goes);
+  v("mode", c.mode);
   v("patience", c.patience);
   v("min_delta", c.min_delta);
 }

@@ -326,7 +326,7 @@ std::string early_stop(const EarlyStopConfig& c) {
   return map_of("early_stop", "", [&](Writer& writer) {
     visit_early_stop(
         [&]<typename T>(std::string_view key, const T& field) {
-          const bool given = key == "metric" || key == "goes" ? !(field == T{}) : true;
+          const bool given = key == "metric" || key == "mode" ? !(field == T{}) : true;
           if (given) writer(key, field);
         },
         c);
@@ -417,7 +417,7 @@ std::string to_yaml(const RunConfig& c) {
   out << "schedule: " << text(c.schedule) << '\n';
   out << "train:\n  stop: " << c.train.stop << '\n';
   if (const BestConfig& best = c.train.best; !best.metric.empty())
-    out << "  best: {metric: " << best.metric << (best.goes.empty() ? "" : concat(", goes: ", best.goes)) << "}\n";
+    out << "  best: {metric: " << best.metric << (best.mode.empty() ? "" : concat(", mode: ", best.mode)) << "}\n";
   if (!c.train.metrics.empty()) out << "  metrics: " << metrics(c.train.metrics) << '\n';
   if (c.train.early_stop) out << "  early_stop: " << early_stop(*c.train.early_stop) << '\n';
   if (c.data.valid || c.data.test)

@@ -205,7 +205,7 @@ TEST_CASE("early stop ends a run after evaluations without improvement, and leav
 
   // A run that improves each time does not end early.
   const TrainOutcome up = run_all(
-      small_config({"train.early_stop={metric: loss, goes: up, patience: 1, min_delta: 0}", "train.stop=2 epochs"}));
+      small_config({"train.early_stop={metric: loss, mode: max, patience: 1, min_delta: 0}", "train.stop=2 epochs"}));
   CHECK((up.ended_by == "train.early_stop" || up.counters.early_stop_waited == 0));
 }
 
