@@ -61,7 +61,7 @@ std::vector<std::string> words_of_help(const std::string& help) {
 
 }  // namespace
 
-TEST_CASE("check says what a run will be, and its peak of memory is that of the run") {
+TEST_CASE("check describes a run, and its peak of memory is that of the run") {
   const TempDir dir;
   const std::string config = written(dir, "a.yaml", kDigits);
   // How many batches have been read ahead at the peak is a matter of time (157 kB each): the model is large beside
@@ -384,7 +384,7 @@ TEST_CASE("help and lists fit 80 columns") {
   }
 }
 
-TEST_CASE("a wrong option gets the nearest one, a key in place of a command the command that explains it") {
+TEST_CASE("a wrong option suggests the nearest one, a key instead of a command suggests explain") {
   CHECK(has(said({"train", "a.yaml", "--ouut", "b"}).output, "--ouut: no such option. Did you mean '--out'?"));
   CHECK(has(said({"export", "--fromat=onnx"}).output, "--fromat=onnx: no such option. Did you mean '--format'?"));
   CHECK(has(said({"train", "--qqqqqqqq"}).output, "--qqqqqqqq: no such option. Try: bitgrad train --help"));

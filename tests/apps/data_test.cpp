@@ -155,7 +155,7 @@ TEST_CASE("pack lists every file that cannot be packed, or leaves them out") {
   CHECK_FALSE(std::filesystem::exists(folder.path("out.images.npy.part")));
 }
 
-TEST_CASE("pack says what its arguments lack") {
+TEST_CASE("pack reports missing arguments") {
   const PictureFolder folder;
   folder.write("set/a/1.png", png(1, 1, 0, {7}));
   folder.write("test/b/1.png", png(1, 1, 0, {7}));
@@ -182,7 +182,7 @@ TEST_CASE("pack says what its arguments lack") {
   CHECK(folder.text("out.classes.txt") == "z\na\nb\n");
 }
 
-TEST_CASE("data info tells what a folder of classes holds, and refuses what is not there") {
+TEST_CASE("data info describes a folder of classes, and refuses what does not exist") {
   const PictureFolder folder;
   const std::vector<uint8_t> begin{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
   folder.write("set/a/1.png", begin);

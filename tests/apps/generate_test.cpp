@@ -167,7 +167,7 @@ TEST_CASE("a prompt from standard input, and one longer than the context") {
   CHECK(text_of(j) == text_of(json_of({"--prompt", kText, "--tokens", "5", "--no-cache"})));
 }
 
-TEST_CASE("generate says what it cannot do") {
+TEST_CASE("generate reports unsupported requests") {
   const auto error = [](std::vector<std::string> arguments, int code, const std::string& target = run().path()) {
     const ProcessResult r = generate(std::move(arguments), target);
     CHECK(r.code == code);

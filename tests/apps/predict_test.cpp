@@ -225,7 +225,7 @@ TEST_CASE("predict of a model of ids gives a class at each position, and refuses
                  "sample 0, value 2: got id 3, the model has ids 0 .. 2"));
 }
 
-TEST_CASE("import takes weights of a network of a configuration, in its precision, and lists what does not fit") {
+TEST_CASE("import reads weights of a network of a configuration, in its precision, and lists what does not fit") {
   const TempDir temp;
   std::ofstream(temp.file("net.yaml")) << "version: 1\nrun: {name: net}\ndata: {train: {format: digits, size: 10}}\n"
                                           "model: {layers: [{linear: {out: 2, bias: true}}], rename: {layers.0: fc}}\n"

@@ -110,7 +110,7 @@ TEST_CASE("tokenize puts the end between documents, and cuts no character") {
   CHECK(decode(*tokenizer, ids_of(f.file("end_train_000000.bin"))) == concat(kText, "!", slurp(f.file("b.txt"))));
 }
 
-TEST_CASE("tokenize says what it cannot do") {
+TEST_CASE("tokenize reports unsupported requests") {
   const Folder f;
   const auto error = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"-o", f.file("set")});
@@ -178,7 +178,7 @@ TEST_CASE("A model trained on shards is evaluated on a text by its file alone") 
   CHECK(contains(differs.err, "differ: bytes of 256 ids, chars of"));
 }
 
-TEST_CASE("files of other kinds are no texts for any tokenizer or format of texts") {
+TEST_CASE("files of other kinds are not accepted as texts by any tokenizer or format of texts") {
   const Folder folder;
   const std::string pickle("\x80\x04\x95\x10\0\0\0}\x94.", 10), wide("a\0b\0c\0\n\0", 8);
   write(folder.file("a.pkl"), pickle);

@@ -74,7 +74,7 @@ TEST_CASE("what is to be read as a text is refused if it is of a known kind that
   CHECK(refusal("a\0\0\0b"sv).empty());
 }
 
-TEST_CASE("what stands in a model's place is named with what to do") {
+TEST_CASE("a file of another kind than a model is named with what to do") {
   const auto says = [](std::string_view begin, std::string_view part) {
     INFO(why_no_model(begin));
     CHECK(why_no_model(begin).find(part) != std::string::npos);
@@ -100,7 +100,7 @@ TEST_CASE("what stands in a model's place is named with what to do") {
   CHECK(why_no_model_file("/nonexistent/m.pt").empty());
 }
 
-TEST_CASE("zero bytes are no text") {
+TEST_CASE("zero bytes are not text") {
   CHECK(why_no_text("a,b\n1,2\n").empty());
   CHECK(why_no_text("a\0,\0b\0"sv) ==
         "it is a text in UTF-16 without a mark. Save it as UTF-8, such as iconv -t UTF-8");

@@ -90,7 +90,7 @@ TEST_CASE("Merges with a heap are those of a scan") {
   }
 }
 
-TEST_CASE("Of added tokens at one place the longest counts, and some take the white space beside them") {
+TEST_CASE("Of added tokens at one place the longest wins, and some consume the white space beside them") {
   data::AddedTokens tokens;
   tokens.add({1, "<a", false, false});
   tokens.add({2, "<a>", false, false});
@@ -130,7 +130,7 @@ TEST_CASE("A tokenizer.json is read with its merges, marks and steps") {
   CHECK(ids_of(kept, "a xab") == std::vector<int32_t>{256});
 }
 
-TEST_CASE("What is no byte-level BPE, or damaged, is an error at its member") {
+TEST_CASE("Anything but a valid byte-level BPE is an error at its member") {
   if (contains(error_with("", ""), "was built without")) return;
   const auto check = [](const std::string& from, const std::string& to, const std::string& part) {
     const std::string error = error_with(from, to);

@@ -61,7 +61,7 @@ TEST_CASE("a table with another separator names it, by what splits the lines eve
   CHECK(contains(predict("sep=;\na;b\n1;2\n"), "elsewhere write the file with the separator of the training table"));
 }
 
-TEST_CASE("a first line sep=; is read by what it says") {
+TEST_CASE("a first line sep=; sets the separator") {
   const CsvFolder folder;
   const auto data = folder.open(lines(";", "sep=;\r\n"), keys_of({{"target", "k"}, {"separator", "semicolon"}}));
   CHECK(data->size() == 3);

@@ -36,7 +36,7 @@ std::string look_of(const std::string& field, char decimal = '.') {
 
 }  // namespace
 
-TEST_CASE("a header of years is one where a new name stands in it above fractions, else it is warned of") {
+TEST_CASE("a header of years is one where a new name is in it above fractions, else a warning is given") {
   const CsvFolder folder;
   const std::string names = "0.035,0.630,n\n0.472,0.441,y\n0.855,0.250,y\n0.1,0.2,n\n";
   for (const char* const first : {"2018,2019,k\n", "1.0,2.0,k\n", "8,-1,k\n"}) {
@@ -71,7 +71,7 @@ TEST_CASE("a first line of numbers that could be names of columns is a sample wi
   CHECK(warning("5,9,1,0\n7,0,4,0\n3,3,1,1\n").empty());
 }
 
-TEST_CASE("a column that a key names makes the first line a header, and an unknown one tells of header: yes") {
+TEST_CASE("a column that a key names makes the first line a header, and an unknown one suggests header: yes") {
   const CsvFolder folder;
   const std::string rows = "1.5,0.5,n\n2.5,1.5,y\n";
   CHECK(folder.open("1.5,2.25,k\n" + rows, keys_of({{"target", "k"}}))->size() == 2);
@@ -82,7 +82,7 @@ TEST_CASE("a column that a key names makes the first line a header, and an unkno
                "holds them, set header: yes."));
 }
 
-TEST_CASE("texts that people read as numbers are told with the plain number") {
+TEST_CASE("texts that people read as numbers are reported with the plain number") {
   CHECK(look_of("5%") == "a percent sign: write it as 5");
   CHECK(look_of("-$5.50") == "a currency sign: write it as -5.50");
   CHECK(look_of("12,50 \xE2\x82\xAC") ==

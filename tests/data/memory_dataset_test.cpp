@@ -10,7 +10,7 @@
 using namespace bitgrad;
 using namespace bitgrad::test;
 
-TEST_CASE("arrays give the examples of a file of the same bytes, and tell how they are stored") {
+TEST_CASE("arrays give the examples of a file of the same bytes, and report how they are stored") {
   const std::vector<uint8_t> pixels{0, 255, 51, 102, 3, 4, 9, 8, 7, 6, 5, 4};
   const std::vector<int32_t> labels{1, 0};
   MemoryDatasetSpec spec;

@@ -310,7 +310,7 @@ TEST_CASE("What has no translation is refused by name and place") {
   refused("\\xe9", "\\x of a byte is not supported.");
 }
 
-TEST_CASE("Matches that read far ahead at each place end by a bound of their sum, whatever the window") {
+TEST_CASE("Matches that read far ahead at each place are bounded by their sum, for any window") {
   if (!can_split()) return;
   const std::string far = "a(?=[^b]*b)|a";
   CHECK(pieces_of(far, "aab") == "a|a|b");

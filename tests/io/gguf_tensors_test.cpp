@@ -168,7 +168,7 @@ TEST_CASE("Codes with fp16 scales of every granularity survive every type that h
   }
 }
 
-TEST_CASE("Scales that are no fp16 numbers are rounded once, and the fit says how far") {
+TEST_CASE("Scales that are not fp16 numbers are rounded once, and the fit reports how far") {
   const Tensor t = with_scale(Codes{dtypes::int4, Granularity::tensor()}.make(2, 64, 5), 0.1);
   const float s = 0.1f, d = fp16_to_float(fp16_from_float(s));
   const GgufFit fit = gguf_fit(t, GgufType::kQ4_0);

@@ -136,7 +136,7 @@ TEST_CASE("Absurd lengths, depths and ranks are refused at once") {
   CHECK(contains(refusal("", ""), "does not begin"));
 }
 
-TEST_CASE("A zero byte in the header is refused wherever it stands, with its place") {
+TEST_CASE("A zero byte in the header is refused at any place, with its place") {
   // The parser takes one as the end of the text: what follows would be in the file and never be read.
   using namespace std::string_literals;
   for (const std::string& json : {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})"s + "\0"s + R"(,"b":1})"s,

@@ -93,7 +93,7 @@ TEST_CASE("packing gives the same bytes for any number of threads", "[cpu]") {
 }
 
 // [cpu]: rows of the CPU
-TEST_CASE("the last pack row is scalar and takes every argument", "[cpu]") {
+TEST_CASE("the last pack row is scalar and supports every argument", "[cpu]") {
   CHECK(pack_kernels().back().needs == isa::kScalar);
   CHECK(pack_kernels().back().supports(PackArgs{}));
 }

@@ -141,7 +141,7 @@ TEST_CASE("values and gradients of adapters are the sums in double, over weights
   }
 }
 
-TEST_CASE("adapters go where the globs say, everything else is frozen but what train names") {
+TEST_CASE("adapters are added where globs match, everything else is frozen except what train names") {
   LayerSpec norm;
   norm.kind = "batch_norm";
   LayerSpec relu;

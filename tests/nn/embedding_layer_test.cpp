@@ -48,7 +48,7 @@ TEST_CASE("an embedding layer gives the values of its rows, for every dtype that
   }
 }
 
-TEST_CASE("an embedding layer plans t ids as t * dim numbers, and takes ids only") {
+TEST_CASE("an embedding layer plans t ids as t * dim values, and accepts ids only") {
   const auto module = make_layer(table(9, 4), 6);
   for (const DType dtype : {dtypes::int32, dtypes::int64}) {
     const Form out = module->plan(ids_form(8, 6, dtype));

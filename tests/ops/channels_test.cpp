@@ -109,7 +109,7 @@ TEST_CASE("avg_pool sums in row-major order, and pads are not counted") {
   }
 }
 
-TEST_CASE("shortcut_a takes every stride-th pixel and puts zero channels around it") {
+TEST_CASE("shortcut_a reads every stride-th pixel and puts zero channels around it") {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Draw pick(seed);
     const Shape s{pick(0, 3), pick(1, 8), pick(1, 8), pick(1, 70)};

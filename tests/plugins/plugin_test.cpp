@@ -156,7 +156,7 @@ TEST_CASE("Files name plugins without a path of the machine") {
   }
 }
 
-TEST_CASE("A library that is no plugin of this program is refused at its place") {
+TEST_CASE("A library without a plugin of this program is refused at its place") {
   const Folder f;
   const auto refusal = [&](const std::string& path) {
     return refused({"train", f.config, "--out", f.run, "plugins=[" + path + "]"}).err;
@@ -280,7 +280,7 @@ TEST_CASE("Keys of a plugin are checked as built-in ones are: hints, ranges, def
                  "quant.weights: quantile goes with scheme quantile_clip, the scheme is absmax"));
 }
 
-TEST_CASE("Values of a plugin's keys reach what it made, are written back, and stand in the reference") {
+TEST_CASE("Values of a plugin's keys reach what it made, are written back, and appear in the reference") {
   const RunConfig c = parsed();
   CHECK(c.plugins == std::vector<std::string>{kRings});
   CHECK(c.layers[0].attributes == Attributes{{"factor", 2.0}, {"keep", true}});
@@ -320,7 +320,7 @@ TEST_CASE("Values of a plugin's keys reach what it made, are written back, and s
   CHECK(data->size() == 8);
 }
 
-TEST_CASE("bitgrad keys lists what configurations may say, with plugins that are named") {
+TEST_CASE("bitgrad keys lists all keys of configurations, with those of named plugins") {
   const std::string plain = good({"keys"}).out, all = good({"keys", "--plugin", kRings}).out;
   CHECK(contains(plain, "### `layer.linear`"));
   CHECK_FALSE(contains(plain, "squares"));
@@ -375,7 +375,7 @@ TEST_CASE("Loss, metric and scheme of the plugin compute what their formulas say
                  "[quantile_clip] quantile: got 2, expected a number in (0, 1]"));
 }
 
-TEST_CASE("Keys that every data set or scheme has cannot be taken") {
+TEST_CASE("Keys that every data set or scheme has cannot be redefined") {
   for (const std::string& name : config::keys_of("dataset")) {
     // Keys of one format alone: those of the plugin's, of tokens, of arrays, and of csv.
     static const std::set<std::string> kOfFormats{
@@ -407,7 +407,7 @@ TEST_CASE("Keys that every data set or scheme has cannot be taken") {
     }
 }
 
-TEST_CASE("A file of a model loads no library, whatever it names, and says what it came from") {
+TEST_CASE("A file of a model never loads a library that it names, and reports its origin") {
   const Folder f;
   good(f.train({"train.stop=3 steps"}));
   const std::string alone = f.temp.file("alone/m.safetensors");

@@ -78,7 +78,7 @@ TEST_CASE("every recipe can be named, and is what the library calls so") {
   }
 }
 
-TEST_CASE("weights and activations of a rule stand in place of the recipe's parts") {
+TEST_CASE("weights and activations of a rule replace the recipe's parts") {
   const LayerQuant q = rule_of(
       "recipe: w1a1, weights: {dtype: int3, scheme: lsq, granularity: channel, master: bf16, grad: bf16, latent_clamp: "
       "2, eps: 1e-6, learned: {lr_factor: 0.5, weight_decay: 0.25}}");
@@ -111,7 +111,7 @@ TEST_CASE("weights and activations of a rule stand in place of the recipe's part
   CHECK(c.layers[2].weight.quant->rounding == Rounding::kStochastic);
 }
 
-TEST_CASE("phases say when, what and which switches") {
+TEST_CASE("phases have a start, a recipe and switches") {
   const RunConfig c =
       read({"quant.recipe=int8wo",
             "quant.phases=[{from: 0 steps, quantization: off}, {from: 2 epochs, quantization: on}, {from: "
@@ -195,7 +195,7 @@ TEST_CASE("what is wrong with the form of a glob is named") {
   CHECK(contains(config::glob_fault("[9-0]"), "'9-0' is descending"));
 }
 
-TEST_CASE("what contradicts among recipes, rules, phases and budget is found where it stands") {
+TEST_CASE("contradictions among recipes, rules, phases and budget are reported at their place") {
   struct Case {
     std::string lines, wanted;
     Strings overrides = {};
@@ -363,7 +363,7 @@ TEST_CASE("products of the backward may need what a recipe gives") {
                          "quant.phases=[{from: 0 steps, quantization: off}, {from: 3 steps}]"}) == "");
 }
 
-TEST_CASE("overrides reach into rules and phases, and take them back") {
+TEST_CASE("overrides reach into rules and phases, and reset them") {
   const std::string text = with_quant(
       "  recipe: int4wo\n  rules:\n    - {layers: layers.0, recipe: int4wo, group: 64}\n  phases:\n    - {from: 0 "
       "steps}\n    "

@@ -130,7 +130,7 @@ TEST_CASE("observers, products of the backward and gradients reach the library")
   CHECK(signed_codes.layers[0].activation->spec.rounding == Rounding::kNearest);
 }
 
-TEST_CASE("the optimizer's keys reach the library, and weights take its moments unless they say their own") {
+TEST_CASE("the optimizer's keys reach the library, and weights use its moments unless they set their own") {
   const RunConfig c = small({"optim={name: adam, lr: 0.5, moments: bf16, bop: {gamma: 0.25, threshold: 0.125}}",
                              "model.layers=[{linear: {out: 4, weights: {moments: int8}}}, {linear: {out: 4, weights: "
                              "{dtype: fp32}}}, {linear: {out: 2}}, {linear: {out: 2, weights: {master: none, "
@@ -164,7 +164,7 @@ TEST_CASE("granularities have one form each") {
   }
 }
 
-TEST_CASE("keys of quant that do not fit a layer's own dtype or scheme are left out") {
+TEST_CASE("keys of quant that do not fit a layer's own dtype or scheme are skipped") {
   const RunConfig c = small(
       {"quant.weights={dtype: bint1, scheme: binary, master: none, optimizer: bop}",
        "quant.activations={dtype: int8, scheme: absmax, observer: {name: mse}, reduce_range: true}",
@@ -284,7 +284,7 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
   }
 }
 
-TEST_CASE("keys of the backward and of bop are taken where something uses them, and are read back") {
+TEST_CASE("keys of the backward and of bop are accepted where something uses them, and are read back") {
   const RunConfig c =
       small({"model.layers=[{quantize: {}}, {linear: {out: 8, backward: {gw: int8}}}, {linear: {out: 10}}]",
              "quant.backward.rounding=nearest"});
@@ -302,7 +302,7 @@ TEST_CASE("keys of the backward and of bop are taken where something uses them, 
   CHECK(small({"optim={name: adam, lr: 1, weight_decay: 0.25}"}).optim.spec.weight_decay == 0.25f);
 }
 
-TEST_CASE("the reference lists the schemes that a role takes") {
+TEST_CASE("the reference lists the schemes that a role supports") {
   const std::string page = config_reference();
   const auto row = [&](const std::string& group) {
     const size_t begin = page.find("| `scheme` |", page.find("### `" + group + "`\n"));
@@ -385,7 +385,7 @@ TEST_CASE("a new scheme is never a dtype's default") {
   }
 }
 
-TEST_CASE("Bop keeps a moment whatever the run's rule keeps") {
+TEST_CASE("Bop keeps a moment under any rule of the run") {
   const RunConfig c =
       small({"optim={name: sgd, lr: 1, moments: int8}", "quant.weights={dtype: bint1, master: none, optimizer: bop}"});
   CHECK(c.layers[1].weight.moments == MomentKind::kInt8);
@@ -396,7 +396,7 @@ TEST_CASE("quotes round a granularity change nothing, as other YAML readers want
   CHECK((weights("dtype: int4, granularity: 'group(16)'").quant->granularity == Granularity::groups(16)));
 }
 
-TEST_CASE("the twins of the MNIST perceptrons differ in what they say they differ in") {
+TEST_CASE("the variants of the MNIST perceptrons differ only in what they name") {
   const auto load = [](const std::string& name) {
     return load_config(test::source_path("configs/mnist_mlp_") + name + ".yaml");
   };

@@ -57,7 +57,7 @@ TEST_CASE("the MNIST configurations hold the recipe of their papers") {
   CHECK(w1a2.train.stop.value == 500);
 }
 
-TEST_CASE("the form of the issue tracker is read, with a comma inside parentheses in a flow map") {
+TEST_CASE("commas inside parentheses are kept in flow maps") {
   const RunConfig c = parse_config(with_line("  weights:",
                                              "  weights:     {dtype: bint1, scheme: binary, alpha: none, granularity: "
                                              "tensor, rounding: nearest, ste: identity, init: uniform(-1, 1), "
@@ -202,7 +202,7 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
   }
 }
 
-TEST_CASE("overrides set, add, replace and take back, and the last one for a key holds") {
+TEST_CASE("overrides set, add, replace and reset, and the last one for a key wins") {
   CHECK(small({"optim.lr=0.5", "optim.lr=0.25"}).optim.spec.base_lr == 0.25);
   CHECK(small({"data.affine=[2,-1]"}).data.affine == std::array<double, 2>{2, -1});
   CHECK(small({"model.layers.1.linear.out=12"}).layers[1].attributes.integer("out") == 12);

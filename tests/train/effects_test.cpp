@@ -12,7 +12,7 @@ Strings warnings_of(const std::string& quant) { return parse_config(with_quant(q
 
 }  // namespace
 
-TEST_CASE("activations without a quantize layer are a warning where they stand") {
+TEST_CASE("activations without a quantize layer are a warning at their place") {
   const Strings alone = warnings_of("  activations: {dtype: int8}\n");
   REQUIRE(alone.size() == 1);
   CHECK(contains(alone[0],

@@ -71,7 +71,7 @@ TEST_CASE("counters of a forged file are held within what a run can do") {
   CHECK(edited([](Json& s) { s["step"] = s["microbatch"] = int64_t{1} << 53; }).empty());
 }
 
-TEST_CASE("scales that are not finite and zero points that are no codes are refused") {
+TEST_CASE("scales that are not finite and invalid zero points are refused") {
   const auto fill = [](const std::string& name, auto number, int code) {
     return error_after(
         [&](Parts& p) {

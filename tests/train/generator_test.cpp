@@ -72,7 +72,7 @@ std::vector<int32_t> window_ids(const std::vector<int32_t>& ids, int64_t context
 
 }  // namespace
 
-TEST_CASE("a row of a causal model is the same alone, among others and from a cache, whatever is quantized") {
+TEST_CASE("a row of a causal model is the same alone, among others and from a cache, for any quantization") {
   const KeepModes keep;
   const std::vector<int32_t> ids = some_ids(kGptContext);
   for (const Case& c : cases())
@@ -250,7 +250,7 @@ TEST_CASE("the memory of a cache is the account's, by kind") {
   CHECK(memory_now()[MemoryKind::kKvCache] == before);
 }
 
-TEST_CASE("a Generator says what it needs, and an error leaves it as it was") {
+TEST_CASE("a Generator reports what it needs, and an error does not change it") {
   const auto learner = gpt_learner({});
   Generator generator(*learner);
   const Scores first = fed(generator, {1, 2});

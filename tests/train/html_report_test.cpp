@@ -105,7 +105,7 @@ TEST_CASE("texts of a run folder never become markup of its report") {
   }
 }
 
-TEST_CASE("a damaged line of the metrics is an error with its number, a torn last one is left out") {
+TEST_CASE("a damaged line of the metrics is an error with its number, an incomplete last one is skipped") {
   TempDir temp;
   CHECK(contains(error_of([&] { html_report({temp.path()}); }), "has no metrics.jsonl: it is not a run folder"));
   put(temp, "metrics.jsonl", std::string(kLine) + "{\"event\":\"tra\n" + kLine);
@@ -135,7 +135,7 @@ TEST_CASE("curves of strange numbers are drawn too") {
   CHECK(drawn({{1}, {NAN}}).empty());
 }
 
-TEST_CASE("sections without data say why") {
+TEST_CASE("sections without data give the reason") {
   TempDir temp;
   put(temp, "metrics.jsonl", "");
   const std::string page = html_report({temp.path()});

@@ -133,7 +133,7 @@ TEST_CASE("a trained network of images is converted, saved and opened, and predi
   }
 }
 
-TEST_CASE("layers of images say what they need, at their place in the configuration") {
+TEST_CASE("layers of images report what they need, at their place in the configuration") {
   const auto refused = [](const std::string& layers) {
     return error_of([&] {
       const RunConfig c = parse_config(net("model:\n  layers: [" + layers + ", {flatten: {}}, {linear: {out: 10}}]\n"),

@@ -107,7 +107,7 @@ TEST_CASE("Metrics are their formulas over the sums of all batches") {
   CHECK(find_metric("acuracy") == nullptr);
 }
 
-TEST_CASE("train.best is a name or a map, is written back, and is refused where it says nothing") {
+TEST_CASE("train.best is a name or a map, is written back, and is refused where it is empty") {
   const auto best = [](Keys keys) { return small_config(keys).train.best; };
   CHECK(best({}) == BestConfig{});
   CHECK(best({"train.best=loss"}) == BestConfig{.metric = "loss"});
@@ -194,12 +194,12 @@ TEST_CASE("A regression trains on idx files of floats, and its best model has th
   CHECK(summary.at("best_value").get<double>() <= summary.at("last_value").get<double>());
   const RunConfig short_run =
       shipped("vectors_mlp_int8_regression", data.root(), {"batch.micro=16", "train.stop=3 epochs"});
-  const std::string calm = create_run_folder(short_run, data.file("calm")),
+  const std::string uninterrupted = create_run_folder(short_run, data.file("uninterrupted")),
                     cut = create_run_folder(short_run, data.file("cut"));
-  run_all(short_run, calm);
+  run_all(short_run, uninterrupted);
   run_part(short_run, cut, 17);
-  CHECK(resume_run(cut).state_hash == json_of(calm + "/summary.json").at("state_hash").text());
-  CHECK(json_of(cut + "/summary.json").at("best_value") == json_of(calm + "/summary.json").at("best_value"));
+  CHECK(resume_run(cut).state_hash == json_of(uninterrupted + "/summary.json").at("state_hash").text());
+  CHECK(json_of(cut + "/summary.json").at("best_value") == json_of(uninterrupted + "/summary.json").at("best_value"));
 }
 
 TEST_CASE("Several labels a sample train with sigmoid cross-entropy") {

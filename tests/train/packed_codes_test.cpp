@@ -201,7 +201,7 @@ TEST_CASE("zero points, bytes, scales of groups, of rows and of all, and several
   CHECK(contains(error_of([&] { bytes.read(items); }), "weight_scale: got BF16 [48,2], expected"));
 }
 
-TEST_CASE("what quantization_config says and is not read is refused by name") {
+TEST_CASE("members of quantization_config that are not read are refused by name") {
   const std::vector<int32_t> words(48 * 4, 0);
   const std::vector<float> scales(48, 1.0f);
   const std::vector<SafetensorsItem> items{Coded::item("_packed", "I32", {48, 4}, words),

@@ -78,7 +78,7 @@ TEST_CASE("a run folder, its checkpoint and its converted file predict what the 
   }
 }
 
-TEST_CASE("what a model cannot take is named") {
+TEST_CASE("unsupported inputs of a model are named") {
   const TempDir temp;
   const auto model = open_model(trained(temp, {"train.stop=1 steps"}));
   const std::vector<uint8_t> pixels(784, 1);
@@ -96,7 +96,7 @@ TEST_CASE("what a model cannot take is named") {
   CHECK(model->predict(Tensor::zeros({1, 784}, dtypes::fp32)).numel() == 10);  // still of use
 }
 
-TEST_CASE("files of others, damaged files and folders that are no runs are refused with their names") {
+TEST_CASE("files of others, damaged files and folders without a run are refused with their names") {
   const TempDir temp;
   write(temp.file("a.gguf"), {1, 2, 3});
   CHECK(contains(error_of([&] { open_model(temp.file("a.gguf")); }), "bitgrad import makes a model file"));

@@ -55,7 +55,7 @@ std::vector<double> stepped(const std::vector<double>& w, const std::vector<Tens
   return result;
 }
 
-TEST_CASE("Losses over values train by the mean over all elements of a window, whatever its microbatches") {
+TEST_CASE("Losses over values train by the mean over all elements of a window, for any microbatches") {
   struct Case {
     const char* loss;
     double (*value)(double y, double t);
@@ -97,7 +97,7 @@ TEST_CASE("Losses over values train by the mean over all elements of a window, w
     }
 }
 
-TEST_CASE("Evaluations of values sum squared errors, and values of another shape but as many are taken") {
+TEST_CASE("Evaluations of values sum squared errors, and accept values of another shape of the same size") {
   const auto learner = linear_learner(find_loss("mean_squared_error"), 1, 0.1f);
   const Tensor x = random_tensor({4, kIn}, dtypes::fp32, 1), t = random_tensor({4, kOut}, dtypes::fp32, 2);
   const Tensor y = learner->predict(x);
@@ -113,7 +113,7 @@ TEST_CASE("Evaluations of values sum squared errors, and values of another shape
   CHECK(learner->evaluate(x, t.reshape({4, kOut, 1})).loss == r.loss);
 }
 
-TEST_CASE("A target that the loss does not take is refused before anything runs, and the next microbatch trains") {
+TEST_CASE("An unsupported target of the loss is refused before anything runs, and the next microbatch trains") {
   const Tensor x = random_tensor({4, kIn}, dtypes::fp32, 1), values = random_tensor({4, kOut}, dtypes::fp32, 2);
   const std::vector<int32_t> labels{0, 1, 2, 0};
   const auto of_values = linear_learner(find_loss("mean_squared_error"), 1, 0.1f);

@@ -109,7 +109,7 @@ TEST_CASE("A model of tokens trains, and the loss picks its best state") {
   CHECK(std::fabs(bits - outcome.evaluation->loss / std::log(2.0)) < 1e-12);
 }
 
-TEST_CASE("An epoch of random windows has as many as lie side by side") {
+TEST_CASE("An epoch of random windows has as many as fit without overlap") {
   const TokenFolder file;
   const auto chars = static_cast<int64_t>(std::string(kWords).size());
   const auto train = static_cast<int64_t>(static_cast<double>(chars) * 0.9);
@@ -233,7 +233,7 @@ TEST_CASE("Sensitivities measure a tied weight once, where it is owned") {
   for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise > 0);
 }
 
-TEST_CASE("A table takes its size from the data, and may have more rows than ids") {
+TEST_CASE("A table gets its size from the data, and may have more rows than ids") {
   const KeepModes keep;
   const TokenFolder file;
   const auto rows = [&](const std::vector<std::string>& overrides) {
