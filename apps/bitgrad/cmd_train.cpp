@@ -191,7 +191,7 @@ int run_train(const TrainOptions& options) {
           "--out and --resume exclude each other: a resumed run continues in its own folder");
   require(resuming || !options.use_config, "train",
           "--use-config needs --resume: a new run uses the configuration that is passed");
-  require(resuming || !options.use_data, "train", "--use-data needs --resume: a new run uses the data as they are");
+  require(resuming || !options.use_data, "train", "--use-data needs --resume: a new run uses the current data");
   require(resuming || options.plugins.empty(), "train",
           "--plugin needs --resume: a new run lists its plugins in the configuration, or by plugins=[PATH]");
   load_named_plugins(options.plugins);
@@ -241,15 +241,15 @@ Run setup_train(Arguments& args) {
               "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.*, "
               "data.root, paths of the data, train.stop and train.early_stop");
   args.option("--out", options->out,
-              "Folder for this run. Must not exist or must be empty. Default: runs/NAME/0001, 0002, ...");
+              "folder for this run, which must be empty or not exist; default: runs/NAME/0001, 0002, ...");
   args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");
-  args.option("--data", options->data, "folder of the data, as data.root=DIR");
+  args.option("--data", options->data, "data folder, same as data.root=DIR");
   add_plugin_option(args, options->plugins);
-  args.flag("--use-config", options->use_config, "with --resume: use config.yaml as it is now, even if it was edited");
+  args.flag("--use-config", options->use_config, "with --resume: use the current config.yaml, even if it was edited");
   args.flag("--use-data", options->use_data,
-            "with --resume: use the data as they are now, even if they changed; the run is then not bit for bit");
-  const Argument quiet = args.flag("-q,--quiet", options->quiet, "Print warnings and the result only.");
-  args.flag("-v,--verbose", options->verbose, "Print the lines of train.log too.").excludes(quiet);
+            "with --resume: use the current data, even if they changed; the run is then not reproducible bit for bit");
+  const Argument quiet = args.flag("-q,--quiet", options->quiet, "print warnings and the result only");
+  args.flag("-v,--verbose", options->verbose, "also print the lines of train.log").excludes(quiet);
   return [options] {
     struct SinkGuard {
       ~SinkGuard() { set_log_sink(nullptr); }

@@ -112,7 +112,7 @@ std::string standard_text(const KeySpec& spec) {
     return other.empty() ? "required" : concat("required, unless ", other, " is given");
   }
   if (spec.computed()) return std::string(spec.standard.substr(1));
-  return spec.standard.empty() || spec.standard == "{}" ? "none: may be left out" : std::string(spec.standard);
+  return spec.standard.empty() || spec.standard == "{}" ? "none: optional" : std::string(spec.standard);
 }
 
 void print_key(std::ostream& out, const PlacedKey& key, const std::vector<std::string>& others) {

@@ -26,7 +26,7 @@ constexpr ProductMode kInt8 = ProductMode::kInt8;
 constexpr std::string_view kRoundingUse = "gx or gw int8", kPerGroupUse = "gx int8";
 bool has_int8(const ProductSpec& c) { return c.gx == kInt8 || c.gw == kInt8; }
 void report_idle(const Merged& keys, std::string_view key, std::string_view use) {
-  keys.contradiction({key}, concat(key, " goes with ", use));
+  keys.contradiction({key}, concat(key, " requires ", use));
 }
 
 // Reports keys of quant.backward that no layer uses.

@@ -112,7 +112,7 @@ void Optimizer::set_own_updates(const std::map<std::string, int64_t>& own) {
   for (const auto& [path, updates] : own) {
     const auto found =
         std::find_if(slots_.begin(), slots_.end(), [&, p = path](const auto& s) { return s->path == p; });
-    require(found != slots_.end(), "optimizer", "updates of parameter '", path, "', which no rule updates");
+    require(found != slots_.end(), "optimizer", "updates of parameter '", path, "', which is not updated by any rule");
     require(updates >= 0 && updates <= steps_, "optimizer", "parameter '", path, "': ", updates, " updates in ", steps_,
             " steps");
     (*found)->updates = updates;

@@ -176,7 +176,7 @@ Target checked_target(const TrainState& s, const Tensor& x, const Target& given)
     fail_with(ErrorCode::kDevice, "microbatch", "the target (", target, ") is on ", to_string(target.device()),
               ", the learner on ", to_string(s.device));
   const bool classes = target.dtype() == dtypes::int32;
-  require(s.loss.takes(target.dtype()), "microbatch", "loss ", s.loss.name(), " takes ",
+  require(s.loss.takes(target.dtype()), "microbatch", "loss ", s.loss.name(), " expects ",
           classes ? "values (fp32)" : "classes (int32)", " as targets, got ", target);
   int64_t counted = given.counted;
   if (counted < 0 && classes && target.shape().rank() >= 2) counted = static_cast<int64_t>(target_count(target).item());

@@ -305,7 +305,7 @@ TEST_CASE("the runs of a sweep as JSON, and on one page, the best on top") {
   CHECK(told.at("file").text() == out + "/report.html");
   CHECK(told.at("best").text() == best);
   CHECK(told.at("runs").at(1).at("folder").text() == worse);
-  CHECK(has(cli({"report", out}).err, "left out, no runs that have begun: " + out + "/begun"));
+  CHECK(has(cli({"report", out}).err, "skipped, not started: " + out + "/begun"));
   const ProcessResult nothing = cli({"report", out + "/empty", out + "/notes.txt"});
   CHECK(nothing.code == 3);
   CHECK(has(nothing.err, "empty, " + out + "/notes.txt: no run is there"));

@@ -192,5 +192,5 @@ TEST_CASE("generate reports unsupported requests") {
       cli({"train", source_path("configs/digits_linear_fp32.yaml"), "--out", digits, "train.stop=101 steps"}).code ==
       0);
   CHECK(contains(error({"--prompt", "a"}, 2, digits), "has no tokenizer: it was not trained on a text"));
-  CHECK(contains(error({"--ids", "1"}, 2, digits), "this is no language model: it takes fp32"));
+  CHECK(contains(error({"--ids", "1"}, 2, digits), "not a language model: its input is fp32"));
 }

@@ -144,7 +144,7 @@ TEST_CASE("check shows how the first line and each column were interpreted") {
   const ProcessResult r = cli({"check", t.temp.file("net.yaml"), "--no-memory"});
   INFO(r.err);
   CHECK(contains(r.out, "the first line holds the names of the columns: it has no number\n"));
-  CHECK(contains(r.out, "column 1 (id): left out (ignore)\n"));
+  CHECK(contains(r.out, "column 1 (id): ignored\n"));
   CHECK(contains(r.out, "column 2 (b): numbers\n"));
   CHECK(contains(r.out, "column 3 (color): 2 names, a feature each (no cell is a number): dark, blue, red\n"));
   CHECK(contains(r.out, "column 4 (c): numbers, 30 missing (become 2)\n"));

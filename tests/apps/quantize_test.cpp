@@ -214,7 +214,7 @@ TEST_CASE("convert, quantize and sensitivity report wrong arguments") {
   };
   const Case cases[] = {
       {{"convert", run}, 2, "-o FILE"},
-      {{"convert", run, "-o", temp.file("no/model")}, 2, "there is no folder"},
+      {{"convert", run, "-o", temp.file("no/model")}, 2, "no such folder"},
       {{"convert", run, "-o", run}, 2, "is a folder"},
       {{"convert", run, "-o", temp.file("text")}, 2, "exists"},
       {{"convert", run, "-o", pipe, "--force"}, 2, "is a device or a pipe"},

@@ -91,7 +91,7 @@ TEST_CASE("a file of another kind than a model is named with what to do") {
   says("PAR1\x15\x04", "a table in Parquet. A model is a run folder, or a .safetensors file of bitgrad.");
   says("\x1c\0\0\0TFL3"sv, "a model in TensorFlow Lite (.tflite). Save the weights");
   says("\x08\x08\x12\x07pytorch", "a model in ONNX");
-  says("version https://git-lfs.github.com/spec/v1\noid", "a pointer of git-lfs in place of the file. Fetch the file");
+  says("version https://git-lfs.github.com/spec/v1\noid", "a git-lfs pointer instead of the file. Fetch the file");
   says("<!DOCTYPE html><html>", "a page of HTML. Fetch the file itself");
   says(" [{\"a\": 1}]", "a text in JSON");
   says("a,b\n1,2\n3,4\n", "a text. A model is");

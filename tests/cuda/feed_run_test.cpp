@@ -205,7 +205,7 @@ TEST_CASE("Data that must be on the device and cannot is an error with the reaso
   } catch (const Error& e) {
     CHECK(e.code() == ErrorCode::kMemory);
     CHECK(contains(e.what(), "device.resident_data"));
-    CHECK(contains(e.what(), "data.train (huge) takes 1125899906843648 bytes"));
+    CHECK(contains(e.what(), "data.train (huge) needs 1125899906843648 bytes"));
     CHECK(contains(e.what(), "are free on cuda:0. Use auto or false"));
   }
   CHECK(contains(error_of([] { Trainer(own_format("brittle", fed("true", true))); }),

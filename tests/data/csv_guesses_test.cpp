@@ -85,7 +85,7 @@ TEST_CASE("a first line of numbers is a header where it counts up or a name is a
   const auto named = folder.open("0,1,2,target\n" + rows, keys_of({{"target", "target"}}));
   CHECK(named->size() == 2);
   CHECK(named->classes() == 2);
-  CHECK(contains(warnings_of(*named), "'target' stands above numbers"));
+  CHECK(contains(warnings_of(*named), "'target' is above numbers"));
   const auto plain = folder.open("1.5,2.5,3.5,1\n" + rows, keys_of({{"target", "4"}}));
   CHECK(plain->size() == 3);
   CHECK(plain->notes().empty());

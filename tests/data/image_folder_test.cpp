@@ -149,7 +149,7 @@ TEST_CASE("folders that are not a data set name the file or folder that is the r
   if (!reads_png()) return;
   const ImageFolder folder;
   CHECK(contains(refusal(folder.spec("none")), "[data.image_folder] '" + folder.path("none") +
-                                                   "': there is no such folder, expected one with a sub-folder for "
+                                                   "': no such folder, expected one with a sub-folder for "
                                                    "each class"));
   folder.write("flat/1.png", "x");
   CHECK(contains(

@@ -300,7 +300,7 @@ TEST_CASE("What has no translation is refused by name and place") {
     CHECK(contains(error, part));
   };
   refused("ab\\Q", "'ab\\Q', character 3: \\Q is not supported.");
-  refused("a(?i)b", "character 2: an option that does not stand at the begin of a group is not supported.");
+  refused("a(?i)b", "character 2: an option that is not at the start of a group is not supported.");
   refused("(?x: a)", "character 1: the option 'x' is not supported.");
   refused("(?~ab)", "(?~ is not supported.");
   refused("[a&&[b]", "a set without an end is not supported.");

@@ -118,7 +118,7 @@ TEST_CASE("Files that are not tokenizers are reported by name") {
   CHECK(contains(error("a.json", "{"), "parse error"));
   CHECK(contains(error("b.json", "[]"), "got no member 'model'"));
   if (opened("pieces_bpe") != nullptr)
-    CHECK(contains(error("c.model", "no model"), "[sentencepiece] is no model of SentencePiece"));
+    CHECK(contains(error("c.model", "no model"), "[sentencepiece] is not a SentencePiece model"));
   CHECK(contains(error("d.tokens.json", "{}"), "format_version"));
   CHECK(contains(error("d.tokens.json", R"({"format_version": 2})"), "format version 2, this program reads 1"));
   CHECK(contains(error("d.tokens.json", R"({"format_version": 1})"), "tokenizer"));

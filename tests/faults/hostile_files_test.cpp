@@ -294,7 +294,7 @@ TEST_CASE("numbers of a forged file that no run has are refused, and none is cou
         const int32_t large = std::numeric_limits<int32_t>::min();
         std::memcpy(zero.data(), &large, sizeof large);
       },
-      "is no zero point of int4");
+      "which is not a zero point of int4");
   // The largest step that a file may speak of: evaluated at once, not gone on with.
   TempDir temp;
   std::filesystem::copy(run_folder(), temp.file("run"));

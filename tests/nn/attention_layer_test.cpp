@@ -77,7 +77,7 @@ TEST_CASE("positions adds the rows of its table, of which shorter sequences use 
 TEST_CASE("attention and positions report shapes that do not fit before anything runs") {
   const LayerSpec heads = layer("attention", {{"heads", 4}, {"kv_heads", 2}});
   CHECK(contains(plan_error(heads, sequences({5, 30})),
-                 "takes q, k and v side by side: got 30 features, expected a multiple of 8 (heads + 2 * kv_heads)"));
+                 "expects q, k and v concatenated: got 30 features, expected a multiple of 8 (heads + 2 * kv_heads)"));
   CHECK(contains(plan_error(heads, sequences({32})), "needs sequences [n,t,features]"));
   CHECK(contains(plan_error(heads, sequences({5, 32}, dtypes::int8)), "needs fp32 input, got int8"));
   CHECK(contains(plan_error(layer("attention", {{"heads", 2}, {"rope", 10.0}}), sequences({5, 6})),

@@ -107,7 +107,7 @@ TEST_CASE("the gradient of an embedding layer lands in its weight, in the dtype 
 TEST_CASE("An embedding without num has a row for each id that its input may hold") {
   const auto module = make_layer(table(0, 4));
   CHECK(error_of([&] { module->plan(ids_form(8, 6)); }) ==
-        "[embedding] num: 0 stands for the number of different ids, which this input does not tell: set num");
+        "[embedding] num: 0 means the number of different ids, which is not known for this input: set num");
   Form form = ids_form(8, 6);
   form.ids = 9;
   module->plan(form);

@@ -221,7 +221,7 @@ TEST_CASE("invalid pad codes of x, and scales that differ within a window, are e
   }
 }
 
-TEST_CASE("an invalid zero point of x is an error where pixels outside need its code") {
+TEST_CASE("a zero point that is not a code of x is an error where pixels outside need its code") {
   const auto with_zeros = [](DType d, const std::vector<double>& zeros) {
     const Granularity g = zeros.size() == 1 ? Granularity{} : Granularity::channel(1);
     const Tensor x = random_codes({2, 5, 4, 6}, d, 3, g, ZeroKind::kInteger);

@@ -141,7 +141,10 @@ TEST_CASE(
   sparse->step(0.1f, 1);
   resumed->step(0.1f, 1);
   CHECK(floats(a->master()) == floats(c->master()));
-  CHECK(contains(error_of([&] { resumed->set_own_updates({{"u", 1}}); }), "parameter 'u', which no rule updates"));
+  CHECK(contains(error_of([&] {
+                   resumed->set_own_updates({{"u", 1}});
+                 }),
+                 "parameter 'u', which is not updated by any rule"));
   CHECK(contains(error_of([&] { resumed->set_own_updates({{"w", 8}}); }), "'w': 8 updates in 7 steps"));
 }
 

@@ -163,7 +163,7 @@ TEST_CASE("A library without a plugin of this program is refused at its place") 
   };
   const std::string absent = refusal("/nonexistent/a.so");
   CHECK(absent ==
-        "command line, argument 1: error: plugins.0: /nonexistent/a.so: there is no such file\n"
+        "command line, argument 1: error: plugins.0: /nonexistent/a.so: no such file\n"
         "   | plugins=[/nonexistent/a.so]\n"
         "   |          ^~~~~~~~~~~~~~~~~\n"
         "1 error. Nothing was started.\n");
@@ -174,8 +174,9 @@ TEST_CASE("A library without a plugin of this program is refused at its place") 
   REQUIRE(::mkfifo(f.temp.file("pipe.so").c_str(), 0600) == 0);  // to open it would wait for a writer
   CHECK(contains(refusal(f.temp.file("pipe.so")), "it is a pipe, expected a regular file"));
   CHECK(contains(refusal(library("no_entry")),
-                 library("no_entry") + ": has no symbol bitgrad_plugin, so it is no plugin: one of its files must say "
-                                       "BITGRAD_PLUGIN(f)\n"));
+                 library("no_entry") +
+                     ": has no symbol bitgrad_plugin, so it is not a plugin: one of its files must contain "
+                     "BITGRAD_PLUGIN(f)\n"));
   CHECK(contains(refusal(library("other_interface")),
                  library("other_interface") + ": is of plugin interface 99, expected 1. Build it with the headers of "
                                               "this program\n"));
@@ -186,8 +187,7 @@ TEST_CASE("A library without a plugin of this program is refused at its place") 
   write_file_atomically(f.config, "version: 1\nplugins: [no_entry.so, rings_plugin.so,\n  throws.so]\n");
   std::filesystem::copy_file(library("throws"), f.temp.file("throws.so"));
   const std::string both = refused(f.train()).err;
-  CHECK(contains(both,
-                 f.config + ":2:11: error: plugins.0: " + f.temp.file("no_entry.so") + ": there is no such file\n"));
+  CHECK(contains(both, f.config + ":2:11: error: plugins.0: " + f.temp.file("no_entry.so") + ": no such file\n"));
   CHECK(contains(both, f.config + ":3:3: error: plugins.2: " + f.temp.file("throws.so") +
                            ": its registration failed, and nothing of it is kept: the table of the plugin is missing\n"
                            "  3 |   throws.so]\n    |   ^~~~~~~~~\n2 errors. Nothing was started.\n"));
@@ -273,11 +273,11 @@ TEST_CASE("Keys of a plugin are checked as built-in ones are: hints, ranges, def
   CHECK(contains(mistake({"~data.train.noise", "data.train={format: rings}"}),
                  "missing required key 'data.train.points': a whole number in [1, 1000000]"));
   CHECK(contains(mistake({"data.train={format: digits, size: 9, noise: 0.5}"}),
-                 "data.train.noise goes with data.train.format rings, not with digits"));
+                 "data.train.noise requires data.train.format rings, not digits"));
   CHECK(contains(mistake({"quant.weights.quantil=0.5", "~quant.weights.quantile"}), "Did you mean 'quantile'?"));
   CHECK(contains(mistake({"quant.weights.quantile=1.5"}), "quant.weights.quantile: 1.5 is out of range (0, 1]"));
   CHECK(contains(mistake({"quant.weights={dtype: int4, scheme: absmax, quantile: 0.5}"}),
-                 "quant.weights: quantile goes with scheme quantile_clip, the scheme is absmax"));
+                 "quant.weights: quantile requires scheme quantile_clip, the scheme is absmax"));
 }
 
 TEST_CASE("Values of a plugin's keys reach what it made, are written back, and appear in the reference") {

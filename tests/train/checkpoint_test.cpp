@@ -235,7 +235,7 @@ TEST_CASE("codes out of range and bits behind the last code are refused") {
   first = static_cast<uint8_t>((first & ~3u) | 2u);  // raw 10 never occurs in ternary
   parts.write(temp.file("b"));
   const std::string text = error_of([&] { load_checkpoint(temp.file("b"), *learner); });
-  CHECK(contains(text, "-2 is no code of ternary"));
+  CHECK(contains(text, "-2 is not a code of ternary"));
 }
 
 TEST_CASE("a dtype that only the file knows is registered when its header is read") {

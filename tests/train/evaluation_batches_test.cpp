@@ -190,7 +190,7 @@ TEST_CASE("Positions that do not count are in no metric, and a large mean of val
 
 TEST_CASE("Where a metric is not defined, or excludes classes, it is reported") {
   const Tensor z = told({0, 1, 0}, 3), y = labels({0, 1, 1});
-  CHECK(contains(followed("balanced_accuracy", kThree, z, y).why, "no target of class 2: left out"));
+  CHECK(contains(followed("balanced_accuracy", kThree, z, y).why, "no target of class 2: excluded"));
   CHECK(followed("balanced_accuracy", kThree, z, y).value == 0.75);
   CHECK(contains(followed("f1", kThree, z, y).why, "no target of class 2"));
   const Followed absent = followed("recall", kThree, z, y, {{"class", 2}});

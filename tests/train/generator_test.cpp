@@ -274,7 +274,7 @@ TEST_CASE("a Generator reports what it needs, and an error does not change it") 
   in.sample = {64};
   const auto other = build_learner(digits, in, 10, 100);
   CHECK(contains(error_of([&] { Generator g(*other); }),
-                 "[generate] this is no language model: it takes fp32 [64] per sample, expected ids [context]. Needed: "
+                 "[generate] not a language model: its input is fp32 [64] per sample, expected ids [context]. Needed: "
                  "a model of text"));
   const RunConfig flat =
       parse_config(kSmallGpt, "gpt.yaml", {"model.layers=[{embedding: {num: 33, dim: 4}}, {linear: {out: 33}}]"});

@@ -112,7 +112,7 @@ TEST_CASE("a damaged line of the metrics is an error with its number, an incompl
   CHECK(contains(error_of([&] { html_report({temp.path()}); }),
                  "metrics.jsonl:2: got '{\"event\":\"tra', expected a JSON object with event and step"));
   put(temp, "metrics.jsonl", std::string(kLine) + "{\"event\":\"tra");
-  CHECK(contains(html_report({temp.path()}), "The last line of metrics.jsonl is incomplete and was left out."));
+  CHECK(contains(html_report({temp.path()}), "The last line of metrics.jsonl is incomplete and was skipped."));
   put(temp, "summary.json", "{");
   CHECK(contains(error_of([&] { html_report({temp.path()}); }), "summary.json is damaged"));
   put(temp, "summary.json", "{\"status\":5}");
@@ -139,8 +139,8 @@ TEST_CASE("sections without data give the reason") {
   TempDir temp;
   put(temp, "metrics.jsonl", "");
   const std::string page = html_report({temp.path()});
-  for (const char* why : {"There is no summary.json", "holds no line yet", "Nothing was evaluated",
-                          "There is no run.json", "No report yet", "There is no config.yaml"})
+  for (const char* why : {"No summary.json", "holds no line yet", "Nothing was evaluated", "No run.json",
+                          "No report yet", "No config.yaml"})
     CHECK(contains(page, why));
 }
 

@@ -138,7 +138,7 @@ TEST_CASE("weights whose codes do not fit are values beside the others, and a wi
   const auto floats = learner_of("llama", "");
   CHECK(contains(error_of([&] { write_packed(*floats, temp.file("no")); }), "no weight has codes"));
   const auto gpt = learner_of("gpt", "{layers: \"layers.3.*\", weights: {dtype: int4, scheme: absmax}}");
-  CHECK(contains(error_of([&] { write_packed(*gpt, temp.file("no")); }), "the products of gpt2 are no linear layers"));
+  CHECK(contains(error_of([&] { write_packed(*gpt, temp.file("no")); }), "the products of gpt2 are not linear layers"));
   CHECK_FALSE(fs::exists(temp.file("no")));
   const auto error = error_of([&] {
     export_hugging_face(mixed->model(), model_record(*mixed)->model, nullptr, temp.file("no"), {.form = "qdq"});

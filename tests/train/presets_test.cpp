@@ -257,8 +257,8 @@ TEST_CASE("values are sums of products and quotients of keys and whole numbers")
         concat("keys: {a: 6, b: 4, big: 9223372036854775807}\nlayers: [{linear: {out: ", expression, "}}]\n"));
     return files.refused("model: {preset: net.yaml, keys: {" + keys + "}}\n");
   };
-  CHECK(contains(refused("$a/$b"), "net.yaml:2:25: error: $a/$b: 6 / 4 is no whole number"));
-  CHECK(contains(refused("$b/$a", "a: 0"), "$b/$a: 4 / 0 is no whole number"));
+  CHECK(contains(refused("$a/$b"), "net.yaml:2:25: error: $a/$b: 6 / 4, not a whole number"));
+  CHECK(contains(refused("$b/$a", "a: 0"), "$b/$a: 4 / 0, not a whole number"));
   CHECK(contains(refused("$a*", "a: 6"), "'$a*': expected $key, or products of keys and whole numbers from 1"));
   CHECK(contains(refused("$a*0"), "'$a*0': expected $key, or products"));
   CHECK(contains(refused("$a % 2"), "'$a % 2': expected $key, or products"));

@@ -118,7 +118,7 @@ TEST_CASE("An unsupported target of the loss is refused before anything runs, an
   const std::vector<int32_t> labels{0, 1, 2, 0};
   const auto of_values = linear_learner(find_loss("mean_squared_error"), 1, 0.1f);
   CHECK(contains(error_of([&] { of_values->microbatch(x, labels); }),
-                 "[microbatch] loss mean_squared_error takes values (fp32) as targets, got [4] int32"));
+                 "[microbatch] loss mean_squared_error expects values (fp32) as targets, got [4] int32"));
   CHECK(contains(error_of([&] { of_values->microbatch(x, values.row_slice(0, 3)); }),
                  "labels: got 3, expected one for each of 4 samples"));
   CHECK(contains(error_of([&] {
@@ -128,7 +128,7 @@ TEST_CASE("An unsupported target of the loss is refused before anything runs, an
   CHECK(of_values->microbatch(x, values).stepped);
   const auto of_classes = linear_learner(find_loss("squared_hinge"), 1, 0.1f);
   CHECK(contains(error_of([&] { of_classes->microbatch(x, values); }),
-                 "loss squared_hinge takes classes (int32) as targets, got [4,3] fp32"));
+                 "loss squared_hinge expects classes (int32) as targets, got [4,3] fp32"));
   CHECK(of_classes->microbatch(x, labels).counted == 4);
 }
 

@@ -205,7 +205,7 @@ TEST_CASE("What does not fit tokens is found at its key") {
   CHECK(
       contains(text_error(with("order: random", "stored: uint16")),
                "data.train.stored: uint16: a file of ids does not say how many there are: set data.train.vocabulary"));
-  CHECK(contains(text_error(with("order: random", "targets: each")), "data.train.targets goes with data.train.format"));
+  CHECK(contains(text_error(with("order: random", "targets: each")), "data.train.targets requires data.train.format"));
   CHECK(contains(text_error(with("context: 6}", "context: 5}")),
                  "data.test.context (5) must be data.train.context (6): samples are of one length"));
   CHECK(contains(text_error(with("order: random", "test_fraction: 0.5")),
@@ -214,7 +214,7 @@ TEST_CASE("What does not fit tokens is found at its key") {
   std::string text = with("train: {format: tokens, file: a.txt", "train: {format: text, file: a.txt");
   text.replace(text.find("order: random"), 13, "targets: each");
   text.replace(text.find("test: {format: tokens"), 21, "test: {format: text, targets: each");
-  CHECK(contains(text_error(text), "data.tokenizer is for format tokens, which no data set here has"));
+  CHECK(contains(text_error(text), "data.tokenizer only applies to format tokens, which is not used here"));
 }
 
 TEST_CASE("Sensitivities measure a tied weight once, where it is owned") {

@@ -149,7 +149,7 @@ TEST_CASE("what data.valid and train.early_stop cannot mean is refused") {
     CHECK(contains(error, part));
   };
   refused({"data.train.fraction=0.5"}, "data.train.fraction is a key of data.valid");
-  refused({"data.valid={fraction: 0.5, format: digits, size: 5}"}, "it stands alone, without other keys");
+  refused({"data.valid={fraction: 0.5, format: digits, size: 5}"}, "cannot be combined with other keys");
   refused({"data.valid={}"}, "missing required key 'data.valid.format'");
   refused({"data.valid={format: digits, size: 30}"}, "data.valid and data.test are the same data");
   refused({"data.valid={format: digits, size: 9, augment: {flip: true}}"}, "augmentation applies to training samples");
