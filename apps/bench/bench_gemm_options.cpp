@@ -68,7 +68,7 @@ const std::vector<std::string> kGuardShapes{"128,512,1024", "64,512,4608"};
 void add_kernel_options(cli::Arguments& args, Options& options) {
   args.option("--json", options.json, "write the results to this file");
   args.option("--kernel", options.kernel, "only kernels whose name contains this");
-  args.flag("--fast-rows", options.fast_rows, "leave out reference kernels and kernels that call libraries");
+  args.flag("--fast-rows", options.fast_rows, "skip reference kernels and kernels that call libraries");
   args.option("--repeat", options.repeat, "measurements per kernel; the median is reported (11)").range(1, 100000);
   args.option("--group", options.group, "group size of B's scales along k (0: codes without scales)").range(0, 1 << 20);
   args.flag("--offset", options.b_offset, "B has real offsets, one per row or group");

@@ -99,13 +99,13 @@ int run(int argc, char** argv) {
   args.option("--dim", o.dim).range<int64_t>(2, 65536);
   args.option("--context", o.context).range<int64_t>(2, 65536);
   args.option("--vocabulary", o.vocabulary).range<int64_t>(2, 1 << 20);
-  args.option("--tokens", o.tokens, "that one measurement writes").range<int64_t>(1, 1 << 20);
-  args.option("--recipes", o.recipes, "of the linear layers of the blocks").delimiter(',');
+  args.option("--tokens", o.tokens, "tokens generated per measurement").range<int64_t>(1, 1 << 20);
+  args.option("--recipes", o.recipes, "recipes of the linear layers of the blocks").delimiter(',');
   args.option("--threads", o.threads).range<int64_t>(1, 1024);
-  args.option("--repeat", o.repeat, "measurements of each").range<int64_t>(1, 1000);
+  args.option("--repeat", o.repeat, "measurements per recipe").range<int64_t>(1, 1000);
   args.option("--json", o.json, "file for the report");
   args.option("--compare", o.compare, "an older report");
-  args.option("--slack", o.slack, "new / old below it is a loss").range<double>(0, 1);
+  args.option("--slack", o.slack, "lowest accepted ratio new / old").range<double>(0, 1);
   args.parse(argc, argv);
   check_writable("--json", o.json);
   set_num_threads(o.threads);

@@ -67,7 +67,7 @@ int run_child(std::vector<std::string> words, ChildOutput output) {
   const pid_t parent = getpid();
   const HeldSignals held;
   const pid_t child = fork();
-  require(child >= 0, words[1], "no process can be started");
+  require(child >= 0, words[1], "cannot start a process");
   if (child == 0) {
     for (const int signal : kSignals) std::signal(signal, SIG_DFL);
     setpgid(0, 0);                     // Ctrl-C reaches the parent alone, which passes it on once

@@ -38,9 +38,10 @@ int run_adapters(const AdapterOptions& options) {
   };
   if (!saved.modules.empty()) list("; whole modules: ", saved.modules);
   if (!saved.beyond.empty()) list("; in bitgrad_state.safetensors: ", saved.beyond);
-  std::cout << (saved.peft ? "; names of transformers: PEFT opens it over the base model"
-                           : "; PEFT's layout with bitgrad's names, which only bitgrad reads: the model is no decoder "
-                             "that Hugging Face knows")
+  std::cout << (saved.peft
+                    ? "; names of transformers: PEFT opens it over the base model"
+                    : "; PEFT's layout with bitgrad's names, readable by bitgrad only: the model is not a decoder "
+                      "that Hugging Face knows")
             << '\n';
   return 0;
 }
@@ -52,7 +53,7 @@ Run setup_adapters(Arguments& args) {
   add_plugin_option(args, o->plugins);
   args.option("target", o->target, kTargetHelp).required();
   args.option("-o,--out", o->out,
-              "the folder to write: adapter_model.safetensors, adapter_config.json, bitgrad_state.safetensors")
+              "output folder of adapter_model.safetensors, adapter_config.json, bitgrad_state.safetensors")
       .required();
   add_choice_options(args, o->choice);
   args.flag("--force", o->force, "overwrite an existing folder's adapters");

@@ -140,13 +140,13 @@ int run_check(const CheckOptions& options) {
 
 Run setup_check(Arguments& args) {
   auto options = std::make_shared<CheckOptions>();
-  args.option("words", options->words, "Configurations to check, and key=value overrides that apply to all of them.")
+  args.option("words", options->words, "configurations to check, and key=value overrides that apply to all of them")
       .required();
-  args.option("--data", options->data, "Folder of the data, as data.root=DIR.");
+  args.option("--data", options->data, "data folder, same as data.root=DIR");
   args.flag("--no-memory", options->no_memory,
-            "Skip the two optimizer steps in memory that measure the peak; for models that are too large for them.");
-  const Argument quiet = args.flag("-q,--quiet", options->quiet, "Print one line per configuration.");
-  args.flag("--json", options->json, "One JSON array on standard output, an object per configuration.").excludes(quiet);
+            "skip the two optimizer steps that measure peak memory, for models too large for them");
+  const Argument quiet = args.flag("-q,--quiet", options->quiet, "print one line per configuration");
+  args.flag("--json", options->json, "one JSON array on standard output, an object per configuration").excludes(quiet);
   return [options] { return run_check(*options); };
 }
 

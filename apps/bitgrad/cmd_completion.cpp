@@ -118,7 +118,7 @@ void print_fish(std::ostream& out) {
 
 Run setup_completion(Arguments& args) {
   auto shell = std::make_shared<std::string>();
-  args.option("shell", *shell, "The shell: bash, zsh or fish.").required().one_of({"bash", "zsh", "fish"});
+  args.option("shell", *shell, "bash, zsh or fish").required().one_of({"bash", "zsh", "fish"});
   return [shell] {
     if (*shell == "fish")
       print_fish(std::cout);

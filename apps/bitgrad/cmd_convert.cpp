@@ -186,13 +186,14 @@ Run setup_convert(Arguments& args) {
   add_plugin_option(args, o->plugins);
   args.option("target", o->target, kTargetHelp).required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
-  args.option("-o,--out", o->out, "the file to write");
+  args.option("-o,--out", o->out, "output file");
   args.option("--data", o->data, std::string("with --check: ") + kDataHelp);
   add_choice_options(args, o->choice);
   const Argument norms =
-      args.option("--batch-norm", o->batch_norm,
-                  "renew the statistics of batch norm on this many samples of data.train, for weights that changed "
-                  "since (the last steps, an average); accuracy before and after is printed")
+      args.option(
+              "--batch-norm", o->batch_norm,
+              "number of data.train samples to renew the statistics of batch norm on, for weights that changed since "
+              "(last steps, average); prints accuracy before and after")
           .range(int64_t{1}, int64_t{1000000000});
   const Argument dry =
       args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");

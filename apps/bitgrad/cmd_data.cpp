@@ -55,8 +55,8 @@ int run_data(const DataOptions& o) {
 Run setup_data(Arguments& args) {
   auto o = std::make_shared<DataOptions>();
   args.option("action", o->action,
-              "info: what a file (idx, npy, npz, csv) or folder holds; pack: pictures in folders, into arrays that the "
-              "format npy reads; fetch: download mnist, fashion_mnist or cifar10")
+              "info: what a file (idx, npy, npz, csv) or folder holds; pack: convert folders of images to arrays for "
+              "format npy; fetch: download mnist, fashion_mnist or cifar10")
       .required()
       .one_of({"info", "pack", "fetch"});
   args.option("name", o->names,
@@ -69,14 +69,13 @@ Run setup_data(Arguments& args) {
   args.option("-o,--out", o->pack.out,
               "pack: NAME of NAME.images.npy, NAME.labels.npy and NAME.classes.txt; fetch: the folder (default: "
               "$BITGRAD_DATA, else the current one)");
-  args.option(
-      "--size", o->pack.size,
-      "pack: rows x columns to resize to, such as 32x48, or 32 for 32x32; without it all pictures have one size");
+  args.option("--size", o->pack.size,
+              "pack: rows x columns to resize to, such as 32x48, or 32 for 32x32; default: all images have one size");
   args.option("--channels", o->pack.channels, "pack: 3 (color) or 1 (gray)").range<int64_t>(1, 3);
   args.option("--classes", o->pack.classes,
-              "pack: a text file with the name of a class per line, such as NAME.classes.txt of the training data");
-  args.flag("--skip-bad", o->pack.skip_bad, "pack: leave out files that cannot be packed");
-  args.option("--mirrors", o->mirrors, "fetch: a JSON file of data sets in place of the built-in list");
+              "pack: text file with one class name per line, such as NAME.classes.txt of the training data");
+  args.flag("--skip-bad", o->pack.skip_bad, "pack: skip files that cannot be packed");
+  args.option("--mirrors", o->mirrors, "fetch: JSON file of data sets, instead of the built-in list");
   args.flag("--json", o->json, "info: one JSON object on standard output");
   args.flag("--force", o->pack.force, "overwrite existing files");
   return [o] { return run_data(*o); };

@@ -53,10 +53,11 @@ Run setup_eval(Arguments& args) {
   add_choice_options(args, options->choice);
   args.option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("--data", options->data, kDataHelp);
-  const Argument text = args.option("--text", options->text, "a text file in place of the data: for models of tokens");
+  const Argument text =
+      args.option("--text", options->text, "text file to evaluate instead of the data, for language models");
   args.option("--stride", options->stride,
-              "with --text: a window begins so many ids after the one before and counts its last so many; 0: all of "
-              "its own, side by side")
+              "with --text: stride between windows in tokens; only the last `stride` tokens of each are scored. "
+              "0: non-overlapping windows")
       .range<int64_t>(0, int64_t{1} << 20)
       .needs(text);
   args.flag("--json", options->json, "one JSON object on standard output");

@@ -20,9 +20,9 @@ struct ExplainOptions {
 
 Run setup_explain(Arguments& args) {
   auto options = std::make_shared<ExplainOptions>();
-  args.option("key", options->key, "Path of a key, such as optim.lr, or the end of one, such as lr.");
-  args.flag("--list", options->list, "Print the paths of all keys, one a line.");
-  args.flag("--values", options->values, "Print the names that the key accepts, one a line; none for other values.");
+  args.option("key", options->key, "path of a key, such as optim.lr, or the end of one, such as lr");
+  args.flag("--list", options->list, "print the paths of all keys, one per line");
+  args.flag("--values", options->values, "print the names that the key accepts, one per line; nothing for other types");
   add_plugin_option(args, options->plugins);
   return [options] {
     load_named_plugins(options->plugins);

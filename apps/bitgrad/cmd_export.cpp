@@ -146,24 +146,24 @@ Run setup_export(Arguments& args) {
   auto o = std::make_shared<ExportOptions>();
   add_plugin_option(args, o->plugins);
   args.option("target", o->target, kTargetHelp).required();
-  args.option("-o,--out", o->out, "the file to write: its end says the format; a folder for Hugging Face's programs")
+  args.option("-o,--out", o->out, "output file, whose extension selects the format; a folder for Hugging Face")
       .required();
   const std::string formats =
       joined(export_targets(), "; ", [](const ExportTarget& t) { return concat(t.name, ": ", t.doc); });
-  args.option("--format", o->format, formats + ". Left out: as the end of the name says");
+  args.option("--format", o->format, formats + ". Default: inferred from the extension");
   args.option(
       "--form", o->spec.form,
       "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear); hf: values (the default) "
       "or packed (codes of compressed-tensors)");
   args.option("--opset", o->spec.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
   args.flag("--with-normalization", o->spec.with_normalization,
-            "onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize of the run");
-  args.flag("--dequantize", o->spec.dequantize, "safetensors, npz: values in fp32 in place of codes and scales");
-  args.option("--family", o->spec.family, "gpt2, llama, qwen2 or bitnet; left out: the one that the layers ask for");
+            "onnx, c: inputs are bytes, normalized in the exported model by data.affine or data.normalize of the run");
+  args.flag("--dequantize", o->spec.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
+  args.option("--family", o->spec.family, "gpt2, llama, qwen2 or bitnet; default: inferred from the layers");
   add_choice_options(args, o->choice);
-  args.flag("--dry-run", o->spec.dry_run, "what becomes of each tensor; write nothing");
+  args.flag("--dry-run", o->spec.dry_run, "show how each tensor would be written; write nothing");
   args.flag("--check", o->check,
-            "run the file in its program (ONNX Runtime, qonnx: Python of BITGRAD_PYTHON; C: CC) and compare");
+            "run the exported file (ONNX Runtime, qonnx: Python of BITGRAD_PYTHON; C: CC) and compare");
   args.flag("--force", o->force, "overwrite an existing file");
   args.flag("--json", o->json, "one JSON object on standard output");
   return [o] { return run_export(*o); };

@@ -181,23 +181,23 @@ Run setup_generate(Arguments& args) {
   args.option("target", o->target, kTargetHelp).required();
   add_choice_options(args, o->choice);
   args.option("overrides", o->overrides, "key=value of the configuration, such as device.threads=1");
-  const Argument prompt = args.option("--prompt", o->prompt, "the text to go on with; -: standard input");
+  const Argument prompt = args.option("--prompt", o->prompt, "prompt to continue; - reads standard input");
   const Argument ids =
-      args.option("--ids", o->ids, "ids in place of a text, such as 1,2,3").delimiter(',').excludes(prompt);
-  args.option("--tokens", o->spec.tokens, "at most so many").range<int64_t>(0, int64_t{1} << 40);
-  args.option("--temperature", sampling.temperature, "scores are divided by it; 0: always the most probable token");
-  args.option("--top-k", sampling.top_k, "of the so many most probable tokens; 0: all");
-  args.option("--top-p", sampling.top_p, "of the most probable tokens that together have this probability");
-  args.option("--min-p", sampling.min_p, "of tokens with at least this part of the largest probability");
-  args.option("--repetition-penalty", sampling.repetition_penalty,
-              "above 1: tokens that came before are less probable");
-  args.option("--seed", o->seed, "of the draws").range<int64_t>(0, INT64_MAX);
-  args.option("--samples", o->samples, "texts to write, from the same prompt").range<int64_t>(1, int64_t{1} << 20);
-  args.option("--stop", o->spec.stop, "a text ends before this; repeatable").repeatable();
+      args.option("--ids", o->ids, "prompt as token ids, such as 1,2,3").delimiter(',').excludes(prompt);
+  args.option("--tokens", o->spec.tokens, "maximum number of tokens").range<int64_t>(0, int64_t{1} << 40);
+  args.option("--temperature", sampling.temperature, "softmax temperature; 0: greedy decoding");
+  args.option("--top-k", sampling.top_k, "sample from the k most likely tokens; 0: all");
+  args.option("--top-p", sampling.top_p, "sample from the most likely tokens whose probabilities add up to p");
+  args.option("--min-p", sampling.min_p, "sample from tokens with at least this fraction of the largest probability");
+  args.option("--repetition-penalty", sampling.repetition_penalty, "penalty of tokens that occurred before; 1: none");
+  args.option("--seed", o->seed, "random seed").range<int64_t>(0, INT64_MAX);
+  args.option("--samples", o->samples, "number of texts to generate from the prompt")
+      .range<int64_t>(1, int64_t{1} << 20);
+  args.option("--stop", o->spec.stop, "stop before this text; repeatable").repeatable();
   const Argument kv =
       args.choice("--kv", o->generator.kv, {{"fp32", KvKind::kFp32}, {"bf16", KvKind::kBf16}, {"int8", KvKind::kInt8}},
-                  "how keys and values of earlier rows are kept");
-  args.flag("--no-cache", o->no_cache, "read all rows again for each token: the tokens of --kv fp32").excludes(kv);
+                  "dtype of the KV cache");
+  args.flag("--no-cache", o->no_cache, "recompute all positions for each token; same tokens as --kv fp32").excludes(kv);
   args.flag("--json", o->json, "one JSON object on standard output");
   return [o, prompt, ids] {
     o->has_prompt = prompt.count() > 0;

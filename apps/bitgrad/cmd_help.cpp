@@ -23,7 +23,7 @@ void list_commands() {
 
 Run setup_help(Arguments& args) {
   auto command = std::make_shared<std::string>();
-  args.option("command", *command, "The command to explain. Default: list all commands.");
+  args.option("command", *command, "command to explain; default: list all commands");
   return [command] {
     if (command->empty())
       list_commands();

@@ -128,7 +128,7 @@ int import_weights(const ImportOptions& options) {
 int run_import(const ImportOptions& options) {
   require_writable(options.out, options.force, {options.source});
   if (!file_system().exists(options.source))
-    fail_with(ErrorCode::kData, kImport, "'", options.source, "': there is no such file or folder");
+    fail_with(ErrorCode::kData, kImport, "'", options.source, "': no such file or folder");
   require(!options.config.empty() || (options.overrides.empty() && options.input.empty()), kImport,
           "key=value and --input belong to --config");
   return options.config.empty() ? import_decoder(options) : import_weights(options);
@@ -142,9 +142,9 @@ Run setup_import(Arguments& args) {
               "folder of Hugging Face or .gguf file of a decoder; with --config also .safetensors, *.index.json, .npz")
       .required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as 'model.rename={layers.0: fc1}'");
-  args.option("-o,--out", o->out, "the model file to write").required();
-  args.option("--config", o->config, "the configuration whose network and quantization the weights are for");
-  args.option("--input", o->input, "shape of a sample, such as 28,28,1; left out: that of data.train, which is opened");
+  args.option("-o,--out", o->out, "output model file").required();
+  args.option("--config", o->config, "configuration of the network and its quantization");
+  args.option("--input", o->input, "shape of a sample, such as 28,28,1; default: that of data.train");
   args.option("--data", o->data, kDataHelp);
   args.flag("--force", o->force, "overwrite an existing file");
   return [o] { return run_import(*o); };

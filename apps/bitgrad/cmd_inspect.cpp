@@ -160,8 +160,8 @@ Run setup_inspect(Arguments& args) {
   add_plugin_option(args, options->plugins);
   args.option("target", options->target, kTargetHelp).required();
   add_choice_options(args, options->choice);
-  args.option("--layers", options->layers, "layers by a glob on their paths, such as layers.[0-4]");
-  args.flag("--table", options->table, "the table of all layers instead: output, parameters, bytes, MACs");
+  args.option("--layers", options->layers, "glob on the paths of layers to show, such as layers.[0-4]");
+  args.flag("--table", options->table, "print the table of all layers instead: output, parameters, bytes, MACs");
   args.flag("--json", options->json, "one JSON object on standard output");
   return [options] { return run_inspect(*options); };
 }

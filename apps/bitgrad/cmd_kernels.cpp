@@ -146,7 +146,7 @@ int run(const Options& options) {
 
 Run setup_kernels(Arguments& args) {
   auto o = std::make_shared<Options>();
-  args.flag("--all", o->all, "also kernels that this machine cannot run or that do not support these operands");
+  args.flag("--all", o->all, "also list kernels that this machine cannot run or that do not support these operands");
   const Argument shape = args.option("--shape", o->shape, "M,N,K: C[M,N] = A[M,K] B[N,K]^T")
                              .delimiter(',')
                              .expected(3)
@@ -155,12 +155,12 @@ Run setup_kernels(Arguments& args) {
   args.option("--out", o->out, "dtype of C: fp32, bf16, int32").needs(shape);
   args.flag("--a-k-major", o->a_k_major, "A is stored [K,M]").needs(shape);
   args.flag("--b-k-major", o->b_k_major, "B is stored [K,N], as in backward products").needs(shape);
-  args.flag("--strict", o->strict, "choose as run.bits: strict does").needs(shape);
+  args.flag("--strict", o->strict, "select kernels as with run.bits: strict").needs(shape);
   args.flag("--calibrate", o->calibrate,
             "measure the costs of the kernels on this machine (about ten seconds) and save them")
       .excludes(shape);
   args.option("--costs", o->costs,
-              "file of the cost table, in place of $BITGRAD_GEMM_COSTS or ~/.cache/bitgrad/gemm_costs.txt");
+              "file of the cost table, instead of $BITGRAD_GEMM_COSTS or ~/.cache/bitgrad/gemm_costs.txt");
   return [o] { return run(*o); };
 }
 

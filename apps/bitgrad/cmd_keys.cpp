@@ -13,7 +13,7 @@ Run setup_keys(Arguments& args) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  args.option("--plugin", options->plugins, "a plugin whose keys are listed too; repeatable").repeatable();
+  args.option("--plugin", options->plugins, "plugin whose keys are listed too; repeatable").repeatable();
   args.flag("--json", options->json, "one JSON array on standard output: path, value, default and text of each key");
   return [options] {
     load_named_plugins(options->plugins);

@@ -89,9 +89,9 @@ Run setup_merge(Arguments& args) {
   add_plugin_option(args, o->plugins);
   args.option("target", o->target, kTargetHelp).required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
-  args.option("-o,--out", o->out, "the file to write").required();
+  args.option("-o,--out", o->out, "output file").required();
   args.option("--data", o->data, kDataHelp);
-  args.flag("--float", o->to_float, "weights with adapters become fp32; else they are quantized anew as they were");
+  args.flag("--float", o->to_float, "write merged weights in fp32; default: quantize them again as before");
   add_choice_options(args, o->choice);
   args.flag("--force", o->force, "overwrite an existing file");
   args.flag("--json", o->json, "one JSON object on standard output");

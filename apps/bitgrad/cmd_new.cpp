@@ -66,14 +66,14 @@ int run_new(const NewOptions& options) {
 
 Run setup_new(Arguments& args) {
   auto options = std::make_shared<NewOptions>();
-  args.option("task", options->task, "The task, such as images or text. Default: list them.").suggest([] {
+  args.option("task", options->task, "task, such as images or text; default: list them").suggest([] {
     std::vector<std::string> names;
     for (const Starter& starter : kStarters) names.emplace_back(starter.task);
     return names;
   });
-  args.option("-o,--out", options->out, "The file to write. Default: standard output.");
-  args.flag("--list", options->list, "List the tasks.");
-  args.flag("--force", options->force, "Overwrite an existing file.");
+  args.option("-o,--out", options->out, "output file; default: standard output");
+  args.flag("--list", options->list, "list the tasks");
+  args.flag("--force", options->force, "overwrite an existing file");
   return [options] { return run_new(*options); };
 }
 

@@ -217,9 +217,8 @@ Run setup_predict(Arguments& args) {
   add_plugin_option(args, o->plugins);
   args.option("target", o->target, kTargetHelp).required();
   args.option("input", o->inputs,
-              "files of samples: idx (also .gz), npy, npz (its only array, or images), csv (a sample a line), PNG or "
-              "JPEG (one sample); - is standard "
-              "input")
+              "files of samples: idx (also .gz), npy, npz (its only array, or images), csv (one sample per line), PNG "
+              "or JPEG (one sample); - is standard input")
       .required();
   args.choice("--format", o->input.format,
               {{"idx", SampleFormat::kIdx},
@@ -227,14 +226,15 @@ Run setup_predict(Arguments& args) {
                {"npz", SampleFormat::kNpz},
                {"csv", SampleFormat::kCsv},
                {"picture", SampleFormat::kPicture}},
-              "of all inputs; left out: by the content, and .csv by the name");
-  args.flag("--pixels", o->input.pixels, "numbers of csv are bytes 0 .. 255, which the model's normalization is for");
-  args.option("--top", o->top, "so many classes with their scores, best first").range<int64_t>(1, int64_t{1} << 30);
+              "format of all inputs; default: detected from the content, .csv from the extension");
+  args.flag("--pixels", o->input.pixels,
+            "csv values are bytes 0 .. 255, to which the model's normalization is applied");
+  args.option("--top", o->top, "show the N most likely classes").range<int64_t>(1, int64_t{1} << 30);
   args.choice("--task", o->task, {{"classes", Task::kClasses}, {"labels", Task::kLabels}, {"values", Task::kValues}},
-              "what outputs are, where the file does not say: it was not written by a run");
-  args.option("--classes", o->classes, "a text file with the name of a class per line, such as NAME.classes.txt");
+              "meaning of the outputs, for files not written by a run");
+  args.option("--classes", o->classes, "text file with one class name per line, such as NAME.classes.txt");
   add_choice_options(args, o->choice);
-  const Argument csv = args.flag("--csv", o->csv, "comma-separated values on standard output");
+  const Argument csv = args.flag("--csv", o->csv, "write CSV to standard output");
   args.flag("--json", o->json, "one JSON object on standard output").excludes(csv);
   return [o] { return run_predict(*o); };
 }

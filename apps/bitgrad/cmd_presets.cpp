@@ -50,12 +50,11 @@ Run setup_presets(Arguments& args) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  const Argument name =
-      args.option("name", options->name, "the preset whose file is printed; without it all are listed").suggest([] {
-        std::vector<std::string> names;
-        for (const ModelPreset& preset : model_presets()) names.push_back(preset.name);
-        return names;
-      });
+  const Argument name = args.option("name", options->name, "preset to print; default: list all").suggest([] {
+    std::vector<std::string> names;
+    for (const ModelPreset& preset : model_presets()) names.push_back(preset.name);
+    return names;
+  });
   args.flag("--json", options->json, "one JSON array on standard output").excludes(name);
   return [options] {
     if (options->name.empty())

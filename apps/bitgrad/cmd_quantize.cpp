@@ -134,23 +134,22 @@ Run setup_quantize(Arguments& args) {
   args.option("target", o->target, kTargetHelp).required();
   add_choice_options(args, o->choice, "--last-checkpoint");
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
-  args.option("-o,--out", o->out, "the file to write");
+  args.option("-o,--out", o->out, "output file");
   args.option("--recipe", o->recipe, "recipe of all layers, such as int8wo, 8da4w (docs/quantization.md)")
       .suggest(recipe_names);
-  args.option("--first", o->first, "the recipe of the first layer").suggest(recipe_names);
-  args.option("--last", o->last, "the recipe of the last layer").suggest(recipe_names);
+  args.option("--first", o->first, "recipe of the first layer").suggest(recipe_names);
+  args.option("--last", o->last, "recipe of the last layer").suggest(recipe_names);
   args.option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; repeatable");
   args.option("--observer", o->observer,
-              "calibrates input ranges, which are otherwise computed for each row; those of convolutions always are "
-              "calibrated");
+              "observer that calibrates input ranges; default: ranges per row, calibrated for convolutions");
   const Argument samples = args.option("--samples", o->samples, "number of data.train samples used for calibration")
                                .range(int64_t{1}, int64_t{1000000000});
-  args.option("--batches", o->batches, "the same in batches of train.eval.batch")
+  args.option("--batches", o->batches, "number of calibration batches of train.eval.batch, instead of --samples")
       .range(int64_t{1}, int64_t{1000000})
       .excludes(samples);
   args.option("--batch-norm", o->batch_norm,
-              "number of data.train samples that renew the statistics of batch norm; 0: they stay; as many as "
-              "--samples if not given")
+              "number of data.train samples to renew the statistics of batch norm on; 0: keep them; default: "
+              "that of --samples")
       .range(int64_t{0}, int64_t{1000000000});
   const Argument dry =
       args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");

@@ -51,7 +51,7 @@ std::vector<std::string> named_runs(const std::vector<std::string>& words) {
   if (runs.empty())
     fail_with(ErrorCode::kData, "report", list, ": no run is there, expected run folders (which hold metrics.jsonl), ",
               "or a folder of them such as that of a sweep");
-  if (!others.empty()) std::cerr << "note: left out, no runs that have begun: " << list << '\n';
+  if (!others.empty()) std::cerr << "note: skipped, not started: " << list << '\n';
   return runs;
 }
 
@@ -108,9 +108,9 @@ int run_report(ReportOptions& options) {
 Run setup_report(Arguments& args) {
   auto options = std::make_shared<ReportOptions>();
   args.option("runs", options->runs,
-              "run folders, or a folder of runs such as a sweep's; several: side by side, the best first")
+              "run folders, or a folder of runs such as that of a sweep; several are compared, best first")
       .required();
-  args.option("-o,--out", options->out, "the page; else report.html in the folder of the run, or of the runs");
+  args.option("-o,--out", options->out, "output file; default: report.html in the folder of the run or runs");
   args.flag("--force", options->force, "overwrite an existing file");
   args.flag("--json", options->json, "one JSON object on standard output: the page, the runs and the best");
   add_plugin_option(args, options->plugins);

@@ -66,8 +66,8 @@ Run setup_sensitivity(Arguments& args) {
   args.option("--samples", o->samples, "number of data.train samples, in the order of the run's first epoch")
       .range(int64_t{1}, int64_t{1000000000});
   args.option("--batch-norm", o->batch_norm,
-              "number of data.train samples that renew the statistics of batch norm for each recipe; 0: they stay; as "
-              "many as --samples if not given")
+              "number of data.train samples to renew the statistics of batch norm on for each recipe; 0: keep them; "
+              "default: that of --samples")
       .range(int64_t{0}, int64_t{1000000000});
   args.flag("--json", o->json, "one JSON object on standard output");
   return [o] { return run_sensitivity(*o); };

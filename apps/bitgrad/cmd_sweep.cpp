@@ -253,19 +253,19 @@ int run_sweep(const SweepOptions& options) {
 
 Run setup_sweep(Arguments& args) {
   auto options = std::make_shared<SweepOptions>();
-  args.option("config", options->config, "The configuration file.").required();
+  args.option("config", options->config, "configuration file").required();
   args.option("overrides", options->axes,
-              "key=a,b,c tries each value, with several keys each combination. key=a sets one value in all runs.");
+              "key=a,b,c tries each value, several keys every combination; key=a sets one value in all runs");
   args.option("--list", options->list,
-              "Take the runs from this file instead of combining values: one a line, as key=value words.");
+              "read the runs from this file instead of combining values: one run per line, as key=value arguments");
   args.option("--out", options->out,
-              "Folder for the run folders and sweep.csv. Default: <run.dir>/<run.name>-sweep. Runs that are finished "
-              "there are not repeated.");
-  args.option("--data", options->data, "Folder of the data, as data.root=DIR.");
-  args.flag("--dry-run", options->dry_run, "List the runs and start none.");
-  args.flag("-v,--verbose", options->verbose, "Show the progress and the result of each run.");
+              "folder for the run folders and sweep.csv; default: <run.dir>/<run.name>-sweep. Finished runs "
+              "are not repeated");
+  args.option("--data", options->data, "data folder, same as data.root=DIR");
+  args.flag("--dry-run", options->dry_run, "list the runs without starting them");
+  args.flag("-v,--verbose", options->verbose, "show the progress and the result of each run");
   args.flag("--json", options->json,
-            "One JSON object on standard output: the runs, their values, results and the best.");
+            "one JSON object on standard output: the runs, their values, results and the best");
   return [options] { return run_sweep(*options); };
 }
 

@@ -49,7 +49,7 @@ class Tokenizing {
   explicit Tokenizing(const TokenizeOptions& o) : o_(o) {
     for (const std::string& file : o_.files) {
       if (!file_system().exists(file))
-        fail_with(ErrorCode::kData, kTokenize, "'", file, "': there is no such file, expected a text");
+        fail_with(ErrorCode::kData, kTokenize, "'", file, "': no such file, expected a text");
       total_ += file_system().open_read(file)->size();
     }
     if (total_ == 0)
@@ -97,7 +97,7 @@ class Tokenizing {
     if (std::find(kinds.begin(), kinds.end(), o_.tokenizer) == kinds.end()) {
       const std::string other = why_no_model_file(o_.tokenizer);
       if (!other.empty())
-        fail(kTokenize, "--tokenizer: '", o_.tokenizer, "' is no tokenizer (.json, .model): it is ", other);
+        fail(kTokenize, "--tokenizer: '", o_.tokenizer, "' is not a tokenizer (.json, .model): it is ", other);
       fail(kTokenize, "--tokenizer: got a file with another end than .json or .model, or an ",
            unknown_name("tokenizer", o_.tokenizer, kinds));
     }
@@ -110,7 +110,7 @@ class Tokenizing {
     if (o_.end.empty()) return tokenizer.end_id();
     for (int32_t id = 0; id < tokenizer.vocabulary(); ++id)
       if (tokenizer.bytes(id) == o_.end) return id;
-    fail(kTokenize, "--end: got '", o_.end, "', which is no token of ", describe(tokenizer));
+    fail(kTokenize, "--end: got '", o_.end, "', which is not a token of ", describe(tokenizer));
   }
 
   void add(Split& split, const std::string& file, std::string_view text) {
@@ -164,15 +164,15 @@ class Tokenizing {
 
 Run setup_tokenize(Arguments& args) {
   auto o = std::make_shared<TokenizeOptions>();
-  args.option("files", o->files, "texts in UTF-8, one document each").required();
+  args.option("files", o->files, "UTF-8 texts, one document per file").required();
   args.option("-o,--out", o->out, "NAME of NAME_train_000000.bin, NAME_val_000000.bin and NAME.tokens.json").required();
   args.option("--tokenizer", o->tokenizer,
               "chars, bytes, or a file: tokenizer.json of Hugging Face (byte-level BPE), .model of SentencePiece, "
               "NAME.tokens.json")
       .required();
-  args.option("--val", o->val, "fraction of the bytes, at the end, for validation").range<double>(0, 0.9);
-  args.option("--end", o->end, "the token between documents; without it the tokenizer's own, if it has one");
-  args.option("--shard", o->shard, "ids of a shard").range<int64_t>(1, int64_t{1} << 30);
+  args.option("--val", o->val, "fraction of the bytes to hold out for validation, from the end").range<double>(0, 0.9);
+  args.option("--end", o->end, "token between documents; default: the tokenizer's own, if it has one");
+  args.option("--shard", o->shard, "number of ids per shard").range<int64_t>(1, int64_t{1} << 30);
   args.flag("--force", o->force, "overwrite existing files");
   return [o] { return Tokenizing(*o).run(); };
 }

@@ -89,14 +89,14 @@ void open_log(const std::string& folder, const EarlyLines& before, bool verbose,
 }
 
 // A checkpoint exists, so the run can be resumed: prints how.
-void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
+void print_resume_hint(const TrainOutcome& outcome, const std::string& folder) {
   std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Resume with: bitgrad train --resume "
             << printable(folder) << '\n';
 }
 
 int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& folder) {
   if (outcome.stopped != StopRequest::kNone) {
-    say_how_to_go_on(outcome, folder);
+    print_resume_hint(outcome, folder);
     return exit_code(outcome.stopped);
   }
   ensure(outcome.evaluation.has_value(), "train", "a finished run was not evaluated");
@@ -176,7 +176,7 @@ TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
   };
   hooks.on_checkpoint = [&](const std::string& path) {
     log(LogLevel::kInfo, "saved " + path);
-    tell_saved(trainer.learner().state().step);
+    set_last_saved_step(trainer.learner().state().step);
   };
   hooks.stop_requested = stop_request;
   hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };
@@ -191,7 +191,7 @@ int run_train(const TrainOptions& options) {
           "--out and --resume exclude each other: a resumed run continues in its own folder");
   require(resuming || !options.use_config, "train",
           "--use-config needs --resume: a new run uses the configuration that is passed");
-  require(resuming || !options.use_data, "train", "--use-data needs --resume: a new run uses the data as they are");
+  require(resuming || !options.use_data, "train", "--use-data needs --resume: a new run uses the current data");
   require(resuming || options.plugins.empty(), "train",
           "--plugin needs --resume: a new run lists its plugins in the configuration, or by plugins=[PATH]");
   load_named_plugins(options.plugins);
@@ -210,9 +210,9 @@ int run_train(const TrainOptions& options) {
   Trainer trainer(resolve_budget(config, &budget));
   if (resuming) {
     trainer.resume(resumed.checkpoint, options.use_data);
-    if (told_finished(trainer, resumed)) return 0;
+    if (print_if_finished(trainer, resumed)) return 0;
     keep_changed_config(trainer, resumed, words);
-    tell_saved(trainer.learner().state().step);
+    set_last_saved_step(trainer.learner().state().step);
   } else {
     trainer.start();
   }
@@ -241,15 +241,15 @@ Run setup_train(Arguments& args) {
               "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.*, "
               "data.root, paths of the data, train.stop and train.early_stop");
   args.option("--out", options->out,
-              "Folder for this run. Must not exist or must be empty. Default: runs/NAME/0001, 0002, ...");
+              "folder for this run, which must be empty or not exist; default: runs/NAME/0001, 0002, ...");
   args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");
-  args.option("--data", options->data, "folder of the data, as data.root=DIR");
+  args.option("--data", options->data, "data folder, same as data.root=DIR");
   add_plugin_option(args, options->plugins);
-  args.flag("--use-config", options->use_config, "with --resume: use config.yaml as it is now, even if it was edited");
+  args.flag("--use-config", options->use_config, "with --resume: use the current config.yaml, even if it was edited");
   args.flag("--use-data", options->use_data,
-            "with --resume: use the data as they are now, even if they changed; the run is then not bit for bit");
-  const Argument quiet = args.flag("-q,--quiet", options->quiet, "Print warnings and the result only.");
-  args.flag("-v,--verbose", options->verbose, "Print the lines of train.log too.").excludes(quiet);
+            "with --resume: use the current data, even if they changed; the run is then not reproducible bit for bit");
+  const Argument quiet = args.flag("-q,--quiet", options->quiet, "print warnings and the result only");
+  args.flag("-v,--verbose", options->verbose, "also print the lines of train.log").excludes(quiet);
   return [options] {
     struct SinkGuard {
       ~SinkGuard() { set_log_sink(nullptr); }

@@ -158,8 +158,7 @@ class Follower {
         show(Json::parse(text));
       } catch (const JsonError& error) {
         if (++bad_ <= kTold)
-          progress_.warn(
-              concat(path_, ':', number, " is no line of a run and is left out (", printable(error.what()), ')'));
+          progress_.warn(concat(path_, ':', number, ": not a line of a run, skipped (", printable(error.what()), ')'));
       }
       return g_ended == 0;
     });
@@ -199,7 +198,7 @@ int run_watch(const WatchOptions& options) {
     follower.follow();
     if (live && g_ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
-  if (follower.untold() > 0) progress.warn(concat("and ", follower.untold(), " more lines were left out"));
+  if (follower.untold() > 0) progress.warn(concat("and ", follower.untold(), " more lines were skipped"));
   if (live || g_ended != 0) return 0;  // interrupted; the run continues without a viewer
   const std::string status = status_of(folder);
   progress.line(concat(
@@ -212,7 +211,7 @@ int run_watch(const WatchOptions& options) {
 
 Run setup_watch(Arguments& args) {
   auto options = std::make_shared<WatchOptions>();
-  args.option("run", options->folder, "The run folder. Ctrl-C ends the view, not the run.").required();
+  args.option("run", options->folder, "run folder; Ctrl-C ends the view, not the run").required();
   add_plugin_option(args, options->plugins);
   return [options] { return run_watch(*options); };
 }

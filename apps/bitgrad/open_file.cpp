@@ -10,14 +10,15 @@
 namespace bitgrad::cli {
 
 void add_plugin_option(Arguments& args, std::vector<std::string>& paths) {
-  args.option("--plugin", paths, "a plugin that the file needs: no file or folder loads one by itself; repeatable")
+  args.option("--plugin", paths, "plugin required by the file; files never load one by themselves; repeatable")
       .repeatable();
 }
 
 void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last) {
   choice.last_option = last;
-  const Argument best = args.flag("--best", choice.best, "best.safetensors of the run folder");
-  args.flag(last, choice.last, "last.safetensors of the run folder, even if data.valid chose another").excludes(best);
+  const Argument best = args.flag("--best", choice.best, "use best.safetensors of the run folder");
+  args.flag(last, choice.last, "use last.safetensors of the run folder, even if data.valid selected another")
+      .excludes(best);
 }
 
 OpenedFile open_target(const std::string& target, const ModelChoice& choice,

@@ -20,7 +20,7 @@ struct ModelChoice {
 void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last = "--last");
 inline constexpr const char* kTargetHelp =
     "run folder (its best checkpoint if data.valid chose it, else its last), checkpoint or converted model";
-// Opens it, and says on standard error which checkpoint of a folder was taken.
+// Opens it, and says on standard error which checkpoint of a folder was used.
 OpenedFile open_target(const std::string& target, const ModelChoice& choice,
                        const std::vector<std::string>& overrides = {});
 // Option --plugin of a command. load_named_plugins loads the libraries before a file is opened.
@@ -29,7 +29,7 @@ void load_named_plugins(const std::vector<std::string>& paths);
 // Returns the overrides with data.root set as by option --data; unchanged if `data` is empty.
 std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data);
 inline constexpr const char* kDataHelp =
-    "folder of the data, as data.root=DIR; else $BITGRAD_DATA, else where the run read it";
+    "data folder, same as data.root=DIR; else $BITGRAD_DATA, else where the run read it";
 // Opens data.test of the file's configuration, else data.valid, else data.train. A file that no run wrote needs an
 // override that names one of them.
 std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides);

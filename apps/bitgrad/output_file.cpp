@@ -39,7 +39,7 @@ void require_writable(const std::string& path, bool force, std::initializer_list
   require(!file_system().is_directory(path), "output", "'", path, "' is a folder, expected the name of a file");
   const size_t slash = path.find_last_of('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  require(file_system().is_directory(folder), "output", "'", path, "': there is no folder '", folder,
+  require(file_system().is_directory(folder), "output", "'", path, "': no such folder: '", folder,
           "'. Create it first");
   require(std::none_of(inputs.begin(), inputs.end(), [&](const std::string& input) { return same_file(path, input); }),
           "output", "'", path, "' is the input file. Name another one");

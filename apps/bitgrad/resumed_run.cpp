@@ -69,7 +69,7 @@ RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string
   return config;
 }
 
-bool told_finished(Trainer& trainer, const ResumedRun& run) {
+bool print_if_finished(Trainer& trainer, const ResumedRun& run) {
   if (!trainer.ended() || !summary_is_of_finished(run.folder + "/summary.json")) return false;
   if (run.checkpoint != run.folder + "/last.safetensors") return false;  // the run still has to write that
   const RunConfig& config = trainer.config();

@@ -26,7 +26,7 @@ ResumedRun open_resumed_run(const std::string& folder);
 RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string>& words, bool use_config);
 
 // If nothing is left to train and the summary is written, prints so, with how to train longer, and returns true.
-bool told_finished(Trainer& trainer, const ResumedRun& run);
+bool print_if_finished(Trainer& trainer, const ResumedRun& run);
 
 // Writes the configuration of a run that `words` changed to its config.yaml.
 void keep_changed_config(const Trainer& trainer, const ResumedRun& run, const std::vector<std::string>& words);

@@ -22,7 +22,7 @@ std::vector<uint8_t> bytes_of(const std::string& path) {
   if (file_system().is_directory(path))
     fail_with(ErrorCode::kData, kPredict, path,
               ": got a folder, expected a file of samples (idx, npy, npz, csv, PNG, JPEG)");
-  if (!file_system().exists(path)) fail_with(ErrorCode::kData, kPredict, path, ": there is no such file");
+  if (!file_system().exists(path)) fail_with(ErrorCode::kData, kPredict, path, ": no such file");
   return read_file(path, kMostBytes);
 }
 
@@ -65,7 +65,7 @@ Samples as_pixels(const Samples& values) {
 Samples read_csv(const std::string& path, const std::vector<uint8_t>& bytes, bool pixels, const Predictor& model,
                  std::vector<std::string>& notes) {
   require(!pixels || model.table() == nullptr, kPredict, path,
-          ": --pixels: the model was trained on a table of text, whose ", "numbers are no pixels");
+          ": --pixels: the model was trained on a table of text, whose ", "values are not pixels");
   Samples samples = model.read_csv(path, {bytes.begin(), bytes.end()}, &notes);
   return pixels && model.input().dtype != dtypes::int32 ? as_pixels(samples) : std::move(samples);
 }
@@ -94,7 +94,7 @@ Samples read_picture(const std::string& path, const std::vector<uint8_t>& bytes,
   const int64_t wanted = sample.numel();
   if (sample.rank() != 1 || (wanted != pixels && wanted != 3 * pixels))
     fail_with(ErrorCode::kData, kPredict, path, ": got a picture of ", picture.rows, " x ", picture.columns,
-              " pixels, the model takes ", sample,
+              " pixels, the model expects ", sample,
               sample.rank() == 1 ? ": as many gray pixels, or three times as many for colors. Resize the picture" : "");
   return picture_sample(path, with_channels(std::move(picture), wanted == pixels ? 1 : 3));
 }

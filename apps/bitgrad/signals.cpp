@@ -77,7 +77,7 @@ StopRequest stop_request() {
   return g_request == 0 ? StopRequest::kNone : (g_request == 1 ? StopRequest::kInterrupt : StopRequest::kTerminate);
 }
 
-void tell_saved(int64_t step) { g_saved_step = step; }
+void set_last_saved_step(int64_t step) { g_saved_step = step; }
 
 int exit_code(StopRequest request) {
   return request == StopRequest::kNone ? 0 : (request == StopRequest::kInterrupt ? 130 : 75);

@@ -12,7 +12,7 @@ namespace bitgrad::cli {
 void install_signal_handlers();
 StopRequest stop_request();
 // Records the step of the latest checkpoint, which the message of a second signal mentions.
-void tell_saved(int64_t step);
+void set_last_saved_step(int64_t step);
 // 130 interrupted and saved, 75 preempted and saved, 0 otherwise. A second signal ends the process by the signal
 // itself.
 int exit_code(StopRequest request);

@@ -21,7 +21,7 @@ void write_table(const std::string& path, uint64_t seed, int64_t rows) {
 }
 
 // The sum of the cross-entropies of a batch and a small penalty of large scores. The tape differentiates it.
-Var calm_cross_entropy(const Var& scores, const Tensor& target) {
+Var regularized_cross_entropy(const Var& scores, const Tensor& target) {
   const Tensor small = Tensor::full(scores.shape(), dtypes::fp32, 0.01);
   return add(cross_entropy(scores, target, Reduction::kSum), sum(mul(small, mul(scores, scores))));
 }
@@ -45,7 +45,7 @@ int main() {
                                      /*in_features=*/train->features());
   // Adam; masters become codes after every step of one microbatch.
   Learner learner(
-      model, calm_cross_entropy, {.name = "adam"}, {.accumulate = 1, .every = 1}, [](int64_t) { return 0.01f; },
+      model, regularized_cross_entropy, {.name = "adam"}, {.accumulate = 1, .every = 1}, [](int64_t) { return 0.01f; },
       /*seed=*/1);
   learner.plan({.input = {.sample = {train->features()}}, .outputs = 2, .train_samples = 50, .eval_samples = 250});
 

@@ -4,7 +4,7 @@
 //
 // Order of calls: wgmma_fence; any number of products; wgmma_commit; wgmma_wait<p>, after which at most the p latest
 // commits are still in flight. Until then do not touch the sums or a register operand, and do not write the operands in
-// shared memory. wgmma_settle keeps the compiler from reading sums before the preceding wait.
+// shared memory. wgmma_fence_sums keeps the compiler from reading sums before the preceding wait.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ BITGRAD_DEVICE inline void wgmma_wait() {
 #endif
 }
 template <int kCount>
-BITGRAD_DEVICE inline void wgmma_settle(int32_t (&d)[kCount]) {
+BITGRAD_DEVICE inline void wgmma_fence_sums(int32_t (&d)[kCount]) {
 #if BITGRAD_SM90A
   BITGRAD_UNROLL
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");

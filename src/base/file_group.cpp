@@ -43,7 +43,7 @@ std::string keep_old(const std::string& path) {
   return old;
 }
 
-void put_back(const std::string& path, const std::string& old) {
+void restore(const std::string& path, const std::string& old) {
   try {
     if (old.empty()) return file_system().remove(path);
     if (!file_system().exists(old)) return;
@@ -69,7 +69,7 @@ void FileGroup::commit() {
       detail::commit_file(temporary, path);
     }
   } catch (...) {
-    for (size_t i = old.size(); i-- > 0;) put_back(files_[i].second, old[i]);
+    for (size_t i = old.size(); i-- > 0;) restore(files_[i].second, old[i]);
     throw;
   }
   files_.clear();

@@ -29,7 +29,7 @@ std::ostream& operator<<(std::ostream& out, const Attribute& attribute) {
 
 const Attribute& Attributes::at(std::string_view key) const {
   const auto found = values_.find(key);
-  require(found != values_.end(), "attributes", "there is no attribute '", key, '\'');
+  require(found != values_.end(), "attributes", "no such attribute: '", key, '\'');
   return found->second;
 }
 
@@ -140,13 +140,13 @@ Attribute read_standard(const Key& key) {
     int64_t full = 0;
     const auto read = std::from_chars(begin, end, full);
     require(read.ec == std::errc() && read.ptr == end, "keys", "key '", key.name, "': the default '", key.standard,
-            "' is no whole number");
+            "' is not a whole number");
     return full;
   }
   double number = 0;
   const auto read = std::from_chars(begin, end, number);
   require(read.ec == std::errc() && read.ptr == end, "keys", "key '", key.name, "': the default '", key.standard,
-          "' is no number");
+          "' is not a number");
   return number;
 }
 

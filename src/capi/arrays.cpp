@@ -32,7 +32,7 @@ ArrayView::ArrayView(const bitgrad_array* array, const char* name) {
   require(a.data != nullptr || whole.numel() == 0, "c", name, ": data: got NULL");
   require(
       whole.numel() == 0 || reinterpret_cast<uintptr_t>(a.data) % static_cast<uintptr_t>(element_size(a.dtype)) == 0,
-      "c", name, ": data: its address is no multiple of ", element_size(a.dtype), ", the size of an element");
+      "c", name, ": data: its address is not a multiple of ", element_size(a.dtype), ", the size of an element");
   view_.name = name;
   view_.count = dims[0];
   view_.shape = Shape(std::vector<int64_t>(dims.begin() + 1, dims.end()));

@@ -39,7 +39,7 @@ int guarded(F&& f) noexcept {
   } catch (const std::exception& e) {
     set_last_error(e.what());
   } catch (...) {
-    set_last_error("an exception that is no std::exception");
+    set_last_error("an exception that is not a std::exception");
   }
   return BITGRAD_E_BUG;
 }

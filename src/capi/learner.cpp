@@ -34,9 +34,9 @@ Tensor inputs(const bitgrad_learner& l, const ArrayView& view, int32_t reading) 
   const bool ids = l.learner->input()->dtype == dtypes::int32;
   const Shape& wanted = l.learner->input()->sample;
   require(view.samples().shape.numel() == wanted.numel(), kLearner, "x: got samples of ", view.samples().shape,
-          ", the model takes ", wanted, ". The first axis is that of the samples");
+          ", the model expects ", wanted, ". The first axis is that of the samples");
   require(ids ? !view.is_float() : view.is_float() || view.is_bytes(), kLearner, "x: got ",
-          view.is_float() ? "fp32 values" : "integers", ", the model takes ", ids ? "ids" : "fp32 values or bytes");
+          view.is_float() ? "fp32 values" : "integers", ", the model expects ", ids ? "ids" : "fp32 values or bytes");
   if (ids || (reading == BITGRAD_AS_IS && view.is_float())) {
     const Tensor x = view.tensor();
     for (int64_t i = 0, known = l.learner->input()->ids; ids && known > 0 && i < x.numel(); ++i)
@@ -45,7 +45,7 @@ Tensor inputs(const bitgrad_learner& l, const ArrayView& view, int32_t reading) 
     return l.on_device(x);
   }
   require(reading == BITGRAD_STORED, kLearner,
-          "x: got bytes as they are, the model takes fp32 values: BITGRAD_STORED normalizes them");
+          "x: got unnormalized bytes, the model expects fp32 values: BITGRAD_STORED normalizes them");
   const SampleView& s = view.samples();
   const Tensor x = Tensor::empty({s.count, s.shape.numel()}, dtypes::fp32, MemoryKind::kBatch, Device::cpu());
   l.values.write(s, 0, s.count, x.as<float>());

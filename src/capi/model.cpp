@@ -41,7 +41,7 @@ Tensor predicted(bitgrad_model& model, const bitgrad_array* x, int32_t reading) 
   if (reading == BITGRAD_STORED) return model.predictor->predict(view.samples());
   const bool ids = model.predictor->input().dtype == dtypes::int32;
   require(ids || !view.is_bytes(), "predict",
-          "x: got bytes as they are, the model takes fp32 values: BITGRAD_STORED "
+          "x: got unnormalized bytes, the model expects fp32 values: BITGRAD_STORED "
           "normalizes them as the run did");
   return model.predictor->predict(view.tensor());
 }

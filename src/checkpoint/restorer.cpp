@@ -16,7 +16,7 @@ Restorer::Restorer(const std::string& path, std::string_view kind)
   if (got == kind || (kind.empty() && got != kPartKind)) return;
   if (got == kPartKind || kind == kPartKind)
     bad(path, concat("is of kind ", got, ", expected a ", kind.empty() ? "model or checkpoint" : kind,
-                     ". A part of a model belongs to adapters: adapters.init_from takes its folder"));
+                     ". A part of a model belongs to adapters: set adapters.init_from to its folder"));
   bad(path,
       got == kModelKind
           ? "is a converted model, without masters and optimizer: got a model, expected a checkpoint. A run resumes "
@@ -177,7 +177,8 @@ std::shared_ptr<const Tensor> Restorer::quant_part(const std::string& name, DTyp
     const DTypeInfo& info = codes.info();
     for (int64_t i = 0; i < t.numel(); ++i)
       if (const int32_t z = t.as<int32_t>()[i]; z < info.qmin || z > info.qmax)
-        bad(file_.path(), concat("tensor '", name, "', element ", i, ": ", z, " is no zero point of ", codes));
+        bad(file_.path(),
+            concat("tensor '", name, "', element ", i, ": ", z, ", which is not a zero point of ", codes));
   }
   return std::make_shared<const Tensor>(std::move(t));
 }

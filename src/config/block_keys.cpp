@@ -81,7 +81,7 @@ bool compute(const KeyUse& use, const Arguments& arguments, Node& node, Report& 
     if (key != arguments.end())
       not_whole(key->first, *key->second, node, report);
     else
-      report.error(node.mark, concat(node.text, ": no 64 bits hold this number"), node.length());
+      report.error(node.mark, concat(node.text, ": value does not fit in 64 bits"), node.length());
     return false;
   };
   for (const Product& product : use.sum) {
@@ -97,7 +97,7 @@ bool compute(const KeyUse& use, const Arguments& arguments, Node& node, Report& 
         if (!whole) return not_whole(factor.key, given, node, report), false;
       }
       if (factor.divides && (number <= 0 || value % number != 0)) {
-        report.error(node.mark, concat(node.text, ": ", value, " / ", number, " is no whole number"), node.length());
+        report.error(node.mark, concat(node.text, ": ", value, " / ", number, ", not a whole number"), node.length());
         return false;
       }
       if (factor.divides)

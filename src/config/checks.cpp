@@ -177,7 +177,7 @@ class Checks {
     const Node* const map = find("data.valid");
     if (valid.fraction > 0 && map->entries.size() > 1)
       contradiction({"data.valid.fraction"},
-                    "data.valid.fraction takes samples of data.train: it stands alone, without other keys");
+                    "data.valid.fraction selects samples of data.train and cannot be combined with other keys");
     if (valid.fraction == 0 && sound_path("data.test") && config_.data.test && *config_.data.test == valid)
       contradiction({"data.valid"}, "data.valid and data.test are the same data: give other data, or one of the two");
   }
@@ -195,7 +195,7 @@ class Checks {
       contradiction({here, "data.train." + key},
                     concat(here, " (", b, ") must be data.train.", key, " (", a, "): ", why));
     };
-    if (!tokens) same("file", train.file, test.file, "the bytes of the file say which id is which");
+    if (!tokens) same("file", train.file, test.file, "ids are assigned from the file's bytes");
     same("context", train.context, test.context, "samples are of one length");
     same("targets", train.targets, test.targets, "both have targets at the same positions");
     if (train.split != test.split && train.file == test.file)
@@ -236,7 +236,7 @@ class Checks {
     const std::string& name = config_.data.tokenizer;
     if (name.empty() || !sound_path("data.tokenizer") || !sound_path("data.train.format")) return;
     if (config_.data.train.format != "tokens" && !(config_.data.test && config_.data.test->format == "tokens"))
-      contradiction({"data.tokenizer"}, "data.tokenizer is for format tokens, which no data set here has");
+      contradiction({"data.tokenizer"}, "data.tokenizer only applies to format tokens, which is not used here");
     const std::vector<std::string> known = tokenizer_names();
     if (std::find(known.begin(), known.end(), name) != known.end() || is_tokenizer_file(name)) return;
     std::string names;
@@ -356,7 +356,7 @@ class Checks {
     if (config_.optim.spec.bop == BopSpec{}) return;
     bool used = config_.quant.weights.optimizer == "bop";
     each_weights([&](const ParameterSpec& weights, const std::string&) { used = used || weights.optimizer == "bop"; });
-    if (!used) contradiction({"optim.bop"}, "optim.bop goes with weights of optimizer bop, there are none");
+    if (!used) contradiction({"optim.bop"}, "optim.bop requires weights with optimizer bop, there are none");
   }
 
   // The output must come from a layer that computes scores, at most normalized and dequantized: anything else would
@@ -370,8 +370,7 @@ class Checks {
     });
     const LayerSpec* const last = output_layer(config_.layers);
     if (last == nullptr || !any) {
-      contradiction({"model.layers"},
-                    "model.layers: there is no linear layer; the last one makes the scores of the classes");
+      contradiction({"model.layers"}, "model.layers: missing a linear layer, which computes the scores of the classes");
       return;
     }
     if (output_of(*last) == Output::kNone)

@@ -94,7 +94,7 @@ Names schedules() { return schedule_names(); }
 Names cooldowns() { return cooldown_shapes(); }
 Names losses() { return loss_names(); }
 Names metrics() { return metric_names(); }
-Names directions() { return {"up", "down"}; }
+Names directions() { return {"max", "min"}; }
 Names dataset_formats() { return bitgrad::dataset_formats(); }
 Names devices() { return {"cpu", "cuda"}; }
 Names residences() { return {"auto", "true", "false"}; }

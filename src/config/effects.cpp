@@ -55,10 +55,10 @@ class Effects {
     });
     if (used) return;
     warn(entry,
-         concat("quant.activations has no effect, inputs of layers stay as they are: it is for quantize layers, and "
-                "the model has none. Put quantize: {} before each layer whose input shall be low-bit, or use a "
-                "recipe that quantizes inputs, such as quant.recipe: w4a4, or rules with activations",
-                prepared() ? "; with a recipe or rules, leave quant.activations out" : ""));
+         concat("quant.activations has no effect, layer inputs are not quantized: the key only applies to quantize "
+                "layers, and the model has none. Put quantize: {} before each layer whose input is to be quantized, or "
+                "use a recipe that quantizes inputs, such as quant.recipe: w4a4, or rules with activations",
+                prepared() ? "; with a recipe or rules, remove quant.activations" : ""));
   }
 
   // Low-bit weights that recipes replace in every phase. Keys for training still apply.
@@ -132,7 +132,7 @@ class Effects {
     const auto idle = [&](std::string_view key, bool is) {
       if (is)
         refuse(find(path, key), concat(path, '.', key, ": 1 changes nothing, ", c.name,
-                                       " keeps the rate as it is. Give a number below 1, or name: constant"));
+                                       " keeps the rate constant. Give a number below 1, or name: constant"));
     };
     idle("factor", c.factor == 1);
     idle("gamma", c.gamma == 1);

@@ -88,7 +88,7 @@ std::string standard_text(const KeySpec& spec, bool table = false) {
                   at_times ? concat("; optional with ", config::join(config::split(spec.optional, ','))) : "");
   }
   if (spec.computed()) return std::string(spec.standard.substr(1));
-  if (spec.standard.empty() || spec.standard == "{}") return table ? "-" : "none: may be left out";
+  if (spec.standard.empty() || spec.standard == "{}") return table ? "-" : "none: optional";
   return table ? concat('`', spec.standard, '`') : std::string(spec.standard);
 }
 

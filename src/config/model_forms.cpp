@@ -173,7 +173,7 @@ std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form, const
           choice ? choice->quant.compute == Compute::kIntegerOut : layer.product.compute == Compute::kIntegerOut;
       if (!off && integer && form.mode.quantization == QuantSwitch::kOff && find_layer_kind(layer.kind)->product)
         off = Refusal{place,
-                      "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use "
+                      "compute: integer_out returns int32 and has no float equivalent: it cannot be switched off. Use "
                       "compute: packed.",
                       &form.mark};
     }

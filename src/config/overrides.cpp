@@ -133,7 +133,7 @@ void apply_one(Node& root, const std::string& argument, int number, Report& repo
   const auto fail_at = [&](std::string message) { report.error({number, 1, 1}, std::move(message), argument.size()); };
   const std::vector<ConfigDiagnostic> bad = text.bad_bytes();
   if (!bad.empty()) return report.add(bad.front());
-  if (argument.find('\n') != std::string::npos) return fail_at("the argument holds a line end");
+  if (argument.find('\n') != std::string::npos) return fail_at("the argument contains a line break");
   const std::string_view path =
       std::string_view(argument).substr(path_begin, equals == std::string::npos ? std::string::npos : equals);
   if ((!back && equals == std::string::npos) || !good_path(path))

@@ -12,7 +12,7 @@ namespace bitgrad::config {
 namespace {
 
 // If the first layer does not fit the type of the data, appends that to its error.
-void tell_data(const RunConfig& config, std::string& wrong) {
+void check_data(const RunConfig& config, std::string& wrong) {
   const LayerSpec& first = config.layers.front();
   const bool ids = choices::reads_ids(config);
   if (ids == find_layer_kind(first.kind)->ids) return;
@@ -26,7 +26,7 @@ constexpr ProductMode kInt8 = ProductMode::kInt8;
 constexpr std::string_view kRoundingUse = "gx or gw int8", kPerGroupUse = "gx int8";
 bool has_int8(const ProductSpec& c) { return c.gx == kInt8 || c.gw == kInt8; }
 void report_idle(const Merged& keys, std::string_view key, std::string_view use) {
-  keys.contradiction({key}, concat(key, " goes with ", use));
+  keys.contradiction({key}, concat(key, " requires ", use));
 }
 
 // Reports keys of quant.backward that no layer uses.
@@ -138,7 +138,7 @@ bool resolve(const Node& root, RunConfig& config, LayerSpec& layer, ModelForms& 
     }
     refused = *plain;
   }
-  if (&layer == &config.layers.front()) tell_data(config, refused.text);
+  if (&layer == &config.layers.front()) check_data(config, refused.text);
   report.error(refused.choice ? *refused.choice : origin_of(layer).mark,
                concat(origin_of(layer).path, ": ", refused.text), refused.choice ? 1 : layer.kind.size());
   return false;

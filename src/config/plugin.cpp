@@ -63,7 +63,8 @@ class Handle {
 const PluginEntry& entry_of(const Plugin& plugin, void* handle) {
   void* const symbol = dlsym(handle, kEntryPoint);
   if (symbol == nullptr)
-    refuse(plugin, "has no symbol ", kEntryPoint, ", so it is no plugin: one of its files must say BITGRAD_PLUGIN(f)");
+    refuse(plugin, "has no symbol ", kEntryPoint,
+           ", so it is not a plugin: one of its files must contain BITGRAD_PLUGIN(f)");
   const PluginEntry* const entry = reinterpret_cast<const PluginEntry* (*)()>(symbol)();
   if (entry == nullptr) refuse(plugin, kEntryPoint, " returns no entry");
   if (entry->interface != kPluginInterface)
@@ -101,12 +102,12 @@ Plugin load_plugin(const std::string& path) {
   const std::lock_guard lock(state.mutex);
   for (const Loaded& loaded : state.all)
     if (loaded.plugin.path == plugin.path) return loaded.plugin;
-  if (!file_system().exists(plugin.path)) refuse(plugin, "there is no such file");
+  if (!file_system().exists(plugin.path)) refuse(plugin, "no such file");
   if (file_system().is_directory(plugin.path)) refuse(plugin, "is a folder, not a shared library");
   try {
     file_system().open_read(plugin.path);  // a pipe would never open
   } catch (const Error& error) {
-    refuse(plugin, "is no shared library: ", error.what());
+    refuse(plugin, "is not a shared library: ", error.what());
   }
   Handle handle(dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (handle.get() == nullptr) refuse(plugin, "cannot be loaded: ", why_not_loaded());

@@ -55,7 +55,7 @@ class RuleReader {
                           "group belongs to the recipe, but weights replaces it; set granularity "
                           "there, such as granularity: group(64)");
     else if (quant.group && !has_groups(quant.recipe))
-      keys_.contradiction({"group", "recipe"}, concat("group goes with recipes that have groups (", join(grouped()),
+      keys_.contradiction({"group", "recipe"}, concat("group requires a recipe with groups (", join(grouped()),
                                                       "), the recipe is ", quant.recipe));
     const Merged weights = keys_.inner("weights", "weights");
     for (const std::string& key : keys_of("weights"))

@@ -130,7 +130,7 @@ class Resolver {
       if (contains(choices::schemes_for(other, keys_.role), scheme)) dtypes.push_back(other.name());
     if (dtypes.empty()) return concat("scheme ", scheme, " is not for ", choices::purpose_of(keys_.role));
     return concat("scheme ", scheme, " needs dtype ", join(dtypes, " or "), ", got ", info.name, "; ", info.name,
-                  " goes with ", join(fitting, " or "));
+                  " requires ", join(fitting, " or "));
   }
 
   void pick_ste(QuantSpec& c) const {
@@ -138,8 +138,8 @@ class Resolver {
     merged_.set(c.ste, "ste");
     const std::vector<std::string> fitting = choices::schemes_of_ste(*c.ste);
     if (!fitting.empty() && !contains(fitting, c.scheme)) {  // an inherited rule may not fit the layer's own scheme
-      merged_.contradiction({"ste"}, concat("ste ", enum_name(*c.ste), " goes with scheme ", join(fitting, " or "),
-                                            ", not with ", c.scheme));
+      merged_.contradiction(
+          {"ste"}, concat("ste ", enum_name(*c.ste), " requires scheme ", join(fitting, " or "), ", not ", c.scheme));
       c.ste = standard;
     } else if (const std::string wrong = refusal(c); !wrong.empty()) {
       merged_.contradiction({"ste"}, wrong);
@@ -147,7 +147,7 @@ class Resolver {
     }
     if (*c.ste != SteRule::kTanh) {
       if (merged_.known("ste"))
-        merged_.contradiction({"ste_t"}, concat("ste_t goes with ste tanh, the rule is ", enum_name(*c.ste)));
+        merged_.contradiction({"ste_t"}, concat("ste_t requires ste tanh, the rule is ", enum_name(*c.ste)));
       return;
     }
     merged_.set(Pair{c.ste_t_first, c.ste_t_last}, "ste_t");
@@ -187,7 +187,7 @@ class Resolver {
     if (c.scheme == "pact")
       option(c, c.first_clip, "first_clip");
     else
-      merged_.contradiction({"first_clip"}, concat("first_clip goes with scheme pact, the scheme is ", c.scheme));
+      merged_.contradiction({"first_clip"}, concat("first_clip requires scheme pact, the scheme is ", c.scheme));
     if (c.scheme == "fixed") {
       if (merged_.pick("scale"))
         option(c, c.scale, "scale");
@@ -197,7 +197,7 @@ class Resolver {
       return;
     }
     for (const char* key : {"scale", "offset"})
-      merged_.contradiction({key}, concat(key, " goes with scheme fixed, the scheme is ", c.scheme));
+      merged_.contradiction({key}, concat(key, " requires scheme fixed, the scheme is ", c.scheme));
   }
 
   // Keys defined by registered schemes.
@@ -207,7 +207,7 @@ class Resolver {
         const KeySpec& spec = *find_key(group_of(keys_.role), key.name);
         if (!spec.applies(c.scheme))
           merged_.contradiction({key.name},
-                                concat(key.name, " goes with scheme ", spec.with(), ", the scheme is ", c.scheme));
+                                concat(key.name, " requires scheme ", spec.with(), ", the scheme is ", c.scheme));
         else if (scheme == c.scheme)
           pick_own_key(c, key, spec);
       }
@@ -227,7 +227,7 @@ class Resolver {
   void pick_learned(ParameterSpec& spec) const {
     if (!choices::has_learned_parts(spec.quant))
       return merged_.contradiction(
-          {"learned"}, concat("learned goes with schemes that have learned parts (", join(choices::learned_schemes()),
+          {"learned"}, concat("learned requires a scheme with learned parts (", join(choices::learned_schemes()),
                               "), the scheme is ", spec.quant->scheme));
     visit([inner = merged_.inner("learned", "learned")](auto key, auto& field) { inner.set(field, key); },
           spec.learned);
@@ -249,7 +249,7 @@ class Resolver {
     if (!inner.known("name")) return;
     for (const char* key : {"momentum", "percentile"})
       if (!find_key("observer", key)->applies(wanted.name))
-        inner.contradiction({key}, concat(key, " goes with observer ", find_key("observer", key)->when,
+        inner.contradiction({key}, concat(key, " requires observer ", find_key("observer", key)->when,
                                           ", the observer is ", wanted.name));
     if (wanted.name != "moving_average") wanted.momentum = standard.momentum;
     if (wanted.name != "percentile") wanted.percentile = standard.percentile;
@@ -265,7 +265,7 @@ class Resolver {
   }
   static std::string observer_refusal(const ObserverSpec& observer, const QuantSpec& c) {
     if (!find_quantizer(c.scheme).from_range())
-      return concat("an observer measures a range, scheme ", c.scheme, " uses none; observers go with ",
+      return concat("an observer measures a range, scheme ", c.scheme, " uses none; observers require ",
                     join(choices::range_schemes()));
     try {
       make_observer(observer, c, /*features=*/1);

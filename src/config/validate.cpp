@@ -237,8 +237,8 @@ class Validator {
       if (!spec || spec->applies(selected)) continue;
       const SourceMark mark = blame({other.key_mark, entry ? entry->node.mark : other.key_mark});
       report_.error(mark,
-                    concat(path_of(place.path, other.key), " goes with ", path_of(place.path, key), ' ', spec->with(),
-                           ", not with ", selected),
+                    concat(path_of(place.path, other.key), " requires ", path_of(place.path, key), ' ', spec->with(),
+                           ", not ", selected),
                     other.key.size());
       ++errors_;
     }

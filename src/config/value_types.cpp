@@ -164,7 +164,7 @@ std::string read_text(const KeySpec& spec, const Node& node, Value& value) {
   if (node.text.empty()) return "the text is empty";
   const bool control = std::any_of(node.text.begin(), node.text.end(),
                                    [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7F; });
-  if (control) return "the text holds a control character or a line end";
+  if (control) return "the text contains a control character or a line break";
   value = node.text;
   return "";
 }

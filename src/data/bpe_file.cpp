@@ -128,7 +128,7 @@ class BpeReader {
 
   int32_t id_of(const std::string& token, size_t merge) const {
     const auto found = ids_.find(token);
-    if (found == ids_.end()) bad("model.merges.", merge, ": '", token, "' is no token of model.vocab.");
+    if (found == ids_.end()) bad("model.merges.", merge, ": '", token, "' is not a token of model.vocab.");
     return found->second;
   }
   // Each merge is "a b" or ["a", "b"].
@@ -202,8 +202,8 @@ class BpeReader {
     }
     if (bytes)
       bad("pre_tokenizer: got ", type,
-          " after ByteLevel, which comes last here: it would see the characters that stand "
-          "for bytes.");
+          " after ByteLevel, which must come last: it would see the characters that represent "
+          "bytes.");
     if (type == "ByteLevel") {
       bytes = true;
       step.prefix_space = p.value("add_prefix_space", true);

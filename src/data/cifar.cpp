@@ -138,7 +138,7 @@ std::vector<std::string> names_of(const CifarLayout& layout, const CifarLabel& l
   while (!names.empty() && names.back().empty()) names.pop_back();
   if (std::ssize(names) != label.classes)
     fail_cifar(layout, path, ": got ", names.size(), " names of classes, expected ", label.classes,
-               ", a line each. Without the file classes have no names.");
+               ", one per line. Without the file classes have no names.");
   for (size_t i = 0; i < names.size(); ++i)
     if (names[i].empty() || printable(names[i]) != names[i])
       fail_cifar(layout, path, ':', i + 1, ": got '", printable(names[i].substr(0, 80)),

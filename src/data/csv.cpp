@@ -42,7 +42,8 @@ class CsvReader {
       }
     }
     if (count_ == 0)
-      fail_with(ErrorCode::kData, "data.csv", printable(path_), ": got no line of numbers, expected a sample a line.");
+      fail_with(ErrorCode::kData, "data.csv", printable(path_),
+                ": got no line of numbers, expected one sample per line.");
   }
   const data::CsvHead& head() const { return head_; }
   Samples take() const {
@@ -74,7 +75,7 @@ class CsvReader {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), id);
     if (error != std::errc() || end != field.data() + field.size())
-      refuse(index, field, "a whole number: the model takes ids");
+      refuse(index, field, "a whole number: the model expects ids");
     whole_.push_back(id);
   }
   [[noreturn]] void refuse(int64_t index, std::string_view field, std::string_view expected) const {
@@ -99,7 +100,7 @@ Samples read_csv_samples(const std::string& path, std::string_view bytes, bool i
   reader.read(text);
   if (const data::CsvHead& head = reader.head(); notes != nullptr && head.doubtful)
     notes->push_back(concat(printable(path), ": ", data::head_text(head), ". If that is wrong, ",
-                            head.names ? "put a line of names above it" : "take it out"));
+                            head.names ? "add a line of names above it" : "remove it"));
   return reader.take();
 }
 

@@ -102,7 +102,7 @@ std::vector<Key> csv_keys() {
       {.name = "target",
        .type = Type::kTexts,
        .standard = "!",
-       .doc = "column of the target: its name in the header, or its number from 1; with target_is values also "
+       .doc = "column of the target: header name, or 1-based index; with target_is values also "
               "several. All other columns are features"},
       {.name = "target_is",
        .type = Type::kChoice,
@@ -110,7 +110,7 @@ std::vector<Key> csv_keys() {
        .doc = "classes: whole numbers from 0, or names, numbered in the order of their bytes; values: numbers, for "
               "a regression",
        .choices = {"classes", "values"}},
-      {.name = "ignore", .type = Type::kTexts, .doc = "columns that are no features, as target"},
+      {.name = "ignore", .type = Type::kTexts, .doc = "columns that are not features, named as in target"},
       {.name = "names",
        .type = Type::kTexts,
        .doc = "columns whose cells are names, though they look like numbers, or in the target like missing values; as "
@@ -124,13 +124,12 @@ std::vector<Key> csv_keys() {
       {.name = "missing",
        .type = Type::kTexts,
        .standard = "error",
-       .doc =
-           "what stands in place of missing features: error (nothing: they are refused), a number, mean or median of "
-           "the column; all features of one_hot are 0. Missing are empty cells and the words of pandas (NA, nan, None "
-           "...), or, beside fill, the words of this list"},
+       .doc = "replacement for missing features: error (missing features are an error), a number, mean or median of "
+              "the column; all features of one_hot are 0. Missing are empty cells and the markers of pandas (NA, nan, "
+              "None ...), or, beside fill, the markers of this list"},
       {.name = "fill",
        .type = Type::kTexts,
-       .doc = "what stands in place of missing features, as missing, for all columns or for one: mean, age=0"},
+       .doc = "replacement for missing features, as missing, for all columns or for one: mean, age=0"},
       {.name = "decimal",
        .type = Type::kChoice,
        .standard = "point",
@@ -140,13 +139,13 @@ std::vector<Key> csv_keys() {
        .type = Type::kChoice,
        .standard = "auto",
        .doc = "whether the first line holds the names of the columns; auto: if it has no "
-              "number, if it counts up 0, 1, 2 ..., if a name stands above numbers, if it has a column that target, "
+              "number, if it counts up 0, 1, 2 ..., if a name is above numbers, if it has a column that target, "
               "ignore or names give, or if it has new names beside whole numbers above fractions",
        .choices = {"auto", "yes", "no"}},
       {.name = "separator",
        .type = Type::kChoice,
        .standard = "comma",
-       .doc = "what stands between fields; blank: any number of blanks or tabs",
+       .doc = "field separator; blank: any number of blanks or tabs",
        .choices = {"comma", "semicolon", "tab", "pipe", "blank"}}};
 }
 

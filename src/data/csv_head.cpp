@@ -143,7 +143,7 @@ CsvHead guess_head(const CsvRow& first, std::span<const CsvRow> below, const Csv
   for (size_t i = 0; i < first.size(); ++i)
     if (may_be_name(first[i]) && !numeric(first[i]) && !is_missing(first[i], form.missing) &&
         numbers_below(below, i, form))
-      return {true, concat("'", printable(first[i].substr(0, 40)), "' stands above numbers"), true};
+      return {true, concat("'", printable(first[i].substr(0, 40)), "' is above numbers"), true};
   for (const std::string_view field : first)
     if (std::find(form.asked.begin(), form.asked.end(), field) != form.asked.end() && !is_column_number(field, first))
       return {true, concat("it has the name '", printable(field), "' that the configuration gives")};

@@ -62,9 +62,9 @@ const CsvSeparator& likely_separator(std::string_view text) {
   const std::vector<std::string_view> lines = first_lines(text);
   const std::string_view first = lines.empty() ? std::string_view() : lines[0];
   const auto has = [&](char mark) { return first.find(mark) != std::string_view::npos; };
-  const char told = told_separator(first);
+  const char declared = declared_separator(first);
   const auto fits = [&](char mark) {
-    if (told != '\0') return mark == told;
+    if (declared != '\0') return mark == declared;
     if (mark == '|') return has(mark) && even_fields(lines, mark) > 1;
     if (mark != kBlankSeparator) return has(mark);
     return has_number(first) ||
@@ -81,7 +81,7 @@ void check_separator(const std::string& path, std::string_view text, const CsvRo
   if (first.size() != 1 || is_comment(first[0])) return;
   const auto refuse = [&](std::string_view what, std::string_view way) {
     fail_with(ErrorCode::kData, kCsvLines, printable(path), ": the first line is one field with ", what, ": '",
-              printable(first[0].substr(0, 60)), "'. If these stand between fields, ",
+              printable(first[0].substr(0, 60)), "'. If these separate fields, ",
               form.fixed ? concat("write the file with the separator of the training table: '",
                                   printable({&form.separator, 1}), '\'')
                          : std::string(way),
@@ -113,9 +113,9 @@ void refuse_length(const std::string& path, CsvRows& rows, const CsvRow& first, 
   const std::string_view begin = row[0];
   std::string why;
   if (second && is_comment(head)) {
-    why = " If the first line is a comment, take it out: the names of the columns are expected there.";
+    why = " If the first line is a comment, remove it: the names of the columns are expected there.";
   } else if (is_comment(begin)) {
-    why = " If it is a comment, take it out.";
+    why = " If it is a comment, remove it.";
   } else if (second) {
     CsvRow next;
     bool alike = true;
@@ -125,14 +125,13 @@ void refuse_length(const std::string& path, CsvRows& rows, const CsvRow& first, 
           " If each line begins with a name or a number of the row, as R writes them, write the table without them "
           "(row.names=FALSE), or put a name for them in front of the first line.";
     else if (alike && expected == 1)
-      why = " If the first line is a title, take it out: the names of the columns are expected there.";
+      why = " If the first line is a title, remove it: the names of the columns are expected there.";
   } else if (got < expected && row.size() == 1) {
-    why = " If it is a note or the end of the table, take it out.";
+    why = " If it is a note or the end of the table, remove it.";
   }
   if (why.empty() && got > expected && form.separator != kBlankSeparator)
-    why = concat(
-        " A field that holds '", form.separator, "' stands in double quotes",
-        form.separator == ',' ? "; where numbers have decimal commas, another separator stands between fields." : ".");
+    why = concat(" A field that holds '", form.separator, "' must be in double quotes",
+                 form.separator == ',' ? "; numbers with decimal commas need another field separator." : ".");
   fail_with(ErrorCode::kData, kCsvLines, printable(path), ':', line, ": got ", got, " fields, expected ", expected,
             " as in the first line.", why);
 }

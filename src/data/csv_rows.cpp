@@ -40,7 +40,7 @@ std::string_view trimmed_field(std::string_view text) {
                                          : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-char told_separator(std::string_view text) {
+char declared_separator(std::string_view text) {
   const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
   return (line.starts_with("sep=") || line.starts_with("SEP=")) && line.size() == 5 ? line[4] : '\0';
 }
@@ -57,15 +57,15 @@ CsvRows::CsvRows(const std::string& path, std::string_view text, char separator)
   constexpr std::string_view kMark = "\xEF\xBB\xBF";  // UTF-8 byte order mark, written by spreadsheets
   if (text_.starts_with(kMark)) text_.remove_prefix(kMark.size());
   check_text(path_, text_);
-  const char told = told_separator(text_);
-  if (told == '\0') return;
-  if (told != separator) {
+  const char declared = declared_separator(text_);
+  if (declared == '\0') return;
+  if (declared != separator) {
     const auto known = std::find_if(std::begin(kCsvSeparators), std::end(kCsvSeparators),
-                                    [&](const CsvSeparator& s) { return s.mark == told; });
+                                    [&](const CsvSeparator& s) { return s.mark == declared; });
     const std::string key =
-        known == std::end(kCsvSeparators) ? std::string("take another one") : concat("set separator: ", known->name);
-    fail_with(ErrorCode::kData, kCsvText, path_, ":1: the first line says that '", printable({&told, 1}),
-              "' stands between fields, expected '", printable({&separator, 1}), "'. In a training table ", key,
+        known == std::end(kCsvSeparators) ? std::string("choose another one") : concat("set separator: ", known->name);
+    fail_with(ErrorCode::kData, kCsvText, path_, ":1: the first line says that '", printable({&declared, 1}),
+              "' separates fields, expected '", printable({&separator, 1}), "'. In a training table ", key,
               "; elsewhere write the file with the separator of the training table.");
   }
   text_.remove_prefix(std::min(text_.find('\n'), text_.size() - 1) + 1);

@@ -25,7 +25,7 @@ inline constexpr CsvSeparator kCsvSeparators[] = {{',', "comma", "commas"},
                                                   {'|', "pipe", "pipes"},
                                                   {kBlankSeparator, "blank", "blanks"}};
 // The mark that a first line such as "sep=;" names, which Excel reads and writes; 0: there is none.
-char told_separator(std::string_view text);
+char declared_separator(std::string_view text);
 
 // Without blanks and carriage returns at both ends.
 std::string_view trimmed_field(std::string_view text);

@@ -66,7 +66,7 @@ CsvTable read_csv_table(const std::string& file, std::string text, const CsvForm
   table.text = std::make_unique<const std::string>(std::move(text));
   CsvRows rows(path, *table.text, form.separator);
   CsvRow first, row;
-  if (!rows.next(first)) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected a sample a line.");
+  if (!rows.next(first)) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected one sample per line.");
   const int64_t line = rows.line();
   check_separator(path, *table.text, first, form);
   std::vector<CsvRow> below;
@@ -83,7 +83,7 @@ CsvTable read_csv_table(const std::string& file, std::string text, const CsvForm
     table.lines.insert(table.lines.begin(), line);
     table.fields.insert(table.fields.begin(), first.begin(), first.end());
   }
-  if (table.lines.empty()) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected a sample a line.");
+  if (table.lines.empty()) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected one sample per line.");
   return table;
 }
 

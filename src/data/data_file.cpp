@@ -35,7 +35,7 @@ std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetS
 void warn_of_control_bytes(const std::string& path, int64_t count, int64_t size) {
   if (count > 0)
     log(LogLevel::kWarning, concat(printable(path), ": ", count, " of ", size,
-                                   " bytes are no text (zero and other control characters): they are read like any "
+                                   " bytes are not text (zero and other control characters): they are read like any "
                                    "other. Is it a file of another kind?"));
 }
 

@@ -80,7 +80,7 @@ void refuse_folder(const std::string& path) {
     const std::string inner = path + '/' + name;
     for (const std::string& deeper : folders_in(inner))
       fail_with(ErrorCode::kData, kInfo, "'", path, "': its folders hold folders ('", inner, '/', deeper,
-                "'), so they are no classes. Name one of them, such as '", inner, "'");
+                "'), so they are not classes. Name one of them, such as '", inner, "'");
     if (file_system().exists(inner + "/data_batch_1.bin") || file_system().exists(inner + "/train.bin"))
       fail_with(ErrorCode::kData, kInfo, "'", path, "': got a folder above one of CIFAR, expected '", inner, "'");
   }
@@ -174,7 +174,7 @@ void write_section(std::ostream& out, const Json& j, const std::string& path) {
 
 Json json_of(const std::string& path) {
   if (file_system().is_directory(path)) return folder_json(path);
-  if (!file_system().exists(path)) fail_with(ErrorCode::kData, kInfo, "'", path, "': there is no such file or folder");
+  if (!file_system().exists(path)) fail_with(ErrorCode::kData, kInfo, "'", path, "': no such file or folder");
   const std::unique_ptr<InputFile> file = file_system().open_read(path);
   if (file->size() > kMostDescribed)
     fail_with(ErrorCode::kData, kInfo, path, ": got ", file->size(), " bytes, expected at most ", kMostDescribed);
@@ -240,7 +240,7 @@ std::string describe_data_file(const std::string& path) {
   if (j.contains("files"))
     out << ", " << j.at("files") << " files in " << j.at("classes").size()
         << " classes:" << counts_text(j.at("classes"))
-        << (j.contains("others") ? concat("; ", j.at("others"), " other files, which no format reads") : std::string())
+        << (j.contains("others") ? concat("; ", j.at("others"), " other files of unsupported formats") : std::string())
         << '\n';
   else if (j.contains("class_names"))
     data::write_cifar(out, j);
@@ -248,7 +248,7 @@ std::string describe_data_file(const std::string& path) {
     data::write_table(out, j);
   else if (j.contains("no_table"))
     out << ", a text of " << j.at("lines") << " lines and " << j.at("bytes")
-        << " bytes. It is no table: " << printable(j.at("no_table").text()) << '\n';
+        << " bytes. Not a table: " << printable(j.at("no_table").text()) << '\n';
   else if (j.contains("arrays"))
     write_members(out, j.at("arrays"));
   else

@@ -51,9 +51,9 @@ class MemoryDataset final : public Dataset {
     require(x.count >= 1 && x.count == t.count, kMemory, "got ", x.count, " samples and ", t.count,
             " targets, expected as many, 1 or more");
     require(ids_ || x.stored == StoredAs::kUint8 || x.stored == StoredAs::kFloat, kMemory, x.name,
-            ": got integers, expected bytes (uint8) or fp32 values: only models of ids take integers");
+            ": got integers, expected bytes (uint8) or fp32 values: integers require a model of ids");
     require(!ids_ || x.stored != StoredAs::kFloat, kMemory, x.name,
-            ": got fp32 values, the model takes ids (integers)");
+            ": got fp32 values, the model expects ids (integers)");
     if (x.stored == StoredAs::kFloat) check_finite(x);
     if (ids_) check_numbers(x, spec_.vocabulary, false);
     target_.shape = t.shape;

@@ -159,8 +159,8 @@ std::string NumberLook::text(char decimal) const {
   if (with.empty())
     return concat(
         "a decimal ", other, ": set decimal: ", other,
-        grouped ? concat("; or with ", other, "s between thousands: take them out (", plain, ')') : std::string());
-  if (other_mark) return concat(with, ", and a decimal ", other, ": take out the first and set decimal: ", other);
+        grouped ? concat("; or with ", other, "s between thousands: remove them (", plain, ')') : std::string());
+  if (other_mark) return concat(with, ", and a decimal ", other, ": remove the first and set decimal: ", other);
   std::string written = plain;
   if (decimal == ',') std::replace(written.begin(), written.end(), '.', ',');
   return concat(with, ": write it as ", written);

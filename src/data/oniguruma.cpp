@@ -120,7 +120,7 @@ class Translator {
     }
     // In the middle of a branch, Oniguruma takes the rest of the group as one branch.
     if (next() == ')') {
-      if (groups_.back().begin != outer) refuse(place, "an option that does not stand at the begin of a group");
+      if (groups_.back().begin != outer) refuse(place, "an option that is not at the start of a group");
       groups_.pop_back();
       out_ += in_[at_++];
       groups_.back().content = out_.size();
@@ -283,7 +283,7 @@ class Translator {
   // An expression that matches one character, for a set that begins at at_.
   std::string set() {
     const size_t place = at_++;
-    if (++depth_ > 32) refuse(place, "so many sets in one another");
+    if (++depth_ > 32) refuse(place, "sets nested too deeply");
     const bool negated = skip("^");
     std::vector<Operand> operands(1);
     for (bool first = true; first || next() != ']'; first = false) {

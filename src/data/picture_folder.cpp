@@ -39,8 +39,7 @@ std::string files_text(const std::string& folder) {
 
 std::vector<std::string> picture_classes(std::string_view where, const std::string& folder) {
   if (!file_system().is_directory(folder))
-    fail_with(ErrorCode::kData, where, "'", folder,
-              "': there is no such folder, expected one with a sub-folder for each class");
+    fail_with(ErrorCode::kData, where, "'", folder, "': no such folder, expected one with a sub-folder for each class");
   std::vector<std::string> folders;
   for (const std::string& name : visible(folder))
     if (file_system().is_directory(folder + '/' + name)) folders.push_back(name);
@@ -192,7 +191,7 @@ std::vector<Key> image_folder_keys() {
   return {{.name = "channels",
            .type = Key::Type::kChoice,
            .standard = "stored",
-           .doc = "stored: all files as they are, gray [rows, columns] or color [rows, columns, 3]; 1: as gray; 3: as "
+           .doc = "stored: unchanged, gray [rows, columns] or color [rows, columns, 3]; 1: as gray; 3: as "
                   "color",
            .choices = {"stored", "1", "3"}}};
 }

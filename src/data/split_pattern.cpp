@@ -72,7 +72,7 @@ SplitPattern::SplitPattern(const std::string& pattern) {
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place, lines.get());
   if (code == nullptr)
     fail_with(ErrorCode::kData, kPattern, "'", pattern,
-              "' is no regular expression that libpcre2 compiles: ", message_of(error),
+              "' is not a regular expression that libpcre2 compiles: ", message_of(error),
               ours == pattern ? "." : concat(" (translated to '", ours, "')."));
   code_ = std::shared_ptr<const void>(code, [code](const void*) { pcre2_code_free(code); });
   // Optional: without JIT, matching is slower with the same results.

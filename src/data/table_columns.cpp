@@ -80,7 +80,7 @@ bool holds_names(const CsvTable& table, int64_t column, const ColumnCells& cells
   const std::string_view odd = table.at(cells.first_odd, column);
   const std::string word = Json(std::string(odd.size() <= kLongest ? odd : "-")).dump();
   table.refuse(cells.first_odd, column,
-               concat(most, "If it stands for a missing value: missing: [", word,
+               concat(most, "If it marks a missing value: missing: [", word,
                       "] with fill: mean (on a command line 'data.train.missing=[", word,
                       "]'); if the column holds names, name it in names, or leave it out by ignore: ", name));
 }
@@ -151,9 +151,8 @@ FillRules::FillRules(const CsvTable& table, const Attributes& keys) : table_(tab
   const std::string& missing = keys.text("missing");
   if (!keys.contains("fill")) {
     require(is_rule(missing), kCsvColumns, "missing: got '", missing,
-            "', expected error, or what stands in place of missing values: a number, mean or median. Words that stand "
-            "for a "
-            "missing value are for missing beside fill, such as missing: [\"-\", \"n/a\"], fill: mean.");
+            "', expected error, or a replacement for missing values: a number, mean or median. Markers of "
+            "missing values are listed in missing beside fill, such as missing: [\"-\", \"n/a\"], fill: mean.");
     common_ = missing;
     return;
   }
@@ -182,7 +181,7 @@ std::optional<float> FillRules::of_numbers(int64_t column, const CsvForm& form) 
   const std::vector<double> numbers = numbers_of(table_, column, form);
   if (numbers.empty())
     fail_with(ErrorCode::kData, kCsvColumns, table_.path, ": ", table_.column_text(column), ": has no number, so no ",
-              rule, " to stand for missing values. Leave it out by ignore.");
+              rule, " to replace missing values. Exclude it by ignore.");
   return static_cast<float>(rule == "mean" ? mean_of(numbers) : median_of(numbers));
 }
 

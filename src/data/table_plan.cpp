@@ -66,7 +66,7 @@ class PlanMaker {
 
   void read_column(int64_t c) {
     TableColumn& out = column(c);
-    if (out.use == TableColumn::Use::kIgnored) return say(c, "left out (ignore)");
+    if (out.use == TableColumn::Use::kIgnored) return say(c, "ignored");
     CsvForm form = form_;
     if (out.use == TableColumn::Use::kTarget && named_.count(c) > 0 && form.missing == default_missing_words())
       form.missing.clear();  // they may be names of classes
@@ -201,7 +201,7 @@ CsvForm csv_form(const Attributes& keys) {
 TablePlan make_table_plan(const CsvTable& training, const Attributes& keys, int64_t classes) {
   if (training.columns() > kMostCsvColumns)
     fail_with(ErrorCode::kData, kCsvPlan, training.path, ": got ", training.columns(), " columns, expected at most ",
-              kMostCsvColumns, ". Save so many features as an array (numpy.save) and read it by format: npy.");
+              kMostCsvColumns, ". Save tables of this width as an array (numpy.save) and read it by format: npy.");
   return PlanMaker(training, keys, classes).make();
 }
 

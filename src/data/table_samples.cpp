@@ -100,7 +100,7 @@ void PlacedTable::check_target(int64_t row, int64_t column) const {
   const TableColumn& to = plan.columns[static_cast<size_t>(column)];
   if (!is_missing(field, plan.missing) || std::binary_search(to.categories.begin(), to.categories.end(), field)) return;
   table.refuse(row, c,
-               concat("expected a target: missing stands in place of features alone",
+               concat("expected a target: missing only applies to features",
                       plan.values || field.empty() ? std::string()
                                                    : concat(". If '", printable(field),
                                                             "' is the name of a class: names: ", printable(to.name))));
@@ -158,9 +158,9 @@ void PlacedTable::write_features(int64_t row, float* x) const {
     const bool missing = is_missing(table.at(row, c), plan.missing);
     if (missing && !column.fill)
       table.refuse(row, c,
-                   trains ? "expected a value. To allow missing values, set missing to what stands in their place (a "
+                   trains ? "expected a value. To allow missing values, set missing to their replacement (a "
                             "number, mean or median), or ignore the column"
-                          : "expected a value: the model has nothing that stands in place of missing ones in this "
+                          : "expected a value: the model has no replacement for missing values in this "
                             "column. Fill it in the file, or train with the key fill");
     if (column.one_hot) {
       std::fill_n(x, column.features(), 0.0f);

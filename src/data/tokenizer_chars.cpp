@@ -110,7 +110,7 @@ TokenizerPointer make_chars_tokenizer(std::string_view text) {
     occurs[point] = true;
     points.emplace_back(point, c);
   });
-  if (points.empty()) fail_with(ErrorCode::kData, kChars, "the text is empty: there are no characters.");
+  if (points.empty()) fail_with(ErrorCode::kData, kChars, "the text is empty: no characters.");
   std::sort(points.begin(), points.end());
   return std::make_shared<CharsTokenizer>(std::move(points));
 }

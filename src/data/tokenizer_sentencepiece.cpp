@@ -23,7 +23,7 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string model, Json added) : model_(std::move(model)), list_(std::move(added)) {
     if (const auto status = processor_.LoadFromSerializedProto(model_); !status.ok())
-      fail_with(ErrorCode::kData, kSentencePiece, "is no model of SentencePiece: ", status.message());
+      fail_with(ErrorCode::kData, kSentencePiece, "is not a SentencePiece model: ", status.message());
     for (int id = 0; id < processor_.GetPieceSize(); ++id) bytes_.push_back(bytes_of(id));
     if (bytes_.empty()) fail_with(ErrorCode::kData, kSentencePiece, "the model has no pieces.");
     special_.resize(bytes_.size());

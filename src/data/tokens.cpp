@@ -142,8 +142,8 @@ int64_t document_end(const DatasetSpec& spec, const TokenTask& task, int64_t sto
   const int64_t own = task.tokenizer != nullptr ? task.tokenizer->end_id() : -1;
   const int64_t end = given >= 0 ? given : stored_end >= 0 ? stored_end : own;
   require(end >= 0, kTokensData,
-          "documents: apart needs the id that ends a document: the tokenizer has none, and there is no NAME",
-          kTokensEnd, " that names one. Give it as end: ID.");
+          "documents: apart needs the id that ends a document: the tokenizer has none, and no NAME", kTokensEnd,
+          " that names one. Give it as end: ID.");
   return end;
 }
 
@@ -273,23 +273,22 @@ std::vector<Key> tokens_keys() {
        .type = Type::kChoice,
        .standard = "text",
        .doc = "what the file holds. text: text, plain or .gz, for data.tokenizer; uint16, uint32: little-endian ids "
-              "back to back, as nanoGPT writes them; shard: llm.c's files. Ids are read by position as they are "
-              "needed",
+              "back to back, as nanoGPT writes them; shard: llm.c's files. Ids are read on demand",
        .choices = {"text", "uint16", "uint32", "shard"}},
       vocabulary_key(),
       {"stride", Type::kInt, "[0, 1048576]", "0",
-       "order sequential: ids from one window to the next, of which each but the first counts its last so many; 0: "
-       "context, side by side"},
+       "order sequential: stride between windows in tokens; only the last `stride` tokens of each but the first are "
+       "scored; 0: context, non-overlapping windows"},
       {.name = "mask",
        .type = Type::kText,
        .standard = "",
-       .doc = "stored ids: a file with a byte for each id; an id whose byte is 0 is read but is no target, such as a "
-              "prompt"},
+       .doc = "stored ids: a file with a byte for each id; an id whose byte is 0 is read but is not a target, such as "
+              "in a prompt"},
       {.name = "order",
        .type = Type::kChoice,
-       .doc = "what an epoch reads. random: windows anywhere, as many as lie side by side; shuffled: those side by "
-              "side; sequential: the same in order, and the rest at the end. Default: shuffled, sequential under "
-              "data.valid and data.test",
+       .doc = "sampling order. random: windows at random offsets, as many as fit without overlap; shuffled: the "
+              "non-overlapping windows; sequential: the same in order, then the rest. Default: shuffled, sequential "
+              "under data.valid and data.test",
        .choices = {"random", "shuffled", "sequential"}},
       {.name = "documents",
        .type = Type::kChoice,

@@ -30,7 +30,7 @@ std::string why_floats(const inference::Graph& graph, size_t i) {
     if (std::holds_alternative<inference::Quantize>(nodes[j].operation))
       return concat(
           ", in floats, since ", nodes[j].layer,
-          " rounds them behind it to codes of more than 4 bits, or by scales that are no thresholds: inputs of "
+          " rounds them behind it to codes of more than 4 bits, or by scales that are not thresholds: inputs of "
           "4 bits or less need no floats");
     return concat(
         ", in floats, since ", nodes[j].layer,
@@ -105,7 +105,7 @@ std::string c_name_of(const std::string& path) {
   require(plain, "c", "-o ", printable(path), ": an #include cannot name the header ", printable(file),
           ". Expected letters, digits, '_', '-' and '.', such as model.c");
   for (const char* known : {"float", "stdint"})
-    require(name != known, "c", "-o ", path, ": the header would stand in place of C's own ", known,
+    require(name != known, "c", "-o ", path, ": the header would replace C's own ", known,
             ".h. Choose another name, such as model.c");
   return name;
 }

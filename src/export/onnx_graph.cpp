@@ -85,8 +85,9 @@ void GraphBuilder::note_codes(std::string operation, const std::vector<float>& s
                                     [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kRounded; });
   std::string reason;
   if (rounded != report_.layers.end()) {
-    reason = concat("of numbers behind ", rounded->layer,
-                    ", which the client rounds in its own order: one near the middle of two codes may take the other");
+    reason = concat(
+        "of numbers behind ", rounded->layer,
+        ", which the client rounds in its own order: a value near the middle of two codes may round to the other");
     if (!steps.empty()) reason += concat(", a step of ", *std::max_element(steps.begin(), steps.end()));
   }
   note(std::move(operation), ExportedTensor::Fate::kExact, 0, std::move(reason));

@@ -162,10 +162,9 @@ Stand write(GraphBuilder& g, const Node& node, const Quantize& op) {
     if (exact)
       g.note_codes(concat("QuantizeLinear ", op.spec.dtype), op.scale);
     else
-      g.note(
-          concat("QuantizeLinear ", op.spec.dtype), Fate::kRounded, 1,
-          "x / s in place of x * (1 / s): where x lies within a rounding of the middle of two codes, the code may be "
-          "the other one. Set div: true, or pow2: true");
+      g.note(concat("QuantizeLinear ", op.spec.dtype), Fate::kRounded, 1,
+             "x / s instead of x * (1 / s): where x is within a rounding of the middle of two codes, the code may be "
+             "the other one. Set div: true, or pow2: true");
     return out;
   }
   std::string u = before_rounding(g, x, op);

@@ -74,7 +74,7 @@ Stand write_quantizer(GraphBuilder& g, const Node& node, const inference::Quanti
                  zero.empty() ? g.scalar(0.0f) : g.per_feature(zero, y), range);
   g.note(concat("Quant of ", range.bits, " bits"), exact ? Fate::kExact : Fate::kRounded, exact ? 0 : 1,
          exact ? ""
-               : "rint(x / s + z) in place of rint(x * (1 / s)) + z: where x lies within a rounding of the middle of "
+               : "rint(x / s + z) instead of rint(x * (1 / s)) + z: where x is within a rounding of the middle of "
                  "two codes, the code may be the other one. Set div: true, or pow2: true");
   return y;
 }
@@ -149,7 +149,7 @@ Stand write_node(GraphBuilder& g, const Node& node) {
     return g.stand(node.inputs[0]);
   }
   if (std::holds_alternative<inference::Dequantize>(node.operation)) {
-    g.note("values as they are");
+    g.note("values, unchanged");
     return g.stand(node.inputs[0]);
   }
   if (std::holds_alternative<inference::Requantize>(node.operation)) {

@@ -49,7 +49,7 @@ Generator::Generator(Learner& learner, const GeneratorSpec& spec) : learner_(lea
       "flat: false) and end with scores for each";
   const Form* const in = learner.input();
   require(in != nullptr, kGenerate, "the learner has no plan. Call Learner::plan, or load the model from a file");
-  require(in->dtype == dtypes::int32 && in->sample.rank() == 1, kGenerate, "this is no language model: it takes ",
+  require(in->dtype == dtypes::int32 && in->sample.rank() == 1, kGenerate, "not a language model: its input is ",
           in->dtype, ' ', in->sample, " per sample, expected ids [context]", kNeeds);
   context_ = in->sample[0];
   Form rows;
@@ -61,7 +61,7 @@ Generator::Generator(Learner& learner, const GeneratorSpec& spec) : learner_(lea
   const DeviceGuard guard(learner.device());
   Module& model = learner.model();
   const Form out = model.plan(rows);
-  require(out.sample.rank() == 2 && out.sample[0] == context_, kGenerate, "this is no language model: it gives ",
+  require(out.sample.rank() == 2 && out.sample[0] == context_, kGenerate, "not a language model: its output is ",
           out.sample, " per sample, expected scores for each of ", context_, " positions", kNeeds);
   vocabulary_ = out.features();
   if (!spec.cache || !model.causal()) return;

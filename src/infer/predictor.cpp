@@ -59,15 +59,15 @@ Predictor::Predictor(OpenedFile file, std::optional<PredictionTask> task)
   batch_ = std::max<int64_t>(file_.config.train.eval.batch, 1);
   if (table_ != nullptr && table_->features() != input_.sample.numel())
     fail_with(ErrorCode::kData, "checkpoint", file_.path, ": the record of its table has ", table_->features(),
-              " features, its model takes ", input_.sample);
+              " features, its model expects ", input_.sample);
 }
 Predictor::~Predictor() = default;
 
 void Predictor::check(const Shape& sample, bool ids, std::string_view name) const {
   const bool takes_ids = input_.dtype == dtypes::int32;
-  require(ids == takes_ids, kPredict, name, ": got ", ids ? "integers" : "values", ", the model takes ",
+  require(ids == takes_ids, kPredict, name, ": got ", ids ? "integers" : "values", ", the model expects ",
           takes_ids ? "ids (integers)" : "values: bytes (uint8) or fp32");
-  require(sample.numel() == input_.sample.numel(), kPredict, name, ": got samples of ", sample, ", the model takes ",
+  require(sample.numel() == input_.sample.numel(), kPredict, name, ": got samples of ", sample, ", the model expects ",
           input_.sample, ". The first axis is that of the samples.");
 }
 
@@ -108,7 +108,7 @@ Tensor outputs_for(int64_t count, const Shape& sample) {
 Tensor Predictor::predict(const Tensor& x) {
   require(x.shape().rank() >= 1 && x.device().is_cpu() && x.contiguous() && !x.quant(), kPredict, "got ", x.describe(),
           ", expected values [n, sample...] on the CPU");
-  require(x.dtype() == dtypes::fp32 || x.dtype() == dtypes::int32, kPredict, "got ", x, ", the model takes ",
+  require(x.dtype() == dtypes::fp32 || x.dtype() == dtypes::int32, kPredict, "got ", x, ", the model expects ",
           input_.dtype);
   const std::vector<int64_t>& dims = x.shape().dims();
   const Shape sample(std::vector<int64_t>(dims.begin() + 1, dims.end()));
@@ -156,7 +156,7 @@ Samples Predictor::read_csv(const std::string& name, std::string text, std::vect
 
 Tensor Predictor::predict_csv(const std::string& path, std::vector<std::string>* notes) {
   if (!file_system().exists(path) || file_system().is_directory(path))
-    fail_with(ErrorCode::kData, kPredict, path, ": there is no such file");
+    fail_with(ErrorCode::kData, kPredict, path, ": no such file");
   constexpr int64_t kMostBytes = int64_t{1} << 33;
   const std::vector<uint8_t> bytes = read_file(path, kMostBytes);
   return predict(read_csv(path, {bytes.begin(), bytes.end()}, notes).view());

@@ -41,7 +41,7 @@ class Cursor {
   bool at(std::string_view kind) const { return next_ < items_.size() && items_[next_].layer.kind == kind; }
   bool done() const { return next_ == items_.size(); }
   const Item& take(std::string_view expected, std::initializer_list<std::string_view> kinds) {
-    if (next_ == items_.size()) fail(kDecoder, where_, " ends, expected ", expected, ". It is no decoder.");
+    if (next_ == items_.size()) fail(kDecoder, where_, " ends, expected ", expected, ". It is not a decoder.");
     const Item& item = items_[next_];
     if (std::find(kinds.begin(), kinds.end(), item.layer.kind) == kinds.end()) wrong(expected);
     ++next_;
@@ -52,7 +52,7 @@ class Cursor {
   }
   [[noreturn]] void wrong(std::string_view expected) const {
     fail(kDecoder, items_[next_].path, ": got ", items_[next_].layer.kind, ", expected ", expected,
-         ". It is no decoder.");
+         ". It is not a decoder.");
   }
 
  private:
@@ -148,7 +148,7 @@ class Finder {
     for (const LayerList& list : item.layer.lists) {
       if (list.key == "body") flatten(list.layers, item.path + ".body", items);
       require(list.key == "body" || list.layers.empty(), kDecoder, item.path,
-              ": got layers in the shortcut, expected none. It is no decoder.");
+              ": got layers in the shortcut, expected none. It is not a decoder.");
     }
     return Cursor(std::move(items), item.path);
   }
@@ -210,7 +210,7 @@ class Finder {
     const Item& act = in.take_any("an activation");
     const std::optional<bool> gated = interop::activation_is_gated(act.layer.kind);
     require(gated.has_value(), kDecoder, act.path, ": got ", act.layer.kind,
-            ", expected an activation. It is no decoder.");
+            ", expected an activation. It is not a decoder.");
     same(activation_, d_.activation, act.layer.kind, act, "activation");
     d_.gated = *gated;
     const int64_t rows = up.layer.attributes.integer("out");

@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, std::string>> lost_ids(const Tokenizer* token
                       concat("GGUF holds ", std::size(kEnds), " of the ", ends.size(),
                              " ids that end a text; not written: ", joined(std::span(ends).subspan(std::size(kEnds)))));
   if (ends.empty() && tokenizer->vocabulary() >= vocabulary)
-    lost.emplace_back("end of texts", "no id is known: eos_token_id is not written, and llama.cpp takes its default");
+    lost.emplace_back("end of texts", "no id is known: eos_token_id is not written, and llama.cpp uses its default");
   if (first.size() > 1)
     lost.emplace_back("begin of texts", concat("texts begin with the ids ", joined(first),
                                                "; GGUF holds one: llama.cpp puts ", first[0], " alone"));

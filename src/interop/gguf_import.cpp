@@ -91,7 +91,8 @@ class GgufImport {
       if (known.find(entry.name) == known.end() && !copy_of_embedding(entry.name))
         wrong += concat("\n  ", entry.name, ": unexpected");
     if (!wrong.empty())
-      fail_with(ErrorCode::kData, kImportWhere, "'", file_.path(), "' is no model of ", made_.family->name, ':', wrong);
+      fail_with(ErrorCode::kData, kImportWhere, "'", file_.path(), "' is not a model of ", made_.family->name, ':',
+                wrong);
   }
 
   // A tied head that was saved a second time.
@@ -112,7 +113,7 @@ class GgufImport {
       for (const std::string_view name : names) all.push_back(concat("blk.", n, '.', name, ".bias"));
     if (!std::all_of(all.begin(), all.end(), [&](const std::string& name) { return all_zero(name); })) return;
     has = false;
-    out_.notes.push_back(concat("biases of ", what, " are zeros: left out"));
+    out_.notes.push_back(concat("biases of ", what, " are zeros: skipped"));
   }
 
   // Reads a part, with its rows in the order of the model.

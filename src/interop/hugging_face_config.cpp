@@ -162,7 +162,7 @@ class ConfigReader {
   void activation(std::string_view key, const char* otherwise) {
     const std::string name = text(key, otherwise);
     d_.activation = activation_kind(name, d_.gated);
-    if (d_.activation.empty()) bad_config(key, ": got '", name, "', which no layer computes.");
+    if (d_.activation.empty()) bad_config(key, ": got '", name, "', which is not supported.");
   }
 
   void gpt2() {

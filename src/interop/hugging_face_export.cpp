@@ -152,7 +152,7 @@ bool wants_codes(const ExportSpec& options, const Family& family) {
   if (options.form.empty() || options.form == "values") return false;
   require(options.form == "packed", kToFolder, "--form: got ", options.form, ", expected values or packed for hf.");
   require(!family.fused_qkv, kToFolder, "--form packed: the products of ", family.name,
-          " are no linear layers for compressed-tensors. Leave it out: values are written.");
+          " are not linear layers for compressed-tensors. Omit it to write values.");
   return true;
 }
 
@@ -194,7 +194,7 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
   write_origin(folder, origin, tokenizer);
   if (tokenizer != nullptr && tokenizer->kind() != "bpe")
     out.report().facts.emplace_back(
-        "tokenizer", concat(tokenizer->kind(), ": not written, since there is no tokenizer.json of its kind"));
+        "tokenizer", concat(tokenizer->kind(), ": not written, since tokenizer.json does not support its kind"));
   write_file_atomically(folder + "/config.json", text.dump(2) + "\n");
   write_safetensors(folder + "/model.safetensors", out.items(), {{"format", "pt"}});
   group.commit();

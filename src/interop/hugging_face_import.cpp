@@ -114,7 +114,7 @@ class HuggingFaceImport {
     for (const std::string& name : files_.names()) {
       if (known.count(name) > 0) continue;
       if (is_table(name))
-        out_.notes.push_back(concat(name, ": no parameter, left out"));
+        out_.notes.push_back(concat(name, ": not a parameter, skipped"));
       else if (name == "lm_head.weight" && config_.decoder.tied && copy_of_embedding(name))
         out_.notes.push_back("lm_head.weight: a copy of the embedding, to which the configuration ties the head");
       else if (name == "lm_head.weight" && config_.decoder.tied)
@@ -124,7 +124,7 @@ class HuggingFaceImport {
         wrong += concat("\n  ", name, ": unexpected");
     }
     if (!wrong.empty())
-      fail_with(ErrorCode::kData, kFromFolder, "'", folder_, "' is no model of ", config_.family->name,
+      fail_with(ErrorCode::kData, kFromFolder, "'", folder_, "' is not a model of ", config_.family->name,
                 " as its config.json says:", wrong);
   }
 
@@ -172,14 +172,14 @@ class HuggingFaceImport {
           out_.read.push_back(file);
           continue;
         }
-        out_.notes.push_back(concat(path, ": left out: it has ", out_.tokenizer->vocabulary(), " ids, the model ",
+        out_.notes.push_back(concat(path, ": skipped: it has ", out_.tokenizer->vocabulary(), " ids, the model ",
                                     config_.decoder.vocabulary));
       } catch (const Error& e) {
         std::string why = e.what();
         // The advice is followed below.
         if (file_system().exists(folder_ + "/tokenizer.model"))
           why = why.substr(0, why.find(" Take the tokenizer.model"));
-        out_.notes.push_back(concat(path, ": left out: ", why));
+        out_.notes.push_back(concat(path, ": skipped: ", why));
       }
       out_.unused.push_back(file);
       out_.tokenizer = nullptr;

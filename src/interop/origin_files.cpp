@@ -97,7 +97,7 @@ class OriginReader {
         if (!id.is_integer() && std::string_view(key) != kPad)
           fail_with(ErrorCode::kData, "import", wrong, ", expected an id from 0 to ", ids_ - 1, " (vocab_size).");
         if (!is_id(id)) {
-          notes_.push_back(wrong + ", which is no id of the model: left out");
+          notes_.push_back(wrong + ", which is not an id of the model: skipped");
         } else if (!is_one_of(ids, id.get<int32_t>())) {
           ids.push_back(id.get<int32_t>());
         }
@@ -114,8 +114,8 @@ class OriginReader {
     const Json id = id_of_token(tokenizer_, o_.tokenizer_config, text);
     if (is_id(id)) return id.get<int32_t>();
     if (!tokenizer_.is_null())
-      notes_.push_back(concat(kTokenizerConfig, ": ", key, " '", text, "' is no token of ", kTokenizer,
-                              " with an id of the model: left out"));
+      notes_.push_back(concat(kTokenizerConfig, ": ", key, " '", text, "' is not a token of ", kTokenizer,
+                              " with an id of the model: skipped"));
     return -1;
   }
 
@@ -145,7 +145,7 @@ class OriginReader {
         out.push_back(id.get<int32_t>());
       else
         notes_.push_back(concat(kTokenizer, ": post_processor: got ", id.dump().substr(0, 80),
-                                ", which is no id of the model: left out"));
+                                ", which is not an id of the model: skipped"));
     return out;
   }
 
@@ -162,7 +162,7 @@ class OriginReader {
     o_.add_begin = !o_.first.empty();
     if (const std::vector<int32_t> after = of_template(around.after); !after.empty())
       notes_.push_back(concat(kTokenizer, ": post_processor puts ", joined(after),
-                              " after texts: left out, since a prompt goes on"));
+                              " after texts: skipped, since a prompt is continued"));
     told();
     if (o_.add_begin && !o_.first.empty() && !is_one_of(o_.first, o_.begin)) {
       if (o_.begin >= 0)

@@ -53,7 +53,7 @@ std::optional<CodeScheme> scheme_for(const Tensor& matrix, std::string& why) {
     if (low >= -half && high < half) return CodeScheme{.bits = bits, .group = group};
   }
   why =
-      concat("codes ", low, " to ", high, map.zero == nullptr ? "" : " from the zero point", " take more than 8 bits");
+      concat("codes ", low, " to ", high, map.zero == nullptr ? "" : " from the zero point", " need more than 8 bits");
   return std::nullopt;
 }
 

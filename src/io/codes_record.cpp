@@ -115,7 +115,7 @@ std::string wrong_codes(const Tensor& t) {
     for (const uint8_t code : raw) {
       const int64_t number = info.kind == DTypeKind::kCodebook ? code : decode_int(info, code);
       if (number < info.qmin || number > info.qmax)
-        return concat("row ", r, ": ", number, " is no code of ", t.dtype());
+        return concat("row ", r, ": ", number, " is not a code of ", t.dtype());
     }
     pack_row_raw(t.dtype(), raw.data(), t.cols(), packed.data());
     if (std::memcmp(packed.data(), row, packed.size()) != 0)

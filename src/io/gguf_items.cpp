@@ -29,7 +29,7 @@ uint16_t half_of(double x, std::string_view what, GgufFit& fit) {
   const double error = std::abs(static_cast<double>(fp16_to_float(half)) - x);
   const float rounded = fp16_to_float(half);
   if (!std::isfinite(rounded) || (x != 0 && rounded == 0.0f)) {
-    refuse(fit, concat(what, ' ', x, " is no fp16 number: those are 0 and 2^-24 to 65504"));
+    refuse(fit, concat(what, ' ', x, " is not an fp16 number: expected 0 or 2^-24 to 65504"));
   } else if (error > 0 && fit.kind != Kind::kRefused) {
     fit.kind = Kind::kRounded;
     fit.largest_error = std::max(fit.largest_error, error / std::abs(x));
@@ -92,7 +92,7 @@ class CodesToBlocks {
     const double scale = scales_.scale == nullptr ? 1.0 : scales_.scale[at];
     const int64_t zero = scales_.zero == nullptr ? 0 : scales_.zero[at];
     if (zero != 0 && !codec_.offset)
-      refuse(fit_, concat(type_.name, " has no zero points, got ", zero, " (Q4_1 and Q5_1 take them as offsets)"));
+      refuse(fit_, concat(type_.name, " has no zero points, got ", zero, " (Q4_1 and Q5_1 store them as offsets)"));
     Block block;
     block.d = half_of(negated() ? -scale : scale, "scale", fit_);
     const double offset = scales_.offset == nullptr ? -scale * static_cast<double>(zero) : scales_.offset[at];

@@ -191,7 +191,7 @@ GgufFile GgufFile::read(std::shared_ptr<InputFile> input, const std::string& pat
   GgufFile file;
   file.path_ = path;
   const auto magic = in.number<uint32_t>(), version = in.number<uint32_t>();
-  if (magic != kMagic) fail_gguf(path, "it does not begin with 'GGUF': it is no GGUF file.");
+  if (magic != kMagic) fail_gguf(path, "it does not begin with 'GGUF': not a GGUF file.");
   if (version < kOldestVersion || version > kVersion)
     fail_gguf(path, "version: got ", version, ", expected 2 or 3",
               (version & 0xFFFF) == 0 ? " (big-endian files are not read)." : ".");
@@ -202,7 +202,7 @@ GgufFile GgufFile::read(std::shared_ptr<InputFile> input, const std::string& pat
     in.begin("the metadata");
     std::string key = in.text();
     in.begin(concat("key '", key, "'"));
-    if (!file.keys_.emplace(key, file.metadata_.size()).second) in.wrong("it stands twice.");
+    if (!file.keys_.emplace(key, file.metadata_.size()).second) in.wrong("it occurs twice.");
     GgufValue value = read_value(in);
     file.metadata_.emplace_back(std::move(key), std::move(value));
   }
@@ -270,7 +270,7 @@ const GgufValue::Texts& GgufFile::texts(std::string_view key) const {
 
 const GgufEntry& GgufFile::entry(std::string_view name) const {
   const auto found = index_.find(name);
-  if (found == index_.end()) fail_gguf(path_, "there is no tensor '", name, "' in the file.");
+  if (found == index_.end()) fail_gguf(path_, "no such tensor: '", name, "' in the file.");
   return entries_[found->second];
 }
 

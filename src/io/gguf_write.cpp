@@ -46,7 +46,7 @@ void check_gguf_metadata(const GgufMetadata& metadata) {
     require(!key.empty() && is_utf8_text(key) && key.size() <= kMostKeyBytes, kWriteGguf, "key '", key,
             "': expected 1 to ", kMostKeyBytes, " bytes of UTF-8.");
     require(key != kAlignmentKey, kWriteGguf, "the key ", kAlignmentKey, " is written by the library itself.");
-    require(keys.insert(key).second, kWriteGguf, "the key '", key, "' stands twice.");
+    require(keys.insert(key).second, kWriteGguf, "the key '", key, "' occurs twice.");
   }
 }
 

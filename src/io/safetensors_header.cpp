@@ -29,7 +29,7 @@ class Handler final : public nlohmann::json_sax<LibraryJson> {
 
   bool start_object(std::size_t) override {
     if (place_ == Place::kOutside) return move_to(Place::kTop);
-    if (place_ != Place::kTop) return refuse("an object in place of a value");
+    if (place_ != Place::kTop) return refuse("an object instead of a value");
     if (name_ == kMetadataName) return move_to(Place::kMetadata);
     entry_ = {};
     entry_.name = name_;
@@ -83,7 +83,7 @@ class Handler final : public nlohmann::json_sax<LibraryJson> {
   }
   bool number_integer(number_integer_t) override { return refuse("a number is negative"); }
   bool number_float(number_float_t, const string_t&) override { return refuse("a number is not whole"); }
-  bool null() override { return refuse("null in place of a value"); }
+  bool null() override { return refuse("null instead of a value"); }
   bool boolean(bool) override { return refuse("an unexpected boolean"); }
   bool binary(binary_t&) override { return refuse("binary data in JSON"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {

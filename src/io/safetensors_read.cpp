@@ -132,7 +132,7 @@ SafetensorsFile SafetensorsFile::read(InputFile& input, const std::string& path)
 
 const SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
   const auto found = index_.find(name);
-  if (found == index_.end()) fail_data(path_, "there is no tensor '", name, "' in the file.");
+  if (found == index_.end()) fail_data(path_, "no such tensor: '", name, "' in the file.");
   return entries_[found->second];
 }
 

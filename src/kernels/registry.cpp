@@ -79,7 +79,7 @@ std::string_view order_name(SumOrder order) {
                                                    "blocks64", "digits3",  "digits2", "free"};
   static_assert(kNames.size() == static_cast<size_t>(SumOrder::kFree) + 1);
   const size_t i = static_cast<size_t>(order);
-  ensure(i < kNames.size(), "order_name", "there is no order of summation ", i, '.');
+  ensure(i < kNames.size(), "order_name", "no such order of summation: ", i, '.');
   return kNames[i];
 }
 
@@ -118,7 +118,7 @@ float read_number(const float* number) {
 namespace detail {
 
 void fail_no_device_kernel(std::string_view name) {
-  fail_with(ErrorCode::kDevice, name, "there is no such kernel on ", to_string(current_device()),
+  fail_with(ErrorCode::kDevice, name, "no such kernel on ", to_string(current_device()),
             ". Use the CPU (device.kind=cpu).");
 }
 void fail_fp64_on_device(std::string_view name) {

@@ -33,7 +33,7 @@ std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers,
     for (size_t i = 0; i < layers.size(); ++i)
       if (detail::glob_matches(glob, layers[i].layer)) any = chosen[i] = true;
     require(any, "adapters", "layers: '", glob, "' matches no linear layer: these are ", names_of(layers),
-            ". Globs match the whole path; * stands for any characters.");
+            ". Globs match the whole path; * matches any characters.");
   }
   std::vector<AdaptedLayer> out;
   for (size_t i = 0; i < layers.size(); ++i)
@@ -66,7 +66,7 @@ void freeze(Module& model, const std::vector<std::string>& train, const std::str
   }
   for (size_t i = 0; i < train.size(); ++i) {
     require(used[i], "adapters", "train: '", train[i],
-            "' matches no layer with parameters. Globs match the whole path; * stands for any characters.");
+            "' matches no layer with parameters. Globs match the whole path; * matches any characters.");
     require(effective[i], "adapters", "train: all that '", train[i],
             "' matches is frozen. Take it out of train.frozen (weights: {frozen: true}) or of adapters.train");
   }

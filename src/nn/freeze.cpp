@@ -71,7 +71,7 @@ void freeze_layers(Module& model, const std::vector<std::string>& globs, const s
     detail::check_glob(glob);
     require(freeze_matching(modules, model, glob, root), "frozen", "'", glob,
             "' matches no layer that training changes: these are ", names_of(modules),
-            ". Globs match the whole path; * stands for any characters");
+            ". Globs match the whole path; * matches any characters");
   }
   check_shared(model, modules, root);
 }

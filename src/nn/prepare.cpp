@@ -140,7 +140,7 @@ std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, c
         any = true;
       }
     require(any, "prepare", "the rule '", rule.layers, "' matches no layer: the quantizable layers are ",
-            names_of(choices), ". Rules match the whole path; * stands for any characters.");
+            names_of(choices), ". Rules match the whole path; * matches any characters.");
   }
   for (const LayerChoice& c : choices) {
     if (!c.quant) continue;

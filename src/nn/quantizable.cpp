@@ -68,7 +68,7 @@ void Quantizable::check(const LayerQuant& quant, const QuantMode& mode) const {
   require(!converted_, "Quantizable", "the layer is converted: it has no master to requantize. Prepare before convert");
   check_weight(q);
   require(q.compute != Compute::kIntegerOut || mode.quantization != QuantSwitch::kOff, "Quantizable",
-          "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use compute: "
+          "compute: integer_out returns int32 and has no float equivalent: it cannot be switched off. Use compute: "
           "packed.");
   const bool taken_name = std::any_of(owner_.children_.begin(), owner_.children_.end(),
                                       [&](const auto& child) { return child.name == child_name(); });
@@ -87,7 +87,7 @@ void Quantizable::check_weight(const LayerQuant& q) const {
   require(q.compute != Compute::kIntegerOut || q.weight, "Quantizable",
           "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
   require(q.compute != Compute::kIntegerOut || !adapter_, "Quantizable",
-          "compute: integer_out returns int32, to which no adapter can be added. Use compute: packed.");
+          "compute: integer_out returns int32 and does not support adapters. Use compute: packed.");
 }
 
 void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
@@ -122,7 +122,7 @@ void Quantizable::check_mode(const QuantMode& mode) const {
   require(!converted_, "Quantizable", "the layer is converted: its quantization is fixed, got quantization ",
           enum_name(mode.quantization));
   require(quant_.compute != Compute::kIntegerOut || mode.quantization != QuantSwitch::kOff, "Quantizable",
-          "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use compute: "
+          "compute: integer_out returns int32 and has no float equivalent: it cannot be switched off. Use compute: "
           "packed.");
 }
 
@@ -136,14 +136,14 @@ void Quantizable::set_mode(const QuantMode& mode) {
 
 void Quantizable::adapt(const AdapterSpec& spec) {
   require(kind_ == Kind::kLinear && owner_slot_ == nullptr, "adapters",
-          "only linear layers with weights of their own "
-          "take an adapter");
+          "only linear layers with their own weights "
+          "support adapters");
   require(!adapter_, "adapters", "the layer has an adapter already");
   require(!owner_.frozen(), "adapters",
           "the layer is frozen, and an adapter would change it. Take it out of train.frozen or of adapters.layers");
   require(!owner_.initialized(), "adapters", "the model is initialized: add adapters before, and load its values then");
   require(quant_.compute != Compute::kIntegerOut, "adapters",
-          "compute: integer_out returns int32, to which no adapter can be added. Use compute: packed.");
+          "compute: integer_out returns int32 and does not support adapters. Use compute: packed.");
   adapter_ = std::make_shared<LowRankAdapter>(spec, weight_);
   owner_.add_child(adapter_name(), adapter_);
   weight_.change([](ParameterSpec& spec) { spec.frozen = true; });

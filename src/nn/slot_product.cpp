@@ -143,7 +143,7 @@ void check_windows(const Conv2dOptions& options, const Form& in) {
     const Granularity& g = in.scales->granularity;
     require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), kConvLayer,
             "needs input with scales per tensor or channel(1), which are the same in a whole window: got ", g,
-            ". Set granularity: tensor, or take observed ranges (bitgrad quantize --observer min_max)");
+            ". Set granularity: tensor, or use observed ranges (bitgrad quantize --observer min_max)");
   }
   const bool signs = in.dtype.kind() == DTypeKind::kSign && !(in.scales && in.scales->offset);
   require(options.pad_value == 0 || signs || in.dtype.is_float(), kConvLayer, "pad_value ", options.pad_value, ": got ",

@@ -85,7 +85,7 @@ void check_zero_code(const Tensor& x) {
   const FlagWord flag;
   run_map(maps::FlagOutside{map.zero, info.qmin, info.qmax, flag.word()}, params->zero->numel());
   flag.check([dtype = x.dtype()] {
-    fail(kWhere, "dtype ", dtype, " has no exact code for value 0: a zero point lies outside its codes ",
+    fail(kWhere, "dtype ", dtype, " has no exact code for value 0: a zero point is outside its codes ",
          dtype.info().qmin, " to ", dtype.info().qmax, '.', kHint);
   });
 }

@@ -14,7 +14,7 @@ using detail::norm_statistics, detail::normalize_args, detail::NormSums;
 namespace {
 
 void check(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
-  require(in[0].dtype() == dtypes::fp32, op, "x: got ", in[0], ", expected fp32 to take the signs of its norm");
+  require(in[0].dtype() == dtypes::fp32, op, "x: got ", in[0], ", expected fp32 for the signs of its norm");
   require_values(op, "x", in[0]);
   check_norm(op, per_column, in, o);
 }

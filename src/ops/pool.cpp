@@ -13,7 +13,7 @@ std::array<int64_t, 2> pool_output(std::string_view where, int64_t h, int64_t w,
   const auto check = [&](const char* axis, int64_t windows, size_t i, int64_t size) {
     const int64_t last = (windows - 1) * options.stride[i] - options.padding[i];
     require(options.padding[i] < options.size[i] && last < size, where, "a window of ", options.size[0], " x ",
-            options.size[1], " pixels lies outside the image of ", h, " x ", w, " altogether: got padding [",
+            options.size[1], " pixels is outside the image of ", h, " x ", w, " altogether: got padding [",
             options.padding[0], ',', options.padding[1], ',', options.padding[2], ',', options.padding[3],
             "], expected less than the window's ", axis, ". Use less padding");
   };

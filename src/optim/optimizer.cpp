@@ -58,7 +58,7 @@ std::unique_ptr<Optimizer::Slot> Optimizer::make_slot(Parameter* p, const SlotsB
 }
 
 void Optimizer::attach(const std::vector<Parameter*>& parameters) {
-  ensure(!armed_ && !half_moved(), "optimizer", "attach inside a step");
+  ensure(!armed_ && !partially_updated(), "optimizer", "attach inside a step");
   std::vector<Parameter*> all;
   for (Parameter* p : parameters) {
     if (p->spec().frozen) continue;
@@ -112,7 +112,7 @@ void Optimizer::set_own_updates(const std::map<std::string, int64_t>& own) {
   for (const auto& [path, updates] : own) {
     const auto found =
         std::find_if(slots_.begin(), slots_.end(), [&, p = path](const auto& s) { return s->path == p; });
-    require(found != slots_.end(), "optimizer", "updates of parameter '", path, "', which no rule updates");
+    require(found != slots_.end(), "optimizer", "updates of parameter '", path, "', which is not updated by any rule");
     require(updates >= 0 && updates <= steps_, "optimizer", "parameter '", path, "': ", updates, " updates in ", steps_,
             " steps");
     (*found)->updates = updates;
@@ -166,9 +166,10 @@ void Optimizer::check_finite(const Slot& s) const {
 void Optimizer::refuse(const Parameter& p) const {
   fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", p.shape(), ' ', p.spec().grad,
             ") holds NaN or Inf at optimizer step ", steps_,
-            half_moved_ ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off detects "
-                          "this before any update."
-                        : ". Nothing was updated.",
+            partially_updated_
+                ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off detects "
+                  "this before any update."
+                : ". Nothing was updated.",
             " Look for NaN or Inf in the samples first; if they are finite, a smaller learning rate or "
             "optim.clip_norm, may help.");
 }
@@ -243,7 +244,7 @@ void Optimizer::begin_rules() {
 }
 
 void Optimizer::check_step(float lr, double count) const {
-  require(!half_moved(), "optimizer", "an earlier Error left the parameters between two steps");
+  require(!partially_updated(), "optimizer", "an earlier Error left the parameters between two steps");
   require(count > 0, "optimizer", "a step needs at least one sample, got ", count);
   require(std::isfinite(lr) && lr >= 0, "optimizer", "the learning rate must be finite and at least 0, got ", lr);
 }
@@ -279,7 +280,7 @@ void Optimizer::set_scalars(float lr, double count, const detail::SquareSums& su
   now_ = Now{lr, count, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
   if (!armed_) begin_rules();
   place_ages();
-  half_moved_ = true;
+  partially_updated_ = true;
 }
 
 void Optimizer::write_scalars(StepScalars& live) const {
@@ -330,7 +331,7 @@ void Optimizer::end_step() {
     unfuse(*s);
   }
   armed_.reset();
-  half_moved_ = false;
+  partially_updated_ = false;
   ++steps_;
 }
 

@@ -15,7 +15,7 @@ class Optimizer::FusedRows final : public GradRows {
   }
   int64_t block_rows() const override { return slot_.row_step.block_rows(); }
   void begin() override {
-    optimizer_.half_moved_ = true;  // until the step is complete
+    optimizer_.partially_updated_ = true;  // until the step is complete
     slot_.row_step.begin(now_);
   }
   void consume(int64_t begin, const Tensor& g) override {

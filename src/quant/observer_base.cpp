@@ -63,7 +63,7 @@ bool ObserverBase::ready() const {
 
 QuantParams ObserverBase::params(const QuantSpec& spec) const {
   check(spec);
-  require(ready(), name_, "no batch was observed yet, so there is no range to compute scales from.");
+  require(ready(), name_, "no batch was observed yet, so scales cannot be computed from a range.");
   const Range range = narrow(spec, {low_, high_});
   return find_quantizer(spec.scheme).fit_range(spec, range.low, range.high);
 }

@@ -62,7 +62,7 @@ std::string curves_of(const std::vector<RunData>& runs) {
     if (std::string_view(key) != "loss") chart.title = std::string_view(key) == "lr" ? "learning rate" : "samples/s";
     charts += chart_html(chart);
   }
-  return section("Curves", charts.empty() ? note("No run has a line in metrics.jsonl yet.")
+  return section("Curves", charts.empty() ? note("metrics.jsonl is empty in all runs.")
                                           : "<div class=\"charts\">\n" + charts + "</div>\n");
 }
 

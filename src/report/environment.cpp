@@ -33,14 +33,14 @@ std::string session_table(const Json& s) {
 }  // namespace
 
 std::string configuration(const RunData& run) {
-  if (run.config_text.empty()) return section("Configuration", note("There is no config.yaml in the run folder."));
+  if (run.config_text.empty()) return section("Configuration", note("No config.yaml in the run folder."));
   return section("Configuration", note("Resolved: every key that applies, with defaults.") + "<pre>" +
                                       escaped(run.config_text) + "</pre>\n");
 }
 
 std::string environment(const RunData& run) {
   if (!run.record.is_object() || !run.record.contains("sessions"))
-    return section("Environment", note("There is no run.json: a run writes it with log.report: true."));
+    return section("Environment", note("No run.json: a run writes it with log.report: true."));
   std::string out;
   const Json::Array& sessions = run.record["sessions"].items();
   constexpr size_t kMost = 20;

@@ -146,9 +146,9 @@ std::string worst_samples(const Json& e) {
     out += concat("<span class=\"note\">sample ", s.value("sample", int64_t{0}), "<br>",
                   number_text(s.value("value", 0.0)), "</span></div>\n");
   }
-  const std::string why = pictures ? "" : " The samples are no images of 1 or 3 channels, so there are no pictures.";
-  return "<h3>Worst samples</h3>\n" + note("By " + what + "; class, and what it was taken for." + why) +
-         "<div class=\"worst\">\n" + out + "</div>\n";
+  const std::string why = pictures ? "" : " The samples are not images of 1 or 3 channels, so none are shown.";
+  return "<h3>Worst samples</h3>\n" + note("By " + what + "; class and prediction." + why) + "<div class=\"worst\">\n" +
+         out + "</div>\n";
 }
 
 // For each metric of each split: the last, lowest and highest value.
@@ -167,9 +167,9 @@ std::string metric_table(const RunData& run) {
 std::string why_no_examination(const RunData& run) {
   if (run.evaluations.empty()) return "Nothing was evaluated: the configuration has no data.test.";
   if (run.train.contains("tokens_per_s"))
-    return "A model of text: perplexity and bits per byte take the place of a confusion matrix.";
+    return "A model of text: perplexity and bits per byte are reported instead of a confusion matrix.";
   if (run.config && !run.config->log.report) return "Not counted: log.report is off.";
-  return "There is no evaluation.json: targets are not one class or values a sample.";
+  return "No evaluation.json: targets are not one class or values per sample.";
 }
 
 }  // namespace

@@ -95,8 +95,8 @@ std::string headline(const RunData& run) {
   if (run.summary.is_object() && run.summary.contains("error"))
     out += "<p class=\"error\">" + escaped(run.summary.value("error", "")) + "</p>\n";
   if (!run.summary.is_object())
-    out += note("There is no summary.json: the run is not over, or it was killed. What it wrote until then is shown.");
-  if (run.torn) out += note("The last line of metrics.jsonl is incomplete and was left out.");
+    out += note("No summary.json: the run is not finished, or it was killed. What it wrote until then is shown.");
+  if (run.torn) out += note("The last line of metrics.jsonl is incomplete and was skipped.");
   out += "<div class=\"tiles\">\n";
   const Best best = best_of(run);
   if (best.known)

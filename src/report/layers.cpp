@@ -24,9 +24,8 @@ std::string count_or_dash(const Json& row, std::string_view name) {
 
 std::string layers(const RunData& run) {
   if (!run.record.is_object() || !run.record.contains("model"))
-    return section("Model",
-                   note("There is no run.json with the table of layers: a run writes it with log.report: true. "
-                        "bitgrad inspect prints the table."));
+    return section("Model", note("No run.json with the table of layers: a run writes it with log.report: true. "
+                                 "bitgrad inspect prints the table."));
   const Json& model = run.record["model"];
   Table table{{"layer", "kind", "output", "weight", "input", "parameters", "bytes", "MACs"}, {}, {0, 4, 7}, false, 5};
   for (const Json& row : model["rows"].items()) {

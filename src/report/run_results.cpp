@@ -44,8 +44,8 @@ Json read_summary(const std::string& folder) {
 RunResult result_of(const std::string& folder, Json summary, const RunConfig* config) {
   RunResult run{folder, std::move(summary)};
   const Metric* const metric = find_metric(text_in(run.summary, "metric"));
-  const std::string goes = config == nullptr ? "" : config->train.best.goes;
-  run.more_is_better = goes.empty() ? metric != nullptr && metric->more_is_better : goes == "up";
+  const std::string mode = config == nullptr ? "" : config->train.best.mode;
+  run.more_is_better = mode.empty() ? metric != nullptr && metric->more_is_better : mode == "max";
   return run;
 }
 

@@ -111,14 +111,14 @@ void check_followed(const RunConfig& config, const MetricTask& task) {
 }
 
 // The rule for metric `name`, set by `key` under train.
-BestRule rule_of(const RunConfig& config, const std::string& key, const std::string& name, const std::string& goes,
+BestRule rule_of(const RunConfig& config, const std::string& key, const std::string& name, const std::string& mode,
                  const MetricTask& task, SourceMark mark) {
   const Metric* const metric = find_metric(name);
   if (metric == nullptr || !metric->fits(task))
     throw config_error_at(config, mark, concat(key, ": ", does_not_fit(name, config, task)));
   if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
     throw config_error_at(config, mark, concat(key, ": ", name, " has a required key; set it in train.metrics.", name));
-  return {name, goes.empty() ? metric->more_is_better : goes == "up"};
+  return {name, mode.empty() ? metric->more_is_better : mode == "max"};
 }
 
 // The rule of train.best; by default the metric that fits the targets.
@@ -129,7 +129,7 @@ BestRule best_rule(const RunConfig& config, const MetricTask& task) {
                  !best.metric.empty() ? best.metric
                  : one_class          ? "accuracy"
                                       : "loss",
-                 best.goes, task, best.mark);
+                 best.mode, task, best.mark);
 }
 
 // The rule of train.early_stop; without a metric of its own, that of train.best.
@@ -137,16 +137,16 @@ BestRule early_stop_rule(const RunConfig& config, const MetricTask& task, const 
   if (!config.train.early_stop) return {};
   const EarlyStopConfig& stop = *config.train.early_stop;
   const bool own = !stop.metric.empty();
-  BestRule rule = rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.goes, task, stop.mark);
-  if (!own && stop.goes.empty()) rule.more_is_better = best.more_is_better;
+  BestRule rule = rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.mode, task, stop.mark);
+  if (!own && stop.mode.empty()) rule.more_is_better = best.more_is_better;
   return rule;
 }
 
 BestRule plateau_rule(const RunConfig& config, const MetricTask& task, const BestRule& best) {
   const ScheduleConfig& c = config.schedule;
   if (c.name != "plateau") return {};
-  BestRule rule = rule_of(config, "schedule", c.metric.empty() ? best.metric : c.metric, c.goes, task, c.mark);
-  if (c.metric.empty() && c.goes.empty()) rule.more_is_better = best.more_is_better;
+  BestRule rule = rule_of(config, "schedule", c.metric.empty() ? best.metric : c.metric, c.mode, task, c.mark);
+  if (c.metric.empty() && c.mode.empty()) rule.more_is_better = best.more_is_better;
   return rule;
 }
 

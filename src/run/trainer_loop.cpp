@@ -93,7 +93,7 @@ class Trainer::Loop {
     while (t_.done_microbatches() < t_.total_microbatches_ && !t_.stops_early() &&
            (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
       feed_->next();
-      at_rest_ = false;
+      at_step_boundary_ = false;
       const int64_t skipped = learner().skipped().windows;
       StepResult r = learner().microbatch(feed_->x(), feed_->target(), feed_->counted(), feed_->weight());
       const bool last = t_.done_microbatches() >= t_.total_microbatches_;
@@ -104,7 +104,7 @@ class Trainer::Loop {
       t_.counters_.epoch = feed_->epoch();
       t_.counters_.position = feed_->position();
       interval_.add(r);
-      ask_to_stop();
+      poll_stop();
       if (r.stepped) note_phase();
       skipped_ = learner().skipped().windows > skipped;
       if (skipped_) note_skipped();
@@ -117,7 +117,7 @@ class Trainer::Loop {
   void failed(const std::exception& error) {
     if (folder_.empty()) return;
     try {
-      save_if_whole(error);
+      save_if_consistent(error);
       metrics_->flush();
       TrainOutcome outcome;
       outcome.seconds = seconds_before_ + seconds_since(start_);
@@ -141,12 +141,12 @@ class Trainer::Loop {
   // An error between two steps (data that cannot be read) or within an evaluation (no memory) leaves the learner as the
   // last step made it, and all lines of the step are written but those of the evaluation, which the resumed run
   // repeats.
-  void save_if_whole(const std::exception& error) {
+  void save_if_consistent(const std::exception& error) {
     const int64_t step = learner().state().step;
     const auto* known = dynamic_cast<const Error*>(&error);
     const bool broken =
         known != nullptr && (known->code() == ErrorCode::kNonFinite || known->code() == ErrorCode::kBug);
-    if (!(at_rest_ || t_.counters_.evaluation_due) || broken || t_.done_microbatches() == saved_at_) return;
+    if (!(at_step_boundary_ || t_.counters_.evaluation_due) || broken || t_.done_microbatches() == saved_at_) return;
     try {
       save(folder_ + "/last.safetensors");
       log(LogLevel::kWarning, concat("saved at step ", step, ": resume with bitgrad train --resume ", folder_));
@@ -156,19 +156,19 @@ class Trainer::Loop {
   }
 
   void note_skipped() {
-    if (std::exchange(told_skipped_, true)) return;
+    if (std::exchange(warned_skipped_, true)) return;
     log(LogLevel::kWarning,
         concat(
             "no target counts in the window after step ", learner().state().step,
             ": skipped, with no update. Further ones are counted: skipped_windows in metrics.jsonl and summary.json"));
   }
 
-  void ask_to_stop() {
+  void poll_stop() {
     if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
   }
   bool cut() {
     if (!hooks_.cut_evaluation || !hooks_.cut_evaluation()) return false;
-    ask_to_stop();
+    poll_stop();
     if (stop_ == StopRequest::kNone) stop_ = StopRequest::kInterrupt;
     return true;
   }
@@ -199,7 +199,7 @@ class Trainer::Loop {
     const int64_t phase = learner().phase();
     const int64_t form = learner().train_state().phases->form_start(phase);
     if (std::exchange(form_, form) != form) t_.begin_form();
-    const int64_t before = std::exchange(told_phase_, phase);  // -1: the start of a run
+    const int64_t before = std::exchange(announced_phase_, phase);  // -1: the start of a run
     if (before == phase) return;
     log_fused_updates(learner());
     form_warnings_.tell(learner().model(), inputs_never_negative_);
@@ -223,7 +223,7 @@ class Trainer::Loop {
       saved_at_ = t_.done_microbatches();
     }
     boundary_epoch_ = t_.counters_.epoch;
-    at_rest_ = true;
+    at_step_boundary_ = true;
   }
 
   bool due(const Quantity& every) const {
@@ -363,7 +363,7 @@ class Trainer::Loop {
     interval_ = Interval();
   }
 
-  void say_why_ended(TrainOutcome& outcome) const {
+  void set_end_reason(TrainOutcome& outcome) const {
     const bool due = t_.counters_.evaluation_due;
     if (outcome.stopped != StopRequest::kNone) {
       const bool interrupt = outcome.stopped == StopRequest::kInterrupt;
@@ -397,7 +397,7 @@ class Trainer::Loop {
     outcome.counters = t_.counters_;
     if (folder_.empty()) checkpoint::require_finite(learner());  // otherwise saving has checked this
     outcome.state_hash = state_hash(learner(), t_.counters_);
-    say_why_ended(outcome);
+    set_end_reason(outcome);
     note_form(outcome);
     log(LogLevel::kInfo, "ended: " + outcome.ended);
     if (outcome.selected_on == "test")
@@ -448,11 +448,11 @@ class Trainer::Loop {
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.done_microbatches();
   int64_t saved_at_ = -1;                        // microbatches done at the last save
-  bool skipped_ = false, told_skipped_ = false;  // the window that just ended was skipped; one was reported
-  bool at_rest_ = false;                         // between two steps, when everything of the last one is done
+  bool skipped_ = false, warned_skipped_ = false;  // the window that just ended was skipped; one was reported
+  bool at_step_boundary_ = false;                         // between two steps, when everything of the last one is done
   int64_t boundary_epoch_ = t_.counters_.epoch;  // epoch at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
-  int64_t told_phase_ = -1;  // the phase announced last
+  int64_t announced_phase_ = -1;  // the phase announced last
   detail::FormWarnings form_warnings_;
   const bool inputs_never_negative_ = detail::never_negative(t_.config_, *t_.train_data_);
   int64_t form_ = t_.learner_->train_state().phases->form_start(t_.learner_->phase());

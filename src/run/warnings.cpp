@@ -18,8 +18,8 @@ void warn_of_batch(const RunConfig& config, int64_t samples, std::vector<std::st
   const double epochs = static_cast<double>(batch.accumulate()) / static_cast<double>(per_epoch);
   warnings.push_back(concat("batch.global (", batch.global, ") is larger than data.train (", samples,
                             batch.accumulate() == 1
-                                ? " samples): each optimizer step takes all of them, an epoch is one step"
-                                : concat(" samples): each optimizer step takes ", epochs, " epochs"),
+                                ? " samples): each optimizer step uses all of them, an epoch is one step"
+                                : concat(" samples): each optimizer step uses ", epochs, " epochs"),
                             ". Set batch.global to at most ", samples));
 }
 

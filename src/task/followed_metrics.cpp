@@ -89,7 +89,7 @@ class F1 final : public Counting {
       if (occurs || labels_) ++n;
     }
     if (const std::string none = absent(); !none.empty())
-      why = concat("no target of ", none, labels_ ? ": counted as 0" : ": left out, or 0 where predicted");
+      why = concat("no target of ", none, labels_ ? ": counted as 0" : ": excluded, or 0 where predicted");
     return n > 0 ? sum / static_cast<double>(n) : kUndefined;
   }
 
@@ -119,7 +119,7 @@ class Recall final : public Counting {
     double least = kUndefined;
     for (const Count& c : counts_)
       if (c.present() > 0) least = std::fmin(least, c.recall());
-    if (const std::string none = absent(); !none.empty()) why = concat("no target of ", none, ": left out");
+    if (const std::string none = absent(); !none.empty()) why = concat("no target of ", none, ": excluded");
     return least;
   }
 
@@ -136,7 +136,7 @@ class BalancedAccuracy final : public Counting {
     int64_t n = 0;
     for (const Count& c : counts_)
       if (c.present() > 0) sum += c.recall(), ++n;
-    if (const std::string none = absent(); !none.empty()) why = concat("no target of ", none, ": left out");
+    if (const std::string none = absent(); !none.empty()) why = concat("no target of ", none, ": excluded");
     return n > 0 ? sum / static_cast<double>(n) : kUndefined;
   }
 };

@@ -115,7 +115,7 @@ std::vector<Tensor> NormRenewal::statistics() const {
   return all;
 }
 
-void NormRenewal::put_back(const std::vector<Tensor>& statistics) const {
+void NormRenewal::restore(const std::vector<Tensor>& statistics) const {
   const DeviceGuard guard(learner_.device());
   for (size_t i = 0; i < norms_.size(); ++i) {
     norms_[i].mean.copy_from(statistics[2 * i]);

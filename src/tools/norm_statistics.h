@@ -23,7 +23,7 @@ class NormRenewal {
   void renew(const std::string& after = {});
   // The running statistics of all norms.
   std::vector<Tensor> statistics() const;
-  void put_back(const std::vector<Tensor>& statistics) const;
+  void restore(const std::vector<Tensor>& statistics) const;
 
  private:
   struct Norm {

@@ -64,8 +64,8 @@ void renew_and_calibrate(Learner& learner, const detail::Numbers& uncalibrated, 
   const std::vector<ActivationQuantizer*> inputs = calibrated_inputs(learner.model());
   if (inputs.empty()) return;
   const std::vector<Tensor> renewed = norms.statistics();
-  uncalibrated.put_back(learner.model());
-  norms.put_back(renewed);
+  uncalibrated.restore(learner.model());
+  norms.restore(renewed);
   for (ActivationQuantizer* q : inputs) q->values_replaced();
   learner.calibrate(tensors_of(samples));
   norms.renew();

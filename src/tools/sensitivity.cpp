@@ -47,7 +47,7 @@ class Restoring {
 
   void restore() {
     slot_.set(quant_);
-    numbers_.put_back(model_);
+    numbers_.restore(model_);
     restored_ = true;
   }
 
@@ -198,7 +198,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
     }
   }
   learner.plan_again();
-  if (norms) norms->put_back(statistics);
+  if (norms) norms->restore(statistics);
   return result;
 }
 

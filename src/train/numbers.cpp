@@ -22,7 +22,7 @@ Numbers::Numbers(Module& model) {
   for (const Module::Buffer& b : model.buffers()) buffers_[b.path] = b.tensor.clone(MemoryKind::kWorkspace);
 }
 
-void Numbers::put_back(Module& model) const {
+void Numbers::restore(Module& model) const {
   for (Parameter* p : model.parameters()) {
     const ParameterState& held = parameters_.at(p->path());
     p->restore(held);

@@ -15,7 +15,7 @@ Tensor copy_with_scales(const Tensor& codes);
 class Numbers {
  public:
   explicit Numbers(Module& model);
-  void put_back(Module& model) const;
+  void restore(Module& model) const;
 
  private:
   std::map<std::string, ParameterState> parameters_;

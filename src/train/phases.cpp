@@ -110,7 +110,7 @@ void Phases::replay(int64_t phase) {
   for (int64_t i = 0; i <= phase; ++i) change_form(i);
 }
 
-void Phases::settle_in(int64_t phase) {
+void Phases::bind_phase(int64_t phase) {
   in_phase(list_, phase, [&] { s_.rebind(); });
   entering_ = false;
 }
@@ -166,8 +166,8 @@ void Phases::try_from(int64_t now) {
     note_form(i);
   }
   replay(now);
-  numbers.put_back(*s_.model);
-  if (now >= 0) return settle_in(now);
+  numbers.restore(*s_.model);
+  if (now >= 0) return bind_phase(now);
   s_.rebind();
   entering_ = false;
 }
@@ -179,7 +179,7 @@ void Phases::enter(int64_t index) {
   entering_ = true;
   now_ = index;
   replay(index);
-  settle_in(index);
+  bind_phase(index);
 }
 
 void Phases::enter_due() {
@@ -187,7 +187,7 @@ void Phases::enter_due() {
     if (s_.since_requantize > 0) s_.requantize();
     entering_ = true;
     change_form(++now_);
-    settle_in(now_);
+    bind_phase(now_);
     const QuantPhase& phase = list_[static_cast<size_t>(now_)];
     log(LogLevel::kInfo, concat("phase ", now_, " at step ", s_.state.step, ": ", describe(phase)));
     if (phase.spec) log_choices(*s_.model, *phase.spec);

@@ -44,7 +44,7 @@ class Phases {
   void try_from(int64_t now);
   void try_form(int64_t phase);
   void note_form(int64_t phase);
-  void settle_in(int64_t phase);
+  void bind_phase(int64_t phase);
 
   TrainState& s_;
   std::vector<QuantPhase> list_;

@@ -124,7 +124,7 @@ std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::s
   require(bytes > 0, "device.resident_data", "true: ", what,
           " does not report how it is stored, so it cannot reside there. Use auto or false: batches are copied then.");
   if (bytes > free)
-    fail_with(ErrorCode::kMemory, "device.resident_data", "true: ", what, " takes ", bytes, " bytes, ", free,
+    fail_with(ErrorCode::kMemory, "device.resident_data", "true: ", what, " needs ", bytes, " bytes, ", free,
               " are free on ", to_string(device), ". Use auto or false: batches are copied then.");
   auto resident = std::make_unique<ResidentData>(data);
   notes += concat(what, ": resident on ", to_string(device), ": ", bytes, " bytes of the ", free, " that were free\n");

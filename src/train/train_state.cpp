@@ -65,7 +65,7 @@ TrainState::TrainState(std::shared_ptr<Module> model, LossFunction loss, const O
 }
 TrainState::~TrainState() = default;
 
-bool TrainState::usable() const { return !optimizer->half_moved() && !phases->entering(); }
+bool TrainState::usable() const { return !optimizer->partially_updated() && !phases->entering(); }
 
 void TrainState::check_usable() const {
   const DeviceGuard guard(device);
@@ -121,7 +121,7 @@ void TrainState::with_average(const std::function<void()>& run) {
   struct Held {
     Module& of;
     const Numbers numbers{of};
-    ~Held() { numbers.put_back(of); }
+    ~Held() { numbers.restore(of); }
   } const held{*model};
   average->put_into(*model, state.seed, state.step);
   run();

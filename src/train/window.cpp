@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "bitgrad/base/step_scalars.h"
-#include "kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "train/averages.h"
 #include "train/bad_input.h"
 #include "train/numbers.h"
@@ -26,7 +26,7 @@ class KeptParts {
       for (const auto& part : p->learned())
         kept_.emplace_back(part->value(), part->value().clone(MemoryKind::kWorkspace));
   }
-  void put_back() const {
+  void restore() const {
     for (auto [part, before] : kept_) part.copy_from(before);
   }
 
@@ -176,7 +176,7 @@ Target checked_target(const TrainState& s, const Tensor& x, const Target& given)
     fail_with(ErrorCode::kDevice, "microbatch", "the target (", target, ") is on ", to_string(target.device()),
               ", the learner on ", to_string(s.device));
   const bool classes = target.dtype() == dtypes::int32;
-  require(s.loss.takes(target.dtype()), "microbatch", "loss ", s.loss.name(), " takes ",
+  require(s.loss.takes(target.dtype()), "microbatch", "loss ", s.loss.name(), " expects ",
           classes ? "values (fp32)" : "classes (int32)", " as targets, got ", target);
   int64_t counted = given.counted;
   if (counted < 0 && classes && target.shape().rank() >= 2) counted = static_cast<int64_t>(target_count(target).item());
@@ -233,7 +233,7 @@ void flush(TrainState& s) {
     const KeptParts parts(s.parameters);
     if (whole) keep_cut_window(s);
     s.requantize();
-    if (whole) parts.put_back();
+    if (whole) parts.restore();
   }
   poll_errors();
 }

@@ -48,7 +48,7 @@ struct Runs {
 
 }  // namespace
 
-TEST_CASE("adapters over frozen int4 codes: codes and scales stay, adapters are saved apart, taken up and merged") {
+TEST_CASE("adapters over frozen int4 codes: codes and scales stay, adapters are saved apart, loaded and merged") {
   const Runs runs;
   const std::string floats = runs.trained("floats");
   const std::vector<std::string> low{"model.init_from=" + floats, "quant.recipe=int4wo_symmetric"};
@@ -159,7 +159,7 @@ TEST_CASE("an adapter run is one run when it is killed and resumed, and follows 
   CHECK(contains(converted.out, "logits equal bit for bit"));
 }
 
-TEST_CASE("a folder of adapters holds whatever the run changed, and a run that starts from it is that run") {
+TEST_CASE("a folder of adapters holds everything the run changed, and a run that starts from it equals that run") {
   const Runs runs;
   for (const std::string recipe : {"none", "w4a4", "w2a2"}) {
     INFO(recipe);
@@ -203,7 +203,7 @@ TEST_CASE("a folder of adapters holds whatever the run changed, and a run that s
   CHECK(contains(more.err, "have no values of layers.5.weight, layers.5.bias, which train here"));
 }
 
-TEST_CASE("merge tells loss and accuracy before and after, or warns that there are no data") {
+TEST_CASE("merge prints loss and accuracy before and after, or warns about missing data") {
   const Runs runs;
   const std::string base = runs.trained("base", {"quant.recipe=int2wo"});
   const std::string run =

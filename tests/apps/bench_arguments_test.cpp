@@ -6,7 +6,7 @@
 
 using namespace bitgrad::test;
 
-TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is expected") {
+TEST_CASE("wrong arguments of the benchmark programs end with 2 and the expected form") {
   const auto bench = [](const std::string& name, std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), build_path("bin/") + name);
     return run_program(arguments);

@@ -164,7 +164,7 @@ TEST_CASE("bench_kernels reports bytes, speed and share of the copy of every fam
   CHECK(rows_of(file).size() == 2);
 }
 
-TEST_CASE("bench_kernels takes matrices that are smaller than a line of any layout") {
+TEST_CASE("bench_kernels accepts matrices that are smaller than a line of any layout") {
   for (const char* shape : {"1,1", "1,8", "2,3"}) {
     const ProcessResult r =
         bench("bench_kernels", {"--shape", shape, "--dtypes", "int8,int4,bint1", "--copy-mib", "1", "--repeat", "1"});

@@ -134,7 +134,7 @@ TEST_CASE("the best model is named by its step where the length of a run is give
   CHECK(contains(epochs.out, " % at epoch "));
 }
 
-TEST_CASE("a run without data.test ends with an evaluation of a part of its training samples, and says so") {
+TEST_CASE("a run without data.test ends with a reported evaluation of a part of its training samples") {
   TempDir temp;
   const std::string folder = temp.file("run");
   const ProcessResult r = cli(small_train(folder, {"~data.test", "~train.eval"}));
@@ -184,7 +184,7 @@ TEST_CASE("a run is never overwritten") {
   CHECK(std::distance(std::filesystem::directory_iterator(temp.path()), {}) == 1);
 }
 
-TEST_CASE("wrong words on the command line are usage errors that say what is right") {
+TEST_CASE("wrong arguments on the command line are usage errors with the right form") {
   const auto check = [](const std::vector<std::string>& arguments, const std::string& text) {
     const ProcessResult r = cli(arguments);
     INFO(r.err);
@@ -241,12 +241,12 @@ TEST_CASE("a missing data file is exit 3, names data.root and makes no folder") 
   CHECK_FALSE(std::filesystem::exists(temp.file("run")));
 }
 
-TEST_CASE("interrupted, terminated and killed runs go on to the state of the calm run") {
+TEST_CASE("interrupted, terminated and killed runs resume to the same state as an uninterrupted run") {
   TempDir temp;
   const std::string counts = temp.file("counts");
-  REQUIRE(cli(long_train(temp.file("calm")), with_failing_calls({{"FAULT_COUNT", counts}})).code == 0);
+  REQUIRE(cli(long_train(temp.file("uninterrupted")), with_failing_calls({{"FAULT_COUNT", counts}})).code == 0);
   const long calls = counts_in(counts).files;  // more than 400 of them at a step
-  const std::string hash = hash_in(temp.file("calm"));
+  const std::string hash = hash_in(temp.file("uninterrupted"));
   const auto stopped = [&](const std::string& name, int signal, int expected, long call) {
     const std::string folder = temp.file(name);
     const ProcessResult r =
@@ -269,7 +269,7 @@ TEST_CASE("interrupted, terminated and killed runs go on to the state of the cal
     REQUIRE(steps.size() == 400);
     for (size_t i = 0; i < steps.size(); ++i) REQUIRE(steps[i] == static_cast<int64_t>(i) + 1);
     CHECK(json_file(folder + "/summary.json").at("best_accuracy") ==
-          json_file(temp.file("calm/summary.json")).at("best_accuracy"));
+          json_file(temp.file("uninterrupted/summary.json")).at("best_accuracy"));
   };
   stopped("int", SIGINT, 130, calls / 7);
   stopped("term", SIGTERM, 75, calls / 3);
@@ -320,7 +320,7 @@ TEST_CASE("a damaged checkpoint is one clear error with exit code 3") {
   CHECK(cli({"eval", temp.file("absent.safetensors")}).code == 3);
 }
 
-TEST_CASE("kernels, version and help tell what they are asked") {
+TEST_CASE("kernels, version and help print what is asked for") {
   const ProcessResult kernels = cli({"kernels"});
   CHECK(kernels.code == 0);
   for (const char* family : {"gemm", "quantize", "pack", "reduce", "elementwise"}) CHECK(contains(kernels.out, family));

@@ -61,7 +61,7 @@ std::vector<std::string> words_of_help(const std::string& help) {
 
 }  // namespace
 
-TEST_CASE("check says what a run will be, and its peak of memory is that of the run") {
+TEST_CASE("check describes a run, and its peak of memory is that of the run") {
   const TempDir dir;
   const std::string config = written(dir, "a.yaml", kDigits);
   // How many batches have been read ahead at the peak is a matter of time (157 kB each): the model is large beside
@@ -305,7 +305,7 @@ TEST_CASE("the runs of a sweep as JSON, and on one page, the best on top") {
   CHECK(told.at("file").text() == out + "/report.html");
   CHECK(told.at("best").text() == best);
   CHECK(told.at("runs").at(1).at("folder").text() == worse);
-  CHECK(has(cli({"report", out}).err, "left out, no runs that have begun: " + out + "/begun"));
+  CHECK(has(cli({"report", out}).err, "skipped, not started: " + out + "/begun"));
   const ProcessResult nothing = cli({"report", out + "/empty", out + "/notes.txt"});
   CHECK(nothing.code == 3);
   CHECK(has(nothing.err, "empty, " + out + "/notes.txt: no run is there"));
@@ -384,7 +384,7 @@ TEST_CASE("help and lists fit 80 columns") {
   }
 }
 
-TEST_CASE("a wrong option gets the nearest one, a key in place of a command the command that explains it") {
+TEST_CASE("a wrong option suggests the nearest one, a key instead of a command suggests explain") {
   CHECK(has(said({"train", "a.yaml", "--ouut", "b"}).output, "--ouut: no such option. Did you mean '--out'?"));
   CHECK(has(said({"export", "--fromat=onnx"}).output, "--fromat=onnx: no such option. Did you mean '--format'?"));
   CHECK(has(said({"train", "--qqqqqqqq"}).output, "--qqqqqqqq: no such option. Try: bitgrad train --help"));

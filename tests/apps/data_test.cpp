@@ -155,7 +155,7 @@ TEST_CASE("pack lists every file that cannot be packed, or leaves them out") {
   CHECK_FALSE(std::filesystem::exists(folder.path("out.images.npy.part")));
 }
 
-TEST_CASE("pack says what its arguments lack") {
+TEST_CASE("pack reports missing arguments") {
   const PictureFolder folder;
   folder.write("set/a/1.png", png(1, 1, 0, {7}));
   folder.write("test/b/1.png", png(1, 1, 0, {7}));
@@ -167,7 +167,7 @@ TEST_CASE("pack says what its arguments lack") {
     CHECK(r.code == code);
     return r.err;
   };
-  CHECK(contains(wrong("none", {}, 3), "there is no such folder, expected one with a sub-folder for each class"));
+  CHECK(contains(wrong("none", {}, 3), "no such folder, expected one with a sub-folder for each class"));
   CHECK(contains(wrong("flat", {}, 3), "got no sub-folder, expected one for each class"));
   CHECK(contains(wrong("empty", {}, 3), "got an empty folder, expected pictures of the class"));
   for (const char* size : {"3y", "0x3", "3x", "3x4x5", "9000x1"})
@@ -182,7 +182,7 @@ TEST_CASE("pack says what its arguments lack") {
   CHECK(folder.text("out.classes.txt") == "z\na\nb\n");
 }
 
-TEST_CASE("data info tells what a folder of classes holds, and refuses what is not there") {
+TEST_CASE("data info describes a folder of classes, and refuses what does not exist") {
   const PictureFolder folder;
   const std::vector<uint8_t> begin{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
   folder.write("set/a/1.png", begin);
@@ -193,7 +193,7 @@ TEST_CASE("data info tells what a folder of classes holds, and refuses what is n
   folder.write("more/a/1.png", begin);
   folder.write("more/a/notes.txt", {'x'});
   CHECK(cli({"data", "info", folder.path("more")}).out ==
-        "format: image_folder, 1 files in 1 classes: a (1); 1 other files, which no format reads\n"
+        "format: image_folder, 1 files in 1 classes: a (1); 1 other files of unsupported formats\n"
         "in a configuration: {format: image_folder, path: " +
             folder.path("more") + "}\n");
   // No classes are invented.
@@ -203,8 +203,8 @@ TEST_CASE("data info tells what a folder of classes holds, and refuses what is n
     return wrong.err;
   };
   folder.write("splits/train/a/1.png", begin);
-  CHECK(
-      contains(refused("splits"), "so they are no classes. Name one of them, such as '" + folder.path("splits/train")));
+  CHECK(contains(refused("splits"),
+                 "so they are not classes. Name one of them, such as '" + folder.path("splits/train")));
   folder.write("cifar/cifar-10-batches-bin/data_batch_1.bin", {1});
   CHECK(contains(refused("cifar"), "got a folder above one of CIFAR"));
   CHECK(contains(refused("cifar/cifar-10-batches-bin"), "data_batch_1.bin: record 0"));
@@ -216,5 +216,5 @@ TEST_CASE("data info tells what a folder of classes holds, and refuses what is n
                     "\n");
   const ProcessResult none = cli({"data", "info", folder.path("absent")});
   CHECK(none.code == 3);
-  CHECK(contains(none.err, "there is no such file or folder"));
+  CHECK(contains(none.err, "no such file or folder"));
 }

@@ -66,7 +66,7 @@ class Guide {
 
 }  // namespace
 
-TEST_CASE("The guides to other programs run as they stand there") {
+TEST_CASE("The commands of the guides to other programs run as printed") {
   const Guide guide;
   guide.page("to_onnx_runtime.md");
   guide.python("to_onnx_runtime.md", "numpy, onnxruntime");

@@ -140,7 +140,7 @@ TEST_CASE("fetch puts files into their places, and a second time finds them ther
   CHECK(server.requests().size() == asked);
 }
 
-TEST_CASE("fetch refuses other bytes than those of the list, and says what each mirror gave") {
+TEST_CASE("fetch refuses other bytes than those of the list, and reports what each mirror gave") {
   if (!downloads()) return;
   const std::string good = noise(1000);
   std::string other = good;
@@ -221,7 +221,7 @@ TEST_CASE("an interrupted download goes on where it ended, and a wrong beginning
   from_part(good.substr(0, 10), {{"set", set_of({server.url() + "whole/"}, {entry("a", good)})}});
 }
 
-TEST_CASE("fetch never replaces a file that differs, unless it is told to") {
+TEST_CASE("fetch replaces a differing file only with --force") {
   const std::string good = noise(100);
   const HttpServer server({{"/a", {.body = good}}, {"/b", {.body = good}}});
   const FetchFolder folder;
@@ -242,7 +242,7 @@ TEST_CASE("fetch never replaces a file that differs, unless it is told to") {
   CHECK(contains(folder.fetch(list).err, "got a folder, expected the place of a file"));
 }
 
-TEST_CASE("an archive is unpacked, and one that was put there by hand is taken") {
+TEST_CASE("an archive is unpacked, and one that was put there by hand is used") {
   if (!downloads()) return;
   const std::string a = noise(700), b = noise(30);
   const std::string good = gzipped(tar({{"d/a", a}, {"./d/b", b}, {"d/readme", "not asked for"}}));
@@ -295,7 +295,7 @@ TEST_CASE("archives that are damaged, lack a member or lead out of the folder ch
   CHECK(contains(refused("no archive"), "damaged archive: got '"));
 }
 
-TEST_CASE("fetch says which names and lists it knows not") {
+TEST_CASE("fetch reports unknown names and lists") {
   const FetchFolder folder;
   const Json good{{"set", set_of({"http://127.0.0.1:9/"}, {entry("a", "x")})}};
   const ProcessResult name = folder.fetch(good, {"sets"});
@@ -325,7 +325,7 @@ TEST_CASE("fetch says which names and lists it knows not") {
   CHECK(contains(cli({"data", "info", "x", "--mirrors", "y"}).err, "--mirrors is of bitgrad data fetch"));
 }
 
-TEST_CASE("without a network fetch says what to put where, for each set that is built in") {
+TEST_CASE("without a network fetch reports which files to put where, for each built-in set") {
   const LoopbackSocket dead(false);
   const FetchFolder folder;
   const ProcessResult r =

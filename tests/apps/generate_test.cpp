@@ -167,7 +167,7 @@ TEST_CASE("a prompt from standard input, and one longer than the context") {
   CHECK(text_of(j) == text_of(json_of({"--prompt", kText, "--tokens", "5", "--no-cache"})));
 }
 
-TEST_CASE("generate says what it cannot do") {
+TEST_CASE("generate reports unsupported requests") {
   const auto error = [](std::vector<std::string> arguments, int code, const std::string& target = run().path()) {
     const ProcessResult r = generate(std::move(arguments), target);
     CHECK(r.code == code);
@@ -192,5 +192,5 @@ TEST_CASE("generate says what it cannot do") {
       cli({"train", source_path("configs/digits_linear_fp32.yaml"), "--out", digits, "train.stop=101 steps"}).code ==
       0);
   CHECK(contains(error({"--prompt", "a"}, 2, digits), "has no tokenizer: it was not trained on a text"));
-  CHECK(contains(error({"--ids", "1"}, 2, digits), "this is no language model: it takes fp32"));
+  CHECK(contains(error({"--ids", "1"}, 2, digits), "not a language model: its input is fp32"));
 }

@@ -223,7 +223,7 @@ TEST_CASE("a prepared model and its converted one have equal bits, two epochs ha
   CHECK(last_line(f.out) == "equal bits: no");
 }
 
-TEST_CASE("bad files and arguments are told with the exit code of their kind") {
+TEST_CASE("bad files and arguments are reported with the exit code of their kind") {
   TempDir temp;
   const std::string run = trained(temp, "run"), file = run + "/last.safetensors";
   CHECK(cli({"inspect"}).code == 2);

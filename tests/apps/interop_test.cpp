@@ -131,6 +131,6 @@ TEST_CASE("A model goes out as a folder of Hugging Face and comes back with its 
   CHECK(contains(none.err, "config.json"));
   const ProcessResult absent = cli({"import", temp.file("absent"), "-o", temp.file("no.safetensors")});
   CHECK(absent.code == 3);
-  CHECK(contains(absent.err, "there is no such file or folder"));
+  CHECK(contains(absent.err, "no such file or folder"));
   CHECK(contains(cli({"eval", temp.file("back.safetensors")}).err, "context: 64}' with the data.tokenizer"));
 }

@@ -30,7 +30,7 @@ std::set<std::string> groups_without(const std::string& absent) {
 
 }  // namespace
 
-TEST_CASE("groups of instructions that count as absent take those above them along, and leave the rest") {
+TEST_CASE("disabling a group of instructions disables those above it and no others") {
   const std::set<std::string> all = groups_without("");
   const std::map<std::string, std::set<std::string>> gone{
       {"amx", {"amx"}},
@@ -59,7 +59,7 @@ TEST_CASE("an absent group that nobody knows is a usage error that lists the gro
   }
 }
 
-TEST_CASE("without bf16 instructions oneDNN's emulation of them is not taken for fast") {
+TEST_CASE("without bf16 instructions oneDNN's emulation of them is not considered fast") {
   const ProcessResult r = cli({"kernels", "--shape", "16,4096,4096", "--dtypes", "bf16,bf16"},
                               {{"BITGRAD_ISA_WITHOUT", "bf16,amx"}, {"BITGRAD_GEMM_COSTS", "/nonexistent/costs.txt"}});
   INFO(r.out << r.err);

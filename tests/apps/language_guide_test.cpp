@@ -53,7 +53,7 @@ std::string block_of(const std::string& command) {
 
 }  // namespace
 
-TEST_CASE("The commands of the guide to language models run as they stand there") {
+TEST_CASE("The commands of the guide to language models run as printed") {
   const TempDir temp;
   std::filesystem::create_directory_symlink(source_path("configs"), temp.file("configs"));
   std::filesystem::create_directories(temp.file("text"));

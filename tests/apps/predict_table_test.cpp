@@ -101,7 +101,7 @@ TEST_CASE("predict reads a table as training did: by name, with categories, gaps
   CHECK(model->table()->columns[2].categories == std::vector<std::string>{"dark, blue", "red"});
 }
 
-TEST_CASE("predict says which column, cell or name of a table it cannot read") {
+TEST_CASE("predict reports the column, cell or name of a table that it cannot read") {
   const Trained t;
   const auto error = [&](const std::string& text) {
     const ProcessResult r = t.predict(text);
@@ -139,12 +139,12 @@ TEST_CASE("eval and converted models read tables by the plan of the model, witho
   CHECK(contains(cli({"predict", small, t.temp.file("x.csv"), "--csv"}).out, ",2,dog,"));
 }
 
-TEST_CASE("check says what the first line and each column were taken for") {
+TEST_CASE("check shows how the first line and each column were interpreted") {
   const Trained t;
   const ProcessResult r = cli({"check", t.temp.file("net.yaml"), "--no-memory"});
   INFO(r.err);
   CHECK(contains(r.out, "the first line holds the names of the columns: it has no number\n"));
-  CHECK(contains(r.out, "column 1 (id): left out (ignore)\n"));
+  CHECK(contains(r.out, "column 1 (id): ignored\n"));
   CHECK(contains(r.out, "column 2 (b): numbers\n"));
   CHECK(contains(r.out, "column 3 (color): 2 names, a feature each (no cell is a number): dark, blue, red\n"));
   CHECK(contains(r.out, "column 4 (c): numbers, 30 missing (become 2)\n"));
@@ -156,7 +156,7 @@ TEST_CASE("check says what the first line and each column were taken for") {
                  "fill: got '0' for e.csv, data.train has 'mean'"));
 }
 
-TEST_CASE("an exported model of a table says what its inputs are") {
+TEST_CASE("an exported model of a table describes its inputs") {
   const Trained t;
   const ProcessResult r = cli({"export", t.run, "-o", t.temp.file("m.c")});
   INFO(r.err);

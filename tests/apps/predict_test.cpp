@@ -148,13 +148,13 @@ TEST_CASE("predict names what it cannot read") {
   const TempDir temp;
   const std::string run = train(temp, kNet);
   const auto of = [&](const std::string& file) { return error({"predict", run, temp.file(file)}, 3); };
-  CHECK(contains(of("none.npy"), temp.file("none.npy") + ": there is no such file"));
+  CHECK(contains(of("none.npy"), temp.file("none.npy") + ": no such file"));
   std::ofstream(temp.file("bad.csv")) << "1,2\n3,four\n";
   CHECK(contains(of("bad.csv"), temp.file("bad.csv") + ":2: value 2: got 'four', expected a finite number"));
   std::ofstream(temp.file("text.bin")) << "hello";
   CHECK(contains(of("text.bin"), "expected idx, npy, npz, csv, PNG or JPEG. --format names one"));
   std::ofstream(temp.file("two.csv")) << "1,2\n";
-  CHECK(contains(error({"predict", run, temp.file("two.csv")}, 2), "got samples of [2], the model takes [784]"));
+  CHECK(contains(error({"predict", run, temp.file("two.csv")}, 2), "got samples of [2], the model expects [784]"));
   CHECK(contains(error({"predict", run, "-"}, 2), "standard input needs --format"));
   std::ofstream(temp.file("big.csv")) << "256\n";
   CHECK(contains(error({"predict", run, temp.file("big.csv"), "--pixels"}, 3),
@@ -195,7 +195,7 @@ TEST_CASE("predict reads pictures, and prints the names of classes that the conf
   };
   CHECK(predictions("gray.png") == predictions("x.npy"));
   CHECK(contains(error({"predict", run, temp.file("wide.png")}, 3),
-                 "got a picture of 1 x 29 pixels, the model takes [784]: as many gray pixels"));
+                 "got a picture of 1 x 29 pixels, the model expects [784]: as many gray pixels"));
   CHECK(predictions("color.png") == predictions("x.npy"));  // gray by its luma, which keeps equal channels
   std::ofstream(temp.file("net.yaml")) << kNet;
   CHECK(contains(error({"train", temp.file("net.yaml"), "--out", temp.file("two"), "-q", "data.class_names=[a, b]"}, 2),
@@ -225,7 +225,7 @@ TEST_CASE("predict of a model of ids gives a class at each position, and refuses
                  "sample 0, value 2: got id 3, the model has ids 0 .. 2"));
 }
 
-TEST_CASE("import takes weights of a network of a configuration, in its precision, and lists what does not fit") {
+TEST_CASE("import reads weights of a network of a configuration, in its precision, and lists what does not fit") {
   const TempDir temp;
   std::ofstream(temp.file("net.yaml")) << "version: 1\nrun: {name: net}\ndata: {train: {format: digits, size: 10}}\n"
                                           "model: {layers: [{linear: {out: 2, bias: true}}], rename: {layers.0: fc}}\n"

@@ -190,7 +190,7 @@ bool imports(const std::string& packages) { return run_program({python(), "-c", 
 
 }  // namespace
 
-TEST_CASE("the Python of docs/python.md runs as it stands there") {
+TEST_CASE("the Python code of docs/python.md runs as printed") {
   if (!imports("numpy")) {
     WARN("skipped: no numpy in " + python() + ". Set BITGRAD_PYTHON");
     return;
@@ -209,7 +209,7 @@ TEST_CASE("the Python of docs/python.md runs as it stands there") {
   CHECK(contains(r.out, "Output(shape=(10,), task='classes', probabilities=True"));
 }
 
-TEST_CASE("the commands of docs/pytorch.md run as they stand there, and give PyTorch's outputs") {
+TEST_CASE("the commands of docs/pytorch.md run as printed and give PyTorch's outputs") {
   if (!imports("torch, numpy, safetensors")) {
     WARN("skipped: no torch, numpy and safetensors in " + python() + ". Set BITGRAD_PYTHON");
     return;

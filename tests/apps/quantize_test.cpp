@@ -65,7 +65,7 @@ TEST_CASE("convert writes a model that gives what the checkpoint gives") {
   CHECK(contains(twice.err, "is converted already"));
 }
 
-TEST_CASE("convert takes the phase that the run was in, and warns where nothing is quantized") {
+TEST_CASE("convert uses the phase that the run was in, and warns where nothing is quantized") {
   TempDir temp;
   const std::string run = train(temp, "run",
                                 {"quant.phases=[{from: 0 steps, recipe: int4wo}, {from: 1 epochs, rules: "
@@ -199,7 +199,7 @@ TEST_CASE("what a command reads, and what a run keeps, is never written over") {
   CHECK(cli({"convert", run, "-o", run + "/model.safetensors"}).code == 0);
 }
 
-TEST_CASE("convert, quantize and sensitivity say what is wrong with their arguments") {
+TEST_CASE("convert, quantize and sensitivity report wrong arguments") {
   TempDir temp;
   const std::string run = train(temp, "run", {"train.stop=20 steps"}), out = temp.file("model");
   const std::string full = slurp(run + "/last.safetensors");
@@ -214,7 +214,7 @@ TEST_CASE("convert, quantize and sensitivity say what is wrong with their argume
   };
   const Case cases[] = {
       {{"convert", run}, 2, "-o FILE"},
-      {{"convert", run, "-o", temp.file("no/model")}, 2, "there is no folder"},
+      {{"convert", run, "-o", temp.file("no/model")}, 2, "no such folder"},
       {{"convert", run, "-o", run}, 2, "is a folder"},
       {{"convert", run, "-o", temp.file("text")}, 2, "exists"},
       {{"convert", run, "-o", pipe, "--force"}, 2, "is a device or a pipe"},

@@ -43,13 +43,13 @@ TEST_CASE("a finished run trains longer by train.stop, also under another name, 
   keys.push_back("train.stop=4 steps");
   REQUIRE(cli(small_train(folder, keys)).code == 0);
   keys.back() = "train.stop=8 steps";
-  REQUIRE(cli(small_train(temp.file("calm"), keys)).code == 0);
+  REQUIRE(cli(small_train(temp.file("uninterrupted"), keys)).code == 0);
   std::filesystem::rename(folder, moved);
   const ProcessResult longer = cli({"train", "--resume", moved, "train.stop=8 steps"});
   INFO(longer.out << longer.err);
   REQUIRE(longer.code == 0);
   CHECK(!contains(longer.err, "not bit for bit"));
-  CHECK(hash_in(moved) == hash_in(temp.file("calm")));
+  CHECK(hash_in(moved) == hash_in(temp.file("uninterrupted")));
   CHECK(contains(slurp(moved + "/config.yaml"), "stop: 8 steps"));
   const ProcessResult again = cli({"train", "--resume", moved});
   CHECK(again.code == 0);
@@ -57,7 +57,7 @@ TEST_CASE("a finished run trains longer by train.stop, also under another name, 
   CHECK(contains(again.out, "this run is finished: train.stop (8 steps) is reached"));
 }
 
-TEST_CASE("a run that trains and has not saved yet is no run that ended before it saved") {
+TEST_CASE("a run that trains and has not saved yet is not reported as ended before it saved") {
   TempDir temp;
   const std::string folder = temp.file("run");
   REQUIRE(cli(small_train(folder)).code == 0);
@@ -69,7 +69,8 @@ TEST_CASE("a run that trains and has not saved yet is no run that ended before i
   CHECK(!contains(live.err, "Start it again"));
 }
 
-TEST_CASE("a signal within an evaluation cuts it short, and the resumed run ends as the calm one") {
+TEST_CASE(
+    "a signal within an evaluation cuts it short, and the run resumes to the same state as an uninterrupted run") {
   TempDir temp;
   // Most of what this run allocates belongs to the evaluation of samples one by one.
   const auto train = [](const std::string& folder) {
@@ -77,7 +78,7 @@ TEST_CASE("a signal within an evaluation cuts it short, and the resumed run ends
                                 "train.stop=4 steps", "log.every=1 steps", "device.threads=2"});
   };
   const std::string counts = temp.file("counts");
-  REQUIRE(cli(train(temp.file("calm")), with_failing_calls({{"FAULT_COUNT", counts}})).code == 0);
+  REQUIRE(cli(train(temp.file("uninterrupted")), with_failing_calls({{"FAULT_COUNT", counts}})).code == 0);
   const long within = counts_in(counts).allocations * 2 / 3;
   const ProcessResult r = cli(
       train(temp.file("run")),
@@ -90,5 +91,5 @@ TEST_CASE("a signal within an evaluation cuts it short, and the resumed run ends
   const ProcessResult rest = cli({"train", "--resume", temp.file("run"), "train.stop=4 steps"});
   INFO(rest.out << rest.err);
   REQUIRE(rest.code == 0);
-  CHECK(hash_in(temp.file("run")) == hash_in(temp.file("calm")));
+  CHECK(hash_in(temp.file("run")) == hash_in(temp.file("uninterrupted")));
 }

@@ -276,7 +276,7 @@ TEST_CASE("a terminal that becomes narrower or wider while a run goes on keeps o
   CHECK(terminal.screen().progress().empty());
 }
 
-TEST_CASE("Ctrl-C is acknowledged at once, and a second one says what is lost") {
+TEST_CASE("Ctrl-C is acknowledged at once, and a second one reports what is lost") {
   TempDir temp;
   {
     Terminal terminal(training(temp.file("first")), 100);

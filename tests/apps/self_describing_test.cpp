@@ -83,7 +83,7 @@ std::string library_made(const TempDir& temp) {
 
 }  // namespace
 
-TEST_CASE("checkpoints and converted files say what model they hold, and no path of the machine") {
+TEST_CASE("checkpoints and converted files describe their model, and contain no path of the machine") {
   TempDir temp;
   const std::string folder = trained(temp, kBranched, "run"), model = temp.file("model.safetensors");
   REQUIRE(cli({"convert", folder, "-o", model}).code == 0);

@@ -110,7 +110,7 @@ TEST_CASE("tokenize puts the end between documents, and cuts no character") {
   CHECK(decode(*tokenizer, ids_of(f.file("end_train_000000.bin"))) == concat(kText, "!", slurp(f.file("b.txt"))));
 }
 
-TEST_CASE("tokenize says what it cannot do") {
+TEST_CASE("tokenize reports unsupported requests") {
   const Folder f;
   const auto error = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"-o", f.file("set")});
@@ -119,7 +119,7 @@ TEST_CASE("tokenize says what it cannot do") {
     CHECK_FALSE(std::filesystem::exists(f.file("set.tokens.json")));
     return r.err;
   };
-  CHECK(contains(error({f.file("none.txt"), "--tokenizer", "bytes"}), "there is no such file, expected a text"));
+  CHECK(contains(error({f.file("none.txt"), "--tokenizer", "bytes"}), "no such file, expected a text"));
   write(f.file("empty.txt"), "");
   CHECK(
       contains(error({f.file("empty.txt"), "--tokenizer", "bytes"}), "got an empty text, expected at least one byte"));
@@ -128,7 +128,7 @@ TEST_CASE("tokenize says what it cannot do") {
   CHECK(contains(error({f.file("a.txt"), "--tokenizer", "byte"}), "Did you mean 'bytes'?"));
   CHECK(contains(error({f.file("a.txt"), "--tokenizer", f.file("none.json")}), "none.json"));
   CHECK(contains(error({f.file("a.txt"), "--tokenizer", "bytes", "--end", "xyz"}),
-                 "--end: got 'xyz', which is no token of bytes of 256 ids"));
+                 "--end: got 'xyz', which is not a token of bytes of 256 ids"));
   write(f.file("bad.txt"), "a\xff");
   CHECK(contains(error({f.file("bad.txt"), "--tokenizer", "chars"}), "begins no well-formed UTF-8 character"));
   write(f.file("a.gz"), "\x1f\x8b...");
@@ -178,7 +178,7 @@ TEST_CASE("A model trained on shards is evaluated on a text by its file alone") 
   CHECK(contains(differs.err, "differ: bytes of 256 ids, chars of"));
 }
 
-TEST_CASE("files of other kinds are no texts for any tokenizer or format of texts") {
+TEST_CASE("files of other kinds are not accepted as texts by any tokenizer or format of texts") {
   const Folder folder;
   const std::string pickle("\x80\x04\x95\x10\0\0\0}\x94.", 10), wide("a\0b\0c\0\n\0", 8);
   write(folder.file("a.pkl"), pickle);
@@ -197,7 +197,7 @@ TEST_CASE("files of other kinds are no texts for any tokenizer or format of text
   CHECK_FALSE(std::filesystem::exists(folder.file("o.tokens.json")));
   const ProcessResult odd = folder.tokenize({folder.file("odd.bin"), "-o", folder.file("o"), "--tokenizer", "bytes"});
   CHECK(odd.code == 0);
-  CHECK(contains(odd.err, "odd.bin: 3 of " + std::to_string(std::string(kText).size() + 3) + " bytes are no text"));
+  CHECK(contains(odd.err, "odd.bin: 3 of " + std::to_string(std::string(kText).size() + 3) + " bytes are not text"));
   for (const char* const form : {"{train: {format: text, ", "{tokenizer: bytes, train: {format: tokens, "}) {
     INFO(form);
     const auto check = [&](const std::string& file) {
@@ -206,6 +206,6 @@ TEST_CASE("files of other kinds are no texts for any tokenizer or format of text
     };
     write(folder.file("c.yaml"), kConfig);
     CHECK(contains(check("a.pkl").err, "a.pkl: got a pickle of Python (.pkl), expected a text"));
-    CHECK(contains(check("odd.bin").err, "bytes are no text (zero and other control characters)"));
+    CHECK(contains(check("odd.bin").err, "bytes are not text (zero and other control characters)"));
   }
 }

@@ -117,7 +117,7 @@ TEST_CASE("folders of packed codes open in transformers with compressed-tensors,
                "transformers or torch");
 }
 
-TEST_CASE("adapters over an exported llama open in PEFT with our logits, and what PEFT saves is taken up here") {
+TEST_CASE("adapters over an exported llama open in PEFT with our logits, and adapters saved by PEFT load here") {
   TempDir temp;
   std::ofstream text(temp.file("a.txt"), std::ios::binary);
   for (int i = 0; i < 40; ++i) text << "The " << i << " slings and arrows of outrageous fortune: a sea of troubles.\n";

@@ -143,7 +143,7 @@ TEST_CASE("a gradient of a wrong shape or dtype is an error that names both side
   CHECK(run_custom([](auto, auto g) { g[0].set_rounded(row({1, 2})); }, dtypes::bf16).empty());
 }
 
-TEST_CASE("a slot takes one contribution, from ops that asked whether it is wanted") {
+TEST_CASE("a slot accepts one contribution, from ops that asked whether it is wanted") {
   CHECK(contains(run_custom([](auto, auto g) {
                    g[1].set(row({1, 2}));
                  }),

@@ -281,7 +281,7 @@ TEST_CASE("backward runs once, from outputs of this tape, with seeds that fit") 
   CHECK(sink.grad().elements() == Numbers{2, 4});
 }
 
-TEST_CASE("a Var whose tape is gone, or lies where a later one does, is refused; its value is not lost") {
+TEST_CASE("a Var whose tape is gone, or was replaced by a later one, is refused; its value is not lost") {
   AccumulateSink sink;
   std::optional<Tape> tape(std::in_place);
   const Var x = tape->leaf(row({2, 3}), &sink, dtypes::bf16), y = mul(x, x);
@@ -360,7 +360,7 @@ struct SumByRows {
 }  // namespace
 
 // [cpu]: a device gives gradients whole (tests/cuda/autograd_test.cpp)
-TEST_CASE("the only gradient of a leaf goes in rows to a sink that takes them, any other one as a whole", "[cpu]") {
+TEST_CASE("the only gradient of a leaf goes in rows to a sink that accepts them, any other one as a whole", "[cpu]") {
   AccumulateSink sink;
   RowLog log;
   const Tensor x = Tensor::zeros({3, 1}, dtypes::fp32);

@@ -31,7 +31,7 @@ void write_both(const TempDir& temp, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("Files of a group are replaced together or not at all, whatever call fails") {
+TEST_CASE("Files of a group are replaced together or not at all, for every failing call") {
   const TempDir temp;
   write_both(temp, "old");
   CHECK(slurp(temp.file("a")) == "old");

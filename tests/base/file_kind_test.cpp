@@ -74,7 +74,7 @@ TEST_CASE("what is to be read as a text is refused if it is of a known kind that
   CHECK(refusal("a\0\0\0b"sv).empty());
 }
 
-TEST_CASE("what stands in a model's place is named with what to do") {
+TEST_CASE("a file of another kind than a model is named with what to do") {
   const auto says = [](std::string_view begin, std::string_view part) {
     INFO(why_no_model(begin));
     CHECK(why_no_model(begin).find(part) != std::string::npos);
@@ -91,7 +91,7 @@ TEST_CASE("what stands in a model's place is named with what to do") {
   says("PAR1\x15\x04", "a table in Parquet. A model is a run folder, or a .safetensors file of bitgrad.");
   says("\x1c\0\0\0TFL3"sv, "a model in TensorFlow Lite (.tflite). Save the weights");
   says("\x08\x08\x12\x07pytorch", "a model in ONNX");
-  says("version https://git-lfs.github.com/spec/v1\noid", "a pointer of git-lfs in place of the file. Fetch the file");
+  says("version https://git-lfs.github.com/spec/v1\noid", "a git-lfs pointer instead of the file. Fetch the file");
   says("<!DOCTYPE html><html>", "a page of HTML. Fetch the file itself");
   says(" [{\"a\": 1}]", "a text in JSON");
   says("a,b\n1,2\n3,4\n", "a text. A model is");
@@ -100,7 +100,7 @@ TEST_CASE("what stands in a model's place is named with what to do") {
   CHECK(why_no_model_file("/nonexistent/m.pt").empty());
 }
 
-TEST_CASE("zero bytes are no text") {
+TEST_CASE("zero bytes are not text") {
   CHECK(why_no_text("a,b\n1,2\n").empty());
   CHECK(why_no_text("a\0,\0b\0"sv) ==
         "it is a text in UTF-16 without a mark. Save it as UTF-8, such as iconv -t UTF-8");

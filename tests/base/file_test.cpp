@@ -43,7 +43,7 @@ TEST_CASE("An atomic write makes a file, replaces it and leaves nothing else beh
   CHECK(file_system().list(dir.path()) == std::vector<std::string>{"a.txt"});
 }
 
-TEST_CASE("Whatever call of an atomic write fails, the file is old or new as a whole, and the error comes out") {
+TEST_CASE("For every failing call of an atomic write the file is old or new as a whole, and the error is reported") {
   const test::TempDir dir;
   const std::string path = dir.file("a.bin"), old(5000, 'o'), next(7000, 'n');
   const auto save = [&] {
@@ -97,7 +97,7 @@ TEST_CASE("An exception of the writer leaves the old file and no temporary one")
   CHECK(file_system().list(dir.path()) == std::vector<std::string>{"a.txt"});
 }
 
-TEST_CASE("A file never takes the place of a pipe or a device") {
+TEST_CASE("A file never replaces a pipe or a device") {
   const test::TempDir dir;
   const std::string pipe = dir.file("pipe");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -134,7 +134,7 @@ TEST_CASE("Files that cannot be read are errors of code 3 that name path and rea
   CHECK(contains(error_of([&] { write_file_atomically(dir.file("no/such"), "x"); }), "no/such"));
 }
 
-TEST_CASE("What is no regular file is refused at once, with what it is, and nothing waits for a pipe") {
+TEST_CASE("Files that are not regular are refused at once with their kind, without waiting for a pipe") {
   const test::TempDir dir;
   const std::string pipe = dir.file("pipe"), socket = dir.file("socket");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

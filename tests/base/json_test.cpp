@@ -79,7 +79,7 @@ TEST_CASE("members and elements that are not there are named") {
   CHECK(changed.dump() == R"({"list":2,"last":null})");
 }
 
-TEST_CASE("a JSON text that is wrong, cut or nested without end is an error that says where") {
+TEST_CASE("a JSON text that is wrong, cut or nested without end is an error with its place") {
   for (const char* text : {"", "{", "[1,]", "{\"a\" 1}", "nul", "1 2", "\"\xff\"", "[1e999]"}) {
     INFO(text);
     CHECK_FALSE(json_error([&] { Json::parse(text); }).empty());

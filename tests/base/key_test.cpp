@@ -18,7 +18,7 @@ std::string refusal(const Attributes& given) {
 
 }  // namespace
 
-TEST_CASE("a key of whole numbers takes one for all, a list of its length, or one of its words") {
+TEST_CASE("a key of whole numbers accepts one for all, a list of its length, or one of its names") {
   check_keys("test", "kind 'pool'", kKeys);
   const Attributes one = completed("pool", kKeys, {{"size", 3}});
   CHECK(one.integers("size", 2) == List{3, 3});

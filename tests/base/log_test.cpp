@@ -23,7 +23,7 @@ TEST_CASE("Log lines reach the sink, and without a sink they are dropped") {
   CHECK(lines == std::vector<std::string>{"2 one", "1 again", "0 from the sink"});
 }
 
-TEST_CASE("Errors say where and what, and carry the exit code") {
+TEST_CASE("Errors have a place, a text and the exit code") {
   CHECK(test::error_of([] { fail("op", "width: got ", 3, ", expected ", 4, '.'); }) ==
         "[op] width: got 3, expected 4.");
   CHECK(test::error_code_of([] { require(false, "op", "no"); }) == 2);

@@ -85,7 +85,7 @@ TEST_CASE("tanh is within 0.51 ulp of the exact value over its whole range") {
   CHECK(std::isnan(math::tanh(kNan)));
 }
 
-TEST_CASE("what is taken in double and rounded once is within its bound of the exact value, far out too") {
+TEST_CASE("values computed in double and rounded once are within the bound of the exact value, also far out") {
   // The bounds that the header promises, relative.
   struct Function {
     double (*ours)(double);

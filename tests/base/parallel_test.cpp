@@ -84,7 +84,7 @@ TEST_CASE("The exception of the lowest failing chunk comes out, for any number o
   }
 }
 
-TEST_CASE("Exceptions that are no std::exception come out too") {
+TEST_CASE("Exceptions that do not derive from std::exception are passed on too") {
   const KeepThreads keep;
   set_num_threads(2);
   int caught = 0;
@@ -135,7 +135,7 @@ TEST_CASE("Two program threads may run loops at the same time") {
   CHECK(sum == 2 * 50 * 190);
 }
 
-TEST_CASE("A number of threads out of range is an error that says the range") {
+TEST_CASE("A number of threads out of range is an error with the range") {
   const KeepThreads keep;
   for (int bad : {0, -1, 1025}) {
     const std::string text = test::error_of([&] { set_num_threads(bad); });

@@ -71,7 +71,7 @@ TEST_CASE("fill_bits16 equals bits16 at any offset and length, on every ISA, als
   set_isa_cap(old);
 }
 
-TEST_CASE("Uniform draws lie in [0, 1) and are the upper 24 bits") {
+TEST_CASE("Uniform draws are in [0, 1) and are the upper 24 bits") {
   const RandomStream stream{1, Purpose::kInit, 2, 3};
   double sum = 0;
   for (uint64_t e = 0; e < 20000; ++e) {

@@ -31,7 +31,7 @@ std::unique_ptr<data::ImageDataset> normalized_images(const std::vector<int64_t>
 
 }  // namespace
 
-TEST_CASE("Augmented batches are the same, made by the loader and gathered from data that lie on the device") {
+TEST_CASE("Augmented batches are the same from the loader and gathered from data on the device") {
   const KeepModes keep;
   const DeviceGuard guard(gpu());
   const struct {

@@ -41,7 +41,7 @@ TEST_CASE("seeds of a device start backward there") {
         }) == "");
 }
 
-TEST_CASE("an op names the input that lies on another device than the current one, and both devices") {
+TEST_CASE("an op names the input that is on another device than the current one, and both devices") {
   const Tensor x = host_numbers({2, 3}, 1);
   const Tensor there = x.to_device(gpu(), MemoryKind::kActivation);
   CHECK(error_of([&] { add(x, there); }) ==
@@ -76,7 +76,7 @@ class AskedRows final : public GradRows {
   std::string why;
 };
 
-TEST_CASE("a gradient that is asked for in rows comes as a whole from a device, which says so") {
+TEST_CASE("a gradient requested in rows comes as a whole from a device, which reports it") {
   const Tensor x = host_numbers({19, 70}, 1), w = host_numbers({21, 70}, 2);
   const Tensor ids = Tensor::from_elements({2, 2}, dtypes::int32, std::vector<double>{0, 2, 3, 1});
   const DeviceGuard guard(gpu());

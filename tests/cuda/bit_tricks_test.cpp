@@ -63,7 +63,7 @@ TEST_CASE("Octets are read in units that width, address and stride are multiples
       }
 }
 
-TEST_CASE("Only what lies on N elements is taken N at a time") {
+TEST_CASE("Only sizes divisible by N are processed N at a time") {
   alignas(64) static const float numbers[32] = {};
   for (int shift = 0; shift < 16; ++shift) {
     CHECK(cuda::lies_on<1>(numbers + shift));

@@ -177,7 +177,7 @@ TEST_CASE("Copies from the host go through the staging ring, larger than it and 
   cuda_backend().release(data, int64_t{n} * 4);
 }
 
-TEST_CASE("Dense rows and one row are plain copies, whatever their strides, and rows may not overlap") {
+TEST_CASE("Dense rows and one row are plain copies for any strides, and rows must not overlap") {
   const DeviceGuard guard(Device::cuda());
   DeviceBackend& backend = cuda_backend();
   std::vector<int> host(15), back(15);

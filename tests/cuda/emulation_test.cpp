@@ -181,7 +181,7 @@ BITGRAD_GLOBAL void votes(unsigned* out) {
   mine[0] = odd, mine[1] = part, mine[2] = any, mine[3] = all, mine[4] = sum, mine[5] = high;
 }
 
-TEST_CASE_METHOD(OnDevice, "Ballots, votes and reductions take the lanes of their mask only") {
+TEST_CASE_METHOD(OnDevice, "Ballots, votes and reductions read the lanes of their mask only") {
   for (const uint64_t seed : {0, 5}) {
     const Seed order(seed);
     DeviceArray<unsigned> out(64 * 6);

@@ -156,7 +156,7 @@ TEST_CASE("Ids and classes of 16 and 32 bits are gathered on a device from what 
   }
 }
 
-TEST_CASE("Transformed samples stay on the host, and the log says so") {
+TEST_CASE("Transformed samples stay on the host, and the log reports it") {
   const KeepModes keep;
   TempDir folder;
   write_vectors(folder.path(), 70, 30);

@@ -65,7 +65,7 @@ RunConfig own_format(const char* format, Keys keys) {
 
 }  // namespace
 
-TEST_CASE("Runs have one state, on the CPU, with batches copied ahead, and with data that lie on the device") {
+TEST_CASE("Runs have one state, on the CPU, with batches copied ahead, and with data on the device") {
   const KeepModes keep;
   const TextFile text;
   struct Run {
@@ -95,11 +95,11 @@ TEST_CASE("Runs have one state, on the CPU, with batches copied ahead, and with 
   }
 }
 
-TEST_CASE("A stopped run goes on without a batch lost or taken twice, wherever its data lie") {
+TEST_CASE("A stopped run resumes without a batch lost or used twice, for any location of its data") {
   const KeepModes keep;
   TempDir temp;
   const Keys keys = {"batch.micro=5"};
-  const TrainOutcome calm = run_all(small_config(on("cpu", keys), kNet));
+  const TrainOutcome uninterrupted = run_all(small_config(on("cpu", keys), kNet));
   int runs = 0;
   for (const char* first : {"false", "true"})
     for (const int64_t microbatches : {1, 8, 9}) {
@@ -112,21 +112,21 @@ TEST_CASE("A stopped run goes on without a batch lost or taken twice, wherever i
       LogLines lines;
       Trainer trainer(run_folder_config(folder, {"device.resident_data=" + second}));
       trainer.resume(run_folder_checkpoint(folder));
-      CHECK(trainer.run(folder).state_hash == calm.state_hash);
+      CHECK(trainer.run(folder).state_hash == uninterrupted.state_hash);
       CHECK(lines.warnings.empty());
     }
 }
 
-TEST_CASE("One trainer that runs, stops and runs again takes every batch once") {
+TEST_CASE("One trainer that runs, stops and runs again uses every batch once") {
   const KeepModes keep;
-  const TrainOutcome calm = run_all(small_config(on("cpu"), kNet));
+  const TrainOutcome uninterrupted = run_all(small_config(on("cpu"), kNet));
   for (const char* resident : {"false", "true"}) {
     Trainer trainer(small_config(fed(resident, true), kNet));
     int64_t polls = 0;
     TrainHooks hooks;
     hooks.stop_requested = [&] { return ++polls == 7 ? StopRequest::kInterrupt : StopRequest::kNone; };
     CHECK(trainer.run("", hooks).stopped == StopRequest::kInterrupt);
-    CHECK(trainer.run("").state_hash == calm.state_hash);
+    CHECK(trainer.run("").state_hash == uninterrupted.state_hash);
   }
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("What a data set throws comes at the step that needs the batch, as on 
   }
 }
 
-TEST_CASE("The account shows what lies on the device, the log says where data lie and why") {
+TEST_CASE("The account shows what is on the device, the log shows where data is and why") {
   const KeepModes keep;
   const auto dataset_bytes = [](const Keys& keys) {
     const Trainer trainer(small_config(keys, kNet));
@@ -197,7 +197,7 @@ TEST_CASE("The account shows what lies on the device, the log says where data li
                "quarter of the "));
 }
 
-TEST_CASE("Data that must lie on the device and cannot are an error that says why") {
+TEST_CASE("Data that must be on the device and cannot is an error with the reason") {
   const KeepModes keep;
   try {
     Trainer(own_format("huge", fed("true", true)));
@@ -205,7 +205,7 @@ TEST_CASE("Data that must lie on the device and cannot are an error that says wh
   } catch (const Error& e) {
     CHECK(e.code() == ErrorCode::kMemory);
     CHECK(contains(e.what(), "device.resident_data"));
-    CHECK(contains(e.what(), "data.train (huge) takes 1125899906843648 bytes"));
+    CHECK(contains(e.what(), "data.train (huge) needs 1125899906843648 bytes"));
     CHECK(contains(e.what(), "are free on cuda:0. Use auto or false"));
   }
   CHECK(contains(error_of([] { Trainer(own_format("brittle", fed("true", true))); }),

@@ -69,7 +69,7 @@ TEST_CASE("The next batch is read while a microbatch runs, and no further") {
   CHECK(Brittle::reads == 20);
 }
 
-TEST_CASE("A feed gives the loader's batches, whatever their size, from the host and from the device") {
+TEST_CASE("A feed gives the loader's batches of any size, from the host and from the device") {
   const KeepModes keep;
   const DeviceGuard guard(gpu());
   const TextFile text;
@@ -118,7 +118,7 @@ TEST_CASE("A feed gives the loader's batches, whatever their size, from the host
   }
 }
 
-TEST_CASE("A loss of a program trains and evaluates on fed batches as its twin does") {
+TEST_CASE("A loss of a program trains and evaluates on fed batches as the built-in one does") {
   const KeepModes keep;
   const DeviceGuard guard(gpu());
   const auto data = images(22, 9, 1);
@@ -168,7 +168,7 @@ TEST_CASE("A microbatch with labels of its own leaves the feed's alone") {
   CHECK(labels != std::vector<double>(4, 3.0));
 }
 
-TEST_CASE("A data set that tells what does not fit together is refused before anything is copied") {
+TEST_CASE("A data set that reports a contradiction is refused before anything is copied") {
   const DeviceGuard guard(gpu());
   struct Wrong final : Dataset {
     std::string name() const override { return "wrong"; }

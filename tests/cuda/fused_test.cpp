@@ -126,7 +126,7 @@ TEST_CASE("binarize gives what quantize, reduce and a count of bits give, on the
   CHECK(column_ones == of_column);
 }
 
-TEST_CASE("binarize tells numbers that are not finite from an alpha that is not, on the CPU") {
+TEST_CASE("binarize distinguishes non-finite numbers from a non-finite alpha, on the CPU") {
   for (const float bad : {1.0f, 3e38f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
     const std::vector<float> x{0.5f, -1.0f, bad, -bad};
     std::vector<uint64_t> codes(2);

@@ -105,7 +105,7 @@ TEST_CASE("A product by cuBLASLt is described as the transpose in columns") {
   CHECK(noted() == std::vector<int64_t>{3, 4, 4, 4, 3, 4, 4, 4, 10, 4, 4, 4, 2, 72});
 }
 
-TEST_CASE("Products of floats take the first algorithm that is not refused; int8 into int32 the fastest, timed once") {
+TEST_CASE("Products of floats use the first algorithm that is not refused; int8 into int32 the fastest, timed once") {
   const DeviceGuard guard(Device::cuda(0));
   const Fake fake;
   REQUIRE(fake.library != nullptr);
@@ -172,7 +172,7 @@ TEST_CASE("An algorithm whose timed runs fail is not the fastest") {
   *fake.notes("fake_failing") = -1;
 }
 
-TEST_CASE("An algorithm is asked for where the operands lie") {
+TEST_CASE("An algorithm is selected for the alignment of the operands") {
   const DeviceGuard guard(Device::cuda(0));
   const Fake fake;
   REQUIRE(fake.library != nullptr);

@@ -180,7 +180,7 @@ TEST_CASE("gemm on CUDA: an Inf or NaN among floats reaches its row of the produ
     }
 }
 
-TEST_CASE("gemm on CUDA: what floats times codes by mma.sync do not take") {
+TEST_CASE("gemm on CUDA: unsupported operands of floats times codes by mma.sync") {
   const GemmKernel &narrow = test::cuda_kernel("gemm_bf16_w_mma"), &wide = test::cuda_kernel("gemm_f32_w_mma");
   const auto taken = [&](const GemmArgs& args) { return narrow.supports(args) || wide.supports(args); };
   static const float kScale = 1;

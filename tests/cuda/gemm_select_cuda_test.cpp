@@ -62,7 +62,7 @@ TEST_CASE("gemm on CUDA: rows are chosen by capability and shape") {
   }
 }
 
-TEST_CASE("gemm on CUDA: products with empty outputs or sums have a cost in every kernel that takes them") {
+TEST_CASE("gemm on CUDA: products with empty outputs or sums have a cost in every kernel that supports them") {
   alignas(16) static const int8_t kData[16] = {};
   const WithCapability with(kAll[1]);
   const DeviceGuard guard(Device::cuda(0));

@@ -189,7 +189,7 @@ TEST_CASE("The epilogue of weights in registers turns the tile and corrects zero
   }
 }
 
-TEST_CASE("wgmma rows take what TMA can read and leave the rest") {
+TEST_CASE("wgmma rows support what TMA can read and nothing else") {
   GemmArgs args;
   args.m = args.n = 512;
   args.k = 1024;
@@ -233,7 +233,7 @@ TEST_CASE("wgmma rows take what TMA can read and leave the rest") {
   CHECK_FALSE(gemm_impl::gemm_b1_b1_wgmma_supports(args));
 }
 
-TEST_CASE("Large products take wide tiles, small ones narrow tiles") {
+TEST_CASE("Large products use wide tiles, small ones narrow tiles") {
   CHECK(gemm::choose_form(8192, 4096, 4096, false).columns == 256);
   CHECK(gemm::choose_form(8192, 8192, 8192, false).columns == 256);
   CHECK(gemm::choose_form(128, 128, 4096, false).columns == 128);

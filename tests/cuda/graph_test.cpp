@@ -100,7 +100,7 @@ TEST_CASE("Recorded steps end with the state of steps done one by one", "[bits]"
   }
 }
 
-TEST_CASE("A rule that changes from step to step is not recorded, and the run says why") {
+TEST_CASE("A rule that changes from step to step is not recorded, and the run reports the reason") {
   const KeepModes keep;
   LogLines lines;
   const Keys tanh = {"quant.weights={dtype: bint1, scheme: binary, ste: tanh}"};

@@ -18,15 +18,15 @@ void check_network(const ImageNetwork& net) {
   std::vector<std::string> keys;
   if (net.low_bit_inputs) keys.push_back("quant.backward={gx: int8, gw: int8}");
   const RunConfig on_cpu = images.config(net, keys);
-  const std::string calm = run_all(on_cpu).state_hash;
+  const std::string uninterrupted = run_all(on_cpu).state_hash;
   keys.push_back("device.kind=cuda");
   const RunConfig config = images.config(net, keys);
-  CHECK(run_all(config).state_hash == calm);
+  CHECK(run_all(config).state_hash == uninterrupted);
   const std::string folder = create_run_folder(on_cpu, images.file("run"));
   run_part(on_cpu, folder, 26);
   Trainer trainer(config);
   trainer.resume(run_folder_checkpoint(folder));
-  CHECK(trainer.run("").state_hash == calm);
+  CHECK(trainer.run("").state_hash == uninterrupted);
 }
 
 }  // namespace

@@ -19,18 +19,18 @@ void check_model(const char* model, const LanguageForm& form) {
   std::vector<std::string> keys = form.keys;
   keys.push_back("train.stop=4 steps");
   const RunConfig on_cpu = text.config(model, keys);
-  const TrainOutcome calm = run_all(on_cpu);
+  const TrainOutcome uninterrupted = run_all(on_cpu);
   keys.push_back("device.kind=cuda");
   for (const bool recompute : {false, true}) {
     const TrainOutcome cuda = run_all(text.config(model, keys, recompute));
-    CHECK(cuda.state_hash == calm.state_hash);
-    CHECK(cuda.evaluation->loss == calm.evaluation->loss);
+    CHECK(cuda.state_hash == uninterrupted.state_hash);
+    CHECK(cuda.evaluation->loss == uninterrupted.evaluation->loss);
   }
   const std::string folder = create_run_folder(on_cpu, text.file("run"));
   run_part(on_cpu, folder, 3 * on_cpu.batch.accumulate());
   Trainer trainer(text.config(model, keys));
   trainer.resume(run_folder_checkpoint(folder));
-  CHECK(trainer.run("").state_hash == calm.state_hash);
+  CHECK(trainer.run("").state_hash == uninterrupted.state_hash);
 }
 
 }  // namespace
@@ -48,10 +48,10 @@ TEST_CASE("Language models whose windows are copied, and whose steps are one by 
   const KeepModes keep;
   gpu();
   const LanguageFolder text;
-  const std::string calm = run_all(text.config(kSmallGptModel, {"train.stop=4 steps"})).state_hash;
+  const std::string uninterrupted = run_all(text.config(kSmallGptModel, {"train.stop=4 steps"})).state_hash;
   for (const char* how : {"device.resident_data=false", "device.graph=false"})
     CHECK(run_all(text.config(kSmallGptModel, {"train.stop=4 steps", "device.kind=cuda", how}, true)).state_hash ==
-          calm);
+          uninterrupted);
 }
 
 TEST_CASE("attention in documents and with dropout is that of the CPU, on the device, with its gradients") {

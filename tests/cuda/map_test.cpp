@@ -56,7 +56,7 @@ TEST_CASE("A map writes every index and nothing behind it, on the CPU and on the
   }
 }
 
-TEST_CASE("A map takes its functor with it: the caller's may be gone when the kernel runs") {
+TEST_CASE("A map copies its functor: the caller's may be gone when the kernel runs") {
   const DeviceGuard guard(Device::cuda());
   const Placed<float> y(std::vector<float>(100, 0.0f));
   {

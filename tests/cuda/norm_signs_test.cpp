@@ -63,7 +63,7 @@ Evaluation evaluate(const std::vector<LayerSpec>& layers, const Tensor& x, bool 
   return e;
 }
 
-TEST_CASE("an evaluation makes no numbers of a norm that only signs are taken of") {
+TEST_CASE("an evaluation computes no values of a norm of which only signs are used") {
   for (const Net& net : norm_nets())
     for (const int64_t rows : {1, 33}) {
       INFO(net.name << ' ' << rows);
@@ -85,7 +85,7 @@ TEST_CASE("an evaluation makes no numbers of a norm that only signs are taken of
     }
 }
 
-TEST_CASE("a norm in front of signs keeps one bit an element in place of 32 more") {
+TEST_CASE("a norm in front of signs keeps one bit an element instead of 32 more") {
   const std::vector<LayerSpec> layers{layer("batch_norm"), quantize_layer(binary({}, false))};
   const Tensor x = host_numbers({300, 256}, 1);
   for (const Device device : {Device::cpu(), gpu()}) {
@@ -181,7 +181,7 @@ TEST_CASE("an error of the norm's own checks names the norm's layer, also where 
   }
 }
 
-TEST_CASE("a training net, and an evaluation on a tape, take the norm's numbers") {
+TEST_CASE("a training net, and an evaluation on a tape, use the norm's values") {
   const std::vector<LayerSpec> layers{layer("batch_norm"), quantize_layer(binary({}, false)), binary_linear(10)};
   for (const bool training : {false, true}) {
     const Counted fused("normalize_sign_cuda");

@@ -51,13 +51,13 @@ TEST_CASE(
   accumulate(p, Tensor::full(Shape{4, 32}, dtypes::fp32, 3e38));
   const RequantKey due{1, 1};
   optimizer->step(3e38f, 1, &due);
-  CHECK_FALSE(optimizer->half_moved());
+  CHECK_FALSE(optimizer->partially_updated());
   CHECK(contains(error_of([] { poll_errors(); }), "the master of 'p'"));
-  CHECK(optimizer->half_moved());
+  CHECK(optimizer->partially_updated());
   CHECK(contains(error_of([&] { optimizer->step(0.1f, 1); }), "between two steps"));
 }
 
-TEST_CASE("A rule that moves numbers of the host cannot train on a device, and says what to do") {
+TEST_CASE("A rule that updates values of the host cannot train on a device, and the error has a remedy") {
   register_optimizer("host_rule_of_test", [](const OptimizerSpec&) { return std::make_unique<HostRule>(); });
   const DeviceGuard guard(gpu());
   auto p = float_parameter("w", {3, 4});
@@ -71,7 +71,7 @@ TEST_CASE("A rule that moves numbers of the host cannot train on a device, and s
   }
 }
 
-TEST_CASE("Updates are not fused on a device, and say so") {
+TEST_CASE("Updates are not fused on a device, which is reported") {
   const DeviceGuard guard(gpu());
   auto p = float_parameter("w", {3, 4});
   const auto optimizer = make_optimizer(rule("adam"));

@@ -20,16 +20,16 @@ void check_promise(const PromiseFolder& data, const Promise& promise) {
   try {
     const RunConfig on_cpu = config_of(data, promise, {"run.bits=strict"}),
                     on_gpu = config_of(data, promise, {"run.bits=strict", "device.kind=cuda"});
-    const Trace calm = trace_of(on_cpu);
-    fail("on the device", first_difference(calm, trace_of(on_gpu)));
+    const Trace uninterrupted = trace_of(on_cpu);
+    fail("on the device", first_difference(uninterrupted, trace_of(on_gpu)));
     const std::string folder = start_run_folder(on_cpu, data.file("from_cpu" + std::to_string(runs++))).path;
     run_part(on_cpu, folder, 2 * on_cpu.batch.accumulate());
     Trace rest;
     Trainer trainer(on_gpu);
     trainer.resume(run_folder_checkpoint(folder));
     add_results(rest, trainer, trainer.run("", traced(trainer, rest)), "");
-    for (const auto& [step, trace] : calm.steps) rest.steps.try_emplace(step, trace);
-    fail("from a checkpoint of the CPU on the device", first_difference(calm, rest));
+    for (const auto& [step, trace] : uninterrupted.steps) rest.steps.try_emplace(step, trace);
+    fail("from a checkpoint of the CPU on the device", first_difference(uninterrupted, rest));
   } catch (const Error& error) {
     fail("on the device", concat("error: ", error.what()));
   }

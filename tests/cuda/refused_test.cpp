@@ -11,7 +11,7 @@ namespace bitgrad::test {
 using namespace kernels;
 namespace {
 
-TEST_CASE("Doubles stay on the CPU: kernels of a device say so") {
+TEST_CASE("Doubles stay on the CPU: kernels of a device refuse them") {
   const DeviceGuard guard(Device::cuda());
   const std::string refused = "] fp64 is the reference dtype of the CPU";
   double x = 1, y = 0;

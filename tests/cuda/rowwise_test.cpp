@@ -35,7 +35,7 @@ struct PlacedRows {
 
 }  // namespace
 
-TEST_CASE("A row of more chunks than lie in shared memory at a time", "[slow]") {
+TEST_CASE("A row of more chunks than fit into shared memory at a time", "[slow]") {
   const int64_t cols = 2048 * 1024 + 1500;
   CHECK(differing_on_device([&](Outcome& out) {
           const PlacedRows x(cols, dtypes::bf16, 1), gx(cols, dtypes::fp32, 2);

@@ -83,7 +83,7 @@ TEST_CASE_METHOD(OnDevice, "A write past an allocation is an error at the next s
   CHECK(has(error_of([&] { device_free(data); }), "not the begin of an allocation"));
 }
 
-TEST_CASE_METHOD(OnDevice, "No bytes are no memory, as cudaMalloc has it") {
+TEST_CASE_METHOD(OnDevice, "Zero bytes need no memory, as in cudaMalloc") {
   CHECK(device_malloc(0) == nullptr);
   device_free(nullptr);
 }
@@ -257,7 +257,7 @@ TEST_CASE_METHOD(OnDevice, "A captured graph runs when it is launched, with the 
 }
 
 TEST_CASE_METHOD(OnDevice,
-                 "A capture takes in another stream between two events, and refuses one that does not come back") {
+                 "A capture includes another stream between two events, and refuses one that does not come back") {
   DeviceArray<int> a(std::vector<int>(8, 0));
   const Stream side = stream_create();
   const Event fork = event_create(), join = event_create();

@@ -60,7 +60,7 @@ TEST_CASE("dense tensors, strided rows and one row are copied to the device, on 
     for (size_t c = 0; c < 9; ++c) CHECK(w[r * 9 + c] == (c < 2 || c >= 7 ? 0.0 : h[(r == 0 ? 2 : r) * 5 + c - 2]));
 }
 
-TEST_CASE("rows and columns of a tensor are cut with their scales, which are no copies of the host's") {
+TEST_CASE("rows and columns of a tensor are cut with their scales, which are not copies of the host's") {
   for (const Granularity& g : kGranularities)
     for (const DType dtype : {dtypes::int4, dtypes::bint1, dtypes::int3, dtypes::int8}) {
       INFO(g << ' ' << dtype.name());

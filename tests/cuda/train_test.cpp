@@ -128,11 +128,11 @@ TEST_CASE("Shipped networks with bf16 values train to the same bits on a device 
   }
 }
 
-TEST_CASE("A run goes on from one device to the other and back, and ends with the state of the calm run") {
+TEST_CASE("A run resumes on the other device and back to the same state as an uninterrupted run") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig cpu = small_config(on("cpu", {kFew, "checkpoint.every=1 steps"}), kSmallTfc);
-  const TrainOutcome calm = run_all(cpu);
+  const TrainOutcome uninterrupted = run_all(cpu);
   int runs = 0;
   for (const char* first : {"cpu", "cuda"}) {
     const RunConfig config = small_config(on(first, {kFew, "checkpoint.every=1 steps"}), kSmallTfc);
@@ -141,7 +141,7 @@ TEST_CASE("A run goes on from one device to the other and back, and ends with th
     LogLines lines;
     Trainer second(run_folder_config(folder, {std::string("device.kind=") + (first[1] == 'p' ? "cuda" : "cpu")}));
     second.resume(run_folder_checkpoint(folder));
-    CHECK(second.run(folder).state_hash == calm.state_hash);
+    CHECK(second.run(folder).state_hash == uninterrupted.state_hash);
     CHECK_FALSE(std::any_of(lines.warnings.begin(), lines.warnings.end(),
                             [](const std::string& w) { return contains(w, "not bit for bit"); }));
   }

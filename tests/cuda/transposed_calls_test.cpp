@@ -61,7 +61,7 @@ TEST_CASE("learned codes come transposed too, and gW keeps them alone") {
         }) == "");
 }
 
-TEST_CASE("products of backward are the same whatever order codes are kept in") {
+TEST_CASE("products of backward are the same for any order of codes") {
   ProductModes modes;
   modes.gx = modes.gw = ProductMode::kInt8;
   for (const auto& [n, i, o] :

@@ -259,7 +259,7 @@ TEST_CASE("update_rows on CUDA has the bits of its kernels one after another: ev
     check(drawn(kRows[random() % std::size(kRows)], kCols[random() % std::size(kCols)], std::nullopt, random));
 }
 
-TEST_CASE("update_rows on CUDA: rows that a block takes, in pieces and past shared memory") {
+TEST_CASE("update_rows on CUDA: rows that fit a block, in pieces and past shared memory") {
   std::mt19937 random(2);
   const std::vector<Coding> all = codings();
   for (const int64_t cols : {1025, 1028, 2049, 3073, 4095, 4096, 4097, 4164, 8196, 16384, 16388, 17001})

@@ -139,7 +139,7 @@ TEST_CASE("A step is one kernel for every rule with fp32 moments, dtype and sche
   }
 }
 
-TEST_CASE("What one kernel cannot do is told, and kernels of its own do it") {
+TEST_CASE("What one kernel cannot do is reported, and separate kernels do it") {
   const ParameterSpec int4 = codes(dtypes::int4, "symmetric");
   const auto with = [](ParameterSpec p, auto&& change) {
     change(p);

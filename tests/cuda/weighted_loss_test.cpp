@@ -69,7 +69,7 @@ std::string trained(bool recorded) {
 
 }  // namespace
 
-TEST_CASE("windows in which nothing counts are skipped on the device, recorded or not, with the state of the CPU") {
+TEST_CASE("windows without targets are skipped on the device, recorded or not, with the state of the CPU") {
   const StrictBits strict;
   for (const bool recorded : {false, true}) {
     const std::string cpu = trained(recorded);

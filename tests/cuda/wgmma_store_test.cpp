@@ -52,7 +52,7 @@ TEST_CASE("Stores from fragments have the values of numerics.md at the edges of 
   }
 }
 
-TEST_CASE("Consumers that take turns, tile by tile, have the sums of those that share a tile") {
+TEST_CASE("Consumers that alternate, tile by tile, have the sums of those that share a tile") {
   struct Case {
     int64_t m, n, k;
     int blocks;

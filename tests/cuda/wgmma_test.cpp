@@ -77,7 +77,7 @@ BITGRAD_GLOBAL void multiply_once(TensorMap a_map, TensorMap b_map, const uint8_
   }
   wgmma_commit();
   wgmma_wait<0>();
-  wgmma_settle(d);
+  wgmma_fence_sums(d);
   for (int i = 0; i < kN / 2; ++i) {
     const TilePoint p = accumulator_point(thread, i);
     out[p.row * kN + p.column] = d[i];
@@ -142,7 +142,7 @@ BITGRAD_GLOBAL void copy_box(TensorMap map, int column, int row, int rows, uint8
     out[i] = shared[swizzle128(static_cast<uint32_t>(i))];
 }
 
-TEST_CASE_METHOD(test::OnDevice, "A TMA box is swizzled, and what lies outside the matrix arrives as zeros") {
+TEST_CASE_METHOD(test::OnDevice, "A TMA box is swizzled, and elements outside the matrix arrive as zeros") {
   constexpr int kRows = 40, kColumns = 200, kStride = 208, kBox = 24;
   const std::vector<uint8_t> matrix = random_bytes(kRows * kStride, 3);
   DeviceArray<uint8_t> data(matrix);

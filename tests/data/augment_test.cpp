@@ -192,7 +192,7 @@ TEST_CASE("Transforms come after augmentation") {
   }
 }
 
-TEST_CASE("Data that are no images of bytes cannot be augmented, and a pad has its range") {
+TEST_CASE("Data that are not images of bytes cannot be augmented, and a pad has its range") {
   const auto refused = [](const Dataset& set, const Augment& augment) {
     return error_of([&] {
       LoaderOptions options;

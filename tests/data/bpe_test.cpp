@@ -90,7 +90,7 @@ TEST_CASE("Merges with a heap are those of a scan") {
   }
 }
 
-TEST_CASE("Of added tokens at one place the longest counts, and some take the white space beside them") {
+TEST_CASE("Of added tokens at one place the longest wins, and some consume the white space beside them") {
   data::AddedTokens tokens;
   tokens.add({1, "<a", false, false});
   tokens.add({2, "<a>", false, false});
@@ -130,7 +130,7 @@ TEST_CASE("A tokenizer.json is read with its merges, marks and steps") {
   CHECK(ids_of(kept, "a xab") == std::vector<int32_t>{256});
 }
 
-TEST_CASE("What is no byte-level BPE, or damaged, is an error at its member") {
+TEST_CASE("Anything but a valid byte-level BPE is an error at its member") {
   if (contains(error_with("", ""), "was built without")) return;
   const auto check = [](const std::string& from, const std::string& to, const std::string& part) {
     const std::string error = error_with(from, to);
@@ -144,8 +144,8 @@ TEST_CASE("What is no byte-level BPE, or damaged, is an error at its member") {
   check(R"("dropout": null)", R"("end_of_word_suffix": "</w>")", "model.end_of_word_suffix: got \"</w>\"");
   check(R"("dropout": null)", R"("byte_fallback": true)", "model.byte_fallback: got true");
   check("\"a b\"", "\"ab\"", "model.merges.0: got 'ab', expected two tokens.");
-  check("\"a b\"", "\"a xx\"", "model.merges.0: 'xx' is no token of model.vocab.");
-  check("\"a b\"", "\"b b\"", "model.merges.0: 'bb' is no token of model.vocab.");
+  check("\"a b\"", "\"a xx\"", "model.merges.0: 'xx' is not a token of model.vocab.");
+  check("\"a b\"", "\"b b\"", "model.merges.0: 'bb' is not a token of model.vocab.");
   check("[\"ab\", \"c\"]", "[\"ab\"]", "model.merges.1: got 1 tokens, expected two.");
   check("\"abc\":257", "\"abc\":4000000", "id: got 4000000, expected 0 .. 65794 for 259 tokens.");
   check("\"abc\":257", "\"abc\":-1", "id: got -1, expected 0 ..");
@@ -162,7 +162,7 @@ TEST_CASE("What is no byte-level BPE, or damaged, is an error at its member") {
                            R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Isolated"})"})
     check(R"({"type": "ByteLevel", "add_prefix_space": false})",
           concat(R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, )", step, "]}"),
-          "after ByteLevel, which comes last here");
+          "after ByteLevel, which must come last");
   // Decoders that would give another text than the bytes of the ids.
   for (const char* type : {"WordPiece", "Metaspace", "ByteFallback", "Strip", "Replace", "BPEDecoder", "CTC"}) {
     check(R"("normalizer": null)", concat(R"("decoder": {"type": ")", type, "\"}"),
@@ -176,7 +176,7 @@ TEST_CASE("What is no byte-level BPE, or damaged, is an error at its member") {
   check(R"("type": "ByteLevel")", R"("type": "Split", "behavior": "MergedWithNext", "pattern": {"Regex": "a"})",
         "behavior: got MergedWithNext, expected Isolated or Removed.");
   check(R"("type": "ByteLevel")", R"("type": "Split", "behavior": "Isolated", "pattern": {"Regex": "(a"})",
-        "[pattern] '(a' is no regular expression that libpcre2 compiles: missing closing parenthesis");
+        "[pattern] '(a' is not a regular expression that libpcre2 compiles: missing closing parenthesis");
   check(R"("type": "ByteLevel")", R"("type": "Split", "behavior": "Isolated", "pattern": {"Regex": "[^\\Q]"})",
         "character 3: \\Q is not supported");
   const std::string step = R"({"type": "Digits"}, )";

@@ -162,7 +162,7 @@ TEST_CASE("A file that is not of the format is named with its record, its offset
   CHECK(contains(folder.error(folder.spec("cifar10", "none")), "path '" + folder.path("none") + "': no such file."));
 }
 
-TEST_CASE("A folder that lacks a file, or holds the folder of the files, is told") {
+TEST_CASE("A folder that lacks a file, or holds the folder of the files, is reported") {
   CifarFolder folder;
   for (const int f : {1, 2, 4, 5})
     folder.write("data_batch_" + std::to_string(f) + ".bin", records(1, 1, 1, [](int64_t, int) { return 0; }));

@@ -59,10 +59,9 @@ TEST_CASE("what the columns hold follows from the training file") {
 TEST_CASE("a table that cannot be read is an error with line and column") {
   const CsvFolder folder;
   const Attributes y = keys_of({{"target", "y"}});
-  CHECK(
-      folder.error("a,y\n1,0\n\n,1\n", y) ==
-      "[data.csv] x.csv:4: column 1 (a): got '', expected a value. To allow missing values, set missing to what stands "
-      "in their place (a number, mean or median), or ignore the column.");
+  CHECK(folder.error("a,y\n1,0\n\n,1\n", y) ==
+        "[data.csv] x.csv:4: column 1 (a): got '', expected a value. To allow missing values, set missing to "
+        "their replacement (a number, mean or median), or ignore the column.");
   CHECK(contains(folder.error("a,y\n1,0\n2,NA\n", y), "x.csv:3: column 2 (y): got 'NA', expected a target"));
   CHECK(contains(folder.error("a,y\n1,0\n2\n", y), "x.csv:3: got 1 fields, expected 2 as in the first line."));
   CHECK(contains(folder.error("a,y\n\"1,0\n", y), "x.csv:2: column 1: got a quote that does not end with the field"));
@@ -108,6 +107,6 @@ TEST_CASE("a table of more columns than a model file describes is refused before
   std::string row;
   for (int i = 0; i <= 100000; ++i) row += "x,";  // no number
   CHECK(folder.error(row + "1\n", keys_of({{"target", "1"}, {"header", "no"}})) ==
-        "[data.csv] x.csv: got 100002 columns, expected at most 100000. Save so many features as an array (numpy.save) "
-        "and read it by format: npy.");
+        "[data.csv] x.csv: got 100002 columns, expected at most 100000. Save tables of this width as an array "
+        "(numpy.save) and read it by format: npy.");
 }

@@ -76,7 +76,7 @@ TEST_CASE("mean, median and a number fill gaps, by column") {
                  "fill: got 'e', expected the name of a column"));
 }
 
-TEST_CASE("a first line of numbers is a header where it counts up or a name stands above numbers, and it is said") {
+TEST_CASE("a first line of numbers is a header where it counts up or a name is above numbers, and it is reported") {
   const CsvFolder folder;
   const std::string rows = "0.5,-0.5,0.25,1\n0.25,2.5,-1,0\n";
   const auto pandas = folder.open("0,1,2,3\n" + rows, keys_of({{"target", "4"}}));
@@ -85,7 +85,7 @@ TEST_CASE("a first line of numbers is a header where it counts up or a name stan
   const auto named = folder.open("0,1,2,target\n" + rows, keys_of({{"target", "target"}}));
   CHECK(named->size() == 2);
   CHECK(named->classes() == 2);
-  CHECK(contains(warnings_of(*named), "'target' stands above numbers"));
+  CHECK(contains(warnings_of(*named), "'target' is above numbers"));
   const auto plain = folder.open("1.5,2.5,3.5,1\n" + rows, keys_of({{"target", "4"}}));
   CHECK(plain->size() == 3);
   CHECK(plain->notes().empty());
@@ -157,7 +157,7 @@ TEST_CASE("fields in quotes may hold line ends, and quotes within a field are te
   CHECK(contains(folder.error("a,y\n\"x\ny\",1\n\"z,0\n", kY), "x.csv:4: column 1: got a quote that does not end"));
 }
 
-TEST_CASE("a table for evaluation is read by name, in any order, and says what it does not read") {
+TEST_CASE("a table for evaluation is read by name, in any order, and skipped columns are reported") {
   const CsvFolder folder;
   const std::string training = "a,c,y\n1,red,0\n2,blue,1\n4,red,1\n";
   const auto test = folder.open("y,extra,c,a\n1,9,blue,\n", keys_of({{"target", "y"}, {"fill", "mean"}}), training);

@@ -36,7 +36,7 @@ std::string lines(const std::string& separator, const std::string& first = "") {
 TEST_CASE("a table with another separator names it, by what splits the lines evenly") {
   const CsvFolder folder;
   const std::pair<const char*, const char*> known[] = {{";",
-                                                        "one field with semicolons: 'a;b;k'. If these stand between "
+                                                        "one field with semicolons: 'a;b;k'. If these separate "
                                                         "fields, set separator: semicolon"},
                                                        {"|", "one field with pipes: 'a|b|k'"},
                                                        {"|", "set separator: pipe"},
@@ -61,34 +61,34 @@ TEST_CASE("a table with another separator names it, by what splits the lines eve
   CHECK(contains(predict("sep=;\na;b\n1;2\n"), "elsewhere write the file with the separator of the training table"));
 }
 
-TEST_CASE("a first line sep=; is read by what it says") {
+TEST_CASE("a first line sep=; sets the separator") {
   const CsvFolder folder;
   const auto data = folder.open(lines(";", "sep=;\r\n"), keys_of({{"target", "k"}, {"separator", "semicolon"}}));
   CHECK(data->size() == 3);
   CHECK(contains(folder.error(lines(";", "sep=;\n") + "1;2\n", keys_of({{"target", "k"}, {"separator", "semicolon"}})),
                  "x.csv:6: got 2 fields, expected 3"));
   CHECK(contains(folder.error(lines(";", "sep=;\n"), kK),
-                 "x.csv:1: the first line says that ';' stands between fields, expected ','. In a training table set "
+                 "x.csv:1: the first line says that ';' separates fields, expected ','. In a training table set "
                  "separator: semicolon"));
   CHECK(folder.open(lines(",", "sep=,\n"), kK)->size() == 3);
 }
 
 TEST_CASE("titles, comments, names of rows and notes are named where the lines have other lengths") {
   const CsvFolder folder;
-  CHECK(
-      contains(folder.error(lines(",", "# made by hand\n"), kK),
-               "x.csv:2: got 3 fields, expected 1 as in the first line. If the first line is a comment, take it out"));
-  CHECK(contains(folder.error(lines(",", "Measured in May\n"), kK), "If the first line is a title, take it out"));
+  CHECK(contains(folder.error(lines(",", "# made by hand\n"), kK),
+                 "x.csv:2: got 3 fields, expected 1 as in the first line. If the first line is a comment, remove it"));
+  CHECK(contains(folder.error(lines(",", "Measured in May\n"), kK), "If the first line is a title, remove it"));
   CHECK(
       contains(folder.error("a,k\n1,0.5,x\n2,1.5,y\n", kK),
                "got 3 fields, expected 2 as in the first line. If each line begins with a name or a number of the row, "
                "as R writes them, write the table without them (row.names=FALSE)"));
   CHECK(contains(folder.error(lines(",") + "# end\n", kK),
                  "x.csv:5: got 1 fields, expected 3 as in the first line. If it "
-                 "is a comment, take it out"));
-  CHECK(contains(folder.error(lines(",") + "Total\n", kK), "If it is a note or the end of the table, take it out"));
-  CHECK(contains(folder.error("a,k\n0,5,1,0\n1,5,2,0\n", kK), "where numbers have decimal commas, another separator"));
-  CHECK(contains(folder.error(lines(",") + "1,2,x,y\n", kK), "A field that holds ',' stands in double quotes"));
+                 "is a comment, remove it"));
+  CHECK(contains(folder.error(lines(",") + "Total\n", kK), "If it is a note or the end of the table, remove it"));
+  CHECK(contains(folder.error("a,k\n0,5,1,0\n1,5,2,0\n", kK),
+                 "numbers with decimal commas need another field separator"));
+  CHECK(contains(folder.error(lines(",") + "1,2,x,y\n", kK), "A field that holds ',' must be in double quotes"));
   CHECK(contains(folder.error("a,a\nb,c\n", keys_of({{"target", "1"}})),
                  "got the name 'a' twice, expected different names. If the first line is a sample, set header: no"));
 }
@@ -106,7 +106,7 @@ TEST_CASE("a first line 0, 1 .. is the header of pandas for any number of column
   CHECK(read_csv_samples("p.csv", "0\n0.5\n-1.5\n", false, &notes).count == 2);
   REQUIRE(notes.size() == 1);
   CHECK(contains(notes[0],
-                 "it counts up from 0, as pandas names columns without names. If that is wrong, put a line of "
+                 "it counts up from 0, as pandas names columns without names. If that is wrong, add a line of "
                  "names above it"));
 }
 

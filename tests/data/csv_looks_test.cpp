@@ -36,7 +36,7 @@ std::string look_of(const std::string& field, char decimal = '.') {
 
 }  // namespace
 
-TEST_CASE("a header of years is one where a new name stands in it above fractions, else it is warned of") {
+TEST_CASE("a header of years is one where a new name is in it above fractions, else a warning is given") {
   const CsvFolder folder;
   const std::string names = "0.035,0.630,n\n0.472,0.441,y\n0.855,0.250,y\n0.1,0.2,n\n";
   for (const char* const first : {"2018,2019,k\n", "1.0,2.0,k\n", "8,-1,k\n"}) {
@@ -71,7 +71,7 @@ TEST_CASE("a first line of numbers that could be names of columns is a sample wi
   CHECK(warning("5,9,1,0\n7,0,4,0\n3,3,1,1\n").empty());
 }
 
-TEST_CASE("a column that a key names makes the first line a header, and an unknown one tells of header: yes") {
+TEST_CASE("a column that a key names makes the first line a header, and an unknown one suggests header: yes") {
   const CsvFolder folder;
   const std::string rows = "1.5,0.5,n\n2.5,1.5,y\n";
   CHECK(folder.open("1.5,2.25,k\n" + rows, keys_of({{"target", "k"}}))->size() == 2);
@@ -82,11 +82,11 @@ TEST_CASE("a column that a key names makes the first line a header, and an unkno
                "holds them, set header: yes."));
 }
 
-TEST_CASE("texts that people read as numbers are told with the plain number") {
+TEST_CASE("texts that people read as numbers are reported with the plain number") {
   CHECK(look_of("5%") == "a percent sign: write it as 5");
   CHECK(look_of("-$5.50") == "a currency sign: write it as -5.50");
   CHECK(look_of("12,50 \xE2\x82\xAC") ==
-        "a currency sign, and a decimal comma: take out the first and set decimal: comma");
+        "a currency sign, and a decimal comma: remove the first and set decimal: comma");
   CHECK(look_of("1'234") == "apostrophes between thousands: write it as 1234");
   CHECK(look_of("1 234 567.5") == "blanks between thousands: write it as 1234567.5");
   CHECK(look_of("1\xC2\xA0"
@@ -100,12 +100,11 @@ TEST_CASE("texts that people read as numbers are told with the plain number") {
   CHECK(look_of("1,234,567") == "commas between thousands: write it as 1234567");
   CHECK(look_of("0,5") == "a decimal comma: set decimal: comma");
   CHECK(look_of("1,234") ==
-        "a decimal comma: set decimal: comma; or with commas between thousands: take them out (1234)");
+        "a decimal comma: set decimal: comma; or with commas between thousands: remove them (1234)");
   CHECK(look_of("1.000", ',') ==
-        "a decimal point: set decimal: point; or with points between thousands: take them out (1000)");
+        "a decimal point: set decimal: point; or with points between thousands: remove them (1000)");
   CHECK(look_of("1.000,5", ',') == "points between thousands: write it as 1000,5");
-  CHECK(look_of("1.000,5") ==
-        "points between thousands, and a decimal comma: take out the first and set decimal: comma");
+  CHECK(look_of("1.000,5") == "points between thousands, and a decimal comma: remove the first and set decimal: comma");
   for (const char* const name : {"abc", "", "$$", "12 kg", "1.2.3", "2020-01-02", "12:30", "5'11", "1/2", "1 23", "A1",
                                  "0x", "10%-20%", "1_2", "12D", "- 5", "<5"}) {
     INFO(name);
@@ -154,9 +153,8 @@ TEST_CASE("a table for a prediction names what can be done to it, as no key chan
   const auto error = [&](const std::string& text) {
     return error_of([&] { read_table_samples("p.csv", text, *data->table(), nullptr); });
   };
-  CHECK(
-      contains(error("a;b\n1;\n"), "got '', expected a value: the model has nothing that stands in place of missing"));
-  CHECK(contains(error("a\tb\n1\t2\n"), "If these stand between fields, write the file with the separator of the"));
+  CHECK(contains(error("a;b\n1;\n"), "got '', expected a value: the model has no replacement for missing"));
+  CHECK(contains(error("a\tb\n1\t2\n"), "If these separate fields, write the file with the separator of the"));
 }
 
 TEST_CASE("classes by number without 0 are warned of once") {

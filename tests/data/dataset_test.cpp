@@ -226,7 +226,7 @@ void check_stored(const Dataset& set) {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("What data sets tell about how they are stored gives their samples") {
+TEST_CASE("The stored form that data sets report gives their samples") {
   check_stored(*all_pixel_values({2.0f, -1.0f}));
   DatasetSpec digits;
   digits.format = "digits";

@@ -340,7 +340,7 @@ TEST_CASE("Batches carry the shapes of samples and targets, and values where tar
   CHECK(contains(error_of([&] { wrong.next(batch); }), "label of sample 3 at position 1: got 3, expected 0 .. 2"));
 }
 
-TEST_CASE("A data set whose targets are not one class says that it lacks example") {
+TEST_CASE("A data set whose targets are not one class reports that it lacks example") {
   struct Lacks final : Dataset {
     std::string name() const override { return "lacks"; }
     int64_t size() const override { return 1; }
@@ -352,7 +352,7 @@ TEST_CASE("A data set whose targets are not one class says that it lacks example
   CHECK(contains(error_of([&] { set.example(0, &x, &target); }), "lacks: targets are not one class per sample"));
 }
 
-TEST_CASE("A limit takes the first samples of a set of any format") {
+TEST_CASE("A limit uses the first samples of a set of any format") {
   DatasetSpec spec;
   spec.format = "digits";
   spec.size = 12;

@@ -115,7 +115,7 @@ bool is_built(F&& read) {
 
 }  // namespace
 
-TEST_CASE("the pixels of a PNG are its numbers, whatever it says of their light; its orientation turns it") {
+TEST_CASE("the pixels of a PNG are its values, without gamma; its orientation is applied") {
   if (!is_built([] { decode_png(png_with("")); })) return;
   const PictureBytes plain{0, 17, 34, 51, 136, 255};
   CHECK(decode_png(png_with("")).bytes == plain);

@@ -125,7 +125,7 @@ TEST_CASE("idx files are read plain and gzipped, by content and not by name") {
   CHECK(memory_now()[MemoryKind::kDataset] == before);
 }
 
-TEST_CASE("Paths are taken under data.root, absolute ones as they are") {
+TEST_CASE("Paths are relative to data.root, absolute ones are unchanged") {
   MemoryFiles disk;
   disk.files = {{"/abs/i", good_images()}, {"root/l", good_labels()}, {"i", good_images()}, {"l", good_labels()}};
   DatasetSpec spec = spec_of();
@@ -151,7 +151,7 @@ TEST_CASE("A gzip file of several members is one content") {
   CHECK(read_back() == good_content());
 }
 
-TEST_CASE("A missing file names its path, data.root and a twin with or without gz") {
+TEST_CASE("A missing file names its path, data.root and the same name with or without gz") {
   MemoryFiles disk;
   disk.files = {{"root/l.gz", good_labels()}, {"root/i", good_images()}};
   DatasetSpec spec = spec_of();
@@ -270,7 +270,7 @@ Bytes packed_zeros(const Bytes& head, int64_t n) {
   return out;
 }
 
-TEST_CASE("A small gzip file that swells is refused before memory is asked for, whatever its header promises") {
+TEST_CASE("A small gzip file that expands too far is refused before allocation, for any size in its header") {
   constexpr int64_t kSwollen = int64_t{256} << 20;
   const Bytes right = packed_zeros(idx({3, 1 << 14, 1 << 14}, {}), 3 * (kSwollen / 3 + 1));  // not of the exact length
   reset_memory_peaks();

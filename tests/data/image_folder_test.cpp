@@ -71,7 +71,7 @@ std::string refusal(const DatasetSpec& spec, ErrorCode code = ErrorCode::kData) 
 
 }  // namespace
 
-TEST_CASE("folders of pictures are a data set, whose classes take turns and are named by their folders") {
+TEST_CASE("folders of images are a data set, whose classes alternate and are named by their folders") {
   if (!reads_png()) return;
   const ImageFolder folder;
   folder.add("set/dog/1.png", 10);
@@ -145,11 +145,11 @@ TEST_CASE("pictures are used as stored, or all as gray or color, and normalized 
   CHECK(contains(refusal(spec, ErrorCode::kUsage), "channels"));
 }
 
-TEST_CASE("folders that are no data set say which file or folder is why") {
+TEST_CASE("folders that are not a data set name the file or folder that is the reason") {
   if (!reads_png()) return;
   const ImageFolder folder;
   CHECK(contains(refusal(folder.spec("none")), "[data.image_folder] '" + folder.path("none") +
-                                                   "': there is no such folder, expected one with a sub-folder for "
+                                                   "': no such folder, expected one with a sub-folder for "
                                                    "each class"));
   folder.write("flat/1.png", "x");
   CHECK(contains(

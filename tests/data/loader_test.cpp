@@ -189,7 +189,7 @@ TEST_CASE("A stream that starts at any batch is the rest of the whole stream") {
   CHECK(ids == std::vector<int64_t>(order.begin() + 3, order.end()));
 }
 
-TEST_CASE("The loader tells where its next batch starts, however far ahead it has read") {
+TEST_CASE("The loader reports where its next batch starts, however far ahead it has read") {
   const Counting set(10);
   Loader loader(set, options_of(4, 3));
   Batch batch;
@@ -205,7 +205,7 @@ TEST_CASE("The loader tells where its next batch starts, however far ahead it ha
   CHECK((end.epoch() == 1 && end.position() == 0));
 }
 
-TEST_CASE("At the end next says so, again and again, and leaves the batch alone") {
+TEST_CASE("At the end next returns false every time, and does not change the batch") {
   const Counting set(3);
   for (const int prefetch : {0, 2}) {
     Loader loader(set, options_of(2, prefetch, 1));
@@ -249,7 +249,7 @@ TEST_CASE("A label out of range is a data error that names the sample") {
   }
 }
 
-TEST_CASE("Buffers are reused: memory stays as it is after the first batches, and all of it is given back") {
+TEST_CASE("Buffers are reused: memory is constant after the first batches, and all of it is given back") {
   const int64_t before = memory_now()[MemoryKind::kBatch];
   const Counting set(50);
   for (const int prefetch : {0, 2}) {
@@ -378,7 +378,7 @@ TEST_CASE("Labels and ids alone are those of whole batches, and no sample is rea
   }
 }
 
-TEST_CASE("Labels alone are checked, and asked only of a data set that tells how it is stored") {
+TEST_CASE("Labels alone are checked, and read only from a data set that reports how it is stored") {
   Stored odd;
   odd.labels[5] = 3;
   std::array<std::string, 2> errors;
@@ -437,7 +437,7 @@ TEST_CASE("the samples that do not fill a batch are kept, dropped or joined") {
   }
 }
 
-TEST_CASE("a loader that starts within an epoch goes on as one that began it, whatever its last batch") {
+TEST_CASE("a loader that starts within an epoch continues like one that began it, for any last batch") {
   const Counting set(10);
   for (const LastBatch last : {LastBatch::kKeep, LastBatch::kDrop, LastBatch::kJoin}) {
     LoaderOptions options = options_of(4, 0);

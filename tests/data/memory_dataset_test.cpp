@@ -10,7 +10,7 @@
 using namespace bitgrad;
 using namespace bitgrad::test;
 
-TEST_CASE("arrays give the examples of a file of the same bytes, and tell how they are stored") {
+TEST_CASE("arrays give the examples of a file of the same bytes, and report how they are stored") {
   const std::vector<uint8_t> pixels{0, 255, 51, 102, 3, 4, 9, 8, 7, 6, 5, 4};
   const std::vector<int32_t> labels{1, 0};
   MemoryDatasetSpec spec;
@@ -57,7 +57,7 @@ TEST_CASE("values, ids and positions of arrays; what does not fit is named") {
   CHECK(contains(wrong(), "y: sample 1, value 0: got 3, expected 0 .. 2"));
   spec.classes = 0;
   spec.vocabulary = 4;
-  CHECK(contains(wrong(), "x: got fp32 values, the model takes ids"));
+  CHECK(contains(wrong(), "x: got fp32 values, the model expects ids"));
   spec.samples = {"x", StoredAs::kInt32, {2}, 2, ids.data()};
   std::vector<int32_t> x(2), y(1);
   make_memory_dataset(spec)->sample_ids(1, x.data(), y.data());
@@ -65,7 +65,7 @@ TEST_CASE("values, ids and positions of arrays; what does not fit is named") {
   spec.vocabulary = 3;
   CHECK(contains(wrong(), "x: sample 0, value 1: got 3, expected 0 .. 2"));
   spec.vocabulary = 0;
-  CHECK(contains(wrong(), "only models of ids take integers"));
+  CHECK(contains(wrong(), "integers require a model of ids"));
   const std::vector<float> infinite{1, INFINITY};
   spec.samples = {"x", StoredAs::kFloat, {1}, 2, infinite.data()};
   CHECK(contains(wrong(), "x: sample 1, value 0: got inf, expected a finite fp32"));

@@ -95,7 +95,7 @@ TEST_CASE("idx images of bytes and of floats are normalized") {
         "[data] normalize.mean: got 2 entries, expected 1 for images of 1 channel.");
 }
 
-TEST_CASE("What normalize cannot use is told") {
+TEST_CASE("What normalize cannot use is reported") {
   const auto wrong = [](const Normalization& normalize) { return error_of([&] { byte_ramp(3, normalize); }); };
   CHECK(wrong({{0.5f}, {0.5f}}) == "");
   CHECK(wrong({{0.5f, 0.5f}, {0.5f}}) ==

@@ -300,7 +300,7 @@ TEST_CASE("What has no translation is refused by name and place") {
     CHECK(contains(error, part));
   };
   refused("ab\\Q", "'ab\\Q', character 3: \\Q is not supported.");
-  refused("a(?i)b", "character 2: an option that does not stand at the begin of a group is not supported.");
+  refused("a(?i)b", "character 2: an option that is not at the start of a group is not supported.");
   refused("(?x: a)", "character 1: the option 'x' is not supported.");
   refused("(?~ab)", "(?~ is not supported.");
   refused("[a&&[b]", "a set without an end is not supported.");
@@ -310,7 +310,7 @@ TEST_CASE("What has no translation is refused by name and place") {
   refused("\\xe9", "\\x of a byte is not supported.");
 }
 
-TEST_CASE("Matches that read far ahead at each place end by a bound of their sum, whatever the window") {
+TEST_CASE("Matches that read far ahead at each place are bounded by their sum, for any window") {
   if (!can_split()) return;
   const std::string far = "a(?=[^b]*b)|a";
   CHECK(pieces_of(far, "aab") == "a|a|b");

@@ -102,7 +102,7 @@ TEST_CASE("a line of csv is a sample, a first line of names and empty lines are 
   CHECK(contains(data_error([] { csv("1,nan"); }), "x.csv:1: value 2: got 'nan'"));
   CHECK(contains(data_error([] { csv("1e999"); }), "got '1e999'"));
   CHECK(contains(data_error([] { csv("1,"); }), "x.csv:1: value 2: got ''"));
-  CHECK(contains(data_error([] { csv("1.5", true); }), "got '1.5', expected a whole number: the model takes ids"));
+  CHECK(contains(data_error([] { csv("1.5", true); }), "got '1.5', expected a whole number: the model expects ids"));
   CHECK(contains(data_error([] { csv("a,b\n\n"); }), "got no line of numbers"));
   CHECK(contains(data_error([] { csv(""); }), "got no line of numbers"));
 }
@@ -156,13 +156,13 @@ TEST_CASE("a file of data is described: form, range, classes, and what normalize
       contains(described({commas.begin(), commas.end()}), ", target: COLUMN, separator: semicolon, decimal: comma}\n"));
   const std::string prose = "Once upon a time\nthere was, they say, a king\n";
   const std::string text = described({prose.begin(), prose.end()});
-  CHECK(contains(text,
-                 "format: tokens, a text of 2 lines and 45 bytes. It is no table: [data.csv] " + temp.file("x:2: ")));
+  CHECK(
+      contains(text, "format: tokens, a text of 2 lines and 45 bytes. Not a table: [data.csv] " + temp.file("x:2: ")));
   CHECK(contains(text, ", context: 64}, with data.tokenizer: chars\n"));
   write_file_atomically(temp.file("x.csv"), prose);  // which says that it is a table
   CHECK(contains(data_error([&] { describe_data_file(temp.file("x.csv")); }), "x.csv:2: got 3 fields"));
   CHECK(contains(data_error([&] { described({'x', 0, 1, 2}); }), "got bytes of no format for data"));
-  CHECK(contains(data_error([&] { describe_data_file(temp.file("absent")); }), "there is no such file or folder"));
+  CHECK(contains(data_error([&] { describe_data_file(temp.file("absent")); }), "no such file or folder"));
 }
 
 TEST_CASE("the description of data is also one JSON object") {

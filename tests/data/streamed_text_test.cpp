@@ -69,7 +69,7 @@ TEST_CASE("characters come out whole, as soon as they are") {
   CHECK(streamed(mixed) == mixed);
 }
 
-TEST_CASE("bytes that are no characters become U+FFFD, one for each begin that is cut") {
+TEST_CASE("bytes that are not characters become U+FFFD, one for each incomplete start") {
   const std::string bad = kBad;
   CHECK(streamed("a\xff"
                  "b") == "a" + bad + "b");

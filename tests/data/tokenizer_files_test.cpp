@@ -67,7 +67,7 @@ TEST_CASE("Ids are those of the packages tokenizers and sentencepiece, and recor
   }
 }
 
-TEST_CASE("Byte-level BPE gives back any bytes, also those that are no UTF-8") {
+TEST_CASE("Byte-level BPE round-trips any bytes, also invalid UTF-8") {
   for (const std::string name : {"gpt2", "llama3", "qwen2"}) {
     const auto tokenizer = opened(name);
     if (tokenizer == nullptr) continue;
@@ -106,7 +106,7 @@ TEST_CASE("The end of a document and other marks are known") {
   CHECK(make_tokenizer("bytes", "")->end_id() == -1);
 }
 
-TEST_CASE("Files that are no tokenizer say so by name") {
+TEST_CASE("Files that are not tokenizers are reported by name") {
   const TempDir temp;
   const auto error = [&](const std::string& name, const std::string& bytes) {
     std::ofstream(temp.file(name), std::ios::binary) << bytes;
@@ -118,7 +118,7 @@ TEST_CASE("Files that are no tokenizer say so by name") {
   CHECK(contains(error("a.json", "{"), "parse error"));
   CHECK(contains(error("b.json", "[]"), "got no member 'model'"));
   if (opened("pieces_bpe") != nullptr)
-    CHECK(contains(error("c.model", "no model"), "[sentencepiece] is no model of SentencePiece"));
+    CHECK(contains(error("c.model", "no model"), "[sentencepiece] is not a SentencePiece model"));
   CHECK(contains(error("d.tokens.json", "{}"), "format_version"));
   CHECK(contains(error("d.tokens.json", R"({"format_version": 2})"), "format version 2, this program reads 1"));
   CHECK(contains(error("d.tokens.json", R"({"format_version": 1})"), "tokenizer"));
@@ -132,7 +132,7 @@ TEST_CASE("Files that are no tokenizer say so by name") {
   CHECK_FALSE(is_tokenizer_file("chars"));
 }
 
-TEST_CASE("A damaged record is an error that says what is wrong") {
+TEST_CASE("A damaged record is an error with the defect") {
   const auto error = [](const std::string& text) {
     const auto load = [&] { load_tokenizer(Json::parse(text)); };
     CHECK(error_code_of(load) == 3);
@@ -162,7 +162,7 @@ TEST_CASE("Two tokenizers are compared by kind, by ids and by how they split") {
   CHECK(tokenizer_difference(*a, *c) == "chars of 3 ids, bytes of 256 ids");
 }
 
-TEST_CASE("What is done behind the encoding is no difference of two tokenizers, what changes ids is") {
+TEST_CASE("Tokenizers that differ only behind the encoding are equal, those that change ids are not") {
   const auto gpt2 = opened("gpt2");
   if (gpt2 == nullptr) return;
   const TempDir temp;

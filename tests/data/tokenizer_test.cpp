@@ -71,7 +71,7 @@ TEST_CASE("Bytes are their own ids, of any text") {
   CHECK(decode(*tokenizer, ids) == all);
 }
 
-TEST_CASE("What is no UTF-8, no known character or no id is an error with its place") {
+TEST_CASE("Invalid UTF-8, unknown characters and unknown ids are errors with their place") {
   for (const std::string bad : {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80", "\xe2\x82"})
     CHECK(contains(error_of([&] { make_tokenizer("chars", "ab" + bad); }),
                    "[chars] byte 2 (" + std::to_string(static_cast<uint8_t>(bad[0])) +

@@ -81,7 +81,7 @@ const std::string kText = "no plan survives contact with the enemy; 12 \xe2\x82\
 
 }  // namespace
 
-TEST_CASE("Windows of a text lie where the order says, and the rest of a text is read in order alone") {
+TEST_CASE("Windows of a text are where the order requires, and the rest of a text is read in order only") {
   const TempDir folder;
   const std::string file = folder.file("a.txt");
   write(file, kText);
@@ -215,7 +215,7 @@ TEST_CASE("Stored ids of nanoGPT and llm.c are read by position, none of them in
     }
 }
 
-TEST_CASE("Files of ids that do not hold what they say, and ids past the vocabulary, are errors with numbers") {
+TEST_CASE("Files of ids of another length than declared, and ids past the vocabulary, are errors with numbers") {
   const TempDir folder;
   const std::string file = folder.file("a.bin");
   const auto error = [&](const std::string& bytes, const std::string& stored, int64_t vocabulary = 10) {

@@ -11,7 +11,7 @@ namespace {
 float from_bits(uint32_t u) { return std::bit_cast<float>(u); }
 }  // namespace
 
-TEST_CASE("every bf16 that is no NaN goes to float and back unchanged, and a NaN stays one with its sign") {
+TEST_CASE("every bf16 but NaN goes to float and back unchanged, and a NaN stays one with its sign") {
   for (uint32_t b = 0; b < 65536; ++b) {
     const float x = bf16_to_float(static_cast<uint16_t>(b));
     const uint16_t back = bf16_from_float(x);
@@ -39,7 +39,7 @@ TEST_CASE("bf16 rounds to nearest and ties to even, also into the next exponent 
   CHECK(bf16_from_float(std::numeric_limits<float>::infinity()) == 0x7F80);
 }
 
-TEST_CASE("a NaN whose payload lies in the low bits only does not become Inf") {
+TEST_CASE("a NaN with a payload in the low bits only does not become Inf") {
   CHECK(bf16_from_float(from_bits(0x7F800001u)) == 0x7FC0);
   CHECK(bf16_from_float(from_bits(0xFF80FFFFu)) == 0xFFC0);
   CHECK(bf16_from_float(from_bits(0x7FFFFFFFu)) == 0x7FFF);

@@ -191,7 +191,7 @@ TEST_CASE("expanders do not read before the first byte that holds an element") {
   }
 }
 
-TEST_CASE("no elements is no work, even without memory") {
+TEST_CASE("zero elements need no work, even without memory") {
   for (const DType dtype : all_dtypes()) {
     CHECK_NOTHROW(unpack_row(dtype, nullptr, 0, 0, static_cast<float*>(nullptr)));
     CHECK_NOTHROW(unpack_row(dtype, nullptr, 0, 0, static_cast<double*>(nullptr)));

@@ -323,7 +323,7 @@ TEST_CASE("tiles16 holds 32-bit word w of canonical row r at ((r / 16) words + w
   }
 }
 
-TEST_CASE("a dtype, shape or stride that a layout cannot take is an error that names it") {
+TEST_CASE("an unsupported dtype, shape or stride of a layout is an error that names it") {
   ExactBytes memory(1024);
   const LayoutInfo& planes = layouts::planes.info();
   const LayoutInfo& panels = layouts::panels16.info();

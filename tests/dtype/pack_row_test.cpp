@@ -89,7 +89,7 @@ TEST_CASE("a number that an integer dtype cannot hold is refused, with the eleme
   CHECK(packed_one<int32_t>(dtypes::int32, 2147483647.0) == INT32_MAX);
 }
 
-TEST_CASE("codebooks take the nearest level, ties go to the lower, ends reach to infinity") {
+TEST_CASE("codebooks round to the nearest level, ties to the lower, ends reach to infinity") {
   const DType book = register_dtype({"pack_book", 3, DTypeKind::kCodebook, 0, 0, {4.0f, -2.0f, 0.0f, 1.0f, 1.0f}});
   CHECK(packed_code(book, 0.5) == 2);                       // tie between 0 and 1
   CHECK(packed_code(book, std::nextafter(0.5, 1.0)) == 3);  // of equal levels the lower code

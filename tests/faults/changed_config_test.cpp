@@ -21,7 +21,7 @@ struct Stopped {
   Stopped() {
     const KeepModes keep;
     const RunConfig config = small_config(kKeys, kWildNet);
-    calm = run_all(config).state_hash;
+    uninterrupted = run_all(config).state_hash;
     run_part(config, create_run_folder(config, folder), 3);
     this->config = slurp(folder + "/config.yaml");
     metrics = slurp(folder + "/metrics.jsonl");
@@ -38,7 +38,7 @@ struct Stopped {
   std::string hash() const { return Json::parse(slurp(copy + "/summary.json")).at("state_hash").text(); }
   TempDir temp;
   const std::string folder = temp.file("run"), copy = temp.file("copy");
-  std::string calm, config, metrics;
+  std::string uninterrupted, config, metrics;
 };
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -61,11 +61,11 @@ TEST_CASE("resume with a changed config.yaml lists the keys, and goes on with it
   INFO(taken.err);
   CHECK(taken.code == 0);
   CHECK(contains(taken.err, "resumed with a configuration other than that of the saved run"));
-  CHECK(run.hash() != run.calm);
+  CHECK(run.hash() != run.uninterrupted);
   // Now it is the configuration of the checkpoint.
   CHECK(cli({"train", "--resume", run.copy}).code == 0);
   CHECK(run.resumed("config.yaml", run.config).code == 0);
-  CHECK(run.hash() == run.calm);
+  CHECK(run.hash() == run.uninterrupted);
   const ProcessResult alone = cli({"train", run.folder + "/config.yaml", "--use-config"});
   CHECK(alone.code == 2);
   CHECK(contains(alone.err, "--use-config needs --resume"));
@@ -87,7 +87,7 @@ TEST_CASE("no flipped bit of config.yaml trains on with another configuration") 
       continue;
     }
     REQUIRE(r.code == 0);
-    CHECK(run.hash() == run.calm);
+    CHECK(run.hash() == run.uninterrupted);
     (contains(r.err, "warning: ") ? warned : same) += 1;
   }
   INFO(refused << " refused, " << warned << " warned of, " << same << " the same");
@@ -104,7 +104,7 @@ TEST_CASE("no damage of metrics.jsonl passes without a word, and the run ends as
     const ProcessResult r = run.resumed("metrics.jsonl", flipped);
     INFO("byte " << i << ": " << r.err);
     CHECK(r.code == 0);
-    CHECK(run.hash() == run.calm);
+    CHECK(run.hash() == run.uninterrupted);
     CHECK(contains(r.err, "warning: " + path + ": "));
     CHECK(slurp(path + ".damaged") == flipped);
   }
@@ -116,5 +116,5 @@ TEST_CASE("no damage of metrics.jsonl passes without a word, and the run ends as
   CHECK(!contains(cut.err, "warning"));
   CHECK(contains(slurp(run.copy + "/train.log"), "the last line is incomplete and is dropped"));
   CHECK(!std::filesystem::exists(path + ".damaged"));
-  CHECK(run.hash() == run.calm);
+  CHECK(run.hash() == run.uninterrupted);
 }

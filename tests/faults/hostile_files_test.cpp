@@ -176,7 +176,7 @@ TEST_CASE("sparse files of gigabytes are refused by their size, before they are 
   check_refused({"eval", temp.file("huge")}, 3, "'" + temp.file("huge") + "': the header does not begin with '{'");
 }
 
-TEST_CASE("pipes, devices and sockets in place of files are refused at once") {
+TEST_CASE("pipes, devices and sockets instead of files are refused at once") {
   TempDir temp;
   const std::string pipe = temp.file("pipe"), config = temp.file("c.yaml");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -244,7 +244,7 @@ TEST_CASE("sizes that a forged file speaks of are held against the file") {
   check_forged(config("out: 10", "out: 1000000"), "parameter 'layers.2.weight' is [10,12], the model has [1000000,12]");
 }
 
-TEST_CASE("metadata that are made to take memory or to hide a part are refused") {
+TEST_CASE("metadata made to exhaust memory or to hide a part is refused") {
   check_forged([](Parts& p) { p.metadata["bitgrad.tensors"] = std::string(80'000'000, '['); },
                "'bitgrad.tensors' has 80000000 bytes, at most 16777216 are read");
   check_forged([](Parts& p) { p.metadata["bitgrad.tensors"] = std::string(16'000'000, '['); },
@@ -294,7 +294,7 @@ TEST_CASE("numbers of a forged file that no run has are refused, and none is cou
         const int32_t large = std::numeric_limits<int32_t>::min();
         std::memcpy(zero.data(), &large, sizeof large);
       },
-      "is no zero point of int4");
+      "which is not a zero point of int4");
   // The largest step that a file may speak of: evaluated at once, not gone on with.
   TempDir temp;
   std::filesystem::copy(run_folder(), temp.file("run"));
@@ -305,7 +305,7 @@ TEST_CASE("numbers of a forged file that no run has are refused, and none is cou
   check_refused({"train", "--resume", temp.file("run")}, 3, "microbatch 9007199254740992 is past the 4 of the run");
 }
 
-TEST_CASE("init_from refuses a forged group, and takes codes without a scale as they are") {
+TEST_CASE("init_from refuses a forged group, and accepts codes without a scale unchanged") {
   TempDir temp;
   put(temp.file("c.yaml"), std::string(kConfig));
   Parts parts = last_checkpoint();

@@ -19,17 +19,17 @@ CallCounts counts_of(const std::vector<std::string>& arguments, const std::strin
   return counts_in(file);
 }
 
-// One run with a failing allocation: it ends well, and then all is as in the calm run, or with 4 and a text, and then
-// what it left is whole.
-void check_run(const std::string& folder, const std::string& calm, const ProcessResult& r) {
+// One run with a failing allocation: it ends well, and then all is as in the uninterrupted run, or with 4 and a text,
+// and then what it left is whole.
+void check_run(const std::string& folder, const std::string& uninterrupted, const ProcessResult& r) {
   const bool before_main = r.code == 1 && contains(r.err, "libgomp: Out of memory");  // which ends the process itself
   CHECK((r.code == 0 || r.code == 4 || before_main));
   CHECK_FALSE(contains(r.err, "bug"));
   if (r.code == 0) {
-    CHECK(hash_in(folder) == hash_in(calm));
-    CHECK(slurp(folder + "/config.yaml") == slurp(calm + "/config.yaml"));
-    CHECK(slurp(folder + "/config.source.yaml") == slurp(calm + "/config.source.yaml"));
-    CHECK(metrics_in(folder) == metrics_in(calm));
+    CHECK(hash_in(folder) == hash_in(uninterrupted));
+    CHECK(slurp(folder + "/config.yaml") == slurp(uninterrupted + "/config.yaml"));
+    CHECK(slurp(folder + "/config.source.yaml") == slurp(uninterrupted + "/config.source.yaml"));
+    CHECK(metrics_in(folder) == metrics_in(uninterrupted));
   } else {
     CHECK(contains(r.err, "memory"));
   }
@@ -37,7 +37,7 @@ void check_run(const std::string& folder, const std::string& calm, const Process
   const ProcessResult resumed = cli({"train", "--resume", folder});
   INFO("resumed: " << resumed.err);
   CHECK(resumed.code == 0);
-  CHECK(hash_in(folder) == hash_in(calm));
+  CHECK(hash_in(folder) == hash_in(uninterrupted));
 }
 
 }  // namespace
@@ -45,11 +45,11 @@ void check_run(const std::string& folder, const std::string& calm, const Process
 TEST_CASE("a failing allocation ends a training with 4 and a text, or leaves the run as it would have been") {
   constexpr long kRuns = 40;
   TempDir temp;
-  const std::string calm = temp.file("calm");
+  const std::string uninterrupted = temp.file("uninterrupted");
   const auto arguments = [](const std::string& folder) {
     return small_train(folder, {"train.stop=1 epochs", "device.threads=2"});
   };
-  const CallCounts counts = counts_of(arguments(calm), temp.file("counts"));
+  const CallCounts counts = counts_of(arguments(uninterrupted), temp.file("counts"));
   const long all = counts.allocations, before_main = counts.before_main;
   const long inside = all - before_main;
   REQUIRE(inside > 1000);
@@ -61,7 +61,7 @@ TEST_CASE("a failing allocation ends a training with 4 and a text, or leaves the
       const ProcessResult r = cli(arguments(folder), shim("FAULT_MALLOC", n, length));
       INFO("allocation " << n << " of " << all << (length > 1 ? " and all later ones" : "") << ": code " << r.code
                          << ": " << r.out << r.err);
-      check_run(folder, calm, r);
+      check_run(folder, uninterrupted, r);
     }
 }
 

@@ -64,7 +64,7 @@ TEST_CASE("train ends with 5 where numbers overflow, and what it leaves evaluate
   CHECK(refused >= 20);
 }
 
-TEST_CASE("eval and resume end with 5 where a file holds NaN, or its model has no finite loss, and say so") {
+TEST_CASE("eval and resume end with 5 and an error where a file holds NaN, or its model has no finite loss") {
   const TempDir temp;
   const std::string config = temp.file("wild.yaml"), folder = temp.file("run"), last = folder + "/last.safetensors";
   std::ofstream(config) << kWildNet;

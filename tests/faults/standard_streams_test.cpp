@@ -21,15 +21,15 @@ bitgrad::Json evaluated(const std::string& file) {
   return j;
 }
 
-// A run folder that is what the calm one is.
-void check_whole(const std::string& folder, const std::string& calm) {
+// A run folder that is what the uninterrupted one is.
+void check_whole(const std::string& folder, const std::string& uninterrupted) {
   CHECK(json_file(folder + "/summary.json").at("status") == "finished");
-  CHECK(hash_in(folder) == hash_in(calm));
-  CHECK(slurp(folder + "/config.yaml") == slurp(calm + "/config.yaml"));
-  CHECK(slurp(folder + "/config.source.yaml") == slurp(calm + "/config.source.yaml"));
-  CHECK(metrics_in(folder) == metrics_in(calm));
+  CHECK(hash_in(folder) == hash_in(uninterrupted));
+  CHECK(slurp(folder + "/config.yaml") == slurp(uninterrupted + "/config.yaml"));
+  CHECK(slurp(folder + "/config.source.yaml") == slurp(uninterrupted + "/config.source.yaml"));
+  CHECK(metrics_in(folder) == metrics_in(uninterrupted));
   for (const char* name : {"/last.safetensors", "/best.safetensors"})
-    CHECK(evaluated(folder + name).dump() == evaluated(calm + name).dump());
+    CHECK(evaluated(folder + name).dump() == evaluated(uninterrupted + name).dump());
 }
 
 bool has_full_device() {
@@ -46,8 +46,8 @@ constexpr const char* kErr = "standard error cannot be written";
 TEST_CASE("a log that cannot be written is one warning, and the run goes on") {
   if (!has_full_device()) return;
   TempDir temp;
-  const std::string calm = temp.file("calm"), folder = temp.file("run");
-  REQUIRE(cli(small_train(calm)).code == 0);
+  const std::string uninterrupted = temp.file("uninterrupted"), folder = temp.file("run");
+  REQUIRE(cli(small_train(uninterrupted)).code == 0);
   REQUIRE(cli(small_train(folder, {"train.stop=1 epochs"})).code == 0);
   std::filesystem::remove(folder + "/train.log");
   std::filesystem::create_symlink("/dev/full", folder + "/train.log");
@@ -56,21 +56,21 @@ TEST_CASE("a log that cannot be written is one warning, and the run goes on") {
   CHECK(r.code == 0);
   CHECK(count_of(r.err, "warning: lines of train.log are lost: ") == 1);
   CHECK_FALSE(contains(r.err, "LOG ERROR"));
-  CHECK(hash_in(folder) == hash_in(calm));
+  CHECK(hash_in(folder) == hash_in(uninterrupted));
 }
 
-TEST_CASE("a training whose reader goes away runs to its end and says so once in its log") {
+TEST_CASE("a training whose reader goes away runs to its end and reports it once in its log") {
   TempDir temp;
-  const std::string calm = temp.file("calm");
-  REQUIRE(cli(small_train(calm)).code == 0);
-  CHECK_FALSE(contains(slurp(calm + "/train.log"), "cannot be written"));
+  const std::string uninterrupted = temp.file("uninterrupted");
+  REQUIRE(cli(small_train(uninterrupted)).code == 0);
+  CHECK_FALSE(contains(slurp(uninterrupted + "/train.log"), "cannot be written"));
   int number = 0;
   for (const std::vector<int>& unread : {std::vector<int>{1}, {2}, {1, 2}}) {
     const std::string folder = temp.file(std::to_string(number++));
     const ProcessResult r = cli(small_train(folder), {}, {.unread = unread});
     INFO(unread.front() << " of " << unread.size() << ": " << r.out << r.err);
     CHECK(r.code == 0);
-    check_whole(folder, calm);
+    check_whole(folder, uninterrupted);
     const std::string log = slurp(folder + "/train.log");
     CHECK(count_of(log, kOut) == (unread.front() == 1 ? 1u : 0u));
     CHECK(count_of(log, kErr) == (unread.back() == 2 ? 1u : 0u));
@@ -78,14 +78,14 @@ TEST_CASE("a training whose reader goes away runs to its end and says so once in
   }
 }
 
-TEST_CASE("a training whose output does not fit on the disk runs to its end and says so once in its log") {
+TEST_CASE("a training whose output does not fit on the disk runs to its end and reports it once in its log") {
   if (!has_full_device()) return;
   TempDir temp;
-  const std::string calm = temp.file("calm"), folder = temp.file("run");
-  REQUIRE(cli(small_train(calm)).code == 0);
+  const std::string uninterrupted = temp.file("uninterrupted"), folder = temp.file("run");
+  REQUIRE(cli(small_train(uninterrupted)).code == 0);
   const ProcessResult r = cli(small_train(folder), {}, {.files = {{1, "/dev/full"}, {2, "/dev/full"}}});
   CHECK(r.code == 0);
-  check_whole(folder, calm);
+  check_whole(folder, uninterrupted);
   const std::string log = slurp(folder + "/train.log");
   CHECK(count_of(log, kOut) == 1);
   CHECK(count_of(log, kErr) == 1);
@@ -128,8 +128,8 @@ TEST_CASE("a command that writes a file writes it whole, read or not") {
 
 TEST_CASE("a program that is started without standard streams writes nothing of its own into its files") {
   TempDir temp;
-  const std::string calm = temp.file("calm");
-  REQUIRE(cli(small_train(calm)).code == 0);
+  const std::string uninterrupted = temp.file("uninterrupted");
+  REQUIRE(cli(small_train(uninterrupted)).code == 0);
   for (int mask = 1; mask < 8; ++mask) {
     std::vector<int> closed;
     for (int fd = 0; fd < 3; ++fd)
@@ -138,7 +138,7 @@ TEST_CASE("a program that is started without standard streams writes nothing of 
     const ProcessResult r = cli(small_train(folder), {}, {.closed = closed});
     INFO("closed: " << mask << ": " << r.err);
     CHECK(r.code == 0);
-    check_whole(folder, calm);
+    check_whole(folder, uninterrupted);
     CHECK_FALSE(contains(slurp(folder + "/train.log"), "cannot be written"));
     CHECK(cli({"eval", folder}, {}, {.closed = closed}).code == 0);
     CHECK(cli({"convert", folder, "-o", folder + ".safetensors"}, {}, {.closed = closed}).code == 0);

@@ -7,7 +7,7 @@
 
 using namespace bitgrad::test;
 
-TEST_CASE("of many starts in one new folder one trains, with its own configuration; the others say why not") {
+TEST_CASE("of many starts in one new folder one trains, with its own configuration; the others report the reason") {
   constexpr int kStarts = 6, kRounds = 4;
   TempDir temp;
   for (int round = 0; round < kRounds; ++round) {

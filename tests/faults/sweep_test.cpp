@@ -118,7 +118,7 @@ TEST_CASE("watch leaves damaged lines out with their numbers, and reads regular 
     const ProcessResult r = cli({"watch", run});
     INFO(line << '\n' << r.out << r.err);
     CHECK(r.code == 0);
-    CHECK(contains(r.err, concat("metrics.jsonl:", lines + 1, " is no line of a run and is left out")));
+    CHECK(contains(r.err, concat("metrics.jsonl:", lines + 1, ": not a line of a run, skipped")));
     CHECK(contains(r.err, "finished"));
   }
   std::filesystem::remove(metrics);

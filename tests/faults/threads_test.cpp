@@ -10,15 +10,15 @@ using namespace bitgrad::test;
 
 TEST_CASE("where a thread cannot be made, a training goes on with fewer to the same state, and warns once") {
   TempDir temp;
-  const std::string calm = temp.file("calm");
-  REQUIRE(cli(small_train(calm, {"device.threads=1"})).code == 0);
+  const std::string uninterrupted = temp.file("uninterrupted");
+  REQUIRE(cli(small_train(uninterrupted, {"device.threads=1"})).code == 0);
   for (const int given : {0, 1, 2, 5}) {
     const std::string folder = temp.file(std::to_string(given));
     const ProcessResult r =
         cli(small_train(folder, {"device.threads=8"}), with_failing_calls({{"FAULT_THREADS", std::to_string(given)}}));
     INFO(given << ": " << r.err);
     CHECK(r.code == 0);
-    CHECK(hash_in(folder) == hash_in(calm));
+    CHECK(hash_in(folder) == hash_in(uninterrupted));
     CHECK(count_of(r.err, "warning: the system provides no more than") == 1);
     CHECK(contains(r.err, "of 8 threads (a memory or process limit)"));
     CHECK(contains(r.err, "warning: no thread to prefetch batches"));
@@ -43,7 +43,7 @@ int least_to_start() {
 
 }  // namespace
 
-TEST_CASE("many threads in little memory: a run ends well or says that there is no memory") {
+TEST_CASE("many threads in little memory: a run ends well or reports that memory is exhausted") {
   TempDir temp;
   const int least = least_to_start();
   REQUIRE(least < 400);

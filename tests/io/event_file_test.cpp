@@ -32,7 +32,7 @@ TEST_CASE("records of event files have the bytes that TensorBoard writes") {
       "3637572616379150080b4423a28578a");
 }
 
-TEST_CASE("a second event file of a folder sorts after the first one, whatever the clock says") {
+TEST_CASE("a second event file of a folder sorts after the first one for any clock") {
   TempDir temp;
   write_file_atomically(temp.file("events.out.tfevents.9999999999.host"), "x");
   {

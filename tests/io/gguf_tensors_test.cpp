@@ -168,7 +168,7 @@ TEST_CASE("Codes with fp16 scales of every granularity survive every type that h
   }
 }
 
-TEST_CASE("Scales that are no fp16 numbers are rounded once, and the fit says how far") {
+TEST_CASE("Scales that are not fp16 numbers are rounded once, and the fit reports how far") {
   const Tensor t = with_scale(Codes{dtypes::int4, Granularity::tensor()}.make(2, 64, 5), 0.1);
   const float s = 0.1f, d = fp16_to_float(fp16_from_float(s));
   const GgufFit fit = gguf_fit(t, GgufType::kQ4_0);
@@ -207,8 +207,8 @@ TEST_CASE("What a type does not hold is refused with the reason") {
   CHECK(why(Codes{dtypes::int4, whole, true}.make(2, 32, 3), GgufType::kQ4_0) ==
         "Q4_0 has no offsets (Q4_1 and Q5_1 have)");
   CHECK(why(with_scale(codes(dtypes::int4, whole, 32), 70000), GgufType::kQ4_0) ==
-        "scale 70000 is no fp16 number: those are 0 and 2^-24 to 65504");
-  CHECK(contains(why(with_scale(codes(dtypes::int4, whole, 32), 1e-9), GgufType::kQ4_0), "is no fp16 number"));
+        "scale 70000 is not an fp16 number: expected 0 or 2^-24 to 65504");
+  CHECK(contains(why(with_scale(codes(dtypes::int4, whole, 32), 1e-9), GgufType::kQ4_0), "is not an fp16 number"));
   CHECK(why(Tensor::zeros({2, 32}, dtypes::fp32), GgufType::kQ8_0) ==
         "Q8_0 holds codes, got [2,32] fp32: quantize it first");
   CHECK(why(Tensor::full({2, 2}, dtypes::fp32, 1e30), GgufType::kF16) == "the value 1e+30 is beyond the range of fp16");

@@ -56,14 +56,14 @@ TEST_CASE("Headers that are not in the format are refused with what and where") 
       {R"({"__metadata__":{"k":"1","k":"2"}})", "at '__metadata__', key 'k': the key occurs twice"},
       {R"({"__metadata__":{},"__metadata__":{}})", "the name occurs twice"},
       {R"({"__metadata__":{"k":1}})", "key 'k': an unexpected number"},
-      {R"({"__metadata__":{"k":{"x":"y"}}})", "an object in place of a value"},
+      {R"({"__metadata__":{"k":{"x":"y"}}})", "an object instead of a value"},
       {R"({"__metadata__":{"k":["y"]}})", "an unexpected list"},
       {R"({"__metadata__":"text"})", "an unexpected string"},
-      {R"({"a":null})", "null in place of a value"},
+      {R"({"a":null})", "null instead of a value"},
       {R"({"a":true})", "an unexpected boolean"},
       {R"({"a":[[[[1]]]]})", "an unexpected list"},
       {R"({"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}})", "an unexpected list"},
-      {R"({"a":{"dtype":"U8","shape":[{}],"data_offsets":[0,1]}})", "an object in place of a value"},
+      {R"({"a":{"dtype":"U8","shape":[{}],"data_offsets":[0,1]}})", "an object instead of a value"},
       {R"({"a":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}})", "an unexpected string"},
       {R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", "key 'dtype': an unexpected number"},
       {R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", "key 'shape': an unexpected number"},
@@ -136,7 +136,7 @@ TEST_CASE("Absurd lengths, depths and ranks are refused at once") {
   CHECK(contains(refusal("", ""), "does not begin"));
 }
 
-TEST_CASE("A zero byte in the header is refused wherever it stands, with its place") {
+TEST_CASE("A zero byte in the header is refused at any place, with its place") {
   // The parser takes one as the end of the text: what follows would be in the file and never be read.
   using namespace std::string_literals;
   for (const std::string& json : {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})"s + "\0"s + R"(,"b":1})"s,

@@ -202,5 +202,5 @@ TEST_CASE("records and codes that do not fit are refused before they are used") 
   range.replace(R"("name":"int4","bits":4,"kind":"int","qmin":-8,"qmax":7)",
                 R"("name":"tensors_test_few","bits":4,"kind":"int","qmin":-3,"qmax":3)");
   range.codes[0] = 0x24;
-  CHECK(contains(refusal_of(range), "tensor 'w.codes', row 0: 4 is no code of tensors_test_few"));
+  CHECK(contains(refusal_of(range), "tensor 'w.codes', row 0: 4 is not a code of tensors_test_few"));
 }

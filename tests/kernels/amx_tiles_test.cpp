@@ -117,7 +117,7 @@ TEST_CASE("emulated products of bf16 keep two chains, round to nearest even and 
   emulated::release();
 }
 
-TEST_CASE("a load clears what lies beyond the configured rows and bytes", "[cpu]") {
+TEST_CASE("a load clears what is beyond the configured rows and bytes", "[cpu]") {
   std::vector<uint8_t> ones(1024, 1), out(1024, 7);
   emulated::configure(block_config());
   EmulatedTiles::load<2>(ones.data(), 64);

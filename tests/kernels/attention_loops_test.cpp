@@ -78,7 +78,7 @@ void plain(OnlineRow& row) {
 }  // namespace
 
 // [cpu]: loops of the CPU; a device has maps (tests/ops/attention_test.cpp)
-TEST_CASE("an online softmax of a block, whatever keys of it are seen", "[cpu]") {
+TEST_CASE("an online softmax of a block, for any visible keys of it", "[cpu]") {
   for (const AttentionLoops* loops : tables())
     for (const int64_t begin : {0, 1, 15, 16, 30, 48, 63})
       for (const int64_t count : {1, 2, 16, 17, 31, 32, 33, 49, 63, 64})

@@ -122,7 +122,7 @@ TEST_CASE("digit rows give the bits of their definition at every edge, dtype, or
   }
 }
 
-TEST_CASE("digit rows fold a scale along k into A, take scales along n afterwards, and work in passes over a deep k",
+TEST_CASE("digit rows fold a scale along k into A, apply scales along n afterwards, and work in passes over a deep k",
           "[cpu]") {
   std::mt19937 rng(2);
   for (const bool* order : kOrders) {
@@ -141,7 +141,7 @@ float& element(Problem& p, int64_t i, int64_t k) {
   return reinterpret_cast<float*>(p.a.bytes.data() + i * p.a.stride)[k];
 }
 
-TEST_CASE("digit rows take zeros, subnormal numbers and the largest ones, and make NaN of a row that is not finite",
+TEST_CASE("digit rows accept zeros, subnormal numbers and the largest ones, and make NaN of a row that is not finite",
           "[cpu]") {
   std::mt19937 rng(3);
   Problem problem(dtypes::fp32, false, dtypes::bint1, false, 9, 19, 70, rng);

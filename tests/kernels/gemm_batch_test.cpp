@@ -170,7 +170,7 @@ TEST_CASE("stochastic rounding of a batch is numbered through all members, from 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("what is no batch is an error of the choice: counts, overlapping members, steps that cut an element",
+TEST_CASE("invalid batches are errors of the selection: counts, overlapping members, steps that cut an element",
           "[cpu]") {
   GemmArgs args;
   args.m = 3, args.n = 8, args.k = 20, args.ldc = 10;

@@ -219,7 +219,7 @@ TEST_CASE("calibration measures each vector row that may run, once", "[slow][cpu
   check_calibration();
 }
 
-TEST_CASE("calibration leaves out a library's row that takes no product under the cap", "[cpu]") {
+TEST_CASE("calibration skips a library's row that supports no product under the cap", "[cpu]") {
   const ShippedCosts shipped;
   struct Scalar {
     IsaLevel before = isa_cap();

@@ -291,7 +291,7 @@ TEST_CASE("float rows give the same bits for 1, 2 and 4 threads", "[cpu]") {
   }
 }
 
-TEST_CASE("the expanded operands of an optimized row take at most 1 MiB a thread", "[cpu]") {
+TEST_CASE("the expanded operands of an optimized row use at most 1 MiB a thread", "[cpu]") {
   std::mt19937 rng(12);
   for (const bool* order : {kOrders[0], kOrders[3]}) {
     Problem problem(dtypes::fp32, order[0], dtypes::int4, order[1], 400, 760, 600, rng);

@@ -243,7 +243,7 @@ TEST_CASE("zero points far outside the codes stay exact", "[cpu]") {
   }
 }
 
-TEST_CASE("row_minus is taken from the exact sums before they are scaled, and popcount rows leave it to others",
+TEST_CASE("row_minus is computed from the exact sums before they are scaled, and popcount rows do not support it",
           "[cpu]") {
   Rng rng(10);
   for (const int64_t minus : {int64_t{1} << 31, -(int64_t{1} << 40), INT64_MAX, INT64_MIN}) {

@@ -175,7 +175,7 @@ TEST_CASE("float sum tables keep their bits over blocks of rows, columns and dep
   }
 }
 
-TEST_CASE("float sum tables lie within the error bound of fp32 sums", "[cpu]") {
+TEST_CASE("float sum tables are within the error bound of fp32 sums", "[cpu]") {
   std::mt19937 rng(5);
   for (const Groups& g : kGroups) {
     const Problem problem(dtypes::fp32, false, g.dtype, true, 17, 70, 1000, rng);

@@ -52,7 +52,7 @@ TEST_CASE("every pack row writes what unpack of the layout undoes, for every dty
           args.out = chosen.data();
           if (!any) {
             REQUIRE(test::runs_on_device());
-            CHECK(test::contains(test::error_of([&] { pack(args); }), "there is no kernel on cuda:0"));
+            CHECK(test::contains(test::error_of([&] { pack(args); }), "no kernel on cuda:0"));
             continue;
           }
           pack(args);
@@ -93,7 +93,7 @@ TEST_CASE("packing gives the same bytes for any number of threads", "[cpu]") {
 }
 
 // [cpu]: rows of the CPU
-TEST_CASE("the last pack row is scalar and takes every argument", "[cpu]") {
+TEST_CASE("the last pack row is scalar and supports every argument", "[cpu]") {
   CHECK(pack_kernels().back().needs == isa::kScalar);
   CHECK(pack_kernels().back().supports(PackArgs{}));
 }

@@ -247,7 +247,7 @@ TEST_CASE("a copy converts fp32 to bf16 to nearest even, and bf16 to fp32 exactl
   }
 }
 
-TEST_CASE("axes that lie behind one another in every array are one") {
+TEST_CASE("axes that are contiguous in every array are merged") {
   const int64_t size[] = {2, 3, 4, 5}, dense[] = {60, 20, 5, 1}, repeated[] = {0, 0, 5, 1}, apart[] = {80, 20, 5, 1};
   const Walk<1> one = merged_walk<1>(size, {dense});
   CHECK(one.inner() == 120);

@@ -73,7 +73,7 @@ int64_t wrong_gradients(const Case& c, const std::vector<float>& gx) {
 
 }  // namespace
 
-TEST_CASE("groups whose quotients lie at the middle of two codes take the codes and the clip of the division") {
+TEST_CASE("groups with quotients at the middle of two codes get the codes and the clip of the division") {
   test::RestoreCpu restore;
   std::mt19937 random(5);
   for (DType dtype : {dtypes::int2, dtypes::int3, dtypes::int4, dtypes::uint4, dtypes::int8, dtypes::uint8})

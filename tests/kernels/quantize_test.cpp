@@ -194,7 +194,7 @@ TEST_CASE("stochastic rounding has the mean of the number within its bias") {
   }
 }
 
-TEST_CASE("short dense rows of bytes get the codes of rows that lie apart") {
+TEST_CASE("short dense rows of bytes get the codes of strided rows") {
   test::RestoreCpu restore;
   std::mt19937 random(4);
   for (DType dtype : {dtypes::int8, dtypes::uint8})
@@ -257,7 +257,7 @@ TEST_CASE("quantize gives the same bits for any number of threads, also when a r
   }
 }
 
-TEST_CASE("every usable quantize row gives the bits of the scalar row, and the last row takes every argument") {
+TEST_CASE("every usable quantize row gives the bits of the scalar row, and the last row supports every argument") {
   std::mt19937 random(4);
   Case c(3, 130, dtypes::bint1);
   c.args.rule = CodeRule::kSign;
@@ -295,7 +295,7 @@ TEST_CASE("a dtype without codes or a rule of another kind is a bug report that 
 }
 
 TEST_CASE(
-    "an unsorted codebook with equal levels takes the nearest level, ties to the lower, equals to the lower code") {
+    "an unsorted codebook with equal levels rounds to the nearest level, ties to the lower, equals to the lower code") {
   test::RestoreCpu restore;
   const DType dtype = register_dtype(
       {"quantize_test_levels", 3, DTypeKind::kCodebook, 0, 0, {4.0f, -1.0f, 0.0f, -0.0f, 1.0f, -4.0f, 4.0f}});
@@ -314,7 +314,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("levels that are neighbouring floats take their own numbers") {
+TEST_CASE("levels that are neighboring floats round to their own values") {
   const float base = 1.0f + 0x1p-23f, step = 0x1p-23f;
   const DType dtype = register_dtype({"quantize_test_neighbours",
                                       2,

@@ -140,7 +140,7 @@ TEST_CASE("softmax of a row is exp(x - max) over its sum in the order of section
     }
 }
 
-TEST_CASE("softmax takes -Inf as weight zero, and gives NaN for what has none") {
+TEST_CASE("softmax treats -Inf as weight zero, and gives NaN for rows without weight") {
   const float x[] = {0, -kInfinite, 0, -kInfinite, -kInfinite, -kInfinite, 1, kInfinite, 2, NAN, 0, 0, 1, 2, NAN};
   float y[15];
   softmax_rows({5, 3, {x, dtypes::fp32}, {y, dtypes::fp32}});
@@ -263,7 +263,7 @@ TEST_CASE("the backward of the norms gives gradients of x, scale and shift, each
       }
 }
 
-TEST_CASE("cross-entropy of rows: loss, what its gradient needs, ignored rows and targets that are no class") {
+TEST_CASE("cross-entropy of rows: loss, what its gradient needs, ignored rows and invalid targets") {
   constexpr int32_t kIgnored = -7;
   for (const auto& [rows, cols] : kShapes)
     for (const DType dtype : kBoth) {

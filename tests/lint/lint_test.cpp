@@ -35,7 +35,7 @@ const std::map<std::string, std::set<std::string>> kBelow = {
     {"infer", {"export"}},
     {"tools", {"export"}},
     {"bitgrad", {"infer", "tools"}},  // the umbrella, bitgrad/bitgrad.h: for programs alone
-    {"capi", {"bitgrad"}},   // the C interface, bitgrad/c.h: a program too
+    {"capi", {"bitgrad"}},            // the C interface, bitgrad/c.h: a program too
     {"apps", {"bitgrad"}},
 };
 
@@ -358,7 +358,7 @@ TEST_CASE("no file has more than 500 lines") {
   CHECK(found.empty());
 }
 
-TEST_CASE("public headers say in their first line what they declare") {
+TEST_CASE("public headers describe in their first line what they declare") {
   std::string found;
   for (const SourceFile& file : source_files({"include"}))
     if (file.lines.empty() || (file.lines[0].text.rfind("// ", 0) != 0 && file.lines[0].text.rfind("/* ", 0) != 0))
@@ -382,7 +382,7 @@ TEST_CASE("headers have #pragma once, and nothing is left for later") {
   CHECK(found.empty());
 }
 
-TEST_CASE("cases that a device leaves out say why") {
+TEST_CASE("cases that a device skips have a reason") {
   std::string found;
   int cases = 0;
   for (const SourceFile& file : source_files({"tests"})) {

@@ -27,7 +27,7 @@ const std::map<std::string, std::string> kElsewhere{
     {"dequantize", "takes codes"},
 };
 
-TEST_CASE("the list of promises names every op of the public headers, but those that are left out with a reason") {
+TEST_CASE("the list of promises names every op of the public headers, except those excluded with a reason") {
   std::string list;
   for (const SourceFile& file : source_files({"tests"}))
     if (file.path == "tests/ops/promises.inc")

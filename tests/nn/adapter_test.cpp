@@ -141,7 +141,7 @@ TEST_CASE("values and gradients of adapters are the sums in double, over weights
   }
 }
 
-TEST_CASE("adapters go where the globs say, everything else is frozen but what train names") {
+TEST_CASE("adapters are added where globs match, everything else is frozen except what train names") {
   LayerSpec norm;
   norm.kind = "batch_norm";
   LayerSpec relu;
@@ -162,7 +162,7 @@ TEST_CASE("adapters go where the globs say, everything else is frozen but what t
   CHECK(
       refused({.layers = {"layers.1"}}) ==
       "[adapters] layers: 'layers.1' matches no linear layer: these are layers.0, layers.3, layers.4. Globs match the "
-      "whole path; * stands for any characters.");
+      "whole path; * matches any characters.");
   CHECK(contains(refused({.layers = {}}), "layers: got no glob"));
   CHECK(contains(refused({.train = {"layers.7"}}), "train: 'layers.7' matches no layer with parameters"));
   CHECK(contains(refused({.adapter = {.rank = 0}}), "rank: got 0, expected 1 .. 65536"));
@@ -174,7 +174,7 @@ TEST_CASE("adapters go where the globs say, everything else is frozen but what t
   LayerSpec codes;
   codes.kind = "quantize";
   codes.activation = ActivationQuant{quant_spec(dtypes::int8, "symmetric")};
-  CHECK(contains(error_of([&] { Model other({codes, integer}); }), "to which no adapter can be added"));
+  CHECK(contains(error_of([&] { Model other({codes, integer}); }), "does not support adapters"));
 }
 
 TEST_CASE("learned steps of activations train beside adapters") {

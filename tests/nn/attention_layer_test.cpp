@@ -23,7 +23,7 @@ std::string plan_error(const LayerSpec& spec, const Form& in) {
 
 }  // namespace
 
-TEST_CASE("attention takes q, k and v side by side, and turns q and k where it has a base") {
+TEST_CASE("attention splits concatenated q, k and v, and rotates q and k where it has a base") {
   const Tensor x = random_tensor({2, 5, 32}, dtypes::fp32, 1, -2, 2);
   const AttentionOptions grouped{.heads = 4, .kv_heads = 2};
   const Result plain = run(layer("attention", {{"heads", 4}, {"kv_heads", 2}}), x, dtypes::fp32, true);
@@ -59,7 +59,7 @@ TEST_CASE("attention takes q, k and v side by side, and turns q and k where it h
         bits_of(rounded(run(layer("attention", {{"heads", 2}}), wide(rounded(all)), dtypes::fp32, true).y)));
 }
 
-TEST_CASE("positions adds the rows of its table, of which shorter sequences take the first") {
+TEST_CASE("positions adds the rows of its table, of which shorter sequences use the first") {
   const Tensor x = random_tensor({3, 4, 6}, dtypes::fp32, 1);
   const Result got = run(layer("positions", {{"context", 7}, {"std", 0.5}}), x, dtypes::fp32, true);
   CHECK(got.y.shape() == x.shape());
@@ -74,10 +74,10 @@ TEST_CASE("positions adds the rows of its table, of which shorter sequences take
   CHECK((largest > 0.1 && largest < 3));
 }
 
-TEST_CASE("attention and positions say what does not fit before anything runs") {
+TEST_CASE("attention and positions report shapes that do not fit before anything runs") {
   const LayerSpec heads = layer("attention", {{"heads", 4}, {"kv_heads", 2}});
   CHECK(contains(plan_error(heads, sequences({5, 30})),
-                 "takes q, k and v side by side: got 30 features, expected a multiple of 8 (heads + 2 * kv_heads)"));
+                 "expects q, k and v concatenated: got 30 features, expected a multiple of 8 (heads + 2 * kv_heads)"));
   CHECK(contains(plan_error(heads, sequences({32})), "needs sequences [n,t,features]"));
   CHECK(contains(plan_error(heads, sequences({5, 32}, dtypes::int8)), "needs fp32 input, got int8"));
   CHECK(contains(plan_error(layer("attention", {{"heads", 2}, {"rope", 10.0}}), sequences({5, 6})),

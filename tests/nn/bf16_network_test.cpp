@@ -79,7 +79,7 @@ std::pair<int64_t, int64_t> kept(DType values) {
 
 }  // namespace
 
-TEST_CASE("what is kept between layers takes half the bytes in bf16, by the memory account") {
+TEST_CASE("what is kept between layers needs half the bytes in bf16, by the memory account") {
   const auto [full, full_edges] = kept(dtypes::fp32);
   const auto [half, half_edges] = kept(dtypes::bf16);
   // Kept: what batch norm, the body's linear, tanh and gelu read, and the last linear.
@@ -140,7 +140,7 @@ TEST_CASE("a module that has read the bf16 value it returns keeps its gradient i
   CHECK_FALSE(Var(random_tensor({3, 4}, dtypes::fp32, 1)).was_read());
 }
 
-TEST_CASE("the model's outputs are fp32 whatever its last layer is") {
+TEST_CASE("the model's outputs are fp32 for any last layer") {
   const Strict strict;
   for (const auto& [name, spec] : layers_of_values()) {
     if (name.starts_with("quantize ")) continue;

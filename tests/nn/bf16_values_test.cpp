@@ -122,7 +122,7 @@ TEST_CASE("layers in bf16 equal fp64 with a rounding at each edge, forward and b
     }
 }
 
-TEST_CASE("a product under every recipe reads and writes bf16 values as its fp32 twin, rounded") {
+TEST_CASE("a product under every recipe reads and writes bf16 values as in fp32, rounded") {
   const Strict strict;
   for (const std::string& name : recipe_names()) {
     INFO(name);

@@ -109,7 +109,7 @@ TEST_CASE("a residual's gradients reach body, shortcut and input") {
   }
   // Both read the same x and get the same gradient: gy V, V being the weight behind them.
   Parameter &body = parameter(*model, "layers.0.body.0.weight"),
-                  &shortcut = parameter(*model, "layers.0.shortcut.0.weight");
+            &shortcut = parameter(*model, "layers.0.shortcut.0.weight");
   REQUIRE(body.gradient().filled());
   CHECK(body.grad().elements() == shortcut.grad().elements());
   const std::vector<double> v = parameter(*model, "layers.1.weight").value().values(), g = gy.values(), xs = x.values(),
@@ -195,7 +195,7 @@ TEST_CASE("branches are joined side by side, added or multiplied; an empty one i
   }
 }
 
-TEST_CASE("branches that do not join say which one") {
+TEST_CASE("branches that do not join are reported by name") {
   LayerSpec branches = plain("branches");
   branches.attributes["join"] = "add";
   branches.lists = {{"0", {linear(4)}}, {"1", {linear(5)}}};
@@ -234,7 +234,7 @@ TEST_CASE("layers within containers give the bits of the same layers in a row") 
   CHECK(bits_of((*one)(x).value()) == bits_of((*two)(x).value()));
 }
 
-TEST_CASE("what does not fit within a container says where") {
+TEST_CASE("layers that do not fit within a container are reported at their place") {
   CHECK(error_of([] { make_sequential({residual({linear(6)})}, 5); }) ==
         "layer 0: [residual] body and x are added: got [n,6] fp32 and [n,5] fp32, expected one shape of fp32");
   CHECK(
@@ -335,7 +335,7 @@ TEST_CASE("a head multiplies by the table of an embedding: one parameter, the su
   CHECK((*one)(Var(ids)).shape() == Shape{3, 7});
 }
 
-TEST_CASE("a head says when there is nothing to share") {
+TEST_CASE("a head reports when nothing is shared") {
   LayerSpec head = plain("head");
   head.attributes["tie"] = "layers.5";
   CHECK(error_of([&] {

@@ -267,7 +267,7 @@ inline bool train_steps(Module& model, StepState& state, const ConvertCase& c, i
       const RequantKey key{state.seed, state.step + 1};
       optimizer.step(0.02f, c.batch, &key);
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::kNonFinite || optimizer.half_moved()) throw;
+      if (e.code() != ErrorCode::kNonFinite || optimizer.partially_updated()) throw;
       for (Parameter* p : model.parameters()) p->gradient().clear();
       return false;
     }

@@ -19,7 +19,7 @@ Tensor master_of(const Shape& shape, ParameterSpec spec) {
 
 }  // namespace
 
-TEST_CASE("a parameter without initial values of its own draws glorot_uniform, in whatever it is held") {
+TEST_CASE("a parameter without initial values of its own draws glorot_uniform, in any container") {
   const Tensor plain = master_of({30, 50}, {});
   CHECK(bits_of(plain) == bits_of(master_of({30, 50}, {.init = {"glorot_uniform"}})));
   // Glorot and Bengio 2010, eq. 16: uniform in [-r, r), r = sqrt(6 / (fan_in + fan_out)), whose variance is r^2 / 3.

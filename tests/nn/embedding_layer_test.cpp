@@ -48,7 +48,7 @@ TEST_CASE("an embedding layer gives the values of its rows, for every dtype that
   }
 }
 
-TEST_CASE("an embedding layer plans t ids as t * dim numbers, and takes ids only") {
+TEST_CASE("an embedding layer plans t ids as t * dim values, and accepts ids only") {
   const auto module = make_layer(table(9, 4), 6);
   for (const DType dtype : {dtypes::int32, dtypes::int64}) {
     const Form out = module->plan(ids_form(8, 6, dtype));
@@ -107,7 +107,7 @@ TEST_CASE("the gradient of an embedding layer lands in its weight, in the dtype 
 TEST_CASE("An embedding without num has a row for each id that its input may hold") {
   const auto module = make_layer(table(0, 4));
   CHECK(error_of([&] { module->plan(ids_form(8, 6)); }) ==
-        "[embedding] num: 0 stands for the number of different ids, which this input does not tell: set num");
+        "[embedding] num: 0 means the number of different ids, which is not known for this input: set num");
   Form form = ids_form(8, 6);
   form.ids = 9;
   module->plan(form);

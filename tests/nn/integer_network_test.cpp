@@ -130,7 +130,7 @@ const Between kAll[] = {Between::kDynamic, Between::kAbsmax, Between::kObserved,
 
 }  // namespace
 
-TEST_CASE("an integer network and its fake twin have close gradients, and both learn") {
+TEST_CASE("an integer network and its simulated version have close gradients, and both learn") {
   const Tensor x = data();
   const std::vector<int32_t> labels = labels_of(x);
   for (const Between how : kAll) {
@@ -178,7 +178,7 @@ TEST_CASE("a batch of zeros, or a dead layer, ends no run of an integer network"
   }
 }
 
-TEST_CASE("no fp32 activation lies between the first quantize and the last dequantize, in the plan and in the run") {
+TEST_CASE("no fp32 activation is between the first quantize and the last dequantize, in the plan and in the run") {
   for (const Between how : kAll) {
     Net net(Compute::kIntegerOut, how);
     Form meta;
@@ -259,7 +259,7 @@ TEST_CASE("one and two threads give an integer network the same bits") {
   set_num_threads(before);
 }
 
-TEST_CASE("layers that cannot take int32 name dequantize") {
+TEST_CASE("layers that do not support int32 name dequantize") {
   const auto plan = [](const std::vector<LayerSpec>& specs) { return error_of([&] { make_sequential(specs, kIn); }); };
   const LayerSpec first = quantize_layer(quant_spec(dtypes::int8, "symmetric"));
   const LayerSpec linear = linear_layer(8, Compute::kIntegerOut, false);
@@ -350,5 +350,6 @@ TEST_CASE("a quantize_gradient layer draws by its path and microbatch, and leave
   how.sr = &draws;
   CHECK(first == quantize_dynamic(spec.activation->spec, seed, how).values());
   spec.activation = ActivationQuant{quant_spec(dtypes::int4, "lsq")};
-  CHECK(contains(error_of([&] { make_layer(spec, 4); }), "scheme lsq learns its scale, which no gradient can"));
+  CHECK(contains(error_of([&] { make_layer(spec, 4); }),
+                 "scheme lsq has a learned scale, which gradients do not support"));
 }

@@ -116,7 +116,7 @@ TEST_CASE("int8: the error of a number is half a code and the rounding of the sc
   }
 }
 
-TEST_CASE("a cache says what does not fit") {
+TEST_CASE("a cache reports shapes that do not fit") {
   CHECK(contains(error_of([] { KvCaches({.samples = 0, .positions = 4}); }),
                  "[kv_cache] got 0 samples of 4 positions, expected at least 1 of each"));
   KvCaches caches({KvKind::kBf16, 2, 4});

@@ -168,7 +168,7 @@ TEST_CASE("a plan names the mode of a backward product that the operands do not 
   CHECK(plan_error({data}) == "");
 }
 
-TEST_CASE("compute integer_out tells which layer it needs before it") {
+TEST_CASE("compute integer_out names the layer it needs before it") {
   LayerSpec linear = linear_layer(kInt8);
   linear.product.compute = Compute::kIntegerOut;
   CHECK(contains(plan_error({linear}),

@@ -137,7 +137,7 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     CHECK_NOTHROW(make_layer(layer(std::string(unary_name(static_cast<UnaryOp>(i)))), 3));
 }
 
-TEST_CASE("unknown layers and wrong specs are errors that say where and what is known") {
+TEST_CASE("unknown layers and wrong specs are errors with their place and the known names") {
   CHECK(contains(
       error_of([] { make_layer(layer("linaer"), 3); }),
       "unknown layer 'linaer'. Did you mean 'linear'? Known: attention, avg_pool, batch_norm, branches, conv2d, "));
@@ -323,7 +323,7 @@ TEST_CASE("equal and colliding paths are errors when the model is built") {
                  "have the same CRC32C, so their random draws would be equal"));
 }
 
-TEST_CASE("a module that was not initialized says so") {
+TEST_CASE("a module that was not initialized is an error") {
   const auto forward = [](const LayerSpec& spec) {
     return error_of([&] { make_layer(spec, 3)->forward(Var(Tensor::zeros({2, 3}, dtypes::fp32))); });
   };

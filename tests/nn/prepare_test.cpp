@@ -191,7 +191,7 @@ TEST_CASE("a rule that fits no layer or cannot be done changes nothing") {
   CHECK(contains(error_of([&] { prepare(nothing, spec); }), "no layer that can be quantized"));
 }
 
-TEST_CASE("prepare before and after initialize gives the same bits, whatever the scheme and the master") {
+TEST_CASE("prepare before and after initialize gives the same bits, for every scheme and master") {
   for (const std::string& name : recipe_names())
     for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}) {
       INFO(name << ", master " << enum_name(master));
@@ -358,7 +358,7 @@ TEST_CASE("recipes have names, users add theirs, and unknown ones suggest the ne
   CHECK(contains(error_of([&] { register_recipe("w4a8", mine); }), "exists already"));
 }
 
-TEST_CASE("an embedding takes the weight of a recipe, trains with it and is converted to equal bits") {
+TEST_CASE("an embedding uses the weight of a recipe, trains with it and is converted to equal bits") {
   for (const std::string& name : recipe_names()) {
     INFO(name);
     LayerSpec table = linear_of(1);

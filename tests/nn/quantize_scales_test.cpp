@@ -129,7 +129,7 @@ TEST_CASE("a step is set by the first batch of training, once, and kept") {
   CHECK(f.learned()[0] == step);
 }
 
-TEST_CASE("an evaluation before the first batch takes a step of its own batch and stores nothing") {
+TEST_CASE("an evaluation before the first batch uses a step of its own batch and stores nothing") {
   Fixture f(quantize_layer("lsq", dtypes::int4));
   const Tensor x = spread(3, 2);
   const Tensor y = f.evaluate(x);
@@ -257,7 +257,7 @@ TEST_CASE("rule tanh sharpens with the progress of the run") {
   }
 }
 
-TEST_CASE("plans tell dtype, granularity, zero and offset of learned and observed codes") {
+TEST_CASE("plans report dtype, granularity, zero and offset of learned and observed codes") {
   struct Row {
     LayerSpec spec;
     std::string granularity;

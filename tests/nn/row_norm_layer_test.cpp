@@ -65,7 +65,7 @@ TEST_CASE("swiglu, geglu, reglu and relu2_glu halve the last axis and keep the o
     CHECK(contains(error_of([&, name = kind] {
                      make_layer(layer(name))->plan(rows({3, 5}));
                    }),
-                   "takes gate and up side by side: got 5 features, expected an even number"));
+                   "expects gate and up concatenated: got 5 features, expected an even number"));
     CHECK(contains(error_of([&, name = kind] { make_layer(layer(name))->plan(rows({4}, dtypes::int8)); }),
                    "needs fp32 input, got int8"));
   }

@@ -100,7 +100,7 @@ TEST_CASE("each block has its own step, of values of any dtype") {
     CHECK(fit[static_cast<size_t>(j)] == Approx(2 * mean / std::sqrt(7.0)));
 }
 
-TEST_CASE("of a large block 4096 elements are read, spread over it whatever its form") {
+TEST_CASE("of a large block 4096 elements are read, spread over it for any shape") {
   // In the second half one element in 8 is not 0, always in the same columns: the first elements are 0, and a stride
   // that 8 divides would see all or none.
   std::vector<double> x(size_t{64} * 4096);

@@ -155,7 +155,7 @@ TEST_CASE("attention in documents and with dropout has the same bits on every in
   }
 }
 
-TEST_CASE("nothing of another document reaches a row or its gradients, whatever stands there") {
+TEST_CASE("values of another document never reach a row or its gradients") {
   Problem p{1, 150, 2, 1, 9, {70, 128}};
   const Tensor x = p.x(dtypes::fp32);
   const Ran all = run(p);
@@ -214,7 +214,7 @@ TEST_CASE("document_starts is the place after the last end before each id") {
                  "[document_starts] ids must be [n,t] int32 or int64, got [3] int32"));
 }
 
-TEST_CASE("attention says which starts and draws it does not take") {
+TEST_CASE("attention names unsupported starts and draws") {
   const Problem p{1, 4, 1, 1, 2, {}};
   const Tensor x = p.x(dtypes::fp32);
   const auto error = [&](const Tensor& starts, double dropout = 0) {

@@ -297,7 +297,7 @@ TEST_CASE("the scaled frequencies of Llama 3.1 leave short waves alone and divid
   CHECK(angle(b, 31) == Approx((1 - smooth) * f / 8 + smooth * f).epsilon(1e-5));
 }
 
-TEST_CASE("attention and rope say what they do not take") {
+TEST_CASE("attention and rope name unsupported arguments") {
   const auto tensor = [](const Shape& s, DType d = dtypes::fp32) { return random_tensor(s, d, 1); };
   const auto error = [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
     return error_of([&] { attention(q, k, v, o); });

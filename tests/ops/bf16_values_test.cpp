@@ -243,5 +243,5 @@ TEST_CASE("ops refuse results of dtypes that no edge has") {
   CHECK(contains(error_of([&] { batch_norm(narrow, ones, ones, {}); }), "gamma must be [3] fp32, got [3] bf16"));
   const Tensor wide_ones = Tensor::full({3}, dtypes::fp32, 1), in[] = {narrow, wide_ones, wide_ones};
   CHECK(error_of([&] { norm_signs("batch_norm", true, in, {}, nullptr, nullptr); }) ==
-        "[batch_norm] x: got [2,3] bf16, expected fp32 to take the signs of its norm");
+        "[batch_norm] x: got [2,3] bf16, expected fp32 for the signs of its norm");
 }

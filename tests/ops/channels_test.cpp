@@ -109,7 +109,7 @@ TEST_CASE("avg_pool sums in row-major order, and pads are not counted") {
   }
 }
 
-TEST_CASE("shortcut_a takes every stride-th pixel and puts zero channels around it") {
+TEST_CASE("shortcut_a reads every stride-th pixel and puts zero channels around it") {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Draw pick(seed);
     const Shape s{pick(0, 3), pick(1, 8), pick(1, 8), pick(1, 70)};
@@ -189,6 +189,6 @@ TEST_CASE("means, shortcut_a, prelu and shift pass the gradient check") {
 TEST_CASE("means refuse codes and windows outside the image") {
   const Tensor codes = random_tensor({1, 4, 4, 3}, dtypes::int8, 1), x = random_tensor({1, 4, 4, 3}, dtypes::fp32, 1);
   CHECK(contains(error_of([&] { avg_pool(codes, {}); }), "[avg_pool] x must be fp32 (or fp64), got [1,4,4,3] int8"));
-  CHECK(contains(error_of([&] { avg_pool(x, {{2, 2}, {2, 2}, {0, 2, 0, 0}}); }), "lies outside the image of 4 x 4"));
+  CHECK(contains(error_of([&] { avg_pool(x, {{2, 2}, {2, 2}, {0, 2, 0, 0}}); }), "is outside the image of 4 x 4"));
   CHECK(contains(error_of([&] { global_avg_pool(x.reshape({16, 3})); }), "[global_avg_pool] x must be images"));
 }

@@ -31,7 +31,7 @@ const Conv2dOptions kThree = {.kernel = {3, 3}, .padding = {1, 1, 1, 1}};
 
 }  // namespace
 
-TEST_CASE("conv2d_output counts the windows, and says where none fits") {
+TEST_CASE("conv2d_output counts the windows, and reports where none fits") {
   Rng rng(12);
   for (int i = 0; i < 2000; ++i) {
     const ConvGeometry g = random_geometry(rng);
@@ -195,7 +195,7 @@ TEST_CASE("options of a convolution out of range are errors that name the option
   CHECK((contains(error, "[conv2d]") && contains(error, "groups") && contains(error, "4") && contains(error, "3")));
 }
 
-TEST_CASE("pad values that are no codes of x, and scales that differ within a window, are errors") {
+TEST_CASE("invalid pad codes of x, and scales that differ within a window, are errors") {
   const Tensor w = random_codes({3, 54}, dtypes::int4, 2);
   Conv2dOptions ones = kThree;
   for (const int value : {-1, 1}) {
@@ -221,7 +221,7 @@ TEST_CASE("pad values that are no codes of x, and scales that differ within a wi
   }
 }
 
-TEST_CASE("a zero point that is no code of x is an error where pixels outside need its code") {
+TEST_CASE("a zero point that is not a code of x is an error where pixels outside need its code") {
   const auto with_zeros = [](DType d, const std::vector<double>& zeros) {
     const Granularity g = zeros.size() == 1 ? Granularity{} : Granularity::channel(1);
     const Tensor x = random_codes({2, 5, 4, 6}, d, 3, g, ZeroKind::kInteger);
@@ -266,7 +266,7 @@ TEST_CASE("groups of a convolution that cut blocks of scales are errors") {
   CHECK(conv_error(x, random_codes({6, 18}, dtypes::int4, 2, Granularity::groups(2, 0)), three) == "");
 }
 
-TEST_CASE("int8 gradients of a convolution say what to use instead, before the forward") {
+TEST_CASE("unsupported int8 gradients of a convolution name an alternative before the forward") {
   const Tensor x = random_codes({2, 5, 4, 64}, dtypes::int8, 1), floats = random_tensor({2, 5, 4, 64}, dtypes::fp32, 2),
                w = random_codes({3, 576}, dtypes::int4, 3, Granularity::channel(0)),
                grouped = random_codes({3, 576}, dtypes::int4, 4, Granularity::groups(32)),
@@ -300,7 +300,7 @@ TEST_CASE("int8 gradients of a convolution say what to use instead, before the f
   CHECK(gradient_error(x, grouped, kThree, gx, false, true) == "");
 }
 
-TEST_CASE("integer_conv2d says what it cannot take") {
+TEST_CASE("integer_conv2d names unsupported arguments") {
   const Tensor x = random_codes({2, 5, 4, 6}, dtypes::int8, 1), w = random_codes({3, 54}, dtypes::int8, 2);
   const auto says = [](const Tensor& a, const Tensor& b, const std::string& part, const Tensor& bias = {}) {
     const std::string error =

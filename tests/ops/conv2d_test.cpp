@@ -187,14 +187,16 @@ TEST_CASE("random convolutions of codes with floats and codebooks are the loops 
 }
 
 // [cpu]: tiles of the CPU
-TEST_CASE("random convolutions that a tile unit may take from the images are the loops, in both modes", "[cpu]") {
+TEST_CASE("random convolutions that a tile unit can read directly from the images equal the loops, in both modes",
+          "[cpu]") {
   const std::vector<DType> x = kIntegers + kBits, w = kWeights + kBits;
   check_family({x, w}, 6, shape_count(24), plain_geometry);
   check_family({{dtypes::fp32}, w}, 7, shape_count(16), plain_geometry);
 }
 
 // [cpu]: vectors of the CPU
-TEST_CASE("random convolutions that vectors may take from the images are the loops, in both modes", "[cpu]") {
+TEST_CASE("random convolutions that vectors can read directly from the images equal the loops, in both modes",
+          "[cpu]") {
   const auto of_signs = [](Rng& rng) {
     ConvGeometry g = plain_geometry(rng);
     g.c = uniform_int(rng, 1, 8) * 8;

@@ -183,7 +183,7 @@ TEST_CASE("depthwise: any number of threads and every ISA give the same bits") {
   }
 }
 
-TEST_CASE("depthwise: many windows are summed in panels of 512 whatever the threads") {
+TEST_CASE("depthwise: many windows are summed in panels of 512 for any number of threads") {
   DrawnDepthwise d;
   d.s = {3, 40, 37, 19, 2};
   d.c.options.kernel = {3, 3};

@@ -69,7 +69,7 @@ double sqnr(const std::vector<float>& got, const std::vector<float>& expected, s
 
 }  // namespace
 
-TEST_CASE("int8 gradients lie more than 30 dB above their noise, to nearest and stochastic") {
+TEST_CASE("int8 gradients are more than 30 dB above their noise, to nearest and stochastic") {
   constexpr size_t kSplit = kRows * kFeatures;
   const RandomStream draws{21, Purpose::kGradient, 4, 0};
   for (const Layer& layer : kLayers) {

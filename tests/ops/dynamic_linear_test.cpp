@@ -149,7 +149,7 @@ TEST_CASE("fp32-mode gradients are those of the dequantized layer to 1e-6, contr
     }
 }
 
-TEST_CASE("with reduce_range x takes codes of 7 bits, and the product is that of those codes") {
+TEST_CASE("with reduce_range x is rounded to codes of 7 bits, and the product is that of those codes") {
   const Tensor x = normal_tensor({9, 70}, 835), gy = normal_tensor({9, 12}, 836),
                w = quantize_dynamic(spec_of("symmetric", dtypes::int8, Granularity::channel(0)),
                                     normal_tensor({12, 70}, 837));
@@ -201,7 +201,7 @@ TEST_CASE("each product of the backward has a mode of its own") {
     }
 }
 
-TEST_CASE("a frozen weight gets no gradient and asks nothing of x; gx passes the rounding of x as it is") {
+TEST_CASE("a frozen weight gets no gradient and needs nothing of x; gx passes the rounding of x unchanged") {
   const Tensor x = normal_tensor({6, 64}, 850), gy = normal_tensor({6, 10}, 851),
                w = quantize_dynamic(spec_of("symmetric", dtypes::int8, Granularity::tensor()),
                                     normal_tensor({10, 64}, 852));
@@ -229,7 +229,7 @@ TEST_CASE("the backward keeps packed codes, not floats") {
   CHECK(kept >= n * f);
 }
 
-TEST_CASE("stochastic activations take their draws, and need them") {
+TEST_CASE("stochastic activations use their draws, and need them") {
   DynamicLinearOptions options;
   options.activation.rounding = Rounding::kStochastic;
   const Tensor x = normal_tensor({3, 64}, 870), w = random_codes({2, 64}, dtypes::int4, 871);

@@ -149,7 +149,7 @@ TEST_CASE("embedding makes no copy of the table") {
   CHECK(memory_at_peak().total - before <= 4096);
 }
 
-TEST_CASE("a row's gradient is the sum over its ids in ascending order, whatever the threads") {
+TEST_CASE("a row's gradient is the sum over its ids in ascending order, for any number of threads") {
   const int threads = num_threads();
   uint64_t seed = 500;
   std::vector<Sizes> sizes = kSizes;
@@ -215,7 +215,7 @@ TEST_CASE("a gradient of embedding in bf16 from a bf16 edge is the fp32 sum of w
 }
 
 // [cpu]: a device gives gradients whole (tests/cuda/autograd_test.cpp)
-TEST_CASE("embedding gives its gradient in blocks of rows where they are taken", "[cpu]") {
+TEST_CASE("embedding gives its gradient in blocks of rows where they are accepted", "[cpu]") {
   const Tensor ids = random_ids(7, 4, 23, 800), w = random_codes({23, 12}, dtypes::bint1, 801),
                gy = random_tensor({7, 48}, dtypes::fp32, 802);
   for (const int64_t block : {1, 5, 23, 64}) {

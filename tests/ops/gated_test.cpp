@@ -78,7 +78,7 @@ TEST_CASE("only the gradients that are wanted are made, and an operand without o
   }
 }
 
-TEST_CASE("gated says what it does not take") {
+TEST_CASE("gated names unsupported arguments") {
   const Tensor x = random_tensor({2, 3}, dtypes::fp32, 1);
   CHECK(contains(error_of([&] { gated(UnaryOp::silu, x); }),
                  "[gated] x is gate and up side by side: the last axis must be even, got [2,3] fp32"));

@@ -224,7 +224,7 @@ TEST_CASE("integers are kept in 16 bits where a batch fits, else as they are, an
   }
 }
 
-TEST_CASE("batch norm of integers says what it does not take") {
+TEST_CASE("batch norm of integers names unsupported arguments") {
   const Tensor one = random_tensor({3}, dtypes::fp32, 1);
   Tensor x = integers({4, 3}, 5, 0, false, 1);
   QuantParams params = *x.quant();

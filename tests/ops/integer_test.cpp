@@ -148,7 +148,7 @@ TEST_CASE("integer_linear at its limits: the largest sum fits, one product more 
   }
 }
 
-TEST_CASE("integer_linear says what it cannot take") {
+TEST_CASE("integer_linear names unsupported arguments") {
   const Tensor x = random_codes({2, 8}, dtypes::int8, 1700), w = random_codes({3, 8}, dtypes::int8, 1701);
   const auto error = [](const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
     return error_of([&] { integer_linear(Var(a), Var(b), bias.defined() ? Var(bias) : Var()); });
@@ -217,7 +217,7 @@ TEST_CASE("int32 sums dequantize to float(q) * s, one scale per row, column or t
   }
 }
 
-TEST_CASE("a network that stays in integers has the gradients of its float twin with the same masks") {
+TEST_CASE("a network that stays in integers has the gradients of the float network with the same masks") {
   const StrictBits strict;
   const Tensor x = with_scale(random_tensor({6, 20}, dtypes::int8, 1900), {0.01}),
                w1 = with_scale(random_tensor({30, 20}, dtypes::int4, 1901), {0.02}),

@@ -115,7 +115,7 @@ TEST_CASE("An embedding that is not flat gives the same rows with an axis of pos
   }
 }
 
-TEST_CASE("Sums of losses over rows take leading axes, bit for bit") {
+TEST_CASE("Sums of losses over rows accept leading axes, bit for bit") {
   for (const Sizes& s : kSizes) {
     std::vector<double> numbers;
     for (int64_t p = 0; p < s.n * s.t; ++p) numbers.push_back(static_cast<double>(p * 5 % s.i));
@@ -144,7 +144,7 @@ TEST_CASE("gradients of ops over three axes are those of differences") {
   CHECK(gradcheck([&](const auto& v) { return embedding(test::here(ids.value()), v[0], false); }, {w}) == "");
 }
 
-TEST_CASE("A vector is no matrix for linear and norms") {
+TEST_CASE("Linear and norms refuse vectors") {
   const Tensor x = random_tensor({4}, dtypes::fp32, 1), w = random_tensor({3, 4}, dtypes::fp32, 2);
   CHECK(error_of([&] { linear(Var(x), Var(w)); }) == "[linear] x and w must be matrices: got x [4] fp32, w [3,4] fp32");
   CHECK(contains(error_of([&] { batch_norm(Var(x), Var(x), Var(x), NormOptions{}); }),

@@ -280,7 +280,7 @@ TEST_CASE("int8 mode does not hide a NaN or Inf of the gradient, nor one made by
     }
 }
 
-TEST_CASE("int8 mode says what to use instead, before the forward") {
+TEST_CASE("unsupported operands of int8 mode name an alternative before the forward") {
   Tape tape;
   AccumulateSink sink;
   const auto error = [&](const Tensor& x, const Tensor& w, const ProductModes& modes) {
@@ -368,7 +368,7 @@ TEST_CASE(
   set_num_threads(threads);
 }
 
-TEST_CASE("int8 gx and gw taken together have the bits of each taken alone, also beside numbers that are not finite") {
+TEST_CASE("int8 gx and gw computed together have the bits of each alone, also beside non-finite values") {
   uint64_t seed = 900;
   for (const Granularity& of_w : {Granularity::tensor(), Granularity::channel(0), Granularity::channel(1)})
     for (const Granularity& of_x : {Granularity::tensor(), Granularity::token()})

@@ -88,7 +88,7 @@ TEST_CASE("hits count the first of equal logits") {
                  "must be fp32, got [1,3] fp64"));
 }
 
-TEST_CASE("labels may lie in a tensor") {
+TEST_CASE("labels may be in a tensor") {
   const Tensor y = random_tensor({6, 5}, dtypes::fp32, 3, -2, 2);
   const std::vector<int32_t> labels = labels_of(6, 5);
   const Tensor t = Tensor::from_elements({6}, dtypes::int32, std::vector<double>(labels.begin(), labels.end()));
@@ -101,7 +101,7 @@ TEST_CASE("labels may lie in a tensor") {
   CHECK(contains(error_of([&] { squared_hinge(y, t.row_slice(0, 5)); }), "have 6 rows, got 5 labels"));
 }
 
-TEST_CASE("wrong logits and labels are errors that say what is allowed") {
+TEST_CASE("wrong logits and labels are errors with what is allowed") {
   const std::vector<int32_t> two = {0, 1};
   const Tensor y = Tensor::zeros({2, 3}, dtypes::fp32);
   CHECK(error_of([&] { squared_hinge(Var(y), std::vector<int32_t>{0}); }) ==

@@ -117,7 +117,7 @@ TEST_CASE("matmul and its gradients are the sums of products of every member") {
       }
 }
 
-TEST_CASE("matmul takes bf16, fp16 and codes of every dtype, with scales of every granularity, on either side") {
+TEST_CASE("matmul supports bf16, fp16 and codes of every dtype, with scales of every granularity, on either side") {
   uint64_t seed = 100;
   const Case c{{3, 8, 40}, 12};
   std::vector<std::pair<DType, DType>> pairs{
@@ -248,7 +248,7 @@ TEST_CASE("empty axes give empty products, and sums of nothing are 0") {
   CHECK(shape_of({0, 3, 4}, {4, 5}) == Shape{0, 3, 5});
 }
 
-TEST_CASE("matmul says what does not fit") {
+TEST_CASE("matmul reports shapes that do not fit") {
   const auto error = [](const Tensor& a, const Tensor& b, bool transposed = false) {
     return error_of([&] { matmul(Var(a), Var(b), {.transposed_b = transposed}); });
   };

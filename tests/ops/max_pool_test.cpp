@@ -202,7 +202,7 @@ TEST_CASE("max_pool refuses windows outside the image, and scales that differ wi
   CHECK(error_of([&] {
           max_pool(x, {{2, 2}, {2, 2}, {2, 0, 0, 0}});
         }) ==
-        "[max_pool] a window of 2 x 2 pixels lies outside the image of 4 x 4 altogether: got padding [2,0,0,0], "
+        "[max_pool] a window of 2 x 2 pixels is outside the image of 4 x 4 altogether: got padding [2,0,0,0], "
         "expected less than the window's rows. Use less padding");
   CHECK(contains(error_of([&] {
                    max_pool(x, {{2, 2}, {2, 2}, {0, 0, 0, 3}});

@@ -165,7 +165,7 @@ TEST_CASE("the sum over positions is the mean times what counts, with the gradie
             {random_tensor({2, 2, 3}, dtypes::fp64, 5)}) == "");
 }
 
-TEST_CASE("targets that are wrong, or of which none counts, are errors that say where") {
+TEST_CASE("wrong targets, or none that counts, are errors with their place") {
   const Tensor y = Tensor::zeros({2, 3, 4}, dtypes::fp32);
   CHECK(error_of([&] {
           cross_entropy(Var(y), integers({2, 3}, {0, 1, 2, 3, 4, 0}));

@@ -122,7 +122,7 @@ TEST_CASE("slice cuts every dtype along every axis, wherever codes begin in a wo
           }
 }
 
-TEST_CASE("parts that were cut are joined to what they were, whatever words they share") {
+TEST_CASE("parts that were cut are joined back, for any shared words") {
   for (const Shape& shape : kShapes)
     for (const Tensor& x : movable(shape))
       for (int64_t axis = 0; axis < shape.rank(); ++axis) {

@@ -127,7 +127,7 @@ TEST_CASE("evaluation reads the running statistics and leaves them alone") {
   }
 }
 
-TEST_CASE("gradients of a norm in fp32 lie near those of the double reference, on bf16 edges rounded once") {
+TEST_CASE("gradients of a norm in fp32 are near those of the double reference, on bf16 edges rounded once") {
   for (const Kind& kind : kKinds) {
     const int64_t count = kind.per_column ? 6 : 1;
     std::vector<Tensor> in = {random_tensor({40, 6}, dtypes::fp32, 44),
@@ -156,8 +156,7 @@ TEST_CASE("gradients of a norm in fp32 lie near those of the double reference, o
   }
 }
 
-TEST_CASE(
-    "the gradient of a norm takes the place of a gradient that nobody else reads, and spares one that is shared") {
+TEST_CASE("the gradient of a norm reuses the memory of a gradient that nobody else reads, and not of a shared one") {
   const Tensor x = random_tensor({640, 32}, dtypes::fp32, 1), seed = random_tensor({640, 32}, dtypes::fp32, 2);
   const Tensor bytes_of_seed = seed.clone(MemoryKind::kActivation);
   for (const Kind& kind : kKinds) {

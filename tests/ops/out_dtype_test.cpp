@@ -165,7 +165,7 @@ std::string check_pointwise(Rng& rng, DType da, DType db, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("matmul and linear of every pair of integer dtypes are exact, whatever the shape and the result's dtype") {
+TEST_CASE("matmul and linear of every pair of integer dtypes are exact, for any shape and result dtype") {
   Rng rng(2024);
   const std::vector<DType> all = integer_dtypes(), results = result_dtypes();
   const int pairs = static_cast<int>(all.size() * all.size()), count = shape_count(2 * pairs);
@@ -181,7 +181,7 @@ TEST_CASE("matmul and linear of every pair of integer dtypes are exact, whatever
   }
 }
 
-TEST_CASE("mul and add of every pair of integer dtypes are exact, whatever the shape and the result's dtype") {
+TEST_CASE("mul and add of every pair of integer dtypes are exact, for any shape and result dtype") {
   Rng rng(2025);
   const std::vector<DType> all = integer_dtypes(), results = result_dtypes();
   const int pairs = static_cast<int>(all.size() * all.size()), count = shape_count(2 * pairs);

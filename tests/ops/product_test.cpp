@@ -104,7 +104,7 @@ TEST_CASE("a plan of forms names the layout that the product of such tensors rea
   CHECK(other_than_canonical > 0);
 }
 
-TEST_CASE("a form says of a tensor what kernels are chosen by") {
+TEST_CASE("a form describes what kernels are selected by") {
   const OperandForm none = form_of(random_tensor({3, 5}, dtypes::fp32, 1));
   CHECK(none.rows == 3);
   CHECK(none.cols == 5);

@@ -172,7 +172,7 @@ TEST_CASE(
   CHECK(test::bits_of(integers.learned[0]) == test::bits_of(floats.learned[0]));
 }
 
-TEST_CASE("at the ends of the codes LSQ passes nothing, whatever a draw or the rounding of an int32 makes of them") {
+TEST_CASE("at the ends of the codes LSQ passes nothing, for any draw and any int32 rounding") {
   // u = x / s in quarters from 1 beyond qmin to 1 beyond qmax.
   const QuantSpec nearest = spec_of("lsq", dtypes::int3);  // -4 .. 3
   std::vector<double> quarters, expected;
@@ -253,7 +253,7 @@ TEST_CASE("one and two threads give the same bits of codes and gradients") {
   set_num_threads(before);
 }
 
-TEST_CASE("quantize_learned refuses what does not fit, and says what to use") {
+TEST_CASE("quantize_learned refuses what does not fit, with an alternative") {
   const Tensor x = Tensor::zeros({2, 3}, dtypes::fp32), one = Tensor::full({1}, dtypes::fp32, 1);
   const QuantSpec lsq = spec_of("lsq", dtypes::int4);
   const auto error = [](const Tensor& t, const QuantSpec& spec, const std::vector<Var>& learned) {

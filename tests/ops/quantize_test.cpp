@@ -229,7 +229,7 @@ TEST_CASE("quantize keeps one bit an element for clip, x for approx_sign, nothin
   }
 }
 
-TEST_CASE("quantize refuses what is no fp32 number, and names it") {
+TEST_CASE("quantize refuses values that are not finite fp32 numbers, and names them") {
   QuantSpec spec;
   const Tensor x = test::tensor_of({2}, {1, 2});
   CHECK(contains(error_of([&] { quantize(Tensor::zeros({2}, dtypes::int8), spec); }),
@@ -261,7 +261,7 @@ TEST_CASE("a non-finite x throws, or raises the flag of the op and passes no gra
   CHECK(flag == kFlagNonFinite);
 }
 
-TEST_CASE("dequantize gives values and passes the gradient as it is, for every scheme and dtype") {
+TEST_CASE("dequantize gives values and passes the gradient unchanged, for every scheme and dtype") {
   const Tensor x = test::tensor_of({3, 33}, test::numbers_for_test(99, 2, 8));
   for (const QuantSpec& spec : test::all_specs())
     for (const DType y_edge : {dtypes::fp32, dtypes::bf16})

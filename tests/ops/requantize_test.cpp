@@ -169,7 +169,7 @@ TEST_CASE("pad bits of requantized rows are zero, and empty tensors stay empty")
   }
 }
 
-TEST_CASE("requantize says what it cannot take") {
+TEST_CASE("requantize names unsupported arguments") {
   const Tensor x = int32_tensor({2, 3}, 2400);
   const auto error = [](const Tensor& t, DType d, std::shared_ptr<const QuantParams> out) {
     return error_of([&] { requantize(Var(t), d, out); });

@@ -113,7 +113,7 @@ TEST_CASE("gradients on bf16 edges of softmax and the norms are rounded once") {
   }
 }
 
-TEST_CASE("what softmax and the norms do not take is said by name") {
+TEST_CASE("softmax and the norms name unsupported arguments") {
   const Tensor x = Tensor::zeros({2, 3}, dtypes::fp32), g = Tensor::zeros({3}, dtypes::fp32);
   CHECK(error_of([] {
           softmax(Var(Tensor::zeros({2, 3}, dtypes::int8)));

@@ -76,7 +76,7 @@ TEST_CASE("a logit of -inf of a class without probability leaves the loss finite
   CHECK(std::isfinite(weighted_cross_entropy_sum(y, classes({2}), {.weights = weights()}).value().item()));
 }
 
-TEST_CASE("what weighted losses do not take is an error that says where") {
+TEST_CASE("unsupported arguments of weighted losses are errors with their place") {
   const Tensor y = random_tensor({2, 3}, dtypes::fp32, 1);
   const auto error = [&](const Tensor& target, const CrossEntropyOptions& o = {}) {
     return error_of([&] { weighted_cross_entropy_sum(y, target, o); });

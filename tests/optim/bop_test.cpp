@@ -96,7 +96,7 @@ TEST_CASE("at its threshold Bop keeps a weight, and a zero average flips nothing
   CHECK(p.value().elements() == std::vector<double>{1, -1, 1, 1});
 }
 
-TEST_CASE("without a master there is none: codes, scales and moments are all the memory") {
+TEST_CASE("without masters codes, scales and moments are all the memory") {
   const MemoryAccount before = memory_now();
   for (const ParameterSpec& spec : {sign_spec(), code_spec()}) {
     Parameter p({256, 1024}, spec);
@@ -115,7 +115,7 @@ TEST_CASE("without a master there is none: codes, scales and moments are all the
   }
 }
 
-TEST_CASE("Bop refuses what has no signs to flip, and says what to use") {
+TEST_CASE("Bop refuses parameters without signs to flip, with an alternative") {
   CHECK(refusal(sign_spec()).empty());
   ParameterSpec spec = sign_spec();
   spec.master = MasterKind::kFp32;

@@ -171,7 +171,7 @@ TEST_CASE("an update that leaves fp32 names the parameter without a master") {
   CHECK(contains(text, "hold NaN or Inf at optimizer step 0"));
 }
 
-TEST_CASE("8-bit moments whose blocks lie across long rows have the bits of those of one row") {
+TEST_CASE("8-bit moments with blocks across long rows have the bits of those of one row") {
   // [60, 20001]: 256 rows are 2^22 numbers, so rows are taken in order and blocks stay open between them.
   OptimizerSpec how = named("adam");
   how.moments = MomentKind::kInt8;

@@ -100,7 +100,7 @@ TEST_CASE("the optimizer gives learned steps LSQ's gradient, for every form of m
       }
 }
 
-TEST_CASE("the global norm and the value clip take learned steps into account") {
+TEST_CASE("the global norm and the value clip include learned steps") {
   const Shape shape{8, 16};
   const Tensor g = random_tensor(shape, dtypes::fp32, 40, 2, 3);
   const Lsq free = make(shape, Granularity::tensor()), bound = make(shape, Granularity::tensor());

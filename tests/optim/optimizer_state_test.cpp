@@ -53,13 +53,14 @@ TEST_CASE("attached anew, what stays keeps its moments, what is new begins with 
   for (const MomentKind kind : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}) {
     OptimizerSpec spec = named("adam");
     spec.moments = kind;
-    auto calm = float_parameter("w", {3, 3}), old = float_parameter("w", {3, 3}), stays = float_parameter("w", {3, 3});
+    auto uninterrupted = float_parameter("w", {3, 3}), old = float_parameter("w", {3, 3}),
+         stays = float_parameter("w", {3, 3});
     auto other = float_parameter("v", {3, 3}), wide = float_parameter("w", {3, 4});
     auto first = make_optimizer(spec), second = make_optimizer(spec);
-    first->attach({calm.get()});
+    first->attach({uninterrupted.get()});
     second->attach({old.get()});
     for (int step = 0; step < 3; ++step) {
-      accumulate(*calm, gradient(step));
+      accumulate(*uninterrupted, gradient(step));
       accumulate(*old, gradient(step));
       first->step(0.1f, 1);
       second->step(0.1f, 1);
@@ -71,40 +72,40 @@ TEST_CASE("attached anew, what stays keeps its moments, what is new begins with 
     auto state = numbers(*second);
     CHECK(state.at("w.adam.m") == numbers(*first).at("w.adam.m"));
     CHECK(state.at("v.adam.m") == std::vector<double>(9, 0.0));
-    accumulate(*calm, gradient(3));
+    accumulate(*uninterrupted, gradient(3));
     accumulate(*stays, gradient(3));
     first->step(0.1f, 1);
     second->step(0.1f, 1);
-    CHECK(floats(calm->master()) == floats(stays->master()));
+    CHECK(floats(uninterrupted->master()) == floats(stays->master()));
     second->attach({wide.get()});
     CHECK(numbers(*second).at("w.adam.m")[0] == 0.0);
   }
 }
 
 TEST_CASE("a parameter that comes later begins at its own first update, in its rule or in another one") {
-  auto plain = float_parameter("v", {3, 3}), calm = float_parameter("w", {3, 3});
+  auto plain = float_parameter("v", {3, 3}), uninterrupted = float_parameter("w", {3, 3});
   ParameterSpec own;
   own.optimizer = "adam";
   own.init = {"uniform", -1, 1};
   for (const char* name : {"adam", "sgd"}) {
     Parameter late({3, 3}, own);
     late.initialize("w", 1);
-    calm->master().copy_from(late.master());
+    uninterrupted->master().copy_from(late.master());
     auto first = make_optimizer(named("adam")), run = make_optimizer(named(name));
-    first->attach({calm.get()});
+    first->attach({uninterrupted.get()});
     run->attach({plain.get()});
     run->set_steps(5);
     run->attach({plain.get(), &late});
     CHECK(run->own_updates() == std::map<std::string, int64_t>{{"w", 0}});
     for (int step = 0; step < 3; ++step) {
       const Tensor g = random_tensor({3, 3}, dtypes::fp32, 4 + static_cast<uint64_t>(step));
-      accumulate(*calm, g);
+      accumulate(*uninterrupted, g);
       accumulate(late, g);
       accumulate(*plain, g);
       first->step(0.1f, 1);
       run->step(0.1f, 1);
     }
-    CHECK(floats(calm->master()) == floats(late.master()));
+    CHECK(floats(uninterrupted->master()) == floats(late.master()));
     CHECK(run->own_updates() == std::map<std::string, int64_t>{{"w", 3}});
   }
 }
@@ -140,7 +141,10 @@ TEST_CASE(
   sparse->step(0.1f, 1);
   resumed->step(0.1f, 1);
   CHECK(floats(a->master()) == floats(c->master()));
-  CHECK(contains(error_of([&] { resumed->set_own_updates({{"u", 1}}); }), "parameter 'u', which no rule updates"));
+  CHECK(contains(error_of([&] {
+                   resumed->set_own_updates({{"u", 1}});
+                 }),
+                 "parameter 'u', which is not updated by any rule"));
   CHECK(contains(error_of([&] { resumed->set_own_updates({{"w", 8}}); }), "'w': 8 updates in 7 steps"));
 }
 
@@ -165,7 +169,7 @@ TEST_CASE("a factor of weight decay scales the decay of each rule, and is checke
   }
 }
 
-TEST_CASE("attach that refuses changes nothing, and check says the same") {
+TEST_CASE("attach that refuses changes nothing, and check refuses the same") {
   auto p = float_parameter("w", {3, 3});
   ParameterSpec spec;
   spec.quant = QuantSpec{};

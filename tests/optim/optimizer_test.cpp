@@ -196,7 +196,7 @@ TEST_CASE("a global norm beyond fp32 is an error, not a step of zeros") {
   CHECK(floats(p->master()) == before);
 }
 
-TEST_CASE("bf16 gradients are taken in blocks and equal the whole") {
+TEST_CASE("bf16 gradients passed in blocks equal the whole") {
   for (const Granularity& granularity :
        {Granularity::tensor(), Granularity::channel(0), Granularity::groups(32), Granularity::groups(7, 0)})
     for (const float clip_norm : {0.0f, 0.01f}) {

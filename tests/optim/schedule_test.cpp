@@ -27,7 +27,7 @@ TEST_CASE("a constant rate is the rate", "[cpu]") {
   for (const int64_t step : {0, 1, 1000000}) CHECK(scheduled_rate(named("constant"), 0.02, step) == 0.02f);
 }
 
-TEST_CASE("a step schedule changes exactly every so many steps", "[cpu]") {
+TEST_CASE("a step schedule changes exactly at every interval", "[cpu]") {
   ScheduleSpec s = named("step");
   s.every = 100;
   s.factor = 0.5;
@@ -39,7 +39,7 @@ TEST_CASE("a step schedule changes exactly every so many steps", "[cpu]") {
   CHECK(scheduled_rate(s, 0.02, 2500) == static_cast<float>(0.02 * 0x1p-25));
 }
 
-TEST_CASE("a step schedule counts its intervals from step 0, whatever the warm-up, unlike an exponential one") {
+TEST_CASE("a step schedule counts its intervals from step 0 for any warm-up, unlike an exponential one") {
   ScheduleSpec s = named("step");
   s.every = 4;
   s.factor = 0.5;

@@ -112,7 +112,7 @@ TEST_CASE("each rule with each kind of moments and masters equals plain code, bi
       }
 }
 
-TEST_CASE("blocks of moments that lie across two blocks of rows are moved as one") {
+TEST_CASE("blocks of moments that span two blocks of rows are moved as one") {
   // 65536 / 301 = 217 rows a block: 65317 numbers, no multiple of 256; one row alone is longer than a block of moments.
   for (const MasterKind master : {MasterKind::kBf16, MasterKind::kNone})
     check({"adam", MomentKind::kInt8, master, dtypes::fp32, {230, 301}}, 2);

@@ -77,7 +77,7 @@ std::map<std::string, std::vector<std::vector<std::string>>> openings(const Down
 
 }  // namespace
 
-TEST_CASE("No command runs the library that a folder's config.yaml names, and each says how to allow it") {
+TEST_CASE("No command runs the library that a folder's config.yaml names, and each reports how to allow it") {
   const Download d;
   const auto all = openings(d);
 #define BITGRAD_COMMAND(name, summary) CHECK(all.count(#name) == 1);

@@ -156,14 +156,14 @@ TEST_CASE("Files name plugins without a path of the machine") {
   }
 }
 
-TEST_CASE("A library that is no plugin of this program is refused at its place") {
+TEST_CASE("A library without a plugin of this program is refused at its place") {
   const Folder f;
   const auto refusal = [&](const std::string& path) {
     return refused({"train", f.config, "--out", f.run, "plugins=[" + path + "]"}).err;
   };
   const std::string absent = refusal("/nonexistent/a.so");
   CHECK(absent ==
-        "command line, argument 1: error: plugins.0: /nonexistent/a.so: there is no such file\n"
+        "command line, argument 1: error: plugins.0: /nonexistent/a.so: no such file\n"
         "   | plugins=[/nonexistent/a.so]\n"
         "   |          ^~~~~~~~~~~~~~~~~\n"
         "1 error. Nothing was started.\n");
@@ -174,8 +174,9 @@ TEST_CASE("A library that is no plugin of this program is refused at its place")
   REQUIRE(::mkfifo(f.temp.file("pipe.so").c_str(), 0600) == 0);  // to open it would wait for a writer
   CHECK(contains(refusal(f.temp.file("pipe.so")), "it is a pipe, expected a regular file"));
   CHECK(contains(refusal(library("no_entry")),
-                 library("no_entry") + ": has no symbol bitgrad_plugin, so it is no plugin: one of its files must say "
-                                       "BITGRAD_PLUGIN(f)\n"));
+                 library("no_entry") +
+                     ": has no symbol bitgrad_plugin, so it is not a plugin: one of its files must contain "
+                     "BITGRAD_PLUGIN(f)\n"));
   CHECK(contains(refusal(library("other_interface")),
                  library("other_interface") + ": is of plugin interface 99, expected 1. Build it with the headers of "
                                               "this program\n"));
@@ -186,8 +187,7 @@ TEST_CASE("A library that is no plugin of this program is refused at its place")
   write_file_atomically(f.config, "version: 1\nplugins: [no_entry.so, rings_plugin.so,\n  throws.so]\n");
   std::filesystem::copy_file(library("throws"), f.temp.file("throws.so"));
   const std::string both = refused(f.train()).err;
-  CHECK(contains(both,
-                 f.config + ":2:11: error: plugins.0: " + f.temp.file("no_entry.so") + ": there is no such file\n"));
+  CHECK(contains(both, f.config + ":2:11: error: plugins.0: " + f.temp.file("no_entry.so") + ": no such file\n"));
   CHECK(contains(both, f.config + ":3:3: error: plugins.2: " + f.temp.file("throws.so") +
                            ": its registration failed, and nothing of it is kept: the table of the plugin is missing\n"
                            "  3 |   throws.so]\n    |   ^~~~~~~~~\n2 errors. Nothing was started.\n"));
@@ -273,14 +273,14 @@ TEST_CASE("Keys of a plugin are checked as built-in ones are: hints, ranges, def
   CHECK(contains(mistake({"~data.train.noise", "data.train={format: rings}"}),
                  "missing required key 'data.train.points': a whole number in [1, 1000000]"));
   CHECK(contains(mistake({"data.train={format: digits, size: 9, noise: 0.5}"}),
-                 "data.train.noise goes with data.train.format rings, not with digits"));
+                 "data.train.noise requires data.train.format rings, not digits"));
   CHECK(contains(mistake({"quant.weights.quantil=0.5", "~quant.weights.quantile"}), "Did you mean 'quantile'?"));
   CHECK(contains(mistake({"quant.weights.quantile=1.5"}), "quant.weights.quantile: 1.5 is out of range (0, 1]"));
   CHECK(contains(mistake({"quant.weights={dtype: int4, scheme: absmax, quantile: 0.5}"}),
-                 "quant.weights: quantile goes with scheme quantile_clip, the scheme is absmax"));
+                 "quant.weights: quantile requires scheme quantile_clip, the scheme is absmax"));
 }
 
-TEST_CASE("Values of a plugin's keys reach what it made, are written back, and stand in the reference") {
+TEST_CASE("Values of a plugin's keys reach what it made, are written back, and appear in the reference") {
   const RunConfig c = parsed();
   CHECK(c.plugins == std::vector<std::string>{kRings});
   CHECK(c.layers[0].attributes == Attributes{{"factor", 2.0}, {"keep", true}});
@@ -320,7 +320,7 @@ TEST_CASE("Values of a plugin's keys reach what it made, are written back, and s
   CHECK(data->size() == 8);
 }
 
-TEST_CASE("bitgrad keys lists what configurations may say, with plugins that are named") {
+TEST_CASE("bitgrad keys lists all keys of configurations, with those of named plugins") {
   const std::string plain = good({"keys"}).out, all = good({"keys", "--plugin", kRings}).out;
   CHECK(contains(plain, "### `layer.linear`"));
   CHECK_FALSE(contains(plain, "squares"));
@@ -375,7 +375,7 @@ TEST_CASE("Loss, metric and scheme of the plugin compute what their formulas say
                  "[quantile_clip] quantile: got 2, expected a number in (0, 1]"));
 }
 
-TEST_CASE("Keys that every data set or scheme has cannot be taken") {
+TEST_CASE("Keys that every data set or scheme has cannot be redefined") {
   for (const std::string& name : config::keys_of("dataset")) {
     // Keys of one format alone: those of the plugin's, of tokens, of arrays, and of csv.
     static const std::set<std::string> kOfFormats{
@@ -407,7 +407,7 @@ TEST_CASE("Keys that every data set or scheme has cannot be taken") {
     }
 }
 
-TEST_CASE("A file of a model loads no library, whatever it names, and says what it came from") {
+TEST_CASE("A file of a model never loads a library that it names, and reports its origin") {
   const Folder f;
   good(f.train({"train.stop=3 steps"}));
   const std::string alone = f.temp.file("alone/m.safetensors");

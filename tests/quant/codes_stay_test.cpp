@@ -6,8 +6,7 @@
 
 using namespace bitgrad;
 
-TEST_CASE(
-    "the values of codes become the same codes whatever the draws, for each scheme that trains without a master") {
+TEST_CASE("the values of codes become the same codes for any draws, for each scheme that trains without a master") {
   std::mt19937 random(3);
   for (const std::string scheme : {"absmax", "symmetric_no_clip", "affine", "minmax_offset", "fixed"})
     for (const DType dtype : {dtypes::int8, dtypes::uint8, dtypes::int7, dtypes::int4, dtypes::uint4, dtypes::int2}) {

@@ -78,7 +78,7 @@ TEST_CASE("gradients of steps, offsets and clips are the sums of the papers") {
   }
 }
 
-TEST_CASE("sums of rows taken apart add up to those of the whole") {
+TEST_CASE("partial sums of rows add up to those of the whole") {
   const Shape shape{6, 130};
   const Tensor x = test::tensor_of(shape, test::numbers_for_test(shape.numel(), 2, 51)),
                g = test::tensor_of(shape, test::numbers_for_test(shape.numel(), 3, 52)),

@@ -32,7 +32,7 @@ struct PlainHistogram {
   }
 };
 
-TEST_CASE("counts are those of all numbers at once, whatever the batches, their order and the threads") {
+TEST_CASE("counts equal those of all values at once, for any batches, order and threads") {
   std::vector<float> x = draws_with_outliers(70000, 5);
   for (size_t i = 0; i < 1000; ++i) x[i] *= 0x1p-30f;
   x[2000] = 0x1p10f;
@@ -152,7 +152,7 @@ double plain_error(const QuantSpec& spec, const PlainHistogram& h, float low, fl
   return e;
 }
 
-TEST_CASE("mse takes the best of 81 thresholds, a tie goes to the larger") {
+TEST_CASE("mse selects the best of 81 thresholds, a tie goes to the larger") {
   std::vector<std::vector<float>> inputs = {draws_with_outliers(5000, 9), {1, -0.5f, 0.25f}, {-4}, {0, 0}, {0x1p100f}};
   inputs.push_back(draws_with_outliers(3000, 10));
   for (float& v : inputs.back()) v = std::max(v, 0.0f);

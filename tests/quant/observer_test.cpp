@@ -53,7 +53,7 @@ TEST_CASE("min_max gives the scales of the least and largest number of all batch
   CHECK(p.zero->as<int32_t>()[0] == static_cast<int32_t>(0 - std::nearbyint(-1.0f / (4.0f / 255.0f))));
 }
 
-TEST_CASE("after one batch min_max gives the very params of a fit, for every scheme that takes a range") {
+TEST_CASE("after one batch min_max gives the params of a fit, for every scheme with a range") {
   int schemes = 0;
   const std::vector<std::vector<float>> batches = {
       draws_with_outliers(6 * 4, 1),           std::vector<float>(24, 0.0f),

@@ -140,7 +140,7 @@ TEST_CASE("bad options are errors") {
                  "offset of a codebook: got 1, expected 0"));
 }
 
-TEST_CASE("x that is no fp32 number is an error") {
+TEST_CASE("x with non-finite values is an error") {
   QuantSpec spec;
   const Tensor x = test::tensor_of({2}, {1, 2});
   CHECK(contains(error_of([&] { quantize_dynamic(spec, Tensor::zeros({2}, dtypes::bf16)); }),

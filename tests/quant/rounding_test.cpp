@@ -85,7 +85,7 @@ TEST_CASE("the mean of stochastic codes is the number, and codes at the ends sta
     CHECK(code == -2);
 }
 
-TEST_CASE("gradients by dorefa_gradient have the right mean, and lie within a step") {
+TEST_CASE("gradients by dorefa_gradient have the right mean, and are within a step") {
   const RandomStream stream{3, Purpose::kGradient, 5, 3};
   QuantSpec spec;
   spec.scheme = "dorefa_gradient";

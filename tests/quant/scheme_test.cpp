@@ -118,7 +118,7 @@ TEST_CASE("every scheme makes the scales, codes, masks and values of its formula
   for (const QuantSpec& spec : special) check_all(spec, {{1, 1}, {3, 67}});
 }
 
-TEST_CASE("the table tests meet every granularity that a scheme takes") {
+TEST_CASE("the table tests cover every granularity that a scheme supports") {
   for (const QuantSpec& base : test::special_specs()) {
     size_t met = 0;
     for (const Granularity& g : granularities()) {
@@ -230,7 +230,7 @@ TEST_CASE("hand-computed scales and codes") {
     CHECK(t.quant()->zero->as<int32_t>()[0] == -64);
     CHECK(t.elements() == std::vector<double>{-128, -64, 127, 0});
   }
-  SECTION("int4 symmetric: the largest number lies on a tie, 7.5 rounds to 8 and is clipped") {
+  SECTION("int4 symmetric: the largest number is on a tie, 7.5 rounds to 8 and is clipped") {
     spec.dtype = dtypes::int4;
     Tensor mask;
     QuantizeOptions options;

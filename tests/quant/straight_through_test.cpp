@@ -136,7 +136,7 @@ TEST_CASE("the sharpness of rule tanh grows evenly in its logarithm") {
   CHECK(annealed_t(spec, 0.3) == 3.0f);
 }
 
-TEST_CASE("leaf_backward cuts large masters and takes empty ones") {
+TEST_CASE("leaf_backward cuts large masters and accepts empty ones") {
   QuantSpec spec;
   spec.scheme = "absmax";
   spec.granularity = Granularity::groups(5, 0);

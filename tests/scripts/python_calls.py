@@ -66,7 +66,7 @@ if part == "stuck":
     _calls._GRACE = 0.0
     sys.exit(0)
 
-# Ctrl-C, and other handlers that raise, while the library is at work: the run ends, and resumes to the calm run's state.
+# Ctrl-C, and other handlers that raise, while the library is at work: the run ends, and resumes to the uninterrupted run's state.
 whole = bitgrad.Trainer(config, x, y).run(None, progress=False)
 
 

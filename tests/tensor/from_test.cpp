@@ -73,7 +73,7 @@ TEST_CASE("to_vector and at give the values of every dtype, granularity and view
   CHECK(cube.column_slice(1, 2).to_vector() == Floats{1, 3, 5, 7, 9, 11});
 }
 
-TEST_CASE("at says which index is wrong, and what is allowed") {
+TEST_CASE("at reports which index is wrong, and what is allowed") {
   const Tensor t = Tensor::zeros({2, 3}, dtypes::fp32);
   CHECK(error_of([&] { t.at({2, 0}); }) == "[Tensor::at] index 2 of axis 0 of [2,3] fp32: expected -2 .. 1");
   CHECK(error_of([&] { t.at({0, -4}); }) == "[Tensor::at] index -4 of axis 1 of [2,3] fp32: expected -3 .. 2");

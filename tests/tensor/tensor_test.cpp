@@ -258,7 +258,7 @@ TEST_CASE("item is the value of a one-element tensor") {
   CHECK(error_of([] { Tensor::zeros({2}, dtypes::fp32).item(); }) == "[Tensor::item] needs one element, got [2] fp32");
 }
 
-TEST_CASE("storage is counted under its kind, moves between kinds, and goes with its last owner") {
+TEST_CASE("storage is counted under its kind, moves between kinds, and is freed with its last owner") {
   const MemoryAccount before = memory_now();
   {
     const Tensor t = Tensor::empty({100}, dtypes::fp32, MemoryKind::kBatch);

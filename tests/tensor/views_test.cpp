@@ -31,7 +31,7 @@ const std::vector<Granularity> kAll = {Granularity::tensor(),      Granularity::
 
 }  // namespace
 
-TEST_CASE("row views share the bytes and take their scales along") {
+TEST_CASE("row views share the bytes and cut their scales") {
   for (const Granularity& g : kAll)
     for (const ZeroKind zero : {ZeroKind::kNone, ZeroKind::kInteger, ZeroKind::kReal}) {
       const Tensor t = random_codes({8, 200}, dtypes::int4, 1, g, zero);

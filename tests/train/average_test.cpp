@@ -85,12 +85,12 @@ TEST_CASE("an average resumes bit for bit, and the run beside it is that without
     std::vector<std::string> with = net;
     with.push_back(kDecay);
     const RunConfig config = folder.config("table", with);
-    const std::string calm = create_run_folder(config, temp.file(concat("calm", count)));
-    const std::string hash = run_all(config, calm).state_hash;
+    const std::string uninterrupted = create_run_folder(config, temp.file(concat("uninterrupted", count)));
+    const std::string hash = run_all(config, uninterrupted).state_hash;
     const std::string plain = create_run_folder(folder.config("table", net), temp.file(concat("plain", count)));
     run_all(folder.config("table", net), plain);
     const SafetensorsFile alone = SafetensorsFile::read(plain + "/last.safetensors"),
-                          beside = SafetensorsFile::read(calm + "/last.safetensors");
+                          beside = SafetensorsFile::read(uninterrupted + "/last.safetensors");
     for (const SafetensorsEntry& e : alone.entries()) {
       INFO(e.name);
       REQUIRE(beside.contains(e.name));
@@ -102,7 +102,7 @@ TEST_CASE("an average resumes bit for bit, and the run beside it is that without
       run_part(config, part, stop);
       CHECK(resume_run(part).state_hash == hash);
       for (const std::string file : {"/last.safetensors", "/average.safetensors"}) {
-        const SafetensorsFile a = SafetensorsFile::read(calm + file), b = SafetensorsFile::read(part + file);
+        const SafetensorsFile a = SafetensorsFile::read(uninterrupted + file), b = SafetensorsFile::read(part + file);
         for (const SafetensorsEntry& e : a.entries())
           CHECK(std::equal(a.data(e.name), a.data(e.name) + e.bytes, b.data(e.name)));
       }
@@ -199,7 +199,7 @@ TEST_CASE("the average of a learned step of inputs begins with the step of the f
   for (size_t i = 0; i < first.size(); ++i) CHECK(std::fabs(average[i] - first[i]) < 0.01 * first[i]);
 }
 
-TEST_CASE("nothing goes on from an average, and its tensors are no news to another run") {
+TEST_CASE("training cannot continue from an average, and its tensors are not loaded by another run") {
   const KeepModes keep;
   const PromiseFolder folder;
   const TempDir temp;
@@ -239,7 +239,7 @@ TEST_CASE("a run that kept no average begins one where it goes on") {
           p->master().elements());
 }
 
-TEST_CASE("weights without masters are not averaged, and that is told") {
+TEST_CASE("weights without masters are not averaged, and that is reported") {
   const KeepModes keep;
   const PromiseFolder folder;
   const LogLines log;

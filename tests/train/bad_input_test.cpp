@@ -124,7 +124,7 @@ TEST_CASE("finite samples are not blamed for a loss that is not finite") {
   CHECK_FALSE(contains(text, "[input]"));
 }
 
-TEST_CASE("a label that is no class is named with its index, its value and what is allowed") {
+TEST_CASE("an invalid label is named with its index, its value and what is allowed") {
   const auto learner = floats();
   CHECK(error_of([&] {
           learner->microbatch(good(), std::vector<int32_t>{0, 1, 77});

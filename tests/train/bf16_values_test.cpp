@@ -32,7 +32,7 @@ Tensor batch_of(const Dataset& data) { return first_samples(data, 20, 20, 1)[0].
 
 }  // namespace
 
-TEST_CASE("model.values is fp32 unless it says bf16, and is written back") {
+TEST_CASE("model.values is fp32 unless set to bf16, and is written back") {
   CHECK(small({}).values == dtypes::fp32);
   const RunConfig c = small({kBf16});
   CHECK(c.values == dtypes::bf16);
@@ -44,7 +44,7 @@ TEST_CASE("model.values is fp32 unless it says bf16, and is written back") {
   CHECK(model_spec(c, Form{.sample = {3}}).input.values == dtypes::bf16);
 }
 
-TEST_CASE("a bad model.values is an error at its place that says what fits") {
+TEST_CASE("a bad model.values is an error at its place with the allowed values") {
   const std::string text = with_line("model:", "model:\n  values: fp16");
   CHECK(places(text) == "4:11");
   CHECK(contains(text_error(text),
@@ -55,7 +55,7 @@ TEST_CASE("a bad model.values is an error at its place that says what fits") {
                  "got 'bf61', did you mean 'bf16'? Expected one of fp32, bf16"));
 }
 
-TEST_CASE("checkpoints and converted files of bf16 models say so, and open to the same outputs") {
+TEST_CASE("checkpoints and converted files of bf16 models record the dtype, and open to the same outputs") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config({kBf16, "run.bits=strict"}, kSmallInt4);

@@ -36,7 +36,7 @@ const std::string kUnits =
 
 }  // namespace
 
-TEST_CASE("a block stands for its layers, with the keys of each use") {
+TEST_CASE("a block expands to its layers, with the keys of each use") {
   const RunConfig c = parsed(kUnits);
   REQUIRE(c.layers.size() == 4);
   CHECK(c.layers[0].kind == "sequence");
@@ -54,7 +54,7 @@ TEST_CASE("a block stands for its layers, with the keys of each use") {
   CHECK(origin_of(body[0].lists[0].layers[0]).block == "block 'dense', used at 8:64, in block 'unit', used at 11:7");
 }
 
-TEST_CASE("a configuration with blocks is written back as the layers that they stand for") {
+TEST_CASE("a configuration with blocks is written back as the expanded layers") {
   const RunConfig c = parsed(kUnits);
   const std::string written = to_yaml(c);
   CHECK(contains(written,
@@ -144,7 +144,7 @@ TEST_CASE("blocks and uses that do not fit are errors that name what is known") 
   CHECK(contains(with(towers + "}", "{b19: {}}"), "blocks expand to more than 100000 values"));
 }
 
-TEST_CASE("containers say what they need") {
+TEST_CASE("containers report missing layers and keys") {
   const auto with = [](const std::string& layers) {
     return refused("model:\n  layers: [" + layers + ", {linear: {out: 10}}]\n");
   };

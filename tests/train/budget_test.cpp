@@ -106,14 +106,14 @@ TEST_CASE("more sums than can be kept are thinned out within the budget, and clo
   }
 }
 
-TEST_CASE("a budget that cannot be kept says the least bytes, and a layer needs a choice") {
+TEST_CASE("a budget that cannot be kept reports the least bytes, and a layer needs a choice") {
   const Layers layers{{{10, 0}, {4, 1}}, {{20, 0}, {7, 2}}};
   CHECK(pick_choices(layers, 11) == std::vector<size_t>{1, 1});
   CHECK(contains(error_of([&] { pick_choices(layers, 10); }), "at least 11 bytes, the budget is 10"));
   CHECK(contains(error_of([&] { pick_choices({{{1, 0}}, {}}, 10); }), "a layer has no bit widths to select from"));
 }
 
-TEST_CASE("a plan takes the bits whose changes of the loss add up to the least, and shows uniform bits beside them") {
+TEST_CASE("a plan selects the bits that add least to the loss, and shows uniform bits beside them") {
   Sensitivity s;
   s.samples = 100;
   for (const char* name : {"layers.0", "layers.2"}) {

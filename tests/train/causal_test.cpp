@@ -23,8 +23,8 @@ TEST_CASE("what mixes rows is refused in a causal model where the plan is made")
     return error_of([&] { make_model(spec)->plan(spec.input); });
   };
   CHECK(contains(error(layer("batch_norm", {})),
-                 "layer 1: [batch_norm] the model is causal, and this layer takes the statistics of the whole batch, "
-                 "later positions too. Use layer_norm or rms_norm"));
+                 "layer 1: [batch_norm] the model is causal, and this layer uses statistics of the whole batch, "
+                 "including later positions. Use layer_norm or rms_norm"));
   CHECK(contains(error(layer("tensor_norm", {})), "[tensor_norm] the model is causal"));
   CHECK(error(layer("batch_norm", {}), false).empty());
   const auto quantize = [&](const QuantSpec& spec) {

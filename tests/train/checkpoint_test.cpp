@@ -235,7 +235,7 @@ TEST_CASE("codes out of range and bits behind the last code are refused") {
   first = static_cast<uint8_t>((first & ~3u) | 2u);  // raw 10 never occurs in ternary
   parts.write(temp.file("b"));
   const std::string text = error_of([&] { load_checkpoint(temp.file("b"), *learner); });
-  CHECK(contains(text, "-2 is no code of ternary"));
+  CHECK(contains(text, "-2 is not a code of ternary"));
 }
 
 TEST_CASE("a dtype that only the file knows is registered when its header is read") {
@@ -267,7 +267,7 @@ TEST_CASE("a dtype that only the file knows is registered when its header is rea
   CHECK(contains(error_of([&] { read_checkpoint_header(temp.file("c")); }), "checkpoint_test_b"));
 }
 
-TEST_CASE("a file of another program is told apart") {
+TEST_CASE("a file of another program is distinguished") {
   TempDir temp;
   const float number = 1;
   write_safetensors(temp.file("x"), {{"w", "F32", {1}, &number, 4}}, {});
@@ -276,7 +276,7 @@ TEST_CASE("a file of another program is told apart") {
   CHECK(error_code_of([&] { read_checkpoint_header(temp.file("absent")); }) == 3);
 }
 
-TEST_CASE("whatever file call fails during a save, the old checkpoint or the new one is whole") {
+TEST_CASE("for every failing file call during a save, the old checkpoint or the new one is whole") {
   TempDir temp;
   const auto learner = small_learner();
   train_some(*learner, 1);

@@ -70,7 +70,7 @@ TEST_CASE("files hold masters and moments in their own dtypes") {
   CHECK(dtype_of(frozen, w + ".codes") == "U8");
 }
 
-TEST_CASE("a checkpoint of one choice is no checkpoint of another, and the error says what differs") {
+TEST_CASE("a checkpoint of one choice cannot resume another, and the error names the difference") {
   TempDir temp;
   const auto learner = make({"adam", MomentKind::kInt8, MasterKind::kBf16});
   train_some(*learner, 1);

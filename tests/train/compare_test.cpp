@@ -23,7 +23,7 @@ const ParameterDifference& parameter(const ModelDifference& d, const std::string
 
 }  // namespace
 
-TEST_CASE("a model equals itself and its twin bit for bit, and each parameter and module is told once") {
+TEST_CASE("a model equals itself and its copy bit for bit, and each parameter and module is reported once") {
   const auto a = small_learner(), b = small_learner();
   train_some(*a, 3);
   train_some(*b, 3);
@@ -76,7 +76,7 @@ TEST_CASE("differences of weights and outputs are those of a plain loop") {
   check(d.output.values, a->predict(kBatch).values(), b->predict(kBatch).values());
 }
 
-TEST_CASE("other dtypes, other shapes and layers of one model alone are told") {
+TEST_CASE("other dtypes, other shapes and layers of one model alone are reported") {
   const auto a = small_learner(), b = small_learner(dtypes::int4, "symmetric");
   const ModelDifference d = compare_models(*a, *b, kBatch);
   const ParameterDifference& last = parameter(d, "layers.4.weight");
@@ -102,7 +102,7 @@ TEST_CASE("other dtypes, other shapes and layers of one model alone are told") {
   CHECK_FALSE(e.equal_bits);
 }
 
-TEST_CASE("learned steps of weights are left out: a converted model has none") {
+TEST_CASE("learned steps of weights are not compared: a converted model has none") {
   const auto a = small_learner(dtypes::int4, "lsq"), b = small_learner(dtypes::int4, "lsq");
   for (Learner* learner : {a.get(), b.get()}) train_some(*learner, 4);
   b->convert();
@@ -112,7 +112,7 @@ TEST_CASE("learned steps of weights are left out: a converted model has none") {
   CHECK(d.equal_bits);
 }
 
-TEST_CASE("inputs of layers that are off are left out: a model converted then has none") {
+TEST_CASE("inputs of layers that are off are not compared: a model converted then has none") {
   PhaseRun run;
   const LayerQuant lsq = with_input(held(dtypes::int4, "lsq"), dtypes::int8, "lsq");
   run.phases = {{0, all_layers(lsq), kOn}, {2, std::nullopt, kOff}, {8, std::nullopt, kOn}};

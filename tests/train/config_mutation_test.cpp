@@ -292,7 +292,7 @@ TEST_CASE("a value out of range in any key of a shipped configuration is found a
   CHECK(tried > 500);
 }
 
-TEST_CASE("a required key that is taken out of a shipped configuration is reported at the enclosing key", "[slow]") {
+TEST_CASE("a required key that is removed from a shipped configuration is reported at the enclosing key", "[slow]") {
   const std::set<std::string> must_be_seen{"version", "data.train", "model", "optim.name", "optim.lr", "train.stop"};
   for (const auto& [name, text] : shipped()) {
     std::set<std::string> seen;

@@ -78,7 +78,7 @@ TEST_CASE("every recipe can be named, and is what the library calls so") {
   }
 }
 
-TEST_CASE("weights and activations of a rule stand in place of the recipe's parts") {
+TEST_CASE("weights and activations of a rule replace the recipe's parts") {
   const LayerQuant q = rule_of(
       "recipe: w1a1, weights: {dtype: int3, scheme: lsq, granularity: channel, master: bf16, grad: bf16, latent_clamp: "
       "2, eps: 1e-6, learned: {lr_factor: 0.5, weight_decay: 0.25}}");
@@ -111,7 +111,7 @@ TEST_CASE("weights and activations of a rule stand in place of the recipe's part
   CHECK(c.layers[2].weight.quant->rounding == Rounding::kStochastic);
 }
 
-TEST_CASE("phases say when, what and which switches") {
+TEST_CASE("phases have a start, a recipe and switches") {
   const RunConfig c =
       read({"quant.recipe=int8wo",
             "quant.phases=[{from: 0 steps, quantization: off}, {from: 2 epochs, quantization: on}, {from: "
@@ -195,7 +195,7 @@ TEST_CASE("what is wrong with the form of a glob is named") {
   CHECK(contains(config::glob_fault("[9-0]"), "'9-0' is descending"));
 }
 
-TEST_CASE("what contradicts among recipes, rules, phases and budget is found where it stands") {
+TEST_CASE("contradictions among recipes, rules, phases and budget are reported at their place") {
   struct Case {
     std::string lines, wanted;
     Strings overrides = {};
@@ -215,7 +215,7 @@ TEST_CASE("what contradicts among recipes, rules, phases and budget is found whe
       {"  rules:\n    - {layer: layers.0, recipe: w4a4}\n",
        "12:8: unknown key 'layer' in 'quant.rules.0'. Did you mean 'layers'?"},
       {"  rules:\n    - {layers: layers.0, recipe: w8a8, group: 64}\n",
-       "12:47: quant.rules.0: group goes with recipes that have groups ("},
+       "12:47: quant.rules.0: group requires a recipe with groups ("},
       {"  rules:\n    - {layers: layers.0, group: 64, weights: {dtype: int4}}\n",
        "12:33: quant.rules.0: group belongs to the recipe, but weights replaces it"},
       {"  rules:\n    - {layers: layers.0, recipe: int4wo, group: 0}\n",
@@ -232,8 +232,7 @@ TEST_CASE("what contradicts among recipes, rules, phases and budget is found whe
       {"  rules:\n    - {layers: layers.0, activations: {dtype: bint1, observer: {name: mse}}}\n",
        "12:71: quant.rules.0.activations.observer: an observer measures a range, scheme binary uses none"},
       {"  rules:\n    - {layers: layers.0, weights: {dtype: int4, scheme: lsq}, activations: {dtype: int4, scheme: "
-       "lsq, "
-       "learned: {lr_factor: 0.5}}}\n",
+       "lsq, learned: {lr_factor: 0.5}}}\n",
        "12:112: quant.rules.0.activations: learned of weights and of activations must be the same in one layer"},
       {"  rules:\n    - {layers: layers.0, weights: {dtype: int4, scheme: lsq, learned: {lr_factor: 2}}, activations: "
        "{dtype: int4, scheme: lsq}}\n",
@@ -247,8 +246,7 @@ TEST_CASE("what contradicts among recipes, rules, phases and budget is found whe
        "11:12: quant.compute is for layers without a recipe, "},
       {"  rules: [{layers: layers.0, group: 32}]\n  recipe: int4wo\n",
        "11:11: quant.rules.0: sets nothing for its layers; expected recipe, weights or activations (a rule does not "
-       "inherit "
-       "quant.recipe)"},
+       "inherit quant.recipe)"},
       {"  phases: []\n", "11:11: quant.phases: the list is empty; leave the key out"},
       {"  phases: [{quantization: off}]\n", "11:12: missing required key 'quant.phases.0.from'"},
       {"  phases: [{from: 5}]\n", "11:19: quant.phases.0.from: got '5', expected a whole number from 0 and a unit"},
@@ -330,9 +328,8 @@ TEST_CASE("a layer that cannot be switched off is found before any phase starts"
   const std::string found = finding(text, {rule, "quant.phases=[{from: 0 steps}, {from: 3 steps, quantization: off}]"});
   INFO(found);
   CHECK(found ==
-        "arg 2: model.layers.4.linear: compute: integer_out returns int32, which no float product does: it cannot be "
-        "switched "
-        "off. Use compute: packed.");
+        "arg 2: model.layers.4.linear: compute: integer_out returns int32 and has no float equivalent: it cannot be "
+        "switched off. Use compute: packed.");
 }
 
 TEST_CASE("quant.compute is that of some layer in some phase") {
@@ -363,11 +360,10 @@ TEST_CASE("products of the backward may need what a recipe gives") {
                          "quant.phases=[{from: 0 steps, quantization: off}, {from: 3 steps}]"}) == "");
 }
 
-TEST_CASE("overrides reach into rules and phases, and take them back") {
+TEST_CASE("overrides reach into rules and phases, and reset them") {
   const std::string text = with_quant(
       "  recipe: int4wo\n  rules:\n    - {layers: layers.0, recipe: int4wo, group: 64}\n  phases:\n    - {from: 0 "
-      "steps}\n    "
-      "- {from: 2 epochs, quantization: off}\n");
+      "steps}\n    - {from: 2 epochs, quantization: off}\n");
   const auto with = [&](const Strings& overrides) { return parse_config(text, "f.yaml", overrides); };
   CHECK(with({"~quant.rules.0.group", "quant.rules.0.recipe=w4a4"}).quant.prepare.rules[0].quant.recipe == "w4a4");
   CHECK_FALSE(with({"~quant.rules.0.group"}).quant.prepare.rules[0].quant.group.has_value());
@@ -382,7 +378,8 @@ TEST_CASE("overrides reach into rules and phases, and take them back") {
   CHECK(contains(finding(text, {"~quant.rules.1.group"}), "is not set in the file"));
   CHECK(contains(finding(text, {"~quant.rules.0"}), "is not set in the file"));
   CHECK(contains(finding(text, {"quant.rules.1.recipe=w4a4"}), "'quant.rules' is a list of 1 items"));
-  CHECK(contains(finding(text, {"quant.rules.0.recipe=w8a8"}), "arg 1: quant.rules.0: group goes with recipes"));
+  CHECK(contains(finding(text, {"quant.rules.0.recipe=w8a8"}),
+                 "arg 1: quant.rules.0: group requires a recipe with groups"));
   CHECK(contains(finding(text, {"quant.phases.0.from=3 epochs"}), "arg 1: quant.phases.0.from (3 epochs): the first"));
   CHECK(contains(finding(text, {"quant.budget=60 KB", "model.init_from=x"}),
                  "arg 1: quant.budget selects the recipe of each layer, so quant.recipe cannot be set too"));

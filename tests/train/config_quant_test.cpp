@@ -130,7 +130,7 @@ TEST_CASE("observers, products of the backward and gradients reach the library")
   CHECK(signed_codes.layers[0].activation->spec.rounding == Rounding::kNearest);
 }
 
-TEST_CASE("the optimizer's keys reach the library, and weights take its moments unless they say their own") {
+TEST_CASE("the optimizer's keys reach the library, and weights use its moments unless they set their own") {
   const RunConfig c = small({"optim={name: adam, lr: 0.5, moments: bf16, bop: {gamma: 0.25, threshold: 0.125}}",
                              "model.layers=[{linear: {out: 4, weights: {moments: int8}}}, {linear: {out: 4, weights: "
                              "{dtype: fp32}}}, {linear: {out: 2}}, {linear: {out: 2, weights: {master: none, "
@@ -164,7 +164,7 @@ TEST_CASE("granularities have one form each") {
   }
 }
 
-TEST_CASE("keys of quant that do not fit a layer's own dtype or scheme are left out") {
+TEST_CASE("keys of quant that do not fit a layer's own dtype or scheme are skipped") {
   const RunConfig c = small(
       {"quant.weights={dtype: bint1, scheme: binary, master: none, optimizer: bop}",
        "quant.activations={dtype: int8, scheme: absmax, observer: {name: mse}, reduce_range: true}",
@@ -235,39 +235,39 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
       {{"quant.weights={dtype: int8, alpha_grad: true}"}, "alpha_grad needs scheme binary with alpha"},
       {{"quant.weights={dtype: bint1, alpha: tensor, granularity: token}"},
        "alpha tensor and granularity token contradict each other"},
-      {{"quant.weights.ste_t=[1, 2]"}, "arg 1: quant.weights: ste_t goes with ste tanh, the rule is clip"},
+      {{"quant.weights.ste_t=[1, 2]"}, "arg 1: quant.weights: ste_t requires ste tanh, the rule is clip"},
       {{"quant.weights={dtype: int8, ste: tanh}"}, "Rule tanh follows the sign"},
       {{"quant.weights={dtype: int4, reduce_range: true}"}, "expected one of 8 bits"},
       {{"quant.weights={dtype: bint1, pow2: true}"}, "pow2 with dtype bint1: got true, expected false"},
       {{"quant.weights={dtype: bint1, scale_dtype: fp16}"}, "scale_dtype with dtype bint1: got fp16, expected fp32"},
       {{"quant.weights={dtype: int4, scale_dtype: bf16}"}, "expected one of fp32, fp16"},
       {{"quant.weights={dtype: bint1, rounding: stochastic}"}, "Only schemes that round to integers can be stochastic"},
-      {{"quant.weights={dtype: int8, first_clip: 3}"}, "first_clip goes with scheme pact, the scheme is symmetric"},
-      {{"quant.weights={dtype: int8, learned: {lr_factor: 2}}"}, "learned goes with schemes that have learned parts ("},
+      {{"quant.weights={dtype: int8, first_clip: 3}"}, "first_clip requires scheme pact, the scheme is symmetric"},
+      {{"quant.weights={dtype: int8, learned: {lr_factor: 2}}"}, "learned requires a scheme with learned parts ("},
       {{"quant.weights={dtype: int8, scheme: dorefa_gradient}"}, "scheme dorefa_gradient is not for weights"},
       {{"quant.activations.scheme=dorefa_gradient"},
        "arg 1: quant.activations: scheme dorefa_gradient is not for activations"},
-      {{"quant.activations={dtype: bint1, observer: {name: mse}}"}, "scheme binary uses none; observers go with"},
+      {{"quant.activations={dtype: bint1, observer: {name: mse}}"}, "scheme binary uses none; observers require"},
       {{"quant.activations={dtype: int8, observer: {name: mse, momentum: 0.5}}"},
-       "momentum goes with observer moving_average, the observer is mse"},
+       "momentum requires observer moving_average, the observer is mse"},
       {{"quant.activations={dtype: int8, observer: {percentile: 50}}"},
-       "percentile goes with observer percentile, the observer is moving_average"},
+       "percentile requires observer percentile, the observer is moving_average"},
       {{"quant.activations={dtype: int8, granularity: channel(1), observer: {name: mse}}"},
        "quant.activations.observer: "},
       {{"quant.activations={dtype: int8, observer: mse}"},
        "quant.activations.observer: got 'mse', expected a map with keys name"},
       {{"quant.weights={dtype: int8, observer: {name: mse}}"},
        "unknown key 'observer' in 'quant.weights'. 'observer' is a key of 'activations'"},
-      {{"optim.bop.gamma=0.5"}, "arg 1: optim.bop goes with weights of optimizer bop, there are none"},
+      {{"optim.bop.gamma=0.5"}, "arg 1: optim.bop requires weights with optimizer bop, there are none"},
       {{"quant.weights={dtype: bint1, master: none, optimizr: bop}", "optim.bop.gamma=0.5",
         "quant.weights.master=fp32"},
        "arg 1: unknown key 'optimizr' in 'quant.weights'. Did you mean 'optimizer'?"},
-      {{"quant.backward.rounding=nearest"}, "arg 1: quant.backward: rounding goes with gx or gw int8"},
-      {{"quant.backward={gx: bf16, per_group: true}"}, "arg 1: quant.backward: per_group goes with gx int8"},
+      {{"quant.backward.rounding=nearest"}, "arg 1: quant.backward: rounding requires gx or gw int8"},
+      {{"quant.backward={gx: bf16, per_group: true}"}, "arg 1: quant.backward: per_group requires gx int8"},
       {{"model.layers.1.linear.backward={rounding: nearest}"},
-       "arg 1: model.layers.1.linear.backward: rounding goes with gx or gw int8"},
+       "arg 1: model.layers.1.linear.backward: rounding requires gx or gw int8"},
       {{"model.layers.1.linear.backward={gw: int8, per_group: true}"},
-       "arg 1: model.layers.1.linear.backward: per_group goes with gx int8"},
+       "arg 1: model.layers.1.linear.backward: per_group requires gx int8"},
       {{"quant.weights={dtype:bint1}"},
        "arg 1: unknown key 'dtype:bint1' in 'quant.weights'. A blank is missing after ':' of 'dtype:'"},
       {{"optim={name: adam, lr:0.1}"}, "arg 1: unknown key 'lr:0.1' in 'optim'. A blank is missing after ':' of 'lr:'"},
@@ -284,7 +284,7 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
   }
 }
 
-TEST_CASE("keys of the backward and of bop are taken where something uses them, and are read back") {
+TEST_CASE("keys of the backward and of bop are accepted where something uses them, and are read back") {
   const RunConfig c =
       small({"model.layers=[{quantize: {}}, {linear: {out: 8, backward: {gw: int8}}}, {linear: {out: 10}}]",
              "quant.backward.rounding=nearest"});
@@ -302,7 +302,7 @@ TEST_CASE("keys of the backward and of bop are taken where something uses them, 
   CHECK(small({"optim={name: adam, lr: 1, weight_decay: 0.25}"}).optim.spec.weight_decay == 0.25f);
 }
 
-TEST_CASE("the reference lists the schemes that a role takes") {
+TEST_CASE("the reference lists the schemes that a role supports") {
   const std::string page = config_reference();
   const auto row = [&](const std::string& group) {
     const size_t begin = page.find("| `scheme` |", page.find("### `" + group + "`\n"));
@@ -385,7 +385,7 @@ TEST_CASE("a new scheme is never a dtype's default") {
   }
 }
 
-TEST_CASE("Bop keeps a moment whatever the run's rule keeps") {
+TEST_CASE("Bop keeps a moment under any rule of the run") {
   const RunConfig c =
       small({"optim={name: sgd, lr: 1, moments: int8}", "quant.weights={dtype: bint1, master: none, optimizer: bop}"});
   CHECK(c.layers[1].weight.moments == MomentKind::kInt8);
@@ -396,7 +396,7 @@ TEST_CASE("quotes round a granularity change nothing, as other YAML readers want
   CHECK((weights("dtype: int4, granularity: 'group(16)'").quant->granularity == Granularity::groups(16)));
 }
 
-TEST_CASE("the twins of the MNIST perceptrons differ in what they say they differ in") {
+TEST_CASE("the variants of the MNIST perceptrons differ only in what they name") {
   const auto load = [](const std::string& name) {
     return load_config(test::source_path("configs/mnist_mlp_") + name + ".yaml");
   };

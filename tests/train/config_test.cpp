@@ -57,7 +57,7 @@ TEST_CASE("the MNIST configurations hold the recipe of their papers") {
   CHECK(w1a2.train.stop.value == 500);
 }
 
-TEST_CASE("the form of the issue tracker is read, with a comma inside parentheses in a flow map") {
+TEST_CASE("commas inside parentheses are kept in flow maps") {
   const RunConfig c = parse_config(with_line("  weights:",
                                              "  weights:     {dtype: bint1, scheme: binary, alpha: none, granularity: "
                                              "tensor, rounding: nearest, ste: identity, init: uniform(-1, 1), "
@@ -140,7 +140,7 @@ train: {stop: 1000}
   CHECK(contains(report, "got 'group(8)', expected one of tensor, token, channel(1)"));
   CHECK(contains(report, "it is already set at 9:45"));
   CHECK(contains(report, "batch.global (100) is not a multiple of batch.micro (30); nearest: 90 or 120"));
-  CHECK(contains(report, "optim.momentum goes with optim.name sgd, not with adam"));
+  CHECK(contains(report, "optim.momentum requires optim.name sgd, not adam"));
   CHECK(contains(report, "a unit (steps or epochs)"));
   CHECK(report.ends_with("17 errors. Nothing was started."));
 }
@@ -155,7 +155,7 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
        "argument 3: error: quant.requantize_every (3) is not a multiple of A = batch.global / batch.micro = 2; "
        "nearest: 2 or 4"},
       {{"schedule={name: cosine, every: 4 epochs}"},
-       "schedule.every goes with schedule.name step or exponential, not with cosine"},
+       "schedule.every requires schedule.name step or exponential, not cosine"},
       {{"schedule={name: step, factor: 0.5}"}, "missing required key 'schedule.every'"},
       {{"schedule.warmup=3 epochs"},
        "schedule.warmup (3 epochs) is not shorter than train.stop (3 epochs): a shorter run needs schedule.warmup of "
@@ -171,22 +171,22 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
       {{"quant.weights={dtype: fp32, scheme: absmax}"}, "scheme is for low-bit dtypes, dtype is fp32"},
       {{"quant.weights={scheme: absmax}"}, "no dtype is set"},
       {{"quant.weights={dtype: ternary, scheme: fixed}"}, "scheme fixed needs a scale"},
-      {{"quant.weights={dtype: int4, scheme: absmax, scale: 2}"}, "scale goes with scheme fixed, the scheme is absmax"},
+      {{"quant.weights={dtype: int4, scheme: absmax, scale: 2}"}, "scale requires scheme fixed, the scheme is absmax"},
       {{"quant.weights={dtype: int4, scheme: absmax, alpha: tensor}"}, "alpha is the scale of scheme binary"},
       {{"quant.weights={dtype: bint1, alpha: channel, granularity: tensor}"},
        "alpha channel and granularity tensor contradict"},
       {{"quant.weights={dtype: int4, ste: approx_sign}"},
-       "ste approx_sign goes with scheme binary or standardized_binary or step"},
+       "ste approx_sign requires scheme binary or standardized_binary or step"},
       {{"quant.activations.alpha=channel"}, "got 'channel', expected one of none, tensor, token"},
       {{"quant.weights.granularity=group:32"}, "got 'group:32', expected one of tensor, channel, channel(1), token"},
       {{"quant.activations.granularity=channel"}, "got 'channel', expected one of tensor, token, channel(1)"},
       {{"quant.activations.dtype=fp32"}, "got 'fp32', expected one of int1"},
       {{"~quant.activations"},
        "c.yaml:5:7: error: model.layers.0.quantize needs a dtype, its own or that of quant.activations"},
-      {{"model.layers=[{relu: {}}]"}, "there is no linear layer"},
+      {{"model.layers=[{relu: {}}]"}, "missing a linear layer"},
       {{"model.layers=[{linear: {out: 3}}, {relu: {}}]"}, "nothing but norms or dequantize after it; got relu"},
       {{"data.test={format: digits, size: 5, labels: x}"},
-       "data.test.labels goes with data.test.format idx or cifar100 or npy or npz, not with digits"},
+       "data.test.labels requires data.test.format idx or cifar100 or npy or npz, not digits"},
       {{"~data.test", "train.eval.every=2 epochs"}, "train.eval needs data.test"},
       {{"data.affine=[0, 1]"}, "a factor of 0 makes all pixels equal"},
       {{"model.layers.0={relu: {}, tanh: {}}"}, "a layer has one kind, got relu and tanh"},
@@ -202,7 +202,7 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
   }
 }
 
-TEST_CASE("overrides set, add, replace and take back, and the last one for a key holds") {
+TEST_CASE("overrides set, add, replace and reset, and the last one for a key wins") {
   CHECK(small({"optim.lr=0.5", "optim.lr=0.25"}).optim.spec.base_lr == 0.25);
   CHECK(small({"data.affine=[2,-1]"}).data.affine == std::array<float, 2>{2, -1});
   CHECK(small({"model.layers.1.linear.out=12"}).layers[1].attributes.integer("out") == 12);

@@ -54,7 +54,7 @@ TEST_CASE("broken YAML gives its place and one message") {
   }
 }
 
-TEST_CASE("bytes that are no plain text are refused at their place, CRLF and a byte order mark are not") {
+TEST_CASE("bytes that are not plain text are refused at their place, CRLF and a byte order mark are accepted") {
   CHECK(contains(text_error("run:\n\tname: x\n"), "c.yaml:2:1: error: a tab as indentation"));
   CHECK(contains(text_error("run: {\xC3\xA9: \xff}\n"), "c.yaml:1:10: error: byte 255 is not valid UTF-8"));
   CHECK(contains(text_error("run: \xED\xA0\x80\n"), "c.yaml:1:6: error: byte 237 is not valid UTF-8"));

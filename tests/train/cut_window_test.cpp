@@ -54,12 +54,12 @@ TEST_CASE("a run made longer at any step of a requantize window is the longer ru
       keys.push_back(concat("train.stop=", steps, " steps"));
       return folder.config(net.net, keys);
     };
-    const auto calm = state_after(config(kSteps));
+    const auto uninterrupted = state_after(config(kSteps));
     for (int64_t stop = 1; stop < kSteps; ++stop) {
       INFO(net.net << ' ' << net.keys.back() << ", stopped at " << stop);
       const std::string path = create_run_folder(config(stop), temp.file(std::to_string(runs++)));
       state_after(config(stop), "", path);
-      CHECK(difference(calm, state_after(config(kSteps), path + "/last.safetensors")) == "");
+      CHECK(difference(uninterrupted, state_after(config(kSteps), path + "/last.safetensors")) == "");
     }
   }
 }

@@ -117,7 +117,7 @@ TEST_CASE("a decoder's layers and its preset are the same decoder") {
   }
 }
 
-TEST_CASE("preset llama's q, k and v have dim + 2 dim kv_heads / heads rows, and its forward pass takes any length") {
+TEST_CASE("preset llama's q, k and v have dim + 2 dim kv_heads / heads rows, and its forward pass accepts any length") {
   for (const int64_t kv : {1, 2, 4}) {
     const auto learner = learner_of(
         run_of(concat("{preset: llama, keys: {layers: 1, heads: 4, kv_heads: ", kv, ", dim: 24, ffn: 20}}")), 33);
@@ -131,7 +131,7 @@ TEST_CASE("preset llama's q, k and v have dim + 2 dim kv_heads / heads rows, and
   }
 }
 
-TEST_CASE("what is no decoder is refused with the layer that it would not have") {
+TEST_CASE("a model that is not a decoder is refused with the layer that is missing") {
   CHECK(contains(refused("{embedding: {num: 33, dim: 16, flat: false}}, {linear: {out: 33}}"),
                  "layers.1: got linear, expected the residual of attention"));
   CHECK(contains(refused(kStart + kAttention + kFfn + "{linear: {out: 33, bias: false}}"),
@@ -149,7 +149,7 @@ TEST_CASE("what is no decoder is refused with the layer that it would not have")
   CHECK_FALSE(contains(refused(kStart + kAttention + kFfn + "{rms_norm: {}}, {linear: {out: 33}}"), "layers.1"));
 }
 
-TEST_CASE("a family that cannot say a layer is refused by its path") {
+TEST_CASE("a layer that a family does not support is refused by its path") {
   const auto learner = learner_of(run_of("{layers: [" + kStart + kAttention + kFfn + kEnd + "]}"), 33);
   const auto error = [&](const std::string& family) {
     return error_of([&] { export_hugging_face(learner->model(), spec_of(*learner), nullptr, "/nowhere/x", {family}); });

@@ -70,7 +70,7 @@ Tensor gradient(const QuantSpec& input, const Tensor& codes, int64_t i) {
 
 }  // namespace
 
-TEST_CASE("a run takes the draws, and the masks of older codes, that a loop by the page takes") {
+TEST_CASE("a run uses the draws, and the masks of older codes, of the documented loop") {
   const QuantSpec input = quant_spec(dtypes::int8, "symmetric", Rounding::kStochastic);
   QuantSpec weights = quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic);
   weights.granularity = Granularity::channel(0);

@@ -12,15 +12,15 @@ Strings warnings_of(const std::string& quant) { return parse_config(with_quant(q
 
 }  // namespace
 
-TEST_CASE("activations without a quantize layer are a warning where they stand") {
+TEST_CASE("activations without a quantize layer are a warning at their place") {
   const Strings alone = warnings_of("  activations: {dtype: int8}\n");
   REQUIRE(alone.size() == 1);
   CHECK(contains(alone[0],
-                 "c.yaml:11:3: quant.activations has no effect, inputs of layers stay as they are: it is for "
-                 "quantize layers, and the model has none. Put quantize: {} before each layer"));
+                 "c.yaml:11:3: quant.activations has no effect, layer inputs are not quantized: the key only applies "
+                 "to quantize layers, and the model has none. Put quantize: {} before each layer"));
   const Strings beside = warnings_of("  activations: {dtype: int8}\n  recipe: w2a2\n");
   REQUIRE(beside.size() == 1);
-  CHECK(contains(beside[0], "with a recipe or rules, leave quant.activations out"));
+  CHECK(contains(beside[0], "with a recipe or rules, remove quant.activations"));
   CHECK(small({}).origin.warnings.empty());
   // Nothing is said of what a run remembers.
   CHECK(
@@ -73,7 +73,7 @@ TEST_CASE("a schedule that changes nothing, and fixed statistics of no norm, are
     return error_of([&] { parse_config(kFloat, "c.yaml", keys, {.run = run}); });
   };
   CHECK(contains(error({"schedule={name: plateau, factor: 1, patience: 1}", "data.valid={fraction: 0.2}"}),
-                 "schedule.factor: 1 changes nothing, plateau keeps the rate as it is"));
+                 "schedule.factor: 1 changes nothing, plateau keeps the rate constant"));
   CHECK(contains(error({"schedule={name: step, every: 1 epochs, factor: 1}"}), "schedule.factor: 1 changes nothing"));
   CHECK(contains(error({"schedule={name: exponential, every: 1 epochs, gamma: 1}"}),
                  "schedule.gamma: 1 changes nothing"));

@@ -93,7 +93,7 @@ double loss_in_double(const Task& task, const Tensor& outputs, const Tensor& tar
 
 }  // namespace
 
-TEST_CASE("Loss and metrics are those of one batch, whatever the batches and threads") {
+TEST_CASE("Loss and metrics are those of one batch, for any batches and threads") {
   const KeepModes keep;
   for (const Task& task : kTasks) {
     const Arrays arrays(task);
@@ -188,9 +188,9 @@ TEST_CASE("Positions that do not count are in no metric, and a large mean of val
   CHECK(followed("r2", kValues, v, t).value == Approx(0.5));
 }
 
-TEST_CASE("Where a metric is not defined, or leaves classes out, it says so") {
+TEST_CASE("Where a metric is not defined, or excludes classes, it is reported") {
   const Tensor z = told({0, 1, 0}, 3), y = labels({0, 1, 1});
-  CHECK(contains(followed("balanced_accuracy", kThree, z, y).why, "no target of class 2: left out"));
+  CHECK(contains(followed("balanced_accuracy", kThree, z, y).why, "no target of class 2: excluded"));
   CHECK(followed("balanced_accuracy", kThree, z, y).value == 0.75);
   CHECK(contains(followed("f1", kThree, z, y).why, "no target of class 2"));
   const Followed absent = followed("recall", kThree, z, y, {{"class", 2}});

@@ -157,7 +157,7 @@ TEST_CASE("Names from files stay in their comments, and a header that no #includ
   }
 }
 
-TEST_CASE("A quantizer behind a max pool takes the memory of codes, and the report says how much") {
+TEST_CASE("A quantizer behind a max pool needs the memory of codes, and the report shows how much") {
   const TempDir temp;
   const auto trainer =
       trained({"pooled",

@@ -87,7 +87,7 @@ TEST_CASE("a norm over one row is refused before the run, unless the last batch 
 }
 
 TEST_CASE(
-    "a norm that keeps its statistics takes one row, and a later phase that needs more is refused before the run") {
+    "a norm that keeps its statistics accepts one row, and a later phase that needs more is refused before the run") {
   const KeepModes modes;
   const NormalSamples samples(11);
   const auto error = [&](const std::string& more) {

@@ -132,7 +132,7 @@ TEST_CASE("Scaled rotary positions are read or refused, however they are spelled
   CHECK(contains(llama.refused(), "rope_parameters.partial_rotary_factor: got 0.5, which is not supported."));
 }
 
-TEST_CASE("Keys that say that the model computes something else are refused, others are listed") {
+TEST_CASE("Keys that change what the model computes are refused, others are listed") {
   const Llama llama;
   const std::string window = "llama.attention.sliding_window", experts = "llama.expert_count";
   CHECK(contains(llama.refused({{window, GgufValue::uint32(4096)}}), window + ": 4096"));
@@ -204,7 +204,7 @@ TEST_CASE("Folders are read as transformers reads them: model.safetensors first,
   CHECK(llama.refused().empty());
 }
 
-TEST_CASE("A folder of adapters says where it belongs") {
+TEST_CASE("A folder of adapters names its base model") {
   TempDir temp;
   std::ofstream(temp.file("adapter_config.json")) << "{}";
   CHECK(

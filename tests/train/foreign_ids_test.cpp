@@ -115,7 +115,7 @@ TEST_CASE("Texts begin with the ids of the template of tokenizer.json, then the 
   CHECK(folder.noted("post_processor puts 3 before texts, bos_token_id is 9: the former is put there"));
   folder.put({{"type", "RobertaProcessing"}, {"cls", Json::array({"<s>", 3})}, {"sep", Json::array({"</t>", 4})}});
   CHECK(folder.prompt() == Ids{3, 0});
-  CHECK(folder.noted("post_processor puts 4 after texts: left out"));
+  CHECK(folder.noted("post_processor puts 4 after texts: skipped"));
   // Two: a sequence of processors adds around what the first one made.
   const Json bytes{{"type", "ByteLevel"}}, inner = around(Json::array({special("<|endoftext|>")}));
   folder.put(
@@ -179,22 +179,22 @@ TEST_CASE("Texts end with the ids of the model, or the token that tokenizer_conf
   const std::string where = "/generation_config.json': eos_token_id: got ";
   // As the 50256 of GPT-2 in a config with a small vocabulary: no row, so it cannot occur.
   CHECK(wrong(Json::array({4, 90000})).empty());
-  CHECK(folder.noted(where + "90000, which is no id of the model: left out"));
+  CHECK(folder.noted(where + "90000, which is not an id of the model: skipped"));
   CHECK(folder.imported().origin.end == Ids{4});
   folder.set("bos_token_id", 50256);
-  CHECK(folder.noted("/config.json': bos_token_id: got 50256, which is no id of the model: left out"));
+  CHECK(folder.noted("/config.json': bos_token_id: got 50256, which is not an id of the model: skipped"));
   folder.set("bos_token_id", nullptr);
   CHECK(contains(wrong("4"), where + "\"4\", expected an id"));
   CHECK(contains(wrong(1.5), where + "1.5, expected an id from 0 to 40 (vocab_size)."));
   CHECK(wrong(-1).empty());
   folder.write("generation_config.json", {{"pad_token_id", -1}});
-  CHECK(folder.noted("pad_token_id: got -1, which is no id of the model: left out"));
+  CHECK(folder.noted("pad_token_id: got -1, which is not an id of the model: skipped"));
   // No end at all.
   folder.set("eos_token_id", nullptr);
   folder.write("tokenizer_config.json", {{"eos_token", "<gone>"}});
   folder.tokenizer["added_tokens"] = Json::array({token(2, "<x>")});
   folder.put(nullptr);
-  CHECK(folder.noted("eos_token '<gone>' is no token of tokenizer.json"));
+  CHECK(folder.noted("eos_token '<gone>' is not a token of tokenizer.json"));
   CHECK(folder.gguf("eos_token_id", 3) == -1);
   CHECK(folder.gguf("bos_token_id", 3) == -1);
 }

@@ -71,7 +71,7 @@ TEST_CASE("counters of a forged file are held within what a run can do") {
   CHECK(edited([](Json& s) { s["step"] = s["microbatch"] = int64_t{1} << 53; }).empty());
 }
 
-TEST_CASE("scales that are not finite and zero points that are no codes are refused") {
+TEST_CASE("scales that are not finite and invalid zero points are refused") {
   const auto fill = [](const std::string& name, auto number, int code) {
     return error_after(
         [&](Parts& p) {
@@ -86,7 +86,7 @@ TEST_CASE("scales that are not finite and zero points that are no codes are refu
   }
   for (const int32_t zero : {8, -9, std::numeric_limits<int32_t>::min()})  // int4: -8 .. 7
     CHECK(contains(fill("layers.0.weight.zero", zero, 3),
-                   concat("tensor 'layers.0.weight.zero', element 3: ", zero, " is no zero point of int4")));
+                   concat("tensor 'layers.0.weight.zero', element 3: ", zero, ", which is not a zero point of int4")));
 }
 
 TEST_CASE("a forged record that init_from reads is refused as the same one that is loaded") {

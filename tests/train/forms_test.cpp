@@ -172,7 +172,7 @@ TEST_CASE("a run folder is its best checkpoint if data.valid chose it, else its 
   CHECK(contains(told, "nothing was evaluated since the model got its form"));
 }
 
-TEST_CASE("at unchanged precision a second run takes codes, learned parts and ranges bit for bit") {
+TEST_CASE("at unchanged precision a second run loads codes, learned parts and ranges bit for bit") {
   const TempDir temp;
   const auto input = [](DType dtype, const std::string& scheme, const std::string& observer = "") {
     return with_input(held(dtypes::int2, "lsq"), dtype, scheme, Granularity::tensor(), observer);
@@ -214,7 +214,7 @@ TEST_CASE("at unchanged precision a second run takes codes, learned parts and ra
   }
 }
 
-TEST_CASE("at another precision learned parts and ranges begin anew, layer by layer, and are told") {
+TEST_CASE("at another precision learned parts and ranges begin anew, layer by layer, and are reported") {
   const TempDir temp;
   const auto from = in_form(with_input(held(dtypes::int2, "lsq"), dtypes::uint2, "lsq"));
   train_some(*from, 5);
@@ -241,7 +241,7 @@ TEST_CASE("at another precision learned parts and ranges begin anew, layer by la
   CHECK(without.quantization == without.skipped);
 }
 
-TEST_CASE("a second run leaves out and renames parts of a file of bitgrad, and says what") {
+TEST_CASE("a second run skips and renames parts of a file of bitgrad, and reports them") {
   const KeepModes keep;
   const TempDir temp;
   const std::vector<std::string> floats{"~quant.phases", "~quant.recipe", "train.stop=1 epochs", "~data.valid"};

@@ -77,7 +77,7 @@ TEST_CASE("everything of a frozen layer stays bit for bit, and the rest trains")
   }
 }
 
-TEST_CASE("weights.frozen holds a weight, and says what of its layer still trains") {
+TEST_CASE("weights.frozen holds a weight, and what of its layer still trains is reported") {
   const KeepModes keep;
   Runs runs;
   const std::string base = runs.train("base", {});

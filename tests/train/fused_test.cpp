@@ -179,7 +179,7 @@ TEST_CASE("updates inside backward leave the bits of those after it when the bit
   set_bits_mode(BitsMode::kFast);
 }
 
-TEST_CASE("what forbids updates inside backward is told") {
+TEST_CASE("what forbids updates inside backward is reported") {
   const auto reason = [](auto change) {
     Case c;
     change(c);
@@ -203,7 +203,7 @@ TEST_CASE("what forbids updates inside backward is told") {
   CHECK(contains(learner->fused_updates()[1].why_not, "its gradient was not produced in blocks of rows"));
 }
 
-TEST_CASE("a gradient that a library makes is told to come as a whole, by the library's name") {
+TEST_CASE("a gradient that a library makes is reported to come as a whole, by the library's name") {
   struct ShippedCosts {
     ~ShippedCosts() { set_gemm_costs({}); }
   };

@@ -80,7 +80,7 @@ TEST_CASE("ids of a padded vocabulary that the tokenizer has no token for are ne
   CHECK(*std::max_element(made.ids.begin(), made.ids.end()) == 2);
 }
 
-TEST_CASE("a text ends at its mark, at a stop text or after so many tokens, and is shown as it grows") {
+TEST_CASE("a text ends at its mark, at a stop text or at the token limit, and is shown as it grows") {
   const auto learner = gpt_learner({});
   struct Shown {
     Generated made;

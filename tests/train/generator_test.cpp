@@ -72,7 +72,7 @@ std::vector<int32_t> window_ids(const std::vector<int32_t>& ids, int64_t context
 
 }  // namespace
 
-TEST_CASE("a row of a causal model is the same alone, among others and from a cache, whatever is quantized") {
+TEST_CASE("a row of a causal model is the same alone, among others and from a cache, for any quantization") {
   const KeepModes keep;
   const std::vector<int32_t> ids = some_ids(kGptContext);
   for (const Case& c : cases())
@@ -250,7 +250,7 @@ TEST_CASE("the memory of a cache is the account's, by kind") {
   CHECK(memory_now()[MemoryKind::kKvCache] == before);
 }
 
-TEST_CASE("a Generator says what it needs, and an error leaves it as it was") {
+TEST_CASE("a Generator reports what it needs, and an error does not change it") {
   const auto learner = gpt_learner({});
   Generator generator(*learner);
   const Scores first = fed(generator, {1, 2});
@@ -274,7 +274,7 @@ TEST_CASE("a Generator says what it needs, and an error leaves it as it was") {
   in.sample = {64};
   const auto other = build_learner(digits, in, 10, 100);
   CHECK(contains(error_of([&] { Generator g(*other); }),
-                 "[generate] this is no language model: it takes fp32 [64] per sample, expected ids [context]. Needed: "
+                 "[generate] not a language model: its input is fp32 [64] per sample, expected ids [context]. Needed: "
                  "a model of text"));
   const RunConfig flat =
       parse_config(kSmallGpt, "gpt.yaml", {"model.layers=[{embedding: {num: 33, dim: 4}}, {linear: {out: 33}}]"});

@@ -68,7 +68,7 @@ void expect_error(Call&& call, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a llama of packed weights has the same codes, scales and logits after GGUF, in each type that models take") {
+TEST_CASE("a llama of packed weights has the same codes, scales and logits after GGUF, in each supported type") {
   struct Case {
     std::string type, weights, keys = kLlama, read_as = "";
   };

@@ -105,14 +105,14 @@ TEST_CASE("texts of a run folder never become markup of its report") {
   }
 }
 
-TEST_CASE("a damaged line of the metrics is an error with its number, a torn last one is left out") {
+TEST_CASE("a damaged line of the metrics is an error with its number, an incomplete last one is skipped") {
   TempDir temp;
   CHECK(contains(error_of([&] { html_report({temp.path()}); }), "has no metrics.jsonl: it is not a run folder"));
   put(temp, "metrics.jsonl", std::string(kLine) + "{\"event\":\"tra\n" + kLine);
   CHECK(contains(error_of([&] { html_report({temp.path()}); }),
                  "metrics.jsonl:2: got '{\"event\":\"tra', expected a JSON object with event and step"));
   put(temp, "metrics.jsonl", std::string(kLine) + "{\"event\":\"tra");
-  CHECK(contains(html_report({temp.path()}), "The last line of metrics.jsonl is incomplete and was left out."));
+  CHECK(contains(html_report({temp.path()}), "The last line of metrics.jsonl is incomplete and was skipped."));
   put(temp, "summary.json", "{");
   CHECK(contains(error_of([&] { html_report({temp.path()}); }), "summary.json is damaged"));
   put(temp, "summary.json", "{\"status\":5}");
@@ -135,12 +135,12 @@ TEST_CASE("curves of strange numbers are drawn too") {
   CHECK(drawn({{1}, {NAN}}).empty());
 }
 
-TEST_CASE("sections without data say why") {
+TEST_CASE("sections without data give the reason") {
   TempDir temp;
   put(temp, "metrics.jsonl", "");
   const std::string page = html_report({temp.path()});
-  for (const char* why : {"There is no summary.json", "holds no line yet", "Nothing was evaluated",
-                          "There is no run.json", "No report yet", "There is no config.yaml"})
+  for (const char* why : {"No summary.json", "holds no line yet", "Nothing was evaluated", "No run.json",
+                          "No report yet", "No config.yaml"})
     CHECK(contains(page, why));
 }
 

@@ -184,7 +184,7 @@ TEST_CASE("a config.json that is damaged, forged or of another model is refused"
   }
 }
 
-TEST_CASE("an index that leaves its folder, or says what is not so, is refused") {
+TEST_CASE("an index that leaves its folder, or contradicts its files, is refused") {
   const Copy copy("gpt2_sharded");
   const std::string file = "model.safetensors.index.json";
   const Json index = Json::parse(text_of(copy.folder + "/" + file));
@@ -238,7 +238,7 @@ TEST_CASE("packed codes that are none, scales that are none and numbers that are
   CHECK(contains(numbers.refused(), "'model.norm.weight', element 0"));
 }
 
-TEST_CASE("a tokenizer.json goes along in both directions, and is left out with a note where it does not fit") {
+TEST_CASE("a tokenizer.json is copied in both directions, and skipped with a note where it does not fit") {
   const auto tokenizer = [](const std::string& letters) {
     std::string vocabulary;
     for (size_t i = 0; i < letters.size(); ++i)

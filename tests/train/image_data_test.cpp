@@ -100,7 +100,7 @@ TEST_CASE("keys of cifar reach the library") {
   CHECK(parse("{format: cifar10, path: p}").data.train.path == "p");
   const auto wrong = [&](const std::string& train) { return error_of([&] { parse(train); }); };
   CHECK(contains(wrong("{format: cifar10}"), "missing required key 'data.train.path'"));
-  CHECK(contains(wrong("{format: cifar10, path: p, labels: fine}"), "data.train.labels goes with data.train.format"));
+  CHECK(contains(wrong("{format: cifar10, path: p, labels: fine}"), "data.train.labels requires data.train.format"));
   CHECK(contains(wrong("{format: cifar100, path: p, labels: big}"),
                  "data.train.labels: got 'big', expected fine (100 classes) or coarse (20 classes)"));
   CHECK(contains(wrong("{format: idx, images: i}"), "missing required key 'data.train.labels'"));

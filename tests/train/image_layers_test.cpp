@@ -133,7 +133,7 @@ TEST_CASE("a trained network of images is converted, saved and opened, and predi
   }
 }
 
-TEST_CASE("layers of images say what they need, at their place in the configuration") {
+TEST_CASE("layers of images report what they need, at their place in the configuration") {
   const auto refused = [](const std::string& layers) {
     return error_of([&] {
       const RunConfig c = parse_config(net("model:\n  layers: [" + layers + ", {flatten: {}}, {linear: {out: 10}}]\n"),
@@ -143,7 +143,7 @@ TEST_CASE("layers of images say what they need, at their place in the configurat
   };
   CHECK(refused("{max_pool: {size: 2}}, {avg_pool: {size: [3, 2], stride: 1}}, {prelu: {}}, {shift: {}}") == "");
   CHECK(contains(refused("{max_pool: {}}"), "missing required key 'model.layers.0.max_pool.size'"));
-  CHECK(contains(refused("{max_pool: {size: 2, padding: 2}}"), "lies outside the image of 28 x 28 altogether"));
+  CHECK(contains(refused("{max_pool: {size: 2, padding: 2}}"), "is outside the image of 28 x 28 altogether"));
   CHECK(contains(refused("{avg_pool: {size: 29}}"), "[avg_pool] no window fits"));
   CHECK(contains(refused("{quantize: {}}, {avg_pool: {size: 2}}"), "[avg_pool] needs fp32 input, got bint1"));
   CHECK(contains(refused("{flatten: {}}, {max_pool: {size: 2}}"), "[max_pool] needs samples [h,w,c]"));

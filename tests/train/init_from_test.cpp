@@ -52,7 +52,7 @@ const LayerQuant kBf16 = with_master(held(dtypes::uint4, "minmax_offset", Granul
 
 }  // namespace
 
-TEST_CASE("numbers of a run are taken exactly, running statistics too, whatever holds them there and here") {
+TEST_CASE("values of a run are loaded exactly, running statistics too, for any storage there and here") {
   TempDir temp;
   const std::vector<std::optional<LayerQuant>> forms{std::nullopt, kLsq, kObserved, kMasterless, kBf16};
   for (size_t i = 0; i < forms.size(); ++i) {
@@ -99,7 +99,7 @@ TEST_CASE("a quantized run that begins from a float run is the float run, prepar
   CHECK(state_hash(*to, {}) == state_hash(*later, {}));
 }
 
-TEST_CASE("learned parts and observed ranges of another precision keep first values of their own, and are told") {
+TEST_CASE("learned parts and observed ranges of another precision keep their initial values, and are reported") {
   TempDir temp;
   trained(temp.file("lsq"), kLsq);
   const auto to = fresh(kObserved), own = fresh(kObserved);
@@ -133,7 +133,8 @@ TEST_CASE("a converted model gives the values of its codes") {
       if (p->path() == q->path()) CHECK(p->value().elements() == q->value().values());
 }
 
-TEST_CASE("codes without masters that their scheme would not make again are told, with what the first update does") {
+TEST_CASE(
+    "codes without masters that their scheme would not reproduce are reported, with the effect of the first update") {
   TempDir temp;
   for (const auto& [scheme, moves] :
        {std::pair<const char*, bool>{"symmetric", true}, {"absmax", false}, {"lsq", false}}) {

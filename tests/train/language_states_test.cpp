@@ -100,7 +100,7 @@ TEST_CASE("blocks that run again keep less: the account of saved bytes falls") {
   CHECK(peaks[1] * 3 < peaks[0]);
 }
 
-TEST_CASE("train lines tell multiplications a second, and what part of a stated peak they are") {
+TEST_CASE("train lines report multiplications per second, and their part of a stated peak") {
   const KeepModes keep;
   const LanguageFolder text;
   const RunConfig config = text.config(kSmallGptModel, {"log.peak=50", "log.every=4 steps"}, true);
@@ -122,7 +122,7 @@ TEST_CASE("train lines tell multiplications a second, and what part of a stated 
   CHECK(told == 2);
 }
 
-TEST_CASE("hooks are told of a module once, though its block runs again") {
+TEST_CASE("hooks are called once per module, though its block runs again") {
   const KeepModes keep;
   const LanguageFolder text;
   std::vector<std::string> told(2);

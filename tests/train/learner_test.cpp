@@ -104,7 +104,8 @@ TEST_CASE("masters move at every A microbatches and codes at every N") {
   }
 }
 
-TEST_CASE("codes and masters after N = A microbatches equal those of a twin that requantizes before every microbatch") {
+TEST_CASE(
+    "codes and masters after N = A microbatches equal those of a learner that requantizes before every microbatch") {
   for (const int64_t a : {2, 4, 8}) {
     const auto learner = small_learner(dtypes::int4, "symmetric", 3, a, a),
                twin = small_learner(dtypes::int4, "symmetric", 3, a, a);
@@ -305,7 +306,7 @@ TEST_CASE("N must be a multiple of A") {
   CHECK(contains(error_of([] { small_learner(dtypes::bint1, "binary", 3, 0, 0); }), "["));
 }
 
-TEST_CASE("a model in which nothing trains is refused before the first step") {
+TEST_CASE("a model without trainable parameters is refused before the first step") {
   LayerSpec frozen = linear_spec(3, dtypes::int4, "symmetric");
   frozen.attributes["bias"] = false;
   frozen.weight.frozen = true;
@@ -321,7 +322,7 @@ TEST_CASE("a model in which nothing trains is refused before the first step") {
   CHECK_NOTHROW(plan_of({frozen}));
 }
 
-TEST_CASE("a model that ends in codes is told which layers give numbers") {
+TEST_CASE("a model that ends in codes is an error naming layers that return values") {
   LayerSpec last = plain_spec("quantize");
   last.activation.emplace();
   last.activation->spec.dtype = dtypes::int8;

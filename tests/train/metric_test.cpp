@@ -107,18 +107,18 @@ TEST_CASE("Metrics are their formulas over the sums of all batches") {
   CHECK(find_metric("acuracy") == nullptr);
 }
 
-TEST_CASE("train.best is a name or a map, is written back, and is refused where it says nothing") {
+TEST_CASE("train.best is a name or a map, is written back, and is refused where it is empty") {
   const auto best = [](Keys keys) { return small_config(keys).train.best; };
   CHECK(best({}) == BestConfig{});
   CHECK(best({"train.best=loss"}) == BestConfig{.metric = "loss"});
-  CHECK(best({"train.best={metric: top5_accuracy, goes: down}"}) ==
-        BestConfig{.metric = "top5_accuracy", .goes = "down"});
-  const RunConfig config = small_config({"train.best={metric: loss, goes: up}", "data.train.limit=20"});
+  CHECK(best({"train.best={metric: top5_accuracy, mode: min}"}) ==
+        BestConfig{.metric = "top5_accuracy", .mode = "min"});
+  const RunConfig config = small_config({"train.best={metric: loss, mode: max}", "data.train.limit=20"});
   CHECK(parse_config(to_yaml(config), "again.yaml") == config);
-  CHECK(contains(to_yaml(config), "  best: {metric: loss, goes: up}\n"));
+  CHECK(contains(to_yaml(config), "  best: {metric: loss, mode: max}\n"));
   CHECK(contains(error_of([] { small_config({"train.best=acuracy"}); }), "did you mean 'accuracy'?"));
   CHECK(
-      contains(error_of([] { small_config({"train.best={goes: up}"}); }), "missing required key 'train.best.metric'"));
+      contains(error_of([] { small_config({"train.best={mode: max}"}); }), "missing required key 'train.best.metric'"));
   CHECK(contains(error_of([] {
                    small_config({"train.best=loss", "~data.test"});
                  }),
@@ -134,9 +134,9 @@ TEST_CASE("train.best is a name or a map, is written back, and is refused where 
 TEST_CASE("The metric of train.best picks the best model, and summary and metrics name it") {
   const KeepModes keep;
   TempDir temp;
-  for (const std::string goes : {"down", "up"}) {
-    const RunConfig config = small_config({"train.best={metric: loss, goes: " + goes + "}", "data.train.limit=40"});
-    const std::string folder = create_run_folder(config, temp.file(goes));
+  for (const std::string mode : {"min", "max"}) {
+    const RunConfig config = small_config({"train.best={metric: loss, mode: " + mode + "}", "data.train.limit=40"});
+    const std::string folder = create_run_folder(config, temp.file(mode));
     std::vector<EvalEvent> events;
     TrainHooks hooks;
     hooks.on_eval = [&](const EvalEvent& e) { events.push_back(e); };
@@ -146,7 +146,7 @@ TEST_CASE("The metric of train.best picks the best model, and summary and metric
     REQUIRE(events.size() == 3);
     double best = 0;
     for (size_t i = 0; i < events.size(); ++i) {
-      const bool better = i == 0 || (goes == "up" ? events[i].loss > best : events[i].loss < best);
+      const bool better = i == 0 || (mode == "max" ? events[i].loss > best : events[i].loss < best);
       CHECK(events[i].best == better);
       if (better) best = events[i].loss;
       CHECK(events[i].metric == "loss");
@@ -194,12 +194,12 @@ TEST_CASE("A regression trains on idx files of floats, and its best model has th
   CHECK(summary.at("best_value").get<double>() <= summary.at("last_value").get<double>());
   const RunConfig short_run =
       shipped("vectors_mlp_int8_regression", data.root(), {"batch.micro=16", "train.stop=3 epochs"});
-  const std::string calm = create_run_folder(short_run, data.file("calm")),
+  const std::string uninterrupted = create_run_folder(short_run, data.file("uninterrupted")),
                     cut = create_run_folder(short_run, data.file("cut"));
-  run_all(short_run, calm);
+  run_all(short_run, uninterrupted);
   run_part(short_run, cut, 17);
-  CHECK(resume_run(cut).state_hash == json_of(calm + "/summary.json").at("state_hash").text());
-  CHECK(json_of(cut + "/summary.json").at("best_value") == json_of(calm + "/summary.json").at("best_value"));
+  CHECK(resume_run(cut).state_hash == json_of(uninterrupted + "/summary.json").at("state_hash").text());
+  CHECK(json_of(cut + "/summary.json").at("best_value") == json_of(uninterrupted + "/summary.json").at("best_value"));
 }
 
 TEST_CASE("Several labels a sample train with sigmoid cross-entropy") {

@@ -111,7 +111,7 @@ TEST_CASE("a model that still trains is not saved as one") {
   CHECK_FALSE(file_system().exists(temp.file("m")));
 }
 
-TEST_CASE("a checkpoint is no model and a model no checkpoint, and the errors say what each is for") {
+TEST_CASE("a checkpoint is refused as a model and a model as a checkpoint, and the errors say what each is for") {
   TempDir temp;
   const LayerQuant quant = forms()[0].second;
   const auto learner = learner_of(quant);

@@ -6,7 +6,7 @@ using namespace bitgrad;
 using namespace bitgrad::test;
 
 TEST_CASE(
-    "a program that feeds its own batches may have norms, whatever it says of epochs, and meets the error of one row") {
+    "a program that feeds its own batches may have norms for any number of epochs, and gets the error of one row") {
   const KeepModes keep;
   for (const int64_t epoch : {1, 51, 400}) {
     INFO(epoch);

@@ -163,7 +163,7 @@ TEST_CASE("Frames of values keep their axes on request, and linear layers act on
   CHECK(trainer.learner().predict(x).shape() == Shape{1, kT, 20});
 }
 
-TEST_CASE("Tokens behind a mask are read but are no targets") {
+TEST_CASE("Tokens behind a mask are read but are not targets") {
   const Answers a;
   const std::vector<uint16_t> tokens = a.as<uint16_t>(a.ids);
   a.write("a.bin", bytes_of(tokens));

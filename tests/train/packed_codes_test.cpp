@@ -138,7 +138,7 @@ TEST_CASE("weights whose codes do not fit are values beside the others, and a wi
   const auto floats = learner_of("llama", "");
   CHECK(contains(error_of([&] { write_packed(*floats, temp.file("no")); }), "no weight has codes"));
   const auto gpt = learner_of("gpt", "{layers: \"layers.3.*\", weights: {dtype: int4, scheme: absmax}}");
-  CHECK(contains(error_of([&] { write_packed(*gpt, temp.file("no")); }), "the products of gpt2 are no linear layers"));
+  CHECK(contains(error_of([&] { write_packed(*gpt, temp.file("no")); }), "the products of gpt2 are not linear layers"));
   CHECK_FALSE(fs::exists(temp.file("no")));
   const auto error = error_of([&] {
     export_hugging_face(mixed->model(), model_record(*mixed)->model, nullptr, temp.file("no"), {.form = "qdq"});
@@ -201,7 +201,7 @@ TEST_CASE("zero points, bytes, scales of groups, of rows and of all, and several
   CHECK(contains(error_of([&] { bytes.read(items); }), "weight_scale: got BF16 [48,2], expected"));
 }
 
-TEST_CASE("what quantization_config says and is not read is refused by name") {
+TEST_CASE("members of quantization_config that are not read are refused by name") {
   const std::vector<int32_t> words(48 * 4, 0);
   const std::vector<float> scales(48, 1.0f);
   const std::vector<SafetensorsItem> items{Coded::item("_packed", "I32", {48, 4}, words),

@@ -96,12 +96,12 @@ TEST_CASE("a resumed run does not read model.init_from again") {
   TempDir temp;
   const std::string source = run_in(float_config(), temp.file("float"));
   const RunConfig config = phases_config({"model.init_from=" + source});
-  const std::string calm = run_all(config).state_hash;
-  CHECK(calm != run_all(phases_config()).state_hash);
+  const std::string uninterrupted = run_all(config).state_hash;
+  CHECK(uninterrupted != run_all(phases_config()).state_hash);
   const std::string folder = create_run_folder(config, temp.file("run"));
   run_part(config, folder, 4);
   std::filesystem::remove_all(source);
-  CHECK(resume_run(folder).state_hash == calm);
+  CHECK(resume_run(folder).state_hash == uninterrupted);
   Trainer gone(config);
   CHECK(error_code_of([&] { gone.start(); }) == 3);
   CHECK(contains(error_of([&] { Trainer(config).run(""); }), source));
@@ -159,7 +159,7 @@ TEST_CASE("a resumed run logs the rules of the phase that it is in, a run withou
   CHECK(tables() == 0);
 }
 
-TEST_CASE("a phase that a short run never reaches is told, and the run goes on") {
+TEST_CASE("a phase that a short run never reaches is reported, and the run continues") {
   const KeepModes keep;
   const LogLines log;
   CHECK(run_all(phases_config({"train.stop=5 steps"})).optimizer_steps == 5);

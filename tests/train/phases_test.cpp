@@ -165,7 +165,7 @@ TEST_CASE("a frozen phase keeps scales and learned parts, and codes follow the m
   CHECK(parameter(*learner, "layers.4.input.step").value().elements() == input);
 }
 
-TEST_CASE("observers see a phase that is switched off, and rest where they are told to") {
+TEST_CASE("observers see a phase that is switched off, and rest where they are switched off") {
   const LayerQuant observed =
       with_input(held(dtypes::int8, "symmetric"), dtypes::int8, "symmetric", Granularity::tensor(), "min_max");
   PhaseRun run;
@@ -201,7 +201,7 @@ TEST_CASE("updates are fused after an entry too") {
   }
 }
 
-TEST_CASE("layouts are those of the phase, whatever phases were before") {
+TEST_CASE("layouts are those of the phase, for any phases before") {
   PhaseRun run;
   const LayerQuant weights = held(dtypes::bint1, "binary", {});
   run.phases = {{0, all_layers(with_input(weights, dtypes::bint1, "binary")), kOn},
@@ -227,7 +227,7 @@ TEST_CASE("layouts are those of the phase, whatever phases were before") {
   CHECK(all.size() == 2);  // signs by signs, and none
 }
 
-TEST_CASE("phases of a model that takes ids are tried and entered") {
+TEST_CASE("phases of a model of ids are tried and entered") {
   LayerSpec embedding = plain_spec("embedding");
   embedding.attributes["num"] = 11;
   embedding.attributes["dim"] = 6;
@@ -379,7 +379,7 @@ TEST_CASE("compute integer_out cannot be switched off") {
   CHECK(contains(text, "off"));
 }
 
-TEST_CASE("a learner whose phases were refused is of no further use, and says so") {
+TEST_CASE("a learner whose phases were refused reports that it cannot be used") {
   const auto learner = phase_learner({});
   PrepareSpec nowhere;
   nowhere.rules.push_back({"layers.40", kInt4});

@@ -78,25 +78,25 @@ TEST_CASE("a run folder, its checkpoint and its converted file predict what the 
   }
 }
 
-TEST_CASE("what a model cannot take is named") {
+TEST_CASE("unsupported inputs of a model are named") {
   const TempDir temp;
   const auto model = open_model(trained(temp, {"train.stop=1 steps"}));
   const std::vector<uint8_t> pixels(784, 1);
   const std::vector<int32_t> ids(784, 1);
   const auto of = [&](const SampleView& view) { return error_of([&] { model->predict(view); }); };
   CHECK(of({"a.npy", StoredAs::kUint8, {28, 27}, 1, pixels.data()}) ==
-        "[predict] a.npy: got samples of [28,27], the model takes [784]. The first axis is that of the samples.");
+        "[predict] a.npy: got samples of [28,27], the model expects [784]. The first axis is that of the samples.");
   CHECK(of({"a.npy", StoredAs::kInt32, {784}, 1, ids.data()}) ==
-        "[predict] a.npy: got integers, the model takes values: bytes (uint8) or fp32");
+        "[predict] a.npy: got integers, the model expects values: bytes (uint8) or fp32");
   const Tensor wrong = Tensor::zeros({2, 784}, dtypes::bf16);
-  CHECK(contains(error_of([&] { model->predict(wrong); }), "bf16, the model takes fp32"));
+  CHECK(contains(error_of([&] { model->predict(wrong); }), "bf16, the model expects fp32"));
   Tensor bad = Tensor::zeros({1, 784}, dtypes::fp32);
   bad.as<float>()[5] = std::nanf("");
   CHECK(error_code_of([&] { model->predict(bad); }) == static_cast<int>(ErrorCode::kNonFinite));
   CHECK(model->predict(Tensor::zeros({1, 784}, dtypes::fp32)).numel() == 10);  // still of use
 }
 
-TEST_CASE("files of others, damaged files and folders that are no runs are refused with their names") {
+TEST_CASE("files of others, damaged files and folders without a run are refused with their names") {
   const TempDir temp;
   write(temp.file("a.gguf"), {1, 2, 3});
   CHECK(contains(error_of([&] { open_model(temp.file("a.gguf")); }), "bitgrad import makes a model file"));

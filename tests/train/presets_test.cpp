@@ -55,7 +55,7 @@ const std::string kUse = "model: {preset: net.yaml, keys: {classes: 10, width: 1
 
 }  // namespace
 
-TEST_CASE("a preset stands for its layers, quant and loss, with the keys of the configuration") {
+TEST_CASE("a preset expands to its layers, quant and loss, with the keys of the configuration") {
   const Files files;
   const RunConfig c = files.parsed(kUse);
   const RunConfig by_hand =
@@ -257,8 +257,8 @@ TEST_CASE("values are sums of products and quotients of keys and whole numbers")
         concat("keys: {a: 6, b: 4, big: 9223372036854775807}\nlayers: [{linear: {out: ", expression, "}}]\n"));
     return files.refused("model: {preset: net.yaml, keys: {" + keys + "}}\n");
   };
-  CHECK(contains(refused("$a/$b"), "net.yaml:2:25: error: $a/$b: 6 / 4 is no whole number"));
-  CHECK(contains(refused("$b/$a", "a: 0"), "$b/$a: 4 / 0 is no whole number"));
+  CHECK(contains(refused("$a/$b"), "net.yaml:2:25: error: $a/$b: 6 / 4, not a whole number"));
+  CHECK(contains(refused("$b/$a", "a: 0"), "$b/$a: 4 / 0, not a whole number"));
   CHECK(contains(refused("$a*", "a: 6"), "'$a*': expected $key, or products of keys and whole numbers from 1"));
   CHECK(contains(refused("$a*0"), "'$a*0': expected $key, or products"));
   CHECK(contains(refused("$a % 2"), "'$a % 2': expected $key, or products"));
@@ -267,7 +267,7 @@ TEST_CASE("values are sums of products and quotients of keys and whole numbers")
   CHECK(contains(refused("$a + $big"), "big: got '9223372036854775807', expected a whole number"));
 }
 
-TEST_CASE("a key that holds a list of layers stands for them in a list of layers, in containers and blocks too") {
+TEST_CASE("a key that holds a list of layers expands to them in a list of layers, in containers and blocks too") {
   const Files files(
       "keys: {some: [], more: [{relu: {}}, {dropout: {p: 0.5}}], one: {tanh: {}}, path: [{relu: {}}]}\n"
       "blocks: {unit: {keys: {inner: []}, layers: [{linear: {out: 6}}, $inner, {residual: {body: [$inner, {relu: "

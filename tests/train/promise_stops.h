@@ -36,17 +36,17 @@ inline std::string load_difference(Trainer& saved, Trainer& loaded, const std::s
 }
 
 // Stopped after every step, in one folder; each checkpoint is loaded and evaluated, and the run goes on from there.
-inline std::string stopped_difference(const PromiseFolder& data, const RunConfig& config, const Trace& calm) {
+inline std::string stopped_difference(const PromiseFolder& data, const RunConfig& config, const Trace& uninterrupted) {
   const std::string folder = new_folder(data, config), checkpoint = folder + "/last.safetensors";
   Trace trace;
   auto trainer = std::make_unique<Trainer>(resolve_budget(config));
-  for (size_t runs = 0; runs <= 3 * calm.steps.size(); ++runs) {  // more than steps where windows are skipped
+  for (size_t runs = 0; runs <= 3 * uninterrupted.steps.size(); ++runs) {  // more than steps where windows are skipped
     TrainHooks hooks = traced(*trainer, trace);
     hooks.stop_requested = [] { return StopRequest::kTerminate; };  // in the window's first microbatch
     const TrainOutcome outcome = trainer->run(folder, hooks);
     if (outcome.stopped == StopRequest::kNone) {
       add_results(trace, *trainer, outcome, folder);
-      return first_difference(calm, trace);
+      return first_difference(uninterrupted, trace);
     }
     if (Json::parse(text_of(folder + "/summary.json")).at("status") != "interrupted")
       return "the summary tells no interruption";

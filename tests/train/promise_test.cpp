@@ -119,7 +119,7 @@ std::string describe(const Case& c) {
 
 }  // namespace
 
-TEST_CASE("codes and masters after N = A microbatches equal those of a twin that requantizes before every one") {
+TEST_CASE("codes and masters after N = A microbatches equal those of a loop that requantizes before every one") {
   for (Case c : all_cases())
     for (const int64_t a : {2, 4, 8}) {
       c.accumulate = c.every = a;

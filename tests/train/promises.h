@@ -198,34 +198,34 @@ inline Trace trace_of(const RunConfig& config, const std::string& folder = "") {
   return trace;
 }
 
-inline std::string state_difference(const StepTrace& calm, const std::map<std::string, uint64_t>& other) {
+inline std::string state_difference(const StepTrace& uninterrupted, const std::map<std::string, uint64_t>& other) {
   std::string parts;
-  for (const auto& [name, sum] : calm.state)
+  for (const auto& [name, sum] : uninterrupted.state)
     if (const auto at = other.find(name); at == other.end() || at->second != sum) parts += "\n  " + name;
   for (const auto& [name, sum] : other)
-    if (!calm.state.contains(name)) parts += "\n  " + name;
+    if (!uninterrupted.state.contains(name)) parts += "\n  " + name;
   return parts;
 }
 
-// Where `other` first leaves `calm`: at a step, or in its results. "": nowhere.
-inline std::string first_difference(const Trace& calm, const Trace& other) {
-  for (const auto& [step, mine] : calm.steps) {
+// Where `other` first leaves `uninterrupted`: at a step, or in its results. "": nowhere.
+inline std::string first_difference(const Trace& uninterrupted, const Trace& other) {
+  for (const auto& [step, mine] : uninterrupted.steps) {
     const auto theirs = other.steps.find(step);
     if (theirs == other.steps.end()) return concat("step ", step, " is missing");
     const std::string parts = state_difference(mine, theirs->second.state);
     if (!parts.empty()) return concat("after step ", step, " these differ:", parts);
     if (mine.told != theirs->second.told)
-      return concat("of step ", step, " it tells\n", theirs->second.told, "in place of\n", mine.told);
+      return concat("of step ", step, " it reports\n", theirs->second.told, "instead of\n", mine.told);
   }
-  if (other.steps.size() > calm.steps.size())
-    return concat("it goes on to step ", other.steps.rbegin()->first, ", past ", calm.steps.rbegin()->first);
+  if (other.steps.size() > uninterrupted.steps.size())
+    return concat("it goes on to step ", other.steps.rbegin()->first, ", past ", uninterrupted.steps.rbegin()->first);
   for (const auto& [name, theirs] : other.results) {
-    const auto at = calm.results.find(name);
-    if (at == calm.results.end()) return concat("it has ", name);
+    const auto at = uninterrupted.results.find(name);
+    if (at == uninterrupted.results.end()) return concat("it has ", name);
     const std::string& mine = at->second;
     if (theirs == mine) continue;
     const bool text = name != "converted model" && !name.starts_with("export ");
-    return concat("other ", name, text ? concat(":\n", theirs, "\nin place of\n", mine) : "");
+    return concat("other ", name, text ? concat(":\n", theirs, "\ninstead of\n", mine) : "");
   }
   return "";
 }

@@ -22,12 +22,12 @@ const PromiseFolder& data() {
 }
 
 // Of each promise the run that nothing interrupts, on one thread, made once.
-struct Calm {
+struct Uninterrupted {
   std::string folder;
   Trace trace;
 };
-const Calm& calm_run(const Promise& promise, const std::string& bits) {
-  static std::map<std::string, Calm> made;
+const Uninterrupted& uninterrupted_run(const Promise& promise, const std::string& bits) {
+  static std::map<std::string, Uninterrupted> made;
   const auto [at, fresh] = made.try_emplace(bits + promise.feature);
   if (fresh) {
     const RunConfig config = config_of(data(), promise, {"run.bits=" + bits, "device.threads=1"});
@@ -62,12 +62,13 @@ void check(const Promise& promise, const std::string& axis, const std::function<
 
 void check_same_run(const Promise& promise, const std::string& axis, const std::string& bits, Keys keys) {
   keys.push_back("run.bits=" + bits);
-  check(promise, axis,
-        [&] { return first_difference(calm_run(promise, bits).trace, trace_of(config_of(data(), promise, keys))); });
+  check(promise, axis, [&] {
+    return first_difference(uninterrupted_run(promise, bits).trace, trace_of(config_of(data(), promise, keys)));
+  });
 }
 
 // Killed after so many microbatches, without a last word, and resumed from the checkpoint before, or begun anew.
-std::string killed_difference(const RunConfig& config, int64_t microbatches, const Trace& calm) {
+std::string killed_difference(const RunConfig& config, int64_t microbatches, const Trace& uninterrupted) {
   struct Killed {};
   const std::string folder = new_folder(data(), config);
   Trace trace;
@@ -89,7 +90,7 @@ std::string killed_difference(const RunConfig& config, int64_t microbatches, con
   rest.resume(run_folder_checkpoint(folder));
   const TrainOutcome outcome = rest.run(folder, traced(rest, trace));
   add_results(trace, rest, outcome, folder);
-  return first_difference(calm, trace);
+  return first_difference(uninterrupted, trace);
 }
 
 }  // namespace
@@ -98,7 +99,7 @@ TEST_CASE("a run that is stopped at every step, saved, loaded and resumed is the
   for_every_promise([](const Promise& promise) {
     const RunConfig config = config_of(data(), promise, {"run.bits=fast", "device.threads=1"});
     check(promise, "stopped at every step",
-          [&] { return stopped_difference(data(), config, calm_run(promise, "fast").trace); });
+          [&] { return stopped_difference(data(), config, uninterrupted_run(promise, "fast").trace); });
   });
 }
 
@@ -108,7 +109,7 @@ TEST_CASE("a run that is killed and resumed is the run that nothing interrupts")
     const int64_t window = config.batch.accumulate();
     for (const int64_t microbatches : {2 * window, 3 * window + window / 2})
       check(promise, concat("killed after microbatch ", microbatches),
-            [&] { return killed_difference(config, microbatches, calm_run(promise, "fast").trace); });
+            [&] { return killed_difference(config, microbatches, uninterrupted_run(promise, "fast").trace); });
   });
 }
 
@@ -121,7 +122,7 @@ TEST_CASE("any number of threads gives the run of one", "[slow]") {
 
 TEST_CASE("in strict mode every instruction set gives the same run", "[slow]") {
   for_every_promise([](const Promise& promise) {
-    calm_run(promise, "strict");
+    uninterrupted_run(promise, "strict");
     const IsaLevel most = isa_cap();
     for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
       set_isa_cap(std::min(level, most));
@@ -139,8 +140,8 @@ TEST_CASE("in strict mode updates inside backward and after it leave the same ru
 
 TEST_CASE("a model is the same from its run, its checkpoint and its converted file") {
   for_every_promise([](const Promise& promise) {
-    const Calm& calm = calm_run(promise, "strict");
-    check(promise, "as files", [&] { return file_difference(calm.folder, calm.trace); });
+    const Uninterrupted& uninterrupted = uninterrupted_run(promise, "strict");
+    check(promise, "as files", [&] { return file_difference(uninterrupted.folder, uninterrupted.trace); });
   });
 }
 
@@ -149,12 +150,12 @@ TEST_CASE("every feature has a state of its own, but for those that promise the 
   const Promise* before = nullptr;
   for_every_promise(
       [&](const Promise& promise) {
-        const Trace& trace = calm_run(promise, "strict").trace;
+        const Trace& trace = uninterrupted_run(promise, "strict").trace;
         const std::string hash = trace.results.at("state hash");
         if (promise.same_state) {
           Trace steps{trace.steps, {{"state hash", hash}}};
           check(promise, "as \"" + before->feature + '"',
-                [&] { return first_difference(calm_run(*before, "strict").trace, steps); });
+                [&] { return first_difference(uninterrupted_run(*before, "strict").trace, steps); });
           return;
         }
         check(promise, "its state",

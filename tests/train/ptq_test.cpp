@@ -148,7 +148,7 @@ TEST_CASE("ranges of quantize layers are found once, on the quantized layers bef
   CHECK(batches_of(*learner) == std::vector<int64_t>{2, 2, 2, 2});
 }
 
-TEST_CASE("observers take the place of scales that are found from each batch, and the rest of the input stays") {
+TEST_CASE("observers replace scales that are found from each batch, and the rest of the input stays") {
   const KeepModes keep;
   RunConfig config = shortened("mnist_mlp_fp32.yaml");
   const auto data = open_dataset(config, config.data.train);
@@ -186,7 +186,7 @@ TEST_CASE("observers take the place of scales that are found from each batch, an
   CHECK(contains(error_of([&] { with_observer(config, learner->model(), "min_max"); }), "no layer has an input"));
 }
 
-TEST_CASE("a recipe with an input is refused behind a quantize layer, with what to take instead") {
+TEST_CASE("a recipe with an input is refused behind a quantize layer, with an alternative") {
   const KeepModes keep;
   TempDir temp;
   const std::string file = trained(temp, shortened("mnist_mlp_int8_int.yaml"));

@@ -242,7 +242,7 @@ TEST_CASE("reports change no bit of the training") {
   CHECK(masters[0] == masters[1]);
 }
 
-TEST_CASE("places follow from what owns a weight or quantizer, whatever its name is") {
+TEST_CASE("places follow from the owner of a weight or quantizer, for any name") {
   class Odd final : public Module {
    public:
     Odd() : a_(add_quantizable("gate_input", {3, 5}, weight())), b_(add_quantizable("up", {3, 5}, weight())) {

@@ -69,7 +69,7 @@ TEST_CASE("each report writes a line for every low-bit weight and quantizer, and
   CHECK(quant_lines(silent).empty());
 }
 
-TEST_CASE("windows of several microbatches and requantizations: what is watched is what lies before a report") {
+TEST_CASE("windows of several microbatches and requantizations: what is watched is the state before a report") {
   const KeepModes keep;
   TempDir temp;
   struct Case {

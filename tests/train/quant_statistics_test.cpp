@@ -340,7 +340,7 @@ TEST_CASE("scale drift is the mean relative change of scales") {
   CHECK_FALSE(scale_drift(params({1}), QuantParams{}).has_value());
 }
 
-TEST_CASE("statistics refuse what they cannot read and say what they got") {
+TEST_CASE("statistics refuse what they cannot read and report what they got") {
   Parameter plain({2, 3}, {});
   plain.initialize("layers.0.bias", 1);
   CHECK(contains(error_of([&] { quant_statistics(plain); }), "[quant_statistics] parameter 'layers.0.bias'"));

@@ -104,8 +104,8 @@ TEST_CASE("a tree of two microbatches has the bits of the running sum, one of ei
 }
 
 TEST_CASE("a window of a tree that fails is forgotten, and a partial one is flushed") {
-  const auto broken = learner(), calm = learner();
-  for (Learner* l : {broken.get(), calm.get()}) l->set_window_sum(WindowSum::kTree);
+  const auto broken = learner(), uninterrupted = learner();
+  for (Learner* l : {broken.get(), uninterrupted.get()}) l->set_window_sum(WindowSum::kTree);
   for (int64_t i = 0; i < 5; ++i) train(*broken, i + 70);
   const std::vector<int32_t> labels{0};
   Tensor bad = random_tensor({1, kFeatures}, dtypes::fp32, 1);
@@ -113,11 +113,11 @@ TEST_CASE("a window of a tree that fails is forgotten, and a partial one is flus
   for (int64_t i = 5; i < kWindow - 1; ++i) broken->microbatch(bad, labels);
   CHECK(contains(error_of([&] { broken->microbatch(bad, labels); }), "NaN"));
   detail::set_counters(broken->train_state(), 0, 0, 0);
-  for (Learner* l : {broken.get(), calm.get()}) {
+  for (Learner* l : {broken.get(), uninterrupted.get()}) {
     for (int64_t i = 0; i < kWindow + 5; ++i) train(*l, i);
     l->flush();
   }
-  CHECK(state_of(*broken) == state_of(*calm));
+  CHECK(state_of(*broken) == state_of(*uninterrupted));
 }
 
 TEST_CASE("an Error of one rank ends the others, and ranks that do not fit are refused") {

@@ -78,7 +78,7 @@ TEST_CASE("A folder of data with a line break is refused, since its name would b
   config.data.root = temp.file("a\nb");
   CHECK(contains(to_yaml(config), "a\\x0ab"));
   CHECK(contains(error_of([&] { Trainer trainer(config); }),
-                 "[config] a run of it could not be opened again: data.root: the text holds a control character"));
+                 "[config] a run of it could not be opened again: data.root: the text contains a control character"));
 }
 
 TEST_CASE("Repeats within repeats are counted before a layer is made, in configurations, records and programs") {

@@ -31,7 +31,7 @@ RunConfig ids(const TempDir& temp, std::vector<std::string> keys) {
 
 }  // namespace
 
-TEST_CASE("a recipe with inputs takes the weights of an embedding, in quant.recipe, phases and after training") {
+TEST_CASE("a recipe with inputs applies to the weights of an embedding, in quant.recipe, phases and after training") {
   const KeepModes keep;
   const TempDir temp;
   for (const char* recipe : {"8da4w", "w8a8", "w4a4", "ternary_int8"})
@@ -64,7 +64,7 @@ TEST_CASE("a rule that asks an embedding for an input alone stays an error") {
                  "whose input are ids"));
 }
 
-TEST_CASE("files of a tied model are read back, whatever made them: phases, first and observers") {
+TEST_CASE("files of a tied model from phases, first and observers are read back") {
   const KeepModes keep;
   const TempDir temp;
   const RunConfig phased = ids(temp, {"quant.phases=[{from: 0 steps, recipe: int8wo}, {from: 1 steps, recipe: w8a8}, "

@@ -26,7 +26,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 // A run that was stopped after 7 of 15 steps.
 struct Stopped {
   explicit Stopped(const std::string& folder_name, const std::vector<std::string>& keys = {})
-      : folder(create_run_folder(small_config(keys), folder_name)), calm(run_all(small_config(keys)).state_hash) {
+      : folder(create_run_folder(small_config(keys), folder_name)),
+        uninterrupted(run_all(small_config(keys)).state_hash) {
     run_part(small_config(keys), folder, 7);
     config = text_of(folder + "/config.yaml");
     metrics = text_of(folder + "/metrics.jsonl");
@@ -41,7 +42,7 @@ struct Stopped {
     trainer.resume(run_folder_checkpoint(folder));
     return trainer.run(folder).state_hash;
   }
-  std::string folder, calm, config, metrics;
+  std::string folder, uninterrupted, config, metrics;
 };
 
 }  // namespace
@@ -93,7 +94,7 @@ TEST_CASE("a run goes on with the configuration in its checkpoint, and a changed
   CHECK(lines.warnings.empty());
 
   run.put("config.yaml", run.config);
-  CHECK(run.go_on() == run.calm);
+  CHECK(run.go_on() == run.uninterrupted);
   CHECK(lines.warnings.empty());
 }
 
@@ -110,7 +111,7 @@ TEST_CASE("a config.yaml that cannot be read, or is gone, is a warning, and the 
     const Stopped run(temp.file(std::to_string(runs++)));
     run.put("config.yaml", text);
     const LogLines lines;
-    CHECK(run.go_on() == run.calm);
+    CHECK(run.go_on() == run.uninterrupted);
     REQUIRE(lines.warnings.size() == 1);
     CHECK(contains(lines.warnings[0], run.folder +
                                           "/config.yaml cannot be read: the run continues with the configuration "
@@ -121,12 +122,12 @@ TEST_CASE("a config.yaml that cannot be read, or is gone, is a warning, and the 
   const Stopped run(temp.file("gone"));
   file_system().remove(run.folder + "/config.yaml");
   const LogLines lines;
-  CHECK(run.go_on() == run.calm);
+  CHECK(run.go_on() == run.uninterrupted);
   REQUIRE(lines.warnings.size() == 1);
   CHECK(contains(lines.warnings[0], "/config.yaml cannot be read"));
 }
 
-TEST_CASE("the device of a resumed run is that of its checkpoint or of an override, whatever config.yaml says") {
+TEST_CASE("the device of a resumed run is that of its checkpoint or of an override, never that of config.yaml") {
   const KeepModes keep;
   const TempDir temp;
   const Stopped run(temp.file("run"), {"device.threads=2"});
@@ -159,7 +160,7 @@ TEST_CASE("lines of the metrics that cannot be read are named, and the damaged f
   write_file_atomically(path, damaged);
   write_file_atomically(path + ".damaged", "an older one");
   const LogLines log;
-  CHECK(run.go_on() == run.calm);
+  CHECK(run.go_on() == run.uninterrupted);
   REQUIRE(log.warnings.size() == 1);
   CHECK(log.warnings[0] ==
         concat(path, ": lines 2, 5 cannot be read and were dropped. The original file: ", path, ".damaged.2"));
@@ -169,7 +170,7 @@ TEST_CASE("lines of the metrics that cannot be read are named, and the damaged f
   CHECK(text_of(path).size() > kept.size());
 }
 
-TEST_CASE("every flipped bit of the metrics is told, and no file of a calm run is") {
+TEST_CASE("every flipped bit of the metrics is reported, and no file of an uninterrupted run is") {
   const KeepModes keep;
   const TempDir temp;
   const Stopped run(temp.file("run"));
@@ -228,7 +229,7 @@ bool said(const LogLines& log, const std::string& text) {
 
 TEST_CASE("a run that was killed before its first last.safetensors goes on from best.safetensors, bit for bit") {
   const std::vector<std::string> keys{"train.eval.every=1 steps", "checkpoint.every=100 steps"};
-  const std::string calm = run_all(small_config(keys)).state_hash;
+  const std::string uninterrupted = run_all(small_config(keys)).state_hash;
   TempDir temp;
   const std::string folder = create_run_folder(small_config(keys), temp.file("run"));
   run_and_die(small_config(keys), folder, 6);
@@ -243,14 +244,14 @@ TEST_CASE("a run that was killed before its first last.safetensors goes on from 
   CHECK(header.counters.best_step == header.step);
   Trainer trainer(resumed_config(folder, header));
   trainer.resume(best);
-  CHECK(trainer.run(folder).state_hash == calm);
+  CHECK(trainer.run(folder).state_hash == uninterrupted);
 }
 
 TEST_CASE("a run goes on from the later one of its two checkpoints, and never replaces a better best.safetensors") {
   const std::vector<std::string> keys{"train.eval.every=1 steps", "checkpoint.every=3 steps", "train.best=loss"};
   TempDir temp;
   const std::string whole = create_run_folder(small_config(keys), temp.file("whole"));
-  const std::string calm = Trainer(small_config(keys)).run(whole).state_hash;
+  const std::string uninterrupted = Trainer(small_config(keys)).run(whole).state_hash;
   bool newer = false;
   for (int64_t microbatches = 3; microbatches < 12; ++microbatches) {
     const std::string folder = create_run_folder(small_config(keys), temp.file(std::to_string(microbatches)));
@@ -264,7 +265,7 @@ TEST_CASE("a run goes on from the later one of its two checkpoints, and never re
     Trainer trainer(resumed_config(folder, read_checkpoint_header(from)));
     trainer.resume(from);
     const CheckpointHeader before = read_checkpoint_header(folder + "/best.safetensors");
-    CHECK(trainer.run(folder).state_hash == calm);
+    CHECK(trainer.run(folder).state_hash == uninterrupted);
     const CheckpointHeader after = read_checkpoint_header(folder + "/best.safetensors");
     CHECK(*after.counters.best_value <= *before.counters.best_value);
     CHECK(after.step == read_checkpoint_header(whole + "/best.safetensors").step);
@@ -302,7 +303,7 @@ class Vanishing final : public Dataset {
 TEST_CASE("a run whose data vanish, in training or in an evaluation, saves what it trained") {
   const std::vector<std::string> keys{"train.eval.every=1 epochs", "checkpoint.every=100 steps"};
   const RunConfig config = small_config(keys);
-  const std::string calm = run_all(config).state_hash;
+  const std::string uninterrupted = run_all(config).state_hash;
   const auto data = [&](const DatasetConfig& section, int64_t left) {
     return std::make_unique<Vanishing>(open_dataset(config, section), left);
   };
@@ -325,22 +326,23 @@ TEST_CASE("a run whose data vanish, in training or in an evaluation, saves what 
     const int64_t step = read_checkpoint_header(newest_checkpoint(folder)).step;
     CHECK(step > 0);
     CHECK(said(lines, concat("saved at step ", step)));
-    CHECK(resume_run(folder).state_hash == calm);
+    CHECK(resume_run(folder).state_hash == uninterrupted);
   }
 }
 
 TEST_CASE(
     "A run that was cut between best and last of its last step writes last when it is resumed, and is warned of") {
   const TempDir temp;
-  const std::string calm = create_run_folder(small_config(), temp.file("calm"));
-  const TrainOutcome whole = run_all(small_config(), calm);
+  const std::string uninterrupted = create_run_folder(small_config(), temp.file("uninterrupted"));
+  const TrainOutcome whole = run_all(small_config(), uninterrupted);
   const std::string best = temp.file("run") + "/best.safetensors", last = temp.file("run") + "/last.safetensors";
   // As the cut leaves it: best of the last step, last of an earlier one, or none.
   for (const bool none : {false, true}) {
     std::filesystem::remove_all(temp.file("run"));
     const std::string run = create_run_folder(small_config(), temp.file("run"));
     run_part(small_config(), run, 7);
-    std::filesystem::copy_file(calm + "/last.safetensors", best, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(uninterrupted + "/last.safetensors", best,
+                               std::filesystem::copy_options::overwrite_existing);
     if (none) std::filesystem::remove(last);
     if (!none) {
       CHECK(contains(stale_last(run), "best.safetensors is of step 15, last.safetensors of step 7"));
@@ -358,10 +360,10 @@ TEST_CASE(
     CHECK(stale_last(run).empty());
     REQUIRE(file_system().exists(last));
     const CheckpointHeader there = read_checkpoint_header(last),
-                           expected = read_checkpoint_header(calm + "/last.safetensors");
+                           expected = read_checkpoint_header(uninterrupted + "/last.safetensors");
     CHECK(there.step == expected.step);
     CHECK(there.microbatch == expected.microbatch);
-    const NamedTensors a = load_tensors(last), b = load_tensors(calm + "/last.safetensors");
+    const NamedTensors a = load_tensors(last), b = load_tensors(uninterrupted + "/last.safetensors");
     REQUIRE(a.size() == b.size());
     for (const auto& [name, tensor] : a) CHECK(tensor.values() == b.at(name).values());
   }

@@ -68,7 +68,7 @@ struct Run {
     file_system().make_directories(root);
     put("train.csv", csv_of(kRows));
     put("test.csv", csv_of(kTestRows, 2));
-    calm = run_all(config()).state_hash;
+    uninterrupted = run_all(config()).state_hash;
     create_run_folder(config(), folder);
     run_part(config(), folder, 7);
   }
@@ -82,7 +82,7 @@ struct Run {
     trainer.resume(run_folder_checkpoint(folder), use_data);
     return trainer.run(folder).state_hash;
   }
-  std::string root, folder, calm;
+  std::string root, folder, uninterrupted;
 };
 
 std::string record_of(const std::string& csv_path, const Run& run) {
@@ -193,18 +193,18 @@ TEST_CASE("a run in epochs goes on to its last epoch, however many samples an ep
   }
 }
 
-TEST_CASE("samples that lie elsewhere are the same samples") {
+TEST_CASE("samples at another path are the same samples") {
   const KeepModes keep;
   const TempDir temp;
   const Run run(temp, "run");
   run.put("moved.csv", text_of(run.root + "/train.csv"));
   file_system().remove(run.root + "/train.csv");
   const LogLines log;
-  CHECK(run.go_on(false, {"data.train.file=moved.csv"}) == run.calm);
+  CHECK(run.go_on(false, {"data.train.file=moved.csv"}) == run.uninterrupted);
   CHECK(log.warnings.empty());
 }
 
-TEST_CASE("a checkpoint without a record of its samples resumes, and says what it does not know") {
+TEST_CASE("a checkpoint without a record of its samples resumes, and reports what is unknown") {
   const KeepModes keep;
   const TempDir temp;
   const Run run(temp, "run");
@@ -216,14 +216,14 @@ TEST_CASE("a checkpoint without a record of its samples resumes, and says what i
   counters.data.clear();
   save_checkpoint(path, trainer.learner(), counters, to_portable_yaml(run.config()));
   const LogLines log;
-  CHECK(run.go_on() == run.calm);
+  CHECK(run.go_on() == run.uninterrupted);
   CHECK(log.warnings.empty());
   CHECK(std::any_of(log.lines.begin(), log.lines.end(), [&](const std::string& line) {
     return line == path + " has no record of its samples: whether they changed is not known";
   }));
 }
 
-TEST_CASE("arrays of a program resume by their values, whatever stores them") {
+TEST_CASE("arrays of a program resume by their values, for any storage") {
   const KeepModes keep;
   const TempDir temp;
   const RunConfig config = parse_config(R"yaml(version: 1
@@ -249,7 +249,7 @@ train: {stop: 12 steps}
     return make_memory_dataset(spec);
   };
   const auto trainer = [&](StoredAs form) { return std::make_unique<Trainer>(config, data(form), nullptr); };
-  const std::string calm = trainer(StoredAs::kInt32)->run("").state_hash;
+  const std::string uninterrupted = trainer(StoredAs::kInt32)->run("").state_hash;
   const std::string folder = create_run_folder(config, temp.file("run"));
   TrainHooks hooks;
   int64_t polls = 0;
@@ -258,7 +258,7 @@ train: {stop: 12 steps}
   const std::string path = folder + "/last.safetensors";
   const auto resumed = trainer(StoredAs::kUint8);
   resumed->resume(path);
-  CHECK(resumed->run("").state_hash == calm);
+  CHECK(resumed->run("").state_hash == uninterrupted);
 
   x[50] += 1e-6f;
   CHECK(contains(error_of([&] { trainer(StoredAs::kInt32)->resume(path); }),

@@ -60,7 +60,7 @@ TEST_CASE("without a name the folder gets the next free number") {
   CHECK(create_run_folder(config, "") == temp.file("runs/small/0002"));
 }
 
-TEST_CASE("a folder without a run, and a run without a checkpoint, are told apart") {
+TEST_CASE("a folder without a run and a run without a checkpoint are distinguished") {
   TempDir temp;
   for (const bool checkpoint : {false, true}) {
     const auto look = [&] {

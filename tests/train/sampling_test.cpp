@@ -142,7 +142,7 @@ TEST_CASE("draws have the probabilities, and are functions of seed, sample and p
     }
 }
 
-TEST_CASE("sampling says what is out of range") {
+TEST_CASE("sampling reports options that are out of range") {
   const std::vector<float> scores{1, 2};
   const auto error = [&](const SamplingSpec& spec) { return error_of([&] { sample_token(scores, {}, spec, 0, 0); }); };
   CHECK(contains(error({.repetition_penalty = 0}), "[sampling] repetition_penalty: got 0, expected a number above 0"));

@@ -73,20 +73,21 @@ TEST_CASE("schedule plateau cuts the rate after evaluations without improvement,
   const RunConfig config = small_config(keys, kSmallInt4);
   CHECK(parse_config(to_yaml(config), "again.yaml") == config);
   // The first evaluation, after step 2, stays the best: cuts come after steps 6, 10, 14 ..
-  const std::vector<double> rates = logged(config, temp.file("calm"), "lr");
+  const std::vector<double> rates = logged(config, temp.file("uninterrupted"), "lr");
   REQUIRE(rates.size() == 25);
   for (size_t i = 0; i < 25; ++i) {
     const double cuts = i < 6 ? 0 : std::floor((static_cast<double>(i) - 2) / 4);
     CHECK(std::fabs(rates[i] - 0.1 * std::exp2(-cuts)) < 1e-7);
   }
-  const CheckpointHeader calm = read_checkpoint_header(temp.file("calm") + "/last.safetensors");
-  CHECK(calm.counters.plateaus == std::vector<int64_t>{6, 10, 14, 18, 22, 25});
+  const CheckpointHeader uninterrupted = read_checkpoint_header(temp.file("uninterrupted") + "/last.safetensors");
+  CHECK(uninterrupted.counters.plateaus == std::vector<int64_t>{6, 10, 14, 18, 22, 25});
   for (const int64_t stop : {5, 6, 7, 11}) {
     const std::string folder = create_run_folder(config, temp.file(concat("part", stop)));
     run_part(config, folder, stop);
     resume_run(folder);
-    CHECK(text_of(folder + "/last.safetensors").size() == text_of(temp.file("calm") + "/last.safetensors").size());
-    CHECK(read_checkpoint_header(folder + "/last.safetensors").counters.plateaus == calm.counters.plateaus);
+    CHECK(text_of(folder + "/last.safetensors").size() ==
+          text_of(temp.file("uninterrupted") + "/last.safetensors").size());
+    CHECK(read_checkpoint_header(folder + "/last.safetensors").counters.plateaus == uninterrupted.counters.plateaus);
   }
   const RunConfig least = small_config(with(keys, {"schedule.final=0.4"}), kSmallInt4);
   CHECK(std::fabs(logged(least, temp.file("least"), "lr").back() - 0.04) < 1e-7);

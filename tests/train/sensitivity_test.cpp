@@ -178,7 +178,7 @@ TEST_CASE("sensitivities leave a model of float and low-bit weights as it was, b
   CHECK(j.at("layers")[0].at("recipes")[1].at("loss_change") == s.layers[0].effects[1].loss_change);
 }
 
-TEST_CASE("each choice for a frozen layer is made of its numbers, whatever was tried before") {
+TEST_CASE("each choice for a frozen layer starts from its values, for any choice tried before") {
   const KeepModes keep;
   const RunConfig config = small_config({"model.layers.0.linear.weights.frozen=true"}, kMixed);
   Trainer trainer(config);

@@ -61,7 +61,7 @@ std::string state_of(Learner& learner) {
 
 }  // namespace
 
-TEST_CASE("A window in which nothing counts leaves everything as if it had not been there") {
+TEST_CASE("A window without targets leaves everything as if it had not been there") {
   for (const WindowSum sum : {WindowSum::kRunning, WindowSum::kTree})
     for (const int64_t accumulate : {1, 2, 3})
       for (const int64_t factor : {1, 3}) {  // in a requantize window: early, within, last
@@ -185,8 +185,8 @@ TEST_CASE("A run passes over samples without targets, counts them, and ends as o
     const TrainOutcome outcome = trainer->run(folder.path());
     CHECK(std::count_if(log.warnings.begin(), log.warnings.end(),
                         [](const std::string& line) { return contains(line, "no target counts in the window"); }) == 1);
-    const TrainOutcome calm = twin->run("");
-    CHECK(outcome.optimizer_steps == calm.optimizer_steps);
+    const TrainOutcome uninterrupted = twin->run("");
+    CHECK(outcome.optimizer_steps == uninterrupted.optimizer_steps);
     CHECK(outcome.skipped_windows == 3 * std::ssize(prompts));
     CHECK(trainer->ended());
     for (size_t i = 0; i < trainer->learner().model().parameters().size(); ++i)
@@ -205,9 +205,9 @@ TEST_CASE("A run that skips windows is resumed from any of its microbatches") {
   for (const bool two : {false, true}) {
     std::string config = kAnswers;
     if (two) config.replace(config.find("batch: {global: 1}"), 18, "batch: {global: 2, micro: 1}");
-    const TempDir calm_folder;
-    const TrainOutcome calm =
-        trainer_of(two ? std::vector<int64_t>{2, 3, 6, 7} : prompts, false, config)->run(calm_folder.path());
+    const TempDir uninterrupted_folder;
+    const TrainOutcome uninterrupted =
+        trainer_of(two ? std::vector<int64_t>{2, 3, 6, 7} : prompts, false, config)->run(uninterrupted_folder.path());
     for (int stop = 1; stop < 24; ++stop) {
       INFO("stopped after " << stop << " microbatches");
       const TempDir folder;
@@ -219,14 +219,14 @@ TEST_CASE("A run that skips windows is resumed from any of its microbatches") {
       const auto rest = trainer_of(data, false, config);
       rest->resume(folder.path() + "/last.safetensors");
       const TrainOutcome end = rest->run(folder.path());
-      CHECK(end.state_hash == calm.state_hash);
-      CHECK(end.skipped_windows == calm.skipped_windows);
+      CHECK(end.state_hash == uninterrupted.state_hash);
+      CHECK(end.skipped_windows == uninterrupted.skipped_windows);
       CHECK(text_of(folder.path() + "/summary.json").size() > 0);
     }
   }
 }
 
-TEST_CASE("An evaluation in which no target counts is an error of the data, after the state is saved") {
+TEST_CASE("An evaluation without targets is an error of the data, after the state is saved") {
   const KeepModes keep;
   const TempDir folder;
   const std::vector<int64_t> prompts{1, 3};

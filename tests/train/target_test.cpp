@@ -55,7 +55,7 @@ std::vector<double> stepped(const std::vector<double>& w, const std::vector<Tens
   return result;
 }
 
-TEST_CASE("Losses over values train by the mean over all elements of a window, whatever its microbatches") {
+TEST_CASE("Losses over values train by the mean over all elements of a window, for any microbatches") {
   struct Case {
     const char* loss;
     double (*value)(double y, double t);
@@ -97,7 +97,7 @@ TEST_CASE("Losses over values train by the mean over all elements of a window, w
     }
 }
 
-TEST_CASE("Evaluations of values sum squared errors, and values of another shape but as many are taken") {
+TEST_CASE("Evaluations of values sum squared errors, and accept values of another shape of the same size") {
   const auto learner = linear_learner(find_loss("mean_squared_error"), 1, 0.1f);
   const Tensor x = random_tensor({4, kIn}, dtypes::fp32, 1), t = random_tensor({4, kOut}, dtypes::fp32, 2);
   const Tensor y = learner->predict(x);
@@ -113,12 +113,12 @@ TEST_CASE("Evaluations of values sum squared errors, and values of another shape
   CHECK(learner->evaluate(x, t.reshape({4, kOut, 1})).loss == r.loss);
 }
 
-TEST_CASE("A target that the loss does not take is refused before anything runs, and the next microbatch trains") {
+TEST_CASE("An unsupported target of the loss is refused before anything runs, and the next microbatch trains") {
   const Tensor x = random_tensor({4, kIn}, dtypes::fp32, 1), values = random_tensor({4, kOut}, dtypes::fp32, 2);
   const std::vector<int32_t> labels{0, 1, 2, 0};
   const auto of_values = linear_learner(find_loss("mean_squared_error"), 1, 0.1f);
   CHECK(contains(error_of([&] { of_values->microbatch(x, labels); }),
-                 "[microbatch] loss mean_squared_error takes values (fp32) as targets, got [4] int32"));
+                 "[microbatch] loss mean_squared_error expects values (fp32) as targets, got [4] int32"));
   CHECK(contains(error_of([&] { of_values->microbatch(x, values.row_slice(0, 3)); }),
                  "labels: got 3, expected one for each of 4 samples"));
   CHECK(contains(error_of([&] {
@@ -128,7 +128,7 @@ TEST_CASE("A target that the loss does not take is refused before anything runs,
   CHECK(of_values->microbatch(x, values).stepped);
   const auto of_classes = linear_learner(find_loss("squared_hinge"), 1, 0.1f);
   CHECK(contains(error_of([&] { of_classes->microbatch(x, values); }),
-                 "loss squared_hinge takes classes (int32) as targets, got [4,3] fp32"));
+                 "loss squared_hinge expects classes (int32) as targets, got [4,3] fp32"));
   CHECK(of_classes->microbatch(x, labels).counted == 4);
 }
 

@@ -113,9 +113,10 @@ TEST_CASE("what does not fit a text is found at its key") {
   CHECK(places_of(good) == "");
   CHECK(contains(text_error(without(good, "model:", "  affine: [2, -1]\nmodel:")),
                  "7:11: error: data.affine is for pixels, data.train of format text has ids"));
-  CHECK(contains(text_error(without(good, "file: a.txt, context: 4, test_fraction: 0.18}\nmodel",
-                                    "file: b.txt, context: 4, test_fraction: 0.18}\nmodel")),
-                 "6:30: error: data.test.file (b.txt) must be data.train.file (a.txt): the bytes of the file say"));
+  CHECK(contains(
+      text_error(without(good, "file: a.txt, context: 4, test_fraction: 0.18}\nmodel",
+                         "file: b.txt, context: 4, test_fraction: 0.18}\nmodel")),
+      "6:30: error: data.test.file (b.txt) must be data.train.file (a.txt): ids are assigned from the file's bytes"));
   CHECK(contains(
       text_error(without(good, "context: 4, test_fraction: 0.18}\nmodel", "context: 5, test_fraction: 0.18}\nmodel")),
       "data.test.context (5) must be data.train.context (4): samples are of one length"));
@@ -123,7 +124,7 @@ TEST_CASE("what does not fit a text is found at its key") {
                  "data.test.test_fraction (0.1) must be data.train.test_fraction (0.18): it splits the file once"));
   CHECK(contains(text_error(without(good, "context: 4, ")), "missing required key 'data.train.context'"));
   CHECK(contains(text_error(without(good, "context: 4, ", "size: 4, context: 4, ")),
-                 "data.train.size goes with data.train.format digits, not with text"));
+                 "data.train.size requires data.train.format digits, not text"));
 }
 
 TEST_CASE("a model for pictures on a text, and one for texts on pictures, are errors that name both") {

@@ -86,10 +86,10 @@ TEST_CASE("A run is resumed with the tokenizer that it began with, or not at all
   const KeepModes keep;
   const TextFolder text;
   const RunConfig config = text.config();
-  const TrainOutcome calm = run_all(config);
+  const TrainOutcome uninterrupted = run_all(config);
   const std::string folder = create_run_folder(config, text.file("run"));
   run_part(config, folder, 3);
-  CHECK(resume_run(folder).state_hash == calm.state_hash);
+  CHECK(resume_run(folder).state_hash == uninterrupted.state_hash);
   const std::string other = create_run_folder(config, text.file("other"));
   run_part(config, other, 3);
   text.write("abcdegabcdeggedcbaabcabcdegdegabcdegabcgedabcdeggabcde");

@@ -109,7 +109,7 @@ TEST_CASE("A model of tokens trains, and the loss picks its best state") {
   CHECK(std::fabs(bits - outcome.evaluation->loss / std::log(2.0)) < 1e-12);
 }
 
-TEST_CASE("An epoch of random windows has as many as lie side by side") {
+TEST_CASE("An epoch of random windows has as many as fit without overlap") {
   const TokenFolder file;
   const auto chars = static_cast<int64_t>(std::string(kWords).size());
   const auto train = static_cast<int64_t>(static_cast<double>(chars) * 0.9);
@@ -205,7 +205,7 @@ TEST_CASE("What does not fit tokens is found at its key") {
   CHECK(
       contains(text_error(with("order: random", "stored: uint16")),
                "data.train.stored: uint16: a file of ids does not say how many there are: set data.train.vocabulary"));
-  CHECK(contains(text_error(with("order: random", "targets: each")), "data.train.targets goes with data.train.format"));
+  CHECK(contains(text_error(with("order: random", "targets: each")), "data.train.targets requires data.train.format"));
   CHECK(contains(text_error(with("context: 6}", "context: 5}")),
                  "data.test.context (5) must be data.train.context (6): samples are of one length"));
   CHECK(contains(text_error(with("order: random", "test_fraction: 0.5")),
@@ -214,7 +214,7 @@ TEST_CASE("What does not fit tokens is found at its key") {
   std::string text = with("train: {format: tokens, file: a.txt", "train: {format: text, file: a.txt");
   text.replace(text.find("order: random"), 13, "targets: each");
   text.replace(text.find("test: {format: tokens"), 21, "test: {format: text, targets: each");
-  CHECK(contains(text_error(text), "data.tokenizer is for format tokens, which no data set here has"));
+  CHECK(contains(text_error(text), "data.tokenizer only applies to format tokens, which is not used here"));
 }
 
 TEST_CASE("Sensitivities measure a tied weight once, where it is owned") {
@@ -233,7 +233,7 @@ TEST_CASE("Sensitivities measure a tied weight once, where it is owned") {
   for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise > 0);
 }
 
-TEST_CASE("A table takes its size from the data, and may have more rows than ids") {
+TEST_CASE("A table gets its size from the data, and may have more rows than ids") {
   const KeepModes keep;
   const TokenFolder file;
   const auto rows = [&](const std::vector<std::string>& overrides) {

@@ -175,7 +175,7 @@ TEST_CASE("a model that does not fit the data is refused at its layer") {
   CHECK(source.substr(carets.find('^'), 6) == "int8}}");
 }
 
-TEST_CASE("a network is evaluated on data of fewer classes than it tells apart, not of more") {
+TEST_CASE("a network is evaluated on data of fewer classes than its outputs, not of more") {
   const KeepModes keep;
   const RunConfig config = small_config({});
   CHECK(build_evaluator(config, FewDigits(5)) != nullptr);
@@ -185,7 +185,7 @@ TEST_CASE("a network is evaluated on data of fewer classes than it tells apart, 
                  "model.keys)"));
 }
 
-TEST_CASE("the rate that is told is that of the step just done") {
+TEST_CASE("the reported rate is that of the step just done") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config({"train.stop=2 epochs", "log.every=1 steps"});
@@ -205,7 +205,7 @@ TEST_CASE("the rate that is told is that of the step just done") {
   for (size_t i = 0; i < logged.size(); ++i) CHECK(static_cast<float>(logged[i]) == static_cast<float>(rates[i]));
 }
 
-TEST_CASE("the evaluation of the last step is handed out, so that nobody takes it twice") {
+TEST_CASE("the evaluation of the last step is returned, so that it is not repeated") {
   const KeepModes keep;
   Trainer trainer(small_config({"train.stop=1 epochs"}));
   const TrainOutcome outcome = trainer.run("");
@@ -219,7 +219,7 @@ TEST_CASE("the evaluation of the last step is handed out, so that nobody takes i
   CHECK_FALSE(run_all(small_config({"~data.test", "train.stop=1 epochs"})).evaluation.has_value());
 }
 
-TEST_CASE("whatever ends a run, its summary says so, with the seconds of the whole run") {
+TEST_CASE("the summary of a run names its end and the seconds of the whole run") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config({});
@@ -239,7 +239,7 @@ TEST_CASE("whatever ends a run, its summary says so, with the seconds of the who
   CHECK(summary.at("seconds") > before);
 }
 
-TEST_CASE("a checkpoint whose place lies beyond accepted data goes on with the next epoch, and says so") {
+TEST_CASE("a checkpoint beyond the accepted data resumes with the next epoch, and warns") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config({});
@@ -261,7 +261,7 @@ TEST_CASE("a checkpoint whose place lies beyond accepted data goes on with the n
   CHECK(trainer.run("").stopped == StopRequest::kNone);
 }
 
-TEST_CASE("resuming with another configuration or seed is told") {
+TEST_CASE("resuming with another configuration or seed is reported") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config();
@@ -280,12 +280,12 @@ TEST_CASE("resuming with another configuration or seed is told") {
   CHECK(error_code_of([&] { Trainer(small_config({}, kSmallInt4)).resume(path); }) == 3);
 }
 
-TEST_CASE("whatever file call fails, the run folder can be resumed to the state of the calm run") {
+TEST_CASE("for every failing file call, the run folder resumes to the same state as an uninterrupted run") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config({"train.stop=4 steps", "checkpoint.every=2 steps", "train.eval.every=4 steps",
                                          "data.train.size=20", "log.report=false"});
-  const std::string calm = run_all(config).state_hash;
+  const std::string uninterrupted = run_all(config).state_hash;
   int calls = 0;
   {
     const std::string folder = create_run_folder(config, temp.file("count"));
@@ -307,12 +307,12 @@ TEST_CASE("whatever file call fails, the run folder can be resumed to the state 
     CHECK(code == static_cast<int>(ErrorCode::kMemory));
     if (!file_system().exists(folder + "/last.safetensors")) continue;
     ++resumed;
-    CHECK(resume_run(folder).state_hash == calm);
+    CHECK(resume_run(folder).state_hash == uninterrupted);
   }
   CHECK(resumed > 10);
 }
 
-TEST_CASE("whatever file call of the report fails, the run is finished and says what it lacks") {
+TEST_CASE("for every failing file call of the report, the run is finished and reports what it lacks") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config({"train.stop=2 steps", "data.train.size=20"});

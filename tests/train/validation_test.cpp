@@ -149,7 +149,7 @@ TEST_CASE("what data.valid and train.early_stop cannot mean is refused") {
     CHECK(contains(error, part));
   };
   refused({"data.train.fraction=0.5"}, "data.train.fraction is a key of data.valid");
-  refused({"data.valid={fraction: 0.5, format: digits, size: 5}"}, "it stands alone, without other keys");
+  refused({"data.valid={fraction: 0.5, format: digits, size: 5}"}, "cannot be combined with other keys");
   refused({"data.valid={}"}, "missing required key 'data.valid.format'");
   refused({"data.valid={format: digits, size: 30}"}, "data.valid and data.test are the same data");
   refused({"data.valid={format: digits, size: 9, augment: {flip: true}}"}, "augmentation applies to training samples");
@@ -186,30 +186,31 @@ TEST_CASE("early stop ends a run after evaluations without improvement, and leav
   const RunConfig config = small_config(
       with(kFraction, {"train.stop=20 epochs", "train.early_stop={metric: loss, patience: 3, min_delta: 1000}"}));
   CHECK(parse_config(to_yaml(config), "again.yaml") == config);
-  const std::string calm_folder = create_run_folder(config, temp.file("calm"));
+  const std::string uninterrupted_folder = create_run_folder(config, temp.file("uninterrupted"));
   Trainer trainer(config);
-  const TrainOutcome calm = trainer.run(calm_folder);
+  const TrainOutcome uninterrupted = trainer.run(uninterrupted_folder);
   CHECK(trainer.ended());
-  CHECK(calm.stopped == StopRequest::kNone);
-  CHECK(calm.ended_by == "train.early_stop");
-  CHECK(contains(calm.ended, "loss on data.valid did not improve by more than 1000 in 3 evaluations; the best was "));
-  CHECK(calm.counters.epoch == 4);
-  CHECK(calm.counters.early_stop_waited == 3);
-  const Json summary = summary_of(calm_folder);
+  CHECK(uninterrupted.stopped == StopRequest::kNone);
+  CHECK(uninterrupted.ended_by == "train.early_stop");
+  CHECK(contains(uninterrupted.ended,
+                 "loss on data.valid did not improve by more than 1000 in 3 evaluations; the best was "));
+  CHECK(uninterrupted.counters.epoch == 4);
+  CHECK(uninterrupted.counters.early_stop_waited == 3);
+  const Json summary = summary_of(uninterrupted_folder);
   CHECK(summary.at("status") == "finished");
   CHECK(summary.at("ended_by") == "train.early_stop");
 
   // Resumed there is nothing to train.
-  CHECK(resume_run(calm_folder).state_hash == calm.state_hash);
-  CHECK(summary_of(calm_folder) == summary);
+  CHECK(resume_run(uninterrupted_folder).state_hash == uninterrupted.state_hash);
+  CHECK(summary_of(uninterrupted_folder) == summary);
 
   // A run that improves each time does not end early.
   const TrainOutcome up = run_all(
-      small_config({"train.early_stop={metric: loss, goes: up, patience: 1, min_delta: 0}", "train.stop=2 epochs"}));
+      small_config({"train.early_stop={metric: loss, mode: max, patience: 1, min_delta: 0}", "train.stop=2 epochs"}));
   CHECK((up.ended_by == "train.early_stop" || up.counters.early_stop_waited == 0));
 }
 
-TEST_CASE("an evaluation that is cut short is repeated by the resumed run, which ends as the calm one") {
+TEST_CASE("an evaluation that is cut short is repeated by the resumed run, which ends as an uninterrupted one") {
   const KeepModes keep;
   const TempDir temp;
   // Evaluations of 2 batches of 6 (10 steps, at 5 and 10), then data.test in 5 batches of 6.
@@ -217,8 +218,9 @@ TEST_CASE("an evaluation that is cut short is repeated by the resumed run, which
        {with(kFraction, {"train.eval.batch=6"}),
         with(kFraction, {"train.eval.batch=6", "train.early_stop={patience: 1, min_delta: 1000}"})}) {
     const RunConfig config = small_config(keys);
-    const std::string calm_folder = create_run_folder(config, temp.file("calm" + std::to_string(keys.size())));
-    const TrainOutcome calm = run_all(config, calm_folder);
+    const std::string uninterrupted_folder =
+        create_run_folder(config, temp.file("uninterrupted" + std::to_string(keys.size())));
+    const TrainOutcome uninterrupted = run_all(config, uninterrupted_folder);
     for (int64_t n = 0; n < 10; ++n) {
       INFO("cut at batch " << n << " of the evaluations");
       const std::string folder = create_run_folder(config, temp.file(concat("cut", keys.size(), '-', n)));
@@ -239,10 +241,10 @@ TEST_CASE("an evaluation that is cut short is repeated by the resumed run, which
       }
       const TrainOutcome rest = resume_run(folder);
       CHECK(rest.stopped == StopRequest::kNone);
-      CHECK(rest.state_hash == calm.state_hash);
-      CHECK(events(folder, "eval") == events(calm_folder, "eval"));
-      CHECK(events(folder, "train") == events(calm_folder, "train"));
-      CHECK(summary_of(folder) == summary_of(calm_folder));
+      CHECK(rest.state_hash == uninterrupted.state_hash);
+      CHECK(events(folder, "eval") == events(uninterrupted_folder, "eval"));
+      CHECK(events(folder, "train") == events(uninterrupted_folder, "train"));
+      CHECK(summary_of(folder) == summary_of(uninterrupted_folder));
     }
   }
 }

@@ -201,7 +201,7 @@ TEST_CASE("npz, gguf and shards give the same values as one safetensors file") {
   }
 }
 
-TEST_CASE("low-bit weights are quantized from the values of the file, and files of bitgrad are no weight files") {
+TEST_CASE("low-bit weights are quantized from the values of the file, and files of bitgrad are not weight files") {
   const TempDir temp;
   const auto learner = small_learner();
   save_checkpoint(temp.file("own.safetensors"), *learner, {}, "");
@@ -218,7 +218,7 @@ TEST_CASE("low-bit weights are quantized from the values of the file, and files 
   }
 }
 
-TEST_CASE("lines of a name map say what is wrong with them") {
+TEST_CASE("wrong lines of a name map are reported with the reason") {
   CHECK(value_text(parse_weight_name("a.*", "b.* transpose ohwi chw(1,2,3)")) == "b.* transpose ohwi chw(1,2,3)");
   CHECK(contains(error_of([] { parse_weight_name("a", "b.*"); }), "got more * in the name than in the path"));
   CHECK(contains(error_of([] { parse_weight_name("a", "b turn"); }),

@@ -153,7 +153,7 @@ TEST_CASE("A step is that of the formula in double, divided by the weight of the
   }
 }
 
-TEST_CASE("An evaluation states the loss of the same formula, whatever its batches, and perplexity the plain one") {
+TEST_CASE("An evaluation reports the loss of the same formula for any batches, and perplexity of the plain one") {
   const KeepModes keep;
   Problem p = problem_of({"", "softmax_cross_entropy", {}});
   MemoryDatasetSpec spec;
@@ -229,20 +229,20 @@ TEST_CASE("A configuration names class weights and smoothing, keeps them, and th
   const KeepModes keep;
   const RunConfig config = small_config({}, kUneven);
   CHECK(parse_config(to_yaml(config), "again.yaml").loss_keys == config.loss_keys);
-  const TempDir calm_folder, folder;
-  const TrainOutcome calm = Trainer(config).run(calm_folder.path());
+  const TempDir uninterrupted_folder, folder;
+  const TrainOutcome uninterrupted = Trainer(config).run(uninterrupted_folder.path());
   int polls = 0;
   TrainHooks hooks;
   hooks.stop_requested = [&] { return ++polls >= 5 ? StopRequest::kInterrupt : StopRequest::kNone; };
   Trainer(config).run(folder.path(), hooks);
   Trainer rest(config);
   rest.resume(folder.path() + "/last.safetensors");
-  CHECK(rest.run(folder.path()).state_hash == calm.state_hash);
+  CHECK(rest.run(folder.path()).state_hash == uninterrupted.state_hash);
   const auto last_train = [](const std::string& path) {
     const std::string text = text_of(path + "/metrics.jsonl");
     return text.substr(text.rfind("\"loss\""), 20);
   };
-  CHECK(last_train(folder.path()) == last_train(calm_folder.path()));
+  CHECK(last_train(folder.path()) == last_train(uninterrupted_folder.path()));
   CHECK(contains(error_of([] { small_config({"loss={softmax_cross_entropy: {weights: 3}}"}, kUneven); }),
                  "expected a list of numbers in [0, 1e9]"));
 }

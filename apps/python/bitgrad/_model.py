@@ -56,7 +56,7 @@ class Model(_native.Handle):
             if plan is not None:
                 return self._of_table(x, plan, normalize)
             if not self._told_of_columns:
-                _tables.tell_of_order("x: the model knows no names of columns")
+                _tables.warn_about_order("x: the model knows no names of columns")
             self._told_of_columns = True
         samples = Input(x, "x", floats=self.input.ids == 0)
         stored = samples.is_bytes if normalize is None else normalize

@@ -100,7 +100,7 @@ def _text(value: Any, decimal: str, names: set[str]) -> str:
     return str(value)
 
 
-def tell_of_order(what: str) -> None:
+def warn_about_order(what: str) -> None:
     logging.getLogger("bitgrad").warning("%s: those of the table are taken in their order", what)
 
 

@@ -89,7 +89,7 @@ void set_state(const RowUpdate& update, SweepCall& call) {
   }
 }
 
-bool lies_by_four(const SweepCall& call) {
+bool is_vec4_aligned(const SweepCall& call) {
   const bool sums = call.bf16 ? lies_on<4>(static_cast<const uint16_t*>(call.sums))
                               : lies_on<4>(static_cast<const float*>(call.sums));
   return (call.rows == 1 || call.cols % 4 == 0) && sums && lies_on<4>(call.w) && lies_on<4>(call.state[0]) &&
@@ -98,7 +98,7 @@ bool lies_by_four(const SweepCall& call) {
 
 // Chooses teams, rows per block and pieces from the shape alone.
 LaunchShape cut(SweepCall& call) {
-  call.by_four = lies_by_four(call);
+  call.by_four = is_vec4_aligned(call);
   call.piece = call.fitted ? std::max<int64_t>(call.cols, 1) : kPiece;
   call.pieces = std::max<int64_t>(ceil_div(call.cols, call.piece), 1);
   const int64_t width = std::min(call.piece, call.cols);

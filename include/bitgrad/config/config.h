@@ -200,7 +200,7 @@ struct ScheduleConfig : ScheduleShape {
   Quantity every = {};                 // step, exponential
   std::vector<Quantity> at = {};       // multistep
   Quantity cooldown = {};              // wsd
-  std::string metric = {}, goes = {};  // plateau; empty: that of train.best
+  std::string metric = {}, mode = {};  // plateau; empty: that of train.best
   int64_t patience = 0;                // plateau
   double min_delta = 0.0;              // plateau
   SourceMark mark = {};
@@ -222,7 +222,7 @@ struct EvalSection {
 // The criterion that selects the best model.
 struct BestConfig {
   std::string metric = {};  // empty: accuracy for classes, loss for values
-  std::string goes = {};    // up | down; empty: the metric's own direction
+  std::string mode = {};    // max | min; empty: the metric's own direction
   SourceMark mark = {};
   friend bool operator==(const BestConfig&, const BestConfig&) = default;
 };
@@ -230,7 +230,7 @@ struct BestConfig {
 // Ends a run whose evaluations have stopped improving.
 struct EarlyStopConfig {
   std::string metric = {};  // empty: that of train.best
-  std::string goes = {};    // up | down; empty: the metric's own direction
+  std::string mode = {};    // max | min; empty: the metric's own direction
   int64_t patience = 0;     // evaluations without improvement
   double min_delta = 0;     // only changes above this count as improvement
   SourceMark mark = {};

@@ -54,7 +54,7 @@ class Optimizer {
   // the parameter if a gradient or the sum for a learned part contains NaN or Inf, or if the global norm overflows.
   // Unless rows were already updated in backward, no parameter or state has changed then, and the gradients of this
   // window are useless. If updated values are not finite, throws Error(kNonFinite) naming the parameter, and leaves
-  // half_moved() set. The CPU detects this in the same step; a device detects values that become codes when the errors
+  // partially_updated() set. The CPU detects this in the same step; a device detects values that become codes when the errors
   // are polled, and other values by the loss or when they are saved.
   void step(float lr, double count, const RequantKey* due = nullptr);
 
@@ -67,13 +67,13 @@ class Optimizer {
   void disarm();
   // True if an Error left the parameters partly updated: nothing that was attached is usable then. On a device other
   // than the CPU this is known once the errors are polled (kernels/flag.h).
-  bool half_moved() const { return half_moved_ || *lost_; }
+  bool partially_updated() const { return partially_updated_ || *lost_; }
   // The parts of step, in order, as a list of stages that a device may record (train/step.h, base/device_work.h):
   //   begin_step     host: selects the parameters that take part
   //   reduce_norms   queues the gradient checks, gradients of learned parts and the sum of squares; poll_errors() then
   //                  fills `sums`
   //   set_scalars    host: learning rate, norm factor, begin_step of the rules; from here on an Error leaves
-  //                  half_moved() set
+  //                  partially_updated() set
   //   apply          updates, including codes made in the same sweep
   //   requantize     codes that are due and were not made by apply
   //   end_step       host
@@ -163,7 +163,7 @@ class Optimizer {
   int64_t placements_ = 0, ages_ = 0;
   float last_norm_ = 0;
   std::optional<Armed> armed_;
-  bool half_moved_ = false;
+  bool partially_updated_ = false;
   std::shared_ptr<bool> lost_ = std::make_shared<bool>(false);  // half moved, found after the step; shared with checks
   std::vector<FusedUpdate> updates_;
   std::map<std::string, std::unique_ptr<UpdateRule>> rules_;  // by name: the run's, and those that parameters name

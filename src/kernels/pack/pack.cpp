@@ -38,8 +38,8 @@ KernelList<Kernel<PackArgs>>& pack_kernels() {
 void pack(const PackArgs& args) {
   const Kernel<PackArgs>* const kernel = pack_kernels().cheapest(args);
   if (kernel == nullptr)
-    fail_with(ErrorCode::kDevice, "pack", "there is no kernel on ", to_string(current_device()), " from canonical ",
-              args.dtype, " codes to layout ", args.to, ": no product kernel there reads it. Use layout canonical.");
+    fail_with(ErrorCode::kDevice, "pack", "no kernel on ", to_string(current_device()), " from canonical ", args.dtype,
+              " codes to layout ", args.to, ": no product kernel there reads it. Use layout canonical.");
   kernel->run(args);
 }
 

@@ -144,7 +144,8 @@ void write_codes(const Int8OrdersArgs& args, const Cut& cut, int64_t k, const fl
 }  // namespace
 
 bool cpu::quantize_int8_orders(const Int8OrdersArgs& args) {
-  ensure(!args.by_row.turned && !args.by_column.turned, "quantize_int8_orders", "the CPU turns no codes");
+  ensure(!args.by_row.turned && !args.by_column.turned, "quantize_int8_orders",
+         "transposed output is not supported on the CPU");
   const Cut cut(args);
   const bool by_row = args.by_row.codes != nullptr, by_column = args.by_column.codes != nullptr;
   const auto words = [](int64_t n) { return n * static_cast<int64_t>(sizeof(int32_t)); };

@@ -54,7 +54,7 @@ class AttentionLayer final : public Module {
   Form plan(const Form& in, PlanRequests&) override {
     check_sequence(kAttentionLayer, in);
     const int64_t sides = options_.heads + 2 * options_.kv_heads;
-    require(in.features() > 0 && in.features() % sides == 0, kAttentionLayer, "takes q, k and v side by side: got ",
+    require(in.features() > 0 && in.features() % sides == 0, kAttentionLayer, "expects q, k and v concatenated: got ",
             in.features(), " features, expected a multiple of ", sides, " (heads + 2 * kv_heads)");
     rope_.dim = in.features() / sides;
     require(!rotates_ || rope_.dim % 2 == 0, kAttentionLayer, "rope turns pairs: got heads of ", rope_.dim,
@@ -162,19 +162,19 @@ LayerKind attention_kind() {
   using Type = Key::Type;
   LayerKind kind;
   kind.name = kAttentionLayer;
-  kind.doc = "causal attention (Vaswani et al. 2017) of the q, k and v that lie side by side along the last axis";
+  kind.doc = "causal attention (Vaswani et al. 2017) of q, k and v, concatenated along the last axis";
   kind.keys = {
       {"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
       {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
       {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
-      {"interleaved", Type::kBool, "", "false",
-       "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"},
+      {"interleaved", Type::kBool, "", "false", "rope rotates pairs (2i, 2i + 1) instead of (i, i + d / 2)"},
       {"dropout", Type::kNumber, "[0, 1)", "0", "probability of a zero among the weights of the values, in training"},
-      {"rope_factor", Type::kNumber, "[1, 1e6]", "1", "Llama 3.1: long waves turn so many times slower; 1: none do"},
-      {"rope_low", Type::kNumber, "(0, 1e6]", "1", "waves above rope_original / rope_low are long"},
+      {"rope_factor", Type::kNumber, "[1, 1e6]", "1",
+       "Llama 3.1: frequency scaling factor for long wavelengths; 1: off"},
+      {"rope_low", Type::kNumber, "(0, 1e6]", "1", "wavelengths above rope_original / rope_low are long"},
       {"rope_high", Type::kNumber, "(0, 1e6]", "4",
-       "waves below rope_original / rope_high stay; between the two is a straight line"},
-      {"rope_original", Type::kInt, "[1, 16777216]", "8192", "positions that the model was first trained on"}};
+       "wavelengths below rope_original / rope_high are not scaled; linear in between"},
+      {"rope_original", Type::kInt, "[1, 16777216]", "8192", "context length of the original training"}};
   kind.output = LayerKind::Output::kNone;
   kind.axes = kind.bf16 = kind.causal = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); };

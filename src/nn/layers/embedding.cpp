@@ -66,7 +66,7 @@ class Embedding final : public Module {
   // num = 0: one row per id of the vocabulary. Files then store the resolved number.
   void describe_for(const Form& in) {
     require(in.ids > 0, kEmbeddingLayer,
-            "num: 0 stands for the number of different ids, which this input does not tell: set num");
+            "num: 0 means the number of different ids, which is not known for this input: set num");
     num_ = in.ids;
     weight_.describe({num_, dim_});
     record_key("num", num_);

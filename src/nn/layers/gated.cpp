@@ -19,7 +19,7 @@ class GatedLayer final : public Module {
   Form plan(const Form& in, PlanRequests&) override {
     require(detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,
             ". Put it before the quantizer, or dequantize before it");
-    require(in.features() % 2 == 0, name_, "takes gate and up side by side: got ", in.features(),
+    require(in.features() % 2 == 0, name_, "expects gate and up concatenated: got ", in.features(),
             " features, expected an even number");
     Form out = in.with_features(in.features() / 2);
     out.dtype = y_ = in.float_output();

@@ -84,7 +84,7 @@ Var Norm::add_hardtanh(const Var& x, const Var& b) {
 }
 
 void Norm::check_rows() const {
-  fail(name_, "the model is causal, and this layer takes the statistics of the whole batch, later positions too. Use ",
+  fail(name_, "the model is causal, and this layer uses statistics of the whole batch, including later positions. Use ",
        "layer_norm or rms_norm");
 }
 

@@ -14,7 +14,7 @@ class QuantizeGradientLayer final : public Module {
     const Quantizer& quantizer = find_quantizer(spec_.scheme);
     quantizer.check(spec_, /*weight=*/false);
     require(quantizer.learned(spec_).empty(), "quantize_gradient", "scheme ", spec_.scheme,
-            " learns its scale, which no gradient can. Use dorefa_gradient, symmetric or absmax.");
+            " has a learned scale, which gradients do not support. Use dorefa_gradient, symmetric or absmax.");
   }
 
   Var forward(const Var& in) override {

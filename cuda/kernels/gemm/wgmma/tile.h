@@ -149,7 +149,7 @@ BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int cons
   if constexpr (Tile::kTurns)
     if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.turn(1 - consumer));
   wgmma_wait<0>();
-  wgmma_settle(d);
+  wgmma_fence_sums(d);
   release(tile, place.before());
 }
 
@@ -179,7 +179,7 @@ BITGRAD_DEVICE inline void multiply_fragments(const Tile& tile, RingPlace& place
     last = place.stage;
   }
   wgmma_wait<0>();
-  wgmma_settle(d);
+  wgmma_fence_sums(d);
   release(tile, last);
 }
 
