@@ -59,6 +59,9 @@ std::string make_numbered(const std::string& parent) {
 }  // namespace
 
 RunFolder start_run_folder(const RunConfig& config, const std::string& out) {
+  require(!config.quant.budget, "run folder",
+          "a run keeps the rules that quant.budget became, got the budget. Hint: "
+          "resolve_budget(config), bitgrad/tools/budget.h");
   const std::string path = out.empty() ? make_numbered(config.run.dir + '/' + config.run.name) : out;
   require(!file_system().exists(path) || file_system().is_directory(path), "run folder", "'", path, "' is a file");
   file_system().make_directories(path);

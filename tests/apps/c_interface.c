@@ -328,7 +328,7 @@ static void predict(const char* folder) {
   CHECK(memcmp(outputs, from_values, sizeof outputs) == 0);
 
   FAILS(bitgrad_model_predict_into(model, &x, BITGRAD_STORED, outputs, 5), BITGRAD_E_USAGE, "got room for 5 outputs");
-  FAILS(bitgrad_model_predict_into(model, &x, BITGRAD_AS_IS, outputs, 1000), BITGRAD_E_USAGE, "bytes as they are");
+  FAILS(bitgrad_model_predict_into(model, &x, BITGRAD_AS_IS, outputs, 1000), BITGRAD_E_USAGE, "unnormalized bytes");
   strides[0] = 1;
   FAILS(bitgrad_array_of_dlpack(&dl, &array), BITGRAD_E_USAGE, "axis 0 has stride 1, expected 12: row-major");
   dl.tensor.device.device_type = 2;

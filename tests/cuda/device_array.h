@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
 #include "cuda/runtime/runtime.h"
 #include "support/catch.h"

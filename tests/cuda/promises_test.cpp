@@ -18,8 +18,8 @@ void check_promise(const PromiseFolder& data, const Promise& promise) {
     if (!difference.empty()) FAIL_CHECK("\"" << promise.feature << "\", " << axis << ": " << difference);
   };
   try {
-    const RunConfig on_cpu = config_of(data, promise, {"run.bits=strict"}),
-                    on_gpu = config_of(data, promise, {"run.bits=strict", "device.kind=cuda"});
+    const RunConfig on_cpu = resolve_budget(config_of(data, promise, {"run.bits=strict"})),
+                    on_gpu = resolve_budget(config_of(data, promise, {"run.bits=strict", "device.kind=cuda"}));
     const Trace uninterrupted = trace_of(on_cpu);
     fail("on the device", first_difference(uninterrupted, trace_of(on_gpu)));
     const std::string folder = start_run_folder(on_cpu, data.file("from_cpu" + std::to_string(runs++))).path;

@@ -284,7 +284,7 @@ TEST_CASE("a Generator reports what it needs, and an error does not change it") 
   ids.ids = 33;
   const auto window = build_learner(flat, ids, 33, 100);
   CHECK(contains(error_of([&] { Generator g(*window); }),
-                 "it gives [33] per sample, expected scores for each of 8 positions"));
+                 "its output is [33] per sample, expected scores for each of 8 positions"));
 }
 
 TEST_CASE("a model of tokens without attention generates too, and keeps nothing") {

@@ -18,7 +18,7 @@ namespace bitgrad::test {
 
 inline std::string new_folder(const PromiseFolder& data, const RunConfig& config) {
   static int made = 0;
-  return start_run_folder(config, data.file("run" + std::to_string(made++))).path;
+  return start_run_folder(resolve_budget(config), data.file("run" + std::to_string(made++))).path;
 }
 
 // "" if the checkpoint in `folder` gives the state and the evaluation of the trainer that has saved it.
