@@ -418,7 +418,7 @@ static void meet_errors(void) {
   FAILS(bitgrad_trainer_create(kConfig, NULL, 0, &x, &y, NULL, NULL, &trainer), BITGRAD_E_USAGE, "y: dtype: got 9");
   y.dtype = BITGRAD_INT64;
   y.data = (const char*)labels + 1;
-  FAILS(bitgrad_trainer_create(kConfig, NULL, 0, &x, &y, NULL, NULL, &trainer), BITGRAD_E_USAGE, "no multiple of 8");
+  FAILS(bitgrad_trainer_create(kConfig, NULL, 0, &x, &y, NULL, NULL, &trainer), BITGRAD_E_USAGE, "not a multiple of 8");
   CHECK(trainer == NULL);
   FAILS(bitgrad_set_threads(0), BITGRAD_E_USAGE, "threads");
 }
