@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/elementwise.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/nn/requantization.h"
+#include "kernels/elementwise.h"
 #include "nn/learned_parts.h"
 #include "nn/parameter_spec.h"
 #include "nn/row_params.h"
@@ -107,8 +107,7 @@ void Parameter::change(const std::function<void(ParameterSpec&)>& edit, int64_t 
   edit(to);
   const bool precision = !detail::same_quant(to.quant, spec_.quant) || to.master != spec_.master,
              converts = to.converted && !spec_.converted, grad = to.grad != spec_.grad,
-             training = grad || to.latent_clamp != spec_.latent_clamp ||
-                        to.learned != spec_.learned;
+             training = grad || to.latent_clamp != spec_.latent_clamp || to.learned != spec_.learned;
   require(!precision || !spec_.converted, "Parameter", "'", path_, "' ", value(),
           " is converted: it has no master to requantize");
   require(to.frozen == spec_.frozen || !low_bit() || !value().defined(), "Parameter", "'", path_, "' ", value(),

@@ -1,8 +1,8 @@
 // Codes of parameters that are written by the device kernel that updates them (kernels/update_rows.h).
 #include "bitgrad/base/step_scalars.h"
+#include "bitgrad/nn/requantization.h"
 #include "kernels/flag.h"
 #include "kernels/update_rows.h"
-#include "bitgrad/nn/requantization.h"
 #include "nn/row_params.h"
 #include "quant/kernel_scales.h"
 

@@ -1,8 +1,8 @@
 // The value of a parameter in memory: derived layouts and scales.
 #include <algorithm>
 
-#include "kernels/pack.h"
 #include "bitgrad/nn/parameter.h"
+#include "kernels/pack.h"
 
 namespace bitgrad {
 namespace {

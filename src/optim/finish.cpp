@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/nn/requantization.h"
 #include "kernels/elementwise.h"
 #include "kernels/quantize.h"
 #include "kernels/reduce.h"
-#include "bitgrad/nn/requantization.h"
 #include "nn/row_params.h"
 #include "optim/map/finish.h"
 #include "quant/blocks.h"

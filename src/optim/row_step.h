@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "kernels/update_rows.h"
 #include "bitgrad/nn/requantization.h"
 #include "bitgrad/optim/optimizer.h"
+#include "kernels/update_rows.h"
 #include "optim/moments.h"
 #include "quant/kernel_scales.h"
 

@@ -447,10 +447,10 @@ class Trainer::Loop {
   Interval interval_{t_.counters_};
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.done_microbatches();
-  int64_t saved_at_ = -1;                        // microbatches done at the last save
+  int64_t saved_at_ = -1;                          // microbatches done at the last save
   bool skipped_ = false, warned_skipped_ = false;  // the window that just ended was skipped; one was reported
-  bool at_step_boundary_ = false;                         // between two steps, when everything of the last one is done
-  int64_t boundary_epoch_ = t_.counters_.epoch;  // epoch at the last step boundary
+  bool at_step_boundary_ = false;                  // between two steps, when everything of the last one is done
+  int64_t boundary_epoch_ = t_.counters_.epoch;    // epoch at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
   int64_t announced_phase_ = -1;  // the phase announced last
   detail::FormWarnings form_warnings_;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/flag.h"
 #include "bitgrad/ops/attention.h"
+#include "kernels/flag.h"
 #include "train/evaluation.h"
 #include "train/phases.h"
 #include "train/step_graphs.h"

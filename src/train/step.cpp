@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "bitgrad/base/step_scalars.h"
-#include "kernels/flag.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "train/bad_input.h"
 #include "train/window_sums.h"

@@ -54,8 +54,8 @@ class Optimizer {
   // the parameter if a gradient or the sum for a learned part contains NaN or Inf, or if the global norm overflows.
   // Unless rows were already updated in backward, no parameter or state has changed then, and the gradients of this
   // window are useless. If updated values are not finite, throws Error(kNonFinite) naming the parameter, and leaves
-  // partially_updated() set. The CPU detects this in the same step; a device detects values that become codes when the errors
-  // are polled, and other values by the loss or when they are saved.
+  // partially_updated() set. The CPU detects this in the same step; a device detects values that become codes when the
+  // errors are polled, and other values by the loss or when they are saved.
   void step(float lr, double count, const RequantKey* due = nullptr);
 
   // Begins a step that `step` must complete with the same arguments. From now on parameters for which not_fused() is
