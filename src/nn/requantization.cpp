@@ -7,7 +7,6 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/step_scalars.h"
 #include "kernels/flag.h"
-#include "kernels/quantize.h"
 #include "nn/learned_parts.h"
 #include "nn/row_params.h"
 #include "quant/values.h"
@@ -36,19 +35,6 @@ void put_params(const QuantParams& part, QuantParams& full, int64_t rows, int64_
   put(part.zero, full.zero);
   put(part.offset, full.offset);
   put(part.statistic, full.statistic);
-}
-
-// Dequantizes codes into rows of fp32.
-void write_values(const Tensor& codes, const Tensor& to) {
-  kernels::DequantizeArgs args;
-  args.rows = codes.rows();
-  args.cols = args.ldy = codes.cols();
-  args.dtype = codes.dtype();
-  args.codes = codes.data();
-  args.stride = codes.stride();
-  args.scale = codes.scale_map();
-  args.y = to.as<float>();
-  if (codes.numel() > 0) kernels::dequantize(args);
 }
 
 const QuantSpec& spec_of_master(const Parameter& p, uint64_t seed) {
@@ -170,7 +156,7 @@ void Requantization::put_codes(int64_t begin, const Tensor& x) {
     value.attach_row_sums(made.row_sums());
     summed_ = true;
   }
-  if (p_.dequantized_.defined()) write_values(made, as_matrix(p_.dequantized_).row_slice(begin, end));
+  if (p_.dequantized_.defined()) detail::dequantize_rows(made, as_matrix(p_.dequantized_).row_slice(begin, end));
 }
 
 void Requantization::finish() {

@@ -8,7 +8,6 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/requantization.h"
 #include "kernels/elementwise.h"
-#include "kernels/quantize.h"
 #include "kernels/reduce.h"
 #include "nn/row_params.h"
 #include "optim/map/finish.h"
@@ -35,16 +34,7 @@ Tensor number_rows(const Parameter& p, int64_t begin, int64_t end) {
     kernels::from_bf16(x.numel(), as_matrix(p.master()).row_slice(begin, end).as<uint16_t>(), x.as<float>());
     return x;
   }
-  const Tensor value = rows_of(p.value(), begin, end);
-  kernels::DequantizeArgs args;
-  args.rows = value.rows();
-  args.cols = args.ldy = value.cols();
-  args.dtype = value.dtype();
-  args.codes = value.data();
-  args.stride = value.stride();
-  args.scale = value.scale_map();
-  args.y = x.as<float>();
-  kernels::dequantize(args);
+  dequantize_rows(rows_of(p.value(), begin, end), x);
   return x;
 }
 

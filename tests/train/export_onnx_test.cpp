@@ -95,6 +95,23 @@ Json exported(Case& c, Learner& learner, const Tensor& x, const TempDir& temp, s
           {"outputs", base + ".y"},    {"weights", weights_of(learner.model())}};
 }
 
+// What a client in tests/scripts/ says of each line.
+Json answers_of(const std::string& client, const Json& manifest, const TempDir& temp) {
+  std::ofstream(temp.file("manifest.json")) << manifest.dump();
+  const ProcessResult said =
+      run_program({python(), source_path("tests/scripts/" + client + ".py"), temp.file("manifest.json")});
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  return Json::parse(said.out);
+}
+
+// A file that the ONNX checker accepts, with our codes and nothing else.
+void check_file(const Json& answer) {
+  CHECK(answer.at("passed") == "yes");
+  CHECK(answer.at("codes").empty());
+  CHECK(answer.at("unused").empty());
+}
+
 }  // namespace
 
 TEST_CASE("ONNX Runtime computes what we compute, from files with our codes and scales") {
@@ -114,18 +131,11 @@ TEST_CASE("ONNX Runtime computes what we compute, from files with our codes and 
       manifest.push_back(exported(cases.back(), learner, digits(*learner.input(), kSamples), temp, cases.size()));
     }
   }
-  std::ofstream(temp.file("manifest.json")) << manifest.dump();
-  const ProcessResult client =
-      run_program({python(), source_path("tests/scripts/onnx_client.py"), temp.file("manifest.json")});
-  INFO(client.err);
-  REQUIRE(client.code == 0);
-  const Json answers = Json::parse(client.out);
+  const Json answers = answers_of("onnx_client", manifest, temp);
   for (size_t i = 0; i < cases.size(); ++i) {
     const Json& a = answers.at(i);
     INFO(cases[i].net << ", form " << cases[i].report.family << ", opset " << cases[i].spec.opset << ": " << a.dump());
-    CHECK(a.at("passed") == "yes");
-    CHECK(a.at("codes").empty());
-    CHECK(a.at("unused").empty());
+    check_file(a);
     CHECK(a.at("one").get<bool>() == (cases[i].net != "int8 conv, scales of a batch"));
     const bool exact = std::all_of(cases[i].report.layers.begin(), cases[i].report.layers.end(),
                                    [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kExact; });
@@ -172,18 +182,11 @@ TEST_CASE("ONNX Runtime computes what a language model computes, for any number 
       manifest.push_back(exported(cases.back(), *learner, x, temp, cases.size()));
     }
   }
-  std::ofstream(temp.file("manifest.json")) << manifest.dump();
-  const ProcessResult client =
-      run_program({python(), source_path("tests/scripts/onnx_client.py"), temp.file("manifest.json")});
-  INFO(client.err);
-  REQUIRE(client.code == 0);
-  const Json answers = Json::parse(client.out);
+  const Json answers = answers_of("onnx_client", manifest, temp);
   for (size_t i = 0; i < cases.size(); ++i) {
     const Json& a = answers.at(i);
     INFO(cases[i].net << ", form " << cases[i].report.family << ", opset " << cases[i].spec.opset << ": " << a.dump());
-    CHECK(a.at("passed") == "yes");
-    CHECK(a.at("codes").empty());
-    CHECK(a.at("unused").empty());
+    check_file(a);
     CHECK(a.at("one") == true);
     CHECK(a.at("lengths") == (cases[i].net == "side by side" ? "fixed" : "up to the context"));
     const auto& tensors = cases[i].report.tensors;  // the head's table is the embedding's
@@ -210,12 +213,7 @@ TEST_CASE("The package qonnx computes what we compute, and reads our bits") {
     Learner& learner = trainer->learner();
     manifest.push_back(exported(c, learner, digits(*learner.input(), 6), temp, manifest.size(), "qonnx"));
   }
-  std::ofstream(temp.file("manifest.json")) << manifest.dump();
-  const ProcessResult client =
-      run_program({python(), source_path("tests/scripts/qonnx_client.py"), temp.file("manifest.json")});
-  INFO(client.err);
-  REQUIRE(client.code == 0);
-  const Json answers = Json::parse(client.out);
+  const Json answers = answers_of("qonnx_client", manifest, temp);
   for (size_t i = 0; i < nets.size(); ++i) {
     INFO(nets[i].first << ": " << answers.at(i).dump());
     CHECK(answers.at(i).at("difference").get<double>() <= 1e-5 * (1 + answers.at(i).at("largest").get<double>()));
