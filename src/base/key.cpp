@@ -1,7 +1,6 @@
 #include "bitgrad/base/key.h"
 
 #include <algorithm>
-#include <charconv>
 #include <ostream>
 
 #include "bitgrad/base/error.h"
@@ -9,8 +8,6 @@
 #include "bitgrad/base/text.h"
 
 namespace bitgrad {
-
-namespace {}  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Attribute& attribute) {
   std::visit(
@@ -74,34 +71,24 @@ namespace {
 
 using Type = Key::Type;
 
-// Describes the values that a key accepts, for error messages.
-std::string expects(const Key& key) {
-  switch (key.type) {
-    case Type::kBool:
-      return "true or false";
-    case Type::kInt:
-      return "a whole number in " + key.range;
-    case Type::kNumber:
-      return "a number in " + key.range;
-    case Type::kText:
-      return "a text";
-    case Type::kTexts:
-      return "a text or a list of texts";
-    case Type::kNumbers:
-      return "a list of numbers in " + key.range;
-    case Type::kChoice:
-    case Type::kInts:
-      break;
-  }
-  const std::string names = joined(key.choices);
-  if (key.type == Type::kChoice) return "one of " + names;
-  return concat("a whole number in ", key.range, " or a list of ", key.count, " of them", names.empty() ? "" : ", or ",
-                names);
+constexpr std::string_view kForms[] = {
+#define BITGRAD_KEY_TYPE(symbol, form, ...) form,
+#include "bitgrad/base/key_types.inc"
+#undef BITGRAD_KEY_TYPE
+};
+
+bool is_choice(const Key& key, const std::string& text) {
+  return std::find(key.choices.begin(), key.choices.end(), text) != key.choices.end();
 }
 
+// Whether the value has the key's type and range. Keys of the other types are the configuration's own.
 bool fits(const Key& key, const Attribute& attribute) {
   const Attribute::Value& value = attribute.value();
+  const auto in_range = [&](double x) { return parse_number_range(key.range).contains(x); };
   const auto* const text = std::get_if<std::string>(&value);
+  const auto* const whole = std::get_if<int64_t>(&value);
+  const auto* const wholes = std::get_if<std::vector<int64_t>>(&value);
+  const auto* const numbers = std::get_if<std::vector<double>>(&value);
   switch (key.type) {
     case Type::kBool:
       return std::holds_alternative<bool>(value);
@@ -109,45 +96,35 @@ bool fits(const Key& key, const Attribute& attribute) {
     case Type::kTexts:
       return text != nullptr;
     case Type::kChoice:
-    case Type::kInts:
-      if (key.type == Type::kInts && text == nullptr) break;
-      return text != nullptr && std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end();
-    case Type::kInt:
-    case Type::kNumber:
+      return text != nullptr && is_choice(key, *text);
     case Type::kNumbers:
-      break;
+      return numbers != nullptr && !numbers->empty() && std::all_of(numbers->begin(), numbers->end(), in_range);
+    case Type::kInts:
+      if (text != nullptr) return is_choice(key, *text);
+      if (wholes != nullptr)
+        return std::ssize(*wholes) == key.count && std::all_of(wholes->begin(), wholes->end(), in_range);
+      [[fallthrough]];
+    case Type::kInt:
+      return whole != nullptr && in_range(static_cast<double>(*whole));
+    case Type::kNumber:
+      if (whole != nullptr) return in_range(static_cast<double>(*whole));
+      return std::holds_alternative<double>(value) && in_range(std::get<double>(value));
+    default:
+      return false;
   }
-  const NumberRange range = parse_number_range(key.range);
-  if (const auto* list = std::get_if<std::vector<int64_t>>(&value))
-    return key.type == Type::kInts && std::ssize(*list) == key.count &&
-           std::all_of(list->begin(), list->end(), [&](int64_t x) { return range.contains(static_cast<double>(x)); });
-  if (const auto* list = std::get_if<std::vector<double>>(&value))
-    return key.type == Type::kNumbers && !list->empty() &&
-           std::all_of(list->begin(), list->end(), [&](double x) { return range.contains(x); });
-  if (key.type == Type::kNumbers) return false;
-  if (const auto* full = std::get_if<int64_t>(&value)) return range.contains(static_cast<double>(*full));
-  const auto* const number = std::get_if<double>(&value);
-  return key.type == Type::kNumber && number != nullptr && range.contains(*number);
 }
 
 // Parses the text of a default value.
 Attribute read_standard(const Key& key) {
-  const char *begin = key.standard.data(), *end = begin + key.standard.size();
-  if (key.type == Type::kBool) return key.standard == "true" ? Attribute(true) : Attribute(false);
-  if (key.type == Type::kText || key.type == Type::kTexts || key.type == Type::kChoice) return key.standard;
-  if (std::find(key.choices.begin(), key.choices.end(), key.standard) != key.choices.end()) return key.standard;
-  if (key.type == Type::kInt || key.type == Type::kInts) {
-    int64_t full = 0;
-    const auto read = std::from_chars(begin, end, full);
-    require(read.ec == std::errc() && read.ptr == end, "keys", "key '", key.name, "': the default '", key.standard,
-            "' is not a whole number");
-    return full;
-  }
+  if (key.type == Type::kBool) return key.standard == "true";
+  const bool whole = key.type == Type::kInt || key.type == Type::kInts;
+  if ((!whole && key.type != Type::kNumber) || is_choice(key, key.standard)) return key.standard;
+  int64_t integer = 0;
   double number = 0;
-  const auto read = std::from_chars(begin, end, number);
-  require(read.ec == std::errc() && read.ptr == end, "keys", "key '", key.name, "': the default '", key.standard,
-          "' is not a number");
-  return number;
+  const NumberResult read = whole ? parse_whole(key.standard, integer) : parse_decimal(key.standard, number);
+  require(read == NumberResult::kOk, "keys", "key '", key.name, "': the default '", key.standard, "' is not a ",
+          whole ? "whole number" : "number");
+  return whole ? Attribute(integer) : Attribute(number);
 }
 
 bool is_identifier(const std::string& name) {
@@ -157,6 +134,28 @@ bool is_identifier(const std::string& name) {
 }
 
 }  // namespace
+
+std::string detail::filled(std::string_view form, const std::function<std::string(std::string_view)>& text_of) {
+  std::string text(form);
+  for (size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at)) {
+    const size_t size = text.find('>', at) - at + 1;
+    const std::string word = text_of(std::string_view(text).substr(at + 1, size - 2));
+    text.replace(at, size, word);
+    at += word.size();
+  }
+  return text;
+}
+
+std::string detail::word_of(std::string_view word, const Key& key) {
+  if (word == "detail") return key.range;
+  if (word == "count") return concat(key.count);
+  return concat(word == "words" && !key.choices.empty() ? ", or " : "", joined(key.choices));
+}
+
+std::string expects(const Key& key) {
+  return detail::filled(kForms[static_cast<size_t>(key.type)],
+                        [&](std::string_view word) { return detail::word_of(word, key); });
+}
 
 void check_kind_name(std::string_view where, const std::string& name) {
   require(is_identifier(name), where, "the name: got '", name,
@@ -168,6 +167,9 @@ void check_keys(std::string_view where, const std::string& owner, const std::vec
     const Key& key = keys[i];
     require(is_identifier(key.name), where, owner, ": got a key named '", key.name,
             "', expected lower-case letters, digits and '_'");
+    require(key.type <= Type::kNumbers, where, owner, ": the key '", key.name,
+            "' has a type of the configuration's own, expected kBool, kInt, kNumber, kText, kTexts, kChoice, kInts or "
+            "kNumbers");
     const auto same = [&](const Key& other) { return other.name == key.name; };
     require(std::none_of(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i), same), where, owner,
             ": the key '", key.name, "' exists already");

@@ -165,8 +165,7 @@ Json put(const QuantSpec& x) {
   Json j;
   visit_quant(
       [&](std::string_view key, const auto& member) {
-        const bool as_ever = key == "scale_dtype" && x.scale_dtype == dtypes::fp32;  // absent, as in the first files
-        if (!as_ever) j[key] = put(member);
+        if (!is_left_out(key, x)) j[key] = put(member);
       },
       x);
   visit_alpha(Put{j}, x);

@@ -16,8 +16,8 @@
 #include "config/choices.h"
 #include "config/fields.h"
 #include "config/merge.h"
-#include "config/numbers.h"
 #include "config/quantizer.h"
+#include "config/texts.h"
 #include "nn/expanded_layers.h"
 
 namespace bitgrad::config {

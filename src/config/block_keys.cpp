@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "bitgrad/base/text.h"
 #include "bitgrad/nn/layer_kind.h"
-#include "config/numbers.h"
 #include "config/schema.h"
 
 namespace bitgrad::config {

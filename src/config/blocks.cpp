@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "config/block_keys.h"
-#include "config/numbers.h"
 #include "config/schema.h"
+#include "config/texts.h"
 
 namespace bitgrad::config {
 namespace {

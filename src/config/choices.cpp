@@ -71,12 +71,7 @@ Names weight_dtypes() {
 Names activation_dtypes() {
   return dtype_names([](DType d) { return d.is_code(); });
 }
-Names gradient_dtypes() { return {"fp32", "bf16"}; }
-Names scale_dtypes() { return {"fp32", "fp16"}; }
-Names value_dtypes() { return {"fp32", "bf16"}; }
 Names schemes() { return names_of(quantizer_names()); }
-Names weight_alphas() { return {"none", "tensor", "channel"}; }
-Names activation_alphas() { return {"none", "tensor", "token"}; }
 Names parameter_optimizers() {
   Names names = rules(/*flips_signs=*/true);
   names.insert(names.begin(), "default");
@@ -87,21 +82,14 @@ Names observers() {
   names.insert(names.begin(), "none");
   return names;
 }
-Names decays() { return {"all", "matrices"}; }
 Names optimizers() { return rules(/*flips_signs=*/false); }
-Names fusings() { return {"auto", "off"}; }
 Names schedules() { return schedule_names(); }
 Names cooldowns() { return cooldown_shapes(); }
 Names losses() { return loss_names(); }
 Names metrics() { return metric_names(); }
-Names directions() { return {"max", "min"}; }
 Names dataset_formats() { return bitgrad::dataset_formats(); }
-Names devices() { return {"cpu", "cuda"}; }
-Names residences() { return {"auto", "true", "false"}; }
 Names layer_kinds() { return keys_of("layer"); }
-Names bits_modes() { return {"fast", "strict"}; }
 Names recipes() { return recipe_names(); }
-Names splits() { return {"train", "test"}; }
 
 std::vector<InitKind> init_kinds() {
   return {{"uniform", 2},       {"normal", 2},     {"constant", 1},  {"glorot_uniform", 0},

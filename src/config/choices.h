@@ -19,28 +19,16 @@ using Names = std::vector<std::string>;
 
 Names weight_dtypes();      // precision of weights: all packed dtypes, fp32
 Names activation_dtypes();  // precision of activations: all packed dtypes
-Names gradient_dtypes();
-Names scale_dtypes();
-Names value_dtypes();  // between layers
 Names schemes();
-Names weight_alphas();
-Names activation_alphas();
 Names parameter_optimizers();
 Names observers();
 Names optimizers();
-Names decays();
-Names fusings();
 Names schedules();
 Names cooldowns();
 Names losses();
 Names metrics();
-Names directions();
 Names dataset_formats();
-Names devices();
-Names residences();
 Names layer_kinds();
-Names bits_modes();
-Names splits();
 Names recipes();
 
 // A kind of initializer and its number of arguments: uniform(a,b) has 2.

@@ -13,6 +13,7 @@ namespace bitgrad {
 namespace {
 
 using config::KeySpec;
+using config::Type;
 
 struct PlacedKey {
   std::string path;  // "optim.lr", "model.layers.N.linear.out"
@@ -25,12 +26,12 @@ std::vector<PlacedKey> placed_keys() {
   const std::function<void(std::string_view, const std::string&)> walk = [&](std::string_view group,
                                                                              const std::string& path) {
     for (const KeySpec* spec : config::keys_in(group)) {
-      const std::string own = config::path_of(path, spec->key);
+      const std::string own = config::path_of(path, spec->name);
       all.push_back({own, spec});
-      const bool list = spec->type == &config::kMaps || spec->type == &config::kLayers;
-      if (spec->type == &config::kLayers && !group.empty() && group != "model") continue;
-      if (spec->type == &config::kBlocks || spec->type == &config::kLayerLists) continue;
-      if (!spec->detail.empty()) walk(spec->detail, list ? own + ".N" : own);
+      const bool list = spec->type == Type::kMaps || spec->type == Type::kLayers;
+      if (spec->type == Type::kLayers && !group.empty() && group != "model") continue;
+      if (spec->type == Type::kBlocks || spec->type == Type::kLayerLists) continue;
+      if (!spec->inner().empty()) walk(spec->inner(), list ? own + ".N" : own);
     }
   };
   walk("", "");
@@ -47,18 +48,18 @@ std::string general(const std::string& key) {
 
 std::string example_value(const KeySpec& spec) {
   if (spec.has_default() && spec.standard != "{}") return std::string(spec.standard);
-  if (spec.type != &config::kMap) return config::filled(spec.type->example, spec);
+  if (spec.type != Type::kMap) return config::filled(config::use_of(spec.type).example, spec);
   std::string text;
-  for (const KeySpec* key : config::keys_in(spec.detail))  // what is required, else the first key
-    if (key->type != &config::kMap && (key->required() || text.empty()))
-      text = concat(key->required() && !text.empty() ? concat(text, ", ") : "", key->key, ": ", example_value(*key));
-  return text.empty() ? std::string(spec.type->example) : concat('{', text, '}');
+  for (const KeySpec* key : config::keys_in(spec.inner()))  // what is required, else the first key
+    if (key->type != Type::kMap && (key->required() || text.empty()))
+      text = concat(key->required() && !text.empty() ? concat(text, ", ") : "", key->name, ": ", example_value(*key));
+  return text.empty() ? std::string(config::use_of(spec.type).example) : concat('{', text, '}');
 }
 
 // The names that a key accepts, if it accepts nothing else.
 std::vector<std::string> names_of(const KeySpec& spec) {
-  if (spec.type == &config::kBool) return {"true", "false"};
-  return spec.choices ? spec.choices() : std::vector<std::string>{};
+  if (spec.type == Type::kBool) return {"true", "false"};
+  return spec.names();
 }
 
 // An example of the key in its place, e.g. optim: {lr: 0.01}
@@ -79,7 +80,7 @@ std::string example(const PlacedKey& key) {
 // The default, as a cell of the reference (`table`) or by itself.
 std::string standard_text(const KeySpec& spec, bool table = false) {
   if (spec.required()) {
-    const std::string_view other = spec.alternative();
+    const std::string other = spec.alternative();
     const std::string but = other.empty() ? ""
                             : table       ? concat(", or `", other, '`')
                                           : concat(", unless ", other, " is given");
@@ -94,14 +95,15 @@ std::string standard_text(const KeySpec& spec, bool table = false) {
 
 // Dtypes and recipes may be registered at run time, so the page names the kind of list instead.
 std::string values_of(const KeySpec& spec) {
-  if (spec.type == &config::kDType && spec.key == "dtype")
+  if (spec.type == Type::kDType && spec.name == "dtype")
     return spec.group == "weights" ? "a packed dtype or fp32" : "a packed dtype";
   // List only schemes that some dtype of the role supports.
-  if (spec.key == "scheme")
+  if (spec.name == "scheme")
     for (const config::Role role : {config::Role::kWeights, config::Role::kActivations, config::Role::kGradients})
       if (spec.group == config::group_of(role))
         return concat("one of ", config::join(config::choices::schemes_of(role)));
-  return spec.type->shown.empty() ? spec.type->expects(spec) : config::filled(spec.type->shown, spec);
+  return config::use_of(spec.type).shown.empty() ? expects(spec)
+                                                 : config::filled(config::use_of(spec.type).shown, spec);
 }
 
 std::string escaped(std::string text) {
@@ -111,8 +113,8 @@ std::string escaped(std::string text) {
 
 void print_key(std::ostream& out, const PlacedKey& key, const std::vector<std::string>& others) {
   const KeySpec& spec = *key.spec;
-  out << key.path << "\n  " << spec.doc << "\n  value    " << spec.type->expects(spec) << "\n  default  "
-      << standard_text(spec) << '\n';
+  out << key.path << "\n  " << spec.doc << "\n  value    " << expects(spec) << "\n  default  " << standard_text(spec)
+      << '\n';
   if (!spec.when.empty()) out << "  with     " << config::selector_of(spec.group, true) << ' ' << spec.with() << '\n';
   out << "  example  " << example(key) << '\n';
   for (const std::string& path : others) out << "  also     " << path << '\n';
@@ -131,7 +133,7 @@ std::string config_reference() {
     out << "### " << (group.empty() ? "top level" : concat('`', group, '`'))
         << "\n\n| key | value | default | with | meaning |\n|---|---|---|---|---|\n";
     for (const KeySpec* spec : config::keys_in(group))
-      out << "| `" << spec->key << "` | " << escaped(values_of(*spec)) << " | " << standard_text(*spec, /*table=*/true)
+      out << "| `" << spec->name << "` | " << escaped(values_of(*spec)) << " | " << standard_text(*spec, /*table=*/true)
           << " | " << (spec->when.empty() ? "" : concat(config::selector_of(group, true), ' ', spec->with(", ")))
           << " | " << escaped(std::string(spec->doc)) << " |\n";
     out << '\n';
@@ -158,7 +160,7 @@ std::string config_keys_json() {
     Json names = Json::array();
     for (const std::string& name : names_of(spec)) names.push_back(name);
     all.push_back(Json{{"path", key.path},
-                       {"value", spec.type->expects(spec)},
+                       {"value", expects(spec)},
                        {"default", standard_text(spec)},
                        {"text", spec.doc},
                        {"values", std::move(names)}});
@@ -174,7 +176,7 @@ std::string explain_config_key(const std::string& key) {
     if (k.path == wanted) found.push_back(k);
   for (const PlacedKey& k : all)
     if (found.empty() || found.front().path != wanted)
-      if (k.path.ends_with('.' + wanted) || concat(k.spec->group, '.', k.spec->key) == wanted) found.push_back(k);
+      if (k.path.ends_with('.' + wanted) || concat(k.spec->group, '.', k.spec->name) == wanted) found.push_back(k);
   std::stable_sort(found.begin(), found.end(), [](const PlacedKey& a, const PlacedKey& b) {
     return std::count(a.path.begin(), a.path.end(), '.') < std::count(b.path.begin(), b.path.end(), '.');
   });

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/number_range.h"
 #include "config/choices.h"
 #include "config/schema.h"
 
@@ -14,7 +15,7 @@ namespace bitgrad {
 namespace {
 
 using config::KeySpec;
-using config::ValueType;
+using config::Type;
 
 constexpr std::string_view kNumberText = R"(^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$)";
 constexpr std::string_view kWholeText = "^[-+]?[0-9]+$";
@@ -58,7 +59,7 @@ class Writer {
     Json required = Json::array(), conditions = Json::array();
     const std::string_view selector = config::selector_of(name);
     for (const KeySpec* spec : config::keys_in(name)) {
-      properties[spec->key] = described(*spec);
+      properties[spec->name] = described(*spec);
       if (needed(*spec) && spec->when.empty()) require(*spec, required, conditions);
       if (!selector.empty() && !spec->when.empty()) add_conditions(*spec, selector, conditions);
     }
@@ -78,14 +79,14 @@ class Writer {
   // An optional map is required if one of its keys is.
   static bool needed(const KeySpec& spec) {
     if (spec.required()) return true;
-    if (spec.type != &config::kMap || spec.standard != "{}") return false;
-    const std::vector<const KeySpec*> keys = config::keys_in(spec.detail);
+    if (spec.type != Type::kMap || spec.standard != "{}") return false;
+    const std::vector<const KeySpec*> keys = config::keys_in(spec.inner());
     return std::any_of(keys.begin(), keys.end(), [](const KeySpec* key) { return key->when.empty() && needed(*key); });
   }
   static void require(const KeySpec& spec, Json& required, Json& conditions) {
-    if (spec.alternative().empty()) return required.push_back(spec.key);
+    if (spec.alternative().empty()) return required.push_back(spec.name);
     Json either = Json::array();
-    for (const std::string_view key : {spec.key, spec.alternative()})
+    for (const std::string& key : {spec.name, spec.alternative()})
       either.push_back(Json{{"required", Json::array({key})}});
     conditions.push_back(Json{{"anyOf", std::move(either)}});
   }
@@ -102,7 +103,7 @@ class Writer {
     Json allowed = is_one_of(selector, values);
     if (chooses.has_default() && std::find(values.begin(), values.end(), chooses.standard) != values.end())
       allowed.erase("required");
-    conditions.push_back(Json{{"if", Json{{"required", Json::array({spec.key})}}}, {"then", std::move(allowed)}});
+    conditions.push_back(Json{{"if", Json{{"required", Json::array({spec.name})}}}, {"then", std::move(allowed)}});
     std::vector<std::string> with;
     for (const std::string& value : values)
       if (spec.required_with(value)) with.push_back(value);
@@ -128,25 +129,25 @@ class Writer {
   }
 
   Json value(const KeySpec& spec) const {
-    const ValueType* const type = spec.type;
+    const Type type = spec.type;
     using namespace config;
-    if (type == &kMap && keys_of(spec.detail).empty()) return group(spec.detail);
-    if (type == &kMap) return reference(spec.detail);
-    if (type == &kLayers) return layers(spec);
-    if (type == &kLayerLists) return list_of(list_of(reference("layer")));
-    if (type == &kBlocks) return blocks();
-    if (type == &kBlockKeys) return Json{{"type", Json::array({"object", "null"})}};
-    if (type == &kMaps) {
-      Json list = list_of(reference(spec.detail));
+    if (type == Type::kMap && keys_of(spec.inner()).empty()) return group(spec.inner());
+    if (type == Type::kMap) return reference(spec.inner());
+    if (type == Type::kLayers) return layers(spec);
+    if (type == Type::kLayerLists) return list_of(list_of(reference("layer")));
+    if (type == Type::kBlocks) return blocks();
+    if (type == Type::kBlockKeys) return Json{{"type", Json::array({"object", "null"})}};
+    if (type == Type::kMaps) {
+      Json list = list_of(reference(spec.inner()));
       list["minItems"] = 1;
       return list;
     }
-    if (type == &kMetrics) return keys_of(spec.detail).empty() ? group(spec.detail) : reference(spec.detail);
-    if (type == &kLoss)
-      return any_of({words(spec.choices()), Json{{"type", "object"}, {"minProperties", 1}, {"maxProperties", 1}}});
-    if (type == &kBest) return any_of({words(choices::metrics()), reference(spec.detail)});
-    if (type == &kBudget) return any_of({bytes(), reference(spec.detail)});
-    if (type == &kNameMap)
+    if (type == Type::kMetrics) return keys_of(spec.inner()).empty() ? group(spec.inner()) : reference(spec.inner());
+    if (type == Type::kLoss)
+      return any_of({words(spec.names()), Json{{"type", "object"}, {"minProperties", 1}, {"maxProperties", 1}}});
+    if (type == Type::kBest) return any_of({words(choices::metrics()), reference(spec.inner())});
+    if (type == Type::kBudget) return any_of({bytes(), reference(spec.inner())});
+    if (type == Type::kNameMap)
       return Json{{"type", "object"}, {"minProperties", 1}, {"additionalProperties", Json{{"type", "string"}}}};
     return scalar(spec);
   }
@@ -165,51 +166,52 @@ class Writer {
   }
 
   static Json scalar(const KeySpec& spec) {
-    const ValueType* const type = spec.type;
+    const Type type = spec.type;
     using namespace config;
-    const std::string_view range = spec.detail;
-    if (type == &kInt) return number(range, true);
-    if (type == &kNumber) return number(range, false);
-    if (type == &kNumberOrNone) return any_of({number(range, false), words({"none"})});
-    if (type == &kIntOrAuto) return any_of({number(range, true), words({"auto"})});
-    if (type == &kIntList) return list_of(number(range, true));
-    if (type == &kNumberList) return list_of(number(range, false));
-    if (type == &kInts) return ints(spec);
-    if (type == &kPair) {
+    const std::string_view range = spec.range;
+    if (type == Type::kInt) return number(range, true);
+    if (type == Type::kNumber) return number(range, false);
+    if (type == Type::kNumberOrNone) return any_of({number(range, false), words({"none"})});
+    if (type == Type::kIntOrAuto) return any_of({number(range, true), words({"auto"})});
+    if (type == Type::kIntList) return list_of(number(range, true));
+    if (type == Type::kNumbers) return list_of(number(range, false));
+    if (type == Type::kInts) return ints(spec);
+    if (type == Type::kPair) {
       Json pair = list_of(number(range, false));
       pair["minItems"] = 2, pair["maxItems"] = 2;
       return pair;
     }
-    if (type == &kBytes) return bytes();
-    if (type == &kBool) return Json{{"type", "boolean"}};
-    if (type == &kTextList) return list_of(text());
-    if (type == &kTexts) return any_of({text(), list_of(text()), Json{{"type", "object"}}});
-    if (type == &kName) return any_of({pattern("^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"), Json{{"type", "integer"}}});
-    if (type == &kQuantity || type == &kQuantityOrOff) return quantity(spec);
-    if (type == &kQuantityList) return list_of(quantity(spec));
-    if (type == &kGranularity) return pattern("^(tensor|token|channel|channel\\([01]\\)|group\\(([01], ?)?[0-9]+\\))$");
-    if (type == &kInit) return init();
-    if (type == &kChoice || type == &kRecipe || type == &kDType) return choice(spec);
+    if (type == Type::kBytes) return bytes();
+    if (type == Type::kBool) return Json{{"type", "boolean"}};
+    if (type == Type::kTextList) return list_of(text());
+    if (type == Type::kTexts) return any_of({text(), list_of(text()), Json{{"type", "object"}}});
+    if (type == Type::kName) return any_of({pattern("^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"), Json{{"type", "integer"}}});
+    if (type == Type::kQuantity || type == Type::kQuantityOrOff) return quantity(spec);
+    if (type == Type::kQuantityList) return list_of(quantity(spec));
+    if (type == Type::kGranularity)
+      return pattern("^(tensor|token|channel|channel\\([01]\\)|group\\(([01], ?)?[0-9]+\\))$");
+    if (type == Type::kInit) return init();
+    if (type == Type::kChoice || type == Type::kRecipe || type == Type::kDType) return choice(spec);
     return text();  // kText, kGlob, and types added later
   }
   static Json text() { return Json{{"type", Json::array({"string", "number", "boolean"})}}; }
   static Json choice(const KeySpec& spec) {
-    const std::vector<std::string> names = spec.choices ? spec.choices() : std::vector<std::string>{};
+    const std::vector<std::string> names = spec.names();
     if (names.empty()) return text();
     return words(names);
   }
   static Json ints(const KeySpec& spec) {
-    Json list = list_of(number(spec.detail, true));
+    Json list = list_of(number(spec.range, true));
     list["minItems"] = spec.count, list["maxItems"] = spec.count;
-    std::vector<Json> forms{number(spec.detail, true), std::move(list)};
-    if (const std::vector<std::string> names = spec.choices(); !names.empty()) forms.push_back(words(names));
+    std::vector<Json> forms{number(spec.range, true), std::move(list)};
+    if (const std::vector<std::string> names = spec.names(); !names.empty()) forms.push_back(words(names));
     return any_of(std::move(forms));
   }
   static Json quantity(const KeySpec& spec) {
-    const bool epochs = spec.detail.starts_with("steps, epochs");
-    Json length = pattern(concat(spec.detail.ends_with("from 0") ? "^[0-9]+" : "^[1-9][0-9]*",
+    const bool epochs = spec.range.starts_with("steps, epochs");
+    Json length = pattern(concat(spec.range.ends_with("from 0") ? "^[0-9]+" : "^[1-9][0-9]*",
                                  epochs ? " (steps?|epochs?)$" : " steps?$"));
-    return spec.type != &config::kQuantityOrOff ? length : any_of({std::move(length), words({"off"})});
+    return spec.type != Type::kQuantityOrOff ? length : any_of({std::move(length), words({"off"})});
   }
   static Json init() {
     std::string kinds;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/numbers.h"
+#include "bitgrad/base/text.h"
 #include "config/schema.h"
 #include "config/yaml.h"
 
@@ -73,7 +73,7 @@ class Override {
       if (spec && parse_whole(part, number) == NumberResult::kOk) continue;
       spec = find_key(group, part);
       if (!spec) return nullptr;
-      group = spec->detail;
+      group = spec->inner();
     }
     return spec;
   }

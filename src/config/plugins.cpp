@@ -46,7 +46,7 @@ std::vector<std::string> load_plugins(const Node& root, const std::string& name,
   const KeySpec& spec = *find_key("", "plugins");
   const Node* const list = root.child("plugins");
   Value value;
-  if (list == nullptr || !spec.type->read(spec, *list, value).empty()) return {};
+  if (list == nullptr || !use_of(spec.type).read(spec, *list, value).empty()) return {};
   const std::filesystem::path folder = std::filesystem::path(name).parent_path();
   std::vector<std::string> paths;
   for (size_t i = 0; i < list->items.size(); ++i) {

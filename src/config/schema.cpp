@@ -19,19 +19,12 @@
 namespace bitgrad::config {
 namespace {
 
-// The value type of a key that is described as data.
-const ValueType& type_of(const Key& key) {
-  static constexpr const ValueType* kTypes[] = {&kBool,  &kInt,    &kNumber, &kText,
-                                                &kTexts, &kChoice, &kInts,   &kNumberList};  // as Key::Type
-  return *kTypes[static_cast<size_t>(key.type)];
-}
-
 // All keys; update() adds those of newly registered kinds.
 class Keys {
  public:
   Keys() {
 #define BITGRAD_CONFIG_KEY(group, key, type, detail, standard, when, choices, doc) \
-  add({group, key, &type, detail, standard, when, choices, doc});
+  add({{key, Type::type, detail, standard, doc}, group, when, choices});
 #define BITGRAD_FIELD_AS(Struct, group, key, field, ...) BITGRAD_CONFIG_KEY(group, #key, __VA_ARGS__)
 #include "config/keys.inc"
   }
@@ -65,85 +58,68 @@ class Keys {
 
  private:
   void add(KeySpec key) {
+    // A list that does not grow is written in the line.
+    const bool named = key.type == Type::kChoice || key.type == Type::kDType;
+    if (named && !key.range.empty()) key.choices = split(std::exchange(key.range, ""), ',');
     KeySpec& added = keys_.emplace_back(std::move(key));
-    index_.emplace(std::pair(added.group, added.key), &added);
+    index_.emplace(std::pair<std::string_view, std::string_view>(added.group, added.name), &added);
   }
-  std::string_view kept(std::string text) { return texts_.emplace_back(std::move(text)); }
 
   KeySpec* look_up(std::string_view group, std::string_view key) const {
     const auto found = index_.find({group, key});
     return found == index_.end() ? nullptr : found->second;
   }
-  // Copies `own`, which may be destroyed before its description is read.
-  void add_own(std::string_view group, const Key& own, std::string_view when) {
-    const Key& key = own_.emplace_back(own);
-    add({group,
-         key.name,
-         &type_of(key),
-         key.range,
-         key.standard,
-         when,
-         [&key] { return key.choices; },
-         key.doc,
-         {},
-         key.count});
-  }
   // Keys of a named kind, in a map under its name.
-  void add_named(std::string_view group, const std::string& name, const std::string& doc,
+  void add_named(const std::string& group, const std::string& name, const std::string& doc,
                  const std::vector<Key>& keys) {
     if (keys.empty() && group == "loss") return;  // written as a bare name
-    const std::string_view own = kept(concat(group, '.', name));
-    add({group, kept(name), &kMap, own, "", "", nullptr, kept(doc)});
-    for (const Key& key : keys) add_own(own, key, "");
+    const std::string own = group_of_named(group, name);
+    add({{name, Type::kMap, own, "", doc}, group});
+    for (const Key& key : keys) add({key, own});
   }
+  static void append(std::string& names, const std::string& name) { names += (names.empty() ? "" : ",") + name; }
   // A key that exists for one value of the group's selector.
   void add_selected(std::string_view group, const Key& own, std::string_view selected) {
     if (KeySpec* const known = look_up(group, own.name))
-      known->when = kept(concat(known->when, ',', selected));
+      append(known->when, std::string(selected));
     else
-      add_own(group, own, kept(std::string(selected)));
+      add({own, std::string(group), std::string(selected)});
   }
   void add_format(const DatasetFormat& format) {
     for (const std::vector<std::string>* names : {&format.required, &format.optional})
       for (const std::string& name : *names) {
         KeySpec* const known = look_up("dataset", name);
-        if (known != nullptr && !known->when.empty() && !known->applies(format.name))
-          known->when = kept(concat(known->when, ',', format.name));
-        if (known != nullptr && known->required() && names == &format.optional)
-          known->optional =
-              known->optional.empty() ? kept(format.name) : kept(concat(known->optional, ',', format.name));
+        if (known == nullptr) continue;
+        if (!known->when.empty() && !known->applies(format.name)) append(known->when, format.name);
+        if (known->required() && names == &format.optional) append(known->optional, format.name);
       }
     for (const Key& key : format.keys) add_selected("dataset", key, format.name);
   }
 
   void add_kind(const LayerKind& kind) {
     using Quantizer = LayerKind::Quantizer;
-    const std::string_view own = kept(group_of_kind(kind.name));
-    const std::string_view group = kind.quantizer == Quantizer::kActivations ? group_of(Role::kActivations)
-                                   : kind.quantizer == Quantizer::kGradients ? group_of(Role::kGradients)
-                                                                             : own;
-    add({"layer", kind.name, &kMap, group, "", "", nullptr, kind.doc});
-    for (const Key& key : kind.keys) add_own(own, key, "");
+    const std::string own = group_of_kind(kind.name);
+    const std::string group = kind.quantizer == Quantizer::kActivations ? std::string(group_of(Role::kActivations))
+                              : kind.quantizer == Quantizer::kGradients ? std::string(group_of(Role::kGradients))
+                                                                        : own;
+    add({{kind.name, Type::kMap, group, "", kind.doc}, "layer"});
+    for (const Key& key : kind.keys) add({key, own});
     add_lists(kind, own);
-    if (kind.weights) add({own, "weights", &kMap, "weights", "", "", nullptr, "own keys over those of quant.weights"});
+    if (kind.weights) add({{"weights", Type::kMap, "weights", "", "own keys over those of quant.weights"}, own});
     if (!kind.product) return;
-    add({own, "compute", &kChoice, "", "=quant.compute", "", enum_names<Compute>, "how the product is computed"});
-    add({own, "backward", &kMap, "backward", "", "", nullptr, "own keys over those of quant.backward"});
+    add({{"compute", Type::kChoice, "", "=quant.compute", "how the product is computed", enum_names<Compute>()}, own});
+    add({{"backward", Type::kMap, "backward", "", "own keys over those of quant.backward"}, own});
   }
-  void add_lists(const LayerKind& kind, std::string_view own) {
+  void add_lists(const LayerKind& kind, const std::string& own) {
     using Lists = LayerLists::Kind;
     if (kind.lists.kind == Lists::kInline || kind.lists.kind == Lists::kRepeated)
-      add({own, "layers", &kLayers, "layer", "!", "", nullptr, "the layers in order"});
-    if (kind.lists.kind == Lists::kIndexed)
-      add({own, "layers", &kLayerLists, "layer", "!", "", nullptr, "lists of layers"});
+      add({{"layers", Type::kLayers, "layer", "!", "the layers in order"}, own});
+    if (kind.lists.kind == Lists::kIndexed) add({{"layers", Type::kLayerLists, "layer", "!", "lists of layers"}, own});
     if (kind.lists.kind == Lists::kNamed)
-      for (const Key& key : kind.lists.keys)
-        add({own, key.name, &kLayers, "layer", key.standard, "", nullptr, key.doc});
+      for (const Key& key : kind.lists.keys) add({{key.name, Type::kLayers, "layer", key.standard, key.doc}, own});
   }
 
   std::deque<KeySpec> keys_;
-  std::deque<std::string> texts_;
-  std::deque<Key> own_;
   std::map<std::pair<std::string_view, std::string_view>, KeySpec*> index_;
   std::optional<uint64_t> added_;  // detail::added_names() at the last update
   size_t kinds_ = 0, losses_ = 0, metrics_ = 0, formats_ = 0, schemes_ = 0,
@@ -209,7 +185,7 @@ const KeySpec* find_key(std::string_view group, std::string_view key) {
 
 std::vector<std::string> keys_of(std::string_view group) {
   std::vector<std::string> keys;
-  for (const KeySpec* spec : keys_in(group)) keys.emplace_back(spec->key);
+  for (const KeySpec* spec : keys_in(group)) keys.push_back(spec->name);
   return keys;
 }
 
@@ -222,14 +198,14 @@ std::string_view selector_of(std::string_view group, bool merged) {
 namespace {
 
 Value read_default(const KeySpec& spec) {
-  if (!spec.has_default() || !spec.type->read) return {};
+  if (!spec.has_default() || !use_of(spec.type).read) return {};
   const SourceText text(spec.standard, 0);
   Report report("default", text);
   Node node;
   Value value;
   ensure(read_yaml(text, report, node), "config", "bad default '", spec.standard, '\'');
-  const std::string wrong = spec.type->read(spec, node, value);
-  ensure(wrong.empty(), "config", "default of ", spec.group, '.', spec.key, ": ", wrong);
+  const std::string wrong = use_of(spec.type).read(spec, node, value);
+  ensure(wrong.empty(), "config", "default of ", spec.group, '.', spec.name, ": ", wrong);
   return value;
 }
 

@@ -1,4 +1,4 @@
-// The registry of keys: keys.inc as data, with look-up, hints and value types.
+// The registry of keys: keys.inc as data, with look-up, hints and the types of values.
 #pragma once
 
 #include <cstdint>
@@ -8,46 +8,25 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/base/number_range.h"
+#include "bitgrad/base/key.h"
 #include "config/tree.h"
 
 namespace bitgrad::config {
 
-struct KeySpec;
+// One key of the configuration: a Key, or one with more meanings. `range`: also the units of a quantity, the forms of a
+// granularity, or the group of a map or of the maps in a list. `standard`: also "!other", required unless the key
+// `other` is given; "=x", computed (x says how); otherwise the default as YAML. `when`: the values of the group's
+// selector (format, name) for which the key exists, separated by commas; empty: always.
+struct KeySpec : Key {
+  std::string group = {}, when = {};
+  std::function<std::vector<std::string>()> listed = {};  // choices of a list that may grow
+  std::string optional = {};  // selected values for which a required key is optional, by comma
 
-// A value type: how it reads a node, and how messages describe it.
-struct ValueType {
-  // What is expected, for messages. In texts of a type, <keys> are those of the group named by `detail`; <detail>,
-  // <choices> etc. are the key's own.
-  std::string_view form;
-  // Sets `value` and returns an empty text, or returns what is wrong ("got ..., expected ..."). nullptr: maps and lists
-  // of maps.
-  std::string (*read)(const KeySpec& spec, const Node& node, Value& value);
-  std::string_view shown;    // as `form`, in the reference; empty: the same
-  std::string_view example;  // of a key without a default
-  // `form` of this key, e.g. "a whole number in [1, 64]".
-  std::string expects(const KeySpec& spec) const;
-};
-#define BITGRAD_VALUE_TYPE(symbol, ...) extern const ValueType symbol;
-#include "config/value_types.inc"
-#undef BITGRAD_VALUE_TYPE
-
-// One key. `detail`: the range of a number, the units of a quantity, or the group of a map or of the maps in a list.
-// `standard`: "!" required, "!other" unless the key `other` is given; "" optional, absent without a default; "=x"
-// computed (x says how); otherwise the default as YAML. `when`: the values of the group's selector (format, name) for
-// which the key exists, separated by commas; empty: always.
-struct KeySpec {
-  std::string_view group, key;
-  const ValueType* type;
-  std::string_view detail, standard, when;
-  std::function<std::vector<std::string>()> choices;
-  std::string_view doc;
-  std::string_view optional = {};  // selected values for which a required key is optional, by comma
-  int64_t count = 0;               // kInts: length of the list
-
+  std::vector<std::string> names() const { return listed ? listed() : choices; }
+  const std::string& inner() const { return range; }  // the group of a map
   bool required() const { return standard.starts_with('!'); }
   // The key of the same map that may replace a required one; empty: none.
-  std::string_view alternative() const { return required() ? standard.substr(1) : std::string_view(); }
+  std::string alternative() const { return required() ? standard.substr(1) : ""; }
   bool computed() const { return standard.starts_with('='); }
   bool has_default() const { return !standard.empty() && !required() && !computed(); }
   bool applies(std::string_view selected) const;
@@ -55,6 +34,19 @@ struct KeySpec {
   // Whether the key is required for this value of the selector.
   bool required_with(std::string_view selected) const;
 };
+using Type = Key::Type;
+
+// What the configuration knows of a type (key_types.inc), beside its form.
+struct TypeUse {
+  // Sets `value` and returns an empty text, or returns what is wrong ("got ..., expected ...").
+  std::string (*read)(const KeySpec& spec, const Node& node, Value& value);
+  std::string_view form, shown, example;
+};
+const TypeUse& use_of(Type type);
+// A text of a type with its <words> replaced by those of this key.
+std::string filled(std::string_view text, const KeySpec& spec);
+// As for Key; <keys> are those of the group that the key names.
+std::string expects(const KeySpec& spec);
 
 // The keys of keys.inc, of the transforms (group "transform"), and of everything registered so far. Group "layer" has a
 // key for each kind, group "layer.<kind>" the kind's keys. "loss" and "metrics" have a key for each loss and metric
@@ -74,8 +66,6 @@ std::vector<std::string> keys_of(std::string_view group);
 // The key of a group whose value determines which others exist ("optim" -> "name"), or empty. `merged`: include
 // selectors whose value may be inherited.
 std::string_view selector_of(std::string_view group, bool merged = false);
-// A text of a value type with its <words> replaced by those of this key.
-std::string filled(std::string_view text, const KeySpec& spec);
 // The default of a key, read by its type; monostate if it has none. `spec` must be one of all_keys().
 const Value& default_value(const KeySpec& spec);
 

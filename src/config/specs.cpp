@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "bitgrad/base/text.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "config/choices.h"
-#include "config/numbers.h"
 
 namespace bitgrad::config {
 ActivationQuant plain_activations(const QuantSpec& spec, DType grad) {

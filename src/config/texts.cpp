@@ -22,6 +22,15 @@ constexpr Unit kUnits[] = {{"B", 1},
 
 }  // namespace
 
+bool is_name(std::string_view text) {
+  const auto ok = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' ||
+           c == '-';
+  };
+  return !text.empty() && text.size() <= 64 && text[0] != '.' && text[0] != '-' &&
+         std::all_of(text.begin(), text.end(), ok);
+}
+
 NumberResult parse_bytes(std::string_view text, int64_t& bytes) {
   const size_t begin = std::min(text.find_first_not_of("+-.0123456789"), text.size());
   std::string_view number = text.substr(0, begin), name = text.substr(begin);

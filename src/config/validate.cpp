@@ -5,7 +5,6 @@
 
 #include "config/blocks.h"
 #include "config/choices.h"
-#include "config/numbers.h"
 
 namespace bitgrad::config {
 namespace {
@@ -54,30 +53,30 @@ class Validator {
  private:
   void check_value(Entry& entry, const KeySpec& spec, const std::string& path) {
     Node& node = entry.node;
-    const bool short_form = spec.type == &kBudget || spec.type == &kBest;
-    if (short_form && node.kind == Node::Kind::kScalar) as_map(node, spec.type == &kBest ? "metric" : "bytes");
-    if ((spec.type == &kMap || short_form) && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
-      check_map(node, {spec.detail, path, entry.key_mark});
-    } else if (spec.type == &kLoss && node.kind == Node::Kind::kMap) {
+    const bool short_form = spec.type == Type::kBudget || spec.type == Type::kBest;
+    if (short_form && node.kind == Node::Kind::kScalar) as_map(node, spec.type == Type::kBest ? "metric" : "bytes");
+    if ((spec.type == Type::kMap || short_form) && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
+      check_map(node, {spec.inner(), path, entry.key_mark});
+    } else if (spec.type == Type::kLoss && node.kind == Node::Kind::kMap) {
       check_loss(node, spec, path, entry.key_mark);
-    } else if (spec.type == &kMetrics && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
+    } else if (spec.type == Type::kMetrics && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
       check_metrics(node, spec, path, entry.key_mark);
-    } else if (spec.type == &kMaps && node.kind == Node::Kind::kList) {
+    } else if (spec.type == Type::kMaps && node.kind == Node::Kind::kList) {
       check_maps(node, spec, path);
-    } else if (spec.type == &kLayers && node.kind == Node::Kind::kList) {
+    } else if (spec.type == Type::kLayers && node.kind == Node::Kind::kList) {
       check_layers(node, path, spec.group != "model");
-    } else if (spec.type == &kLayerLists && node.kind == Node::Kind::kList) {
+    } else if (spec.type == Type::kLayerLists && node.kind == Node::Kind::kList) {
       check_layer_lists(node, path);
-    } else if (spec.type == &kBlocks || spec.type == &kBlockKeys) {
+    } else if (spec.type == Type::kBlocks || spec.type == Type::kBlockKeys) {
       return;  // already read by expand_blocks
-    } else if (spec.type->read) {
-      std::string wrong = spec.type->read(spec, node, node.value);
+    } else if (use_of(spec.type).read) {
+      std::string wrong = use_of(spec.type).read(spec, node, node.value);
       if (!wrong.empty()) {
         node.value = {};  // a reader may have set part of it
         bad(node, concat(path, ": ", wrong));
       }
     } else {
-      bad(node, concat(path, ": got ", describe(node), ", expected ", spec.type->expects(spec)));
+      bad(node, concat(path, ": got ", describe(node), ", expected ", expects(spec)));
     }
   }
 
@@ -96,14 +95,14 @@ class Validator {
     if (node.entries.size() != 1)
       bad(node, concat(path, ": got a map of ", node.entries.size(),
                        " keys, expected the name of a loss, or {name: {...}} with the keys of one"));
-    else if (!node.entries[0].node.entries.empty() || !one_of(spec.choices(), node.entries[0].key) ||
-             find_key(spec.detail, node.entries[0].key) != nullptr)
-      check_one_of(node, spec.choices(), {spec.detail, path, key_mark});
+    else if (!node.entries[0].node.entries.empty() || !one_of(spec.names(), node.entries[0].key) ||
+             find_key(spec.inner(), node.entries[0].key) != nullptr)
+      check_one_of(node, spec.names(), {spec.inner(), path, key_mark});
     if (errors_ > before || !node.suspects.empty()) node.bad = true;
   }
   void check_metrics(Node& node, const KeySpec& spec, const std::string& path, SourceMark key_mark) {
     const size_t before = errors_;
-    check_one_of(node, choices::metrics(), {spec.detail, path, key_mark});
+    check_one_of(node, choices::metrics(), {spec.inner(), path, key_mark});
     if (errors_ > before || !node.suspects.empty()) node.bad = true;
   }
   static bool one_of(const std::vector<std::string>& names, const std::string& name) {
@@ -125,11 +124,11 @@ class Validator {
       const std::string item_path = concat(path, '.', i);
       const size_t before = errors_;
       if (item.kind == Node::Kind::kMap)
-        check_map(item, {spec.detail, item_path, item.mark});
+        check_map(item, {spec.inner(), item_path, item.mark});
       else
         bad(item,
-            concat(item_path, ": got ", describe(item), ", expected a map with keys ", join(keys_of(spec.detail))));
-      if (errors_ == before && item.suspects.empty() && spec.detail == "transform" && item.entries.size() != 1)
+            concat(item_path, ": got ", describe(item), ", expected a map with keys ", join(keys_of(spec.inner()))));
+      if (errors_ == before && item.suspects.empty() && spec.inner() == "transform" && item.entries.size() != 1)
         bad(item, concat(item_path, ": a transform is a map of one key, its name, got ", item.entries.size()));
       if (errors_ > before || !item.suspects.empty()) item.bad = list.bad = true;
     }
@@ -218,7 +217,7 @@ class Validator {
     if (find_key(group, "weights") != nullptr && find_key("weights", key) != nullptr)
       return concat(" '", key, "' is a key of 'weights': weights: {", key, ": ...}.");
     for (const KeySpec* spec : all_keys())
-      if (spec->key == key && spec->group != "layer")
+      if (spec->name == key && spec->group != "layer")
         return concat(" '", key, "' is a key of ",
                       spec->group.empty() ? "the top level" : concat('\'', shown_group(spec->group), '\''), '.');
     return {};
@@ -249,16 +248,16 @@ class Validator {
   void report_missing(const Node* node, const Place& place, const std::string& selected) {
     for (const KeySpec* key : keys_in(place.group)) {
       const KeySpec& spec = *key;
-      if ((node && node->find(spec.key)) || !sound(node, spec.key)) continue;
-      const std::string_view other = spec.alternative();
+      if ((node && node->find(spec.name)) || !sound(node, spec.name)) continue;
+      const std::string other = spec.alternative();
       if (!other.empty() && node && (node->find(other) || !sound(node, other))) continue;
       if (spec.required_with(selected)) {
         report_.error(place.key_mark,
-                      concat("missing required key '", path_of(place.path, spec.key), "': ", spec.type->expects(spec)));
+                      concat("missing required key '", path_of(place.path, spec.name), "': ", expects(spec)));
         ++errors_;
       }
-      if (spec.type == &kMap && spec.standard == "{}")
-        report_missing(nullptr, {spec.detail, path_of(place.path, spec.key), place.key_mark}, "");
+      if (spec.type == Type::kMap && spec.standard == "{}")
+        report_missing(nullptr, {spec.inner(), path_of(place.path, spec.name), place.key_mark}, "");
     }
   }
 

@@ -10,7 +10,7 @@
 #include "bitgrad/base/enum_names.h"
 #include "config/choices.h"
 #include "config/fields.h"
-#include "config/numbers.h"
+#include "config/texts.h"
 
 namespace bitgrad::config {
 

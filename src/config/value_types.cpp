@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "bitgrad/base/number_range.h"
 #include "config/choices.h"
 #include "config/merge.h"
-#include "config/numbers.h"
 #include "config/schema.h"
 #include "config/texts.h"
 
@@ -23,42 +23,41 @@ Texts forms_of_init() {
 }
 // detail is "steps, epochs" or "steps, epochs; from 0".
 Texts units_of(const KeySpec& spec) {
-  return split(spec.detail.starts_with("steps, epochs") ? "steps,epochs" : "steps", ',');
+  return split(spec.range.starts_with("steps, epochs") ? "steps,epochs" : "steps", ',');
 }
-int64_t least_of(const KeySpec& spec) { return spec.detail.ends_with("from 0") ? 0 : 1; }
+int64_t least_of(const KeySpec& spec) { return spec.range.ends_with("from 0") ? 0 : 1; }
 
 // A number of the key's range, for an example.
 std::string within(const KeySpec& spec, std::initializer_list<double> wanted) {
-  const NumberRange range = parse_number_range(spec.detail);
+  const NumberRange range = parse_number_range(spec.range);
   for (const double x : wanted)
     if (range.contains(x)) return concat(x);
   return concat(range.lo);
 }
 // The text for <word> in the texts of a ValueType.
 std::string word_of(std::string_view word, const KeySpec& spec) {
-  const auto names = [&] { return spec.choices ? spec.choices() : Texts{}; };
-  if (word == "first") return !names().empty() ? names().front() : spec.type == &kInts ? within(spec, {10, 1}) : "NAME";
+  const Texts names = spec.names();
+  if (word == "first")
+    return !names.empty() ? names.front() : spec.type == Type::kInts ? within(spec, {10, 1}) : "NAME";
   if (word == "whole") return within(spec, {10, 1});
   if (word == "number") return within(spec, {0.01});
   if (word == "dtype") return spec.group == "model" ? "bf16" : "int4";
   if (word == "length") return units_of(spec).size() == 2 ? "10 epochs" : "100 steps";
-  if (word == "detail") return std::string(spec.detail);
-  if (word == "keys") return join(keys_of(spec.detail));
-  if (word == "choices") return join(spec.choices());
+  if (word == "keys") return join(keys_of(spec.inner()));
+  if (word == "choices") return join(names);
   if (word == "kinds") return join(choices::layer_kinds());
   if (word == "inits") return join(forms_of_init());
-  if (word == "count") return concat(spec.count);
-  if (word == "words") return concat(spec.choices().empty() ? "" : ", or ", join(spec.choices()));
   if (word == "least") return concat(least_of(spec));
-  return word == "units" ? join(units_of(spec), " or ") : units_of(spec).back();
+  if (word == "units") return join(units_of(spec), " or ");
+  return word == "unit" ? units_of(spec).back() : bitgrad::detail::word_of(word, spec);
 }
 
 std::string got(const KeySpec& spec, const Node& node) {
-  return concat("got ", describe(node), ", expected ", spec.type->expects(spec));
+  return concat("got ", describe(node), ", expected ", expects(spec));
 }
 std::string out_of(const KeySpec& spec, std::string_view text) {
-  if (spec.group.empty() && spec.key == "version") return concat("got ", text, ", this program reads version 1");
-  return concat(text, " is out of range ", spec.detail);
+  if (spec.group.empty() && spec.name == "version") return concat("got ", text, ", this program reads version 1");
+  return concat(text, " is out of range ", spec.range);
 }
 bool scalar(const Node& node) { return node.kind == Node::Kind::kScalar; }
 bool plain(const Node& node) { return scalar(node) && !node.quoted; }
@@ -67,7 +66,7 @@ std::string read_int_value(const KeySpec& spec, const Node& node, int64_t& value
   if (!plain(node)) return got(spec, node);
   const NumberResult result = parse_whole(node.text, value);
   if (result == NumberResult::kNotANumber) return got(spec, node);
-  return result == NumberResult::kOk && parse_number_range(spec.detail).contains(static_cast<double>(value))
+  return result == NumberResult::kOk && parse_number_range(spec.range).contains(static_cast<double>(value))
              ? ""
              : out_of(spec, node.text);
 }
@@ -75,7 +74,7 @@ std::string read_number_value(const KeySpec& spec, const Node& node, double& val
   if (!plain(node)) return got(spec, node);
   const NumberResult result = parse_decimal(node.text, value);
   if (result == NumberResult::kNotANumber) return got(spec, node);
-  return result == NumberResult::kOk && parse_number_range(spec.detail).contains(value) ? "" : out_of(spec, node.text);
+  return result == NumberResult::kOk && parse_number_range(spec.range).contains(value) ? "" : out_of(spec, node.text);
 }
 
 std::string read_int(const KeySpec& spec, const Node& node, Value& value) {
@@ -95,8 +94,7 @@ std::string read_int_or_auto(const KeySpec& spec, const Node& node, Value& value
 std::string read_pair(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::array<double, 2>>();
   if (node.kind != Node::Kind::kList) return got(spec, node);
-  if (node.items.size() != 2)
-    return concat("got a list of ", node.items.size(), ", expected ", spec.type->expects(spec));
+  if (node.items.size() != 2) return concat("got a list of ", node.items.size(), ", expected ", expects(spec));
   for (size_t i = 0; i < 2; ++i) {
     std::string wrong = read_number_value(spec, node.items[i], out[i]);
     if (!wrong.empty()) return wrong;
@@ -107,7 +105,7 @@ std::string read_pair(const KeySpec& spec, const Node& node, Value& value) {
 template <typename Read>
 std::string read_items(const KeySpec& spec, const Node& node, Read read) {
   if (node.kind != Node::Kind::kList) return got(spec, node);
-  if (node.items.empty()) return concat("the list is empty, expected ", spec.type->expects(spec));
+  if (node.items.empty()) return concat("the list is empty, expected ", expects(spec));
   for (const Node& item : node.items)
     if (std::string wrong = read(item); !wrong.empty()) return wrong;
   return "";
@@ -129,7 +127,7 @@ std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
 }
 std::string read_ints(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kList) {
-    const Texts words = spec.choices();
+    const Texts& words = spec.choices;
     if (!scalar(node) || std::find(words.begin(), words.end(), node.text) == words.end())
       return read_int(spec, node, value);
     value = node.text;
@@ -137,7 +135,7 @@ std::string read_ints(const KeySpec& spec, const Node& node, Value& value) {
   }
   auto& out = value.emplace<std::vector<int64_t>>();
   if (std::ssize(node.items) != spec.count)
-    return concat("got a list of ", node.items.size(), ", expected ", spec.type->expects(spec));
+    return concat("got a list of ", node.items.size(), ", expected ", expects(spec));
   for (const Node& item : node.items) {
     std::string wrong = read_int_value(spec, item, out.emplace_back());
     if (!wrong.empty()) return wrong;
@@ -149,7 +147,7 @@ std::string read_bytes(const KeySpec& spec, const Node& node, Value& value) {
   int64_t bytes = 0;
   const NumberResult result = parse_bytes(node.text, bytes);
   if (result == NumberResult::kNotANumber) return got(spec, node);
-  if (result != NumberResult::kOk || !parse_number_range(spec.detail).contains(static_cast<double>(bytes)))
+  if (result != NumberResult::kOk || !parse_number_range(spec.range).contains(static_cast<double>(bytes)))
     return out_of(spec, node.text);
   value = bytes;
   return "";
@@ -237,12 +235,11 @@ std::string read_name(const KeySpec& spec, const Node& node, Value& value) {
 }
 std::string read_choice(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kScalar) return got(spec, node);
-  const Texts names = spec.choices();
+  const Texts names = spec.names();
   if (std::find(names.begin(), names.end(), node.text) == names.end()) {
     const std::string hint = nearest(node.text, names);
     return concat("got ", describe(node),
-                  hint.empty() ? ", expected " : concat(", did you mean '", hint, "'? Expected "),
-                  spec.type->expects(spec));
+                  hint.empty() ? ", expected " : concat(", did you mean '", hint, "'? Expected "), expects(spec));
   }
   value = node.text;
   return "";
@@ -276,7 +273,7 @@ std::string read_quantity_list(const KeySpec& spec, const Node& node, Value& val
     if (!wrong.empty()) return wrong;
     const auto quantity = std::get<Quantity>(one);
     if (!out.empty() && out.back().unit == quantity.unit && quantity.value <= out.back().value)
-      return concat("got ", quantity, " after ", out.back(), ", expected ", spec.type->expects(spec));
+      return concat("got ", quantity, " after ", out.back(), ", expected ", expects(spec));
     out.push_back(quantity);
     return wrong;
   });
@@ -324,7 +321,7 @@ std::string read_granularity(const KeySpec& spec, const Node& node, Value& value
   Granularity granularity;
   std::string form;
   if (node.kind != Node::Kind::kScalar || !parse_granularity(node.text, granularity, form)) return got(spec, node);
-  for (std::string_view rest = spec.detail; !rest.empty();) {
+  for (std::string_view rest = spec.range; !rest.empty();) {
     const size_t end = std::min(rest.find(", "), rest.size());
     if (rest.substr(0, end) == form) {
       value = granularity;
@@ -361,24 +358,22 @@ std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
 
 }  // namespace
 
-std::string ValueType::expects(const KeySpec& spec) const {
-  if (this == &kMetrics && keys_of(spec.detail).empty()) return "a map of metrics that have keys; none has";
-  return filled(form, spec);
+std::string filled(std::string_view text, const KeySpec& spec) {
+  return bitgrad::detail::filled(text, [&](std::string_view word) { return word_of(word, spec); });
 }
 
-std::string filled(std::string_view form, const KeySpec& spec) {
-  std::string text(form);
-  for (size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at)) {
-    const size_t size = text.find('>', at) - at + 1;
-    const std::string word = word_of(std::string_view(text).substr(at + 1, size - 2), spec);
-    text.replace(at, size, word);
-    at += word.size();
-  }
-  return text;
+const TypeUse& use_of(Type type) {
+  static constexpr TypeUse kUses[] = {
+#define BITGRAD_KEY_TYPE(symbol, form, read, shown, example) {read, form, shown, example},
+#include "bitgrad/base/key_types.inc"
+#undef BITGRAD_KEY_TYPE
+  };
+  return kUses[static_cast<size_t>(type)];
 }
 
-#define BITGRAD_VALUE_TYPE(symbol, ...) const ValueType symbol{__VA_ARGS__};
-#include "config/value_types.inc"
-#undef BITGRAD_VALUE_TYPE
+std::string expects(const KeySpec& spec) {
+  if (spec.type == Type::kMetrics && keys_of(spec.inner()).empty()) return "a map of metrics that have keys; none has";
+  return filled(use_of(spec.type).form, spec);
+}
 
 }  // namespace bitgrad::config

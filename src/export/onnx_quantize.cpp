@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/quant/scheme_fields.h"
 #include "export/onnx_graph.h"
 
 namespace bitgrad::onnx {
@@ -93,7 +94,7 @@ Stand write_found(GraphBuilder& g, const Stand& x, const Quantize& op, Stand out
   const QuantSpec& spec = op.spec;
   const bool known = spec.scheme == "absmax" || spec.scheme == "symmetric" || spec.scheme == "affine";
   if (!known || op.rule != CodeRule::kInverse || (kind != Granularity::kToken && kind != Granularity::kTensor) ||
-      spec.pow2 || spec.reduce_range || spec.scale_dtype != dtypes::fp32) {
+      !other_option(spec, {"rounding", "eps", "div"}).empty()) {
     g.refuse("quantize", concat("scheme ", spec.scheme, ", granularity ", spec.granularity,
                                 ", finds its scales from each batch. Exported are absmax, symmetric and affine per "
                                 "tensor or token, and any scheme with an observer or a learned step"));

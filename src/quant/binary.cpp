@@ -54,7 +54,7 @@ class Binary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "binary"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = spec.alpha, .constant_scale = !spec.alpha});
+    check_common(*this, spec, {.pow2 = spec.alpha, .scale_dtype = spec.alpha});
     require(spec.dtype.kind() == DTypeKind::kSign, name(), "dtype ", spec.dtype, ": got kind ",
             kind_name(spec.dtype.kind()), ", expected kind sign, such as bint1.");
   }

@@ -1,7 +1,9 @@
 #include "quant/checks.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "bitgrad/quant/scheme_fields.h"
 #include "quant/blocks.h"
 
 namespace bitgrad::detail {
@@ -30,22 +32,31 @@ void check_rule(std::string_view scheme, const QuantSpec& spec, SteRule rule) {
     require(std::isfinite(t) && t > 0.0f, scheme, "sharpness t of rule tanh: got ", t, ", expected a positive number.");
 }
 
+std::string_view shown(bool x) { return x ? "true" : "false"; }
+DType shown(DType x) { return x; }
+template <NamedEnum E>
+std::string_view shown(E x) {
+  return enum_name(x);
+}
+
+// A member whose line lists names holds one of them.
+void check_names(std::string_view scheme, const QuantSpec& spec, std::string_view member, DType x, std::string names) {
+  std::replace(names.begin(), names.end(), ',', ' ');
+  const std::string all = concat(' ', names, ' ');
+  require(all.find(concat(' ', x, ' ')) != std::string::npos, scheme, member, " with dtype ", spec.dtype, ": got ", x,
+          ", expected ", names.replace(names.rfind(' '), 1, " or "), '.');
+}
+template <typename T>
+void check_names(std::string_view, const QuantSpec&, std::string_view, const T&, std::string_view) {}
+
 void check_options(std::string_view scheme, const QuantSpec& spec, const Options& legal) {
-  require(legal.pow2 || !spec.pow2, scheme, "pow2 with dtype ", spec.dtype, ": got true, expected false. ",
-          "The scheme's scale is learned, constant or a power of two already.");
-  const bool fp32 = spec.scale_dtype == dtypes::fp32;
-  require(fp32 || spec.scale_dtype == dtypes::fp16, scheme, "scale_dtype with dtype ", spec.dtype, ": got ",
-          spec.scale_dtype, ", expected fp32 or fp16.");
-  require(!legal.constant_scale || fp32, scheme, "scale_dtype with dtype ", spec.dtype, ": got fp16, expected fp32. ",
-          "The scheme's scale is constant.");
-  require(legal.div || !spec.div, scheme, "div with dtype ", spec.dtype, ": got true, expected false. ",
-          "The scheme divides by no scale.");
-  if (spec.reduce_range) {
-    require(legal.reduce_range, scheme, "reduce_range with dtype ", spec.dtype,
-            ": got true, expected false. It is an option of schemes affine, symmetric, symmetric_no_clip and absmax.");
-    require(spec.dtype.bits() == 8, scheme, "dtype with reduce_range: got ", spec.dtype,
-            ", expected one of 8 bits, such as int8.");
-  }
+#define BITGRAD_QUANT_OPTION(member, type, names, ...) check_names(scheme, spec, #member, spec.member, names);
+#define BITGRAD_QUANT_REFUSED(member, is_legal, why)                                                               \
+  require(legal.member || spec.member == QuantSpec().member, scheme, #member " with dtype ", spec.dtype, ": got ", \
+          shown(spec.member), ", expected ", shown(QuantSpec().member), ". " why);
+#include "bitgrad/quant/scheme_fields.inc"
+  require(!spec.reduce_range || spec.dtype.bits() == 8, scheme, "dtype with reduce_range: got ", spec.dtype,
+          ", expected one of 8 bits, such as int8.");
   require(scheme == "pact" || spec.first_clip == QuantSpec().first_clip, scheme,
           "first_clip is an option of scheme pact: got ", spec.first_clip, '.');
 }

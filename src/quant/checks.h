@@ -14,12 +14,10 @@ class BuiltinQuantizer : public Quantizer {
   bool reads_bf16() const final { return true; }
 };
 
-// Options that are meaningful for a scheme.
+// Options that are meaningful for a scheme; the others it refuses (scheme_fields.inc).
 struct Options {
-  bool pow2 = false;
-  bool div = false;  // the scheme divides x by a scale, or can do so
-  bool reduce_range = false;
-  bool constant_scale = false;  // that no rounding of scales changes (scale_dtype)
+#define BITGRAD_QUANT_REFUSED(member, legal, why) bool member = legal;
+#include "bitgrad/quant/scheme_fields.inc"
 };
 // Checks for a code dtype, a legal granularity, eps, rounding and straight-through rule, and no option that belongs to
 // another scheme (alpha, alpha_grad: binary; scale, offset: fixed; first_clip: pact).

@@ -12,7 +12,7 @@ class DorefaActivation final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "dorefa_activation"; }
   void check(const QuantSpec& spec, bool weight) const override {
-    check_common(*this, spec, {.constant_scale = true});
+    check_common(*this, spec, {.scale_dtype = false});
     require_uint(name(), spec.dtype);
     require(!weight, name(), "dtype of weights: got ", spec.dtype,
             ", where weights below 0 would become 0. Use scheme dorefa_weight.");

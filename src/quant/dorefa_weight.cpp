@@ -16,7 +16,7 @@ class DorefaWeight final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "dorefa_weight"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.constant_scale = true});
+    check_common(*this, spec, {.scale_dtype = false});
     require_uint(name(), spec.dtype);
     const SteRule rule = spec.ste.value_or(default_ste());
     require(rule == SteRule::kIdentity || rule == SteRule::kNone, name(), "straight-through rule: got ",

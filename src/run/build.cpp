@@ -84,8 +84,6 @@ auto at_mark(const RunConfig& config, SourceMark mark, Use use) {
   }
 }
 
-AdapterRule adapter_rule(const AdaptersConfig& c) { return {c.layers, {c.rank, c.alpha, c.dropout}, c.train}; }
-
 // Checks, before the model allocates memory, that the file has values for all its parameters.
 void check_file(const FileForm& form, Module& model) {
   const auto wrong = [&](const auto&... parts) {
@@ -156,7 +154,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
   });
   if (config.adapters)
     at_mark(config, config.adapters->mark, [&] {
-      add_adapters(*model, adapter_rule(*config.adapters));
+      add_adapters(*model, *config.adapters);
       return 0;
     });
   if (task.file != nullptr) check_file(*task.file, *model);

@@ -27,12 +27,12 @@ std::string normalization_text(const DataSection& data) {
 
 // Adapters count by alpha / rank. Of another rank, they have another shape.
 void check_adapters(const RunConfig& config, const RunConfig& there, const InitFrom& found, const std::string& file) {
-  if (!config.adapters || !there.adapters || config.adapters->alpha == there.adapters->alpha) return;
+  if (!config.adapters || !there.adapters || config.adapters->adapter.alpha == there.adapters->adapter.alpha) return;
   const auto adapter = std::find_if(found.taken.begin(), found.taken.end(),
                                     [](const std::string& name) { return name.ends_with(".adapter.b"); });
   if (adapter != found.taken.end())
     fail_with(ErrorCode::kData, "init_from", *adapter, " of ", file, " was trained with adapters.alpha ",
-              there.adapters->alpha, ", got ", config.adapters->alpha,
+              there.adapters->adapter.alpha, ", got ", config.adapters->adapter.alpha,
               ": what it learned would count otherwise. Keep alpha, or begin new adapters: model.ignore: "
               "['*.adapter.*']");
 }

@@ -155,7 +155,7 @@ const KeySpec* spec_of(const std::string& path) {
     if (part.find_first_not_of("0123456789") == std::string::npos) continue;
     spec = config::find_key(group, part);
     if (!spec) return nullptr;
-    group = spec->detail;
+    group = spec->range;
   }
   return spec;
 }
@@ -358,7 +358,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                     phases = test::source_path("configs/digits_mlp_qat_phases.yaml");
   for (const KeySpec* key : config::all_keys()) {
     const KeySpec& spec = *key;
-    INFO(spec.group << '.' << spec.key);
+    INFO(spec.group << '.' << spec.name);
     const auto place_of = [&]() -> std::string {
       if (const auto at = places.find(spec.group); at != places.end()) return at->second;
       const size_t dot = spec.group.find('.');
@@ -373,7 +373,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
     std::vector<std::string> values = out_of_range(spec);
     values.emplace_back(wrong_type(spec));
     for (const std::string& value : values) {
-      const std::string argument = place + std::string(spec.key) + '=' + value;
+      const std::string argument = place + std::string(spec.name) + '=' + value;
       INFO(argument);
       try {
         load_config(spec.group == "rule" || spec.group == "phase" ? phases : plain, {"run.seed=3", argument});

@@ -163,7 +163,7 @@ TEST_CASE("the report of quantization has a time or is off") {
 TEST_CASE("sizes in bytes are whole, with units of 1000 or 1024") {
   const auto bytes = [](const std::string& text) {
     int64_t value = -1;
-    return config::parse_bytes(text, value) == config::NumberResult::kOk ? value : -1;
+    return config::parse_bytes(text, value) == NumberResult::kOk ? value : -1;
   };
   CHECK(bytes("7") == 7);
   CHECK(bytes("7 B") == 7);

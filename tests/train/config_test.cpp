@@ -7,8 +7,8 @@
 #include "bitgrad/quant/scheme_fields.h"
 #include "config/choices.h"
 #include "config/fields.h"
-#include "config/numbers.h"
 #include "config/schema.h"
+#include "config/texts.h"
 #include "support/paths.h"
 #include "train/config_support.h"
 
@@ -272,7 +272,7 @@ TEST_CASE("numbers are decimal and typed by the schema") {
     CHECK(small_error({std::string("model.layers.1.linear.bias=") + text}).starts_with("command line"));
   for (double x : {0.1, 1e-30, 1.0 / 3.0, 1e22, 123456789.125}) {
     double back = 0;
-    CHECK(config::parse_decimal(config::number_text(x), back) == config::NumberResult::kOk);
+    CHECK(parse_decimal(number_text(x), back) == NumberResult::kOk);
     CHECK(back == x);
   }
 }
@@ -329,14 +329,14 @@ TEST_CASE("what reads maps by hand and the registry name the same keys") {
 TEST_CASE("every line of the registry is complete and reads its own default") {
   for (const config::KeySpec* key : config::all_keys()) {
     const config::KeySpec& spec = *key;
-    INFO(spec.group << '.' << spec.key);
+    INFO(spec.group << '.' << spec.name);
     CHECK_FALSE(spec.doc.empty());
-    CHECK_FALSE(spec.type->expects(spec).empty());
-    if (spec.type->read && spec.has_default())
+    CHECK_FALSE(expects(spec).empty());
+    if (config::use_of(spec.type).read && spec.has_default())
       CHECK_FALSE(std::holds_alternative<std::monostate>(config::default_value(spec)));
-    if (spec.type == &config::kMap)
-      CHECK((spec.group == "layer" || spec.group == "metrics" || !config::keys_of(spec.detail).empty()));
-    CHECK(config::find_key(spec.group, spec.key) == &spec);
+    if (spec.type == Key::Type::kMap)
+      CHECK((spec.group == "layer" || spec.group == "metrics" || !config::keys_of(spec.inner()).empty()));
+    CHECK(config::find_key(spec.group, spec.name) == &spec);
   }
 }
 

@@ -8,12 +8,7 @@ namespace {
 
 using namespace config;
 
-KeySpec padding() {
-  KeySpec spec{"layer.pool", "padding", &kInts, "[0, 4]", "0", "", [] { return std::vector<std::string>{"same"}; },
-               "pixels"};
-  spec.count = 4;
-  return spec;
-}
+KeySpec padding() { return {{"padding", Type::kInts, "[0, 4]", "0", "pixels", {"same"}, 4}, "layer.pool"}; }
 
 // The value that a text has, or what is wrong with it.
 std::pair<Value, std::string> read(const std::string& yaml) {
@@ -23,14 +18,14 @@ std::pair<Value, std::string> read(const std::string& yaml) {
   REQUIRE(read_yaml(text, report, node));
   Value value;
   const KeySpec spec = padding();
-  std::string wrong = spec.type->read(spec, node, value);
+  std::string wrong = use_of(spec.type).read(spec, node, value);
   return {value, wrong};
 }
 
 }  // namespace
 
 TEST_CASE("a key of whole numbers reads a number, a list of its length and its words, and names what it refuses") {
-  CHECK(padding().type->expects(padding()) == "a whole number in [0, 4] or a list of 4 of them, or same");
+  CHECK(expects(padding()) == "a whole number in [0, 4] or a list of 4 of them, or same");
   CHECK(read("3") == std::pair(Value(int64_t{3}), std::string()));
   CHECK(read("[0, 1, 0, 1]") == std::pair(Value(std::vector<int64_t>{0, 1, 0, 1}), std::string()));
   CHECK(read("same") == std::pair(Value(std::string("same")), std::string()));

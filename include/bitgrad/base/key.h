@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <string>
@@ -18,18 +19,13 @@ namespace bitgrad {
 
 struct Key {
   enum class Type : uint8_t {
-    kBool,
-    kInt,     // range "[1, 64]"; parentheses exclude an endpoint
-    kNumber,  // range as for kInt
-    kText,
-    kTexts,    // a text, or a list of texts: the value is one text, by comma, quoted as in CSV where needed
-    kChoice,   // one of `choices`
-    kInts,     // one integer, or a list of `count` integers (range as for kInt), or one of `choices`
-    kNumbers,  // a list of numbers, not empty (range as for kInt, of each); without a default
+#define BITGRAD_KEY_TYPE(symbol, ...) symbol,
+#include "bitgrad/base/key_types.inc"
+#undef BITGRAD_KEY_TYPE
   };
   std::string name = {};
   Type type = Type::kInt;
-  std::string range = {};
+  std::string range = {};     // of numbers, "[1, 64]"; parentheses exclude an endpoint
   std::string standard = {};  // default as text (not a list for kInts); "!": required; "": optional
   std::string doc = {};
   std::vector<std::string> choices = {};
@@ -97,8 +93,16 @@ class Attributes {
 void check_kind_name(std::string_view where, const std::string& name);
 // Throws Error naming `owner`, such as "kind 'relu'", for an invalid or duplicate key name, or a default out of range.
 void check_keys(std::string_view where, const std::string& owner, const std::vector<Key>& keys);
+// Describes the values that a key accepts, for messages: "a whole number in [1, 64]".
+std::string expects(const Key& key);
 // Returns `given` completed with defaults. Throws Error("[where] ...") for an unknown key, an invalid value or a
 // missing required key.
 Attributes completed(std::string_view where, const std::vector<Key>& keys, const Attributes& given);
+
+namespace detail {
+// `form` with each <word> replaced by its text: those of a key are detail (its range), choices, words and count.
+std::string filled(std::string_view form, const std::function<std::string(std::string_view)>& text_of);
+std::string word_of(std::string_view word, const Key& key);
+}  // namespace detail
 
 }  // namespace bitgrad

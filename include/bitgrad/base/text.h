@@ -33,6 +33,19 @@ std::string text_table(const std::vector<std::vector<std::string>>& lines);
 // where columns are separated by two blanks or more, or like the line itself. A longer word stays whole.
 std::string wrap_lines(std::string_view text, size_t width = 80);
 
+// Decimal numbers, as configurations and defaults write them.
+enum class NumberResult : uint8_t { kOk, kNotANumber, kTooLarge };
+
+// [+-] digits, no leading zeros.
+NumberResult parse_whole(std::string_view text, int64_t& value);
+// [+-] digits [. digits] [e [+-] digits], digits on at least one side of the point, no leading zeros. kTooLarge: not a
+// finite double, or so small that it would become 0.
+NumberResult parse_decimal(std::string_view text, double& value);
+// The shortest text that reads back as the same double.
+std::string number_text(double value);
+std::string number_text(float value);             // the same float
+std::string_view trimmed(std::string_view text);  // without surrounding blanks
+
 // The texts of the items with `between` between them: joined(names), joined(kinds, ", ", &Kind::name).
 template <typename Items, typename Of = std::identity>
 std::string joined(const Items& items, std::string_view between = ", ", Of of = {}) {

@@ -176,12 +176,8 @@ struct QuantSection {
 };
 
 // Low-rank adapters (nn/adapter.h).
-struct AdaptersConfig {
-  std::vector<std::string> layers{"*"};  // globs
-  int64_t rank = 8;
-  double alpha = 16.0, dropout = 0.0;
-  std::vector<std::string> train = {};  // globs
-  std::string init_from = {};           // folder or file; empty: none
+struct AdaptersConfig : AdapterRule {
+  std::string init_from = {};  // folder or file; empty: none
   SourceMark mark = {};
   friend bool operator==(const AdaptersConfig&, const AdaptersConfig&) = default;
 };

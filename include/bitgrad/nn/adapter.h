@@ -7,16 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
 
 namespace bitgrad {
-
-struct AdapterSpec {
-  int64_t rank = 8;      // 1 .. 65536; A is [rank, inputs], B is [outputs, rank], both fp32
-  double alpha = 8;      // the adapter's output is scaled by alpha / rank
-  double dropout = 0.0;  // in [0, 1), on the adapter's input, in training
-  friend bool operator==(const AdapterSpec&, const AdapterSpec&) = default;
-};
 
 // The adapter of one layer; a child of that layer.
 class LowRankAdapter final : public Module {
@@ -50,13 +44,6 @@ class LowRankAdapter final : public Module {
   Parameter& b_;
   Tensor scale_;         // alpha / rank [1]; undefined: 1
   bool causal_ = false;  // whether the planned model is causal
-};
-
-// Which layers get an adapter, and what else trains. Globs as in QuantRule.
-struct AdapterRule {
-  std::vector<std::string> layers = {"*"};
-  AdapterSpec adapter = {};
-  std::vector<std::string> train = {};  // layers or parameters that are not frozen
 };
 
 // Adds adapters to the linear layers selected by `rule` and freezes all other parameters except learned steps, offsets

@@ -53,4 +53,20 @@ struct ModelSpec {
   std::vector<LayerSpec> layers = {};
 };
 
+// A low-rank adapter of a linear layer (nn/adapter.h).
+struct AdapterSpec {
+  int64_t rank = 8;      // 1 .. 65536; A is [rank, inputs], B is [outputs, rank], both fp32
+  double alpha = 8;      // the adapter's output is scaled by alpha / rank
+  double dropout = 0.0;  // in [0, 1), on the adapter's input, in training
+  friend bool operator==(const AdapterSpec&, const AdapterSpec&) = default;
+};
+
+// Which layers get an adapter, and what else trains. Globs as in QuantRule.
+struct AdapterRule {
+  std::vector<std::string> layers = {"*"};
+  AdapterSpec adapter = {};
+  std::vector<std::string> train = {};  // layers or parameters that are not frozen
+  friend bool operator==(const AdapterRule&, const AdapterRule&) = default;
+};
+
 }  // namespace bitgrad
