@@ -6,7 +6,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
-#include "config/plugins.h"
+#include "config/steps.h"
 
 namespace bitgrad {
 namespace {

@@ -16,7 +16,6 @@
 #include "config/choices.h"
 #include "config/fields.h"
 #include "config/merge.h"
-#include "config/quantizer.h"
 #include "config/texts.h"
 #include "nn/expanded_layers.h"
 

@@ -8,7 +8,7 @@
 #include "bitgrad/base/enum_names.h"
 #include "bitgrad/base/key.h"
 #include "config/fields.h"
-#include "config/validate.h"
+#include "config/steps.h"
 
 namespace bitgrad::config {
 
@@ -102,6 +102,8 @@ class Reader {
   const Node* map_;
 };
 
+class ModelForms;
+
 // The value as an attribute of a key described as data; nullopt if it has another type or was not read.
 std::optional<Attribute> attribute_of(const Value& value);
 
@@ -116,5 +118,11 @@ void check_contradictions(const Node& root, RunConfig& config, Report& report);
 // Reports layers that do not fit together, in a configuration without other findings. Resets inherited keys that do not
 // fit a layer's own dtype to their defaults.
 void check_plan(const Node& root, RunConfig& config, Report& report);
+
+// Warns about such keys, in configurations written by a user: activations without a quantize layer, weights if recipes
+// set every layer, requantize_every without low-bit weights, keys of a device that is not used, rename or ignore
+// without a file to read, decay without weight decay. Values equal to the default give no warning. Requires a
+// configuration without errors so far.
+void check_effects(const Node& root, const RunConfig& config, const ModelForms& forms, Report& report);
 
 }  // namespace bitgrad::config

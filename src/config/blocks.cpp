@@ -1,4 +1,4 @@
-#include "config/blocks.h"
+#include "config/steps.h"
 
 #include <algorithm>
 #include <map>

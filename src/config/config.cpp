@@ -5,11 +5,7 @@
 
 #include "bitgrad/base/file.h"
 #include "config/bind.h"
-#include "config/blocks.h"
-#include "config/overrides.h"
-#include "config/plugins.h"
-#include "config/presets.h"
-#include "config/yaml.h"
+#include "config/steps.h"
 
 namespace bitgrad {
 

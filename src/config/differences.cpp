@@ -3,7 +3,7 @@
 #include <map>
 
 #include "bitgrad/config/config.h"
-#include "config/yaml.h"
+#include "config/steps.h"
 
 namespace bitgrad {
 namespace config {

@@ -1,11 +1,12 @@
-#include "config/effects.h"
+#include "config/bind.h"
 
 #include <algorithm>
 #include <string>
 
 #include "bitgrad/nn/layer_kind.h"
 #include "config/choices.h"
-#include "config/validate.h"
+#include "config/model_forms.h"
+#include "config/steps.h"
 
 namespace bitgrad::config {
 namespace {

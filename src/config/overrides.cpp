@@ -1,10 +1,9 @@
-#include "config/overrides.h"
+#include "config/steps.h"
 
 #include <algorithm>
 
 #include "bitgrad/base/text.h"
 #include "config/schema.h"
-#include "config/yaml.h"
 
 namespace bitgrad::config {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "config/bind.h"
 #include "config/choices.h"
-#include "config/effects.h"
 #include "config/merge.h"
 #include "config/model_forms.h"
 

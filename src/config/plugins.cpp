@@ -1,4 +1,4 @@
-#include "config/plugins.h"
+#include "config/steps.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -9,7 +9,6 @@
 #include "config/merge.h"
 #include "config/schema.h"
 #include "config/source.h"
-#include "config/yaml.h"
 
 namespace bitgrad::config {
 namespace {

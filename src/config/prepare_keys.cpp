@@ -5,7 +5,6 @@
 #include "config/bind.h"
 #include "config/choices.h"
 #include "config/merge.h"
-#include "config/quantizer.h"
 
 namespace bitgrad::config {
 namespace {

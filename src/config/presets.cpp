@@ -1,4 +1,4 @@
-#include "config/presets.h"
+#include "config/steps.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,7 +8,6 @@
 #include "bitgrad/config/presets.h"
 #include "config/block_keys.h"
 #include "config/schema.h"
-#include "config/yaml.h"
 
 namespace bitgrad {
 namespace config {

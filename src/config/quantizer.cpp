@@ -1,4 +1,4 @@
-#include "config/quantizer.h"
+#include "config/merge.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,6 @@
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/quant/scheme_fields.h"
 #include "config/choices.h"
-#include "config/merge.h"
 
 namespace bitgrad::config {
 namespace {

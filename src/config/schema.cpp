@@ -14,7 +14,7 @@
 #include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"
 #include "config/choices.h"
-#include "config/yaml.h"
+#include "config/steps.h"
 
 namespace bitgrad::config {
 namespace {

@@ -3,7 +3,6 @@
 
 #include "config/choices.h"
 #include "config/merge.h"
-#include "config/quantizer.h"
 #include "config/specs.h"
 
 namespace bitgrad::config {

@@ -1,9 +1,8 @@
-#include "config/validate.h"
+#include "config/steps.h"
 
 #include <algorithm>
 #include <map>
 
-#include "config/blocks.h"
 #include "config/choices.h"
 
 namespace bitgrad::config {

@@ -1,6 +1,6 @@
 // Builds the tree from yaml-cpp's events rather than its nodes, which drop duplicate keys, anchors, tags and the marks
 // of keys.
-#include "config/yaml.h"
+#include "config/steps.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>

@@ -1,6 +1,6 @@
 // Keys of one whole number or a list of them, as YAML.
 #include "config/schema.h"
-#include "config/yaml.h"
+#include "config/steps.h"
 #include "support/catch.h"
 
 namespace bitgrad {
