@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "bitgrad/base/device_work.h"
+#include "bitgrad/base/device.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/runtime/backend.h"
 #include "cuda/runtime/prefetch.h"

@@ -5,7 +5,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 
 namespace bitgrad::bench {
 

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "bench_step_ours.h"
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/run/trainer.h"

@@ -4,8 +4,8 @@
 #include <iostream>
 #include <iterator>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/streamed_text.h"
 #include "bitgrad/infer/generator.h"
 #include "bitgrad/interop/model_origin.h"

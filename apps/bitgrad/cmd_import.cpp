@@ -6,7 +6,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/checkpoint/model_record.h"

@@ -3,7 +3,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/prepare.h"
 #include "command.h"
 #include "output.h"

@@ -10,7 +10,6 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/config/plugin.h"
 #include "child_run.h"

@@ -6,8 +6,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_group.h"
-#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/io/sha256.h"

@@ -18,7 +18,6 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/base/version.h"
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/kernels/gemm_costs.h"

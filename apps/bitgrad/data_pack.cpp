@@ -7,7 +7,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_group.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"

@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
-#include "bitgrad/base/streams.h"
 
 namespace bitgrad::cli {
 namespace {

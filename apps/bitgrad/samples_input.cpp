@@ -6,7 +6,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_kind.h"
 #include "bitgrad/data/picture.h"
 
 namespace bitgrad::cli {

@@ -4,7 +4,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/text_stream.h"
 
 namespace bitgrad::cli {
 namespace {

@@ -6,7 +6,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 
 namespace bitgrad::cli {
 

@@ -6,7 +6,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_group.h"
 #include "bitgrad/io/sha256.h"
 #include "part_file.h"
 

@@ -4,7 +4,7 @@
 //   A [16 rows][32 bytes], B [8 columns][32 bytes], D [16 rows][8 columns] of int32 (fp32 for bf16).
 #pragma once
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 
 namespace bitgrad::cuda::mma {
 

@@ -2,7 +2,7 @@
 // time, with a single Philox block where all eight share it.
 #pragma once
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/rng.h"
 #include "cuda/device/builtins.h"
 

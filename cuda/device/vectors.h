@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/device/builtins.h"
 

@@ -1,9 +1,9 @@
-// Prefetch (bitgrad/base/device_work.h) on its own stream, in parallel with the computation.
+// Prefetch (bitgrad/base/device.h) on its own stream, in parallel with the computation.
 #pragma once
 
 #include <cstdint>
 
-#include "bitgrad/base/device_work.h"
+#include "bitgrad/base/device.h"
 #include "cuda/runtime/runtime.h"
 
 namespace bitgrad::cuda {

@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "bitgrad/base/device.h"
-#include "bitgrad/base/device_work.h"
 #include "cuda/runtime/pool.h"
 #include "cuda/runtime/runtime.h"
 

@@ -249,4 +249,13 @@ std::string cpu_model_name() {
   return name.substr(first, name.find_last_not_of(' ') - first + 1);
 }
 
+namespace {
+
+std::atomic<BitsMode> g_bits_mode{BitsMode::kFast};
+
+}  // namespace
+
+BitsMode bits_mode() { return g_bits_mode.load(std::memory_order_relaxed); }
+void set_bits_mode(BitsMode mode) { g_bits_mode.store(mode, std::memory_order_relaxed); }
+
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-#include "bitgrad/base/device_work.h"
+#include "bitgrad/base/device.h"
 
 #include <array>
 #include <atomic>

@@ -1,11 +1,10 @@
-#include "bitgrad/base/file_group.h"
+#include "bitgrad/base/file.h"
 
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 

@@ -1,10 +1,9 @@
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 
 #include <algorithm>
 #include <array>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
 
 namespace bitgrad {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, kMemoryKinds> kKindNames{
 #define BITGRAD_MEMORY_KIND(symbol, text) text,
-#include "bitgrad/base/memory_kinds.inc"
+    BITGRAD_MEMORY_KINDS(BITGRAD_MEMORY_KIND)
 #undef BITGRAD_MEMORY_KIND
 };
 

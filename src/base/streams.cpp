@@ -1,4 +1,4 @@
-#include "bitgrad/base/streams.h"
+#include "bitgrad/base/file.h"
 
 #include <fcntl.h>
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "bitgrad/base/enum_names.h"
 #include "bitgrad/base/key.h"
 #include "config/fields.h"
 #include "config/steps.h"

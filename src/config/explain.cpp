@@ -4,8 +4,8 @@
 #include <functional>
 #include <set>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/base/text_stream.h"
 #include "config/choices.h"
 #include "config/schema.h"
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/base/number_range.h"
+#include "bitgrad/base/key.h"
 #include "config/choices.h"
 #include "config/schema.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "bitgrad/base/text_stream.h"
+#include "bitgrad/base/error.h"
 #include "config/source.h"
 
 namespace bitgrad::config {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
 
 namespace bitgrad::config {

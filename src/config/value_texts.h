@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/base/enum_names.h"
+#include "bitgrad/base/key.h"
 #include "config/choices.h"
 #include "config/fields.h"
 #include "config/texts.h"

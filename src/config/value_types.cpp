@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "bitgrad/base/number_range.h"
+#include "bitgrad/base/key.h"
 #include "config/choices.h"
 #include "config/merge.h"
 #include "config/schema.h"

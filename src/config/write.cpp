@@ -1,7 +1,7 @@
 // RunConfig -> YAML: every key that applies, with its value, in the order of keys.inc.
 #include <algorithm>
 
-#include "bitgrad/base/text_stream.h"
+#include "bitgrad/base/error.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/quant/scheme_fields.h"
 #include "config/choices.h"

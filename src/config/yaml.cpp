@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "bitgrad/base/text_stream.h"
+#include "bitgrad/base/error.h"
 
 namespace bitgrad::config {
 namespace {

@@ -2,7 +2,7 @@
 // the loader and by the map that gathers on a device (docs/numerics.md section 7).
 #pragma once
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/data/loader.h"
 

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
 
 namespace bitgrad::data {

@@ -7,7 +7,6 @@
 #include "base/registration.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "data/formats.h"
 #include "data/split_samples.h"
 

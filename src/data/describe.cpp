@@ -7,10 +7,8 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/npz.h"
 #include "bitgrad/data/picture.h"
 #include "bitgrad/data/samples.h"

@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "data/csv_rows.h"
 #include "data/csv_table.h"
 #include "data/describe_parts.h"

@@ -1,7 +1,7 @@
 #include <array>
 #include <string>
 
-#include "bitgrad/base/text_stream.h"
+#include "bitgrad/base/error.h"
 #include "data/digits.h"
 
 namespace bitgrad::data {

@@ -17,7 +17,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/samples.h"
 #include "data/content.h"
 #include "data/data_file.h"

@@ -5,7 +5,7 @@
 #include <cctype>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 
 namespace bitgrad::data {
 namespace {

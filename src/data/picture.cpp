@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 
 namespace bitgrad {
 namespace {

@@ -10,7 +10,7 @@
 #include <array>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"

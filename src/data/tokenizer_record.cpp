@@ -3,7 +3,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "data/data_file.h"

@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"

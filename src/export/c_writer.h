@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/base/text_stream.h"
+#include "bitgrad/base/error.h"
 #include "export/c_kernels.h"
 #include "export/c_plan.h"
 

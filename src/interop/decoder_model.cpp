@@ -1,6 +1,5 @@
 // Builds the layers of a decoder, as presets gpt, llama and bitnet do.
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/interop/decoder.h"
 #include "bitgrad/nn/module.h"
 

@@ -7,7 +7,6 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_group.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/interop/interop.h"
 #include "interop/compressed_tensors.h"

@@ -5,7 +5,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/dtype/bf16.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/text_stream.h"
 #include "interop/compressed_tensors.h"
 
 namespace bitgrad::interop {

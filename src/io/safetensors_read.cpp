@@ -7,7 +7,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/io/safetensors.h"

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/rng.h"
 
 namespace bitgrad::kernels {

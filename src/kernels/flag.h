@@ -45,7 +45,7 @@ void discard_errors();
 // Calls `then` when the errors are polled, in order with the checks; immediately on the CPU.
 void on_poll(std::function<void()> then);
 
-// Holds the words and checks of work that a device records (base/device_work.h) and replays, separately from others.
+// Holds the words and checks of work that a device records (base/device.h) and replays, separately from others.
 class FlagRecord {
  public:
   FlagRecord();  // on the current device

@@ -5,7 +5,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/prepare.h"

@@ -7,7 +7,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/file_group.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/io/safetensors.h"

@@ -1,8 +1,8 @@
 // Logs which rule chose the quantization of each layer.
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "train/phases.h"
 
 namespace bitgrad {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/report/html_report.h"
 #include "bitgrad/run/metrics_log.h"

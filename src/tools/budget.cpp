@@ -6,7 +6,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/interop/weight_map.h"
 #include "bitgrad/run/trainer.h"

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/export/export.h"
 #include "bitgrad/run/trainer.h"

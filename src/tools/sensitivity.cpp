@@ -11,7 +11,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/base/text_stream.h"
 #include "tools/norm_statistics.h"
 #include "train/numbers.h"
 

@@ -11,7 +11,7 @@
 #include <functional>
 #include <memory>
 
-#include "bitgrad/base/device_work.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/data/loader.h"
 #include "bitgrad/train/learner.h"
 #include "train/resident_data.h"

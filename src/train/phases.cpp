@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
-#include "bitgrad/base/text_stream.h"
 #include "nn/activation_quantizer.h"
 #include "train/numbers.h"
 

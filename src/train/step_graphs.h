@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "bitgrad/base/device_work.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/step_scalars.h"
 #include "kernels/flag.h"
 #include "train/step.h"

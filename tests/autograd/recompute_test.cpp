@@ -2,7 +2,7 @@
 #include "bitgrad/autograd/recompute.h"
 
 #include "bitgrad/autograd/op.h"
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
 #include "support/catch.h"

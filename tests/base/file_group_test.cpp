@@ -1,4 +1,4 @@
-#include "bitgrad/base/file_group.h"
+#include "bitgrad/base/file.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file.h"
 #include "support/catch.h"
 #include "support/faulty_file_system.h"
 #include "support/subprocess.h"

@@ -2,7 +2,7 @@
 #include <string>
 #include <string_view>
 
-#include "bitgrad/base/file_kind.h"
+#include "bitgrad/base/file.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

@@ -2,7 +2,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
-#include "bitgrad/base/text_stream.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

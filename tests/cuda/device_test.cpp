@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bitgrad/base/device.h"
-#include "bitgrad/base/device_work.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/memory.h"
 #include "cuda/device/builtins.h"

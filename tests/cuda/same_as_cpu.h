@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/tensor/tensor.h"

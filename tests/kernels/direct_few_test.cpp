@@ -3,7 +3,6 @@
 #include <cmath>
 #include <vector>
 
-#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"

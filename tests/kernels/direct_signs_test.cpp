@@ -4,7 +4,6 @@
 #include <limits>
 #include <vector>
 
-#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"

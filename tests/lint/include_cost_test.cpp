@@ -12,7 +12,7 @@ using namespace bitgrad::lint;
 namespace {
 
 // The most sources that may depend on a contract of kernels. Whatever only needs an enum, a pointer or a reference
-// includes a small header (kernels/quantize_rules.h, kernels/unary_op.h, base/bits_mode.h) or declares the struct.
+// includes a small header (kernels/quantize_rules.h, kernels/unary_op.h, base/cpu.h) or declares the struct.
 const std::map<std::string, size_t> kCeilings = {
     {"src/kernels/elementwise.h", 250},
     {"include/bitgrad/kernels/gemm.h", 200},

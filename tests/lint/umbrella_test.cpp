@@ -18,12 +18,7 @@ namespace {
 
 // Public headers that bitgrad.h leaves out, and why.
 const std::map<std::string, std::string> kLeftOut = {
-    {"bitgrad/base/copy_variant.h", "how classes with a variant copy it"},
-    {"bitgrad/base/device_work.h", "how a trainer queues and records the work of a device"},
-    {"bitgrad/base/host_device.h", "a macro of functions that kernels call"},
     {"bitgrad/base/step_scalars.h", "numbers of recorded steps, for update rules and kernels of devices"},
-    {"bitgrad/base/streams.h", "what a program's main does about missing standard streams"},
-    {"bitgrad/base/text_stream.h", "string streams of the library itself"},
     {"bitgrad/c.h", "the C interface"},
     {"bitgrad/dtype/scale_map.h", "scales as kernels read them"},
     {"bitgrad/dtype/transpose.h", "a contract of kernels"},

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/unary_op.h"
 #include "nn/nn_support.h"

@@ -3,7 +3,6 @@
 #include <functional>
 #include <set>
 
-#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "nn/convert_support.h"

@@ -1,5 +1,5 @@
 // What ops do with bf16 values between layers: read widened, written with one rounding.
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/ops/ops.h"
 #include "support/numbers.h"
 

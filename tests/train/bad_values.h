@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/base/number_range.h"
+#include "bitgrad/base/key.h"
 #include "config/schema.h"
 #include "config/texts.h"
 

@@ -128,7 +128,7 @@ TEST_CASE("purposes have the numbers of the page") {
   }
   int lines = 0;
 #define BITGRAD_PURPOSE(symbol, value) ++lines;
-#include "bitgrad/base/purposes.inc"
+  BITGRAD_PURPOSES(BITGRAD_PURPOSE)
 #undef BITGRAD_PURPOSE
   CHECK(lines == static_cast<int>(std::size(all)));
 }

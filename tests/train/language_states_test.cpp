@@ -1,9 +1,9 @@
 // Language models: documents apart, and blocks that run again in backward.
 #include <algorithm>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/memory.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/parallel.h"

@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/streams.h"
-#include "bitgrad/base/text_stream.h"
+#include "bitgrad/base/file.h"
 #include "cli/arguments.h"
 
 namespace bitgrad::bench {

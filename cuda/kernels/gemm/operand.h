@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/dtype/scale_map.h"
 
 namespace bitgrad::cuda::gemm {

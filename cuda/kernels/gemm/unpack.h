@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "cuda/kernels/gemm/operand.h"
 
 namespace bitgrad::cuda::gemm {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "cuda/device/vectors.h"
 
 namespace bitgrad::cuda {

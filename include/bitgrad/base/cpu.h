@@ -45,4 +45,13 @@ std::string isa_names(IsaMask mask);
 // The model name that the CPU reports.
 std::string cpu_model_name();
 
+// Which kernels may run, by the bits of their results. docs/numerics.md section 4.
+
+// kFast: same bits for any number of threads. kStrict: also on every ISA; only kernels whose order of summation exists
+// on every ISA are candidates.
+enum class BitsMode : uint8_t { kFast, kStrict };
+// Process-wide; kFast by default.
+BitsMode bits_mode();
+void set_bits_mode(BitsMode mode);
+
 }  // namespace bitgrad

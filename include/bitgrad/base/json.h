@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "bitgrad/base/copy_variant.h"
+#include "bitgrad/base/key.h"
 
 namespace bitgrad {
 

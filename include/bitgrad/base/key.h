@@ -1,5 +1,6 @@
 // Keys as data: descriptions of the settings of layer kinds, losses, metrics, data sets and quantization schemes.
-// Configuration parsing, its reference page and error positions are derived from these descriptions.
+// Configuration parsing, its reference page and error positions are derived from these descriptions. Beside them what
+// keys are made of: names of enumerations and ranges of numbers.
 #pragma once
 
 #include <concepts>
@@ -7,16 +8,63 @@
 #include <functional>
 #include <iosfwd>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "bitgrad/base/copy_variant.h"
+#include "bitgrad/base/error.h"
 
 namespace bitgrad {
 
+// The names of an enumeration's values, listed once: configurations, files and messages use them.
+
+// Specialized beside an enumeration whose values count up from 0, with the member
+//   static constexpr std::string_view all[] = {"nearest", "stochastic"};
+template <typename E>
+struct EnumNames;
+template <typename E>
+concept NamedEnum = requires {
+  EnumNames<E>::all;
+};
+
+template <NamedEnum E>
+constexpr std::string_view enum_name(E value) {
+  return EnumNames<E>::all[static_cast<size_t>(value)];
+}
+template <NamedEnum E>
+std::vector<std::string> enum_names() {
+  return {std::begin(EnumNames<E>::all), std::end(EnumNames<E>::all)};
+}
+// nullopt: no value has this name.
+template <NamedEnum E>
+std::optional<E> find_enum(std::string_view name) {
+  for (size_t i = 0; i < std::size(EnumNames<E>::all); ++i)
+    if (EnumNames<E>::all[i] == name) return static_cast<E>(i);
+  return std::nullopt;
+}
+// Throws Error("[where] unknown WHAT: got ...") that lists the names.
+template <NamedEnum E>
+E parse_enum(std::string_view name, std::string_view where, std::string_view what) {
+  if (const std::optional<E> found = find_enum<E>(name)) return *found;
+  std::string list;
+  for (const std::string_view known : EnumNames<E>::all) list += concat(list.empty() ? "" : ", ", known);
+  fail(where, "unknown ", what, ": got \"", name, "\", expected one of ", list, '.');
+}
+
+// Ranges of numbers, as configurations and layer keys write them: "[1, 64]", "(0, 1]".
+struct NumberRange {
+  double lo = 0, hi = 0;
+  bool open_lo = false, open_hi = false;
+  bool contains(double x) const { return (open_lo ? x > lo : x >= lo) && (open_hi ? x < hi : x <= hi); }
+};
+// Throws Error if `text` is not a range.
+NumberRange parse_number_range(std::string_view text);
+
+// One setting. The types that plugins use are the first eight of key_types.inc.
 struct Key {
   enum class Type : uint8_t {
 #define BITGRAD_KEY_TYPE(symbol, ...) symbol,
@@ -32,6 +80,19 @@ struct Key {
   int64_t count = 0;  // for kInts: length of the list
   friend bool operator==(const Key&, const Key&) = default;
 };
+
+namespace detail {
+
+// libstdc++ 12 treats a variant of strings, vectors and trivial types as never valueless. If the copy constructor of an
+// alternative throws, it then destroys an object that was never constructed. Constructing from the alternative is safe.
+template <typename Variant>
+Variant copy_of(const Variant& variant) {
+  return std::visit(
+      [](const auto& value) { return Variant(std::in_place_type<std::remove_cvref_t<decltype(value)>>, value); },
+      variant);
+}
+
+}  // namespace detail
 
 // The value of one key.
 class Attribute {

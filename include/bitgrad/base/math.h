@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 
 namespace bitgrad::math {
 

@@ -10,12 +10,27 @@
 
 namespace bitgrad {
 
-// Purpose of an allocation; one line of memory_kinds.inc each.
+// X(symbol, text): the columns of the memory account.
+#define BITGRAD_MEMORY_KINDS(X)                                                     \
+  X(kValue, "value")            /* canonical low-bit codes of parameters */         \
+  X(kDerived, "derived")        /* the same codes in derived layouts */             \
+  X(kQuantState, "quant_state") /* scales, zero points, learned quantizer state */  \
+  X(kMaster, "master")          /* float masters, and float parameters */           \
+  X(kGrad, "grad")              /* accumulated parameter gradients */               \
+  X(kOptimizer, "optimizer")    /* optimizer moments */                             \
+  X(kBuffer, "buffer")          /* running statistics */                            \
+  X(kActivation, "activation")  /* values and gradients between ops */              \
+  X(kSaved, "saved")            /* saved for backward: codes, masks */              \
+  X(kBatch, "batch")            /* batches of the loader */                         \
+  X(kDataset, "dataset")        /* whole data sets */                               \
+  X(kKvCache, "kv_cache")       /* keys and values of earlier rows of a sequence */ \
+  X(kWorkspace, "workspace")    /* scratch memory of kernels */
+// Purpose of an allocation.
 enum class MemoryKind : uint8_t {
 #define BITGRAD_MEMORY_KIND(symbol, text) symbol,
-#include "bitgrad/base/memory_kinds.inc"
+  BITGRAD_MEMORY_KINDS(BITGRAD_MEMORY_KIND)
 #undef BITGRAD_MEMORY_KIND
-  kCount
+      kCount
 };
 inline constexpr int kMemoryKinds = static_cast<int>(MemoryKind::kCount);
 std::string_view memory_kind_name(MemoryKind kind);

@@ -8,14 +8,33 @@
 #include <cstdint>
 #include <string_view>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 
 namespace bitgrad {
 
-// What a stream of draws is used for; one line of purposes.inc each.
+// X(symbol, value): what a stream of draws is used for, and its step. Values are part of the file formats: never
+// renumber.
+#define BITGRAD_PURPOSES(X)                                                                                            \
+  X(kInit, 1)       /* initial masters; step 0 */                                                                      \
+  X(kRequantize, 2) /* stochastic rounding of masters to codes; step = completed optimizer steps */                    \
+  X(kDropout, 3)    /* keep masks; step = global microbatch */                                                         \
+  X(kShuffle, 4)    /* order of samples; step = epoch */                                                               \
+  X(kActivation, 5) /* stochastic rounding of activations; step = global microbatch */                                 \
+  X(kGradient, 6) /* stochastic rounding of gy for gx, and of the gradient in a quantize_gradient layer; step = global \
+                     microbatch */                                                                                     \
+  X(kGradAccumulate, 7) /* stochastic rounding of bf16 gradient sums; step = global microbatch */                      \
+  X(kDataset, 8)        /* procedurally generated data; step = split */                                                \
+  X(kGradientWeight, 9) /* stochastic rounding of gy for gW; step = global microbatch */                               \
+  X(kUpdate, 10)    /* stochastic rounding of updates into codes and bf16 masters; step = completed optimizer steps */ \
+  X(kMoment, 11)    /* stochastic rounding of moments; step = completed optimizer steps */                             \
+  X(kTransform, 12) /* random transforms of samples; step = epoch */                                                   \
+  X(kAugment, 13)   /* random crops and mirror images; step = epoch */                                                 \
+  X(kSample, 14)    /* samples drawn from the whole data set; step = epoch */                                          \
+  X(kToken, 15)     /* sampled tokens; step 0 */                                                                       \
+  X(kUser, 255)     /* reserved for programs that use the library */
 enum class Purpose : uint8_t {
 #define BITGRAD_PURPOSE(symbol, value) symbol = value,
-#include "bitgrad/base/purposes.inc"
+  BITGRAD_PURPOSES(BITGRAD_PURPOSE)
 #undef BITGRAD_PURPOSE
 };
 

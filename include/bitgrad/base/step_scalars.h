@@ -1,5 +1,5 @@
 // Scalars that change every step, kept in device memory for kernels whose launches are recorded once and replayed
-// (StepRecord, base/device_work.h). A recorded launch captures its arguments by value: plain arguments are frozen.
+// (StepRecord, base/device.h). A recorded launch captures its arguments by value: plain arguments are frozen.
 #pragma once
 
 #include <cstdint>

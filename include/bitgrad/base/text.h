@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "bitgrad/base/text_stream.h"
+#include "bitgrad/base/error.h"
 
 namespace bitgrad {
 

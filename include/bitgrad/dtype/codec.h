@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/dtype/dtype.h"
 
 namespace bitgrad {

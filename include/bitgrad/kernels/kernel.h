@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "bitgrad/base/enum_names.h"
+#include "bitgrad/base/key.h"
 #include "bitgrad/nn/init.h"
 #include "bitgrad/ops/product_modes.h"
 #include "bitgrad/quant/scheme.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "bitgrad/base/enum_names.h"
+#include "bitgrad/base/key.h"
 #include "bitgrad/dtype/dtype.h"
 
 namespace bitgrad {

@@ -68,7 +68,7 @@ class Optimizer {
   // True if an Error left the parameters partly updated: nothing that was attached is usable then. On a device other
   // than the CPU this is known once the errors are polled (kernels/flag.h).
   bool partially_updated() const { return partially_updated_ || *lost_; }
-  // The parts of step, in order, as a list of stages that a device may record (train/step.h, base/device_work.h):
+  // The parts of step, in order, as a list of stages that a device may record (train/step.h, base/device.h):
   //   begin_step     host: selects the parameters that take part
   //   reduce_norms   queues the gradient checks, gradients of learned parts and the sum of squares; poll_errors() then
   //                  fills `sums`

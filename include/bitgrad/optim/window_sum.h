@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/enum_names.h"
+#include "bitgrad/base/key.h"
 
 namespace bitgrad {
 

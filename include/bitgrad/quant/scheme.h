@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "bitgrad/base/enum_names.h"
 #include "bitgrad/base/key.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/kernels/quantize_rules.h"

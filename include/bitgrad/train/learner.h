@@ -150,7 +150,7 @@ class Learner {
   // each rank. An Error on one rank ends all: the others throw Error(kDevice). Nothing is fused or recorded.
   void set_communicator(std::shared_ptr<Communicator> ranks);
   // Whether the work of a microbatch is recorded the second time its form occurs and then replayed with a single launch
-  // (base/device_work.h; CUDA graphs), on devices that can record. The results are the same as without. From the second
+  // (base/device.h; CUDA graphs), on devices that can record. The results are the same as without. From the second
   // step on, errors about non-finite updated values also name the step that was recorded.
   void set_recorded(bool on);
   // Number of graphs launched, and why nothing is recorded (empty: it is, or it is off).

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 
 namespace bitgrad::frag64_layout {
 

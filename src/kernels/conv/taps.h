@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "kernels/conv.h"
 
 namespace bitgrad::kernels::conv {

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/device_kernel.h"
 

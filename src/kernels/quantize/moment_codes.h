@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/rng.h"
 
 namespace bitgrad::kernels::moment_codes {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/conv/binary/binary.h"

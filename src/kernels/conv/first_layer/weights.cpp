@@ -2,7 +2,7 @@
 // first_layer.h.
 #include <vector>
 
-#include "bitgrad/base/bits_mode.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/conv/first_layer/first_layer.h"

@@ -10,7 +10,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
-#include "bitgrad/base/text_stream.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/gemm/common/strict_order.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/host_device.h"
+#include "bitgrad/base/device.h"
 
 namespace bitgrad::kernels::gemm_detail {
 
