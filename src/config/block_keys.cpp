@@ -189,7 +189,7 @@ bool given_as_map(const Entry& given, const BlockKeys& block, const std::vector<
   if (given.node.kind == Node::Kind::kMap || given.node.kind == Node::Kind::kNull) return true;
   report.error(given.node.mark,
                concat(block.path, ": got ", describe(given.node), ", expected a map with the keys of the ",
-                      block.owner.substr(0, block.owner.find(' ')), ": ", known.empty() ? "none" : join(known)),
+                      block.owner.substr(0, block.owner.find(' ')), ": ", known.empty() ? "none" : joined(known)),
                given.node.length());
   return false;
 }
@@ -240,7 +240,7 @@ bool take_arguments(const Entry& given, const BlockKeys& block, Arguments& argum
       report.error(entry.key_mark,
                    concat("unknown key '", entry.key, "' of ", block.owner,
                           hint.empty() ? "." : concat(". Did you mean '", hint, "'?"),
-                          known.empty() ? " It has no keys." : concat(" Known: ", join(known))),
+                          known.empty() ? " It has no keys." : concat(" Known: ", joined(known))),
                    entry.key.size());
       good = false;
     }

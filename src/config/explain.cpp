@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/text.h"
 #include "config/choices.h"
 #include "config/schema.h"
 
@@ -43,7 +44,7 @@ std::string general(const std::string& key) {
   std::vector<std::string> parts = config::split(key, '.');
   for (std::string& part : parts)
     if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) part = "N";
-  return config::join(parts, ".");
+  return joined(parts, ".");
 }
 
 std::string example_value(const KeySpec& spec) {
@@ -86,7 +87,7 @@ std::string standard_text(const KeySpec& spec, bool table = false) {
                                           : concat(", unless ", other, " is given");
     const bool at_times = table && !spec.optional.empty();
     return concat("required", but,
-                  at_times ? concat("; optional with ", config::join(config::split(spec.optional, ','))) : "");
+                  at_times ? concat("; optional with ", joined(config::split(spec.optional, ','))) : "");
   }
   if (spec.computed()) return std::string(spec.standard.substr(1));
   if (spec.standard.empty() || spec.standard == "{}") return table ? "-" : "none: optional";
@@ -100,8 +101,7 @@ std::string values_of(const KeySpec& spec) {
   // List only schemes that some dtype of the role supports.
   if (spec.name == "scheme")
     for (const config::Role role : {config::Role::kWeights, config::Role::kActivations, config::Role::kGradients})
-      if (spec.group == config::group_of(role))
-        return concat("one of ", config::join(config::choices::schemes_of(role)));
+      if (spec.group == config::group_of(role)) return concat("one of ", joined(config::choices::schemes_of(role)));
   return config::use_of(spec.type).shown.empty() ? expects(spec)
                                                  : config::filled(config::use_of(spec.type).shown, spec);
 }

@@ -1,6 +1,7 @@
 // recipe, first, last, rules, phases and budget of quant: how prepare quantizes the layers, and when.
 #include <algorithm>
 
+#include "bitgrad/base/text.h"
 #include "bitgrad/nn/prepare.h"
 #include "config/bind.h"
 #include "config/choices.h"
@@ -54,7 +55,7 @@ class RuleReader {
                           "group belongs to the recipe, but weights replaces it; set granularity "
                           "there, such as granularity: group(64)");
     else if (quant.group && !has_groups(quant.recipe))
-      keys_.contradiction({"group", "recipe"}, concat("group requires a recipe with groups (", join(grouped()),
+      keys_.contradiction({"group", "recipe"}, concat("group requires a recipe with groups (", joined(grouped()),
                                                       "), the recipe is ", quant.recipe));
     const Merged weights = keys_.inner("weights", "weights");
     for (const std::string& key : keys_of("weights"))

@@ -110,7 +110,7 @@ class Preset {
     std::vector<std::string> names;
     for (const ModelPreset& preset : model_presets()) names.push_back(preset.name);
     const std::string near = nearest(name, names);
-    return concat(near.empty() ? "" : concat(" Did you mean '", near, "'?"), " Known: ", join(names),
+    return concat(near.empty() ? "" : concat(" Did you mean '", near, "'?"), " Known: ", joined(names),
                   ". The path of a file has a '/' or ends in .yaml");
   }
 
@@ -128,7 +128,7 @@ class Preset {
       const std::string near = nearest(entry.key, known);
       report_.error(entry.key_mark,
                     concat("unknown key '", entry.key, "' of a preset.",
-                           near.empty() ? "" : concat(" Did you mean '", near, "'?"), " Known: ", join(known)),
+                           near.empty() ? "" : concat(" Did you mean '", near, "'?"), " Known: ", joined(known)),
                     entry.key.size());
     }
     expect_map(file, "keys", "each with its default or required");
@@ -229,6 +229,7 @@ const std::vector<ModelPreset>& model_presets() {
   static const std::vector<ModelPreset> all = [] {
     std::vector<ModelPreset> presets;
 #define BITGRAD_PRESET(name, text) presets.push_back(config::preset_of(name, text));
+#include "bitgrad/base/text.h"
 #include "config/preset_texts.inc"
 #undef BITGRAD_PRESET
     return presets;

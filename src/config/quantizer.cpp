@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bitgrad/base/text.h"
 #include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/quant/scheme_fields.h"
@@ -128,8 +129,8 @@ class Resolver {
     for (DType other : all_dtypes())
       if (contains(choices::schemes_for(other, keys_.role), scheme)) dtypes.push_back(other.name());
     if (dtypes.empty()) return concat("scheme ", scheme, " is not for ", choices::purpose_of(keys_.role));
-    return concat("scheme ", scheme, " needs dtype ", join(dtypes, " or "), ", got ", info.name, "; ", info.name,
-                  " requires ", join(fitting, " or "));
+    return concat("scheme ", scheme, " needs dtype ", joined(dtypes, " or "), ", got ", info.name, "; ", info.name,
+                  " requires ", joined(fitting, " or "));
   }
 
   void pick_ste(QuantSpec& c) const {
@@ -138,7 +139,7 @@ class Resolver {
     const std::vector<std::string> fitting = choices::schemes_of_ste(*c.ste);
     if (!fitting.empty() && !contains(fitting, c.scheme)) {  // an inherited rule may not fit the layer's own scheme
       merged_.contradiction(
-          {"ste"}, concat("ste ", enum_name(*c.ste), " requires scheme ", join(fitting, " or "), ", not ", c.scheme));
+          {"ste"}, concat("ste ", enum_name(*c.ste), " requires scheme ", joined(fitting, " or "), ", not ", c.scheme));
       c.ste = standard;
     } else if (const std::string wrong = refusal(c); !wrong.empty()) {
       merged_.contradiction({"ste"}, wrong);
@@ -226,7 +227,7 @@ class Resolver {
   void pick_learned(ParameterSpec& spec) const {
     if (!choices::has_learned_parts(spec.quant))
       return merged_.contradiction(
-          {"learned"}, concat("learned requires a scheme with learned parts (", join(choices::learned_schemes()),
+          {"learned"}, concat("learned requires a scheme with learned parts (", joined(choices::learned_schemes()),
                               "), the scheme is ", spec.quant->scheme));
     visit([inner = merged_.inner("learned", "learned")](auto key, auto& field) { inner.set(field, key); },
           spec.learned);
@@ -265,7 +266,7 @@ class Resolver {
   static std::string observer_refusal(const ObserverSpec& observer, const QuantSpec& c) {
     if (!find_quantizer(c.scheme).from_range())
       return concat("an observer measures a range, scheme ", c.scheme, " uses none; observers require ",
-                    join(choices::range_schemes()));
+                    joined(choices::range_schemes()));
     try {
       make_observer(observer, c, /*features=*/1);
       return {};

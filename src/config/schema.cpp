@@ -156,7 +156,7 @@ bool KeySpec::required_with(std::string_view selected) const {
   return applies(selected) && std::find(values.begin(), values.end(), selected) == values.end();
 }
 
-std::string KeySpec::with(std::string_view separator) const { return join(split(when, ','), separator); }
+std::string KeySpec::with(std::string_view separator) const { return joined(split(when, ','), separator); }
 
 std::vector<const KeySpec*> all_keys() {
   const std::lock_guard lock(g_keys_mutex);
@@ -232,15 +232,6 @@ std::string nearest(std::string_view word, const std::vector<std::string>& names
     }
   }
   return best;
-}
-
-std::string join(const std::vector<std::string>& names, std::string_view separator) {
-  std::string out;
-  for (const std::string& name : names) {
-    if (!out.empty()) out += separator;
-    out += name;
-  }
-  return out;
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

@@ -72,7 +72,6 @@ const Value& default_value(const KeySpec& spec);
 // The nearest of `names` by edit distance with transpositions, if it is within a third of the word's length (at least
 // 1); otherwise "".
 std::string nearest(std::string_view word, const std::vector<std::string>& names);
-std::string join(const std::vector<std::string>& names, std::string_view separator = ", ");
 std::vector<std::string> split(std::string_view text, char separator);
 // path_of("a.b", "c") is "a.b.c"; path_of("", "c") is "c".
 std::string path_of(std::string_view group_path, std::string_view key);

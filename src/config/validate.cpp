@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "bitgrad/base/text.h"
 #include "config/choices.h"
 
 namespace bitgrad::config {
@@ -126,7 +127,7 @@ class Validator {
         check_map(item, {spec.inner(), item_path, item.mark});
       else
         bad(item,
-            concat(item_path, ": got ", describe(item), ", expected a map with keys ", join(keys_of(spec.inner()))));
+            concat(item_path, ": got ", describe(item), ", expected a map with keys ", joined(keys_of(spec.inner()))));
       if (errors_ == before && item.suspects.empty() && spec.inner() == "transform" && item.entries.size() != 1)
         bad(item, concat(item_path, ": a transform is a map of one key, its name, got ", item.entries.size()));
       if (errors_ > before || !item.suspects.empty()) item.bad = list.bad = true;
@@ -147,7 +148,7 @@ class Validator {
   bool check_layer(Node& item, const std::string& path) {
     if (item.kind != Node::Kind::kMap || item.entries.empty()) {
       bad(item, concat(path, ": got ", describe(item), ", expected a layer: {kind: {...}} with kind one of ",
-                       join(keys_of("layer"))));
+                       joined(keys_of("layer"))));
       return false;
     }
     const size_t before = errors_;
@@ -197,7 +198,7 @@ class Validator {
       if (hint.empty()) hint = nearest(entry.key, known);
       message +=
           hint.empty() ? concat('.', other_home(entry.key, place.group)) : concat(". Did you mean '", hint, "'?");
-      message += known.empty() ? " It has no keys." : concat(" Known: ", join(known));
+      message += known.empty() ? " It has no keys." : concat(" Known: ", joined(known));
     }
     report_.error(entry.key_mark, message, entry.key.size());
     node.suspects.insert(hint.empty() ? entry.key : hint);
@@ -304,7 +305,7 @@ SourceMark blame(std::initializer_list<SourceMark> marks) {
 void validate(Node& root, Report& report) {
   const SourceMark top{0, 1, 1};
   if (root.kind != Node::Kind::kMap && root.kind != Node::Kind::kNull) {
-    report.error(root.mark, concat("got ", describe(root), ", expected a map with keys ", join(keys_of(""))),
+    report.error(root.mark, concat("got ", describe(root), ", expected a map with keys ", joined(keys_of(""))),
                  root.length());
     return;
   }

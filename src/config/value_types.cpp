@@ -43,12 +43,12 @@ std::string word_of(std::string_view word, const KeySpec& spec) {
   if (word == "number") return within(spec, {0.01});
   if (word == "dtype") return spec.group == "model" ? "bf16" : "int4";
   if (word == "length") return units_of(spec).size() == 2 ? "10 epochs" : "100 steps";
-  if (word == "keys") return join(keys_of(spec.inner()));
-  if (word == "choices") return join(names);
-  if (word == "kinds") return join(choices::layer_kinds());
-  if (word == "inits") return join(forms_of_init());
+  if (word == "keys") return joined(keys_of(spec.inner()));
+  if (word == "choices") return joined(names);
+  if (word == "kinds") return joined(choices::layer_kinds());
+  if (word == "inits") return joined(forms_of_init());
   if (word == "least") return concat(least_of(spec));
-  if (word == "units") return join(units_of(spec), " or ");
+  if (word == "units") return joined(units_of(spec), " or ");
   return word == "unit" ? units_of(spec).back() : bitgrad::detail::word_of(word, spec);
 }
 
@@ -366,6 +366,7 @@ const TypeUse& use_of(Type type) {
   static constexpr TypeUse kUses[] = {
 #define BITGRAD_KEY_TYPE(symbol, form, read, shown, example) {read, form, shown, example},
 #include "bitgrad/base/key_types.inc"
+#include "bitgrad/base/text.h"
 #undef BITGRAD_KEY_TYPE
   };
   return kUses[static_cast<size_t>(type)];
