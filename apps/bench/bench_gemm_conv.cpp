@@ -1,11 +1,10 @@
-#include "bench_gemm_conv.h"
+#include "bench_gemm.h"
 
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <set>
 
-#include "bench_gemm_conv_ours.h"
 #include "bitgrad/base/parallel.h"
 #include "shared/onednn.h"
 #include "shared/report.h"

@@ -20,7 +20,7 @@
 #include "bitgrad/base/parallel.h"
 #include "kernels/flag.h"
 #include "shared/common.h"
-#include "shared/launches.h"
+#include "shared/measure.h"
 #include "shared/report.h"
 
 namespace {

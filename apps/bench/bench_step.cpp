@@ -18,19 +18,15 @@
 // its end (and at the end of its forward pass). If the machine cannot run a rival (oneDNN's bf16 without AVX-512),
 // x_<rival> is null and its times are left out. bytes: the account by kind at its peak; rss_growth: growth of the
 // resident memory of a process that builds the model and runs two steps.
-#include "bench_step_options.h"
+#include "bench_step.h"
 
 #include <iomanip>
 #include <iostream>
 
-#include "bench_step_net.h"
-#include "bench_step_ours.h"
-#include "bench_step_qat.h"
-#include "bench_step_rival.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "shared/child.h"
 #include "shared/common.h"
+#include "shared/measure.h"
 #include "shared/report.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "bench_step_net.h"
+#include "bench_step.h"
 
 #include <sys/resource.h>
 
@@ -8,12 +8,10 @@
 #include <map>
 #include <numeric>
 
-#include "bench_step_ours.h"
 #include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/run/trainer.h"
-#include "shared/child.h"
 #include "shared/common.h"
 #include "shared/measure.h"
 

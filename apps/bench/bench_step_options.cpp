@@ -1,8 +1,7 @@
-#include "bench_step_options.h"
+#include "bench_step.h"
 
 #include <algorithm>
 
-#include "bench_step_net.h"
 #include "bitgrad/base/error.h"
 #include "shared/report.h"
 

@@ -1,4 +1,4 @@
-#include "bench_step_qat.h"
+#include "bench_step.h"
 
 #include <algorithm>
 #include <iomanip>
@@ -6,12 +6,10 @@
 #include <memory>
 #include <optional>
 
-#include "bench_step_rival.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/train/learner.h"
-#include "shared/child.h"
 #include "shared/common.h"
 #include "shared/measure.h"
 

@@ -13,15 +13,13 @@ namespace bitgrad::cli {
 namespace {
 
 struct AdapterOptions {
-  std::vector<std::string> plugins;
-  std::string target, out;
+  std::string out;
   ModelChoice choice;
   bool force = false;
 };
 
 int run_adapters(const AdapterOptions& options) {
-  load_named_plugins(options.plugins);
-  const OpenedFile file = open_target(options.target, options.choice);
+  const OpenedFile file = open_target(options.choice);
   require_writable_folder(options.out, "adapter_model.safetensors", options.force, {file.path});
   const auto learner = load_file(file, nullptr);
   const SavedAdapters saved =
@@ -50,8 +48,7 @@ int run_adapters(const AdapterOptions& options) {
 
 Run setup_adapters(Arguments& args) {
   auto o = std::make_shared<AdapterOptions>();
-  add_plugin_option(args, o->plugins);
-  args.option("target", o->target, kTargetHelp).required();
+  add_target(args, o->choice);
   args.option("-o,--out", o->out,
               "output folder of adapter_model.safetensors, adapter_config.json, bitgrad_state.safetensors")
       .required();

@@ -5,7 +5,7 @@
 #include "bitgrad/data/loader.h"
 #include "nn/activation_quantizer.h"
 #include "tools/norm_statistics.h"
-#include "train/numbers.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 

@@ -1,6 +1,6 @@
 // Sensitivity of each layer to each recipe, one layer at a time.
-#include "bitgrad/tools/sensitivity.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/tools/budget.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "tools/norm_statistics.h"
-#include "train/numbers.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/tools/budget.h"
 #include "bitgrad/tools/ptq.h"
-#include "bitgrad/tools/sensitivity.h"
 #include "cuda/same_as_cpu.h"
 #include "support/log_lines.h"
 #include "support/paths.h"

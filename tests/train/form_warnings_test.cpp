@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/run/opened_file.h"
+#include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/dry_run.h"
 #include "bitgrad/tools/ptq.h"
 #include "nn/activation_quantizer.h"

@@ -1,5 +1,5 @@
 // Recipes with inputs on models of ids: of an embedding they take the weights, wherever the recipe stands.
-#include "bitgrad/run/opened_file.h"
+#include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/ptq.h"
 #include "config/specs.h"
 #include "support/expect_error.h"

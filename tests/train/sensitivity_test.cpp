@@ -1,6 +1,6 @@
 // Sensitivity of layers against hand computation, and post-training quantization.
-#include "bitgrad/tools/sensitivity.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/tools/budget.h"
 
 #include <cmath>
 

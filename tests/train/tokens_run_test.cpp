@@ -5,7 +5,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/tools/sensitivity.h"
+#include "bitgrad/tools/budget.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
