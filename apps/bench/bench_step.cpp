@@ -47,7 +47,9 @@ Json step_memory(const Case& what, const Options& options) {
     reset_memory_peaks();
     Ours ours(what, options, Without::kNothing);
     for (int i = 0; i < 2; ++i) ours.step();
-    return Json{{"bytes", bytes_at_peak()}, {"rss_growth", status_bytes("VmHWM") - before}, {"fused", ours.fused()}};
+    return Json{{"bytes", bytes_json(memory_at_peak())},
+                {"rss_growth", status_bytes("VmHWM") - before},
+                {"fused", ours.fused()}};
   });
 }
 

@@ -171,22 +171,13 @@ class NetStep {
   std::vector<double> faults_;
 };
 
-Json bytes_of(const MemoryAccount& account) {
-  Json bytes = Json::object();
-  for (int i = 0; i < kMemoryKinds; ++i)
-    if (account.bytes[static_cast<size_t>(i)] > 0)
-      bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = account.bytes[static_cast<size_t>(i)];
-  bytes["total"] = account.total;
-  return bytes;
-}
-
 Json net_memory(const NetCase& net, const Options& options) {
   return run_in_child(net.name, [&] {
     const int64_t before = status_bytes("VmRSS");
     reset_memory_peaks();
     NetStep step(net, options, /*update=*/true, /*told=*/false);
     for (int i = 0; i < 2; ++i) step.step();
-    return Json{{"bytes", bytes_of(memory_at_peak())},
+    return Json{{"bytes", bytes_json(memory_at_peak())},
                 {"saved_bytes", memory_peak_by_kind()[MemoryKind::kSaved]},
                 {"rss_growth", status_bytes("VmHWM") - before}};
   });

@@ -9,6 +9,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/learner.h"
 #include "shared/common.h"
 #include "shared/measure.h"
@@ -56,12 +57,9 @@ const Scheme kSchemes[] = {
 };
 
 const Scheme& find_scheme(const std::string& name) {
-  std::string known;
-  for (const Scheme& s : kSchemes) {
+  for (const Scheme& s : kSchemes)
     if (name == s.name) return s;
-    known += (known.empty() ? "" : ", ") + std::string(s.name);
-  }
-  fail("bench_step", "unknown scheme '", name, "', known are ", known);
+  fail("bench_step", "unknown scheme '", name, "', known are ", joined(kSchemes, ", ", &Scheme::name));
 }
 
 std::optional<QuantSpec> spec_of(const Codes& codes) {
@@ -159,7 +157,7 @@ Json memory_of(const Scheme& scheme, const Case& what, const Options& options) {
     reset_memory_peaks();
     Net net(scheme, what, options, Leave::kNothing);
     for (int i = 0; i < 2; ++i) net.step();
-    return bytes_at_peak();
+    return bytes_json(memory_at_peak());
   });
 }
 

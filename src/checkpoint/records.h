@@ -26,7 +26,7 @@ std::string kind_of(const SafetensorsFile& file);
 using detail::CodesRecord;
 
 // bitgrad.tensors: a record for each "<path>.codes".
-std::string tensors_text(Module& model);
+std::string tensors_text(const std::vector<Parameter*>& parameters);
 // Also registers the dtypes that the file defines. Throws Error(kData), e.g. if a known dtype has another record.
 std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file);
 

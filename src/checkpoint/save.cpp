@@ -70,7 +70,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   Pieces pieces = collect(learner.train_state());
   for (const auto& [parameter, codes] : learner.train_state().cut_window.codes)
     pieces.add_value(parameter, codes, kWindowPrefix);
-  write_pieces(path, pieces, header, {{"bitgrad.tensors", tensors_text(learner.model())}});
+  write_pieces(path, pieces, header, {{"bitgrad.tensors", tensors_text(learner.model().parameters())}});
 }
 
 std::string state_hash(Learner& learner, const RunCounters& counters) {
@@ -115,7 +115,7 @@ void save_model(const std::string& path, Module& model, const CheckpointHeader& 
   h.cut_since_requantize = 0;  // its codes are not in a model file
   if (h.kernel_hash.empty()) h.kernel_hash = kernel_table_hash();
   write_pieces(path, collect_model(model), h,
-               {{"bitgrad.kind", std::string(kModelKind)}, {"bitgrad.tensors", tensors_text(model)}});
+               {{"bitgrad.kind", std::string(kModelKind)}, {"bitgrad.tensors", tensors_text(model.parameters())}});
 }
 
 void load_model(const std::string& path, Module& model) {

@@ -223,8 +223,6 @@ std::vector<std::string> run_warnings(const RunConfig& config, const Dataset& tr
   return warnings;
 }
 
-void log_warnings(const RunConfig& config, const Dataset& train) {
-  for (const std::string& warning : run_warnings(config, train)) log(LogLevel::kWarning, warning);
-}
+void log_warnings(const RunConfig& config, const Dataset& train) { log_all(run_warnings(config, train)); }
 
 }  // namespace bitgrad::detail

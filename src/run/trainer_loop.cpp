@@ -117,13 +117,9 @@ class Trainer::Loop {
     try {
       save_if_consistent(error);
       metrics_->flush();
-      TrainOutcome outcome;
+      TrainOutcome outcome = outcome_now();
       outcome.seconds = seconds_before_ + seconds_since(start_);
       outcome.counters = t_.counters_;
-      outcome.metric = t_.best_.metric;
-      outcome.optimizer_steps = learner().state().step;
-      outcome.skipped_windows = learner().skipped().windows;
-      outcome.selected_on = t_.selected_on();
       outcome.ended_by = "error";
       outcome.ended = error.what();
       write_summary(folder_, outcome, "failed", error.what());
@@ -381,12 +377,17 @@ class Trainer::Loop {
     }
   }
 
-  TrainOutcome finish() {
+  TrainOutcome outcome_now() {
     TrainOutcome outcome;
     outcome.selected_on = t_.selected_on();
     outcome.metric = t_.best_.metric;
     outcome.optimizer_steps = learner().state().step;
     outcome.skipped_windows = learner().skipped().windows;
+    return outcome;
+  }
+
+  TrainOutcome finish() {
+    TrainOutcome outcome = outcome_now();
     evaluations_->finish(outcome);
     const bool complete = t_.ended() && (outcome.evaluated.empty() || outcome.evaluation);
     if (!outcome.evaluation) outcome.evaluated.clear();

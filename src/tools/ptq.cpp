@@ -87,8 +87,4 @@ void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::spa
   learner.convert();
 }
 
-void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples) {
-  quantize_after_training(learner, spec, samples, samples);
-}
-
 }  // namespace bitgrad

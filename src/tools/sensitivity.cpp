@@ -145,12 +145,9 @@ std::string fixed(double x, int digits, bool sign) {
 }  // namespace
 
 std::string uniform_recipe(int64_t bits) {
-  std::string known;
-  for (const UniformRecipe& u : kUniform) {
+  for (const UniformRecipe& u : kUniform)
     if (u.bits == bits) return u.recipe;
-    known += (known.empty() ? "" : ", ") + std::to_string(u.bits);
-  }
-  fail("bits", "no weight recipe has ", bits, " bits. Known: ", known);
+  fail("bits", "no weight recipe has ", bits, " bits. Known: ", joined(kUniform, ", ", &UniformRecipe::bits));
 }
 
 double LayerEffect::sqnr_db() const {
@@ -200,11 +197,6 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
   learner.plan_again();
   if (norms) norms->restore(statistics);
   return result;
-}
-
-Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
-                                std::span<const WeightChoice> choices) {
-  return measure_sensitivity(learner, samples, choices, samples);
 }
 
 std::vector<std::string> effect_cells(const LayerEffect& e) {

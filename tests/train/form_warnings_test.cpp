@@ -119,7 +119,7 @@ TEST_CASE("the outputs of a sample do not depend on its evaluation batch, in any
       const auto learner = load_floats(folder + "/last.safetensors", floats, *test);
       PrepareSpec spec;
       spec.all = find_recipe(recipe);
-      quantize_after_training(*learner, spec, samples);
+      quantize_after_training(*learner, spec, samples, samples);
       CHECK(batch_difference(*learner, *test) < 1e-5);
       CHECK(!warned_of_batch(log));
     }

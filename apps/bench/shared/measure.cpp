@@ -122,13 +122,12 @@ Json run_in_child(const std::string& what, const std::function<Json()>& run) {
   return row;
 }
 
-Json bytes_at_peak() {
-  const MemoryAccount peak = memory_at_peak();
+Json bytes_json(const MemoryAccount& account) {
   Json bytes = Json::object();
   for (int i = 0; i < kMemoryKinds; ++i)
-    if (peak.bytes[static_cast<size_t>(i)] > 0)
-      bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
-  bytes["total"] = peak.total;
+    if (const int64_t n = account.bytes[static_cast<size_t>(i)]; n > 0)
+      bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = n;
+  bytes["total"] = account.total;
   return bytes;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/memory.h"
 #include "shared/report.h"
 
 namespace bitgrad::bench {
@@ -77,7 +78,7 @@ inline double copied_bytes(int64_t bytes) { return 2.0 * static_cast<double>(byt
 // Returns the result of `run` in a forked child. Throws Error with `what` and the child's message if it threw or died.
 Json run_in_child(const std::string& what, const std::function<Json()>& run);
 
-// {kind: bytes at the peak of this process since reset_memory_peaks ..., "total"}.
-Json bytes_at_peak();
+// {kind: bytes ..., "total"}.
+Json bytes_json(const MemoryAccount& account);
 
 }  // namespace bitgrad::bench

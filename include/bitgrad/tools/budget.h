@@ -62,9 +62,6 @@ struct Sensitivity {
 // `rows` with a recipe that has no groups.
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
                                 std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples);
-// The same with norms renewed on the samples.
-Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
-                                std::span<const WeightChoice> choices);
 // Table cells: recipe (with group), bits, bytes, SQNR in dB, changes of loss and accuracy.
 std::vector<std::string> effect_cells(const LayerEffect& effect);
 void print_sensitivity(std::ostream& out, const Sensitivity& sensitivity);
