@@ -170,10 +170,8 @@ int run_conv(const Options& options) {
       turns.report(report["rows"]);
     }
   }
-  write_report(options.json, report);
-  if (options.compare.empty()) return 0;
-  const CompareRule rule{{"conv", "shape", "product", "a", "b", "threads"}, "x_onednn_f32", options.slack};
-  return compare_with_file(report, options.compare, rule) ? 0 : 1;
+  return finish(report, options.json, options.compare,
+                {{"conv", "shape", "product", "a", "b", "threads"}, "x_onednn_f32", options.slack});
 }
 
 }  // namespace bitgrad::bench

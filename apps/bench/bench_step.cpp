@@ -163,12 +163,6 @@ void print(const Json& row) {
   std::cout << " | resident growth " << row["rss_growth"] << std::endl;
 }
 
-int finish(const Json& report, const Options& options, const std::vector<std::string>& key, const char* ratio) {
-  write_report(options.json, report);
-  if (options.compare.empty()) return 0;
-  return compare_with_file(report, options.compare, {key, ratio, options.slack}) ? 0 : 1;
-}
-
 int run(const Options& options) {
   Json report = new_report(options.threads);
   std::cout << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>() << "), gradients "
@@ -181,7 +175,8 @@ int run(const Options& options) {
     std::cout << to_string(options.device) << ": " << device_backend(options.device).describe() << '\n';
   if (options.qat) {
     measure_qat(options, report);
-    return finish(report, options, {"scheme", "net", "shape", "accumulate", "grad", "threads"}, "x_float");
+    return finish(report, options.json, options.compare,
+                  {{"scheme", "net", "shape", "accumulate", "grad", "threads"}, "x_float", options.slack});
   }
   measure_nets(options, report);
   std::vector<Json> memory;
@@ -194,9 +189,10 @@ int run(const Options& options) {
     report["rows"].push_back(row);
   }
   return finish(
-      report, options,
-      {"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate", "norm_clip", "threads"},
-      "x_onednn_f32");
+      report, options.json, options.compare,
+      {{"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate", "norm_clip", "threads"},
+       "x_onednn_f32",
+       options.slack});
 }
 
 }  // namespace
