@@ -1,4 +1,5 @@
-// Keeps exceptions inside the C interface: they become an error code and this thread's error text.
+// Keeps exceptions inside the C interface: they become an error code and this thread's error text. And its open
+// handles.
 #pragma once
 
 #include <cxxabi.h>

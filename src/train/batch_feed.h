@@ -1,7 +1,7 @@
 // Delivers the batches of a data set to a learner's device. On a device, the next batch is prepared while a microbatch
 // runs:
 // - the host reads it and copies it through pinned memory on a separate stream, which the computation waits for;
-// - or, if the data set resides on the device (train/resident_data.h), only ids and targets are copied and the device
+// - or, if the data set resides on the device (ResidentData), only ids and targets are copied and the device
 //   gathers the samples.
 // On the CPU a batch is read on request and used in place.
 #pragma once
