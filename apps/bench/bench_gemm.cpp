@@ -19,12 +19,7 @@
 #include <memory>
 #include <random>
 
-#include "bench_gemm_conv.h"
-#include "bench_gemm_device.h"
-#include "bench_gemm_operands.h"
-#include "bench_gemm_options.h"
-#include "bench_gemm_rival.h"
-#include "bench_gemm_units.h"
+#include "bench_gemm.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"

@@ -1,11 +1,10 @@
-#include "bench_gemm_conv.h"
+#include "bench_gemm.h"
 
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <set>
 
-#include "bench_gemm_conv_ours.h"
 #include "bitgrad/base/parallel.h"
 #include "shared/onednn.h"
 #include "shared/report.h"
@@ -171,10 +170,8 @@ int run_conv(const Options& options) {
       turns.report(report["rows"]);
     }
   }
-  write_report(options.json, report);
-  if (options.compare.empty()) return 0;
-  const CompareRule rule{{"conv", "shape", "product", "a", "b", "threads"}, "x_onednn_f32", options.slack};
-  return compare_with_file(report, options.compare, rule) ? 0 : 1;
+  return finish(report, options.json, options.compare,
+                {{"conv", "shape", "product", "a", "b", "threads"}, "x_onednn_f32", options.slack});
 }
 
 }  // namespace bitgrad::bench

@@ -1,4 +1,4 @@
-#include "bench_gemm_conv_ours.h"
+#include "bench_gemm.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,6 @@
 #include <optional>
 #include <random>
 
-#include "bench_gemm_operands.h"
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"

@@ -1,4 +1,4 @@
-#include "bench_gemm_device.h"
+#include "bench_gemm.h"
 
 #include <iomanip>
 #include <iostream>
@@ -6,14 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "bench_gemm_operands.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/tensor/tensor.h"
 #include "kernels/pack.h"
 #include "shared/common.h"
-#include "shared/launches.h"
+#include "shared/measure.h"
 #include "shared/report.h"
 
 namespace bitgrad::bench {

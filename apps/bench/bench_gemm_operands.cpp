@@ -1,4 +1,4 @@
-#include "bench_gemm_operands.h"
+#include "bench_gemm.h"
 
 #include "bitgrad/dtype/codec.h"
 

@@ -1,19 +1,21 @@
-#include "bench_gemm_rival.h"
+#include "bench_gemm.h"
 
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
+
+#include "bitgrad/base/cpu.h"
 
 #include "bench_gemm_eigen.h"
-#include "bitgrad/base/cpu.h"
-#include "shared/bytes.h"
+#include "shared/measure.h"
 #include "shared/onednn.h"
 
 namespace bitgrad::bench {
-
 namespace {
 
 // OpenBLAS's sgemm, opened at run time if installed (libopenblas.so.0). bitgrad does not need it to build.
@@ -122,6 +124,14 @@ std::vector<Rival> add_rivals(const Options& options, const ProductShape& shape,
     all.push_back({m.text, std::move(run), 1, false, {}});
   }
   return added;
+}
+
+EigenSgemm find_eigen() {
+  const char* name = (cpu_isa() & isa::kAvx512) != 0 ? "avx512" : ((cpu_isa() & isa::kAvx2) != 0 ? "avx2" : nullptr);
+  if (name == nullptr) return nullptr;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  void* library = dlopen((folder / ("libbench_eigen_" + std::string(name) + ".so")).c_str(), RTLD_NOW | RTLD_LOCAL);
+  return library == nullptr ? nullptr : reinterpret_cast<EigenSgemm>(dlsym(library, "bench_eigen_sgemm"));
 }
 
 }  // namespace bitgrad::bench

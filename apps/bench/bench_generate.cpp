@@ -113,9 +113,7 @@ int run(int argc, char** argv) {
   std::cout << o.layers << " layers, " << o.heads << " heads, " << o.dim << " wide, context " << o.context << ", "
             << o.vocabulary << " ids; " << o.tokens << " tokens, " << o.threads << " threads\n";
   for (const std::string& recipe : o.recipes) bench_recipe(o, recipe, report.at("rows"));
-  if (!o.json.empty()) write_report(o.json, report);
-  return o.compare.empty() || compare_with_file(report, o.compare, {{"recipe", "cache"}, "x_no_cache", o.slack}) ? 0
-                                                                                                                 : 1;
+  return finish(report, o.json, o.compare, {{"recipe", "cache"}, "x_no_cache", o.slack});
 }
 
 }  // namespace

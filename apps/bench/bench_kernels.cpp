@@ -20,7 +20,7 @@
 #include "bitgrad/base/parallel.h"
 #include "kernels/flag.h"
 #include "shared/common.h"
-#include "shared/launches.h"
+#include "shared/measure.h"
 #include "shared/report.h"
 
 namespace {
@@ -148,11 +148,9 @@ int run(const Options& options) {
   std::cout << to_string(options.device) << ": " << report["device"].get<std::string>() << ", median of "
             << options.repeat << '\n';
   Bench(options).run(report);
-  write_report(options.json, report);
-  if (options.compare.empty()) return 0;
   CompareRule rule{{"family", "what", "dtype", "layout", "rows", "cols"}, "copy_share", options.slack};
   if (!options.kernel.empty()) rule.key.push_back("kernel");  // else whichever is selected
-  return compare_with_file(report, options.compare, rule) ? 0 : 1;
+  return finish(report, options.json, options.compare, rule);
 }
 
 }  // namespace

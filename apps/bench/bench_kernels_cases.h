@@ -40,6 +40,17 @@ class Numbers {
   Tensor numbers_;
 };
 
+// A case of fp32 operands that `make`, given the numbers, turns into a call.
+template <typename Make>
+Case float_case(const Numbers& numbers, const char* family, std::string what, double bytes_a_number, Make make) {
+  return {family,
+          std::move(what),
+          "fp32",
+          "",
+          bytes_a_number * numbers.count(),
+          [n = &numbers, make]() -> std::function<void()> { return make(*n); }};
+}
+
 // Codes of one dtype: packing into every layout that the current device supports (the CPU: and back), all forms of
 // quantization, dequantization, dropout. each_kernel: a case for every usable kernel, not only for the selected one.
 std::vector<Case> code_cases(const Numbers& numbers, DType dtype, bool each_kernel);

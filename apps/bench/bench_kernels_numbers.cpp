@@ -105,8 +105,7 @@ class NumberCases {
   }
   template <typename Make>
   void add(const char* family, std::string what, double bytes_a_number, Make make) {
-    cases_.push_back({family, std::move(what), "fp32", "", bytes_a_number * n_.count(),
-                      [n = &n_, make]() -> std::function<void()> { return make(*n); }});
+    cases_.push_back(float_case(n_, family, std::move(what), bytes_a_number, make));
   }
 
   const Numbers& n_;

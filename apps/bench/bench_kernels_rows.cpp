@@ -8,19 +8,12 @@
 namespace bitgrad::bench {
 namespace {
 
-template <typename Make>
-Case row_case(const Numbers& n, const char* family, const char* what, double bytes_a_number, Make make) {
-  return {family, what, "fp32", "", bytes_a_number * n.count(), [numbers = &n, make]() -> std::function<void()> {
-            return make(*numbers);
-          }};
-}
-
 kernels::FloatsIn in(const Tensor& t) { return {t.data(), t.dtype()}; }
 kernels::FloatsOut out(const Tensor& t) { return {t.data(), t.dtype()}; }
 
 // y = x + b, where b is one row or one column.
 Case broadcast_case(const Numbers& numbers, const char* what, bool row) {
-  return row_case(numbers, "pointwise", what, 8, [row](const Numbers& n) {
+  return float_case(numbers, "pointwise", what, 8, [row](const Numbers& n) {
     const int64_t rows = n.rows(), cols = n.cols();
     const Tensor x = n.copy(), y = n.room(dtypes::fp32), b = row ? n.row_of(0.1) : n.column_of(0.1);
     kernels::PointwiseArgs args;
@@ -35,7 +28,7 @@ Case broadcast_case(const Numbers& numbers, const char* what, bool row) {
 
 // [rows, cols] transposed, or [rows, 2, cols / 2] with its first two axes swapped.
 Case copy_case(const Numbers& numbers, const char* what, bool transposed) {
-  return row_case(numbers, "pointwise", what, 8, [transposed](const Numbers& n) {
+  return float_case(numbers, "pointwise", what, 8, [transposed](const Numbers& n) {
     const int64_t rows = n.rows(), cols = n.cols(), half = cols / 2;
     const Tensor x = n.copy(), y = n.room(dtypes::fp32);
     kernels::StridedCopyArgs args;
@@ -55,7 +48,7 @@ Case copy_case(const Numbers& numbers, const char* what, bool transposed) {
 }
 
 Case softmax_backward_case(const Numbers& numbers) {
-  return row_case(numbers, "rowwise", "softmax, backward", 12, [](const Numbers& n) {
+  return float_case(numbers, "rowwise", "softmax, backward", 12, [](const Numbers& n) {
     return [rows = n.rows(), cols = n.cols(), y = n.copy(), gy = n.copy(), gx = n.copy()] {
       kernels::softmax_rows_backward({rows, cols, in(y), in(gy), out(gx)});
     };
@@ -64,7 +57,7 @@ Case softmax_backward_case(const Numbers& numbers) {
 
 // gamma, mean and inv hold arbitrary values, which do not affect the time.
 Case norm_case(const Numbers& numbers) {
-  return row_case(numbers, "rowwise", "layer norm, forward", 8, [](const Numbers& n) {
+  return float_case(numbers, "rowwise", "layer norm, forward", 8, [](const Numbers& n) {
     const Tensor x = n.copy(), y = n.copy(), gamma = n.row_of(1.5), beta = n.row_of(0.1), mean = n.column_of(0),
                  inv = n.column_of(0);
     kernels::NormRowsArgs args;
@@ -81,7 +74,7 @@ Case norm_case(const Numbers& numbers) {
 }
 
 Case norm_backward_case(const Numbers& numbers) {
-  return row_case(numbers, "rowwise", "layer norm, backward", 12, [](const Numbers& n) {
+  return float_case(numbers, "rowwise", "layer norm, backward", 12, [](const Numbers& n) {
     const Tensor x = n.copy(), gy = n.copy(), gx = n.copy(), gamma = n.row_of(1.5), mean = n.column_of(0.1),
                  inv = n.column_of(1.5), ggamma = n.row_of(0), gbeta = n.row_of(0);
     kernels::NormRowsBackwardArgs args;
@@ -100,7 +93,7 @@ Case norm_backward_case(const Numbers& numbers) {
 }
 
 Case cross_entropy_case(const Numbers& numbers, bool backward) {
-  return row_case(
+  return float_case(
       numbers, "rowwise", backward ? "cross-entropy, backward" : "cross-entropy, forward", backward ? 8 : 4,
       [backward](const Numbers& n) {
         const Tensor x = n.copy(), gx = backward ? n.copy() : n.row_of(0), loss = n.column_of(0), top = n.column_of(1),
@@ -122,7 +115,7 @@ std::vector<Case> row_cases(const Numbers& numbers) {
   std::vector<Case> cases{
       broadcast_case(numbers, "add, a row repeated", true), broadcast_case(numbers, "add, a column repeated", false),
       copy_case(numbers, "permute, rows stay whole", false), copy_case(numbers, "permute, transposed", true)};
-  cases.push_back(row_case(numbers, "rowwise", "softmax, forward", 8, [](const Numbers& n) {
+  cases.push_back(float_case(numbers, "rowwise", "softmax, forward", 8, [](const Numbers& n) {
     return [rows = n.rows(), cols = n.cols(), x = n.copy(), y = n.copy()] {
       kernels::softmax_rows({rows, cols, in(x), out(y)});
     };

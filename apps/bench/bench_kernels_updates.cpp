@@ -6,6 +6,7 @@
 namespace bitgrad::bench {
 namespace {
 
+constexpr const char* kFamily = "optimizer";
 constexpr float kRate = 1e-4f;
 
 // Master, gradient and two moments of a parameter.
@@ -42,17 +43,9 @@ struct Scaled {
   }
 };
 
-template <typename Make>
-Case update_case(const Numbers& n, std::string what, double bytes_a_number, Make make) {
-  return {
-      "optimizer", std::move(what), "fp32", "", bytes_a_number * n.count(), [n = &n, make]() -> std::function<void()> {
-        return make(*n);
-      }};
-}
-
 // Later steps need no corrections of the moments.
 Case adam_case(const Numbers& n, const char* what, bool decoupled, bool first = false) {
-  return update_case(n, what, 28, [decoupled, first](const Numbers& numbers) {
+  return float_case(n, kFamily, what, 28, [decoupled, first](const Numbers& numbers) {
     return [p = Moved(numbers), decoupled, first] {
       kernels::AdamArgs args{p.w.numel(), p.w.as<float>(), p.m.as<float>(), p.v.as<float>(), p.g.as<float>(), kRate};
       args.weight_decay = 0.01f, args.decoupled = decoupled;
@@ -63,7 +56,7 @@ Case adam_case(const Numbers& n, const char* what, bool decoupled, bool first = 
 }
 
 Case sgd_case(const Numbers& n, const char* what, bool momentum) {
-  return update_case(n, what, momentum ? 20 : 12, [momentum](const Numbers& numbers) {
+  return float_case(n, kFamily, what, momentum ? 20 : 12, [momentum](const Numbers& numbers) {
     return [p = Moved(numbers), momentum] {
       kernels::SgdArgs args{p.w.numel(), p.w.as<float>(), p.g.as<float>(), momentum ? p.m.as<float>() : nullptr, kRate};
       args.mu = momentum ? 0.9f : 0.0f;
@@ -73,7 +66,7 @@ Case sgd_case(const Numbers& n, const char* what, bool momentum) {
 }
 
 Case gradient_case(const Numbers& n, const char* what, bool bounds) {
-  return update_case(n, what, bounds ? 12 : 8, [bounds](const Numbers& numbers) {
+  return float_case(n, kFamily, what, bounds ? 12 : 8, [bounds](const Numbers& numbers) {
     return [p = Moved(numbers), flags = Tensor::zeros({1}, dtypes::int32), bounds] {
       kernels::FinishGradientArgs args{p.g.numel(), p.g.as<float>(), 1, bounds ? p.w.as<float>() : nullptr};
       args.flags = static_cast<uint32_t*>(flags.data());
@@ -135,7 +128,7 @@ std::vector<Case> update_cases(const Numbers& n) {
                           adam_case(n, "adamw", true),
                           gradient_case(n, "gradient divided", false),
                           gradient_case(n, "finished gradient", true)};
-  cases.push_back(update_case(n, "bop", 20, [](const Numbers& numbers) {
+  cases.push_back(float_case(n, kFamily, "bop", 20, [](const Numbers& numbers) {
     return [p = Moved(numbers)] {
       kernels::bop_update({p.w.numel(), p.w.as<float>(), p.m.as<float>(), p.g.as<float>(), 1e-4f, 1e-8f});
     };
@@ -143,10 +136,10 @@ std::vector<Case> update_cases(const Numbers& n) {
   const double eight_bits = 5 + 4.0 / kernels::kMomentBlock;
   for (const bool squares : {false, true}) {
     const std::string moments = squares ? "squares" : "means";
-    cases.push_back(update_case(n, moments + " to 8 bits", eight_bits, [squares](const Numbers& numbers) {
+    cases.push_back(float_case(n, kFamily, moments + " to 8 bits", eight_bits, [squares](const Numbers& numbers) {
       return [s = Scaled(numbers, squares), draws = numbers.draws()] { s.narrow(*draws); };
     }));
-    cases.push_back(update_case(n, moments + " from 8 bits", eight_bits, [squares](const Numbers& numbers) {
+    cases.push_back(float_case(n, kFamily, moments + " from 8 bits", eight_bits, [squares](const Numbers& numbers) {
       const Scaled s(numbers, squares);
       s.narrow(*numbers.draws());
       return [s] { s.widen(); };

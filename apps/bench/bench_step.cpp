@@ -18,19 +18,15 @@
 // its end (and at the end of its forward pass). If the machine cannot run a rival (oneDNN's bf16 without AVX-512),
 // x_<rival> is null and its times are left out. bytes: the account by kind at its peak; rss_growth: growth of the
 // resident memory of a process that builds the model and runs two steps.
-#include "bench_step_options.h"
+#include "bench_step.h"
 
 #include <iomanip>
 #include <iostream>
 
-#include "bench_step_net.h"
-#include "bench_step_ours.h"
-#include "bench_step_qat.h"
-#include "bench_step_rival.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "shared/child.h"
 #include "shared/common.h"
+#include "shared/measure.h"
 #include "shared/report.h"
 
 namespace {
@@ -51,7 +47,9 @@ Json step_memory(const Case& what, const Options& options) {
     reset_memory_peaks();
     Ours ours(what, options, Without::kNothing);
     for (int i = 0; i < 2; ++i) ours.step();
-    return Json{{"bytes", bytes_at_peak()}, {"rss_growth", status_bytes("VmHWM") - before}, {"fused", ours.fused()}};
+    return Json{{"bytes", bytes_json(memory_at_peak())},
+                {"rss_growth", status_bytes("VmHWM") - before},
+                {"fused", ours.fused()}};
   });
 }
 
@@ -165,12 +163,6 @@ void print(const Json& row) {
   std::cout << " | resident growth " << row["rss_growth"] << std::endl;
 }
 
-int finish(const Json& report, const Options& options, const std::vector<std::string>& key, const char* ratio) {
-  write_report(options.json, report);
-  if (options.compare.empty()) return 0;
-  return compare_with_file(report, options.compare, {key, ratio, options.slack}) ? 0 : 1;
-}
-
 int run(const Options& options) {
   Json report = new_report(options.threads);
   std::cout << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>() << "), gradients "
@@ -183,7 +175,8 @@ int run(const Options& options) {
     std::cout << to_string(options.device) << ": " << device_backend(options.device).describe() << '\n';
   if (options.qat) {
     measure_qat(options, report);
-    return finish(report, options, {"scheme", "net", "shape", "accumulate", "grad", "threads"}, "x_float");
+    return finish(report, options.json, options.compare,
+                  {{"scheme", "net", "shape", "accumulate", "grad", "threads"}, "x_float", options.slack});
   }
   measure_nets(options, report);
   std::vector<Json> memory;
@@ -196,9 +189,10 @@ int run(const Options& options) {
     report["rows"].push_back(row);
   }
   return finish(
-      report, options,
-      {"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate", "norm_clip", "threads"},
-      "x_onednn_f32");
+      report, options.json, options.compare,
+      {{"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate", "norm_clip", "threads"},
+       "x_onednn_f32",
+       options.slack});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "bench_step_net.h"
+#include "bench_step.h"
 
 #include <sys/resource.h>
 
@@ -8,12 +8,10 @@
 #include <map>
 #include <numeric>
 
-#include "bench_step_ours.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/run/trainer.h"
-#include "shared/child.h"
 #include "shared/common.h"
 #include "shared/measure.h"
 
@@ -173,22 +171,13 @@ class NetStep {
   std::vector<double> faults_;
 };
 
-Json bytes_of(const MemoryAccount& account) {
-  Json bytes = Json::object();
-  for (int i = 0; i < kMemoryKinds; ++i)
-    if (account.bytes[static_cast<size_t>(i)] > 0)
-      bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = account.bytes[static_cast<size_t>(i)];
-  bytes["total"] = account.total;
-  return bytes;
-}
-
 Json net_memory(const NetCase& net, const Options& options) {
   return run_in_child(net.name, [&] {
     const int64_t before = status_bytes("VmRSS");
     reset_memory_peaks();
     NetStep step(net, options, /*update=*/true, /*told=*/false);
     for (int i = 0; i < 2; ++i) step.step();
-    return Json{{"bytes", bytes_of(memory_at_peak())},
+    return Json{{"bytes", bytes_json(memory_at_peak())},
                 {"saved_bytes", memory_peak_by_kind()[MemoryKind::kSaved]},
                 {"rss_growth", status_bytes("VmHWM") - before}};
   });

@@ -1,9 +1,9 @@
-#include "bench_step_options.h"
+#include "bench_step.h"
 
 #include <algorithm>
 
-#include "bench_step_net.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "shared/report.h"
 
 namespace bitgrad::bench {
@@ -27,12 +27,10 @@ const NamedNet kNets[] = {{"tfc", {784, 64, 64, 64, 10}},
 
 template <typename List>
 auto find_named(const char* what, const List& list, const std::string& name) {
-  std::string known;
-  for (const auto& item : list) {
+  for (const auto& item : list)
     if (name == item.name) return item;
-    known += (known.empty() ? "" : ", ") + std::string(item.name);
-  }
-  fail("bench_step", "unknown ", what, " '", name, "', known are ", known);
+  fail("bench_step", "unknown ", what, " '", name, "', known are ",
+       joined(list, ", ", [](const auto& item) { return item.name; }));
 }
 
 Case parse_shape(const std::string& text) {

@@ -1,4 +1,4 @@
-#include "bench_step_ours.h"
+#include "bench_step.h"
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/ops/ops.h"

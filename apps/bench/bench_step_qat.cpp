@@ -1,4 +1,4 @@
-#include "bench_step_qat.h"
+#include "bench_step.h"
 
 #include <algorithm>
 #include <iomanip>
@@ -6,12 +6,11 @@
 #include <memory>
 #include <optional>
 
-#include "bench_step_rival.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/train/learner.h"
-#include "shared/child.h"
 #include "shared/common.h"
 #include "shared/measure.h"
 
@@ -58,12 +57,9 @@ const Scheme kSchemes[] = {
 };
 
 const Scheme& find_scheme(const std::string& name) {
-  std::string known;
-  for (const Scheme& s : kSchemes) {
+  for (const Scheme& s : kSchemes)
     if (name == s.name) return s;
-    known += (known.empty() ? "" : ", ") + std::string(s.name);
-  }
-  fail("bench_step", "unknown scheme '", name, "', known are ", known);
+  fail("bench_step", "unknown scheme '", name, "', known are ", joined(kSchemes, ", ", &Scheme::name));
 }
 
 std::optional<QuantSpec> spec_of(const Codes& codes) {
@@ -161,7 +157,7 @@ Json memory_of(const Scheme& scheme, const Case& what, const Options& options) {
     reset_memory_peaks();
     Net net(scheme, what, options, Leave::kNothing);
     for (int i = 0; i < 2; ++i) net.step();
-    return bytes_at_peak();
+    return bytes_json(memory_at_peak());
   });
 }
 

@@ -1,4 +1,4 @@
-#include "bench_step_rival.h"
+#include "bench_step.h"
 
 #if BITGRAD_WITH_ONEDNN
 #include <algorithm>
@@ -6,8 +6,7 @@
 #include <functional>
 #include <random>
 
-#include "bench_step_sweeps.h"
-#include "shared/bytes.h"
+#include "shared/measure.h"
 #include "shared/onednn.h"
 #endif
 

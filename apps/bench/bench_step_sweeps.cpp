@@ -1,4 +1,4 @@
-#include "bench_step_sweeps.h"
+#include "bench_step.h"
 
 #include <algorithm>
 #include <bit>

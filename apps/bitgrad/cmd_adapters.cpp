@@ -13,15 +13,13 @@ namespace bitgrad::cli {
 namespace {
 
 struct AdapterOptions {
-  std::vector<std::string> plugins;
-  std::string target, out;
+  std::string out;
   ModelChoice choice;
   bool force = false;
 };
 
 int run_adapters(const AdapterOptions& options) {
-  load_named_plugins(options.plugins);
-  const OpenedFile file = open_target(options.target, options.choice);
+  const OpenedFile file = open_target(options.choice);
   require_writable_folder(options.out, "adapter_model.safetensors", options.force, {file.path});
   const auto learner = load_file(file, nullptr);
   const SavedAdapters saved =
@@ -32,12 +30,8 @@ int run_adapters(const AdapterOptions& options) {
     if (p->path().ends_with(".adapter.a") || p->path().ends_with(".adapter.b")) numbers += p->shape().numel();
   std::cout << printable(options.out) << ": adapters of " << layers.size()
             << (layers.size() == 1 ? " layer, " : " layers, ") << numbers << " parameters";
-  const auto list = [](const std::string& what, const std::vector<std::string>& names) {
-    std::cout << what;
-    for (size_t i = 0; i < names.size(); ++i) std::cout << (i == 0 ? "" : ", ") << names[i];
-  };
-  if (!saved.modules.empty()) list("; whole modules: ", saved.modules);
-  if (!saved.beyond.empty()) list("; in bitgrad_state.safetensors: ", saved.beyond);
+  if (!saved.modules.empty()) std::cout << "; whole modules: " << joined(saved.modules);
+  if (!saved.beyond.empty()) std::cout << "; in bitgrad_state.safetensors: " << joined(saved.beyond);
   std::cout << (saved.peft
                     ? "; names of transformers: PEFT opens it over the base model"
                     : "; PEFT's layout with bitgrad's names, readable by bitgrad only: the model is not a decoder "
@@ -50,8 +44,7 @@ int run_adapters(const AdapterOptions& options) {
 
 Run setup_adapters(Arguments& args) {
   auto o = std::make_shared<AdapterOptions>();
-  add_plugin_option(args, o->plugins);
-  args.option("target", o->target, kTargetHelp).required();
+  add_target(args, o->choice);
   args.option("-o,--out", o->out,
               "output folder of adapter_model.safetensors, adapter_config.json, bitgrad_state.safetensors")
       .required();

@@ -9,7 +9,6 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/tools/dry_run.h"
 #include "command.h"
-#include "memory_table.h"
 #include "open_file.h"
 #include "table.h"
 

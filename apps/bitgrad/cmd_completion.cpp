@@ -7,7 +7,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "command.h"
-#include "program.h"
 
 namespace bitgrad::cli {
 namespace {

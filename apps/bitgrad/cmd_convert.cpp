@@ -6,7 +6,6 @@
 #include <cstring>
 #include <iostream>
 
-#include "before_after.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
@@ -14,7 +13,7 @@
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/tools/ptq.h"
-#include "choices.h"
+#include "changed_model.h"
 #include "command.h"
 #include "open_file.h"
 #include "output.h"
@@ -24,8 +23,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct ConvertOptions {
-  std::vector<std::string> plugins;
-  std::string target, out, data;
+  std::string out, data;
   std::vector<std::string> overrides;
   int64_t batch_norm = 0;
   ModelChoice choice;
@@ -137,13 +135,12 @@ void renew(Learner& learner, const OpenedFile& file, int64_t n, const Dataset& d
 }
 
 int run_convert(const ConvertOptions& options) {
-  load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile file = open_target(options.target, options.choice, overrides);
+  const OpenedFile file = open_target(options.choice, overrides);
   for (const char* ending : {".onnx", ".gguf", ".c"})
     require(!options.out.ends_with(ending), "convert", "writes a model file of bitgrad (.safetensors), got ",
-            options.out, ". For ", ending, " use: bitgrad export ", options.target, " -o ", options.out);
+            options.out, ". For ", ending, " use: bitgrad export ", options.choice.target, " -o ", options.out);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   require(file.kind == "checkpoint", "convert", file.path, " is converted already");
   const std::unique_ptr<Dataset> data = options.check || options.batch_norm > 0
@@ -183,8 +180,7 @@ int run_convert(const ConvertOptions& options) {
 
 Run setup_convert(Arguments& args) {
   auto o = std::make_shared<ConvertOptions>();
-  add_plugin_option(args, o->plugins);
-  args.option("target", o->target, kTargetHelp).required();
+  add_target(args, o->choice);
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "output file");
   args.option("--data", o->data, std::string("with --check: ") + kDataHelp);

@@ -94,15 +94,17 @@ Json to_json(const OpenedFile& a, const OpenedFile& b, const ModelDifference& d,
 
 // --best and --last are for those of the two that are run folders.
 ModelChoice choice_of(const std::string& target, const ModelChoice& choice) {
-  return file_system().is_directory(target) ? choice : ModelChoice{};
+  ModelChoice of = file_system().is_directory(target) ? choice : ModelChoice{};
+  of.target = target;
+  return of;
 }
 
 int run_diff(const DiffOptions& options) {
   load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile a = open_target(options.a, choice_of(options.a, options.choice), overrides);
-  const OpenedFile b = open_target(options.b, choice_of(options.b, options.choice), overrides);
+  const OpenedFile a = open_target(choice_of(options.a, options.choice), overrides);
+  const OpenedFile b = open_target(choice_of(options.b, options.choice), overrides);
   require(a.input.sample.numel() == b.input.sample.numel(), "diff", "the inputs differ: ", a.path, " has ",
           a.input.sample.numel(), " values, ", b.path, ' ', b.input.sample.numel(),
           ". Models are compared on one batch");

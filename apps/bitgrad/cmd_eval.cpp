@@ -2,10 +2,10 @@
 // evaluates them on data.test (else data.valid, else data.train), or on a text.
 #include <iostream>
 
-#include "before_after.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/kernels/gemm_costs.h"
+#include "changed_model.h"
 #include "command.h"
 #include "open_file.h"
 
@@ -13,9 +13,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct EvalOptions {
-  std::vector<std::string> plugins;
   ModelChoice choice;
-  std::string target;
   std::vector<std::string> overrides;
   std::string data, text;
   int64_t stride = 0;
@@ -23,10 +21,9 @@ struct EvalOptions {
 };
 
 int run_eval(const EvalOptions& options) {
-  load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile file = open_target(options.target, options.choice, overrides);
+  const OpenedFile file = open_target(options.choice, overrides);
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
   const auto data = options.text.empty() ? data_of(file, overrides) : text_of(file, options.text, options.stride);
@@ -48,8 +45,7 @@ int run_eval(const EvalOptions& options) {
 
 Run setup_eval(Arguments& args) {
   auto options = std::make_shared<EvalOptions>();
-  add_plugin_option(args, options->plugins);
-  args.option("target", options->target, kTargetHelp).required();
+  add_target(args, options->choice);
   add_choice_options(args, options->choice);
   args.option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("--data", options->data, kDataHelp);

@@ -18,8 +18,7 @@ namespace {
 constexpr std::string_view kExport = "export";
 
 struct ExportOptions {
-  std::vector<std::string> plugins;
-  std::string target, out, format;
+  std::string out, format;
   ExportSpec spec;
   ModelChoice choice;
   bool force = false, json = false, check = false;
@@ -113,8 +112,7 @@ void print_counts(const ExportReport& report, const OpenedFile& file, const Expo
 
 int run_export(const ExportOptions& o) {
   const ExportTarget& target = choose_export_target(o.out, o.format);
-  load_named_plugins(o.plugins);
-  const OpenedFile file = open_target(o.target, o.choice);
+  const OpenedFile file = open_target(o.choice);
   if (target.ending.empty() && !o.spec.dry_run)
     require_writable_folder(o.out, "model.safetensors", o.force, {file.path});
   if (!target.ending.empty() && !o.spec.dry_run) {
@@ -144,8 +142,7 @@ int run_export(const ExportOptions& o) {
 
 Run setup_export(Arguments& args) {
   auto o = std::make_shared<ExportOptions>();
-  add_plugin_option(args, o->plugins);
-  args.option("target", o->target, kTargetHelp).required();
+  add_target(args, o->choice);
   args.option("-o,--out", o->out, "output file, whose extension selects the format; a folder for Hugging Face")
       .required();
   const std::string formats =

@@ -20,8 +20,8 @@ constexpr std::string_view kGenerate = "generate";
 constexpr const char* kBetween = "\n---------------\n";
 
 struct GenerateOptions {
-  std::vector<std::string> plugins, overrides;
-  std::string target, prompt;
+  std::vector<std::string> overrides;
+  std::string prompt;
   ModelChoice choice;
   std::vector<int64_t> ids;
   bool has_prompt = false, has_ids = false;
@@ -54,7 +54,7 @@ class Generating {
  public:
   explicit Generating(const GenerateOptions& o)
       : o_(o),
-        file_(open_target(o.target, o.choice, o.overrides)),
+        file_(open_target(o.choice, o.overrides)),
         tokenizer_(tokenizer_of(file_.header, file_.path)),
         origin_(parse_origin(file_.header.origin, file_.path)) {}
 
@@ -167,7 +167,6 @@ int run_generate(GenerateOptions& o) {
   o.spec.sampling.seed = static_cast<uint64_t>(o.seed);
   o.generator.cache = !o.no_cache;
   check_sampling(o.spec.sampling);
-  load_named_plugins(o.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   return Generating(o).run();
 }
@@ -177,8 +176,7 @@ int run_generate(GenerateOptions& o) {
 Run setup_generate(Arguments& args) {
   auto o = std::make_shared<GenerateOptions>();
   SamplingSpec& sampling = o->spec.sampling;
-  add_plugin_option(args, o->plugins);
-  args.option("target", o->target, kTargetHelp).required();
+  add_target(args, o->choice);
   add_choice_options(args, o->choice);
   args.option("overrides", o->overrides, "key=value of the configuration, such as device.threads=1");
   const Argument prompt = args.option("--prompt", o->prompt, "prompt to continue; - reads standard input");

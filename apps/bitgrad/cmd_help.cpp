@@ -5,7 +5,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "command.h"
-#include "program.h"
 #include "table.h"
 
 namespace bitgrad::cli {

@@ -16,9 +16,8 @@ namespace {
 constexpr const char* kAll = "*";
 
 struct InspectOptions {
-  std::vector<std::string> plugins;
   ModelChoice choice;
-  std::string target, layers = kAll;
+  std::string layers = kAll;
   bool json = false, table = false;
 };
 
@@ -131,8 +130,7 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const
 }
 
 int run_inspect(const InspectOptions& options) {
-  load_named_plugins(options.plugins);
-  const OpenedFile file = open_target(options.target, options.choice);
+  const OpenedFile file = open_target(options.choice);
   const auto learner = load_file(file, nullptr);
   const std::vector<Inspected> layers = inspect(learner->model(), options.layers);
   if (options.json) {
@@ -157,8 +155,7 @@ int run_inspect(const InspectOptions& options) {
 
 Run setup_inspect(Arguments& args) {
   auto options = std::make_shared<InspectOptions>();
-  add_plugin_option(args, options->plugins);
-  args.option("target", options->target, kTargetHelp).required();
+  add_target(args, options->choice);
   add_choice_options(args, options->choice);
   args.option("--layers", options->layers, "glob on the paths of layers to show, such as layers.[0-4]");
   args.flag("--table", options->table, "print the table of all layers instead: output, parameters, bytes, MACs");

@@ -6,7 +6,6 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/version.h"
 #include "command.h"
-#include "program.h"
 
 namespace bitgrad::cli {
 namespace {

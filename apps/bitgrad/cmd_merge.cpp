@@ -2,13 +2,13 @@
 // W + (alpha / rank) B A, and evaluates both models on data.test (else data.valid, else data.train).
 #include <iostream>
 
-#include "before_after.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/run/adapters.h"
 #include "bitgrad/tools/ptq.h"
+#include "changed_model.h"
 #include "command.h"
 #include "open_file.h"
 #include "output.h"
@@ -18,8 +18,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct MergeOptions {
-  std::vector<std::string> plugins;
-  std::string target, out, data;
+  std::string out, data;
   std::vector<std::string> overrides;
   ModelChoice choice;
   bool to_float = false, force = false, json = false;
@@ -47,10 +46,9 @@ Measured measure(const OpenedFile& file, const std::vector<std::string>& overrid
 }
 
 int run_merge(const MergeOptions& options) {
-  load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile file = open_target(options.target, options.choice, overrides);
+  const OpenedFile file = open_target(options.choice, overrides);
   require_writable(options.out, options.force, {file.path});
   const auto learner = load_file(file, nullptr);
   const std::vector<AdaptedLayer> layers = adapted_layers(learner->model());
@@ -86,8 +84,7 @@ int run_merge(const MergeOptions& options) {
 
 Run setup_merge(Arguments& args) {
   auto o = std::make_shared<MergeOptions>();
-  add_plugin_option(args, o->plugins);
-  args.option("target", o->target, kTargetHelp).required();
+  add_target(args, o->choice);
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "output file").required();
   args.option("--data", o->data, kDataHelp);

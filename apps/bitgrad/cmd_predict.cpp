@@ -21,8 +21,8 @@ constexpr std::string_view kPredict = "predict";
 
 enum class Task { kOfRun, kClasses, kLabels, kValues };
 struct PredictOptions {
-  std::vector<std::string> plugins, inputs;
-  std::string target, classes;
+  std::vector<std::string> inputs;
+  std::string classes;
   SampleInput input;
   Task task = Task::kOfRun;
   int64_t top = 1;
@@ -191,9 +191,8 @@ class Predictions {
 };
 
 int run_predict(const PredictOptions& o) {
-  load_named_plugins(o.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
-  OpenedFile file = open_target(o.target, o.choice);
+  OpenedFile file = open_target(o.choice);
   apply_run_settings(file.config);
   Predictor model(std::move(file), task_of(o.task));
   // All inputs are read before anything is printed, so that a bad one leaves no partial output.
@@ -214,8 +213,7 @@ int run_predict(const PredictOptions& o) {
 
 Run setup_predict(Arguments& args) {
   auto o = std::make_shared<PredictOptions>();
-  add_plugin_option(args, o->plugins);
-  args.option("target", o->target, kTargetHelp).required();
+  add_target(args, o->choice);
   args.option("input", o->inputs,
               "files of samples: idx (also .gz), npy, npz (its only array, or images), csv (one sample per line), PNG "
               "or JPEG (one sample); - is standard input")

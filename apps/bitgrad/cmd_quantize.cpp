@@ -5,10 +5,9 @@
 #include <iostream>
 #include <optional>
 
-#include "before_after.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/tools/ptq.h"
-#include "choices.h"
+#include "changed_model.h"
 #include "command.h"
 #include "open_file.h"
 #include "output.h"
@@ -18,9 +17,8 @@ namespace bitgrad::cli {
 namespace {
 
 struct QuantizeOptions {
-  std::vector<std::string> plugins;
   ModelChoice choice;
-  std::string target, out, recipe, first, last, observer;
+  std::string out, recipe, first, last, observer;
   std::vector<std::string> rules, overrides;
   int64_t samples = 1000, batches = 0, batch_norm = -1;  // batch_norm -1: the samples of the calibration
   bool dry_run = false, force = false, json = false;
@@ -78,9 +76,8 @@ Json result_json(const QuantizeOptions& options, const Evaluation& before, const
 }
 
 int run_quantize(const QuantizeOptions& options) {
-  load_named_plugins(options.plugins);
   kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const OpenedFile file = open_target(options.target, options.choice, options.overrides);
+  const OpenedFile file = open_target(options.choice, options.overrides);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   RunConfig config = target_config(options, file.config);
   apply_run_settings(config);
@@ -130,8 +127,7 @@ int run_quantize(const QuantizeOptions& options) {
 
 Run setup_quantize(Arguments& args) {
   auto o = std::make_shared<QuantizeOptions>();
-  add_plugin_option(args, o->plugins);
-  args.option("target", o->target, kTargetHelp).required();
+  add_target(args, o->choice);
   add_choice_options(args, o->choice, "--last-checkpoint");
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "output file");

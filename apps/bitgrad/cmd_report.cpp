@@ -10,12 +10,11 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/report/html_report.h"
+#include "bitgrad/report/report.h"
 #include "command.h"
 #include "open_file.h"
 #include "output.h"
 #include "output_file.h"
-#include "run_table.h"
 #include "table.h"
 
 namespace bitgrad::cli {

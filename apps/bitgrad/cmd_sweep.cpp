@@ -12,11 +12,10 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/config/plugin.h"
-#include "child_run.h"
 #include "command.h"
 #include "open_file.h"
 #include "output.h"
-#include "run_table.h"
+#include "signals.h"
 #include "sweep_grid.h"
 #include "table.h"
 

@@ -2,19 +2,97 @@
 // as shards of ids, NAME_train_000000.bin and so on and NAME_val_000000.bin, and NAME.tokens.json, which records how
 // they were made.
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <iomanip>
 #include <iostream>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/io/sha256.h"
+
 #include "command.h"
 #include "output_file.h"
-#include "shard_writer.h"
 
 namespace bitgrad::cli {
 namespace {
+
+// Shards of ids in llm.c's format: 256 little-endian int32 (20240520, 1 for uint16 or 20240801, 7 for uint32; the
+// number of ids), then the ids (karpathy/llm.c, dev/data/data_common.py).
+// Keeps one shard in memory. Each file appears only when it is complete.
+class ShardWriter {
+ public:
+  // Files are named prefix000000.bin, prefix000001.bin and so on. Ids are below `vocabulary`, and stored as uint16 if
+  // that is at most 65536.
+  ShardWriter(std::string prefix, int64_t vocabulary, int64_t shard_ids, bool force);
+  void add(std::span<const int32_t> ids);
+  // Writes the last shard and returns the paths of all, at least one.
+  const std::vector<std::string>& finish();
+  // Removes further shards of an earlier, longer call, which a file name pattern would match: when the new ones are in
+  // place.
+  void remove_further() const;
+  int64_t ids() const { return ids_; }
+  int64_t shards() const { return static_cast<int64_t>(paths_.size()); }
+
+ private:
+  std::string path_of(size_t shard) const;
+  void write();
+  std::string prefix_;
+  size_t id_bytes_;
+  int64_t shard_ids_;
+  bool force_;
+  int64_t ids_ = 0, open_ = 0;
+  std::string bytes_;
+  std::vector<std::string> paths_;
+};
+
+static_assert(std::endian::native == std::endian::little);
+
+ShardWriter::ShardWriter(std::string prefix, int64_t vocabulary, int64_t shard_ids, bool force)
+    : prefix_(std::move(prefix)), id_bytes_(vocabulary <= 65536 ? 2 : 4), shard_ids_(shard_ids), force_(force) {
+  require_writable(prefix_ + "000000.bin", force_);
+}
+
+void ShardWriter::add(std::span<const int32_t> ids) {
+  for (const int32_t id : ids) {
+    bytes_.append(reinterpret_cast<const char*>(&id), id_bytes_);
+    ++ids_;
+    if (++open_ == shard_ids_) write();
+  }
+}
+
+const std::vector<std::string>& ShardWriter::finish() {
+  if (open_ > 0 || paths_.empty()) write();
+  return paths_;
+}
+
+void ShardWriter::remove_further() const {
+  for (size_t i = paths_.size(); force_ && file_system().exists(path_of(i)); ++i) file_system().remove(path_of(i));
+}
+
+std::string ShardWriter::path_of(size_t shard) const {
+  return concat(prefix_, std::setw(6), std::setfill('0'), shard, ".bin");
+}
+
+void ShardWriter::write() {
+  const std::string path = path_of(paths_.size());
+  require_writable(path, force_);
+  std::array<int32_t, 256> head{id_bytes_ == 2 ? 20240520 : 20240801, id_bytes_ == 2 ? 1 : 7,
+                                static_cast<int32_t>(open_)};
+  write_file_atomically(path, [&](OutputFile& file) {
+    file.write(head.data(), sizeof head);
+    file.write(bytes_.data(), bytes_.size());
+  });
+  paths_.push_back(path);
+  bytes_.clear();
+  open_ = 0;
+}
 
 constexpr std::string_view kTokenize = "tokenize";
 constexpr int64_t kMostTextBytes = int64_t{1} << 36;

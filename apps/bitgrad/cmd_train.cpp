@@ -25,7 +25,6 @@
 #include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/budget.h"
 #include "command.h"
-#include "memory_table.h"
 #include "open_file.h"
 #include "output.h"
 #include "progress.h"

@@ -9,12 +9,9 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/io/sha256.h"
-#include "download.h"
-#include "fetch_list.h"
-#include "progress_line.h"
+#include "output.h"
+#include "progress.h"
 #include "table.h"
-#include "terminal.h"
-#include "unpack.h"
 
 namespace bitgrad::cli {
 namespace {

@@ -1,5 +1,5 @@
 // The only file that uses libcurl.
-#include "download.h"
+#include "data_fetch.h"
 
 #include <exception>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "fetch_list.h"
+#include "data_fetch.h"
 
 #include <algorithm>
 

@@ -18,7 +18,6 @@
 #include "bitgrad/config/config.h"
 #include "command.h"
 #include "output.h"
-#include "program.h"
 
 namespace {
 

@@ -14,6 +14,11 @@ void add_plugin_option(Arguments& args, std::vector<std::string>& paths) {
       .repeatable();
 }
 
+void add_target(Arguments& args, ModelChoice& choice) {
+  add_plugin_option(args, choice.plugins);
+  args.option("target", choice.target, kTargetHelp).required();
+}
+
 void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last) {
   choice.last_option = last;
   const Argument best = args.flag("--best", choice.best, "use best.safetensors of the run folder");
@@ -21,12 +26,12 @@ void add_choice_options(Arguments& args, ModelChoice& choice, const std::string&
       .excludes(best);
 }
 
-OpenedFile open_target(const std::string& target, const ModelChoice& choice,
-                       const std::vector<std::string>& overrides) {
-  require(!(choice.best || choice.last) || file_system().is_directory(target), "run folder",
-          choice.best ? "--best" : choice.last_option, " selects a checkpoint of a run folder: got '", target,
+OpenedFile open_target(const ModelChoice& choice, const std::vector<std::string>& overrides) {
+  load_named_plugins(choice.plugins);
+  require(!(choice.best || choice.last) || file_system().is_directory(choice.target), "run folder",
+          choice.best ? "--best" : choice.last_option, " selects a checkpoint of a run folder: got '", choice.target,
           "', which is not one");
-  OpenedFile file = open_file(target, overrides,
+  OpenedFile file = open_file(choice.target, overrides,
                               choice.best   ? CheckpointChoice::kBest
                               : choice.last ? CheckpointChoice::kLast
                                             : CheckpointChoice::kChosen);

@@ -5,27 +5,31 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/run/opened_file.h"
 #include "bitgrad/run/trainer.h"
 #include "cli/arguments.h"
 
 namespace bitgrad::cli {
 
-// The model that a command works on: a run folder, checkpoint or model file, and which checkpoint of a folder.
+// The model that a command works on, and which checkpoint of a folder.
 struct ModelChoice {
+  std::string target = {};                // run folder, checkpoint or model file
+  std::vector<std::string> plugins = {};  // loaded before it is opened
   bool best = false, last = false;
   std::string last_option = "--last";  // what the command calls the option
 };
-// Options --best and --last of a command; `last`: the name of the latter where --last is taken.
-void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last = "--last");
 inline constexpr const char* kTargetHelp =
     "run folder (its best checkpoint if data.valid chose it, else its last), checkpoint or converted model";
+// Option --plugin and argument `target` of a command.
+void add_target(Arguments& args, ModelChoice& choice);
+// Options --best and --last of a command; `last`: the name of the latter where --last is taken.
+void add_choice_options(Arguments& args, ModelChoice& choice, const std::string& last = "--last");
 // Opens it, and says on standard error which checkpoint of a folder was used.
-OpenedFile open_target(const std::string& target, const ModelChoice& choice,
-                       const std::vector<std::string>& overrides = {});
-// Option --plugin of a command. load_named_plugins loads the libraries before a file is opened.
+OpenedFile open_target(const ModelChoice& choice, const std::vector<std::string>& overrides = {});
+
+// Option --plugin of a command without a target. load_named_plugins loads the libraries.
 void add_plugin_option(Arguments& args, std::vector<std::string>& paths);
 void load_named_plugins(const std::vector<std::string>& paths);
+
 // Returns the overrides with data.root set as by option --data; unchanged if `data` is empty.
 std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data);
 inline constexpr const char* kDataHelp =

@@ -1,4 +1,4 @@
-#include "out_of_memory.h"
+// Termination of a process whose exception no handler could catch.
 
 #include <unistd.h>
 
@@ -39,22 +39,21 @@ bool is_memory() noexcept {
   }
 }
 
-}  // namespace
-
-void end_without_handler() noexcept {
+// The action of std::terminate, installed before the first static object is constructed. A failed allocation (in a
+// destructor, a library's thread, an initializer) ends the process with exit code 4 and a message, anything else with
+// 70. Files of a run are replaced atomically (base/file.h), so they stay intact.
+[[noreturn]] void end_without_handler() noexcept {
   if (is_memory()) end("error: out of memory\n", ErrorCode::kMemory);
   end("error: this is a bug in bitgrad, please report it: an exception that nothing caught\n", ErrorCode::kBug);
 }
 
-}  // namespace bitgrad::cli
-
 // The loader calls the functions in this section before any initializer of the program and its libraries (System V ABI,
 // DT_PREINIT_ARRAY). Sanitizers are not ready that early; with them, an initializer installs the handler.
-namespace {
-void install() { std::set_terminate(bitgrad::cli::end_without_handler); }
+void install() { std::set_terminate(end_without_handler); }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 [[gnu::constructor]] void install_late() { install(); }
 #else
 [[gnu::section(".preinit_array"), gnu::used]] void (*install_early)() = install;
 #endif
 }  // namespace
+}  // namespace bitgrad::cli

@@ -21,4 +21,11 @@ std::ostream& text_output(bool json);
 // Why a stream cannot be written: "the reader has gone", "a full disk?".
 std::string why_no_more(int descriptor);
 
+// The terminal behind standard error.
+
+// Whether lines may be redrawn: on a terminal outside of CI (variable CI).
+bool draws_on_terminal();
+// Queried for each line, because a window may be resized at any time.
+int terminal_columns();
+
 }  // namespace bitgrad::cli

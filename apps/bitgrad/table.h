@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/memory.h"
+#include "bitgrad/report/report.h"
+
 namespace bitgrad::cli {
 
 // The first line is the header; columns are as wide as their widest cell.
@@ -17,5 +20,20 @@ void print_texts(std::ostream& out, const std::vector<std::vector<std::string>>&
 std::string size_text(int64_t bytes);
 // Four digits; "-" for a missing value; "inf".
 std::string short_number(double x);
+
+// Human-readable memory account.
+
+// Prints "memory at the peak: 10.6 MB" and a line per kind, largest first.
+void print_memory(std::ostream& out, const MemoryAccount& peak);
+
+// What several runs came to, as cells of a table and as JSON.
+
+// "metric", "best", "last", "steps", "seconds", "status", "folder".
+std::vector<std::string> run_head();
+// `no_summary`: the status of a run without summary.json.
+std::vector<std::string> run_cells(const RunResult& run, const std::string& no_summary);
+Json run_json(const RunResult& run, const std::string& no_summary);
+// The folder of the best run; empty if none has a value, or they cannot be compared.
+std::string best_folder(const std::vector<RunResult>& runs);
 
 }  // namespace bitgrad::cli

@@ -1,5 +1,5 @@
 // The only file that uses libarchive.
-#include "unpack.h"
+#include "data_fetch.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/io/sha256.h"
-#include "part_file.h"
+#include "output_file.h"
 
 #if BITGRAD_WITH_ARCHIVE
 #include <archive.h>

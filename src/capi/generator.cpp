@@ -9,7 +9,6 @@
 #include "bitgrad/infer/generator.h"
 #include "bitgrad/interop/model_origin.h"
 #include "capi/guard.h"
-#include "capi/handles.h"
 #include "capi/model.h"
 
 using namespace bitgrad;

@@ -3,7 +3,6 @@
 #include "bitgrad/run/trainer.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
-#include "capi/handles.h"
 #include "capi/run_config.h"
 #include "run/initial_values.h"
 

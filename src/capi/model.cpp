@@ -8,7 +8,6 @@
 #include "bitgrad/run/adapters.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
-#include "capi/handles.h"
 #include "capi/model.h"
 
 using namespace bitgrad;

@@ -12,7 +12,6 @@
 #include "bitgrad/tools/budget.h"
 #include "capi/arrays.h"
 #include "capi/guard.h"
-#include "capi/handles.h"
 #include "capi/run_config.h"
 
 using namespace bitgrad;

@@ -1,10 +1,14 @@
-// Files of some parameters and buffers of a model, and models that take a part of a file.
+// Parts of models: files of some of their parameters and buffers, models that take a part of a file, and values that
+// they keep in any case.
 #pragma once
 
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/nn/module.h"
 
 namespace bitgrad::checkpoint {
 
@@ -15,5 +19,11 @@ void save_part(const std::string& path, const std::vector<Parameter*>& parameter
 InitFrom take_values(const std::string& path, Module& model);
 // Takes what the file has into the model, as init_from does.
 InitFrom take_part(const std::string& path, Module& model);
+
+// Values that a model keeps, whatever file its initial values come from.
+
+// Paths of learned parts and observed ranges of activation quantizers, learned parts of weights, and adapter parameters
+// that are not in the file.
+std::set<std::string> own_values(Module& model, const std::function<bool(const std::string& path)>& in_file);
 
 }  // namespace bitgrad::checkpoint

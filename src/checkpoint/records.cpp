@@ -142,9 +142,9 @@ std::string kind_of(const SafetensorsFile& file) {
   return kind;
 }
 
-std::string tensors_text(Module& model) {
+std::string tensors_text(const std::vector<Parameter*>& parameters) {
   detail::CodesRecords records;
-  for (Parameter* p : model.parameters())
+  for (const Parameter* p : parameters)
     if (p->low_bit()) records.emplace_back(p->path() + ".codes", detail::codes_record(p->value()));
   return detail::codes_records_text(records);
 }

@@ -3,7 +3,6 @@
 
 #include "bitgrad/base/log.h"
 #include "checkpoint/records.h"
-#include "checkpoint/restorer.h"
 #include "train/averages.h"
 #include "train/pieces.h"
 #include "train/train_state.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/restorer.h"
+#include "checkpoint/records.h"
 #include "train/averages.h"
 
 #include "bitgrad/base/device.h"

@@ -2,19 +2,18 @@
 #include <algorithm>
 
 #include "bitgrad/base/version.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/io/sha256.h"
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/kernel.h"
+
 #include "checkpoint/records.h"
 #include "train/pieces.h"
 #include "train/train_state.h"
 
 namespace bitgrad {
-
-using namespace checkpoint;
-
 namespace {
 
 // Hashes the cost factors of every GEMM kernel that may run; those not measured are 1.
@@ -31,6 +30,8 @@ void hash_measured_costs(Sha256& hash) {
 }
 
 }  // namespace
+
+using namespace checkpoint;
 
 void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
                               std::map<std::string, std::string> metadata) {
@@ -69,7 +70,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   Pieces pieces = collect(learner.train_state());
   for (const auto& [parameter, codes] : learner.train_state().cut_window.codes)
     pieces.add_value(parameter, codes, kWindowPrefix);
-  write_pieces(path, pieces, header, {{"bitgrad.tensors", tensors_text(learner.model())}});
+  write_pieces(path, pieces, header, {{"bitgrad.tensors", tensors_text(learner.model().parameters())}});
 }
 
 std::string state_hash(Learner& learner, const RunCounters& counters) {
@@ -104,5 +105,46 @@ std::string kernel_table_hash() {
   }
   return hash.hex();
 }
+
+// Model files: a model without its training state.
+
+using namespace checkpoint;
+
+void save_model(const std::string& path, Module& model, const CheckpointHeader& header) {
+  CheckpointHeader h = header;
+  h.cut_since_requantize = 0;  // its codes are not in a model file
+  if (h.kernel_hash.empty()) h.kernel_hash = kernel_table_hash();
+  write_pieces(path, collect_model(model), h,
+               {{"bitgrad.kind", std::string(kModelKind)}, {"bitgrad.tensors", tensors_text(model.parameters())}});
+}
+
+void load_model(const std::string& path, Module& model) {
+  reading(path, [&] {
+    Restorer restorer(path, kModelKind);
+    read_state(restorer.file());
+    for (Parameter* p : model.parameters()) restorer.converted(*p);
+    for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
+    restorer.done();
+    return 0;
+  });
+}
+
+FileForm file_form(const std::string& path) {
+  return reading(path, [&] {
+    const SafetensorsFile file = SafetensorsFile::read(path);
+    FileForm form{path, kind_of(file), {}, 0};
+    for (const SafetensorsEntry& e : file.entries()) {
+      form.bytes += e.bytes;
+      for (const std::string_view suffix : {".master", ".value"})
+        if (e.name.ends_with(suffix) && e.bytes > 0)
+          form.parameters.emplace(e.name.substr(0, e.name.size() - suffix.size()), Shape(e.shape));
+    }
+    for (const auto& [name, record] : read_tensors(file))
+      form.parameters.insert_or_assign(name.substr(0, name.rfind('.')), record.shape);
+    return form;
+  });
+}
+
+std::string file_kind(const std::string& path) { return file_form(path).kind; }
 
 }  // namespace bitgrad

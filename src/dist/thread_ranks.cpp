@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "bitgrad/dist/communicator.h"
-#include "bitgrad/dist/tree_sum.h"
 #include "dist/add.h"
 
 namespace bitgrad {

@@ -1,4 +1,4 @@
-#include "bitgrad/infer/sampling.h"
+#include "bitgrad/infer/generator.h"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/interop/weight_map.h"
 #include "bitgrad/io/safetensors.h"
-#include "checkpoint/own_values.h"
+#include "checkpoint/part.h"
 #include "config/weight_names.h"
 #include "interop/flattened.h"
 #include "interop/weight_file.h"

@@ -2,7 +2,7 @@
 
 #include "bitgrad/base/error.h"
 #include "report/chart.h"
-#include "report/sections.h"
+#include "report/run_data.h"
 #include "report/text.h"
 
 namespace bitgrad::html {

@@ -1,5 +1,5 @@
 #include "bitgrad/base/error.h"
-#include "report/sections.h"
+#include "report/run_data.h"
 #include "report/text.h"
 
 namespace bitgrad::html {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "report/sections.h"
+#include "report/run_data.h"
 #include "report/text.h"
 
 namespace bitgrad::html {

@@ -1,4 +1,4 @@
-#include "bitgrad/report/run_results.h"
+#include "bitgrad/report/report.h"
 
 #include <algorithm>
 #include <numeric>

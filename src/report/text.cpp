@@ -29,27 +29,13 @@ std::pair<double, std::string> thousands(double x) {
 }  // namespace
 
 std::string escaped(std::string_view text) {
+  constexpr std::pair<char, const char*> kEntities[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
   std::string out;
   for (const char c : printable_lines(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
+    const auto* const entity =
+        std::find_if(std::begin(kEntities), std::end(kEntities), [&](const auto& e) { return e.first == c; });
+    out += entity == std::end(kEntities) ? std::string(1, c) : entity->second;
   }
   return out;
 }

@@ -1,4 +1,4 @@
-#include "run/adapter_names.h"
+#include "run/adapter_files.h"
 
 #include <algorithm>
 #include <cmath>

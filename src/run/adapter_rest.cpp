@@ -1,10 +1,10 @@
-#include "run/adapter_rest.h"
+#include "run/adapter_files.h"
 
 #include <algorithm>
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/nn/adapter.h"
-#include "checkpoint/own_values.h"
+#include "checkpoint/part.h"
 #include "config/weight_names.h"
 
 namespace bitgrad::detail {

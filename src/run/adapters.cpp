@@ -14,8 +14,7 @@
 #include "bitgrad/io/tensors.h"
 #include "checkpoint/part.h"
 #include "config/weight_names.h"
-#include "run/adapter_names.h"
-#include "run/adapter_rest.h"
+#include "run/adapter_files.h"
 
 namespace bitgrad {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/run/quant_statistics.h"
+#include "bitgrad/run/quant_monitor.h"
 
 namespace bitgrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "run/examination.h"
+#include "run/run_parts.h"
 
 #include <algorithm>
 #include <cmath>

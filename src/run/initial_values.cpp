@@ -13,7 +13,7 @@
 #include "bitgrad/interop/weight_map.h"
 #include "bitgrad/run/adapters.h"
 #include "interop/origin_files.h"
-#include "run/adapter_rest.h"
+#include "run/adapter_files.h"
 #include "train/train_state.h"
 
 namespace bitgrad::detail {

@@ -1,8 +1,7 @@
-#include "bitgrad/run/opened_file.h"
+#include "bitgrad/run/trainer.h"
 
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/checkpoint/run_folder.h"
-#include "bitgrad/run/trainer.h"
 #include "run/model_warnings.h"
 
 namespace bitgrad {

@@ -1,6 +1,11 @@
-#include "bitgrad/run/quant_monitor.h"
-
+#include <cmath>
+#include <functional>
+#include <map>
 #include <set>
+
+#include "bitgrad/base/json.h"
+#include "bitgrad/ops/ops.h"
+#include "bitgrad/run/quant_monitor.h"
 
 #include "nn/activation_quantizer.h"
 #include "train/train_state.h"
@@ -19,6 +24,60 @@ void add_quantize_layers(Module& module, std::map<std::string, QuantPlace>& plac
   if (dynamic_cast<const ActivationQuantizer*>(&module) != nullptr)
     places.emplace(module.path(), QuantPlace{module.path(), "quantize"});
   for (Module* child : module.children()) add_quantize_layers(*child, places);
+}
+
+constexpr size_t kMostInHistogram = 16;  // codes: dtypes of up to 4 bits
+
+// Infinity, which JSON lacks, becomes a text. Other values are rounded to float, for brevity.
+Json rounded(double x) {
+  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
+  if (std::isnan(x)) return nullptr;
+  return std::stod(concat(static_cast<float>(x)));
+}
+Json rounded(const std::optional<double>& x) { return x ? rounded(*x) : Json(nullptr); }
+
+Json record(const QuantStatistics& s) {
+  Json j{{"elements", s.elements},
+         {"codes", s.histogram.size()},
+         {"dead_codes", s.dead_codes},
+         {"entropy", rounded(s.entropy)},
+         {"entropy_limit", rounded(s.entropy_limit)},
+         {"at_ends", rounded(s.at_ends)},
+         {"saturated", rounded(s.saturated)},
+         {"pass", rounded(s.pass)},
+         {"sqnr_db", rounded(s.sqnr_db)},
+         {"scale", nullptr}};
+  if (s.scale)
+    j["scale"] = {
+        {"least", rounded(s.scale->least)}, {"mean", rounded(s.scale->mean)}, {"largest", rounded(s.scale->largest)}};
+  if (s.histogram.size() <= kMostInHistogram) j["histogram"] = s.histogram;
+  return j;
+}
+
+// Statistics of activation quantizers, observed through StepState::on_forward while one batch is predicted.
+
+using Quantizers = std::map<std::string, QuantSpec>;  // by path
+
+void collect(Module& module, Quantizers& out, std::vector<std::string>& order) {
+  const auto* quantizer = dynamic_cast<const ActivationQuantizer*>(&module);
+  if (quantizer != nullptr && quantizer->quant_mode().quantization != QuantSwitch::kOff) {
+    out.emplace(module.path(), quantizer->quant().spec);
+    order.push_back(module.path());
+  }
+  for (Module* child : module.children()) collect(*child, out, order);
+}
+
+QuantEvent event_of(const QuantPlace& place, const QuantSpec& spec, const Tensor& in, const Tensor& out) {
+  QuantEvent e;
+  e.layer = place.layer;
+  e.part = place.part;
+  e.dtype = out.dtype().name();
+  e.scheme = out.quant()->scheme;
+  e.granularity = concat(out.quant()->granularity);
+  const bool values = in.dtype() == dtypes::fp32 || in.dtype() == dtypes::bf16;  // int32 sums are not converted
+  const bool known = values && in.contiguous();
+  e.statistics = quant_statistics(spec, out, known ? cast(in, dtypes::fp32).value() : Tensor());
+  return e;
 }
 
 }  // namespace
@@ -141,6 +200,56 @@ std::vector<QuantEvent> QuantMonitor::report(int64_t epoch, const Tensor& x) {
     e.epoch = epoch;
     events.push_back(std::move(e));
   }
+  return events;
+}
+
+std::string to_json(const QuantStatistics& statistics) { return record(statistics).dump(); }
+
+std::string to_json(const QuantEvent& e) {
+  Json j{{"event", "quant"}, {"step", e.step},   {"epoch", e.epoch},   {"layer", e.layer},
+         {"part", e.part},   {"dtype", e.dtype}, {"scheme", e.scheme}, {"granularity", e.granularity}};
+  j.update(record(e.statistics));
+  if (e.part != "weight") return j.dump();
+  j["since"] = e.since ? Json(*e.since) : Json(nullptr);
+  j["flip_rate"] = rounded(e.flip_rate);
+  j["scale_drift"] = rounded(e.scale_drift);
+  j["watched"] = e.watched;
+  j["flips_per_requantization"] = rounded(e.flips_per_requantization);
+  j["oscillating"] = rounded(e.oscillating);
+  j["oscillation"] = rounded(e.oscillation);
+  return j.dump();
+}
+
+std::vector<QuantEvent> activation_events(Learner& learner, const Tensor& x) {
+  Quantizers quantizers;
+  std::vector<std::string> order;
+  collect(learner.model(), quantizers, order);
+  if (quantizers.empty()) return {};
+  const std::map<std::string, QuantPlace> places = quant_places(learner.model());
+  StepState& state = learner.state();
+  std::map<std::string, QuantEvent> found;
+  struct Hook {
+    StepState& state;
+    std::function<void(const std::string&, const Tensor&, const Tensor&)> before;
+    ~Hook() { state.on_forward = std::move(before); }
+  } hook{state, state.on_forward};
+  state.on_forward = [&](const std::string& path, const Tensor& in, const Tensor& out) {
+    const auto at = quantizers.find(path);
+    if (at == quantizers.end() || found.count(path) != 0 || !out.dtype().is_code() || !out.quant()) return;
+    QuantSpec spec = at->second;
+    if (ste_rule(spec) == SteRule::kTanh) spec.ste_t = annealed_t(spec, state.progress);
+    found[path] = event_of(places.at(path), spec, in, out);
+    found[path].step = state.step;
+  };
+  try {
+    learner.predict(x);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNonFinite) throw;  // the training step will report them
+    return {};
+  }
+  std::vector<QuantEvent> events;
+  for (const std::string& path : order)
+    if (const auto at = found.find(path); at != found.end()) events.push_back(std::move(at->second));
   return events;
 }
 

@@ -1,6 +1,6 @@
 // Statistics of codes and the values behind them, in one sweep over blocks of rows. Counts are exact. Sums of squares
 // are accumulated in double per block and added in block order, so they do not depend on the number of threads.
-#include "bitgrad/run/quant_statistics.h"
+#include "bitgrad/run/quant_monitor.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "run/run_evaluations.h"
+#include "run/run_parts.h"
 
 #include <cmath>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "run/run_record.h"
+#include "run/run_parts.h"
 
 #include <array>
 #include <cstdio>

@@ -14,9 +14,9 @@
 #include "config/lengths.h"
 #include "data/augment.h"
 #include "data/split_samples.h"
-#include "run/examination.h"
 #include "run/initial_values.h"
-#include "run/warnings.h"
+#include "run/model_warnings.h"
+#include "run/run_parts.h"
 #include "train/averages.h"
 #include "train/evaluation.h"
 #include "train/phases.h"
@@ -132,21 +132,13 @@ BestRule best_rule(const RunConfig& config, const MetricTask& task) {
                  best.mode, task, best.mark);
 }
 
-// The rule of train.early_stop; without a metric of its own, that of train.best.
-BestRule early_stop_rule(const RunConfig& config, const MetricTask& task, const BestRule& best) {
-  if (!config.train.early_stop) return {};
-  const EarlyStopConfig& stop = *config.train.early_stop;
-  const bool own = !stop.metric.empty();
-  BestRule rule = rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.mode, task, stop.mark);
-  if (!own && stop.mode.empty()) rule.more_is_better = best.more_is_better;
-  return rule;
-}
-
-BestRule plateau_rule(const RunConfig& config, const MetricTask& task, const BestRule& best) {
-  const ScheduleConfig& c = config.schedule;
-  if (c.name != "plateau") return {};
-  BestRule rule = rule_of(config, "schedule", c.metric.empty() ? best.metric : c.metric, c.mode, task, c.mark);
-  if (c.metric.empty() && c.mode.empty()) rule.more_is_better = best.more_is_better;
+// The rule set by `section` (train.early_stop, schedule); without a metric of its own, that of train.best.
+template <typename Section>
+BestRule rule_beside_best(const RunConfig& config, const std::string& key, const Section& section,
+                          const MetricTask& task, const BestRule& best) {
+  const bool own = !section.metric.empty();
+  BestRule rule = rule_of(config, key, own ? section.metric : best.metric, section.mode, task, section.mark);
+  if (!own && section.mode.empty()) rule.more_is_better = best.more_is_better;
   return rule;
 }
 
@@ -240,8 +232,10 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   const MetricTask measured{train_data_->target_form(), config_.loss, train_data_->vocabulary()};
   check_followed(config_, measured);
   best_ = best_rule(config_, measured);
-  early_stop_ = early_stop_rule(config_, measured, best_);
-  plateau_ = plateau_rule(config_, measured, best_);
+  if (const auto& stop = config_.train.early_stop)
+    early_stop_ = rule_beside_best(config_, "train.early_stop", *stop, measured, best_);
+  if (config_.schedule.name == "plateau")
+    plateau_ = rule_beside_best(config_, "schedule", config_.schedule, measured, best_);
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   counters_.selected_on = selected_on();
@@ -259,8 +253,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
           " microbatches each: got more than ", detail::kMostMicrobatches, " microbatches. Give a shorter run");
   detail::log_warnings(config_, *train_data_);
   for (const Dataset* d : {valid_data_.get(), test_data_.get()})
-    for (const std::string& note : d == nullptr ? std::vector<std::string>{} : d->notes())
-      log(LogLevel::kWarning, note);
+    if (d != nullptr) detail::log_all(d->notes());
   if (const std::vector<std::string> names = trained_beside_frozen(learner_->model()); !names.empty())
     log(LogLevel::kWarning, concat("weights.frozen holds the weight of a layer alone: ", joined(names),
                                    " still trains. train.frozen holds whole layers, such as train.frozen: [",

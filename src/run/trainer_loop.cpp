@@ -12,14 +12,12 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/nn/layer_table.h"
-#include "bitgrad/report/html_report.h"
+#include "bitgrad/report/report.h"
 #include "bitgrad/run/metrics_log.h"
 #include "bitgrad/run/trainer.h"
 #include "config/lengths.h"
-#include "run/interval.h"
 #include "run/model_warnings.h"
-#include "run/run_evaluations.h"
-#include "run/run_record.h"
+#include "run/run_parts.h"
 #include "train/batch_feed.h"
 #include "train/phases.h"
 #include "train/pieces.h"
@@ -119,13 +117,9 @@ class Trainer::Loop {
     try {
       save_if_consistent(error);
       metrics_->flush();
-      TrainOutcome outcome;
+      TrainOutcome outcome = outcome_now();
       outcome.seconds = seconds_before_ + seconds_since(start_);
       outcome.counters = t_.counters_;
-      outcome.metric = t_.best_.metric;
-      outcome.optimizer_steps = learner().state().step;
-      outcome.skipped_windows = learner().skipped().windows;
-      outcome.selected_on = t_.selected_on();
       outcome.ended_by = "error";
       outcome.ended = error.what();
       write_summary(folder_, outcome, "failed", error.what());
@@ -383,12 +377,17 @@ class Trainer::Loop {
     }
   }
 
-  TrainOutcome finish() {
+  TrainOutcome outcome_now() {
     TrainOutcome outcome;
     outcome.selected_on = t_.selected_on();
     outcome.metric = t_.best_.metric;
     outcome.optimizer_steps = learner().state().step;
     outcome.skipped_windows = learner().skipped().windows;
+    return outcome;
+  }
+
+  TrainOutcome finish() {
+    TrainOutcome outcome = outcome_now();
     evaluations_->finish(outcome);
     const bool complete = t_.ended() && (outcome.evaluated.empty() || outcome.evaluation);
     if (!outcome.evaluation) outcome.evaluated.clear();

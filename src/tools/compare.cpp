@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "bitgrad/run/quant_statistics.h"
+#include "bitgrad/run/quant_monitor.h"
 #include "nn/activation_quantizer.h"
 
 namespace bitgrad {

@@ -12,7 +12,6 @@
 #include "bitgrad/tools/budget.h"
 #include "data/split_samples.h"
 #include "run/model_warnings.h"
-#include "run/warnings.h"
 #include "train/evaluation.h"
 
 namespace bitgrad {

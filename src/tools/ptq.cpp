@@ -5,7 +5,7 @@
 #include "bitgrad/data/loader.h"
 #include "nn/activation_quantizer.h"
 #include "tools/norm_statistics.h"
-#include "train/numbers.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 
@@ -85,10 +85,6 @@ void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::spa
   learner.calibrate(tensors_of(samples));
   if (!norm_samples.empty()) renew_and_calibrate(learner, uncalibrated, samples, norm_samples);
   learner.convert();
-}
-
-void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples) {
-  quantize_after_training(learner, spec, samples, samples);
 }
 
 }  // namespace bitgrad

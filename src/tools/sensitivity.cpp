@@ -1,6 +1,6 @@
 // Sensitivity of each layer to each recipe, one layer at a time.
-#include "bitgrad/tools/sensitivity.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/tools/budget.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "tools/norm_statistics.h"
-#include "train/numbers.h"
+#include "train/train_state.h"
 
 namespace bitgrad {
 namespace {
@@ -144,12 +144,9 @@ std::string fixed(double x, int digits, bool sign) {
 }  // namespace
 
 std::string uniform_recipe(int64_t bits) {
-  std::string known;
-  for (const UniformRecipe& u : kUniform) {
+  for (const UniformRecipe& u : kUniform)
     if (u.bits == bits) return u.recipe;
-    known += (known.empty() ? "" : ", ") + std::to_string(u.bits);
-  }
-  fail("bits", "no weight recipe has ", bits, " bits. Known: ", known);
+  fail("bits", "no weight recipe has ", bits, " bits. Known: ", joined(kUniform, ", ", &UniformRecipe::bits));
 }
 
 double LayerEffect::sqnr_db() const {
@@ -199,11 +196,6 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
   learner.plan_again();
   if (norms) norms->restore(statistics);
   return result;
-}
-
-Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
-                                std::span<const WeightChoice> choices) {
-  return measure_sensitivity(learner, samples, choices, samples);
 }
 
 std::vector<std::string> effect_cells(const LayerEffect& e) {

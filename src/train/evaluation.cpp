@@ -5,7 +5,6 @@
 
 #include "bitgrad/ops/ops.h"
 #include "kernels/flag.h"
-#include "train/bad_input.h"
 #include "train/batch_feed.h"
 #include "train/step.h"
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <utility>
 
-#include "bitgrad/train/evaluation.h"
-#include "train/resident_data.h"
+#include "bitgrad/train/learner.h"
+#include "train/batch_feed.h"
 #include "train/step.h"
 
 namespace bitgrad::detail {
@@ -30,7 +30,7 @@ class Evaluator {
   const OutputHook hook_;
 };
 
-// Like evaluate (bitgrad/train/evaluation.h), but data may reside on the device, and only the first batches are used:
+// Like evaluate (bitgrad/train/learner.h), but data may reside on the device, and only the first batches are used:
 // until at least `samples` samples were read and a target counted. `stop` is called before each batch; if it returns
 // true, evaluation ends without a result. `hook` observes the outputs of every batch.
 std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,

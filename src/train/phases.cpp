@@ -8,8 +8,9 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
 #include "nn/activation_quantizer.h"
-#include "train/numbers.h"
+#include "train/train_state.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -200,6 +201,20 @@ void Phases::end() {
   forms_.clear();
   now_ = 0;
   entering_ = false;
+}
+
+void log_choices(Module& model, const PrepareSpec& spec) {
+  std::vector<std::vector<std::string>> lines{{"layer", "rule", "recipe"}};
+  for (const LayerChoice& c : choose_layers(model, spec))
+    lines.push_back({c.layer, c.quant ? c.rule : "(no rule)", c.slot->quant().recipe});
+  TextReader table(text_table(lines));
+  for (std::string line; std::getline(table, line);) log(LogLevel::kInfo, line);
+}
+
+const PrepareSpec* spec_of_now(const Learner& learner) {
+  for (int64_t i = learner.phase(); i >= 0 && i < std::ssize(learner.phases()); --i)
+    if (const auto& spec = learner.phases()[static_cast<size_t>(i)].spec) return &*spec;
+  return nullptr;
 }
 
 }  // namespace bitgrad::detail

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <utility>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
+
 #include "kernels/flag.h"
 #include "kernels/map/fill.h"
-#include "train/bad_input.h"
+#include "kernels/reduce.h"
 #include "train/window_sums.h"
 
 namespace bitgrad::detail {
@@ -206,6 +208,31 @@ void read_later(const Tensor& number, const std::shared_ptr<double>& to) {
     const uint64_t joined = (uint64_t{bits} << 32) | *low;
     *to = is_count ? static_cast<double>(joined) : std::bit_cast<double>(joined);
   });
+}
+
+std::string non_finite_input(const Tensor& x) {
+  if (!x.defined() || !x.dtype().is_float()) return "";
+  const bool plain = x.dtype() == dtypes::fp32 && x.device().is_cpu() && x.contiguous();
+  if (plain) {
+    const DeviceGuard host(Device::cpu());  // like the tensor
+    if (kernels::all_finite(x.as<float>(), x.numel())) return "";
+  }
+  const std::vector<float> values = x.to_vector();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    const auto at = static_cast<int64_t>(i);
+    return concat("x ", x, " holds ", std::isnan(values[i]) ? "NaN" : "Inf", " at [", at / x.cols(), ',', at % x.cols(),
+                  ']');
+  }
+  return "";
+}
+
+void fail_input(const std::string& input, std::string_view what_moved) {
+  fail_with(ErrorCode::kNonFinite, "input", input, ": samples must be finite.", what_moved);
+}
+
+void check_input(const Tensor& x) {
+  if (const std::string input = non_finite_input(x); !input.empty()) fail_input(input, "");
 }
 
 }  // namespace bitgrad::detail

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "bitgrad/ops/ops.h"
+
 #include "kernels/flag.h"
 #include "train/averages.h"
-#include "train/numbers.h"
 #include "train/phases.h"
 #include "train/pieces.h"
 #include "train/step_graphs.h"
@@ -179,6 +180,31 @@ void TrainState::rebind() {
   optimizer->attach(parameters);
   for (Parameter* p : parameters) p->memory().forget_layouts();  // of other phases; kernel choice depends on them
   if (plan) plan_and_check(*plan);
+}
+
+Tensor copy_with_scales(const Tensor& codes) {
+  auto params = std::make_shared<QuantParams>(*codes.quant());
+  for (auto* part : {&params->scale, &params->zero, &params->offset, &params->statistic})
+    if (*part) *part = std::make_shared<const Tensor>((*part)->clone(MemoryKind::kQuantState));
+  return codes.without_quant().clone(MemoryKind::kQuantState).with_quant(std::move(params));
+}
+
+Numbers::Numbers(Module& model) {
+  for (const Parameter* p : model.parameters()) {
+    ParameterState held;
+    if (p->has_master()) held.master = p->master().clone(MemoryKind::kWorkspace);
+    if (p->low_bit()) held.value = copy_with_scales(p->value());
+    parameters_[p->path()] = std::move(held);
+  }
+  for (const Module::Buffer& b : model.buffers()) buffers_[b.path] = b.tensor.clone(MemoryKind::kWorkspace);
+}
+
+void Numbers::restore(Module& model) const {
+  for (Parameter* p : model.parameters()) {
+    const ParameterState& held = parameters_.at(p->path());
+    p->restore(held);
+  }
+  for (const Module::Buffer& b : model.buffers()) b.tensor.copy_from(buffers_.at(b.path));
 }
 
 }  // namespace bitgrad::detail

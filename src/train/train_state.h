@@ -10,9 +10,26 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/nn/module.h"
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad::detail {
+
+// Saves and restores the values of a model.
+
+// A copy of codes that shares neither bytes nor scales with them.
+Tensor copy_with_scales(const Tensor& codes);
+
+// A copy of all parameters and buffers of a model. They can be restored after its form was changed and changed back.
+class Numbers {
+ public:
+  explicit Numbers(Module& model);
+  void restore(Module& model) const;
+
+ private:
+  std::map<std::string, ParameterState> parameters_;
+  std::map<std::string, Tensor> buffers_;
+};
 
 class Averages;    // train/averages.h
 class Phases;      // train/phases.h

@@ -6,8 +6,6 @@
 #include "bitgrad/ops/ops.h"
 #include "kernels/flag.h"
 #include "train/averages.h"
-#include "train/bad_input.h"
-#include "train/numbers.h"
 #include "train/phases.h"
 #include "train/step.h"
 #include "train/step_graphs.h"

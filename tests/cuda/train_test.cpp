@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/tools/budget.h"
 #include "bitgrad/tools/ptq.h"
-#include "bitgrad/tools/sensitivity.h"
 #include "cuda/same_as_cpu.h"
 #include "support/log_lines.h"
 #include "support/paths.h"
@@ -214,8 +214,8 @@ TEST_CASE("A model is quantized after training, converted and its layers are mea
     const std::vector<SampleBatch> samples = first_samples(*data, 20, 10, 1);
     const auto learner = load_floats(checkpoint_of(folder), config, *data);
     const WeightChoice choices[] = {{"int8wo"}, {"int4wo"}};
-    tables.push_back(sensitivity_json(measure_sensitivity(*learner, samples, choices)));
-    quantize_after_training(*learner, quant_phases(config, 5).front().spec.value(), samples);
+    tables.push_back(sensitivity_json(measure_sensitivity(*learner, samples, choices, samples)));
+    quantize_after_training(*learner, quant_phases(config, 5).front().spec.value(), samples, samples);
     const std::string path = temp.file(std::string(device) + ".safetensors");
     CheckpointHeader header;
     header.kernel_hash = "of no kernels";  // those of the two devices differ

@@ -1,11 +1,10 @@
 // Trees of sums, and sums over ranks that are threads.
-#include "bitgrad/dist/tree_sum.h"
+#include "bitgrad/dist/communicator.h"
 
 #include <string>
 #include <thread>
 
 #include "bitgrad/base/rng.h"
-#include "bitgrad/dist/communicator.h"
 #include "bitgrad/dtype/bf16.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

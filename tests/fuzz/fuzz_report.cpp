@@ -2,7 +2,7 @@
 // shows of them is escaped: no tag of the input becomes a tag of the page.
 #include <algorithm>
 
-#include "bitgrad/report/html_report.h"
+#include "bitgrad/report/report.h"
 #include "fuzz/fuzz.h"
 
 using namespace bitgrad;

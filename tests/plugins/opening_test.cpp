@@ -6,7 +6,7 @@
 
 #include "apps/cli.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/run/opened_file.h"
+#include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/run/opened_file.h"
+#include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/dry_run.h"
 #include "bitgrad/tools/ptq.h"
 #include "nn/activation_quantizer.h"
@@ -119,7 +119,7 @@ TEST_CASE("the outputs of a sample do not depend on its evaluation batch, in any
       const auto learner = load_floats(folder + "/last.safetensors", floats, *test);
       PrepareSpec spec;
       spec.all = find_recipe(recipe);
-      quantize_after_training(*learner, spec, samples);
+      quantize_after_training(*learner, spec, samples, samples);
       CHECK(batch_difference(*learner, *test) < 1e-5);
       CHECK(!warned_of_batch(log));
     }

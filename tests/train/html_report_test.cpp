@@ -1,5 +1,5 @@
 // report.html, results.csv and evaluation.json of a run folder.
-#include "bitgrad/report/html_report.h"
+#include "bitgrad/report/report.h"
 
 #include <cmath>
 #include <random>

@@ -61,7 +61,7 @@ void check_quantized(const std::string& file, const PrepareConfig& prepare, cons
   for (const std::string& weight : weights_of(*learner)) CHECK(weight == "fp32");
   config.quant.prepare = prepare;
   const std::vector<QuantPhase> phases = quant_phases(config, 1);
-  quantize_after_training(*learner, *phases.front().spec, samples);
+  quantize_after_training(*learner, *phases.front().spec, samples, samples);
   save_converted(out, *learner, read_checkpoint_header(file), config);
   const auto again = opened(out, *data);
   CHECK(weights_of(*again) == weights_of(*learner));
@@ -110,7 +110,7 @@ TEST_CASE("models of ids are quantized after training, measured, and get bits un
   CHECK(samples.front().x.dtype() == dtypes::int32);
   const auto learner = load_floats(file, config, *data);
   const std::vector<WeightChoice> choices{{"int8wo"}, {"int2wo"}};
-  const Sensitivity s = measure_sensitivity(*learner, samples, choices);
+  const Sensitivity s = measure_sensitivity(*learner, samples, choices, samples);
   REQUIRE(s.layers.size() == 3);
   CHECK(s.layers[0].kind == "embedding");
   for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise < layer.effects[1].noise);
@@ -144,7 +144,7 @@ TEST_CASE("ranges of quantize layers are found once, on the quantized layers bef
   CHECK(batches_of(*learner) == std::vector<int64_t>{0, 0, 0, 0});
   PrepareSpec spec;
   spec.all = find_recipe("int2wo");
-  quantize_after_training(*learner, spec, samples);
+  quantize_after_training(*learner, spec, samples, samples);
   CHECK(batches_of(*learner) == std::vector<int64_t>{2, 2, 2, 2});
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("convolutions are quantized after training, measured and given a budge
   const auto learner = load_floats(file, config, *data);
   learner->calibrate(tensors_of(samples));
   const std::vector<WeightChoice> choices{{"int8wo"}, {"int2wo"}};
-  const Sensitivity s = measure_sensitivity(*learner, samples, choices);
+  const Sensitivity s = measure_sensitivity(*learner, samples, choices, samples);
   CHECK(s.layers.size() == 4);
   for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise < layer.effects[1].noise);
 
@@ -288,7 +288,7 @@ TEST_CASE("sensitivities of every kind of run are measured") {
     const auto learner = load_floats(file, config, *data);
     learner->calibrate(tensors_of(samples));
     const std::vector<WeightChoice> choices{{"int8wo"}, {"int2wo"}};
-    const Sensitivity s = measure_sensitivity(*learner, samples, choices);
+    const Sensitivity s = measure_sensitivity(*learner, samples, choices, samples);
     CHECK(s.layers.size() == 4);
     for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise < layer.effects[1].noise);
   }

@@ -1,5 +1,5 @@
 // Each statistic of docs/quantization_reports.md against a plain loop in double over the printed numbers.
-#include "bitgrad/run/quant_statistics.h"
+#include "bitgrad/run/quant_monitor.h"
 
 #include <cmath>
 #include <map>

@@ -1,5 +1,5 @@
 // Recipes with inputs on models of ids: of an embedding they take the weights, wherever the recipe stands.
-#include "bitgrad/run/opened_file.h"
+#include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/ptq.h"
 #include "config/specs.h"
 #include "support/expect_error.h"
@@ -85,7 +85,7 @@ TEST_CASE("files of a tied model from phases, first and observers are read back"
   const auto floats = load_floats(run + "/last.safetensors", w8a8, *data);
   const RunConfig observed = with_observer(w8a8, floats->model(), "min_max");
   const auto samples = first_samples(*data, 20, 4, 1);
-  quantize_after_training(*floats, config::prepare_spec(observed.quant.prepare), samples);
+  quantize_after_training(*floats, config::prepare_spec(observed.quant.prepare), samples, samples);
   save_converted(temp.file("observed"), *floats, read_checkpoint_header(run + "/last.safetensors"), observed);
   CHECK(read_checkpoint_header(temp.file("observed")).config.find("min_max") != std::string::npos);
 }

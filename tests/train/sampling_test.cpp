@@ -1,5 +1,5 @@
 // Sampling against a plain reference: sorted lists in double, exp of the C library.
-#include "bitgrad/infer/sampling.h"
+#include "bitgrad/infer/generator.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Sensitivity of layers against hand computation, and post-training quantization.
-#include "bitgrad/tools/sensitivity.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/tools/budget.h"
 
 #include <cmath>
 
@@ -118,7 +118,7 @@ TEST_CASE("sensitivities are what quantizing one layer by hand gives") {
   const std::vector<double> w0 = numbers(p[0]->value()), b0 = numbers(p[1]->value()), w2 = numbers(p[2]->value()),
                             b2 = numbers(p[3]->value());
   const std::vector<WeightChoice> choices{{"int4wo_symmetric"}, {"int2wo"}, {"int3wo", true}};
-  const Sensitivity s = measure_sensitivity(*learner, samples, choices);
+  const Sensitivity s = measure_sensitivity(*learner, samples, choices, samples);
   const double base = reference_loss(w0, b0, w2, b2, samples);
   CHECK(s.samples == 9);
   CHECK(s.loss == Approx(base).epsilon(1e-5));
@@ -156,7 +156,7 @@ TEST_CASE("sensitivities leave a model of float and low-bit weights as it was, b
   const std::string before = state_hash(learner, trainer.counters());
   const Evaluation test = trainer.evaluate_held_out();
   const std::vector<WeightChoice> choices{{"int8wo"}, {"int2wo"}, {"binary_wo"}, {"nf4wo"}, {"w2a2"}};
-  const Sensitivity s = measure_sensitivity(learner, samples, choices);
+  const Sensitivity s = measure_sensitivity(learner, samples, choices, samples);
   CHECK(s.layers[1].effects[2].bytes == 10 * 2 + 10 * 4);
   save_checkpoint(temp.file("after"), learner, trainer.counters(), to_yaml(config));
   const auto again = build_learner(config, *data);
@@ -166,7 +166,7 @@ TEST_CASE("sensitivities leave a model of float and low-bit weights as it was, b
   CHECK(after.loss == test.loss);
   CHECK(after.accuracy == test.accuracy);
 
-  const Sensitivity twice = measure_sensitivity(learner, samples, choices);
+  const Sensitivity twice = measure_sensitivity(learner, samples, choices, samples);
   for (size_t i = 0; i < s.layers.size(); ++i)
     for (size_t r = 0; r < choices.size(); ++r) {
       CHECK(twice.layers[i].effects[r].loss_change == s.layers[i].effects[r].loss_change);
@@ -187,8 +187,8 @@ TEST_CASE("each choice for a frozen layer starts from its values, for any choice
   const std::vector<SampleBatch> samples = first_samples(*data, 50, 20, 5);
   const std::vector<WeightChoice> alone{{"int8wo"}}, after{{"binary_wo"}, {"int8wo"}};
   const std::vector<double> before = numbers(trainer.learner().model().parameters()[0]->value());
-  const LayerEffect a = measure_sensitivity(trainer.learner(), samples, alone).layers[0].effects[0],
-                    b = measure_sensitivity(trainer.learner(), samples, after).layers[0].effects[1];
+  const LayerEffect a = measure_sensitivity(trainer.learner(), samples, alone, samples).layers[0].effects[0],
+                    b = measure_sensitivity(trainer.learner(), samples, after, samples).layers[0].effects[1];
   CHECK(a.noise == b.noise);
   CHECK(a.loss_change == b.loss_change);
   CHECK(numbers(trainer.learner().model().parameters()[0]->value()) == before);
@@ -198,14 +198,16 @@ TEST_CASE("sensitivities refuse what they cannot measure") {
   const auto learner = float_learner();
   const std::vector<SampleBatch> samples = two_batches();
   const std::vector<WeightChoice> none{{"none"}}, unknown{{"int9wo"}}, good{{"int8wo"}}, rows{{"int8wo", true}};
-  CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, none); }), "leaves the weights in fp32"));
-  CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, unknown); }), "unknown recipe 'int9wo'"));
-  CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, rows); }), "has no groups"));
-  CHECK(contains(error_of([&] { measure_sensitivity(*learner, {}, good); }), "no samples"));
+  CHECK(
+      contains(error_of([&] { measure_sensitivity(*learner, samples, none, samples); }), "leaves the weights in fp32"));
+  CHECK(
+      contains(error_of([&] { measure_sensitivity(*learner, samples, unknown, samples); }), "unknown recipe 'int9wo'"));
+  CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, rows, samples); }), "has no groups"));
+  CHECK(contains(error_of([&] { measure_sensitivity(*learner, {}, good, {}); }), "no samples"));
   CHECK(contains(error_of([&] { uniform_recipe(7); }), "8, 6, 5, 4, 3, 2, 1"));
   CHECK(uniform_recipe(1) == "binary_wo");
   learner->convert();
-  CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, good); }), "converted"));
+  CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, good, samples); }), "converted"));
 }
 
 TEST_CASE("the first samples are those of the first epoch's order") {
@@ -246,7 +248,7 @@ TEST_CASE("quantizing after training holds the trained numbers as the rules say,
   spec.all->input->granularity = Granularity::tensor();
   spec.all->observer = ObserverSpec{"min_max"};
   const auto learner = load();
-  quantize_after_training(*learner, spec, samples);
+  quantize_after_training(*learner, spec, samples, samples);
   const Evaluation e = evaluate(*learner, *test, 20);
   CHECK(e.loss == Approx(floats.loss).epsilon(0.05));
   // Images are in [0, 1]: the range that an observer has seen, not that of a batch.
@@ -256,8 +258,8 @@ TEST_CASE("quantizing after training holds the trained numbers as the rules say,
   CHECK(contains(error_of([&] { learner->microbatch(samples[0].x, samples[0].target); }), "convert"));
 
   spec.rules.push_back({"nothing.*", find_recipe("int8wo")});
-  CHECK(contains(error_of([&] { quantize_after_training(*load(), spec, samples); }), "matches no layer"));
-  CHECK(contains(error_of([&] { quantize_after_training(*load(), {}, {}); }), "samples"));
+  CHECK(contains(error_of([&] { quantize_after_training(*load(), spec, samples, samples); }), "matches no layer"));
+  CHECK(contains(error_of([&] { quantize_after_training(*load(), {}, {}, {}); }), "samples"));
 }
 
 TEST_CASE("a converted run has the configuration of the phase that it was in") {

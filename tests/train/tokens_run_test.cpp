@@ -5,7 +5,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/tools/sensitivity.h"
+#include "bitgrad/tools/budget.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
@@ -225,7 +225,8 @@ TEST_CASE("Sensitivities measure a tied weight once, where it is owned") {
   trainer.run("");
   const auto data = open_dataset(config, config.data.train);
   const std::vector<WeightChoice> choices{{"int2wo"}};
-  const Sensitivity s = measure_sensitivity(trainer.learner(), first_samples(*data, 8, 4, 1), choices);
+  const std::vector<SampleBatch> samples = first_samples(*data, 8, 4, 1);
+  const Sensitivity s = measure_sensitivity(trainer.learner(), samples, choices, samples);
   REQUIRE(s.layers.size() == 3);  // the table, and the two layers of the residual; the head has no weight of its own
   CHECK(s.layers[0].layer == "layers.0");
   CHECK(s.layers[0].kind == "embedding");

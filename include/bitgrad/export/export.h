@@ -15,7 +15,7 @@
 #include "bitgrad/interop/export_report.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
-#include "bitgrad/run/opened_file.h"
+#include "bitgrad/run/trainer.h"
 
 namespace bitgrad {
 

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/config/config.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/run/quant_monitor.h"
 #include "bitgrad/task/metric.h"
-#include "bitgrad/train/evaluation.h"
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad {
@@ -230,5 +230,22 @@ class Trainer {
   std::string init_note_;  // their source, for the log
   int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;
 };
+
+// An opened checkpoint or model file: header, configuration and input form.
+struct OpenedFile {
+  std::string path = {}, kind = {};  // kind: "checkpoint" or "model"
+  CheckpointHeader header = {};
+  RunConfig config = {};
+  Form input = {};          // of the model: sample shape, ids
+  std::string choice = {};  // which checkpoint of a run folder it is, and why (checkpoint_of); empty: no choice
+  bool of_run = true;       // false: written by a program without a run; `config` is meaningless except for defaults
+};
+// Opens a run folder (a checkpoint as checkpoint_of chooses it) or a file. `overrides` apply to its configuration.
+// Required plugins must have been loaded before (load_plugin). Throws Error(kData) or
+// ConfigError.
+OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {},
+                     CheckpointChoice choice = CheckpointChoice::kChosen);
+// Builds the file's model, ready to predict. `data` may be nullptr, in which case only the file is read.
+std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data);
 
 }  // namespace bitgrad

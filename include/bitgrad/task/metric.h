@@ -11,7 +11,7 @@
 
 #include "bitgrad/base/key.h"
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/task/step_result.h"
+#include "bitgrad/task/loss.h"
 
 namespace bitgrad {
 

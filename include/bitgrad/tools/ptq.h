@@ -31,8 +31,6 @@ std::vector<Tensor> tensors_of(std::span<const SampleBatch> batches);
 // and Error if there are no samples.
 void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples,
                              std::span<const SampleBatch> norm_samples);
-// The same with norms renewed on the samples.
-void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples);
 
 // Sets the running statistics of every batch and tensor norm to mean and unbiased variance of all rows of the samples
 // that reach it in evaluation, computed in double; the norms before it are renewed first. For models whose weights have

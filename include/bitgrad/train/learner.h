@@ -2,6 +2,7 @@
 // state that a training step changes and a checkpoint stores.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,7 +18,7 @@
 #include "bitgrad/optim/requant.h"
 #include "bitgrad/optim/window_sum.h"
 #include "bitgrad/task/loss.h"
-#include "bitgrad/task/step_result.h"
+#include "bitgrad/task/metric.h"
 
 namespace bitgrad {
 
@@ -191,5 +192,16 @@ class Learner {
   std::unique_ptr<detail::TrainState> s_;
   Tensor labels_;  // of the last microbatch with labels on the host
 };
+
+// Evaluation of a learner on a data set. docs/numerics.md section 10.
+
+// Evaluates on the learner's device: mean loss over the elements that count, accuracy in percent (-1: targets are
+// values), and every metric that fits the task. Throws Error(kNonFinite) if a loss is not finite.
+struct Evaluation {
+  double loss = 0, accuracy = -1;
+  int64_t samples = 0;
+  MetricValues metrics = {};
+};
+Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-#include "program.h"
+#include "command.h"
 
 #include <algorithm>
 

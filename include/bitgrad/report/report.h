@@ -1,4 +1,4 @@
-// What runs came to, by their folders: for tables of several.
+// Reports of runs, by their folders: the page of charts, and what several runs came to.
 #pragma once
 
 #include <string>
@@ -8,6 +8,16 @@
 #include "bitgrad/config/config.h"
 
 namespace bitgrad {
+
+// report.html: charts of runs in one self-contained page (docs/report.md).
+
+// Returns the page for one run folder, or for several side by side. Reads metrics.jsonl, summary.json, config.yaml,
+// run.json and evaluation.json; all but the first may be missing, and a section without data says why. Stays below 1 MB
+// for runs of usual size, whatever their length. Throws Error(kData) for a folder that is no run folder, and for an
+// unreadable line, with its number; an incomplete last line is ignored.
+std::string html_report(const std::vector<std::string>& folders);
+
+// What runs came to, by their folders: for tables of several.
 
 // Whether the folder holds a run that has begun: a metrics.jsonl.
 bool is_run_folder(const std::string& folder);

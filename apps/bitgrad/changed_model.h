@@ -1,13 +1,24 @@
-// The evaluations of a model before and after a command that changes it.
+// What commands print that change a model: the rule of each layer, and evaluations before and after.
 #pragma once
 
 #include <ostream>
 #include <string>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/config/config.h"
+#include "bitgrad/nn/prepare.h"
 #include "bitgrad/run/trainer.h"
 
 namespace bitgrad::cli {
+
+// Which rule applies to which layer, as convert and quantize print it.
+
+// The spec defined by a configuration without phases (quant.recipe, first, last, rules).
+PrepareSpec prepare_spec_of(const RunConfig& config);
+// One line per layer: its path, the winning rule, the recipe; "(off)" while quantization is switched off.
+void print_choices(std::ostream& out, Module& model, const PrepareSpec& spec);
+
+// The evaluations of a model before and after a command that changes it.
 
 // "accuracy 91 %  loss 0.3", and the other metrics.
 std::string numbers_of(const Evaluation& e);
