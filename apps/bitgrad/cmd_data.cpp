@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/data/describe.h"
+#include "bitgrad/data/samples.h"
 #include "command.h"
 #include "data_fetch.h"
 #include "data_pack.h"

@@ -1,4 +1,4 @@
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 
 #include <algorithm>
 #include <cmath>

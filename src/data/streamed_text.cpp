@@ -1,4 +1,4 @@
-#include "bitgrad/data/streamed_text.h"
+#include "bitgrad/data/tokenizer.h"
 
 #include <algorithm>
 

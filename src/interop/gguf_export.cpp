@@ -5,7 +5,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/io/gguf.h"
 #include "interop/export_plan.h"
 #include "interop/gguf_ids.h"
 #include "interop/gguf_keys.h"

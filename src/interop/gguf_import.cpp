@@ -6,7 +6,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/interop/interop.h"
-#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/io/gguf.h"
 #include "interop/gguf_keys.h"
 #include "interop/gguf_vocabulary.h"
 #include "interop/matrix_parts.h"

@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/io/gguf.h"
 #include "interop/rope_scaling.h"
 
 namespace bitgrad::interop {

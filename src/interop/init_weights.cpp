@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/interop/weight_map.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/safetensors.h"
 #include "checkpoint/own_values.h"
 #include "config/weight_names.h"

@@ -5,7 +5,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/npz.h"
-#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/io/gguf.h"
 #include "interop/hugging_face_files.h"
 
 namespace bitgrad::interop {

@@ -8,7 +8,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/checkpoint/run_folder.h"
-#include "bitgrad/interop/weight_map.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/run/trainer.h"
 
 namespace bitgrad {

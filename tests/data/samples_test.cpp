@@ -1,6 +1,5 @@
 // Samples without targets: idx, npy and csv.
 #include "bitgrad/data/samples.h"
-#include "bitgrad/data/describe.h"
 
 #include <cmath>
 #include <limits>

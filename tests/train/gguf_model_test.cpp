@@ -5,7 +5,7 @@
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/interop/interop.h"
-#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/io/gguf.h"
 #include "bitgrad/run/trainer.h"
 #include "interop/rope_scaling.h"
 #include "support/catch.h"
