@@ -1,6 +1,6 @@
 // Applies merges with a heap of candidates: O(n log n) for a word of n ids. Stale candidates, whose pair no longer
 // exists, are dropped when they are popped.
-#include "data/bpe_merges.h"
+#include "data/bpe_file.h"
 
 #include <cstddef>
 #include <queue>

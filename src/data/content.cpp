@@ -1,4 +1,4 @@
-#include "data/content.h"
+#include "data/data_file.h"
 
 #include <zlib.h>
 

@@ -7,9 +7,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
-#include "data/content.h"
-#include "data/csv_rows.h"
 #include "data/csv_table.h"
+#include "data/data_file.h"
 
 namespace bitgrad {
 namespace {

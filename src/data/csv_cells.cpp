@@ -1,4 +1,4 @@
-#include "data/csv_cells.h"
+#include "data/csv_table.h"
 
 #include <algorithm>
 #include <array>

@@ -8,8 +8,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/content.h"
-#include "data/csv_rows.h"
 #include "data/csv_table.h"
 #include "data/data_file.h"
 #include "data/formats.h"

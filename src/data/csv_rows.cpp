@@ -1,4 +1,4 @@
-#include "data/csv_rows.h"
+#include "data/csv_table.h"
 
 #include <algorithm>
 #include <iterator>

@@ -5,7 +5,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/csv_rows.h"
 
 namespace bitgrad::data {
 namespace {

@@ -13,7 +13,7 @@
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/npz.h"
 #include "bitgrad/data/picture.h"
-#include "data/content.h"
+#include "data/data_file.h"
 #include "data/describe_parts.h"
 #include "data/npy_array.h"
 

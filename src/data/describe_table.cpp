@@ -8,10 +8,9 @@
 #include "bitgrad/base/file_kind.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
-#include "data/csv_rows.h"
 #include "data/csv_table.h"
 #include "data/describe_parts.h"
-#include "data/table_columns.h"
+#include "data/table_plan.h"
 
 namespace bitgrad::data {
 namespace {

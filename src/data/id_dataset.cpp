@@ -1,10 +1,9 @@
-#include "data/id_dataset.h"
+#include "data/image_dataset.h"
 
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
 #include "data/formats.h"
-#include "data/stored.h"
 
 namespace bitgrad::data {
 

@@ -19,11 +19,9 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/samples.h"
-#include "data/content.h"
 #include "data/data_file.h"
 #include "data/describe_parts.h"
 #include "data/formats.h"
-#include "data/id_dataset.h"
 #include "data/image_dataset.h"
 #include "data/value_warnings.h"
 

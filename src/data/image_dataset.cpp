@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "bitgrad/base/error.h"
-#include "data/stored.h"
 
 namespace bitgrad::data {
 

@@ -1,7 +1,9 @@
 // In-memory examples: byte samples, converted to fp32 on access, or fp32 samples; targets are classes or values.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,16 @@
 #include "bitgrad/data/samples.h"
 
 namespace bitgrad::data {
+
+// Copies the `count` elements of target `id`: int32 classes or fp32 values.
+inline void copy_stored_target(const StoredSamples& stored, int64_t id, int64_t count, void* to) {
+  const int64_t first = id * stored.target_stride;
+  const auto widen = [&](const auto* from) { std::copy_n(from + first, count, static_cast<int32_t*>(to)); };
+  if (stored.target_form == StoredAs::kUint8) return widen(static_cast<const uint8_t*>(stored.labels));
+  if (stored.target_form == StoredAs::kUint16) return widen(static_cast<const uint16_t*>(stored.labels));
+  if (stored.target_form == StoredAs::kInt32) return widen(static_cast<const int32_t*>(stored.labels));
+  std::memcpy(to, static_cast<const float*>(stored.labels) + first, static_cast<size_t>(count) * sizeof(float));
+}
 
 // Conversion of bytes to values.
 struct PixelValues {
@@ -81,6 +93,40 @@ class ImageDataset final : public Dataset {
   Targets targets_;
   int64_t tables_;            // 1, or one per channel
   std::vector<float> table_;  // [tables, 256]: value of every byte
+};
+
+// What array_keys() say: ids below `vocabulary` (0: samples are values), and the label that does not count.
+struct ArrayKeys {
+  explicit ArrayKeys(const DatasetSpec& spec);
+  int64_t vocabulary = 0;
+  int64_t ignore = kIgnoredClass;
+  // Throws Error if `ignore` was set for labels [n], of which every one counts.
+  void check_labels(std::string_view where, bool positions) const;
+};
+
+class IdDataset final : public Dataset {
+ public:
+  // ids: int32 [size, shape...] row-major, each below `vocabulary`.
+  IdDataset(std::string name, std::vector<int64_t> shape, int64_t vocabulary, TrackedBytes ids,
+            ImageDataset::Targets targets);
+
+  std::string name() const override { return name_; }
+  int64_t size() const override { return size_; }
+  std::vector<int64_t> sample_shape() const override { return shape_; }
+  int64_t classes() const override { return targets_.form.classes; }
+  int64_t vocabulary() const override { return vocabulary_; }
+  TargetForm target_form() const override { return targets_.form; }
+  void sample_ids(int64_t index, int32_t* x, int32_t* label) const override;
+  void example(int64_t index, void* x, void* target) const override;
+  StoredSamples stored() const override;
+  int64_t memory_bytes() const override { return ids_.size() + targets_.data.size(); }
+
+ private:
+  std::string name_;
+  std::vector<int64_t> shape_;
+  int64_t vocabulary_, size_;
+  TrackedBytes ids_;
+  ImageDataset::Targets targets_;
 };
 
 }  // namespace bitgrad::data

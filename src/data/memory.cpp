@@ -8,7 +8,6 @@
 #include "bitgrad/base/error.h"
 #include "data/formats.h"
 #include "data/image_dataset.h"
-#include "data/stored.h"
 
 namespace bitgrad {
 namespace {

@@ -1,10 +1,9 @@
 // Unicode normalization with libutf8proc. This file is its only user.
-#include "data/normal_form.h"
+#include "data/tokenizer_text.h"
 
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "data/split_pattern.h"
 
 #if BITGRAD_WITH_UTF8PROC
 #include <utf8proc.h>

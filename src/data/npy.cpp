@@ -18,7 +18,6 @@
 #include "bitgrad/base/text.h"
 #include "data/data_file.h"
 #include "data/formats.h"
-#include "data/id_dataset.h"
 #include "data/image_dataset.h"
 #include "data/npy_array.h"
 #include "data/value_warnings.h"

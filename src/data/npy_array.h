@@ -3,16 +3,47 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/data/dataset.h"
-#include "data/zip.h"
 
 namespace bitgrad::data {
+
+// Sequential source of bytes.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual int64_t size() const = 0;
+  // Reads `n` bytes, fewer only at the end.
+  virtual int64_t read(uint8_t* to, int64_t n) = 0;
+};
+
+// Reads a plain file, which must outlive the source.
+std::unique_ptr<ByteSource> file_source(InputFile& file);
+
+class ZipArchive {
+ public:
+  // `file` must outlive the archive. Throws Error(kData) that begins with `where` if it is not an archive or its
+  // directory does not fit in it; `path` is for messages.
+  ZipArchive(std::string_view where, std::string path, InputFile& file);
+  // The members in the order of the directory.
+  const std::vector<std::string>& names() const { return names_; }
+  // The content of a member. The directory is untrusted: content that is longer or shorter than it says, or has a
+  // different CRC-32, is Error(kData) when its end is read. A size that deflate cannot reach is Error(kData) at once.
+  std::unique_ptr<ByteSource> open(size_t member) const;
+
+ private:
+  class Archive;
+  class Member;
+  std::shared_ptr<Archive> archive_;
+  std::vector<std::string> names_;
+};
 
 // The header of an .npy file (NEP 1 and numpy.lib.format), versions 1.0 to 3.0.
 struct NpyHeader {
@@ -61,5 +92,17 @@ struct NpyArray {
 
 // Reads the elements that follow `header`.
 NpyArray read_npy_array(std::string_view where, const std::string& what, ByteSource& from, NpyHeader header);
+
+// ---- archives of arrays as numpy.savez writes them: stored members NAME.npy
+
+struct NpzArray {
+  std::string name = {};
+  std::string descr = {};  // numpy type string: "<f4", "|i1", "|u1", "<i4"
+  std::vector<int64_t> shape = {};
+  std::vector<uint8_t> bytes = {};  // row-major, little-endian
+};
+// Returns the bytes of the archive. Throws Error for 4 GiB or more and for more than 65535 arrays, which would need
+// ZIP64 records.
+std::vector<uint8_t> npz_bytes(const std::vector<NpzArray>& arrays);
 
 }  // namespace bitgrad::data

@@ -1,4 +1,4 @@
-#include "data/npz_write.h"
+#include "data/npy_array.h"
 
 #include <zip.h>
 

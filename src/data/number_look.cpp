@@ -1,4 +1,4 @@
-#include "data/number_look.h"
+#include "data/csv_table.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
-#include "data/csv_cells.h"
 
 namespace bitgrad::data {
 namespace {

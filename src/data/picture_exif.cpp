@@ -1,4 +1,4 @@
-#include "data/picture_exif.h"
+#include "data/picture_files.h"
 
 #include <algorithm>
 

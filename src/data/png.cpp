@@ -1,4 +1,4 @@
-#include "data/png.h"
+#include "data/picture_files.h"
 
 #include <zlib.h>
 

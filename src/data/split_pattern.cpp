@@ -3,11 +3,10 @@
 // A match sees a window of the text that grows until it decides (PCRE2_PARTIAL_HARD: no match that reached its end is
 // taken). The windows bound what matches look at: a pattern that reads to the end of the text at each place, such as
 // a(?=[^b]*b)|a, would take hours for a megabyte, and the match limit of libpcre2 counts no loops.
-#include "data/split_pattern.h"
+#include "data/tokenizer_text.h"
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/oniguruma.h"
 
 #if BITGRAD_WITH_PCRE2
 #define PCRE2_CODE_UNIT_WIDTH 8

@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/rng.h"
-#include "data/stored.h"
+#include "data/image_dataset.h"
 
 namespace bitgrad::data {
 namespace {

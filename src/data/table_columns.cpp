@@ -1,4 +1,4 @@
-#include "data/table_columns.h"
+#include "data/table_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "data/csv_rows.h"
-#include "data/number_look.h"
+#include "data/csv_table.h"
 
 namespace bitgrad::data {
 namespace {

@@ -9,8 +9,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/csv_rows.h"
-#include "data/table_columns.h"
+#include "data/csv_table.h"
 #include "data/value_warnings.h"
 
 namespace bitgrad::data {

@@ -6,9 +6,8 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/content.h"
-#include "data/csv_rows.h"
-#include "data/number_look.h"
+#include "data/csv_table.h"
+#include "data/data_file.h"
 #include "data/table_plan.h"
 #include "data/value_warnings.h"
 

@@ -1,4 +1,4 @@
-#include "data/token_source.h"
+#include "data/token_dataset.h"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "data/bpe_file.h"
-#include "data/normal_form.h"
+#include "data/tokenizer_text.h"
 #include "data/tokenizers.h"
 
 namespace bitgrad::data {

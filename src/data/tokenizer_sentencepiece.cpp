@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "bitgrad/base/error.h"
-#include "data/added_tokens.h"
 #include "data/base64.h"
+#include "data/tokenizer_text.h"
 #include "data/tokenizers.h"
 
 #if BITGRAD_WITH_SENTENCEPIECE

@@ -13,11 +13,9 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file_kind.h"
-#include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
 #include "data/token_dataset.h"
-#include "data/token_shards.h"
 
 namespace bitgrad::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/zip.h"
+#include "data/npy_array.h"
 
 #include <zip.h>
 

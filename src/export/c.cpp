@@ -13,8 +13,6 @@
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/data/samples.h"
 #include "export/c_writer.h"
-#include "export/inputs.h"
-#include "export/report.h"
 #include "export/targets.h"
 
 namespace bitgrad {

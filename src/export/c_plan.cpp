@@ -1,4 +1,4 @@
-#include "export/c_plan.h"
+#include "export/c_writer.h"
 
 #include <algorithm>
 #include <cmath>

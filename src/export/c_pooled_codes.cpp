@@ -1,7 +1,7 @@
 // Moves quantizers before the max pools that feed them.
 #include <utility>
 
-#include "export/c_plan.h"
+#include "export/c_writer.h"
 
 namespace bitgrad::c_target {
 namespace {

@@ -1,4 +1,4 @@
-#include "export/inputs.h"
+#include "export/targets.h"
 
 #include <cmath>
 

@@ -8,9 +8,8 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "export/inputs.h"
 #include "export/onnx_graph.h"
-#include "export/report.h"
+#include "export/targets.h"
 
 namespace bitgrad::onnx {
 namespace {

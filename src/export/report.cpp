@@ -1,4 +1,4 @@
-#include "export/report.h"
+#include "export/targets.h"
 
 #include "bitgrad/base/error.h"
 

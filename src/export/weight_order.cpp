@@ -1,4 +1,4 @@
-#include "export/weight_order.h"
+#include "export/targets.h"
 
 #include "bitgrad/dtype/codec.h"
 

@@ -1,4 +1,4 @@
-#include "interop/activations.h"
+#include "interop/decoder_files.h"
 
 namespace bitgrad::interop {
 namespace {

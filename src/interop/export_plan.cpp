@@ -1,9 +1,8 @@
-#include "interop/export_plan.h"
+#include "interop/decoder_files.h"
 
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "interop/matrix_parts.h"
 
 namespace bitgrad {
 

@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "interop/tensor_map.h"
+#include "interop/decoder_files.h"
 
 namespace bitgrad::interop {
 namespace {

@@ -5,7 +5,7 @@
 #include "bitgrad/interop/decoder.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/nn/module.h"
-#include "interop/activations.h"
+#include "interop/decoder_files.h"
 
 namespace bitgrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "interop/flattened.h"
+#include "interop/weight_file.h"
 
 #include <algorithm>
 #include <optional>

@@ -6,12 +6,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/io/gguf.h"
-#include "interop/export_plan.h"
-#include "interop/gguf_ids.h"
+#include "interop/decoder_files.h"
 #include "interop/gguf_keys.h"
-#include "interop/gguf_vocabulary.h"
-#include "interop/matrix_parts.h"
-#include "interop/rope_scaling.h"
 
 namespace bitgrad {
 namespace {

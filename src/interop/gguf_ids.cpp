@@ -1,4 +1,4 @@
-#include "interop/gguf_ids.h"
+#include "interop/gguf_keys.h"
 
 #include <algorithm>
 #include <iterator>

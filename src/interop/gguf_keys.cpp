@@ -6,7 +6,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/io/gguf.h"
-#include "interop/rope_scaling.h"
+#include "interop/decoder_files.h"
 
 namespace bitgrad::interop {
 namespace {

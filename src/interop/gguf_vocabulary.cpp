@@ -1,4 +1,4 @@
-#include "interop/gguf_vocabulary.h"
+#include "interop/gguf_keys.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -6,9 +6,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "data/tokenizers.h"
-#include "interop/gguf_ids.h"
-#include "interop/gguf_keys.h"
-#include "interop/gguf_words.h"
 
 namespace bitgrad::interop {
 namespace {

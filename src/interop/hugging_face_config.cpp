@@ -1,4 +1,4 @@
-#include "interop/hugging_face_config.h"
+#include "interop/hugging_face.h"
 
 #include <algorithm>
 #include <functional>
@@ -8,8 +8,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "interop/activations.h"
-#include "interop/rope_scaling.h"
+#include "interop/decoder_files.h"
 #include "io/metadata.h"
 
 namespace bitgrad::interop {

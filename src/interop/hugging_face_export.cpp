@@ -10,11 +10,8 @@
 #include "bitgrad/base/file_group.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/interop/interop.h"
-#include "interop/compressed_tensors.h"
-#include "interop/export_plan.h"
-#include "interop/hugging_face_config.h"
-#include "interop/hugging_face_files.h"
-#include "interop/origin_files.h"
+#include "interop/decoder_files.h"
+#include "interop/hugging_face.h"
 
 namespace bitgrad {
 namespace {

@@ -7,10 +7,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/interop/interop.h"
-#include "interop/hugging_face_config.h"
-#include "interop/hugging_face_files.h"
-#include "interop/matrix_parts.h"
-#include "interop/origin_files.h"
+#include "interop/decoder_files.h"
+#include "interop/hugging_face.h"
 
 namespace bitgrad {
 namespace {

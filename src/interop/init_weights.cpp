@@ -10,7 +10,6 @@
 #include "bitgrad/io/safetensors.h"
 #include "checkpoint/own_values.h"
 #include "config/weight_names.h"
-#include "interop/flattened.h"
 #include "interop/weight_file.h"
 
 namespace bitgrad {

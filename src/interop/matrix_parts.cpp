@@ -1,4 +1,4 @@
-#include "interop/matrix_parts.h"
+#include "interop/decoder_files.h"
 
 #include <algorithm>
 #include <cstring>

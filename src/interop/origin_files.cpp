@@ -1,4 +1,4 @@
-#include "interop/origin_files.h"
+#include "interop/hugging_face.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text_stream.h"
-#include "interop/compressed_tensors.h"
+#include "interop/hugging_face.h"
 
 namespace bitgrad::interop {
 namespace {

@@ -1,4 +1,4 @@
-#include "interop/rope_scaling.h"
+#include "interop/decoder_files.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/npz.h"
 #include "bitgrad/io/gguf.h"
-#include "interop/hugging_face_files.h"
+#include "interop/hugging_face.h"
 
 namespace bitgrad::interop {
 namespace {

@@ -1,10 +1,13 @@
 // Named tensors of another program's file in any format, for init_from_weights.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bitgrad/nn/module.h"
+#include "bitgrad/tensor/shape.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad::interop {
@@ -27,5 +30,9 @@ class WeightFile {
  protected:
   virtual Tensor values(const std::string& name) const = 0;
 };
+
+// Paths of the parameters and buffers whose inputs are a flattened image, and its form [h, w, c]: up to the first layer
+// that mixes features. PyTorch has them in the order [c, h, w].
+std::map<std::string, Shape> flattened_images(Module& model);
 
 }  // namespace bitgrad::interop

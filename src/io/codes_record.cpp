@@ -1,4 +1,4 @@
-#include "io/codes_record.h"
+#include "io/metadata.h"
 
 #include <cmath>
 #include <cstdint>
@@ -7,7 +7,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
-#include "io/metadata.h"
 
 namespace bitgrad::detail {
 namespace {

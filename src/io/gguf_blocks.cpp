@@ -1,4 +1,4 @@
-#include "io/gguf_blocks.h"
+#include "io/gguf_format.h"
 
 #include <cstring>
 

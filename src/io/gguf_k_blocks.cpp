@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "bitgrad/dtype/bf16.h"
-#include "io/gguf_blocks.h"
+#include "io/gguf_format.h"
 
 namespace bitgrad::gguf {
 namespace {

@@ -8,7 +8,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/io/gguf.h"
-#include "io/gguf_blocks.h"
+#include "io/gguf_format.h"
 
 namespace bitgrad {
 namespace {

@@ -1,13 +1,12 @@
 // A handler of parse events instead of a tree: only what the format allows is ever stored, so neither deep nesting nor
 // repeated keys can do harm.
-#include "io/safetensors_header.h"
+#include "io/safetensors_format.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "bitgrad/base/error.h"
-#include "io/safetensors_format.h"
 
 namespace bitgrad::safetensors {
 namespace {

@@ -14,7 +14,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/dtype/codec.h"
-#include "io/codes_record.h"
+#include "io/metadata.h"
 
 namespace bitgrad {
 namespace {

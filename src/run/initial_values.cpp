@@ -12,7 +12,7 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/interop/model_origin.h"
 #include "bitgrad/run/adapters.h"
-#include "interop/origin_files.h"
+#include "interop/hugging_face.h"
 #include "run/adapter_rest.h"
 #include "train/train_state.h"
 

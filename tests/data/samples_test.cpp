@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "bitgrad/base/json.h"
-#include "data/npz_write.h"
+#include "data/npy_array.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/idx_bytes.h"

@@ -10,8 +10,7 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/layers.h"
 #include "fuzz/fuzz.h"
-#include "interop/hugging_face_config.h"
-#include "interop/hugging_face_files.h"
+#include "interop/hugging_face.h"
 #include "interop/weight_file.h"
 
 using namespace bitgrad;

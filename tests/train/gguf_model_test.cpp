@@ -7,7 +7,7 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/io/gguf.h"
 #include "bitgrad/run/trainer.h"
-#include "interop/rope_scaling.h"
+#include "interop/decoder_files.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
