@@ -1,9 +1,12 @@
 #include "data/image_dataset.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/data/samples.h"
+#include "data/formats.h"
 
 namespace bitgrad::data {
 
@@ -108,4 +111,125 @@ void ImageDataset::example(int64_t index, void* x, void* target) const {
   copy_stored_target(stored(), index, targets_.form.shape.numel(), target);
 }
 
+std::vector<Key> array_keys() {
+  return {vocabulary_key(),
+          {.name = "ignore_label",
+           .type = Key::Type::kInt,
+           .range = "[-2147483648, 2147483647]",
+           .standard = "-100",
+           .doc = "labels [n, positions]: the label of a position that counts nowhere, such as a prompt"}};
+}
+std::vector<Key> memory_keys() { return {vocabulary_key()}; }
+
+ArrayKeys::ArrayKeys(const DatasetSpec& spec)
+    : vocabulary(spec.keys.integer("vocabulary")), ignore(spec.keys.integer("ignore_label")) {}
+
+void ArrayKeys::check_labels(std::string_view where, bool positions) const {
+  require(positions || ignore == kIgnoredClass, where, "ignore_label: got ", ignore,
+          ", which is for labels [n, positions]; here each sample has one label, and all count");
+}
+
+IdDataset::IdDataset(std::string name, std::vector<int64_t> shape, int64_t vocabulary, TrackedBytes ids,
+                     ImageDataset::Targets targets)
+    : name_(std::move(name)),
+      shape_(std::move(shape)),
+      vocabulary_(vocabulary),
+      size_(ids.size() / (features() * element_bytes(StoredAs::kInt32))),
+      ids_(std::move(ids)),
+      targets_(std::move(targets)) {}
+
+StoredSamples IdDataset::stored() const {
+  return {.codes = ids_.data(),
+          .bytes = ids_.size(),
+          .stride = features(),
+          .numbers = nullptr,
+          .labels = targets_.data.data(),
+          .form = StoredAs::kInt32,
+          .target_form = targets_.stored,
+          .target_stride = targets_.form.shape.numel()};
+}
+
+void IdDataset::example(int64_t index, void* x, void* target) const {
+  require(index >= 0 && index < size_, "data", name_, ": sample index: got ", index, ", expected 0 .. ", size_ - 1,
+          ".");
+  const int64_t each = features();
+  std::copy_n(reinterpret_cast<const int32_t*>(ids_.data()) + index * each, each, static_cast<int32_t*>(x));
+  copy_stored_target(stored(), index, targets_.form.shape.numel(), target);
+}
+
+void IdDataset::sample_ids(int64_t index, int32_t* x, int32_t* label) const {
+  require(targets_.form.classes > 0 && targets_.form.shape.rank() == 0, "data", name_,
+          ": targets are not one class per sample: read it by example.");
+  example(index, x, label);
+}
+
 }  // namespace bitgrad::data
+
+namespace bitgrad {
+
+namespace {
+
+constexpr int64_t kBytes = 256;
+
+data::PixelValues pixel_values(std::array<float, 2> affine, const Normalization& normalize) {
+  data::PixelValues values(affine);
+  values.normalize = normalize;
+  return values;
+}
+
+}  // namespace
+
+SampleValues::SampleValues(std::array<float, 2> affine, Normalization normalize)
+    : affine_(affine), normalize_(std::move(normalize)) {
+  const data::PixelValues values = pixel_values(affine_, normalize_);
+  values.check();
+  const auto tables = std::max<size_t>({normalize_.mean.size(), normalize_.std.size(), 1});
+  for (size_t c = 0; c < tables; ++c)
+    for (int64_t p = 0; p < kBytes; ++p)
+      table_.push_back(values.of(static_cast<float>(p) / 255.0f, static_cast<int64_t>(c)));
+}
+
+void SampleValues::write(const SampleView& s, int64_t first, int64_t count, float* to) const {
+  const int64_t channels = data::channels_of(s.shape.dims()), tables = std::ssize(table_) / kBytes;
+  require(tables == 1 || tables == channels, "data", s.name, ": got samples of ", s.shape, " (", channels,
+          channels == 1 ? " channel" : " channels", "), expected the ", tables, " channels of the normalization");
+  const int64_t each = s.shape.numel(), begin = first * each;
+  if (s.stored == StoredAs::kUint8) {
+    const auto* const from = static_cast<const uint8_t*>(s.data) + begin;
+    for (int64_t i = 0; i < count * each; ++i)
+      to[i] = table_[static_cast<size_t>((tables == 1 ? 0 : i % channels) * kBytes + from[i])];
+    return;
+  }
+  require(s.stored == StoredAs::kFloat, "data", s.name, ": got integers, expected bytes (uint8) or fp32 values");
+  const data::PixelValues values = pixel_values(affine_, normalize_);
+  const auto* const from = static_cast<const float*>(s.data) + begin;
+  const bool same = !normalize_.given() && affine_ == DatasetSpec{}.affine;
+  for (int64_t i = 0; i < count * each; ++i) to[i] = same ? from[i] : values.of(from[i], i % channels);
+}
+
+std::string bytes_warning(const SampleView& s) {
+  if (s.stored != StoredAs::kUint8 || s.shape.rank() > 1) return {};
+  return concat(
+      s.name, ": got bytes (uint8) of ", s.shape,
+      " per sample, which are read as pixels: divided by 255. If they are numbers of a table, pass fp32 values");
+}
+
+void write_ids(const SampleView& s, int64_t first, int64_t count, int32_t* to) {
+  const int64_t begin = first * s.shape.numel(), n = count * s.shape.numel();
+  const auto widen = [&](const auto* from) { std::copy_n(from + begin, n, to); };
+  require(s.stored != StoredAs::kFloat, "data", s.name, ": got fp32 values, expected ids (integers)");
+  if (s.stored == StoredAs::kUint8) return widen(static_cast<const uint8_t*>(s.data));
+  if (s.stored == StoredAs::kUint16) return widen(static_cast<const uint16_t*>(s.data));
+  widen(static_cast<const int32_t*>(s.data));
+}
+
+namespace data {
+
+std::vector<std::string> notes_of_bytes(bool ids, const SampleView& samples) {
+  const std::string text = ids ? std::string() : bytes_warning(samples);
+  return text.empty() ? std::vector<std::string>{} : std::vector<std::string>{text};
+}
+
+}  // namespace data
+
+}  // namespace bitgrad
