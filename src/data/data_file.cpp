@@ -44,6 +44,28 @@ void warn_of_control_bytes(const std::string& path, int64_t count, int64_t size)
                                    "other. Is it a file of another kind?"));
 }
 
+std::string absent_classes_text(const std::vector<bool>& seen) {
+  constexpr int64_t kShown = 8;
+  std::string list;
+  int64_t absent = 0;
+  for (size_t i = 0; i < seen.size(); ++i)
+    if (!seen[i] && absent++ < kShown) list += concat(list.empty() ? "" : ", ", i);
+  if (absent == 0) return {};
+  if (!seen[0])
+    return concat("no sample has class 0: classes are numbered from 0, so the model gets ", seen.size(),
+                  ", of which 0 is never right. If the numbers are meant from 1, subtract 1");
+  return concat("no sample has the class", absent == 1 ? " " : "es ", list, absent > kShown ? " ..." : "",
+                ": classes are numbered from 0, so the model gets ", seen.size(),
+                ". Number them without gaps, or set "
+                "classes: ",
+                seen.size(), " if they are meant");
+}
+
+std::string more_classes_text(int64_t largest) {
+  return concat(". If the set has more classes, write data.train.classes: ", largest + 1,
+                ", and the same in data.valid and data.test");
+}
+
 std::vector<std::string> packed_class_names(const std::string& labels) {
   constexpr std::string_view kEnd = ".labels.npy";
   if (!labels.ends_with(kEnd)) return {};

@@ -23,6 +23,10 @@ std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetS
 // Warns of `count` of the `size` bytes of a text at `path` that no text has (is_control_byte), if there are any.
 void warn_of_control_bytes(const std::string& path, int64_t count, int64_t size);
 
+// On classes that no sample has, by whether a sample has each; empty if every class has one.
+std::string absent_classes_text(const std::vector<bool>& seen);
+// What follows "expected 0 .. N" on a label `largest` that is beyond the number of classes: what to write.
+std::string more_classes_text(int64_t largest);
 // Names of classes beside packed pictures: the lines of NAME.classes.txt of `bitgrad data pack`, next to the file of
 // labels, NAME.labels.npy. Empty if that is another file, or there are no names.
 std::vector<std::string> packed_class_names(const std::string& labels);

@@ -23,7 +23,6 @@
 #include "data/describe_parts.h"
 #include "data/formats.h"
 #include "data/image_dataset.h"
-#include "data/value_warnings.h"
 
 namespace bitgrad::data {
 namespace {
@@ -366,8 +365,7 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   if (vocabulary > 0) {
     std::vector<int64_t> shape = inner_dims(images);
     if (shape.empty()) shape = {1};
-    return std::make_unique<IdDataset>(images.path, std::move(shape), vocabulary, ids_of(images, vocabulary),
-                                       std::move(read));
+    return ImageDataset::of_ids(images.path, std::move(shape), vocabulary, ids_of(images, vocabulary), std::move(read));
   }
   const bool pixels = images.type.code == kUint8;
   TrackedBytes samples = samples_of(images);

@@ -20,7 +20,6 @@
 #include "data/formats.h"
 #include "data/image_dataset.h"
 #include "data/npy_array.h"
-#include "data/value_warnings.h"
 
 namespace bitgrad::data {
 namespace {
@@ -307,14 +306,12 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   if (vocabulary > 0) {
     ImageDataset::Targets read = targets.read();
     TrackedBytes ids = read_ids(images, vocabulary);
-    return std::make_unique<IdDataset>(images.what, std::move(shape), vocabulary, std::move(ids), std::move(read));
+    return ImageDataset::of_ids(images.what, std::move(shape), vocabulary, std::move(ids), std::move(read));
   }
   values.check(channels_of(shape));
   ImageDataset::Targets read = targets.read();
   NpyArray array = images.read();
-  warn_of_pixels(array);
-  warn_of_merged(array);
-  warn_of_vanishing(array);
+  warn_of_values(array);
   TrackedBytes samples = array.bytes() ? std::move(array.raw) : array.floats(MemoryKind::kDataset);
   if (!array.bytes()) apply_values(values, channels_of(shape), samples);
   return std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),

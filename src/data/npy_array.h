@@ -93,6 +93,11 @@ struct NpyArray {
 // Reads the elements that follow `header`.
 NpyArray read_npy_array(std::string_view where, const std::string& what, ByteSource& from, NpyHeader header);
 
+// A warning on values that are likely not what was meant: numbers that are not 0 and become 0 in fp32; whole numbers
+// 0 .. 255 of pictures, which only uint8 says to be pixels; different whole numbers of a feature that are one number in
+// fp32, such as ids above 2^24.
+void warn_of_values(const NpyArray& samples);
+
 // ---- archives of arrays as numpy.savez writes them: stored members NAME.npy
 
 struct NpzArray {

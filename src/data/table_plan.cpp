@@ -10,7 +10,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "data/csv_table.h"
-#include "data/value_warnings.h"
+#include "data/data_file.h"
 
 namespace bitgrad::data {
 namespace {

@@ -9,7 +9,6 @@
 #include "data/csv_table.h"
 #include "data/data_file.h"
 #include "data/table_plan.h"
-#include "data/value_warnings.h"
 
 namespace bitgrad {
 namespace data {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bitgrad/base/error.h"
+#include "data/image_dataset.h"
 
 namespace bitgrad::data {
 
@@ -20,19 +21,11 @@ class MemoryTokens final : public TokenSource {
  public:
   MemoryTokens(TrackedBytes ids, StoredAs form) : ids_(std::move(ids)), form_(form) {}
   int64_t size() const override { return ids_.size() / element_bytes(form_); }
-  void read(int64_t begin, int64_t n, int32_t* to) const override {
-    if (form_ == StoredAs::kUint8) return copy<uint8_t>(begin, n, to);
-    if (form_ == StoredAs::kUint16) return copy<uint16_t>(begin, n, to);
-    copy<int32_t>(begin, n, to);
-  }
+  void read(int64_t begin, int64_t n, int32_t* to) const override { widen_stored(ids_.data(), form_, begin, n, to); }
   const void* data() const override { return ids_.data(); }
   StoredAs form() const override { return form_; }
 
  private:
-  template <typename T>
-  void copy(int64_t begin, int64_t n, int32_t* to) const {
-    std::copy_n(reinterpret_cast<const T*>(ids_.data()) + begin, n, to);
-  }
   TrackedBytes ids_;
   StoredAs form_;
 };

@@ -7,9 +7,14 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "data/augment.h"
-#include "data/transforms.h"
 
 namespace bitgrad {
+
+#define BITGRAD_TRANSFORM(kind) TransformKind kind();
+namespace data {
+#include "data/transforms.inc"
+}
+#undef BITGRAD_TRANSFORM
 
 namespace {
 

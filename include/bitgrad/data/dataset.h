@@ -120,6 +120,10 @@ class Dataset {
   virtual int64_t memory_bytes() const { return 0; }
   // Elements per sample: the product of sample_shape().
   int64_t features() const;
+
+ protected:
+  // Throws Error for an index that is not in 0 .. size()-1.
+  void check_index(int64_t index) const;
 };
 
 // (value - mean[c]) / std[c] for channel c: the last axis of rank-3 samples; other samples have one channel. mean and

@@ -57,11 +57,13 @@ class SampleValues {
   // Writes samples [first, first + count) as values to `to` [count, shape...]. Throws Error for ids, and if the
   // normalization has a different number of channels than the samples.
   void write(const SampleView& samples, int64_t first, int64_t count, float* to) const;
+  // The value of each byte, [channels or 1, 256].
+  const std::vector<float>& table() const { return table_; }
 
  private:
   std::array<float, 2> affine_;
   Normalization normalize_;
-  std::vector<float> table_;  // [channels or 1, 256]: value of each byte
+  std::vector<float> table_;
 };
 // A warning on bytes of vectors, which may be a table: they are read as pixels. Empty for other samples.
 std::string bytes_warning(const SampleView& samples);
