@@ -1,4 +1,5 @@
 #include <cstring>
+#include <utility>
 
 #include "bitgrad/dtype/bf16.h"
 #include "io/gguf_format.h"
@@ -162,15 +163,15 @@ void decode_tq1_0(const uint8_t* p, Block& b) {
 }
 
 constexpr BlockCodec kCodecs[] = {
-    {GgufType::kQ8_0, -128, 127, false, false, encode_q8_0, decode_q8_0},
-    {GgufType::kQ5_0, -16, 15, false, false, encode_q5_0, decode_q5_0},
-    {GgufType::kQ5_1, 0, 31, false, true, encode_q5_1, decode_q5_1},
-    {GgufType::kQ4_0, -8, 7, false, false, encode_q4_0, decode_q4_0},
-    {GgufType::kQ4_1, 0, 15, false, true, encode_q4_1, decode_q4_1},
-    {GgufType::kTQ1_0, -1, 1, false, false, encode_tq1_0, decode_tq1_0},
-    {GgufType::kTQ2_0, -1, 1, false, false, encode_tq2_0, decode_tq2_0},
-    {GgufType::kQ2_0, -1, 2, false, false, encode_q2_0, decode_q2_0},
-    {GgufType::kQ1_0, -1, 1, true, false, encode_q1_0, decode_q1_0},
+    {GgufType::kQ8_0, dtypes::int8, -128, 127, false, false, encode_q8_0, decode_q8_0},
+    {GgufType::kQ5_0, dtypes::int5, -16, 15, false, false, encode_q5_0, decode_q5_0},
+    {GgufType::kQ5_1, dtypes::uint5, 0, 31, false, true, encode_q5_1, decode_q5_1},
+    {GgufType::kQ4_0, dtypes::int4, -8, 7, false, false, encode_q4_0, decode_q4_0},
+    {GgufType::kQ4_1, dtypes::uint4, 0, 15, false, true, encode_q4_1, decode_q4_1},
+    {GgufType::kTQ1_0, dtypes::ternary, -1, 1, false, false, encode_tq1_0, decode_tq1_0},
+    {GgufType::kTQ2_0, dtypes::ternary, -1, 1, false, false, encode_tq2_0, decode_tq2_0},
+    {GgufType::kQ2_0, dtypes::ternary, -1, 2, false, false, encode_q2_0, decode_q2_0},
+    {GgufType::kQ1_0, dtypes::bint1, -1, 1, true, false, encode_q1_0, decode_q1_0},
 };
 
 }  // namespace
@@ -182,24 +183,13 @@ const BlockCodec* block_codec(GgufType type) {
 }
 
 std::optional<DType> plain_dtype(GgufType type) {
-  switch (type) {
-    case GgufType::kF64:
-      return dtypes::fp64;
-    case GgufType::kF32:
-      return dtypes::fp32;
-    case GgufType::kBF16:
-      return dtypes::bf16;
-    case GgufType::kF16:
-      return dtypes::fp16;
-    case GgufType::kI64:
-      return dtypes::int64;
-    case GgufType::kI32:
-      return dtypes::int32;
-    case GgufType::kI8:
-      return dtypes::int8;
-    default:
-      return std::nullopt;
-  }
+  constexpr std::pair<GgufType, DType> kPlain[] = {{GgufType::kF64, dtypes::fp64},  {GgufType::kF32, dtypes::fp32},
+                                                   {GgufType::kBF16, dtypes::bf16}, {GgufType::kF16, dtypes::fp16},
+                                                   {GgufType::kI64, dtypes::int64}, {GgufType::kI32, dtypes::int32},
+                                                   {GgufType::kI8, dtypes::int8}};
+  for (const auto& [plain, dtype] : kPlain)
+    if (plain == type) return dtype;
+  return std::nullopt;
 }
 
 bool is_float_type(GgufType type) {
@@ -213,11 +203,7 @@ bool is_float_type(GgufType type) {
 
 namespace {
 
-float half_value(const uint8_t* p) {
-  uint16_t h;
-  std::memcpy(&h, p, sizeof h);
-  return fp16_to_float(h);
-}
+float half_value(const uint8_t* p) { return fp16_to_float(half_at(p)); }
 
 // Element 128 h + 32 l + i is two-bit field l of byte 32 h + i.
 int two_bits(const uint8_t* p, int j) { return p[j / 128 * 32 + j % 32] >> 2 * (j / 32 % 4) & 3; }
@@ -285,20 +271,14 @@ void decode_q6_k(const uint8_t* p, float* y) {
 }  // namespace
 
 DecodeValues value_decoder(GgufType type) {
-  switch (type) {
-    case GgufType::kQ2_K:
-      return decode_q2_k;
-    case GgufType::kQ3_K:
-      return decode_q3_k;
-    case GgufType::kQ4_K:
-      return decode_q4_k;
-    case GgufType::kQ5_K:
-      return decode_q5_k;
-    case GgufType::kQ6_K:
-      return decode_q6_k;
-    default:
-      return nullptr;
-  }
+  constexpr std::pair<GgufType, DecodeValues> kDecoders[] = {{GgufType::kQ2_K, decode_q2_k},
+                                                             {GgufType::kQ3_K, decode_q3_k},
+                                                             {GgufType::kQ4_K, decode_q4_k},
+                                                             {GgufType::kQ5_K, decode_q5_k},
+                                                             {GgufType::kQ6_K, decode_q6_k}};
+  for (const auto& [decoded, decode] : kDecoders)
+    if (decoded == type) return decode;
+  return nullptr;
 }
 
 }  // namespace bitgrad::gguf

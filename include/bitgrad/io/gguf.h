@@ -126,6 +126,7 @@ class GgufFile {
   static GgufFile read(std::shared_ptr<InputFile> input, const std::string& path);
   static GgufFile read_split(GgufFile given, int64_t count);
   const GgufValue& value(std::string_view key) const;
+  [[noreturn]] void refuse(std::string_view key, const GgufValue& got, std::string_view expected) const;
 
   std::string path_;
   struct Part {  // a file, and where its data begin
