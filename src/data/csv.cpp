@@ -41,7 +41,7 @@ class CsvReader {
       }
     }
     if (count_ == 0)
-      fail_with(ErrorCode::kData, "data.csv", printable(path_),
+      fail_with(ErrorCode::kData, data::kCsv, printable(path_),
                 ": got no line of numbers, expected one sample per line.");
   }
   const data::CsvHead& head() const { return head_; }
@@ -60,7 +60,7 @@ class CsvReader {
     const int64_t fields = std::ssize(row);
     if (count_ == 0) width_ = fields;
     if (fields != width_)
-      fail_with(ErrorCode::kData, "data.csv", printable(path_), ':', line_, ": got ", fields, " values, expected ",
+      fail_with(ErrorCode::kData, data::kCsv, printable(path_), ':', line_, ": got ", fields, " values, expected ",
                 width_, " as in the first line of numbers.");
     ++count_;
   }
@@ -79,7 +79,7 @@ class CsvReader {
   }
   [[noreturn]] void refuse(int64_t index, std::string_view field, std::string_view expected) const {
     constexpr size_t kShown = 40;
-    fail_with(ErrorCode::kData, "data.csv", printable(path_), ':', line_, ": value ", index + 1, ": got '",
+    fail_with(ErrorCode::kData, data::kCsv, printable(path_), ':', line_, ": value ", index + 1, ": got '",
               printable(std::string(field.substr(0, kShown))), "', expected ", expected, '.');
   }
 

@@ -160,7 +160,6 @@ std::string head_text(const CsvHead& head) {
 
 namespace {
 
-constexpr std::string_view kCsvTable = "data.csv";
 constexpr size_t kProbed = 100;  // rows that decide about the first line
 
 void name_columns(CsvTable& table, const CsvForm& form, const CsvRow& first, int64_t line) {
@@ -169,7 +168,7 @@ void name_columns(CsvTable& table, const CsvForm& form, const CsvRow& first, int
     const bool named = table.head.names && !first[i].empty();
     table.names.push_back(named ? std::string(first[i]) : std::to_string(i + 1));
     if (named && !seen.insert(first[i]).second)
-      fail_with(ErrorCode::kData, kCsvTable, table.path, ':', line, ": column ", i + 1, ": got the name '",
+      fail_with(ErrorCode::kData, kCsv, table.path, ':', line, ": column ", i + 1, ": got the name '",
                 printable(first[i]), "' twice, expected different names.",
                 form.head == "auto" && !form.fixed ? " If the first line is a sample, set header: no." : "");
   }
@@ -189,8 +188,8 @@ std::string CsvTable::place(int64_t row, int64_t column) const {
 
 void CsvTable::refuse(int64_t row, int64_t column, std::string_view what) const {
   constexpr size_t kShown = 40;
-  fail_with(ErrorCode::kData, kCsvTable, place(row, column), ": got '", printable(at(row, column).substr(0, kShown)),
-            "', ", what, '.');
+  fail_with(ErrorCode::kData, kCsv, place(row, column), ": got '", printable(at(row, column).substr(0, kShown)), "', ",
+            what, '.');
 }
 
 int64_t CsvTable::column_of(std::string_view key, std::string_view name) const {
@@ -201,8 +200,8 @@ int64_t CsvTable::column_of(std::string_view key, std::string_view name) const {
       name == std::to_string(static_cast<int64_t>(number)))
     return static_cast<int64_t>(number) - 1;
   const std::string near = head.names ? nearest_name(std::string(name), names) : std::string();
-  fail(kCsvTable, key, ": got '", printable(name), "', expected the name of a column of ", path,
-       ", or its number 1 .. ", columns(), '.',
+  fail(kCsv, key, ": got '", printable(name), "', expected the name of a column of ", path, ", or its number 1 .. ",
+       columns(), '.',
        !head.names
            ? concat(' ', "Its columns have no names, as ", head_text(head), ". If it holds them, set header: yes.")
        : near.empty() ? std::string()
@@ -216,7 +215,7 @@ CsvTable read_csv_table(const std::string& file, std::string text, const CsvForm
   table.text = std::make_unique<const std::string>(std::move(text));
   CsvRows rows(path, *table.text, form.separator);
   CsvRow first, row;
-  if (!rows.next(first)) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected one sample per line.");
+  if (!rows.next(first)) fail_with(ErrorCode::kData, kCsv, path, ": got no row, expected one sample per line.");
   const int64_t line = rows.line();
   check_separator(path, *table.text, first, form);
   std::vector<CsvRow> below;
@@ -233,7 +232,7 @@ CsvTable read_csv_table(const std::string& file, std::string text, const CsvForm
     table.lines.insert(table.lines.begin(), line);
     table.fields.insert(table.fields.begin(), first.begin(), first.end());
   }
-  if (table.lines.empty()) fail_with(ErrorCode::kData, kCsvTable, path, ": got no row, expected one sample per line.");
+  if (table.lines.empty()) fail_with(ErrorCode::kData, kCsv, path, ": got no row, expected one sample per line.");
   return table;
 }
 

@@ -11,6 +11,8 @@
 
 namespace bitgrad::data {
 
+inline constexpr std::string_view kCsv = "data.csv";  // where errors say they are
+
 // ---- cells: numbers, missing values, names
 
 enum class Cell { kName, kNumber, kNoFp32 };  // kNoFp32: a number that is not finite in fp32

@@ -97,7 +97,7 @@ double NpyArray::number_at(int64_t i) const {
 TrackedBytes NpyArray::floats(MemoryKind kind) const {
   TrackedBytes out(elements() * int64_t{sizeof(float)}, kind);
   auto* const to = reinterpret_cast<float*>(out.data());
-  const int64_t each = std::max<int64_t>(1, elements() / std::max<int64_t>(1, count()));
+  const int64_t each = std::max<int64_t>(1, elements() / std::max<int64_t>(1, header.count()));
   const bool wide = whole() && header.width == 8;  // not by way of double: one rounding
   for (int64_t i = 0; i < elements(); ++i) {
     const uint64_t bits = wide ? bits_at(*this, i) : 0;
@@ -167,7 +167,7 @@ void warn_of_merged(const NpyArray& samples) {
   constexpr int64_t kExact = int64_t{1} << 24;  // fp32 holds every whole number up to here
   constexpr int kNarrow = 4;
   if (samples.header.width < kNarrow || (samples.header.kind == 'f' && samples.header.width == kNarrow)) return;
-  const int64_t each = samples.elements() / std::max<int64_t>(1, samples.count());
+  const int64_t each = samples.elements() / std::max<int64_t>(1, samples.header.count());
   std::set<int64_t> inexact;  // features
   for (int64_t i = 0; i < samples.elements(); ++i)
     if (const auto value = samples.integer_at(i); value && (*value > kExact || *value < -kExact))

@@ -54,6 +54,10 @@ struct NpyHeader {
   std::string descr;     // as written, e.g. <f4
   std::vector<int64_t> shape;
   int64_t bytes = 0;  // size of the header: offset of the elements
+
+  int64_t count() const { return shape[0]; }
+  std::vector<int64_t> inner() const { return {shape.begin() + 1, shape.end()}; }
+  bool text() const { return kind == 'U' || kind == 'S'; }
 };
 
 // Reads the header from the front of `from`. Throws Error(kData) that begins with `where` and `what` (the path, with
@@ -70,11 +74,8 @@ struct NpyArray {
   TrackedBytes raw;  // little-endian, row-major
 
   int64_t elements() const;
-  int64_t count() const { return header.shape[0]; }
-  std::vector<int64_t> inner() const { return {header.shape.begin() + 1, header.shape.end()}; }
   bool whole() const { return header.kind == 'u' || header.kind == 'i' || header.kind == 'b'; }
   bool bytes() const { return header.kind == 'u' && header.width == 1; }
-  bool text() const { return header.kind == 'U' || header.kind == 'S'; }
   // "at byte offset N": of element i in the file.
   std::string offset_of(int64_t i) const;
   template <typename... Parts>

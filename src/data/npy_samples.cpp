@@ -19,7 +19,7 @@ TrackedBytes ids_of(const NpyArray& array) {
   if (!array.whole() || array.header.kind == 'b')
     array.refuse("descr: got '", array.header.descr, "', expected integers: the model reads ids.");
   TrackedBytes out(array.elements() * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
-  const int64_t each = array.elements() / array.count();
+  const int64_t each = array.elements() / array.header.count();
   for (int64_t i = 0; i < array.elements(); ++i) {
     const std::optional<int64_t> id = array.integer_at(i);
     if (!id || *id != static_cast<int32_t>(*id))
@@ -35,10 +35,10 @@ Samples samples_of(std::string_view where, const std::string& what, data::ByteSo
   if (header.shape.empty())
     fail_with(ErrorCode::kData, where, what, ": shape: got one value without axes, expected [n, ...].");
   NpyArray array = data::read_npy_array(where, what, source, std::move(header));
-  if (array.text()) array.refuse("descr: got '", array.header.descr, "', expected numbers.");
-  std::vector<int64_t> inner = array.inner();
+  if (array.header.text()) array.refuse("descr: got '", array.header.descr, "', expected numbers.");
+  std::vector<int64_t> inner = array.header.inner();
   if (inner.empty()) inner = {1};
-  Samples out{what, StoredAs::kUint8, Shape(std::move(inner)), array.count(), {}};
+  Samples out{what, StoredAs::kUint8, Shape(std::move(inner)), array.header.count(), {}};
   if (array.bytes()) {
     out.bytes = std::move(array.raw);
     return out;

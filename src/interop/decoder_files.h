@@ -66,8 +66,8 @@ struct Family {
 const std::vector<Family>& families();
 // nullptr if there is none of that name.
 const Family* find_family(std::string_view name);
-// The family that fits a decoder's structure.
-const Family& family_of(const Decoder& decoder);
+// The family of this name, or if it is empty, the one that fits the decoder's structure. Throws Error for another name.
+const Family& chosen_family(const std::string& name, const Decoder& decoder);
 // Throws Error that names the model's first layer that files of this family cannot express.
 void check_fits(const FoundDecoder& found, const Family& family, FileFormat format);
 
@@ -100,6 +100,11 @@ Tensor take_rows(const Tensor& matrix, std::span<const int64_t> rows);
 Tensor stack_rows(const std::vector<Tensor>& parts);
 // Turns parts that are not of one type (dtype, with or without offsets or zero points) into fp32. Whether it did.
 bool as_one_type(std::vector<Tensor>& parts);
+// The parameters that the tensors of a file make, each of its parts in the order of rows, which `read` gives in ours.
+// coarse: of a single part too, as stack_rows. `notes` say which became fp32.
+std::vector<std::pair<std::string, Tensor>> read_parameters(const std::vector<MappedTensor>& mapped,
+                                                            const std::function<Tensor(const MappedTensor&)>& read,
+                                                            bool coarse, std::vector<std::string>& notes);
 // The inverse of a permutation of 0 .. n - 1: undoes take_rows in that order.
 std::vector<int64_t> inverse_order(std::span<const int64_t> order);
 

@@ -100,7 +100,11 @@ const Family* find_family(std::string_view name) {
   return nullptr;
 }
 
-const Family& family_of(const Decoder& d) {
+const Family& chosen_family(const std::string& name, const Decoder& d) {
+  if (!name.empty()) {
+    if (const Family* const family = find_family(name)) return *family;
+    fail("export", "family: got ", name, ", expected one of: ", joined(families(), ", ", &Family::name), '.');
+  }
   if (d.learned_positions) return *find_family("gpt2");
   if (d.sub_norms) return *find_family("bitnet");
   return *find_family(d.qkv_bias ? "qwen2" : "llama");

@@ -104,13 +104,6 @@ GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
 }
 
 // ---- the file
-const Family& chosen_family(const std::string& name, const Decoder& decoder) {
-  if (name.empty()) return family_of(decoder);
-  const Family* const family = find_family(name);
-  if (family != nullptr) return *family;
-  fail(kExportWhere, "family: got ", name, ", expected one of: ", joined(families(), ", ", &Family::name), '.');
-}
-
 std::string stem(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
 
 class GgufExport {

@@ -205,12 +205,38 @@ Tensor stack_rows(const std::vector<Tensor>& parts) {
   return with_scales(out, scheme, granularity_of(scales), scales);
 }
 
+std::vector<std::pair<std::string, Tensor>> read_parameters(const std::vector<MappedTensor>& mapped,
+                                                            const std::function<Tensor(const MappedTensor&)>& read,
+                                                            bool coarse, std::vector<std::string>& notes) {
+  std::map<std::string, std::vector<const MappedTensor*>> parts;
+  std::vector<std::string> order;
+  for (const MappedTensor& m : mapped) {
+    if (m.parameter.empty()) continue;
+    if (parts.find(m.parameter) == parts.end()) order.push_back(m.parameter);
+    parts[m.parameter].push_back(&m);
+  }
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (const std::string& name : order) {
+    std::vector<Tensor> tensors;
+    for (const MappedTensor* m : parts[name]) tensors.push_back(read(*m));  // in row order
+    if (parts[name][0]->matrix) {
+      if (as_one_type(tensors)) notes.push_back(concat(name, ": its parts are of several types: read as fp32"));
+      out.emplace_back(name, tensors.size() == 1 && !coarse ? tensors[0] : stack_rows(tensors));
+      continue;
+    }
+    std::vector<float> all;
+    for (const Tensor& t : tensors)
+      for (const float x : t.to_vector()) all.push_back(x);
+    out.emplace_back(name, Tensor::from(all, {std::ssize(all)}, dtypes::fp32, MemoryKind::kBuffer));
+  }
+  return out;
+}
+
 Tensor with_fp16_scales(const Tensor& codes) {
   return with_changed_scales(codes, [](float x) { return fp16_to_float(fp16_from_float(x)); });
 }
 Tensor with_scales_times(const Tensor& codes, float factor) {
-  Tensor changed = with_changed_scales(codes, [factor](float x) { return x * factor; });
-  return changed;
+  return with_changed_scales(codes, [factor](float x) { return x * factor; });
 }
 
 }  // namespace bitgrad::interop

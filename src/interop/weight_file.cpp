@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -15,78 +16,35 @@
 
 namespace bitgrad::interop {
 
-namespace {
-
-// A .safetensors file, or shards.
-class SafetensorsWeights final : public WeightFile {
- public:
-  explicit SafetensorsWeights(const std::string& path) : files_(path) {}
-  std::vector<WeightEntry> entries() const override {
-    std::vector<WeightEntry> out;
-    for (const std::string& name : files_.names()) {
-      const SafetensorsEntry& e = files_.entry(name);
-      out.push_back({name, e.dtype, Shape(e.shape), is_float_type(e.dtype)});
-    }
-    return out;
-  }
-
- protected:
-  Tensor values(const std::string& name) const override { return files_.floats(name); }
-
- private:
-  HuggingFaceFiles files_;
-};
-
-class NpzWeights final : public WeightFile {
- public:
-  explicit NpzWeights(const std::string& path) : file_(path) {}
-  std::vector<WeightEntry> entries() const override {
-    std::vector<WeightEntry> out;
-    for (const NpzEntry& e : file_.entries()) out.push_back({e.name, e.descr, e.shape, e.floats});
-    return out;
-  }
-
- protected:
-  Tensor values(const std::string& name) const override { return file_.floats(name); }
-
- private:
-  NpzFile file_;
-};
-
-class GgufWeights final : public WeightFile {
- public:
-  explicit GgufWeights(const std::string& path) : file_(GgufFile::read(path)) {}
-  std::vector<WeightEntry> entries() const override {
-    std::vector<WeightEntry> out;
-    for (const GgufEntry& e : file_.entries()) {
+WeightFile::WeightFile(const std::string& path) {
+  if (path.ends_with(".npz")) {
+    const auto file = std::make_shared<const NpzFile>(path);
+    for (const NpzEntry& e : file->entries()) entries_.push_back({e.name, e.descr, e.shape, e.floats});
+    values_ = [file](const std::string& name) { return file->floats(name); };
+  } else if (path.ends_with(".gguf")) {
+    const auto file = std::make_shared<const GgufFile>(GgufFile::read(path));
+    for (const GgufEntry& e : file->entries()) {
       const std::string_view type = gguf_type(e.type).name;
       const bool whole = type.size() >= 2 && type[0] == 'I' && type[1] >= '0' && type[1] <= '9';
-      out.push_back({e.name, std::string(type), Shape(e.shape), !whole});
+      entries_.push_back({e.name, std::string(type), Shape(e.shape), !whole});
     }
-    return out;
+    values_ = [file](const std::string& name) {
+      const DeviceGuard host(Device::cpu());
+      const Tensor t = gguf_tensor(*file, name);
+      return Tensor::from(t.to_vector(), t.shape(), dtypes::fp32, MemoryKind::kBuffer);
+    };
+  } else {  // a .safetensors file, or shards
+    const auto file = std::make_shared<const HuggingFaceFiles>(path);
+    for (const std::string& name : file->names()) {
+      const SafetensorsEntry& e = file->entry(name);
+      entries_.push_back({name, e.dtype, Shape(e.shape), is_float_type(e.dtype)});
+    }
+    values_ = [file](const std::string& name) { return file->floats(name); };
   }
-
- protected:
-  Tensor values(const std::string& name) const override {
-    const DeviceGuard host(Device::cpu());
-    const Tensor t = gguf_tensor(file_, name);
-    return Tensor::from(t.to_vector(), t.shape(), dtypes::fp32, MemoryKind::kBuffer);
-  }
-
- private:
-  GgufFile file_;
-};
-
-}  // namespace
-
-std::unique_ptr<WeightFile> WeightFile::open(const std::string& path) {
-  if (path.ends_with(".npz")) return std::make_unique<NpzWeights>(path);
-  if (path.ends_with(".gguf")) return std::make_unique<GgufWeights>(path);
-  return std::make_unique<SafetensorsWeights>(path);
 }
 
 Tensor WeightFile::read(const std::string& name) const {
-  Tensor t = values(name);
+  Tensor t = values_(name);
   for (int64_t i = 0; i < t.numel(); ++i)
     if (!std::isfinite(t.as<float>()[i]))
       fail_with(ErrorCode::kNonFinite, "init_from", "tensor '", name, "', element ", i, ": got ", t.as<float>()[i],

@@ -1,8 +1,8 @@
 // Named tensors of another program's file in any format, for init_from_weights.
 #pragma once
 
+#include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,15 +20,15 @@ struct WeightEntry {
 
 class WeightFile {
  public:
-  virtual ~WeightFile() = default;
   // Chooses the format by the ending of the path. Throws Error(kData) that names the path.
-  static std::unique_ptr<WeightFile> open(const std::string& path);
-  virtual std::vector<WeightEntry> entries() const = 0;
+  explicit WeightFile(const std::string& path);
+  const std::vector<WeightEntry>& entries() const { return entries_; }
   // fp32 values on the CPU. Throws Error(kNonFinite) if they are not finite.
   Tensor read(const std::string& name) const;
 
- protected:
-  virtual Tensor values(const std::string& name) const = 0;
+ private:
+  std::vector<WeightEntry> entries_;
+  std::function<Tensor(const std::string& name)> values_;
 };
 
 // Paths of the parameters and buffers whose inputs are a flattened image, and its form [h, w, c]: up to the first layer
