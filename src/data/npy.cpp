@@ -8,7 +8,7 @@
 // - targets, values: any number type, [n] or [n, ...].
 //
 // Files are untrusted: headers are checked against each other and against the bytes that follow before memory is
-// allocated (npy_header.h, zip.h).
+// allocated (npy_array.h).
 #include <algorithm>
 #include <optional>
 #include <set>

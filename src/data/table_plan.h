@@ -53,7 +53,7 @@ inline constexpr int64_t kMostCodes = 1000000;  // names of a column that become
 
 struct ColumnCells {
   int64_t missing = 0, numbers = 0, others = 0;
-  int64_t looks = 0;        // of `others`, texts that look like numbers (number_look.h)
+  int64_t looks = 0;        // of `others`, texts that look like numbers (number_look)
   int64_t first_odd = -1;   // row of the first of `others`
   int64_t first_look = -1;  // row of the first of `looks`
 };

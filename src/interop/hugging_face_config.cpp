@@ -63,7 +63,7 @@ constexpr std::string_view kRopeKeys[] = {"type",
                                           "low_freq_factor",
                                           "high_freq_factor",
                                           "original_max_position_embeddings"};
-// They say what is meant for texts, not for the model: interop/origin_files.h reads them.
+// They say what is meant for texts, not for the model: origin_files.cpp reads them.
 constexpr std::string_view kOfTexts[] = {"eos_token_id", "bos_token_id", "pad_token_id"};
 
 bool is_neutral(const Json& value, double neutral) {

@@ -1,4 +1,4 @@
-// The writing side of interop/compressed_tensors.h.
+// Codes in the layout of compressed-tensors, written (interop/hugging_face.h).
 #include <algorithm>
 
 #include "bitgrad/base/error.h"

@@ -3,7 +3,7 @@
 //   "GGUF" | u32 version | u64 tensors | u64 keys | keys with typed values | names, shapes, types, offsets | pad | data
 // The data of each tensor begin at a multiple of `general.alignment` (32 by default).
 //
-// Tensor types and their block layouts: io/gguf_types.inc. Conversion to and from Tensor: io/gguf_tensors.h.
+// Tensor types and their block layouts: io/gguf_types.inc.
 #pragma once
 
 #include <cstdint>
