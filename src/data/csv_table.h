@@ -1,4 +1,4 @@
-// A text table: rows of fields with their line numbers, and the names of its columns.
+// Text tables: their cells, their rows, and the table with the names of its columns.
 #pragma once
 
 #include <cstdint>

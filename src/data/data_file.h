@@ -1,4 +1,4 @@
-// Opens files that a data set refers to.
+// Files that a data set refers to: opened, read plain or gzip, and what is said of their contents.
 #pragma once
 
 #include <cstdint>

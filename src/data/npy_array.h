@@ -1,5 +1,5 @@
-// .npy files: headers, and arrays as numpy.load gives them: every number type, byte order and order of memory, and
-// texts.
+// Files of numpy: members of archives; .npy headers, and arrays as numpy.load gives them: every number type, byte order
+// and order of memory, and texts.
 #pragma once
 
 #include <cstdint>

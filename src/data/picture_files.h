@@ -1,4 +1,4 @@
-// PNG files (ISO/IEC 15948): encodes pictures, 8 bits per channel, without filters; takes passes apart.
+// PNG files (ISO/IEC 15948): encodes pictures, 8 bits per channel, without filters; takes passes apart. EXIF.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Windows over a sequence of ids: the base of all token data sets.
+// Sequences of ids, in memory or in files, and the windows over them that are the samples of token data sets.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Patterns that split a text into words (libpcre2), in the syntax of Hugging Face tokenizers.
+// What tokenizers do to a text before they look up tokens: patterns that split it into words (libpcre2, in the syntax
+// of Hugging Face tokenizers), normal forms, added tokens.
 #pragma once
 
 #include <array>

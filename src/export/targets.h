@@ -1,4 +1,4 @@
-// Declares the functions of targets.inc.
+// The functions of targets.inc, and what they share: refusals, facts about inputs, codes of weights in other orders.
 #pragma once
 
 #include <cstdint>

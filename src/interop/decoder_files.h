@@ -1,4 +1,5 @@
-// The tensors of a decoder's file as one family names them, and their places in our parameters.
+// A decoder in files of both formats: activations, scaling of positions, families with their names of tensors, and the
+// places of these in our parameters.
 #pragma once
 
 #include <cstdint>

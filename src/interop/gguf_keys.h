@@ -1,4 +1,4 @@
-// A decoder as the metadata of a GGUF file, and back.
+// A decoder and its tokenizer as the metadata of a GGUF file, and back.
 #pragma once
 
 #include <memory>

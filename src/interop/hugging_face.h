@@ -1,4 +1,5 @@
-// The tensors of a Hugging Face folder: model.safetensors, or the shards listed in model.safetensors.index.json.
+// A folder of Hugging Face: model.safetensors, or the shards listed in model.safetensors.index.json; codes;
+// config.json; the files about texts.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Named tensors of another program's file in any format, for init_from_weights.
+// Named tensors of another program's file in any format, for init_from_weights, and the order of their columns.
 #pragma once
 
 #include <functional>

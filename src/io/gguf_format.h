@@ -1,4 +1,4 @@
-// Shared by reader and writer of GGUF files: names, limits, sizes.
+// Shared by reader and writer of GGUF files: names, limits, types of values, blocks.
 #pragma once
 
 #include <bit>

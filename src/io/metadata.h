@@ -1,5 +1,5 @@
-// JSON in the metadata of files. Checksums detect accidents, not forgery, so everything that a file says about itself
-// is checked against limits before use.
+// JSON in the metadata of files, and records of codes. Checksums detect accidents, not forgery, so everything that a
+// file says about itself is checked against limits before use.
 #pragma once
 
 #include <string>
