@@ -14,9 +14,9 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/data/describe.h"
 #include "bitgrad/data/picture.h"
 
+#include "bitgrad/data/samples.h"
 #include "command.h"
 #include "data_fetch.h"
 #include "output_file.h"

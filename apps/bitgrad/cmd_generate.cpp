@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/data/streamed_text.h"
+#include "bitgrad/data/tokenizer.h"
 #include "bitgrad/infer/generator.h"
 #include "bitgrad/interop/model_origin.h"
 #include "bitgrad/kernels/gemm_costs.h"

@@ -11,7 +11,6 @@
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/interop/decoder.h"
 #include "bitgrad/interop/interop.h"
-#include "bitgrad/interop/weight_map.h"
 #include "bitgrad/run/trainer.h"
 #include "command.h"
 #include "open_file.h"

@@ -7,7 +7,7 @@
 
 #include "bitgrad/c.h"
 #include "bitgrad/config/config.h"
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 
 namespace bitgrad::capi {
 

@@ -10,7 +10,7 @@
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/io/safetensors.h"
 
-#include "io/codes_record.h"
+#include "io/metadata.h"
 #include "train/pieces.h"
 
 namespace bitgrad::checkpoint {

@@ -8,7 +8,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/normal_form.h"
+#include "data/tokenizer_text.h"
 
 namespace bitgrad::data {
 namespace {

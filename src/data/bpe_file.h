@@ -2,16 +2,34 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "bitgrad/base/json.h"
-#include "data/added_tokens.h"
-#include "data/bpe_merges.h"
-#include "data/split_pattern.h"
+#include "data/tokenizer_text.h"
 
 namespace bitgrad::data {
+
+// Byte-pair encoding: the merges of a word (Sennrich et al. 2016, arXiv:1508.07909).
+
+class BpeMerges {
+ public:
+  // Adds merges in order of rank; a duplicate pair keeps its first rank. Returns false for a duplicate.
+  bool add(int32_t left, int32_t right, int32_t merged);
+  int64_t size() const { return static_cast<int64_t>(merges_.size()); }
+  // Repeatedly joins the adjacent pair with the lowest rank (the leftmost on ties) until none is left.
+  void apply(std::vector<int32_t>& word) const;
+
+ private:
+  struct Merge {
+    int64_t rank;
+    int32_t merged;
+  };
+  const Merge* find(int32_t left, int32_t right) const;
+  std::unordered_map<uint64_t, Merge> merges_;
+};
 
 // One step of splitting a text into words. Steps apply in sequence, each to the pieces produced by the previous one.
 struct SplitStep {

@@ -7,9 +7,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
-#include "data/content.h"
-#include "data/csv_rows.h"
 #include "data/csv_table.h"
+#include "data/data_file.h"
 
 namespace bitgrad {
 namespace {
@@ -42,7 +41,7 @@ class CsvReader {
       }
     }
     if (count_ == 0)
-      fail_with(ErrorCode::kData, "data.csv", printable(path_),
+      fail_with(ErrorCode::kData, data::kCsv, printable(path_),
                 ": got no line of numbers, expected one sample per line.");
   }
   const data::CsvHead& head() const { return head_; }
@@ -61,7 +60,7 @@ class CsvReader {
     const int64_t fields = std::ssize(row);
     if (count_ == 0) width_ = fields;
     if (fields != width_)
-      fail_with(ErrorCode::kData, "data.csv", printable(path_), ':', line_, ": got ", fields, " values, expected ",
+      fail_with(ErrorCode::kData, data::kCsv, printable(path_), ':', line_, ": got ", fields, " values, expected ",
                 width_, " as in the first line of numbers.");
     ++count_;
   }
@@ -80,7 +79,7 @@ class CsvReader {
   }
   [[noreturn]] void refuse(int64_t index, std::string_view field, std::string_view expected) const {
     constexpr size_t kShown = 40;
-    fail_with(ErrorCode::kData, "data.csv", printable(path_), ':', line_, ": value ", index + 1, ": got '",
+    fail_with(ErrorCode::kData, data::kCsv, printable(path_), ':', line_, ": value ", index + 1, ": got '",
               printable(std::string(field.substr(0, kShown))), "', expected ", expected, '.');
   }
 

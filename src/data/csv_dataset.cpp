@@ -8,8 +8,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/content.h"
-#include "data/csv_rows.h"
 #include "data/csv_table.h"
 #include "data/data_file.h"
 #include "data/formats.h"
@@ -19,11 +17,9 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr std::string_view kCsvData = "data.csv";
-
 CsvTable read_table(const DatasetSpec& spec, const std::string& file, const TablePlan* plan) {
   const std::unique_ptr<InputFile> opened =
-      open_data_file(kCsvData, spec, "file", file, "a file of comma-separated values");
+      open_data_file(kCsv, spec, "file", file, "a file of comma-separated values");
   const std::string path = printable(data_path(spec.root, file));
   CsvForm form = csv_form(spec.keys);
   if (plan != nullptr) {
@@ -41,7 +37,7 @@ void check_target_key(const DatasetSpec& spec, const PlacedTable& placed) {
     same = placed.table.column_of("target", names[i]) == placed.from[static_cast<size_t>(placed.plan.targets[i])];
   std::vector<std::string> expected;
   for (const int64_t t : placed.plan.targets) expected.push_back(placed.plan.columns[static_cast<size_t>(t)].name);
-  require(same, kCsvData, "target: got '", spec.keys.text("target"), "' in ", placed.table.path,
+  require(same, kCsv, "target: got '", spec.keys.text("target"), "' in ", placed.table.path,
           ", the training table has '", first_names(expected), "'.");
 }
 

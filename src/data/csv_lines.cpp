@@ -9,7 +9,6 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr std::string_view kCsvLines = "data.csv";
 constexpr size_t kCompared = 20;  // lines
 
 std::vector<std::string_view> first_lines(std::string_view text) {
@@ -80,7 +79,7 @@ const CsvSeparator& likely_separator(std::string_view text) {
 void check_separator(const std::string& path, std::string_view text, const CsvRow& first, const CsvForm& form) {
   if (first.size() != 1 || is_comment(first[0])) return;
   const auto refuse = [&](std::string_view what, std::string_view way) {
-    fail_with(ErrorCode::kData, kCsvLines, printable(path), ": the first line is one field with ", what, ": '",
+    fail_with(ErrorCode::kData, kCsv, printable(path), ": the first line is one field with ", what, ": '",
               printable(first[0].substr(0, 60)), "'. If these separate fields, ",
               form.fixed ? concat("write the file with the separator of the training table: '",
                                   printable({&form.separator, 1}), '\'')
@@ -132,7 +131,7 @@ void refuse_length(const std::string& path, CsvRows& rows, const CsvRow& first, 
   if (why.empty() && got > expected && form.separator != kBlankSeparator)
     why = concat(" A field that holds '", form.separator, "' must be in double quotes",
                  form.separator == ',' ? "; numbers with decimal commas need another field separator." : ".");
-  fail_with(ErrorCode::kData, kCsvLines, printable(path), ':', line, ": got ", got, " fields, expected ", expected,
+  fail_with(ErrorCode::kData, kCsv, printable(path), ':', line, ": got ", got, " fields, expected ", expected,
             " as in the first line.", why);
 }
 

@@ -1,4 +1,4 @@
-#include "data/csv_rows.h"
+#include "data/csv_table.h"
 
 #include <algorithm>
 #include <iterator>
@@ -10,15 +10,13 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr std::string_view kCsvText = "data.csv";
 constexpr std::string_view kBlanks = " \t\r";
 
 void check_text(const std::string& path, std::string_view text) {
   if (const std::string why = why_no_text(text); !why.empty())
-    fail_with(ErrorCode::kData, kCsvText, path, ": got no text table: ", why, '.');
+    fail_with(ErrorCode::kData, kCsv, path, ": got no text table: ", why, '.');
   if (text.find('\n') == std::string_view::npos && text.find('\r') != std::string_view::npos)
-    fail_with(ErrorCode::kData, kCsvText, path,
-              ": its lines end with carriage returns alone (old Macs), expected line ",
+    fail_with(ErrorCode::kData, kCsv, path, ": its lines end with carriage returns alone (old Macs), expected line ",
               "feeds. Save it with line ends of Unix or Windows, such as tr '\\r' '\\n'.");
   int64_t line = 1;
   for (size_t i = 0; i < text.size();) {
@@ -26,7 +24,7 @@ void check_text(const std::string& path, std::string_view text) {
     const size_t bytes = byte < 0x80 ? 1 : utf8_bytes(text.substr(i, 4));
     if (byte == '\n') ++line;
     if (bytes == 0)
-      fail_with(ErrorCode::kData, kCsvText, path, ':', line, ": got bytes that are not UTF-8 (",
+      fail_with(ErrorCode::kData, kCsv, path, ':', line, ": got bytes that are not UTF-8 (",
                 printable(text.substr(i, 1)), "). Save it as CSV in UTF-8, such as iconv -f WINDOWS-1252 -t UTF-8.");
     i += bytes;
   }
@@ -64,7 +62,7 @@ CsvRows::CsvRows(const std::string& path, std::string_view text, char separator)
                                     [&](const CsvSeparator& s) { return s.mark == declared; });
     const std::string key =
         known == std::end(kCsvSeparators) ? std::string("choose another one") : concat("set separator: ", known->name);
-    fail_with(ErrorCode::kData, kCsvText, path_, ":1: the first line says that '", printable({&declared, 1}),
+    fail_with(ErrorCode::kData, kCsv, path_, ":1: the first line says that '", printable({&declared, 1}),
               "' separates fields, expected '", printable({&separator, 1}), "'. In a training table ", key,
               "; elsewhere write the file with the separator of the training table.");
   }
@@ -128,7 +126,7 @@ std::string_view CsvRows::quoted(size_t column) {
   text_.remove_prefix(end == std::string_view::npos ? text_.size() : end + 1);
   skip_blanks();
   if (end == std::string_view::npos || !(at_end() || text_.front() == separator_ || text_.front() == '\t'))
-    fail_with(ErrorCode::kData, kCsvText, path_, ':', line, ": column ", column + 1,
+    fail_with(ErrorCode::kData, kCsv, path_, ':', line, ": column ", column + 1,
               ": got a quote that does not end with the field, expected \"...\" with quotes inside written twice.");
   line_ += std::count(field.begin(), field.end(), '\n');
   if (!doubled) return field;

@@ -86,6 +86,10 @@ int64_t Dataset::features() const {
   return product;
 }
 
+void Dataset::check_index(int64_t index) const {
+  require(index >= 0 && index < size(), "data", name(), ": sample index: got ", index, ", expected 0 .. ", size() - 1,
+          ".");
+}
 void Dataset::sample(int64_t, float*, int32_t*) const {
   fail("data", name(), ": samples are ", dtype(), ": this data set has no fp32 values.");
 }

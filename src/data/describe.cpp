@@ -1,4 +1,4 @@
-#include "bitgrad/data/describe.h"
+#include "bitgrad/data/samples.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/npz.h"
 #include "bitgrad/data/picture.h"
-#include "bitgrad/data/samples.h"
-#include "data/content.h"
+#include "data/data_file.h"
 #include "data/describe_parts.h"
 #include "data/npy_array.h"
 

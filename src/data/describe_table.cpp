@@ -7,10 +7,9 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
-#include "data/csv_rows.h"
 #include "data/csv_table.h"
 #include "data/describe_parts.h"
-#include "data/table_columns.h"
+#include "data/table_plan.h"
 
 namespace bitgrad::data {
 namespace {

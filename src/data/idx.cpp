@@ -18,13 +18,10 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
-#include "data/content.h"
 #include "data/data_file.h"
 #include "data/describe_parts.h"
 #include "data/formats.h"
-#include "data/id_dataset.h"
 #include "data/image_dataset.h"
-#include "data/value_warnings.h"
 
 namespace bitgrad::data {
 namespace {
@@ -367,8 +364,7 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   if (vocabulary > 0) {
     std::vector<int64_t> shape = inner_dims(images);
     if (shape.empty()) shape = {1};
-    return std::make_unique<IdDataset>(images.path, std::move(shape), vocabulary, ids_of(images, vocabulary),
-                                       std::move(read));
+    return ImageDataset::of_ids(images.path, std::move(shape), vocabulary, ids_of(images, vocabulary), std::move(read));
   }
   const bool pixels = images.type.code == kUint8;
   TrackedBytes samples = samples_of(images);

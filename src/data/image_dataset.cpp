@@ -1,10 +1,12 @@
 #include "data/image_dataset.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "bitgrad/base/error.h"
-#include "data/stored.h"
+#include "bitgrad/data/samples.h"
+#include "data/formats.h"
 
 namespace bitgrad::data {
 
@@ -39,6 +41,14 @@ void PixelValues::check(int64_t channels) const {
   check_entries(normalize.std, "std", true);
 }
 
+// The value of each byte, [tables, 256].
+static std::vector<float> byte_table(const PixelValues& values, int64_t tables) {
+  std::vector<float> table;
+  for (int64_t c = 0; c < tables; ++c)
+    for (int p = 0; p < 256; ++p) table.push_back(values.of(static_cast<float>(p) / 255.0f, c));
+  return table;
+}
+
 int64_t channels_of(const std::vector<int64_t>& sample_shape) {
   return sample_shape.size() == 3 ? sample_shape.back() : 1;
 }
@@ -68,8 +78,7 @@ ImageDataset::ImageDataset(std::string name, std::vector<int64_t> shape, const P
   values.check(channels_of(shape_));
   ensure(samples_.size() == size_ * features_ * element_bytes(stored_), "data", name_, ": got ", samples_.size(),
          " bytes of samples, expected ", size_, " x ", features_, " x ", element_bytes(stored_));
-  for (int64_t c = 0; c < tables_; ++c)
-    for (int p = 0; p < 256; ++p) table_.push_back(values.of(static_cast<float>(p) / 255.0f, c));
+  if (stored_ == StoredAs::kUint8) table_ = byte_table(values, tables_);
 }
 
 StoredSamples ImageDataset::stored() const {
@@ -84,29 +93,109 @@ StoredSamples ImageDataset::stored() const {
           tables_};
 }
 
-void ImageDataset::write_sample(int64_t index, float* x) const {
-  require(index >= 0 && index < size(), "data", name_, ": sample index: got ", index, ", expected 0 .. ", size() - 1,
-          ".");
+std::unique_ptr<ImageDataset> ImageDataset::of_ids(std::string name, std::vector<int64_t> shape, int64_t vocabulary,
+                                                   TrackedBytes ids, Targets targets) {
+  auto out = std::make_unique<ImageDataset>(std::move(name), std::move(shape), DatasetSpec{}.affine, std::move(ids),
+                                            StoredAs::kInt32, std::move(targets));
+  out->vocabulary_ = vocabulary;
+  return out;
+}
+
+void ImageDataset::example(int64_t index, void* to, void* target) const {
+  check_index(index);
   const uint8_t* const from = samples_.data() + index * features_ * element_bytes(stored_);
-  if (stored_ == StoredAs::kFloat)
-    std::memcpy(x, from, static_cast<size_t>(features_) * sizeof(float));
+  auto* const x = static_cast<float*>(to);
+  if (stored_ != StoredAs::kUint8)
+    std::memcpy(to, from, static_cast<size_t>(features_ * element_bytes(stored_)));
   else if (tables_ == 1)
     for (int64_t i = 0; i < features_; ++i) x[i] = table_[from[i]];
   else
     for (int64_t i = 0; i < features_; i += tables_)
       for (int64_t c = 0; c < tables_; ++c) x[i + c] = table_[static_cast<size_t>(c * 256 + from[i + c])];
-}
-
-void ImageDataset::sample(int64_t index, float* x, int32_t* label) const {
-  require(targets_.form.classes > 0 && targets_.form.shape.rank() == 0, "data", name_,
-          ": targets are not one class per sample: read it by example.");
-  write_sample(index, x);
-  copy_stored_target(stored(), index, 1, label);
-}
-
-void ImageDataset::example(int64_t index, void* x, void* target) const {
-  write_sample(index, static_cast<float*>(x));
   copy_stored_target(stored(), index, targets_.form.shape.numel(), target);
 }
 
+void ImageDataset::one_class_example(int64_t index, void* x, int32_t* label) const {
+  require(targets_.form.classes > 0 && targets_.form.shape.rank() == 0, "data", name_,
+          ": targets are not one class per sample: read it by example.");
+  example(index, x, label);
+}
+
+void ImageDataset::sample(int64_t index, float* x, int32_t* label) const {
+  vocabulary_ > 0 ? Dataset::sample(index, x, label) : one_class_example(index, x, label);
+}
+
+void ImageDataset::sample_ids(int64_t index, int32_t* x, int32_t* label) const {
+  vocabulary_ > 0 ? one_class_example(index, x, label) : Dataset::sample_ids(index, x, label);
+}
+
+std::vector<Key> array_keys() {
+  return {vocabulary_key(),
+          {.name = "ignore_label",
+           .type = Key::Type::kInt,
+           .range = "[-2147483648, 2147483647]",
+           .standard = "-100",
+           .doc = "labels [n, positions]: the label of a position that counts nowhere, such as a prompt"}};
+}
+std::vector<Key> memory_keys() { return {vocabulary_key()}; }
+
+ArrayKeys::ArrayKeys(const DatasetSpec& spec)
+    : vocabulary(spec.keys.integer("vocabulary")), ignore(spec.keys.integer("ignore_label")) {}
+
+void ArrayKeys::check_labels(std::string_view where, bool positions) const {
+  require(positions || ignore == kIgnoredClass, where, "ignore_label: got ", ignore,
+          ", which is for labels [n, positions]; here each sample has one label, and all count");
+}
+
 }  // namespace bitgrad::data
+
+namespace bitgrad {
+
+SampleValues::SampleValues(std::array<float, 2> affine, Normalization normalize)
+    : affine_(affine), normalize_(std::move(normalize)) {
+  const data::PixelValues values(affine_, normalize_);
+  values.check();
+  table_ =
+      data::byte_table(values, std::max({std::ssize(normalize_.mean), std::ssize(normalize_.std), std::ptrdiff_t{1}}));
+}
+
+void SampleValues::write(const SampleView& s, int64_t first, int64_t count, float* to) const {
+  const int64_t channels = data::channels_of(s.shape.dims()), tables = std::ssize(table_) / 256;
+  require(tables == 1 || tables == channels, "data", s.name, ": got samples of ", s.shape, " (", channels,
+          channels == 1 ? " channel" : " channels", "), expected the ", tables, " channels of the normalization");
+  const int64_t each = s.shape.numel(), begin = first * each;
+  if (s.stored == StoredAs::kUint8) {
+    const auto* const from = static_cast<const uint8_t*>(s.data) + begin;
+    for (int64_t i = 0; i < count * each; ++i)
+      to[i] = table_[static_cast<size_t>((tables == 1 ? 0 : i % channels) * 256 + from[i])];
+    return;
+  }
+  require(s.stored == StoredAs::kFloat, "data", s.name, ": got integers, expected bytes (uint8) or fp32 values");
+  const data::PixelValues values(affine_, normalize_);
+  const auto* const from = static_cast<const float*>(s.data) + begin;
+  const bool same = !normalize_.given() && affine_ == DatasetSpec{}.affine;
+  for (int64_t i = 0; i < count * each; ++i) to[i] = same ? from[i] : values.of(from[i], i % channels);
+}
+
+std::string bytes_warning(const SampleView& s) {
+  if (s.stored != StoredAs::kUint8 || s.shape.rank() > 1) return {};
+  return concat(
+      s.name, ": got bytes (uint8) of ", s.shape,
+      " per sample, which are read as pixels: divided by 255. If they are numbers of a table, pass fp32 values");
+}
+
+void write_ids(const SampleView& s, int64_t first, int64_t count, int32_t* to) {
+  require(s.stored != StoredAs::kFloat, "data", s.name, ": got fp32 values, expected ids (integers)");
+  data::widen_stored(s.data, s.stored, first * s.shape.numel(), count * s.shape.numel(), to);
+}
+
+namespace data {
+
+std::vector<std::string> notes_of_bytes(bool ids, const SampleView& samples) {
+  const std::string text = ids ? std::string() : bytes_warning(samples);
+  return text.empty() ? std::vector<std::string>{} : std::vector<std::string>{text};
+}
+
+}  // namespace data
+
+}  // namespace bitgrad

@@ -1,7 +1,10 @@
-// In-memory examples: byte samples, converted to fp32 on access, or fp32 samples; targets are classes or values.
+// In-memory examples: byte samples, converted to fp32 on access, fp32 samples, or ids; targets are classes or values.
+// Keys of formats of arrays.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,9 +14,24 @@
 
 namespace bitgrad::data {
 
+// Elements first .. first + n - 1 of stored classes or ids (not kFloat).
+inline void widen_stored(const void* stored, StoredAs form, int64_t first, int64_t n, int32_t* to) {
+  const auto widen = [&](const auto* from) { std::copy_n(from + first, n, to); };
+  if (form == StoredAs::kUint8) return widen(static_cast<const uint8_t*>(stored));
+  if (form == StoredAs::kUint16) return widen(static_cast<const uint16_t*>(stored));
+  widen(static_cast<const int32_t*>(stored));
+}
+// Copies the `count` elements of target `id`: int32 classes or fp32 values.
+inline void copy_stored_target(const StoredSamples& stored, int64_t id, int64_t count, void* to) {
+  const int64_t first = id * stored.target_stride;
+  if (stored.target_form != StoredAs::kFloat)
+    return widen_stored(stored.labels, stored.target_form, first, count, static_cast<int32_t*>(to));
+  std::memcpy(to, static_cast<const float*>(stored.labels) + first, static_cast<size_t>(count) * sizeof(float));
+}
+
 // Conversion of bytes to values.
 struct PixelValues {
-  PixelValues(std::array<float, 2> a) : affine(a) {}
+  PixelValues(std::array<float, 2> a, Normalization n = {}) : affine(a), normalize(std::move(n)) {}
   explicit PixelValues(const DatasetSpec& spec) : affine(spec.affine), normalize(spec.normalize) {}
   std::array<float, 2> affine;
   Normalization normalize = {};
@@ -47,11 +65,15 @@ class ImageDataset final : public Dataset {
   // samples: [size, shape...] row-major: pixels (kUint8), or fp32 (kFloat), to which `values` are not applied.
   ImageDataset(std::string name, std::vector<int64_t> shape, const PixelValues& values, TrackedBytes samples,
                StoredAs stored, Targets targets);
+  // ids: int32 [size, shape...] row-major, each below `vocabulary`.
+  static std::unique_ptr<ImageDataset> of_ids(std::string name, std::vector<int64_t> shape, int64_t vocabulary,
+                                              TrackedBytes ids, Targets targets);
 
   std::string name() const override { return name_; }
   int64_t size() const override { return size_; }
   std::vector<int64_t> sample_shape() const override { return shape_; }
   int64_t classes() const override { return targets_.form.classes; }
+  int64_t vocabulary() const override { return vocabulary_; }
   TargetForm target_form() const override { return targets_.form; }
   std::vector<std::string> class_names() const override { return targets_.class_names; }
   std::vector<std::string> feature_names() const override { return feature_names_; }
@@ -64,23 +86,33 @@ class ImageDataset final : public Dataset {
     notes_ = std::move(notes);
   }
   void sample(int64_t index, float* x, int32_t* label) const override;
+  void sample_ids(int64_t index, int32_t* x, int32_t* label) const override;
   void example(int64_t index, void* x, void* target) const override;
   StoredSamples stored() const override;
   int64_t memory_bytes() const override { return samples_.size() + targets_.data.size(); }
 
  private:
-  void write_sample(int64_t index, float* x) const;
+  void one_class_example(int64_t index, void* x, int32_t* label) const;
 
   std::vector<std::string> feature_names_, notes_;
   std::shared_ptr<const TablePlan> plan_;
   std::string name_;
   std::vector<int64_t> shape_;
-  int64_t features_, size_;
+  int64_t features_, size_, vocabulary_ = 0;
   TrackedBytes samples_;
   StoredAs stored_;
   Targets targets_;
   int64_t tables_;            // 1, or one per channel
   std::vector<float> table_;  // [tables, 256]: value of every byte
+};
+
+// What array_keys() say: ids below `vocabulary` (0: samples are values), and the label that does not count.
+struct ArrayKeys {
+  explicit ArrayKeys(const DatasetSpec& spec);
+  int64_t vocabulary = 0;
+  int64_t ignore = kIgnoredClass;
+  // Throws Error if `ignore` was set for labels [n], of which every one counts.
+  void check_labels(std::string_view where, bool positions) const;
 };
 
 }  // namespace bitgrad::data

@@ -17,7 +17,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/rng.h"
 #include "data/augment.h"
-#include "data/stored.h"
+#include "data/image_dataset.h"
 
 namespace bitgrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,6 @@
 #include "bitgrad/base/error.h"
 #include "data/formats.h"
 #include "data/image_dataset.h"
-#include "data/stored.h"
 
 namespace bitgrad {
 namespace {
@@ -65,7 +64,9 @@ class MemoryDataset final : public Dataset {
       const int64_t found = check_numbers(t, spec_.classes, t.shape.rank() > 0);
       target_.classes = spec_.classes > 0 ? spec_.classes : std::max<int64_t>(found, 1);
     }
-    make_table();
+    if (ids_) return;
+    std::vector<float> trial(static_cast<size_t>(x.shape.numel()));
+    values_.write(x, 0, 1, trial.data());  // throws if the channels do not match
   }
   std::string name() const override { return std::string(spec_.samples.name); }
   int64_t size() const override { return spec_.samples.count; }
@@ -98,8 +99,9 @@ class MemoryDataset final : public Dataset {
     out.form = spec_.samples.stored;
     out.stride = features();
     out.bytes = size() * out.stride * element_bytes(out.form);
-    out.numbers = table_.empty() ? nullptr : table_.data();
-    out.tables = table_.empty() ? 1 : std::ssize(table_) / 256;
+    if (ids_ || out.form != StoredAs::kUint8) return out;
+    out.numbers = values_.table().data();
+    out.tables = std::ssize(values_.table()) / 256;
     return out;
   }
 
@@ -112,30 +114,11 @@ class MemoryDataset final : public Dataset {
     out.target_stride = std::max<int64_t>(target_.shape.numel(), 1);
     return out;
   }
-  // Tables of the value of each byte, per channel, computed from one-pixel samples.
-  void make_table() {
-    const SampleView& x = spec_.samples;
-    if (ids_) return;
-    const int64_t channels = data::channels_of(x.shape.dims());
-    const size_t given = std::max(spec_.normalize.mean.size(), spec_.normalize.std.size());
-    std::vector<float> trial(static_cast<size_t>(x.shape.numel()));
-    values_.write(x, 0, 1, trial.data());  // throws if the channels do not match
-    if (x.stored != StoredAs::kUint8) return;
-    const int64_t tables = given > 1 ? channels : 1;
-    for (int64_t c = 0; c < tables; ++c)
-      for (int p = 0; p < 256; ++p) {
-        const std::vector<uint8_t> pixel(static_cast<size_t>(tables), static_cast<uint8_t>(p));
-        std::vector<float> value(static_cast<size_t>(tables));
-        values_.write({x.name, StoredAs::kUint8, {1, 1, tables}, 1, pixel.data()}, 0, 1, value.data());
-        table_.push_back(value[static_cast<size_t>(c)]);
-      }
-  }
 
   MemoryDatasetSpec spec_;
   SampleValues values_;
   bool ids_;
   TargetForm target_;
-  std::vector<float> table_;
 };
 
 }  // namespace

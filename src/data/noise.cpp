@@ -1,7 +1,6 @@
 // x + sd * z, with z standard normal, drawn for each value in each epoch (Bishop 1995, "Training with noise is
 // equivalent to Tikhonov regularization").
 #include "bitgrad/data/transform.h"
-#include "data/transforms.h"
 
 namespace bitgrad::data {
 namespace {

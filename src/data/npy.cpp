@@ -8,7 +8,7 @@
 // - targets, values: any number type, [n] or [n, ...].
 //
 // Files are untrusted: headers are checked against each other and against the bytes that follow before memory is
-// allocated (npy_header.h, zip.h).
+// allocated (npy_array.h).
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -18,10 +18,8 @@
 #include "bitgrad/base/text.h"
 #include "data/data_file.h"
 #include "data/formats.h"
-#include "data/id_dataset.h"
 #include "data/image_dataset.h"
 #include "data/npy_array.h"
-#include "data/value_warnings.h"
 
 namespace bitgrad::data {
 namespace {
@@ -34,9 +32,6 @@ struct OpenedNpy {
   std::unique_ptr<InputFile> file;
   std::unique_ptr<ByteSource> source;
   NpyHeader header;
-  int64_t count() const { return header.shape[0]; }
-  std::vector<int64_t> inner() const { return {header.shape.begin() + 1, header.shape.end()}; }
-  bool text() const { return header.kind == 'U' || header.kind == 'S'; }
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
     fail_with(ErrorCode::kData, where, what, ": ", parts...);
@@ -123,10 +118,10 @@ std::vector<std::string> class_names_of(const DatasetSpec& spec, const OpenedNpy
   if (!spec.training_file.empty()) training.file = spec.training_file;
   const NpyArrays arrays(training);
   OpenedNpy labels = arrays.open("labels", training.labels.empty() ? "labels" : training.labels);
-  if (labels.text() != own.text())
+  if (labels.header.text() != own.header.text())
     own.refuse("descr: got '", own.header.descr, "', the training labels ", labels.what, " have '", labels.header.descr,
                "'. Save both as numbers or both as texts.");
-  return labels.text() ? names_in(labels.read()) : std::vector<std::string>{};
+  return labels.header.text() ? names_in(labels.read()) : std::vector<std::string>{};
 }
 
 // Classes or values.
@@ -141,7 +136,8 @@ class NpyTargets {
             "got both labels and targets, expected one of them: labels are classes, targets are values.");
     require(!values_ || spec.classes == 0, arrays.where(), "classes: got ", spec.classes,
             ", which is for labels; targets are values.");
-    if (values_ && array_.text()) array_.refuse("descr: got '", array_.header.descr, "', expected numbers (targets).");
+    if (values_ && array_.header.text())
+      array_.refuse("descr: got '", array_.header.descr, "', expected numbers (targets).");
     require(values_ || (spec.classes >= 0 && spec.classes <= kMostNpyClasses), arrays.where(), "classes: got ",
             spec.classes, ", expected 1 .. ", kMostNpyClasses, '.');
     if (!values_) names_ = class_names_of(spec, array_);
@@ -160,7 +156,7 @@ class NpyTargets {
 
   ImageDataset::Targets read() {
     const NpyArray read = array_.read();
-    std::vector<int64_t> inner = array_.inner();
+    std::vector<int64_t> inner = array_.header.inner();
     if (values_)
       return {read.floats(MemoryKind::kDataset),
               StoredAs::kFloat,
@@ -206,7 +202,7 @@ class NpyTargets {
   }
   // The class of label i; of positions also the label that does not count.
   int64_t class_at(const NpyArray& read, int64_t i, bool positions) const {
-    if (read.text()) {
+    if (read.header.text()) {
       const std::string name = read.text_at(i);
       const auto found = std::lower_bound(names_.begin(), names_.end(), name);
       if (found != names_.end() && *found == name) return found - names_.begin();
@@ -235,9 +231,9 @@ class NpyTargets {
 
   // Rows of one 1 among zeros, for a model that does not read ids.
   void refuse_one_hot(const NpyArray& read) const {
-    const int64_t each = read.elements() / read.count();
-    if (keys_.vocabulary > 0 || read.text()) return;
-    for (int64_t row = 0; row < read.count(); ++row) {
+    const int64_t each = read.elements() / read.header.count();
+    if (keys_.vocabulary > 0 || read.header.text()) return;
+    for (int64_t row = 0; row < read.header.count(); ++row) {
       int64_t ones = 0, zeros = 0;
       for (int64_t i = row * each; i < (row + 1) * each; ++i) {
         const std::optional<int64_t> label = read.integer_at(i);
@@ -246,7 +242,7 @@ class NpyTargets {
       }
       if (ones != 1 || zeros != each - 1) return;
     }
-    read.refuse("shape: got [", read.count(), ", ", each,
+    read.refuse("shape: got [", read.header.count(), ", ", each,
                 "] with one 1 in each row: one-hot, expected a class per sample. Save a.argmax(axis=1).");
   }
 
@@ -260,7 +256,7 @@ class NpyTargets {
 void check_images(const OpenedNpy& images) {
   const NpyHeader& header = images.header;
   const auto axes = std::ssize(header.shape);
-  if (images.text())
+  if (images.header.text())
     images.refuse("descr: got '", header.descr,
                   "', expected numbers. Columns of names are read from a table (format: csv), or saved as "
                   "pandas.get_dummies(frame).to_numpy(np.float32).");
@@ -276,9 +272,9 @@ TrackedBytes read_ids(OpenedNpy& opened, int64_t vocabulary) {
   if (opened.header.kind != 'u' && opened.header.kind != 'i')
     opened.refuse("descr: got '", opened.header.descr,
                   "', expected integers: the model begins with an embedding, which reads ids.",
-                  opened.text() ? " bitgrad tokenize makes them of texts." : " Save a.astype(np.int32).");
+                  opened.header.text() ? " bitgrad tokenize makes them of texts." : " Save a.astype(np.int32).");
   const NpyArray ids = opened.read();
-  const int64_t count = ids.elements(), each = std::max<int64_t>(1, count / std::max<int64_t>(1, ids.count()));
+  const int64_t count = ids.elements(), each = std::max<int64_t>(1, count / std::max<int64_t>(1, ids.header.count()));
   TrackedBytes out(count * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
   for (int64_t i = 0; i < count; ++i) {
     const std::optional<int64_t> id = ids.integer_at(i);
@@ -300,22 +296,20 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   NpyTargets targets(arrays, spec);  // labels first: they are small, so a mistake in them is reported at once
   OpenedNpy images = arrays.open("images", spec.images.empty() ? "images" : spec.images);
   if (vocabulary == 0) check_images(images);
-  if (images.count() != targets.array().count())
-    images.refuse("shape: got ", images.count(), " images, expected ", targets.array().count(), ", the first axis of ",
-                  targets.array().what, '.');
-  std::vector<int64_t> shape = images.inner();
+  if (images.header.count() != targets.array().header.count())
+    images.refuse("shape: got ", images.header.count(), " images, expected ", targets.array().header.count(),
+                  ", the first axis of ", targets.array().what, '.');
+  std::vector<int64_t> shape = images.header.inner();
   if (shape.empty()) shape = {1};
   if (vocabulary > 0) {
     ImageDataset::Targets read = targets.read();
     TrackedBytes ids = read_ids(images, vocabulary);
-    return std::make_unique<IdDataset>(images.what, std::move(shape), vocabulary, std::move(ids), std::move(read));
+    return ImageDataset::of_ids(images.what, std::move(shape), vocabulary, std::move(ids), std::move(read));
   }
   values.check(channels_of(shape));
   ImageDataset::Targets read = targets.read();
   NpyArray array = images.read();
-  warn_of_pixels(array);
-  warn_of_merged(array);
-  warn_of_vanishing(array);
+  warn_of_values(array);
   TrackedBytes samples = array.bytes() ? std::move(array.raw) : array.floats(MemoryKind::kDataset);
   if (!array.bytes()) apply_values(values, channels_of(shape), samples);
   return std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),

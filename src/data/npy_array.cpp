@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/dtype/bf16.h"
 
@@ -95,7 +97,7 @@ double NpyArray::number_at(int64_t i) const {
 TrackedBytes NpyArray::floats(MemoryKind kind) const {
   TrackedBytes out(elements() * int64_t{sizeof(float)}, kind);
   auto* const to = reinterpret_cast<float*>(out.data());
-  const int64_t each = std::max<int64_t>(1, elements() / std::max<int64_t>(1, count()));
+  const int64_t each = std::max<int64_t>(1, elements() / std::max<int64_t>(1, header.count()));
   const bool wide = whole() && header.width == 8;  // not by way of double: one rounding
   for (int64_t i = 0; i < elements(); ++i) {
     const uint64_t bits = wide ? bits_at(*this, i) : 0;
@@ -140,6 +142,76 @@ NpyArray read_npy_array(std::string_view where, const std::string& what, ByteSou
   if (out.header.big) swap_bytes(out);
   if (out.header.fortran) to_rows(out);
   return out;
+}
+
+namespace {
+
+// Whole numbers 0 .. 255 of pictures, which only uint8 says to be pixels.
+void warn_of_pixels(const NpyArray& images) {
+  if (!images.whole() || images.bytes() || images.header.kind == 'b' || images.header.shape.size() < 3) return;
+  constexpr int64_t kBrightest = 255, kMostOfClasses = 15;
+  int64_t brightest = 0;
+  for (int64_t i = 0; i < images.elements(); ++i) {
+    const std::optional<int64_t> value = images.integer_at(i);
+    if (!value || *value < 0 || *value > kBrightest) return;
+    brightest = std::max(brightest, *value);
+  }
+  if (brightest > kMostOfClasses)
+    log(LogLevel::kWarning, concat(images.what, ": '", images.header.descr,
+                                   "' of 0 .. 255, read as values. If they are pixels, save a.astype(np.uint8): they "
+                                   "are then divided by 255"));
+}
+
+// Different whole numbers of a feature that are one number in fp32, such as ids above 2^24.
+void warn_of_merged(const NpyArray& samples) {
+  constexpr int64_t kExact = int64_t{1} << 24;  // fp32 holds every whole number up to here
+  constexpr int kNarrow = 4;
+  if (samples.header.width < kNarrow || (samples.header.kind == 'f' && samples.header.width == kNarrow)) return;
+  const int64_t each = samples.elements() / std::max<int64_t>(1, samples.header.count());
+  std::set<int64_t> inexact;  // features
+  for (int64_t i = 0; i < samples.elements(); ++i)
+    if (const auto value = samples.integer_at(i); value && (*value > kExact || *value < -kExact))
+      inexact.insert(i % each);
+  for (const int64_t feature : inexact) {
+    std::set<int64_t> values;
+    for (int64_t i = feature; i < samples.elements(); i += each)
+      if (const auto value = samples.integer_at(i)) values.insert(*value);
+    int64_t merged = 0, first = 0, second = 0, last = *values.begin();
+    for (const int64_t value : values) {
+      if (value != last && static_cast<float>(value) == static_cast<float>(last) && merged++ == 0) {
+        first = last;
+        second = value;
+      }
+      last = value;
+    }
+    if (merged == 0) continue;
+    log(LogLevel::kWarning,
+        concat(samples.what, ": value ", feature, " of each sample: ", merged, " of ", values.size(),
+               " different values are equal to their neighbor in fp32, such as ", first, " and ", second,
+               ": an id or a time? Leave it out, or subtract what is common"));
+    return;  // once for an array
+  }
+}
+
+// Numbers that are not 0 and become 0 in fp32.
+void warn_of_vanishing(const NpyArray& samples) {
+  constexpr int kDouble = 8;
+  if (samples.header.kind != 'f' || samples.header.width != kDouble) return;
+  int64_t count = 0, first = 0;
+  for (int64_t i = 0; i < samples.elements(); ++i)
+    if (const double x = samples.number_at(i); x != 0 && static_cast<float>(x) == 0 && count++ == 0) first = i;
+  if (count > 0)
+    log(LogLevel::kWarning, concat(samples.what, ": ", count, " of ", samples.elements(),
+                                   " values are too small for fp32 and become 0, such as ", samples.number_at(first),
+                                   ". Save them in a larger unit"));
+}
+
+}  // namespace
+
+void warn_of_values(const NpyArray& samples) {
+  warn_of_pixels(samples);
+  warn_of_merged(samples);
+  warn_of_vanishing(samples);
 }
 
 }  // namespace bitgrad::data

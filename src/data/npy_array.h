@@ -1,18 +1,49 @@
-// .npy files: headers, and arrays as numpy.load gives them: every number type, byte order and order of memory, and
-// texts.
+// Files of numpy: members of archives; .npy headers, and arrays as numpy.load gives them: every number type, byte order
+// and order of memory, and texts.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/data/dataset.h"
-#include "data/zip.h"
 
 namespace bitgrad::data {
+
+// Sequential source of bytes.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual int64_t size() const = 0;
+  // Reads `n` bytes, fewer only at the end.
+  virtual int64_t read(uint8_t* to, int64_t n) = 0;
+};
+
+// Reads a plain file, which must outlive the source.
+std::unique_ptr<ByteSource> file_source(InputFile& file);
+
+class ZipArchive {
+ public:
+  // `file` must outlive the archive. Throws Error(kData) that begins with `where` if it is not an archive or its
+  // directory does not fit in it; `path` is for messages.
+  ZipArchive(std::string_view where, std::string path, InputFile& file);
+  // The members in the order of the directory.
+  const std::vector<std::string>& names() const { return names_; }
+  // The content of a member. The directory is untrusted: content that is longer or shorter than it says, or has a
+  // different CRC-32, is Error(kData) when its end is read. A size that deflate cannot reach is Error(kData) at once.
+  std::unique_ptr<ByteSource> open(size_t member) const;
+
+ private:
+  class Archive;
+  class Member;
+  std::shared_ptr<Archive> archive_;
+  std::vector<std::string> names_;
+};
 
 // The header of an .npy file (NEP 1 and numpy.lib.format), versions 1.0 to 3.0.
 struct NpyHeader {
@@ -23,6 +54,10 @@ struct NpyHeader {
   std::string descr;     // as written, e.g. <f4
   std::vector<int64_t> shape;
   int64_t bytes = 0;  // size of the header: offset of the elements
+
+  int64_t count() const { return shape[0]; }
+  std::vector<int64_t> inner() const { return {shape.begin() + 1, shape.end()}; }
+  bool text() const { return kind == 'U' || kind == 'S'; }
 };
 
 // Reads the header from the front of `from`. Throws Error(kData) that begins with `where` and `what` (the path, with
@@ -39,11 +74,8 @@ struct NpyArray {
   TrackedBytes raw;  // little-endian, row-major
 
   int64_t elements() const;
-  int64_t count() const { return header.shape[0]; }
-  std::vector<int64_t> inner() const { return {header.shape.begin() + 1, header.shape.end()}; }
   bool whole() const { return header.kind == 'u' || header.kind == 'i' || header.kind == 'b'; }
   bool bytes() const { return header.kind == 'u' && header.width == 1; }
-  bool text() const { return header.kind == 'U' || header.kind == 'S'; }
   // "at byte offset N": of element i in the file.
   std::string offset_of(int64_t i) const;
   template <typename... Parts>
@@ -61,5 +93,22 @@ struct NpyArray {
 
 // Reads the elements that follow `header`.
 NpyArray read_npy_array(std::string_view where, const std::string& what, ByteSource& from, NpyHeader header);
+
+// A warning on values that are likely not what was meant: numbers that are not 0 and become 0 in fp32; whole numbers
+// 0 .. 255 of pictures, which only uint8 says to be pixels; different whole numbers of a feature that are one number in
+// fp32, such as ids above 2^24.
+void warn_of_values(const NpyArray& samples);
+
+// ---- archives of arrays as numpy.savez writes them: stored members NAME.npy
+
+struct NpzArray {
+  std::string name = {};
+  std::string descr = {};  // numpy type string: "<f4", "|i1", "|u1", "<i4"
+  std::vector<int64_t> shape = {};
+  std::vector<uint8_t> bytes = {};  // row-major, little-endian
+};
+// Returns the bytes of the archive. Throws Error for 4 GiB or more and for more than 65535 arrays, which would need
+// ZIP64 records.
+std::vector<uint8_t> npz_bytes(const std::vector<NpzArray>& arrays);
 
 }  // namespace bitgrad::data

@@ -1,4 +1,4 @@
-#include "data/oniguruma.h"
+#include "data/tokenizer_text.h"
 
 #include <algorithm>
 #include <string>

@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/data/picture.h"
-#include "data/picture_exif.h"
+#include "data/picture_files.h"
 
 #if BITGRAD_WITH_JPEG
 #include <csetjmp>

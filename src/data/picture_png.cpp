@@ -6,8 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/data/picture.h"
-#include "data/picture_exif.h"
-#include "data/png.h"
+#include "data/picture_files.h"
 
 #if BITGRAD_WITH_PNG
 #include <png.h>

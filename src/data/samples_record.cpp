@@ -1,4 +1,4 @@
-#include "bitgrad/data/samples_record.h"
+#include "bitgrad/data/dataset.h"
 
 #include <algorithm>
 #include <cstdio>

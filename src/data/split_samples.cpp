@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/rng.h"
-#include "data/stored.h"
+#include "data/image_dataset.h"
 
 namespace bitgrad::data {
 namespace {
@@ -65,12 +65,6 @@ class PartBase : public Dataset {
     example(index, x, label);
   }
 
- protected:
-  void check(int64_t index) const {
-    require(index >= 0 && index < size_, "data", name(), ": sample index: got ", index, ", expected 0 .. ", size_ - 1,
-            ".");
-  }
-
  private:
   bool one_class() const { return d_.target.classes > 0 && d_.target.shape.rank() == 0; }
   const Description d_;
@@ -85,7 +79,7 @@ class PartView final : public PartBase {
   PartView(std::shared_ptr<const Dataset> all, std::vector<int64_t> indices, SplitPart part)
       : PartBase(*all, part, std::ssize(indices)), all_(std::move(all)), indices_(std::move(indices)) {}
   void example(int64_t index, void* x, void* target) const override {
-    check(index);
+    check_index(index);
     all_->example(indices_[static_cast<size_t>(index)], x, target);
   }
   int64_t memory_bytes() const override { return all_->memory_bytes() + std::ssize(indices_) * int64_t{8}; }
@@ -125,14 +119,14 @@ class PartCopy final : public PartBase {
   StoredSamples stored() const override { return stored_; }
   int64_t memory_bytes() const override { return codes_.size() + targets_.size(); }
   void example(int64_t index, void* x, void* target) const override {
-    check(index);
+    check_index(index);
     const uint8_t* const from = codes_.data() + index * features_ * element_bytes(stored_.form);
     if (stored_.form == StoredAs::kFloat)
       std::memcpy(x, from, static_cast<size_t>(features_) * sizeof(float));
     else if (stored_.numbers != nullptr)
       write_values(from, static_cast<float*>(x));
     else
-      write_ids(from, static_cast<int32_t*>(x));
+      widen_stored(from, stored_.form, 0, features_, static_cast<int32_t*>(x));
     copy_stored_target(stored_, index, stored_.target_stride, target);
   }
 
@@ -140,68 +134,42 @@ class PartCopy final : public PartBase {
   void write_values(const uint8_t* from, float* x) const {
     for (int64_t i = 0; i < features_; ++i) x[i] = numbers_[static_cast<size_t>(i % stored_.tables * 256 + from[i])];
   }
-  void write_ids(const uint8_t* from, int32_t* x) const {
-    if (stored_.form == StoredAs::kUint8)
-      std::copy_n(from, features_, x);
-    else if (stored_.form == StoredAs::kUint16)
-      std::copy_n(reinterpret_cast<const uint16_t*>(from), features_, x);
-    else
-      std::copy_n(reinterpret_cast<const int32_t*>(from), features_, x);
-  }
-
   const int64_t features_;
   StoredSamples stored_;
   TrackedBytes codes_, targets_;
   std::vector<float> numbers_;
 };
 
-class FirstSamples final : public Dataset {
+class FirstSamples final : public PartBase {
  public:
-  FirstSamples(std::unique_ptr<Dataset> all, int64_t limit) : all_(std::move(all)), limit_(limit) {}
+  FirstSamples(std::unique_ptr<Dataset> all, int64_t limit)
+      : PartBase(*all, SplitPart::kTrain, limit), all_(std::move(all)) {}
 
-  std::string name() const override { return all_->name(); }
-  int64_t size() const override { return limit_; }
-  std::vector<int64_t> sample_shape() const override { return all_->sample_shape(); }
-  int64_t classes() const override { return all_->classes(); }
   EpochOrder epoch_order() const override {
     const EpochOrder order = all_->epoch_order();
-    return {order.kind, std::min(order.samples, limit_)};
+    return {order.kind, std::min(order.samples, size())};
   }
-  int64_t document_end() const override { return all_->document_end(); }
-  std::shared_ptr<const Tokenizer> tokenizer() const override { return all_->tokenizer(); }
-  TargetForm target_form() const override { return all_->target_form(); }
-  std::vector<std::string> class_names() const override { return all_->class_names(); }
-  std::vector<std::string> feature_names() const override { return all_->feature_names(); }
-  std::shared_ptr<const TablePlan> table() const override { return all_->table(); }
-  std::vector<std::string> notes() const override { return all_->notes(); }
-  int64_t vocabulary() const override { return all_->vocabulary(); }
   int64_t memory_bytes() const override { return all_->memory_bytes(); }
   void sample(int64_t index, float* x, int32_t* label) const override {
-    check(index);
+    check_index(index);
     all_->sample(index, x, label);
   }
   void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
-    check(index);
+    check_index(index);
     all_->sample_ids(index, x, label);
   }
   void example(int64_t index, void* x, void* target) const override {
-    check(index);
+    check_index(index);
     all_->example(index, x, target);
   }
   StoredSamples stored() const override {
     StoredSamples s = all_->stored();
-    if (s.codes != nullptr) s.bytes = ((limit_ - 1) * s.stride + all_->features()) * element_bytes(s.form);
+    if (s.codes != nullptr) s.bytes = ((size() - 1) * s.stride + all_->features()) * element_bytes(s.form);
     return s;
   }
 
  private:
-  void check(int64_t index) const {
-    require(index >= 0 && index < limit_, "data", name(), ": sample index: got ", index, ", expected 0 .. ", limit_ - 1,
-            ".");
-  }
-
   std::unique_ptr<Dataset> all_;
-  int64_t limit_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "data/table_columns.h"
+#include "data/table_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,13 +7,10 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "data/csv_rows.h"
-#include "data/number_look.h"
+#include "data/csv_table.h"
 
 namespace bitgrad::data {
 namespace {
-
-constexpr std::string_view kCsvColumns = "data.csv";
 
 bool is_rule(std::string_view text) {
   float value = 0;
@@ -91,7 +88,7 @@ std::vector<std::string> categories_of(const CsvTable& table, int64_t column, co
     const std::string_view field = table.at(row, column);
     if (!is_missing(field, form.missing)) seen.insert(field);
     if (std::ssize(seen) > most)
-      fail_with(ErrorCode::kData, kCsvColumns, table.path, ": ", table.column_text(column), ": got more than ", most,
+      fail_with(ErrorCode::kData, kCsv, table.path, ": ", table.column_text(column), ": got more than ", most,
                 " different names in ", table.rows(), " rows, the last in line ", table.lines[static_cast<size_t>(row)],
                 ": '", printable(field.substr(0, 40)), "'. If it is an id or a text, leave it out: ignore: ",
                 printable(table.names[static_cast<size_t>(column)]), "; categories: codes makes one feature of it.");
@@ -150,7 +147,7 @@ std::string vanishing_text(const CsvTable& table, int64_t column, const CsvForm&
 FillRules::FillRules(const CsvTable& table, const Attributes& keys) : table_(table) {
   const std::string& missing = keys.text("missing");
   if (!keys.contains("fill")) {
-    require(is_rule(missing), kCsvColumns, "missing: got '", missing,
+    require(is_rule(missing), kCsv, "missing: got '", missing,
             "', expected error, or a replacement for missing values: a number, mean or median. Markers of "
             "missing values are listed in missing beside fill, such as missing: [\"-\", \"n/a\"], fill: mean.");
     common_ = missing;
@@ -159,7 +156,7 @@ FillRules::FillRules(const CsvTable& table, const Attributes& keys) : table_(tab
   for (const std::string& item : comma_list(keys.text("fill"))) {
     const size_t sign = item.rfind('=');
     const std::string rule(trimmed_field(sign == std::string::npos ? item : item.substr(sign + 1)));
-    require(is_rule(rule), kCsvColumns, "fill: got '", item,
+    require(is_rule(rule), kCsv, "fill: got '", item,
             "', expected a number, mean, median or error, for all columns or as COLUMN=mean.");
     if (sign == std::string::npos)
       common_ = rule;
@@ -180,8 +177,8 @@ std::optional<float> FillRules::of_numbers(int64_t column, const CsvForm& form) 
   if (read_number(rule, '.', value) == Cell::kNumber) return value;
   const std::vector<double> numbers = numbers_of(table_, column, form);
   if (numbers.empty())
-    fail_with(ErrorCode::kData, kCsvColumns, table_.path, ": ", table_.column_text(column), ": has no number, so no ",
-              rule, " to replace missing values. Exclude it by ignore.");
+    fail_with(ErrorCode::kData, kCsv, table_.path, ": ", table_.column_text(column), ": has no number, so no ", rule,
+              " to replace missing values. Exclude it by ignore.");
   return static_cast<float>(rule == "mean" ? mean_of(numbers) : median_of(numbers));
 }
 

@@ -9,14 +9,11 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/csv_rows.h"
-#include "data/table_columns.h"
-#include "data/value_warnings.h"
+#include "data/csv_table.h"
+#include "data/data_file.h"
 
 namespace bitgrad::data {
 namespace {
-
-constexpr std::string_view kCsvPlan = "data.csv";
 
 std::vector<std::string> list_of(const Attributes& keys, std::string_view key) {
   return keys.contains(key) ? comma_list(keys.text(key)) : std::vector<std::string>{};
@@ -41,8 +38,7 @@ class PlanMaker {
                                       ". If that is wrong, set header: ", table_.head.names ? "no" : "yes"));
     name_uses();
     for (int64_t c = 0; c < table_.columns(); ++c) read_column(c);
-    require(plan_.features() > 0, kCsvPlan, table_.path,
-            ": got no column beside target and ignore, expected features.");
+    require(plan_.features() > 0, kCsv, table_.path, ": got no column beside target and ignore, expected features.");
     find_classes();
     merge_about();
     return std::move(plan_);
@@ -59,7 +55,7 @@ class PlanMaker {
       plan_.targets.push_back(table_.column_of("target", name));
       column(plan_.targets.back()).use = TableColumn::Use::kTarget;
     }
-    require(plan_.values || plan_.targets.size() == 1, kCsvPlan, "target: got ", plan_.targets.size(),
+    require(plan_.values || plan_.targets.size() == 1, kCsv, "target: got ", plan_.targets.size(),
             " columns of classes, expected one; several are for target_is: values.");
     for (const std::string& name : list_of(keys_, "names")) named_.insert(table_.column_of("names", name));
   }
@@ -131,7 +127,7 @@ class PlanMaker {
   // For numeric classes: the largest class + 1, unless configured.
   void find_classes() {
     if (plan_.values) {
-      require(plan_.classes == 0, kCsvPlan, "classes: got ", plan_.classes, " with target_is: values.");
+      require(plan_.classes == 0, kCsv, "classes: got ", plan_.classes, " with target_is: values.");
       return;
     }
     const int64_t given = plan_.classes, target = plan_.targets[0];
@@ -150,7 +146,7 @@ class PlanMaker {
       if (const std::string absent = absent_classes_text(seen); !absent.empty() && given == 0)
         plan_.warnings.push_back(concat(table_.path, ": ", table_.column_text(target), ": ", absent));
     }
-    require(found <= plan_.classes, kCsvPlan, "classes: got ", given, ", column ",
+    require(found <= plan_.classes, kCsv, "classes: got ", given, ", column ",
             printable(table_.names[static_cast<size_t>(target)]), " has ", found, '.');
     if (given == 0) plan_.classes = std::max<int64_t>(found, 1);
     about_[static_cast<size_t>(target)] += concat(", ", plan_.classes, " classes");
@@ -200,7 +196,7 @@ CsvForm csv_form(const Attributes& keys) {
 
 TablePlan make_table_plan(const CsvTable& training, const Attributes& keys, int64_t classes) {
   if (training.columns() > kMostCsvColumns)
-    fail_with(ErrorCode::kData, kCsvPlan, training.path, ": got ", training.columns(), " columns, expected at most ",
+    fail_with(ErrorCode::kData, kCsv, training.path, ": got ", training.columns(), " columns, expected at most ",
               kMostCsvColumns, ". Save tables of this width as an array (numpy.save) and read it by format: npy.");
   return PlanMaker(training, keys, classes).make();
 }

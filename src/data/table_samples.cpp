@@ -6,17 +6,14 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/content.h"
-#include "data/csv_rows.h"
-#include "data/number_look.h"
+#include "data/csv_table.h"
+#include "data/data_file.h"
 #include "data/table_plan.h"
-#include "data/value_warnings.h"
 
 namespace bitgrad {
 namespace data {
 namespace {
 
-constexpr std::string_view kCsvSamples = "data.csv";
 using Use = TableColumn::Use;
 
 std::vector<std::string> names_of(const TablePlan& plan, Use use) {
@@ -61,9 +58,8 @@ void PlacedTable::by_name(bool targets) {
   std::sort(extra.begin(), extra.end());
   if (!missing.empty()) {
     const std::string near = nearest_name(missing[0], extra);
-    fail_with(ErrorCode::kData, kCsvSamples, table.path, ": got no column ", first_names(missing),
-              ", expected every feature", targets ? " and target" : "",
-              " of the training table: ", first_names(names_of(plan, Use::kFeature)), '.',
+    fail_with(ErrorCode::kData, kCsv, table.path, ": got no column ", first_names(missing), ", expected every feature",
+              targets ? " and target" : "", " of the training table: ", first_names(names_of(plan, Use::kFeature)), '.',
               near.empty() ? std::string() : concat(" Is it '", printable(near), "'?"));
   }
   if (!extra.empty())
@@ -76,7 +72,7 @@ void PlacedTable::by_order(bool targets) {
   const int64_t features = std::ssize(names_of(plan, Use::kFeature));
   const bool whole = table.columns() == all;
   if (!whole && (targets || table.columns() != features))
-    fail_with(ErrorCode::kData, kCsvSamples, table.path, ": got ", table.columns(), " columns",
+    fail_with(ErrorCode::kData, kCsv, table.path, ": got ", table.columns(), " columns",
               table.head.names ? "" : concat(" without names (", head_text(table.head), ")"), ", expected ", all,
               " as in the training table",
               targets ? std::string() : concat(", or its ", features, features == 1 ? " feature" : " features"), ": ",

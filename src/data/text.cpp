@@ -11,7 +11,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
 #include "data/token_dataset.h"

@@ -1,4 +1,4 @@
-#include "data/token_shards.h"
+#include "data/token_dataset.h"
 
 #include <algorithm>
 #include <array>

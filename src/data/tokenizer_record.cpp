@@ -6,7 +6,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "data/data_file.h"
-#include "data/token_shards.h"
+#include "data/token_dataset.h"
 #include "data/tokenizers.h"
 
 namespace bitgrad {

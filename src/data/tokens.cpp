@@ -13,11 +13,9 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
 #include "data/token_dataset.h"
-#include "data/token_shards.h"
 
 namespace bitgrad::data {
 namespace {
@@ -28,17 +26,9 @@ constexpr std::string_view kTokensData = "data.tokens";
 std::string read_text(const DatasetSpec& spec, const std::string& key, const std::string& file) {
   const std::string path = data_path(spec.root, file);
   const std::unique_ptr<InputFile> opened = open_data_file(kTokensData, spec, key, file, "a text");
-  ContentReader reader(path, *opened);
-  constexpr size_t kPiece = size_t{1} << 20;
-  std::string text;
-  for (;;) {
-    const size_t before = text.size();
-    text.resize(before + kPiece);
-    const int64_t got = reader.read(reinterpret_cast<uint8_t*>(text.data()) + before, int64_t{kPiece});
-    text.resize(before + static_cast<size_t>(got));
-    if (before == 0) require_text(kTokensData, path, text);
-    if (got < int64_t{kPiece}) return text;
-  }
+  std::string text = ContentReader(path, *opened).rest();
+  require_text(kTokensData, path, std::string_view(text).substr(0, size_t{1} << 20));
+  return text;
 }
 
 // Adds this file's name to errors from `use`.

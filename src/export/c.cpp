@@ -11,8 +11,6 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
 #include "export/c_writer.h"
-#include "export/inputs.h"
-#include "export/report.h"
 #include "export/targets.h"
 
 namespace bitgrad {
@@ -76,20 +74,6 @@ std::vector<std::string> comment_lines(const ExportReport& report) {
   return lines;
 }
 
-std::vector<float> byte_values(const ExportSource& source) {
-  const auto tables =
-      static_cast<int64_t>(std::max<size_t>({source.normalize.mean.size(), source.normalize.std.size(), 1}));
-  std::vector<uint8_t> bytes;
-  for (int64_t p = 0; p < 256; ++p) bytes.insert(bytes.end(), static_cast<size_t>(tables), static_cast<uint8_t>(p));
-  std::vector<float> of_channels(bytes.size()), out(bytes.size());
-  const SampleView view{"bytes", StoredAs::kUint8, {256, 1, tables}, 1, bytes.data()};
-  SampleValues(source.affine, source.normalize).write(view, 0, 1, of_channels.data());
-  for (int64_t p = 0; p < 256; ++p)
-    for (int64_t t = 0; t < tables; ++t)
-      out[static_cast<size_t>(t * 256 + p)] = of_channels[static_cast<size_t>(p * tables + t)];
-  return out;
-}
-
 }  // namespace
 
 std::string c_name_of(const std::string& path) {
@@ -117,7 +101,9 @@ ExportReport export_target_c(const ExportSource& source, const std::string& path
   const c_target::Plan plan = c_target::make_plan(graph, spec.with_normalization);
   c_target::Writer writer(graph, plan, name, report);
   note_inputs(report, source, spec, graph);
-  writer.describe_input(comment_lines(report), spec.with_normalization ? byte_values(source) : std::vector<float>());
+  writer.describe_input(comment_lines(report), spec.with_normalization
+                                                   ? SampleValues(source.affine, source.normalize).table()
+                                                   : std::vector<float>());
   writer.run();
   note_memory(report, graph, plan, writer.flash_bytes());
   if (spec.dry_run) return report;

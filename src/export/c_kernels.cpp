@@ -1,4 +1,4 @@
-#include "export/c_kernels.h"
+#include "export/c_writer.h"
 
 #include "bitgrad/base/error.h"
 

@@ -4,7 +4,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "export/c_writer.h"
-#include "export/weight_order.h"
+#include "export/targets.h"
 
 namespace bitgrad::c_target {
 namespace {

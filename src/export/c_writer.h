@@ -1,16 +1,75 @@
 // Generates the C text of an exported model.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bitgrad/base/error.h"
-#include "export/c_kernels.h"
-#include "export/c_plan.h"
+#include "bitgrad/interop/interop.h"
+#include "bitgrad/nn/inference.h"
 
 namespace bitgrad::c_target {
+
+enum class Held : uint8_t { kFloat, kInt32, kInt8, kUint8, kBits };  // kBits: signs, in rows of whole 32-bit words
+
+// Codes of a product as a function of its sum: base + direction * (number of the channel's thresholds <= sum).
+struct Thresholds {
+  int64_t count = 0;             // per channel
+  std::vector<int64_t> at = {};  // [channels, count], ascending; 2^31 - 1: never reached
+  std::vector<int> base = {}, direction = {};
+};
+
+struct Place {
+  Held held = Held::kFloat;
+  bool made = true;      // false: inside a chain of thresholds, or the input
+  int64_t elements = 0;  // of the buffer: values, or words
+  int64_t offset = 0;    // in the pool of its type
+};
+
+struct Plan {
+  std::vector<Place> places = {};           // per node
+  std::vector<inference::Value> ends = {};  // per product: the quantizer that its thresholds replace, else -1
+  std::vector<Thresholds> thresholds = {};  // of those products
+  int64_t pool[5] = {};                     // elements per type
+};
+
+// own_input: the input has a buffer of its own, for floats made of bytes.
+Plan make_plan(const inference::Graph& graph, bool own_input);
+// The same model with quantizers before the max pools (and reshapes) that feed them: the largest of codes is the code
+// of the largest value, and codes take less memory and may become thresholds of the product.
+inference::Graph pooled_codes(const inference::Graph& graph);
+int64_t bytes_of(Held held);
+
+// Whether the product is summed in integers.
+bool sums_integers(const inference::Graph& graph, const inference::Node& node, const inference::Product& op);
+// fp32(sx * sw) per output, or a single one.
+std::vector<float> output_scales(const inference::Node& in, const inference::Product& op);
+// The code of x for feature j by the quantizer's rule, equal to that of the quantize kernel.
+int64_t code_of(const inference::Quantize& op, float x, size_t j);
+// Why C code for this quantizer is not supported; empty if it is.
+std::string quantize_refusal(const inference::Quantize& op);
+
+// ---- C code of the loops that exported models call
+
+// How weights are stored: INT8 and UINT8 arrays, codes of `bits` bits in 32-bit words, or rows of signs for popcounts.
+struct WeightForm {
+  Held held = Held::kInt8;  // kFloat, kInt8, kUint8, kBits (rows of whole words), kInt32: packed words
+  int bits = 8;             // for kInt32
+  enum class Code : uint8_t { kSigned, kUnsigned, kSign } code = Code::kSigned;
+};
+
+// Everything before the functions: includes, and guards against contracted or wider arithmetic.
+std::string c_head(const std::string& header);
+// Definitions of struct conv, popcount and rounding.
+std::string c_common(bool popcount, bool rounds);
+// `static int32_t|float dot_NAME(...)` computes one sum of a product: output channel j of pixel p. dot_name returns
+// NAME.
+std::string dot_name(Held x, const WeightForm& w);
+std::string dot_function(Held x, const WeightForm& w);
+std::string type_of(Held held);  // "float", "int8_t", ...
 
 class Writer {
  public:

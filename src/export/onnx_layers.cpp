@@ -1,10 +1,18 @@
 // write_node: dispatches every operation to its writer, and has the writers that need no file of their own.
+
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "export/onnx_graph.h"
 
 namespace bitgrad::onnx {
+
 namespace {
 
 using inference::Node;
@@ -190,6 +198,123 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Join& op) {
 
 Stand write_node(GraphBuilder& g, const Node& node) {
   return std::visit([&](const auto& op) { return write(g, node, op); }, node.operation);
+}
+
+// Sequences: rows of tables, rotary positions and causal attention, from operators that every opset has.
+
+namespace {
+
+using inference::Node;
+using Fate = ExportedTensor::Fate;
+
+// Elements from .. to - 1 of an axis.
+std::string slice(GraphBuilder& g, const std::string& x, int64_t axis, int64_t from, int64_t to) {
+  return g.add("Slice", {x, g.integers({from}, {1}), g.integers({to}, {1}), g.integers({axis}, {1})});
+}
+// The rows of a table for the positions of a sequence.
+std::string first_rows(GraphBuilder& g, const std::string& table, inference::Value sequence) {
+  return g.add("Slice", {table, g.integers({0}, {1}), g.positions(sequence), g.integers({0}, {1})});
+}
+// 0 keeps an axis, -1 takes what is left.
+std::string reshape(GraphBuilder& g, const std::string& x, const std::vector<int64_t>& dims) {
+  return g.add("Reshape", {x, g.integers(dims, {std::ssize(dims)})});
+}
+std::string transpose(GraphBuilder& g, const std::string& x, std::vector<int64_t> order) {
+  return g.add("Transpose", {x}, {{"perm", std::move(order)}});
+}
+
+// [T,T]: 0 for the keys that a row sees, -Inf for those behind it.
+std::string causal_mask(GraphBuilder& g, inference::Value sequence) {
+  return g.once(concat("mask ", g.source()[sequence].form.sample[0]), [&] {
+    const std::string t = g.positions(sequence), square = g.add("Concat", {t, t}, {{"axis", int64_t{0}}});
+    const std::string hidden = g.add("Expand", {g.scalar(-std::numeric_limits<float>::infinity()), square});
+    return g.add("Trilu", {hidden, g.integers({1}, {})}, {{"upper", int64_t{1}}});
+  });
+}
+
+// Cosines (part 0) or sines (part 1) of the positions, in `dims` behind the first axis.
+std::string rope_part(GraphBuilder& g, inference::Value sequence, const RopeOptions& o, int64_t part,
+                      std::vector<int64_t> dims) {
+  const int64_t positions = g.source()[sequence].form.sample[0], half = o.dim / 2;
+  const std::string key = concat("rope ", part, ' ', positions, ' ', o.dim, ' ', o.base, ' ', o.interleaved, ' ',
+                                 o.factor, ' ', o.low, ' ', o.high, ' ', o.original);
+  return g.once(key, [&] {
+    const std::vector<float> table = rope_table(positions, o).to_vector();
+    std::vector<float> numbers;
+    for (auto row = table.begin(); row != table.end(); row += o.dim)
+      numbers.insert(numbers.end(), row + part * half, row + (part + 1) * half);
+    dims.insert(dims.begin(), positions);
+    return first_rows(g, g.numbers(numbers, dims), sequence);
+  });
+}
+
+}  // namespace
+
+bool any_length(const inference::Graph& graph) {
+  const Form& ids = graph[0].form;
+  return ids.dtype != dtypes::fp32 && ids.sample.rank() == 1 &&
+         std::all_of(graph.nodes().begin() + 1, graph.nodes().end(), [&](const Node& node) {
+           const Shape& s = node.form.sample;
+           return s.rank() == 2 && s[0] == ids.sample[0] && !std::holds_alternative<inference::Reshape>(node.operation);
+         });
+}
+
+Stand write(GraphBuilder& g, const Node& node, const inference::Embedding& op) {
+  std::string form;
+  const std::string table = write_table(g, op.table, form);
+  Stand y{g.add("Gather", {table, g.stand(node.inputs[0]).name}), Type::kFloat, false, "", ""};
+  g.note(concat("Gather, table ", form));
+  return y;
+}
+
+Stand write(GraphBuilder& g, const Node& node, const inference::Positions& op) {
+  std::string form;
+  Stand y = g.stand(node.inputs[0]);
+  y.name = g.add("Add", {y.name, first_rows(g, write_table(g, op.table, form), node.inputs[0])});
+  g.note("Slice, Add");
+  return y;
+}
+
+// The operations of numerics.md one by one, on [N,T,heads,2,dim/2], or [N,T,heads,dim/2,2] for neighbours.
+Stand write(GraphBuilder& g, const Node& node, const inference::Rope& op) {
+  const RopeOptions& o = op.options;
+  Stand y = g.stand(node.inputs[0]);
+  const int64_t half = o.dim / 2, turned = op.heads * o.dim, axis = o.interleaved ? 4 : 3;
+  const std::vector<int64_t> dims = o.interleaved ? std::vector<int64_t>{1, half, 1} : std::vector<int64_t>{1, 1, half};
+  const std::string cosine = rope_part(g, node.inputs[0], o, 0, dims), sine = rope_part(g, node.inputs[0], o, 1, dims);
+  const std::string pairs =
+      reshape(g, slice(g, y.name, -1, 0, turned), {0, 0, op.heads, o.interleaved ? half : 2, o.interleaved ? 2 : half});
+  const std::string a = slice(g, pairs, axis, 0, 1), b = slice(g, pairs, axis, 1, 2);
+  const auto mul = [&](const std::string& x, const std::string& part) { return g.add("Mul", {x, part}); };
+  const std::string first = g.add("Sub", {mul(a, cosine), mul(b, sine)}),
+                    second = g.add("Add", {mul(b, cosine), mul(a, sine)});
+  const std::string rotated = reshape(g, g.add("Concat", {first, second}, {{"axis", axis}}), {0, 0, turned});
+  y.name = g.add("Concat", {rotated, slice(g, y.name, -1, turned, node.form.features())}, {{"axis", int64_t{-1}}});
+  g.note("rotary positions");
+  return y;
+}
+
+// Heads of q in groups of those that share a head of k and v: [N, kv_heads, group, T, dim].
+Stand write(GraphBuilder& g, const Node& node, const inference::Attention& op) {
+  const AttentionOptions& o = op.options;
+  const int64_t shared = o.kv_heads, dim = node.form.features() / o.heads;
+  Stand y = g.stand(node.inputs[0]);
+  const auto part = [&](int64_t from, int64_t heads, std::vector<int64_t> order) {
+    const std::string x = slice(g, y.name, -1, from * dim, (from + heads) * dim);
+    return transpose(g, reshape(g, x, {0, 0, shared, heads / shared, dim}), std::move(order));
+  };
+  const std::string q = part(0, o.heads, {0, 2, 3, 1, 4}), k = part(o.heads, shared, {0, 2, 3, 4, 1}),
+                    v = part(o.heads + shared, shared, {0, 2, 3, 1, 4});
+  const float scale = o.scale > 0 ? o.scale : 1.0f / std::sqrt(static_cast<float>(dim));
+  const std::string scores = g.add("Mul", {g.add("MatMul", {q, k}), g.scalar(scale)});
+  const std::string weights =
+      g.add("Softmax", {g.add("Add", {scores, causal_mask(g, node.inputs[0])})}, {{"axis", int64_t{-1}}});
+  y.name = reshape(g, transpose(g, g.add("MatMul", {weights, v}), {0, 3, 1, 2, 4}), {0, 0, node.form.features()});
+  const int64_t keys = g.source()[node.inputs[0]].form.sample[0];
+  g.note("MatMul, Softmax, MatMul", Fate::kRounded, static_cast<double>(keys + dim + 16) * 0x1p-23,
+         "sums of floats and exponentials, in an order of the client's: off by at most this part of the largest value, "
+         "times the sum of magnitudes behind a score where that is above 1");
+  return y;
 }
 
 }  // namespace bitgrad::onnx

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "export/onnx_graph.h"
-#include "export/weight_order.h"
+#include "export/targets.h"
 
 namespace bitgrad::onnx {
 namespace {

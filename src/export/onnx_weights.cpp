@@ -5,7 +5,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "export/onnx_graph.h"
-#include "export/weight_order.h"
+#include "export/targets.h"
 
 namespace bitgrad::onnx {
 namespace {
@@ -36,13 +36,15 @@ Type stored_type(DType dtype, int opset, bool cast, int64_t inputs) {
 // DequantizeLinear, which up to 1.24 gives a file that does not open, and in 1.32 a product with inputs of 8 bits.
 bool grouped(const Tensor& w) { return w.scale_map().col_step != 0 && w.scale_map().col_group < w.cols(); }
 
+// Adds the tensor of a weight, and its line of the report.
+std::string store(GraphBuilder& g, TensorValue value) {
+  ExportedTensor row{.parameter = value.name, .shape = Shape(value.dims), .type = std::string(type_name(value.type))};
+  row.name = g.tensor(std::move(value));
+  return g.report().tensors.emplace_back(std::move(row)).name;
+}
+std::string weight_name(const GraphBuilder& g) { return concat(g.layer(), ".weight"); }
 std::string store(GraphBuilder& g, Type type, const std::vector<int64_t>& dims, const std::vector<int64_t>& numbers) {
-  std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), type, dims, numbers));
-  g.report().tensors.push_back({.name = name,
-                                .parameter = concat(g.layer(), ".weight"),
-                                .shape = Shape(dims),
-                                .type = std::string(type_name(type))});
-  return name;
+  return store(g, tensor_of(weight_name(g), type, dims, numbers));
 }
 
 // Codes in a type that DequantizeLinear can read. ONNX Runtime 1.32 fuses it with MatMul into MatMulNBits, which gives
@@ -166,11 +168,7 @@ std::string write_table(GraphBuilder& g, const Tensor& table, std::string& note)
   if (table.dtype().is_code()) return values_in_rows(g, {.weight = table}, note);
   note = "fp32";
   return g.once(table_key(table), [&] {
-    const std::vector<int64_t> dims{table.rows(), table.cols()};
-    std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), dims, table.to_vector()));
-    g.report().tensors.push_back(
-        {.name = name, .parameter = concat(g.layer(), ".weight"), .shape = Shape(dims), .type = "FLOAT"});
-    return name;
+    return store(g, tensor_of(weight_name(g), {table.rows(), table.cols()}, table.to_vector()));
   });
 }
 
@@ -188,10 +186,7 @@ std::string write_values(GraphBuilder& g, const Product& op, bool apart, std::st
     note = "fp32";
     if (!op.conv && g.added(table_key(w)))
       return g.add("Transpose", {write_table(g, w, note)}, {{"perm", std::vector<int64_t>{1, 0}}});
-    std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), dims, reordered(w.to_vector(), o, k, op.conv)));
-    g.report().tensors.push_back(
-        {.name = name, .parameter = concat(g.layer(), ".weight"), .shape = Shape(dims), .type = "FLOAT"});
-    return name;
+    return store(g, tensor_of(weight_name(g), dims, reordered(w.to_vector(), o, k, op.conv)));
   }
   const ScaleMap map = w.scale_map();
   apart = apart && !op.conv;

@@ -16,14 +16,12 @@
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/nn/module.h"
 #include "bitgrad/quant/quantizer.h"
-#include "data/npz_write.h"
+#include "data/npy_array.h"
 #include "export/onnx_graph.h"
-#include "export/report.h"
 #include "export/targets.h"
-#include "export/weight_order.h"
-#include "interop/compressed_tensors.h"
-#include "interop/export_plan.h"
-#include "interop/flattened.h"
+#include "interop/decoder_files.h"
+#include "interop/hugging_face.h"
+#include "interop/weight_file.h"
 
 namespace bitgrad {
 namespace {

@@ -9,9 +9,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/quant/quantizer.h"
 #include "export/onnx_graph.h"
-#include "export/report.h"
 #include "export/targets.h"
-#include "export/weight_order.h"
 #include "io/onnx_file.h"
 
 namespace bitgrad {

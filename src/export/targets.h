@@ -1,7 +1,18 @@
-// Declares the functions of targets.inc.
+// The functions of targets.inc, and what they share: refusals, facts about inputs, codes of weights in other orders.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "bitgrad/export/export.h"
+#include "bitgrad/interop/interop.h"
+#include "bitgrad/nn/inference.h"
+#include "bitgrad/ops/conv.h"
+#include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
 
@@ -9,5 +20,33 @@ namespace bitgrad {
   ExportReport function(const ExportSource& source, const std::string& path, const ExportSpec& spec);
 #include "export/targets.inc"
 #undef BITGRAD_EXPORT
+
+// Throws Error that lists the refused layers and tensors.
+void require_all_held(const ExportReport& report, std::string_view where);
+
+// By key: bitgrad.input.layout, bitgrad.input.scaling (a formula of x, a number of the data); only if known, as JSON:
+// bitgrad.class_names, and of a table bitgrad.input.features, .missing, .names.
+std::vector<std::pair<std::string, std::string>> input_metadata(const ExportSource& source, const ExportSpec& spec,
+                                                                const inference::Graph& graph);
+// The same as facts of a report: "input", "features", "missing", "names" and "classes".
+void note_inputs(ExportReport& report, const ExportSource& source, const ExportSpec& spec,
+                 const inference::Graph& graph);
+
+// Codes of a weight [o, k], row by row; of a codebook its indices.
+std::vector<int64_t> codes_of(const Tensor& weight);
+// From [o, k] with k = taps, channels to the order of other programs: [o, channels, taps] for convolutions, else
+// [k, o].
+template <typename T>
+std::vector<T> reordered(const std::vector<T>& x, int64_t o, int64_t k, const std::optional<Conv2dOptions>& conv) {
+  std::vector<T> out(x.size());
+  const int64_t taps = conv ? conv->kernel[0] * conv->kernel[1] : 1, c = k / taps;
+  for (int64_t r = 0; r < o; ++r)
+    for (int64_t t = 0; t < taps; ++t)
+      for (int64_t i = 0; i < c; ++i) {
+        const int64_t from = r * k + t * c + i, to = conv ? (r * c + i) * taps + t : (t * c + i) * o + r;
+        out[static_cast<size_t>(to)] = x[static_cast<size_t>(from)];
+      }
+  return out;
+}
 
 }  // namespace bitgrad

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bitgrad/data/streamed_text.h"
+#include "bitgrad/data/tokenizer.h"
 
 namespace bitgrad {
 namespace {

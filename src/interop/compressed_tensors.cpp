@@ -1,4 +1,4 @@
-#include "interop/compressed_tensors.h"
+#include "interop/hugging_face.h"
 
 #include <algorithm>
 #include <cctype>

@@ -5,13 +5,9 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/io/gguf_tensors.h"
-#include "interop/export_plan.h"
-#include "interop/gguf_ids.h"
+#include "bitgrad/io/gguf.h"
+#include "interop/decoder_files.h"
 #include "interop/gguf_keys.h"
-#include "interop/gguf_vocabulary.h"
-#include "interop/matrix_parts.h"
-#include "interop/rope_scaling.h"
 
 namespace bitgrad {
 namespace {
@@ -108,13 +104,6 @@ GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
 }
 
 // ---- the file
-const Family& chosen_family(const std::string& name, const Decoder& decoder) {
-  if (name.empty()) return family_of(decoder);
-  const Family* const family = find_family(name);
-  if (family != nullptr) return *family;
-  fail(kExportWhere, "family: got ", name, ", expected one of: ", joined(families(), ", ", &Family::name), '.');
-}
-
 std::string stem(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
 
 class GgufExport {

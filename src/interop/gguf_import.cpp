@@ -6,11 +6,9 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/interop/interop.h"
-#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/io/gguf.h"
+#include "interop/decoder_files.h"
 #include "interop/gguf_keys.h"
-#include "interop/gguf_vocabulary.h"
-#include "interop/matrix_parts.h"
-#include "interop/rope_scaling.h"
 
 namespace bitgrad {
 namespace {
@@ -48,14 +46,8 @@ class GgufImport {
     }
     out_.family = made_.family->name;
     out_.spec = spec_;
-    std::map<std::string, std::vector<const MappedTensor*>> parts;
-    std::vector<std::string> order;
-    for (const MappedTensor& m : mapped_) {
-      if (m.parameter.empty()) continue;
-      if (parts.find(m.parameter) == parts.end()) order.push_back(m.parameter);
-      parts[m.parameter].push_back(&m);
-    }
-    for (const std::string& name : order) out_.parameters.emplace_back(name, parameter(name, parts[name]));
+    out_.parameters = read_parameters(
+        mapped_, [&](const MappedTensor& m) { return read(m); }, true, out_.notes);
     out_.tokenizer = vocabulary_of(file_, d.vocabulary, out_.notes);
     out_.origin = origin_of_keys(file_, d.vocabulary);
     out_.origin.context = d.context;
@@ -133,21 +125,6 @@ class GgufImport {
   static Tensor scaled(const Tensor& t, float factor) {
     for (int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] *= factor;
     return t;
-  }
-
-  Tensor parameter(const std::string& name, std::vector<const MappedTensor*> parts) {
-    std::sort(parts.begin(), parts.end(), [](const auto* a, const auto* b) { return a->begin < b->begin; });
-    std::vector<Tensor> tensors;
-    for (const MappedTensor* m : parts) tensors.push_back(read(*m));
-    const bool matrix = parts[0]->matrix;
-    if (!matrix) {
-      std::vector<float> all;
-      for (const Tensor& t : tensors)
-        for (const float x : t.to_vector()) all.push_back(x);
-      return Tensor::from(all, {std::ssize(all)}, dtypes::fp32, MemoryKind::kBuffer);
-    }
-    if (as_one_type(tensors)) out_.notes.push_back(concat(name, ": its parts are of several types: read as fp32"));
-    return stack_rows(tensors);
   }
 
   const GgufFile file_;

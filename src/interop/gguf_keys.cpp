@@ -5,8 +5,8 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/io/gguf_tensors.h"
-#include "interop/rope_scaling.h"
+#include "bitgrad/io/gguf.h"
+#include "interop/decoder_files.h"
 
 namespace bitgrad::interop {
 namespace {

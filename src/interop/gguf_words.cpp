@@ -1,4 +1,4 @@
-#include "interop/gguf_words.h"
+#include "interop/gguf_keys.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "interop/hugging_face_config.h"
+#include "interop/hugging_face.h"
 
 #include <algorithm>
 #include <functional>
@@ -8,8 +8,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "interop/activations.h"
-#include "interop/rope_scaling.h"
+#include "interop/decoder_files.h"
 #include "io/metadata.h"
 
 namespace bitgrad::interop {
@@ -64,7 +63,7 @@ constexpr std::string_view kRopeKeys[] = {"type",
                                           "low_freq_factor",
                                           "high_freq_factor",
                                           "original_max_position_embeddings"};
-// They say what is meant for texts, not for the model: interop/origin_files.h reads them.
+// They say what is meant for texts, not for the model: origin_files.cpp reads them.
 constexpr std::string_view kOfTexts[] = {"eos_token_id", "bos_token_id", "pad_token_id"};
 
 bool is_neutral(const Json& value, double neutral) {

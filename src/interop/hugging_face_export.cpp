@@ -9,11 +9,8 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/interop/interop.h"
-#include "interop/compressed_tensors.h"
-#include "interop/export_plan.h"
-#include "interop/hugging_face_config.h"
-#include "interop/hugging_face_files.h"
-#include "interop/origin_files.h"
+#include "interop/decoder_files.h"
+#include "interop/hugging_face.h"
 
 namespace bitgrad {
 namespace {
@@ -22,12 +19,6 @@ using namespace interop;
 using Fate = ExportedTensor::Fate;
 
 constexpr std::string_view kToFolder = "export";
-
-const Family& family_of_folder(const std::string& name, const Decoder& decoder) {
-  if (name.empty()) return family_of(decoder);
-  if (const Family* const family = find_family(name)) return *family;
-  fail(kToFolder, "family: got ", name, ", expected one of: ", joined(families(), ", ", &Family::name), '.');
-}
 
 // The single scale of ternary codes; nullopt if there are several, or an offset.
 std::optional<float> only_scale(const Tensor& t) {
@@ -161,7 +152,7 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
                                  const std::string& folder, const ExportSpec& options) {
   const DeviceGuard host(Device::cpu());
   const FoundDecoder found = find_decoder(spec);
-  const Family& family = family_of_folder(options.family, found.decoder);
+  const Family& family = chosen_family(options.family, found.decoder);
   check_fits(found, family, FileFormat::kHuggingFace);
   HuggingFaceExport out(model, family, !options.dry_run);
   const std::vector<MappedTensor> mapped = tensor_map(found, family, FileFormat::kHuggingFace);

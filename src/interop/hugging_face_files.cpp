@@ -1,4 +1,4 @@
-#include "interop/hugging_face_files.h"
+#include "interop/hugging_face.h"
 
 #include <cmath>
 #include <cstring>

@@ -7,10 +7,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/interop/interop.h"
-#include "interop/hugging_face_config.h"
-#include "interop/hugging_face_files.h"
-#include "interop/matrix_parts.h"
-#include "interop/origin_files.h"
+#include "interop/decoder_files.h"
+#include "interop/hugging_face.h"
 
 namespace bitgrad {
 namespace {
@@ -63,13 +61,8 @@ class HuggingFaceImport {
 
   ImportedModel run() {
     check();
-    std::vector<std::string> order;
-    std::map<std::string, std::vector<const MappedTensor*>> parts;
-    for (const MappedTensor& m : mapped_) {
-      if (parts.find(m.parameter) == parts.end()) order.push_back(m.parameter);
-      parts[m.parameter].push_back(&m);
-    }
-    for (const std::string& name : order) out_.parameters.emplace_back(name, parameter(parts[name]));
+    out_.parameters = read_parameters(
+        mapped_, [&](const MappedTensor& m) { return read(m); }, false, out_.notes);
     tokenizer();
     return std::move(out_);
   }
@@ -145,17 +138,6 @@ class HuggingFaceImport {
     QuantParams params{.scheme = "ternary"};
     params.scale = std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, scale, MemoryKind::kBuffer));
     return files_.ternary(m.name).with_quant(std::make_shared<const QuantParams>(std::move(params)));
-  }
-
-  Tensor parameter(const std::vector<const MappedTensor*>& parts) {
-    std::vector<Tensor> tensors;
-    for (const MappedTensor* m : parts) tensors.push_back(read(*m));  // in row order
-    if (parts[0]->matrix && as_one_type(tensors))
-      out_.notes.push_back(concat(parts[0]->parameter, ": its parts are of several types: read as fp32"));
-    if (parts[0]->matrix) return tensors.size() == 1 ? tensors[0] : stack_rows(tensors);
-    std::vector<float> all;
-    for (const Tensor& t : tensors) all.insert(all.end(), t.as<float>(), t.as<float>() + t.numel());
-    return Tensor::from(all, {std::ssize(all)}, dtypes::fp32, MemoryKind::kBuffer);
   }
 
   void tokenizer() {

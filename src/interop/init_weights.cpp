@@ -6,11 +6,10 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/interop/weight_map.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/safetensors.h"
 #include "checkpoint/part.h"
 #include "config/weight_names.h"
-#include "interop/flattened.h"
 #include "interop/weight_file.h"
 
 namespace bitgrad {
@@ -222,17 +221,17 @@ bool is_weight_file(const std::string& path) {
 }
 
 InitFrom init_from_weights(const std::string& path, Module& model, const WeightMap& map, int64_t step) {
-  const std::unique_ptr<WeightFile> file = WeightFile::open(path);
+  const WeightFile file(path);
   std::set<std::string> names;
-  for (const WeightEntry& e : file->entries()) names.insert(e.name);
+  for (const WeightEntry& e : file.entries()) names.insert(e.name);
   const std::set<std::string> own =
       checkpoint::own_values(model, [&](const std::string& at) { return names.count(at) > 0; });
   InitFrom found;
   const std::vector<Target> targets = targets_of(model, own, found);
-  Matcher matcher(*file, map);
+  Matcher matcher(file, map);
   const std::vector<Match> matches = matcher.matches(targets, path);
   std::vector<Tensor> values;
-  for (const Match& match : matches) values.push_back(turned(file->read(match.entry->name), match));
+  for (const Match& match : matches) values.push_back(turned(file.read(match.entry->name), match));
   for (size_t i = 0; i < matches.size(); ++i) {
     const Target& target = *matches[i].target;
     if (target.parameter != nullptr)

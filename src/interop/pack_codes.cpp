@@ -1,8 +1,8 @@
-// The writing side of interop/compressed_tensors.h.
+// Codes in the layout of compressed-tensors, written (interop/hugging_face.h).
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "interop/compressed_tensors.h"
+#include "interop/hugging_face.h"
 
 namespace bitgrad::interop {
 namespace {

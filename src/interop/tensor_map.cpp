@@ -1,4 +1,4 @@
-#include "interop/tensor_map.h"
+#include "interop/decoder_files.h"
 
 #include "bitgrad/base/error.h"
 

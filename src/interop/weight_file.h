@@ -1,10 +1,13 @@
-// Named tensors of another program's file in any format, for init_from_weights.
+// Named tensors of another program's file in any format, for init_from_weights, and the order of their columns.
 #pragma once
 
-#include <memory>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "bitgrad/nn/module.h"
+#include "bitgrad/tensor/shape.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad::interop {
@@ -17,15 +20,19 @@ struct WeightEntry {
 
 class WeightFile {
  public:
-  virtual ~WeightFile() = default;
   // Chooses the format by the ending of the path. Throws Error(kData) that names the path.
-  static std::unique_ptr<WeightFile> open(const std::string& path);
-  virtual std::vector<WeightEntry> entries() const = 0;
+  explicit WeightFile(const std::string& path);
+  const std::vector<WeightEntry>& entries() const { return entries_; }
   // fp32 values on the CPU. Throws Error(kNonFinite) if they are not finite.
   Tensor read(const std::string& name) const;
 
- protected:
-  virtual Tensor values(const std::string& name) const = 0;
+ private:
+  std::vector<WeightEntry> entries_;
+  std::function<Tensor(const std::string& name)> values_;
 };
+
+// Paths of the parameters and buffers whose inputs are a flattened image, and its form [h, w, c]: up to the first layer
+// that mixes features. PyTorch has them in the order [c, h, w].
+std::map<std::string, Shape> flattened_images(Module& model);
 
 }  // namespace bitgrad::interop

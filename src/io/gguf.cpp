@@ -1,21 +1,13 @@
-// Types and values of GGUF files.
+// Types and values of GGUF files, and what a file that was read says by name.
 #include "bitgrad/io/gguf.h"
 
+#include <new>
+
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "io/gguf_format.h"
 
 namespace bitgrad {
-namespace {
-
-using Type = GgufValue::Type;
-
-size_t alternative_of(Type type) {
-  if (type == Type::kText) return 2;
-  return type == Type::kFloat32 || type == Type::kFloat64 ? 1 : 0;
-}
-
-}  // namespace
-
 const std::vector<GgufTypeInfo>& gguf_types() {
   static const std::vector<GgufTypeInfo> types{
 #define BITGRAD_GGUF_TYPE(symbol, id, elements, bytes) {#symbol, GgufType::k##symbol, elements, bytes},
@@ -37,38 +29,10 @@ const GgufTypeInfo& gguf_type(GgufType type) {
   return *found;
 }
 
-std::string_view type_name(Type type) {
-  switch (type) {
-    case Type::kUint8:
-      return "uint8";
-    case Type::kInt8:
-      return "int8";
-    case Type::kUint16:
-      return "uint16";
-    case Type::kInt16:
-      return "int16";
-    case Type::kUint32:
-      return "uint32";
-    case Type::kInt32:
-      return "int32";
-    case Type::kFloat32:
-      return "float32";
-    case Type::kBool:
-      return "bool";
-    case Type::kText:
-      return "text";
-    case Type::kUint64:
-      return "uint64";
-    case Type::kInt64:
-      return "int64";
-    case Type::kFloat64:
-      return "float64";
-  }
-  return "?";
-}
+std::string_view type_name(GgufValue::Type type) { return gguf::value_type(type).name; }
 
 GgufValue::GgufValue(Type type, bool array, Data data) : type_(type), array_(array), data_(std::move(data)) {
-  require(data_.index() == alternative_of(type), "gguf", "a value of type ", type_name(type),
+  require(data_.index() == gguf::value_type(type).alternative, "gguf", "a value of type ", type_name(type),
           " was given data of another kind.");
   require(array || count() == 1, "gguf", "one value of type ", type_name(type), ": got ", count(), '.');
 }
@@ -87,6 +51,78 @@ int64_t gguf::tensor_bytes(const GgufTypeInfo& type, const std::vector<int64_t>&
     if (n < 0 || __builtin_mul_overflow(elements, n, &elements) || elements > kMostElements) return -1;
   if (shape.empty() || shape.back() % type.block_elements != 0) return -1;
   return elements / type.block_elements * type.block_bytes;  // at most 8 bytes per element
+}
+
+const GgufValue* GgufFile::find(std::string_view key) const {
+  const auto found = keys_.find(key);
+  return found == keys_.end() ? nullptr : &metadata_[found->second].second;
+}
+
+const GgufValue& GgufFile::value(std::string_view key) const {
+  const GgufValue* const found = find(key);
+  if (found == nullptr) gguf::fail_gguf(path_, "the metadata have no key '", key, "'.");
+  return *found;
+}
+
+void GgufFile::refuse(std::string_view key, const GgufValue& got, std::string_view expected) const {
+  gguf::fail_gguf(path_, "key '", key, "': got ", got.describe(), ", expected ", expected, '.');
+}
+
+const std::string& GgufFile::text(std::string_view key) const {
+  const GgufValue& v = value(key);
+  if (v.is_array() || v.type() != GgufValue::Type::kText) refuse(key, v, "text");
+  return std::get<GgufValue::Texts>(v.data())[0];
+}
+
+int64_t GgufFile::integer(std::string_view key) const {
+  const GgufValue& v = value(key);
+  const auto* const integers = std::get_if<GgufValue::Integers>(&v.data());
+  if (v.is_array() || integers == nullptr || v.type() == GgufValue::Type::kBool) refuse(key, v, "an integer");
+  if (v.type() == GgufValue::Type::kUint64 && (*integers)[0] < 0)
+    gguf::fail_gguf(path_, "key '", key, "': got ", static_cast<uint64_t>((*integers)[0]),
+                    ", expected at most 2^63 - 1.");
+  return (*integers)[0];
+}
+
+double GgufFile::number(std::string_view key) const {
+  const GgufValue& v = value(key);
+  const auto* const floats = std::get_if<GgufValue::Floats>(&v.data());
+  if (floats == nullptr) return static_cast<double>(integer(key));
+  if (v.is_array()) refuse(key, v, "a number");
+  return (*floats)[0];
+}
+
+bool GgufFile::boolean(std::string_view key) const {
+  const GgufValue& v = value(key);
+  if (v.is_array() || v.type() != GgufValue::Type::kBool) refuse(key, v, "a bool");
+  return std::get<GgufValue::Integers>(v.data())[0] != 0;
+}
+
+const GgufValue::Texts& GgufFile::texts(std::string_view key) const {
+  const GgufValue& v = value(key);
+  if (!v.is_array() || v.type() != GgufValue::Type::kText) refuse(key, v, "an array of text");
+  return std::get<GgufValue::Texts>(v.data());
+}
+
+const GgufEntry& GgufFile::entry(std::string_view name) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) gguf::fail_gguf(path_, "no such tensor: '", name, "' in the file.");
+  return entries_[found->second];
+}
+
+std::vector<uint8_t> GgufFile::data(std::string_view name) const {
+  const GgufEntry& e = entry(name);
+  std::vector<uint8_t> bytes;
+  try {
+    bytes.resize(static_cast<size_t>(e.bytes));
+  } catch (const std::bad_alloc&) {
+    fail_with(ErrorCode::kMemory, "gguf", "'", path_, "': no memory for the ", e.bytes, " bytes of tensor '", name,
+              "'.");
+  }
+  const Part& part = parts_[e.part];
+  if (part.input->read_at(part.data_begin + e.offset, bytes.data(), bytes.size()) != bytes.size())
+    gguf::fail_gguf(path_, "the file became shorter while it was read.");
+  return bytes;
 }
 
 }  // namespace bitgrad

@@ -1,8 +1,11 @@
-#include "io/gguf_blocks.h"
-
 #include <cstring>
+#include <utility>
+
+#include "bitgrad/dtype/bf16.h"
+#include "io/gguf_format.h"
 
 namespace bitgrad::gguf {
+
 namespace {
 
 constexpr int kHalf = 16;  // Q4 and Q5: elements j and j + 16 share a byte
@@ -160,15 +163,15 @@ void decode_tq1_0(const uint8_t* p, Block& b) {
 }
 
 constexpr BlockCodec kCodecs[] = {
-    {GgufType::kQ8_0, -128, 127, false, false, encode_q8_0, decode_q8_0},
-    {GgufType::kQ5_0, -16, 15, false, false, encode_q5_0, decode_q5_0},
-    {GgufType::kQ5_1, 0, 31, false, true, encode_q5_1, decode_q5_1},
-    {GgufType::kQ4_0, -8, 7, false, false, encode_q4_0, decode_q4_0},
-    {GgufType::kQ4_1, 0, 15, false, true, encode_q4_1, decode_q4_1},
-    {GgufType::kTQ1_0, -1, 1, false, false, encode_tq1_0, decode_tq1_0},
-    {GgufType::kTQ2_0, -1, 1, false, false, encode_tq2_0, decode_tq2_0},
-    {GgufType::kQ2_0, -1, 2, false, false, encode_q2_0, decode_q2_0},
-    {GgufType::kQ1_0, -1, 1, true, false, encode_q1_0, decode_q1_0},
+    {GgufType::kQ8_0, dtypes::int8, -128, 127, false, false, encode_q8_0, decode_q8_0},
+    {GgufType::kQ5_0, dtypes::int5, -16, 15, false, false, encode_q5_0, decode_q5_0},
+    {GgufType::kQ5_1, dtypes::uint5, 0, 31, false, true, encode_q5_1, decode_q5_1},
+    {GgufType::kQ4_0, dtypes::int4, -8, 7, false, false, encode_q4_0, decode_q4_0},
+    {GgufType::kQ4_1, dtypes::uint4, 0, 15, false, true, encode_q4_1, decode_q4_1},
+    {GgufType::kTQ1_0, dtypes::ternary, -1, 1, false, false, encode_tq1_0, decode_tq1_0},
+    {GgufType::kTQ2_0, dtypes::ternary, -1, 1, false, false, encode_tq2_0, decode_tq2_0},
+    {GgufType::kQ2_0, dtypes::ternary, -1, 2, false, false, encode_q2_0, decode_q2_0},
+    {GgufType::kQ1_0, dtypes::bint1, -1, 1, true, false, encode_q1_0, decode_q1_0},
 };
 
 }  // namespace
@@ -180,29 +183,102 @@ const BlockCodec* block_codec(GgufType type) {
 }
 
 std::optional<DType> plain_dtype(GgufType type) {
-  switch (type) {
-    case GgufType::kF64:
-      return dtypes::fp64;
-    case GgufType::kF32:
-      return dtypes::fp32;
-    case GgufType::kBF16:
-      return dtypes::bf16;
-    case GgufType::kF16:
-      return dtypes::fp16;
-    case GgufType::kI64:
-      return dtypes::int64;
-    case GgufType::kI32:
-      return dtypes::int32;
-    case GgufType::kI8:
-      return dtypes::int8;
-    default:
-      return std::nullopt;
-  }
+  constexpr std::pair<GgufType, DType> kPlain[] = {{GgufType::kF64, dtypes::fp64},  {GgufType::kF32, dtypes::fp32},
+                                                   {GgufType::kBF16, dtypes::bf16}, {GgufType::kF16, dtypes::fp16},
+                                                   {GgufType::kI64, dtypes::int64}, {GgufType::kI32, dtypes::int32},
+                                                   {GgufType::kI8, dtypes::int8}};
+  for (const auto& [plain, dtype] : kPlain)
+    if (plain == type) return dtype;
+  return std::nullopt;
 }
 
 bool is_float_type(GgufType type) {
   const std::optional<DType> dtype = plain_dtype(type);
   return dtype && dtype->is_float();
+}
+
+// Blocks with several scales: Q2_K to Q6_K. 256 elements in runs of 16 or 32, each with its own small integer scale
+// (and minimum), in units of the block's d (and dmin). Read only; each operation in fp32, as in ggml's
+// dequantize_row_q*_K (ggml/src/ggml-quants.c).
+
+namespace {
+
+float half_value(const uint8_t* p) { return fp16_to_float(half_at(p)); }
+
+// Element 128 h + 32 l + i is two-bit field l of byte 32 h + i.
+int two_bits(const uint8_t* p, int j) { return p[j / 128 * 32 + j % 32] >> 2 * (j / 32 % 4) & 3; }
+
+// 16 bytes of scale (low nibble) and minimum (high nibble) | 64 bytes of fields | d | dmin
+void decode_q2_k(const uint8_t* p, float* y) {
+  const float d = half_value(p + 80), dmin = half_value(p + 82);
+  for (int j = 0; j < 256; ++j) {
+    const int scale = p[j / 16];
+    y[j] = d * static_cast<float>(scale & 15) * static_cast<float>(two_bits(p + 16, j)) -
+           dmin * static_cast<float>(scale >> 4);
+  }
+}
+
+// 32 bytes of high bits (bit 4 h + l of byte i) | 64 bytes of fields | 16 scales of 6 bits in 12 bytes | d
+void decode_q3_k(const uint8_t* p, float* y) {
+  const uint8_t *fields = p + 32, *packed = p + 96;
+  const float d = half_value(p + 108);
+  for (int j = 0; j < 256; ++j) {
+    const int s = j / 16;
+    const int low = s < 8 ? packed[s] & 15 : packed[s - 8] >> 4, high = packed[8 + s % 4] >> 2 * (s / 4) & 3;
+    const bool whole = (p[j % 32] >> j / 32 & 1) != 0;
+    y[j] = d * static_cast<float>((low | high << 4) - 32) * static_cast<float>(two_bits(fields, j) - (whole ? 0 : 4));
+  }
+}
+
+struct ScaleAndLowest {
+  int scale, lowest;
+};
+// Scale and minimum of run s < 8 of 32 elements: 6 bits each, packed in 12 bytes.
+ScaleAndLowest six_bits(const uint8_t* p, int s) {
+  if (s < 4) return {p[s] & 63, p[s + 4] & 63};
+  return {(p[s + 4] & 15) | (p[s - 4] >> 6) << 4, p[s + 4] >> 4 | (p[s] >> 6) << 4};
+}
+
+// d | dmin | 12 bytes of scales and minima | [high bits: bit s of byte i] | nibbles: runs 2 k and 2 k + 1 are the low
+// and high halves of the 32 bytes from byte 32 k on.
+void decode_nibbles(const uint8_t* p, const uint8_t* high, const uint8_t* nibbles, float* y) {
+  const float d = half_value(p), dmin = half_value(p + 2);
+  for (int s = 0; s < 8; ++s) {
+    const ScaleAndLowest run = six_bits(p + 4, s);
+    const float scale = d * static_cast<float>(run.scale), lowest = dmin * static_cast<float>(run.lowest);
+    for (int i = 0; i < 32; ++i) {
+      const int byte = nibbles[s / 2 * 32 + i], low = s % 2 == 0 ? byte & 15 : byte >> 4;
+      const int top = high != nullptr ? (high[i] >> s & 1) * 16 : 0;
+      y[32 * s + i] = scale * static_cast<float>(low + top) - lowest;
+    }
+  }
+}
+void decode_q4_k(const uint8_t* p, float* y) { decode_nibbles(p, nullptr, p + 16, y); }
+void decode_q5_k(const uint8_t* p, float* y) { decode_nibbles(p, p + 16, p + 48, y); }
+
+// 128 bytes of low nibbles | 64 bytes of fields | 16 int8 scales | d. Element i of run l (of 32) in half h has its
+// nibble in byte 64 h + 32 (l % 2) + i: the low one if l < 2, otherwise the high one.
+void decode_q6_k(const uint8_t* p, float* y) {
+  const float d = half_value(p + 208);
+  for (int j = 0; j < 256; ++j) {
+    const int half = j / 128, l = j / 32 % 4, i = j % 32;
+    const int byte = p[64 * half + 32 * (l % 2) + i], low = l < 2 ? byte & 15 : byte >> 4;
+    const int number = (low | two_bits(p + 128, j) << 4) - 32;
+    y[j] = d * static_cast<float>(static_cast<int8_t>(p[192 + j / 16])) * static_cast<float>(number);
+  }
+}
+
+}  // namespace
+
+DecodeValues value_decoder(GgufType type) {
+  constexpr std::pair<GgufType, DecodeValues> kDecoders[] = {{GgufType::kQ2_K, decode_q2_k},
+                                                             {GgufType::kQ3_K, decode_q3_k},
+                                                             {GgufType::kQ4_K, decode_q4_k},
+                                                             {GgufType::kQ5_K, decode_q5_k},
+                                                             {GgufType::kQ6_K, decode_q6_k}};
+  for (const auto& [decoded, decode] : kDecoders)
+    if (decoded == type) return decode;
+  return nullptr;
 }
 
 }  // namespace bitgrad::gguf

@@ -8,8 +8,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/io/gguf_tensors.h"
-#include "io/gguf_blocks.h"
+#include "bitgrad/io/gguf.h"
+#include "io/gguf_format.h"
 
 namespace bitgrad {
 namespace {

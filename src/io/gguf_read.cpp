@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
-#include <new>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "io/gguf_cursor.h"
 #include "io/gguf_format.h"
 
 namespace bitgrad {
@@ -12,52 +14,86 @@ namespace {
 
 using namespace gguf;
 
+// Reads a file front to back. Checks every count against the rest of the file before allocating memory.
+class Cursor {
+ public:
+  Cursor(InputFile& input, const std::string& path) : input_(input), path_(path), size_(input.size()) {}
+
+  int64_t position() const { return position_; }
+  int64_t rest() const { return size_ - position_; }
+  void begin(std::string what) { what_ = std::move(what); }
+
+  void bytes(void* to, int64_t count) {
+    if (count > rest()) ends();
+    auto* out = static_cast<uint8_t*>(to);
+    while (count > 0) {
+      if (position_ < buffer_begin_ || position_ >= buffer_begin_ + static_cast<int64_t>(buffer_.size())) refill();
+      const int64_t at = position_ - buffer_begin_;
+      const int64_t part = std::min(count, static_cast<int64_t>(buffer_.size()) - at);
+      std::memcpy(out, buffer_.data() + at, static_cast<size_t>(part));
+      out += part;
+      position_ += part;
+      count -= part;
+    }
+  }
+  template <typename T>
+  T number() {
+    T value;
+    bytes(&value, sizeof value);
+    return value;
+  }
+  // Reads a count of items that take at least `least_bytes` each.
+  int64_t count(std::string_view of, int64_t least_bytes) {
+    const auto n = number<uint64_t>();
+    if (n > static_cast<uint64_t>(rest() / least_bytes))
+      fail_gguf(path_, what_, ": got ", n, ' ', of, ", more than the rest of the file holds (", rest(), " bytes).");
+    return static_cast<int64_t>(n);
+  }
+  std::string text() {
+    std::string value(static_cast<size_t>(count("bytes of text", 1)), '\0');
+    bytes(value.data(), static_cast<int64_t>(value.size()));
+    return value;
+  }
+  template <typename... Parts>
+  [[noreturn]] void wrong(const Parts&... parts) const {
+    fail_gguf(path_, what_, ": ", parts...);
+  }
+
+ private:
+  [[noreturn]] void ends() const { fail_gguf(path_, "the file ends inside ", what_, ": it has ", size_, " bytes."); }
+  void refill() {
+    constexpr int64_t kBuffer = 1 << 16;
+    buffer_.resize(static_cast<size_t>(std::min(kBuffer, rest())));
+    buffer_.resize(input_.read_at(position_, buffer_.data(), buffer_.size()));
+    buffer_begin_ = position_;
+    if (buffer_.empty()) fail_gguf(path_, "the file became shorter while it was read.");
+  }
+
+  InputFile& input_;
+  const std::string& path_;
+  int64_t size_, position_ = 0, buffer_begin_ = 0;
+  std::vector<uint8_t> buffer_;
+  std::string what_ = "its first bytes";
+};
+
 constexpr const char* kSplitCount = "split.count";
 
-GgufValue::Type value_type(Cursor& in, uint32_t id) {
+GgufValue::Type read_type(Cursor& in, uint32_t id) {
   if (id == kArrayType || id > static_cast<uint32_t>(GgufValue::Type::kFloat64))
     in.wrong(id == kArrayType ? "an array of arrays, which is not supported."
                               : concat("got a value of type ", id, ", expected 0 .. 12."));
   return static_cast<GgufValue::Type>(id);
 }
 
-template <typename T>
-void read_integers(Cursor& in, GgufValue::Integers& out) {
-  for (int64_t& value : out) value = static_cast<int64_t>(in.number<T>());
-}
-
 GgufValue::Integers integers(Cursor& in, GgufValue::Type type, int64_t count) {
-  using Type = GgufValue::Type;
+  const auto [name, bytes, is_signed, alternative] = value_type(type);
   GgufValue::Integers out(static_cast<size_t>(count));
-  switch (type) {
-    case Type::kInt8:
-      read_integers<int8_t>(in, out);
-      break;
-    case Type::kUint16:
-      read_integers<uint16_t>(in, out);
-      break;
-    case Type::kInt16:
-      read_integers<int16_t>(in, out);
-      break;
-    case Type::kUint32:
-      read_integers<uint32_t>(in, out);
-      break;
-    case Type::kInt32:
-      read_integers<int32_t>(in, out);
-      break;
-    case Type::kUint64:
-      read_integers<uint64_t>(in, out);
-      break;
-    case Type::kInt64:
-      read_integers<int64_t>(in, out);
-      break;
-    default:
-      read_integers<uint8_t>(in, out);
-      break;
+  for (int64_t& value : out) {
+    in.bytes(&value, bytes);
+    const int64_t above = 64 - 8 * bytes;
+    if (is_signed) value = value << above >> above;
+    if (type == GgufValue::Type::kBool && value > 1) in.wrong("got ", value, " as a bool, expected 0 or 1.");
   }
-  if (type == Type::kBool)
-    for (int64_t value : out)
-      if (value > 1) in.wrong("got ", value, " as a bool, expected 0 or 1.");
   return out;
 }
 
@@ -66,8 +102,8 @@ GgufValue read_value(Cursor& in) {
   auto id = in.number<uint32_t>();
   const bool array = id == kArrayType;
   if (array) id = in.number<uint32_t>();
-  const Type type = value_type(in, id);
-  const int64_t count = array ? in.count("values", value_bytes(type)) : 1;
+  const Type type = read_type(in, id);
+  const int64_t count = array ? in.count("values", value_type(type).bytes) : 1;
   if (type == Type::kText) {
     GgufValue::Texts texts;
     texts.reserve(static_cast<size_t>(count));
@@ -216,77 +252,6 @@ GgufFile GgufFile::read(std::shared_ptr<InputFile> input, const std::string& pat
   check_places(file.entries_, std::max<int64_t>(0, input->size() - data_begin), path);
   file.parts_.push_back({std::move(input), data_begin});
   return file;
-}
-
-const GgufValue* GgufFile::find(std::string_view key) const {
-  const auto found = keys_.find(key);
-  return found == keys_.end() ? nullptr : &metadata_[found->second].second;
-}
-
-const GgufValue& GgufFile::value(std::string_view key) const {
-  const GgufValue* const found = find(key);
-  if (found == nullptr) fail_gguf(path_, "the metadata have no key '", key, "'.");
-  return *found;
-}
-
-const std::string& GgufFile::text(std::string_view key) const {
-  const GgufValue& v = value(key);
-  if (v.is_array() || v.type() != GgufValue::Type::kText)
-    fail_gguf(path_, "key '", key, "': got ", v.describe(), ", expected text.");
-  return std::get<GgufValue::Texts>(v.data())[0];
-}
-
-int64_t GgufFile::integer(std::string_view key) const {
-  const GgufValue& v = value(key);
-  const auto* const integers = std::get_if<GgufValue::Integers>(&v.data());
-  if (v.is_array() || integers == nullptr || v.type() == GgufValue::Type::kBool)
-    fail_gguf(path_, "key '", key, "': got ", v.describe(), ", expected an integer.");
-  if (v.type() == GgufValue::Type::kUint64 && (*integers)[0] < 0)
-    fail_gguf(path_, "key '", key, "': got ", static_cast<uint64_t>((*integers)[0]), ", expected at most 2^63 - 1.");
-  return (*integers)[0];
-}
-
-double GgufFile::number(std::string_view key) const {
-  const GgufValue& v = value(key);
-  const auto* const floats = std::get_if<GgufValue::Floats>(&v.data());
-  if (floats == nullptr) return static_cast<double>(integer(key));
-  if (v.is_array()) fail_gguf(path_, "key '", key, "': got ", v.describe(), ", expected a number.");
-  return (*floats)[0];
-}
-
-bool GgufFile::boolean(std::string_view key) const {
-  const GgufValue& v = value(key);
-  if (v.is_array() || v.type() != GgufValue::Type::kBool)
-    fail_gguf(path_, "key '", key, "': got ", v.describe(), ", expected a bool.");
-  return std::get<GgufValue::Integers>(v.data())[0] != 0;
-}
-
-const GgufValue::Texts& GgufFile::texts(std::string_view key) const {
-  const GgufValue& v = value(key);
-  if (!v.is_array() || v.type() != GgufValue::Type::kText)
-    fail_gguf(path_, "key '", key, "': got ", v.describe(), ", expected an array of text.");
-  return std::get<GgufValue::Texts>(v.data());
-}
-
-const GgufEntry& GgufFile::entry(std::string_view name) const {
-  const auto found = index_.find(name);
-  if (found == index_.end()) fail_gguf(path_, "no such tensor: '", name, "' in the file.");
-  return entries_[found->second];
-}
-
-std::vector<uint8_t> GgufFile::data(std::string_view name) const {
-  const GgufEntry& e = entry(name);
-  std::vector<uint8_t> bytes;
-  try {
-    bytes.resize(static_cast<size_t>(e.bytes));
-  } catch (const std::bad_alloc&) {
-    fail_with(ErrorCode::kMemory, "gguf", "'", path_, "': no memory for the ", e.bytes, " bytes of tensor '", name,
-              "'.");
-  }
-  const Part& part = parts_[e.part];
-  if (part.input->read_at(part.data_begin + e.offset, bytes.data(), bytes.size()) != bytes.size())
-    fail_gguf(path_, "the file became shorter while it was read.");
-  return bytes;
 }
 
 }  // namespace bitgrad

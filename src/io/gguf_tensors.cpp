@@ -7,8 +7,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/io/gguf_tensors.h"
-#include "io/gguf_blocks.h"
+#include "bitgrad/io/gguf.h"
+#include "io/gguf_format.h"
 
 namespace bitgrad {
 namespace {
@@ -41,25 +41,6 @@ Tensor values_of(const GgufEntry& entry, const GgufTypeInfo& type, DecodeValues 
   return t;
 }
 
-DType dtype_of_codes(const BlockCodec& codec, bool has_two) {
-  switch (codec.type) {
-    case GgufType::kQ8_0:
-      return dtypes::int8;
-    case GgufType::kQ5_0:
-      return dtypes::int5;
-    case GgufType::kQ5_1:
-      return dtypes::uint5;
-    case GgufType::kQ4_0:
-      return dtypes::int4;
-    case GgufType::kQ4_1:
-      return dtypes::uint4;
-    case GgufType::kQ1_0:
-      return dtypes::bint1;
-    default:
-      return has_two ? dtypes::int2 : dtypes::ternary;
-  }
-}
-
 std::shared_ptr<const Tensor> flat(const std::vector<float>& numbers) {
   const Tensor t =
       Tensor::zeros({static_cast<int64_t>(numbers.size())}, dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
@@ -75,7 +56,7 @@ class BlocksToCodes {
   Tensor run() {
     const bool two = has_two();
     const Tensor t =
-        Tensor::zeros(Shape(entry_.shape), dtype_of_codes(codec_, two), MemoryKind::kBuffer, Device::cpu());
+        Tensor::zeros(Shape(entry_.shape), two ? dtypes::int2 : codec_.codes, MemoryKind::kBuffer, Device::cpu());
     const DTypeInfo& info = t.dtype().info();
     // If the tensor has no elements, its other dimensions may be arbitrarily large.
     const int64_t rows = t.numel() == 0 ? 0 : t.rows();

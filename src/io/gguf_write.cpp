@@ -81,7 +81,7 @@ class Head {
           number(x);
     } else {
       for (int64_t x : std::get<GgufValue::Integers>(value.data()))
-        text_.append(reinterpret_cast<const char*>(&x), static_cast<size_t>(value_bytes(value.type())));
+        text_.append(reinterpret_cast<const char*>(&x), static_cast<size_t>(value_type(value.type()).bytes));
     }
   }
 

@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "bitgrad/io/safetensors.h"
 
 namespace bitgrad::safetensors {
 
@@ -34,5 +37,15 @@ std::string crc_text(uint32_t crc);
 size_t header_crc_place(std::string_view json);
 // The checksum of length word and JSON, with the digits at `place` replaced by zeros.
 std::string header_crc(std::string_view length_and_json, size_t place);
+
+// The JSON header.
+struct Header {
+  std::map<std::string, std::string> metadata;
+  std::vector<SafetensorsEntry> entries;  // in the order of the text; offsets are not yet compared with each other
+};
+
+// Accepts exactly the format: no duplicate or unknown keys, no other nesting, whole non-negative numbers, known dtypes,
+// and byte ranges that agree with dtype and shape. Throws Error(kData) that names `path` and the tensor or byte.
+Header parse_header(std::string_view json, const std::string& path);
 
 }  // namespace bitgrad::safetensors

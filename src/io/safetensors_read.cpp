@@ -11,7 +11,6 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/io/safetensors.h"
 #include "io/safetensors_format.h"
-#include "io/safetensors_header.h"
 
 namespace bitgrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "bitgrad/io/tensors.h"
+#include "bitgrad/io/safetensors.h"
 
 #include <cstring>
 #include <deque>
@@ -14,8 +14,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/io/safetensors.h"
-#include "io/codes_record.h"
+#include "io/metadata.h"
 
 namespace bitgrad {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/io/tensors.h"
+#include "bitgrad/io/safetensors.h"
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/module.h"
 

@@ -6,7 +6,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/model_record.h"
-#include "interop/tensor_map.h"
+#include "interop/decoder_files.h"
 #include "nn/glob.h"
 
 namespace bitgrad::detail {

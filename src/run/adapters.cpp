@@ -11,7 +11,6 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/io/sha256.h"
-#include "bitgrad/io/tensors.h"
 #include "checkpoint/part.h"
 #include "config/weight_names.h"
 #include "run/adapter_files.h"

@@ -6,7 +6,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/tensor/tensor.h"
 #include "data/base64.h"
-#include "data/png.h"
+#include "data/picture_files.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -9,11 +9,11 @@
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/checkpoint/run_folder.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/interop/model_origin.h"
-#include "bitgrad/interop/weight_map.h"
 #include "bitgrad/run/adapters.h"
-#include "interop/origin_files.h"
 #include "run/adapter_files.h"
+#include "interop/hugging_face.h"
 #include "train/train_state.h"
 
 namespace bitgrad::detail {

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/data/samples_record.h"
+#include "bitgrad/data/dataset.h"
 #include "bitgrad/run/trainer.h"
 #include "config/lengths.h"
 

@@ -7,7 +7,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/run_folder.h"
-#include "bitgrad/interop/weight_map.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/budget.h"
 

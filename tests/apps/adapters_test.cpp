@@ -9,7 +9,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/checkpoint/run_folder.h"
-#include "bitgrad/io/tensors.h"
+#include "bitgrad/io/safetensors.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

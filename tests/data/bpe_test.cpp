@@ -1,9 +1,9 @@
 // Byte-pair encoding: merges against the definition, added tokens, and every error of a tokenizer.json.
-#include "data/bpe_merges.h"
+#include "data/bpe_file.h"
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/data/tokenizer.h"
-#include "data/added_tokens.h"
+#include "data/tokenizer_text.h"
 #include "data/tokenizers.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/data/describe.h"
+#include "bitgrad/data/samples.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

@@ -7,7 +7,7 @@
 #include "bitgrad/data/samples.h"
 #include "bitgrad/data/table.h"
 #include "data/csv_folder.h"
-#include "data/number_look.h"
+#include "data/csv_table.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

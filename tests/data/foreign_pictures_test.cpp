@@ -10,7 +10,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/data/picture.h"
-#include "data/png.h"
+#include "data/picture_files.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

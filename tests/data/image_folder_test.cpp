@@ -4,7 +4,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/picture.h"
-#include "data/png.h"
+#include "data/picture_files.h"
 #include "data/split_samples.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -1,5 +1,5 @@
 // Arrays of a program as a data set.
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 
 #include <cmath>
 

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "bitgrad/data/dataset.h"
-#include "data/zip.h"
+#include "data/npy_array.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/npy_bytes.h"

@@ -1,5 +1,5 @@
 // Patterns of tokenizer.json: the pieces of a text are those of the package tokenizers (0.23.3, Oniguruma).
-#include "data/oniguruma.h"
+#include "data/tokenizer_text.h"
 
 #include <cstdint>
 #include <string>
@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
-#include "data/split_pattern.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

@@ -1,12 +1,11 @@
 // Samples without targets: idx, npy and csv.
 #include "bitgrad/data/samples.h"
-#include "bitgrad/data/describe.h"
 
 #include <cmath>
 #include <limits>
 
 #include "bitgrad/base/json.h"
-#include "data/npz_write.h"
+#include "data/npy_array.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/idx_bytes.h"

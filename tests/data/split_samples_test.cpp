@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/rng.h"
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

@@ -1,5 +1,5 @@
 // Text that grows: whole characters, broken ones, stop texts.
-#include "bitgrad/data/streamed_text.h"
+#include "bitgrad/data/tokenizer.h"
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"

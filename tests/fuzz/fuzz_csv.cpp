@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/data/describe.h"
+#include "bitgrad/data/samples.h"
 #include "fuzz/fuzz.h"
 
 using namespace bitgrad;

@@ -1,5 +1,5 @@
 // A GGUF file. Of what is accepted every tensor is there to read, and becomes a tensor or an error.
-#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/io/gguf.h"
 #include "fuzz/fuzz.h"
 
 using namespace bitgrad;

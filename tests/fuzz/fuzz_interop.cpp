@@ -10,8 +10,7 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/layers.h"
 #include "fuzz/fuzz.h"
-#include "interop/hugging_face_config.h"
-#include "interop/hugging_face_files.h"
+#include "interop/hugging_face.h"
 #include "interop/weight_file.h"
 
 using namespace bitgrad;
@@ -87,10 +86,10 @@ void read_weights(const std::string& input) {
   fuzz::MemoryFiles disk;
   disk.files[path] = input[0] == 's' ? fuzz::forged_safetensors(bytes, input.size() - 1)
                                      : std::vector<uint8_t>(bytes, bytes + input.size() - 1);
-  const auto file = interop::WeightFile::open(path);
-  for (const interop::WeightEntry& entry : file->entries())
+  const interop::WeightFile file(path);
+  for (const interop::WeightEntry& entry : file.entries())
     if (entry.floats)
-      fuzz::takes([&] { fuzz::expect(file->read(entry.name).shape() == entry.shape, "a tensor of its shape"); });
+      fuzz::takes([&] { fuzz::expect(file.read(entry.name).shape() == entry.shape, "a tensor of its shape"); });
 }
 
 }  // namespace

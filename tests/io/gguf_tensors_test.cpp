@@ -1,5 +1,5 @@
 // Tensors in GGUF: blocks of ggml's package and ours, value by value and byte by byte.
-#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/io/gguf.h"
 
 #include <cmath>
 #include <limits>

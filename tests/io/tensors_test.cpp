@@ -1,11 +1,10 @@
 // Tensors to files and back, and files that others wrote or that lie.
-#include "bitgrad/io/tensors.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/io/safetensors.h"
 
 #include <cstring>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/io/safetensors.h"
 #include "io/safetensors_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

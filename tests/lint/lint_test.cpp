@@ -128,18 +128,17 @@ const std::map<std::string, std::string> kShared = {
     {"base/registration.h", "names that plugins add: all of one plugin, or none"},
     {"dtype/bit_tricks.h", "bits of packed rows, for kernels"},
     {"dtype/layouts/", "the order of fragments that kernels of devices read"},
-    {"io/codes_record.h", "records of codes, in checkpoints too"},
     {"io/onnx_file.h", "the messages of ONNX files"},
     {"io/event_file.h", "the scalars of a run for TensorBoard"},
-    {"io/metadata.h", "metadata of files, of checkpoints too"},
+    {"io/metadata.h", "metadata of files and records of codes, of checkpoints too"},
     {"nn/expanded_layers.h", "how many layers a configuration or a record becomes, counted before any is made"},
     {"kernels/gemm/", "arguments and formulas that the CPU and devices share"},
     {"kernels/map/", "what a map is, and the functors that several layers run"},
     {"kernels/quantize/", "plan and rounding that the CPU and devices share"},
     {"kernels/reduce/", "rules that the CPU and devices share"},
-    {"data/npz_write.h", "archives of exported arrays"},
+    {"data/npy_array.h", "archives of exported arrays"},
     {"data/base64.h", "pictures of samples in a text"},
-    {"data/png.h", "pictures of samples"},
+    {"data/picture_files.h", "pictures of samples"},
     {"data/tokenizers.h", "a tokenizer made of the vocabulary of a GGUF file"},
     {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
     {"data/split_samples.h", "the part of data.train that data.valid takes; a few batches that measure an evaluation"},
@@ -270,12 +269,11 @@ TEST_CASE("each third party is known to one place") {
   });
   check("^Eigen/", [](const SourceFile& f) { return f.ends_with("/eigen.cpp"); });
   check("^nlohmann/",
-        [](const SourceFile& f) { return f.path == "src/base/json.cpp" || f.path == "src/io/safetensors_header.cpp"; });
+        [](const SourceFile& f) { return f.path == "src/base/json.cpp" || f.path == "src/io/safetensors_format.cpp"; });
   check("^zlib", [](const SourceFile& f) { return f.starts_with("src/data/"); });
-  check("^zip\\.h",
-        [](const SourceFile& f) { return f.path == "src/data/zip.cpp" || f.path == "src/data/npz_write.cpp"; });
+  check("^zip\\.h", [](const SourceFile& f) { return f.path == "src/data/zip.cpp"; });
   check("^pcre2", [](const SourceFile& f) { return f.path == "src/data/split_pattern.cpp"; });
-  check("^utf8proc", [](const SourceFile& f) { return f.path == "src/data/normal_form.cpp"; });
+  check("^utf8proc", [](const SourceFile& f) { return f.path == "src/data/split_pattern.cpp"; });
   check("^sentencepiece", [](const SourceFile& f) { return f.path == "src/data/tokenizer_sentencepiece.cpp"; });
   check("^png", [](const SourceFile& f) { return f.path == "src/data/picture_png.cpp"; });
   check("^j(peglib|error)", [](const SourceFile& f) { return f.path == "src/data/picture_jpeg.cpp"; });
@@ -342,8 +340,8 @@ TEST_CASE("kinds of layers are known to their own files alone") {
   const std::regex compared("[!=]= *\"(" + kinds + ")\"|\"(" + kinds + ")\" *[!=]=");
   std::string found;
   for (const SourceFile& file : source_files({"include", "src", "apps"}))
-    // find_decoder.cpp recognises the networks that other programs have, and is made of their kinds.
-    if (!file.starts_with("src/nn/layers/") && file.path != "src/interop/find_decoder.cpp")
+    // decoder.cpp recognises the networks that other programs have, and is made of their kinds.
+    if (!file.starts_with("src/nn/layers/") && file.path != "src/interop/decoder.cpp")
       for (const Line& line : file.lines)
         if (std::regex_search(line.text, compared)) found += at(file, line.number, line.text);
   INFO(found);

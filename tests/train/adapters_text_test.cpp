@@ -2,7 +2,7 @@
 #include <fstream>
 #include <random>
 
-#include "bitgrad/io/tensors.h"
+#include "bitgrad/io/safetensors.h"
 #include "support/catch.h"
 #include "support/temp_dir.h"
 #include "train/small_runs.h"

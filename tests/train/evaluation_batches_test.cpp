@@ -2,7 +2,7 @@
 // batches, the last of which may be smaller, and whatever the number of threads.
 #include <cmath>
 
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/run/trainer.h"
 #include "support/catch.h"

@@ -5,7 +5,7 @@
 
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/export/export.h"
-#include "bitgrad/interop/weight_map.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/io/safetensors.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

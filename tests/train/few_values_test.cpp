@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "bitgrad/base/rng.h"
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 #include "support/expect_error.h"
 #include "train/small_runs.h"
 

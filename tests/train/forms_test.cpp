@@ -6,7 +6,8 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/infer/predictor.h"
-#include "bitgrad/io/tensors.h"
+#include "bitgrad/io/safetensors.h"
+#include "bitgrad/quant/observer.h"
 #include "bitgrad/tools/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -2,7 +2,7 @@
 // what is ignored counts nowhere.
 #include <fstream>
 
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 #include "bitgrad/run/trainer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -9,7 +9,7 @@
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/io/safetensors.h"
-#include "interop/compressed_tensors.h"
+#include "interop/hugging_face.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"

@@ -4,7 +4,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/checkpoint/model_record.h"
-#include "bitgrad/io/tensors.h"
+#include "bitgrad/io/safetensors.h"
 #include "bitgrad/run/adapters.h"
 #include "bitgrad/run/trainer.h"
 #include "support/catch.h"

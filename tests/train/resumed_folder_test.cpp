@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/checkpoint/run_folder.h"
-#include "bitgrad/io/tensors.h"
+#include "bitgrad/io/safetensors.h"
 #include "bitgrad/run/metrics_log.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

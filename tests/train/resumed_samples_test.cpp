@@ -1,6 +1,6 @@
 // A checkpoint knows the samples of its run: a resumed run on others is an error that names the set and both records.
-#include "bitgrad/data/memory_dataset.h"
-#include "bitgrad/data/samples_record.h"
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/data/samples.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/log_lines.h"

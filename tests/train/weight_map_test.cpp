@@ -1,11 +1,11 @@
 // Weights of other programs as first values.
-#include "bitgrad/interop/weight_map.h"
+#include "bitgrad/interop/interop.h"
 
 #include <cmath>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/io/gguf_tensors.h"
-#include "bitgrad/io/tensors.h"
+#include "bitgrad/io/gguf.h"
+#include "bitgrad/io/safetensors.h"
 #include "bitgrad/nn/layers.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

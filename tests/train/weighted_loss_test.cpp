@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/data/memory_dataset.h"
+#include "bitgrad/data/samples.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/task/metric.h"
 #include "support/catch.h"

@@ -24,7 +24,6 @@
 
 #include "bitgrad/config/weight_name.h"
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/data/samples_record.h"
 #include "bitgrad/data/table.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/train/learner.h"

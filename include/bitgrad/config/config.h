@@ -15,7 +15,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/config/weight_name.h"
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/data/epoch_batches.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"

@@ -119,6 +119,10 @@ class Dataset {
   virtual int64_t memory_bytes() const { return 0; }
   // Elements per sample: the product of sample_shape().
   int64_t features() const;
+
+ protected:
+  // Throws Error for an index that is not in 0 .. size()-1.
+  void check_index(int64_t index) const;
 };
 
 // (value - mean[c]) / std[c] for channel c: the last axis of rank-3 samples; other samples have one channel. mean and
@@ -215,5 +219,35 @@ class TrackedBytes {
   int64_t bytes_ = 0;
   MemoryKind kind_ = MemoryKind::kDataset;
 };
+
+// What becomes of the samples of an epoch that do not fill a batch: kKeep: a smaller last batch; kDrop: they are left
+// out of the epoch; kJoin: the batch before takes them too. An epoch of fewer samples than a batch is one batch in any
+// case.
+enum class LastBatch : uint8_t { kKeep, kDrop, kJoin };
+template <>
+struct EnumNames<LastBatch> {
+  static constexpr std::string_view all[] = {"keep", "drop", "join"};
+};
+// The batches of an epoch of n samples.
+struct EpochBatches {
+  int64_t count = 0, samples = 0;  // samples: those that some batch contains
+  int64_t largest = 0, least = 0;  // samples in the largest and in the smallest batch
+};
+// Requires samples and micro >= 1; micro may exceed samples.
+EpochBatches epoch_batches(int64_t samples, int64_t micro, LastBatch last);
+
+// What identifies the samples of a data set, so that a resumed run can tell whether they are still the same.
+struct SamplesRecord {
+  int64_t samples = 0;
+  Shape shape = {};     // of one sample
+  uint32_t crc32c = 0;  // of mixed CRCs of each sample's values or ids and its target, as Dataset::example writes them
+  friend bool operator==(const SamplesRecord&, const SamplesRecord&) = default;
+};
+
+// Reads samples that are in memory in full. Of others, which may be slow to read, it takes all up to 256 MiB, else as
+// many of them, evenly spread, the first and the last included. Does not depend on how the samples are stored.
+SamplesRecord samples_record(const Dataset& data);
+// "95 samples [4], CRC32C 0x1a2b3c4d".
+std::string to_string(const SamplesRecord& record);
 
 }  // namespace bitgrad

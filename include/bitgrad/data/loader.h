@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/data/epoch_batches.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/tensor/tensor.h"
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,15 +57,44 @@ class SampleValues {
   // Writes samples [first, first + count) as values to `to` [count, shape...]. Throws Error for ids, and if the
   // normalization has a different number of channels than the samples.
   void write(const SampleView& samples, int64_t first, int64_t count, float* to) const;
+  // The value of each byte, [channels or 1, 256].
+  const std::vector<float>& table() const { return table_; }
 
  private:
   std::array<float, 2> affine_;
   Normalization normalize_;
-  std::vector<float> table_;  // [channels or 1, 256]: value of each byte
+  std::vector<float> table_;
 };
 // A warning on bytes of vectors, which may be a table: they are read as pixels. Empty for other samples.
 std::string bytes_warning(const SampleView& samples);
 // Writes samples [first, first + count) as ids. The samples must not be fp32 values.
 void write_ids(const SampleView& samples, int64_t first, int64_t count, int32_t* to);
+
+// A data set over arrays of the calling program: samples and targets in its memory, without a copy.
+struct MemoryDatasetSpec {
+  SampleView samples = {};  // uint8 (pixels) or fp32 values; or, with `vocabulary`, uint8, uint16 or int32 ids
+  SampleView targets = {};  // kFloat: values [n, shape...]; uint8, uint16, int32: classes [n, shape...]
+  int64_t classes = 0;      // number of classes; 0: the largest class + 1
+  int64_t vocabulary = 0;   // number of ids; 0 if samples are values
+  std::array<float, 2> affine{1.0f, 0.0f};  // as in DatasetSpec; applies to pixels and values
+  Normalization normalize = {};
+  std::shared_ptr<const void> owner = {};  // keeps the arrays alive; empty if the caller does
+};
+// Yields the same examples, bit for bit, as an idx or npy file of these arrays. Throws Error for mismatched shapes or
+// counts, values that are not finite, and classes or ids out of range.
+std::unique_ptr<Dataset> make_memory_dataset(const MemoryDatasetSpec& spec);
+
+// Describes an idx file (plain or gzip, any element type), an .npy file, an .npz archive, a CSV table or an image
+// folder: format, element type, shape, range, mean and standard deviation (for pixels per channel and of p/255, as
+// data.normalize expects them), the count of each class in labels or of each category in a column, and the number of
+// files per class. Throws Error(kData) if the path is missing or has none of these formats.
+std::string describe_data_file(const std::string& path);
+
+// The same as a JSON object, with `format` and these members, by format:
+// - idx, npy: type, shape, least, largest, mean, std, finite; classes (samples per class), normalize {mean, std};
+// - npz: arrays [{name, type, shape}];
+// - csv: rows, columns [{name, missing, categories {name: rows}, or least, largest, mean, std}];
+// - image_folder: files, classes {name: files}.
+std::string describe_data_json(const std::string& path);
 
 }  // namespace bitgrad

@@ -12,7 +12,7 @@
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/table.h"
 #include "bitgrad/data/tokenizer.h"
-#include "bitgrad/interop/export_report.h"
+#include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
 #include "bitgrad/run/trainer.h"

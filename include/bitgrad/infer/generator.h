@@ -136,7 +136,7 @@ class Continuation {
   ~Continuation();
   Continuation(const Continuation&) = delete;
   Continuation& operator=(const Continuation&) = delete;
-  // Draws the next id. `text`: what it completed, in whole characters (data/streamed_text.h); finally id -1 with any
+  // Draws the next id. `text`: what it completed, in whole characters (StreamedText); finally id -1 with any
   // text held back. False: the text has ended, and nothing was written.
   bool next(int32_t& id, std::string& text);
   const Generated& made() const { return made_; }

@@ -5,15 +5,68 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "bitgrad/config/weight_name.h"
 #include "bitgrad/data/tokenizer.h"
-#include "bitgrad/interop/export_report.h"
 #include "bitgrad/interop/model_origin.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
+#include "bitgrad/tensor/shape.h"
 
 namespace bitgrad {
+
+// What an export is asked for, and what it wrote of each tensor and layer and lost.
+
+struct ExportSpec {
+  std::string family = {};  // empty: chosen by the model's structure
+  bool dry_run = false;     // only report; write nothing
+  // onnx. "integer": products of codes as integer sums, exactly ours. "qdq": float ops between QuantizeLinear and
+  // DequantizeLinear, as accelerator compilers expect. Empty: integer.
+  // hf. "values": fp32. "packed": integer codes as compressed-tensors packs them. Empty: values.
+  std::string form = {};
+  bool dequantize = false;  // safetensors, npz: fp32 values instead of codes and scales
+  // onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize says.
+  bool with_normalization = false;
+  int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
+  std::string origin = {};  // gguf, hf: the model's (interop/model_origin.h); empty: none. export_file sets it
+};
+// How one tensor of an exported file was written.
+struct ExportedTensor {
+  enum class Fate : uint8_t {
+    kExact,    // codes and scales, or floats, are stored exactly
+    kRounded,  // floats or scales are rounded: see `error`
+    kZeros,    // absent in the model but required by the file
+    kRefused,  // the file cannot hold it: see `reason`
+  };
+  std::string name = {};       // in the file
+  std::string parameter = {};  // path in the model; empty for kZeros
+  Shape shape = {};            // as in the file, rows first
+  std::string type = {};       // "Q4_0", "F32", ...
+  Fate fate = Fate::kExact;
+  double error = 0;         // largest difference of a value, relative to the tensor's largest value
+  std::string reason = {};  // for kRounded and kRefused
+};
+// How the computation of one layer was exported, for targets that run a graph.
+struct ExportedLayer {
+  std::string layer = {};      // path
+  std::string operation = {};  // e.g. "MatMulInteger int8 x int4"
+  ExportedTensor::Fate fate = ExportedTensor::Fate::kExact;
+  double error = 0;         // kRounded: bound on the result; `reason` says of what
+  std::string reason = {};  // for kRounded and kRefused
+};
+struct ExportReport {
+  std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"; for graphs the form, "integer" or "qdq"
+  std::vector<ExportedTensor> tensors = {};
+  std::vector<ExportedLayer> layers = {};
+  // What a program that uses the file has to know, by name: "runs in", "input", "classes", "memory", "tokenizer". One
+  // line each.
+  std::vector<std::pair<std::string, std::string>> facts = {};
+  int64_t flash_bytes = -1, ram_bytes = -1;  // c: of constants and of buffers; -1: not known
+  bool refused() const;                      // whether any tensor or layer is kRefused
+};
 
 // `model` must be initialized, have values and match `spec`. `tokenizer` may be nullptr. Throws Error if the model is
 // no decoder, if a layer does not fit the family (named in the message), or, unless dry_run, if tensors are refused
@@ -39,5 +92,24 @@ ImportedModel import_gguf(const std::string& path);
 ImportedModel import_hugging_face(const std::string& folder);
 // Saves it as a model file for train (model.init_from), eval, generate and inspect.
 void save_imported(const ImportedModel& model, const std::string& path);
+
+// Initializes a model from weights of other programs: files of named float tensors, and the mapping to parameters.
+// docs/pytorch.md.
+
+// Whether init_from_weights can read a path: .npz, .gguf, an index of shards (*.index.json), a folder that is no run
+// and contains model.safetensors or its index, or a .safetensors file not written by bitgrad. Throws Error(kData) for a
+// damaged file.
+bool is_weight_file(const std::string& path);
+// Initializes parameters by name. F32, F16, BF16 and F64 (npz: float16, float32, float64) are read as fp32, GGUF blocks
+// are dequantized.
+// - A parameter without a rule is looked up by its path, then by its path without "layers."; failing that, gamma and
+//   slope as weight, and beta as bias.
+// - Convolutions are OIHW in the file. Features that a layer flattens from images [h, w, c] are in the order [c, h, w].
+// - num_batches_tracked of batch norms is ignored.
+// Throws a single Error(kData) that lists every mismatch (parameters without a tensor, tensors without a parameter,
+// shapes, dtypes, rules that match nothing), and Error(kNonFinite) for NaN and Inf; the model is unchanged in the
+// former case. Learned parts, observers and adapters of the model keep their own initial values. Call before the first
+// microbatch; draws as in init_from.
+InitFrom init_from_weights(const std::string& path, Module& model, const WeightMap& map = {}, int64_t step = 0);
 
 }  // namespace bitgrad

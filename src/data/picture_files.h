@@ -1,9 +1,12 @@
-// PNG files (ISO/IEC 15948): encodes pictures, 8 bits per channel, without filters; takes passes apart.
+// PNG files (ISO/IEC 15948): encodes pictures, 8 bits per channel, without filters; takes passes apart. EXIF.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "bitgrad/data/picture.h"
 
 namespace bitgrad::data {
 
@@ -20,5 +23,13 @@ bool has_wide_passes(const std::vector<uint8_t>& png);
 // The same picture line by line. `png`: of has_wide_passes, and its chunks are known to be whole. Throws Error(kData)
 // where its lines are not what its header says.
 std::string without_passes(const std::vector<uint8_t>& png);
+
+// The orientation of pictures that EXIF records, as cameras write it, and what is done about it.
+
+// The orientation (1 .. 8) in a TIFF structure: what follows "Exif\0\0" in the APP1 segment of a JPEG, and the content
+// of eXIf in a PNG. 1 where there is none, or where the structure is damaged.
+int exif_orientation(std::span<const uint8_t> tiff);
+// The picture as it is meant to be seen: mirrored and turned.
+Picture upright(Picture picture, int orientation);
 
 }  // namespace bitgrad::data

@@ -1,5 +1,3 @@
-#include "interop/matrix_parts.h"
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -9,8 +7,10 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
+#include "interop/decoder_files.h"
 
 namespace bitgrad::interop {
+
 namespace {
 
 constexpr std::string_view kRowsWhere = "rows";
@@ -205,12 +205,94 @@ Tensor stack_rows(const std::vector<Tensor>& parts) {
   return with_scales(out, scheme, granularity_of(scales), scales);
 }
 
+std::vector<std::pair<std::string, Tensor>> read_parameters(const std::vector<MappedTensor>& mapped,
+                                                            const std::function<Tensor(const MappedTensor&)>& read,
+                                                            bool coarse, std::vector<std::string>& notes) {
+  std::map<std::string, std::vector<const MappedTensor*>> parts;
+  std::vector<std::string> order;
+  for (const MappedTensor& m : mapped) {
+    if (m.parameter.empty()) continue;
+    if (parts.find(m.parameter) == parts.end()) order.push_back(m.parameter);
+    parts[m.parameter].push_back(&m);
+  }
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (const std::string& name : order) {
+    std::vector<Tensor> tensors;
+    for (const MappedTensor* m : parts[name]) tensors.push_back(read(*m));  // in row order
+    if (parts[name][0]->matrix) {
+      if (as_one_type(tensors)) notes.push_back(concat(name, ": its parts are of several types: read as fp32"));
+      out.emplace_back(name, tensors.size() == 1 && !coarse ? tensors[0] : stack_rows(tensors));
+      continue;
+    }
+    std::vector<float> all;
+    for (const Tensor& t : tensors)
+      for (const float x : t.to_vector()) all.push_back(x);
+    out.emplace_back(name, Tensor::from(all, {std::ssize(all)}, dtypes::fp32, MemoryKind::kBuffer));
+  }
+  return out;
+}
+
 Tensor with_fp16_scales(const Tensor& codes) {
   return with_changed_scales(codes, [](float x) { return fp16_to_float(fp16_from_float(x)); });
 }
 Tensor with_scales_times(const Tensor& codes, float factor) {
-  Tensor changed = with_changed_scales(codes, [factor](float x) { return x * factor; });
-  return changed;
+  return with_changed_scales(codes, [factor](float x) { return x * factor; });
 }
 
 }  // namespace bitgrad::interop
+
+namespace bitgrad {
+
+bool ExportReport::refused() const {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const ExportedTensor& t) { return t.fate == ExportedTensor::Fate::kRefused; }) ||
+         std::any_of(layers.begin(), layers.end(),
+                     [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kRefused; });
+}
+
+namespace interop {
+
+ModelValues::ModelValues(Module& model) {
+  require(model.initialized(), "export", "the model has no values: initialize or load it first.");
+  for (const auto& [path, parameter] : model.parameters_at(kModelRoot)) parameters_[path] = parameter;
+  for (const Module::QuantizableAt& at : model.quantizables_at(kModelRoot)) {
+    require(at.slot->adapter() == nullptr, "export", at.layer,
+            ": has a low-rank adapter. Add it to the weight first: bitgrad merge.");
+    const bool low_bits = at.slot->weight().low_bit() || at.slot->quant().input.has_value();
+    require(at.slot->on() || !low_bits, "export", at.layer,
+            ": quantization is switched off. Convert the model first: bitgrad convert.");
+    if (at.slot->name() == "weight") slots_[at.layer + ".weight"] = at.slot->quant();
+  }
+}
+
+Tensor ModelValues::part(const MappedTensor& mapped, bool interleaved) const {
+  if (mapped.parameter.empty()) return Tensor::zeros(mapped.shape, dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
+  const auto found = parameters_.find(mapped.parameter);
+  require(found != parameters_.end(), "export", "the model has no parameter '", mapped.parameter, "'.");
+  const Tensor value = found->second->value();
+  const int64_t rows = mapped.matrix ? value.rows() : value.numel(), last = mapped.begin + mapped.shape[0];
+  require(last <= rows && (!mapped.matrix || value.cols() == mapped.shape[1]), "export", mapped.parameter, ": got ",
+          value, ", expected rows ", mapped.begin, " .. ", last, " of ", mapped.shape.cols(), '.');
+  return take_rows(mapped.matrix ? value : value.reshape({value.numel()}), rows_in_file(mapped, interleaved));
+}
+
+std::string ModelValues::input_refusal(const MappedTensor& mapped) const {
+  const auto slot = slots_.find(mapped.parameter);
+  if (slot == slots_.end() || !slot->second.input) return "";
+  const DType dtype = slot->second.input->dtype;
+  if (!dtype.is_code() || dtype.bits() >= 8) return "";
+  return concat("its inputs are ", dtype, ": the program that reads the file rounds them to 8 bits");
+}
+
+void require_none_refused(const ExportReport& report, std::string_view where) {
+  if (!report.refused()) return;
+  std::string all;
+  for (const ExportedTensor& t : report.tensors)
+    if (t.fate == ExportedTensor::Fate::kRefused) all += concat("\n  ", t.name, " (", t.parameter, "): ", t.reason);
+  fail(where, "files of ", report.family, " do not hold these tensors:", all,
+       "\nRows in groups of 32 with scale_dtype: fp16 fit all types of few bits.");
+}
+
+}  // namespace interop
+
+}  // namespace bitgrad

@@ -1,0 +1,136 @@
+// A decoder in files of both formats: activations, scaling of positions, families with their names of tensors, and the
+// places of these in our parameters.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bitgrad/interop/decoder.h"
+#include "bitgrad/interop/interop.h"
+#include "bitgrad/nn/module.h"
+#include "bitgrad/ops/attention.h"
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad::interop {
+
+// ---- activations of feed-forward layers: bitgrad's kinds and the names in Hugging Face's configurations
+
+// nullopt: this kind is no activation of a decoder.
+std::optional<bool> activation_is_gated(std::string_view kind);
+// The kind for a hidden_act or activation_function; empty if there is none.
+std::string activation_kind(std::string_view hidden_act, bool gated);
+// The inverse.
+std::string hidden_act(std::string_view kind);
+
+// ---- scaling of rotary positions
+
+inline constexpr std::string_view kLinearScaling = "linear";  // its name in the files of both formats
+
+// Linear scaling (all frequencies divided by a factor) as RopeOptions says it: no wavelength, which is at least 2 pi,
+// is below `original` / `low`.
+inline void scale_linear(RopeOptions& rope, double factor) {
+  rope.factor = factor;
+  if (factor != 1) rope.low = 1, rope.high = 4, rope.original = 1;
+}
+inline bool scales_linear(const RopeOptions& rope) {
+  constexpr double kShortest = 6.28;  // below 2 pi
+  return rope.factor != 1 && static_cast<double>(rope.original) < kShortest * rope.low;
+}
+
+inline constexpr std::string_view kRopeFactors = "rope_freqs.weight";  // GGUF: what each frequency is divided by
+// Those of Llama 3.1's scaling (ggml-org/llama.cpp, convert_hf_to_gguf.py), one for each pair of a head.
+std::vector<float> rope_factors(const RopeOptions& rope);
+// The inverse: sets factor, low, high and original of `rope`, whose dim and base are those of the file. False if no
+// scaling of this kind has these factors.
+bool read_rope_factors(std::span<const float> factors, RopeOptions& rope);
+
+enum class FileFormat : uint8_t { kGguf, kHuggingFace };
+
+// A kind of decoder, as named by llama.cpp and Hugging Face.
+struct Family {
+  std::string_view name;  // general.architecture of GGUF; model_type of config.json
+  bool layer_norm = false, learned_positions = false, sub_norms = false, qkv_bias = false, gated = true;
+  bool biases = false;           // files have biases of out, up, down and norms; zeros if the model has none
+  bool interleaved = false;      // GGUF: rope rotates neighbours, and rows of q and k are in that order
+  bool scale_tensors = false;    // GGUF: the graph multiplies by NAME.scale (checked with llama.cpp)
+  bool rope_factors = false;     // GGUF: the graph reads rope_freqs.weight
+  bool fused_qkv = false;        // one tensor for q, k and v
+  bool untied = true;            // supports a head that is not tied to the embedding
+  std::string_view model_class;  // architectures[0] of Hugging Face's config.json
+  std::string_view activations_gguf, activations_hf;  // our kinds, separated by spaces
+};
+const std::vector<Family>& families();
+// nullptr if there is none of that name.
+const Family* find_family(std::string_view name);
+// The family of this name, or if it is empty, the one that fits the decoder's structure. Throws Error for another name.
+const Family& chosen_family(const std::string& name, const Decoder& decoder);
+// Throws Error that names the model's first layer that files of this family cannot express.
+void check_fits(const FoundDecoder& found, const Family& family, FileFormat format);
+
+struct MappedTensor {
+  std::string name = {};       // in the file
+  std::string parameter = {};  // path; empty: the model has none, and the file has zeros
+  Shape shape = {};            // of this part of the parameter: [rows, cols], or [n]
+  int64_t begin = 0;           // its first row, or element
+  bool matrix = false;         // may be codes; others are fp32
+  bool transposed = false;     // the file has [cols, rows]
+  int64_t heads = 0;           // number of heads whose rows are reordered in the file; 0: none
+  bool embedding = false;      // a matrix that is not only the weight of a product
+};
+// prefix: of the names of Hugging Face but lm_head; the family's own ("transformer.", "model.") if left out.
+std::vector<MappedTensor> tensor_map(const FoundDecoder& found, const Family& family, FileFormat format,
+                                     std::optional<std::string_view> prefix = {});
+
+// ---- rows of matrices, reordered and stacked: codes move with their scales, and nothing is rounded
+
+// For each row 0 .. rows - 1 of the file's tensor, the row of the parameter. interleaved: rope rotates neighbours (2i,
+// 2i + 1) of a head in the file and halves (i, i + d/2) in the model; otherwise the other way round. If no heads are
+// reordered: begin, begin + 1, ...
+std::vector<int64_t> rows_in_file(const MappedTensor& mapped, bool interleaved);
+
+// A new CPU tensor of these rows of a matrix, or elements of a vector. Scales that are not per tensor become scales per
+// row, or per group along a row.
+Tensor take_rows(const Tensor& matrix, std::span<const int64_t> rows);
+// Stacks matrices of one dtype and width in this order. Scales are as coarse as possible: a single one if all are
+// equal, one per row if those within each row are, otherwise per group.
+Tensor stack_rows(const std::vector<Tensor>& parts);
+// Turns parts that are not of one type (dtype, with or without offsets or zero points) into fp32. Whether it did.
+bool as_one_type(std::vector<Tensor>& parts);
+// The parameters that the tensors of a file make, each of its parts in the order of rows, which `read` gives in ours.
+// coarse: of a single part too, as stack_rows. `notes` say which became fp32.
+std::vector<std::pair<std::string, Tensor>> read_parameters(const std::vector<MappedTensor>& mapped,
+                                                            const std::function<Tensor(const MappedTensor&)>& read,
+                                                            bool coarse, std::vector<std::string>& notes);
+// The inverse of a permutation of 0 .. n - 1: undoes take_rows in that order.
+std::vector<int64_t> inverse_order(std::span<const int64_t> order);
+
+// The same codes with scales and offsets rounded to fp16.
+Tensor with_fp16_scales(const Tensor& codes);
+// The same codes with scales and offsets multiplied by a factor.
+Tensor with_scales_times(const Tensor& codes, float factor);
+
+// Parameters by path, and the quantization of layers that own weights.
+class ModelValues {
+ public:
+  // Throws Error for a model that is not initialized, has adapters, or has quantization switched off.
+  explicit ModelValues(Module& model);
+  // The values of a mapped tensor, rows in file order; zeros if the model has none.
+  Tensor part(const MappedTensor& mapped, bool interleaved) const;
+  // Why a program that rounds inputs to 8 bits would compute this weight's product differently; empty if it would not.
+  std::string input_refusal(const MappedTensor& mapped) const;
+
+ private:
+  std::map<std::string, Parameter*> parameters_;
+  std::map<std::string, LayerQuant> slots_;  // by path of the weight
+};
+
+// Throws Error that lists the refused tensors.
+void require_none_refused(const ExportReport& report, std::string_view where);
+
+}  // namespace bitgrad::interop
