@@ -12,7 +12,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "kernels/gemm/common/strict_order.h"
+#include "kernels/gemm/kernels.h"
 
 namespace bitgrad::kernels {
 namespace {
