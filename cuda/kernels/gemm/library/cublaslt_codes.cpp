@@ -1,7 +1,7 @@
 #include "cuda/kernels/gemm/library/cublaslt_codes.h"
 
 #include "bitgrad/base/memory.h"
-#include "cuda/kernels/gemm/cost.h"
+#include "cuda/kernels/gemm/args.h"
 #include "kernels/elementwise.h"
 #include "kernels/quantize.h"
 

@@ -1,8 +1,6 @@
 // Kernels that call cuBLASLt: fp32 and bf16 in the library's own summation order, int8 exactly.
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/cost.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/library/cublaslt.h"
 #include "cuda/kernels/gemm/library/cublaslt_codes.h"
 #include "cuda/kernels/gemm/reference/reference.h"
