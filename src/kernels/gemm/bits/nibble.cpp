@@ -297,9 +297,9 @@ class Product {
 }  // namespace
 
 bool nibble_supports(const GemmArgs& args, NibbleDot dot) {
-  const bool pair = !dot.ternary_a   ? popcount_supports_b1_b1(args)
-                    : !dot.ternary_b ? popcount_supports_t_b1(args)
-                                     : popcount_supports_t_t(args);
+  const bool pair = !dot.ternary_a   ? popcount_supports<DotB1B1>(args)
+                    : !dot.ternary_b ? popcount_supports<DotTB1>(args)
+                                     : popcount_supports<DotTT>(args);
   return pair && args.k <= kMaxK;
 }
 
