@@ -12,7 +12,6 @@
 #include "cuda/kernels/pack/frag64.h"
 #include "cuda/kernels/quantize/element.h"
 #include "cuda/kernels/reduce/sums.h"
-#include "kernels/map/ranges.h"
 #include "kernels/map/scales.h"
 #include "kernels/map/straight_through.h"
 

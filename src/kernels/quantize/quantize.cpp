@@ -12,7 +12,6 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "kernels/elementwise/floats.h"
-#include "kernels/elementwise/tiles.h"
 #include "kernels/kernel_table.h"
 #include "kernels/quantize/chunk_params.h"
 #include "kernels/quantize/plan.h"
