@@ -5,15 +5,12 @@
 #include "bitgrad/base/device.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/runtime/backend.h"
-#include "cuda/runtime/prefetch.h"
 #include "cuda/runtime/step_graph.h"
 
 namespace bitgrad {
 namespace cuda {
 
-#define BITGRAD_CUDA_FAMILY(name) void register_##name();
-#include "cuda/families.inc"
-#undef BITGRAD_CUDA_FAMILY
+void register_gemm();  // kernels/gemm/register.cpp
 #define BITGRAD_MAP_LAYER(name) void register_##name##_maps();
 #include "cuda/map_layers.inc"
 #undef BITGRAD_MAP_LAYER
@@ -27,15 +24,45 @@ constexpr KernelTable kTable{
 #undef BITGRAD_KERNEL
 };
 
+// The kernels of families that have alternatives.
+template <typename Args>
+constexpr Kernel<Args> listed(std::string_view family, std::string_view name, SumOrder order,
+                              bool (*supports)(const Args&), void (*run)(const Args&)) {
+  return {{family, name, DeviceKind::kCuda, isa::kAnyCuda, order}, supports, no_cost<Args>, run};
+}
+
+constexpr Kernel<ReduceArgs> kReduceKernels[] = {
+    listed("reduce", "reduce_lanes_cuda", SumOrder::kLanes, supports_all<ReduceArgs>, reduce_lanes_cuda)};
+
+bool sign_supports(const QuantizeArgs& args) {
+  return args.rule == CodeRule::kSign && args.dtype.kind() == DTypeKind::kSign && args.dtype.bits() == 1;
+}
+constexpr Kernel<QuantizeArgs> kQuantizeKernels[] = {
+    listed("quantize", "quantize_sign_cuda", SumOrder::kExact, sign_supports, quantize_sign_cuda),
+    listed("quantize", "quantize_any_cuda", SumOrder::kExact, supports_all<QuantizeArgs>, quantize_any_cuda)};
+
+// Layouts that only CPU products read have no kernel here.
+template <const Layout& kTo>
+bool packs_to(const PackArgs& args) {
+  return args.to == kTo && kTo.info().supports(args.dtype);
+}
+constexpr Kernel<PackArgs> kPackKernels[] = {
+    listed("pack", "pack_canonical_cuda", SumOrder::kExact, packs_to<layouts::canonical>, pack_canonical_cuda),
+    listed("pack", "pack_transposed_cuda", SumOrder::kExact, packs_to<layouts::transposed>, pack_transposed_cuda),
+    listed("pack", "pack_planes_cuda", SumOrder::kExact, packs_to<layouts::planes>, pack_planes_cuda),
+    listed("pack", "pack_frag64_cuda", SumOrder::kExact, packs_to<layouts::frag64>, pack_frag64_cuda)};
+
 constexpr DeviceWorkMakers kWork{[]() -> std::unique_ptr<Prefetch> { return std::make_unique<PrefetchStream>(); },
                                  []() -> std::unique_ptr<StepRecord> { return std::make_unique<StepGraph>(); }};
 
 void register_all() {
   register_kernel_table(DeviceKind::kCuda, &kTable);
   register_device_work(DeviceKind::kCuda, &kWork);
-#define BITGRAD_CUDA_FAMILY(name) register_##name();
-#include "cuda/families.inc"
-#undef BITGRAD_CUDA_FAMILY
+  reduce_kernels().add(kReduceKernels);
+  quantize_kernels().add(kQuantizeKernels);
+  pack_kernels().add(kPackKernels);
+  register_device_transpose(transpose_cuda);
+  register_gemm();
 #define BITGRAD_MAP_LAYER(name) register_##name##_maps();
 #include "cuda/map_layers.inc"
 #undef BITGRAD_MAP_LAYER

@@ -33,3 +33,13 @@ __device__ inline T* dynamic_shared() {
 #include "emulation/cuda/builtins.h"
 
 #endif
+
+// BITGRAD_UNROLL before a loop lets the arrays it indexes stay in registers. BITGRAD_NO_UNROLL is for loops with a
+// large body that rarely run.
+#if defined(__CUDACC__)
+#define BITGRAD_UNROLL _Pragma("unroll")
+#define BITGRAD_NO_UNROLL _Pragma("unroll 1")
+#else
+#define BITGRAD_UNROLL
+#define BITGRAD_NO_UNROLL
+#endif

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "cuda/device/builtins.h"
-#include "cuda/device/mma_fragments.h"
+#include "cuda/device/fragments.h"
 
 #if !defined(__CUDACC__)
 #include "emulation/cuda/mma.h"

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "cuda/device/barrier.h"
-#include "cuda/device/unroll.h"
+#include "cuda/device/builtins.h"
 
 #if defined(BITGRAD_CUDA_EMULATED)
 #include "emulation/cuda/wgmma.h"

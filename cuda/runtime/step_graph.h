@@ -2,6 +2,7 @@
 // the current stream, and must not read anything back. Memory that it allocates and releases stays with the graph.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "bitgrad/base/device.h"
@@ -28,6 +29,27 @@ class StepGraph final : public StepRecord {
   MemoryPool& home_;
   const int pool_;
   GraphExec exec_ = nullptr;
+};
+
+// Prefetch (bitgrad/base/device_work.h) on its own stream, in parallel with the computation.
+
+// Bound to the device that is current at construction.
+class PrefetchStream final : public Prefetch {
+ public:
+  PrefetchStream();
+  ~PrefetchStream() override;
+  PrefetchStream(const PrefetchStream&) = delete;
+  PrefetchStream& operator=(const PrefetchStream&) = delete;
+
+  void begin() override;
+  void copy_from_host(void* to, const void* from, int64_t bytes) override;
+  void end() override;
+  void wait() override;
+  Stream stream() const { return stream_; }
+
+ private:
+  Stream stream_;
+  Event free_, copied_;
 };
 
 }  // namespace bitgrad::cuda

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/conv.h"
 #include "kernels/elementwise.h"
-#include "kernels/max_pool_gradient.h"
 #include "kernels/reduce.h"
 
 namespace bitgrad::kernels::cpu {

@@ -7,7 +7,6 @@
 #include "bitgrad/kernels/kernel.h"
 #include "kernels/attention.h"
 #include "kernels/conv.h"
-#include "kernels/depthwise.h"
 #include "kernels/device_kernel.h"
 #include "kernels/elementwise.h"
 #include "kernels/fused_quantize.h"

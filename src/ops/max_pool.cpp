@@ -1,6 +1,6 @@
 // y = the largest element of each window. Saves the taps of the maxima; for 1-bit codes it saves the codes instead,
 // from which backward recomputes the taps.
-#include "kernels/max_pool_gradient.h"
+#include "kernels/conv.h"
 #include "ops/common.h"
 #include "ops/pool.h"
 

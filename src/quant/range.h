@@ -2,7 +2,7 @@
 // minmax_offset. fit computes the minimum and maximum of each block and then shares the code of fit_range.
 #pragma once
 
-#include "kernels/map/ranges.h"
+#include "kernels/map/scales.h"
 #include "quant/checks.h"
 
 namespace bitgrad::detail {
@@ -26,7 +26,7 @@ class RangeQuantizer : public BuiltinQuantizer {
   virtual Shift shift() const { return Shift::kNone; }
   // The formula of `scales` for the row kernels; nullopt if they do not support it.
   virtual std::optional<kernels::RowFit::Rule> row_rule() const { return std::nullopt; }
-  // Runs the scheme's map (kernels/map/ranges.h) over the blocks.
+  // Runs the scheme's map (kernels/map/scales.h) over the blocks.
   virtual void scales(const maps::q::RangeBlocks& blocks, int64_t count) const = 0;
 
   // On the CPU: throws errors for ranges and scales. what: the values that are too large.

@@ -6,7 +6,7 @@
 
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/both.h"
-#include "cuda/device/mma_fragments.h"
+#include "cuda/device/fragments.h"
 #include "cuda/kernels/gemm/output.h"
 #include "cuda/kernels/pack/octet.h"
 #include "ops/map/check.h"

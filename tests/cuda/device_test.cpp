@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/memory.h"

@@ -4,9 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/device/descriptor.h"
 #include "cuda/device/fragments.h"
-#include "cuda/kernels/gemm/wgmma/tile_schedule.h"
+#include "cuda/kernels/gemm/wgmma/args.h"
 #include "cuda/kernels/gemm/wgmma/unpack.h"
 #include "dtype/layouts/frag64.h"
 #include "support/catch.h"

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/device/mma_fragments.h"
+#include "cuda/device/fragments.h"
 #include "cuda/gemm_kernels_check.h"
 #include "cuda/kernels/gemm/unpack.h"
 #include "support/catch.h"

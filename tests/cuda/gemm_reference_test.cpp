@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/kernels/gemm/library/cublaslt_codes.h"
+#include "cuda/kernels/gemm/library/cublaslt.h"
 #include "cuda/on_device.h"
 #include "kernels/gemm_float_problem.h"
 #include "support/catch.h"

@@ -2,7 +2,7 @@
 // blocks, all outputs and corrections.
 #include <cstdint>
 
-#include "cuda/kernels/gemm/cuda_kernels.h"
+#include "cuda/kernels/gemm/args.h"
 #include "wgmma_problem.h"
 
 namespace bitgrad::cuda {

@@ -9,7 +9,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
+#include "cuda/kernels/gemm/args.h"
 #include "cuda/runtime/runtime.h"
 
 namespace bitgrad::test {

@@ -1,4 +1,5 @@
 // Transposed codes that backward products in int8 read: who makes them on the (emulated) device, and equal bits.
+#include "bitgrad/ops/ops.h"
 #include "cuda/counted.h"
 #include "kernels/pack.h"
 #include "ops/product/transposed.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/device/descriptor.h"
+#include "cuda/device/fragments.h"
 #include "cuda/device/matrix_store.h"
 #include "cuda/device/tma.h"
 #include "cuda/device/wgmma.h"

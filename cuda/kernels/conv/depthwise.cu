@@ -1,4 +1,4 @@
-// Depthwise convolutions (contracts: kernels/depthwise.h): one thread per output of forward, element of gx, or
+// Depthwise convolutions (contracts: kernels/conv.h): one thread per output of forward, element of gx, or
 // weight of a panel of gw. Adjacent threads process adjacent channels. Codes are decoded as they are read.
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"

@@ -5,7 +5,6 @@
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/contracts.h"
-#include "cuda/kernels/floats.h"
 #include "cuda/kernels/launch.h"
 
 namespace bitgrad::cuda {

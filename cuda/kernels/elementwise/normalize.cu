@@ -2,7 +2,6 @@
 // kernels/elementwise.h).
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/contracts.h"
-#include "cuda/kernels/floats.h"
 #include "cuda/kernels/launch.h"
 
 namespace bitgrad::cuda {

@@ -1,4 +1,4 @@
-#include "cuda/kernels/gemm/cuda_kernels.h"
+#include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/library/cublaslt.h"
 #include "cuda/runtime/backend.h"
 #include "kernels/gemm/common/batch.h"

@@ -1,6 +1,6 @@
 #include "cuda/kernels/pack/frag64.h"
 
-#include "cuda/kernels/pack/frag64_word.h"
+#include "cuda/kernels/launch.h"
 
 namespace bitgrad::cuda {
 
@@ -21,6 +21,13 @@ BITGRAD_GLOBAL void pack_frag64_kernel(Frag64Args args) {
         frag64_word(args, block / column_blocks * frag64_layout::kRows, block % column_blocks * frag64_layout::kColumns,
                     {part, position}, frag64_layout::word_place(part, byte));
   }
+}
+
+void pack_frag64_cuda(const PackArgs& args) {
+  const int64_t words = layouts::frag64.info().bytes(args.dtype, args.rows, args.cols) / 4;
+  launch(&pack_frag64_kernel, cover(words, "pack_frag64_cuda"),
+         Frag64Args{static_cast<const uint8_t*>(args.canonical), args.stride, args.rows, args.cols, args.dtype.bits(),
+                    words, static_cast<uint32_t*>(args.out)});
 }
 
 }  // namespace bitgrad::cuda

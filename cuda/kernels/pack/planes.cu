@@ -1,9 +1,9 @@
 // Family pack: canonical codes -> bit planes, and -> contiguous canonical rows.
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/codec.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/pack/octet.h"
-#include "cuda/kernels/pack/pack_cuda.h"
 
 namespace bitgrad::cuda {
 

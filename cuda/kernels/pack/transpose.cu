@@ -1,8 +1,8 @@
 // Family pack: canonical codes -> canonical codes of the transpose.
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/pack/pack_cuda.h"
 #include "cuda/kernels/pack/tile.h"
 
 namespace bitgrad::cuda {

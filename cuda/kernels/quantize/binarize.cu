@@ -6,11 +6,10 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"
-#include "cuda/kernels/floats.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/pack/octet.h"
 #include "cuda/kernels/quantize/element.h"
-#include "cuda/kernels/quantize/quantize_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/quantize/rounding.h"
 

@@ -29,7 +29,7 @@ struct QuantizeCall {
   bool wide = false;  // every row of x is aligned to 16 bytes
 };
 
-// The levels of a codebook in ascending order and the bounds between them (kernels/quantize/codebook.h). Passed by
+// The levels of a codebook in ascending order and the bounds between them (kernels/quantize/plan.h). Passed by
 // value, so that a dtype registered at run time needs no device memory.
 struct CodebookLevels {
   float bounds[256];

@@ -2,9 +2,9 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/quantize/element.h"
-#include "cuda/kernels/quantize/quantize_cuda.h"
 
 namespace bitgrad::cuda {
 

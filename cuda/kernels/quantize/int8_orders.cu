@@ -6,10 +6,10 @@
 // section 5). The flag is set.
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/pack/tile.h"
 #include "cuda/kernels/quantize/element.h"
-#include "cuda/kernels/quantize/quantize_cuda.h"
 
 namespace bitgrad::cuda {
 

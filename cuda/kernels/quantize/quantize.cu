@@ -1,7 +1,7 @@
 // Family quantize: values -> codes and straight-through masks. One thread per octet of a row.
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/quantize/element.h"
-#include "cuda/kernels/quantize/quantize_cuda.h"
 
 namespace bitgrad::cuda {
 

@@ -3,10 +3,8 @@
 #include "bitgrad/dtype/codec.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/pack/pack_cuda.h"
 #include "cuda/kernels/pack/tile.h"
 #include "cuda/kernels/quantize/element.h"
-#include "cuda/kernels/quantize/quantize_cuda.h"
 #include "kernels/pack.h"
 
 namespace bitgrad::cuda {

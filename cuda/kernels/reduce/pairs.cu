@@ -3,8 +3,6 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "cuda/kernels/contracts.h"
-#include "cuda/kernels/floats.h"
-#include "cuda/kernels/reduce/reduce_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/map/map.h"
 #include "kernels/quantize.h"

@@ -1,7 +1,5 @@
 // Family rowwise: softmax cross-entropy with integer targets, and its gradient (contracts: kernels/rowwise.h).
 #include "bitgrad/base/math.h"
-#include "cuda/kernels/rowwise/rowwise_cuda.h"
-#include "cuda/kernels/rowwise/targets.h"
 #include "cuda/kernels/rowwise/team.h"
 
 namespace bitgrad::cuda {

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "cuda/kernels/reduce/sums.h"
-#include "cuda/kernels/rowwise/rowwise_cuda.h"
 #include "cuda/kernels/rowwise/team.h"
 
 namespace bitgrad::cuda {

@@ -1,6 +1,5 @@
 // Family rowwise: softmax and its backward (contracts: kernels/rowwise.h).
 #include "bitgrad/base/math.h"
-#include "cuda/kernels/rowwise/rowwise_cuda.h"
 #include "cuda/kernels/rowwise/team.h"
 
 namespace bitgrad::cuda {

@@ -1,6 +1,4 @@
 // Family rowwise: the rank of a target among the elements of its row (contract: kernels/rowwise.h).
-#include "cuda/kernels/rowwise/rowwise_cuda.h"
-#include "cuda/kernels/rowwise/targets.h"
 #include "cuda/kernels/rowwise/team.h"
 
 namespace bitgrad::cuda {

@@ -4,13 +4,20 @@
 #pragma once
 
 #include "bitgrad/base/error.h"
+#include "cuda/device/builtins.h"
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
+#include "kernels/map/map.h"
 #include "kernels/map/pointwise.h"
 #include "kernels/rowwise.h"
 
 namespace bitgrad::cuda::rowwise {
+
+// fp64 is supported on the CPU only.
+inline void refuse_fp64(const FloatsIn& x, std::string_view name) {
+  if (x.dtype == dtypes::fp64) bitgrad::detail::fail_fp64_on_device(name);
+}
 
 inline constexpr int64_t kChunk = 1024;
 inline constexpr int kLanes = 16;
@@ -157,5 +164,21 @@ void launch_rows(const char* name, void (*short_rows)(Params), void (*long_rows)
       {static_cast<unsigned>(blocks)}, {static_cast<unsigned>(one_chunk ? kShortThreads : kLongThreads)}, 0, 1, name};
   launch(one_chunk ? short_rows : long_rows, shape, params);
 }
+
+// ---- integer targets of rows ----
+struct Targets {
+  const int32_t* classes;
+  int32_t ignore;
+  uint32_t* flags;
+
+  BITGRAD_DEVICE bool ignored(int64_t row) const { return classes[row] == ignore; }
+  // The class of a row that is not ignored. For an invalid target, sets the flag and returns 0.
+  BITGRAD_DEVICE int64_t of(int64_t row, int64_t cols) const {
+    const int32_t target = classes[row];
+    if (target >= 0 && target < cols) return target;
+    or_flag(flags, kFlagNoClass);
+    return 0;
+  }
+};
 
 }  // namespace bitgrad::cuda::rowwise

@@ -1,6 +1,6 @@
 // Depthwise convolutions, with channels in lanes. A line is what one tap column reaches with a constant stride:
 // positions (windows of a row, or pixels of a row that are a stride apart) whose taps read equally spaced pixels.
-#include "kernels/depthwise.h"
+#include "kernels/conv.h"
 
 #include <algorithm>
 #include <vector>

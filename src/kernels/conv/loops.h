@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bitgrad/kernels/kernel.h"
-#include "kernels/depthwise.h"
+#include "kernels/conv.h"
 #include "kernels/isa_loops.h"
 
 namespace bitgrad::kernels::conv {

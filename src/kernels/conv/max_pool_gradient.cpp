@@ -1,6 +1,6 @@
 // A task covers some rows of pixels. It visits the windows that overlap them, in ascending order, and writes the
 // contributions to its own rows. For each window and tap, a mask marks the channels whose maximum is there.
-#include "kernels/max_pool_gradient.h"
+#include "kernels/conv.h"
 
 #include <algorithm>
 #include <vector>

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "kernels/elementwise.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
-#include "kernels/elementwise/tiles.h"
 #include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {

@@ -9,7 +9,6 @@
 #include "bitgrad/base/step_scalars.h"
 #include "kernels/kernel_table.h"
 #include "kernels/map/fill.h"
-#include "kernels/map/ranges.h"
 #include "kernels/map/scales.h"
 #include "kernels/map/straight_through.h"
 #include "kernels/pack.h"

@@ -3,8 +3,8 @@
 
 #include <atomic>
 
+#include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
-#include "kernels/elementwise/tiles.h"
 #include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {

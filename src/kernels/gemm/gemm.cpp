@@ -11,12 +11,15 @@
 #include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/gemm/common/batch.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/common/strict_order.h"
 #include "kernels/gemm/kernels.h"
+#include "kernels/gemm/tables/table.h"
 #include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {
 namespace {
+
+// From these sizes on, sum tables are faster than the chain on every instruction set (docs/performance.md).
+constexpr int64_t kLeastM = 8, kLeastN = 256;
 
 constexpr GemmKernel kKernels[] = {
 #define BITGRAD_GEMM_KERNEL(name, isa, order, a_layout, b_layout) \
@@ -141,6 +144,16 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
 }
 
 }  // namespace
+
+SumOrder gemm_detail::strict_order(const GemmArgs& args) {
+  if (gemm_is_integer(args)) return SumOrder::kExact;
+  if (args.a.dtype == dtypes::fp64 || args.b.dtype == dtypes::fp64 || args.c_dtype == dtypes::fp64)
+    return SumOrder::kFp64;
+  // With row_alone, a row must have the order that it would have as the only row.
+  const bool tables =
+      !args.row_alone && args.m >= kLeastM && args.n >= kLeastN && gemm_detail::table_f32_supports(args);
+  return tables ? SumOrder::kTable : SumOrder::kChain512;
+}
 
 KernelList<GemmKernel>& gemm_kernels() {
   static auto& list = *new KernelList<GemmKernel>(kKernels);

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
-#include "kernels/elementwise/tiles.h"
 #include "kernels/pointwise/walk.h"
 
 namespace bitgrad::kernels::pointwise_loops {

@@ -9,9 +9,9 @@ namespace bitgrad::kernels::pointwise_loops {
 // One entry per PointwiseOp.
 struct PointwiseLoops {
   using Loop = void (*)(int64_t n, const float* a, const float* b, float* y);
-#define BITGRAD_POINTWISE_FORM(form) Loop form[static_cast<int>(PointwiseOp::kCount)];
-#include "kernels/pointwise/kernels.inc"
-#undef BITGRAD_POINTWISE_FORM
+  // n elements of a and n of b; or a single element of that operand for all n
+  Loop both[static_cast<int>(PointwiseOp::kCount)], one_a[static_cast<int>(PointwiseOp::kCount)],
+      one_b[static_cast<int>(PointwiseOp::kCount)];
 };
 
 const PointwiseLoops& loops_scalar();

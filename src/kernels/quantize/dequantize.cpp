@@ -1,6 +1,6 @@
 // Family quantize: codes -> values.
 #include "bitgrad/dtype/codec.h"
-#include "kernels/elementwise/tiles.h"
+#include "kernels/elementwise/floats.h"
 #include "kernels/kernel_table.h"
 #include "kernels/quantize.h"
 #include "kernels/quantize/chunk_params.h"

@@ -4,11 +4,20 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/dtype/dtype.h"
 #include "kernels/quantize.h"
-#include "kernels/quantize/codebook.h"
 #include "kernels/quantize/loops.h"
 
 namespace bitgrad::kernels::quantize_loops {
+
+// The levels of a codebook dtype in ascending order, and the bounds between them.
+
+struct SortedLevels {
+  std::vector<float> bounds;   // bounds[i]: the largest float that is at least as near to level i as to level i+1
+  std::vector<uint8_t> codes;  // raw code of level i; of equal levels, the lowest raw code
+  uint8_t zero = 0;            // raw code of the level nearest to 0
+};
+SortedLevels sort_levels(const DTypeInfo& info);
 
 inline int32_t safe(int64_t code) { return static_cast<int32_t>(std::clamp<int64_t>(code, -(1 << 30), 1 << 30)); }
 

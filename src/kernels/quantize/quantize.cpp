@@ -2,19 +2,43 @@
 // the kernel's ISA.
 #include "kernels/quantize.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "kernels/elementwise/floats.h"
-#include "kernels/elementwise/tiles.h"
 #include "kernels/kernel_table.h"
 #include "kernels/quantize/chunk_params.h"
 #include "kernels/quantize/plan.h"
 
 namespace bitgrad::kernels {
+
+quantize_loops::SortedLevels quantize_loops::sort_levels(const DTypeInfo& info) {
+  SortedLevels out;
+  for (size_t raw = 0; raw < info.levels.size(); ++raw) out.codes.push_back(static_cast<uint8_t>(raw));
+  const auto level = [&](uint8_t raw) { return info.levels[raw]; };
+  std::stable_sort(out.codes.begin(), out.codes.end(), [&](uint8_t a, uint8_t b) { return level(a) < level(b); });
+  const auto last =
+      std::unique(out.codes.begin(), out.codes.end(), [&](uint8_t a, uint8_t b) { return level(a) == level(b); });
+  out.codes.erase(last, out.codes.end());
+  for (size_t i = 0; i + 1 < out.codes.size(); ++i) {
+    const double middle =
+        0.5 * (static_cast<double>(level(out.codes[i])) + static_cast<double>(level(out.codes[i + 1])));
+    float bound = static_cast<float>(middle);
+    if (static_cast<double>(bound) > middle) bound = std::nextafter(bound, -std::numeric_limits<float>::infinity());
+    out.bounds.push_back(bound);
+  }
+  size_t index = 0;
+  while (index < out.bounds.size() && 0.0f > out.bounds[index]) ++index;
+  if (!out.codes.empty()) out.zero = out.codes[index];
+  return out;
+}
+
 namespace {
 
 using namespace quantize_loops;
@@ -168,26 +192,23 @@ bool sign_supports(const QuantizeArgs& args) {
   return args.rule == CodeRule::kSign && args.dtype.kind() == DTypeKind::kSign && args.dtype.bits() == 1;
 }
 
-// The kernel's name encodes its form: quantize_sign_<isa> or quantize_any_<isa>.
-constexpr bool is_sign_row(std::string_view name) { return name.starts_with("quantize_sign"); }
-
-#define BITGRAD_QUANTIZE_KERNEL(name, needs, relative, loops)                                                      \
-  double name##_cost(const QuantizeArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); } \
-  void name(const QuantizeArgs& args) {                                                                            \
-    is_sign_row(#name) ? quantize_sign(loops(), args) : quantize_any(loops(), args);                               \
-  }
-#include "kernels/quantize/kernels.inc"
-#undef BITGRAD_QUANTIZE_KERNEL
-
+template <bool kSigns, const QuantizeLoops& (*kLoops)(), double kRelativeCost>
+constexpr Kernel<QuantizeArgs> kernel(std::string_view name, IsaMask needs) {
+  return {{"quantize", name, DeviceKind::kCpu, needs, SumOrder::kExact},
+          kSigns ? sign_supports : supports_all<QuantizeArgs>,
+          [](const QuantizeArgs& args) { return kRelativeCost * static_cast<double>(args.rows * args.cols); },
+          [](const QuantizeArgs& args) { kSigns ? quantize_sign(kLoops(), args) : quantize_any(kLoops(), args); }};
+}
+// Fastest first.
 constexpr Kernel<QuantizeArgs> kKernels[] = {
-#define BITGRAD_QUANTIZE_KERNEL(name, needs, relative, loops)       \
-  {{"quantize", #name, DeviceKind::kCpu, needs, SumOrder::kExact},  \
-   is_sign_row(#name) ? sign_supports : supports_all<QuantizeArgs>, \
-   name##_cost,                                                     \
-   name},
-#include "kernels/quantize/kernels.inc"
-#undef BITGRAD_QUANTIZE_KERNEL
-};
+    // bits from comparisons: kind sign with rule kSign
+    kernel<true, loops_avx512, 0.02>("quantize_sign_avx512", isa::kAvx512),
+    kernel<true, loops_avx2, 0.05>("quantize_sign_avx2", isa::kAvx2),
+    kernel<true, loops_scalar, 0.5>("quantize_sign_scalar", isa::kScalar),
+    // all dtypes and rules
+    kernel<false, loops_avx512, 0.3>("quantize_any_avx512", isa::kAvx512),
+    kernel<false, loops_avx2, 0.5>("quantize_any_avx2", isa::kAvx2),
+    kernel<false, loops_scalar, 3.0>("quantize_any_scalar", isa::kScalar)};
 
 }  // namespace
 

@@ -158,18 +158,17 @@ void run_reduce(const ReduceLoops& loops, const ReduceArgs& args) {
   reducer.groups(args.group, ceil_div(args.cols, args.group));
 }
 
-#define BITGRAD_REDUCE_KERNEL(name, needs, relative, loops)                                                      \
-  double name##_cost(const ReduceArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); } \
-  void name(const ReduceArgs& args) { run_reduce(loops(), args); }
-#include "kernels/reduce/kernels.inc"
-#undef BITGRAD_REDUCE_KERNEL
-
-constexpr Kernel<ReduceArgs> kKernels[] = {
-#define BITGRAD_REDUCE_KERNEL(name, needs, relative, loops) \
-  {{"reduce", #name, DeviceKind::kCpu, needs, SumOrder::kLanes}, supports_all<ReduceArgs>, name##_cost, name},
-#include "kernels/reduce/kernels.inc"
-#undef BITGRAD_REDUCE_KERNEL
-};
+template <const ReduceLoops& (*kLoops)(), double kRelativeCost>
+constexpr Kernel<ReduceArgs> kernel(std::string_view name, IsaMask needs) {
+  return {{"reduce", name, DeviceKind::kCpu, needs, SumOrder::kLanes},
+          supports_all<ReduceArgs>,
+          [](const ReduceArgs& args) { return kRelativeCost * static_cast<double>(args.rows * args.cols); },
+          [](const ReduceArgs& args) { run_reduce(kLoops(), args); }};
+}
+// Each supports every rule and axis, in the single order of docs/numerics.md section 8. Fastest first.
+constexpr Kernel<ReduceArgs> kKernels[] = {kernel<loops_avx512, 0.07>("reduce_lanes_avx512", isa::kAvx512),
+                                           kernel<loops_avx2, 0.1>("reduce_lanes_avx2", isa::kAvx2),
+                                           kernel<loops_scalar, 0.5>("reduce_lanes_scalar", isa::kScalar)};
 
 ReduceArgs contiguous(ReduceRule rule, const float* x, int64_t n, float* out) {
   ReduceArgs args;

@@ -1,5 +1,5 @@
 // Convolutions in which each output channel reads a single input channel, using the loops over channels in
-// kernels/depthwise.h. Integer sums and formulas are those of one product per group; float sums have their own orders:
+// kernels/conv.h. Integer sums and formulas are those of one product per group; float sums have their own orders:
 // docs/numerics.md sections 4 and 5, "Depthwise convolutions".
 #pragma once
 

@@ -1,7 +1,7 @@
 // Operands of depthwise convolutions, in the form their kernels read.
 #pragma once
 
-#include "kernels/depthwise.h"
+#include "kernels/conv.h"
 #include "ops/product/windows.h"
 
 namespace bitgrad::detail {

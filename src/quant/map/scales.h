@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bitgrad/base/math.h"
-#include "kernels/map/ranges.h"
+#include "kernels/map/scales.h"
 #include "quant/map/list.h"
 
 namespace bitgrad::maps {

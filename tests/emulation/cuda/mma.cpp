@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cuda/device/mma_fragments.h"
+#include "cuda/device/fragments.h"
 #include "emulation/cuda/barrier.h"
 #include "emulation/cuda/emulation.h"
 

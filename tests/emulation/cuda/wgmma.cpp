@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "cuda/device/descriptor.h"
+#include "cuda/device/fragments.h"
 #include "cuda/device/wgmma.h"
 #include "emulation/cuda/emulation.h"
 

@@ -6,7 +6,7 @@
 // four adjacent rows (columns) of the tile, so that it loads whole words. A is zero-filled past k.
 #pragma once
 
-#include "cuda/device/unroll.h"
+#include "cuda/device/builtins.h"
 #include "cuda/device/vectors.h"
 #include "cuda/kernels/gemm/mma/bf16_codes.h"
 #include "cuda/kernels/gemm/mma/float_args.h"

@@ -2,8 +2,6 @@
 #include <algorithm>
 
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/cost.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/mma/float_args.h"
 #include "cuda/runtime/runtime.h"
 #include "kernels/gemm/floats/float_operand.h"

@@ -4,8 +4,6 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/cost.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/mma/args.h"
 #include "cuda/runtime/runtime.h"
 

@@ -8,8 +8,8 @@
 // may be needed).
 #pragma once
 
+#include "cuda/device/builtins.h"
 #include "cuda/device/mma.h"
-#include "cuda/device/unroll.h"
 #include "cuda/kernels/gemm/mma/args.h"
 #include "cuda/kernels/gemm/unpack.h"
 

@@ -1,5 +1,5 @@
 // Float products in the orders chain512 and table. Each output has its own chain, so the bits match the CPU.
-#include "cuda/device/unroll.h"
+#include "cuda/device/builtins.h"
 #include "cuda/kernels/gemm/reference/reference.h"
 
 namespace bitgrad::cuda::gemm {

@@ -1,5 +1,5 @@
 // Exact integer products: the sums of qa qb, qa and qb, corrected for zero points at the end of each group.
-#include "cuda/device/unroll.h"
+#include "cuda/device/builtins.h"
 #include "cuda/kernels/gemm/reference/reference.h"
 
 namespace bitgrad::cuda::gemm {

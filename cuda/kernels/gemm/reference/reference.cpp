@@ -2,8 +2,6 @@
 #include "cuda/kernels/gemm/reference/reference.h"
 
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/cost.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/runtime/runtime.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/chain512.h"

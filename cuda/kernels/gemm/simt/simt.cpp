@@ -1,8 +1,6 @@
 // Products for few rows of A: supported operands and launches.
 #include "bitgrad/dtype/codec.h"
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/cost.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/simt/args.h"
 #include "cuda/runtime/runtime.h"
 

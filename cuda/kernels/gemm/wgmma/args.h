@@ -7,11 +7,31 @@
 // by 2^shift. C then follows from output.h.
 #pragma once
 
+#include <cstdint>
+
+#include "bitgrad/base/device.h"
+#include "cuda/device/builtins.h"
+#include "cuda/device/fragments.h"
 #include "cuda/device/tma.h"
+#include "cuda/kernels/gemm/operand.h"
 #include "cuda/kernels/gemm/output.h"
-#include "cuda/kernels/gemm/wgmma/tile_schedule.h"
 
 namespace bitgrad::cuda::gemm {
+
+// The order in which a persistent grid visits the tiles of C: bands of `band` tile rows, each column by column. Blocks
+// that run at the same time then share few rows of A and columns of B, and find them in the L2 cache.
+struct TileSchedule {
+  int32_t rows = 0, columns = 0;  // tiles
+  int32_t band = 1;
+
+  BITGRAD_HD constexpr int32_t count() const { return rows * columns; }
+  // Tile `index`, 0 <= index < count(). Visits each tile once.
+  BITGRAD_HD constexpr TilePoint at(int32_t index) const {
+    const int32_t per_band = band * columns, first = index / per_band * band;
+    const int32_t height = rows - first < band ? rows - first : band, inside = index % per_band;
+    return {first + inside % height, inside / height};
+  }
+};
 
 struct SumRule {
   int32_t shift = 0;
@@ -95,5 +115,34 @@ BITGRAD_HD inline int64_t exact_sum(const WgmmaArgs& args, int32_t i, int32_t j,
   if (args.out.row_minus != nullptr) exact -= args.out.row_minus[i];
   return gemm_detail::saturate_sum(static_cast<gemm_detail::UInt128>(exact));
 }
+
+// Sums of the code values of rows in layout frag64.
+struct FragmentSumsArgs {
+  FragmentOperand fragments;
+  int32_t k_blocks, bits, shift;
+  int32_t pad;  // contribution of the padding columns to every row
+  int64_t rows;
+  int32_t* out;  // [rows]
+};
+
+// One block of 128 threads per block of 64 rows.
+BITGRAD_GLOBAL void gemm_fragment_sums_simt(FragmentSumsArgs args);
+
+// ---- sums of raw codes along the rows of a K-major operand, which correct products of bits and with zero points ----
+// One operand; skipped if it has no rows.
+struct CodeSumsSide {
+  Operand x;  // 1 bit: set bits; 8 bits: codes of forms kSigned, kUnsigned
+  int64_t rows;
+  int32_t* out;  // [rows]
+};
+// Both operands of a product in one launch.
+struct CodeSumsArgs {
+  CodeSumsSide a, b;
+  int64_t k;
+};
+
+inline constexpr int kCodeSumsThreads = 256;  // one warp per row
+
+BITGRAD_GLOBAL void gemm_code_sums_simt(CodeSumsArgs args);
 
 }  // namespace bitgrad::cuda::gemm

@@ -1,7 +1,7 @@
 // A tile of the wgmma products in shared memory: sizes, offsets, barriers, and the ring of stages (tile.h).
 #pragma once
 
-#include "cuda/device/descriptor.h"
+#include "cuda/device/fragments.h"
 #include "cuda/device/wgmma.h"
 #include "cuda/kernels/gemm/wgmma/args.h"
 

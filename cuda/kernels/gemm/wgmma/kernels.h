@@ -1,4 +1,4 @@
-// The wgmma kernels by name, from ss_kernels.inc and rs_kernels.inc (one line each), and the table of all of them.
+// The wgmma kernels by name, from ss_kernels.inc and rs_kernels.inc, and the table of all of them (plan.cpp).
 #pragma once
 
 #include "cuda/kernels/gemm/wgmma/plan.h"

@@ -2,8 +2,7 @@
 // frag64. Computes C^T = B A^T, so that the weights are the operand that comes from registers.
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
-#include "cuda/kernels/gemm/wgmma/fragment_sums.h"
+#include "cuda/kernels/gemm/wgmma/args.h"
 #include "cuda/kernels/gemm/wgmma/kernels.h"
 #include "cuda/runtime/runtime.h"
 #include "dtype/layouts/frag64.h"

@@ -1,6 +1,6 @@
 // wgmma products of weights of 1 to 7 bits, unpacked in registers, and 8-bit codes in shared memory; and the sums of
 // such weights.
-#include "cuda/kernels/gemm/wgmma/fragment_sums.h"
+#include "cuda/kernels/gemm/wgmma/args.h"
 #include "cuda/kernels/gemm/wgmma/kernels.h"
 #include "cuda/kernels/gemm/wgmma/unpack.h"
 

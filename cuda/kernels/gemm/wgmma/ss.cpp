@@ -5,9 +5,8 @@
 
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/wgmma/kernels.h"
-#include "cuda/kernels/gemm/wgmma/split.h"
+#include "cuda/kernels/gemm/wgmma/output.h"
 #include "cuda/runtime/runtime.h"
 #include "kernels/gemm/common/operands.h"
 

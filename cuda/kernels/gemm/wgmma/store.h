@@ -7,9 +7,9 @@
 // start. Those of the columns are filled in by the idle warps of the producer while the products run.
 #pragma once
 
+#include "cuda/device/builtins.h"
 #include "cuda/device/matrix_store.h"
 #include "cuda/device/tma.h"
-#include "cuda/device/unroll.h"
 #include "cuda/kernels/gemm/wgmma/args.h"
 
 // Hidden from host code that only launches kernels.

@@ -1,4 +1,6 @@
-#include "cuda/kernels/gemm/wgmma/sums.h"
+// Small kernels around the wgmma products: sums of raw codes, and C from the sums of split products.
+#include "cuda/kernels/gemm/wgmma/args.h"
+#include "cuda/kernels/gemm/wgmma/output.h"
 
 namespace bitgrad::cuda::gemm {
 
@@ -25,6 +27,13 @@ BITGRAD_GLOBAL void gemm_code_sums_simt(CodeSumsArgs args) {
   }
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
   if (lane == 0) side.out[row] = sum;
+}
+
+BITGRAD_GLOBAL void gemm_split_finish_simt(const BITGRAD_GRID_CONSTANT WgmmaArgs args) {
+  const auto m = static_cast<int32_t>(args.out.m), n = static_cast<int32_t>(args.out.n), pieces = (n + 7) / 8;
+  const int64_t piece = int64_t{blockIdx.x} * kSplitFinishThreads + threadIdx.x;
+  const auto i = static_cast<int32_t>(piece / pieces), j = static_cast<int32_t>(piece % pieces) * 8;
+  if (i < m) finish_piece(args, i, j, n - j < 8 ? n - j : 8, args.split.sums + int64_t{i} * n + j);
 }
 
 }  // namespace bitgrad::cuda::gemm

@@ -17,7 +17,6 @@
 
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
 #include "cuda/kernels/gemm/wgmma/output.h"
-#include "cuda/kernels/gemm/wgmma/split.h"
 #include "cuda/kernels/gemm/wgmma/store.h"
 #include "cuda/kernels/gemm/wgmma/unpack.h"
 

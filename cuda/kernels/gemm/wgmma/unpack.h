@@ -5,7 +5,6 @@
 #pragma once
 
 #include "cuda/device/builtins.h"
-#include "cuda/device/unroll.h"
 #include "cuda/kernels/gemm/wgmma/args.h"
 #include "dtype/layouts/frag64.h"
 

@@ -7,7 +7,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/conv/binary/binary.h"
-#include "kernels/conv/borders.h"
+#include "kernels/conv/taps.h"
 
 namespace bitgrad::kernels::conv {
 namespace {

@@ -5,7 +5,6 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/conv/first_layer/first_layer.h"
-#include "kernels/conv/first_layer/plane.h"
 
 namespace bitgrad::kernels::conv {
 namespace {

@@ -1,19 +1,137 @@
-// The loops of the nibble counts: packing words of look-ups, building tables, counting, writing the output.
+// The nibble counts: the plan of a product, reading rows of bits, packing words of look-ups, building tables, counting,
+// writing the output.
 #include "kernels/gemm/bits/nibble.h"
 
 #include <algorithm>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "kernels/gemm/bits/nibble_kernels.h"
-#include "kernels/gemm/bits/nibble_plan.h"
+#include "dtype/bit_tricks.h"
+#include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
+constexpr int64_t kNibbleTransposed = 64;  // rows of counts that are transposed together
+
+// One way to compute the product: tables from one operand, look-ups by the other.
+struct NibblePlan {
+  bool tables_of_b;
+  bool ternary_tables;
+  int64_t lanes, rows;  // rows of the operand that provides the tables, and of the other one
+  int planes;           // words looked up per 60 bits
+  int64_t groups;
+  int64_t blocks;                  // of lanes
+  int64_t chunk_rows, row_chunks;  // of the rows that are looked up
+  double ns;
+};
+
+// What to read from the two planes of ternary codes: p0 (nonzero) and p1 (negative).
+enum class Planes {
+  kBits,     // one plane as it is
+  kSigns,    // t >= 0, t > 0
+  kProducts  // what counts for a 0 bit of the other operand, t < 0, and for a 1 bit, t > 0
+};
+
+// Rows of bits in the layouts of A (rows of words) and of B (panels of 16 rows).
+struct BitRows {
+  const uint8_t* plane[2];
+  int64_t stride;  // bytes between rows or panels
+  bool panels;
+  int64_t rows, k;
+
+  // Reads words [w0, w0 + 15) of rows [r0, r0 + 16) as [word][row], words `step` apart. r0 is a multiple of 16. Bits
+  // beyond k are 0; rows past the end are read as zeros (with kSigns: t >= 0 up to k).
+  void read(Planes planes, int64_t r0, int64_t w0, int64_t step, uint32_t* first, uint32_t* second) const;
+
+ private:
+  uint32_t mask(int64_t w) const;
+  void read_plane(int p, int64_t r0, int64_t w0, int64_t words, int64_t step, uint32_t* out) const;
+};
+
+void BitRows::read(Planes planes, int64_t r0, int64_t w0, int64_t step, uint32_t* first, uint32_t* second) const {
+  const int64_t words = std::min(kPieceWords, panel_words(k) - w0);
+  read_plane(0, r0, w0, words, step, first);
+  if (planes == Planes::kBits) return;
+  read_plane(1, r0, w0, words, step, second);
+  for (int64_t w = 0; w < words; ++w) {
+    const uint32_t keep = mask(w0 + w);
+    for (int64_t l = 0; l < kPanelRows; ++l) {
+      uint32_t &x = first[w * step + l], &y = second[w * step + l];
+      const uint32_t p0 = x, negative = p0 & y;
+      x = planes == Planes::kSigns ? ~negative & keep : negative;
+      y = p0 & ~y;
+    }
+  }
+}
+
+uint32_t BitRows::mask(int64_t w) const {
+  return static_cast<uint32_t>(detail::low_mask(std::min<int64_t>(k - 32 * w, 32)));
+}
+
+void BitRows::read_plane(int p, int64_t r0, int64_t w0, int64_t words, int64_t step, uint32_t* out) const {
+  const int64_t count = std::min(kPanelRows, rows - r0);
+  if (words < kPieceWords || count < kPanelRows)
+    for (int64_t w = 0; w < kPieceWords; ++w) std::fill(out + w * step, out + w * step + kPanelRows, 0u);
+  if (words <= 0 || count <= 0) return;
+  if (panels) {
+    const auto* lines = reinterpret_cast<const uint32_t*>(plane[p] + r0 / kPanelRows * stride) + w0 * kPanelRows;
+    for (int64_t w = 0; w < words; ++w) std::copy_n(lines + w * kPanelRows, count, out + w * step);
+  } else {
+    for (int64_t l = 0; l < count; ++l) {
+      const auto* row = reinterpret_cast<const uint32_t*>(plane[p] + (r0 + l) * stride) + w0;
+      for (int64_t w = 0; w < words; ++w) out[w * step + l] = row[w];
+    }
+  }
+  if (32 * (w0 + words) > k) {
+    uint32_t* tail = out + (words - 1) * step;
+    for (int64_t l = 0; l < count; ++l) tail[l] &= mask(w0 + words - 1);
+  }
+}
+
+BitRows rows_of_a(const GemmArgs& args, bool ternary) {
+  const auto* data = static_cast<const uint8_t*>(args.a.data);
+  const int64_t stride = ternary ? 8 * plane_words(args.k) : args.a.stride;
+  return {{data, ternary ? data + args.m * stride : nullptr}, stride, false, args.m, args.k};
+}
+BitRows rows_of_b(const GemmArgs& args, bool ternary) {
+  const auto* data = static_cast<const uint8_t*>(args.b.data);
+  const int64_t stride = panel_words(args.k) * kPanelRows * 4;
+  return {{data, ternary ? data + panel_count(args.n) * stride : nullptr}, stride, true, args.n, args.k};
+}
+
 constexpr int64_t kByteLimit = 255;
+constexpr int64_t kMaxK = 32767;    // so that two counts per k fit in 16 bits
+constexpr int64_t kMaxRows = 1024;  // per chunk: its counts stay in L2
+
+NibblePlan plan_with(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot, bool tables_of_b) {
+  NibblePlan p{};
+  p.tables_of_b = tables_of_b;
+  p.ternary_tables = tables_of_b ? dot.ternary_b : dot.ternary_a;
+  p.lanes = tables_of_b ? args.n : args.m;
+  p.rows = tables_of_b ? args.m : args.n;
+  p.planes = (tables_of_b ? dot.ternary_a : dot.ternary_b) ? 2 : 1;
+  p.groups = ceil_div(args.k, kNibbleGroup);
+  p.blocks = ceil_div(p.lanes, kernel.lanes);
+  p.row_chunks = ceil_div(p.rows, kMaxRows);
+  p.chunk_rows = p.row_chunks == 0 ? 0 : round_up(ceil_div(p.rows, p.row_chunks), kNibbleTransposed);
+  // Measured on a Sapphire Rapids core at 3 GHz.
+  constexpr double kCall = 600, kWord = 0.6, kSignWord = 1.7, kTernaryTables = 2.4, kOutput = 0.3;
+  const double blocks = static_cast<double>(p.blocks), rows = static_cast<double>(p.rows);
+  const double groups = static_cast<double>(p.groups), planes = p.planes, width = static_cast<double>(kernel.lanes);
+  const double tables = blocks * static_cast<double>(p.row_chunks) * groups * (p.ternary_tables ? kTernaryTables : 1);
+  p.ns = kCall + blocks * rows * groups * planes * width * kNibbleGroup / kernel.gmacs + tables * kernel.ns_of_group +
+         rows * groups * planes * (p.planes == 2 ? kSignWord : kWord) + blocks * width * rows * kOutput;
+  return p;
+}
+
+// The cheaper of the two ways to assign the operands.
+NibblePlan nibble_plan(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot) {
+  const NibblePlan a = plan_with(args, kernel, dot, false), b = plan_with(args, kernel, dot, true);
+  return a.ns < b.ns ? a : b;
+}
 
 class Product {
  public:
@@ -177,6 +295,17 @@ class Product {
 };
 
 }  // namespace
+
+bool nibble_supports(const GemmArgs& args, NibbleDot dot) {
+  const bool pair = !dot.ternary_a   ? popcount_supports<DotB1B1>(args)
+                    : !dot.ternary_b ? popcount_supports<DotTB1>(args)
+                                     : popcount_supports<DotTT>(args);
+  return pair && args.k <= kMaxK;
+}
+
+double nibble_cost(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot) {
+  return nibble_plan(args, kernel, dot).ns;
+}
 
 void nibble_gemm(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot) {
   if (args.m == 0 || args.n == 0) return;

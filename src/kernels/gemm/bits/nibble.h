@@ -84,4 +84,10 @@ void nibble_gemm(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot
 // Estimated time in nanoseconds.
 double nibble_cost(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot);
 
+// The functions of a line of kernels.inc, run by kKernel.
+#define BITGRAD_NIBBLE_KERNEL(name, ternary_a, ternary_b)                                                 \
+  bool name##_supports(const GemmArgs& args) { return nibble_supports(args, {ternary_a, ternary_b}); }    \
+  double name##_cost(const GemmArgs& args) { return nibble_cost(args, kKernel, {ternary_a, ternary_b}); } \
+  void name(const GemmArgs& args) { nibble_gemm(args, kKernel, {ternary_a, ternary_b}); }
+
 }  // namespace bitgrad::kernels::gemm_detail

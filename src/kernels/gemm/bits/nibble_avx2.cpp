@@ -46,19 +46,10 @@ using namespace gemm_detail;
 
 namespace {
 constexpr NibbleKernel kKernel{64, 2, 760, 245, &columns, &split, &build, &look_up, &transpose, &write, &count};
-constexpr NibbleDot kB1B1{false, false}, kTB1{true, false}, kTT{true, true};
 }  // namespace
 
-bool gemm_b1_b1_i32_nibble_avx2_supports(const GemmArgs& args) { return nibble_supports(args, kB1B1); }
-bool gemm_t_b1_i32_nibble_avx2_supports(const GemmArgs& args) { return nibble_supports(args, kTB1); }
-bool gemm_t_t_i32_nibble_avx2_supports(const GemmArgs& args) { return nibble_supports(args, kTT); }
-
-double gemm_b1_b1_i32_nibble_avx2_cost(const GemmArgs& args) { return nibble_cost(args, kKernel, kB1B1); }
-double gemm_t_b1_i32_nibble_avx2_cost(const GemmArgs& args) { return nibble_cost(args, kKernel, kTB1); }
-double gemm_t_t_i32_nibble_avx2_cost(const GemmArgs& args) { return nibble_cost(args, kKernel, kTT); }
-
-void gemm_b1_b1_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kB1B1); }
-void gemm_t_b1_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kTB1); }
-void gemm_t_t_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kTT); }
+BITGRAD_NIBBLE_KERNEL(gemm_b1_b1_i32_nibble_avx2, false, false)
+BITGRAD_NIBBLE_KERNEL(gemm_t_b1_i32_nibble_avx2, true, false)
+BITGRAD_NIBBLE_KERNEL(gemm_t_t_i32_nibble_avx2, true, true)
 
 }  // namespace bitgrad::kernels::gemm_impl

@@ -150,40 +150,44 @@ struct Product {
   }
 };
 
-template <typename Dot>
-void run_product(const GemmArgs& args, const BitKernel& kernel) {
-  if (args.m == 0 || args.n == 0) return;
-  const Product<Dot> product(args, kernel);
-  parallel_for(product.cut.row_chunks * product.cut.group_chunks, [&](int64_t chunk) { product.run_chunk(chunk); });
-}
-
 }  // namespace
 
-bool popcount_supports_b1_b1(const GemmArgs& args) {
+template <>
+bool popcount_supports<DotB1B1>(const GemmArgs& args) {
   return args.a.dtype.kind() == DTypeKind::kSign && args.b.dtype.kind() == DTypeKind::kSign && common_supports(args);
 }
-bool popcount_supports_t_b1(const GemmArgs& args) {
+template <>
+bool popcount_supports<DotTB1>(const GemmArgs& args) {
   return is_ternary(args.a.dtype) && args.b.dtype.kind() == DTypeKind::kSign && common_supports(args);
 }
-bool popcount_supports_t_t(const GemmArgs& args) {
+template <>
+bool popcount_supports<DotTT>(const GemmArgs& args) {
   return is_ternary(args.a.dtype) && is_ternary(args.b.dtype) && common_supports(args);
 }
 
-bool popcount_supports_i2_b1(const GemmArgs& args) {
+template <>
+bool popcount_supports<DotI2B1>(const GemmArgs& args) {
   const DTypeInfo& a = args.a.dtype.info();
   return a.bits == 2 && a.kind == DTypeKind::kInt && !is_ternary(args.a.dtype) &&
          args.b.dtype.kind() == DTypeKind::kSign && common_supports(args);
 }
-bool popcount_supports_u2_b1(const GemmArgs& args) {
+template <>
+bool popcount_supports<DotU2B1>(const GemmArgs& args) {
   const DTypeInfo& a = args.a.dtype.info();
   return a.bits == 2 && a.kind == DTypeKind::kUint && args.b.dtype.kind() == DTypeKind::kSign && common_supports(args);
 }
 
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotB1B1) { run_product<DotB1B1>(args, kernel); }
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTB1) { run_product<DotTB1>(args, kernel); }
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTT) { run_product<DotTT>(args, kernel); }
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotI2B1) { run_product<DotI2B1>(args, kernel); }
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotU2B1) { run_product<DotU2B1>(args, kernel); }
+template <typename Dot>
+void popcount_gemm(const GemmArgs& args, const BitKernel& kernel) {
+  if (args.m == 0 || args.n == 0) return;
+  const Product<Dot> product(args, kernel);
+  parallel_for(product.cut.row_chunks * product.cut.group_chunks, [&](int64_t chunk) { product.run_chunk(chunk); });
+}
+template void popcount_gemm<DotB1B1>(const GemmArgs& args, const BitKernel& kernel);
+template void popcount_gemm<DotTB1>(const GemmArgs& args, const BitKernel& kernel);
+template void popcount_gemm<DotTT>(const GemmArgs& args, const BitKernel& kernel);
+template void popcount_gemm<DotI2B1>(const GemmArgs& args, const BitKernel& kernel);
+template void popcount_gemm<DotU2B1>(const GemmArgs& args, const BitKernel& kernel);
 
 double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs) {
   constexpr double kCall = 150, kTile = 12;  // per tile: set-up and store

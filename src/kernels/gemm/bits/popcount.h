@@ -67,23 +67,21 @@ struct BitKernel {
   bool direct;                                                              // whether tile() can write fp32 itself
 };
 
-// Whether codes, scales and output are those of a product of bits.
-bool popcount_supports_b1_b1(const GemmArgs& args);
-bool popcount_supports_t_b1(const GemmArgs& args);
-bool popcount_supports_t_t(const GemmArgs& args);
-bool popcount_supports_i2_b1(const GemmArgs& args);
-bool popcount_supports_u2_b1(const GemmArgs& args);
-
+// For Dot = DotB1B1, DotTB1, DotTT, DotI2B1, DotU2B1: whether codes, scales and output are those of a product of bits.
+template <typename Dot>
+bool popcount_supports(const GemmArgs& args);
 // The loops: cut into blocks by shape, tiles, scaling. a.data and b.data must have the layouts of the kernel's entry in
 // kernels.inc.
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotB1B1);
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTB1);
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTT);
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotI2B1);
-void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotU2B1);
-
+template <typename Dot>
+void popcount_gemm(const GemmArgs& args, const BitKernel& kernel);
 // Estimated nanoseconds if full tiles reach `gmacs` multiply-adds per nanosecond. Unused lanes of the last panel count
 // as work.
 double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs);
+
+// The functions of a line of kernels.inc, run by kKernel<Dot>. `base` is added to the cost.
+#define BITGRAD_POPCOUNT_KERNEL(name, Dot, gmacs, base)                                                  \
+  bool name##_supports(const GemmArgs& args) { return popcount_supports<Dot>(args); }                    \
+  double name##_cost(const GemmArgs& args) { return (base) + popcount_cost(args, kKernel<Dot>, gmacs); } \
+  void name(const GemmArgs& args) { popcount_gemm<Dot>(args, kKernel<Dot>); }
 
 }  // namespace bitgrad::kernels::gemm_detail

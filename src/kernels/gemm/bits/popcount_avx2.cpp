@@ -190,25 +190,10 @@ namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
-bool gemm_b1_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_b1_b1(args); }
-bool gemm_t_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
-bool gemm_t_t_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
-
-double gemm_b1_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotB1B1>, 255); }
-double gemm_t_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTB1>, 220); }
-double gemm_t_t_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTT>, 120); }
-
-void gemm_b1_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
-void gemm_t_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }
-void gemm_t_t_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTT>, DotTT{}); }
-
-bool gemm_i2_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_i2_b1(args); }
-bool gemm_u2_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_u2_b1(args); }
-
-double gemm_i2_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotI2B1>, 115); }
-double gemm_u2_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotU2B1>, 118); }
-
-void gemm_i2_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
-void gemm_u2_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
+BITGRAD_POPCOUNT_KERNEL(gemm_b1_b1_i32_popcount_avx2, DotB1B1, 255, 0)
+BITGRAD_POPCOUNT_KERNEL(gemm_t_b1_i32_popcount_avx2, DotTB1, 220, 0)
+BITGRAD_POPCOUNT_KERNEL(gemm_t_t_i32_popcount_avx2, DotTT, 120, 0)
+BITGRAD_POPCOUNT_KERNEL(gemm_i2_b1_i32_popcount_avx2, DotI2B1, 115, 0)
+BITGRAD_POPCOUNT_KERNEL(gemm_u2_b1_i32_popcount_avx2, DotU2B1, 118, 0)
 
 }  // namespace bitgrad::kernels::gemm_impl

@@ -69,25 +69,10 @@ namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
-bool gemm_b1_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_b1_b1(args); }
-bool gemm_t_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
-bool gemm_t_t_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
-
-double gemm_b1_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotB1B1>, 880); }
-double gemm_t_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTB1>, 840); }
-double gemm_t_t_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTT>, 435); }
-
-void gemm_b1_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
-void gemm_t_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }
-void gemm_t_t_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTT>, DotTT{}); }
-
-bool gemm_i2_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_i2_b1(args); }
-bool gemm_u2_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_u2_b1(args); }
-
-double gemm_i2_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotI2B1>, 415); }
-double gemm_u2_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotU2B1>, 415); }
-
-void gemm_i2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
-void gemm_u2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
+BITGRAD_POPCOUNT_KERNEL(gemm_b1_b1_i32_popcount_avx512, DotB1B1, 880, 0)
+BITGRAD_POPCOUNT_KERNEL(gemm_t_b1_i32_popcount_avx512, DotTB1, 840, 0)
+BITGRAD_POPCOUNT_KERNEL(gemm_t_t_i32_popcount_avx512, DotTT, 435, 0)
+BITGRAD_POPCOUNT_KERNEL(gemm_i2_b1_i32_popcount_avx512, DotI2B1, 415, 0)
+BITGRAD_POPCOUNT_KERNEL(gemm_u2_b1_i32_popcount_avx512, DotU2B1, 415, 0)
 
 }  // namespace bitgrad::kernels::gemm_impl

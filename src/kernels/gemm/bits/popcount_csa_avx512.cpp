@@ -126,13 +126,13 @@ namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
-bool gemm_b1_b1_i32_popcount_csa_avx512_supports(const GemmArgs& args) { return popcount_supports_b1_b1(args); }
+bool gemm_b1_b1_i32_popcount_csa_avx512_supports(const GemmArgs& args) { return popcount_supports<DotB1B1>(args); }
 
 double gemm_b1_b1_i32_popcount_csa_avx512_cost(const GemmArgs& args) {
   static const bool slow = slow_ternary_logic();
   return popcount_cost(args, kCarrySaveKernel, slow ? 850 : 1010);
 }
 
-void gemm_b1_b1_i32_popcount_csa_avx512(const GemmArgs& args) { popcount_gemm(args, kCarrySaveKernel, DotB1B1{}); }
+void gemm_b1_b1_i32_popcount_csa_avx512(const GemmArgs& args) { popcount_gemm<DotB1B1>(args, kCarrySaveKernel); }
 
 }  // namespace bitgrad::kernels::gemm_impl

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "bitgrad/base/memory.h"
-#include "kernels/gemm/bytes/s8_plan.h"
+#include "kernels/gemm/bytes/s8.h"
 #include "kernels/gemm/common/epilogue.h"
 
 namespace bitgrad::kernels::gemm_detail {

@@ -1,4 +1,4 @@
-#include "kernels/gemm/bytes/s8_plan.h"
+#include "kernels/gemm/bytes/s8.h"
 
 #include <cmath>
 #include <cstring>

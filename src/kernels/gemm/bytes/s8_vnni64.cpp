@@ -9,12 +9,97 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "kernels/gemm/bytes/s8_vnni64_plan.h"
+#include "kernels/gemm/bytes/s8_expand.h"
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
+
+constexpr int64_t kS8PanelMaxRows = 256;                  // of a block of C
+constexpr int64_t kS8PanelChunkBytes = int64_t{1} << 19;  // hide the cost of a parallel loop
+
+// How a product is cut: blocks of C, slabs and blocks of k, and which operands are unpacked or read in place; all that
+// is the same for all blocks of C.
+struct S8PanelPlan {
+  const GemmArgs& args;
+  const S8PanelKernel& kernel;
+  int bits, fields, shift;  // of B; f = 1 << shift
+  int64_t lowest;           // lowest code of B: c
+  int max;                  // largest u
+  ByteRange a;
+  bool in_place;  // whether A is read in place
+  bool several;   // whether there are several slabs
+  bool opens;     // whether B is unpacked to bytes, unless the last group is narrow
+  bool direct;
+  int64_t slab, depth, rows, columns;
+  int64_t panels, steps;
+  bool beta_varies, alphas;  // whether beta varies by column; whether any alpha is nonzero
+  const int32_t* column_sums;
+
+  S8PanelPlan(const GemmArgs& args_in, const S8PanelKernel& kernel_in);
+  int64_t alpha(int64_t i) const {
+    return a.shift - (args.a.scale.zero == nullptr ? 0 : args.a.scale.zero[free_param(args.a, i)]);
+  }
+  int64_t beta(int64_t j) const {
+    return lowest - (args.b.scale.zero == nullptr ? 0 : args.b.scale.zero[free_param(args.b, j)]);
+  }
+};
+
+constexpr int64_t kMaxRowsExpanded = 128;                          // of a block of C
+constexpr int64_t kMaxColumnsWithSums = 1024;                      // of a block of C whose sums are kept between slabs
+constexpr int64_t kSlab = 5120, kSlabWithSums = 2048;              // k for which the rows of a block stay in L2
+constexpr int64_t kDepth = 5120;                                   // k per block of B: 6 rows of A fit beside it in L1
+constexpr int64_t kDepthOpened = 2048, kDepthOpenedFewRows = 512;  // the same for unpacked codes
+constexpr int64_t kFewRows = 24, kDepthFewRows = 512;              // below this B is used as fast as it can be read
+constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;           // hides the cost of a parallel loop
+constexpr int64_t kColumnsExpanded = 512;                          // number that shares one expansion of A
+
+// Splits `total` into equal pieces of at most `upper`, rounded up to 32 codes, which fill a line of B at any width.
+int64_t even_piece(int64_t total, int64_t upper) {
+  return std::max<int64_t>(32, round_up(ceil_div(total, std::max<int64_t>(1, ceil_div(total, upper))), 32));
+}
+
+bool reads_in_place(const GemmArgs& args) {
+  return args.a.dtype.kind() == DTypeKind::kInt && args.a.dtype.bits() == 8 && !args.a.k_major && args.k % 4 == 0;
+}
+
+// Columns per block of C: enough work for a chunk of a parallel loop.
+int64_t block_columns(const GemmArgs& args, int64_t rows, bool in_place, bool several, int bits) {
+  const int64_t k = std::max<int64_t>(1, args.k);
+  const int64_t by_work = ceil_div(kChunkMultiplyAdds, rows * k), by_bytes = ceil_div(kS8PanelChunkBytes * 8, k * bits);
+  int64_t columns = round_up(std::min(by_work, by_bytes), kS8PanelColumns);
+  if (!in_place) columns = std::max(columns, kColumnsExpanded);
+  if (several) columns = std::min(columns, kMaxColumnsWithSums);
+  return std::min(columns, round_up(args.n, kS8PanelColumns));
+}
+
+S8PanelPlan::S8PanelPlan(const GemmArgs& args_in, const S8PanelKernel& kernel_in)
+    : args(args_in),
+      kernel(kernel_in),
+      bits(args.b.dtype.bits()),
+      fields(vnni_fields(bits)),
+      a(byte_range(args.a.dtype)),
+      in_place(reads_in_place(args)) {
+  const DTypeKind kind = args.b.dtype.kind();
+  shift = kind == DTypeKind::kSign ? 1 : 0;
+  lowest = kind == DTypeKind::kSign ? -1 : kind == DTypeKind::kInt ? -(int64_t{1} << (bits - 1)) : 0;
+  max = (1 << bits) - 1;
+  several = args.k > kSlab;
+  slab = even_piece(args.k, !several ? kSlab : in_place ? kDepth : kSlabWithSums);
+  rows = ceil_div(args.m, ceil_div(args.m, in_place && !several ? kS8PanelMaxRows : kMaxRowsExpanded));
+  opens = fields != 1 && args.m > kernel.few_rows;
+  depth = even_piece(slab, opens ? (rows <= kMaxRowsExpanded ? kDepthOpenedFewRows : kDepthOpened)
+                           : fields == 1 && args.m <= kFewRows ? kDepthFewRows
+                                                               : kDepth);
+  columns = block_columns(args, rows, in_place, several, bits);
+  direct = kernel.direct && args.c_dtype == dtypes::fp32;
+  panels = panel_count(args.n);
+  steps = vnni_steps(bits, args.k);
+  beta_varies = args.b.scale.zero != nullptr && !args.b.scale.per_tensor();
+  alphas = args.k > 0 && (a.shift != 0 || args.a.scale.zero != nullptr);
+  column_sums = static_cast<const int32_t*>(args.b.data) + panels * steps * 16;
+}
 
 int32_t wrap(int64_t x) { return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(x))); }
 
@@ -267,6 +352,21 @@ void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel) {
   parallel_for(ceil_div(args.m, plan.rows) * column_blocks, [&](int64_t chunk) {
     Block(plan, row_sums, chunk / column_blocks * plan.rows, chunk % column_blocks * plan.columns).run();
   });
+}
+
+// Measured on a Sapphire Rapids core.
+double s8_panels_cost(const GemmArgs& args, const S8PanelKernel& kernel) {
+  constexpr double kCall = 400, kOutputDirect = 0.03, kOutput = 0.2, kExpand = 0.06, kByte = 0.03;
+  const int fields = vnni_fields(args.b.dtype.bits());
+  const bool in_place = reads_in_place(args);
+  const double m = static_cast<double>(args.m), n = static_cast<double>(round_up(args.n, kPanelRows));
+  const double k = static_cast<double>(round_up(args.k, 4)), work = m * n * k;
+  const double blocks = static_cast<double>(ceil_div(args.m, in_place ? kS8PanelMaxRows : kMaxRowsExpanded));
+  const double opened = fields == 1 || args.m <= kernel.few_rows ? 0 : kernel.rates.open * n * k * blocks;
+  const double expanded = in_place ? 0 : kExpand * m * k * static_cast<double>(ceil_div(args.n, kColumnsExpanded));
+  const double output = (kernel.direct && args.c_dtype == dtypes::fp32 ? kOutputDirect : kOutput) * m * n;
+  return kCall + std::max(work / kernel.rates.gmacs[args.b.dtype.bits() - 1], kByte * n * k / fields) + opened +
+         expanded + output;
 }
 
 }  // namespace bitgrad::kernels::gemm_detail

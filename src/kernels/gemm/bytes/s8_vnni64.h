@@ -73,4 +73,10 @@ bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKerne
 double s8_panels_cost(const GemmArgs& args, const S8PanelKernel& kernel);
 void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel);
 
+// The functions of a line of kernels.inc, run by kKernel. `base` is added to the cost.
+#define BITGRAD_S8_PANEL_KERNEL(name, k_major_b, base)                                                \
+  bool name##_supports(const GemmArgs& args) { return s8_panels_supports(args, k_major_b, kKernel); } \
+  double name##_cost(const GemmArgs& args) { return (base) + s8_panels_cost(args, kKernel); }         \
+  void name(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
+
 }  // namespace bitgrad::kernels::gemm_detail

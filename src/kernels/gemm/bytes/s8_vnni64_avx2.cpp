@@ -114,11 +114,7 @@ namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
-bool gemm_s8_s8_i32_vnni64_avx2_supports(const GemmArgs& args) { return s8_panels_supports(args, false, kKernel); }
-double gemm_s8_s8_i32_vnni64_avx2_cost(const GemmArgs& args) { return s8_panels_cost(args, kKernel); }
-void gemm_s8_s8_i32_vnni64_avx2(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
-bool gemm_s8_s8_i32_vnni64_t_avx2_supports(const GemmArgs& args) { return s8_panels_supports(args, true, kKernel); }
-double gemm_s8_s8_i32_vnni64_t_avx2_cost(const GemmArgs& args) { return s8_panels_cost(args, kKernel); }
-void gemm_s8_s8_i32_vnni64_t_avx2(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
+BITGRAD_S8_PANEL_KERNEL(gemm_s8_s8_i32_vnni64_avx2, false, 0)
+BITGRAD_S8_PANEL_KERNEL(gemm_s8_s8_i32_vnni64_t_avx2, true, 0)
 
 }  // namespace bitgrad::kernels::gemm_impl

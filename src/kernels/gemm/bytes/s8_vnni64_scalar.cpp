@@ -45,15 +45,7 @@ namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
-bool gemm_s8_s8_i32_vnni64_scalar_supports(const GemmArgs& args) { return s8_panels_supports(args, false, kKernel); }
-double gemm_s8_s8_i32_vnni64_scalar_cost(const GemmArgs& args) {
-  return kReferenceCost + s8_panels_cost(args, kKernel);
-}
-void gemm_s8_s8_i32_vnni64_scalar(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
-bool gemm_s8_s8_i32_vnni64_t_scalar_supports(const GemmArgs& args) { return s8_panels_supports(args, true, kKernel); }
-double gemm_s8_s8_i32_vnni64_t_scalar_cost(const GemmArgs& args) {
-  return kReferenceCost + s8_panels_cost(args, kKernel);
-}
-void gemm_s8_s8_i32_vnni64_t_scalar(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
+BITGRAD_S8_PANEL_KERNEL(gemm_s8_s8_i32_vnni64_scalar, false, kReferenceCost)
+BITGRAD_S8_PANEL_KERNEL(gemm_s8_s8_i32_vnni64_t_scalar, true, kReferenceCost)
 
 }  // namespace bitgrad::kernels::gemm_impl

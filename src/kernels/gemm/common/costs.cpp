@@ -11,7 +11,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "kernels/gemm/common/strict_order.h"
+#include "kernels/gemm/kernels.h"
 
 namespace bitgrad::kernels {
 namespace {

@@ -7,7 +7,6 @@
 #include "bitgrad/base/parallel.h"
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/floats/chain512_pack.h"
 #include "kernels/gemm/floats/float_operand.h"
 
 namespace bitgrad::kernels::gemm_detail {

@@ -1,4 +1,4 @@
-#include "kernels/gemm/floats/chain512_pack.h"
+#include "kernels/gemm/floats/chain512.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include "bitgrad/base/parallel.h"
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/floats/chain512_pack.h"
+#include "kernels/gemm/floats/chain512.h"
 #include "kernels/gemm/floats/float_operand.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tables/table.h"

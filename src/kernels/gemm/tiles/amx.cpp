@@ -6,16 +6,99 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "kernels/gemm/bytes/s8_expand.h"
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/float_operand.h"
 #include "kernels/gemm/kernels.h"
-#include "kernels/gemm/tiles/amx_cut.h"
-#include "kernels/gemm/tiles/amx_digits.h"
 #include "kernels/gemm/tiles/amx_operand.h"
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
+
+// ---- how a product is cut for the tile unit: by shape and dtypes alone ----
+// B's columns are processed in chunks (all of them, or as many as fit when canonical codes are packed), A's rows in
+// blocks whose tiles fit in L2 beside the rest. If all of k does not fit for 32 rows, it is split into passes, and the
+// sums wait in memory.
+
+// What A is converted to.
+enum class TileNumbers { kCodes, kHalves, kDigits };
+
+struct TileCut {
+  TileFormat format;
+  TileProduct product;
+  int parts;            // digits per value
+  bool packs;           // whether B is packed during the call
+  int64_t steps, pass;  // of k in all, and per pass
+  int64_t rows;         // rows of A at a time, whole blocks
+  int64_t columns;      // columns of B at a time
+
+  TileCut(const GemmArgs& args, TileNumbers numbers, int parts);
+  int64_t passes() const { return ceil_div(steps, pass); }
+  int64_t sums_of_pair() const { return rows / kBlockSide * parts * kSumBytes; }
+  int64_t bytes_of_a() const { return rows / kBlockSide * parts * pass * kStepBytes; }
+  int64_t bytes_of_b(int64_t k) const {
+    return packs ? ceil_div(columns, kTileRows) * packed_panel_bytes(format, k) : 0;
+  }
+  int64_t bytes_of_sums() const { return passes() > 1 ? ceil_div(columns, kBlockSide) * sums_of_pair() : 0; }
+};
+
+constexpr int64_t kPackedBytes = int64_t{2} << 20;  // of B, if packed during the call
+constexpr int64_t kColumnsOfPasses = 2048;          // columns whose sums are kept between passes
+
+constexpr StepOrder kOrders[kTileFormats] = {make_step_order(TileFormat::kSign),  make_step_order(TileFormat::kBits1),
+                                             make_step_order(TileFormat::kBits2), make_step_order(TileFormat::kBits4),
+                                             make_step_order(TileFormat::kBytes), make_step_order(TileFormat::kHalf)};
+
+// Budget for A, which shares L2 with a pair of panels or the packed part of B: half of L2's capacity, or all of it
+// where reading wide codes of B once per block of A costs more.
+int64_t most_bytes_of_a(TileFormat format, bool packs) {
+  return int64_t{!packs && format_bits(format) >= 4 ? 1024 : 512} << 10;
+}
+
+bool is_raw_byte(DType dtype) { return byte_range(dtype).shift != 0; }
+
+TileFormat format_of(const GemmArgs& args, TileNumbers numbers) {
+  const DType b = args.b.dtype;
+  if (numbers == TileNumbers::kHalves) return TileFormat::kHalf;
+  if (b.kind() == DTypeKind::kSign) return TileFormat::kSign;
+  // Canonical codes of more than one bit are packed as bytes. Digits have no loops for other fields.
+  const int bits = args.b.layout == layouts::canonical && b.bits() > 1 ? 8 : b.bits();
+  constexpr TileFormat kByBits[9] = {TileFormat::kBytes, TileFormat::kBits1, TileFormat::kBits2,
+                                     TileFormat::kBytes, TileFormat::kBits4, TileFormat::kBytes,
+                                     TileFormat::kBytes, TileFormat::kBytes, TileFormat::kBytes};
+  const TileFormat format = kByBits[bits];
+  return numbers == TileNumbers::kDigits && format != TileFormat::kSign ? TileFormat::kBytes : format;
+}
+
+TileProduct product_of(const GemmArgs& args, TileNumbers numbers, TileFormat format) {
+  if (numbers == TileNumbers::kHalves) return TileProduct::kBf16;
+  const bool a = numbers == TileNumbers::kCodes && is_raw_byte(args.a.dtype);
+  const bool b = format == TileFormat::kBytes && is_raw_byte(args.b.dtype);
+  constexpr TileProduct kBySign[2][2] = {{TileProduct::kSS, TileProduct::kSU}, {TileProduct::kUS, TileProduct::kUU}};
+  return kBySign[a][b];
+}
+
+TileCut::TileCut(const GemmArgs& args, TileNumbers numbers, int parts_in)
+    : format(format_of(args, numbers)),
+      product(product_of(args, numbers, format)),
+      parts(parts_in),
+      packs(args.b.layout == layouts::canonical) {
+  steps = ceil_div(args.k, step_depth(format));
+  const int64_t most_of_a = most_bytes_of_a(format, packs);
+  pass = std::min(steps, most_of_a / (kStepBytes * parts));
+  rows = std::min(round_up(args.m, kBlockSide), most_of_a / (pass * kStepBytes * parts) * kBlockSide);
+  columns = args.n;
+  if (packs) {
+    const int64_t unit = pack_columns_unit(format);
+    const int64_t upper = kPackedBytes / (packed_panel_bytes(format, args.k) / kTileRows);
+    columns = std::min(columns, std::max(unit, upper / unit * unit));
+  }
+  if (passes() > 1) columns = std::min(columns, kColumnsOfPasses);
+}
+
+// Valid for the lifetime of the program.
+const uint8_t* step_order_of(TileFormat format) { return kOrders[static_cast<size_t>(format)].data(); }
 
 constexpr double kTaskMultiplyAdds = 0x1p26;          // some 30 us
 constexpr int64_t kStreamedBytes = int64_t{1} << 20;  // a larger C does not stay in L2 anyway

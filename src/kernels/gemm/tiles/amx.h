@@ -7,7 +7,7 @@
 //
 // An instruction set provides the loop and a few small functions (AmxIsa): either the machine's, or in tests portable
 // code that emulates the tile instructions (tests/emulation/amx/), so that every index map is tested on any machine.
-// Operands (amx_operand), digits (amx_digits) and the cut (amx.cpp) are shared.
+// Operands and digits (amx_operand) and the cut (amx.cpp) are shared.
 #pragma once
 
 #include <array>

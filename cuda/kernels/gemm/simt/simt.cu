@@ -2,9 +2,7 @@
 // warps do: they split k and add integers, so the result does not depend on the split. The lanes take chunks of k in
 // turn, by dp4a on bytes or popc on bit planes, and add their sums by shuffles. Canonical codes are unpacked in
 // registers.
-#pragma once
-
-#include "cuda/device/unroll.h"
+#include "cuda/device/builtins.h"
 #include "cuda/kernels/gemm/simt/args.h"
 #include "cuda/kernels/gemm/unpack.h"
 
@@ -188,5 +186,23 @@ BITGRAD_DEVICE void run_simt(const SimtArgs& args) {
   if (args.simple) return store_plain(args.out, args.pa, args.pb, i0 + lane, j, exact);
   store_sums(args.out, args.pa, args.pb, i0 + lane, j, exact, sum_a + shift_a * k, sum_b + shift_b * k);
 }
+
+// Bytes times codes of 1 .. 8 bits for few rows, by dp4a.
+#define BITGRAD_WEIGHT_BITS(bits)                                                                  \
+  BITGRAD_GLOBAL void __launch_bounds__(kSimtThreads) gemm_s8_w##bits##_dp4a_simt(SimtArgs args) { \
+    run_simt<ByteChunk<8>, ByteChunk<bits>>(args);                                                 \
+  }
+#include "cuda/kernels/gemm/weight_bits.inc"
+BITGRAD_WEIGHT_BITS(8)
+#undef BITGRAD_WEIGHT_BITS
+
+// Codes of one or two bits on both sides for few rows, by popc.
+#define BITGRAD_SIMT_BITS(name, a, b) \
+  BITGRAD_GLOBAL void __launch_bounds__(kSimtThreads) name(SimtArgs args) { run_simt<BitChunk<a>, BitChunk<b>>(args); }
+BITGRAD_SIMT_BITS(gemm_b1_b1_popc_simt, 1, 1)
+BITGRAD_SIMT_BITS(gemm_b1_b2_popc_simt, 1, 2)
+BITGRAD_SIMT_BITS(gemm_b2_b1_popc_simt, 2, 1)
+BITGRAD_SIMT_BITS(gemm_b2_b2_popc_simt, 2, 2)
+#undef BITGRAD_SIMT_BITS
 
 }  // namespace bitgrad::cuda::gemm
