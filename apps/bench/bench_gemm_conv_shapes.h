@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 
 namespace bitgrad::bench {
 

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "bitgrad/dtype/dtype.h"
 #include "bitgrad/dtype/layout.h"
-#include "bitgrad/dtype/scale_map.h"
 #include "shared/bytes.h"
 
 namespace bitgrad::bench {

@@ -1,7 +1,7 @@
 #include "checkpoint/own_values.h"
 
 #include "bitgrad/nn/adapter.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 
 namespace bitgrad::checkpoint {
 namespace {

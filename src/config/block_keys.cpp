@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "config/numbers.h"
 #include "config/schema.h"
 

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/quantizer.h"
-#include "bitgrad/quant/scheme_fields.h"
+#include "bitgrad/quant/scheme.h"
 #include "config/choices.h"
 #include "config/merge.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "config/choices.h"
 #include "config/numbers.h"
 

@@ -1,4 +1,4 @@
-#include "bitgrad/dtype/transpose.h"
+#include "bitgrad/dtype/codec.h"
 
 #include <atomic>
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "bitgrad/interop/decoder.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/module.h"
 #include "interop/activations.h"
 

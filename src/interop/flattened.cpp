@@ -4,8 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "bitgrad/nn/layer_kind.h"
-#include "bitgrad/nn/sequential.h"
+#include "bitgrad/nn/layers.h"
 
 namespace bitgrad {
 namespace {

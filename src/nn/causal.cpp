@@ -1,7 +1,7 @@
 // Causal models: the output of a layer for a row may depend on earlier rows of the same sample, and on no others.
 #include <algorithm>
 
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/module.h"
 #include "nn/activation_quantizer.h"
 

@@ -1,4 +1,4 @@
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 
 #include <algorithm>
 #include <deque>

@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/nn/sequential.h"
+#include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
 #include "nn/summary.h"
 

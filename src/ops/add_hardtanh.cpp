@@ -1,4 +1,4 @@
-#include "bitgrad/ops/add_hardtanh.h"
+#include "bitgrad/ops/ops.h"
 
 #include "bitgrad/ops/unary.h"
 #include "kernels/fused_elementwise.h"

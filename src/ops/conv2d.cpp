@@ -2,7 +2,7 @@
 // "Convolutions". Windows are gathered as codes, one block of rows at a time, and multiplied like the rows of linear;
 // the matrix of all windows is never materialized. A convolution whose windows are single pixels is computed as that
 // product directly.
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Lookup of observers by name: the lines of observers.inc.
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/log.h"
-#include "bitgrad/nn/layer_kind.h"
-#include "bitgrad/nn/sequential.h"
+#include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
 #include "quant/learned.h"
 

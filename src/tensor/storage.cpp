@@ -1,4 +1,4 @@
-#include "bitgrad/tensor/storage.h"
+#include "bitgrad/tensor/tensor.h"
 
 #include <utility>
 

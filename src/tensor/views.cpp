@@ -4,7 +4,6 @@
 #include <ostream>
 
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/dtype/transpose.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/model_record.h"
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
 #include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/ptq.h"
 #include "checkpoint/part.h"

@@ -25,8 +25,6 @@ const std::map<std::string, std::string> kLeftOut = {
     {"bitgrad/base/streams.h", "what a program's main does about missing standard streams"},
     {"bitgrad/base/text_stream.h", "string streams of the library itself"},
     {"bitgrad/c.h", "the C interface"},
-    {"bitgrad/dtype/scale_map.h", "scales as kernels read them"},
-    {"bitgrad/dtype/transpose.h", "a contract of kernels"},
     {"bitgrad/config/plugin.h", "names the commit, which would recompile every program"},
     {"bitgrad/nn/inference.h", "what exports read of a model"},
     {"bitgrad/ops/product.h", "how layers plan their products; programs call Quantizable::plan_linear"},

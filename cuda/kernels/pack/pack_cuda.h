@@ -1,7 +1,7 @@
 // The launches of family pack, and the transposition used by tensors.
 #pragma once
 
-#include "bitgrad/dtype/transpose.h"
+#include "bitgrad/dtype/codec.h"
 #include "cuda/kernels/contracts.h"
 #include "kernels/pack.h"
 

@@ -9,7 +9,7 @@
 namespace bitgrad {
 
 class Tensor;
-struct ScaleMap;  // dtype/scale_map.h
+struct ScaleMap;  // dtype/dtype.h
 
 // Which elements share a scale.
 struct Granularity {

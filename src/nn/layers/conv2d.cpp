@@ -1,6 +1,6 @@
 // y = conv2d(x, w) (+ bias) of images [h,w,c]: on packed operands, simulated in floats, or as int32 sums with a scale.
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "nn/layers/product_keys.h"
 #include "nn/layers/windows_keys.h"
 #include "nn/lower.h"

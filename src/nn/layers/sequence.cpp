@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bitgrad/autograd/recompute.h"
+#include "bitgrad/autograd/tape.h"
 #include "bitgrad/nn/layers.h"
 
 namespace bitgrad {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 
 namespace bitgrad::detail {

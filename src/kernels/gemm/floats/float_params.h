@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "bitgrad/dtype/dtype.h"
-#include "bitgrad/dtype/scale_map.h"
 
 namespace bitgrad::kernels::gemm_detail {
 
