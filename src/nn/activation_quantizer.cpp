@@ -19,7 +19,6 @@
 #include "nn/step_signal.h"
 #include "nn/values.h"
 #include "ops/common.h"
-#include "ops/dequantize.h"
 #include "quant/data_flag.h"
 
 namespace bitgrad {

@@ -7,7 +7,6 @@
 #include "bitgrad/ops/ops.h"
 #include "kernels/elementwise.h"
 #include "ops/common.h"
-#include "ops/dequantize.h"
 
 namespace bitgrad {
 namespace {
