@@ -9,11 +9,11 @@
 #include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/integer_product.h"
-#include "ops/map/check.h"
+#include "ops/map/codes.h"
 #include "ops/product/depthwise.h"
-#include "ops/product/forward.h"
 #include "ops/product/gradient.h"
-#include "ops/product/windows_direct.h"
+#include "ops/product/operand.h"
+#include "ops/product/windows_gradient.h"
 
 namespace bitgrad {
 namespace {

@@ -6,8 +6,8 @@
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/integer_product.h"
-#include "ops/product/forward.h"
 #include "ops/product/gradient.h"
+#include "ops/product/operand.h"
 #include "ops/product/transposed.h"
 
 namespace bitgrad {

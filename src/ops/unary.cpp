@@ -15,6 +15,27 @@
 namespace bitgrad {
 namespace {
 
+// y = f(x) in the dtype of x; y may be x. Returns y.
+Tensor put_values(UnaryOp f, const Tensor& x, const Tensor& y) {
+  if (x.dtype() == dtypes::bf16)
+    kernels::unary_forward_bf16(f, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
+  else if (x.dtype() == dtypes::fp64)
+    kernels::unary_forward(f, x.numel(), x.as<double>(), y.as<double>());
+  else
+    kernels::unary_forward(f, x.numel(), x.as<float>(), y.as<float>());
+  return y;
+}
+
+// gx = gy * f'(x), wide; gx may be gy.
+void put_gradient(UnaryOp f, const Tensor& x, const Tensor& gy, const Tensor& gx) {
+  if (x.dtype() == dtypes::bf16)
+    kernels::unary_backward_bf16(f, gy.numel(), x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
+  else if (gy.dtype() == dtypes::fp64)
+    kernels::unary_backward(f, gy.numel(), x.as<double>(), gy.as<double>(), gx.as<double>());
+  else
+    kernels::unary_backward(f, gy.numel(), x.as<float>(), gy.as<float>(), gx.as<float>());
+}
+
 struct Unary {
   static constexpr std::string_view kName = "unary";
   struct Saved {
@@ -25,44 +46,17 @@ struct Unary {
     const Tensor& x = in[0];
     require_values(unary_name(op), "x", x);
     Tensor y = Tensor::empty(x.shape(), x.dtype());
-    if (x.dtype() == dtypes::bf16)
-      kernels::unary_forward_bf16(op, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
-    else if (x.dtype() == dtypes::fp64)
-      kernels::unary_forward(op, x.numel(), x.as<double>(), y.as<double>());
-    else
-      kernels::unary_forward(op, x.numel(), x.as<float>(), y.as<float>());
     s = {keep(x), op};
-    return y;
+    return put_values(op, x, y);
   }
   static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
     const Tensor gy = wide(gy_edge[0]);
     Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
-    if (s.x.dtype() == dtypes::bf16)
-      kernels::unary_backward_bf16(s.op, gy.numel(), s.x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
-    else if (gy.dtype() == dtypes::fp64)
-      kernels::unary_backward(s.op, gy.numel(), s.x.as<double>(), gy.as<double>(), gx.as<double>());
-    else
-      kernels::unary_backward(s.op, gy.numel(), s.x.as<float>(), gy.as<float>(), gx.as<float>());
+    put_gradient(s.op, s.x, gy, gx);
     g[0].set_rounded(gx);
   }
 };
-
-Tensor unary_of(UnaryOp f, const Tensor& x) {
-  if (x.dtype() == dtypes::fp64)
-    kernels::unary_forward(f, x.numel(), x.as<double>(), x.as<double>());
-  else
-    kernels::unary_forward(f, x.numel(), x.as<float>(), x.as<float>());
-  return x;
-}
-
-Tensor unary_gradient(UnaryOp f, const Tensor& x, const Tensor& gy) {
-  if (x.dtype() == dtypes::fp64)
-    kernels::unary_backward(f, x.numel(), x.as<double>(), gy.as<double>(), gy.as<double>());
-  else
-    kernels::unary_backward(f, x.numel(), x.as<float>(), gy.as<float>(), gy.as<float>());
-  return gy;
-}
 
 // A matrix [rows, cols] with a row stride of `step` elements.
 struct Part {
@@ -130,7 +124,7 @@ struct Gated {
   // f of the gate: stored in `room` if that is wide, else in workspace memory.
   static Tensor activated(UnaryOp f, const Tensor& x, int64_t cols, const Tensor& room) {
     const Tensor value = wide_gate(x, cols, room);
-    return unary_of(f, value);
+    return put_values(f, value, value);
   }
   static Tensor wide_gate(const Tensor& x, int64_t cols, const Tensor& room) {
     const bool fits = room.defined() && room.dtype() != dtypes::bf16;
@@ -153,10 +147,10 @@ struct Gated {
     if (ggate.defined()) {
       const Tensor product = halves ? Tensor::empty(gy.shape(), gy.dtype(), MemoryKind::kWorkspace) : ggate;
       multiply(all(gy), up, all(product));
-      unary_gradient(s.f, gate, product);
+      put_gradient(s.f, gate, product, product);
       if (halves) copy(all(product), part(ggate, cols, 0));
     }
-    if (gup.defined()) multiply(all(gy), all(unary_of(s.f, gate)), part(gup, cols, halves ? cols : 0));
+    if (gup.defined()) multiply(all(gy), all(put_values(s.f, gate, gate)), part(gup, cols, halves ? cols : 0));
     if (ggate.defined()) g[0].set_rounded(ggate);
     if (!halves && gup.defined()) g[1].set_rounded(gup);
   }

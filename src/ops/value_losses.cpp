@@ -2,7 +2,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "ops/loss.h"
-#include "ops/map/elements.h"
+#include "ops/map/loss.h"
 #include "ops/strided.h"
 
 namespace bitgrad {

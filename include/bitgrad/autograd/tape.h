@@ -26,6 +26,12 @@ struct GradTarget {
   const RandomStream* sr = nullptr;
 };
 
+namespace detail {
+// Stores `gradient` in the target or adds it, as the target requests. `gradient` is fp32 or bf16, or fp64 for an fp64
+// target; same shape, dense.
+void deliver(const GradTarget& target, const Tensor& gradient);
+}  // namespace detail
+
 // Receives the gradient of one leaf in blocks of whole rows, each a finished contribution, for fused updates. The whole
 // gradient never exists in memory.
 class GradRows {

@@ -13,7 +13,6 @@
 #include "ops/product/depthwise.h"
 #include "ops/product/fold.h"
 #include "ops/product/gradient.h"
-#include "ops/product/windows_direct.h"
 
 namespace bitgrad::detail {
 namespace {
