@@ -5,7 +5,6 @@
 
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/autograd/var.h"
 #include "bitgrad/base/bits_mode.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"

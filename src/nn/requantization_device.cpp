@@ -4,7 +4,7 @@
 #include "kernels/flag.h"
 #include "kernels/update_rows.h"
 #include "nn/row_params.h"
-#include "quant/kernel_scales.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/autograd/var.h"
+#include "bitgrad/autograd/tape.h"
 #include "bitgrad/nn/form.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/nn/quantizable.h"

@@ -7,7 +7,6 @@
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/kv_cache.h"
 #include "bitgrad/nn/layers.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 #include "ops/common.h"
 

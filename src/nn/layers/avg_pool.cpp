@@ -1,7 +1,6 @@
 // Average pooling over windows, and over whole images.
 #include "bitgrad/nn/layers.h"
-#include "nn/layers/pool.h"
-#include "nn/lower.h"
+#include "nn/layers/windows_keys.h"
 #include "nn/values.h"
 
 namespace bitgrad {

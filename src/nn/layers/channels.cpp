@@ -1,7 +1,6 @@
 // prelu and shift: one learned value per channel (parameters slope and shift).
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {

@@ -3,8 +3,8 @@
 #include "bitgrad/ops/spatial.h"
 #include "nn/layers/product_keys.h"
 #include "nn/layers/windows_keys.h"
-#include "nn/lower.h"
 #include "nn/slot_product.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {

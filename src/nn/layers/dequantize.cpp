@@ -2,7 +2,6 @@
 // and its float twin have the same list of layers.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {

@@ -5,7 +5,7 @@
 
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {

@@ -1,7 +1,6 @@
 // Flattens samples of any rank to vectors: values, or codes with a scale per tensor.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {

@@ -3,7 +3,6 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {

@@ -2,8 +2,8 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/product_keys.h"
-#include "nn/lower.h"
 #include "nn/slot_product.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {

@@ -1,8 +1,7 @@
 // Max pooling over windows of images: values, or codes, which stay codes.
 #include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
-#include "nn/layers/pool.h"
-#include "nn/lower.h"
+#include "nn/layers/windows_keys.h"
 #include "nn/values.h"
 
 namespace bitgrad {

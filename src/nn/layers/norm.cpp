@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "bitgrad/nn/layers.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 #include "ops/norm.h"
 

@@ -3,7 +3,6 @@
 
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/norm.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {

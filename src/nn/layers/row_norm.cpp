@@ -2,7 +2,6 @@
 // alike. Parameters gamma (1) and, for layer_norm, beta (0).
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {

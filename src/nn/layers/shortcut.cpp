@@ -2,7 +2,6 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
 #include "nn/layers/windows_keys.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {

@@ -1,7 +1,6 @@
 // Turns planes [h,w] into images of one channel.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
