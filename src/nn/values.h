@@ -9,6 +9,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/nn/form.h"
 #include "bitgrad/nn/inference.h"
+#include "bitgrad/nn/module.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/ops/ops.h"
 
@@ -37,6 +38,17 @@ Var in_values(std::vector<Var> parts, DType y, bool once, F&& f) {
   for (Var& part : parts) part = cast(part, dtypes::fp32);
   return cast(f(parts), y);
 }
+
+// A layer whose output is float values of a dtype that plan sets.
+class ValuesLayer : public Module {
+ protected:
+  // The form in `dtype`, which becomes y_.
+  Form planned_as(Form form, DType dtype) {
+    form.dtype = y_ = dtype;
+    return form;
+  }
+  DType y_ = dtypes::fp32;
+};
 
 // For layers that pass their input through: the output dtype, and the input converted to it. Only the output of a whole
 // model is converted, bf16 to fp32.
