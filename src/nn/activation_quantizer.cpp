@@ -182,8 +182,7 @@ Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
 // Whether a scale is computed from several rows of the batch, so that the codes of a sample depend on the others.
 bool ActivationQuantizer::scales_of_batch() const {
   const Granularity& g = quant_.spec.granularity;
-  const bool of_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0) ||
-                      (g.kind == Granularity::kGroup && g.axis != 0);
+  const bool of_row = g.per_row() || (g.kind == Granularity::kGroup && g.axis != 0);
   const bool found = learned_.empty() && !quant_.observer && !quantizer_.constant_params(quant_.spec);
   return mode_.quantization != QuantSwitch::kOff && !of_row && found;
 }

@@ -121,6 +121,9 @@ void require_finite(std::string_view scheme, const std::string& what, std::strin
 // fp32 [count], all equal to `number`, memory kind quant_state.
 Tensor filled(int64_t count, float number);
 inline std::shared_ptr<const Tensor> shared(const Tensor& t) { return std::make_shared<const Tensor>(t); }
+inline QuantParams params_with(std::string_view scheme, const QuantSpec& spec, const Tensor& scale) {
+  return {.scheme = std::string(scheme), .granularity = spec.granularity, .scale = shared(scale)};
+}
 
 // Scales [count] from a map over the blocks that writes BlockOut `.out`; eps for empty blocks.
 template <typename Map>
@@ -136,11 +139,7 @@ Tensor make_scales(const QuantSpec& spec, const Blocks& blocks, float eps, Map m
 // Params of a scheme that has scales only.
 template <typename Map>
 QuantParams scale_params(const QuantSpec& spec, const Blocks& blocks, float eps, const Map& map) {
-  QuantParams params;
-  params.scheme = blocks.scheme();
-  params.granularity = spec.granularity;
-  params.scale = shared(make_scales(spec, blocks, eps, map));
-  return params;
+  return params_with(blocks.scheme(), spec, make_scales(spec, blocks, eps, map));
 }
 
 }  // namespace bitgrad::detail

@@ -55,40 +55,6 @@ bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
 }
 
 Tensor with_params(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
-                   const QuantizeOptions& options, bool bf16);
-Tensor with_fitted_params(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options, bool bf16);
-
-}  // namespace
-
-Tensor row_sums_place(Tensor& codes, bool weight) {
-  if (codes.device().is_cpu() || codes.device() != current_device() || (device_isa() & isa::kWgmma) == 0) return {};
-  const bool bytes = codes.dtype() == dtypes::int8 || codes.dtype() == dtypes::uint8;
-  if (!codes.dtype().is_code() || (codes.dtype().bits() != 1 && !bytes) || codes.numel() == 0) return {};
-  if (!codes.row_sums().defined() && (!bytes || weight))
-    codes.attach_row_sums(Tensor::empty({codes.rows()}, dtypes::int32, MemoryKind::kDerived));
-  return codes.row_sums();
-}
-
-SteRule ste_rule(const QuantSpec& spec) { return spec.ste ? *spec.ste : find_quantizer(spec.scheme).default_ste(); }
-
-Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
-                       const QuantizeOptions& options) {
-  return with_params(spec, x, std::move(params), options, /*bf16=*/false);
-}
-
-Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
-  return with_fitted_params(spec, x, options, /*bf16=*/false);
-}
-
-Tensor detail::quantize_values(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
-                               const QuantizeOptions& options) {
-  return params ? with_params(spec, x, std::move(params), options, /*bf16=*/true)
-                : with_fitted_params(spec, x, options, /*bf16=*/true);
-}
-
-namespace {
-
-Tensor with_params(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
                    const QuantizeOptions& options, bool bf16) {
   const Quantizer& quantizer = find_quantizer(spec.scheme);
   quantizer.check(spec, false);
@@ -161,9 +127,8 @@ namespace {
 Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
                              const QuantizeOptions& options) {
   const Granularity& g = spec.granularity;
-  const bool rows = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
-  if (!rows || spec.dtype != dtypes::int8 || spec.rounding != Rounding::kNearest || spec.div || options.transposed ||
-      !x.contiguous() || x.numel() == 0 || !current_device().is_cpu())
+  if (!g.per_row() || spec.dtype != dtypes::int8 || spec.rounding != Rounding::kNearest || spec.div ||
+      options.transposed || !x.contiguous() || x.numel() == 0 || !current_device().is_cpu())
     return {};
   const std::optional<kernels::RowFit> fit = quantizer.row_fit(spec);
   if (!fit || fit->rule != kernels::RowFit::kAbsmax || fit->hi != 127 || fit->eps != 0x1p-126f ||
@@ -182,11 +147,7 @@ Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, 
   args.by_row.stride = codes.stride();
   if (!kernels::quantize_int8_orders(args)) return {};
   if (options.mask != nullptr) *options.mask = Tensor();
-  QuantParams params;
-  params.scheme = quantizer.name();
-  params.granularity = g;
-  params.scale = std::make_shared<const Tensor>(scales);
-  return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+  return codes.with_quant(std::make_shared<const QuantParams>(detail::params_with(quantizer.name(), spec, scales)));
 }
 
 Tensor with_fitted_params(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options, bool bf16) {
@@ -210,21 +171,50 @@ Tensor with_fitted_params(const QuantSpec& spec, const Tensor& x, const Quantize
 
 }  // namespace
 
+Tensor row_sums_place(Tensor& codes, bool weight) {
+  if (codes.device().is_cpu() || codes.device() != current_device() || (device_isa() & isa::kWgmma) == 0) return {};
+  const bool bytes = codes.dtype() == dtypes::int8 || codes.dtype() == dtypes::uint8;
+  if (!codes.dtype().is_code() || (codes.dtype().bits() != 1 && !bytes) || codes.numel() == 0) return {};
+  if (!codes.row_sums().defined() && (!bytes || weight))
+    codes.attach_row_sums(Tensor::empty({codes.rows()}, dtypes::int32, MemoryKind::kDerived));
+  return codes.row_sums();
+}
+
+SteRule ste_rule(const QuantSpec& spec) { return spec.ste ? *spec.ste : find_quantizer(spec.scheme).default_ste(); }
+
+Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                       const QuantizeOptions& options) {
+  return with_params(spec, x, std::move(params), options, /*bf16=*/false);
+}
+
+Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
+  return with_fitted_params(spec, x, options, /*bf16=*/false);
+}
+
+Tensor detail::quantize_values(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                               const QuantizeOptions& options) {
+  return params ? with_params(spec, x, std::move(params), options, /*bf16=*/true)
+                : with_fitted_params(spec, x, options, /*bf16=*/true);
+}
+
+void detail::dequantize_rows(const Tensor& codes, const Tensor& to) {
+  kernels::DequantizeArgs args;
+  args.rows = codes.rows();
+  args.cols = args.ldy = codes.cols();
+  args.dtype = codes.dtype();
+  args.codes = codes.data();
+  args.stride = codes.stride();
+  args.scale = codes.scale_map();
+  args.y = to.as<float>();
+  if (codes.numel() > 0) kernels::dequantize(args);
+}
+
 Tensor dequantize_tensor(const Tensor& x, MemoryKind kind) {
   require(x.defined(), "dequantize", "x is undefined.");
   require(x.dtype().is_code(), "dequantize", "dtype of x: got ", x, ", expected codes of at most 8 bits.");
   require(x.layout() == layouts::canonical, "dequantize", "x is in layout ", x.layout(), ", expected canonical.");
   Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
-  kernels::DequantizeArgs args;
-  args.rows = x.rows();
-  args.cols = x.cols();
-  args.dtype = x.dtype();
-  args.codes = x.data();
-  args.stride = x.stride();
-  args.scale = x.scale_map();
-  args.y = y.as<float>();
-  args.ldy = x.cols();
-  if (x.numel() > 0) kernels::dequantize(args);
+  detail::dequantize_rows(x, y);
   return y;
 }
 

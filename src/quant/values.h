@@ -15,6 +15,8 @@ namespace detail {
 // values.
 Tensor quantize_values(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
                        const QuantizeOptions& options);
+// The values of codes with scales, into rows of fp32 of the same shape.
+void dequantize_rows(const Tensor& codes, const Tensor& to);
 // quantize_dynamic by one kernel of the current device that computes scales and codes together. Returns an undefined
 // tensor, with nothing written, if there is none: on the CPU, for most schemes, and if a mask or random rounding is
 // requested. Bits and errors equal those of fit and quantize_tensor. x: fp32 or bf16, canonical, without scales.

@@ -24,6 +24,9 @@ struct Granularity {
   int64_t group = 0;
   friend bool operator==(const Granularity&, const Granularity&) = default;
 
+  // Whether every row has one scale of its own.
+  bool per_row() const { return kind == kToken || (kind == kChannel && axis == 0); }
+
   static Granularity tensor() { return {}; }
   static Granularity channel(int64_t axis = 0) { return {kChannel, axis, 0}; }
   static Granularity token() { return {kToken, 0, 0}; }
