@@ -12,8 +12,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/dtype/layout.h"
-#include "bitgrad/dtype/scale_map.h"
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "bitgrad/ops/ops.h"
 
 #include "cli/arguments.h"

@@ -3,7 +3,7 @@
 // kernels of families with alternatives (cuda/register.cpp).
 #pragma once
 
-#include "bitgrad/dtype/transpose.h"
+#include "bitgrad/dtype/codec.h"
 #include "kernels/kernel_table.h"
 #include "kernels/pack.h"
 

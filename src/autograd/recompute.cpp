@@ -1,8 +1,6 @@
-#include "bitgrad/autograd/recompute.h"
+#include "bitgrad/autograd/tape.h"
 
 #include <utility>
-
-#include "bitgrad/autograd/tape.h"
 
 namespace bitgrad {
 namespace {

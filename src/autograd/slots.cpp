@@ -1,5 +1,4 @@
 // Destinations of gradients: the default sink of leaves, and the slots through which backward delivers gradients.
-#include "autograd/deliver.h"
 #include "autograd/map/gradients.h"
 #include "bitgrad/autograd/tape.h"
 #include "kernels/elementwise.h"

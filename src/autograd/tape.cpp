@@ -4,7 +4,6 @@
 #include <atomic>
 #include <unordered_map>
 
-#include "autograd/deliver.h"
 #include "bitgrad/autograd/op.h"
 #include "kernels/elementwise.h"
 #include "kernels/map/fill.h"

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/key.h"
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "capi/guard.h"
 
 namespace bitgrad::capi {

@@ -6,7 +6,7 @@
 #include "base/registration.h"
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/quant/scheme_fields.h"
+#include "bitgrad/quant/scheme.h"
 #include "checkpoint/records.h"
 #include "io/metadata.h"
 #include "nn/expanded_layers.h"
@@ -78,7 +78,7 @@ void get(const Json& j, std::optional<T>& x) {
 }
 
 // The members of each struct, listed once for both directions.
-// Beside visit_quant of quant/scheme_fields.h.
+// Beside visit_quant of quant/scheme.h.
 template <typename V, typename T>
 void visit_alpha(V&& v, T& x) {
   v("alpha", x.alpha), v("ste_t", x.ste_t), v("ste_t_first", x.ste_t_first), v("ste_t_last", x.ste_t_last);

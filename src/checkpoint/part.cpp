@@ -1,7 +1,7 @@
 #include "checkpoint/part.h"
 
 #include "bitgrad/nn/adapter.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 
 #include "checkpoint/records.h"
 #include "train/pieces.h"

@@ -10,7 +10,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/transform.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"
 #include "config/choices.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bitgrad/base/text.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "config/schema.h"
 
 namespace bitgrad::config {

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/tokenizer.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "config/bind.h"
 #include "config/choices.h"
 

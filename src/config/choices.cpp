@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/nn/init.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/nn/precision.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/schedule.h"
-#include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"

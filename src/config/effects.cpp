@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "config/choices.h"
 #include "config/model_forms.h"
 #include "config/steps.h"

@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "bitgrad/base/text.h"
-#include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/quantizer.h"
-#include "bitgrad/quant/scheme_fields.h"
+#include "bitgrad/quant/scheme.h"
 #include "config/choices.h"
 
 namespace bitgrad::config {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/text.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "config/choices.h"
 
 namespace bitgrad::config {

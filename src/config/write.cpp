@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/nn/layer_kind.h"
-#include "bitgrad/quant/scheme_fields.h"
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/quant/scheme.h"
 #include "config/choices.h"
 #include "config/schema.h"
 #include "config/value_texts.h"

@@ -1,9 +1,11 @@
-// Packs values and raw codes into rows.
+// Packs values and raw codes into rows; the transpose of a device.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <vector>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
@@ -140,6 +142,22 @@ void pack_row(DType dtype, const double* numbers, int64_t n, void* row) {
     }
     pack_row_raw(dtype, raw, m, static_cast<uint8_t*>(row) + j / 8 * info.bits);
   }
+}
+
+namespace {
+
+std::atomic<TransposeFunction> g_transpose{nullptr};
+
+}  // namespace
+
+void register_device_transpose(TransposeFunction function) { g_transpose.store(function, std::memory_order_release); }
+
+void transpose_on_device(const TransposeArgs& args) {
+  const TransposeFunction function = g_transpose.load(std::memory_order_acquire);
+  if (function == nullptr)
+    fail_with(ErrorCode::kDevice, "transpose", to_string(current_device()),
+              " has no kernels. Use the CPU (device.kind=cpu).");
+  function(args);
 }
 
 }  // namespace bitgrad

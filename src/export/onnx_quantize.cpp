@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/quant/scheme_fields.h"
+#include "bitgrad/quant/scheme.h"
 #include "export/onnx_graph.h"
 
 namespace bitgrad::onnx {

@@ -11,7 +11,7 @@
 #include "bitgrad/export/export.h"
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/inference.h"
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {

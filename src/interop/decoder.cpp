@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/interop/decoder.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/module.h"
 #include "interop/decoder_files.h"
 

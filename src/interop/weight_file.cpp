@@ -10,8 +10,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/npz.h"
 #include "bitgrad/io/gguf.h"
-#include "bitgrad/nn/layer_kind.h"
-#include "bitgrad/nn/sequential.h"
+#include "bitgrad/nn/layers.h"
 #include "interop/hugging_face.h"
 
 namespace bitgrad::interop {

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "bitgrad/dtype/dtype.h"
-#include "bitgrad/dtype/scale_map.h"
 #include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad::kernels {

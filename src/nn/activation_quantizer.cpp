@@ -4,33 +4,68 @@
 // Learned parts are parameters "step", "offset", "clip" of shape [1] or [features]. The first training batch
 // initializes them. Until then the step is 0, in checkpoints too, and evaluation uses initial values computed from its
 // own batch. A clip has its initial value from the start. docs/numerics.md sections 3 and 9.
+#include "nn/activation_quantizer.h"
+
 #include <algorithm>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "kernels/device_kernel.h"
 #include "kernels/flag.h"
 #include "kernels/map/scales.h"
-#include "nn/activation_quantizer.h"
-#include "nn/integer_range.h"
+#include "kernels/reduce.h"
 #include "nn/layers/norm.h"
 #include "nn/map/first_batch.h"
 #include "nn/step_signal.h"
 #include "nn/values.h"
 #include "ops/common.h"
-#include "ops/dequantize.h"
-#include "quant/data_flag.h"
+#include "quant/blocks.h"
 
 namespace bitgrad {
 namespace {
+
+// Value ranges of int32 sums with a scale, from which requantization computes its scale.
+struct IntegerRange {
+  Tensor low, high;  // fp32 values, one per block; 0 for a block without elements
+};
+
+Tensor numbers_of(int64_t count) { return Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace); }
+
+// x [n,f] is int32 without a scale, or with one that is not negative. One block for all of x, or one per row.
+IntegerRange integer_range(const Tensor& x, bool per_row) {
+  require(x.dtype() == dtypes::int32 && x.contiguous(), "range", "expected dense int32, got ", x);
+  const int64_t rows = x.rows(), cols = x.cols();
+  if (!per_row && x.numel() == 0)
+    return {Tensor::zeros({1}, dtypes::fp32, MemoryKind::kWorkspace),
+            Tensor::zeros({1}, dtypes::fp32, MemoryKind::kWorkspace)};
+  IntegerRange of_rows{numbers_of(rows), numbers_of(rows)};
+  run_map(
+      maps::IntegerRowRanges{{cols, x.scale_map()}, x.as<int32_t>(), of_rows.low.as<float>(), of_rows.high.as<float>()},
+      rows, std::max(int64_t{1}, kMapGrain / std::max(int64_t{1}, cols)));
+  if (per_row) return of_rows;
+  IntegerRange out{numbers_of(1), numbers_of(1)};
+  kernels::ReduceArgs args;
+  args.rows = 1;
+  args.cols = args.ldx = rows;
+  args.rule = kernels::ReduceRule::kMin;
+  args.x = of_rows.low.as<float>();
+  args.out = out.low.as<float>();
+  kernels::reduce(args);
+  args.rule = kernels::ReduceRule::kMax;
+  args.x = of_rows.high.as<float>();
+  args.out = out.high.as<float>();
+  kernels::reduce(args);
+  return out;
+}
 
 constexpr std::string_view kQuantizeLayer = "quantize";
 constexpr std::string_view kDequantize = " Put dequantize before it.";
 
 // Two values with the range of x, as input for an observer.
 Tensor range_as_batch(const Tensor& x) {
-  const detail::IntegerRange range = detail::integer_range(x, /*per_row=*/false);
+  const IntegerRange range = integer_range(x, /*per_row=*/false);
   Tensor ends = Tensor::empty({1, 2}, dtypes::fp32, MemoryKind::kWorkspace);
   run_map(maps::TwoEnds{range.low.as<float>(), range.high.as<float>(), ends.as<float>()}, 1);
   return ends;
@@ -147,8 +182,7 @@ Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
 // Whether a scale is computed from several rows of the batch, so that the codes of a sample depend on the others.
 bool ActivationQuantizer::scales_of_batch() const {
   const Granularity& g = quant_.spec.granularity;
-  const bool of_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0) ||
-                      (g.kind == Granularity::kGroup && g.axis != 0);
+  const bool of_row = g.per_row() || (g.kind == Granularity::kGroup && g.axis != 0);
   const bool found = learned_.empty() && !quant_.observer && !quantizer_.constant_params(quant_.spec);
   return mode_.quantization != QuantSwitch::kOff && !of_row && found;
 }
@@ -266,7 +300,7 @@ std::shared_ptr<const QuantParams> ActivationQuantizer::observed(const QuantSpec
 }
 
 std::shared_ptr<const QuantParams> ActivationQuantizer::range_params(const QuantSpec& spec, const Tensor& x) const {
-  const detail::IntegerRange range = detail::integer_range(x, spec.granularity.kind == Granularity::kToken);
+  const IntegerRange range = integer_range(x, spec.granularity.kind == Granularity::kToken);
   return std::make_shared<const QuantParams>(quantizer_.fit_range(spec, range.low, range.high));
 }
 

@@ -8,7 +8,7 @@
 
 #include "bitgrad/nn/module.h"
 #include "bitgrad/ops/spatial.h"
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad {
 

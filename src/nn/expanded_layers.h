@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 
 namespace bitgrad::detail {
 

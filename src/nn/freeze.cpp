@@ -1,4 +1,4 @@
-#include "bitgrad/nn/freeze.h"
+#include "bitgrad/nn/module.h"
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/nn/model_spec.h"

@@ -1,4 +1,4 @@
-#include "bitgrad/nn/init.h"
+#include "bitgrad/nn/precision.h"
 
 #include <cmath>
 

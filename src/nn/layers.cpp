@@ -1,6 +1,12 @@
 // Builds layers and models from their specs.
 #include "bitgrad/nn/layers.h"
 
+#include <algorithm>
+#include <deque>
+#include <mutex>
+
+#include "base/registration.h"
+#include "bitgrad/base/text.h"
 #include "nn/expanded_layers.h"
 
 namespace bitgrad {
@@ -47,6 +53,90 @@ std::shared_ptr<Sequential> make_sequential(const std::vector<LayerSpec>& specs,
   model.input.sample = {in_features};
   model.layers = specs;
   return make_model(model);
+}
+
+#define BITGRAD_LAYER(function) LayerKind function();
+#include "nn/layers/layers.inc"
+#undef BITGRAD_LAYER
+std::vector<LayerKind> unary_kinds();
+
+namespace {
+
+void check_kind(const LayerKind& kind) {
+  constexpr std::string_view kShared[] = {"weights", "compute", "backward", "layers"};
+  check_kind_name("register_layer", kind.name);
+  require(kind.make != nullptr, "register_layer", "kind '", kind.name, "' has no make function");
+  check_keys("register_layer", concat("kind '", kind.name, '\''), kind.keys);
+  for (const Key& key : kind.keys)
+    require(std::find(std::begin(kShared), std::end(kShared), key.name) == std::end(kShared), "register_layer",
+            "kind '", kind.name, "': the key '", key.name,
+            "' exists already (weights, compute, backward and layers are shared by all kinds)");
+}
+
+struct Registry {
+  std::deque<LayerKind> kinds;
+  std::mutex mutex;
+  Registry() {
+#define BITGRAD_LAYER(function) kinds.push_back(function());
+#include "nn/layers/layers.inc"
+#undef BITGRAD_LAYER
+    for (LayerKind& kind : unary_kinds()) kinds.push_back(std::move(kind));
+    for (const LayerKind& kind : kinds) check_kind(kind);
+  }
+};
+Registry& registry() {
+  static Registry all;
+  return all;
+}
+
+}  // namespace
+
+void register_layer(LayerKind kind) {
+  check_kind(kind);
+  const detail::Named named{"a layer kind", kind.name};
+  detail::require_new("register_layer", named, find_layer_kind(kind.name) != nullptr);
+  const auto shared = std::make_shared<LayerKind>(std::move(kind));
+  detail::add_new(named, [shared] {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    all.kinds.push_back(std::move(*shared));
+  });
+}
+
+const LayerKind* find_layer_kind(std::string_view name) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  for (const LayerKind& kind : all.kinds)
+    if (kind.name == name) return &kind;
+  return nullptr;
+}
+
+std::vector<const LayerKind*> layer_kinds() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::vector<const LayerKind*> kinds;
+  for (const LayerKind& kind : all.kinds) kinds.push_back(&kind);
+  return kinds;
+}
+
+std::vector<std::string> layer_names() {
+  std::vector<std::string> names;
+  for (const LayerKind* kind : layer_kinds()) names.push_back(kind->name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+const LayerKind& kind_of(const LayerSpec& spec) {
+  const LayerKind* const kind = find_layer_kind(spec.kind);
+  if (kind == nullptr) fail("layer", unknown_name("layer", spec.kind, layer_names()));
+  return *kind;
+}
+
+LayerSpec completed(const LayerSpec& spec) {
+  LayerSpec out = spec;
+  const LayerKind& kind = kind_of(spec);
+  out.attributes = completed(kind.name, kind.keys, spec.attributes);
+  return out;
 }
 
 }  // namespace bitgrad

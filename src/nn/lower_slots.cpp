@@ -5,10 +5,9 @@
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/quantizable.h"
 #include "nn/activation_quantizer.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 #include "ops/integer_product.h"
-#include "quant/kernel_scales.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 namespace {

@@ -4,8 +4,13 @@
 #include <map>
 #include <typeinfo>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/model_spec.h"
+#include "bitgrad/nn/state.h"
+#include "kernels/flag.h"
+#include "nn/activation_quantizer.h"
 
 namespace bitgrad {
 
@@ -248,6 +253,58 @@ void rethrow_in_layer(const std::string& name) {
     if (typeid(e) != typeid(Error)) throw;
     throw LayerError(name, e.what(), e.code());
   }
+}
+
+// Causal models: the output of a layer for a row may depend on earlier rows of the same sample, and on no others.
+
+bool Module::causal() {
+  const LayerKind* const known = find_layer_kind(kind());
+  return (known != nullptr && known->causal) ||
+         std::any_of(children_.begin(), children_.end(), [](const auto& c) { return c.item->causal(); });
+}
+
+void Module::check_causal() {
+  if (causal()) check_all_rows();
+}
+
+// A slot's input quantizer reports errors under its layer's name, as in plan.
+void Module::check_all_rows() {
+  check_rows();
+  for (auto& c : children_) {
+    const bool of_slot = std::any_of(quantizables_.begin(), quantizables_.end(),
+                                     [&](const auto& slot) { return slot->input_quantizer() == c.item.get(); });
+    if (of_slot)
+      c.item->check_rows();
+    else
+      in_layer(c.name, [&] { c.item->check_all_rows(); });
+  }
+}
+
+const SequenceState& Module::sequence() const {
+  static const SequenceState kBegin;
+  return state_ != nullptr ? state_->sequence : kBegin;
+}
+
+uint32_t* FlagBoard::word(const std::string& name) {
+  std::shared_ptr<Entry> entry;
+  for (const auto& e : entries_)
+    if (e->name == name) entry = e;
+  if (entry == nullptr) entry = entries_.emplace_back(std::make_shared<Entry>(Entry{name}));
+  if (current_device().is_cpu()) return &entry->word;
+  const FlagWord flag;
+  flag.read([entry](uint32_t word) { entry->word |= word; });
+  return flag.word();
+}
+
+std::vector<std::string> FlagBoard::raised() const {
+  std::vector<std::string> names;
+  for (const auto& e : entries_)
+    if (e->word != 0) names.push_back(e->name);
+  return names;
+}
+
+void FlagBoard::clear() {
+  for (const auto& e : entries_) e->word = 0;
 }
 
 }  // namespace bitgrad

@@ -4,7 +4,7 @@
 #include "kernels/flag.h"
 #include "kernels/update_rows.h"
 #include "nn/row_params.h"
-#include "quant/kernel_scales.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 
@@ -21,7 +21,7 @@ std::string Requantization::not_swept(const Parameter& p) {
   if (!given && !quantizer.row_fit(quant))
     return concat("scales of scheme ", quant.scheme, " are not computed row by row");
   const Granularity& g = quant.granularity;
-  if (g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0)) return "";
+  if (g.per_row()) return "";
   return given && g.kind == Granularity::kTensor ? "" : concat("scales of granularity ", g, " are not one per row");
 }
 

@@ -1,15 +1,10 @@
 #include "nn/row_params.h"
 
-#include "kernels/quantize.h"
-
 namespace bitgrad::detail {
 
 Tensor as_matrix(const Tensor& t) { return t.shape().rank() == 2 ? t : t.reshape({t.rows(), t.cols()}); }
 
-bool scales_within_rows(const Granularity& g) {
-  return g.kind == Granularity::kToken || ((g.kind == Granularity::kChannel) && g.axis == 0) ||
-         (g.kind == Granularity::kGroup && g.axis != 0);
-}
+bool scales_within_rows(const Granularity& g) { return g.per_row() || (g.kind == Granularity::kGroup && g.axis != 0); }
 
 int64_t first_scale(const Granularity& g, int64_t cols, int64_t row) {
   if (scales_within_rows(g)) return row * scale_count(g, 1, cols);
@@ -30,18 +25,6 @@ std::shared_ptr<const QuantParams> params_of_rows(const std::shared_ptr<const Qu
 Tensor rows_of(const Tensor& codes, int64_t begin, int64_t end) {
   const Tensor rows = as_matrix(codes.without_quant()).row_slice(begin, end);
   return rows.with_quant(params_of_rows(codes.quant(), codes.cols(), begin, end));
-}
-
-void dequantize_rows(const Tensor& codes, const Tensor& to) {
-  kernels::DequantizeArgs args;
-  args.rows = codes.rows();
-  args.cols = args.ldy = codes.cols();
-  args.dtype = codes.dtype();
-  args.codes = codes.data();
-  args.stride = codes.stride();
-  args.scale = codes.scale_map();
-  args.y = to.as<float>();
-  if (codes.numel() > 0) kernels::dequantize(args);
 }
 
 }  // namespace bitgrad::detail

@@ -21,7 +21,5 @@ std::shared_ptr<const QuantParams> params_of_rows(const std::shared_ptr<const Qu
                                                   int64_t begin, int64_t end);
 // Rows [begin, end) of codes as a matrix with their scales, as params_of_rows.
 Tensor rows_of(const Tensor& codes, int64_t begin, int64_t end);
-// The values of codes with scales, into rows of fp32 of the same shape.
-void dequantize_rows(const Tensor& codes, const Tensor& to);
 
 }  // namespace bitgrad::detail

@@ -10,10 +10,6 @@ constexpr std::string_view kLinearLayer = "linear", kConvLayer = "conv2d";
 
 std::string_view layer_of(const SlotProduct& form) { return form.conv != nullptr ? kConvLayer : kLinearLayer; }
 
-bool per_row(const Granularity& g) {
-  return g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
-}
-
 // Form of the weight, or before initialize of what it will be.
 OperandForm weight_form(const Parameter& w) {
   if (w.value().defined()) return form_of(w.value());
@@ -70,9 +66,9 @@ void plan_integer(const SlotProduct& form, const Form& in, const ProductForm& pr
   require(!scales.zero_point && !scales.offset, where, "compute: integer_out needs input without ",
           scales.offset ? "offset" : "zero points", ": got ", in.dtype, hint);
   const Granularity& x = scales.granularity;
-  require(x.kind == Granularity::kTensor || per_row(x), where,
+  require(x.kind == Granularity::kTensor || x.per_row(), where,
           "compute: integer_out needs input with scales per tensor or token: got ", x, hint);
-  const bool per_token = per_row(x);
+  const bool per_token = x.per_row();
   require(!per_token || form.conv == nullptr, where, "compute: integer_out needs input with scales per tensor: got ", x,
           hint);
   require(!per_token || !form.bias, where, "compute: integer_out with a bias needs input with a scale per tensor: got ",
@@ -89,9 +85,9 @@ void plan_integer(const SlotProduct& form, const Form& in, const ProductForm& pr
           "scheme ", w.scheme, ". Use symmetric, absmax or binary.");
   if (!w.scales || w.unit_scale) return;
   const Granularity& g = *w.scales;
-  require(g.kind == Granularity::kTensor || per_row(g), where,
+  require(g.kind == Granularity::kTensor || g.per_row(), where,
           "compute: integer_out needs weights with scales per tensor or channel(0): got ", g, ". Use compute: packed.");
-  const bool per_channel = per_row(g);
+  const bool per_channel = g.per_row();
   require(!per_channel || !per_token, where,
           "compute: integer_out has one scale per row or one per column: got input per ", x, " and weights per ", g,
           ". Set one of them to per tensor.");

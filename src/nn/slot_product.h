@@ -2,8 +2,8 @@
 #pragma once
 
 #include "bitgrad/nn/module.h"
-#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/spatial.h"
 
 namespace bitgrad::detail {
 

@@ -1,7 +1,7 @@
 // prelu and shift: one learned value per channel.
 #include "ops/map/channels.h"
 
-#include "bitgrad/ops/channels.h"
+#include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/strided.h"
 

@@ -23,6 +23,10 @@ Tensor wide(const Tensor& gradient);
 Tensor wide_result(const Shape& shape, DType dtype);
 // Converts `values` to `dtype`: for bf16, rounds fp32 (dense) to nearest even; otherwise returns `values` itself.
 Tensor narrowed(const Tensor& values, DType dtype);
+// The fp32 values of codes, and of int32 sums with a scale.
+// Codes: s * (q - z), or s * q + m. int32, with or without a scale: float(q) * s, each operation rounded once. Throws
+// Error that names `op` for other dtypes, and for int32 with a zero point or an offset.
+Tensor values_of(std::string_view op, const Tensor& x, MemoryKind kind = MemoryKind::kActivation);
 // Throws Error unless `dtype` is valid for a result of fp32 values: fp32 or bf16.
 void require_result(std::string_view op, DType dtype);
 // Throws Error unless x is fp32 or fp64, canonical, dense and without scales.

@@ -2,18 +2,18 @@
 // "Convolutions". Windows are gathered as codes, one block of rows at a time, and multiplied like the rows of linear;
 // the matrix of all windows is never materialized. A convolution whose windows are single pixels is computed as that
 // product directly.
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 
 #include <algorithm>
 
 #include "kernels/flag.h"
 #include "ops/common.h"
 #include "ops/integer_product.h"
-#include "ops/map/check.h"
+#include "ops/map/codes.h"
 #include "ops/product/depthwise.h"
-#include "ops/product/forward.h"
 #include "ops/product/gradient.h"
-#include "ops/product/windows_direct.h"
+#include "ops/product/operand.h"
+#include "ops/product/windows_gradient.h"
 
 namespace bitgrad {
 namespace {

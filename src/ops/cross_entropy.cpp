@@ -1,4 +1,6 @@
-// cross_entropy: logits [.., classes] with one class per row. loss = mean or sum of log(sum_c exp(y - max)) - (y_target
+// Losses over logits [.., classes] with one class per row; with weights and probabilities: weighted_cross_entropy.cpp.
+//
+// cross_entropy: loss = mean or sum of log(sum_c exp(y - max)) - (y_target
 // - max);  gy = (softmax(y) - onehot) / count. With an ignore index (CrossEntropy), backward recomputes the softmax
 // from its maximum and sum, two values per row; without (SoftmaxCrossEntropy), forward saves gy. The two have different
 // orders of summation (docs/numerics.md sections 6 and 10), so neither is a special case of the other.
@@ -6,16 +8,12 @@
 #include "ops/loss.h"
 #include "ops/map/loss.h"
 #include "ops/map/totals.h"
-#include "ops/targets.h"
 
 namespace bitgrad {
 namespace {
 
-struct SoftmaxCrossEntropy {
+struct SoftmaxCrossEntropy : SlopeLoss {
   static constexpr std::string_view kName = "softmax_cross_entropy";
-  struct Saved {
-    Tensor difference;  // softmax - onehot
-  };
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given) {
     const Tensor& y = in[0];
     const CheckedLabels labels(kName, y, given);
@@ -31,11 +29,8 @@ struct SoftmaxCrossEntropy {
               y.rows(), rows_per_task(classes));
     }
     labels.check(kName, y);
-    s.difference = keep(difference);
+    s.slope = keep(difference);  // softmax - onehot
     return loss_total(terms, 1);
-  }
-  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
-    if (g[0].wanted()) g[0].set_rounded(loss_gradient(gy[0], 1, s.difference));
   }
 };
 
@@ -109,6 +104,29 @@ struct CrossEntropy {
   }
 };
 
+// loss = sum_n (1/C) sum_c max(0, 1 - t y)^2, t = +1 for the label's class, else -1;  gy = (-2/C) t max(0, 1 - t y).
+struct SquaredHinge : SlopeLoss {
+  static constexpr std::string_view kName = "squared_hinge";
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given) {
+    const Tensor& y = in[0];
+    const CheckedLabels labels(kName, y, given);
+    const int64_t classes = y.cols();
+    const Tensor margin = Tensor::empty(y.shape(), y.dtype()), squares = Tensor::empty(y.shape(), y.dtype());
+    if (y.dtype() == dtypes::fp64) {
+      for (int64_t i = 0; i < y.numel(); i += classes)
+        maps::hinge_row(y.as<double>() + i, classes, labels.data()[i / classes], margin.as<double>() + i,
+                        squares.as<double>() + i);
+    } else {
+      run_map(maps::SquaredHingeRow{y.as<float>(), labels.data(), classes, margin.as<float>(), squares.as<float>(),
+                                    labels.flags()},
+              y.rows(), rows_per_task(classes));
+    }
+    labels.check(kName, y);
+    s = {keep(margin), -2, static_cast<double>(classes)};
+    return loss_total(squares, s.divisor);
+  }
+};
+
 }  // namespace
 
 Var cross_entropy(const Var& logits, const Tensor& targets, Reduction reduction, std::optional<int32_t> ignore_index) {
@@ -116,6 +134,11 @@ Var cross_entropy(const Var& logits, const Tensor& targets, Reduction reduction,
   if (ignore_index) return apply<CrossEntropy>({logits}, targets, *ignore_index, mean);
   require(!mean, CrossEntropy::kName, "the mean needs an ignore_index");
   return apply<SoftmaxCrossEntropy>({logits}, targets);
+}
+
+Var squared_hinge(const Var& logits, const Tensor& labels) { return apply<SquaredHinge>({logits}, labels); }
+Var squared_hinge(const Var& logits, std::span<const int32_t> labels) {
+  return squared_hinge(logits, labels_of(SquaredHinge::kName, logits.value(), labels));
 }
 
 }  // namespace bitgrad

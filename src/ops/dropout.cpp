@@ -11,7 +11,7 @@
 #include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "ops/common.h"
-#include "ops/map/check.h"
+#include "ops/map/codes.h"
 
 namespace bitgrad {
 namespace {

@@ -3,7 +3,6 @@
 // 6.
 #include "ops/map/integer_norm.h"
 #include "ops/common.h"
-#include "ops/dequantize.h"
 #include "ops/map/norm.h"
 #include "ops/norm.h"
 

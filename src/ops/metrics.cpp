@@ -4,7 +4,6 @@
 #include "ops/loss.h"
 #include "ops/map/totals.h"
 #include "ops/strided.h"
-#include "ops/targets.h"
 
 namespace bitgrad {
 namespace {

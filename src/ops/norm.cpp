@@ -141,25 +141,6 @@ void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in
               " fp32, got ", *t);
 }
 
-Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
-                    const NormOptions& options) {
-  require_values(op, "x", in[0]);
-  check_norm(op, per_column, in, options);
-  const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
-  Tensor mean, inv;
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
-  norm_statistics(per_column, x, options, mean, inv);
-  if (x.dtype() == dtypes::fp64) {
-    normalize_f64(per_column, x, mean, inv, gamma, beta, y);
-  } else {
-    kernels::NormalizeArgs args = normalize_args(per_column, in, mean, inv);
-    args.y = {y.data(), y.dtype()};
-    kernels::normalize(args);
-  }
-  saved = {keep(x), keep(mean), keep(inv), keep(gamma), options.training};
-  return y;
-}
-
 kernels::NormSumsArgs detail::norm_sums_args(bool per_column, const NormSaved& s, const NormSums& sums) {
   kernels::NormSumsArgs args;
   args.rows = s.x.rows();
@@ -256,6 +237,47 @@ void norm_backward(bool per_column, NormSaved& s, const Tensor& gy, std::span<Gr
   const Tensor gx = in_place ? gy : Tensor::empty(gy.shape(), dtype);
   norm_input_gradient(per_column, s, gy, sums, gx);
   g[0].set_rounded(gx);
+}
+
+namespace {
+
+// Batch norm of x[..,f] with one statistic per feature (Ioffe and Szegedy 2015, arXiv 1502.03167), and tensor norm: a
+// single mean and variance over all of x[n,f], with a single gain and bias (Xilinx brevitas, TensorNorm).
+template <bool kPerColumn>
+struct Norm {
+  static constexpr std::string_view kName = kPerColumn ? "batch_norm" : "tensor_norm";
+  using Saved = NormSaved;
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const NormOptions& options) {
+    require_values(kName, "x", in[0]);
+    check_norm(kName, kPerColumn, in, options);
+    const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
+    Tensor mean, inv;
+    Tensor y = Tensor::empty(x.shape(), x.dtype());
+    norm_statistics(kPerColumn, x, options, mean, inv);
+    if (x.dtype() == dtypes::fp64) {
+      normalize_f64(kPerColumn, x, mean, inv, gamma, beta, y);
+    } else {
+      kernels::NormalizeArgs args = normalize_args(kPerColumn, in, mean, inv);
+      args.y = {y.data(), y.dtype()};
+      kernels::normalize(args);
+    }
+    s = {keep(x), keep(mean), keep(inv), keep(gamma), options.training};
+    return y;
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    norm_backward(kPerColumn, s, gy[0], g);
+  }
+};
+
+}  // namespace
+
+Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options) {
+  if (x.dtype() == dtypes::int32) return integer_batch_norm(x, gamma, beta, options);
+  return apply<Norm<true>>({x, gamma, beta}, options);
+}
+
+Var tensor_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options) {
+  return apply<Norm<false>>({x, gamma, beta}, options);
 }
 
 }  // namespace bitgrad

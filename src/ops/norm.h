@@ -20,10 +20,8 @@ struct NormSaved {
 
 // Throws Error unless gamma and beta (in[1], in[2]) and the running statistics match x = in[0].
 void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options);
-// per_column: batch norm; otherwise tensor norm.
-Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
-                    const NormOptions& options);
-// The bint1 codes, with `params`, of y >= 0 for the y of norm_forward in evaluation, without materializing y. x: fp32.
+// The bint1 codes, with `params`, of y >= 0 for the y of batch_norm (per_column) or tensor_norm in evaluation, without
+// materializing y. x: fp32.
 // Sets kFlagNonFinite in `flags` if y is NaN or Inf; the codes of such elements are raw 0.
 Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options,
                   std::shared_ptr<const QuantParams> params, uint32_t* flags);

@@ -1,8 +1,10 @@
-// int32 with a scale -> codes of at most 8 bits. docs/numerics.md section 4.
+// int32 with a scale -> codes of at most 8 bits, or int32 again. docs/numerics.md section 4.
 //   requantize:        u = rint(float(acc) * M) + float(z);  q = clamp(u), all in fp32
 //                      M = min(fp32(s_in / s_out), largest fp32): an s_out of eps saturates all sums but 0
 //   requantize_shift:  u = (acc + 2^(k-1) - 1 + ((acc >> k) & 1)) >> k (to nearest even), exact;   s = s_in * 2^k
-// Backward (of the value): gy passes where u is in the range of the codes; one bit per element is saved.
+//   integer_relu:      q = max(acc, 0), with the scale of acc and no zero point
+// Backward (of the value): gy passes where u is in the range of the codes (relu: acc > 0); one bit per element is
+// saved.
 #include <cmath>
 
 #include "bitgrad/ops/ops.h"
@@ -143,11 +145,31 @@ struct RequantizeShift {
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { pass_unclamped(s, gy, g); }
 };
 
+struct IntegerRelu {
+  static constexpr std::string_view kName = "integer_relu";
+  using Saved = bitgrad::Saved;
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in) {
+    const Tensor& x = in[0];
+    require(x.dtype() == dtypes::int32 && x.contiguous(), kName, "x: got ", x,
+            ", expected dense int32, such as the output of integer_linear");
+    const ScaleMap map = x.scale_map();
+    require(map.zero == nullptr && map.offset == nullptr, kName, "x ", x, " has a zero point: 0 is not its code 0");
+    const Tensor y = Tensor::empty(x.shape(), dtypes::int32), mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);
+    run_map(maps::IntegerReluRuns{x.cols(), x.as<int32_t>(), y.as<int32_t>(), static_cast<uint64_t*>(mask.data())},
+            x.rows() * ((x.cols() + 63) / 64), kMapGrain / 64);
+    s.mask = keep(mask);
+    return y.with_quant(x.quant());
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { pass_unclamped(s, gy, g); }
+};
+
 }  // namespace
 
 Var requantize(const Var& x, DType dtype, std::shared_ptr<const QuantParams> out) {
   return apply<Requantize>({x}, dtype, out);
 }
 Var requantize_shift(const Var& x, DType dtype, int k) { return apply<RequantizeShift>({x}, dtype, k); }
+Var integer_relu(const Var& x) { return apply<IntegerRelu>({x}); }
 
 }  // namespace bitgrad

@@ -1,12 +1,40 @@
-// Pointwise functions of unary.inc: y = f(x), gx = gy * f'(x). For bf16 x, y is bf16 too: f is computed in fp32 and
-// rounded once.
+// unary: the pointwise functions of unary.inc, y = f(x), gx = gy * f'(x). For bf16 x, y is bf16 too: f is computed in
+// fp32 and rounded once.
+//
+// gated: y = f(gate) * up, with f from unary.inc (Shazeer 2020, arXiv 2002.05202): gate and up are two tensors, or the
+// first and second half of the last axis of one tensor. Saved: only gate and up; f(gate) is recomputed in backward.
+//   ggate = (gy * up) * f'(gate), gup = gy * f(gate)
+// The fp32 bits are those of mul(unary(f, gate), up). For bf16, f(gate) stays in fp32.
 #include "bitgrad/ops/unary.h"
+
 #include "bitgrad/ops/ops.h"
 #include "kernels/elementwise.h"
 #include "ops/common.h"
+#include "ops/strided.h"
 
 namespace bitgrad {
 namespace {
+
+// y = f(x) in the dtype of x; y may be x. Returns y.
+Tensor put_values(UnaryOp f, const Tensor& x, const Tensor& y) {
+  if (x.dtype() == dtypes::bf16)
+    kernels::unary_forward_bf16(f, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
+  else if (x.dtype() == dtypes::fp64)
+    kernels::unary_forward(f, x.numel(), x.as<double>(), y.as<double>());
+  else
+    kernels::unary_forward(f, x.numel(), x.as<float>(), y.as<float>());
+  return y;
+}
+
+// gx = gy * f'(x), wide; gx may be gy.
+void put_gradient(UnaryOp f, const Tensor& x, const Tensor& gy, const Tensor& gx) {
+  if (x.dtype() == dtypes::bf16)
+    kernels::unary_backward_bf16(f, gy.numel(), x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
+  else if (gy.dtype() == dtypes::fp64)
+    kernels::unary_backward(f, gy.numel(), x.as<double>(), gy.as<double>(), gx.as<double>());
+  else
+    kernels::unary_backward(f, gy.numel(), x.as<float>(), gy.as<float>(), gx.as<float>());
+}
 
 struct Unary {
   static constexpr std::string_view kName = "unary";
@@ -18,31 +46,120 @@ struct Unary {
     const Tensor& x = in[0];
     require_values(unary_name(op), "x", x);
     Tensor y = Tensor::empty(x.shape(), x.dtype());
-    if (x.dtype() == dtypes::bf16)
-      kernels::unary_forward_bf16(op, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
-    else if (x.dtype() == dtypes::fp64)
-      kernels::unary_forward(op, x.numel(), x.as<double>(), y.as<double>());
-    else
-      kernels::unary_forward(op, x.numel(), x.as<float>(), y.as<float>());
     s = {keep(x), op};
-    return y;
+    return put_values(op, x, y);
   }
   static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
     const Tensor gy = wide(gy_edge[0]);
     Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
-    if (s.x.dtype() == dtypes::bf16)
-      kernels::unary_backward_bf16(s.op, gy.numel(), s.x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
-    else if (gy.dtype() == dtypes::fp64)
-      kernels::unary_backward(s.op, gy.numel(), s.x.as<double>(), gy.as<double>(), gx.as<double>());
-    else
-      kernels::unary_backward(s.op, gy.numel(), s.x.as<float>(), gy.as<float>(), gx.as<float>());
+    put_gradient(s.op, s.x, gy, gx);
     g[0].set_rounded(gx);
+  }
+};
+
+// A matrix [rows, cols] with a row stride of `step` elements.
+struct Part {
+  void* data;
+  DType dtype;
+  int64_t rows, cols, step;
+};
+
+Part part(const Tensor& x, int64_t cols, int64_t begin) {
+  return {static_cast<char*>(x.data()) + begin * x.dtype().bits() / 8, x.dtype(), x.rows(), cols, x.cols()};
+}
+Part all(const Tensor& x) { return part(x, x.cols(), 0); }
+
+template <typename Strided>
+Strided strided(const Part& p) {
+  return {p.data, p.dtype, {0, 0, p.step, 1}};
+}
+
+void multiply(const Part& a, const Part& b, const Part& y) {
+  kernels::PointwiseArgs args;
+  args.op = kernels::PointwiseOp::mul;
+  args.size[2] = y.rows;
+  args.size[3] = y.cols;
+  args.a = strided<kernels::StridedInput>(a);
+  args.b = strided<kernels::StridedInput>(b);
+  args.y = strided<kernels::StridedOutput>(y);
+  kernels::pointwise(args);
+}
+
+void copy(const Part& x, const Part& y) {
+  kernels::StridedCopyArgs args;
+  args.size[2] = y.rows;
+  args.size[3] = y.cols;
+  args.x = strided<kernels::StridedInput>(x);
+  args.y = strided<kernels::StridedOutput>(y);
+  kernels::strided_copy(args);
+}
+
+struct Gated {
+  static constexpr std::string_view kName = "gated";
+  struct Saved {
+    Tensor gate, up;  // up: undefined if gate holds both halves
+    UnaryOp f{};
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, UnaryOp f) {
+    const bool halves = in.size() == 1;
+    const Tensor& x = in[0];
+    require_activation(kName, halves ? "x" : "gate", x);
+    require(x.shape().rank() > 0, kName, "needs an axis, got ", x);
+    if (halves)
+      require(x.cols() % 2 == 0, kName, "x is gate and up side by side: the last axis must be even, got ", x);
+    else
+      require(in[1].shape() == x.shape() && in[1].dtype() == x.dtype() && in[1].contiguous() && !in[1].quant(), kName,
+              "up must be as gate, ", x, ", got ", in[1]);
+    s = {keep(x), halves ? Tensor() : keep(in[1]), f};
+    std::vector<int64_t> dims = x.shape().dims();
+    if (halves) dims.back() /= 2;
+    Tensor y = Tensor::empty(Shape(std::move(dims)), x.dtype());
+    const Tensor value = activated(f, x, y.cols(), y);
+    multiply(all(value), halves ? part(x, y.cols(), y.cols()) : all(in[1]), all(y));
+    return y;
+  }
+
+  // f of the gate: stored in `room` if that is wide, else in workspace memory.
+  static Tensor activated(UnaryOp f, const Tensor& x, int64_t cols, const Tensor& room) {
+    const Tensor value = wide_gate(x, cols, room);
+    return put_values(f, value, value);
+  }
+  static Tensor wide_gate(const Tensor& x, int64_t cols, const Tensor& room) {
+    const bool fits = room.defined() && room.dtype() != dtypes::bf16;
+    const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
+    Tensor value = fits ? room : Tensor::empty({x.rows(), cols}, dtype, MemoryKind::kWorkspace);
+    copy(part(x, cols, 0), all(value));
+    return value;
+  }
+
+  static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
+    const Tensor gy = wide(gy_edge[0]);
+    const bool halves = g.size() == 1;
+    const int64_t cols = gy.cols();
+    const Part up = halves ? part(s.gate, cols, cols) : all(s.up);
+    Tensor ggate, gup;  // or one tensor for both
+    if (halves && g[0].wanted()) ggate = gup = Tensor::empty(s.gate.shape(), gy.dtype());
+    if (!halves && g[0].wanted()) ggate = Tensor::empty(gy.shape(), gy.dtype());
+    if (!halves && g[1].wanted()) gup = Tensor::empty(gy.shape(), gy.dtype());
+    const Tensor gate = wide_gate(s.gate, cols, {});
+    if (ggate.defined()) {
+      const Tensor product = halves ? Tensor::empty(gy.shape(), gy.dtype(), MemoryKind::kWorkspace) : ggate;
+      multiply(all(gy), up, all(product));
+      put_gradient(s.f, gate, product, product);
+      if (halves) copy(all(product), part(ggate, cols, 0));
+    }
+    if (gup.defined()) multiply(all(gy), all(put_values(s.f, gate, gate)), part(gup, cols, halves ? cols : 0));
+    if (ggate.defined()) g[0].set_rounded(ggate);
+    if (!halves && gup.defined()) g[1].set_rounded(gup);
   }
 };
 
 }  // namespace
 
 Var unary(UnaryOp op, const Var& x) { return apply<Unary>({x}, op); }
+Var gated(UnaryOp f, const Var& gate, const Var& up) { return apply<Gated>({gate, up}, f); }
+Var gated(UnaryOp f, const Var& x) { return apply<Gated>({x}, f); }
 
 }  // namespace bitgrad

@@ -5,7 +5,6 @@
 #include "bitgrad/ops/ops.h"
 #include "ops/loss.h"
 #include "ops/map/loss.h"
-#include "ops/targets.h"
 
 namespace bitgrad {
 namespace {
@@ -75,11 +74,8 @@ void rows_of_doubles(const Tensor& y, const GivenTargets& given, const CrossEntr
   }
 }
 
-struct WeightedCrossEntropy {
+struct WeightedCrossEntropy : SlopeLoss {
   static constexpr std::string_view kName = bitgrad::kName;
-  struct Saved {
-    Tensor slope;
-  };
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given, const CrossEntropyOptions& o) {
     const Tensor& y = in[0];
     require(o.smoothing >= 0 && o.smoothing < 1, kName, "smoothing is ", o.smoothing, ", expected 0 to below 1");
@@ -100,9 +96,6 @@ struct WeightedCrossEntropy {
     targets.check();
     s.slope = keep(slope);
     return loss_total(terms, 1);
-  }
-  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
-    if (g[0].wanted()) g[0].set_rounded(loss_gradient(gy[0], 1, s.slope));
   }
 };
 

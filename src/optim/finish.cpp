@@ -12,6 +12,7 @@
 #include "nn/row_params.h"
 #include "optim/map/finish.h"
 #include "quant/blocks.h"
+#include "quant/values.h"
 
 namespace bitgrad::detail {
 namespace {

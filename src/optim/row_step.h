@@ -11,7 +11,7 @@
 #include "bitgrad/optim/optimizer.h"
 #include "kernels/update_rows.h"
 #include "optim/moments.h"
-#include "quant/kernel_scales.h"
+#include "quant/values.h"
 
 namespace bitgrad::detail {
 

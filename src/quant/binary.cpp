@@ -42,10 +42,7 @@ QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& 
   kernels::binarize(args);
   flag.check(blocks.not_finite());
   check.numbers(alpha, blocks);
-  QuantParams params;
-  params.scheme = blocks.scheme();
-  params.granularity = spec.granularity;
-  params.scale = shared(alpha);
+  QuantParams params = params_with(blocks.scheme(), spec, alpha);
   add_statistic(spec, blocks, params);
   return params;
 }
@@ -73,11 +70,8 @@ class Binary final : public BuiltinQuantizer {
     return params;
   }
   FitAndCode fit_and_code(const QuantSpec& spec) const override {
-    const Granularity& g = spec.granularity;
-    const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
-    return spec.alpha && scale_rounding(spec) == ScaleRounding() && by_row && spec.dtype == dtypes::bint1
-               ? binarize_rows
-               : nullptr;
+    const bool fits = spec.alpha && scale_rounding(spec) == ScaleRounding() && spec.granularity.per_row();
+    return fits && spec.dtype == dtypes::bint1 ? binarize_rows : nullptr;
   }
   std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const override {
     if (!spec.alpha || spec.alpha_grad) return std::nullopt;

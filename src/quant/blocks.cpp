@@ -5,6 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <utility>
+
+#include "bitgrad/base/device.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -188,6 +191,21 @@ Tensor filled(int64_t count, float number) {
   Tensor out = Tensor::empty({count}, dtypes::fp32, MemoryKind::kQuantState);
   run_map(maps::FillFloats{number, out.as<float>()}, count);
   return out;
+}
+
+namespace {
+
+thread_local uint32_t* t_scope = nullptr;
+
+}  // namespace
+
+FlagScope::FlagScope(uint32_t* word) : outer_(t_scope) {
+  if (!current_device().is_cpu()) t_scope = word;
+}
+FlagScope::~FlagScope() { t_scope = outer_; }
+
+DataFlag::DataFlag() : scope_(t_scope) {
+  if (scope_ == nullptr) own_.emplace();
 }
 
 }  // namespace bitgrad::detail

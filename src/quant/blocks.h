@@ -9,10 +9,10 @@
 #include <string_view>
 
 #include "bitgrad/quant/quantizer.h"
+#include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "kernels/map/scales.h"
 #include "kernels/reduce.h"
-#include "quant/data_flag.h"
 
 namespace bitgrad::detail {
 
@@ -20,6 +20,37 @@ inline constexpr float kSmallestNormal = 0x1p-126f;
 
 // Number of elements of block `block` of a [rows, cols] matrix; exact for ragged blocks.
 int64_t block_size(const Granularity& granularity, int64_t rows, int64_t cols, int64_t block);
+
+// Data errors found while fitting scales, on every device.
+
+// While alive, data errors of fits on this thread, on a device other than the CPU, set kFlagNonFinite in `word` (on
+// that device) instead of failing later. The caller must then discard the results: they are valid codes and scales, but
+// meaningless. Has no effect on the CPU, where errors are thrown at once and the caller catches them.
+class FlagScope {
+ public:
+  explicit FlagScope(uint32_t* word);
+  ~FlagScope();
+  FlagScope(const FlagScope&) = delete;
+  FlagScope& operator=(const FlagScope&) = delete;
+
+ private:
+  uint32_t* outer_;
+};
+
+// The flag word for one check of data: that of the enclosing FlagScope if there is one, otherwise its own.
+class DataFlag {
+ public:
+  DataFlag();
+  uint32_t* word() const { return own_ ? own_->word() : scope_; }
+  // As FlagWord::check; does nothing inside a FlagScope.
+  void check(std::function<void()> fail) const {
+    if (own_) own_->check(std::move(fail));
+  }
+
+ private:
+  uint32_t* scope_;
+  std::optional<FlagWord> own_;
+};
 
 // The blocks of x under a granularity, in the order of their scales. If x has no elements, all blocks are empty.
 class Blocks {
@@ -90,6 +121,9 @@ void require_finite(std::string_view scheme, const std::string& what, std::strin
 // fp32 [count], all equal to `number`, memory kind quant_state.
 Tensor filled(int64_t count, float number);
 inline std::shared_ptr<const Tensor> shared(const Tensor& t) { return std::make_shared<const Tensor>(t); }
+inline QuantParams params_with(std::string_view scheme, const QuantSpec& spec, const Tensor& scale) {
+  return {.scheme = std::string(scheme), .granularity = spec.granularity, .scale = shared(scale)};
+}
 
 // Scales [count] from a map over the blocks that writes BlockOut `.out`; eps for empty blocks.
 template <typename Map>
@@ -105,11 +139,7 @@ Tensor make_scales(const QuantSpec& spec, const Blocks& blocks, float eps, Map m
 // Params of a scheme that has scales only.
 template <typename Map>
 QuantParams scale_params(const QuantSpec& spec, const Blocks& blocks, float eps, const Map& map) {
-  QuantParams params;
-  params.scheme = blocks.scheme();
-  params.granularity = spec.granularity;
-  params.scale = shared(make_scales(spec, blocks, eps, map));
-  return params;
+  return params_with(blocks.scheme(), spec, make_scales(spec, blocks, eps, map));
 }
 
 }  // namespace bitgrad::detail

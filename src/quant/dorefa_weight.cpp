@@ -33,10 +33,8 @@ class DorefaWeight final : public BuiltinQuantizer {
     const Tensor a = blocks.statistic(kernels::ReduceRule::kAbsMax);
     const Tensor largest = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
     run_map(maps::LargestTanh{a.as<float>(), eps, largest.as<float>()}, blocks.count());
-    QuantParams params;
-    params.scheme = name();
-    params.granularity = spec.granularity;
-    params.scale = shared(filled(blocks.count(), 2.0f / static_cast<float>(spec.dtype.info().qmax)));
+    QuantParams params =
+        params_with(name(), spec, filled(blocks.count(), 2.0f / static_cast<float>(spec.dtype.info().qmax)));
     params.offset = shared(filled(blocks.count(), -1.0f));
     params.statistic = shared(largest);
     return params;

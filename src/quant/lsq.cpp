@@ -72,12 +72,9 @@ std::vector<Tensor> Lsq::first_learned(const QuantSpec& spec, const Tensor& x) c
 
 QuantParams Lsq::params_of(const QuantSpec& spec, std::span<const Tensor> learned) const {
   require_parts(spec, learned);
-  QuantParams params;
-  params.scheme = name();
-  params.granularity = spec.granularity;
   const Tensor scale = at_least_floor(learned[0]);
   round_scales(spec, scale);
-  params.scale = shared(scale);
+  QuantParams params = params_with(name(), spec, scale);
   if (!with_offset()) return params;
   const Tensor offset = learned[1].clone(MemoryKind::kQuantState);
   round_offsets(spec, offset);

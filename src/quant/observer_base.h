@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
 #include "quant/map/observe.h"
 
 namespace bitgrad::detail {

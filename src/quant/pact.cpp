@@ -40,11 +40,8 @@ class Pact final : public LearnedQuantizer {
     const Tensor clip = at_least_floor(learned[0]), scale = clip.clone(MemoryKind::kQuantState);
     kernels::divide(scale.numel(), scale.as<float>(), static_cast<float>(spec.dtype.info().qmax));
     round_scales(spec, scale);
-    QuantParams params;
-    params.scheme = name();
-    params.granularity = spec.granularity;
+    QuantParams params = params_with(name(), spec, scale);
     params.statistic = shared(clip);
-    params.scale = shared(scale);
     return params;
   }
   void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,

@@ -6,8 +6,9 @@
 #include "kernels/elementwise.h"
 #include "kernels/flag.h"
 #include "kernels/fused_quantize.h"
-#include "quant/data_flag.h"
-#include "quant/kernel_scales.h"
+#include "kernels/map/fill.h"
+#include "quant/blocks.h"
+#include "quant/map/scales.h"
 #include "quant/values.h"
 
 namespace bitgrad {
@@ -52,40 +53,6 @@ const RandomStream* draws(const QuantSpec& spec, const QuantizeOptions& options)
 bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
   return ste_rule(spec) == SteRule::kClip && range.rule != CodeRule::kCodebook && range.rule != CodeRule::kAtLeast;
 }
-
-Tensor with_params(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
-                   const QuantizeOptions& options, bool bf16);
-Tensor with_fitted_params(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options, bool bf16);
-
-}  // namespace
-
-Tensor row_sums_place(Tensor& codes, bool weight) {
-  if (codes.device().is_cpu() || codes.device() != current_device() || (device_isa() & isa::kWgmma) == 0) return {};
-  const bool bytes = codes.dtype() == dtypes::int8 || codes.dtype() == dtypes::uint8;
-  if (!codes.dtype().is_code() || (codes.dtype().bits() != 1 && !bytes) || codes.numel() == 0) return {};
-  if (!codes.row_sums().defined() && (!bytes || weight))
-    codes.attach_row_sums(Tensor::empty({codes.rows()}, dtypes::int32, MemoryKind::kDerived));
-  return codes.row_sums();
-}
-
-SteRule ste_rule(const QuantSpec& spec) { return spec.ste ? *spec.ste : find_quantizer(spec.scheme).default_ste(); }
-
-Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
-                       const QuantizeOptions& options) {
-  return with_params(spec, x, std::move(params), options, /*bf16=*/false);
-}
-
-Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
-  return with_fitted_params(spec, x, options, /*bf16=*/false);
-}
-
-Tensor detail::quantize_values(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
-                               const QuantizeOptions& options) {
-  return params ? with_params(spec, x, std::move(params), options, /*bf16=*/true)
-                : with_fitted_params(spec, x, options, /*bf16=*/true);
-}
-
-namespace {
 
 Tensor with_params(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
                    const QuantizeOptions& options, bool bf16) {
@@ -160,9 +127,8 @@ namespace {
 Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
                              const QuantizeOptions& options) {
   const Granularity& g = spec.granularity;
-  const bool rows = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
-  if (!rows || spec.dtype != dtypes::int8 || spec.rounding != Rounding::kNearest || spec.div || options.transposed ||
-      !x.contiguous() || x.numel() == 0 || !current_device().is_cpu())
+  if (!g.per_row() || spec.dtype != dtypes::int8 || spec.rounding != Rounding::kNearest || spec.div ||
+      options.transposed || !x.contiguous() || x.numel() == 0 || !current_device().is_cpu())
     return {};
   const std::optional<kernels::RowFit> fit = quantizer.row_fit(spec);
   if (!fit || fit->rule != kernels::RowFit::kAbsmax || fit->hi != 127 || fit->eps != 0x1p-126f ||
@@ -181,11 +147,7 @@ Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, 
   args.by_row.stride = codes.stride();
   if (!kernels::quantize_int8_orders(args)) return {};
   if (options.mask != nullptr) *options.mask = Tensor();
-  QuantParams params;
-  params.scheme = quantizer.name();
-  params.granularity = g;
-  params.scale = std::make_shared<const Tensor>(scales);
-  return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+  return codes.with_quant(std::make_shared<const QuantParams>(detail::params_with(quantizer.name(), spec, scales)));
 }
 
 Tensor with_fitted_params(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options, bool bf16) {
@@ -209,21 +171,50 @@ Tensor with_fitted_params(const QuantSpec& spec, const Tensor& x, const Quantize
 
 }  // namespace
 
+Tensor row_sums_place(Tensor& codes, bool weight) {
+  if (codes.device().is_cpu() || codes.device() != current_device() || (device_isa() & isa::kWgmma) == 0) return {};
+  const bool bytes = codes.dtype() == dtypes::int8 || codes.dtype() == dtypes::uint8;
+  if (!codes.dtype().is_code() || (codes.dtype().bits() != 1 && !bytes) || codes.numel() == 0) return {};
+  if (!codes.row_sums().defined() && (!bytes || weight))
+    codes.attach_row_sums(Tensor::empty({codes.rows()}, dtypes::int32, MemoryKind::kDerived));
+  return codes.row_sums();
+}
+
+SteRule ste_rule(const QuantSpec& spec) { return spec.ste ? *spec.ste : find_quantizer(spec.scheme).default_ste(); }
+
+Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                       const QuantizeOptions& options) {
+  return with_params(spec, x, std::move(params), options, /*bf16=*/false);
+}
+
+Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
+  return with_fitted_params(spec, x, options, /*bf16=*/false);
+}
+
+Tensor detail::quantize_values(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                               const QuantizeOptions& options) {
+  return params ? with_params(spec, x, std::move(params), options, /*bf16=*/true)
+                : with_fitted_params(spec, x, options, /*bf16=*/true);
+}
+
+void detail::dequantize_rows(const Tensor& codes, const Tensor& to) {
+  kernels::DequantizeArgs args;
+  args.rows = codes.rows();
+  args.cols = args.ldy = codes.cols();
+  args.dtype = codes.dtype();
+  args.codes = codes.data();
+  args.stride = codes.stride();
+  args.scale = codes.scale_map();
+  args.y = to.as<float>();
+  if (codes.numel() > 0) kernels::dequantize(args);
+}
+
 Tensor dequantize_tensor(const Tensor& x, MemoryKind kind) {
   require(x.defined(), "dequantize", "x is undefined.");
   require(x.dtype().is_code(), "dequantize", "dtype of x: got ", x, ", expected codes of at most 8 bits.");
   require(x.layout() == layouts::canonical, "dequantize", "x is in layout ", x.layout(), ", expected canonical.");
   Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
-  kernels::DequantizeArgs args;
-  args.rows = x.rows();
-  args.cols = x.cols();
-  args.dtype = x.dtype();
-  args.codes = x.data();
-  args.stride = x.stride();
-  args.scale = x.scale_map();
-  args.y = y.as<float>();
-  args.ldy = x.cols();
-  if (x.numel() > 0) kernels::dequantize(args);
+  detail::dequantize_rows(x, y);
   return y;
 }
 
@@ -251,3 +242,38 @@ QuantParams Quantizer::params_of(const QuantSpec&, std::span<const Tensor>) cons
 }
 
 }  // namespace bitgrad
+
+namespace bitgrad::detail {
+
+KernelScales::KernelScales(const CodeRange& range, const Tensor& codes_or_numbers)
+    : map_(codes_or_numbers.scale_map()) {
+  if (range.from_lowest) from_lowest(range, *codes_or_numbers.quant());
+  if (range.from_statistic) {
+    const QuantParams& params = *codes_or_numbers.quant();
+    require(params.statistic != nullptr, params.scheme, "the params of ", codes_or_numbers,
+            " lack the scheme's statistic. Fit them to values.");
+    map_.offset = params.statistic->as<float>();
+  }
+  if (range.rule == CodeRule::kTimes || range.rule == CodeRule::kTanh) {
+    const int64_t count = map_.scale == nullptr ? 1 : codes_or_numbers.quant()->scale->numel();
+    steps_ = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
+    run_map(maps::FillFloats{static_cast<float>(range.hi), steps_.as<float>()}, count);
+    map_.scale = steps_.as<float>();
+    if (!range.from_statistic) map_.offset = nullptr;
+  }
+}
+
+void KernelScales::from_lowest(const CodeRange& range, const QuantParams& params) {
+  ensure(map_.scale != nullptr && map_.offset != nullptr, "quantize", "scheme ", params.scheme,
+         " has a scale and an offset");
+  const int64_t count = params.scale->numel();
+  lowest_ = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
+  run_map(maps::LowestNumbers{map_.scale, map_.offset, static_cast<float>(range.lo), lowest_.as<float>()}, count);
+  map_.offset = lowest_.as<float>();
+  if (range.lo == 0) return;
+  zero_ = Tensor::empty({count}, dtypes::int32, MemoryKind::kWorkspace);
+  run_map(maps::FillInts{static_cast<int32_t>(range.lo), zero_.as<int32_t>()}, count);
+  map_.zero = zero_.as<int32_t>();
+}
+
+}  // namespace bitgrad::detail

@@ -75,10 +75,7 @@ QuantParams RangeQuantizer::params(const QuantSpec& spec, const Tensor& low, con
   const CodeLimits limits = code_limits(spec);
   const BlockCheck check;
   const auto numbers = [&](DType dtype) { return Tensor::empty({count}, dtype, MemoryKind::kQuantState); };
-  QuantParams out;
-  out.scheme = name();
-  out.granularity = spec.granularity;
-  out.scale = shared(numbers(dtypes::fp32));
+  QuantParams out = params_with(name(), spec, numbers(dtypes::fp32));
   maps::q::RangeBlocks blocks{low.as<float>(),
                               high.as<float>(),
                               static_cast<float>(limits.lo),

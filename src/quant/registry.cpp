@@ -5,7 +5,7 @@
 #include "base/registration.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/quant/quantizer.h"
-#include "bitgrad/quant/scheme_fields.h"
+#include "bitgrad/quant/scheme.h"
 
 namespace bitgrad {
 

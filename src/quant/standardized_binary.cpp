@@ -46,9 +46,8 @@ class StandardizedBinary final : public BuiltinQuantizer {
     require(spec.dtype.kind() == DTypeKind::kSign, name(), "dtype ", spec.dtype, ": got kind ",
             kind_name(spec.dtype.kind()), ", expected kind sign, such as bint1.");
     const Granularity& g = spec.granularity;
-    const bool in_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0) ||
-                        (g.kind == Granularity::kGroup && g.axis != 0);
-    require(in_row, name(), "granularity: got ", g, ", expected channel(0), token or groups along a row.");
+    require(g.per_row() || (g.kind == Granularity::kGroup && g.axis != 0), name(), "granularity: got ", g,
+            ", expected channel(0), token or groups along a row.");
   }
   SteRule default_ste() const override { return SteRule::kTanh; }
   CodeRange code_range(const QuantSpec&) const override { return {CodeRule::kAtLeast, -1, 1, false, true}; }

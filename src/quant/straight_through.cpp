@@ -12,7 +12,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "kernels/elementwise.h"
 #include "kernels/fused_elementwise.h"
-#include "quant/kernel_scales.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 namespace {

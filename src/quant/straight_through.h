@@ -26,8 +26,6 @@ class BlockMap {
  public:
   BlockMap(const QuantParams& params, const Tensor& x);
   const ScaleMap& map() const { return map_; }
-  const float* scale() const { return map_.scale; }
-  const float* offset() const { return map_.offset; }
   // Throws Error if the params have none.
   const float* statistic() const;
 
@@ -63,18 +61,6 @@ void run_elements(const Map& map, const maps::q::Elements& elements, int64_t row
 template <typename Map>
 void run_elements(const Map& map, int64_t rows) {
   run_elements(map, map.elements, rows);
-}
-
-// Calls body(begin, end) for pieces of at most `wanted` rows (at least one), in order. A piece consists of whole groups
-// of `unit` rows, or lies within one group.
-template <typename Body>
-void for_row_pieces(int64_t rows, int64_t unit, int64_t wanted, Body&& body) {
-  wanted = std::max(int64_t{1}, wanted);
-  for (int64_t r = 0; r < rows;) {
-    const int64_t end = wanted >= unit ? r + wanted / unit * unit : std::min(r + wanted, (r / unit + 1) * unit);
-    body(r, std::min(end, rows));
-    r = end;
-  }
 }
 
 }  // namespace bitgrad::detail

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "bitgrad/nn/adapter.h"
-#include "bitgrad/nn/freeze.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/nn/module.h"
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/run/trainer.h"
 #include "config/choices.h"

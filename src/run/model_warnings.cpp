@@ -5,11 +5,10 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/nn/layer_kind.h"
-#include "bitgrad/nn/sequential.h"
 #include "bitgrad/run/trainer.h"
 
 #include "config/lengths.h"
+#include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
 #include "quant/learned.h"
 

@@ -14,7 +14,7 @@
 #include "kernels/quantize.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
-#include "quant/kernel_scales.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 namespace {

@@ -10,7 +10,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/run_folder.h"
-#include "bitgrad/nn/freeze.h"
+#include "bitgrad/nn/module.h"
 #include "config/lengths.h"
 #include "data/augment.h"
 #include "data/split_samples.h"

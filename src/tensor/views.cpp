@@ -4,7 +4,6 @@
 #include <ostream>
 
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/dtype/transpose.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
@@ -21,7 +20,7 @@ Tensor cut_rows(const Tensor& flat, int64_t width, int64_t begin, int64_t end) {
 std::shared_ptr<const Tensor> cut_scales(const std::shared_ptr<const Tensor>& scales, const Granularity& g,
                                          int64_t rows, int64_t cols, bool along_rows, int64_t begin, int64_t end) {
   if (!scales || g.kind == Granularity::kTensor) return scales;
-  const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
+  const bool by_row = g.per_row();
   const bool by_column = g.kind == Granularity::kChannel && g.axis != 0;
   if ((by_row && !along_rows) || (by_column && along_rows)) return scales;
   if (by_row || by_column) return std::make_shared<const Tensor>(cut_rows(*scales, 1, begin, end));

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "nn/layers/norm.h"
-#include "ops/dequantize.h"
+#include "ops/common.h"
 
 namespace bitgrad::detail {
 namespace {

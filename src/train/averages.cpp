@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "train/map/average.h"
 
 namespace bitgrad::detail {

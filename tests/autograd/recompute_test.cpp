@@ -1,5 +1,5 @@
 // Blocks that run again in backward: the bits of the same ops on one tape, what they keep, and who gets rows.
-#include "bitgrad/autograd/recompute.h"
+#include "bitgrad/autograd/tape.h"
 
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/base/cpu.h"

@@ -9,7 +9,7 @@
 #include "cuda/device/fragments.h"
 #include "cuda/kernels/gemm/output.h"
 #include "cuda/kernels/pack/octet.h"
-#include "ops/map/check.h"
+#include "ops/map/codes.h"
 #include "support/catch.h"
 
 namespace bitgrad {

@@ -1,7 +1,6 @@
 // Family pack on a device: layouts that it lacks, and strides of a transposition.
 #include "kernels/pack.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/dtype/transpose.h"
 #include "cuda/both.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

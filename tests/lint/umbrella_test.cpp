@@ -20,8 +20,6 @@ namespace {
 const std::map<std::string, std::string> kLeftOut = {
     {"bitgrad/base/step_scalars.h", "numbers of recorded steps, for update rules and kernels of devices"},
     {"bitgrad/c.h", "the C interface"},
-    {"bitgrad/dtype/scale_map.h", "scales as kernels read them"},
-    {"bitgrad/dtype/transpose.h", "a contract of kernels"},
     {"bitgrad/config/plugin.h", "names the commit, which would recompile every program"},
     {"bitgrad/nn/inference.h", "what exports read of a model"},
     {"bitgrad/ops/product.h", "how layers plan their products; programs call Quantizable::plan_linear"},

@@ -3,7 +3,7 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/nn/sequential.h"
+#include "bitgrad/nn/layers.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

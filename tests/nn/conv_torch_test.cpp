@@ -3,7 +3,7 @@
 #include <map>
 
 #include "bitgrad/autograd/op.h"
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "bitgrad/ops/unary.h"
 #include "bitgrad/optim/optimizer.h"
 #include "nn/nn_support.h"

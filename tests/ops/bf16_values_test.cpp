@@ -3,7 +3,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
 #include "bitgrad/quant/scheme.h"
 #include "ops/norm.h"
 #include "ops/product/operand.h"

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/ops/channels.h"
+#include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/spatial.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

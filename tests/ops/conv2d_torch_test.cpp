@@ -2,7 +2,6 @@
 #include <map>
 
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/spatial.h"
 #include "bitgrad/ops/unary.h"
 #include "support/catch.h"

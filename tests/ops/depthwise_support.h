@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "ops/linear_support.h"
 #include "ops/product/depthwise.h"
 

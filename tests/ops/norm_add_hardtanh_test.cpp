@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/cpu.h"
-#include "bitgrad/ops/add_hardtanh.h"
+#include "bitgrad/ops/ops.h"
 #include "ops/norm.h"
 #include "support/catch.h"
 #include "support/everywhere.h"

@@ -5,7 +5,6 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/linear_support.h"
-#include "ops/product/forward.h"
 #include "ops/product/gradient.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -6,8 +6,6 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/kernel.h"
 #include "bitgrad/ops/attention.h"
-#include "bitgrad/ops/channels.h"
-#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/spatial.h"
 #include "bitgrad/ops/unary.h"

@@ -5,7 +5,7 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/ops/channels.h"
+#include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/spatial.h"
 #include "support/catch.h"
 #include "support/device_run.h"

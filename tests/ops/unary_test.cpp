@@ -1,7 +1,6 @@
 #include "bitgrad/ops/unary.h"
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/memory.h"
-#include "bitgrad/ops/add_hardtanh.h"
 #include "bitgrad/ops/ops.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

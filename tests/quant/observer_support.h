@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
 #include "quant/reference.h"
 
 namespace bitgrad::test {

@@ -1,5 +1,5 @@
 // Observers against formulas written a second time: ranges over batches, resume, errors.
-#include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
 
 #include <algorithm>
 #include <cmath>

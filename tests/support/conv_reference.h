@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "support/gemm_reference.h"
 
 namespace bitgrad::test {

@@ -5,7 +5,6 @@
 
 #include "bitgrad/nn/inference.h"
 #include "bitgrad/ops/attention.h"
-#include "bitgrad/ops/channels.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
 

@@ -1,6 +1,6 @@
 // model.blocks and containers in configurations: expansion, places of errors, round trips, training.
 #include "bitgrad/config/config.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "bitgrad/quant/scheme_fields.h"
+#include "bitgrad/quant/scheme.h"
 #include "config/choices.h"
 #include "config/fields.h"
 #include "config/schema.h"

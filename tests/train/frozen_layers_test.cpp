@@ -3,8 +3,8 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/io/safetensors.h"
-#include "bitgrad/nn/freeze.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/nn/module.h"
 #include "bitgrad/nn/prepare.h"
 #include "support/log_lines.h"
 #include "train/promise_nets.h"

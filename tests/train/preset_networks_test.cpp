@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "bitgrad/config/presets.h"
-#include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/run/trainer.h"

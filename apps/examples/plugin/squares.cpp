@@ -1,5 +1,5 @@
 // Layer kind `squares`: y = factor x^2; with `keep`, x is kept in front of it.
-#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "parts.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "bitgrad/base/device.h"
-#include "bitgrad/dtype/scale_map.h"
+#include "bitgrad/dtype/dtype.h"
 
 namespace bitgrad::cuda::gemm {
 

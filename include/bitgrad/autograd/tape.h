@@ -11,12 +11,50 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "bitgrad/autograd/var.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
+
+class Tape;
+
+class Var {
+ public:
+  Var() = default;
+  // A constant: no gradient flows to it.
+  Var(Tensor value) : value_(std::move(value)) {}  // NOLINT: an op takes tensors as they are
+
+  const Tensor& value() const { return value_; }
+  const Shape& shape() const { return value_.shape(); }
+  DType dtype() const { return value_.dtype(); }
+  bool defined() const { return value_.defined(); }
+  // True if on a tape: ops that read it are recorded. Such an op throws Error if the tape no longer exists or has run
+  // backward; detach() removes the Var from the tape.
+  bool tracked() const { return tape_ != nullptr; }
+  Tape* tape() const { return tape_; }
+  // Index of the edge on its tape; meaningful only if tracked.
+  int64_t edge() const { return edge_; }
+  // Dtype of the gradient on this edge: fp32 unless changed by want_grad (fp64 for an fp64 value).
+  DType grad_dtype() const;
+  // Requests gradients of this edge in `dtype` (fp32 or bf16; fp64 for an fp64 value). Call before an op reads it.
+  Var& want_grad(DType dtype);
+  // Whether an op has read this Var, which fixes that dtype. False if not tracked or if the tape no longer exists.
+  bool was_read() const;
+  // The same value, off the tape.
+  Var detach() const { return Var(value_); }
+
+ private:
+  friend class Tape;
+  Var(Tensor value, Tape* tape, uint64_t tape_id, int64_t edge)
+      : value_(std::move(value)), tape_(tape), tape_id_(tape_id), edge_(edge) {}
+  Tensor value_;
+  Tape* tape_ = nullptr;
+  uint64_t tape_id_ = 0;  // a later tape may have the same address
+  int64_t edge_ = -1;
+};
 
 // Where an op writes the gradient of one input: out = out + g if `accumulate`, else out = g (out is uninitialized).
 // `sr` is set if the sum is to be rounded to bf16 stochastically (element = row-major index).
@@ -25,6 +63,12 @@ struct GradTarget {
   bool accumulate = false;
   const RandomStream* sr = nullptr;
 };
+
+namespace detail {
+// Stores `gradient` in the target or adds it, as the target requests. `gradient` is fp32 or bf16, or fp64 for an fp64
+// target; same shape, dense.
+void deliver(const GradTarget& target, const Tensor& gradient);
+}  // namespace detail
 
 // Receives the gradient of one leaf in blocks of whole rows, each a finished contribution, for fused updates. The whole
 // gradient never exists in memory.
@@ -144,7 +188,7 @@ class Tape {
  public:
   enum class Kind : uint8_t {
     kRecords,
-    kCounts,  // records only which leaves are read, and nothing for backward: a block to be recomputed (recompute.h)
+    kCounts,  // records only which leaves are read, and nothing for backward: a block to be recomputed (recompute)
   };
   explicit Tape(Kind kind = Kind::kRecords);
   ~Tape();
@@ -233,5 +277,20 @@ class NoGrad {
  private:
   Tape* outer_;
 };
+
+// Recomputation: a block of the forward pass that keeps its input instead of what its ops would save, and runs again
+// when its gradient arrives (Chen et al. 2016, arXiv 1604.06174, "Training Deep Nets with Sublinear Memory Cost").
+
+// Called with the input of the block; `again` is true in backward. Both runs must compute the same values: the block
+// may read only leaves whose values do not change until backward is done, must draw by counters, and must not store
+// anything the second time.
+using RecomputedBlock = std::function<Var(const Var& x, bool again)>;
+
+// Runs run(x, false). If a tape records, the ops inside leave a single node on it, which keeps x. Backward calls run(x,
+// true) on a tape of its own. The gradients are those of the block recorded normally, bit for bit: leaves receive their
+// contributions in the same order, and a leaf read once across all tapes passes its gradient in rows (GradRows). Blocks
+// may nest. Exception: if ops of the block read its output, the sum of a bf16 edge is rounded twice. Throws Error if
+// the second run returns another shape or dtype.
+Var recompute(const Var& x, const RecomputedBlock& run);
 
 }  // namespace bitgrad

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bitgrad/nn/adapter.h"
+#include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/model_spec.h"
-#include "bitgrad/nn/sequential.h"
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad {

@@ -16,7 +16,6 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/dtype.h"
-#include "bitgrad/dtype/scale_map.h"
 
 namespace bitgrad {
 

@@ -13,7 +13,6 @@
 #include "bitgrad/kernels/unary_op.h"
 #include "bitgrad/nn/form.h"
 #include "bitgrad/ops/attention.h"
-#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/spatial.h"
 #include "bitgrad/quant/quantizer.h"
 

@@ -25,7 +25,7 @@ struct LayerList {
   friend bool operator==(const LayerList& a, const LayerList& b);
 };
 
-// Plain-data description of one layer. `attributes` holds the keys of its kind (layer_kind.h); omitted keys take their
+// Plain-data description of one layer. `attributes` holds the keys of its kind (layers.h); omitted keys take their
 // defaults. Settings shared by low-bit layers of all kinds have fields of their own; a kind uses those that it
 // declares.
 struct LayerSpec {

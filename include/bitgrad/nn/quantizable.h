@@ -86,7 +86,7 @@ class Quantizable {
   // Returns the form of linear's output for an input of form `in`, and plans the layouts. For `requests` see
   // Module::plan. Throws Error if the input does not fit.
   Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const ProductModes& modes = {});
-  // The same for conv2d(x, w) (ops/conv.h): x [n,h,w,c], weight [o, taps * c / groups]. Kind kConv only.
+  // The same for conv2d(x, w) (ops/spatial.h): x [n,h,w,c], weight [o, taps * c / groups]. Kind kConv only.
   Var conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const ProductModes& modes = {});
   Var conv2d_fused(Module& previous, const Var& x, const Var& bias, const Conv2dOptions& options,
                    const ProductModes& modes = {});

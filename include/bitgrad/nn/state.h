@@ -50,7 +50,7 @@ struct StepState {
   int64_t microbatch = 0;  // global index of the next microbatch, over all ranks
   bool training = true;
   bool calibrating = false;  // evaluation mode, but observers see the batches and learned steps get their first values
-  // A block is being recomputed in backward (autograd/recompute.h): same values, but anything that a forward pass
+  // A block is being recomputed in backward (autograd/tape.h): same values, but anything that a forward pass
   // stores, counts or reports must not be stored, counted or reported again.
   bool recomputing = false;
   double progress = 0;  // completed steps / steps of the run, 0 to 1; 0 if the length is unknown

@@ -149,11 +149,25 @@ Var rms_norm(const Var& x, const Var& gamma, float eps = 1e-5f);
 // NaN or +Inf, or only -Inf, becomes NaN.
 Var softmax(const Var& x);
 
+// Ops with one learned value per channel (the last axis). Both throw Error on a wrong shape or dtype.
+
+// y = x > 0 ? x : slope[c] * x for x [..,c] (He et al. 2015, arXiv 1502.01852, equation 1). x fp32 or bf16 (computed in
+// fp32, rounded once) with slope [c] in fp32, or both fp64. Backward: x = 0 counts as negative; the gradient of slope
+// is the sum of gy * x over x <= 0.
+Var prelu(const Var& x, const Var& slope);
+// y = x + b[c] for x [..,c]; dtypes as in prelu. Backward: the gradient of b is the sum of gy.
+Var shift(const Var& x, const Var& b);
+
 // y = a + b, a - b, a * b, both of one dtype: fp32, bf16 (computed in fp32, rounded once) or fp64. Shapes broadcast as
 // in NumPy, with at most 4 axes where they differ; the gradient of a broadcast operand is summed over its repetitions.
 Var add(const Var& a, const Var& b);
 Var sub(const Var& a, const Var& b);
 Var mul(const Var& a, const Var& b);
+// Equivalent to unary(hardtanh, add(a, b)): same bits forward and backward, same errors. For fp32 tensors of equal
+// shape on the CPU it runs in one pass and keeps one bit per element for backward instead of the sum; otherwise it runs
+// the two ops.
+Var add_hardtanh(const Var& a, const Var& b);
+
 // Same elements, new shape.
 Var reshape(const Var& x, const Shape& shape);
 // The ops below move elements without computing; any dtype, dense. Codes must have no scale or a single per-tensor

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "bitgrad/dtype/layout.h"
-#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/spatial.h"
 #include "bitgrad/tensor/quant_params.h"
 
 namespace bitgrad {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bitgrad/autograd/var.h"
+#include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/key.h"
 #include "bitgrad/tensor/tensor.h"
 

@@ -9,7 +9,7 @@
 namespace bitgrad {
 
 class Tensor;
-struct ScaleMap;  // dtype/scale_map.h
+struct ScaleMap;  // dtype/dtype.h
 
 // Which elements share a scale.
 struct Granularity {
@@ -23,6 +23,9 @@ struct Granularity {
   int64_t axis = 0;
   int64_t group = 0;
   friend bool operator==(const Granularity&, const Granularity&) = default;
+
+  // Whether every row has one scale of its own.
+  bool per_row() const { return kind == kToken || (kind == kChannel && axis == 0); }
 
   static Granularity tensor() { return {}; }
   static Granularity channel(int64_t axis = 0) { return {kChannel, axis, 0}; }

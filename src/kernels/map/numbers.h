@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "bitgrad/dtype/scale_map.h"
+#include "bitgrad/dtype/dtype.h"
 #include "kernels/map/list.h"
 #include "kernels/quantize.h"
 

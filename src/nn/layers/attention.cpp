@@ -7,7 +7,6 @@
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/kv_cache.h"
 #include "bitgrad/nn/layers.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 #include "ops/common.h"
 
@@ -22,7 +21,7 @@ void check_sequence(std::string_view name, const Form& in) {
   require(in.sample.rank() == 2, name, "needs sequences [n,t,features], got ", in);
 }
 
-class AttentionLayer final : public Module {
+class AttentionLayer final : public detail::ValuesLayer {
  public:
   explicit AttentionLayer(const Attributes& keys)
       : rotates_(keys.number("rope") > 0), dropout_(keys.number("dropout")) {
@@ -59,9 +58,7 @@ class AttentionLayer final : public Module {
     rope_.dim = in.features() / sides;
     require(!rotates_ || rope_.dim % 2 == 0, kAttentionLayer, "rope turns pairs: got heads of ", rope_.dim,
             " features, expected an even number");
-    Form out = in.with_features(options_.heads * rope_.dim);
-    out.dtype = y_ = in.float_output();
-    return out;
+    return planned_as(in.with_features(options_.heads * rope_.dim), in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     const Form& in = graph[x].form;
@@ -116,12 +113,11 @@ class AttentionLayer final : public Module {
   RopeOptions rope_;
   bool rotates_;
   double dropout_;
-  Tensor table_;            // built on first use
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
+  Tensor table_;  // built on first use
 };
 
 // y[n,t,:] = x[n,t,:] + weight[first + t,:].
-class Positions final : public Module {
+class Positions final : public detail::ValuesLayer {
  public:
   Positions(int64_t context, float std)
       : context_(context), weight_(add_parameter("weight", ParameterSpec{.init = {"normal", 0, std}})) {}
@@ -153,49 +149,48 @@ class Positions final : public Module {
  private:
   int64_t context_;
   Parameter& weight_;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace
 
 LayerKind attention_kind() {
   using Type = Key::Type;
-  LayerKind kind;
-  kind.name = kAttentionLayer;
-  kind.doc = "causal attention (Vaswani et al. 2017) of q, k and v, concatenated along the last axis";
-  kind.keys = {
-      {"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
-      {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
-      {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
-      {"interleaved", Type::kBool, "", "false", "rope rotates pairs (2i, 2i + 1) instead of (i, i + d / 2)"},
-      {"dropout", Type::kNumber, "[0, 1)", "0", "probability of a zero among the weights of the values, in training"},
-      {"rope_factor", Type::kNumber, "[1, 1e6]", "1",
-       "Llama 3.1: frequency scaling factor for long wavelengths; 1: off"},
-      {"rope_low", Type::kNumber, "(0, 1e6]", "1", "wavelengths above rope_original / rope_low are long"},
-      {"rope_high", Type::kNumber, "(0, 1e6]", "4",
-       "wavelengths below rope_original / rope_high are not scaled; linear in between"},
-      {"rope_original", Type::kInt, "[1, 16777216]", "8192", "context length of the original training"}};
-  kind.output = LayerKind::Output::kNone;
-  kind.axes = kind.bf16 = kind.causal = true;
-  kind.make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); };
-  return kind;
+  return {
+      .name = std::string(kAttentionLayer),
+      .doc = "causal attention (Vaswani et al. 2017) of q, k and v, concatenated along the last axis",
+      .keys = {{"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
+               {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
+               {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
+               {"interleaved", Type::kBool, "", "false", "rope rotates pairs (2i, 2i + 1) instead of (i, i + d / 2)"},
+               {"dropout", Type::kNumber, "[0, 1)", "0",
+                "probability of a zero among the weights of the values, in training"},
+               {"rope_factor", Type::kNumber, "[1, 1e6]", "1",
+                "Llama 3.1: frequency scaling factor for long wavelengths; 1: off"},
+               {"rope_low", Type::kNumber, "(0, 1e6]", "1", "wavelengths above rope_original / rope_low are long"},
+               {"rope_high", Type::kNumber, "(0, 1e6]", "4",
+                "wavelengths below rope_original / rope_high are not scaled; linear in between"},
+               {"rope_original", Type::kInt, "[1, 16777216]", "8192", "context length of the original training"}},
+      .axes = true,
+      .causal = true,
+      .bf16 = true,
+      .output = LayerKind::Output::kNone,
+      .make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); }};
 }
 
 LayerKind positions_kind() {
   using Type = Key::Type;
-  LayerKind kind;
-  kind.name = kPositionsLayer;
-  kind.doc = "adds a learned row for each position of a sequence";
-  kind.keys = {
-      {"context", Type::kInt, "[0, 1048576]", "0", "positions of the table: at least those of a sample; 0: as many"},
-      {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}};
-  kind.output = LayerKind::Output::kKeeps;
-  kind.axes = kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) {
-    return std::make_shared<Positions>(spec.attributes.integer("context"),
-                                       static_cast<float>(spec.attributes.number("std")));
-  };
-  return kind;
+  return {.name = std::string(kPositionsLayer),
+          .doc = "adds a learned row for each position of a sequence",
+          .keys = {{"context", Type::kInt, "[0, 1048576]", "0",
+                    "positions of the table: at least those of a sample; 0: as many"},
+                   {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}},
+          .axes = true,
+          .bf16 = true,
+          .output = LayerKind::Output::kKeeps,
+          .make = [](const LayerSpec& spec) {
+            return std::make_shared<Positions>(spec.attributes.integer("context"),
+                                               static_cast<float>(spec.attributes.number("std")));
+          }};
 }
 
 }  // namespace bitgrad

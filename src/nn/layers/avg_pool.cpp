@@ -1,7 +1,6 @@
 // Average pooling over windows, and over whole images.
 #include "bitgrad/nn/layers.h"
-#include "nn/layers/pool.h"
-#include "nn/lower.h"
+#include "nn/layers/windows_keys.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -16,16 +15,14 @@ Form mean_input(std::string_view where, const Form& in) {
   return detail::image_form(where, in);
 }
 
-class AvgPoolLayer final : public Module {
+class AvgPoolLayer final : public detail::ValuesLayer {
  public:
   explicit AvgPoolLayer(const LayerSpec& spec) : options_(detail::pool_options(spec.attributes)) {}
   Var forward(const Var& x) override {
     return detail::in_values(detail::as_image(x), y_, [this](const Var& in) { return avg_pool(in, options_); });
   }
   Form plan(const Form& in, PlanRequests&) override {
-    Form out = detail::pooled(kAvgPoolLayer, mean_input(kAvgPoolLayer, in), options_);
-    out.dtype = y_ = in.float_output();
-    return out;
+    return planned_as(detail::pooled(kAvgPoolLayer, mean_input(kAvgPoolLayer, in), options_), in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     x = detail::as_image_node(graph, path(), x);
@@ -35,10 +32,9 @@ class AvgPoolLayer final : public Module {
 
  private:
   PoolOptions options_;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
-class GlobalAvgPool final : public Module {
+class GlobalAvgPool final : public detail::ValuesLayer {
  public:
   Var forward(const Var& x) override { return detail::in_values(detail::as_image(x), y_, global_avg_pool); }
   Form plan(const Form& in, PlanRequests&) override {
@@ -53,32 +49,27 @@ class GlobalAvgPool final : public Module {
                             detail::values_like(*output_form(), y_));
   }
   std::string_view kind() const override { return kGlobalAvgPool; }
-
- private:
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace
 
 LayerKind avg_pool_kind() {
-  LayerKind kind;
-  kind.name = kAvgPoolLayer;
-  kind.doc = "mean of each window of images [h, w, c]";
-  kind.keys = detail::pool_keys();
-  kind.output = LayerKind::Output::kNone;
-  kind.bf16 = kind.axes = true;
-  kind.make = [](const LayerSpec& spec) { return std::make_shared<AvgPoolLayer>(spec); };
-  return kind;
+  return {.name = std::string(kAvgPoolLayer),
+          .doc = "mean of each window of images [h, w, c]",
+          .keys = detail::pool_keys(),
+          .axes = true,
+          .bf16 = true,
+          .output = LayerKind::Output::kNone,
+          .make = [](const LayerSpec& spec) { return std::make_shared<AvgPoolLayer>(spec); }};
 }
 
 LayerKind global_avg_pool_kind() {
-  LayerKind kind;
-  kind.name = kGlobalAvgPool;
-  kind.doc = "mean of each channel over the pixels of an image: [h, w, c] becomes [c]";
-  kind.output = LayerKind::Output::kKeeps;
-  kind.bf16 = kind.axes = true;
-  kind.make = [](const LayerSpec&) { return std::make_shared<GlobalAvgPool>(); };
-  return kind;
+  return {.name = std::string(kGlobalAvgPool),
+          .doc = "mean of each channel over the pixels of an image: [h, w, c] becomes [c]",
+          .axes = true,
+          .bf16 = true,
+          .output = LayerKind::Output::kKeeps,
+          .make = [](const LayerSpec&) { return std::make_shared<GlobalAvgPool>(); }};
 }
 
 }  // namespace bitgrad

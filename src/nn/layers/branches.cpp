@@ -2,7 +2,6 @@
 // empty list is the identity.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -10,7 +9,7 @@ namespace {
 
 constexpr std::string_view kBranches = "branches";
 
-class Branches final : public Module {
+class Branches final : public detail::ValuesLayer {
  public:
   enum class Join : uint8_t { kConcat, kAdd, kMultiply };
 
@@ -77,34 +76,32 @@ class Branches final : public Module {
 
   std::vector<std::shared_ptr<Sequential>> branches_;
   Join join_;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace
 
 LayerKind branches_kind() {
-  LayerKind kind;
-  kind.name = kBranches;
-  kind.doc = "parallel lists of layers over one input, whose outputs are joined; an empty list is the identity";
-  kind.keys = {{.name = "join",
-                .type = Key::Type::kChoice,
-                .standard = "concat",
-                .doc = "how the outputs are joined. concat: along the last axis; add; multiply",
-                .choices = {"concat", "add", "multiply"}}};
-  kind.lists.kind = LayerLists::Kind::kIndexed;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) {
-    require(spec.lists.size() >= 2, kBranches, "layers: got ", spec.lists.size(), " lists, expected at least 2");
-    std::vector<std::shared_ptr<Sequential>> branches;
-    for (size_t i = 0; i < spec.lists.size(); ++i)
-      branches.push_back(in_layer(std::to_string(i), [&] { return make_layers(spec.lists[i].layers); }));
-    const std::string& join = spec.attributes.text("join");
-    using Join = Branches::Join;
-    return std::make_shared<Branches>(std::move(branches), join == "concat" ? Join::kConcat
-                                                           : join == "add"  ? Join::kAdd
-                                                                            : Join::kMultiply);
-  };
-  return kind;
+  return {.name = std::string(kBranches),
+          .doc = "parallel lists of layers over one input, whose outputs are joined; an empty list is the identity",
+          .keys = {{.name = "join",
+                    .type = Key::Type::kChoice,
+                    .standard = "concat",
+                    .doc = "how the outputs are joined. concat: along the last axis; add; multiply",
+                    .choices = {"concat", "add", "multiply"}}},
+          .lists = {.kind = LayerLists::Kind::kIndexed},
+          .bf16 = true,
+          .make = [](const LayerSpec& spec) {
+            require(spec.lists.size() >= 2, kBranches, "layers: got ", spec.lists.size(),
+                    " lists, expected at least 2");
+            std::vector<std::shared_ptr<Sequential>> branches;
+            for (size_t i = 0; i < spec.lists.size(); ++i)
+              branches.push_back(in_layer(std::to_string(i), [&] { return make_layers(spec.lists[i].layers); }));
+            const std::string& join = spec.attributes.text("join");
+            using Join = Branches::Join;
+            return std::make_shared<Branches>(std::move(branches), join == "concat" ? Join::kConcat
+                                                                   : join == "add"  ? Join::kAdd
+                                                                                    : Join::kMultiply);
+          }};
 }
 
 }  // namespace bitgrad

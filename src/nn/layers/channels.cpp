@@ -1,7 +1,6 @@
 // prelu and shift: one learned value per channel (parameters slope and shift).
-#include "bitgrad/ops/channels.h"
 #include "bitgrad/nn/layers.h"
-#include "nn/lower.h"
+#include "bitgrad/ops/ops.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -9,17 +8,13 @@ namespace {
 
 constexpr std::string_view kPrelu = "prelu", kShift = "shift";
 
-ParameterSpec filled(double number) {
-  ParameterSpec spec;
-  spec.init = {"constant", number, 0};
-  return spec;
-}
-
-class ChannelLayer final : public Module {
+class ChannelLayer final : public detail::ValuesLayer {
  public:
   using Op = Var (*)(const Var&, const Var&);
   ChannelLayer(std::string_view name, Op op, std::string parameter, double init)
-      : name_(name), op_(op), numbers_(add_parameter(std::move(parameter), filled(init))) {}
+      : name_(name),
+        op_(op),
+        numbers_(add_parameter(std::move(parameter), ParameterSpec{.init = {"constant", init, 0}})) {}
 
   Var forward(const Var& x) override {
     return detail::in_values(x, y_, [this](const Var& in) { return op_(in, numbers_.read()); });
@@ -45,32 +40,27 @@ class ChannelLayer final : public Module {
   std::string_view name_;
   Op op_;
   Parameter& numbers_;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace
 
 LayerKind prelu_kind() {
-  LayerKind kind;
-  kind.name = kPrelu;
-  kind.doc = "x where x > 0, else slope * x, with a learned slope a channel";
-  kind.keys = {{"init", Key::Type::kNumber, "[-16, 16]", "0.25", "first value of the slopes"}};
-  kind.output = LayerKind::Output::kNone;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) {
-    return std::make_shared<ChannelLayer>(kPrelu, prelu, "slope", spec.attributes.number("init"));
-  };
-  return kind;
+  return {.name = std::string(kPrelu),
+          .doc = "x where x > 0, else slope * x, with a learned slope a channel",
+          .keys = {{"init", Key::Type::kNumber, "[-16, 16]", "0.25", "first value of the slopes"}},
+          .bf16 = true,
+          .output = LayerKind::Output::kNone,
+          .make = [](const LayerSpec& spec) {
+            return std::make_shared<ChannelLayer>(kPrelu, prelu, "slope", spec.attributes.number("init"));
+          }};
 }
 
 LayerKind shift_kind() {
-  LayerKind kind;
-  kind.name = kShift;
-  kind.doc = "adds a learned number a channel, 0 at first";
-  kind.output = LayerKind::Output::kKeeps;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec&) { return std::make_shared<ChannelLayer>(kShift, shift, "shift", 0); };
-  return kind;
+  return {.name = std::string(kShift),
+          .doc = "adds a learned number a channel, 0 at first",
+          .bf16 = true,
+          .output = LayerKind::Output::kKeeps,
+          .make = [](const LayerSpec&) { return std::make_shared<ChannelLayer>(kShift, shift, "shift", 0); }};
 }
 
 }  // namespace bitgrad

@@ -1,10 +1,10 @@
 // y = conv2d(x, w) (+ bias) of images [h,w,c]: on packed operands, simulated in floats, or as int32 sums with a scale.
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "nn/layers/product_keys.h"
 #include "nn/layers/windows_keys.h"
-#include "nn/lower.h"
 #include "nn/slot_product.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -69,20 +69,22 @@ class Conv2d final : public Module {
 
 LayerKind conv2d_kind() {
   using Type = Key::Type;
-  LayerKind kind;
-  kind.name = kConv2d;
-  kind.doc = "convolution of images [h, w, c]";
-  kind.keys = {{"out", Type::kInt, "[1, 1048576]", "!", "number of output channels"},
+  return {
+      .name = std::string(kConv2d),
+      .doc = "convolution of images [h, w, c]",
+      .keys = {{"out", Type::kInt, "[1, 1048576]", "!", "number of output channels"},
                detail::pair_key("kernel", "!", "rows and columns of a window"),
                detail::pair_key("stride", "1", "pixels between windows"),
                detail::sides_key("padding", "0", "pixels outside the image", /*same=*/true),
                {"pad_value", Type::kInt, "[-1, 1]", "0", "value of the pixels outside; -1 and 1 need signs or floats"},
                detail::pair_key("dilation", "1", "pixels between taps"),
                {"groups", Type::kInt, "[1, 1048576]", "1", "groups of channels; as many as channels: depthwise"},
-               {"bias", Type::kBool, "", "true", "adds a bias"}};
-  kind.weights = kind.product = kind.bf16 = kind.axes = true;
-  kind.make = [](const LayerSpec& spec) { return std::make_shared<Conv2d>(spec); };
-  return kind;
+               {"bias", Type::kBool, "", "true", "adds a bias"}},
+      .weights = true,
+      .product = true,
+      .axes = true,
+      .bf16 = true,
+      .make = [](const LayerSpec& spec) { return std::make_shared<Conv2d>(spec); }};
 }
 
 }  // namespace bitgrad

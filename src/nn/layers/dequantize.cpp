@@ -2,13 +2,12 @@
 // and its float twin have the same list of layers.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
 namespace {
 
-class DequantizeLayer final : public Module {
+class DequantizeLayer final : public detail::ValuesLayer {
  public:
   Var forward(const Var& x) override {
     return detail::is_values(x.dtype()) ? detail::pass_through(x, y_) : dequantize(x, y_);
@@ -27,21 +26,16 @@ class DequantizeLayer final : public Module {
     return detail::add_node(graph, path(), inference::Dequantize{}, x, detail::values_like(graph[x].form, y_));
   }
   std::string_view kind() const override { return "dequantize"; }
-
- private:
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace
 
 LayerKind dequantize_kind() {
-  LayerKind kind;
-  kind.name = "dequantize";
-  kind.doc = "converts codes or integers to their fp32 values";
-  kind.output = LayerKind::Output::kKeeps;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec&) { return std::make_shared<DequantizeLayer>(); };
-  return kind;
+  return {.name = "dequantize",
+          .doc = "converts codes or integers to their fp32 values",
+          .bf16 = true,
+          .output = LayerKind::Output::kKeeps,
+          .make = [](const LayerSpec&) { return std::make_shared<DequantizeLayer>(); }};
 }
 
 }  // namespace bitgrad

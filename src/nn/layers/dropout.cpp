@@ -9,7 +9,7 @@
 namespace bitgrad {
 namespace {
 
-class Dropout final : public Module {
+class Dropout final : public detail::ValuesLayer {
  public:
   explicit Dropout(double p) { options_.p = p; }
 
@@ -47,20 +47,17 @@ class Dropout final : public Module {
 
  private:
   DropoutOptions options_;
-  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace
 
 LayerKind dropout_kind() {
-  LayerKind kind;
-  kind.name = "dropout";
-  kind.doc = "sets random elements to 0 in training";
-  kind.keys = {{"p", Key::Type::kNumber, "[0, 1)", "!", "probability of a zero"}};
-  kind.output = LayerKind::Output::kNone;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) { return std::make_shared<Dropout>(spec.attributes.number("p")); };
-  return kind;
+  return {.name = "dropout",
+          .doc = "sets random elements to 0 in training",
+          .keys = {{"p", Key::Type::kNumber, "[0, 1)", "!", "probability of a zero"}},
+          .bf16 = true,
+          .output = LayerKind::Output::kNone,
+          .make = [](const LayerSpec& spec) { return std::make_shared<Dropout>(spec.attributes.number("p")); }};
 }
 
 }  // namespace bitgrad

@@ -5,7 +5,7 @@
 
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -18,7 +18,7 @@ ParameterSpec table_spec(ParameterSpec spec) {
   return spec;
 }
 
-class Embedding final : public Module {
+class Embedding final : public detail::ValuesLayer {
  public:
   explicit Embedding(const LayerSpec& spec)
       : num_(spec.attributes.integer("num")),
@@ -76,27 +76,24 @@ class Embedding final : public Module {
   bool flat_;
   Quantizable& slot_;
   Parameter& weight_;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace
 
 LayerKind embedding_kind() {
   using Type = Key::Type;
-  LayerKind kind;
-  kind.name = "embedding";
-  kind.doc = "looks up the row of a table for each id";
-  kind.keys = {
-      {"num", Type::kInt, "[0, 16777216]", "0",
-       "rows of the table: at least the number of different ids; 0: as many as the data have"},
-      {"dim", Type::kInt, "[1, 1048576]", "!", "values per row"},
-      {"flat", Type::kBool, "", "true", "true: the rows of a sample are concatenated, [t * dim]; false: [t, dim]"}};
-  kind.weights = true;
-  kind.ids = true;
-  kind.bf16 = true;
-  kind.output = LayerKind::Output::kNone;
-  kind.make = [](const LayerSpec& spec) { return std::make_shared<Embedding>(spec); };
-  return kind;
+  return {.name = "embedding",
+          .doc = "looks up the row of a table for each id",
+          .keys = {{"num", Type::kInt, "[0, 16777216]", "0",
+                    "rows of the table: at least the number of different ids; 0: as many as the data have"},
+                   {"dim", Type::kInt, "[1, 1048576]", "!", "values per row"},
+                   {"flat", Type::kBool, "", "true",
+                    "true: the rows of a sample are concatenated, [t * dim]; false: [t, dim]"}},
+          .weights = true,
+          .ids = true,
+          .bf16 = true,
+          .output = LayerKind::Output::kNone,
+          .make = [](const LayerSpec& spec) { return std::make_shared<Embedding>(spec); }};
 }
 
 }  // namespace bitgrad

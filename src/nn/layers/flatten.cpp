@@ -1,7 +1,6 @@
 // Flattens samples of any rank to vectors: values, or codes with a scale per tensor.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -9,7 +8,7 @@ namespace {
 
 constexpr std::string_view kFlattenLayer = "flatten";
 
-class FlattenLayer final : public Module {
+class FlattenLayer final : public detail::ValuesLayer {
  public:
   Var forward(const Var& x) override { return flatten(detail::pass_through(x, y_)); }
 
@@ -27,21 +26,17 @@ class FlattenLayer final : public Module {
     return detail::add_passing(graph, path(), inference::Reshape{}, x, {graph[x].form.sample.numel()});
   }
   std::string_view kind() const override { return kFlattenLayer; }
-
- private:
-  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace
 
 LayerKind flatten_kind() {
-  LayerKind kind;
-  kind.name = kFlattenLayer;
-  kind.doc = "all elements of a sample as a vector; images in the order [h, w, c]";
-  kind.output = LayerKind::Output::kKeeps;
-  kind.bf16 = kind.axes = true;
-  kind.make = [](const LayerSpec&) { return std::make_shared<FlattenLayer>(); };
-  return kind;
+  return {.name = std::string(kFlattenLayer),
+          .doc = "all elements of a sample as a vector; images in the order [h, w, c]",
+          .axes = true,
+          .bf16 = true,
+          .output = LayerKind::Output::kKeeps,
+          .make = [](const LayerSpec&) { return std::make_shared<FlattenLayer>(); }};
 }
 
 }  // namespace bitgrad

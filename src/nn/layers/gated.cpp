@@ -3,13 +3,12 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
 namespace {
 
-class GatedLayer final : public Module {
+class GatedLayer final : public detail::ValuesLayer {
  public:
   GatedLayer(std::string_view name, UnaryOp f) : name_(name), f_(f) {}
 
@@ -21,9 +20,7 @@ class GatedLayer final : public Module {
             ". Put it before the quantizer, or dequantize before it");
     require(in.features() % 2 == 0, name_, "expects gate and up concatenated: got ", in.features(),
             " features, expected an even number");
-    Form out = in.with_features(in.features() / 2);
-    out.dtype = y_ = in.float_output();
-    return out;
+    return planned_as(in.with_features(in.features() / 2), in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     const Form out = graph[x].form.with_features(graph[x].form.features() / 2);
@@ -34,17 +31,14 @@ class GatedLayer final : public Module {
  private:
   std::string_view name_;
   UnaryOp f_;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 LayerKind gated_kind(const char* name, const char* doc, UnaryOp f) {
-  LayerKind kind;
-  kind.name = name;
-  kind.doc = doc;
-  kind.output = LayerKind::Output::kNone;
-  kind.bf16 = true;
-  kind.make = [name, f](const LayerSpec&) { return std::make_shared<GatedLayer>(name, f); };
-  return kind;
+  return {.name = std::string(name),
+          .doc = doc,
+          .bf16 = true,
+          .output = LayerKind::Output::kNone,
+          .make = [name, f](const LayerSpec&) { return std::make_shared<GatedLayer>(name, f); }};
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/product_keys.h"
-#include "nn/lower.h"
 #include "nn/slot_product.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -92,26 +92,25 @@ class Head final : public Module {
 
 LayerKind linear_kind() {
   using Type = Key::Type;
-  LayerKind kind;
-  kind.name = "linear";
-  kind.doc = "x W^T + b, over the last axis of x";
-  kind.keys = {{"out", Type::kInt, "[1, 1048576]", "!", "number of outputs"},
-               {"bias", Type::kBool, "", "true", "adds a bias"}};
-  kind.weights = kind.product = kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) { return std::make_shared<Linear>(spec); };
-  return kind;
+  return {.name = "linear",
+          .doc = "x W^T + b, over the last axis of x",
+          .keys = {{"out", Type::kInt, "[1, 1048576]", "!", "number of outputs"},
+                   {"bias", Type::kBool, "", "true", "adds a bias"}},
+          .weights = true,
+          .product = true,
+          .bf16 = true,
+          .make = [](const LayerSpec& spec) { return std::make_shared<Linear>(spec); }};
 }
 
 LayerKind head_kind() {
   using Type = Key::Type;
-  LayerKind kind;
-  kind.name = "head";
-  kind.doc = "x W^T, W being the table of an embedding or the weight of another layer";
-  kind.keys = {{"tie", Type::kText, "", "!", "path of the layer that owns W, such as layers.0"},
-               {"bias", Type::kBool, "", "false", "adds a bias"}};
-  kind.product = kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) { return std::make_shared<Head>(spec); };
-  return kind;
+  return {.name = "head",
+          .doc = "x W^T, W being the table of an embedding or the weight of another layer",
+          .keys = {{"tie", Type::kText, "", "!", "path of the layer that owns W, such as layers.0"},
+                   {"bias", Type::kBool, "", "false", "adds a bias"}},
+          .product = true,
+          .bf16 = true,
+          .make = [](const LayerSpec& spec) { return std::make_shared<Head>(spec); }};
 }
 
 std::shared_ptr<Module> make_linear(int64_t in, int64_t out, const ParameterSpec& weight, bool bias) {

@@ -1,8 +1,7 @@
 // Max pooling over windows of images: values, or codes, which stay codes.
 #include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
-#include "nn/layers/pool.h"
-#include "nn/lower.h"
+#include "nn/layers/windows_keys.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -10,7 +9,7 @@ namespace {
 
 constexpr std::string_view kMaxPoolLayer = "max_pool";
 
-class MaxPoolLayer final : public Module {
+class MaxPoolLayer final : public detail::ValuesLayer {
  public:
   explicit MaxPoolLayer(const LayerSpec& spec) : options_(detail::pool_options(spec.attributes)) {}
 
@@ -30,9 +29,8 @@ class MaxPoolLayer final : public Module {
     require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), kMaxPoolLayer,
             "needs scales per tensor or channel(1), got scales per ", g, " of ", in,
             ", which differ within a window. Quantize after it");
-    Form out = detail::pooled(kMaxPoolLayer, detail::image_form(kMaxPoolLayer, in), options_);
-    out.dtype = y_ = detail::passed_dtype(in);
-    return out;
+    return planned_as(detail::pooled(kMaxPoolLayer, detail::image_form(kMaxPoolLayer, in), options_),
+                      detail::passed_dtype(in));
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     x = detail::as_image_node(graph, path(), x);
@@ -42,20 +40,18 @@ class MaxPoolLayer final : public Module {
 
  private:
   PoolOptions options_;
-  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace
 
 LayerKind max_pool_kind() {
-  LayerKind kind;
-  kind.name = kMaxPoolLayer;
-  kind.doc = "largest element of each window of images [h, w, c], of values or of codes";
-  kind.keys = detail::pool_keys();
-  kind.output = LayerKind::Output::kNone;
-  kind.bf16 = kind.axes = true;
-  kind.make = [](const LayerSpec& spec) { return std::make_shared<MaxPoolLayer>(spec); };
-  return kind;
+  return {.name = std::string(kMaxPoolLayer),
+          .doc = "largest element of each window of images [h, w, c], of values or of codes",
+          .keys = detail::pool_keys(),
+          .axes = true,
+          .bf16 = true,
+          .output = LayerKind::Output::kNone,
+          .make = [](const LayerSpec& spec) { return std::make_shared<MaxPoolLayer>(spec); }};
 }
 
 }  // namespace bitgrad

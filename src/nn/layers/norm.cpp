@@ -5,27 +5,17 @@
 #include <cmath>
 
 #include "bitgrad/nn/layers.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 #include "ops/norm.h"
 
 namespace bitgrad {
-namespace {
-
-ParameterSpec constant(double number) {
-  ParameterSpec spec;
-  spec.init = {"constant", number, 0};
-  return spec;
-}
-
-}  // namespace
 
 Norm::Norm(std::string_view name, Op op, bool per_column, float eps, float momentum)
     : name_(name),
       op_(op),
       per_column_(per_column),
-      gamma_(add_parameter("gamma", constant(1))),
-      beta_(add_parameter("beta", constant(0))) {
+      gamma_(add_parameter("gamma", ParameterSpec{.init = {"constant", 1, 0}})),
+      beta_(add_parameter("beta", ParameterSpec{.init = {"constant", 0, 0}})) {
   require(eps > 0, name, "eps must be above 0: got ", eps);
   require(momentum >= 0 && momentum <= 1, name, "momentum must be in [0, 1]: got ", momentum);
   options_.eps = eps;
@@ -127,18 +117,16 @@ namespace {
 
 LayerKind norm_kind(const char* name, const char* doc, Norm::Op op, bool per_column, const char* eps) {
   using Type = Key::Type;
-  LayerKind kind;
-  kind.name = name;
-  kind.doc = doc;
-  kind.keys = {{"eps", Type::kNumber, "[1e-12, 1]", eps, "added to the variance"},
-               {"momentum", Type::kNumber, "(0, 1]", "0.1", "part of the new value in the running statistics"}};
-  kind.output = LayerKind::Output::kKeeps;
-  kind.bf16 = true;
-  kind.make = [name, op, per_column](const LayerSpec& spec) {
-    return std::make_shared<Norm>(name, op, per_column, static_cast<float>(spec.attributes.number("eps")),
-                                  static_cast<float>(spec.attributes.number("momentum")));
-  };
-  return kind;
+  return {.name = std::string(name),
+          .doc = doc,
+          .keys = {{"eps", Type::kNumber, "[1e-12, 1]", eps, "added to the variance"},
+                   {"momentum", Type::kNumber, "(0, 1]", "0.1", "part of the new value in the running statistics"}},
+          .bf16 = true,
+          .output = LayerKind::Output::kKeeps,
+          .make = [name, op, per_column](const LayerSpec& spec) {
+            return std::make_shared<Norm>(name, op, per_column, static_cast<float>(spec.attributes.number("eps")),
+                                          static_cast<float>(spec.attributes.number("momentum")));
+          }};
 }
 
 }  // namespace

@@ -5,17 +5,15 @@
 namespace bitgrad {
 
 LayerKind quantize_kind() {
-  LayerKind kind;
-  kind.name = "quantize";
-  kind.doc = "quantizes activations by quant.activations; the layer's keys override it";
-  kind.quantizer = LayerKind::Quantizer::kActivations;
-  kind.output = LayerKind::Output::kNone;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) {
-    require(spec.activation.has_value(), "quantize", "needs quantized activations (dtype, scheme)");
-    return std::make_shared<ActivationQuantizer>(*spec.activation);
-  };
-  return kind;
+  return {.name = "quantize",
+          .doc = "quantizes activations by quant.activations; the layer's keys override it",
+          .quantizer = LayerKind::Quantizer::kActivations,
+          .bf16 = true,
+          .output = LayerKind::Output::kNone,
+          .make = [](const LayerSpec& spec) {
+            require(spec.activation.has_value(), "quantize", "needs quantized activations (dtype, scheme)");
+            return std::make_shared<ActivationQuantizer>(*spec.activation);
+          }};
 }
 
 }  // namespace bitgrad

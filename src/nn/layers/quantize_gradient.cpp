@@ -8,7 +8,7 @@
 namespace bitgrad {
 namespace {
 
-class QuantizeGradientLayer final : public Module {
+class QuantizeGradientLayer final : public detail::ValuesLayer {
  public:
   explicit QuantizeGradientLayer(const QuantSpec& spec) : spec_(spec) {
     const Quantizer& quantizer = find_quantizer(spec_.scheme);
@@ -25,34 +25,27 @@ class QuantizeGradientLayer final : public Module {
                                                  static_cast<uint32_t>(state().microbatch)}));
   }
 
-  Form plan(const Form& in, PlanRequests&) override {
-    Form out = in;
-    out.dtype = y_ = detail::passed_dtype(in);
-    return out;
-  }
+  Form plan(const Form& in, PlanRequests&) override { return planned_as(in, detail::passed_dtype(in)); }
   PlanRequests serve(const PlanRequests& requests) override { return requests; }
   inference::Value lower(inference::Graph&, inference::Value x) override { return x; }
   std::string_view kind() const override { return "quantize_gradient"; }
 
  private:
   QuantSpec spec_;
-  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace
 
 LayerKind quantize_gradient_kind() {
-  LayerKind kind;
-  kind.name = "quantize_gradient";
-  kind.doc = "identity in forward; quantizes the gradient in backward";
-  kind.quantizer = LayerKind::Quantizer::kGradients;
-  kind.output = LayerKind::Output::kNone;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) {
-    require(spec.activation.has_value(), "quantize_gradient", "needs a quantized gradient (dtype, scheme)");
-    return std::make_shared<QuantizeGradientLayer>(spec.activation->spec);
-  };
-  return kind;
+  return {.name = "quantize_gradient",
+          .doc = "identity in forward; quantizes the gradient in backward",
+          .quantizer = LayerKind::Quantizer::kGradients,
+          .bf16 = true,
+          .output = LayerKind::Output::kNone,
+          .make = [](const LayerSpec& spec) {
+            require(spec.activation.has_value(), "quantize_gradient", "needs a quantized gradient (dtype, scheme)");
+            return std::make_shared<QuantizeGradientLayer>(spec.activation->spec);
+          }};
 }
 
 }  // namespace bitgrad

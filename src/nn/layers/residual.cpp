@@ -1,9 +1,8 @@
 // y = body(x) + shortcut(x); without a shortcut y = body(x) + x (He et al. 2015, arXiv 1512.03385, eq. 1 and 2).
 #include "nn/layers/residual.h"
 
-#include "bitgrad/ops/add_hardtanh.h"
+#include "bitgrad/ops/ops.h"
 #include "nn/layers/norm.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -82,21 +81,19 @@ std::shared_ptr<Sequential> list_of(const LayerSpec& spec, std::string_view key)
 }  // namespace
 
 LayerKind residual_kind() {
-  LayerKind kind;
-  kind.name = kResidual;
-  kind.doc = "body(x) + shortcut(x); without a shortcut body(x) + x";
-  kind.lists.kind = LayerLists::Kind::kNamed;
-  kind.bf16 = true;
-  kind.lists.keys = {{.name = "body", .standard = "!", .doc = "layers"},
-                     {.name = "shortcut", .standard = "", .doc = "layers; absent or empty: the identity"}};
-  kind.make = [](const LayerSpec& spec) {
-    const auto body = list_of(spec, "body");
-    require(body != nullptr && body->size() > 0, kResidual, "body: got no layers, expected at least one");
-    auto shortcut = list_of(spec, "shortcut");
-    if (shortcut && shortcut->size() == 0) shortcut = nullptr;
-    return std::make_shared<Residual>(body, shortcut);
-  };
-  return kind;
+  return {.name = std::string(kResidual),
+          .doc = "body(x) + shortcut(x); without a shortcut body(x) + x",
+          .lists = {.kind = LayerLists::Kind::kNamed,
+                    .keys = {{.name = "body", .standard = "!", .doc = "layers"},
+                             {.name = "shortcut", .standard = "", .doc = "layers; absent or empty: the identity"}}},
+          .bf16 = true,
+          .make = [](const LayerSpec& spec) {
+            const auto body = list_of(spec, "body");
+            require(body != nullptr && body->size() > 0, kResidual, "body: got no layers, expected at least one");
+            auto shortcut = list_of(spec, "shortcut");
+            if (shortcut && shortcut->size() == 0) shortcut = nullptr;
+            return std::make_shared<Residual>(body, shortcut);
+          }};
 }
 
 }  // namespace bitgrad

@@ -2,7 +2,6 @@
 // alike. Parameters gamma (1) and, for layer_norm, beta (0).
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -10,7 +9,7 @@ namespace {
 
 constexpr std::string_view kLayerNorm = "layer_norm", kRmsNorm = "rms_norm";
 
-class RowNorm final : public Module {
+class RowNorm final : public detail::ValuesLayer {
  public:
   RowNorm(std::string_view name, float eps, bool bias)
       : name_(name), eps_(eps), gamma_(add_parameter("gamma", ParameterSpec{.init = {"constant", 1, 0}})) {
@@ -45,7 +44,6 @@ class RowNorm final : public Module {
   float eps_;
   Parameter& gamma_;
   Parameter* beta_ = nullptr;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 LayerKind row_norm_kind(std::string_view name, const char* doc) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bitgrad/autograd/recompute.h"
+#include "bitgrad/autograd/tape.h"
 #include "bitgrad/nn/layers.h"
 
 namespace bitgrad {
@@ -123,38 +123,35 @@ Key recompute_key(const std::string& what) {
 }  // namespace
 
 LayerKind sequence_kind() {
-  LayerKind kind;
-  kind.name = "sequence";
-  kind.doc = "layers one after the other, as one layer";
-  kind.keys = {recompute_key("the sequence")};
-  kind.lists.kind = LayerLists::Kind::kInline;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) {
-    auto layers = make_layers(spec.lists.at(0).layers);
-    layers->set_recompute(spec.attributes.flag(kRecomputeKey));
-    return layers;
-  };
-  return kind;
+  return {.name = "sequence",
+          .doc = "layers one after the other, as one layer",
+          .keys = {recompute_key("the sequence")},
+          .lists = {.kind = LayerLists::Kind::kInline},
+          .bf16 = true,
+          .make = [](const LayerSpec& spec) {
+            auto layers = make_layers(spec.lists.at(0).layers);
+            layers->set_recompute(spec.attributes.flag(kRecomputeKey));
+            return layers;
+          }};
 }
 
 LayerKind repeat_kind() {
-  LayerKind kind;
-  kind.name = "repeat";
-  kind.doc = "repeats its layers, each time with separate parameters";
-  kind.keys = {{"times", Key::Type::kInt, "[1, 4096]", "!", "rounds"}, recompute_key("each round")};
-  kind.lists.kind = LayerLists::Kind::kRepeated;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) {
-    require(!spec.lists.empty() && !spec.lists[0].layers.empty(), "repeat", "layers: got none, expected at least one");
-    auto rounds = std::make_shared<Sequential>();
-    for (int64_t i = 0; i < spec.attributes.integer("times"); ++i) {
-      const auto round = in_layer(std::to_string(i), [&] { return make_layers(spec.lists[0].layers); });
-      round->set_recompute(spec.attributes.flag(kRecomputeKey));
-      rounds->append(round);
-    }
-    return rounds;
-  };
-  return kind;
+  return {.name = "repeat",
+          .doc = "repeats its layers, each time with separate parameters",
+          .keys = {{"times", Key::Type::kInt, "[1, 4096]", "!", "rounds"}, recompute_key("each round")},
+          .lists = {.kind = LayerLists::Kind::kRepeated},
+          .bf16 = true,
+          .make = [](const LayerSpec& spec) {
+            require(!spec.lists.empty() && !spec.lists[0].layers.empty(), "repeat",
+                    "layers: got none, expected at least one");
+            auto rounds = std::make_shared<Sequential>();
+            for (int64_t i = 0; i < spec.attributes.integer("times"); ++i) {
+              const auto round = in_layer(std::to_string(i), [&] { return make_layers(spec.lists[0].layers); });
+              round->set_recompute(spec.attributes.flag(kRecomputeKey));
+              rounds->append(round);
+            }
+            return rounds;
+          }};
 }
 
 }  // namespace bitgrad

@@ -2,7 +2,6 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
 #include "nn/layers/windows_keys.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -10,7 +9,7 @@ namespace {
 
 constexpr std::string_view kShortcutLayer = "shortcut_a";
 
-class ShortcutLayer final : public Module {
+class ShortcutLayer final : public detail::ValuesLayer {
  public:
   explicit ShortcutLayer(const LayerSpec& spec)
       : out_(spec.attributes.integer("out")), stride_(detail::pair_of(spec.attributes, "stride")) {}
@@ -39,7 +38,6 @@ class ShortcutLayer final : public Module {
  private:
   int64_t out_;
   std::array<int64_t, 2> stride_;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

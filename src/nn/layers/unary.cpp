@@ -3,13 +3,12 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/residual.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
 namespace {
 
-class UnaryLayer final : public Module {
+class UnaryLayer final : public detail::ValuesLayer {
  public:
   explicit UnaryLayer(UnaryOp op) : op_(op) {}
   Var forward(const Var& x) override {
@@ -27,9 +26,7 @@ class UnaryLayer final : public Module {
     if (integers && op_ == UnaryOp::relu) return in;
     require(detail::is_values(in.dtype), unary_name(op_), "needs fp32 input, got ", in.dtype,
             integers ? ". Put dequantize before it" : ". Put it before the quantizer, or dequantize before it");
-    Form out = in;
-    out.dtype = y_ = in.float_output();
-    return out;
+    return planned_as(in, in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     if (graph[x].form.dtype == dtypes::int32)
@@ -40,7 +37,6 @@ class UnaryLayer final : public Module {
 
  private:
   UnaryOp op_;
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

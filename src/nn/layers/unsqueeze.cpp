@@ -1,7 +1,6 @@
 // Turns planes [h,w] into images of one channel.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -9,7 +8,7 @@ namespace {
 
 constexpr std::string_view kUnsqueezeLayer = "unsqueeze";
 
-class UnsqueezeLayer final : public Module {
+class UnsqueezeLayer final : public detail::ValuesLayer {
  public:
   Var forward(const Var& x) override {
     const Shape& s = x.shape();
@@ -28,21 +27,17 @@ class UnsqueezeLayer final : public Module {
     return detail::as_image_node(graph, path(), x);
   }
   std::string_view kind() const override { return kUnsqueezeLayer; }
-
- private:
-  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace
 
 LayerKind unsqueeze_kind() {
-  LayerKind kind;
-  kind.name = kUnsqueezeLayer;
-  kind.doc = "gray images [h, w] as [h, w, 1], where a quantize layer comes before the first convolution";
-  kind.output = LayerKind::Output::kKeeps;
-  kind.bf16 = kind.axes = true;
-  kind.make = [](const LayerSpec&) { return std::make_shared<UnsqueezeLayer>(); };
-  return kind;
+  return {.name = std::string(kUnsqueezeLayer),
+          .doc = "gray images [h, w] as [h, w, 1], where a quantize layer comes before the first convolution",
+          .axes = true,
+          .bf16 = true,
+          .output = LayerKind::Output::kKeeps,
+          .make = [](const LayerSpec&) { return std::make_shared<UnsqueezeLayer>(); }};
 }
 
 }  // namespace bitgrad

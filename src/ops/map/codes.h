@@ -1,4 +1,4 @@
-// Copies packed codes along their packed axis, and compares parameters that must be equal.
+// Copies packed codes along their packed axis, and checks parameters whose values only the device knows.
 #pragma once
 
 #include "ops/map/list.h"
@@ -39,6 +39,17 @@ struct FlagUnequal {
 
   BITGRAD_HD void operator()(int64_t i) const {
     if (a[i] != b[i]) or_flag(flags, 1u);
+  }
+};
+
+// Sets bit 1 in flags if a value is outside [lo, hi].
+struct FlagOutside {
+  const int32_t* numbers;
+  int64_t lo, hi;
+  uint32_t* flags;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    if (numbers[i] < lo || numbers[i] > hi) or_flag(flags, 1u);
   }
 };
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/dtype/scale_map.h"
+#include "bitgrad/dtype/dtype.h"
 #include "kernels/gemm/common/formulas.h"
 #include "ops/map/list.h"
 

@@ -1,5 +1,5 @@
-// The sides of a product, and the only place where its arguments for family gemm are built. Planning (plan.cpp) builds
-// them from forms, execution from tensors, so both select the same kernel.
+// The sides of a product, and the only place where its arguments for family gemm are built. Planning (plan_product)
+// builds them from forms, execution from tensors, so both select the same kernel.
 #pragma once
 
 #include <string_view>
@@ -39,8 +39,8 @@ Members members_of(std::string_view where, const Tensor& stored, int64_t rows, b
 kernels::GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c);
 
 // A side that need not exist as a whole: a matrix, or the windows of a convolution (windows.h), whose codes are
-// gathered one block of rows at a time. The drivers (forward.h, gradient.h) request blocks of its stored rows: rows of
-// the result if they are free, pieces of the sums if they are contracted.
+// gathered one block of rows at a time. The drivers (forward_product, gradient.h) request blocks of its stored rows:
+// rows of the result if they are free, pieces of the sums if they are contracted.
 class Operand {
  public:
   virtual ~Operand() = default;
@@ -67,5 +67,16 @@ class MatrixOperand final : public Operand {
  private:
   const Tensor matrix_;
 };
+
+// The forward product of a linear layer, on packed operands in the layouts that the cheapest kernel reads: y = x w^T (+
+// bias, fp32 or undefined) by the best kernel among the layouts available for w; x is packed into the
+// layout that the kernel reads. y [rows of x, rows of w], with dense or strided rows: fp32, bf16, fp64, or int32 for
+// operands without scales. An operand with several blocks of rows is produced and multiplied block by block, by the
+// kernel chosen for the whole shape and therefore in its order of summation. row_alone: ProductModes::row_alone.
+void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y, bool row_alone = false);
+inline void forward_product(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y,
+                            bool row_alone = false) {
+  forward_product(MatrixOperand(x), w, bias, y, row_alone);
+}
 
 }  // namespace bitgrad::detail

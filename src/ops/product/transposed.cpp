@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/dtype/transpose.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "ops/common.h"
 #include "ops/product/operand.h"

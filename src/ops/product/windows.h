@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "kernels/conv.h"
 #include "ops/product/operand.h"
 

@@ -1,4 +1,4 @@
-#include "ops/product/windows_direct.h"
+#include "ops/product/windows_gradient.h"
 
 #include "ops/product/fold.h"
 #include "ops/product/gradient.h"

@@ -13,7 +13,6 @@
 #include "ops/product/depthwise.h"
 #include "ops/product/fold.h"
 #include "ops/product/gradient.h"
-#include "ops/product/windows_direct.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -278,8 +277,7 @@ void gw_int8(const ConvGradient& g, const Tensor& x, const Tensor& image, GradSl
 void check_conv_gx(ProductMode mode, const OperandForm& w, int64_t taps) {
   if (mode != ProductMode::kInt8) return;
   const Granularity g = w.scales.value_or(Granularity{});
-  const bool per_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
-  require(g.kind == Granularity::kTensor || per_row, "conv2d",
+  require(g.kind == Granularity::kTensor || g.per_row(), "conv2d",
           "gx int8 needs scales of w per tensor or channel(0); use bf16: got w per ", g);
   const int64_t most = most_products_in_int32(dtypes::int8, w.dtype);
   require(w.rows <= most / taps, "conv2d", "gx int8 sums the products of a pixel in int32; use bf16: got ", w.rows,

@@ -1,7 +1,7 @@
-// Layer norm (Ba, Kiros and Hinton 2016, arXiv 1607.06450, equation 3) and RMS norm (Zhang and Sennrich 2019, arXiv
-// 1910.07467, equation 4) over the last axis of x (kernels/rowwise.h). docs/numerics.md section 10.
-#include "bitgrad/ops/ops.h"
+// Ops over the last axis of x (kernels/rowwise.h): layer norm (Ba, Kiros and Hinton 2016, arXiv 1607.06450, equation
+// 3), RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467, equation 4), softmax. docs/numerics.md section 10.
 #include "kernels/rowwise.h"
+#include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/strided.h"
 
@@ -80,6 +80,31 @@ struct RowNorm {
   }
 };
 
+// gx = y * (gy - sum gy * y).
+struct Softmax {
+  static constexpr std::string_view kName = "softmax";
+  struct Saved {
+    Tensor y;
+  };
+  static Tensor forward(Saved& s, std::span<const Tensor> in) {
+    const Tensor& x = in[0];
+    require_activation(kName, "x", x);
+    require(x.shape().rank() > 0, kName, "x must have an axis to sum over, got ", x);
+    Tensor y = Tensor::empty(x.shape(), x.dtype());
+    kernels::softmax_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, {y.data(), y.dtype()}});
+    s.y = keep(y);
+    return y;
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
+    const Tensor& y = s.y;
+    const Tensor gx = Tensor::empty(y.shape(), wide_of(y));
+    kernels::softmax_rows_backward(
+        {y.rows(), y.cols(), {y.data(), y.dtype()}, {gy[0].data(), gy[0].dtype()}, {gx.data(), gx.dtype()}});
+    g[0].set_rounded(gx);
+  }
+};
+
 }  // namespace
 
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float eps) {
@@ -88,5 +113,7 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float eps) {
 }
 
 Var rms_norm(const Var& x, const Var& gamma, float eps) { return apply<RowNorm<false>>({x, gamma}, eps); }
+
+Var softmax(const Var& x) { return apply<Softmax>({x}); }
 
 }  // namespace bitgrad

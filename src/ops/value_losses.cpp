@@ -1,11 +1,41 @@
-// loss = mean over all elements of max(x, 0) - x t + log(1 + e^-|x|): the cross-entropy of sigmoid(x) with t in a form
-// that neither overflows nor cancels (TensorFlow, sigmoid_cross_entropy_with_logits);  gx = (sigmoid(x) - t) / n.
+// Losses over targets that are values. docs/numerics.md section 10.
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 #include "ops/loss.h"
-#include "ops/map/elements.h"
-#include "ops/targets.h"
+#include "ops/map/loss.h"
+#include "ops/strided.h"
 
 namespace bitgrad {
 namespace {
+
+// loss = mean over all elements of (y - t)^2;  gy = (2/n) (y - t).
+struct MeanSquaredError : SlopeLoss {
+  static constexpr std::string_view kName = "mean_squared_error";
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& target) {
+    const Tensor& y = in[0];
+    require_targets_like(kName, y, target);
+    const bool f64 = y.dtype() == dtypes::fp64;
+    const Tensor difference =
+        broadcast(kernels::PointwiseOp::sub, y, target, y.shape(), f64 ? dtypes::fp64 : dtypes::fp32);
+    const int64_t n = y.numel();
+    s = {keep(difference), 2, static_cast<double>(n)};
+    if (f64) {
+      double total = 0;
+      for (int64_t i = 0; i < n; ++i) total += difference.as<double>()[i] * difference.as<double>()[i];
+      return Tensor::scalar(total / static_cast<double>(n), dtypes::fp64);
+    }
+    Tensor loss = Tensor::empty(Shape{}, dtypes::fp32);
+    kernels::ReduceArgs args;
+    args.rule = kernels::ReduceRule::kSumSquares;
+    args.rows = 1;
+    args.cols = args.ldx = n;
+    args.x = difference.as<float>();
+    args.out = loss.as<float>();
+    kernels::reduce(args);
+    kernels::divide(1, loss.as<float>(), static_cast<float>(n));
+    return loss;
+  }
+};
 
 // Throws Error for targets outside [0, 1]; names the first.
 [[noreturn]] void fail_target(std::string_view op, const Tensor& target) {
@@ -15,11 +45,10 @@ namespace {
   fail(op, "a target of ", target, " was not in 0 .. 1");
 }
 
-struct SigmoidCrossEntropy {
+// loss = mean over all elements of max(x, 0) - x t + log(1 + e^-|x|): the cross-entropy of sigmoid(x) with t in a form
+// that neither overflows nor cancels (TensorFlow, sigmoid_cross_entropy_with_logits);  gx = (sigmoid(x) - t) / n.
+struct SigmoidCrossEntropy : SlopeLoss {
   static constexpr std::string_view kName = "sigmoid_cross_entropy";
-  struct Saved {
-    Tensor slope;  // sigmoid(x) - t
-  };
   // pos_weight: undefined, or one factor for each output.
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& target, const Tensor& pos_weight) {
     const Tensor& x = in[0];
@@ -53,8 +82,8 @@ struct SigmoidCrossEntropy {
                 x.numel(), 4096);
       outside.check([target] { fail_target(kName, target); });
     }
-    s.slope = keep(slope);
-    return loss_total(terms, static_cast<double>(x.numel()));
+    s = {keep(slope), 1, static_cast<double>(x.numel())};
+    return loss_total(terms, s.divisor);
   }
   static void check_factors(const Tensor& x, const Tensor& pos_weight) {
     if (!pos_weight.defined()) return;
@@ -62,16 +91,11 @@ struct SigmoidCrossEntropy {
             "pos_weight must be fp32 [", x.cols(), "], one for each output, got ", pos_weight);
     require_here(kName, "pos_weight", pos_weight);
   }
-  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
-    if (!g[0].wanted()) return;
-    const auto n = static_cast<double>(s.slope.numel());
-    const bool f64 = s.slope.dtype() == dtypes::fp64;
-    g[0].set_rounded(loss_gradient(gy[0], f64 ? 1.0 / n : double{1.0f / static_cast<float>(n)}, s.slope));
-  }
 };
 
 }  // namespace
 
+Var mean_squared_error(const Var& outputs, const Tensor& target) { return apply<MeanSquaredError>({outputs}, target); }
 Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets) {
   return apply<SigmoidCrossEntropy>({logits}, targets, Tensor());
 }

@@ -1,4 +1,4 @@
-// y = the parts, concatenated along an axis; the gradient of each part is its slice of gy.
+// Ops that move elements without computing.
 #include <algorithm>
 
 #include "bitgrad/ops/ops.h"
@@ -9,6 +9,75 @@
 
 namespace bitgrad {
 namespace {
+
+// y = x with permuted axes: axis i of y is axis axes[i] of x. gx: the inverse permutation.
+struct Permute {
+  static constexpr std::string_view kName = "permute";
+  struct Saved {
+    std::vector<int64_t> inverse;
+  };
+
+  // `axes` are a permutation of 0, 1, ...
+  static std::vector<int64_t> checked(const Tensor& x, const std::vector<int64_t>& axes) {
+    const int64_t rank = x.shape().rank();
+    require_movable(kName, "x", x);
+    require(rank <= kernels::kPointwiseAxes, kName, "x ", x, " has ", rank, " axes, expected at most ",
+            kernels::kPointwiseAxes, ". Reshape it to fewer");
+    require(static_cast<int64_t>(axes.size()) == rank, kName, "got ", axes.size(), " axes for x ", x, ", expected ",
+            rank);
+    std::vector<int64_t> out;
+    for (const int64_t axis : axes) {
+      out.push_back(axis_in(kName, axis, x));
+      require(std::count(out.begin(), out.end(), out.back()) == 1, kName, "axis ", out.back(), " of x ", x,
+              " is named twice");
+    }
+    require(x.dtype().bits() >= 8 || rank == 0 || out.back() == rank - 1, kName, "the last axis of x ", x,
+            " is packed and stays the last: got axis ", rank == 0 ? 0 : out.back(), " there. Dequantize x first");
+    return out;
+  }
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const std::vector<int64_t>& given) {
+    const std::vector<int64_t> axes = checked(in[0], given);
+    s.inverse.resize(axes.size());
+    for (size_t i = 0; i < axes.size(); ++i) s.inverse[static_cast<size_t>(axes[i])] = static_cast<int64_t>(i);
+    return permuted(in[0], axes, false);
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (g[0].wanted()) g[0].set_rounded(permuted(gy[0], s.inverse, true));
+  }
+};
+
+// y = elements [begin, end) along an axis of x. gx = gy there, +0 elsewhere.
+struct Slice {
+  static constexpr std::string_view kName = "slice";
+  struct Saved {
+    Shape shape;
+    int64_t axis = 0, begin = 0;
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, int64_t given, int64_t begin, int64_t end) {
+    const Tensor& x = in[0];
+    const int64_t axis = axis_in(kName, given, x);
+    const bool view = axis == 0 && x.shape().rank() > 1;  // slicing rows supports scales of any granularity
+    require_movable(kName, "x", view ? x.without_quant() : x);
+    require(begin >= 0 && begin <= end && end <= x.shape()[axis], kName, "[", begin, ", ", end, ") of axis ", axis,
+            " of x ", x, ", which has ", x.shape()[axis], " elements there");
+    s = {x.shape(), axis, begin};
+    if (view) return x.row_slice(begin, end);
+    std::vector<int64_t> dims = x.shape().dims();
+    dims[static_cast<size_t>(axis)] = end - begin;
+    const Tensor y =
+        x.dtype().is_code() ? Tensor::zeros(Shape(dims), x.dtype()) : Tensor::empty(Shape(dims), x.dtype());
+    copy_out(x, axis, begin, y);
+    return y.with_quant(x.quant());
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
+    const Tensor wide_gy = wide(gy[0]), gx = Tensor::zeros(s.shape, wide_gy.dtype());
+    copy_in(wide_gy, s.axis, s.begin, gx);
+    g[0].set_rounded(gx);
+  }
+};
 
 constexpr std::string_view kConcatenate = "concatenate";
 
@@ -39,6 +108,7 @@ void require_equal_params(size_t part, const Tensor& first, const Tensor& other)
   require_equal_numbers(part, a->offset, b->offset);
 }
 
+// y = the parts, concatenated along an axis; the gradient of each part is its slice of gy.
 struct Concatenate {
   static constexpr std::string_view kName = kConcatenate;
   struct Saved {
@@ -93,6 +163,8 @@ struct Concatenate {
 
 }  // namespace
 
+Var permute(const Var& x, const std::vector<int64_t>& axes) { return apply<Permute>({x}, axes); }
+Var slice(const Var& x, int64_t axis, int64_t begin, int64_t end) { return apply<Slice>({x}, axis, begin, end); }
 Var concatenate(const std::vector<Var>& parts, int64_t axis) {
   require(!parts.empty(), kConcatenate, "no parts to join");
   return apply<Concatenate>(parts, axis);
