@@ -12,8 +12,8 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/dtype/layout.h"
-#include "bitgrad/ops/spatial.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/spatial.h"
 
 #include "cli/arguments.h"
 #include "shared/measure.h"

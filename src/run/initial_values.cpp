@@ -12,8 +12,8 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/interop/model_origin.h"
 #include "bitgrad/run/adapters.h"
-#include "run/adapter_files.h"
 #include "interop/hugging_face.h"
+#include "run/adapter_files.h"
 #include "train/train_state.h"
 
 namespace bitgrad::detail {

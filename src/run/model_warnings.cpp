@@ -7,8 +7,8 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/run/trainer.h"
 
-#include "config/lengths.h"
 #include "bitgrad/nn/layers.h"
+#include "config/lengths.h"
 #include "nn/activation_quantizer.h"
 #include "quant/learned.h"
 

@@ -8,8 +8,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/model_record.h"
-#include "bitgrad/run/adapters.h"
 #include "bitgrad/quant/quantizer.h"
+#include "bitgrad/run/adapters.h"
 #include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/ptq.h"
 

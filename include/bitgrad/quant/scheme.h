@@ -1,6 +1,8 @@
 // QuantSpec: how to quantize a tensor, as plain data. docs/numerics.md section 2.
 #pragma once
 
+#include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -75,10 +77,7 @@ struct ObserverSpec {
 template <typename V, typename S>
 void visit_quant_options(V&& v, S& s) {
 #define BITGRAD_QUANT_OPTION(member, ...) v(#member, s.member);
-#define BITGRAD_QUANT_FIELD(member, ...)
 #include "bitgrad/quant/scheme_fields.inc"
-#undef BITGRAD_QUANT_OPTION
-#undef BITGRAD_QUANT_FIELD
 }
 
 // All but alpha, the sharpness of rule tanh and the scheme's own keys, which configurations and files write
@@ -91,8 +90,23 @@ void visit_quant(V&& v, S& s) {
 #define BITGRAD_QUANT_OPTION(member, ...) v(#member, s.member);
 #define BITGRAD_QUANT_FIELD(member, ...) v(#member, s.member);
 #include "bitgrad/quant/scheme_fields.inc"
-#undef BITGRAD_QUANT_OPTION
-#undef BITGRAD_QUANT_FIELD
+}
+
+// Whether files leave this member out: it is an option that the first files lack, at its default.
+inline bool is_left_out(std::string_view member, const QuantSpec& s) {
+#define BITGRAD_QUANT_LATER(name, ...) \
+  if (member == #name) return s.name == QuantSpec().name;
+#include "bitgrad/quant/scheme_fields.inc"
+  return false;
+}
+
+// The first option that is not at its default, apart from these; empty: none. For users that know only some options,
+// such as an export.
+inline std::string_view other_option(const QuantSpec& s, std::initializer_list<std::string_view> known) {
+#define BITGRAD_QUANT_OPTION(name, ...) \
+  if (!(s.name == QuantSpec().name) && std::find(known.begin(), known.end(), #name) == known.end()) return #name;
+#include "bitgrad/quant/scheme_fields.inc"
+  return {};
 }
 
 }  // namespace bitgrad
