@@ -31,7 +31,7 @@ class StepGraph final : public StepRecord {
   GraphExec exec_ = nullptr;
 };
 
-// Prefetch (bitgrad/base/device_work.h) on its own stream, in parallel with the computation.
+// Prefetch (bitgrad/base/device.h) on its own stream, in parallel with the computation.
 
 // Bound to the device that is current at construction.
 class PrefetchStream final : public Prefetch {
