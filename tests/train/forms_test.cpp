@@ -7,6 +7,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/infer/predictor.h"
 #include "bitgrad/io/tensors.h"
+#include "bitgrad/quant/observer.h"
 #include "bitgrad/tools/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
