@@ -15,9 +15,11 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
-#include "bitgrad/run/opened_file.h"
 
 namespace bitgrad {
+
+class Learner;      // train/learner.h
+struct OpenedFile;  // run/opened_file.h
 
 // The model to export. `model` must be initialized, planned, have values, and match `spec`.
 struct ExportSource {
