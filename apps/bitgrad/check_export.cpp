@@ -17,6 +17,7 @@
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
+#include "bitgrad/run/trainer.h"
 #include "table.h"
 
 extern char** environ;

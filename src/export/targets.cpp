@@ -8,6 +8,7 @@
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/interop/interop.h"
+#include "bitgrad/run/trainer.h"
 
 namespace bitgrad {
 

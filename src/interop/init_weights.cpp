@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/io/safetensors.h"
 #include "checkpoint/part.h"

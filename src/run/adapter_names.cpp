@@ -113,7 +113,7 @@ PeftNames::PeftNames(const std::string& record) {
   if (record.empty()) return;
   try {
     const FoundDecoder found = find_decoder(parse_model_record(record).model);
-    const interop::Family& family = interop::family_of(found.decoder);
+    const interop::Family& family = interop::chosen_family("", found.decoder);
     interop::check_fits(found, family, interop::FileFormat::kHuggingFace);
     for (const auto& m : interop::tensor_map(found, family, interop::FileFormat::kHuggingFace)) {
       if (m.parameter.empty()) continue;

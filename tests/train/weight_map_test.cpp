@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/io/gguf.h"
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/nn/layers.h"

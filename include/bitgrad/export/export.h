@@ -19,6 +19,9 @@
 
 namespace bitgrad {
 
+class Learner;      // train/learner.h
+struct OpenedFile;  // run/opened_file.h
+
 // The model to export. `model` must be initialized, planned, have values, and match `spec`.
 struct ExportSource {
   Module* model = nullptr;

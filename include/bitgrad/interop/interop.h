@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/config/weight_name.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/interop/model_origin.h"
@@ -17,6 +16,8 @@
 #include "bitgrad/tensor/shape.h"
 
 namespace bitgrad {
+
+struct InitFrom;  // checkpoint/checkpoint.h
 
 // What an export is asked for, and what it wrote of each tensor and layer and lost.
 
