@@ -1,6 +1,6 @@
 // The contracts of bitgrad::kernels, by their short names inside bitgrad::cuda, and the launches that the table of CUDA
-// has: name_cuda(...) for each line of kernel_table.inc, with the contract and parameters of line `name`; and the listed
-// kernels of families with alternatives (cuda/register.cpp).
+// has: name_cuda(...) for each line of kernel_table.inc, with the contract and parameters of line `name`; and the
+// listed kernels of families with alternatives (cuda/register.cpp).
 #pragma once
 
 #include "bitgrad/dtype/transpose.h"

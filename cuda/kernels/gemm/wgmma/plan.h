@@ -23,8 +23,8 @@ bool wgmma_product(const GemmArgs& args, double largest_product);
 // The form with the shortest predicted time, and that time in nanoseconds, for a matrix of rows x columns with k_bytes
 // bytes of k. `turns` allows kTurnsTile256.
 TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
-// Number of parts to split k into: the most that can run at once on an H200 (gemm/args.h) if that is predicted to be faster
-// than no split, else 1.
+// Number of parts to split k into: the most that can run at once on an H200 (gemm/args.h) if that is predicted to be
+// faster than no split, else 1.
 int split_parts(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
 // `parts` is 1, or the number of parts of a split product.
 double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns, int parts = 1);
