@@ -149,7 +149,7 @@ DTypeRegistry& dtype_registry() {
 
 }  // namespace bitgrad::detail
 
-// Public interface of the dtype registry: names, lookup, printing.
+// ---- the public interface: names, lookup, printing.
 namespace bitgrad {
 namespace {
 

@@ -255,7 +255,7 @@ void rethrow_in_layer(const std::string& name) {
   }
 }
 
-// Causal models: the output of a layer for a row may depend on earlier rows of the same sample, and on no others.
+// ---- causal models: the output of a layer for a row may depend on earlier rows of the same sample, and on no others.
 
 bool Module::causal() {
   const LayerKind* const known = find_layer_kind(kind());

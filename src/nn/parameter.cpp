@@ -125,7 +125,7 @@ void Parameter::restore(const ParameterState& state) {
   if (dequantized_.defined()) dequantized_.copy_from(dequantize_tensor(now, MemoryKind::kWorkspace));
 }
 
-// The value of a parameter in memory: derived layouts and scales.
+// ---- the value of a parameter in memory: derived layouts and scales.
 namespace {
 
 // Copies the values of `from` into the tensors of `to`. Returns false and copies nothing if their forms differ.

@@ -1,5 +1,5 @@
-// Float values between layers (Form::values): layers compute in fp32 and round once, when they write. docs/numerics.md
-// section 10.
+// Shared by layers: float values between them (Form::values; layers compute in fp32 and round once, when they write:
+// docs/numerics.md section 10), and nodes of the inference graph.
 #pragma once
 
 #include <string>
@@ -57,7 +57,7 @@ inline Var pass_through(const Var& x, DType planned) {
   return x.dtype() == dtypes::bf16 && planned == dtypes::fp32 ? cast(x, planned) : x;
 }
 
-// Helpers for Module::lower (nn/inference.h).
+// ---- helpers for Module::lower (nn/inference.h)
 
 // Host copy of fp32 values.
 inline std::vector<float> floats_of(const Tensor& t) { return t.to_vector(); }

@@ -21,7 +21,7 @@ inline constexpr float kSmallestNormal = 0x1p-126f;
 // Number of elements of block `block` of a [rows, cols] matrix; exact for ragged blocks.
 int64_t block_size(const Granularity& granularity, int64_t rows, int64_t cols, int64_t block);
 
-// Data errors found while fitting scales, on every device.
+// ---- data errors found while fitting scales, on every device
 
 // While alive, data errors of fits on this thread, on a device other than the CPU, set kFlagNonFinite in `word` (on
 // that device) instead of failing later. The caller must then discard the results: they are valid codes and scales, but

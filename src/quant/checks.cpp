@@ -112,7 +112,7 @@ void refuse_int1_weight(std::string_view scheme, DType dtype, bool weight) {
 
 }  // namespace bitgrad::detail
 
-// Functions of a QuantSpec alone: the codes in use and the annealed sharpness of the rule tanh.
+// ---- functions of a QuantSpec alone: the codes in use and the annealed sharpness of the rule tanh.
 namespace bitgrad {
 
 CodeLimits code_limits(const QuantSpec& spec) {

@@ -77,7 +77,7 @@ std::vector<Observer::State> ObserverBase::state() const {
 
 }  // namespace bitgrad::detail
 
-// Lookup of observers by name: the lines of observers.inc.
+// ---- lookup of observers by name: the lines of observers.inc.
 namespace bitgrad {
 
 namespace detail {

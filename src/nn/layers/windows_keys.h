@@ -65,7 +65,7 @@ inline Var as_image(const Var& x) {
   return s.rank() == 3 ? reshape(x, {s[0], s[1], s[2], 1}) : x;
 }
 
-// Shared by pooling layers: their keys, and the forms of images.
+// ---- pooling layers: their keys, and the forms of images
 
 inline std::vector<Key> pool_keys() {
   Key stride = pair_key("stride", "", "pixels between windows");
