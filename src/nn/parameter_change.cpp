@@ -9,6 +9,7 @@
 #include "nn/learned_parts.h"
 #include "nn/parameter_spec.h"
 #include "nn/row_params.h"
+#include "quant/values.h"
 
 namespace bitgrad {
 
@@ -17,13 +18,6 @@ using detail::as_matrix;
 namespace {
 
 constexpr int64_t kMasterBlock = 32768;  // elements of a bf16 master filled at a time, at least one row
-
-Tensor widened(const Tensor& master) {
-  if (master.dtype() == dtypes::fp32) return master;
-  Tensor wide = Tensor::empty(master.shape(), dtypes::fp32, MemoryKind::kWorkspace);
-  kernels::from_bf16(wide.numel(), master.as<uint16_t>(), wide.as<float>());
-  return wide;
-}
 
 // Fills with the rows of a tensor.
 auto rows_from(const Tensor& from) {

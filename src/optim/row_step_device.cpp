@@ -7,17 +7,10 @@
 #include "nn/row_params.h"
 #include "optim/finish.h"
 #include "optim/row_step.h"
+#include "quant/values.h"
 
 namespace bitgrad::detail {
 namespace {
-
-// Gradient sums as fp32, in place if they are fp32 already: their memory is free once the step is over.
-Tensor widened(const Tensor& sums) {
-  if (sums.dtype() != dtypes::bf16) return sums;
-  Tensor wide = Tensor::empty({sums.rows(), sums.cols()}, dtypes::fp32, MemoryKind::kWorkspace);
-  kernels::from_bf16(sums.numel(), sums.as<uint16_t>(), wide.as<float>());
-  return wide;
-}
 
 // The straight-through rule for the kernel. Codebooks do not clamp, so clip becomes identity.
 SteRule rule_of(const QuantSpec& quant, const CodeRange& range) {
@@ -88,7 +81,7 @@ void RowStep::gradient_args(const Tensor& x, kernels::UpdateRowsArgs& args, std:
 void RowStep::run_whole(const Tensor& sums, bool finished) {
   const Apart parts = apart();
   const Tensor x = number_rows(p_, 0, sums.rows());
-  if (!parts.update.empty()) return chunk(0, widened(sums), x, finished);
+  if (!parts.update.empty()) return chunk(0, widened(as_matrix(sums)), x, finished);
   kernels::UpdateRowsArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
@@ -98,7 +91,7 @@ void RowStep::run_whole(const Tensor& sums, bool finished) {
   if (!finished && parts.gradient.empty()) {
     gradient_args(x, args, scales);
   } else if (!finished) {
-    g = widened(sums);
+    g = widened(as_matrix(sums));
     finish_chunk(p_, spec_, now_.count, 0, g, x, /*check=*/false);
   }
   args.gradient.sums = g.data();
