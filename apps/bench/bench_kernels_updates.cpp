@@ -91,7 +91,7 @@ struct OneParameter {
   }
   void step() {
     const RequantKey due{1, ++steps};
-    parameter.gradient().done();
+    parameter.grad_sink().done();
     optimizer.step(kRate, 1, &due);
   }
 };

@@ -107,7 +107,7 @@ ExportReport export_target_c(const ExportSource& source, const std::string& path
   writer.run();
   note_memory(report, graph, plan, writer.flash_bytes());
   if (spec.dry_run) return report;
-  require_all_held(report, "c");
+  report.require_all_held("c");
   FileGroup group;
   write_file_atomically(header, writer.header());
   write_file_atomically(path, writer.source(header.substr(header.find_last_of('/') + 1)));

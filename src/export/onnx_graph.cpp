@@ -210,7 +210,7 @@ ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std:
   if (g.report().family != "qonnx") g.report().facts.emplace_back("runs in", runs_in(g));
   note_inputs(g.report(), source, spec, g.source());
   if (spec.dry_run) return g.report();
-  require_all_held(g.report(), "export");
+  g.report().require_all_held("export");
   finish(g, source, spec);
   const std::vector<uint8_t> bytes = encode(g.file());
   write_file_atomically(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});

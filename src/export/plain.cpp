@@ -197,7 +197,7 @@ ExportReport export_target_safetensors(const ExportSource& source, const std::st
   for (const PlainTensor& t : plain_tensors(*source.model))
     t.value.dtype().is_code() && !spec.dequantize ? add_codes(out, t) : add_values(out, t);
   if (spec.dry_run) return report;
-  require_all_held(report, "export");
+  report.require_all_held("export");
   write_safetensors(path, out.items(), {{"format", "pt"}});
   return report;
 }

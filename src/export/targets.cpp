@@ -32,21 +32,24 @@ bool fits(const ExportTarget& target, const std::string& path) {
   return target.ending.empty() ? !has_known_ending(path) : path.ends_with(target.ending);
 }
 
-// Wishes that the target would ignore.
-void check_wishes(const ExportTarget& target, const ExportSpec& spec) {
-  struct Wish {
-    bool given;
-    std::string_view option, targets;
-  };
-  const Wish wishes[] = {{!spec.family.empty(), "--family", "gguf hf"},
-                         {!spec.form.empty(), "--form", "onnx hf"},
-                         {spec.opset != 0, "--opset", "onnx"},
-                         {spec.dequantize, "--dequantize", "safetensors npz"},
-                         {spec.with_normalization, "--with-normalization", "onnx c"}};
-  for (const Wish& wish : wishes) {
-    const bool known = concat(' ', wish.targets, ' ').find(concat(' ', target.name, ' ')) != std::string::npos;
-    require(!wish.given || known, kExportChoice, wish.option, ": format ", target.name,
-            " has no use for it. It is an option of ", wish.targets, ": leave it out");
+bool has_option(const ExportTarget& target, std::string_view option) {
+  return concat(target.options, ' ').find(concat(option, ' ')) != std::string::npos;
+}
+
+// Options that the target would ignore.
+void check_options(const ExportTarget& target, const ExportSpec& spec) {
+  const std::pair<std::string_view, bool> given[] = {{"--family", !spec.family.empty()},
+                                                     {"--form", !spec.form.empty()},
+                                                     {"--opset", spec.opset != 0},
+                                                     {"--dequantize", spec.dequantize},
+                                                     {"--with-normalization", spec.with_normalization}};
+  for (const auto& [option, is_given] : given) {
+    if (!is_given || has_option(target, option)) continue;
+    std::string targets;
+    for (const ExportTarget& t : export_targets())
+      if (has_option(t, option)) targets += concat(' ', t.name);
+    fail(kExportChoice, option, ": format ", target.name, " has no use for it. It is an option of", targets,
+         ": leave it out");
   }
 }
 
@@ -61,7 +64,8 @@ ExportReport export_target_hugging_face(const ExportSource& source, const std::s
 
 const std::vector<ExportTarget>& export_targets() {
   static const std::vector<ExportTarget> targets{
-#define BITGRAD_EXPORT(name, ending, companion, function, doc) {name, ending, companion, doc, function},
+#define BITGRAD_EXPORT(name, ending, companion, options, function, doc) \
+  {name, ending, companion, options, doc, function},
 #include "export/targets.inc"
 #undef BITGRAD_EXPORT
   };
@@ -87,7 +91,7 @@ const ExportTarget& choose_export_target(const std::string& path, const std::str
 
 ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportTarget& target, const std::string& path,
                          const ExportSpec& spec) {
-  check_wishes(target, spec);
+  check_options(target, spec);
   const std::optional<ModelRecord> record = model_record(learner);
   require(record.has_value(), kExportChoice, file.path,
           ": its layers are not described: only the program that made them can export them");
@@ -101,18 +105,6 @@ ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportT
   source.class_names = data.class_names;
   source.table = table_of(file.header, file.path);
   return target.write(source, path, full);
-}
-
-void require_all_held(const ExportReport& report, std::string_view where) {
-  if (!report.refused()) return;
-  std::string all;
-  for (const ExportedLayer& l : report.layers)
-    if (l.fate == ExportedTensor::Fate::kRefused) all += concat("\n  ", l.layer, " (", l.operation, "): ", l.reason);
-  std::string tensors;
-  for (const ExportedTensor& t : report.tensors)
-    if (t.fate == ExportedTensor::Fate::kRefused) tensors += concat("\n  ", t.parameter, ": ", t.reason);
-  if (all.empty()) fail(where, "this format does not hold these tensors:", tensors);
-  fail(where, "this format does not hold these layers:", all, tensors);
 }
 
 namespace {

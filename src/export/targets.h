@@ -1,4 +1,4 @@
-// The functions of targets.inc, and what they share: refusals, facts about inputs, codes of weights in other orders.
+// The functions of targets.inc, and what they share: facts about inputs, codes of weights in other orders.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,10 @@
 
 namespace bitgrad {
 
-#define BITGRAD_EXPORT(name, ending, companion, function, doc) \
+#define BITGRAD_EXPORT(name, ending, companion, options, function, doc) \
   ExportReport function(const ExportSource& source, const std::string& path, const ExportSpec& spec);
 #include "export/targets.inc"
 #undef BITGRAD_EXPORT
-
-// Throws Error that lists the refused layers and tensors.
-void require_all_held(const ExportReport& report, std::string_view where);
 
 // By key: bitgrad.input.layout, bitgrad.input.scaling (a formula of x, a number of the data); only if known, as JSON:
 // bitgrad.class_names, and of a table bitgrad.input.features, .missing, .names.

@@ -130,7 +130,8 @@ class ModelValues {
   std::map<std::string, LayerQuant> slots_;  // by path of the weight
 };
 
-// Throws Error that lists the refused tensors.
-void require_none_refused(const ExportReport& report, std::string_view where);
+// What to do about tensors that these files do not hold.
+inline constexpr std::string_view kRefusedHint =
+    "\nRows in groups of 32 with scale_dtype: fp16 fit all types of few bits.";
 
 }  // namespace bitgrad::interop

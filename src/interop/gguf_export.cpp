@@ -43,20 +43,6 @@ double largest_difference(const Tensor& a, const Tensor& b) {
   return largest == 0 ? 0 : error / largest;
 }
 
-// Keeps the most informative refusal: of the first type that accepts the codes but not their rows or scales.
-struct Refusal {
-  std::string reason = {};
-  bool of_codes = false;
-  void add(const GgufFit& fit) {
-    const bool codes = fit.why.find("does not hold codes") != std::string::npos ||
-                       fit.why.find("is for codes from 0 on") != std::string::npos;
-    if (reason.empty() || (of_codes && !codes)) {
-      reason = fit.why;
-      of_codes = codes;
-    }
-  }
-};
-
 bool one_plain_scale(const Tensor& t) {
   const ScaleMap map = t.scale_map();
   return map.per_tensor() && map.scale != nullptr && map.zero == nullptr && map.offset == nullptr;
@@ -88,7 +74,7 @@ GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
     choice.one_scale = true;
     return choice;
   }
-  Refusal refusal;
+  choice.kind = GgufFit::Kind::kRefused;
   for (const GgufType type : kTypes) {
     const GgufFit fit = gguf_fit(tensor, type);
     if (fit.kind == GgufFit::Kind::kRounded) {
@@ -96,10 +82,10 @@ GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
       choice.error = largest_difference(tensor, with_fp16_scales(tensor));
       return choice;
     }
-    refusal.add(fit);
+    // The most informative reason: of the first type that holds such codes, but not their rows or scales.
+    if (choice.reason.empty() && !fit.other_codes) choice.reason = fit.why;
   }
-  choice.kind = GgufFit::Kind::kRefused;
-  choice.reason = refusal.of_codes ? concat("no type holds codes of ", tensor.dtype()) : refusal.reason;
+  if (choice.reason.empty()) choice.reason = concat("no type holds codes of ", tensor.dtype());
   return choice;
 }
 
@@ -182,7 +168,7 @@ ExportReport export_gguf(Module& model, const ModelSpec& spec, const Tokenizer* 
   const Decoder& d = found.decoder;
   if (!d.learned_positions && d.rope.factor != 1 && !scales_linear(d.rope)) out.add_rope_factors(d.rope);
   if (options.dry_run) return std::move(out.report());
-  require_none_refused(out.report(), kExportWhere);
+  out.report().require_all_held(kExportWhere, kRefusedHint);
   write_gguf(path, out.items(), keys);
   return std::move(out.report());
 }

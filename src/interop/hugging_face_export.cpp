@@ -165,7 +165,7 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
   if (codes && !packed)
     out.report().facts.emplace_back("opens in", "transformers and vLLM with the package compressed-tensors");
   if (options.dry_run) return std::move(out.report());
-  require_none_refused(out.report(), kToFolder);
+  out.report().require_all_held(kToFolder, kRefusedHint);
   HuggingFaceConfig config{&family, found.decoder};
   if (packed) config.weights = HuggingFaceWeights::kTernary;
   config.schemes = out.schemes();

@@ -250,6 +250,20 @@ bool ExportReport::refused() const {
                      [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kRefused; });
 }
 
+void ExportReport::require_all_held(std::string_view where, std::string_view hint) const {
+  if (!refused()) return;
+  std::string of_layers, of_tensors;
+  for (const ExportedLayer& l : layers)
+    if (l.fate == ExportedTensor::Fate::kRefused)
+      of_layers += concat("\n  ", l.layer, " (", l.operation, "): ", l.reason);
+  for (const ExportedTensor& t : tensors)
+    if (t.fate == ExportedTensor::Fate::kRefused)
+      of_tensors += t.name.empty() ? concat("\n  ", t.parameter, ": ", t.reason)
+                                   : concat("\n  ", t.name, " (", t.parameter, "): ", t.reason);
+  fail(where, "this format does not hold these ", of_layers.empty() ? "tensors" : "layers", ':', of_layers, of_tensors,
+       hint);
+}
+
 namespace interop {
 
 ModelValues::ModelValues(Module& model) {
@@ -282,15 +296,6 @@ std::string ModelValues::input_refusal(const MappedTensor& mapped) const {
   const DType dtype = slot->second.input->dtype;
   if (!dtype.is_code() || dtype.bits() >= 8) return "";
   return concat("its inputs are ", dtype, ": the program that reads the file rounds them to 8 bits");
-}
-
-void require_none_refused(const ExportReport& report, std::string_view where) {
-  if (!report.refused()) return;
-  std::string all;
-  for (const ExportedTensor& t : report.tensors)
-    if (t.fate == ExportedTensor::Fate::kRefused) all += concat("\n  ", t.name, " (", t.parameter, "): ", t.reason);
-  fail(where, "files of ", report.family, " do not hold these tensors:", all,
-       "\nRows in groups of 32 with scale_dtype: fp16 fit all types of few bits.");
 }
 
 }  // namespace interop

@@ -74,6 +74,7 @@ class CodesToBlocks {
     if (!fits) refuse(fit_, concat(type_.name, " does not hold codes of ", t_.dtype()));
     if (codec_.offset && info.kind != DTypeKind::kUint)
       refuse(fit_, concat(type_.name, " is for codes from 0 on, got ", t_.dtype()));
+    fit_.other_codes = fit_.kind == Kind::kRefused;
   }
 
   void check_scales() {

@@ -177,7 +177,7 @@ void Optimizer::refuse(const Parameter& p) const {
 // Before the first update: checks that sums are finite; computes gradients of learned parts and, for clip_norm, the sum
 // of squares of all gradients (in double). A finished fp32 gradient is kept (Slot::finished); others are finished again
 // in apply. On a device all of this is queued before the single poll.
-void Optimizer::reduce_norms(double count, detail::SquareSums& sums) {
+void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
   const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
@@ -257,9 +257,9 @@ void Optimizer::step(float lr, double count, const RequantKey* due) {
             armed_->lr, ", ", armed_->count, due ? ", and the same requantization" : "");
   const auto sums = std::make_shared<detail::SquareSums>();
   begin_step(lr, count);
-  reduce_norms(count, *sums);
+  check_gradients(count, *sums);
   poll_errors();
-  set_scalars(lr, count, *sums);
+  begin_update(lr, count, *sums);
   apply(due);
   requantize(due);
   end_step();
@@ -269,14 +269,14 @@ void Optimizer::begin_step(float lr, double count) {
   if (!armed_) check_step(lr, count);
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
-    s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->gradient().filled();
+    s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->grad_sink().filled();
     require(!(s->active && s->moved), "optimizer", "parameter '", p.path(),
             "' was updated in backward, and then got another gradient");
     s->finished = s->active && s->owner == nullptr && finishes_early(*s) && p.spec().grad == dtypes::fp32;
   }
 }
 
-void Optimizer::set_scalars(float lr, double count, const detail::SquareSums& sums) {
+void Optimizer::begin_update(float lr, double count, const detail::SquareSums& sums) {
   now_ = Now{lr, count, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
   if (!armed_) begin_rules();
   place_ages();
@@ -323,7 +323,7 @@ void Optimizer::requantize(const RequantKey* due) {
 
 void Optimizer::end_step() {
   for (const auto& s : slots_)
-    if (s->active) s->parameter->gradient().clear();
+    if (s->active) s->parameter->grad_sink().clear();
   updates_.clear();
   for (const auto& s : slots_) {
     if (s->active || s->moved) ++s->updates;

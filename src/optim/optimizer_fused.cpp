@@ -20,14 +20,14 @@ class Optimizer::FusedRows final : public GradRows {
   }
   void consume(int64_t begin, const Tensor& g) override {
     Parameter& p = *slot_.parameter;
-    if (p.spec().grad == dtypes::bf16) detail::round_to_bf16(p.gradient().rounding(), begin, g);
+    if (p.spec().grad == dtypes::bf16) detail::round_to_bf16(p.grad_sink().rounding(), begin, g);
     slot_.row_step.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
   }
   void declined(std::string_view why) override { slot_.declined = why; }
   void done() override {
     slot_.row_step.end();
     slot_.moved = true;
-    slot_.parameter->gradient().set_rows(nullptr);
+    slot_.parameter->grad_sink().set_rows(nullptr);
   }
 
  private:
@@ -74,7 +74,7 @@ std::string Optimizer::why_not(const Slot& s) const {
 
 void Optimizer::unfuse(Slot& s) {
   if (!s.fused) return;
-  s.parameter->gradient().set_rows(nullptr);
+  s.parameter->grad_sink().set_rows(nullptr);
   s.fused.reset();
   s.moved = false;
   s.declined.clear();
@@ -87,12 +87,12 @@ void Optimizer::arm(float lr, double count, const RequantKey* due) {
   begin_rules();
   for (const auto& s : slots_) {
     Parameter& p = *s->parameter;
-    if (p.gradient().filled() || !not_fused(p, s.get()).empty()) continue;
+    if (p.grad_sink().filled() || !not_fused(p, s.get()).empty()) continue;
     s->fused =
         std::make_unique<FusedRows>(*this, *s,
                                     RowStep::Now{lr, count, steps_, 1.0f, decay_, armed_->due ? &*armed_->due : nullptr,
                                                  s->rule->age_of(s->updates)});
-    p.gradient().set_rows(s->fused.get());
+    p.grad_sink().set_rows(s->fused.get());
   }
 }
 

@@ -25,7 +25,7 @@ struct Optimizer::Slot {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   ~Slot() {
-    if (fused) parameter->gradient().set_rows(nullptr);
+    if (fused) parameter->grad_sink().set_rows(nullptr);
   }
 
   // Whether these moments are valid for p too.

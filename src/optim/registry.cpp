@@ -54,13 +54,13 @@ void check_values(const OptimizerSpec& spec) {
   require(!spec.nesterov || spec.momentum > 0, "optimizer", "nesterov needs a momentum above 0");
   for (const auto& [what, value] : {std::pair{"eps", spec.eps},
                                     {"weight_decay", spec.weight_decay},
-                                    {"bop_threshold", spec.bop.threshold},
+                                    {"bop.threshold", spec.bop.threshold},
                                     {"clip_value", spec.clip_value},
                                     {"clip_norm", spec.clip_norm}})
     require(value >= 0 && std::isfinite(value), "optimizer", what, " must be at least 0, got ", value);
   require(spec.eps > 0, "optimizer", "eps must be above 0, got ", spec.eps,
           ": an element whose gradients were all 0 would become NaN");
-  require(spec.bop.gamma > 0 && spec.bop.gamma <= 1, "optimizer", "bop_gamma must be in (0, 1], got ", spec.bop.gamma);
+  require(spec.bop.gamma > 0 && spec.bop.gamma <= 1, "optimizer", "bop.gamma must be in (0, 1], got ", spec.bop.gamma);
   require(spec.base_lr >= 0 && std::isfinite(spec.base_lr), "optimizer", "base_lr must be at least 0, got ",
           spec.base_lr);
 }

@@ -52,7 +52,7 @@ std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::s
 
 class BatchFeed {
  public:
-  // Uses the learner's device, which must be current here and in next(). Replaces the learner's `meanwhile` for its
+  // Uses the learner's device, which must be current here and in next(). Replaces the learner's `host_overlap` for its
   // lifetime. `resident` is that of `data`, or nullptr. learner, data and resident must outlive it. Errors as Loader.
   BatchFeed(Learner& learner, const Dataset& data, LoaderOptions options, const ResidentData* resident = nullptr);
   ~BatchFeed();

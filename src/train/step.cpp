@@ -95,7 +95,7 @@ void Step::choose_gradient_rounding() const {
     if (p->spec().grad == dtypes::bf16) {
       const RandomStream draws = live_by_microbatch(
           {s_.state.seed, Purpose::kGradAccumulate, site_id(p->path()), static_cast<uint32_t>(s_.state.microbatch)});
-      p->gradient().set_rounding(s_.policy.accumulate > kStochasticSums ? &draws : nullptr);
+      p->grad_sink().set_rounding(s_.policy.accumulate > kStochasticSums ? &draws : nullptr);
     }
 }
 
@@ -150,10 +150,10 @@ void Step::begin_optimizer_step() {
 // Also computes what the update needs first: gradients of learned parts, and the norm for a clip.
 void Step::check_gradients() {
   begin_optimizer_step();
-  s_.optimizer->reduce_norms(key_.divisor, *outcome_.sums);
+  s_.optimizer->check_gradients(key_.divisor, *outcome_.sums);
 }
 
-void Step::set_scalars() { s_.optimizer->set_scalars(learning_rate_, key_.divisor, *outcome_.sums); }
+void Step::set_scalars() { s_.optimizer->begin_update(learning_rate_, key_.divisor, *outcome_.sums); }
 
 void Step::update() { s_.optimizer->apply(due_ ? &*due_ : nullptr); }
 

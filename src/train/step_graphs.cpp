@@ -105,15 +105,15 @@ void StepGraphs::run_front(Step& step) {
   Front& front = fronts_[step.key()];
   step.record_at(batch.x, batch.target, front.outcome);
   if (front.graph) {
-    for (Parameter* p : front.gradients) p->gradient().done();
+    for (Parameter* p : front.gradients) p->grad_sink().done();
     step.begin_optimizer_step();
     front.outcome.sums->forget();
   } else if (record(front, [&] { step.run_front(); })) {
     for (Parameter* p : s_.parameters)
-      if (p->gradient().filled()) front.gradients.push_back(p);
+      if (p->grad_sink().filled()) front.gradients.push_back(p);
   } else {
     if (step.key().first)
-      for (Parameter* p : s_.parameters) p->gradient().clear();
+      for (Parameter* p : s_.parameters) p->grad_sink().clear();
     step.run_one_by_one(x, target);
     return step.run_front();
   }

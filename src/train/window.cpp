@@ -238,7 +238,7 @@ void flush(TrainState& s) {
 
 void drop_window(TrainState& s) {
   const DeviceGuard guard(s.device);
-  for (Parameter* p : s.parameters) p->gradient().clear();
+  for (Parameter* p : s.parameters) p->grad_sink().clear();
   if (s.sums) s.sums->drop();
   s.state.flags.clear();  // from the window's forward passes
   s.window.bad_loss.reset();

@@ -11,18 +11,18 @@ namespace {
 
 // gradient = sum + gradient, or sum if the parameter has no gradient.
 void join(const Tensor& sum, Parameter& p) {
-  if (p.gradient().filled())
+  if (p.grad_sink().filled())
     add_left(sum, p.grad());
   else
     p.grad().copy_from(sum);
-  p.gradient().done();
+  p.grad_sink().done();
 }
 
 // The gradient of a parameter that no microbatch of this rank has reached.
 void make_zero(Parameter& p) {
-  const GradTarget target = p.gradient().target(p.shape(), p.spec().grad);
+  const GradTarget target = p.grad_sink().target(p.shape(), p.spec().grad);
   device_backend(target.out.device()).fill_zero(target.out.data(), target.out.bytes());
-  p.gradient().done();
+  p.grad_sink().done();
 }
 
 }  // namespace
@@ -34,12 +34,12 @@ void WindowSums::add(const std::vector<Parameter*>& parameters) {
     for (; (microbatches_ >> at) & 1; ++at)
       if (std::exchange(levels[at].full, false)) join(levels[at].sum, *p);
     if (at >= levels.size()) levels.resize(at + 1);
-    if (!p->gradient().filled()) continue;
+    if (!p->grad_sink().filled()) continue;
     Level& level = levels[at];
     if (!level.sum.defined()) level.sum = Tensor::empty(p->grad().shape(), p->grad().dtype(), MemoryKind::kGrad);
     level.sum.copy_from(p->grad());
     level.full = true;
-    p->gradient().clear();
+    p->grad_sink().clear();
   }
   ++microbatches_;
 }
@@ -56,7 +56,7 @@ double WindowSums::finish(const std::vector<Parameter*>& parameters, Communicato
   std::vector<int64_t> counts(all, 0);
   for (size_t i = 0; i < each; ++i)
     counts[static_cast<size_t>(ranks->rank()) * each + i] = std::bit_cast<int64_t>(weights[i]);
-  for (Parameter* p : parameters) counts.push_back(p->gradient().filled() ? 1 : 0);
+  for (Parameter* p : parameters) counts.push_back(p->grad_sink().filled() ? 1 : 0);
   const std::vector<int64_t> own = counts;
   ranks->sum(counts);
   double divisor = 0;

@@ -136,7 +136,7 @@ TEST_CASE("values and gradients of adapters are the sums in double, over weights
     const Matrix low = times(gh, a, kRows, kRank, kIn);
     for (size_t i = 0; i < gx.size(); ++i) gx[i] += low[i];
     check_close(sink.grad().elements(), gx, 1e-5);
-    CHECK_FALSE(weight.gradient().filled());
+    CHECK_FALSE(weight.grad_sink().filled());
     CHECK(weight.value().elements() == codes);
   }
 }

@@ -87,7 +87,7 @@ inline Result run(const LayerSpec& spec, const Tensor& x, DType values, bool tra
   const Tensor gy = random_tensor(y.shape(), dtypes::bf16, 3);
   tape.backward({y}, {y.grad_dtype() == dtypes::bf16 ? gy : wide(gy)});
   if (sink.filled()) result.gx = sink.grad();
-  for (Parameter* p : module->parameters()) result.grads.push_back(p->gradient().filled() ? p->grad() : Tensor());
+  for (Parameter* p : module->parameters()) result.grads.push_back(p->grad_sink().filled() ? p->grad() : Tensor());
   return result;
 }
 

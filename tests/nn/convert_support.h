@@ -268,7 +268,7 @@ inline bool train_steps(Module& model, StepState& state, const ConvertCase& c, i
       optimizer.step(0.02f, c.batch, &key);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kNonFinite || optimizer.partially_updated()) throw;
-      for (Parameter* p : model.parameters()) p->gradient().clear();
+      for (Parameter* p : model.parameters()) p->grad_sink().clear();
       return false;
     }
     ++state.step;

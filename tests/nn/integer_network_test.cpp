@@ -94,7 +94,7 @@ struct Net {
       const std::vector<double> g = p->grad().elements();
       for (int64_t i = 0; i < p->master().numel(); ++i)
         p->master().as<float>()[i] -= rate * static_cast<float>(g[static_cast<size_t>(i)]) / kRows;
-      p->gradient().clear();
+      p->grad_sink().clear();
       p->requantize(state.seed, state.step);
     }
   }
@@ -146,7 +146,7 @@ TEST_CASE("an integer network and its simulated version have close gradients, an
         REQUIRE(a.size() == b.size());
         for (size_t p = 0; p < a.size(); ++p) {
           INFO(a[p]->path());
-          REQUIRE(a[p]->gradient().filled());
+          REQUIRE(a[p]->grad_sink().filled());
           CHECK(distance(a[p]->grad(), b[p]->grad()) < 0.02);
         }
         CHECK(std::fabs(first[0] - first[1]) < 0.005);
@@ -169,11 +169,11 @@ TEST_CASE("a batch of zeros, or a dead layer, ends no run of an integer network"
     for (const float b : {0.5f, -0.5f}) {  // -0.5: every output of the relu is 0
       INFO(static_cast<int>(how) << ", bias " << b);
       for (int64_t i = 0; i < bias->master().numel(); ++i) bias->master().as<float>()[i] = b;
-      for (Parameter* p : net.model->parameters()) p->gradient().clear();
+      for (Parameter* p : net.model->parameters()) p->grad_sink().clear();
       CHECK(std::isfinite(net.backward(Tensor::zeros({kRows, kIn}, dtypes::fp32), labels)));
       for (const double g : bias->grad().elements()) CHECK(std::isfinite(g));
     }
-    for (Parameter* p : net.model->parameters()) p->gradient().clear();
+    for (Parameter* p : net.model->parameters()) p->grad_sink().clear();
     CHECK(std::isfinite(net.backward(data(), labels)));
   }
 }

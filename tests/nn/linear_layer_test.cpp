@@ -43,8 +43,8 @@ Gradients pass(Module& model, const Tensor& x, const Tensor& g) {
   tape.backward({y}, {g});
   Parameter* w = model.parameters()[0];
   Gradients out{y.value(), sink.grad(), {}};
-  if (w->gradient().filled()) out.gw = w->grad().clone(MemoryKind::kActivation);
-  for (Parameter* p : model.parameters()) p->gradient().clear();
+  if (w->grad_sink().filled()) out.gw = w->grad().clone(MemoryKind::kActivation);
+  for (Parameter* p : model.parameters()) p->grad_sink().clear();
   return out;
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("frozen weights pass the gradient of x and get none") {
   CHECK(bits_of(a.gx) == bits_of(b.gx));
   CHECK(a.gw.defined());
   CHECK_FALSE(b.gw.defined());
-  CHECK_FALSE(frozen->parameters()[0]->gradient().filled());
+  CHECK_FALSE(frozen->parameters()[0]->grad_sink().filled());
 }
 
 TEST_CASE("a plan names the mode of a backward product that the operands do not have") {

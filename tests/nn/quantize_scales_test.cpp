@@ -326,7 +326,7 @@ std::vector<double> train_two_steps(const LayerSpec& spec) {
       const std::vector<double> g = p->grad().elements();
       for (int64_t i = 0; i < p->master().numel(); ++i)
         p->master().as<float>()[i] -= 0.01f * static_cast<float>(g[static_cast<size_t>(i)]);
-      p->gradient().clear();
+      p->grad_sink().clear();
       p->requantize(state.seed, state.step);
     }
   }

@@ -32,7 +32,7 @@ void check_against(const OptimizerSpec& spec, ByHand by_hand) {
     optimizer->step(lr, 7);
     for (size_t i = 0; i < w.size(); ++i) w[i] = by_hand(i, w[i], g.as<float>()[i] / 7.0f, lr, step);
     CHECK(floats(p->master()) == w);
-    CHECK_FALSE(p->gradient().filled());
+    CHECK_FALSE(p->grad_sink().filled());
     CHECK(optimizer->steps() == step + 1);
   }
 }

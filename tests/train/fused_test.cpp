@@ -259,7 +259,7 @@ TEST_CASE("a parameter that is read twice on the tape is updated after backward,
       const Var y = add(linear(x, w.read(), {}), linear(z, w.read(), {}));
       tape.backward(apply<Slope>({y}, 0.5f));
     }
-    CHECK(w.gradient().filled());
+    CHECK(w.grad_sink().filled());
     optimizer.step(0.01f, 5, &due);
     CHECK(
         contains(optimizer.fused_updates()[0].why_not, fused ? "was not produced in blocks of rows" : "fused is off"));
@@ -289,7 +289,7 @@ TEST_CASE("a step must be the one that was armed, and disarm leaves the rules wh
   };
   backward(w);
   backward(twin);
-  CHECK(w.gradient().filled());
+  CHECK(w.grad_sink().filled());
   optimizer.step(0.25f, 4);
   other.step(0.25f, 4);
   CHECK(bits_of(w.master()) == bits_of(twin.master()));

@@ -157,7 +157,7 @@ TEST_CASE("a dropped window leaves no trace in the gradients") {
   CHECK(learner->window_samples() == 6);
   learner->drop_window();
   CHECK(learner->window_samples() == 0);
-  for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->gradient().filled());
+  for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->grad_sink().filled());
 }
 
 TEST_CASE("a number that is not finite ends the step, names the tensor and moves nothing") {
@@ -260,7 +260,7 @@ TEST_CASE("an Error out of backward leaves no part of a gradient") {
     CHECK(contains(error_of([&] { train_some(*learner, 1); }), "[break] broken"));
     layer->broken = false;
     CHECK(learner->usable());
-    for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->gradient().filled());
+    for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->grad_sink().filled());
     // The twin never began the window that broke.
     train_some(*twin, accumulate);
     detail::set_counters(twin->train_state(), 1, 2 * accumulate - 1, 0);

@@ -171,7 +171,7 @@ TEST_CASE("an int4 weight has bf16 gradients and an fp32 master") {
   Parameter& w = *learner->model().parameters()[0];
   CHECK(w.value().dtype() == dtypes::int4);
   CHECK(w.grad().dtype() == dtypes::bf16);
-  CHECK(w.gradient().filled());
+  CHECK(w.grad_sink().filled());
   CHECK(w.master().dtype() == dtypes::fp32);
 }
 

@@ -39,6 +39,7 @@ struct ExportTarget {
   std::string_view name = {};       // e.g. "onnx"
   std::string_view ending = {};     // e.g. ".onnx"; empty: a folder
   std::string_view companion = {};  // e.g. ".h": a second file with this ending instead; empty: none
+  std::string_view options = {};    // options of `bitgrad export` that it reads, by space
   std::string_view doc = {};        // one-line description
   // Writes `path`, or nothing with ExportSpec::dry_run. Throws Error that lists what the target cannot hold; nothing is
   // written then.

@@ -67,6 +67,8 @@ struct ExportReport {
   std::vector<std::pair<std::string, std::string>> facts = {};
   int64_t flash_bytes = -1, ram_bytes = -1;  // c: of constants and of buffers; -1: not known
   bool refused() const;                      // whether any tensor or layer is kRefused
+  // Throws Error that lists them, followed by `hint`; nothing if there are none.
+  void require_all_held(std::string_view where, std::string_view hint = {}) const;
 };
 
 // `model` must be initialized, have values and match `spec`. `tokenizer` may be nullptr. Throws Error if the model is

@@ -162,6 +162,7 @@ void write_gguf(const std::string& path, const std::vector<GgufItem>& items, con
 struct GgufFit {
   enum class Kind : uint8_t { kExact, kRounded, kRefused };
   Kind kind = Kind::kExact;
+  bool other_codes = false;  // kRefused because the type does not hold such codes
   double largest_error = 0;  // kRounded: largest relative error of a scale, offset or float
   std::string why = {};      // kRounded: what is rounded; kRefused: the reason
 };

@@ -86,7 +86,7 @@ class Parameter {
   std::span<const std::unique_ptr<Parameter>> learned() const;
   // The gradient summed over the window's microbatches, in spec().grad, where one microbatch sends it, and how its sums
   // round.
-  AccumulateSink& gradient() { return sink_; }
+  AccumulateSink& grad_sink() { return sink_; }
   // Its tensor; undefined before the first backward.
   const Tensor& grad() const { return sink_.grad(); }
 

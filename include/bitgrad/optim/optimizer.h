@@ -70,7 +70,8 @@ class Optimizer {
   bool partially_updated() const { return partially_updated_ || *lost_; }
   // The parts of step, in order, as a list of stages that a device may record (train/step.h, base/device.h):
   //   begin_step     host: selects the parameters that take part
-  //   reduce_norms   queues the gradient checks, gradients of learned parts and the sum of squares; poll_errors() then
+  //   check_gradients   queues the gradient checks, gradients of learned parts and the sum of squares; poll_errors()
+  //   then
   //                  fills `sums`
   //   set_scalars    host: learning rate, norm factor, begin_step of the rules; from here on an Error leaves
   //                  partially_updated() set
@@ -78,8 +79,8 @@ class Optimizer {
   //   requantize     codes that are due and were not made by apply
   //   end_step       host
   void begin_step(float lr, double count);
-  void reduce_norms(double count, detail::SquareSums& sums);
-  void set_scalars(float lr, double count, const detail::SquareSums& sums);
+  void check_gradients(double count, detail::SquareSums& sums);
+  void begin_update(float lr, double count, const detail::SquareSums& sums);
   void apply(const RequantKey* due);
   void requantize(const RequantKey* due);
   void end_step();
