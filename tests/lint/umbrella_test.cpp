@@ -29,6 +29,7 @@ const std::map<std::string, std::string> kNotFilled = {
     {"Batch", "owns its memory"},
     {"Samples", "owns its memory"},
     {"RunFolder", "is made by start_run_folder, and owns a lock"},
+    {"DeviceWorkMakers", "is registered by a kind of device"},
     {"DynamicLinearOptions", "has a constructor"},
     {"LayerList", "has a constructor"},
     {"LayerListConfig", "has a constructor"},
