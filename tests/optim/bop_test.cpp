@@ -142,7 +142,7 @@ TEST_CASE("Bop refuses parameters without signs to flip, with an alternative") {
                    s.bop.gamma = 0;
                    make_optimizer(s);
                  }),
-                 "bop_gamma must be in (0, 1], got 0"));
+                 "bop.gamma must be in (0, 1], got 0"));
 }
 
 TEST_CASE("parameters without a master refuse schemes that cannot hold their updates") {
