@@ -175,7 +175,7 @@ void place_all(const Graph& graph, Plan& plan) {
 }  // namespace
 
 std::string quantize_refusal(const Quantize& op) {
-  if (op.found)
+  if (op.dynamic)
     return concat("scheme ", op.spec.scheme,
                   " finds its scales from each batch. Give it an observer, or a scheme that "
                   "learns its step");
@@ -202,7 +202,7 @@ bool sums_integers(const Graph& graph, const Node& node, const Product& op) {
   const Node& in = graph[node.inputs[0]];
   const ScaleMap map = op.weight.scale_map();
   const auto* q = std::get_if<Quantize>(&in.operation);
-  if (!is_count(in.form.dtype) || !is_count(op.weight.dtype()) || (q != nullptr && q->found)) return false;
+  if (!is_count(in.form.dtype) || !is_count(op.weight.dtype()) || (q != nullptr && q->dynamic)) return false;
   if (map.offset != nullptr || (!map.per_tensor() && !map.per_row())) return false;
   if (in.params && (in.params->offset || (in.params->scale && in.params->scale->numel() > 1))) return false;
   return largest_sum(in, op) < kNever;

@@ -25,7 +25,7 @@ std::string GraphBuilder::unique(const std::string& name) {
   return count == 0 ? name : concat(name, '.', count);
 }
 
-std::string GraphBuilder::add(const std::string& op, std::vector<std::string> inputs, Attributes attributes,
+std::string GraphBuilder::add(const std::string& op, std::vector<std::string> inputs, NodeAttributes attributes,
                               const std::string& domain) {
   std::string name = unique(concat(node_ == nullptr ? "model" : node_->layer, '/', op));
   file_.nodes.push_back({op, domain, name, std::move(inputs), {name}, std::move(attributes)});
@@ -65,22 +65,22 @@ std::string GraphBuilder::integers(const std::vector<int64_t>& x, std::vector<in
   return once(key, [&] { return tensor(tensor_of("integers", type, std::move(dims), x)); });
 }
 
-std::string GraphBuilder::per_feature(const std::vector<float>& x, const Stand& like) {
+std::string GraphBuilder::per_feature(const std::vector<float>& x, const OnnxValue& like) {
   if (x.size() == 1) return scalar(x[0]);
   const auto count = static_cast<int64_t>(x.size());
   return numbers(x, like.channels_first ? std::vector<int64_t>{count, 1, 1} : std::vector<int64_t>{count});
 }
 
-Stand GraphBuilder::in_order(inference::Value value, bool first) {
-  const Stand& now = stands_.at(value);
+OnnxValue GraphBuilder::in_order(inference::Value value, bool first) {
+  const OnnxValue& now = stands_.at(value);
   if (now.channels_first == first || source_[value].form.sample.rank() != 3) return now;
-  const auto found = turned_.find(value);
-  if (found != turned_.end()) return found->second;
-  Stand turned = now;
+  const auto found = nchw_.find(value);
+  if (found != nchw_.end()) return found->second;
+  OnnxValue turned = now;
   turned.name = add("Transpose", {now.name},
                     {{"perm", first ? std::vector<int64_t>{0, 3, 1, 2} : std::vector<int64_t>{0, 2, 3, 1}}});
   turned.channels_first = first;
-  return turned_[value] = turned;
+  return nchw_[value] = turned;
 }
 
 void GraphBuilder::note(std::string operation, ExportedTensor::Fate fate, double error, std::string reason) {
@@ -175,7 +175,7 @@ std::string scaled_input(GraphBuilder& g, const ExportSource& source, const Expo
 void finish(GraphBuilder& g, const ExportSource& source, const ExportSpec& spec) {
   const inference::Graph& graph = g.source();
   ModelFile& file = g.file();
-  const Stand last = g.channels_last(graph.output());
+  const OnnxValue last = g.channels_last(graph.output());
   std::set<std::string> read;
   for (const NodeValue& n : file.nodes) read.insert(n.inputs.begin(), n.inputs.end());
   std::erase_if(file.initializers, [&](const TensorValue& t) { return !read.contains(t.name); });
@@ -195,12 +195,12 @@ void finish(GraphBuilder& g, const ExportSource& source, const ExportSpec& spec)
 }  // namespace
 
 ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,
-                         Stand (*write)(GraphBuilder&, const inference::Node&)) {
+                         OnnxValue (*write)(GraphBuilder&, const inference::Node&)) {
   g.set(0, {scaled_input(g, source, spec), input_type(g.source()), false, "", ""});
   for (size_t i = 1; i < g.source().nodes().size(); ++i) {
     const inference::Node& node = g.source().nodes()[i];
     g.begin(node);
-    Stand made{"refused", Type::kFloat, false, "", ""};
+    OnnxValue made{"refused", Type::kFloat, false, "", ""};
     if (node.form.dtype == dtypes::bf16)
       g.refuse("values", "values between layers are bf16. Set model.values: fp32");
     else

@@ -14,7 +14,7 @@ namespace bitgrad::onnx {
 
 // The tensor that represents a value of the model. Codes are INT8 or UINT8 (signs are -1 and 1). Images are [N,h,w,c]
 // as in bitgrad, or [N,c,h,w] where an operator needs that.
-struct Stand {
+struct OnnxValue {
   std::string name = {};
   Type type = Type::kFloat;
   bool channels_first = false;
@@ -29,7 +29,7 @@ constexpr int kFirstOpsetOfCast = 23;
 constexpr int kFirstOpsetOfInt8Conv = 24;
 constexpr int64_t kShift = 128;
 
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+using NodeAttributes = std::vector<std::pair<std::string, AttributeValue>>;
 
 class GraphBuilder {
  public:
@@ -42,7 +42,7 @@ class GraphBuilder {
   ModelFile& file() { return file_; }
 
   // Adds a node with one output and returns its name, made of the layer and the operator.
-  std::string add(const std::string& op, std::vector<std::string> inputs, Attributes attributes = {},
+  std::string add(const std::string& op, std::vector<std::string> inputs, NodeAttributes attributes = {},
                   const std::string& domain = "");
   // Constant tensors; short ones are shared if equal.
   std::string numbers(const std::vector<float>& x, std::vector<int64_t> dims);
@@ -55,14 +55,14 @@ class GraphBuilder {
   // The number of positions of a sequence [N,T,features], as INT64 [1].
   std::string positions(inference::Value sequence);
   // Values per feature, shaped to broadcast against `like`; a single one becomes a scalar.
-  std::string per_feature(const std::vector<float>& x, const Stand& like);
+  std::string per_feature(const std::vector<float>& x, const OnnxValue& like);
 
   // The tensor of a value. Each value is converted to the other order of axes at most once.
-  const Stand& stand(inference::Value value) const { return stands_.at(value); }
-  void set(inference::Value value, Stand stand) { stands_[value] = std::move(stand); }
-  Stand in_order(inference::Value value, bool first);
-  Stand channels_first(inference::Value value) { return in_order(value, true); }
-  Stand channels_last(inference::Value value) { return in_order(value, false); }
+  const OnnxValue& stand(inference::Value value) const { return stands_.at(value); }
+  void set(inference::Value value, OnnxValue stand) { stands_[value] = std::move(stand); }
+  OnnxValue in_order(inference::Value value, bool first);
+  OnnxValue channels_first(inference::Value value) { return in_order(value, true); }
+  OnnxValue channels_last(inference::Value value) { return in_order(value, false); }
   std::string to_float(const std::string& name) {
     return add("Cast", {name}, {{"to", static_cast<int64_t>(Type::kFloat)}});
   }
@@ -86,31 +86,31 @@ class GraphBuilder {
   ExportReport& report_;
   ModelFile file_;
   const inference::Node* node_ = nullptr;
-  std::map<inference::Value, Stand> stands_, turned_;
+  std::map<inference::Value, OnnxValue> stands_, nchw_;
   std::map<std::string, int> names_;
   std::map<std::string, std::string> constants_;  // maps bytes and dims to names
 };
 
 // Write the operations of nn/inference.h. Each notes its result in the report, or refuses what it cannot express.
-Stand write(GraphBuilder& g, const inference::Node& node, const inference::Quantize& op);
-Stand write(GraphBuilder& g, const inference::Node& node, const inference::Requantize& op);
-Stand write(GraphBuilder& g, const inference::Node& node, const inference::Dequantize& op);
-Stand write(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
-Stand write(GraphBuilder& g, const inference::Node& node, const inference::Embedding& op);
-Stand write(GraphBuilder& g, const inference::Node& node, const inference::Positions& op);
-Stand write(GraphBuilder& g, const inference::Node& node, const inference::Rope& op);
-Stand write(GraphBuilder& g, const inference::Node& node, const inference::Attention& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Quantize& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Requantize& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Dequantize& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Embedding& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Positions& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Rope& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Attention& op);
 // Finds the one of the node's operation.
-Stand write_node(GraphBuilder& g, const inference::Node& node);
+OnnxValue write_node(GraphBuilder& g, const inference::Node& node);
 
 // Whether sequences of ids may have any length: no operation but attention mixes positions.
 bool any_length(const inference::Graph& graph);
 // Writes every node by `write`, then the file, unless something was refused or spec.dry_run is set.
 ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,
-                         Stand (*write)(GraphBuilder&, const inference::Node&));
+                         OnnxValue (*write)(GraphBuilder&, const inference::Node&));
 
 // The fp32 values of the codes of `node`, which `codes` represents.
-std::string values_of(GraphBuilder& g, const inference::Node& node, const Stand& codes);
+std::string values_of(GraphBuilder& g, const inference::Node& node, const OnnxValue& codes);
 // The convolution of floats; outside: the value of pixels outside the image.
 std::string write_conv(GraphBuilder& g, const std::string& x, const std::string& w, const Conv2dOptions& options,
                        float outside);

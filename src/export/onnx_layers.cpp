@@ -22,11 +22,11 @@ constexpr const char* kOtherFunction = "the client has its own function: off by 
 
 std::vector<int64_t> list(const auto& a) { return {a.begin(), a.end()}; }
 
-Stand write(GraphBuilder&, const Node&, const inference::Input&) { return {}; }
+OnnxValue write(GraphBuilder&, const Node&, const inference::Input&) { return {}; }
 
 // The operations of numerics.md one by one, so that rounding is the same.
-Stand write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
-  Stand y = g.stand(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
+  OnnxValue y = g.stand(n.inputs[0]);
   y.name = g.add("Sub", {y.name, g.per_feature(op.mean, y)});
   y.name = g.add("Mul", {y.name, g.per_feature(op.inv, y)});
   y.name = g.add("Mul", {y.name, g.per_feature(op.gamma, y)});
@@ -36,7 +36,7 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
 }
 
 // The function of a value, and its line of the report.
-std::string function_of(GraphBuilder& g, const Stand& y, UnaryOp op) {
+std::string function_of(GraphBuilder& g, const OnnxValue& y, UnaryOp op) {
   const std::string& x = y.name;
   const auto rounded = [&](const char* name) { g.note(name, Fate::kRounded, 0x1p-20, kOtherFunction); };
   switch (op) {
@@ -71,15 +71,15 @@ std::string function_of(GraphBuilder& g, const Stand& y, UnaryOp op) {
   return x;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::Pointwise& op) {
-  Stand y = g.stand(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Pointwise& op) {
+  OnnxValue y = g.stand(n.inputs[0]);
   y.name = function_of(g, y, op.op);
   return y;
 }
 
 // Rows are along the last axis, also of images.
-Stand write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
-  Stand y = g.channels_last(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
+  OnnxValue y = g.channels_last(n.inputs[0]);
   const std::string x = y.name;
   if (op.centered && op.gamma.size() == 1) {  // ONNX Runtime 1.22 and 1.23 refuse a LayerNormalization of one number
     y.name = g.add("Sub", {x, x});
@@ -103,31 +103,31 @@ Stand write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::Gate& op) {
-  const Stand x = g.channels_last(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Gate& op) {
+  const OnnxValue x = g.channels_last(n.inputs[0]);
   const int64_t half = n.form.features();
   const auto part = [&](int64_t from) {
     return g.add("Slice", {x.name, g.integers({from}, {1}), g.integers({from + half}, {1}), g.integers({-1}, {1})});
   };
-  Stand gate = x, y = x;
+  OnnxValue gate = x, y = x;
   gate.name = part(0);
   y.name = g.add("Mul", {function_of(g, gate, op.op), part(half)});
   return y;
 }
 
-Attributes pool_attributes(const PoolOptions& o) {
+NodeAttributes pool_attributes(const PoolOptions& o) {
   return {{"kernel_shape", list(o.size)}, {"strides", list(o.stride)}, {"pads", list(o.padding)}};
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::MaxPool& op) {
-  Stand y = g.channels_first(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::MaxPool& op) {
+  OnnxValue y = g.channels_first(n.inputs[0]);
   y.name = g.add("MaxPool", {y.name}, pool_attributes(op.options));
   g.note("MaxPool");
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::AvgPool& op) {
-  Stand y = g.channels_first(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::AvgPool& op) {
+  OnnxValue y = g.channels_first(n.inputs[0]);
   const Shape& in = g.source()[n.inputs[0]].form.sample;
   const int64_t count = op.whole_image ? in[0] * in[1] : op.options.size[0] * op.options.size[1];
   if (op.whole_image) {
@@ -141,8 +141,8 @@ Stand write(GraphBuilder& g, const Node& n, const inference::AvgPool& op) {
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::Shortcut& op) {
-  Stand y = g.channels_first(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Shortcut& op) {
+  OnnxValue y = g.channels_first(n.inputs[0]);
   const Shape& in = g.source()[n.inputs[0]].form.sample;
   if (op.stride[0] > 1 || op.stride[1] > 1) {
     const int64_t end = int64_t{1} << 31;
@@ -156,22 +156,22 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Shortcut& op) {
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::Prelu& op) {
-  Stand y = g.stand(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Prelu& op) {
+  OnnxValue y = g.stand(n.inputs[0]);
   y.name = g.add("PRelu", {y.name, g.per_feature(op.slope, y)});
   g.note("PRelu");
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::Shift& op) {
-  Stand y = g.stand(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Shift& op) {
+  OnnxValue y = g.stand(n.inputs[0]);
   y.name = g.add("Add", {y.name, g.per_feature(op.shift, y)});
   g.note("Add");
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::Reshape&) {
-  Stand y = g.channels_last(n.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Reshape&) {
+  OnnxValue y = g.channels_last(n.inputs[0]);
   std::vector<int64_t> dims{0};  // keep the batch
   for (const int64_t d : n.form.sample.dims()) dims.push_back(d);
   y.name = g.add("Reshape", {y.name, g.integers(dims, {static_cast<int64_t>(dims.size())})});
@@ -179,11 +179,11 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Reshape&) {
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& n, const inference::Join& op) {
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Join& op) {
   const bool first = g.stand(n.inputs[0]).channels_first;
   std::vector<std::string> parts;
   for (const inference::Value v : n.inputs) parts.push_back(g.in_order(v, first).name);
-  Stand y{parts[0], Type::kFloat, first, "", ""};
+  OnnxValue y{parts[0], Type::kFloat, first, "", ""};
   if (op.kind == inference::JoinKind::kConcat) {
     y.name = g.add("Concat", parts, {{"axis", first ? int64_t{1} : int64_t{-1}}});
   } else {
@@ -196,7 +196,7 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Join& op) {
 
 }  // namespace
 
-Stand write_node(GraphBuilder& g, const Node& node) {
+OnnxValue write_node(GraphBuilder& g, const Node& node) {
   return std::visit([&](const auto& op) { return write(g, node, op); }, node.operation);
 }
 
@@ -259,26 +259,26 @@ bool any_length(const inference::Graph& graph) {
          });
 }
 
-Stand write(GraphBuilder& g, const Node& node, const inference::Embedding& op) {
+OnnxValue write(GraphBuilder& g, const Node& node, const inference::Embedding& op) {
   std::string form;
   const std::string table = write_table(g, op.table, form);
-  Stand y{g.add("Gather", {table, g.stand(node.inputs[0]).name}), Type::kFloat, false, "", ""};
+  OnnxValue y{g.add("Gather", {table, g.stand(node.inputs[0]).name}), Type::kFloat, false, "", ""};
   g.note(concat("Gather, table ", form));
   return y;
 }
 
-Stand write(GraphBuilder& g, const Node& node, const inference::Positions& op) {
+OnnxValue write(GraphBuilder& g, const Node& node, const inference::Positions& op) {
   std::string form;
-  Stand y = g.stand(node.inputs[0]);
+  OnnxValue y = g.stand(node.inputs[0]);
   y.name = g.add("Add", {y.name, first_rows(g, write_table(g, op.table, form), node.inputs[0])});
   g.note("Slice, Add");
   return y;
 }
 
 // The operations of numerics.md one by one, on [N,T,heads,2,dim/2], or [N,T,heads,dim/2,2] for neighbours.
-Stand write(GraphBuilder& g, const Node& node, const inference::Rope& op) {
+OnnxValue write(GraphBuilder& g, const Node& node, const inference::Rope& op) {
   const RopeOptions& o = op.options;
-  Stand y = g.stand(node.inputs[0]);
+  OnnxValue y = g.stand(node.inputs[0]);
   const int64_t half = o.dim / 2, turned = op.heads * o.dim, axis = o.interleaved ? 4 : 3;
   const std::vector<int64_t> dims = o.interleaved ? std::vector<int64_t>{1, half, 1} : std::vector<int64_t>{1, 1, half};
   const std::string cosine = rope_part(g, node.inputs[0], o, 0, dims), sine = rope_part(g, node.inputs[0], o, 1, dims);
@@ -295,10 +295,10 @@ Stand write(GraphBuilder& g, const Node& node, const inference::Rope& op) {
 }
 
 // Heads of q in groups of those that share a head of k and v: [N, kv_heads, group, T, dim].
-Stand write(GraphBuilder& g, const Node& node, const inference::Attention& op) {
+OnnxValue write(GraphBuilder& g, const Node& node, const inference::Attention& op) {
   const AttentionOptions& o = op.options;
   const int64_t shared = o.kv_heads, dim = node.form.features() / o.heads;
-  Stand y = g.stand(node.inputs[0]);
+  OnnxValue y = g.stand(node.inputs[0]);
   const auto part = [&](int64_t from, int64_t heads, std::vector<int64_t> order) {
     const std::string x = slice(g, y.name, -1, from * dim, (from + heads) * dim);
     return transpose(g, reshape(g, x, {0, 0, shared, heads / shared, dim}), std::move(order));

@@ -29,7 +29,7 @@ std::vector<float> numbers_or_one(const std::shared_ptr<const Tensor>& t) {
 }
 
 // Why integer operators cannot compute the sums; empty if they can.
-std::string not_integers(const Node& x, const Stand& stand, const Product& op) {
+std::string not_integers(const Node& x, const OnnxValue& stand, const Product& op) {
   const Tensor& w = op.weight;
   const ScaleMap map = w.scale_map();
   if (!counts(x.form.dtype) || !counts(w.dtype())) return "one side is floats";
@@ -45,7 +45,7 @@ std::string not_integers(const Node& x, const Stand& stand, const Product& op) {
   return bound < 0x1p31 ? "" : "sums could pass 2^31";
 }
 
-Attributes conv_attributes(const Conv2dOptions& o, bool padded) {
+NodeAttributes conv_attributes(const Conv2dOptions& o, bool padded) {
   const auto list = [](const auto& a) { return std::vector<int64_t>(a.begin(), a.end()); };
   return {{"kernel_shape", list(o.kernel)},
           {"strides", list(o.stride)},
@@ -65,8 +65,8 @@ std::string padded(GraphBuilder& g, const std::string& x, const Conv2dOptions& o
 }
 
 // Multiplies sums by the scale of each output, fp32(sx * sw), and adds the bias.
-std::string scaled(GraphBuilder& g, const Node& x, const Stand& sx, const Product& op, const std::string& sums,
-                   const Stand& like) {
+std::string scaled(GraphBuilder& g, const Node& x, const OnnxValue& sx, const Product& op, const std::string& sums,
+                   const OnnxValue& like) {
   std::string y = g.to_float(sums);
   std::vector<float> sw = numbers_or_one(op.weight.quant() ? op.weight.quant()->scale : nullptr);
   if (!sx.scale.empty()) {
@@ -83,7 +83,7 @@ std::string scaled(GraphBuilder& g, const Node& x, const Stand& sx, const Produc
   return y;
 }
 
-std::string integer_conv(GraphBuilder& g, const Node& in, const Stand& x, const Product& op,
+std::string integer_conv(GraphBuilder& g, const Node& in, const OnnxValue& x, const Product& op,
                          const std::string& weight) {
   const Conv2dOptions& o = *op.conv;
   std::string image = x.name;
@@ -105,7 +105,7 @@ std::string integer_conv(GraphBuilder& g, const Node& in, const Stand& x, const 
 }
 
 // Zero points per row computed at run time are corrected in integers: sum q w - z sum w.
-std::string integer_matmul(GraphBuilder& g, const Node& in, const Stand& x, const Product& op,
+std::string integer_matmul(GraphBuilder& g, const Node& in, const OnnxValue& x, const Product& op,
                            const std::string& weight) {
   std::vector<std::string> inputs{x.name, weight};
   const bool zx = in.params && in.params->zero;
@@ -133,12 +133,12 @@ std::string integer_matmul(GraphBuilder& g, const Node& in, const Stand& x, cons
                {sums, g.add("Mul", {z, g.integers(of_row, {static_cast<int64_t>(of_row.size())}, Type::kInt32)})});
 }
 
-Stand write_integers(GraphBuilder& g, const Node& node, const Product& op) {
+OnnxValue write_integers(GraphBuilder& g, const Node& node, const Product& op) {
   const Node& in = g.source()[node.inputs[0]];
-  const Stand x = op.conv ? g.channels_first(node.inputs[0]) : g.channels_last(node.inputs[0]);
+  const OnnxValue x = op.conv ? g.channels_first(node.inputs[0]) : g.channels_last(node.inputs[0]);
   const bool shifted = op.conv && g.opset() < kFirstOpsetOfInt8Conv && byte_type(op.weight.dtype()) == Type::kInt8;
   const WeightCodes weight = write_codes(g, op, shifted);
-  Stand out{"", Type::kInt32, x.channels_first, "", ""};
+  OnnxValue out{"", Type::kInt32, x.channels_first, "", ""};
   std::string sums = op.conv ? integer_conv(g, in, x, op, weight.name) : integer_matmul(g, in, x, op, weight.name);
   g.note(concat(op.conv ? "ConvInteger " : "MatMulInteger ", in.form.dtype, " x ", op.weight.dtype(), ", weight ",
                 type_name(weight.stored)));
@@ -196,14 +196,14 @@ std::string write_nbits(GraphBuilder& g, const Node& node, const Product& op, st
                                 .shape = {o, blocks, group * bits / 8},
                                 .type = concat(bits, " bits")});
   const std::string scales = g.tensor(tensor_of(concat(g.layer(), ".weight_scale"), {o, blocks}, scale));
-  const Stand x = g.channels_last(node.inputs[0]);
+  const OnnxValue x = g.channels_last(node.inputs[0]);
   return g.add("MatMulNBits", {x.name, codes_name, scales},
                {{"K", k}, {"N", o}, {"bits", int64_t{bits}}, {"block_size", group}, {"accuracy_level", int64_t{1}}},
                kMicrosoft);
 }
 
 // Whether float sums are exact in any order: codes times powers of two, bounded by 2^24.
-bool exact_in_floats(const Node& x, const Stand& stand, const Product& op) {
+bool exact_in_floats(const Node& x, const OnnxValue& stand, const Product& op) {
   if (!not_integers(x, stand, op).empty() || !stand.scale.empty()) return false;
   const std::vector<float> sx = numbers_or_one(x.params ? x.params->scale : nullptr),
                            sw = numbers_or_one(op.weight.quant() ? op.weight.quant()->scale : nullptr);
@@ -223,12 +223,12 @@ std::string write_gemm(GraphBuilder& g, const Node& node, const Product& op, std
   return g.add("Reshape", {y, g.add("Concat", {axes, g.integers({op.weight.rows()}, {1})}, {{"axis", int64_t{0}}})});
 }
 
-Stand write_floats(GraphBuilder& g, const Node& node, const Product& op) {
+OnnxValue write_floats(GraphBuilder& g, const Node& node, const Product& op) {
   const Node& in = g.source()[node.inputs[0]];
-  const Stand codes = op.conv ? g.channels_first(node.inputs[0]) : g.channels_last(node.inputs[0]);
+  const OnnxValue codes = op.conv ? g.channels_first(node.inputs[0]) : g.channels_last(node.inputs[0]);
   std::string operation, values;
   bool dequantized = false;  // the inputs, by DequantizeLinear
-  Stand out{"", Type::kFloat, codes.channels_first, "", ""};
+  OnnxValue out{"", Type::kFloat, codes.channels_first, "", ""};
   if (takes_nbits(g, in, op)) {
     out.name = write_nbits(g, node, op, operation);
   } else {
@@ -267,9 +267,9 @@ std::string write_conv(GraphBuilder& g, const std::string& x, const std::string&
   return g.add("Conv", {pads ? padded(g, x, options, g.scalar(outside)) : x, w}, conv_attributes(options, pads));
 }
 
-Stand write(GraphBuilder& g, const Node& node, const Product& op) {
+OnnxValue write(GraphBuilder& g, const Node& node, const Product& op) {
   const Node& in = g.source()[node.inputs[0]];
-  const Stand& x = g.stand(node.inputs[0]);
+  const OnnxValue& x = g.stand(node.inputs[0]);
   const std::string why = not_integers(in, x, op);
   if (op.integer_out && (g.qdq() || !why.empty())) {
     g.refuse("integer product", g.qdq() ? "compute: integer_out has no form qdq. Use --form integer" : why);

@@ -38,14 +38,14 @@ std::string choice(GraphBuilder& g, const std::string& condition, bool sign) {
 }
 
 // QuantizeLinear computes rint(x / s) + z, saturated to the type.
-std::string quantize_linear(GraphBuilder& g, const Stand& x, const Quantize& op, Type type) {
+std::string quantize_linear(GraphBuilder& g, const OnnxValue& x, const Quantize& op, Type type) {
   const int64_t low = type == Type::kInt8 ? -128 : 0, high = low + 255;
   const bool many = op.scale.size() > 1;
   std::vector<int64_t> zeros(op.scale.size(), 0);
   for (size_t i = 0; i < op.zero.size(); ++i) zeros[i] = op.zero[i];
   const std::vector<int64_t> dims =
       many ? std::vector<int64_t>{static_cast<int64_t>(zeros.size())} : std::vector<int64_t>{};
-  Attributes axis;
+  NodeAttributes axis;
   if (many) axis.emplace_back("axis", x.channels_first ? int64_t{1} : int64_t{-1});
   std::string q = g.add("QuantizeLinear", {x.name, g.numbers(op.scale, dims), g.integers(zeros, dims, type)}, axis);
   // Fewer than 8 bits: clip to the range of the codes.
@@ -54,11 +54,11 @@ std::string quantize_linear(GraphBuilder& g, const Stand& x, const Quantize& op,
 }
 
 // Scales computed from a batch: absmax, symmetric and affine, per row or overall.
-struct Found {
+struct DynamicScales {
   std::string inverse, scale, zero;
 };
 
-Found found_scales(GraphBuilder& g, const Stand& x, const Quantize& op) {
+DynamicScales found_scales(GraphBuilder& g, const OnnxValue& x, const Quantize& op) {
   const bool rows = op.spec.granularity.kind == Granularity::kToken;
   const std::string axes = rows ? g.integers({-1}, {1}) : "";
   const auto reduce = [&](const char* which, const std::string& of) {
@@ -68,7 +68,7 @@ Found found_scales(GraphBuilder& g, const Stand& x, const Quantize& op) {
   const DTypeInfo& info = op.spec.dtype.info();
   const auto qmin = static_cast<float>(info.qmin), qmax = static_cast<float>(info.qmax);
   const std::string eps = g.scalar(op.spec.eps.value_or(0x1p-126f)), nil = g.scalar(0.0f);
-  Found f;
+  DynamicScales f;
   if (op.spec.scheme == "absmax") {
     f.scale = g.add("Div", {reduce("ReduceMax", g.add("Abs", {x.name})), g.scalar(static_cast<float>(op.hi))});
   } else {
@@ -89,7 +89,7 @@ Found found_scales(GraphBuilder& g, const Stand& x, const Quantize& op) {
   return f;
 }
 
-Stand write_found(GraphBuilder& g, const Stand& x, const Quantize& op, Stand out) {
+OnnxValue write_dynamic(GraphBuilder& g, const OnnxValue& x, const Quantize& op, OnnxValue out) {
   const Granularity::Kind kind = op.spec.granularity.kind;
   const QuantSpec& spec = op.spec;
   const bool known = spec.scheme == "absmax" || spec.scheme == "symmetric" || spec.scheme == "affine";
@@ -105,7 +105,7 @@ Stand write_found(GraphBuilder& g, const Stand& x, const Quantize& op, Stand out
     g.refuse("quantize", "finds the scales of each pixel from the batch. Use granularity: tensor");
     return out;
   }
-  const Found f = found_scales(g, x, op);
+  const DynamicScales f = found_scales(g, x, op);
   std::string u = g.add("Round", {g.add("Mul", {x.name, f.inverse})});
   if (!f.zero.empty()) u = g.add("Add", {u, f.zero});
   out.name = codes(g, u, op.lo, op.hi, out.type);
@@ -116,7 +116,7 @@ Stand write_found(GraphBuilder& g, const Stand& x, const Quantize& op, Stand out
 }
 
 // The value before rint; empty if the rule cannot be expressed.
-std::string before_rounding(GraphBuilder& g, const Stand& x, const Quantize& op) {
+std::string before_rounding(GraphBuilder& g, const OnnxValue& x, const Quantize& op) {
   switch (op.rule) {
     case CodeRule::kInverse:
       return g.add("Mul", {x.name, g.per_feature(inverses(op.scale), x)});
@@ -146,10 +146,10 @@ bool is_quantize_linear(const Quantize& op, Type type) {
 
 }  // namespace
 
-Stand write(GraphBuilder& g, const Node& node, const Quantize& op) {
-  const Stand x = g.stand(node.inputs[0]);
-  Stand out{"", byte_type(op.spec.dtype), x.channels_first, "", ""};
-  if (op.found) return write_found(g, x, op, out);
+OnnxValue write(GraphBuilder& g, const Node& node, const Quantize& op) {
+  const OnnxValue x = g.stand(node.inputs[0]);
+  OnnxValue out{"", byte_type(op.spec.dtype), x.channels_first, "", ""};
+  if (op.dynamic) return write_dynamic(g, x, op, out);
   if (op.rule == CodeRule::kSign || op.rule == CodeRule::kPositive) {
     const bool sign = op.rule == CodeRule::kSign;
     out.name = choice(g, g.add(sign ? "GreaterOrEqual" : "Greater", {x.name, g.scalar(0.0f)}), sign);
@@ -182,9 +182,9 @@ Stand write(GraphBuilder& g, const Node& node, const Quantize& op) {
   return out;
 }
 
-Stand write(GraphBuilder& g, const Node& node, const inference::Requantize& op) {
-  const Stand x = g.stand(node.inputs[0]);
-  Stand out{"", byte_type(op.spec.dtype), x.channels_first, "", ""};
+OnnxValue write(GraphBuilder& g, const Node& node, const inference::Requantize& op) {
+  const OnnxValue x = g.stand(node.inputs[0]);
+  OnnxValue out{"", byte_type(op.spec.dtype), x.channels_first, "", ""};
   std::string u = g.add("Round", {g.add("Mul", {g.to_float(x.name), g.per_feature(op.factor, x)})});
   if (op.zero != 0) u = g.add("Add", {u, g.scalar(static_cast<float>(op.zero))});
   out.name = codes(g, u, op.lo, op.hi, out.type);
@@ -192,7 +192,7 @@ Stand write(GraphBuilder& g, const Node& node, const inference::Requantize& op) 
   return out;
 }
 
-std::string values_of(GraphBuilder& g, const Node& node, const Stand& codes) {
+std::string values_of(GraphBuilder& g, const Node& node, const OnnxValue& codes) {
   if (!codes.scale.empty()) {
     std::string v = g.to_float(codes.name);
     if (!codes.zero.empty()) v = g.add("Sub", {v, codes.zero});
@@ -216,7 +216,7 @@ std::string values_of(GraphBuilder& g, const Node& node, const Stand& codes) {
       for (size_t i = 0; i < zeros.size(); ++i) zeros[i] = static_cast<int64_t>(params->zero->elements()[i]);
     const std::vector<int64_t> dims =
         many ? std::vector<int64_t>{static_cast<int64_t>(s.size())} : std::vector<int64_t>{};
-    Attributes axis;
+    NodeAttributes axis;
     if (many) axis.emplace_back("axis", codes.channels_first ? int64_t{1} : int64_t{-1});
     return g.add("DequantizeLinear", {codes.name, g.numbers(s, dims), g.integers(zeros, dims, codes.type)}, axis);
   }
@@ -227,8 +227,8 @@ std::string values_of(GraphBuilder& g, const Node& node, const Stand& codes) {
   return v;
 }
 
-Stand write(GraphBuilder& g, const Node& node, const inference::Dequantize&) {
-  Stand x = g.stand(node.inputs[0]);
+OnnxValue write(GraphBuilder& g, const Node& node, const inference::Dequantize&) {
+  OnnxValue x = g.stand(node.inputs[0]);
   g.note("dequantize");
   return {values_of(g, g.source()[node.inputs[0]], x), Type::kFloat, x.channels_first, "", ""};
 }

@@ -127,7 +127,7 @@ std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note
   note = concat("DequantizeLinear ", type_name(type));
   codes = readable(g, codes, type);
   std::vector<std::string> inputs{codes};
-  Attributes attributes;
+  NodeAttributes attributes;
   std::vector<int64_t> dims;
   if (b.cols > 1) {
     std::vector<float> scale = b.scale;
@@ -211,7 +211,7 @@ std::string write_values(GraphBuilder& g, const Product& op, bool apart, std::st
   }
   std::vector<std::string> inputs{readable(g, codes, type), scales(g, b.scale, of_scale)};
   if (!b.zero.empty()) inputs.push_back(g.tensor(tensor_of(concat(g.layer(), ".weight_zero"), type, of_scale, b.zero)));
-  Attributes axis;
+  NodeAttributes axis;
   if (b.rows > 1) axis.emplace_back("axis", op.conv || rows ? int64_t{0} : int64_t{1});
   return g.add("DequantizeLinear", inputs, axis);
 }

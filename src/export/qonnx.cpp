@@ -17,7 +17,7 @@ namespace {
 
 using inference::Node;
 using onnx::GraphBuilder;
-using onnx::Stand;
+using onnx::OnnxValue;
 using Fate = ExportedTensor::Fate;
 
 constexpr const char* kDomain = "qonnx.custom_op.general";
@@ -47,13 +47,13 @@ std::string quant(GraphBuilder& g, const std::string& x, const std::string& scal
                kDomain);
 }
 
-Stand write_quantizer(GraphBuilder& g, const Node& node, const inference::Quantize& op) {
-  Stand y = g.stand(node.inputs[0]);
+OnnxValue write_quantizer(GraphBuilder& g, const Node& node, const inference::Quantize& op) {
+  OnnxValue y = g.stand(node.inputs[0]);
   const auto refused = [&](const std::string& why) {
     g.refuse(concat("quantize ", op.spec.dtype), why);
     return y;
   };
-  if (op.found) return refused("its scales are found from each batch. Give it an observer, or scheme fixed or lsq");
+  if (op.dynamic) return refused("its scales are found from each batch. Give it an observer, or scheme fixed or lsq");
   if (op.rule == CodeRule::kSign) {
     y.name = g.add("BipolarQuant", {y.name, g.scalar(1.0f)}, {}, kDomain);
     g.note("BipolarQuant");
@@ -115,8 +115,8 @@ std::string write_quantized_weight(GraphBuilder& g, const inference::Product& op
   return out;
 }
 
-Stand write_float_product(GraphBuilder& g, const Node& node, const inference::Product& op) {
-  Stand y = op.conv ? g.channels_first(node.inputs[0]) : g.channels_last(node.inputs[0]);
+OnnxValue write_float_product(GraphBuilder& g, const Node& node, const inference::Product& op) {
+  OnnxValue y = op.conv ? g.channels_first(node.inputs[0]) : g.channels_last(node.inputs[0]);
   std::string form;
   const std::string weight = op.integer_out ? "" : write_quantized_weight(g, op, form);
   if (weight.empty()) {
@@ -138,7 +138,7 @@ Stand write_float_product(GraphBuilder& g, const Node& node, const inference::Pr
   return y;
 }
 
-Stand write_node(GraphBuilder& g, const Node& node) {
+OnnxValue write_node(GraphBuilder& g, const Node& node) {
   if (const auto* op = std::get_if<inference::Quantize>(&node.operation)) return write_quantizer(g, node, *op);
   if (const auto* op = std::get_if<inference::Product>(&node.operation)) return write_float_product(g, node, *op);
   if (std::holds_alternative<inference::Embedding>(node.operation) ||

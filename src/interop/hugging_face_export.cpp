@@ -116,11 +116,11 @@ class HuggingFaceExport {
     out.type = "F32";
     out.shape = m.transposed ? Shape{m.shape[1], m.shape[0]} : m.shape;
     if (!write_) return;
-    if (m.transposed) values = turned(values, static_cast<size_t>(m.shape[0]), static_cast<size_t>(m.shape[1]));
+    if (m.transposed) values = transposed(values, static_cast<size_t>(m.shape[0]), static_cast<size_t>(m.shape[1]));
     const std::vector<float>& kept = floats_.emplace_back(std::move(values));
     items_.push_back({m.name, "F32", out.shape.dims(), kept.data(), 4 * std::ssize(kept)});
   }
-  static std::vector<float> turned(const std::vector<float>& x, size_t rows, size_t cols) {
+  static std::vector<float> transposed(const std::vector<float>& x, size_t rows, size_t cols) {
     std::vector<float> out(x.size());
     for (size_t r = 0; r < rows; ++r)
       for (size_t c = 0; c < cols; ++c) out[c * rows + r] = x[r * cols + c];

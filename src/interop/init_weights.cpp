@@ -184,7 +184,7 @@ class Matcher {
 };
 
 // Reorders the elements to [rows, cols] of the target.
-Tensor turned(const Tensor& from, const Match& match) {
+Tensor transposed(const Tensor& from, const Match& match) {
   const Target& target = *match.target;
   const int64_t rows = target.shape.rows(), cols = target.shape.cols();
   Tensor to = Tensor::empty(target.shape, dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
@@ -232,7 +232,7 @@ InitFrom init_from_weights(const std::string& path, Module& model, const WeightM
   Matcher matcher(file, map);
   const std::vector<Match> matches = matcher.matches(targets, path);
   std::vector<Tensor> values;
-  for (const Match& match : matches) values.push_back(turned(file.read(match.entry->name), match));
+  for (const Match& match : matches) values.push_back(transposed(file.read(match.entry->name), match));
   for (size_t i = 0; i < matches.size(); ++i) {
     const Target& target = *matches[i].target;
     if (target.parameter != nullptr)

@@ -87,20 +87,20 @@ class Mapper {
   // Rows begin .. begin + rows - 1 of a weight, and of its bias.
   void linear(const std::string& name, const std::string& path, int64_t begin, int64_t rows, int64_t cols, bool bias,
               int64_t heads = 0) {
-    const int64_t turned = reordered_ ? heads : 0;
+    const int64_t rotated = reordered_ ? heads : 0;
     out_.push_back({.name = name + ".weight",
                     .parameter = path + ".weight",
                     .shape = {rows, cols},
                     .begin = begin,
                     .matrix = true,
                     .transposed = transposed_,
-                    .heads = turned});
+                    .heads = rotated});
     if (!bias && !family_.biases) return;
     out_.push_back({.name = name + ".bias",
                     .parameter = bias ? path + ".bias" : "",
                     .shape = {rows},
                     .begin = begin,
-                    .heads = turned});
+                    .heads = rotated});
   }
 
   void block(const DecoderPaths::Block& p, const std::string& at) {

@@ -25,7 +25,7 @@ void fill_rule(inference::Quantize& q, const Quantizer& quantizer, const std::sh
   q.rule = range.rule;
   q.lo = range.lo;
   q.hi = range.hi;
-  if (q.found) return;
+  if (q.dynamic) return;
   const Tensor like = Tensor::zeros({1, features}, dtypes::fp32, MemoryKind::kWorkspace).with_quant(params);
   const detail::KernelScales scales(range, like);
   const ScaleMap& map = scales.map();
@@ -61,7 +61,7 @@ inference::Value ActivationQuantizer::lower(inference::Graph& graph, inference::
   QuantSpec spec = quant_.spec;
   spec.rounding = Rounding::kNearest;
   if (graph[x].form.dtype != dtypes::int32) {
-    inference::Quantize q{.spec = spec, .found = params == nullptr};
+    inference::Quantize q{.spec = spec, .dynamic = params == nullptr};
     fill_rule(q, quantizer_, params, features);
     return detail::add_node(graph, path(), std::move(q), x, form, params);
   }

@@ -35,11 +35,11 @@ struct Rope {
   struct Saved {
     Tensor table;
     RopeOptions options;
-    int64_t first = 0, turned = 0;  // turned: number of rotated heads
+    int64_t first = 0, rotated = 0;  // rotated: number of rotated heads
   };
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& table, const RopeOptions& options,
-                        int64_t first, int64_t turned) {
+                        int64_t first, int64_t rotated) {
     const Tensor& x = in[0];
     check_rope(options);
     require_values(kRope, "x", x);
@@ -51,8 +51,8 @@ struct Rope {
     require(first >= 0 && first + x.shape()[1] <= table.rows(), kRope, "rows at positions ", first, " to ",
             first + x.shape()[1] - 1, ": got a table of ", table.rows(), " positions.");
     const int64_t heads = x.cols() / options.dim;
-    require(turned >= -1 && turned <= heads, kRope, "turned: got ", turned, " heads of ", heads, ".");
-    s = {table, options, first, turned < 0 ? heads : turned};
+    require(rotated >= -1 && rotated <= heads, kRope, "rotated: got ", rotated, " heads of ", heads, ".");
+    s = {table, options, first, rotated < 0 ? heads : rotated};
     Tensor y = Tensor::empty(x.shape(), x.dtype());
     turn(s, x, y, false);
     return y;
@@ -67,7 +67,7 @@ struct Rope {
  private:
   template <typename Places>
   static maps::TurnedPairs<Places> pairs(const Saved& s, const Tensor& x, bool back, const Places& places) {
-    return {x.shape()[1], x.cols() / s.options.dim, s.turned, s.options.dim, s.first, s.options.interleaved,
+    return {x.shape()[1], x.cols() / s.options.dim, s.rotated, s.options.dim, s.first, s.options.interleaved,
             back,         s.table.as<float>(),      places};
   }
   static void turn(const Saved& s, const Tensor& x, const Tensor& y, bool back) {
@@ -98,8 +98,8 @@ Tensor rope_table(int64_t positions, const RopeOptions& options) {
   return Tensor::from(numbers, {positions, options.dim}, dtypes::fp32, MemoryKind::kBuffer);
 }
 
-Var rope(const Var& x, const Tensor& table, const RopeOptions& options, int64_t first, int64_t turned) {
-  return apply<Rope>({x}, table, options, first, turned);
+Var rope(const Var& x, const Tensor& table, const RopeOptions& options, int64_t first, int64_t rotated) {
+  return apply<Rope>({x}, table, options, first, rotated);
 }
 
 }  // namespace bitgrad

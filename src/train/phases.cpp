@@ -159,7 +159,7 @@ void Phases::try_all() {
 // Applies every form in turn, so that errors show before training; then restores the model's values, in the form `now`.
 void Phases::try_from(int64_t now) {
   entering_ = true;
-  const Numbers numbers(*s_.model);
+  const ModelSnapshot snapshot(*s_.model);
   replay(-1);
   forms_.clear();
   for (int64_t i = 0; i < std::ssize(list_); ++i) {
@@ -167,7 +167,7 @@ void Phases::try_from(int64_t now) {
     note_form(i);
   }
   replay(now);
-  numbers.restore(*s_.model);
+  snapshot.restore(*s_.model);
   if (now >= 0) return bind_phase(now);
   s_.rebind();
   entering_ = false;

@@ -121,8 +121,8 @@ void TrainState::with_average(const std::function<void()>& run) {
   follow_average();
   struct Held {
     Module& of;
-    const Numbers numbers{of};
-    ~Held() { numbers.restore(of); }
+    const ModelSnapshot snapshot{of};
+    ~Held() { snapshot.restore(of); }
   } const held{*model};
   average->put_into(*model, state.seed, state.step);
   run();
@@ -189,7 +189,7 @@ Tensor copy_with_scales(const Tensor& codes) {
   return codes.without_quant().clone(MemoryKind::kQuantState).with_quant(std::move(params));
 }
 
-Numbers::Numbers(Module& model) {
+ModelSnapshot::ModelSnapshot(Module& model) {
   for (const Parameter* p : model.parameters()) {
     ParameterState held;
     if (p->has_master()) held.master = p->master().clone(MemoryKind::kWorkspace);
@@ -199,7 +199,7 @@ Numbers::Numbers(Module& model) {
   for (const Module::Buffer& b : model.buffers()) buffers_[b.path] = b.tensor.clone(MemoryKind::kWorkspace);
 }
 
-void Numbers::restore(Module& model) const {
+void ModelSnapshot::restore(Module& model) const {
   for (Parameter* p : model.parameters()) {
     const ParameterState& held = parameters_.at(p->path());
     p->restore(held);

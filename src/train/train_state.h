@@ -21,9 +21,9 @@ namespace bitgrad::detail {
 Tensor copy_with_scales(const Tensor& codes);
 
 // A copy of all parameters and buffers of a model. They can be restored after its form was changed and changed back.
-class Numbers {
+class ModelSnapshot {
  public:
-  explicit Numbers(Module& model);
+  explicit ModelSnapshot(Module& model);
   void restore(Module& model) const;
 
  private:

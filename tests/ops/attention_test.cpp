@@ -323,7 +323,7 @@ TEST_CASE("attention and rope name unsupported arguments") {
                  "[rope] rows at positions 1 to 3: got a table of 3 positions"));
   CHECK(contains(error_of([&] { rope(tensor({2, 3, 6}), table, four); }), "x must be [n,t,heads*4], got [2,3,6] fp32"));
   CHECK(contains(error_of([&] { rope(q, rope_table(3, {.dim = 2}), four); }), "table must be [positions,4] fp32"));
-  CHECK(contains(error_of([&] { rope(q, table, four, 0, 3); }), "turned: got 3 heads of 2."));
+  CHECK(contains(error_of([&] { rope(q, table, four, 0, 3); }), "rotated: got 3 heads of 2."));
   CHECK(contains(error_of([] { rope_table(3, {.dim = 3}); }), "dim: got 3, expected an even number"));
   CHECK(contains(error_of([] { rope_table(0, {.dim = 2}); }), "positions: got 0"));
   CHECK(contains(error_of([] { rope_table(1, {.dim = 2, .base = 1}); }), "base: got 1"));

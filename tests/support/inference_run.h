@@ -36,7 +36,7 @@ class InferenceRun {
   Var run(const inference::Input&, const inference::Node&) const { return {}; }
   Var run(const inference::Quantize& op, const inference::Node& node) const {
     const Tensor x = in(node).value();
-    return Var(op.found ? quantize_dynamic(op.spec, x) : quantize_tensor(op.spec, x, node.params));
+    return Var(op.dynamic ? quantize_dynamic(op.spec, x) : quantize_tensor(op.spec, x, node.params));
   }
   Var run(const inference::Requantize& op, const inference::Node& node) const {
     return requantize(in(node), op.spec.dtype, node.params);

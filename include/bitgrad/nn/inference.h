@@ -33,7 +33,7 @@ struct Quantize {
   int64_t lo = 0, hi = 0;                     // clamp range of the code
   std::vector<float> scale = {}, shift = {};  // empty: not used by the rule
   std::vector<int32_t> zero = {};             // empty: 0
-  bool found = false;  // dynamic: scales are computed from x by spec's scheme; the three vectors are empty
+  bool dynamic = false;  // scales are computed from x by spec's scheme; the three vectors are empty
 };
 // Scaled int32 to codes: clamp(rint(float(acc) * min(fp32(s_in / s_out), largest)) + float(z)).
 struct Requantize {

@@ -52,14 +52,14 @@ struct DoublePlaces {
 // which is rotated in the opposite direction.
 template <typename Places>
 struct TurnedPairs {
-  int64_t rows, heads, turned, dim, first;  // the first `turned` of `heads` are rotated, the others copied
+  int64_t rows, heads, rotated, dim, first;  // the first `rotated` of `heads` are rotated, the others copied
   bool interleaved, back;
   const float* table;  // [position][dim]: cosines, sines
   Places at;
 
   BITGRAD_HD void operator()(int64_t i) const {
     const int64_t half = dim / 2, step = interleaved ? 2 : 1, apart = interleaved ? 1 : half;
-    if (i % heads >= turned) {
+    if (i % heads >= rotated) {
       for (int64_t c = 0; c < dim; ++c) at.store(i * dim + c, at.load(i * dim + c));
       return;
     }

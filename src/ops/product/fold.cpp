@@ -153,11 +153,12 @@ Tensor with_scales(const Tensor& codes, const Tensor& scales, bool transposed) {
 
 // One order of gy's codes, for the kernel that writes them if all values are finite.
 struct Order {
-  Order(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element, bool turned = false)
+  Order(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element,
+        bool codes_transposed = false)
       : scales(Tensor::empty({g.free()}, dtypes::fp32)),
-        codes(Tensor::empty(turned ? Shape{g.cols(), g.rows()} : Shape{g.rows(), g.cols()}, dtypes::int8)),
-        args{g.fold(), scales.as<float>(), codes.as<int8_t>(), codes.stride(), sr ? &*sr : nullptr, first_element,
-             turned} {}
+        codes(Tensor::empty(codes_transposed ? Shape{g.cols(), g.rows()} : Shape{g.rows(), g.cols()}, dtypes::int8)),
+        args{g.fold(),      scales.as<float>(), codes.as<int8_t>(), codes.stride(), sr ? &*sr : nullptr,
+             first_element, codes_transposed} {}
   Tensor scales, codes;
   kernels::Int8Order args;
 };
@@ -221,14 +222,14 @@ Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const fl
   const FoldedGradient plain(gy, false, fold_plain), transposed(gy, true, fold_transposed);
   {
     // Rows of 16 bytes, which a device multiplies fastest.
-    const bool turned = !current_device().is_cpu() && gy.rows() % 16 == 0;
-    const Order by_row(plain, sr_plain, 0), by_column(transposed, sr_transposed, 0, turned);
+    const bool codes_transposed = !current_device().is_cpu() && gy.rows() % 16 == 0;
+    const Order by_row(plain, sr_plain, 0), by_column(transposed, sr_transposed, 0, codes_transposed);
     kernels::Int8OrdersArgs args = orders_of(gy);
     args.by_row = by_row.args;
     args.by_column = by_column.args;
     if (kernels::quantize_int8_orders(args))
-      return {with_scales(by_row.codes, by_row.scales, false), with_scales(by_column.codes, by_column.scales, !turned),
-              turned};
+      return {with_scales(by_row.codes, by_row.scales, false),
+              with_scales(by_column.codes, by_column.scales, !codes_transposed), codes_transposed};
   }
   return {to_int8_codes(plain, sr_plain, 0), to_int8_codes(transposed, sr_transposed, 0)};
 }

@@ -53,11 +53,11 @@ Tensor to_bf16_codes(const FoldedGradient& g);
 Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element);
 
 // The codes that to_int8_codes returns for both products, computed from the same reads of gy. fold: as above; sr: the
-// draws of each (nearest if not given), first element 0. turned: the codes of the transposed product are [cols, rows]
-// with one scale per row, on devices that multiply such rows faster.
+// draws of each (nearest if not given), first element 0. codes_transposed: the codes of the transposed product are
+// [cols, rows] with one scale per row, on devices that multiply such rows faster.
 struct Int8Codes {
   Tensor plain, transposed;
-  bool turned = false;
+  bool codes_transposed = false;
 };
 Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_transposed,
                              const std::optional<RandomStream>& sr_plain,

@@ -35,7 +35,7 @@ struct GradientProduct {
   bool per_group = false;               // int8: one product per group of columns of `other`
   std::optional<RandomStream> sr = {};  // int8: draws for rounding gy; nearest if not given
   Tensor gy_codes = {};                 // int8: the codes of gy, if share_int8_codes has computed them
-  bool gy_turned = false;               // gy_codes are [f,k] although gy is transposed
+  bool gy_transposed = false;           // gy_codes are [f,k] although gy is transposed
   GradientForm form() const { return {name, other_name, transposed, form_of(other), per_group}; }
 };
 

@@ -44,7 +44,7 @@ void with_codes(const GradientProduct& p, const Along& folded, int64_t first_ele
   const Tensor codes = p.gy_codes.defined()
                            ? p.gy_codes
                            : to_int8_codes(FoldedGradient(p.gy, p.transposed, folded.scales()), p.sr, first_element);
-  const bool transposed = p.transposed && !p.gy_turned;
+  const bool transposed = p.transposed && !p.gy_transposed;
   Tensor minus;
   if (folded.zero.defined()) {
     minus = sums_with_zeros(codes, transposed, folded.zero);
@@ -139,7 +139,7 @@ void share_int8_codes(GradientProduct& gx, GradientProduct& gw) {
   Int8Codes codes = to_int8_codes_both(gx.gy, along_w.scales(), along_x.scales(), gx.sr, gw.sr);
   gx.gy_codes = std::move(codes.plain);
   gw.gy_codes = std::move(codes.transposed);
-  gw.gy_turned = codes.turned;
+  gw.gy_transposed = codes.codes_transposed;
 }
 
 void int8_product(const GradientProduct& p, GradSlot& slot) {
