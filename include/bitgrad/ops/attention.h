@@ -51,7 +51,7 @@ struct RopeOptions {
 Tensor rope_table(int64_t positions, const RopeOptions& options);
 // Rotates each head of x [n,t,heads*dim], row i by position first + i of the table. For a pair (a, b):
 //   y_a = x_a * cos - x_b * sin, y_b = x_b * cos + x_a * sin, each operation rounded once.
-// `turned` is the number of leading heads to rotate; the rest are copied (v beside q and k). -1: all heads.
-Var rope(const Var& x, const Tensor& table, const RopeOptions& options, int64_t first = 0, int64_t turned = -1);
+// `rotated` is the number of leading heads to rotate; the rest are copied (v beside q and k). -1: all heads.
+Var rope(const Var& x, const Tensor& table, const RopeOptions& options, int64_t first = 0, int64_t rotated = -1);
 
 }  // namespace bitgrad
