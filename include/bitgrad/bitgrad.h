@@ -75,6 +75,7 @@
 #include "bitgrad/run/adapters.h"
 #include "bitgrad/run/metrics_log.h"
 #include "bitgrad/run/quant_monitor.h"
+#include "bitgrad/run/build.h"
 #include "bitgrad/run/trainer.h"
 #include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"

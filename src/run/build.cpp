@@ -7,7 +7,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/module.h"
 #include "bitgrad/optim/schedule.h"
-#include "bitgrad/run/trainer.h"
+#include "bitgrad/run/build.h"
 #include "config/choices.h"
 #include "config/lengths.h"
 #include "config/specs.h"

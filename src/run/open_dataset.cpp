@@ -1,5 +1,5 @@
 // Opens the data sets of a configuration.
-#include "bitgrad/run/trainer.h"
+#include "bitgrad/run/build.h"
 #include "config/choices.h"
 #include "data/split_samples.h"
 

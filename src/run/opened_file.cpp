@@ -1,4 +1,4 @@
-#include "bitgrad/run/trainer.h"
+#include "bitgrad/run/build.h"
 
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/checkpoint/run_folder.h"

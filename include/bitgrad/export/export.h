@@ -15,7 +15,7 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
-#include "bitgrad/run/trainer.h"
+#include "bitgrad/run/build.h"
 
 namespace bitgrad {
 

@@ -19,7 +19,7 @@
 #include "bitgrad/data/samples.h"
 #include "bitgrad/data/table.h"
 #include "bitgrad/interop/interop.h"
-#include "bitgrad/run/trainer.h"
+#include "bitgrad/run/build.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {

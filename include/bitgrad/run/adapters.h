@@ -10,7 +10,7 @@
 
 #include "bitgrad/config/config.h"
 #include "bitgrad/nn/adapter.h"
-#include "bitgrad/run/trainer.h"
+#include "bitgrad/run/build.h"
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad {
