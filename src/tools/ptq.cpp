@@ -56,8 +56,8 @@ std::vector<ActivationQuantizer*> calibrated_inputs(Module& module) {
 }
 
 // Ranges and steps were calibrated for inputs with other statistics: takes them anew, then the statistics again.
-void renew_and_calibrate(Learner& learner, const detail::Numbers& uncalibrated, std::span<const SampleBatch> samples,
-                         std::span<const SampleBatch> norm_samples) {
+void renew_and_calibrate(Learner& learner, const detail::ModelSnapshot& uncalibrated,
+                         std::span<const SampleBatch> samples, std::span<const SampleBatch> norm_samples) {
   detail::NormRenewal norms(learner, norm_samples);
   if (norms.count() == 0) return;
   norms.renew();
@@ -81,7 +81,7 @@ void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::spa
   set_quant_mode(model, {});
   prepare(model, spec);
   learner.plan_again();
-  const detail::Numbers uncalibrated(model);
+  const detail::ModelSnapshot uncalibrated(model);
   learner.calibrate(tensors_of(samples));
   if (!norm_samples.empty()) renew_and_calibrate(learner, uncalibrated, samples, norm_samples);
   learner.convert();

@@ -30,7 +30,7 @@ constexpr UniformRecipe kUniform[] = {
 // Restores a slot's quantization and all values of the model.
 class Restoring {
  public:
-  Restoring(Quantizable& slot, const detail::Numbers& numbers, Module& model)
+  Restoring(Quantizable& slot, const detail::ModelSnapshot& numbers, Module& model)
       : slot_(slot), quant_(slot.quant()), numbers_(numbers), model_(model) {}
   // Restores after an error.
   ~Restoring() {
@@ -53,7 +53,7 @@ class Restoring {
  private:
   Quantizable& slot_;
   const LayerQuant quant_;
-  const detail::Numbers& numbers_;
+  const detail::ModelSnapshot& numbers_;
   Module& model_;
   bool restored_ = false;
 };
@@ -171,7 +171,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
   for (const SampleBatch& s : samples) result.samples += s.x.rows();
   result.loss = meter.base().loss;
   result.accuracy = meter.base().accuracy;
-  const detail::Numbers numbers(learner.model());
+  const detail::ModelSnapshot numbers(learner.model());
   const std::vector<LayerSummary> rows = summarize(learner.model());
   const std::vector<Quantizable*> slots = learner.model().quantizables();
   for (size_t i = 0; i < slots.size(); ++i) {
