@@ -258,8 +258,7 @@ void ExportReport::require_all_held(std::string_view where, std::string_view hin
       of_layers += concat("\n  ", l.layer, " (", l.operation, "): ", l.reason);
   for (const ExportedTensor& t : tensors)
     if (t.fate == ExportedTensor::Fate::kRefused)
-      of_tensors += t.name.empty() ? concat("\n  ", t.parameter, ": ", t.reason)
-                                   : concat("\n  ", t.name, " (", t.parameter, "): ", t.reason);
+      of_tensors += concat("\n  ", t.parameter, t.name.empty() ? "" : concat(" (", t.name, ')'), ": ", t.reason);
   fail(where, "this format does not hold these ", of_layers.empty() ? "tensors" : "layers", ':', of_layers, of_tensors,
        hint);
 }

@@ -259,11 +259,11 @@ TEST_CASE("what GGUF cannot hold is refused, all of it, and nothing is written")
   CHECK(report.refused());
   CHECK_FALSE(file_system().exists(path));
   expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path); },
-               "blk.1.ffn_up.weight (layers.2.1.0.1.body.1.weight): rows of 48 elements do not fill blocks of 32");
+               "layers.2.1.0.1.body.1.weight (blk.1.ffn_up.weight): rows of 48 elements do not fill blocks of 32");
   CHECK_FALSE(file_system().exists(path));
   const auto nf4 = learner_of("llama", kLlama, "dtype: nf4, scheme: codebook, granularity: group(32)");
   expect_error([&] { export_gguf(nf4->model(), model_record(*nf4)->model, nullptr, path); },
-               "blk.1.ffn_up.weight (layers.2.1.0.1.body.1.weight): no type holds codes of nf4\n");
+               "layers.2.1.0.1.body.1.weight (blk.1.ffn_up.weight): no type holds codes of nf4\n");
   ExportSpec other;
   other.family = "gpt2";
   expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, other); },
