@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "bitgrad/nn/prepare.h"
+#include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
 #include "nn/bf16_layers.h"
 #include "support/expect_error.h"
