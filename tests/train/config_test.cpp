@@ -86,6 +86,8 @@ TEST_CASE("defaults are those of the registry, and computed ones follow other ke
   CHECK(c.data.train.split == "train");
   CHECK(c.data.test->split == "test");
   CHECK(c.quant.activations->spec.ste == SteRule::kClip);
+  CHECK(small({"adapters={}"}).adapters->adapter == AdaptersConfig().adapter);  // those of a program too
+  CHECK(AdaptersConfig().adapter.alpha == 16);
   CHECK(small({"batch.global=120", "batch.micro=40"}).quant.requantize_every == 3);
   CHECK(small({"batch.global=120", "batch.micro=40"}).train.eval.batch == 40);
   CHECK(small({"batch.global=120"}).batch.micro == 120);

@@ -176,7 +176,8 @@ struct QuantSection {
 
 // Low-rank adapters (nn/adapter.h).
 struct AdaptersConfig : AdapterRule {
-  std::string init_from = {};  // folder or file; empty: none
+  AdaptersConfig() { adapter.alpha = 16; }  // as the key says; an AdapterSpec of a program begins with 8
+  std::string init_from = {};               // folder or file; empty: none
   SourceMark mark = {};
   friend bool operator==(const AdaptersConfig&, const AdaptersConfig&) = default;
 };
