@@ -20,8 +20,9 @@ TEST_CASE("a layer between bf16 values gives what it gives for the widened value
         const Tensor x = random_tensor(shape, dtypes::bf16, 5, -2, 2);
         if (training && shape == Shape{1, 1} && (name == "batch_norm" || name == "tensor_norm")) {
           for (const DType values : {dtypes::bf16, dtypes::fp32})  // one value has no variance
-            CHECK(contains(error_of([&] { run(spec, values == dtypes::bf16 ? x : wide(x), values, true); }),
-                           "the variance of one value is not defined"));
+            CHECK(contains(
+                error_of([&, &layer = spec] { run(layer, values == dtypes::bf16 ? x : wide(x), values, true); }),
+                "the variance of one value is not defined"));
           continue;
         }
         const Result narrow = run(spec, x, dtypes::bf16, training), full = run(spec, wide(x), dtypes::fp32, training);
@@ -99,9 +100,10 @@ TEST_CASE("layers in bf16 equal fp64 with a rounding at each edge, forward and b
   for (const auto& [name, reference] : references)
     for (const Shape& shape : {Shape{2, 3}, Shape{33, 65}, Shape{9, 257}}) {
       INFO(name << ' ' << shape);
-      const LayerSpec& spec = std::find_if(layers_of_values().begin(), layers_of_values().end(), [&](const auto& l) {
-                                return l.first == name;
-                              })->second;
+      const LayerSpec& spec =
+          std::find_if(layers_of_values().begin(), layers_of_values().end(), [&, &key = name](const auto& l) {
+            return l.first == key;
+          })->second;
       const Tensor x = random_tensor(shape, dtypes::bf16, 15, -2, 2);
       const Result got = run(spec, x, dtypes::bf16, true);
       const auto twin = make_layer(spec, shape.cols());
