@@ -1,5 +1,6 @@
 // bitgrad check CONFIG... [key=value ...]: everything about a run that can be known before it starts.
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <memory>
 
@@ -43,7 +44,15 @@ void print_run(std::ostream& out, const std::string& name, const RunConfig& conf
   out << "  steps       " << run.steps << " optimizer steps of " << config.batch.global << " samples";
   if (config.batch.accumulate() > 1)
     out << " (A = " << config.batch.accumulate() << " microbatches of " << config.batch.micro << ')';
-  out << ", " << run.steps_per_epoch << " an epoch\n\n" << run.table << '\n';
+  out << ", " << run.steps_per_epoch << " an epoch\n";
+  if (run.rule_macs > 0) {
+    // Forward, and twice that in backward.
+    const double layers = 3.0 * static_cast<double>(run.layers.macs) * static_cast<double>(config.batch.global);
+    const auto rule = static_cast<double>(run.rule_macs);
+    out << "  optim       " << config.optim.spec.name << ": " << grouped_digits(run.rule_macs)
+        << " multiplications an optimizer step, " << std::llround(100 * rule / (rule + layers)) << " % of all\n";
+  }
+  out << '\n' << run.table << '\n';
   for (const auto& [target, why] : run.exports)
     out << "export --format " << target << ": " << (why.empty() ? "yes" : "no: " + why) << '\n';
   if (!run.exports.empty()) out << '\n';
@@ -81,6 +90,7 @@ Json json_of(const Checked& checked) {
   if (run.test) j["test"] = json_of(*run.test);
   j["steps"] = run.steps;
   j["steps_per_epoch"] = run.steps_per_epoch;
+  if (run.rule_macs > 0) j["rule_macs"] = run.rule_macs;
   j["table"] = Json::parse(to_json(run.layers));
   j["peak_bytes"] = run.peak ? json_of(*run.peak) : Json(nullptr);
   return j;

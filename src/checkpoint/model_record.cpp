@@ -92,7 +92,7 @@ void visit_weight(V&& v, T& x) {
   v("quant", x.quant), v("grad", x.grad), v("init", x.init), v("latent_clamp", x.latent_clamp), v("master", x.master);
   v("moments", x.moments), v("optimizer", x.optimizer), v("lr_factor", x.lr_factor), v("weight_decay", x.weight_decay);
   v("floor", x.floor), v("frozen", x.frozen), v("learned_lr_factor", x.learned.lr_factor);
-  v("learned_weight_decay", x.learned.weight_decay);
+  v("learned_weight_decay", x.learned.weight_decay), v("matrices", x.matrices);
 }
 template <typename V, typename T>
 void visit_slot(V&& v, T& x) {

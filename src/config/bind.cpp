@@ -11,6 +11,7 @@
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/optim/update_rule.h"
 #include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"
 #include "config/choices.h"
@@ -73,8 +74,7 @@ void bind_products(const Node* own, const Node* base, const std::string& path, P
 // Reads the layers of a model, and of the containers within it.
 class LayerReader {
  public:
-  LayerReader(const Node* quant, MomentKind moments, Report& report)
-      : quant_(quant), moments_(moments), report_(report) {}
+  LayerReader(const Node* quant, Report& report) : quant_(quant), report_(report) {}
 
   std::vector<LayerSpec> read_list(const Node& list, const std::string& path) {
     std::vector<LayerSpec> layers;
@@ -103,10 +103,9 @@ class LayerReader {
     const std::string& own = layer.origin->path;
     if (kind.quantizer == LayerKind::Quantizer::kActivations && sound(quant_, "activations"))
       layer.activation = resolve_activations(
-          {&entry.node, child(quant_, "activations"), own, entry.key_mark, Role::kActivations, moments_}, report_);
+          {&entry.node, child(quant_, "activations"), own, entry.key_mark, Role::kActivations}, report_);
     if (kind.quantizer == LayerKind::Quantizer::kGradients)
-      layer.activation =
-          resolve_activations({&entry.node, nullptr, own, entry.key_mark, Role::kGradients, moments_}, report_);
+      layer.activation = resolve_activations({&entry.node, nullptr, own, entry.key_mark, Role::kGradients}, report_);
     if (kind.weights && sound(quant_, "weights")) read_weights(kind, entry, layer);
     if (kind.product) bind_products(&entry.node, quant_, own, layer.product, report_);
     return layer;
@@ -133,23 +132,34 @@ class LayerReader {
     const Entry* own = entry.node.find("weights");
     const Node* const base = child(quant_, "weights");
     layer.weight = resolve_weights({own ? &own->node : nullptr, base, concat(layer.origin->path, ".weights"),
-                                    own ? own->key_mark : entry.key_mark, Role::kWeights, moments_},
+                                    own ? own->key_mark : entry.key_mark, Role::kWeights},
                                    report_);
     const bool given = (own && own->node.child("init")) || child(base, "init");
     if (kind.ids && !given) layer.weight.init = kTableInit;
   }
 
   const Node* quant_;
-  MomentKind moments_;
   Report& report_;
   std::string block_;  // block that the layers being read come from
 };
 
+// The numbers that follow from the rule, or from those of optim.
+void bind_optim(const Node* optim, OptimizerSpec& spec) {
+  fill_defaults(spec);
+  if (!spec.aux) return;
+  RuleSpec& aux = *spec.aux;
+  fill_defaults(aux);
+  const Node* const map = child(optim, "aux");
+  if (child(map, "lr") == nullptr) aux.base_lr = spec.base_lr;
+  if (child(map, "weight_decay") == nullptr) aux.weight_decay = spec.weight_decay;
+  if (child(map, "decay") == nullptr) aux.decay_vectors = spec.decay_vectors;
+  if (child(map, "moments") == nullptr) aux.moments = spec.moments;
+}
+
 void bind_layers(const Node& root, RunConfig& config, Report& report) {
   const Node* layers = child(root.child("model"), "layers");
   if (!layers || !sound(&root, "quant")) return;
-  config.layers =
-      LayerReader(root.child("quant"), config.optim.spec.moments, report).read_list(*layers, "model.layers");
+  config.layers = LayerReader(root.child("quant"), report).read_list(*layers, "model.layers");
 }
 
 void bind_quant(const Node& root, RunConfig& config, Report& report) {
@@ -159,15 +169,13 @@ void bind_quant(const Node& root, RunConfig& config, Report& report) {
     const Entry* entry = quant ? quant->find(key) : nullptr;
     return entry && !entry->node.bad ? entry : nullptr;
   };
-  const MomentKind moments = config.optim.spec.moments;
-  config.quant.weights.moments = moments;
   config.quant.weights.init.name = "glorot_uniform";
   if (const Entry* weights = given("weights"))
     config.quant.weights =
-        resolve_weights({&weights->node, nullptr, "quant.weights", weights->key_mark, Role::kWeights, moments}, report);
+        resolve_weights({&weights->node, nullptr, "quant.weights", weights->key_mark, Role::kWeights}, report);
   if (const Entry* activations = given("activations"))
     config.quant.activations = resolve_activations(
-        {&activations->node, nullptr, "quant.activations", activations->key_mark, Role::kActivations, moments}, report);
+        {&activations->node, nullptr, "quant.activations", activations->key_mark, Role::kActivations}, report);
   bind_products(quant, nullptr, "quant", config.quant.product, report);
 }
 
@@ -298,6 +306,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   Reader::read_section(&root, config);
   bind_model(root.child("model"), config);
   bind_loss(root, config);
+  bind_optim(root.child("optim"), config.optim.spec);
   const DataSection& data = config.data;
   const auto reads = [](const auto& c) { return c && !named_path(*c).empty(); };
   if (reads(&data.train) || reads(data.valid) || reads(data.test))

@@ -36,6 +36,7 @@ class Checks {
     momentum();
     evaluation();
     moments();
+    rules_of_weights();
     masters();
     bop();
     last_layer();
@@ -251,25 +252,36 @@ class Checks {
   void schedule() {
     schedule_at("schedule", config_.schedule);
     schedule_at("optim.decay_schedule", config_.optim.decay_schedule);
+    schedule_at("optim.momentum_schedule", config_.optim.momentum_schedule);
     if (!sound_path("schedule") || !sound_path("optim")) return;
     if (config_.schedule.name == "plateau" && sound_path("data.test") && sound_path("data.valid") && !evaluates())
       contradiction({"schedule.name"},
                     "schedule plateau needs data.test or data.valid, neither of which is set: it looks at their "
                     "evaluations");
-    const ScheduleConfig& decay = config_.optim.decay_schedule;
-    if (decay.name == "plateau")
-      contradiction({"optim.decay_schedule.name"},
-                    "optim.decay_schedule: plateau follows evaluations, and only schedule "
-                    "does. Use another one");
+    const ScheduleConfig &decay = config_.optim.decay_schedule, &momentum = config_.optim.momentum_schedule;
+    for (const auto& [path, c] : {std::pair("optim.decay_schedule", &decay), {"optim.momentum_schedule", &momentum}})
+      if (c->name == "plateau")
+        contradiction({concat(path, ".name")},
+                      concat(path, ": plateau follows evaluations, and only schedule does. Use another one"));
+    if (changes(momentum) && config_.optim.spec.momentum.value_or(1) == 0 && sound_path("optim.momentum"))
+      contradiction({"optim.momentum_schedule"}, "optim.momentum_schedule has no effect: optim.momentum is 0");
+    const bool grows = std::any_of(momentum.factors.begin(), momentum.factors.end(), [](double f) { return f > 1; });
+    if (grows)
+      contradiction({"optim.momentum_schedule.factors"},
+                    "optim.momentum_schedule.factors: got a factor above 1, expected numbers in [0, 1]: optim.momentum "
+                    "is the largest");
     bool decays = config_.optim.spec.weight_decay > 0;
     each_weights(
         [&](const ParameterSpec& weights, const std::string&) { decays |= weights.weight_decay.value_or(0) > 0; });
-    if (decay.name != "constant" && !decays && sound_path("model.layers") && sound_path("quant.weights"))
+    if (changes(decay) && !decays && sound_path("model.layers") && sound_path("quant.weights"))
       contradiction({"optim.decay_schedule"},
                     "optim.decay_schedule has no effect: optim.weight_decay is 0, and no weights have their own");
   }
+  static bool changes(const ScheduleConfig& c) { return c.name != "constant" || c.warmup.value > 0; }
   void schedule_at(const std::string& path, const ScheduleConfig& c) {
     if (!sound_path(path)) return;
+    if (c.warmup_from > 0 && c.warmup.value == 0)
+      contradiction({path + ".warmup_from"}, concat(path, ".warmup_from has no effect without ", path, ".warmup"));
     if (c.name == "one_cycle" && c.warmup.value > 0)
       contradiction({path + ".warmup"}, concat(path, ".warmup: got ", c.warmup, ", one_cycle rises by itself (rise)"));
     const bool multistep = c.name == "multistep";  // elsewhere `at` and `factors` are reported as keys of another name
@@ -290,9 +302,14 @@ class Checks {
                     concat(path, ".cooldown (", c.cooldown, ") is longer than train.stop (", stop, ')'));
   }
   void momentum() {
-    if (config_.optim.spec.nesterov && config_.optim.spec.name == "sgd" && sound_path("optim.momentum") &&
-        config_.optim.spec.momentum == 0)
-      contradiction({"optim.nesterov", "optim.momentum"}, "optim.nesterov needs optim.momentum above 0");
+    const auto check = [&](const RuleSpec& rule, const std::string& path) {
+      if (rule.nesterov.value_or(false) && rule.momentum.value_or(1) == 0 && sound_path(path + ".momentum"))
+        contradiction({path + ".nesterov", path + ".momentum"},
+                      concat(path, ".nesterov needs ", path, ".momentum above 0"));
+    };
+    const OptimizerSpec& optim = config_.optim.spec;
+    check(optim, "optim");
+    if (optim.aux) check(*optim.aux, "optim.aux");
   }
   void evaluation() {
     if (!find("train.eval") || find("train.eval")->entries.empty() || evaluates()) return;
@@ -317,7 +334,8 @@ class Checks {
   }
   void moments() {
     const OptimizerSpec& optim = config_.optim.spec;
-    if (optim.name != "sgd" || optim.momentum != 0 || !sound_path("optim.name") || !sound_path("optim.momentum"))
+    if (optim.name != "sgd" || optim.momentum.value_or(0) != 0 || !sound_path("optim.name") ||
+        !sound_path("optim.momentum"))
       return;
     const std::string message = "optim.name sgd without momentum keeps no moments, got ";
     bool flips = false;  // Bop keeps a moment of its own
@@ -326,9 +344,30 @@ class Checks {
       return contradiction({"optim.moments"}, concat("optim.moments: ", message, enum_name(optim.moments)));
     bool reported = false;
     each_weights([&](const ParameterSpec& weights, const std::string& path) {
-      if (reported || weights.moments == MomentKind::kFp32 || !weights.optimizer.empty()) return;
+      if (reported || weights.moments.value_or(MomentKind::kFp32) == MomentKind::kFp32 || !weights.optimizer.empty())
+        return;
       contradiction({path + ".moments", "quant.weights.moments"},
                     concat(path, ".moments: ", message, enum_name(*weights.moments)));
+      reported = true;
+    });
+  }
+  void rules_of_weights() {
+    const OptimizerSpec& optim = config_.optim.spec;
+    if (!sound_path("optim.name") || optim.name.empty()) return;
+    if (optim.ns == NsDType::kBf16 && config_.run.bits == "strict" && sound_path("optim.ns"))
+      contradiction({"optim.ns", "run.bits"},
+                    "optim.ns bf16: its products have no order that all machines share, which run.bits strict needs");
+    if (optim.ns_triples.size() % 3 != 0)
+      contradiction({"optim.ns_triples"}, concat("optim.ns_triples: got ", optim.ns_triples.size(),
+                                                 " numbers, expected a, b and c of each iteration"));
+    if (choices::updates_hidden_only(optim.name)) return;
+    bool reported = false;
+    each_weights([&](const ParameterSpec& weights, const std::string& path) {
+      if (reported || (weights.optimizer != "aux" && weights.matrices == 0)) return;
+      const char* const key = weights.matrices == 0 ? "optimizer" : "matrices";
+      contradiction({concat(path, '.', key), concat("quant.weights.", key)},
+                    concat(path, '.', key, ": has no effect with optim.name ", optim.name,
+                           ", which updates every parameter by itself. Use muon or normuon"));
       reported = true;
     });
   }

@@ -33,14 +33,15 @@ Names dtype_names(Keep keep) {
 
 Names names_of(const std::vector<std::string_view>& views) { return {views.begin(), views.end()}; }
 
-// Rules that flip signs are for single parameters: they cannot train the other parameters of a model.
-Names rules(bool flips_signs) {
+std::unique_ptr<UpdateRule> rule_named(const std::string& name) {
+  OptimizerSpec spec;
+  spec.name = name;
+  return make_rule(spec);
+}
+template <typename Keep>
+Names rules(Keep keep) {
   Names names = optimizer_names();
-  std::erase_if(names, [&](const std::string& name) {
-    OptimizerSpec spec;
-    spec.name = name;
-    return make_rule(spec)->flips_signs() != flips_signs;
-  });
+  std::erase_if(names, [&](const std::string& name) { return !keep(*rule_named(name)); });
   return names;
 }
 
@@ -72,8 +73,8 @@ Names activation_dtypes() {
 }
 Names schemes() { return names_of(quantizer_names()); }
 Names parameter_optimizers() {
-  Names names = rules(/*flips_signs=*/true);
-  names.insert(names.begin(), "default");
+  Names names = rules([](const UpdateRule& rule) { return rule.flips_signs(); });
+  names.insert(names.begin(), {"default", "aux"});
   return names;
 }
 Names observers() {
@@ -81,7 +82,14 @@ Names observers() {
   names.insert(names.begin(), "none");
   return names;
 }
-Names optimizers() { return rules(/*flips_signs=*/false); }
+// Rules that flip signs are for single parameters: they cannot train the other parameters of a model.
+Names optimizers() {
+  return rules([](const UpdateRule& rule) { return !rule.flips_signs(); });
+}
+Names aux_optimizers() {
+  return rules([](const UpdateRule& rule) { return !rule.flips_signs() && !rule.hidden_only(); });
+}
+bool updates_hidden_only(const std::string& optimizer) { return rule_named(optimizer)->hidden_only(); }
 Names schedules() { return schedule_names(); }
 Names cooldowns() { return cooldown_shapes(); }
 Names losses() { return loss_names(); }
@@ -175,13 +183,14 @@ Names range_schemes() {
 bool has_learned_parts(const std::optional<QuantSpec>& spec) { return spec && learns(spec->scheme, spec->dtype); }
 
 bool for_float(std::string_view key) {
-  constexpr std::string_view kKeys[] = {"dtype",   "init",      "latent_clamp", "grad",
-                                        "moments", "lr_factor", "weight_decay", "frozen"};
+  constexpr std::string_view kKeys[] = {"dtype",     "init",         "latent_clamp", "grad",      "moments",
+                                        "lr_factor", "weight_decay", "frozen",       "optimizer", "matrices"};
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 
 bool for_rule(std::string_view key) {
-  constexpr std::string_view kOwn[] = {"init", "moments", "optimizer", "lr_factor", "weight_decay", "frozen"};
+  constexpr std::string_view kOwn[] = {"init",      "moments",      "optimizer", "matrices",
+                                       "lr_factor", "weight_decay", "frozen"};
   return std::find(std::begin(kOwn), std::end(kOwn), key) == std::end(kOwn);
 }
 

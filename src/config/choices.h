@@ -23,6 +23,9 @@ Names schemes();
 Names parameter_optimizers();
 Names observers();
 Names optimizers();
+Names aux_optimizers();
+// Whether a known update rule leaves parameters to optim.aux.
+bool updates_hidden_only(const std::string& optimizer);
 Names schedules();
 Names cooldowns();
 Names losses();

@@ -26,6 +26,7 @@ class Effects {
     decay();
     schedule("schedule", config_.schedule);
     schedule("optim.decay_schedule", config_.optim.decay_schedule);
+    schedule("optim.momentum_schedule", config_.optim.momentum_schedule);
     norm_statistics();
   }
 

@@ -66,7 +66,6 @@ struct QuantizerKeys {
   std::string path;     // of `own`, for messages
   SourceMark key_mark;  // of the key that holds `own`, or would
   Role role = Role::kWeights;
-  MomentKind moments = MomentKind::kFp32;  // of the optimizer: the default for weights
 };
 
 // Report contradictions that involve a key of `own`; those within `base` alone are reported when base is resolved
@@ -75,6 +74,6 @@ ParameterSpec resolve_weights(const QuantizerKeys& keys, Report& report);
 // Of role activations or gradients; nullopt: nothing that can be used, which was reported.
 std::optional<ActivationQuant> resolve_activations(const QuantizerKeys& keys, Report& report);
 // Resolves how weights train: master, moments, optimizer etc. Call after the codes are resolved.
-void resolve_training(const Merged& keys, MomentKind moments, ParameterSpec& spec);
+void resolve_training(const Merged& keys, ParameterSpec& spec);
 
 }  // namespace bitgrad::config

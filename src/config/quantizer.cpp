@@ -41,7 +41,7 @@ class Resolver {
       refuse_low_bit_keys(codes);
     else if (const std::string scheme = pick_scheme(codes); !scheme.empty())
       low_bit(c, codes, scheme);
-    if (weights() && (codes.is_float() || c.quant)) resolve_training(merged_, keys_.moments, c);
+    if (weights() && (codes.is_float() || c.quant)) resolve_training(merged_, c);
     return c;
   }
   const std::optional<ObserverSpec>& observer() const { return observer_; }

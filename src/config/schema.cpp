@@ -139,8 +139,9 @@ struct Selector {
   bool merged = false;  // the key may be inherited, so it is known only after merging
 };
 constexpr Selector kSelectors[] = {
-    {"dataset", "format"},           {"optim", "name"},          {"schedule", "name"},    {"weights", "scheme", true},
-    {"activations", "scheme", true}, {"observer", "name", true}, {"device", "kind", true}};
+    {"dataset", "format"},      {"optim", "name"},           {"aux", "name"},
+    {"schedule", "name"},       {"weights", "scheme", true}, {"activations", "scheme", true},
+    {"observer", "name", true}, {"device", "kind", true}};
 
 }  // namespace
 

@@ -11,7 +11,10 @@ namespace {
 // The optimizer's objection to a small parameter of this kind; empty if there is none.
 std::string refusal(const ParameterSpec& c, const std::string& path) {
   try {
-    Parameter parameter({2, 2}, c);
+    ParameterSpec own = c;
+    own.matrices = 0;
+    if (own.optimizer == "aux") own.optimizer.clear();
+    Parameter parameter({2, 2}, own);
     parameter.initialize(path, 0);
     OptimizerSpec spec;
     spec.name = "sgd";
@@ -53,15 +56,13 @@ void check_master(const Merged& keys, ParameterSpec& c) {
 
 }  // namespace
 
-void resolve_training(const Merged& keys, MomentKind moments, ParameterSpec& c) {
+void resolve_training(const Merged& keys, ParameterSpec& c) {
   c.init.name = "glorot_uniform";
-  c.moments = moments;
   visit(
       [&](std::string_view key, auto& field) {
         if (c.quant || choices::for_float(key)) keys.set(field, key);
       },
       c);
-  if (!c.quant) return;
   if (c.optimizer == "default") c.optimizer.clear();
   check_frozen(keys, c);
   check_master(keys, c);

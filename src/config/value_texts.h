@@ -66,7 +66,13 @@ inline std::string yaml_text(const Init& init) {
 inline std::string yaml_text(const Granularity& granularity) { return concat(granularity); }
 template <typename T>
 std::string yaml_text(const Pair<T>& pair) {
-  return concat('[', number_text(pair.first), ", ", number_text(pair.second), ']');
+  const auto text = [](const auto& x) {
+    if constexpr (requires { x.has_value(); })
+      return number_text(x.value_or(0));
+    else
+      return number_text(x);
+  };
+  return concat('[', text(pair.first), ", ", text(pair.second), ']');
 }
 inline std::string yaml_text(const std::array<float, 2>& pair) { return yaml_text(Pair{pair[0], pair[1]}); }
 template <typename T>
@@ -77,14 +83,14 @@ template <typename T>
 std::string yaml_text(const Limit<T>& limit) {
   return limit.value > 0 ? number_text(limit.value) : "none";
 }
+template <Section C>
+std::string yaml_text(const C& c);  // in write.cpp
 template <typename T>
 std::string yaml_text(const std::optional<T>& x) {
   constexpr std::string_view none = std::is_same_v<T, Quantity> ? "off" : std::integral<T> ? "auto" : "none";
   return x ? yaml_text(*x) : std::string(none);
 }
-std::string yaml_text(const std::optional<ObserverSpec>& c);  // in write.cpp, as the next two
-template <Section C>
-std::string yaml_text(const C& c);
+std::string yaml_text(const std::optional<ObserverSpec>& c);  // in write.cpp, as the next one
 std::string yaml_text(const TransformConfig& transform);
 
 // [a, b], from the text of each item.

@@ -42,7 +42,12 @@ class Writer {
   // Keys without a default are left out where nothing is set.
   template <typename T>
   static bool omitted(const KeySpec& spec, const T& field) {
-    if constexpr (requires { field.empty(); } || std::is_arithmetic_v<T> || Section<T>)
+    if constexpr (requires {
+                    field.has_value();
+                    field.reset();
+                  })
+      return !spec.has_default() && !field;
+    else if constexpr (requires { field.empty(); } || std::is_arithmetic_v<T> || Section<T>)
       return !spec.has_default() && field == T{};
     else
       return false;
@@ -143,9 +148,7 @@ std::string weights(const ParameterSpec& c, bool of_rule = false) {
       [&](std::string_view key, const auto& field) {
         if (of_rule && !choices::for_rule(key)) return;
         if (!c.quant && !choices::for_float(key)) return;
-        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::optional<MomentKind>>)
-          writer(key, field.value_or(MomentKind::kFp32));
-        else if (key == "optimizer" && c.optimizer.empty())
+        if (key == "optimizer" && c.optimizer.empty())
           writer.add(key, "default");
         else
           writer(key, field);

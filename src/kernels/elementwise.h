@@ -122,9 +122,10 @@ struct SgdArgs {
   float* momentum_buffer = nullptr;        // optional: b = mu*b + g; step = nesterov ? g + mu*b : b
   float lr = 0, mu = 0, weight_decay = 0;  // weight_decay is coupled: g += weight_decay * w
   bool nesterov = false;
-  // Device only: uses live->lr * lr_factor instead of lr, base_decay * live->decay instead of weight_decay.
+  // Device only: uses live->lr * lr_factor instead of lr, base_decay * live->decay instead of weight_decay, base_mu *
+  // live->momentum instead of mu.
   const StepScalars* live = nullptr;
-  float lr_factor = 1, base_decay = 0;
+  float lr_factor = 1, base_decay = 0, base_mu = 0;
 };
 void sgd_update(const SgdArgs& args);
 

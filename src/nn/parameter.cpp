@@ -19,6 +19,7 @@ void detail::check_parameter_spec(const ParameterSpec& spec) {
        {std::pair{"weight_decay", spec.weight_decay}, {"learned_weight_decay", spec.learned.weight_decay}})
     require(!value || (std::isfinite(*value) && *value >= 0), "Parameter", what, " must be at least 0, got ",
             value.value_or(0));
+  require(spec.matrices >= 0, "Parameter", "matrices must be at least 0, got ", spec.matrices);
   require(!spec.latent_clamp || *spec.latent_clamp >= 0, "Parameter", "latent_clamp must be at least 0, got ",
           spec.latent_clamp.value_or(0));
   require(!spec.floor || std::isfinite(*spec.floor), "Parameter", "floor must be finite, got ", spec.floor.value_or(0));

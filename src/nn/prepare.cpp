@@ -7,6 +7,7 @@
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/nn/adapter.h"
 #include "kernels/flag.h"
 #include "nn/activation_quantizer.h"
 #include "nn/glob.h"
@@ -198,6 +199,17 @@ void set_quant_mode(Module& model, const QuantMode& mode) {
   for (const Module::QuantizableAt& at : model.quantizables_at(kModelRoot))
     check_layer("set_quant_mode", at.layer, wanted(mode), [&] { at.slot->check_mode(mode); });
   walk(model, [&](Module& m) { m.set_quant_mode(mode); });
+}
+
+void mark_hidden_weights(Module& model) {
+  const std::vector<Quantizable*> slots = model.quantizables();
+  for (const Quantizable* slot : slots) {
+    if (slot->weight_owner() != nullptr) continue;
+    const bool hidden = slot->kind() != Quantizable::Kind::kEmbedding && &slot->weight() != &slots.back()->weight();
+    slot->weight().set_hidden(hidden);
+    if (LowRankAdapter* const adapter = slot->adapter())
+      for (Parameter* p : adapter->parameters()) p->set_hidden(hidden);
+  }
 }
 
 }  // namespace bitgrad

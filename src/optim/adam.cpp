@@ -12,15 +12,17 @@ namespace {
 class AdamFamily : public UpdateRule {
  public:
   // decoupled: first w -= (lr*weight_decay)*w; otherwise weight_decay*w is added to the gradient.
-  AdamFamily(const OptimizerSpec& spec, bool decoupled) : spec_(spec), decoupled_(decoupled) {}
+  AdamFamily(const OptimizerSpec& spec, bool decoupled)
+      : beta1_(*spec.beta1), beta2_(*spec.beta2), eps_(spec.eps), decoupled_(decoupled) {}
   std::string_view family() const override { return "adam"; }
-  std::vector<Part> parts() const override { return {{"m"}, {.name = "v", .square = true, .stochastic = true}}; }
+  std::vector<Part> parts(const Shape&) const override {
+    return {{"m"}, {.name = "v", .square = true, .stochastic = true}};
+  }
   bool on_device() const override { return true; }
   bool live() const override { return true; }
-  bool settled() const override { return true; }
   UpdateAge age_of(int64_t updates) const override {
     const auto correction = [&](double beta) { return static_cast<float>(1 - detail::power(beta, updates + 1)); };
-    return {.updates = updates, .c1 = correction(spec_.beta1), .c2 = correction(spec_.beta2)};
+    return {.updates = updates, .c1 = correction(beta1_), .c2 = correction(beta2_)};
   }
   std::optional<kernels::RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
   void update(const UpdatePiece& piece) const override { kernels::adam_update(of(piece)); }
@@ -34,11 +36,11 @@ class AdamFamily : public UpdateRule {
     args.m = piece.state[0];
     args.v = piece.state[1];
     args.lr = piece.lr;
-    args.a1 = static_cast<float>(1.0 - spec_.beta1);
-    args.a2 = static_cast<float>(1.0 - spec_.beta2);
-    args.b1 = static_cast<float>(spec_.beta1);
-    args.b2 = static_cast<float>(spec_.beta2);
-    args.eps = spec_.eps;
+    args.a1 = static_cast<float>(1.0 - beta1_);
+    args.a2 = static_cast<float>(1.0 - beta2_);
+    args.b1 = static_cast<float>(beta1_);
+    args.b2 = static_cast<float>(beta2_);
+    args.eps = eps_;
     args.c1 = piece.age.c1;
     args.c2 = piece.age.c2;
     args.weight_decay = piece.weight_decay;
@@ -50,7 +52,8 @@ class AdamFamily : public UpdateRule {
     return args;
   }
 
-  OptimizerSpec spec_;
+  double beta1_, beta2_;
+  float eps_;
   bool decoupled_;
 };
 

@@ -28,10 +28,17 @@ struct Moments::Piece {
   }
 };
 
-Moments::Moments(const UpdateRule& rule, MomentKind kind, const Shape& shape) : kind_(kind), numel_(shape.numel()) {
-  for (const UpdateRule::Part& part : rule.parts()) {
-    Store& s = stores_.emplace_back();
+Moments::Moments(std::vector<UpdateRule::Part> parts, MomentKind kind, const Shape& shape)
+    : kind_(kind), numel_(shape.numel()) {
+  using Extent = UpdateRule::Extent;
+  for (const UpdateRule::Part& part : parts) {
+    Store& s = (part.extent == Extent::kElements ? stores_ : lines_).emplace_back();
     s.part = part;
+    if (part.extent != Extent::kElements) {
+      const int64_t n = part.extent == Extent::kRows ? shape.rows() : shape.cols();
+      s.numbers = Tensor::zeros({n}, dtypes::fp32, MemoryKind::kOptimizer);
+      continue;
+    }
     if (kind == MomentKind::kInt8) {
       const int64_t blocks = (numel_ + kernels::kMomentBlock - 1) / kernels::kMomentBlock;
       s.numbers = Tensor::zeros({numel_}, part.square ? dtypes::uint8 : dtypes::int8, MemoryKind::kOptimizer);
@@ -113,12 +120,19 @@ void Moments::narrow(Store& s, const Piece& p, const RandomStream& draws, uint64
   if (p.end > p.done) s.to.assign(in + n, in + (p.end - p.low));
 }
 
+std::vector<float*> Moments::lines() const {
+  std::vector<float*> values;
+  for (const Store& s : lines_) values.push_back(s.numbers.as<float>());
+  return values;
+}
+
 void Moments::list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const {
-  for (const Store& s : stores_) {
-    const std::string name = concat(prefix, '.', s.part.name);
-    out.push_back({name, s.numbers});
-    if (s.scale.defined()) out.push_back({name + ".unit", s.scale});
-  }
+  for (const std::vector<Store>* stores : {&stores_, &lines_})
+    for (const Store& s : *stores) {
+      const std::string name = concat(prefix, '.', s.part.name);
+      out.push_back({name, s.numbers});
+      if (s.scale.defined()) out.push_back({name + ".unit", s.scale});
+    }
 }
 
 }  // namespace bitgrad::detail

@@ -13,7 +13,7 @@ namespace bitgrad::detail {
 
 class Moments {
  public:
-  Moments(const UpdateRule& rule, MomentKind kind, const Shape& shape);
+  Moments(std::vector<UpdateRule::Part> parts, MomentKind kind, const Shape& shape);
 
   // Calls body(begin, n, state) for pieces of elements [first, last), on several threads, or on the calling thread
   // inside a parallel loop. state[i] points to the n <= 2048 values of part i that start at element `begin`; the body
@@ -22,8 +22,12 @@ class Moments {
   // The ranges of a step must not overlap. For fp32 and bf16, and for int8 if first and last are multiples of
   // kMomentBlock (or last is the end of the parameter), they may come in any order and from several threads. Other int8
   // ranges split blocks: then one thread must visit all elements of the step in order, without gaps.
+  // Parts of rows and columns are left out.
   using Body = std::function<void(int64_t begin, int64_t n, std::span<float* const> state)>;
   void for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body);
+
+  // The values of the parts of rows and columns, in their order.
+  std::vector<float*> lines() const;
 
   // Appends the state tensors, named "<prefix>.<part>" (and ".unit" of 8 bits).
   void list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const;
@@ -45,7 +49,8 @@ class Moments {
 
   MomentKind kind_;
   int64_t numel_;
-  std::vector<Store> stores_;
+  std::vector<Store> stores_;  // of elements, in order of their parts
+  std::vector<Store> lines_;   // of rows and columns
 };
 
 }  // namespace bitgrad::detail

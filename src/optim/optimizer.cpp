@@ -12,6 +12,7 @@
 #include "kernels/reduce.h"
 #include "optim/finish.h"
 #include "optim/map/finish.h"
+#include "optim/matrix_parts.h"
 #include "optim/optimizer_slot.h"
 #include "optim/requirements.h"
 #include "optim/square_sums.h"
@@ -20,41 +21,82 @@ namespace bitgrad {
 
 using detail::RowStep;
 
-Optimizer::Optimizer(OptimizerSpec spec) : spec_(std::move(spec)) { rules_[spec_.name] = make_rule(spec_); }
+namespace {
+
+// The rule of the parameters that a rule of hidden weights leaves.
+OptimizerSpec aux_of(const OptimizerSpec& spec) {
+  OptimizerSpec aux = spec;
+  if (spec.aux) {
+    static_cast<RuleSpec&>(aux) = *spec.aux;
+    if (aux.base_lr == 0) aux.base_lr = spec.base_lr;
+  } else {
+    aux.name = "adamw";
+  }
+  aux.aux.reset();
+  return aux;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(OptimizerSpec spec) : spec_(std::move(spec)) {
+  const Rule& rule = rules_[""] = {spec_, make_rule(spec_), 1.0f};
+  require(!spec_.aux || rule.rule->hidden_only(), "optimizer", "aux: got a rule ", spec_.aux ? spec_.aux->name : "",
+          " beside ", spec_.name, ", which updates all parameters by itself");
+  if (!rule.rule->hidden_only()) return;
+  const OptimizerSpec spec_of_aux = aux_of(spec_);
+  Rule& aux = rules_["aux"] = {spec_of_aux, make_rule(spec_of_aux), 1.0f};
+  require(!aux.rule->hidden_only() && !aux.rule->flips_signs(), "optimizer", "aux: got ", aux.spec.name,
+          ", expected a rule that updates any parameter");
+  require(aux.spec.base_lr == spec_.base_lr || spec_.base_lr > 0, "optimizer", "aux: a learning rate of its own, ",
+          aux.spec.base_lr, ", needs that of ", spec_.name, " (base_lr)");
+  if (spec_.base_lr > 0) aux.lr_factor = static_cast<float>(aux.spec.base_lr / spec_.base_lr);
+}
 Optimizer::~Optimizer() = default;
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) { return std::make_unique<Optimizer>(spec); }
 
-UpdateRule& Optimizer::rule_of(const Parameter& p) {
+const Optimizer::Rule& Optimizer::rule_of(const Parameter& p) {
+  std::string name = p.spec().optimizer;
+  if (name.empty() && rules_.at("").rule->hidden_only() && !p.hidden()) name = "aux";
+  const auto found = rules_.find(name);
+  if (found != rules_.end()) return found->second;
+  require(name != "aux", "optimizer", "parameter '", p.path(), "': optimizer aux: ", spec_.name,
+          " updates all parameters by itself, and has no aux");
   OptimizerSpec spec = spec_;
-  if (!p.spec().optimizer.empty()) spec.name = p.spec().optimizer;
-  std::unique_ptr<UpdateRule>& rule = rules_[spec.name];
-  if (rule) return *rule;
-  rule = make_rule(spec);
-  if (!replay_due_) replay(*rule);
-  return *rule;
-}
-
-// Brings a rule into its state after the steps done so far.
-void Optimizer::replay(UpdateRule& rule) const {
-  rule.reset();
-  for (int64_t t = 0; t < steps_ && !rule.settled(); ++t) rule.begin_step(t);
+  spec.name = name;
+  spec.aux.reset();
+  std::unique_ptr<UpdateRule> rule = make_rule(spec);
+  return rules_[name] = {std::move(spec), std::move(rule), 1.0f};
 }
 
 void Optimizer::check(const std::vector<Parameter*>& parameters) {
-  for (const Parameter* p : parameters)
-    if (!p->spec().frozen)
-      detail::check_trainable(*p, p->spec().optimizer.empty() ? spec_.name : p->spec().optimizer, rule_of(*p));
+  for (const Parameter* p : parameters) {
+    if (p->spec().frozen) continue;
+    const Rule& rule = rule_of(*p);
+    detail::check_trainable(*p, rule.spec.name, *rule.rule);
+  }
+}
+
+// A rule that updates nothing was asked for in vain.
+void Optimizer::require_updated(const Slots& slots) const {
+  const UpdateRule* const rule = rules_.at("").rule.get();
+  if (!rule->hidden_only() || slots.empty()) return;
+  const bool any = std::any_of(slots.begin(), slots.end(), [&](const auto& s) { return s->rule == rule; });
+  require(any, "optimizer", spec_.name,
+          " updates hidden weights: those of linear and convolutional layers except the last one that train. This "
+          "model has none, and aux (",
+          rules_.at("aux").spec.name, ") would update everything. Set the optimizer to ", rules_.at("aux").spec.name);
 }
 
 // Reuses moments from slots_, the previous slots, whose parameters may no longer exist.
 std::unique_ptr<Optimizer::Slot> Optimizer::make_slot(Parameter* p, const SlotsByPath& before) {
-  UpdateRule& rule = rule_of(*p);
-  const MomentKind kind = p->spec().moments.value_or(spec_.moments);
+  const Rule& rule = rule_of(*p);
+  const MomentKind kind = p->spec().moments.value_or(rule.spec.moments);
   const auto [begin, end] = before.equal_range(p->path());
-  const auto goes_on = [&](const auto& entry) { return entry.second->feeds(*p, rule, kind); };
+  const auto goes_on = [&](const auto& entry) { return entry.second->feeds(*p, *rule.rule, kind); };
   const auto old = std::find_if(begin, end, goes_on);
-  return std::make_unique<Slot>(p, &rule, kind, spec_, old != end ? old->second : nullptr);
+  return std::make_unique<Slot>(p, rule.rule.get(), kind, rule.spec, rule.lr_factor,
+                                old != end ? old->second : nullptr);
 }
 
 void Optimizer::attach(const std::vector<Parameter*>& parameters) {
@@ -75,6 +117,7 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
     Slot*& slot = slot_of[p];
     if (slot == nullptr) slot = slots.emplace_back(make_slot(p, before)).get();
   }
+  require_updated(slots);
   slots_ = std::move(slots);
   for (const auto& owner : slots_) {
     if (!owner->parameter->learned().empty()) owner->divisors = detail::learned_divisors(*owner->parameter);
@@ -89,6 +132,14 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
   }
 }
 
+int64_t Optimizer::macs() const {
+  int64_t macs = 0;
+  for (const auto& s : slots_)
+    if (s->rule->whole_matrix())
+      for (const int64_t rows : detail::stacked_rows(*s->parameter)) macs += s->rule->macs(rows, s->shape.cols());
+  return macs;
+}
+
 std::vector<Optimizer::StateTensor> Optimizer::state() const {
   std::vector<StateTensor> out;
   for (const auto& s : slots_) s->moments.list(concat(s->parameter->path(), '.', s->rule->family()), out);
@@ -97,7 +148,6 @@ std::vector<Optimizer::StateTensor> Optimizer::state() const {
 
 void Optimizer::set_steps(int64_t steps) {
   steps_ = steps;
-  replay_due_ = true;  // deferred until the next step: a model that is only evaluated needs no rules
   for (const auto& s : slots_) s->updates = steps;
 }
 
@@ -119,10 +169,12 @@ void Optimizer::set_own_updates(const std::map<std::string, int64_t>& own) {
   }
 }
 
-void Optimizer::set_decay(float factor) {
-  require(std::isfinite(factor) && factor >= 0, "optimizer", "the factor of weight decay must be at least 0, got ",
-          factor);
-  decay_ = factor;
+void Optimizer::set_factors(const RuleFactors& factors) {
+  require(std::isfinite(factors.decay) && factors.decay >= 0, "optimizer",
+          "the factor of weight decay must be at least 0, got ", factors.decay);
+  require(factors.momentum >= 0 && factors.momentum <= 1, "optimizer", "the factor of momentum must be in [0, 1], got ",
+          factors.momentum);
+  factors_ = factors;
 }
 
 // Gives parameters with equally many updates a common place.
@@ -163,13 +215,15 @@ void Optimizer::check_finite(const Slot& s) const {
   if (!finite) refuse(*s.parameter);
 }
 
+std::string_view Optimizer::what_is_left() const {
+  return partially_updated_ ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off "
+                              "detects this before any update."
+                            : ". Nothing was updated.";
+}
+
 void Optimizer::refuse(const Parameter& p) const {
   fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", p.shape(), ' ', p.spec().grad,
-            ") holds NaN or Inf at optimizer step ", steps_,
-            partially_updated_
-                ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off detects "
-                  "this before any update."
-                : ". Nothing was updated.",
+            ") holds NaN or Inf at optimizer step ", steps_, what_is_left(),
             " Look for NaN or Inf in the samples first; if they are finite, a smaller learning rate or "
             "optim.clip_norm, may help.");
 }
@@ -191,7 +245,7 @@ void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
       sums.add(*squares);
     } else {
       check_finite(*s);
-      if (finishes_early(*s)) finish_early(*s, count, norm ? &sums : nullptr);
+      if (finishes_early(*s)) finish_early(*s, count, norm || s->rule->whole_matrix() ? &sums : nullptr);
     }
   }
 }
@@ -199,12 +253,13 @@ void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
 // Computes the norm block by block, without storing a finished gradient.
 bool Optimizer::norm_in_one_pass(const Slot& s) const {
   const Parameter& p = *s.parameter;
-  return spec_.clip_norm > 0 && s.learned.empty() && p.spec().grad == dtypes::fp32 && detail::squares_by_blocks(p);
+  return spec_.clip_norm > 0 && s.learned.empty() && !s.rule->whole_matrix() && p.spec().grad == dtypes::fp32 &&
+         detail::squares_by_blocks(p);
 }
-// Before the first update, for the norm or for learned parts.
+// Before the first update, for the norm, for learned parts or for a rule of whole matrices.
 bool Optimizer::finishes_early(const Slot& s) const {
   if (current_device().is_cpu() && norm_in_one_pass(s)) return false;
-  return spec_.clip_norm > 0 || !s.learned.empty();
+  return spec_.clip_norm > 0 || !s.learned.empty() || s.rule->whole_matrix();
 }
 
 void Optimizer::finish_early(Slot& s, double count, detail::SquareSums* sums) {
@@ -237,10 +292,16 @@ float Optimizer::norm_factor(double sum_of_squares) {
   return last_norm_ > spec_.clip_norm ? spec_.clip_norm / last_norm_ : 1.0f;
 }
 
-void Optimizer::begin_rules() {
-  if (std::exchange(replay_due_, false))
-    for (const auto& [name, rule] : rules_) replay(*rule);
-  for (const auto& [name, rule] : rules_) rule->begin_step(steps_);
+// Rules of whole matrices divide by norms.
+void Optimizer::check_squares(const detail::SquareSums& sums) const {
+  size_t i = 0;
+  for (const auto& s : slots_) {
+    if (!s->active) continue;
+    if (s->rule->whole_matrix() && s->owner == nullptr && !std::isfinite(static_cast<float>(sums.of_parameter(i))))
+      fail_with(ErrorCode::kNonFinite, "optimizer", "the sum of squares of the gradient of '", s->path, "' (", s->shape,
+                ") overflows fp32 at optimizer step ", steps_, what_is_left(), " A smaller learning rate may help.");
+    ++i;
+  }
 }
 
 void Optimizer::check_step(float lr, double count) const {
@@ -278,7 +339,7 @@ void Optimizer::begin_step(float lr, double count) {
 
 void Optimizer::begin_update(float lr, double count, const detail::SquareSums& sums) {
   now_ = Now{lr, count, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
-  if (!armed_) begin_rules();
+  check_squares(sums);
   place_ages();
   partially_updated_ = true;
 }
@@ -286,7 +347,8 @@ void Optimizer::begin_update(float lr, double count, const detail::SquareSums& s
 void Optimizer::write_scalars(StepScalars& live) const {
   live.lr = now_.lr;
   live.factor = now_.factor;
-  live.decay = decay_;
+  live.decay = factors_.decay;
+  live.momentum = factors_.momentum;
   for (const auto& s : slots_)
     if (s->place < StepScalars::kAges) {
       const UpdateAge age = s->rule->age_of(s->updates);
@@ -296,7 +358,8 @@ void Optimizer::write_scalars(StepScalars& live) const {
 
 std::string Optimizer::not_recorded() const {
   for (const auto& [name, rule] : rules_)
-    if (!rule->live()) return concat("update rule '", name, "' does not read its step scalars from the device");
+    if (!rule.rule->live())
+      return concat("update rule '", rule.spec.name, "' does not read its step scalars from the device");
   if (ages_ > StepScalars::kAges) return concat("parameters have ", ages_, " different counts of updates");
   return "";
 }
@@ -306,7 +369,7 @@ void Optimizer::apply(const RequantKey* due) {
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
   for (const auto& s : slots_) {
     if (!s->active) continue;
-    detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, decay_, due, s->rule->age_of(s->updates)};
+    detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, factors_, due, s->rule->age_of(s->updates)};
     now.age.place = s->place;
     s->row_step.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(), s->owner != nullptr || s->finished);
   }

@@ -48,6 +48,7 @@ std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
     return concat("on ", to_string(device), " whole tensors are updated after backward");
   if (spec_.clip_norm > 0) return "the norm of all gradients must be known first (optim.clip_norm, log.gradient_norm)";
   if (s == nullptr) return "no optimizer updates it";
+  if (s->rule->whole_matrix()) return concat("update rule ", s->rule->family(), " needs the whole gradient");
   if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
   if (!s->learned.empty())
     return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
@@ -84,14 +85,13 @@ void Optimizer::arm(float lr, double count, const RequantKey* due) {
   check_step(lr, count);
   require(!armed_, "optimizer", "armed already: call step() before the next arm()");
   armed_.emplace(Armed{lr, count, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});
-  begin_rules();
   for (const auto& s : slots_) {
     Parameter& p = *s->parameter;
     if (p.grad_sink().filled() || !not_fused(p, s.get()).empty()) continue;
     s->fused =
         std::make_unique<FusedRows>(*this, *s,
-                                    RowStep::Now{lr, count, steps_, 1.0f, decay_, armed_->due ? &*armed_->due : nullptr,
-                                                 s->rule->age_of(s->updates)});
+                                    RowStep::Now{lr, count, steps_, 1.0f, factors_,
+                                                 armed_->due ? &*armed_->due : nullptr, s->rule->age_of(s->updates)});
     p.grad_sink().set_rows(s->fused.get());
   }
 }
@@ -100,7 +100,6 @@ void Optimizer::disarm() {
   if (!armed_) return;
   for (const auto& s : slots_) unfuse(*s);
   armed_.reset();
-  replay_due_ = true;
 }
 
 }  // namespace bitgrad

@@ -13,15 +13,16 @@ namespace bitgrad {
 
 struct Optimizer::Slot {
   // `before`: the slot whose moments are continued; nullptr: moments start at zero.
-  Slot(Parameter* p, UpdateRule* update, MomentKind moment_kind, const OptimizerSpec& spec, Slot* before)
+  Slot(Parameter* p, const UpdateRule* update, MomentKind moment_kind, const OptimizerSpec& spec, float lr_factor,
+       Slot* before)
       : parameter(p),
         rule(update),
         path(p->path()),
         shape(p->shape()),
         kind(moment_kind),
-        moments(before ? std::move(before->moments) : detail::Moments(*update, kind, shape)),
+        moments(before ? std::move(before->moments) : detail::Moments(update->parts(shape), kind, shape)),
         updates(before ? before->updates : 0),
-        row_step(*p, *update, moments, kind, spec) {}
+        row_step(*p, *update, moments, kind, spec, lr_factor) {}
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   ~Slot() {
@@ -35,7 +36,7 @@ struct Optimizer::Slot {
   }
 
   Parameter* parameter;  // dangling in an old slot once the model has changed form
-  UpdateRule* rule;
+  const UpdateRule* rule;
   std::string path;
   Shape shape;
   MomentKind kind;

@@ -9,34 +9,45 @@
 
 namespace bitgrad {
 
-#define BITGRAD_OPTIMIZER(name, factory) std::unique_ptr<UpdateRule> factory(const OptimizerSpec& spec);
+#define BITGRAD_OPTIMIZER(name, factory, ...) std::unique_ptr<UpdateRule> factory(const OptimizerSpec& spec);
 #include "optim/optimizers.inc"
 #undef BITGRAD_OPTIMIZER
 
 namespace {
 
+struct RuleDefaults {
+  float momentum = 0;
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999;
+};
+
+struct Entry {
+  RuleFactory factory = {};
+  RuleDefaults defaults = {};
+};
+
 class Registry {
  public:
-  RuleFactory find(const std::string& name) const {
+  Entry find(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     const auto found = list_.find(name);
-    return found == list_.end() ? nullptr : found->second;
+    return found == list_.end() ? Entry() : found->second;
   }
   std::vector<std::string> names() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> names;
-    for (const auto& [name, factory] : list_) names.push_back(name);
+    for (const auto& [name, entry] : list_) names.push_back(name);
     return names;
   }
   bool add(const std::string& name, RuleFactory factory) {
     const std::lock_guard lock(mutex_);
-    return list_.emplace(name, std::move(factory)).second;
+    return list_.emplace(name, Entry{std::move(factory)}).second;
   }
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::string, RuleFactory> list_{
-#define BITGRAD_OPTIMIZER(name, factory) {name, factory},
+  std::map<std::string, Entry> list_{
+#define BITGRAD_OPTIMIZER(name, factory, ...) {name, {factory, RuleDefaults{__VA_ARGS__}}},
 #include "optim/optimizers.inc"
 #undef BITGRAD_OPTIMIZER
   };
@@ -48,10 +59,11 @@ Registry& registry() {
 }
 
 void check_values(const OptimizerSpec& spec) {
-  for (const auto& [what, value] : {std::pair{"beta1", spec.beta1}, {"beta2", spec.beta2}})
-    require(value >= 0 && value < 1, "optimizer", what, " must be in [0, 1), got ", value);
-  require(spec.momentum >= 0 && spec.momentum < 1, "optimizer", "momentum must be in [0, 1), got ", spec.momentum);
-  require(!spec.nesterov || spec.momentum > 0, "optimizer", "nesterov needs a momentum above 0");
+  for (const auto& [what, given] : {std::pair{"beta1", spec.beta1}, {"beta2", spec.beta2}})
+    require(!given || (*given >= 0 && *given < 1), "optimizer", what, " must be in [0, 1), got ", given.value_or(0));
+  const float momentum = spec.momentum.value_or(0);
+  require(momentum >= 0 && momentum < 1, "optimizer", "momentum must be in [0, 1), got ", momentum);
+  require(!spec.nesterov.value_or(false) || momentum > 0, "optimizer", "nesterov needs a momentum above 0");
   for (const auto& [what, value] : {std::pair{"eps", spec.eps},
                                     {"weight_decay", spec.weight_decay},
                                     {"bop.threshold", spec.bop.threshold},
@@ -71,9 +83,22 @@ std::optional<kernels::RowUpdate> UpdateRule::row_update(const UpdatePiece&) con
 
 std::vector<std::string> optimizer_names() { return registry().names(); }
 
-std::unique_ptr<UpdateRule> make_rule(const OptimizerSpec& spec) {
-  const RuleFactory factory = registry().find(spec.name);
-  if (!factory) fail("optimizer", unknown_name("optimizer", spec.name, optimizer_names()));
+void fill_defaults(RuleSpec& spec) {
+  const Entry entry = registry().find(spec.name);
+  if (!entry.factory) return;
+  const RuleDefaults& defaults = entry.defaults;
+  spec.momentum = spec.momentum.value_or(defaults.momentum);
+  // A rule without momentum cannot look ahead.
+  spec.nesterov = spec.nesterov.value_or(defaults.nesterov && spec.momentum > 0);
+  spec.beta1 = spec.beta1.value_or(defaults.beta1);
+  spec.beta2 = spec.beta2.value_or(defaults.beta2);
+}
+
+std::unique_ptr<UpdateRule> make_rule(const OptimizerSpec& given) {
+  const RuleFactory factory = registry().find(given.name).factory;
+  if (!factory) fail("optimizer", unknown_name("optimizer", given.name, optimizer_names()));
+  OptimizerSpec spec = given;
+  fill_defaults(spec);
   check_values(spec);
   auto rule = factory(spec);
   ensure(rule != nullptr, "optimizer", "the factory of '", spec.name, "' returned no rule");

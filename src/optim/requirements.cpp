@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/row_params.h"
+#include "optim/matrix_parts.h"
 
 namespace bitgrad::detail {
 
@@ -73,6 +74,7 @@ void check_trainable(const Parameter& p, std::string_view rule_name, const Updat
     fail_with(ErrorCode::kDevice, "optimizer", where, " is on ", to_string(device), ": the update of '", rule_name,
               "' needs CPU memory. Override UpdateRule::on_device if it uses kernels only, or train on "
               "device cpu");
+  if (rule.whole_matrix()) stacked_rows(p);
   if (rule.flips_signs()) return check_signs(where, rule_name, p);
   if (p.low_bit() && p.spec().master == MasterKind::kNone) check_codes(where, p);
 }

@@ -37,11 +37,17 @@ void widen(const Tensor& g, const Tensor& to) {
 }  // namespace
 
 RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind,
-                 const OptimizerSpec& spec)
-    : p_(parameter), rule_(rule), moments_(moments), kind_(kind), spec_(spec) {
+                 const OptimizerSpec& spec, float lr_factor)
+    : p_(parameter),
+      rule_(rule),
+      moments_(moments),
+      none_({}, MomentKind::kFp32, parameter.shape()),
+      kind_(kind),
+      spec_(spec),
+      lr_factor_(lr_factor) {
   const int64_t rows = p_.shape().rows(), cols = std::max<int64_t>(p_.shape().cols(), 1);
   int64_t unit = row_unit(p_);
-  if (kind == MomentKind::kInt8 && !rule.parts().empty()) {
+  if (kind == MomentKind::kInt8 && !swept_parts().empty()) {
     const int64_t full = std::lcm(unit, kernels::kMomentBlock / std::gcd(cols, kernels::kMomentBlock));
     in_order_ = std::min(full, rows) * cols > kMostInBlock && full > unit && rows > unit;
     if (!in_order_) unit = full;
@@ -101,13 +107,14 @@ UpdatePiece RowStep::piece(int64_t n, float* w, float* g, std::span<float* const
   piece.w = w;
   piece.g = g;
   piece.state = state;
-  piece.lr = now_.lr * spec.lr_factor;
+  piece.lr_factor = spec.lr_factor * lr_factor_;
+  piece.lr = now_.lr * piece.lr_factor;
   const bool decays = spec_.decay_vectors || p_.shape().rank() >= 2;
   piece.base_decay = spec.weight_decay.value_or(decays ? spec_.weight_decay : 0.0f);
-  piece.weight_decay = piece.base_decay * now_.decay;
+  piece.weight_decay = piece.base_decay * now_.factors.decay;
+  piece.momentum_factor = now_.factors.momentum;
   piece.age = now_.age;
   piece.live = step_scalars();
-  piece.lr_factor = spec.lr_factor;
   return piece;
 }
 
@@ -135,17 +142,26 @@ void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
   const int64_t first = begin * p_.shape().cols();
   const auto body = [&](int64_t at, int64_t n, std::span<float* const> state) {
     const UpdatePiece moved = piece(n, x.as<float>() + (at - first), g.as<float>() + (at - first), state);
-    if (moved.live != nullptr)
-      run_map(maps::ScaleByFactor{moved.live, moved.g}, n);
-    else if (now_.factor != 1)
-      kernels::scale(n, moved.g, now_.factor, moved.g);
+    scale_by_norm(n, moved.g);
     rule_.update(moved);
     if (spec.latent_clamp) kernels::clamp(n, -*spec.latent_clamp, *spec.latent_clamp, moved.w);
     if (spec.floor) kernels::clamp(n, *spec.floor, INFINITY, moved.w);
     if (narrow_master()) round_master(at, n, moved.w);
     if (checks_) check_numbers(n, moved.w);
   };
-  moments_.for_pieces(first, first + x.numel(), draws(Purpose::kMoment), body);
+  swept().for_pieces(first, first + x.numel(), draws(Purpose::kMoment), body);
+}
+
+void RowStep::scale_by_norm(int64_t n, float* g) const {
+  if (now_.directed) return;
+  if (step_scalars() != nullptr)
+    run_map(maps::ScaleByFactor{step_scalars(), g}, n);
+  else if (now_.factor != 1)
+    kernels::scale(n, g, now_.factor, g);
+}
+
+std::vector<UpdateRule::Part> RowStep::swept_parts() const {
+  return rule_.whole_matrix() ? std::vector<UpdateRule::Part>() : rule_.parts(p_.shape());
 }
 
 void RowStep::end() {
@@ -155,8 +171,14 @@ void RowStep::end() {
 
 void RowStep::run(const Now& now, const Tensor& g, bool finished) {
   begin(now);
+  if (!rule_.whole_matrix()) return sweep(as_matrix(g), finished);
+  const Tensor directed = direction(g, finished);
+  now_.directed = true;
+  sweep(directed, /*finished=*/true);
+}
+
+void RowStep::sweep(const Tensor& matrix, bool finished) {
   const int64_t rows_all = p_.shape().rows();
-  const Tensor matrix = as_matrix(g);
   if (!current_device().is_cpu()) {
     if (rows_all > 0) run_whole(matrix, finished);
     return end();

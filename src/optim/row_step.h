@@ -21,15 +21,18 @@ class RowStep {
   struct Now {
     float lr = 0;
     double count = 1;
-    int64_t step = 0;                 // optimizer steps done
-    float factor = 1;                 // factor of the global-norm clip
-    float decay = 1;                  // factor of the weight decay
+    int64_t step = 0;  // optimizer steps done
+    float factor = 1;  // factor of the global-norm clip
+    RuleFactors factors = {};
     const RequantKey* due = nullptr;  // set if requantization is due after this step
     UpdateAge age = {};
     std::function<void()> refuse{};  // called for a non-finite sum, before its chunk is updated; {}: all are finite
+    bool directed = false;           // the gradient is a direction: clipped by the norm, and then directed by the rule
   };
 
-  RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind, const OptimizerSpec& spec);
+  // lr_factor: of the rule, besides that of the parameter.
+  RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind, const OptimizerSpec& spec,
+          float lr_factor);
 
   // Rows per block. Depends on shape, scheme and moments only: a multiple of kRowBlock (or all rows), about 512 KiB of
   // fp32, at most 64 rows if possible, whole groups of rows, and whole blocks of 8-bit moments.
@@ -62,8 +65,19 @@ class RowStep {
   void run_whole(const Tensor& sums, bool finished);
   void gradient_args(const Tensor& x, kernels::UpdateRowsArgs& args, std::optional<KernelScales>& scales) const;
 
+  // What the sweep updates together with the values: nothing of a rule of whole matrices, whose state `direction`
+  // updates.
+  Moments& swept() { return rule_.whole_matrix() ? none_ : moments_; }
+  std::vector<UpdateRule::Part> swept_parts() const;
+  // For rules of whole matrices: the direction fp32 [rows, cols] from the sums of a window, in their memory if
+  // `finished`.
+  Tensor direction(const Tensor& sums, bool finished);
+  void sweep(const Tensor& matrix, bool finished);
+
   void chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished);
   void update(int64_t begin, const Tensor& g, const Tensor& x);
+  // Multiplies g by the factor of the global-norm clip.
+  void scale_by_norm(int64_t n, float* g) const;
   UpdatePiece piece(int64_t n, float* w, float* g, std::span<float* const> state) const;
   RandomStream draws(Purpose purpose) const;
   bool narrow_master() const;
@@ -76,8 +90,10 @@ class RowStep {
   Parameter& p_;
   const UpdateRule& rule_;
   Moments& moments_;
+  Moments none_;
   MomentKind kind_;
   const OptimizerSpec& spec_;
+  float lr_factor_;
   int64_t chunk_ = 1, block_ = 1;
   bool in_order_ = false;
   Now now_;

@@ -35,7 +35,7 @@ std::string gradient_apart(const Parameter& p) {
 RowStep::Apart RowStep::apart() const {
   Apart out;
   out.gradient = gradient_apart(p_);
-  const std::vector<float*> no_state(rule_.parts().size(), nullptr);
+  const std::vector<float*> no_state(swept_parts().size(), nullptr);
   if (p_.shape().numel() == 0)
     out.update = "it has no values";
   else if (!rule_.row_update(piece(0, nullptr, nullptr, no_state)))
@@ -47,9 +47,11 @@ RowStep::Apart RowStep::apart() const {
 
 std::string RowStep::not_one_kernel() const {
   const Apart parts = apart();
+  if (rule_.whole_matrix())
+    return concat("the update rule of family ", rule_.family(), " needs the whole gradient first");
   for (const std::string* why : {&parts.update, &parts.gradient})
     if (!why->empty()) return *why;
-  if (kind_ != MomentKind::kFp32 && !rule_.parts().empty())
+  if (kind_ != MomentKind::kFp32 && !swept_parts().empty())
     return concat("its moments are widened from ", enum_name(kind_), " and rounded again");
   if (!p_.low_bit()) return "";
   if (!p_.has_master()) return "its values are dequantized from its codes first";
@@ -96,13 +98,15 @@ void RowStep::run_whole(const Tensor& sums, bool finished) {
   }
   args.gradient.sums = g.data();
   args.gradient.bf16 = g.dtype() == dtypes::bf16;
-  args.gradient.factor = now_.factor;
-  args.gradient.live = step_scalars();
+  if (!now_.directed) {
+    args.gradient.factor = now_.factor;
+    args.gradient.live = step_scalars();
+  }
   args.latent_clamp = p_.spec().latent_clamp;
   args.floor = p_.spec().floor;
   const bool codes = codes_ && parts.codes.empty();
   if (codes) args.codes = codes_->sweep();
-  moments_.for_pieces(0, x.numel(), draws(Purpose::kMoment), [&](int64_t, int64_t n, std::span<float* const> state) {
+  swept().for_pieces(0, x.numel(), draws(Purpose::kMoment), [&](int64_t, int64_t n, std::span<float* const> state) {
     args.update = *rule_.row_update(piece(n, args.w, nullptr, state));
     kernels::update_rows(args);
     if (narrow_master()) round_master(0, n, args.w);

@@ -100,6 +100,7 @@ void check_schedule(const ScheduleSpec& s) {
   find_cooldown(s.shape);
   require(s.every >= 1, "schedule", "every must be at least 1 step, got ", s.every);
   require(s.warmup >= 0, "schedule", "warmup must be at least 0 steps, got ", s.warmup);
+  require(s.warmup_from >= 0 && s.warmup_from <= 1, "schedule", "warmup_from must be in [0, 1], got ", s.warmup_from);
   require(s.total >= 1, "schedule", "total must be at least 1 step, got ", s.total);
   require(s.factor > 0 && std::isfinite(s.factor), "schedule", "factor must be above 0, got ", s.factor);
   require(s.gamma > 0 && std::isfinite(s.gamma), "schedule", "gamma must be above 0, got ", s.gamma);
@@ -123,7 +124,11 @@ void check_schedule(const ScheduleSpec& s) {
 }
 
 float scheduled_rate(const ScheduleSpec& s, double lr, int64_t step) {
-  if (step < s.warmup) return static_cast<float>(lr * static_cast<double>(step + 1) / static_cast<double>(s.warmup));
+  if (step < s.warmup) {
+    const double part = static_cast<double>(step + 1), steps = static_cast<double>(s.warmup);
+    if (s.warmup_from == 0) return static_cast<float>(lr * part / steps);
+    return static_cast<float>(lr * (s.warmup_from + (1 - s.warmup_from) * part / steps));
+  }
   return static_cast<float>(lr * find(s.name).factor(s, step));
 }
 

@@ -8,11 +8,10 @@ namespace {
 
 class Sgd final : public UpdateRule {
  public:
-  explicit Sgd(const OptimizerSpec& spec) : spec_(spec) {}
+  explicit Sgd(const OptimizerSpec& spec) : momentum_(*spec.momentum), nesterov_(*spec.nesterov) {}
   std::string_view family() const override { return "sgd"; }
-  bool settled() const override { return true; }
-  std::vector<Part> parts() const override {
-    return spec_.momentum > 0 ? std::vector<Part>{{"momentum"}} : std::vector<Part>{};
+  std::vector<Part> parts(const Shape&) const override {
+    return momentum_ > 0 ? std::vector<Part>{{"momentum"}} : std::vector<Part>{};
   }
   bool on_device() const override { return true; }
   bool live() const override { return true; }
@@ -27,16 +26,18 @@ class Sgd final : public UpdateRule {
     args.g = piece.g;
     args.momentum_buffer = piece.state.empty() ? nullptr : piece.state[0];
     args.lr = piece.lr;
-    args.mu = spec_.momentum;
+    args.mu = momentum_ * piece.momentum_factor;
     args.weight_decay = piece.weight_decay;
-    args.nesterov = spec_.nesterov;
+    args.nesterov = nesterov_;
     args.live = piece.live;
     args.lr_factor = piece.lr_factor;
     args.base_decay = piece.base_decay;
+    args.base_mu = momentum_;
     return args;
   }
 
-  OptimizerSpec spec_;
+  float momentum_;
+  bool nesterov_;
 };
 
 }  // namespace

@@ -31,12 +31,14 @@ void SquareSums::forget() {
 
 double SquareSums::total() const {
   double total = 0;
-  for (const auto& blocks : parameters_) {
-    double sum = 0;
-    for (const float block : *blocks) sum += static_cast<double>(block);
-    total += sum;
-  }
+  for (size_t i = 0; i < parameters_.size(); ++i) total += of_parameter(i);
   return total;
+}
+
+double SquareSums::of_parameter(size_t index) const {
+  double sum = 0;
+  for (const float block : *parameters_[index]) sum += static_cast<double>(block);
+  return sum;
 }
 
 }  // namespace bitgrad::detail

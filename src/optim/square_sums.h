@@ -20,6 +20,8 @@ class SquareSums {
   void forget();
   // Call after errors were polled.
   double total() const;
+  // Of the parameter that the `index`-th call of next started.
+  double of_parameter(size_t index) const;
 
  private:
   using Blocks = std::vector<float>;

@@ -163,7 +163,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
       RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
       task.trains ? learning_rates(config, per_epoch) : [](int64_t) { return 0.0f; },
       static_cast<uint64_t>(config.run.seed));
-  if (task.trains) learner->set_decay(decay_factors(config, per_epoch));
+  if (task.trains) learner->set_rule_factors(rule_factors(config, per_epoch));
   MetricKeys metrics = config.train.metrics;
   for (const std::string& name :
        {config.train.best.metric, config.train.early_stop ? config.train.early_stop->metric : "",
@@ -189,8 +189,14 @@ std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t mi
   return rates_of(config, config.schedule, microbatches_per_epoch, plateaus, config.optim.spec.base_lr);
 }
 
-std::function<float(int64_t)> decay_factors(const RunConfig& config, int64_t microbatches_per_epoch) {
-  return rates_of(config, config.optim.decay_schedule, microbatches_per_epoch, {}, 1);
+std::function<RuleFactors(int64_t)> rule_factors(const RunConfig& config, int64_t microbatches_per_epoch) {
+  const auto factors = [&](const ScheduleConfig& schedule) {
+    return rates_of(config, schedule, microbatches_per_epoch, {}, 1);
+  };
+  return
+      [decay = factors(config.optim.decay_schedule), momentum = factors(config.optim.momentum_schedule)](int64_t step) {
+        return RuleFactors{decay(step), momentum(step)};
+      };
 }
 
 LastBatch last_batch_of(const RunConfig& config) { return config.batch.last; }

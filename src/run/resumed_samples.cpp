@@ -86,11 +86,11 @@ void Trainer::follow_length(const std::string& checkpoint, int64_t done, bool us
       detail::microbatches_of(counters_.epoch, microbatches_per_epoch_) + counters_.position / config_.batch.micro;
   if (read == done) return;
   total_microbatches_ += done - read;
-  log(LogLevel::kWarning,
-      concat("an epoch has ", microbatches_per_epoch_, " microbatches now, and had others: ", done,
-             " were read to epoch ", counters_.epoch, ", position ", counters_.position, ". train.stop (",
-             config_.train.stop, ") ends the run after ", total_microbatches_,
-             "; lengths in epochs of schedule, optim.decay_schedule and quant.phases count as if all had been as now"));
+  log(LogLevel::kWarning, concat("an epoch has ", microbatches_per_epoch_, " microbatches now, and had others: ", done,
+                                 " were read to epoch ", counters_.epoch, ", position ", counters_.position,
+                                 ". train.stop (", config_.train.stop, ") ends the run after ", total_microbatches_,
+                                 "; lengths in epochs of schedule, optim.decay_schedule, optim.momentum_schedule and "
+                                 "quant.phases count as if all had been as now"));
 }
 
 void Trainer::set_rates() {
@@ -103,7 +103,7 @@ void Trainer::set_rates() {
     const auto steps = static_cast<double>(total_microbatches_) / static_cast<double>(config_.batch.accumulate());
     rates.train.stop = {std::max<int64_t>(std::llround(steps), 1), Quantity::Unit::kSteps};
     learner_->set_total_steps(rates.train.stop.value);
-    learner_->set_decay(decay_factors(rates, microbatches_per_epoch_));
+    learner_->set_rule_factors(rule_factors(rates, microbatches_per_epoch_));
   }
   learner_->set_learning_rates(learning_rates(rates, microbatches_per_epoch_, counters_.plateaus));
 }

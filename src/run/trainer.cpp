@@ -402,8 +402,9 @@ void Trainer::compare_run(const CheckpointHeader& header, const std::string& che
   };
   if (differ(learning_rates(saved, microbatches_per_epoch_), learning_rates(config_, microbatches_per_epoch_)))
     why = concat("schedule ", config_.schedule.name, " ends at train.stop");
-  if (differ(decay_factors(saved, microbatches_per_epoch_), decay_factors(config_, microbatches_per_epoch_)))
-    why = concat("optim.decay_schedule ", config_.optim.decay_schedule.name, " ends at train.stop");
+  if (differ(rule_factors(saved, microbatches_per_epoch_), rule_factors(config_, microbatches_per_epoch_)))
+    why = concat("optim.decay_schedule ", config_.optim.decay_schedule.name, " or optim.momentum_schedule ",
+                 config_.optim.momentum_schedule.name, " ends at train.stop");
   if (anneals(config_)) why = "rule tanh is annealed until train.stop";
   if (header.microbatch % config_.batch.accumulate() != 0) why = "the last window of the shorter run was not full";
   log(why.empty() ? LogLevel::kInfo : LogLevel::kWarning,

@@ -147,6 +147,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   print_layer_table(table, trainer.learner().model());
   out.table = table.str();
   out.layers = layer_table(trainer.learner().model());
+  out.rule_macs = trainer.learner().optimizer().macs();
   if (!measure) {  // a run logs them itself
     warn_of_forms(trainer.learner(), read_bytes, out.warnings);
     return out;

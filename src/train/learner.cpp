@@ -144,7 +144,7 @@ Optimizer& Learner::optimizer() { return *s_->optimizer; }
 StepState& Learner::state() { return s_->state; }
 float Learner::learning_rate(int64_t step) const { return s_->learning_rate(step); }
 void Learner::set_learning_rates(std::function<float(int64_t)> rates) { s_->learning_rate = std::move(rates); }
-void Learner::set_decay(std::function<float(int64_t)> factors) { s_->decay = std::move(factors); }
+void Learner::set_rule_factors(std::function<RuleFactors(int64_t)> factors) { s_->rule_factors = std::move(factors); }
 void Learner::set_total_steps(int64_t steps) {
   require(steps >= 0, "Learner", "the steps of a run must be at least 0, got ", steps);
   s_->total_steps = steps;

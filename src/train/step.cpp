@@ -57,7 +57,7 @@ Step::Step(TrainState& state, const Tensor& x, const Target& target)
   key_.first = before == 0;  // what was passed over did not run
   key_.last = s_.window.microbatches + 1 == s_.own_microbatches();
   if (!key_.last) return;
-  set_decay();
+  set_rule_factors();
   key_.divisor = before + target.weight;
   due_ = s_.due_after(1 + s_.others_microbatches());
   key_.requantize = due_.has_value();
@@ -65,15 +65,15 @@ Step::Step(TrainState& state, const Tensor& x, const Target& target)
 
 Step::Step(TrainState& state)
     : s_(state), has_microbatch_(false), learning_rate_(state.learning_rate(state.state.step)) {
-  set_decay();
+  set_rule_factors();
   key_.divisor = s_.window.weight();
   key_.last = true;
   due_ = s_.due_after(s_.others_microbatches());
   key_.requantize = due_.has_value();
 }
 
-void Step::set_decay() {
-  if (s_.decay) s_.optimizer->set_decay(s_.decay(s_.state.step));
+void Step::set_rule_factors() {
+  if (s_.rule_factors) s_.optimizer->set_factors(s_.rule_factors(s_.state.step));
 }
 
 void Step::record_at(const Tensor& x, const Tensor& target, const StepOutcome& outcome) {

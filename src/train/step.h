@@ -83,7 +83,7 @@ class Step {
   void run_front() { run(kFront); }
   void run_back() { run(kBack); }
   // Host work in between: learning rate, norm factor, the update rules' own scalars.
-  void set_decay();
+  void set_rule_factors();
   void set_scalars();
   // The host's part of stage check_gradients, repeated when recorded work is launched: selects the parameters with
   // gradients for the update. Does nothing inside a window.

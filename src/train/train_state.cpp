@@ -56,6 +56,7 @@ TrainState::TrainState(std::shared_ptr<Module> model, LossFunction loss, const O
   check_requant(policy);
   state.seed = seed;
   this->model->initialize(kModelRoot, state);
+  mark_hidden_weights(*this->model);
   parameters = this->model->parameters();
   for (const Parameter* p : parameters)
     if (p->value().device() != device)

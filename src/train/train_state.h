@@ -68,7 +68,8 @@ struct TrainState {
   LossFunction loss;
   std::unique_ptr<Optimizer> optimizer;
   const RequantPolicy policy;
-  std::function<float(int64_t)> learning_rate, decay;
+  std::function<float(int64_t)> learning_rate;
+  std::function<RuleFactors(int64_t)> rule_factors;
   int64_t total_steps = 0;
   std::vector<Parameter*> parameters;
   Window window;

@@ -9,6 +9,7 @@
 #include "support/device_run.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
+#include "support/strict_bits.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -57,16 +58,6 @@ struct Gradients {
 };
 
 enum class How { kPlain, kRecomputed, kNested };
-
-// Products of a defined order: they give rows.
-class StrictBits {
- public:
-  StrictBits() : outer_(bits_mode()) { set_bits_mode(BitsMode::kStrict); }
-  ~StrictBits() { set_bits_mode(outer_); }
-
- private:
-  BitsMode outer_;
-};
 
 Gradients run(How how, DType grad, Counts* counts = nullptr, bool tied = false) {
   const StrictBits strict;

@@ -15,6 +15,7 @@
 #include "support/catch.h"
 #include "support/device_difference.h"
 #include "support/expect_error.h"
+#include "support/strict_bits.h"
 
 namespace bitgrad::test {
 
@@ -23,15 +24,6 @@ inline Device gpu(int index = 0) {
   static_cast<void>(registered);
   return Device::cuda(index);
 }
-
-class StrictBits {
- public:
-  StrictBits() : outer_(bits_mode()) { set_bits_mode(BitsMode::kStrict); }
-  ~StrictBits() { set_bits_mode(outer_); }
-
- private:
-  BitsMode outer_;
-};
 
 // The first difference between what `run` gives on the CPU and on the device, in strict mode.
 inline std::string device_difference(const std::function<Results()>& run) {

@@ -8,6 +8,7 @@
 #include "support/catch.h"
 #include "support/gemm_reference.h"
 #include "support/shape_count.h"
+#include "support/strict_bits.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;
@@ -75,12 +76,6 @@ class Threads {
 
  private:
   int old_;
-};
-
-class Strict {
- public:
-  Strict() { set_bits_mode(BitsMode::kStrict); }
-  ~Strict() { set_bits_mode(BitsMode::kFast); }
 };
 
 }  // namespace
@@ -215,7 +210,7 @@ TEST_CASE("sum tables leave products of other dtypes and scales to others", "[cp
 TEST_CASE("in strict mode the order is one of dtypes and shape, on every instruction set", "[cpu]") {
   std::mt19937 rng(7);
   const IsaLevel before = isa_cap();
-  const Strict strict;
+  const StrictBits strict;
   for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
     if (level > before) continue;
     set_isa_cap(level);

@@ -11,20 +11,12 @@
 #include "bitgrad/kernels/unary_op.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
+#include "support/strict_bits.h"
 
 namespace bitgrad::test {
 
 // Of bf16, which has 8 significant bits: the largest relative error of one rounding.
 inline constexpr double kHalfUnit = 0x1p-8;
-
-class Strict {
- public:
-  Strict() : outer_(bits_mode()) { set_bits_mode(BitsMode::kStrict); }
-  ~Strict() { set_bits_mode(outer_); }
-
- private:
-  BitsMode outer_;
-};
 
 inline LayerSpec layer(const std::string& kind, Attributes attributes = {}) {
   LayerSpec spec;

@@ -141,7 +141,7 @@ TEST_CASE("a module that has read the bf16 value it returns keeps its gradient i
 }
 
 TEST_CASE("the model's outputs are fp32 for any last layer") {
-  const Strict strict;
+  const StrictBits strict;
   for (const auto& [name, spec] : layers_of_values()) {
     if (name.starts_with("quantize ")) continue;
     INFO(name);

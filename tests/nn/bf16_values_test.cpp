@@ -11,7 +11,7 @@ using namespace bitgrad;
 using namespace bitgrad::test;
 
 TEST_CASE("a layer between bf16 values gives what it gives for the widened values in fp32, rounded once, bit for bit") {
-  const Strict strict;
+  const StrictBits strict;
   for (const auto& [name, spec] : layers_of_values())
     for (const Shape& shape : {Shape{1, 1}, Shape{7, 33}, Shape{64, 130}, Shape{3, 5, 17}})
       for (const bool training : {true, false}) {
@@ -48,7 +48,7 @@ TEST_CASE("a layer between bf16 values gives what it gives for the widened value
 }
 
 TEST_CASE("the model's input is not rounded: a first layer reads fp32 and writes bf16") {
-  const Strict strict;
+  const StrictBits strict;
   for (const auto& [name, spec] : layers_of_values()) {
     INFO(name);
     const Tensor x = random_tensor({6, 21}, dtypes::fp32, 6, -2, 2);
@@ -126,7 +126,7 @@ TEST_CASE("layers in bf16 equal fp64 with a rounding at each edge, forward and b
 }
 
 TEST_CASE("a product under every recipe reads and writes bf16 values as in fp32, rounded") {
-  const Strict strict;
+  const StrictBits strict;
   for (const std::string& name : recipe_names()) {
     INFO(name);
     const Tensor x = random_tensor({9, 128}, dtypes::bf16, 31, -2, 2), gy = random_tensor({9, 33}, dtypes::bf16, 32);
@@ -167,7 +167,7 @@ TEST_CASE("a product under every recipe reads and writes bf16 values as in fp32,
 }
 
 TEST_CASE("a head on a table gives fp32 scores of the bf16 values before it") {
-  const Strict strict;
+  const StrictBits strict;
   ModelSpec spec;
   spec.input.sample = {6};
   spec.input.dtype = dtypes::int32;
@@ -188,7 +188,7 @@ TEST_CASE("a head on a table gives fp32 scores of the bf16 values before it") {
 }
 
 TEST_CASE("joins in bf16 are computed in fp32 of what their branches wrote, and rounded once") {
-  const Strict strict;
+  const StrictBits strict;
   const Tensor x = random_tensor({5, 24}, dtypes::bf16, 8, -2, 2);
   const Var t(rounded(tanh(Var(wide(x))).value())), r(rounded(relu(Var(wide(x))).value())), s(x);
   const auto wide_var = [](const Var& v) { return Var(wide(v.value())); };

@@ -12,21 +12,13 @@
 #include "support/expect_error.h"
 #include "support/inner_edges.h"
 #include "support/numbers.h"
+#include "support/strict_bits.h"
 
 using namespace bitgrad;
 using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {
-
-class StrictOps {
- public:
-  StrictOps() : outer_(bits_mode()) { set_bits_mode(BitsMode::kStrict); }
-  ~StrictOps() { set_bits_mode(outer_); }
-
- private:
-  BitsMode outer_;
-};
 
 // By the definition: to nearest, ties to even.
 std::vector<uint32_t> rounded_bits(const Tensor& x) {
@@ -99,7 +91,7 @@ TEST_CASE("quantizers give bf16 values the codes, scales and gradients of the wi
 
 // [cpu]: minutes on the emulated device
 TEST_CASE("a product written in bf16 is the fp32 one rounded once, for every dtype of weights and scales", "[cpu]") {
-  const StrictOps strict;
+  const StrictBits strict;
   uint64_t seed = 60;
   std::vector<DType> weights = code_dtypes();
   weights.push_back(dtypes::fp32);

@@ -8,22 +8,11 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/ops/ops.h"
 #include "support/numbers.h"
+#include "support/strict_bits.h"
 
 namespace bitgrad::test {
 
 // Rows of order `free` are left out while it lives, so products of equal operands have equal bits whatever their
-// output.
-class StrictBits {
- public:
-  StrictBits() : before_(bits_mode()) { set_bits_mode(BitsMode::kStrict); }
-  ~StrictBits() { set_bits_mode(before_); }
-  StrictBits(const StrictBits&) = delete;
-  StrictBits& operator=(const StrictBits&) = delete;
-
- private:
-  BitsMode before_;
-};
-
 struct Product {
   std::vector<double> value, magnitude;  // sum a*b and sum abs(a*b)
 };

@@ -157,7 +157,7 @@ TEST_CASE("a factor of weight decay scales the decay of each rule, and is checke
     auto scaled = make_optimizer(spec), plain = make_optimizer(half);
     scaled->attach({a.get()});
     plain->attach({b.get()});
-    scaled->set_decay(0.5f);
+    scaled->set_factors({0.5f});
     for (const uint64_t seed : {1, 2}) {
       accumulate(*a, random_tensor({3, 3}, dtypes::fp32, seed));
       accumulate(*b, random_tensor({3, 3}, dtypes::fp32, seed));
@@ -165,7 +165,7 @@ TEST_CASE("a factor of weight decay scales the decay of each rule, and is checke
       plain->step(0.1f, 1);
     }
     CHECK(floats(a->master()) == floats(b->master()));
-    CHECK(contains(error_of([&] { scaled->set_decay(-1); }), "factor of weight decay must be at least 0, got -1"));
+    CHECK(contains(error_of([&] { scaled->set_factors({-1}); }), "factor of weight decay must be at least 0, got -1"));
   }
 }
 

@@ -15,7 +15,7 @@
 namespace bitgrad::test {
 
 struct Reference {
-  OptimizerSpec spec;
+  OptimizerSpec spec;  // without open numbers (fill_defaults)
   MomentKind moments = MomentKind::kFp32;
   MasterKind master = MasterKind::kFp32;  // kNone: int8 absmax codes, one scale a row
   int64_t rows = 0, cols = 0;
@@ -66,16 +66,16 @@ struct Reference {
     if (spec.name == "sgd") {
       g = g + wd * wi;
       if (spec.momentum == 0) return wi - lr * g;
-      part0[e] = spec.momentum * part0[e] + g;
-      return wi - lr * (spec.nesterov ? g + spec.momentum * part0[e] : part0[e]);
+      part0[e] = *spec.momentum * part0[e] + g;
+      return wi - lr * (*spec.nesterov ? g + *spec.momentum * part0[e] : part0[e]);
     }
     const float c1 = static_cast<float>(1 - power1), c2 = static_cast<float>(1 - power2);
     if (spec.name == "adamw")
       wi = wi - (lr * wd) * wi;
     else
       g = g + wd * wi;
-    part0[e] = average(part0[e], g, spec.beta1);
-    part1[e] = average(part1[e], g * g, spec.beta2);
+    part0[e] = average(part0[e], g, *spec.beta1);
+    part1[e] = average(part1[e], g * g, *spec.beta2);
     return wi - lr * ((part0[e] / c1) / (std::sqrt(part1[e] / c2) + spec.eps));
   }
 
@@ -103,8 +103,8 @@ struct Reference {
   void step(const std::vector<float>& g, float lr, float samples, float wd) {
     part0.resize(w.size(), 0.0f);
     part1.resize(w.size(), 0.0f);
-    power1 *= spec.beta1;
-    power2 *= spec.beta2;
+    power1 *= *spec.beta1;
+    power2 *= *spec.beta2;
     for (size_t e = 0; e < w.size(); ++e) w[e] = move(e, w[e], g[e] / samples, lr, wd);
     keep(part0, 0, false, false);
     if (spec.name != "sgd") keep(part1, 1, true, true);

@@ -27,6 +27,7 @@ OptimizerSpec spec_of(const Choice& c) {
   spec.weight_decay = 0.01f;
   spec.beta2 = 0.99;
   if (c.rule == "sgd") spec.momentum = 0.9f;
+  fill_defaults(spec);
   return spec;
 }
 

@@ -335,6 +335,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"learned", "quant.activations.learned."},
                                                        {"observer", "quant.activations.observer."},
                                                        {"bop", "optim.bop."},
+                                                       {"aux", "optim.aux."},
                                                        {"rule", "quant.rules.1."},
                                                        {"phase", "quant.phases.2."},
                                                        {"budget", "quant.budget."},

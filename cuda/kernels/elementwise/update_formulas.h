@@ -51,14 +51,16 @@ struct Sgd {
   float by_value, mu, decay_by_value;
   bool nesterov;
   const StepScalars* live;
-  float lr_factor, base_decay;
+  float lr_factor, base_decay, base_mu;
+  BITGRAD_DEVICE float mu_now() const { return live != nullptr ? base_mu * live->momentum : mu; }
   BITGRAD_DEVICE Sgd now() const {
     return {rate(by_value, live, lr_factor),
-            mu,
+            mu_now(),
             decay_now(decay_by_value, live, base_decay),
             nesterov,
             nullptr,
             1.0f,
+            0.0f,
             0.0f};
   }
   BITGRAD_DEVICE void operator()(const float* in, float* out) const {
@@ -67,9 +69,9 @@ struct Sgd {
     if (decay != 0.0f) g = g + decay * in[1];
     float step = g;
     if constexpr (kMomentum) {
-      const float b = mu * in[2] + g;
+      const float m = mu_now(), b = m * in[2] + g;
       out[1] = b;
-      step = nesterov ? g + mu * b : b;
+      step = nesterov ? g + m * b : b;
     }
     out[0] = in[1] - lr * step;
   }
@@ -77,7 +79,7 @@ struct Sgd {
 
 template <bool kMomentum>
 inline Sgd<kMomentum> sgd_rule(const SgdArgs& p) {
-  return {p.lr, p.mu, p.weight_decay, p.nesterov, p.live, p.lr_factor, p.base_decay};
+  return {p.lr, p.mu, p.weight_decay, p.nesterov, p.live, p.lr_factor, p.base_decay, p.base_mu};
 }
 
 // in: g, w, m, v; out: w, m, v. Division by 1 is skipped, since it changes no bit.

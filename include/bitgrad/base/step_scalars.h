@@ -13,7 +13,8 @@ struct StepScalars {
   float lr = 0;                       // of the optimizer, before per-parameter factors
   float factor = 1;                   // applied to gradients by the global-norm clip
   float decay = 1;                    // applied to weight decay, by its schedule
-  // adam: 1 - b1^t, 1 - b2^t of the parameters that have had the same t updates.
+  float momentum = 1;                 // applied to the momentum, by its schedule
+  // UpdateAge::c1, c2 of the parameters that have had the same number of updates.
   static constexpr int kAges = 8;
   struct Age {
     float c1 = 1, c2 = 1;

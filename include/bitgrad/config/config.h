@@ -190,7 +190,7 @@ struct BatchSection {
   friend bool operator==(const BatchSection&, const BatchSection&) = default;
 };
 
-// Of the learning rate, or of the weight decay.
+// Of the learning rate, the weight decay or the momentum.
 struct ScheduleConfig : ScheduleShape {
   Quantity warmup = {};                // linear from 0; 0: none
   Quantity every = {};                 // step, exponential
@@ -205,7 +205,7 @@ struct ScheduleConfig : ScheduleShape {
 
 struct OptimConfig {
   OptimizerSpec spec = {};
-  ScheduleConfig decay_schedule = {};  // factor of weight_decay over time
+  ScheduleConfig decay_schedule = {}, momentum_schedule = {};  // factors of weight_decay and momentum over time
   friend bool operator==(const OptimConfig&, const OptimConfig&) = default;
 };
 

@@ -65,7 +65,8 @@ void check_values(DType values);
 std::ostream& operator<<(std::ostream& out, const Form& form);  // e.g. "[n,28,28] fp32"
 
 // What the consumer of a tensor requests from its producer: additional layouts of the codes, to be written while the
-// codes are made.
+// codes are made; and how many features each of its independent parts has (q, k and v; gate and up), so that update
+// rules of whole matrices take them apart.
 class PlanRequests {
  public:
   void request(Layout layout) {
@@ -73,12 +74,16 @@ class PlanRequests {
   }
   void merge(const PlanRequests& other) {
     for (const Layout layout : other.layouts_) request(layout);
+    if (stacked_.empty()) stacked_ = other.stacked_;
   }
+  void stack(std::vector<int64_t> features) { stacked_ = std::move(features); }
+  const std::vector<int64_t>& stacked() const { return stacked_; }
   bool wants(Layout layout) const { return std::find(layouts_.begin(), layouts_.end(), layout) != layouts_.end(); }
-  bool empty() const { return layouts_.empty(); }
+  bool empty() const { return layouts_.empty() && stacked_.empty(); }
 
  private:
   std::vector<Layout> layouts_;
+  std::vector<int64_t> stacked_;
 };
 
 }  // namespace bitgrad

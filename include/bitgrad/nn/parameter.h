@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/autograd/tape.h"
@@ -84,6 +85,14 @@ class Parameter {
   // Learned parts of the scheme, such as "<path>.step": float parameters whose gradient is derived from this one's
   // during the optimizer step (docs/numerics.md section 6, 3). They follow their owner in Module::parameters().
   std::span<const std::unique_ptr<Parameter>> learned() const;
+  // Whether rules of hidden weights (UpdateRule::hidden_only) update it: weights of linear and convolutional layers but
+  // the last one (mark_hidden_weights).
+  bool hidden() const { return hidden_; }
+  void set_hidden(bool hidden) { hidden_ = hidden; }
+  // Rows of the matrices that its reader takes it for, such as those of q, k and v; empty: one matrix, or
+  // spec().matrices of equal size.
+  const std::vector<int64_t>& stacked() const { return stacked_; }
+  void set_stacked(std::vector<int64_t> rows) { stacked_ = std::move(rows); }
   // The gradient summed over the window's microbatches, in spec().grad, where one microbatch sends it, and how its sums
   // round.
   AccumulateSink& grad_sink() { return sink_; }
@@ -153,7 +162,9 @@ class Parameter {
   Tensor master_;
   Tensor dequantized_;                             // fp32 [shape]; undefined until read as values
   std::shared_ptr<detail::LearnedParts> learned_;  // nullptr: the scheme has none
-  bool ready_ = false;                             // has values: from initialize, assign or restore
+  bool hidden_ = false;
+  std::vector<int64_t> stacked_;
+  bool ready_ = false;  // has values: from initialize, assign or restore
   AccumulateSink sink_;
 };
 

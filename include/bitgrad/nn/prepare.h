@@ -63,6 +63,11 @@ void convert(Module& model);
 // Sets the mode of all quantizable layers and quantize layers. Throws Error before anything changes.
 void set_quant_mode(Module& model, const QuantMode& mode);
 
+// Marks the weights that rules such as Muon update (Parameter::hidden): those of linear and convolutional layers, but
+// not of the last quantizable layer, and not one that an embedding or the last layer shares; and the adapters of these
+// layers.
+void mark_hidden_weights(Module& model);
+
 // One row of the quantization table.
 struct LayerSummary {
   std::string layer = {}, kind = {}, recipe = {};

@@ -1,7 +1,7 @@
 // The optimizer: one step of all parameters from their gradients (docs/numerics.md section 6), in this order:
 //   divide by the count of the window (samples, or tokens of a loss per position); quantizer backward
-//   (straight-through, gradients of learned parts); value clip; global-norm clip; decay; update; latent clamp and
-//   floor; requantize when due.
+//   (straight-through, gradients of learned parts); value clip; global-norm clip; for rules of whole matrices the
+//   direction; decay; update; latent clamp and floor; requantize when due.
 // A single sweep over blocks of rows does all of this: while the values are in cache, narrow masters and moments are
 // widened and rounded again, and codes and layouts are made. Parameters without a master are dequantized, updated and
 // rounded back to codes.
@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bitgrad/nn/parameter.h"
@@ -30,6 +31,13 @@ namespace bitgrad {
 namespace detail {
 class SquareSums;
 }
+
+// What schedules multiply the numbers of rules by.
+struct RuleFactors {
+  float decay = 1;     // weight decay
+  float momentum = 1;  // momentum of sgd, muon and normuon
+  friend bool operator==(const RuleFactors&, const RuleFactors&) = default;
+};
 
 class Optimizer {
  public:
@@ -73,8 +81,7 @@ class Optimizer {
   //   check_gradients   queues the gradient checks, gradients of learned parts and the sum of squares; poll_errors()
   //   then
   //                  fills `sums`
-  //   set_scalars    host: learning rate, norm factor, begin_step of the rules; from here on an Error leaves
-  //                  partially_updated() set
+  //   begin_update   host: learning rate, norm factor; from here on an Error leaves partially_updated() set
   //   apply          updates, including codes made in the same sweep
   //   requantize     codes that are due and were not made by apply
   //   end_step       host
@@ -84,9 +91,9 @@ class Optimizer {
   void apply(const RequantKey* due);
   void requantize(const RequantKey* due);
   void end_step();
-  // Writes the scalars that recorded work of this step reads. Call after set_scalars.
+  // Writes the scalars that recorded work of this step reads. Call after begin_update.
   void write_scalars(StepScalars& live) const;
-  // Changes when recorded work of `apply` would read the scalars of other parameters. Call after set_scalars.
+  // Changes when recorded work of `apply` would read the scalars of other parameters. Call after begin_update.
   int64_t placements() const { return placements_; }
   // Why the work of a step cannot be recorded; empty if it can.
   std::string not_recorded() const;
@@ -103,6 +110,8 @@ class Optimizer {
   const std::vector<FusedUpdate>& fused_updates() const { return updates_; }
 
   const OptimizerSpec& spec() const { return spec_; }
+  // Multiplications of one step that come with whole matrices (muon, normuon).
+  int64_t macs() const;
   int64_t steps() const { return steps_; }
   // Global norm of the last step, before clipping; 0 unless clip_norm is on.
   float last_norm() const { return last_norm_; }
@@ -120,8 +129,8 @@ class Optimizer {
   // gradient in some steps. Throws Error for a parameter that is not attached.
   std::map<std::string, int64_t> own_updates() const;
   void set_own_updates(const std::map<std::string, int64_t>& own);
-  // Multiplies the weight decay of every parameter from the next step on; initially 1.
-  void set_decay(float factor);
+  // Factors of the weight decay and of the momentum of every rule, from the next step on.
+  void set_factors(const RuleFactors& factors);
 
  private:
   struct Slot;
@@ -135,16 +144,23 @@ class Optimizer {
   using SlotsByPath = std::multimap<std::string, Slot*>;
   std::unique_ptr<Slot> make_slot(Parameter* parameter, const SlotsByPath& before);
   std::string not_fused(const Parameter& parameter, const Slot* slot) const;
-  UpdateRule& rule_of(const Parameter& parameter);
+  // A rule, and the spec that it was made from: the run's, that of aux, or that of a rule that a parameter names.
+  struct Rule {
+    OptimizerSpec spec;
+    std::unique_ptr<UpdateRule> rule;
+    float lr_factor = 1;  // of the run's learning rate
+  };
+  const Rule& rule_of(const Parameter& parameter);
+  void require_updated(const Slots& slots) const;
   void check_finite(const Slot& slot) const;
+  std::string_view what_is_left() const;  // of the model, for errors of gradients
   [[noreturn]] void refuse(const Parameter& parameter) const;
   bool norm_in_one_pass(const Slot& slot) const;
   bool finishes_early(const Slot& slot) const;
   void finish_early(Slot& slot, double count, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);
-  void replay(UpdateRule& rule) const;
+  void check_squares(const detail::SquareSums& sums) const;
   void place_ages();
-  void begin_rules();
   void check_step(float lr, double count) const;
   std::string why_not(const Slot& slot) const;
   void unfuse(Slot& slot);
@@ -158,16 +174,15 @@ class Optimizer {
 
   OptimizerSpec spec_;
   int64_t steps_ = 0;
-  bool replay_due_ = false;  // the rules have not been advanced to steps_ yet
   Now now_;
-  float decay_ = 1;
+  RuleFactors factors_;
   int64_t placements_ = 0, ages_ = 0;
   float last_norm_ = 0;
   std::optional<Armed> armed_;
   bool partially_updated_ = false;
   std::shared_ptr<bool> lost_ = std::make_shared<bool>(false);  // half moved, found after the step; shared with checks
   std::vector<FusedUpdate> updates_;
-  std::map<std::string, std::unique_ptr<UpdateRule>> rules_;  // by name: the run's, and those that parameters name
+  std::map<std::string, Rule> rules_;  // by what parameters name: "" is the run's
   Slots slots_;
 };
 

@@ -21,7 +21,7 @@ namespace bitgrad {
 //                 Hagele et al. 2024, arXiv 2405.18392
 //   one_cycle:    from lr / div to lr at step rise * (total + 1) - 1, then to lr / (div * final_div) at total, both by
 //                 half a cosine. Smith and Topin 2017, arXiv 1708.07120, as torch.optim's OneCycleLR of total + 1 steps
-// Warmup: steps s < warmup use lr * (s + 1) / warmup; not with one_cycle.
+// Warmup: steps s < warmup use lr * (w + (1 - w) * (s + 1) / warmup), w = warmup_from; not with one_cycle.
 struct ScheduleShape {
   std::string name = "constant";
   double factor = 0.5;                 // step, multistep, plateau
@@ -29,6 +29,7 @@ struct ScheduleShape {
   double gamma = 1.0;                  // exponential
   double final = 0.0;                  // linear, cosine, wsd, plateau: final or least rate as a fraction of lr
   std::string shape = "linear";        // wsd: linear, sqrt, cosine
+  double warmup_from = 0;              // rate before the warm-up as a fraction of lr
   double rise = 0.3;                   // one_cycle: part of the run in which the rate rises
   double div = 25, final_div = 10000;  // one_cycle
   friend bool operator==(const ScheduleShape&, const ScheduleShape&) = default;

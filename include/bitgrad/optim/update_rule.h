@@ -29,7 +29,7 @@ struct StepScalars;  // base/step_scalars.h
 // How often a parameter has been updated, and what a rule derives from it.
 struct UpdateAge {
   int64_t updates = 0;   // before this one
-  float c1 = 1, c2 = 1;  // adam, adamw: 1 - b1^t, 1 - b2^t, t = updates + 1
+  float c1 = 1, c2 = 1;  // with t = updates + 1; adam, adamw: 1 - b1^t, 1 - b2^t; adafactor: t^-0.8, t^-0.5
   int place = 0;         // in StepScalars::age
 };
 
@@ -38,13 +38,26 @@ struct UpdatePiece {
   int64_t n = 0;
   float* w = nullptr;                  // the values; -1 or +1 for rules that flip signs
   float* g = nullptr;                  // finished gradient: divided and clipped; may be overwritten
-  std::span<float* const> state = {};  // one entry per part of parts(), n elements each
+  std::span<float* const> state = {};  // one entry per part of parts() with values of elements, n each
   float lr = 0, weight_decay = 0;
+  float momentum_factor = 1;  // of the rule's momentum, by its schedule
   UpdateAge age = {};
   // While work of a device is being recorded (base/step_scalars.h): use live->lr * lr_factor instead of lr,
-  // base_decay * live->decay instead of weight_decay, and live->age[age.place].
+  // base_decay * live->decay instead of weight_decay, live->momentum instead of momentum_factor, and
+  // live->age[age.place].
   const StepScalars* live = nullptr;
   float lr_factor = 1, base_decay = 0;
+};
+
+// A whole parameter, fp32, dense, for rules that need all of it at once.
+struct UpdateMatrix {
+  int64_t rows = 0, cols = 0;
+  std::span<const int64_t> stacked = {};  // rows of the matrices that it consists of, one below the other
+  const float* w = nullptr;               // the values
+  float* g = nullptr;                     // what UpdateRule::prepare left of the gradient
+  std::span<float* const> state = {};     // one entry per part of parts() with values of rows or columns
+  UpdateAge age = {};
+  const StepScalars* live = nullptr;  // as in UpdatePiece
 };
 
 class UpdateRule {
@@ -52,14 +65,16 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
 
   // One state tensor per parameter: "<parameter path>.<family>.<name>", initially zero.
+  enum class Extent : uint8_t { kElements, kRows, kColumns };  // one value of each; of rows and columns always in fp32
   struct Part {
     std::string_view name = {};
     bool square = false;      // non-negative, a mean of squares: 8-bit moments store its square root
     bool stochastic = false;  // in bf16: rounded stochastically rather than to nearest even
+    Extent extent = Extent::kElements;
   };
   // Rules of the same family share the same state, so that a run may continue with another one.
   virtual std::string_view family() const = 0;
-  virtual std::vector<Part> parts() const = 0;
+  virtual std::vector<Part> parts(const Shape& shape) const = 0;
   // Bop: parameters are bint1 codes without a master, and the rule only flips them.
   virtual bool flips_signs() const { return false; }
   // Whether update works on memory of the current device, using kernels (kernels/elementwise.h, maps) without reading
@@ -70,14 +85,18 @@ class UpdateRule {
   virtual bool live() const { return false; }
   // For a parameter that has had `updates` updates; called once per parameter and step.
   virtual UpdateAge age_of(int64_t updates) const { return {.updates = updates}; }
-  // Called once per optimizer step of the run, before any update; `steps` are done so far. On resume, called for each
-  // past step.
-  virtual void begin_step(int64_t steps) { static_cast<void>(steps); }
-  // Whether further calls of begin_step cannot change the result of update. A resumed run, which may be at any step,
-  // then skips the remaining calls.
-  virtual bool settled() const { return false; }
-  // Resets the rule to its state before the first step.
-  virtual void reset() {}
+  // Whether an update needs all of the gradient at once. Then prepare, direct and update run one after another, each
+  // for the whole parameter, and update gets what direct left as g, and no state.
+  virtual bool whole_matrix() const { return false; }
+  // Whether the rule updates hidden weights alone (Parameter::hidden); OptimizerSpec::aux updates the others.
+  virtual bool hidden_only() const { return false; }
+  // For rules of whole matrices: updates the state of elements and turns g into what direct needs. Called as update is.
+  virtual void prepare(const UpdatePiece& piece) const { static_cast<void>(piece); }
+  // For rules of whole matrices: turns g into the direction of the update, by kernels and maps of the current device on
+  // all its threads. The sum of squares of every gradient is finite.
+  virtual void direct(const UpdateMatrix& matrix) const { static_cast<void>(matrix); }
+  // Multiplications of direct for one of the stacked matrices, beside those of the elements.
+  virtual int64_t macs(int64_t rows, int64_t cols) const { return static_cast<void>(rows), static_cast<void>(cols), 0; }
   // The equivalent of update on this piece, for device kernels that do more in the same sweep (kernels/update_rows.h);
   // nullopt if there is none, and update is called.
   virtual std::optional<kernels::RowUpdate> row_update(const UpdatePiece& piece) const;
@@ -87,7 +106,9 @@ class UpdateRule {
 };
 
 std::vector<std::string> optimizer_names();
-// Throws Error for an unknown name or a value out of range.
+// Sets the numbers that the spec leaves open to those of its rule, if that is known.
+void fill_defaults(RuleSpec& spec);
+// Throws Error for an unknown name or a value out of range. The rule gets a spec without open numbers.
 std::unique_ptr<UpdateRule> make_rule(const OptimizerSpec& spec);
 using RuleFactory = std::function<std::unique_ptr<UpdateRule>(const OptimizerSpec&)>;
 // Adds a rule from a program or plugin. Throws Error if the name is known.

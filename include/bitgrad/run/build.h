@@ -21,8 +21,8 @@ std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatch
 // The learning rate of each optimizer step. plateaus: for schedule plateau, the steps at which the rate was cut so far.
 std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t microbatches_per_epoch,
                                              const std::vector<int64_t>& plateaus = {});
-// The factor of weight decay in each of them (optim.decay_schedule).
-std::function<float(int64_t)> decay_factors(const RunConfig& config, int64_t microbatches_per_epoch);
+// The factors of weight decay and momentum in each of them (optim.decay_schedule, optim.momentum_schedule).
+std::function<RuleFactors(int64_t)> rule_factors(const RunConfig& config, int64_t microbatches_per_epoch);
 // The form of a data set's samples, and the model of a configuration for input of a given form. If no layer looks at
 // axes (LayerKind::axes), samples are flattened to vectors.
 Form input_form(const Dataset& data);

@@ -29,6 +29,7 @@ struct DryRun {
   std::string table = {};       // output of print_layer_table
   int64_t steps = 0;            // optimizer steps of the whole run
   int64_t steps_per_epoch = 0;  // rounded up
+  int64_t rule_macs = 0;        // multiplications of the update rule in one optimizer step (Optimizer::macs)
   // For each export target that fits the model's inputs: name, and why it does not take the model (empty: it does). Not
   // known (empty) without `measure`, on a device, and for more than 2 million parameters.
   std::vector<std::pair<std::string, std::string>> exports = {};

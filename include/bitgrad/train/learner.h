@@ -163,9 +163,10 @@ class Learner {
   StepState& state();
   // Rate of an optimizer step, counted from 0; state().step is the next one.
   float learning_rate(int64_t step) const;
-  // Replaces the rates, and sets the factor of every weight decay (1 by default), of the steps from the next one on.
+  // Replaces the rates, and sets the factors of every weight decay and momentum (1 by default), of the steps from the
+  // next one on.
   void set_learning_rates(std::function<float(int64_t)> rates);
-  void set_decay(std::function<float(int64_t)> factors);
+  void set_rule_factors(std::function<RuleFactors(int64_t)> factors);
   // Sets the optimizer steps of the whole run, for what is annealed along it (rule tanh): before each microbatch
   // state().progress becomes step / steps, at most 1. 0: unknown; progress stays 0.
   void set_total_steps(int64_t steps);

@@ -50,7 +50,7 @@ class AttentionLayer final : public detail::ValuesLayer {
     });
   }
 
-  Form plan(const Form& in, PlanRequests&) override {
+  Form plan(const Form& in, PlanRequests& requests) override {
     check_sequence(kAttentionLayer, in);
     const int64_t sides = options_.heads + 2 * options_.kv_heads;
     require(in.features() > 0 && in.features() % sides == 0, kAttentionLayer, "expects q, k and v concatenated: got ",
@@ -58,7 +58,9 @@ class AttentionLayer final : public detail::ValuesLayer {
     rope_.dim = in.features() / sides;
     require(!rotates_ || rope_.dim % 2 == 0, kAttentionLayer, "rope turns pairs: got heads of ", rope_.dim,
             " features, expected an even number");
-    return planned_as(in.with_features(options_.heads * rope_.dim), in.float_output());
+    const int64_t q = options_.heads * rope_.dim, kv = options_.kv_heads * rope_.dim;
+    requests.stack({q, kv, kv});
+    return planned_as(in.with_features(q), in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     const Form& in = graph[x].form;

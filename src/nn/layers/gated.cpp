@@ -15,11 +15,12 @@ class GatedLayer final : public detail::ValuesLayer {
   Var forward(const Var& x) override {
     return detail::in_values(x, y_, [this](const Var& in) { return gated(f_, in); });
   }
-  Form plan(const Form& in, PlanRequests&) override {
+  Form plan(const Form& in, PlanRequests& requests) override {
     require(detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,
             ". Put it before the quantizer, or dequantize before it");
     require(in.features() % 2 == 0, name_, "expects gate and up concatenated: got ", in.features(),
             " features, expected an even number");
+    requests.stack({in.features() / 2, in.features() / 2});
     return planned_as(in.with_features(in.features() / 2), in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {

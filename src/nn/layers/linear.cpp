@@ -32,6 +32,10 @@ class Linear final : public Module {
     if (!slot_.weight().described()) slot_.weight().describe({out_, in.features()});
     return slot_.plan_linear(in, requests, bias_ != nullptr, product_.modes());
   }
+  PlanRequests serve(const PlanRequests& requests) override {
+    if (!requests.stacked().empty()) slot_.weight().set_stacked(requests.stacked());
+    return {};
+  }
   inference::Value lower(inference::Graph& graph, inference::Value x) override { return slot_.lower(graph, x, bias_); }
   std::string_view kind() const override { return "linear"; }
 
