@@ -58,7 +58,7 @@ std::vector<Case> code_cases(const Numbers& numbers, DType dtype, bool each_kern
 std::vector<Case> number_cases(const Numbers& numbers);
 // fp32 in and out: functions and copies of strided arrays, and row-wise kernels.
 std::vector<Case> row_cases(const Numbers& numbers);
-// Optimizer updates, and 8-bit moments.
+// Optimizer updates, and moments in 8 and 4 bits.
 std::vector<Case> update_cases(const Numbers& numbers);
 // A whole AdamW step of one parameter of this dtype: the update, new codes and their layouts.
 std::vector<Case> step_cases(const Numbers& numbers, DType dtype);

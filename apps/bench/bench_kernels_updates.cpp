@@ -17,31 +17,48 @@ struct Moved {
   }
 };
 
-// 8-bit moments: means, which have signs, or squares.
+// Moments in 8 or 4 bits: means, which have signs, or squares.
 struct Scaled {
   Tensor x, q, scales;
+  int bits;
   bool squares;
 
-  Scaled(const Numbers& n, bool squares_)
+  Scaled(const Numbers& n, int bits_, bool squares_)
       : x(n.copy()),
-        q(Tensor::empty({x.numel()}, squares_ ? dtypes::uint8 : dtypes::int8)),
+        q(Tensor::empty({(x.numel() * bits_ + 7) / 8}, squares_ || bits_ == 4 ? dtypes::uint8 : dtypes::int8)),
         scales(Tensor::empty({(x.numel() + kernels::kMomentBlock - 1) / kernels::kMomentBlock}, dtypes::fp32)),
+        bits(bits_),
         squares(squares_) {
     if (squares) kernels::mul(x.numel(), x.as<float>(), x.as<float>(), x.as<float>());
   }
   void narrow(const RandomStream& draws) const {
-    if (squares)
-      kernels::squares_to_uint8(x.numel(), x.as<float>(), draws, 0, q.as<uint8_t>(), scales.as<float>());
+    const int64_t n = x.numel();
+    const float* from = x.as<float>();
+    float* s = scales.as<float>();
+    if (bits == 4)
+      (squares ? kernels::squares_to_uint4 : kernels::moments_to_int4)(n, from, draws, 0, q.as<uint8_t>(), s);
+    else if (squares)
+      kernels::squares_to_uint8(n, from, draws, 0, q.as<uint8_t>(), s);
     else
-      kernels::moments_to_int8(x.numel(), x.as<float>(), draws, 0, q.as<int8_t>(), scales.as<float>());
+      kernels::moments_to_int8(n, from, draws, 0, q.as<int8_t>(), s);
   }
   void widen() const {
-    if (squares)
-      kernels::squares_from_uint8(x.numel(), q.as<uint8_t>(), scales.as<float>(), x.as<float>());
+    const int64_t n = x.numel();
+    const float* s = scales.as<float>();
+    if (bits == 4)
+      (squares ? kernels::squares_from_uint4 : kernels::moments_from_int4)(n, q.as<uint8_t>(), s, x.as<float>());
+    else if (squares)
+      kernels::squares_from_uint8(n, q.as<uint8_t>(), s, x.as<float>());
     else
-      kernels::moments_from_int8(x.numel(), q.as<int8_t>(), scales.as<float>(), x.as<float>());
+      kernels::moments_from_int8(n, q.as<int8_t>(), s, x.as<float>());
   }
 };
+
+// Bytes that an element of moments takes, with its part of a scale.
+double moment_bytes(MomentKind kind) {
+  constexpr double kScale = 4.0 / kernels::kMomentBlock;
+  return kind == MomentKind::kFp32 ? 4 : kind == MomentKind::kBf16 ? 2 : kScale + (kind == MomentKind::kInt8 ? 1 : 0.5);
+}
 
 // Later steps need no corrections of the moments.
 Case adam_case(const Numbers& n, const char* what, bool decoupled, bool first = false) {
@@ -133,18 +150,21 @@ std::vector<Case> update_cases(const Numbers& n) {
       kernels::bop_update({p.w.numel(), p.w.as<float>(), p.m.as<float>(), p.g.as<float>(), 1e-4f, 1e-8f});
     };
   }));
-  const double eight_bits = 5 + 4.0 / kernels::kMomentBlock;
-  for (const bool squares : {false, true}) {
-    const std::string moments = squares ? "squares" : "means";
-    cases.push_back(float_case(n, kFamily, moments + " to 8 bits", eight_bits, [squares](const Numbers& numbers) {
-      return [s = Scaled(numbers, squares), draws = numbers.draws()] { s.narrow(*draws); };
-    }));
-    cases.push_back(float_case(n, kFamily, moments + " from 8 bits", eight_bits, [squares](const Numbers& numbers) {
-      const Scaled s(numbers, squares);
-      s.narrow(*numbers.draws());
-      return [s] { s.widen(); };
-    }));
-  }
+  for (const int bits : {8, 4})
+    for (const bool squares : {false, true}) {
+      const std::string moments = squares ? "squares" : "means";
+      const double moved = 4 + moment_bytes(bits == 8 ? MomentKind::kInt8 : MomentKind::kInt4);
+      cases.push_back(float_case(
+          n, kFamily, concat(moments, " to ", bits, " bits"), moved, [bits, squares](const Numbers& numbers) {
+            return [s = Scaled(numbers, bits, squares), draws = numbers.draws()] { s.narrow(*draws); };
+          }));
+      cases.push_back(float_case(n, kFamily, concat(moments, " from ", bits, " bits"), moved,
+                                 [bits, squares](const Numbers& numbers) {
+                                   const Scaled s(numbers, bits, squares);
+                                   s.narrow(*numbers.draws());
+                                   return [s] { s.widen(); };
+                                 }));
+    }
   return cases;
 }
 
@@ -158,11 +178,8 @@ std::vector<Case> step_cases(const Numbers& n, DType dtype) {
     codes += static_cast<double>(layout.info().bytes(dtype, n.rows(), n.cols()));
     names += concat(", ", layout.name());
   }
-  for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}) {
-    // Both moments are read and written.
-    const double moved = moments == MomentKind::kFp32   ? 16
-                         : moments == MomentKind::kBf16 ? 8
-                                                        : 4 + 16.0 / kernels::kMomentBlock;
+  for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8, MomentKind::kInt4}) {
+    const double moved = 4 * moment_bytes(moments);  // both are read and written
     OptimizerSpec rule;
     rule.name = "adamw";
     rule.weight_decay = 0.01f;

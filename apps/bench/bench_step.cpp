@@ -4,9 +4,10 @@
 // of FINN, mlp4096), driven by a Learner as in training.
 //
 //   bench_step [--layer binary,w1a8,w2a2,w4a8,w8a8] [--shape BATCH,IN,OUT ...] [--net tfc,sfc,lfc,mlp4096]
-//              [--batch 100,1000] [--grad fp32|bf16|int8] [--rounding nearest|stochastic] [--moments fp32|bf16|int8]
-//              [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T] [--device cpu|cuda] [--recorded]
-//              [--repeat R] [--no-parts] [--no-rivals] [--no-memory] [--json FILE] [--compare OLD] [--slack S]
+//              [--batch 100,1000] [--grad fp32|bf16|int8] [--rounding nearest|stochastic]
+//              [--moments fp32|bf16|int8|int4] [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T]
+//              [--device cpu|cuda] [--recorded] [--repeat R] [--no-parts] [--no-rivals] [--no-memory] [--json FILE]
+//              [--compare OLD] [--slack S]
 //   bench_step --net cnv,resnet20,gpt,gpt384-ternary,FILE.yaml [--sample 32,32,3] [--classes 10]
 //              [--set KEY=VALUE ...] [...]                         (bench_step_net.h)
 //   bench_step --qat [--net lfc] [--scheme int8wo,int4wo ...] [...]     (bench_step_qat.h)

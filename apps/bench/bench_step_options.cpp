@@ -80,7 +80,10 @@ void add_layer_options(cli::Arguments& args, Options& options) {
                         {{"nearest", Rounding::kNearest}, {"stochastic", Rounding::kStochastic}},
                         "of int8 gradients (stochastic)");
   args.choice<MomentKind>("--moments", options.moments,
-                          {{"fp32", MomentKind::kFp32}, {"bf16", MomentKind::kBf16}, {"int8", MomentKind::kInt8}},
+                          {{"fp32", MomentKind::kFp32},
+                           {"bf16", MomentKind::kBf16},
+                           {"int8", MomentKind::kInt8},
+                           {"int4", MomentKind::kInt4}},
                           "of Adam (fp32)");
   args.choice<MasterKind>("--master", options.master,
                           {{"fp32", MasterKind::kFp32}, {"bf16", MasterKind::kBf16}, {"none", MasterKind::kNone}},

@@ -16,8 +16,8 @@ constexpr int kPartShift = 40;
 
 }  // namespace
 
-// Elements [begin, end) to update; [low, high), the range to widen (whole blocks for 8 bits); [low, done), the range
-// that is complete and can be narrowed.
+// Elements [begin, end) to update; [low, high), the range to widen (whole blocks where they have scales); [low, done),
+// the range that is complete and can be narrowed.
 struct Moments::Piece {
   int64_t begin, end, low, high, done;
   Piece(int64_t b, int64_t e, int64_t numel, bool blocks) : begin(b), end(e), low(b), high(e), done(e) {
@@ -39,9 +39,11 @@ Moments::Moments(std::vector<UpdateRule::Part> parts, MomentKind kind, const Sha
       s.numbers = Tensor::zeros({n}, dtypes::fp32, MemoryKind::kOptimizer);
       continue;
     }
-    if (kind == MomentKind::kInt8) {
+    if (in_blocks(kind)) {
       const int64_t blocks = (numel_ + kernels::kMomentBlock - 1) / kernels::kMomentBlock;
-      s.numbers = Tensor::zeros({numel_}, part.square ? dtypes::uint8 : dtypes::int8, MemoryKind::kOptimizer);
+      const bool pairs = kind == MomentKind::kInt4;
+      s.numbers = Tensor::zeros({pairs ? (numel_ + 1) / 2 : numel_},
+                                pairs || part.square ? dtypes::uint8 : dtypes::int8, MemoryKind::kOptimizer);
       s.scale = Tensor::zeros({blocks}, dtypes::fp32, MemoryKind::kOptimizer);
     } else {
       s.numbers = Tensor::zeros(shape, kind == MomentKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kOptimizer);
@@ -51,8 +53,8 @@ Moments::Moments(std::vector<UpdateRule::Part> parts, MomentKind kind, const Sha
 
 void Moments::for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body) {
   if (first >= last) return;
-  const bool splits = kind_ == MomentKind::kInt8 &&
-                      (first % kernels::kMomentBlock != 0 || (last % kernels::kMomentBlock != 0 && last != numel_));
+  const bool splits =
+      in_blocks(kind_) && (first % kernels::kMomentBlock != 0 || (last % kernels::kMomentBlock != 0 && last != numel_));
   if (!current_device().is_cpu()) return run_pieces(first, last, /*length=*/last, draws, body);
   const int64_t from = first / kTask, to = (last + kTask - 1) / kTask;
   parallel_for(to - from, [&](int64_t i) {
@@ -74,7 +76,7 @@ void Moments::run_pieces(int64_t begin, int64_t end, int64_t length, const Rando
   for (int64_t at = begin; at < end;) {
     const int64_t stop = std::min((at / length + 1) * length, end);
     if (narrow) {
-      run_piece(Piece(at, stop, numel_, kind_ == MomentKind::kInt8), scratch.as<float>(), room, draws, body, state);
+      run_piece(Piece(at, stop, numel_, in_blocks(kind_)), scratch.as<float>(), room, draws, body, state);
     } else {
       for (size_t i = 0; i < state.size(); ++i) state[i] = stores_[i].numbers.as<float>() + at;
       body(at, stop - at, state);
@@ -98,10 +100,16 @@ void Moments::run_piece(const Piece& piece, float* scratch, int64_t room, const 
 void Moments::widen(const Store& s, const Piece& p, float* out) const {
   const int64_t n = p.high - p.low, block = p.low / kernels::kMomentBlock;
   if (kind_ == MomentKind::kBf16) return kernels::from_bf16(n, s.numbers.as<uint16_t>() + p.low, out);
-  if (s.part.square)
-    kernels::squares_from_uint8(n, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block, out);
-  else
-    kernels::moments_from_int8(n, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block, out);
+  const float* scales = s.scale.as<float>() + block;
+  if (kind_ == MomentKind::kInt4) {
+    const uint8_t* pairs = s.numbers.as<uint8_t>() + p.low / 2;
+    s.part.square ? kernels::squares_from_uint4(n, pairs, scales, out)
+                  : kernels::moments_from_int4(n, pairs, scales, out);
+  } else if (s.part.square) {
+    kernels::squares_from_uint8(n, s.numbers.as<uint8_t>() + p.low, scales, out);
+  } else {
+    kernels::moments_from_int8(n, s.numbers.as<int8_t>() + p.low, scales, out);
+  }
   // The previous call has already updated these elements; the stored codes are still the old ones.
   if (p.begin > p.low) std::copy_n(s.from.begin(), p.begin - p.low, out);
 }
@@ -113,10 +121,16 @@ void Moments::narrow(Store& s, const Piece& p, const RandomStream& draws, uint64
     uint16_t* out = s.numbers.as<uint16_t>() + p.low;
     return s.part.stochastic ? kernels::to_bf16_stochastic(n, in, draws, first, out) : kernels::to_bf16(n, in, out);
   }
-  if (s.part.square)
-    kernels::squares_to_uint8(n, in, draws, first, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block);
-  else
-    kernels::moments_to_int8(n, in, draws, first, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block);
+  float* scales = s.scale.as<float>() + block;
+  if (kind_ == MomentKind::kInt4) {
+    uint8_t* pairs = s.numbers.as<uint8_t>() + p.low / 2;
+    s.part.square ? kernels::squares_to_uint4(n, in, draws, first, pairs, scales)
+                  : kernels::moments_to_int4(n, in, draws, first, pairs, scales);
+  } else if (s.part.square) {
+    kernels::squares_to_uint8(n, in, draws, first, s.numbers.as<uint8_t>() + p.low, scales);
+  } else {
+    kernels::moments_to_int8(n, in, draws, first, s.numbers.as<int8_t>() + p.low, scales);
+  }
   if (p.end > p.done) s.to.assign(in + n, in + (p.end - p.low));
 }
 

@@ -1,4 +1,4 @@
-// The optimizer state of one parameter: stored as fp32, bf16 or 8 bits, read and written in pieces of fp32.
+// The optimizer state of one parameter: stored as fp32, bf16, 8 or 4 bits, read and written in pieces of fp32.
 // docs/numerics.md section 6.
 #pragma once
 
@@ -11,6 +11,9 @@
 
 namespace bitgrad::detail {
 
+// Whether blocks of kMomentBlock elements share a scale, so that a block is rounded as a whole.
+inline bool in_blocks(MomentKind kind) { return kind == MomentKind::kInt8 || kind == MomentKind::kInt4; }
+
 class Moments {
  public:
   Moments(std::vector<UpdateRule::Part> parts, MomentKind kind, const Shape& shape);
@@ -19,8 +22,8 @@ class Moments {
   // inside a parallel loop. state[i] points to the n <= 2048 values of part i that start at element `begin`; the body
   // updates them. On a device other than the CPU the range must be the whole parameter, which is one piece.
   // draws: element e of part i has index i * 2^40 + e.
-  // The ranges of a step must not overlap. For fp32 and bf16, and for int8 if first and last are multiples of
-  // kMomentBlock (or last is the end of the parameter), they may come in any order and from several threads. Other int8
+  // The ranges of a step must not overlap. For fp32 and bf16, and for int8 and int4 if first and last are multiples of
+  // kMomentBlock (or last is the end of the parameter), they may come in any order and from several threads. Other
   // ranges split blocks: then one thread must visit all elements of the step in order, without gaps.
   // Parts of rows and columns are left out.
   using Body = std::function<void(int64_t begin, int64_t n, std::span<float* const> state)>;
@@ -29,14 +32,14 @@ class Moments {
   // The values of the parts of rows and columns, in their order.
   std::vector<float*> lines() const;
 
-  // Appends the state tensors, named "<prefix>.<part>" (and ".unit" of 8 bits).
+  // Appends the state tensors, named "<prefix>.<part>" (and ".unit" of 8 and 4 bits).
   void list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const;
 
  private:
   struct Store {
     UpdateRule::Part part;
-    Tensor numbers;               // fp32, bf16: [shape]; int8, uint8: [numel]
-    Tensor scale;                 // 8 bits: fp32 [blocks]
+    Tensor numbers;               // fp32, bf16: [shape]; 8 bits: int8 or uint8 [numel]; 4 bits: uint8 [(numel + 1) / 2]
+    Tensor scale;                 // 8 and 4 bits: fp32 [blocks]
     std::vector<float> from, to;  // updated values of a block of 256 that a call left incomplete, for the next call
   };
   struct Piece;

@@ -52,7 +52,7 @@ std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
   if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
   if (!s->learned.empty())
     return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
-  if (s->row_step.in_order()) return "blocks of its 8-bit moments span too many rows";
+  if (s->row_step.in_order()) return "blocks of its moments span too many rows";
   return {};
 }
 

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kChunk = 16384;         // elements per chunk: four arrays of 64 KiB
 constexpr int64_t kUpdateBlock = 131072;  // elements per block: 512 KiB of gradients
 constexpr int64_t kMostRows = 64;
-constexpr int64_t kMostInBlock = 1 << 20;  // limit for blocks that 8-bit moments enlarge
+constexpr int64_t kMostInBlock = 1 << 20;  // limit for blocks that blocks of moments enlarge
 
 Tensor scratch_rows(int64_t rows, int64_t cols) {
   return Tensor::empty({rows, cols}, dtypes::fp32, MemoryKind::kWorkspace);
@@ -47,7 +47,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
       lr_factor_(lr_factor) {
   const int64_t rows = p_.shape().rows(), cols = std::max<int64_t>(p_.shape().cols(), 1);
   int64_t unit = row_unit(p_);
-  if (kind == MomentKind::kInt8 && !swept_parts().empty()) {
+  if (in_blocks(kind) && !swept_parts().empty()) {
     const int64_t full = std::lcm(unit, kernels::kMomentBlock / std::gcd(cols, kernels::kMomentBlock));
     in_order_ = std::min(full, rows) * cols > kMostInBlock && full > unit && rows > unit;
     if (!in_order_) unit = full;

@@ -35,9 +35,9 @@ class RowStep {
           float lr_factor);
 
   // Rows per block. Depends on shape, scheme and moments only: a multiple of kRowBlock (or all rows), about 512 KiB of
-  // fp32, at most 64 rows if possible, whole groups of rows, and whole blocks of 8-bit moments.
+  // fp32, at most 64 rows if possible, whole groups of rows, and whole blocks of moments (in 8 and 4 bits).
   int64_t block_rows() const { return block_; }
-  // True if whole blocks of 8-bit moments (256 elements) would make row blocks too large: row blocks must then come in
+  // True if whole blocks of moments (256 elements) would make row blocks too large: row blocks must then come in
   // order, one after another. Otherwise they may come in any order and from several threads.
   bool in_order() const { return in_order_; }
   // Whether this sweep makes the codes when they are due.

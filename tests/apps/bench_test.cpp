@@ -158,6 +158,8 @@ TEST_CASE("bench_kernels reports bytes, speed and share of the copy of every fam
   CHECK(bytes.at("signs of a norm bint1") == 4 * n + 20 * 16);
   CHECK(bytes.at("gradients bf16 stochastically by row and column int8") == 2 * n + 2 * 20 * 104);
   CHECK(bytes.at("step of adamw, moments fp32 int8") > 28 * n + 20 * 104);
+  CHECK(bytes.at("means to 8 bits fp32") == (5 + 4.0 / 256) * n);
+  CHECK(bytes.at("squares from 4 bits fp32") == (4.5 + 4.0 / 256) * n);
   const ProcessResult one =
       bench("bench_kernels", with(kKernels, {"--family", "optimizer", "--what", "sgd", "--json", file}));
   REQUIRE(one.code == 0);
@@ -367,7 +369,7 @@ TEST_CASE("bench_step runs every layer, gradient, master, a window of microbatch
   };
   run({"--layer", "w1a8,w2a2,w8a8", "--grad", "bf16"});
   run({"--master", "bf16", "--moments", "int8", "--accumulate", "4"});
-  run({"--master", "none", "--grad", "int8", "--rounding", "nearest"});
+  run({"--master", "none", "--grad", "int8", "--rounding", "nearest", "--moments", "int4"});
   run({"--layer", "w4a8", "--master", "none", "--no-memory"});
   CHECK_FALSE(contains(run({"--norm-clip"}), "fused"));
   CHECK(contains(run({"--threads", "2"}), "threads 2"));

@@ -89,6 +89,7 @@ const std::vector<Run> kRuns = {
     {"fp32", kFloatNet, {}},
     {"fp32, two microbatches, norm clip", kFloatNet, {"batch.micro=5", "optim.clip_norm=0.5"}},
     {"8-bit moments", kFloatNet, {"optim.moments=int8"}},
+    {"4-bit moments", kFloatNet, {"optim.moments=int4"}},
     {"W1A1", kSmallTfc, {kFew}},
     {"int4, bf16 gradients", kSmallInt4, {kFew}},
     {"int8 backward", kFloatNet, {"quant.recipe=w8a8", "quant.backward={gx: int8, gw: int8}"}},

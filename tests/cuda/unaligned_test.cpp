@@ -59,7 +59,7 @@ TEST_CASE("Functions of one array and of several, also in place, anywhere in mem
   });
 }
 
-TEST_CASE("Conversions to bf16 and to moments in 8 bits, anywhere in memory") {
+TEST_CASE("Conversions to bf16 and to moments in 8 and 4 bits, anywhere in memory") {
   check_shifts(kSizes, [](int64_t n, int64_t shift, Outcome& out) {
     const Placed<float> x(some_numbers(n, 1), shift), wide(some_numbers(n + 3, 2), 0), v(squares(n), 0);
     const Placed<uint16_t> nearest(some_words<uint16_t>(n + 3, 3), 0), drawn(some_words<uint16_t>(n + 3, 3), shift);
@@ -76,10 +76,16 @@ TEST_CASE("Conversions to bf16 and to moments in 8 bits, anywhere in memory") {
     moments_from_int8(n, q.data(), scales.data(), x.data());
     squares_from_uint8(n, r.data(), roots.data(), v.data());
     for (const Placed<float>* p : {&wide, &scales, &roots, &x, &v}) out.add(*p);
+    const Placed<uint8_t> q4(some_words<uint8_t>(n + 9, 5), shift), r4(some_words<uint8_t>(n + 9, 6), shift);
+    moments_to_int4(n, x.data(), kDraws, 8, q4.data(), scales.data());
+    squares_to_uint4(n, v.data(), kDraws, 8, r4.data(), roots.data());
+    moments_from_int4(n, q4.data(), scales.data(), x.data());
+    squares_from_uint4(n, r4.data(), roots.data(), v.data());
+    for (const Placed<float>* p : {&scales, &roots, &x, &v}) out.add(*p);
     out.add(nearest);
     out.add(drawn);
     out.add(q);
-    out.add(r);
+    for (const Placed<uint8_t>* p : {&r, &q4, &r4}) out.add(*p);
   });
 }
 

@@ -149,6 +149,7 @@ TEST_CASE("What one kernel cannot do is reported, and separate kernels do it") {
       {"it has no values", {"", rule("adam"), int4, {0, 3}}},
       {"its moments are widened from bf16 and rounded again", {"", rule("adam", MomentKind::kBf16), int4}},
       {"its moments are widened from int8 and rounded again", {"", rule("sgd", MomentKind::kInt8), int4}},
+      {"its moments are widened from int4 and rounded again", {"", rule("adam", MomentKind::kInt4), int4}},
       {"its master is rounded to bf16 before requantization",
        {"", rule("adam"), with(int4, [](auto& p) { p.master = MasterKind::kBf16; })}},
       {"its values are dequantized from its codes first",
@@ -230,7 +231,7 @@ TEST_CASE("Trained signs with alpha have the bits of the CPU under every straigh
 }
 
 TEST_CASE("Trained parameters have the bits of the CPU: moments, masters, long rows, axes") {
-  for (const MomentKind moments : {MomentKind::kBf16, MomentKind::kInt8})
+  for (const MomentKind moments : {MomentKind::kBf16, MomentKind::kInt8, MomentKind::kInt4})
     for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}) {
       Case c{concat(enum_name(moments), ", master ", enum_name(master)), rule("adam", moments),
              codes(dtypes::int8, "absmax")};

@@ -1,8 +1,9 @@
-// Moments in 8 bits, stochastic bf16 and Bop: formulas spelled out here, on every ISA, for any number of threads.
+// Moments in 8 and 4 bits, stochastic bf16 and Bop: formulas spelled out here, on every ISA, for any number of threads.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
@@ -40,134 +41,182 @@ std::vector<float> numbers(int64_t n, bool positive) {
 
 constexpr int64_t kSizes[] = {0, 1, 255, 256, 257, 1024, 1300, 40000};
 
-}  // namespace
+// What is stored of numbers, and what is read of it.
+struct Kept {
+  std::vector<uint8_t> bytes;
+  std::vector<float> scales, back;
+};
 
-TEST_CASE("means in 8 bits have a scale a block and are rounded by the draws of their elements") {
-  test::everywhere([] {
-    for (const int64_t n : kSizes) {
-      const std::vector<float> x = numbers(n, false);
-      const uint64_t first = (uint64_t{1} << 40) + 512;
-      std::vector<int8_t> q(x.size(), 99);
-      std::vector<float> scales((x.size() + 255) / 256), back(x.size());
-      moments_to_int8(n, x.data(), kDraws, first, q.data(), scales.data());
-      moments_from_int8(n, q.data(), scales.data(), back.data());
-      int64_t wrong = 0;
-      for (size_t b = 0; b < scales.size(); ++b) {
-        float top = 0;
-        for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) top = std::max(top, std::fabs(x[i]));
-        const float s = std::max(top / 61439.0f, 0x1p-126f), inverse = 1.0f / s;
-        wrong += scales[b] != s;
-        for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) {
-          const int code = moment_code(std::fabs(x[i]) * inverse, 3, moment_draw(kDraws, first + i));
-          wrong += q[i] != (x[i] < 0 ? -code : code);
-          wrong += back[i] != std::copysign(s * static_cast<float>(moment_number(code, 3)), static_cast<float>(q[i]));
-        }
-      }
-      CHECK(wrong == 0);
-    }
-  });
+Kept keep(const std::vector<float>& x, int bits, bool square, const RandomStream& draws, uint64_t first) {
+  const auto n = static_cast<int64_t>(x.size());
+  Kept k{std::vector<uint8_t>((x.size() * static_cast<size_t>(bits) + 7) / 8, 99),
+         std::vector<float>((x.size() + 255) / 256), std::vector<float>(x.size())};
+  uint8_t* const q = k.bytes.data();
+  float *const s = k.scales.data(), *const y = k.back.data();
+  if (bits == 4) {
+    (square ? squares_to_uint4 : moments_to_int4)(n, x.data(), draws, first, q, s);
+    (square ? squares_from_uint4 : moments_from_int4)(n, q, s, y);
+  } else if (square) {
+    squares_to_uint8(n, x.data(), draws, first, q, s);
+    squares_from_uint8(n, q, s, y);
+  } else {
+    auto* const codes = reinterpret_cast<int8_t*>(q);
+    moments_to_int8(n, x.data(), draws, first, codes, s);
+    moments_from_int8(n, codes, s, y);
+  }
+  return k;
 }
 
-TEST_CASE("squares in 8 bits hold the root, and keep a code of 1 where they are not 0") {
-  test::everywhere([] {
-    for (const int64_t n : kSizes) {
-      const std::vector<float> x = numbers(n, true);
-      std::vector<uint8_t> q(x.size(), 99);
-      std::vector<float> scales((x.size() + 255) / 256), back(x.size());
-      squares_to_uint8(n, x.data(), kDraws, 0, q.data(), scales.data());
-      squares_from_uint8(n, q.data(), scales.data(), back.data());
-      int64_t wrong = 0;
-      for (size_t b = 0; b < scales.size(); ++b) {
-        float top = 0;
-        for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) top = std::max(top, std::sqrt(x[i]));
-        const float s = std::max(top / 63487.0f, 0x1p-126f), inverse = 1.0f / s;
-        wrong += scales[b] != s;
-        for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) {
-          wrong +=
-              q[i] != std::max(moment_code(std::sqrt(x[i]) * inverse, 4, moment_draw(kDraws, i)), x[i] > 0 ? 1 : 0);
-          const float root = s * static_cast<float>(moment_number(q[i], 4));
-          wrong += back[i] != root * root;
-          wrong += (x[i] > 0) != (back[i] > 0) && s > 1e-18f;
-        }
-      }
-      CHECK(wrong == 0);
+// body(bits, square, form) for each kind of codes.
+template <typename Body>
+void for_forms(Body&& body) {
+  for (const int bits : {8, 4})
+    for (const bool square : {false, true}) {
+      INFO(bits << " bits, square " << square);
+      body(bits, square, moment_form(bits, square));
     }
+}
+
+// How much of k is not what the formulas of docs/numerics.md section 6 say of x.
+int64_t count_wrong(const Kept& k, const std::vector<float>& x, int bits, bool square, uint64_t first) {
+  const MomentForm form = moment_form(bits, square);
+  int64_t wrong = 0;
+  for (size_t b = 0; b < k.scales.size(); ++b) {
+    const size_t end = std::min(b * 256 + 256, x.size());
+    const auto size = [&](size_t i) { return square ? std::sqrt(x[i]) : std::fabs(x[i]); };
+    float top = 0;
+    for (size_t i = b * 256; i < end; ++i) top = std::max(top, size(i));
+    const float s = std::max(top / static_cast<float>(moment_number(form.most, form)), 0x1p-126f), inverse = 1.0f / s;
+    wrong += k.scales[b] != s;
+    for (size_t i = b * 256; i < end; ++i) {
+      const int drawn = moment_code(size(i) * inverse, form, moment_draw(kDraws, first + i));
+      const int code = square && x[i] > 0 ? std::max(drawn, 1) : drawn;
+      wrong += moment_stored(k.bytes.data(), i, bits, square) != (x[i] < 0 ? -code : code);
+      const float y = s * static_cast<float>(moment_number(code, form));
+      wrong += k.back[i] != (square ? y * y : x[i] < 0 ? -y : y);
+      wrong += square && (x[i] > 0) != (k.back[i] > 0) && s > 1e-18f;
+    }
+  }
+  if (bits == 4 && x.size() % 2 == 1) wrong += k.bytes.back() >> 4;  // no code
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("moments in 8 and 4 bits have a scale a block and are rounded by the draws of their elements") {
+  test::everywhere([] {
+    for_forms([](int bits, bool square, const MomentForm&) {
+      for (const int64_t n : kSizes) {
+        const std::vector<float> x = numbers(n, square);
+        const uint64_t first = square ? 0 : (uint64_t{1} << 40) + 512;
+        CHECK(count_wrong(keep(x, bits, square, kDraws, first), x, bits, square, first) == 0);
+      }
+    });
   });
 }
 
 TEST_CASE("a million moments have the same codes on every ISA") {
-  constexpr int64_t kCount = 1 << 20;
+  constexpr size_t kCount = 1 << 20;
   std::vector<float> x(kCount), squares(kCount);
   for (size_t i = 0; i < x.size(); ++i) {
     x[i] = kDraws.uniform(i) - 0.5f;
     squares[i] = x[i] * x[i];
   }
-  std::vector<int8_t> q(kCount);
-  std::vector<uint8_t> r(kCount);
-  std::vector<float> scales(kCount / 256);
-  const auto code = [&] {
-    moments_to_int8(kCount, x.data(), kDraws, 0, q.data(), scales.data());
-    squares_to_uint8(kCount, squares.data(), kDraws, 0, r.data(), scales.data());
-  };
-  const test::RestoreCpu restore;
-  set_isa_cap(IsaLevel::kScalar);
-  test::on_cpu(code);
-  const std::vector<int8_t> plain_q = q;
-  const std::vector<uint8_t> plain_r = r;
-  for (const IsaLevel level : test::isa_levels()) {
-    set_isa_cap(level);
-    code();
-    CHECK((q == plain_q));  // one truth value: a million numbers are not printed
-    CHECK((r == plain_r));
-  }
-}
-
-TEST_CASE("a mean in 8 bits keeps the relative precision of its code over five decades, and a root over six") {
-  for (int q = 0; q < 256; ++q) {
-    const double gap = moment_number(q + 1, 4) - moment_number(q, 4);
-    CHECK(gap == std::exp2(q / 16 - 4));
-    if (q >= 16) CHECK(gap <= moment_number(q, 4) / 8);
-  }
-  CHECK(moment_number(127, 3) == 61439);
-  CHECK(moment_number(255, 4) == 63487);
-  CHECK(moment_number(1, 3) / moment_number(127, 3) < 2.1e-6);
-  CHECK(moment_number(1, 4) / moment_number(255, 4) < 1e-6);
-}
-
-TEST_CASE("rounding moments to 8 bits is unbiased, for numbers of any part of the largest") {
-  for (const float part : {0.3f, 1e-3f, 1e-5f, 1e-6f}) {
-    std::vector<float> x(256, -part), y(256);
-    x[0] = 1;
-    double mean = 0;
-    for (uint32_t step = 0; step < 2000; ++step) {
-      int8_t q[256];
-      float scale;
-      moments_to_int8(256, x.data(), {7, Purpose::kMoment, 1, step}, 0, q, &scale);
-      moments_from_int8(256, q, &scale, y.data());
-      CHECK(std::fabs(y[0] - 1) < 1e-6f);
-      for (size_t i = 1; i < 256; ++i) mean += static_cast<double>(y[i]) / (2000 * 255);
+  for_forms([&](int bits, bool square, const MomentForm&) {
+    const auto code = [&] { return keep(square ? squares : x, bits, square, kDraws, 0); };
+    const test::RestoreCpu restore;
+    set_isa_cap(IsaLevel::kScalar);
+    Kept plain;
+    test::on_cpu([&] { plain = code(); });
+    for (const IsaLevel level : test::isa_levels()) {
+      set_isa_cap(level);
+      const Kept got = code();
+      CHECK((got.bytes == plain.bytes));  // one truth value: a million numbers are not printed
+      CHECK((got.back == plain.back));
     }
-    const double gap = static_cast<double>(part) / 8 + 1 / (8 * 61439.0);  // about that of the codes around it
-    CHECK(std::fabs(mean + static_cast<double>(part)) < 5 * gap / 2 / std::sqrt(2000.0 * 255));
+  });
+}
+
+TEST_CASE("the number of a code keeps that code for every draw, and one between two codes is rounded by its draw") {
+  test::everywhere([] {
+    for_forms([](int bits, bool square, const MomentForm& form) {
+      // The largest number makes the scale 1/4.
+      const auto stored = [&](double u) { return static_cast<float>(square ? u * u / 16 : -u / 4); };
+      std::vector<float> x(256, stored(moment_number(form.most, form)));
+      for (int q = 0; q < form.most; ++q) x[static_cast<size_t>(q)] = stored(moment_number(q, form));
+      for (const uint32_t step : {0, 1, 2, 77}) {
+        const Kept k = keep(x, bits, square, {7, Purpose::kMoment, 3, step}, 9);
+        CHECK(k.scales[0] == 0.25f);
+        CHECK(k.back == x);
+      }
+      const int q = form.most / 2;
+      const double between = (moment_number(q, form) + moment_number(q + 1, form)) / 2;
+      std::fill(x.begin(), x.end() - 1, stored(between));
+      const Kept k = keep(x, bits, square, kDraws, 0);
+      for (size_t i = 0; i < 255; ++i)
+        CHECK(std::abs(moment_stored(k.bytes.data(), i, bits, square)) == q + (moment_draw(kDraws, i) >= 32768));
+    });
+  });
+}
+
+TEST_CASE("codes of moments keep their relative precision: in 8 bits over five decades, in 4 bits over two") {
+  for_forms([](int, bool, const MomentForm& form) {
+    const int parts = 1 << form.b;
+    for (int q = 0; q <= form.most; ++q) {
+      const double gap = moment_number(q + 1, form) - moment_number(q, form);
+      CHECK(gap == std::exp2(q / parts - form.b));
+      if (q >= parts) CHECK(gap <= moment_number(q, form) * 2 / parts);
+    }
+  });
+  const auto range = [](int bits, bool square) {
+    const MomentForm form = moment_form(bits, square);
+    return std::pair{moment_number(form.most, form), moment_number(1, form) / moment_number(form.most, form)};
+  };
+  CHECK(range(8, false).first == 61439);
+  CHECK(range(8, true).first == 63487);
+  CHECK(range(4, false).first == 127);
+  CHECK(range(4, true).first == 191);
+  CHECK(range(8, false).second < 2.1e-6);
+  CHECK(range(8, true).second < 1e-6);
+  CHECK(range(4, false).second < 8e-3);
+  CHECK(range(4, true).second < 2.7e-3);
+}
+
+TEST_CASE("rounding moments is unbiased, for numbers of any part of the largest") {
+  for (const int bits : {8, 4}) {
+    const MomentForm form = moment_form(bits, false);
+    for (const float part : {0.3f, 1e-3f, 1e-5f, 1e-6f}) {
+      std::vector<float> x(256, -part);
+      x[0] = 1;
+      double mean = 0;
+      for (uint32_t step = 0; step < 2000; ++step) {
+        const Kept k = keep(x, bits, false, {7, Purpose::kMoment, 1, step}, 0);
+        CHECK(std::fabs(k.back[0] - 1) < 1e-6f);
+        for (size_t i = 1; i < 256; ++i) mean += static_cast<double>(k.back[i]) / (2000 * 255);
+      }
+      // About that of the codes around it.
+      const double gap = (static_cast<double>(part) + 1 / moment_number(form.most, form)) / (1 << form.b);
+      CHECK(std::fabs(mean + static_cast<double>(part)) < 5 * gap / 2 / std::sqrt(2000.0 * 255));
+    }
   }
 }
 
 TEST_CASE("NaN and Inf in moments stay seen and change no other block") {
   test::everywhere([] {
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf}) {
-      std::vector<float> x = numbers(768, true);
-      std::vector<int8_t> q(768), clean(768);
-      std::vector<float> scales(3), clean_scales(3), back(768);
-      moments_to_int8(768, x.data(), kDraws, 0, clean.data(), clean_scales.data());
-      x[300] = bad;
-      moments_to_int8(768, x.data(), kDraws, 0, q.data(), scales.data());
-      moments_from_int8(768, q.data(), scales.data(), back.data());
-      CHECK_FALSE(std::isfinite(back[300]));
-      CHECK(scales[0] == clean_scales[0]);
-      CHECK(scales[2] == clean_scales[2]);
-      CHECK(std::equal(q.begin(), q.begin() + 256, clean.begin()));
-      CHECK(std::equal(q.begin() + 512, q.end(), clean.begin() + 512));
-    }
+    for_forms([](int bits, bool square, const MomentForm&) {
+      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf}) {
+        std::vector<float> x = numbers(768, true);
+        const Kept clean = keep(x, bits, square, kDraws, 0);
+        x[300] = bad;
+        const Kept k = keep(x, bits, square, kDraws, 0);
+        CHECK_FALSE(std::isfinite(k.back[300]));
+        CHECK(k.scales[0] == clean.scales[0]);
+        CHECK(k.scales[2] == clean.scales[2]);
+        const auto block = static_cast<std::ptrdiff_t>(32 * bits);  // bytes
+        CHECK(std::equal(k.bytes.begin(), k.bytes.begin() + block, clean.bytes.begin()));
+        CHECK(std::equal(k.bytes.begin() + 2 * block, k.bytes.end(), clean.bytes.begin() + 2 * block));
+      }
+    });
   });
 }
 

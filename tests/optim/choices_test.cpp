@@ -76,8 +76,10 @@ TEST_CASE("a parameter may have its own kind of moments, and the account shows i
   CHECK(bytes(MomentKind::kFp32, std::nullopt) == 2 * 4 * n);
   CHECK(bytes(MomentKind::kBf16, std::nullopt) == 2 * 2 * n);
   CHECK(bytes(MomentKind::kInt8, std::nullopt) == 2 * (n + n / 256 * 4));
+  CHECK(bytes(MomentKind::kInt4, std::nullopt) == 2 * (n / 2 + n / 256 * 4));
   CHECK(bytes(MomentKind::kInt8, MomentKind::kFp32) == 2 * 4 * n);
   CHECK(bytes(MomentKind::kFp32, MomentKind::kInt8) == 2 * (n + n / 256 * 4));
+  CHECK(bytes(MomentKind::kInt8, MomentKind::kInt4) == 2 * (n / 2 + n / 256 * 4));
 }
 
 TEST_CASE("a frozen parameter has no gradient, no state and no master, and stays") {
@@ -171,25 +173,27 @@ TEST_CASE("an update that leaves fp32 names the parameter without a master") {
   CHECK(contains(text, "hold NaN or Inf at optimizer step 0"));
 }
 
-TEST_CASE("8-bit moments with blocks across long rows have the bits of those of one row") {
+TEST_CASE("moments with blocks across long rows have the bits of those of one row") {
   // [60, 20001]: 256 rows are 2^22 numbers, so rows are taken in order and blocks stay open between them.
-  OptimizerSpec how = named("adam");
-  how.moments = MomentKind::kInt8;
-  auto rows = float_parameter("w", {60, 20001}), flat = float_parameter("w", {60 * 20001});
-  flat->master().copy_from(rows->master().reshape({60 * 20001}));
-  auto first = make_optimizer(how), second = make_optimizer(how);
-  first->attach({rows.get()});
-  second->attach({flat.get()});
-  for (uint64_t step = 0; step < 2; ++step) {
-    const Tensor g = random_tensor({60, 20001}, dtypes::fp32, 40 + step);
-    accumulate(*rows, g);
-    accumulate(*flat, g.reshape({60 * 20001}));
-    first->step(0.01f, 3);
-    second->step(0.01f, 3);
+  for (const MomentKind kind : {MomentKind::kInt8, MomentKind::kInt4}) {
+    OptimizerSpec how = named("adam");
+    how.moments = kind;
+    auto rows = float_parameter("w", {60, 20001}), flat = float_parameter("w", {60 * 20001});
+    flat->master().copy_from(rows->master().reshape({60 * 20001}));
+    auto first = make_optimizer(how), second = make_optimizer(how);
+    first->attach({rows.get()});
+    second->attach({flat.get()});
+    for (uint64_t step = 0; step < 2; ++step) {
+      const Tensor g = random_tensor({60, 20001}, dtypes::fp32, 40 + step);
+      accumulate(*rows, g);
+      accumulate(*flat, g.reshape({60 * 20001}));
+      first->step(0.01f, 3);
+      second->step(0.01f, 3);
+    }
+    const auto same = [](const Tensor& a, const Tensor& b) {
+      return std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
+    };
+    CHECK(same(rows->master(), flat->master()));
+    for (size_t i = 0; i < 4; ++i) CHECK(same(first->state()[i].tensor, second->state()[i].tensor));
   }
-  const auto same = [](const Tensor& a, const Tensor& b) {
-    return std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
-  };
-  CHECK(same(rows->master(), flat->master()));
-  for (size_t i = 0; i < 4; ++i) CHECK(same(first->state()[i].tensor, second->state()[i].tensor));
 }

@@ -43,6 +43,40 @@ TEST_CASE("state is named for checkpoints, and a resumed optimizer goes on bit f
   CHECK(make_optimizer(named("sgd"))->state().empty());
 }
 
+TEST_CASE("moments with scales are resumed bit for bit, and named and shaped as files hold them") {
+  for (const MomentKind kind : {MomentKind::kInt8, MomentKind::kInt4}) {
+    const bool pairs = kind == MomentKind::kInt4;
+    OptimizerSpec spec = named("adam");
+    spec.moments = kind;
+    const Shape shape{7, 93};  // 651 numbers: three blocks, an odd count
+    auto a = float_parameter("w", shape), b = float_parameter("w", shape);
+    auto first = make_optimizer(spec), second = make_optimizer(spec);
+    first->attach({a.get()});
+    second->attach({b.get()});
+    const auto step = [&](Optimizer& optimizer, Parameter& p, uint64_t seed) {
+      accumulate(p, random_tensor(shape, dtypes::fp32, seed));
+      optimizer.step(0.1f, 1);
+    };
+    for (uint64_t seed = 0; seed < 3; ++seed) step(*first, *a, seed);
+    const auto state = first->state();
+    std::vector<std::string> listed;
+    for (const auto& s : state) listed.push_back(concat(s.name, ' ', s.tensor.shape(), ' ', s.tensor.dtype()));
+    const std::string m = pairs ? "[326] uint8" : "[651] int8", v = pairs ? "[326] uint8" : "[651] uint8";
+    CHECK(listed == std::vector<std::string>{"w.adam.m " + m, "w.adam.m.unit [3] fp32", "w.adam.v " + v,
+                                             "w.adam.v.unit [3] fp32"});
+    b->master().copy_from(a->master());
+    for (size_t i = 0; i < state.size(); ++i) second->state()[i].tensor.copy_from(state[i].tensor);
+    second->set_steps(3);
+    for (uint64_t seed = 3; seed < 5; ++seed) {
+      step(*first, *a, seed);
+      step(*second, *b, seed);
+    }
+    CHECK(floats(a->master()) == floats(b->master()));
+    for (size_t i = 0; i < state.size(); ++i)
+      CHECK(first->state()[i].tensor.elements() == second->state()[i].tensor.elements());
+  }
+}
+
 TEST_CASE("attached anew, what stays keeps its moments, what is new begins with zeros at the step of the run") {
   const auto gradient = [](int step) { return random_tensor({3, 3}, dtypes::fp32, 20 + static_cast<uint64_t>(step)); };
   const auto numbers = [](const Optimizer& optimizer) {
@@ -50,7 +84,7 @@ TEST_CASE("attached anew, what stays keeps its moments, what is new begins with 
     for (const auto& s : optimizer.state()) all[s.name] = s.tensor.elements();
     return all;
   };
-  for (const MomentKind kind : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}) {
+  for (const MomentKind kind : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8, MomentKind::kInt4}) {
     OptimizerSpec spec = named("adam");
     spec.moments = kind;
     auto uninterrupted = float_parameter("w", {3, 3}), old = float_parameter("w", {3, 3}),
@@ -71,7 +105,7 @@ TEST_CASE("attached anew, what stays keeps its moments, what is new begins with 
     CHECK(second->steps() == 3);
     auto state = numbers(*second);
     CHECK(state.at("w.adam.m") == numbers(*first).at("w.adam.m"));
-    CHECK(state.at("v.adam.m") == std::vector<double>(9, 0.0));
+    CHECK(state.at("v.adam.m") == std::vector<double>(kind == MomentKind::kInt4 ? 5 : 9, 0.0));
     accumulate(*uninterrupted, gradient(3));
     accumulate(*stays, gradient(3));
     first->step(0.1f, 1);

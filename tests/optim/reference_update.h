@@ -45,13 +45,12 @@ struct Reference {
       const size_t end = std::min(b + 256, x.size());
       float top = 0;
       for (size_t e = b; e < end; ++e) top = std::max(top, square ? std::sqrt(x[e]) : std::fabs(x[e]));
-      const int bits = square ? 4 : 3;
-      const auto most = static_cast<float>(moment_number(square ? 255 : 127, bits));
-      const float s = std::max(top / most, 0x1p-126f), inverse = 1.0f / s;
+      const MomentForm form = moment_form(moments == MomentKind::kInt8 ? 8 : 4, square);
+      const float s = std::max(top / static_cast<float>(moment_number(form.most, form)), 0x1p-126f), inverse = 1.0f / s;
       for (size_t e = b; e < end; ++e) {
-        const int q = moment_code((square ? std::sqrt(x[e]) : std::fabs(x[e])) * inverse, bits,
+        const int q = moment_code((square ? std::sqrt(x[e]) : std::fabs(x[e])) * inverse, form,
                                   moment_draw(stream, (part << 40) + e));
-        const float size = s * static_cast<float>(moment_number(square && x[e] > 0 ? std::max(q, 1) : q, bits));
+        const float size = s * static_cast<float>(moment_number(square && x[e] > 0 ? std::max(q, 1) : q, form));
         x[e] = square ? size * size : std::copysign(size, x[e]);
       }
     }

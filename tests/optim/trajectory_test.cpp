@@ -84,14 +84,14 @@ void check(const Choice& c, int steps = 3) {
   // What is stored, widened by hand.
   const auto state = optimizer->state();
   const auto stored = [&](size_t part, size_t e) {
-    if (c.moments != MomentKind::kInt8) return static_cast<float>(state[part].tensor.elements()[e]);
+    if (c.moments == MomentKind::kFp32 || c.moments == MomentKind::kBf16)
+      return static_cast<float>(state[part].tensor.elements()[e]);
+    const int bits = c.moments == MomentKind::kInt8 ? 8 : 4;
+    const bool square = part == 1;
+    const int q = moment_stored(static_cast<const uint8_t*>(state[2 * part].tensor.data()), e, bits, square);
     const float s = state[2 * part + 1].tensor.as<float>()[e / 256];
-    if (part == 0) {
-      const int q = state[0].tensor.as<int8_t>()[e];
-      return std::copysign(s * static_cast<float>(moment_number(std::abs(q), 3)), static_cast<float>(q));
-    }
-    const float root = s * static_cast<float>(moment_number(state[2].tensor.as<uint8_t>()[e], 4));
-    return root * root;
+    const float y = s * static_cast<float>(moment_number(std::abs(q), moment_form(bits, square)));
+    return square ? y * y : std::copysign(y, static_cast<float>(q));
   };
   for (size_t e = 0; e < reference.w.size(); e += 97) {
     CHECK(stored(0, e) == reference.part0[e]);
@@ -99,7 +99,7 @@ void check(const Choice& c, int steps = 3) {
   }
 }
 
-constexpr MomentKind kMoments[] = {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8};
+constexpr MomentKind kMoments[] = {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8, MomentKind::kInt4};
 constexpr MasterKind kMasters[] = {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone};
 
 }  // namespace
@@ -115,11 +115,13 @@ TEST_CASE("each rule with each kind of moments and masters equals plain code, bi
 
 TEST_CASE("blocks of moments that span two blocks of rows are moved as one") {
   // 65536 / 301 = 217 rows a block: 65317 numbers, no multiple of 256; one row alone is longer than a block of moments.
-  for (const MasterKind master : {MasterKind::kBf16, MasterKind::kNone})
-    check({"adam", MomentKind::kInt8, master, dtypes::fp32, {230, 301}}, 2);
-  check({"adam", MomentKind::kInt8, MasterKind::kFp32, dtypes::bf16, {230, 301}}, 2);
-  // A row is longer than a block of rows: 65537 numbers, one more than a whole number of blocks of moments.
-  check({"sgd", MomentKind::kInt8, MasterKind::kNone, dtypes::fp32, {2, 65537}}, 2);
+  for (const MomentKind moments : {MomentKind::kInt8, MomentKind::kInt4}) {
+    for (const MasterKind master : {MasterKind::kBf16, MasterKind::kNone})
+      check({"adam", moments, master, dtypes::fp32, {230, 301}}, 2);
+    check({"adam", moments, MasterKind::kFp32, dtypes::bf16, {230, 301}}, 2);
+    // A row is longer than a block of rows: 65537 numbers, one more than a whole number of blocks of moments.
+    check({"sgd", moments, MasterKind::kNone, dtypes::fp32, {2, 65537}}, 2);
+  }
 }
 
 TEST_CASE("parameters of one element, of one row and of no elements have moments of every kind") {
@@ -183,19 +185,21 @@ TEST_CASE("updates of a tenth of a code or of a bf16 step arrive on average") {
   }
 }
 
-TEST_CASE("8-bit squares never become 0 where they were not, so no update explodes") {
-  // Half the gradients are 1e-4 of the others: their roots are far below one code.
-  auto p = float_parameter("w", {4, 256});
-  OptimizerSpec spec = named("adam");
-  spec.moments = MomentKind::kInt8;
-  auto optimizer = make_optimizer(spec);
-  optimizer->attach({p.get()});
-  const Tensor g = Tensor::empty({4, 256}, dtypes::fp32);
-  for (int step = 0; step < 50; ++step) {
-    for (int64_t i = 0; i < g.numel(); ++i) g.as<float>()[i] = i % 2 ? 1.0f : 1e-4f;
-    const Floats before = floats(p->master());
-    accumulate(*p, g);
-    optimizer->step(0.01f, 1);
-    for (size_t i = 0; i < before.size(); ++i) CHECK(std::fabs(p->master().as<float>()[i] - before[i]) < 0.5f);
+TEST_CASE("squares in codes never become 0 where they were not, so no update explodes") {
+  for (const MomentKind moments : {MomentKind::kInt8, MomentKind::kInt4}) {
+    // Half the gradients are 1e-4 of the others: in 4 bits their roots are far below one code.
+    auto p = float_parameter("w", {4, 256});
+    OptimizerSpec spec = named("adam");
+    spec.moments = moments;
+    auto optimizer = make_optimizer(spec);
+    optimizer->attach({p.get()});
+    const Tensor g = Tensor::empty({4, 256}, dtypes::fp32);
+    for (int step = 0; step < 50; ++step) {
+      for (int64_t i = 0; i < g.numel(); ++i) g.as<float>()[i] = i % 2 ? 1.0f : 1e-4f;
+      const Floats before = floats(p->master());
+      accumulate(*p, g);
+      optimizer->step(0.01f, 1);
+      for (size_t i = 0; i < before.size(); ++i) CHECK(std::fabs(p->master().as<float>()[i] - before[i]) < 0.5f);
+    }
   }
 }

@@ -1,4 +1,4 @@
-// Stochastic rounding to codes (docs/numerics.md section 7), and the codes of 8-bit moments (section 6), in double.
+// Stochastic rounding to codes (docs/numerics.md section 7), and the codes of moments (section 6), in double.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +18,32 @@ inline int64_t code_by_draw(double v, double lo, double hi, double draw) {
   return static_cast<int64_t>(std::floor((i + draw) / 65536));
 }
 
-// The number of code q >= 0, and the code of u >= 0, of 8-bit moments: b is 3 for means, 4 for roots.
-inline double moment_number(int q, int b) {
-  const int parts = 1 << b;
+// Codes q of moments in 8 or 4 bits, 0 <= q <= most: of means, or of roots of squares.
+struct MomentForm {
+  int b, most;
+};
+inline MomentForm moment_form(int bits, bool square) {
+  if (bits == 8) return square ? MomentForm{4, 255} : MomentForm{3, 127};
+  return square ? MomentForm{1, 15} : MomentForm{0, 7};
+}
+// The code of element i, with its sign, of those that are stored in `bytes`.
+inline int moment_stored(const uint8_t* bytes, size_t i, int bits, bool square) {
+  const int raw = bits == 8 ? bytes[i] : i % 2 == 0 ? bytes[i / 2] & 15 : bytes[i / 2] >> 4;
+  return square || raw < 1 << (bits - 1) ? raw : raw - (1 << bits);
+}
+// The number of code q >= 0, and the code of u >= 0.
+inline double moment_number(int q, const MomentForm& form) {
+  const int parts = 1 << form.b;
   return (1 + static_cast<double>(q % parts) / parts) * std::exp2(q / parts) - 1;
 }
 inline double moment_draw(RandomStream draws, uint64_t element) {
   const uint32_t turn = 40503 * std::exchange(draws.step, 0u);
   return (draws.bits16(element) + turn) % 65536;
 }
-inline int moment_code(float u, int b, double draw) {
+inline int moment_code(float u, const MomentForm& form, double draw) {
   const double w = u + 1.0f, e = std::floor(std::log2(w));
-  const double place = (e + w / std::exp2(e) - 1) * (1 << b);
-  return std::min(static_cast<int>(std::floor(place + (draw + 0.5) / 65536)), b == 3 ? 127 : 255);
+  const double place = (e + w / std::exp2(e) - 1) * (1 << form.b);
+  return std::min(static_cast<int>(std::floor(place + (draw + 0.5) / 65536)), form.most);
 }
 
 }  // namespace bitgrad::test

@@ -59,6 +59,10 @@ TEST_CASE("files hold masters and moments in their own dtypes") {
   CHECK(dtype_of(small, w + ".adam.m") == "I8");
   CHECK(dtype_of(small, w + ".adam.v") == "U8");
   CHECK(dtype_of(small, w + ".adam.v.unit") == "F32");
+  const Choice smaller{"adam", MomentKind::kInt4, MasterKind::kNone};
+  CHECK(dtype_of(smaller, w + ".adam.m") == "U8");
+  CHECK(dtype_of(smaller, w + ".adam.v") == "U8");
+  CHECK(dtype_of(smaller, w + ".adam.m.unit") == "F32");
   const Choice lsq{"adam", MomentKind::kInt8, MasterKind::kFp32, "lsq", dtypes::int4};
   CHECK(dtype_of(lsq, w + ".step.master") == "F32");
   CHECK(dtype_of(lsq, w + ".step.adam.m") == "F32");
@@ -84,6 +88,8 @@ TEST_CASE("a checkpoint of one choice cannot resume another, and the error names
   CHECK(contains(error_for({"adam", MomentKind::kInt8, MasterKind::kNone}),
                  "'layers.0.weight.master' does not belong to this model"));
   CHECK(contains(error_for({"adam", MomentKind::kFp32, MasterKind::kBf16}), "'layers.0.weight.adam.m' is [350] I8"));
+  CHECK(contains(error_for({"adam", MomentKind::kInt4, MasterKind::kBf16}),
+                 "'layers.0.weight.adam.m' is [350] I8, expected [175] U8"));
   CHECK(
       contains(error_for({"sgd", MomentKind::kInt8, MasterKind::kBf16}), "'layers.0.weight.sgd.momentum' is missing"));
   CHECK(error_for({"adamw", MomentKind::kInt8, MasterKind::kBf16}).empty());

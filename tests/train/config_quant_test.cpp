@@ -133,8 +133,8 @@ TEST_CASE("observers, products of the backward and gradients reach the library")
 TEST_CASE("the optimizer's keys reach the library, and weights use its moments unless they set their own") {
   const RunConfig c = small({"optim={name: adam, lr: 0.5, moments: bf16, bop: {gamma: 0.25, threshold: 0.125}}",
                              "model.layers=[{linear: {out: 4, weights: {moments: int8}}}, {linear: {out: 4, weights: "
-                             "{dtype: fp32}}}, {linear: {out: 2}}, {linear: {out: 2, weights: {master: none, "
-                             "optimizer: bop}}}]"});
+                             "{dtype: fp32}}}, {linear: {out: 2, weights: {moments: int4}}}, {linear: {out: 2, "
+                             "weights: {master: none, optimizer: bop}}}]"});
   CHECK(round_trips(c));
   const OptimizerSpec o = c.optim.spec;
   CHECK(o.moments == MomentKind::kBf16);
@@ -143,7 +143,8 @@ TEST_CASE("the optimizer's keys reach the library, and weights use its moments u
   CHECK(o.bop.threshold == 0.125f);
   CHECK(c.layers[0].weight.moments == MomentKind::kInt8);
   CHECK(c.layers[1].weight.moments == MomentKind::kBf16);
-  CHECK(c.layers[2].weight.moments == MomentKind::kBf16);
+  CHECK(c.layers[2].weight.moments == MomentKind::kInt4);
+  CHECK(c.layers[3].weight.moments == MomentKind::kBf16);
 }
 
 TEST_CASE("granularities have one form each") {

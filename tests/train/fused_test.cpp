@@ -108,7 +108,7 @@ std::vector<Case> cases() {
     out.push_back(c);
   };
   for (const char* optimizer : {"sgd", "adam", "adamw"})
-    for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8})
+    for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8, MomentKind::kInt4})
       for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16})
         with([&](Case& c) { c.optimizer = optimizer, c.moments = moments, c.master = master; });
   for (const DType grad : {dtypes::fp32, dtypes::bf16})
@@ -117,7 +117,7 @@ std::vector<Case> cases() {
   for (const Granularity& g : {Granularity::tensor(), Granularity::channel(0), Granularity::channel(1),
                                Granularity::groups(32), Granularity::groups(5, 0)})
     with([&](Case& c) { c.quant = quant_spec(dtypes::int4, "symmetric"), c.quant.granularity = g; });
-  for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kInt8}) {
+  for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kInt8, MomentKind::kInt4}) {
     with([&](Case& c) {
       c.quant = quant_spec(dtypes::int4, "absmax"), c.quant.granularity = Granularity::channel(0);
       c.master = MasterKind::kNone, c.moments = moments;
@@ -132,8 +132,10 @@ std::vector<Case> cases() {
   with([](Case& c) { c.quant.alpha = true, c.quant.granularity = Granularity::channel(0); });
   // Rows past one block, ragged, and alone.
   for (const int64_t rows : {1, 15, 64, 65, 200}) with([&](Case& c) { c.out = rows, c.in = 33; });
-  with([](Case& c) { c.out = 150, c.in = 1, c.moments = MomentKind::kInt8; });
-  with([](Case& c) { c.out = 35, c.in = 3000, c.master = MasterKind::kBf16, c.moments = MomentKind::kInt8; });
+  for (const MomentKind moments : {MomentKind::kInt8, MomentKind::kInt4}) {
+    with([&](Case& c) { c.out = 150, c.in = 1, c.moments = moments; });
+    with([&](Case& c) { c.out = 35, c.in = 3000, c.master = MasterKind::kBf16, c.moments = moments; });
+  }
   return out;
 }
 
@@ -194,8 +196,9 @@ TEST_CASE("what forbids updates inside backward is reported") {
   CHECK(reason([](Case& c) { c.accumulate = c.every = 2; }) == "gradients are summed over 2 microbatches");
   CHECK(reason([](Case& c) { c.quant = quant_spec(dtypes::int4, "lsq"); }) ==
         "the gradient of its learned layers.1.weight.step needs all rows first");
-  CHECK(reason([](Case& c) { c.in = 20001, c.out = 60, c.moments = MomentKind::kInt8; }) ==
-        "blocks of its 8-bit moments span too many rows");
+  for (const MomentKind moments : {MomentKind::kInt8, MomentKind::kInt4})
+    CHECK(reason([&](Case& c) { c.in = 20001, c.out = 60, c.moments = moments; }) ==
+          "blocks of its moments span too many rows");
   // Biases are sums of columns, made at once.
   Case c;
   const auto learner = make_learner(c);

@@ -51,7 +51,7 @@ inline const std::vector<Promise>& promises() {
     std::vector<Promise> all = listed_promises();
     for (const std::string rule :
          {"{name: sgd, lr: 0.05, momentum: 0.9", "{name: adam, lr: 0.03", "{name: adamw, lr: 0.03, weight_decay: 0.1"})
-      for (const std::string moments : {"fp32", "bf16", "int8"})
+      for (const std::string moments : {"fp32", "bf16", "int8", "int4"})
         for (const std::string masters : {"fp32", "bf16", "none"})
           all.push_back(
               {concat(rule, "}, moments ", moments, ", masters ", masters),

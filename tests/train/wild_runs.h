@@ -61,6 +61,7 @@ inline const std::vector<WildRun>& wild_runs() {
       {"adamw, norm clip", {grow, "optim.clip_norm=1"}},
       {"adamw, value clip", {grow, "optim.clip_value=1"}},
       {"adamw, moments of 8 bits", {grow, "optim.moments=int8"}},
+      {"adamw, moments of 4 bits", {grow, "optim.moments=int4"}},
       {"adamw, moments in bf16", {grow, "optim.moments=bf16"}},
       {"adamw, strict", {grow, "run.bits=strict"}},
       {"adamw, windows of 4", {grow, "batch.global=40"}},

@@ -1,7 +1,5 @@
-// Family elementwise: fp32 to bf16 and back, and 8-bit optimizer moments (docs/numerics.md section 6; contracts:
-// kernels/elementwise.h).
-#include <type_traits>
-
+// Family elementwise: fp32 to bf16 and back, and optimizer moments in 8 and 4 bits (docs/numerics.md section 6;
+// contracts: kernels/elementwise.h).
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/device/philox.h"
 #include "cuda/device/vectors.h"
@@ -11,6 +9,8 @@
 
 namespace bitgrad::cuda {
 
+using moment_codes::kPerByte;
+
 // ---- y[i] = f(x[i]), four adjacent elements per thread if both are aligned to four
 struct NearestBf16 {
   BITGRAD_DEVICE uint16_t operator()(int64_t, float x) const { return bf16_from_float(x); }
@@ -18,38 +18,49 @@ struct NearestBf16 {
 struct WidenBf16 {
   BITGRAD_DEVICE float operator()(int64_t, uint16_t x) const { return bf16_to_float(x); }
 };
+// The code of element i, in a byte of its own or with that of its neighbour.
+template <typename Code, typename Byte>
+BITGRAD_DEVICE inline int32_t code_in(Byte byte, int64_t i) {
+  if constexpr (kPerByte<Code> == 1)
+    return byte;
+  else
+    return moment_codes::half_of<Byte>(static_cast<uint8_t>(byte), i);
+}
+template <typename Code>
 struct WidenMean {
   const float* scales;
-  BITGRAD_DEVICE float operator()(int64_t i, int8_t q) const {
-    const int32_t code = q, magnitude = code < 0 ? -code : code;
-    const float y = scales[i / kMomentBlock] * moment_codes::number_of<moment_codes::MeanCode>(magnitude);
+  BITGRAD_DEVICE float operator()(int64_t i, int8_t byte) const {
+    const int32_t code = code_in<Code>(byte, i), magnitude = code < 0 ? -code : code;
+    const float y = scales[i / kMomentBlock] * moment_codes::number_of<Code>(magnitude);
     return code < 0 ? -y : y;
   }
 };
+template <typename Code>
 struct WidenSquare {
   const float* scales;
-  BITGRAD_DEVICE float operator()(int64_t i, uint8_t q) const {
-    const float root = scales[i / kMomentBlock] * moment_codes::number_of<moment_codes::RootCode>(q);
+  BITGRAD_DEVICE float operator()(int64_t i, uint8_t byte) const {
+    const float root = scales[i / kMomentBlock] * moment_codes::number_of<Code>(code_in<Code>(byte, i));
     return root * root;
   }
 };
 
-template <typename F, typename From, typename To>
+// kShared adjacent elements share a value of x.
+template <int kShared, typename F, typename From, typename To>
 BITGRAD_GLOBAL void convert(F f, const From* x, To* y, int64_t n, bool by_four) {
   const int64_t step = thread_count(), packs = by_four ? n / 4 : 0;
   for (int64_t p = thread_index(); p < packs; p += step) {
-    const Pack<From, 4> in = load_pack<4>(x + 4 * p);
+    const Pack<From, 4 / kShared> in = load_pack<4 / kShared>(x + 4 / kShared * p);
     Pack<To, 4> out;
-    for (int k = 0; k < 4; ++k) out.v[k] = f(4 * p + k, in.v[k]);
+    for (int k = 0; k < 4; ++k) out.v[k] = f(4 * p + k, in.v[k / kShared]);
     store_pack<4>(y + 4 * p, out);
   }
-  for (int64_t i = 4 * packs + thread_index(); i < n; i += step) y[i] = f(i, x[i]);
+  for (int64_t i = 4 * packs + thread_index(); i < n; i += step) y[i] = f(i, x[i / kShared]);
 }
 
-template <typename F, typename From, typename To>
+template <int kShared = 1, typename F, typename From, typename To>
 void run_convert(const char* name, const F& f, const From* x, To* y, int64_t n) {
-  const bool by_four = lies_on<4>(x) && lies_on<4>(y);
-  launch(convert<F, From, To>, cover(by_four ? ceil_div(n, 4) : n, name), f, x, y, n, by_four);
+  const bool by_four = lies_on<4 / kShared>(x) && lies_on<4>(y);
+  launch(convert<kShared, F, From, To>, cover(by_four ? ceil_div(n, 4) : n, name), f, x, y, n, by_four);
 }
 
 // ---- eight adjacent elements per thread: one block of draws
@@ -65,10 +76,11 @@ BITGRAD_DEVICE inline void load8(const float* x, int64_t count, bool wide, float
   }
   for (int k = 0; k < 8; ++k) out[k] = k < count ? x[k] : 0.0f;
 }
-template <typename T>
-BITGRAD_DEVICE inline void store8(T* y, int64_t count, bool wide, const Pack<T, 8>& values) {
-  if (wide) return store_pack<8>(y, values);
-  for (int k = 0; k < 8; ++k)
+// Stores `count` (at most N) values to y. `wide`: all N, aligned to them.
+template <typename T, int N>
+BITGRAD_DEVICE inline void store_some(T* y, int64_t count, bool wide, const Pack<T, N>& values) {
+  if (wide) return store_pack<N>(y, values);
+  for (int k = 0; k < N; ++k)
     if (k < count) y[k] = values.v[k];
 }
 
@@ -81,17 +93,30 @@ BITGRAD_GLOBAL void to_bf16_stochastic_kernel(RandomStream stream, uint64_t firs
     const Draws8 draws = draws8(stream, first + static_cast<uint64_t>(i));
     Pack<uint16_t, 8> out;
     for (int k = 0; k < 8; ++k) out.v[k] = bf16_from_float_stochastic(in[k], draws.v[k]);
-    store8(y + i, n - i, wide, out);
+    store_some(y + i, n - i, wide, out);
   }
 }
 
+// Eight adjacent codes as bytes of q.
+template <typename Code, typename Byte>
+BITGRAD_DEVICE inline void store_codes(Byte* q, int64_t count, bool wide, const int32_t* codes) {
+  constexpr int kBytes = 8 / kPerByte<Code>;
+  Pack<Byte, kBytes> out;
+  for (int k = 0; k < kBytes; ++k) {
+    if constexpr (kPerByte<Code> == 1)
+      out.v[k] = static_cast<Byte>(codes[k]);
+    else
+      out.v[k] = static_cast<Byte>(moment_codes::pair_of(codes[2 * k], codes[2 * k + 1]));
+  }
+  store_some(q, (count + kPerByte<Code> - 1) / kPerByte<Code>, wide, out);
+}
+
 // One warp per block of kMomentBlock values, eight per lane. The largest magnitude is found by comparing bits without
-// the sign: NaN counts as larger than Inf, as on the CPU.
-template <typename Stored, bool kSquares>
-BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const float* x, Stored* q, float* scales,
+// the sign: NaN counts as larger than Inf, as on the CPU. Codes of values beyond n are 0.
+template <typename Code, bool kSquares, typename Byte>
+BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const float* x, Byte* q, float* scales,
                                    int64_t n, bool aligned) {
   static_assert(kMomentBlock == 8 * 32);
-  using Code = std::conditional_t<kSquares, moment_codes::RootCode, moment_codes::MeanCode>;
   const uint16_t turn = moment_codes::turn_of(stream);
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int64_t b = thread_index() / 32; b * kMomentBlock < n; b += thread_count() / 32) {
@@ -110,23 +135,23 @@ BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const fl
     const float inverse = 1.0f / scale;
     if (lane == 0) scales[b] = scale;
     const Draws8 draws = draws8(moment_codes::at_rest(stream), first + static_cast<uint64_t>(i));
-    Pack<Stored, 8> out;
+    int32_t codes[8];
     for (int k = 0; k < 8; ++k) {
       const float size = kSquares ? sqrtf(in[k]) : (in[k] < 0.0f ? -in[k] : in[k]);
       const int32_t code = moment_codes::code_of<Code>(size * inverse, static_cast<uint16_t>(draws.v[k] + turn));
       const int32_t least = in[k] > 0.0f ? 1 : 0;
-      out.v[k] = static_cast<Stored>(kSquares ? (code < least ? least : code) : (in[k] < 0.0f ? -code : code));
+      codes[k] = kSquares ? (code < least ? least : code) : (in[k] < 0.0f ? -code : code);
     }
-    store8(q + i, count, wide, out);
+    store_codes<Code>(q + i / kPerByte<Code>, count, wide, codes);
   }
 }
 
-template <typename Stored, bool kSquares>
-void run_moments(const char* name, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Stored* q,
+template <typename Code, bool kSquares, typename Byte>
+void run_moments(const char* name, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Byte* q,
                  float* scales) {
-  const bool aligned = lies_on<4>(x) && lies_on<8>(q);
-  launch(moments_kernel<Stored, kSquares>, cover(ceil_div(n, kMomentBlock) * 32, name), draws, first, x, q, scales, n,
-         aligned);
+  const bool aligned = lies_on<4>(x) && lies_on<8 / kPerByte<Code>>(q);
+  launch(moments_kernel<Code, kSquares, Byte>, cover(ceil_div(n, kMomentBlock) * 32, name), draws, first, x, q, scales,
+         n, aligned);
 }
 
 void to_bf16_cuda(int64_t n, const float* x, uint16_t* y) { run_convert("to_bf16_cuda", NearestBf16{}, x, y, n); }
@@ -140,17 +165,31 @@ void to_bf16_stochastic_cuda(int64_t n, const float* x, const RandomStream& draw
 
 void moments_to_int8_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q,
                           float* scales) {
-  run_moments<int8_t, false>("moments_to_int8_cuda", n, x, draws, first, q, scales);
+  run_moments<moment_codes::MeanCode, false>("moments_to_int8_cuda", n, x, draws, first, q, scales);
 }
 void squares_to_uint8_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
                            float* scales) {
-  run_moments<uint8_t, true>("squares_to_uint8_cuda", n, x, draws, first, q, scales);
+  run_moments<moment_codes::RootCode, true>("squares_to_uint8_cuda", n, x, draws, first, q, scales);
+}
+void moments_to_int4_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
+                          float* scales) {
+  run_moments<moment_codes::MeanCode4, false>("moments_to_int4_cuda", n, x, draws, first, q, scales);
+}
+void squares_to_uint4_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
+                           float* scales) {
+  run_moments<moment_codes::RootCode4, true>("squares_to_uint4_cuda", n, x, draws, first, q, scales);
 }
 void moments_from_int8_cuda(int64_t n, const int8_t* q, const float* scales, float* x) {
-  run_convert("moments_from_int8_cuda", WidenMean{scales}, q, x, n);
+  run_convert("moments_from_int8_cuda", WidenMean<moment_codes::MeanCode>{scales}, q, x, n);
 }
 void squares_from_uint8_cuda(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  run_convert("squares_from_uint8_cuda", WidenSquare{scales}, q, x, n);
+  run_convert("squares_from_uint8_cuda", WidenSquare<moment_codes::RootCode>{scales}, q, x, n);
+}
+void moments_from_int4_cuda(int64_t n, const uint8_t* q, const float* scales, float* x) {
+  run_convert<2>("moments_from_int4_cuda", WidenMean<moment_codes::MeanCode4>{scales}, q, x, n);
+}
+void squares_from_uint4_cuda(int64_t n, const uint8_t* q, const float* scales, float* x) {
+  run_convert<2>("squares_from_uint4_cuda", WidenSquare<moment_codes::RootCode4>{scales}, q, x, n);
 }
 
 }  // namespace bitgrad::cuda

@@ -2,8 +2,8 @@
 //
 // Tensors, for each parameter <path> (learned parts are parameters too): <path>.codes (U8 [rows, row_bytes], canonical
 // codes, rows byte-aligned), .scale, .zero, .offset and .statistic (quantizer state), .master (F32 or BF16; absent
-// without a master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel] with .scale) of the update rule, and buffers
-// under their own paths (F32, BF16, I8, U8, I32, I64). Metadata:
+// without a master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel], in 4 bits U8 [(numel + 1) / 2], with .unit)
+// of the update rule, and buffers under their own paths (F32, BF16, I8, U8, I32, I64). Metadata:
 //   bitgrad.tensors    JSON, for each .codes {dtype: the full record, shape, scheme, granularity}
 //   bitgrad.state      JSON {step, microbatch, epoch, position, seed, phase, format_version, best, data, ...}
 //   bitgrad.config     the resolved configuration, without data.root; empty if no run wrote the file

@@ -64,10 +64,11 @@ enum class MomentKind : uint8_t {
   kFp32,
   kBf16,  // m rounds to nearest even, v stochastically
   kInt8,  // blocks of 256 elements with an fp32 absmax scale: m as int8, sqrt(v) as uint8; stochastic rounding
+  kInt4,  // the same in 4 bits
 };
 template <>
 struct EnumNames<MomentKind> {
-  static constexpr std::string_view all[] = {"fp32", "bf16", "int8"};
+  static constexpr std::string_view all[] = {"fp32", "bf16", "int8", "int4"};
 };
 
 struct ParameterSpec {

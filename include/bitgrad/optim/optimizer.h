@@ -117,7 +117,8 @@ class Optimizer {
   float last_norm() const { return last_norm_; }
 
   // The state that a checkpoint stores besides the step count, sharing memory with the optimizer:
-  // "<parameter path>.<family>.<part>": fp32, bf16 [shape], or int8, uint8 [numel] with ".unit", fp32 [blocks of 256].
+  // "<parameter path>.<family>.<part>": fp32, bf16 [shape], or int8, uint8 [numel] with ".unit", fp32 [blocks of 256];
+  // in 4 bits uint8 [(numel + 1) / 2], the code of element 2i in the low bits.
   struct StateTensor {
     std::string name = {};
     Tensor tensor = {};

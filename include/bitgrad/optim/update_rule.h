@@ -68,7 +68,7 @@ class UpdateRule {
   enum class Extent : uint8_t { kElements, kRows, kColumns };  // one value of each; of rows and columns always in fp32
   struct Part {
     std::string_view name = {};
-    bool square = false;      // non-negative, a mean of squares: 8-bit moments store its square root
+    bool square = false;      // non-negative, a mean of squares: moments of 8 and 4 bits store its square root
     bool stochastic = false;  // in bf16: rounded stochastically rather than to nearest even
     Extent extent = Extent::kElements;
   };

@@ -1,4 +1,4 @@
-// Family elementwise: conversion between fp32 and bf16, and optimizer moments in 8 bits (block-wise scales as in
+// Family elementwise: conversion between fp32 and bf16, and optimizer moments in 8 and 4 bits (block-wise scales as in
 // Dettmers et al. 2022, arXiv 2110.02861, section 2, but with the codes of moment_codes.h and stochastic rounding;
 // docs/numerics.md section 6).
 #include <algorithm>
@@ -27,19 +27,21 @@ void cut_with_draws(int64_t n, const RandomStream& draws, uint64_t first, Body&&
   });
 }
 
-template <typename Loop, typename Code>
-void code_blocks(Loop loop, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Code* q,
-                 float* scales) {
+// Loops over moments in 8 bits, or in 4: kPerByte codes share a byte of q.
+template <int kPerByte, typename Loop, typename Byte>
+void to_codes(Loop loop, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Byte* q, float* scales) {
   const uint16_t turn = moment_codes::turn_of(draws);
   cut_with_draws(n, moment_codes::at_rest(draws), first, [&](int64_t i, int64_t end, const uint16_t* bits) {
-    loop(end - i, x + i, bits, turn, q + i, scales + i / kMomentBlock);
+    loop(end - i, x + i, bits, turn, q + i / kPerByte, scales + i / kMomentBlock);
   });
 }
 
-// Calls body(begin, count, block) for the blocks of elements [begin, end), begin a multiple of kMomentBlock.
-template <typename Body>
-void for_blocks(int64_t begin, int64_t end, Body&& body) {
-  for (int64_t i = begin; i < end; i += kMomentBlock) body(i, std::min(kMomentBlock, end - i), i / kMomentBlock);
+template <int kPerByte, typename Loop, typename Byte>
+void from_codes(Loop loop, int64_t n, const Byte* q, const float* scales, float* x) {
+  cut(n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kMomentBlock)
+      loop(std::min(kMomentBlock, end - i), q + i / kPerByte, scales[i / kMomentBlock], x + i);
+  });
 }
 
 }  // namespace
@@ -62,26 +64,38 @@ void cpu::to_bf16_stochastic(int64_t n, const float* x, const RandomStream& draw
 
 void cpu::moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q,
                           float* scales) {
-  code_blocks(elementwise::loops().moments_to_int8, n, x, draws, first, q, scales);
+  to_codes<1>(elementwise::loops().moments_to_int8, n, x, draws, first, q, scales);
 }
 
 void cpu::squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
                            float* scales) {
-  code_blocks(elementwise::loops().squares_to_uint8, n, x, draws, first, q, scales);
+  to_codes<1>(elementwise::loops().squares_to_uint8, n, x, draws, first, q, scales);
+}
+
+void cpu::moments_to_int4(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
+                          float* scales) {
+  to_codes<2>(elementwise::loops().moments_to_int4, n, x, draws, first, q, scales);
+}
+
+void cpu::squares_to_uint4(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
+                           float* scales) {
+  to_codes<2>(elementwise::loops().squares_to_uint4, n, x, draws, first, q, scales);
 }
 
 void cpu::moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x) {
-  const auto loop = elementwise::loops().moments_from_int8;
-  cut(n, [&](int64_t begin, int64_t end) {
-    for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) { loop(count, q + i, scales[block], x + i); });
-  });
+  from_codes<1>(elementwise::loops().moments_from_int8, n, q, scales, x);
 }
 
 void cpu::squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  const auto loop = elementwise::loops().squares_from_uint8;
-  cut(n, [&](int64_t begin, int64_t end) {
-    for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) { loop(count, q + i, scales[block], x + i); });
-  });
+  from_codes<1>(elementwise::loops().squares_from_uint8, n, q, scales, x);
+}
+
+void cpu::moments_from_int4(int64_t n, const uint8_t* q, const float* scales, float* x) {
+  from_codes<2>(elementwise::loops().moments_from_int4, n, q, scales, x);
+}
+
+void cpu::squares_from_uint4(int64_t n, const uint8_t* q, const float* scales, float* x) {
+  from_codes<2>(elementwise::loops().squares_from_uint4, n, q, scales, x);
 }
 
 }  // namespace bitgrad::kernels

@@ -1,5 +1,5 @@
-// Codes of 8-bit optimizer moments, which span decades: the expressions shared by the CPU loops and the kernels of
-// other devices. docs/numerics.md section 6.
+// Codes of optimizer moments in 8 and 4 bits, which span decades: the expressions shared by the CPU loops and the
+// kernels of other devices. docs/numerics.md section 6.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,18 @@ struct RootCode {
   static constexpr int32_t kMost = 255;
   static constexpr float kLargest = 63487.0f;
 };
+struct MeanCode4 {  // the same in 4 bits, two to a byte
+  static constexpr int kBits = 0;
+  static constexpr int32_t kMost = 7;
+  static constexpr float kLargest = 127.0f;
+};
+struct RootCode4 {
+  static constexpr int kBits = 1;
+  static constexpr int32_t kMost = 15;
+  static constexpr float kLargest = 191.0f;
+};
+template <typename Code>
+inline constexpr int kPerByte = Code::kMost > 15 ? 1 : 2;
 inline constexpr int32_t kOne = 0x3F800000;  // bits of 1.0f
 
 template <typename Code>
@@ -52,6 +64,16 @@ BITGRAD_ELEMENT int32_t code_of(float u, uint16_t draw) {
   const int32_t parts = __builtin_bit_cast(int32_t, number + 1.0f) - (kOne - kHalfDraw<Code>);
   const int32_t q = (parts + (static_cast<int32_t>(draw) << (kCut<Code> - 16))) >> kCut<Code>;
   return q > Code::kMost ? Code::kMost : q;
+}
+
+// Of two codes of 4 bits in a byte, that of an even element is in the low bits. Means are in two's complement.
+BITGRAD_ELEMENT uint8_t pair_of(int32_t even, int32_t odd) {
+  return static_cast<uint8_t>((even & 15) | ((odd & 15) << 4));
+}
+template <typename Byte>  // int8_t: of a mean
+BITGRAD_ELEMENT int32_t half_of(uint8_t pair, int64_t element) {
+  const int32_t half = element % 2 == 0 ? pair & 15 : pair >> 4;
+  return static_cast<Byte>(-1) < 0 ? (half ^ 8) - 8 : half;
 }
 
 #undef BITGRAD_ELEMENT
