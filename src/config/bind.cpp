@@ -146,8 +146,8 @@ class LayerReader {
 // The numbers that follow from the rule, or from those of optim.
 void bind_optim(const Node* optim, OptimizerSpec& spec) {
   fill_defaults(spec);
-  if (!spec.aux) return;
-  RuleSpec& aux = *spec.aux;
+  if (spec.aux.empty()) return;
+  OptimizerSpec& aux = spec.aux[0];
   fill_defaults(aux);
   const Node* const map = child(optim, "aux");
   if (child(map, "lr") == nullptr) aux.base_lr = spec.base_lr;

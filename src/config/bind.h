@@ -80,7 +80,9 @@ class Reader {
   void operator()(std::string_view key, T&& field) const {
     using Field = std::remove_reference_t<T>;
     const Node* const node = child(map_, key);
-    if constexpr (Section<Field>) {
+    if constexpr (requires { field.list; }) {
+      if (node != nullptr && !node->bad) read_section(node, field.list.emplace_back());
+    } else if constexpr (Section<Field>) {
       read_section(node, field);
     } else if constexpr (Section<typename Plain<Field>::Type>) {
       if (node != nullptr && !node->bad) (*this)(key, field.emplace());

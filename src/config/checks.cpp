@@ -302,14 +302,14 @@ class Checks {
                     concat(path, ".cooldown (", c.cooldown, ") is longer than train.stop (", stop, ')'));
   }
   void momentum() {
-    const auto check = [&](const RuleSpec& rule, const std::string& path) {
+    const auto check = [&](const OptimizerSpec& rule, const std::string& path) {
       if (rule.nesterov.value_or(false) && rule.momentum.value_or(1) == 0 && sound_path(path + ".momentum"))
         contradiction({path + ".nesterov", path + ".momentum"},
                       concat(path, ".nesterov needs ", path, ".momentum above 0"));
     };
     const OptimizerSpec& optim = config_.optim.spec;
     check(optim, "optim");
-    if (optim.aux) check(*optim.aux, "optim.aux");
+    if (!optim.aux.empty()) check(optim.aux[0], "optim.aux");
   }
   void evaluation() {
     if (!find("train.eval") || find("train.eval")->entries.empty() || evaluates()) return;

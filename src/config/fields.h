@@ -23,6 +23,12 @@ struct Limit {
   T& value;
 };
 
+// A map that may be absent.
+template <typename T>
+struct AtMostOne {
+  T& list;
+};
+
 // Calls v(key, field) for each field of a section, in the order of keys.inc.
 template <typename V, typename C>
 void visit(V&& v, C& c) {

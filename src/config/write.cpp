@@ -21,7 +21,12 @@ class Writer {
   void operator()(std::string_view key, const T& field) {
     const KeySpec* spec = find_key(group_, key);
     ensure(spec != nullptr, "config", "no key ", group_, '.', key);
-    if (spec->applies(selected_) && !omitted(*spec, field)) add(key, yaml_text(field));
+    if (!spec->applies(selected_)) return;
+    if constexpr (requires { field.list; }) {
+      if (!field.list.empty()) add(key, yaml_text(field.list[0]));
+    } else if (!omitted(*spec, field)) {
+      add(key, yaml_text(field));
+    }
   }
   void add(std::string_view key, const std::string& value) { keys_.emplace_back(key, value); }
   void drop(std::string_view key) {
@@ -42,11 +47,8 @@ class Writer {
   // Keys without a default are left out where nothing is set.
   template <typename T>
   static bool omitted(const KeySpec& spec, const T& field) {
-    if constexpr (requires {
-                    field.has_value();
-                    field.reset();
-                  })
-      return !spec.has_default() && !field;
+    if constexpr (requires { field.has_value(); })
+      return !Section<typename T::value_type> && !spec.has_default() && !field;
     else if constexpr (requires { field.empty(); } || std::is_arithmetic_v<T> || Section<T>)
       return !spec.has_default() && field == T{};
     else

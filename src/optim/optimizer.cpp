@@ -25,14 +25,19 @@ namespace {
 
 // The rule of the parameters that a rule of hidden weights leaves.
 OptimizerSpec aux_of(const OptimizerSpec& spec) {
-  OptimizerSpec aux = spec;
-  if (spec.aux) {
-    static_cast<RuleSpec&>(aux) = *spec.aux;
-    if (aux.base_lr == 0) aux.base_lr = spec.base_lr;
-  } else {
-    aux.name = "adamw";
+  if (spec.aux.empty()) {
+    OptimizerSpec aux{.name = "adamw", .weight_decay = spec.weight_decay, .decay_vectors = spec.decay_vectors};
+    aux.moments = spec.moments;
+    aux.base_lr = spec.base_lr;
+    aux.clip_value = spec.clip_value;
+    return aux;
   }
-  aux.aux.reset();
+  require(spec.aux.size() == 1, "optimizer", "aux: got ", spec.aux.size(), " rules, expected at most one");
+  OptimizerSpec aux = spec.aux[0];
+  require(aux.aux.empty() && aux.clip_value == 0 && aux.clip_norm == 0, "optimizer",
+          "aux: clip_value, clip_norm and aux are those of ", spec.name, ". Leave them out");
+  if (aux.base_lr == 0) aux.base_lr = spec.base_lr;
+  aux.clip_value = spec.clip_value;
   return aux;
 }
 
@@ -40,8 +45,9 @@ OptimizerSpec aux_of(const OptimizerSpec& spec) {
 
 Optimizer::Optimizer(OptimizerSpec spec) : spec_(std::move(spec)) {
   const Rule& rule = rules_[""] = {spec_, make_rule(spec_), 1.0f};
-  require(!spec_.aux || rule.rule->hidden_only(), "optimizer", "aux: got a rule ", spec_.aux ? spec_.aux->name : "",
-          " beside ", spec_.name, ", which updates all parameters by itself");
+  require(spec_.aux.empty() || rule.rule->hidden_only(), "optimizer", "aux: got a rule ",
+          spec_.aux.empty() ? "" : spec_.aux[0].name, " beside ", spec_.name,
+          ", which updates all parameters by itself");
   if (!rule.rule->hidden_only()) return;
   const OptimizerSpec spec_of_aux = aux_of(spec_);
   Rule& aux = rules_["aux"] = {spec_of_aux, make_rule(spec_of_aux), 1.0f};
@@ -64,7 +70,7 @@ const Optimizer::Rule& Optimizer::rule_of(const Parameter& p) {
           " updates all parameters by itself, and has no aux");
   OptimizerSpec spec = spec_;
   spec.name = name;
-  spec.aux.reset();
+  spec.aux.clear();
   std::unique_ptr<UpdateRule> rule = make_rule(spec);
   return rules_[name] = {std::move(spec), std::move(rule), 1.0f};
 }

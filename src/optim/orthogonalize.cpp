@@ -7,7 +7,6 @@
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/tensor/tensor.h"
 #include "kernels/elementwise.h"
-#include "ops/product/blocks.h"
 #include "optim/rule_steps.h"
 
 namespace bitgrad::detail {
@@ -21,7 +20,10 @@ constexpr std::array<float, 3> kPolarExpress[] = {
 #include "optim/polar_express.inc"
 };
 
-bool by_gram(int64_t rows, int64_t cols) { return std::max(rows, cols) >= 2 * std::min(rows, cols); }
+// Not in bf16, whose errors grow with each product of squares.
+bool by_gram(NsDType dtype, int64_t rows, int64_t cols) {
+  return dtype == NsDType::kFp32 && std::max(rows, cols) >= 2 * std::min(rows, cols);
+}
 
 // `count` matrices of one shape, one after another, in the dtype of the products.
 class Iterations {
@@ -38,7 +40,7 @@ class Iterations {
   void run(const Tensor& x) const {
     const Tensor start = dtype_ == dtypes::fp32 ? x : rounded(x);
     Tensor now = start, next = Tensor::empty(x.shape(), dtype_, MemoryKind::kWorkspace);
-    if (by_gram(rows_, cols_)) {
+    if (by_gram(how_.dtype, rows_, cols_)) {
       multiply(gram_form(now), now, next);
       std::swap(now, next);
     } else {
@@ -111,7 +113,7 @@ class Iterations {
       args.n = row + args.m;
       args.a.data = a + row * a_step;
       args.c = out + row * c_step;
-      run_product(args);
+      kernels::select_gemm(args).run(args);
     }
     if (k_ <= kBlock) return;
     if (c.dtype() == dtypes::bf16)
@@ -140,7 +142,7 @@ class Iterations {
   // a I + b S + c S S.
   Tensor polynomial(const Tensor& s, const std::array<float, 3>& abc) const {
     const Tensor p = symmetric(s, s, dtypes::fp32), w = wide(s);
-    run_map(maps::SecondDegree{abc[1], abc[2], w.as<float>(), p.as<float>()}, p.numel());
+    run_map(maps::SecondDegree{abc[1], abc[2], w.as<float>(), p.as<float>(), p.as<float>()}, p.numel());
     run_map(maps::AddToDiagonal{abc[0], k_, p.as<float>()}, count_ * k_);
     return dtype_ == dtypes::bf16 ? rounded(p) : p;
   }
@@ -151,7 +153,7 @@ class Iterations {
     args.m = rows_;
     args.n = cols_;
     args.k = k_;
-    run_product(args);
+    kernels::select_gemm(args).run(args);
   }
 
   const NewtonSchulz& how_;
@@ -161,7 +163,7 @@ class Iterations {
 
 }  // namespace
 
-NewtonSchulz newton_schulz(const RuleSpec& spec) {
+NewtonSchulz newton_schulz(const OptimizerSpec& spec) {
   require(spec.ns_steps >= 1 && spec.ns_steps <= 100, "optimizer", "ns_steps must be in [1, 100], got ", spec.ns_steps);
   require(spec.ns_triples.size() % 3 == 0, "optimizer", "ns_triples: got ", spec.ns_triples.size(),
           " numbers, expected a, b and c of each iteration");
@@ -198,8 +200,8 @@ int64_t orthogonalize_macs(const NewtonSchulz& how, int64_t count, int64_t rows,
     for (int64_t row = 0; row < k; row += kBlock) macs += std::min(kBlock, k - row) * std::min(row + kBlock, k) * depth;
     return macs;
   };
-  const int64_t one = by_gram(rows, cols) ? half(n) + (steps + 3 * (steps - 1)) * half(k) + k * k * n
-                                          : steps * (half(n) + half(k) + k * k * n);
+  const int64_t one = by_gram(how.dtype, rows, cols) ? half(n) + (steps + 3 * (steps - 1)) * half(k) + k * k * n
+                                                     : steps * (half(n) + half(k) + k * k * n);
   return count * one;
 }
 

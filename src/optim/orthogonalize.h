@@ -17,15 +17,15 @@ struct NewtonSchulz {
   NsDType dtype = NsDType::kFp32;
 };
 // Throws Error for a number of iterations or triples out of range.
-NewtonSchulz newton_schulz(const RuleSpec& spec);
+NewtonSchulz newton_schulz(const OptimizerSpec& spec);
 
 // x: `count` matrices fp32 [rows, cols], dense, one after another, on the current device; replaced. With k = min(rows,
 // cols) and n = max(rows, cols):
 //   X = X / (norm(X) * norm_factor + 1e-7)
 //   per iteration: S = X X^T [k, k] (X^T X if rows > cols);  X = (a I + b S + c S S) X
-// Where n >= 2k the iterations are those of the Gram matrix: S = X X^T once, Q = I; per iteration P = a I + b S + c S
+// Where n >= 2k, in fp32, the iterations are those of the Gram matrix: S = X X^T once, Q = I; per iteration P = a I + b S + c S
 // S, Q = P Q, S = P S P; then X = Q X. A product that is symmetric is computed below its diagonal and mirrored. Which
-// form is used depends on the shape alone. Workspace: one copy of x (of half its size in bf16) and 4 count k k values.
+// form is used depends on shape and dtype alone. Workspace: one copy of x (of half its size in bf16) and 4 count k k values.
 // A matrix of zeros stays one. Throws Error for dtype bf16 in strict mode.
 void orthogonalize(const NewtonSchulz& how, int64_t count, int64_t rows, int64_t cols, float* x);
 

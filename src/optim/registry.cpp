@@ -83,7 +83,7 @@ std::optional<kernels::RowUpdate> UpdateRule::row_update(const UpdatePiece&) con
 
 std::vector<std::string> optimizer_names() { return registry().names(); }
 
-void fill_defaults(RuleSpec& spec) {
+void fill_defaults(OptimizerSpec& spec) {
   const Entry entry = registry().find(spec.name);
   if (!entry.factory) return;
   const RuleDefaults& defaults = entry.defaults;

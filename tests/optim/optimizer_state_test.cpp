@@ -222,7 +222,7 @@ TEST_CASE("attach that refuses changes nothing, and check refuses the same") {
 
 TEST_CASE("optimizers are made by name, and values out of range are refused") {
   CHECK(contains(error_of([] { make_optimizer(named("adan")); }),
-                 "unknown optimizer 'adan'. Did you mean 'adam'? Known: adam, adamw, bop"));
+                 "unknown optimizer 'adan'. Did you mean 'adam'? Known: adafactor, adam, adamw, bop"));
   const auto refused = [](auto change) {
     OptimizerSpec spec = named("adam");
     change(spec);

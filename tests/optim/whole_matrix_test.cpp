@@ -62,8 +62,8 @@ Doubles reference(const detail::NewtonSchulz& how, Doubles x, int64_t rows, int6
   return tall ? transposed(x, k, n) : x;
 }
 
-RuleSpec rule(NsDType dtype, NsCoefficients coefficients = NsCoefficients::kJordan) {
-  RuleSpec spec;
+OptimizerSpec rule(NsDType dtype, NsCoefficients coefficients = NsCoefficients::kJordan) {
+  OptimizerSpec spec;
   spec.ns = dtype;
   spec.ns_coefficients = coefficients;
   return spec;
@@ -137,7 +137,7 @@ TEST_CASE("zeros stay zeros, and tiny and large matrices have the same direction
   }
 }
 
-TEST_CASE("muon, normuon and lion take the steps of the golden values") {
+TEST_CASE("steps of muon, normuon and lion equal golden values in double") {
   const auto golden = load_tensors(source_path("tests/golden/update_rules.safetensors"));
   for (const char* shape : {"wide", "tall", "square"}) {
     for (const char* name : {"muon", "normuon"}) {
@@ -182,7 +182,7 @@ TEST_CASE("muon, normuon and lion take the steps of the golden values") {
   CHECK(distance(optimizer->state()[0].tensor.values(), golden.at("lion.m6").values()) < 1e-6);
 }
 
-TEST_CASE("adafactor takes the steps of torch.optim.Adafactor") {
+TEST_CASE("steps of adafactor equal those of torch.optim") {
   const auto golden = load_tensors(source_path("tests/golden/adafactor.safetensors"));
   auto w = float_parameter("w", {24, 40}), v = float_parameter("v", {16});
   w->assign(golden.at("w0"), 0);
@@ -318,10 +318,7 @@ TEST_CASE("hidden weights get the rule, everything else aux with a learning rate
   const auto w = hidden({8, 6}, "w"), chosen = hidden({8, 6}, "chosen", ParameterSpec{.optimizer = "aux"});
   auto bias = float_parameter("bias", {8}), twin = float_parameter("bias", {8});
   OptimizerSpec spec = muon();
-  spec.aux = RuleSpec();
-  spec.aux->name = "adamw";
-  spec.aux->base_lr = 0.005;
-  spec.aux->weight_decay = 0.3f;
+  spec.aux = {{.name = "adamw", .weight_decay = 0.3f, .base_lr = 0.005}};
   const auto optimizer = make_optimizer(spec);
   optimizer->attach({w.get(), chosen.get(), bias.get()});
   std::vector<std::string> names;
@@ -349,17 +346,22 @@ TEST_CASE("hidden weights get the rule, everything else aux with a learning rate
                  "parameter 'chosen': optimizer aux: adamw updates all parameters "
                  "by itself, and has no aux"));
   OptimizerSpec beside = named("adamw");
-  beside.aux = RuleSpec();
+  beside.aux.resize(1);
   CHECK(contains(refused(beside, bias.get()),
                  "aux: got a rule sgd beside adamw, which updates all parameters by itself"));
   for (const char* name : {"muon", "bop"}) {
     OptimizerSpec twice = muon();
-    twice.aux = RuleSpec{.name = name};
+    twice.aux = {{.name = name}};
     CHECK(contains(refused(twice, w.get()), concat("aux: got ", name, ", expected a rule that updates any parameter")));
   }
+  OptimizerSpec clips = muon();
+  clips.aux = {{.name = "adam", .clip_norm = 1}};
+  CHECK(contains(refused(clips, w.get()), "aux: clip_value, clip_norm and aux are those of muon. Leave them out"));
+  clips.aux = {{}, {}};
+  CHECK(contains(refused(clips, w.get()), "aux: got 2 rules, expected at most one"));
   OptimizerSpec open = muon();
   open.base_lr = 0;
-  open.aux = RuleSpec{.base_lr = 0.1};
+  open.aux = {{.base_lr = 0.1}};
   CHECK(contains(refused(open, w.get()), "aux: a learning rate of its own, 0.1, needs that of muon (base_lr)"));
 }
 

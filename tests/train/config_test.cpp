@@ -142,7 +142,7 @@ train: {stop: 1000}
   CHECK(contains(report, "got 'group(8)', expected one of tensor, token, channel(1)"));
   CHECK(contains(report, "it is already set at 9:45"));
   CHECK(contains(report, "batch.global (100) is not a multiple of batch.micro (30); nearest: 90 or 120"));
-  CHECK(contains(report, "optim.momentum requires optim.name sgd, not adam"));
+  CHECK(contains(report, "optim.momentum requires optim.name sgd or muon or normuon, not adam"));
   CHECK(contains(report, "a unit (steps or epochs)"));
   CHECK(report.ends_with("17 errors. Nothing was started."));
 }

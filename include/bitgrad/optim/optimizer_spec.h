@@ -47,8 +47,7 @@ struct EnumNames<NsDType> {
   static constexpr std::string_view all[] = {"fp32", "bf16"};
 };
 
-// An update rule and its numbers.
-struct RuleSpec {
+struct OptimizerSpec {
   std::string name = "sgd";  // a line of optimizers.inc, or a registered name (register_optimizer)
   // Open numbers are those of the rule (fill_defaults).
   std::optional<float> momentum = {};      // sgd (0), muon, normuon (0.95)
@@ -59,20 +58,18 @@ struct RuleSpec {
   float weight_decay = 0;                  // sgd, adam: added to the gradient; others: decoupled; bop: unused
   bool decay_vectors = true;               // false: weight_decay applies only to parameters with two or more axes
   MomentKind moments = MomentKind::kFp32;  // of parameters that do not specify their own
-  double base_lr = 0;                      // learning rate before the schedule
-  UpdateScale scale = UpdateScale::kRms;   // muon, normuon
-  NsDType ns = NsDType::kFp32;             // muon, normuon
-  int64_t ns_steps = 5;                    // muon, normuon: iterations
-  NsCoefficients ns_coefficients = NsCoefficients::kJordan;  // muon, normuon
+  double base_lr = 0;  // learning rate before the schedule; bop: gamma scales with lr / base_lr (0: constant)
+  BopSpec bop = {};    // for parameters of optimizer bop
+  // The orthogonalization of muon and normuon.
+  UpdateScale scale = UpdateScale::kRms;
+  NsDType ns = NsDType::kFp32;
+  int64_t ns_steps = 5;  // iterations
+  NsCoefficients ns_coefficients = NsCoefficients::kJordan;
   std::vector<double> ns_triples = {};  // instead of ns_coefficients: a, b, c of each iteration; the last ones repeat
-  friend bool operator==(const RuleSpec&, const RuleSpec&) = default;
-};
-
-struct OptimizerSpec : RuleSpec {
-  BopSpec bop = {};  // for parameters of optimizer bop; gamma scales with lr / base_lr (base_lr 0: constant)
-  // Updates the parameters that a rule of hidden weights (muon, normuon) leaves, and those of optimizer aux. base_lr 0:
-  // that of the rule. nullopt: adamw with the rule's base_lr, weight_decay, decay_vectors and moments.
-  std::optional<RuleSpec> aux = {};
+  // At most one: the rule, beside muon or normuon, of parameters that are not hidden (Parameter::hidden) and of those
+  // of optimizer aux; base_lr 0: that of this spec. None: adamw with base_lr, weight_decay, decay_vectors and moments
+  // of this spec.
+  std::vector<OptimizerSpec> aux = {};
   float clip_value = 0;  // 0: off. Gradients are clamped to [-clip_value, clip_value]
   float clip_norm = 0;   // 0: off. All gradients are scaled by clip_norm / norm if norm > clip_norm
   bool fused = true;     // updates may run inside backward (Optimizer::arm)

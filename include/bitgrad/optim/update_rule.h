@@ -107,7 +107,7 @@ class UpdateRule {
 
 std::vector<std::string> optimizer_names();
 // Sets the numbers that the spec leaves open to those of its rule, if that is known.
-void fill_defaults(RuleSpec& spec);
+void fill_defaults(OptimizerSpec& spec);
 // Throws Error for an unknown name or a value out of range. The rule gets a spec without open numbers.
 std::unique_ptr<UpdateRule> make_rule(const OptimizerSpec& spec);
 using RuleFactory = std::function<std::unique_ptr<UpdateRule>(const OptimizerSpec&)>;
