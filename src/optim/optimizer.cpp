@@ -63,11 +63,11 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) { return st
 
 const Optimizer::Rule& Optimizer::rule_of(const Parameter& p) {
   std::string name = p.spec().optimizer;
-  if (name.empty() && rules_.at("").rule->hidden_only() && !p.hidden()) name = "aux";
+  const bool hidden_only = rules_.at("").rule->hidden_only();
+  if (name.empty() && hidden_only && !p.hidden()) name = "aux";
+  if (name == "aux" && !hidden_only) name.clear();
   const auto found = rules_.find(name);
   if (found != rules_.end()) return found->second;
-  require(name != "aux", "optimizer", "parameter '", p.path(), "': optimizer aux: ", spec_.name,
-          " updates all parameters by itself, and has no aux");
   OptimizerSpec spec = spec_;
   spec.name = name;
   spec.aux.clear();

@@ -78,9 +78,10 @@ struct ParameterSpec {
   std::optional<float> latent_clamp = {};  // masters are clamped to [-c, c] after each update
   MasterKind master = MasterKind::kFp32;
   std::optional<MomentKind> moments = {};  // nullopt: the optimizer's
-  std::string optimizer = {};  // empty: the run's; "aux": OptimizerSpec::aux; "bop": bint1 codes without a master
-  int64_t matrices = 0;        // of equal size, one below the other, for muon; 0: those of its reader
-  float lr_factor = 1.0f;      // relative to the run's learning rate
+  std::string optimizer =
+      {};  // empty: the run's; "aux": OptimizerSpec::aux where there is one; "bop": bint1 codes without a master
+  int64_t matrices = 0;                    // of equal size, one below the other, for muon; 0: those of its reader
+  float lr_factor = 1.0f;                  // relative to the run's learning rate
   std::optional<float> weight_decay = {};  // nullopt: the optimizer's
   std::optional<float> floor = {};         // lower bound, enforced after each update (learned steps and clips)
   bool frozen = false;                     // no gradient, no update
