@@ -92,7 +92,7 @@ void visit_weight(V&& v, T& x) {
   v("quant", x.quant), v("grad", x.grad), v("init", x.init), v("latent_clamp", x.latent_clamp), v("master", x.master);
   v("moments", x.moments), v("optimizer", x.optimizer), v("lr_factor", x.lr_factor), v("weight_decay", x.weight_decay);
   v("floor", x.floor), v("frozen", x.frozen), v("learned_lr_factor", x.learned.lr_factor);
-  v("learned_weight_decay", x.learned.weight_decay), v("matrices", x.matrices);
+  v("learned_weight_decay", x.learned.weight_decay);
 }
 template <typename V, typename T>
 void visit_slot(V&& v, T& x) {
@@ -195,7 +195,10 @@ Json put_layer(const LayerSpec& x) {
   if (const std::string plugin = detail::plugin_of("a layer kind", x.kind); !plugin.empty()) j["plugin"] = plugin;
   if (!x.name.empty()) j["name"] = x.name;
   j["attributes"] = put(x.attributes);
-  if (kind.weights) visit_weight(Put{j["weight"]}, x.weight);
+  if (kind.weights) {
+    visit_weight(Put{j["weight"]}, x.weight);
+    Put{j["weight"]}("matrices", x.weight.matrices);
+  }
   if (kind.product) visit_product(Put{j["product"]}, x.product);
   if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Put{j["quantizer"]}, *x.activation);
   if (x.lists.empty()) return j;
@@ -222,7 +225,10 @@ LayerSpec get_layer(const Json& j) {
   const LayerKind& kind = kind_of(x);
   x.name = j.value("name", "");
   get(j.at("attributes"), x.attributes);
-  if (kind.weights) visit_weight(Get{j.at("weight")}, x.weight);
+  if (kind.weights) {
+    visit_weight(Get{j.at("weight")}, x.weight);
+    GetKnown{j.at("weight")}("matrices", x.weight.matrices);
+  }
   if (kind.product) visit_product(Get{j.at("product")}, x.product);
   if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Get{j.at("quantizer")}, x.activation.emplace());
   if (j.contains("lists"))

@@ -263,14 +263,18 @@ class Checks {
       if (c->name == "plateau")
         contradiction({concat(path, ".name")},
                       concat(path, ": plateau follows evaluations, and only schedule does. Use another one"));
-    if (changes(momentum) && config_.optim.spec.momentum.value_or(1) == 0 && sound_path("optim.momentum"))
+    const OptimizerSpec& optim = config_.optim.spec;
+    const std::vector<OptimizerSpec>& aux = optim.aux;
+    const auto any_aux = [&](auto has) { return std::any_of(aux.begin(), aux.end(), has); };
+    if (changes(momentum) && optim.momentum.value_or(1) == 0 && sound_path("optim.momentum") &&
+        !any_aux([](const OptimizerSpec& s) { return s.momentum.value_or(0) > 0; }))
       contradiction({"optim.momentum_schedule"}, "optim.momentum_schedule has no effect: optim.momentum is 0");
     const bool grows = std::any_of(momentum.factors.begin(), momentum.factors.end(), [](double f) { return f > 1; });
     if (grows)
       contradiction({"optim.momentum_schedule.factors"},
                     "optim.momentum_schedule.factors: got a factor above 1, expected numbers in [0, 1]: optim.momentum "
                     "is the largest");
-    bool decays = config_.optim.spec.weight_decay > 0;
+    bool decays = optim.weight_decay > 0 || any_aux([](const OptimizerSpec& s) { return s.weight_decay > 0; });
     each_weights(
         [&](const ParameterSpec& weights, const std::string&) { decays |= weights.weight_decay.value_or(0) > 0; });
     if (changes(decay) && !decays && sound_path("model.layers") && sound_path("quant.weights"))
@@ -334,6 +338,21 @@ class Checks {
   }
   void moments() {
     const OptimizerSpec& optim = config_.optim.spec;
+    if (!optim.aux.empty() && optim.aux[0].name == "sgd" && optim.aux[0].momentum.value_or(0) == 0 &&
+        find("optim.aux.moments"))
+      contradiction({"optim.aux.moments"}, "optim.aux.moments: optim.aux.name sgd without momentum keeps no moments");
+    if (optim.name == "adafactor") {
+      bool once = false;
+      each_weights([&](const ParameterSpec& weights, const std::string& path) {
+        if (once || weights.moments.value_or(MomentKind::kFp32) == MomentKind::kFp32 || !weights.optimizer.empty())
+          return;
+        contradiction({path + ".moments", "quant.weights.moments"},
+                      concat(path,
+                             ".moments: optim.name adafactor keeps means of rows and columns of a weight, in "
+                             "fp32; optim.moments applies to vectors"));
+        once = true;
+      });
+    }
     if (optim.name != "sgd" || optim.momentum.value_or(0) != 0 || !sound_path("optim.name") ||
         !sound_path("optim.momentum"))
       return;
@@ -357,17 +376,27 @@ class Checks {
     if (optim.ns == NsDType::kBf16 && config_.run.bits == "strict" && sound_path("optim.ns"))
       contradiction({"optim.ns", "run.bits"},
                     "optim.ns bf16: its products have no order that all machines share, which run.bits strict needs");
+    if (!optim.ns_triples.empty() && optim.ns_coefficients != NsCoefficients::kJordan)
+      contradiction({"optim.ns_triples"},
+                    "optim.ns_triples: got numbers beside optim.ns_coefficients, expected one of them");
+    if (std::ssize(optim.ns_triples) > 3 * optim.ns_steps)
+      contradiction({"optim.ns_triples", "optim.ns_steps"},
+                    concat("optim.ns_triples: got ", optim.ns_triples.size() / 3, " triples for ", optim.ns_steps,
+                           " iterations (optim.ns_steps)"));
     if (optim.ns_triples.size() % 3 != 0)
       contradiction({"optim.ns_triples"}, concat("optim.ns_triples: got ", optim.ns_triples.size(),
                                                  " numbers, expected a, b and c of each iteration"));
-    if (choices::updates_hidden_only(optim.name)) return;
+    const bool hidden_only = choices::updates_hidden_only(optim.name);
     bool reported = false;
     each_weights([&](const ParameterSpec& weights, const std::string& path) {
-      if (reported || (weights.optimizer != "aux" && weights.matrices == 0)) return;
+      const bool aux = weights.optimizer == "aux", idle = weights.matrices > 0 && (aux || weights.frozen);
+      if (reported || (hidden_only ? !idle : !aux && weights.matrices == 0)) return;
       const char* const key = weights.matrices == 0 ? "optimizer" : "matrices";
+      const std::string why = hidden_only ? std::string("of weights that ") + (aux ? "aux updates" : "are frozen")
+                                          : concat("with optim.name ", optim.name,
+                                                   ", which updates every parameter by itself. Use muon or normuon");
       contradiction({concat(path, '.', key), concat("quant.weights.", key)},
-                    concat(path, '.', key, ": has no effect with optim.name ", optim.name,
-                           ", which updates every parameter by itself. Use muon or normuon"));
+                    concat(path, '.', key, ": has no effect ", why));
       reported = true;
     });
   }

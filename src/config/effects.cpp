@@ -122,8 +122,9 @@ class Effects {
   }
 
   void decay() const {
-    if (config_.optim.spec.decay_vectors || config_.optim.spec.weight_decay != 0) return;
-    bool decays = false;
+    const OptimizerSpec& optim = config_.optim.spec;
+    if (optim.decay_vectors || optim.weight_decay != 0) return;
+    bool decays = !optim.aux.empty() && optim.aux[0].weight_decay != 0;
     for_each_layer(config_.layers,
                    [&](const LayerSpec& layer) { decays = decays || layer.weight.weight_decay.value_or(0) != 0; });
     if (!decays) warn(find("optim", "decay"), concat("optim.decay (matrices) has no effect: optim.weight_decay is 0"));
@@ -139,6 +140,7 @@ class Effects {
     idle("factor", c.factor == 1);
     idle("gamma", c.gamma == 1);
     idle("final", c.final == 1);
+    idle("warmup_from", c.warmup_from == 1);
     if (!c.factors.empty() && std::all_of(c.factors.begin(), c.factors.end(), [](double f) { return f == 1; }))
       refuse(find(path, "factors"),
              concat(path, ".factors: 1 alone changes nothing. Give other numbers, or name: constant"));

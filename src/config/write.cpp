@@ -47,7 +47,9 @@ class Writer {
   // Keys without a default are left out where nothing is set.
   template <typename T>
   static bool omitted(const KeySpec& spec, const T& field) {
-    if constexpr (requires { field.has_value(); })
+    if constexpr (requires { field.first.has_value(); })
+      return !field.first || !field.second;  // open numbers are those of the rule
+    else if constexpr (requires { field.has_value(); })
       return !Section<typename T::value_type> && !spec.has_default() && !field;
     else if constexpr (requires { field.empty(); } || std::is_arithmetic_v<T> || Section<T>)
       return !spec.has_default() && field == T{};

@@ -198,7 +198,7 @@ void ActivationQuantizer::check_rows() const {
 PlanRequests ActivationQuantizer::serve(const PlanRequests& requests) {
   if (mode_.quantization == QuantSwitch::kOff) return requests;
   transposed_ = transposed_ || (!integers_ && requests.wants(layouts::transposed));
-  return {};
+  return requests.parts();
 }
 
 void ActivationQuantizer::add_learned() {

@@ -1,4 +1,5 @@
-// The matrices that rules of whole matrices take a weight for, and which rank updates which.
+// The matrices that rules of whole matrices take a weight for, and which rank is to update which (planned: today every
+// rank updates all).
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/step_scalars.h"
 #include "kernels/flag.h"
@@ -76,22 +77,25 @@ const Optimizer::Rule& Optimizer::rule_of(const Parameter& p) {
 }
 
 void Optimizer::check(const std::vector<Parameter*>& parameters) {
+  const Rule& main = rules_.at("");
+  const bool hidden_only = main.rule->hidden_only();
+  require(!hidden_only || spec_.ns == NsDType::kFp32 || bits_mode() != BitsMode::kStrict, "optimizer",
+          "ns bf16: its products have no order that all machines share, which strict mode needs. Set ns to fp32");
+  bool any = false, updated = false;
   for (const Parameter* p : parameters) {
     if (p->spec().frozen) continue;
     const Rule& rule = rule_of(*p);
     detail::check_trainable(*p, rule.spec.name, *rule.rule);
+    require(p->spec().matrices == 0 || !hidden_only || &rule == &main, "optimizer", "parameter '", p->path(),
+            "': matrices ", p->spec().matrices, " has no effect: rule ", rule.spec.name, " updates it");
+    any = true;
+    updated = updated || &rule == &main;
   }
-}
-
-// A rule that updates nothing was asked for in vain.
-void Optimizer::require_updated(const Slots& slots) const {
-  const UpdateRule* const rule = rules_.at("").rule.get();
-  if (!rule->hidden_only() || slots.empty()) return;
-  const bool any = std::any_of(slots.begin(), slots.end(), [&](const auto& s) { return s->rule == rule; });
-  require(any, "optimizer", spec_.name,
-          " updates hidden weights: those of linear and convolutional layers except the last one that train. This "
-          "model has none, and aux (",
-          rules_.at("aux").spec.name, ") would update everything. Set the optimizer to ", rules_.at("aux").spec.name);
+  // A rule that updates nothing was asked for in vain.
+  require(updated || !any || !hidden_only, "optimizer", spec_.name,
+          " updates hidden weights: those of linear and convolutional layers except the last one that train. None of "
+          "this model's is left to it, and aux would update everything. Set the optimizer to ",
+          hidden_only ? rules_.at("aux").spec.name : "");
 }
 
 // Reuses moments from slots_, the previous slots, whose parameters may no longer exist.
@@ -123,7 +127,6 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
     Slot*& slot = slot_of[p];
     if (slot == nullptr) slot = slots.emplace_back(make_slot(p, before)).get();
   }
-  require_updated(slots);
   slots_ = std::move(slots);
   for (const auto& owner : slots_) {
     if (!owner->parameter->learned().empty()) owner->divisors = detail::learned_divisors(*owner->parameter);
@@ -183,13 +186,15 @@ void Optimizer::set_factors(const RuleFactors& factors) {
   factors_ = factors;
 }
 
-// Gives parameters with equally many updates a common place.
+// Gives parameters of a rule with equally many updates a common place.
 void Optimizer::place_ages() {
-  std::vector<int64_t> behind;  // steps that the parameters of a place were not updated in
+  // The rule, and the steps that the parameters of a place were not updated in.
+  std::vector<std::pair<const UpdateRule*, int64_t>> behind;
   for (const auto& s : slots_) {
-    const auto found = std::find(behind.begin(), behind.end(), steps_ - s->updates);
+    const std::pair age(s->rule, steps_ - s->updates);
+    const auto found = std::find(behind.begin(), behind.end(), age);
     const auto place = static_cast<int>(found - behind.begin());
-    if (found == behind.end()) behind.push_back(steps_ - s->updates);
+    if (found == behind.end()) behind.push_back(age);
     if (place != s->place) ++placements_;
     s->place = place;
   }
@@ -244,7 +249,7 @@ void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
     if (!s->active) continue;
     sums.next();
     if (s->owner != nullptr) {
-      if (norm) sums.add(s->gradient.as<float>(), s->gradient.numel());
+      if (norm || s->rule->whole_matrix()) sums.add(s->gradient.as<float>(), s->gradient.numel());
     } else if (cpu && norm_in_one_pass(*s)) {
       const std::optional<float> squares = detail::finished_squares(p, spec_, count);
       if (!squares) refuse(p);
@@ -303,7 +308,7 @@ void Optimizer::check_squares(const detail::SquareSums& sums) const {
   size_t i = 0;
   for (const auto& s : slots_) {
     if (!s->active) continue;
-    if (s->rule->whole_matrix() && s->owner == nullptr && !std::isfinite(static_cast<float>(sums.of_parameter(i))))
+    if (s->rule->whole_matrix() && !std::isfinite(static_cast<float>(sums.of_parameter(i))))
       fail_with(ErrorCode::kNonFinite, "optimizer", "the sum of squares of the gradient of '", s->path, "' (", s->shape,
                 ") overflows fp32 at optimizer step ", steps_, what_is_left(), " A smaller learning rate may help.");
     ++i;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bitgrad/base/cpu.h"
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/tensor/tensor.h"
 #include "kernels/elementwise.h"
@@ -167,6 +166,10 @@ NewtonSchulz newton_schulz(const OptimizerSpec& spec) {
   require(spec.ns_steps >= 1 && spec.ns_steps <= 100, "optimizer", "ns_steps must be in [1, 100], got ", spec.ns_steps);
   require(spec.ns_triples.size() % 3 == 0, "optimizer", "ns_triples: got ", spec.ns_triples.size(),
           " numbers, expected a, b and c of each iteration");
+  require(std::ssize(spec.ns_triples) <= 3 * spec.ns_steps, "optimizer", "ns_triples: got ", spec.ns_triples.size() / 3,
+          " triples for ", spec.ns_steps, " iterations (ns_steps)");
+  require(spec.ns_triples.empty() || spec.ns_coefficients == NsCoefficients::kJordan, "optimizer",
+          "ns_triples: got numbers beside ns_coefficients ", enum_name(spec.ns_coefficients), ", expected one of them");
   for (const double x : spec.ns_triples)
     require(std::isfinite(static_cast<float>(x)), "optimizer", "ns_triples: got ", x, ", expected finite numbers");
   std::vector<std::array<float, 3>> given;
@@ -182,8 +185,6 @@ NewtonSchulz newton_schulz(const OptimizerSpec& spec) {
 
 void orthogonalize(const NewtonSchulz& how, int64_t count, int64_t rows, int64_t cols, float* x) {
   if (count == 0 || rows == 0 || cols == 0) return;
-  require(how.dtype == NsDType::kFp32 || bits_mode() != BitsMode::kStrict, "optimizer",
-          "ns bf16: its products have no order that all machines share, which strict mode needs. Set ns to fp32");
   const Tensor norms = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
   sum_squares_into(kernels::ReduceAxis::kRows, count, rows * cols, x, norms.as<float>());
   run_map(maps::NormsOfSquares{how.norm_factor, kEps, norms.as<float>()}, count);

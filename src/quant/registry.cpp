@@ -22,7 +22,7 @@ namespace {
 std::vector<std::string_view> built_in_keys() {
   std::vector<std::string_view> keys{"alpha",        "ste_t",   "learned",      "observer",  "init",
                                      "master",       "moments", "latent_clamp", "optimizer", "lr_factor",
-                                     "weight_decay", "frozen",  "grad"};
+                                     "weight_decay", "frozen",  "grad",         "matrices"};
   const QuantSpec spec;
   visit_quant([&](std::string_view key, const auto&) { keys.emplace_back(key); }, spec);
   return keys;

@@ -154,9 +154,12 @@ TEST_CASE("a phase of quantization and, with --verbose, the lines of the log are
 
 TEST_CASE("explain shows a key by its path or its end, and names the nearest one") {
   const Said lr = said({"explain", "lr"});
-  CHECK(lr.output ==
-        "optim.lr\n  learning rate before the schedule\n  value    a number in [1e-30, 1000]\n  default  required\n"
-        "  example  optim: {lr: 0.01}\n");
+  CHECK(
+      lr.output ==
+      "optim.lr\n  learning rate before the schedule\n  value    a number in [1e-30, 1000]\n  default  required\n"
+      "  example  optim: {lr: 0.01}\n"
+      "\noptim.aux.lr\n  learning rate before the schedule\n  value    a number in [1e-30, 1000]\n  default  optim.lr\n"
+      "  example  optim: {aux: {lr: 0.01}}\n");
   CHECK(has(said({"explain", "model.layers.3.linear.out"}).output, "example  model: {layers: [{linear: {out: 10}}]}"));
   CHECK(has(said({"explain", "dataset.size"}).output, "with     format digits"));
   CHECK(said({"explain", "dtype"}).output.starts_with("quant.weights.dtype\n"));
@@ -368,7 +371,7 @@ try bitgrad completion z
   const ProcessResult shell = run_program({"bash", "--norc", script});
   if (shell.code == 127) return;
   CHECK(shell.out ==
-        "sweep\n--resume\noptim.weight_decay=\nschedule.warmup\nrun.seed=\n"
+        "sweep\n--resume\noptim.weight_decay=\nschedule.warmup schedule.warmup_from\nrun.seed=\n"
         "w1a1 w1a2\nauto off\nint8wo\nresnet20 resnet20_irnet resnet8\npictures\nfashion_mnist\nzsh\n");
 }
 

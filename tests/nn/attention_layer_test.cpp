@@ -1,5 +1,6 @@
 // attention and positions between other layers.
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/nn/prepare.h"
 #include "bitgrad/ops/attention.h"
 #include "nn/bf16_layers.h"
 #include "support/expect_error.h"
@@ -89,4 +90,30 @@ TEST_CASE("attention and positions report shapes that do not fit before anything
   CHECK(contains(plan_error(layer("positions", {{"context", 4}}), sequences({5, 8})),
                  "context: got 4, expected at least 5, the positions of a sample"));
   CHECK(make_layer(heads)->macs(sequences({5, 32}), sequences({5, 16})) >= 0);
+}
+
+TEST_CASE("weights before attention and gates know the matrices stacked in them, hidden ones are not the last") {
+  const auto linear = [](int64_t out) { return layer("linear", {{"out", out}, {"bias", false}}); };
+  std::vector<LayerSpec> specs = {linear(32),
+                                  layer("dequantize"),
+                                  layer("dropout", {{"p", 0.5}}),
+                                  layer("attention", {{"heads", 4}, {"kv_heads", 2}}),
+                                  linear(24),
+                                  layer("swiglu"),
+                                  linear(6),
+                                  layer("relu"),
+                                  linear(4)};
+  const std::shared_ptr<Module> model = make_layers(specs);
+  model->plan(sequences({5, 16}));
+  StepState state;
+  model->initialize(kModelRoot, state);
+  mark_hidden_weights(*model);
+  std::vector<std::vector<int64_t>> stacked;
+  std::vector<bool> hidden;
+  for (const Parameter* p : model->parameters()) {
+    stacked.push_back(p->stacked());
+    hidden.push_back(p->hidden());
+  }
+  CHECK(stacked == std::vector<std::vector<int64_t>>{{16, 8, 8}, {12, 12}, {}, {}});
+  CHECK(hidden == std::vector<bool>{true, true, true, false});
 }

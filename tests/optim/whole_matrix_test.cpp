@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/io/safetensors.h"
 #include "nn/nn_support.h"
 #include "optim/matrix_parts.h"
@@ -341,7 +342,7 @@ TEST_CASE("hidden weights get the rule, everything else aux with a learning rate
   CHECK(
       contains(refused(muon(), bias.get()),
                "muon updates hidden weights: those of linear and convolutional layers except the last one that train. "
-               "This model has none, and aux (adamw) would update everything. Set the optimizer to adamw"));
+               "None of this model's is left to it, and aux would update everything. Set the optimizer to adamw"));
   const auto all = make_optimizer(named("sgd"));  // updates every parameter
   all->attach({chosen.get()});
   OptimizerSpec beside = named("adamw");
@@ -426,11 +427,74 @@ TEST_CASE("numbers of an orthogonalization out of range are refused, and bf16 in
   REQUIRE(how.iterations.size() == 4);
   CHECK(how.iterations[0][0] == 2.0f);
   CHECK(how.iterations[3][0] == 1.875f);
+  CHECK(contains(refused([](OptimizerSpec& s) {
+                   s.ns_triples = {2, -1.5, 0.375, 2, -1.5, 0.375};
+                   s.ns_steps = 1;
+                 }),
+                 "ns_triples: got 2 triples for 1 iterations (ns_steps)"));
+  CHECK(contains(refused([](OptimizerSpec& s) {
+                   s.ns_triples = {2, -1.5, 0.375};
+                   s.ns_coefficients = NsCoefficients::kPolarExpress;
+                 }),
+                 "ns_triples: got numbers beside ns_coefficients polar_express, expected one of them"));
   const StrictBits strict;
-  const Tensor x = random_tensor({4, 4}, dtypes::fp32, 1, -1, 1);
-  CHECK(contains(
-      error_of([&] { detail::orthogonalize(detail::newton_schulz(rule(NsDType::kBf16)), 1, 4, 4, x.as<float>()); }),
-      "ns bf16: its products have no order that all machines share, which strict mode needs. Set ns to fp32"));
+  OptimizerSpec narrow = muon();
+  narrow.ns = NsDType::kBf16;
+  const auto w = hidden({4, 4});
+  CHECK(
+      contains(error_of([&] { make_optimizer(narrow)->attach({w.get()}); }),
+               "ns bf16: its products have no order that all machines share, which strict mode needs. Set ns to fp32"));
+}
+
+TEST_CASE("an attach that is refused leaves the attached parameters with their state") {
+  const auto w = hidden({6, 4});
+  auto bias = float_parameter("bias", {4});
+  const auto optimizer = make_optimizer(muon());
+  optimizer->attach({w.get(), bias.get()});
+  const auto step = [&] {
+    accumulate(*w, random_tensor({6, 4}, dtypes::fp32, 1, -1, 1));
+    accumulate(*bias, random_tensor({4}, dtypes::fp32, 2, -1, 1));
+    optimizer->step(0.01f, 1);
+  };
+  step();
+  const Doubles before = optimizer->state()[0].tensor.values();
+  CHECK(contains(error_of([&] { optimizer->check({bias.get()}); }), "aux would update everything"));
+  CHECK(contains(error_of([&] { optimizer->attach({bias.get()}); }), "aux would update everything"));
+  CHECK(optimizer->state()[0].tensor.values() == before);
+  step();
+  ParameterSpec two;
+  two.matrices = 2;
+  two.optimizer = "aux";
+  const auto idle = hidden({6, 4}, "idle", two);
+  CHECK(contains(error_of([&] {
+                   optimizer->check({w.get(), idle.get()});
+                 }),
+                 "parameter 'idle': matrices 2 has no effect: rule adamw updates it"));
+}
+
+TEST_CASE("corrections of two rules after equally many updates have places of their own") {
+  const auto w = hidden({6, 4});
+  auto bias = float_parameter("bias", {4});
+  OptimizerSpec spec = muon();
+  spec.aux = {{.name = "adafactor"}};
+  const auto optimizer = make_optimizer(spec);
+  ParameterSpec adam;
+  adam.optimizer = "adam";
+  const auto other = hidden({6, 4}, "other", adam);
+  optimizer->attach({w.get(), bias.get(), other.get()});
+  const auto begin = [&](uint64_t i) {
+    for (Parameter* p : {w.get(), other.get()}) accumulate(*p, random_tensor({6, 4}, dtypes::fp32, i, -1, 1));
+    accumulate(*bias, random_tensor({4}, dtypes::fp32, i, -1, 1));
+  };
+  for (uint64_t i = 0; i < 2; ++i) {
+    begin(i);
+    optimizer->step(0.01f, 1);
+  }
+  StepScalars live;
+  optimizer->write_scalars(live);
+  int own = 0;
+  for (const auto& age : live.age) own += age.c1 != 1 || age.c2 != 1 ? 1 : 0;
+  CHECK(own == 2);
 }
 
 TEST_CASE("every matrix has one owner, the heaviest first to the rank with the least") {

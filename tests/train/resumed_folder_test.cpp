@@ -65,8 +65,9 @@ TEST_CASE("differences of configurations are listed by key with both values") {
         Lines{"quant.weights.init|uniform(-2,1)|uniform(-1,1)"});
   CHECK(list(small_config({"optim.clip_norm=1"}), base) == Lines{"optim.clip_norm|1|none"});
   CHECK(list(small_config({"optim={name: sgd, lr: 0.02}"}), base) ==
-        Lines{"optim.name|sgd|adam", "optim.momentum|0|-", "optim.nesterov|false|-", "optim.betas|-|[0.9, 0.999]",
-              "optim.eps|-|1e-08"});
+        Lines{"optim.name|sgd|adam", "optim.momentum|0|-", "optim.nesterov|false|-",
+              "optim.momentum_schedule.name|constant|-", "optim.momentum_schedule.warmup|0 steps|-",
+              "optim.momentum_schedule.warmup_from|0|-", "optim.betas|-|[0.9, 0.999]", "optim.eps|-|1e-08"});
   // A name here is a map there, with keys of its own.
   const RunConfig hinge = small_config({"loss=squared_hinge"}),
                   smooth = small_config({"loss={softmax_cross_entropy: {smoothing: 0.1}}"});

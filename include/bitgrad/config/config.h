@@ -192,7 +192,7 @@ struct BatchSection {
 
 // Of the learning rate, the weight decay or the momentum.
 struct ScheduleConfig : ScheduleShape {
-  Quantity warmup = {};                // linear from 0; 0: none
+  Quantity warmup = {};                // linear from warmup_from; 0: none
   Quantity every = {};                 // step, exponential
   std::vector<Quantity> at = {};       // multistep
   Quantity cooldown = {};              // wsd

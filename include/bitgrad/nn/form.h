@@ -74,10 +74,19 @@ class PlanRequests {
   }
   void merge(const PlanRequests& other) {
     for (const Layout layout : other.layouts_) request(layout);
-    if (stacked_.empty()) stacked_ = other.stacked_;
+    if (stacked_.empty())
+      stacked_ = other.stacked_;
+    else if (!other.stacked_.empty() && other.stacked_ != stacked_)
+      stacked_ = {0};  // readers that differ: parts that do not add up, so none
   }
   void stack(std::vector<int64_t> features) { stacked_ = std::move(features); }
   const std::vector<int64_t>& stacked() const { return stacked_; }
+  // Of them, those that hold for the input of a layer that keeps features apart but makes other codes or values.
+  PlanRequests parts() const {
+    PlanRequests parts;
+    parts.stacked_ = stacked_;
+    return parts;
+  }
   bool wants(Layout layout) const { return std::find(layouts_.begin(), layouts_.end(), layout) != layouts_.end(); }
   bool empty() const { return layouts_.empty() && stacked_.empty(); }
 

@@ -85,8 +85,8 @@ class Parameter {
   // Learned parts of the scheme, such as "<path>.step": float parameters whose gradient is derived from this one's
   // during the optimizer step (docs/numerics.md section 6, 3). They follow their owner in Module::parameters().
   std::span<const std::unique_ptr<Parameter>> learned() const;
-  // Whether rules of hidden weights (UpdateRule::hidden_only) update it: weights of linear and convolutional layers but
-  // the last one (mark_hidden_weights).
+  // Whether rules of hidden weights (UpdateRule::hidden_only) update it: weights of linear and convolutional layers and
+  // their adapters, but not of the last layer and none that an embedding shares (mark_hidden_weights).
   bool hidden() const { return hidden_; }
   void set_hidden(bool hidden) { hidden_ = hidden; }
   // Rows of the matrices that its reader takes it for, such as those of q, k and v; empty: one matrix, or

@@ -152,7 +152,6 @@ class Optimizer {
     float lr_factor = 1;  // of the run's learning rate
   };
   const Rule& rule_of(const Parameter& parameter);
-  void require_updated(const Slots& slots) const;
   void check_finite(const Slot& slot) const;
   std::string_view what_is_left() const;  // of the model, for errors of gradients
   [[noreturn]] void refuse(const Parameter& parameter) const;

@@ -21,6 +21,7 @@ class DequantizeLayer final : public detail::ValuesLayer {
     out.scales.reset();
     return out;
   }
+  PlanRequests serve(const PlanRequests& requests) override { return requests.parts(); }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     if (detail::is_values(graph[x].form.dtype)) return x;
     return detail::add_node(graph, path(), inference::Dequantize{}, x, detail::values_like(graph[x].form, y_));

@@ -41,7 +41,7 @@ class Dropout final : public detail::ValuesLayer {
     return out;
   }
 
-  PlanRequests serve(const PlanRequests& requests) override { return options_.p == 0 ? requests : PlanRequests(); }
+  PlanRequests serve(const PlanRequests& requests) override { return options_.p == 0 ? requests : requests.parts(); }
   inference::Value lower(inference::Graph&, inference::Value x) override { return x; }
   std::string_view kind() const override { return "dropout"; }
 

@@ -1,4 +1,5 @@
 // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]): on packed operands, simulated in floats, or as int32 sums with a scale.
+#include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/product_keys.h"
@@ -30,10 +31,13 @@ class Linear final : public Module {
 
   Form plan(const Form& in, PlanRequests& requests) override {
     if (!slot_.weight().described()) slot_.weight().describe({out_, in.features()});
+    slot_.weight().set_stacked({});
     return slot_.plan_linear(in, requests, bias_ != nullptr, product_.modes());
   }
   PlanRequests serve(const PlanRequests& requests) override {
-    if (!requests.stacked().empty()) slot_.weight().set_stacked(requests.stacked());
+    if (requests.stacked().empty()) return {};
+    slot_.weight().set_stacked(requests.stacked());
+    if (LowRankAdapter* const adapter = slot_.adapter()) adapter->b().set_stacked(requests.stacked());
     return {};
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override { return slot_.lower(graph, x, bias_); }

@@ -139,7 +139,7 @@ struct NormsOfSquares {
   BITGRAD_HD void operator()(int64_t i) const { sums[i] = std::sqrt(sums[i]) * factor + eps; }
 };
 
-// x = x / norms of its matrix, of `size` elements each; row i of `cols` elements.
+// x = x / norms of its matrix; index i is a row of `cols` elements.
 struct DivideByNorms {
   const float* norms;
   int64_t rows, cols;  // of a matrix
