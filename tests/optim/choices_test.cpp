@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "nn/nn_support.h"
+#include "optim/matrix_parts.h"
 #include "optim/optim_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -196,4 +197,12 @@ TEST_CASE("moments with blocks across long rows have the bits of those of one ro
     CHECK(same(rows->master(), flat->master()));
     for (size_t i = 0; i < 4; ++i) CHECK(same(first->state()[i].tensor, second->state()[i].tensor));
   }
+}
+
+TEST_CASE("every matrix has one owner, the heaviest first to the rank with the least") {
+  const std::vector<int64_t> costs{5, 9, 1, 9, 3};
+  CHECK(detail::owners_of(costs, 1) == std::vector<int>{0, 0, 0, 0, 0});
+  CHECK(detail::owners_of(costs, 2) == std::vector<int>{0, 0, 1, 1, 1});
+  CHECK(detail::owners_of(costs, 7) == std::vector<int>{2, 0, 4, 1, 3});
+  CHECK(detail::owners_of({}, 3).empty());
 }

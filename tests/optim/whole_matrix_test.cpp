@@ -43,7 +43,6 @@ double distance(const Doubles& x, const Doubles& y) {
   std::transform(x.begin(), x.end(), y.begin(), d.begin(), std::minus<>());
   return norm_of(d) / std::max(norm_of(y), 1e-30);
 }
-Doubles doubles(const float* x, int64_t n) { return {x, x + n}; }
 
 // The iterations as they are written, on the left of a wide matrix.
 Doubles reference(const detail::NewtonSchulz& how, Doubles x, int64_t rows, int64_t cols) {
@@ -495,12 +494,4 @@ TEST_CASE("corrections of two rules after equally many updates have places of th
   int own = 0;
   for (const auto& age : live.age) own += age.c1 != 1 || age.c2 != 1 ? 1 : 0;
   CHECK(own == 2);
-}
-
-TEST_CASE("every matrix has one owner, the heaviest first to the rank with the least") {
-  const std::vector<int64_t> costs{5, 9, 1, 9, 3};
-  CHECK(detail::owners_of(costs, 1) == std::vector<int>{0, 0, 0, 0, 0});
-  CHECK(detail::owners_of(costs, 2) == std::vector<int>{0, 0, 1, 1, 1});
-  CHECK(detail::owners_of(costs, 7) == std::vector<int>{2, 0, 4, 1, 3});
-  CHECK(detail::owners_of({}, 3).empty());
 }
