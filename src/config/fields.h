@@ -29,6 +29,16 @@ struct AtMostOne {
   T& list;
 };
 
+// Aggregates deduce their arguments by guides only before clang 17.
+template <typename T>
+Pair(T&, T&) -> Pair<T>;
+template <typename T>
+Words(T&, const char*, const char*) -> Words<T>;
+template <typename T>
+Limit(T&) -> Limit<T>;
+template <typename T>
+AtMostOne(T&) -> AtMostOne<T>;
+
 // Calls v(key, field) for each field of a section, in the order of keys.inc.
 template <typename V, typename C>
 void visit(V&& v, C& c) {

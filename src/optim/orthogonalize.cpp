@@ -68,13 +68,13 @@ class Iterations {
 
   Tensor square(DType dtype) const { return Tensor::empty({count_ * k_, k_}, dtype, MemoryKind::kWorkspace); }
   static Tensor rounded(const Tensor& x) {
-    const Tensor y = Tensor::empty(x.shape(), dtypes::bf16, MemoryKind::kWorkspace);
+    Tensor y = Tensor::empty(x.shape(), dtypes::bf16, MemoryKind::kWorkspace);
     kernels::to_bf16(x.numel(), x.as<float>(), y.as<uint16_t>());
     return y;
   }
   static Tensor wide(const Tensor& x) {
     if (x.dtype() == dtypes::fp32) return x;
-    const Tensor y = Tensor::empty(x.shape(), dtypes::fp32, MemoryKind::kWorkspace);
+    Tensor y = Tensor::empty(x.shape(), dtypes::fp32, MemoryKind::kWorkspace);
     kernels::from_bf16(x.numel(), x.as<uint16_t>(), y.as<float>());
     return y;
   }
@@ -123,7 +123,7 @@ class Iterations {
 
   // X X^T, or X^T X if X is tall.
   Tensor gram(const Tensor& x) const {
-    const Tensor s = square(dtype_);
+    Tensor s = square(dtype_);
     const bool tall = rows_ > cols_;
     kernels::GemmArgs args = product(x, tall, x, tall, s);
     args.k = std::max(rows_, cols_);
@@ -132,7 +132,7 @@ class Iterations {
   }
   // a b of symmetric matrices that commute.
   Tensor symmetric(const Tensor& a, const Tensor& b, DType dtype) const {
-    const Tensor c = square(dtype);
+    Tensor c = square(dtype);
     kernels::GemmArgs args = product(a, false, b, false, c);
     args.k = k_;
     run_symmetric(args, c);

@@ -9,6 +9,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/unary_op.h"
+#include "bitgrad/ops/ops.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/strict_bits.h"

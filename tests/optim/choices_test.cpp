@@ -177,17 +177,18 @@ TEST_CASE("an update that leaves fp32 names the parameter without a master") {
 TEST_CASE("moments with blocks across long rows have the bits of those of one row") {
   // [60, 20001]: 256 rows are 2^22 numbers, so rows are taken in order and blocks stay open between them.
   for (const MomentKind kind : {MomentKind::kInt8, MomentKind::kInt4}) {
+    constexpr int64_t kCount = int64_t{60} * 20001;
     OptimizerSpec how = named("adam");
     how.moments = kind;
-    auto rows = float_parameter("w", {60, 20001}), flat = float_parameter("w", {60 * 20001});
-    flat->master().copy_from(rows->master().reshape({60 * 20001}));
+    auto rows = float_parameter("w", {60, 20001}), flat = float_parameter("w", {kCount});
+    flat->master().copy_from(rows->master().reshape({kCount}));
     auto first = make_optimizer(how), second = make_optimizer(how);
     first->attach({rows.get()});
     second->attach({flat.get()});
     for (uint64_t step = 0; step < 2; ++step) {
       const Tensor g = random_tensor({60, 20001}, dtypes::fp32, 40 + step);
       accumulate(*rows, g);
-      accumulate(*flat, g.reshape({60 * 20001}));
+      accumulate(*flat, g.reshape({kCount}));
       first->step(0.01f, 3);
       second->step(0.01f, 3);
     }

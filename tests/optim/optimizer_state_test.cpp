@@ -60,6 +60,7 @@ TEST_CASE("moments with scales are resumed bit for bit, and named and shaped as 
     for (uint64_t seed = 0; seed < 3; ++seed) step(*first, *a, seed);
     const auto state = first->state();
     std::vector<std::string> listed;
+    listed.reserve(state.size());
     for (const auto& s : state) listed.push_back(concat(s.name, ' ', s.tensor.shape(), ' ', s.tensor.dtype()));
     const std::string m = pairs ? "[326] uint8" : "[651] int8", v = pairs ? "[326] uint8" : "[651] uint8";
     CHECK(listed == std::vector<std::string>{"w.adam.m " + m, "w.adam.m.unit [3] fp32", "w.adam.v " + v,

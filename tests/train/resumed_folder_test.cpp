@@ -318,9 +318,10 @@ TEST_CASE("a run whose data vanish, in training or in an evaluation, saves what 
     const std::string folder = create_run_folder(config, temp.file(std::to_string(number++)));
     INFO(train << " samples of training, " << test << " of evaluations can be read");
     const LogLines lines;
-    const auto run = [&] {
+    const auto run = [&, &train_at = train, &test_at = test] {
       // Before it trains, a run reads each sample once for its record.
-      Trainer(config, data(config.data.train, trained + train), data(*config.data.test, evaluated + test)).run(folder);
+      Trainer(config, data(config.data.train, trained + train_at), data(*config.data.test, evaluated + test_at))
+          .run(folder);
     };
     CHECK(contains(error_of(run), "the disk is gone"));
     for (const std::string& line : lines.lines) UNSCOPED_INFO(line);
