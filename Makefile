@@ -7,8 +7,10 @@ CUDA ?= $(if $(wildcard /dev/nvidiactl),AUTO,OFF)
 setup:
 	@scripts/setup.sh
 
+# The GPUs that `make build` and `make test` compile kernels for, as BITGRAD_CUDA_ARCHS of CMakeLists.txt.
+CUDA_ARCHS ?= default
 configure: setup
-	@cmake --preset release -DBITGRAD_WITH_CUDA=AUTO
+	@cmake --preset release -DBITGRAD_WITH_CUDA=AUTO -DBITGRAD_CUDA_ARCHS=$(CUDA_ARCHS)
 
 build: configure
 	@cmake --build --preset release

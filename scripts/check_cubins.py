@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Compiles kernels for every target and reads what came out: registers, spills, remarks of ptxas, instructions.
 
-    scripts/check_cubins.py [--nvcc PATH] [--archs 80,86,...] [--jobs N] [--self-test] [--shared] [SOURCE.cu ...]
+    scripts/check_cubins.py [--nvcc PATH] [--archs 80,86,...] [--objects FOLDER] [--jobs N] [--self-test] [--shared] [SOURCE.cu ...]
+
+--objects: read what a build for one target (BITGRAD_CUDA_ARCHS) left there, objects and the logs of ptxas, in place of
+compiling again; sources without such an object are compiled.
 
 Without sources: all of cuda/kernels/gemm, and the sweeps of an optimizer step (SOURCES). Needs nvcc only (no
 cuobjdump): an instruction of a cubin is 16 bytes, its opcode the low 12 bits. Exit code: the number of broken rules, at most 100; 77 without nvcc (skipped).
@@ -49,6 +52,7 @@ EMPTY = 64  # instructions, with padding
 HELPER = re.compile(r"__cuda_sm\d+x?_(div|rem|rcp|sqrt|shflsync|warpsync)")
 SOURCES = ["cuda/kernels/gemm/*/*.cu", "cuda/kernels/elementwise/update_rows*.cu"]
 FUNCTION = 2  # type of a symbol
+EM_CUDA = 190  # machine of an ELF file
 RESERVED = 1024  # bytes of shared memory that a block of sm_90 and later has beside its own; ptxas counts them
 MOST_STATIC = 32 << 10
 STATIC_SHARED = os.path.join(ROOT, "tests/emulation/cuda/static_shared.inc")
@@ -90,10 +94,9 @@ def parse_log(log):
     return {name: Kernel(name, k["stack"], k["spills"], k["registers"], k["remarks"]) for name, k in kernels.items()}
 
 
-def instructions(cubin):
-    """Kernel -> (number of instructions, [(place, opcode of OPCODES)]), and the names of all functions. A MEMBAR of the block
-    alone is left out."""
-    data = open(cubin, "rb").read()
+def instructions(data):
+    """Kernel of a cubin -> (number of instructions, [(place, opcode of OPCODES)]), and the names of all functions. A MEMBAR of
+    the block alone is left out."""
     at, size, count, names_at = struct.unpack_from("<Q", data, 0x28)[0], *struct.unpack_from("<HHH", data, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]
     names = data[sections[names_at][4]:sections[names_at][4] + sections[names_at][5]]
@@ -125,12 +128,10 @@ def sections_of(data):
     return [(names[s[0]:names.index(b"\0", s[0])].decode(), s[4], s[5]) for s in sections]
 
 
-def static_shared(cubin, arch):
-    """Kernel -> bytes of its static shared arrays."""
+def static_shared(data, arch):
+    """Kernel of a cubin -> bytes of its static shared arrays."""
     reserved = RESERVED if int(re.match(r"\d+", arch).group()) >= 90 else 0
-    with open(cubin, "rb") as file:
-        found = {name[len(".nv.shared."):]: size - reserved for name, _, size in sections_of(file.read())
-                 if name.startswith(".nv.shared.")}
+    found = {name[len(".nv.shared."):]: size - reserved for name, _, size in sections_of(data) if name.startswith(".nv.shared.")}
     return {name: size for name, size in found.items() if size > 0}
 
 
@@ -225,17 +226,46 @@ def flat_name(source):
     return os.path.relpath(source, ROOT).replace(os.sep, "_")
 
 
-def check(nvcc, source, arch, folder):
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def compiled(nvcc, source, arch, folder):
+    """The cubin of a source and what ptxas said, or None and the errors."""
     cubin = os.path.join(folder, flat_name(source) + f".{arch}.cubin")
     command = [nvcc, *FLAGS, "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-cubin", "-Xptxas", "-v",
                f"-I{ROOT}", f"-I{ROOT}/include", f"-I{ROOT}/src", "-o", cubin, source]
     done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        return [f"{os.path.relpath(source, ROOT)} for sm_{arch}: compile:\n{done.stdout}{done.stderr}"], 0, 0
-    kernels = parse_log(done.stdout + done.stderr)
+    return read(cubin) if done.returncode == 0 else None, done.stdout + done.stderr
+
+
+def built(path, arch):
+    """The same from an object and its log, or None where it holds several targets, another one or compressed code."""
+    log = path + ".log"
+    if not os.path.exists(path) or not os.path.exists(log):
+        return None, ""
+    data = read(path)
+    cubins = [m.start() for m in re.finditer(b"\x7fELF\x02\x01", data) if struct.unpack_from("<H", data, m.start() + 18)[0] == EM_CUDA]
+    said = read(log).decode()
+    if len(cubins) != 1 or set(re.findall(r"for 'sm_(\w+)'", said)) != {arch}:
+        return None, ""
+    return data[cubins[0]:], said
+
+
+def check(nvcc, source, arch, folder, objects=None):
+    """Broken rules, kernels, most registers, and whether the source was compiled for it."""
+    place = os.path.join(objects or "", os.path.relpath(source, os.path.join(ROOT, "cuda")) + ".o")
+    cubin, said = built(place, arch) if objects else (None, "")
+    known = cubin is not None
+    if not known:
+        cubin, said = compiled(nvcc, source, arch, folder)
+    if cubin is None:
+        return [f"{os.path.relpath(source, ROOT)} for sm_{arch}: compile:\n{said}"], 0, 0, True
+    kernels = parse_log(said)
     broken = list(broken_rules(arch, kernels, *instructions(cubin)))
     broken += broken_shared(arch, static_shared(cubin, arch), stated_shared(), kernels)
-    return broken, len(kernels), max([k.registers for k in kernels.values()], default=0)
+    return broken, len(kernels), max([k.registers for k in kernels.values()], default=0), not known
 
 
 def print_shared(nvcc, sources, folder, pool):
@@ -243,7 +273,7 @@ def print_shared(nvcc, sources, folder, pool):
         cubin = os.path.join(folder, flat_name(source) + ".cubin")
         subprocess.run([nvcc, *FLAGS, "-arch=sm_90a", "-cubin", f"-I{ROOT}", f"-I{ROOT}/include", f"-I{ROOT}/src",
                         "-o", cubin, source], check=True)
-        return static_shared(cubin, "90a")
+        return static_shared(read(cubin), "90a")
     found = {name: size for one in pool.map(of, sources) for name, size in one.items()}
     print("// Generated by scripts/check_cubins.py --shared: BITGRAD_STATIC_SHARED(symbol of a kernel, bytes of its static shared arrays).")
     for name, size in sorted(found.items()):
@@ -268,7 +298,16 @@ def self_test(nvcc, folder):
     source = os.path.join(folder, "deliberate.cu")
     with open(source, "w") as file:
         file.write(SPILLING)
-    broken, _, _ = check(nvcc, source, "90a", folder)
+    broken, _, _, _ = check(nvcc, source, "90a", folder)
+    place, one = os.path.join(folder, "built.o"), ["-gencode", "arch=compute_90a,code=sm_90a"]
+    for gencode, want in [(one, "spilling_wgmma"), (one + ["-gencode", "arch=compute_80,code=sm_80"], "")]:
+        subprocess.run([os.path.join(ROOT, "scripts/log_ptxas.sh"), place + ".log", nvcc, *FLAGS, *gencode, "-no-compress",
+                        "-c", "-o", place, source], check=True)
+        cubin, said = built(place, "90a")
+        if (cubin is None) != (want == ""):
+            sys.exit(f"self-test: of an object for {len(gencode) // 2} targets a cubin was {'not ' if want else ''}read")
+        if cubin is not None and list(broken_rules("90a", parse_log(said), *instructions(cubin))) != broken:
+            sys.exit("self-test: an object broke other rules than a cubin")
     for want in ["spilling_wgmma for sm_90a: spill: got", "spilling_wgmma for sm_90a: local: got",
                  "spilling_wgmma for sm_90a: tensor core: got no IGMMA", "calling_mma for sm_90a: call: got 1 CALL",
                  "calling_mma for sm_90a: tensor core: got no IMMA"]:
@@ -299,6 +338,7 @@ def main():
     parser.add_argument("sources", nargs="*")
     parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
     parser.add_argument("--archs", default=",".join(ARCHS))
+    parser.add_argument("--objects", help="folder of a build's objects: build/release/cuda")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--shared", action="store_true")
@@ -312,13 +352,13 @@ def main():
             return self_test(args.nvcc, folder)
         if args.shared:
             return print_shared(args.nvcc, sources, folder, pool)
-        runs = [(source, arch, pool.submit(check, args.nvcc, source, arch, folder))
+        runs = [(source, arch, pool.submit(check, args.nvcc, source, arch, folder, args.objects))
                 for source in sources for arch in args.archs.split(",")]
         failures = []
         for source, arch, run in runs:
-            broken, kernels, registers = run.result()
+            broken, kernels, registers, anew = run.result()
             print(f"{os.path.relpath(source, ROOT)} sm_{arch}: {kernels} kernels, at most {registers} registers, "
-                  f"{len(broken)} broken rules", flush=True)
+                  f"{len(broken)} broken rules{'' if anew or not args.objects else ', as built'}", flush=True)
             failures += broken
     for failure in failures:
         print("FAILED", failure)
