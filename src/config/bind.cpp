@@ -322,7 +322,8 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   if (const Node* const frozen = child(train, "frozen")) config.train.frozen_mark = frozen->mark;
   bind_metrics(train, config.train);
   if (!child(child(train, "eval"), "batch")) config.train.eval.batch = config.batch.micro;
-  check_contradictions(root, config, report);
+  for (const auto check : {check_batch, check_data, check_optim, check_output}) check(root, config, report);
+  if (report.empty()) check_plan(root, config, report);
   return config;
 }
 

@@ -114,8 +114,12 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
 
 // Reads quant.recipe, first, last, rules, phases and budget, and reports contradictions among them. Called by bind.
 void bind_prepare(const Node& root, RunConfig& config, Report& report);
-// Reports contradictions between keys that are valid by themselves. Called by bind.
-void check_contradictions(const Node& root, RunConfig& config, Report& report);
+// Report contradictions between keys that are valid by themselves: of batch and requantization, of data and what needs
+// evaluations, of update rules and schedules, and an output that no layer scores. Called by bind.
+void check_batch(const Node& root, const RunConfig& config, Report& report);
+void check_data(const Node& root, const RunConfig& config, Report& report);
+void check_optim(const Node& root, const RunConfig& config, Report& report);
+void check_output(const Node& root, const RunConfig& config, Report& report);
 // Reports layers that do not fit together, in a configuration without other findings. Resets inherited keys that do not
 // fit a layer's own dtype to their defaults.
 void check_plan(const Node& root, RunConfig& config, Report& report);

@@ -101,7 +101,7 @@ void end_failed_window(TrainState& s, const std::string& why) {
 }
 
 // Runs the stages of a step, polling errors between its front and back parts.
-void run(TrainState& s, Step& step, StepGraphs* graphs, StepResult& result) {
+void run_stages(TrainState& s, Step& step, StepGraphs* graphs, StepResult& result) {
   const int64_t before = s.state.microbatch;
   try {
     if (graphs)
@@ -137,7 +137,7 @@ void pass_over(TrainState& s, StepResult& result) {
   count_microbatch(s, result);
   if (s.window.microbatches < s.own_microbatches()) return;
   Step step(s);
-  run(s, step, nullptr, result);
+  run_stages(s, step, nullptr, result);
 }
 
 StepResult run_checked(TrainState& s, const Tensor& x, const Target& target) {
@@ -152,7 +152,7 @@ StepResult run_checked(TrainState& s, const Tensor& x, const Target& target) {
   }
   if (s.device.is_cpu()) note_input(s, x, s.state.microbatch);  // a device is checked only after an error
   Step step(s, x, target);
-  run(s, step, s.graphs && s.graphs->count_and_serve(step) ? s.graphs.get() : nullptr, result);
+  run_stages(s, step, s.graphs && s.graphs->count_and_serve(step) ? s.graphs.get() : nullptr, result);
   step.outcome().write_to(result);
   return result;
 }
@@ -219,7 +219,7 @@ void flush(TrainState& s) {
     if (s.window.samples > 0) {
       Step step(s);
       StepResult result;
-      run(s, step, nullptr, result);
+      run_stages(s, step, nullptr, result);
     }
   } catch (const Error& error) {
     fail_window(s, error, {}, s.state.microbatch);
