@@ -29,7 +29,7 @@ double slow_power(int64_t t) {
 class Adafactor final : public UpdateRule {
  public:
   std::string_view family() const override { return "adafactor"; }
-  std::vector<Part> parts(const Shape& shape) const override {
+  std::vector<Moment> moments(const Shape& shape) const override {
     if (!factored(shape)) return {{.name = "v", .square = true, .stochastic = true}};
     return {{.name = "r", .square = true, .extent = Extent::kRows},
             {.name = "c", .square = true, .extent = Extent::kColumns}};

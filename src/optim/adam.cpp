@@ -15,7 +15,7 @@ class AdamFamily : public UpdateRule {
   AdamFamily(const OptimizerSpec& spec, bool decoupled)
       : beta1_(*spec.beta1), beta2_(*spec.beta2), eps_(spec.eps), decoupled_(decoupled) {}
   std::string_view family() const override { return "adam"; }
-  std::vector<Part> parts(const Shape&) const override {
+  std::vector<Moment> moments(const Shape&) const override {
     return {{"m"}, {.name = "v", .square = true, .stochastic = true}};
   }
   bool on_device() const override { return true; }

@@ -15,7 +15,7 @@ class Bop final : public UpdateRule {
   explicit Bop(const OptimizerSpec& spec) : spec_(spec) {}
   std::string_view family() const override { return "bop"; }
   // gamma is far below the resolution of bf16, so rounding to nearest would stall.
-  std::vector<Part> parts(const Shape&) const override { return {{.name = "m", .stochastic = true}}; }
+  std::vector<Moment> moments(const Shape&) const override { return {{.name = "m", .stochastic = true}}; }
   bool flips_signs() const override { return true; }
   bool on_device() const override { return true; }
   bool live() const override { return true; }

@@ -10,7 +10,7 @@ class Lion final : public UpdateRule {
  public:
   explicit Lion(const OptimizerSpec& spec) : beta1_(*spec.beta1), beta2_(*spec.beta2) {}
   std::string_view family() const override { return "lion"; }
-  std::vector<Part> parts(const Shape&) const override { return {{"m"}}; }
+  std::vector<Moment> moments(const Shape&) const override { return {{"m"}}; }
   bool on_device() const override { return true; }
   bool live() const override { return true; }
   void update(const UpdatePiece& piece) const override {

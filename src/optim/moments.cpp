@@ -28,14 +28,14 @@ struct Moments::Piece {
   }
 };
 
-Moments::Moments(std::vector<UpdateRule::Part> parts, MomentKind kind, const Shape& shape)
+Moments::Moments(std::vector<UpdateRule::Moment> moments, MomentKind kind, const Shape& shape)
     : kind_(kind), numel_(shape.numel()) {
   using Extent = UpdateRule::Extent;
-  for (const UpdateRule::Part& part : parts) {
-    Store& s = (part.extent == Extent::kElements ? stores_ : lines_).emplace_back();
-    s.part = part;
-    if (part.extent != Extent::kElements) {
-      const int64_t n = part.extent == Extent::kRows ? shape.rows() : shape.cols();
+  for (const UpdateRule::Moment& moment : moments) {
+    Store& s = (moment.extent == Extent::kElements ? stores_ : lines_).emplace_back();
+    s.moment = moment;
+    if (moment.extent != Extent::kElements) {
+      const int64_t n = moment.extent == Extent::kRows ? shape.rows() : shape.cols();
       s.numbers = Tensor::zeros({n}, dtypes::fp32, MemoryKind::kOptimizer);
       continue;
     }
@@ -43,7 +43,7 @@ Moments::Moments(std::vector<UpdateRule::Part> parts, MomentKind kind, const Sha
       const int64_t blocks = (numel_ + kernels::kMomentBlock - 1) / kernels::kMomentBlock;
       const bool pairs = kind == MomentKind::kInt4;
       s.numbers = Tensor::zeros({pairs ? (numel_ + 1) / 2 : numel_},
-                                pairs || part.square ? dtypes::uint8 : dtypes::int8, MemoryKind::kOptimizer);
+                                pairs || moment.square ? dtypes::uint8 : dtypes::int8, MemoryKind::kOptimizer);
       s.scale = Tensor::zeros({blocks}, dtypes::fp32, MemoryKind::kOptimizer);
     } else {
       s.numbers = Tensor::zeros(shape, kind == MomentKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kOptimizer);
@@ -103,9 +103,9 @@ void Moments::widen(const Store& s, const Piece& p, float* out) const {
   const float* scales = s.scale.as<float>() + block;
   if (kind_ == MomentKind::kInt4) {
     const uint8_t* pairs = s.numbers.as<uint8_t>() + p.low / 2;
-    s.part.square ? kernels::squares_from_uint4(n, pairs, scales, out)
-                  : kernels::moments_from_int4(n, pairs, scales, out);
-  } else if (s.part.square) {
+    s.moment.square ? kernels::squares_from_uint4(n, pairs, scales, out)
+                    : kernels::moments_from_int4(n, pairs, scales, out);
+  } else if (s.moment.square) {
     kernels::squares_from_uint8(n, s.numbers.as<uint8_t>() + p.low, scales, out);
   } else {
     kernels::moments_from_int8(n, s.numbers.as<int8_t>() + p.low, scales, out);
@@ -119,14 +119,14 @@ void Moments::narrow(Store& s, const Piece& p, const RandomStream& draws, uint64
   const uint64_t first = base + static_cast<uint64_t>(p.low);
   if (kind_ == MomentKind::kBf16) {
     uint16_t* out = s.numbers.as<uint16_t>() + p.low;
-    return s.part.stochastic ? kernels::to_bf16_stochastic(n, in, draws, first, out) : kernels::to_bf16(n, in, out);
+    return s.moment.stochastic ? kernels::to_bf16_stochastic(n, in, draws, first, out) : kernels::to_bf16(n, in, out);
   }
   float* scales = s.scale.as<float>() + block;
   if (kind_ == MomentKind::kInt4) {
     uint8_t* pairs = s.numbers.as<uint8_t>() + p.low / 2;
-    s.part.square ? kernels::squares_to_uint4(n, in, draws, first, pairs, scales)
-                  : kernels::moments_to_int4(n, in, draws, first, pairs, scales);
-  } else if (s.part.square) {
+    s.moment.square ? kernels::squares_to_uint4(n, in, draws, first, pairs, scales)
+                    : kernels::moments_to_int4(n, in, draws, first, pairs, scales);
+  } else if (s.moment.square) {
     kernels::squares_to_uint8(n, in, draws, first, s.numbers.as<uint8_t>() + p.low, scales);
   } else {
     kernels::moments_to_int8(n, in, draws, first, s.numbers.as<int8_t>() + p.low, scales);
@@ -143,7 +143,7 @@ std::vector<float*> Moments::lines() const {
 void Moments::list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const {
   for (const std::vector<Store>* stores : {&stores_, &lines_})
     for (const Store& s : *stores) {
-      const std::string name = concat(prefix, '.', s.part.name);
+      const std::string name = concat(prefix, '.', s.moment.name);
       out.push_back({name, s.numbers});
       if (s.scale.defined()) out.push_back({name + ".unit", s.scale});
     }

@@ -16,12 +16,12 @@ inline bool in_blocks(MomentKind kind) { return kind == MomentKind::kInt8 || kin
 
 class Moments {
  public:
-  Moments(std::vector<UpdateRule::Part> parts, MomentKind kind, const Shape& shape);
+  Moments(std::vector<UpdateRule::Moment> moments, MomentKind kind, const Shape& shape);
 
   // Calls body(begin, n, state) for pieces of elements [first, last), on several threads, or on the calling thread
-  // inside a parallel loop. state[i] points to the n <= 2048 values of part i that start at element `begin`; the body
+  // inside a parallel loop. state[i] points to the n <= 2048 values of moment i that start at element `begin`; the body
   // updates them. On a device other than the CPU the range must be the whole parameter, which is one piece.
-  // draws: element e of part i has index i * 2^40 + e.
+  // draws: element e of moment i has index i * 2^40 + e.
   // The ranges of a step must not overlap. For fp32 and bf16, and for int8 and int4 if first and last are multiples of
   // kMomentBlock (or last is the end of the parameter), they may come in any order and from several threads. Other
   // ranges split blocks: then one thread must visit all elements of the step in order, without gaps.
@@ -29,22 +29,22 @@ class Moments {
   using Body = std::function<void(int64_t begin, int64_t n, std::span<float* const> state)>;
   void for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body);
 
-  // The values of the parts of rows and columns, in their order.
+  // The values of the moments of rows and columns, in their order.
   std::vector<float*> lines() const;
 
-  // Appends the state tensors, named "<prefix>.<part>" (and ".unit" of 8 and 4 bits).
+  // Appends the state tensors, named "<prefix>.<name>" (and ".unit" of 8 and 4 bits).
   void list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const;
 
  private:
   struct Store {
-    UpdateRule::Part part;
+    UpdateRule::Moment moment;
     Tensor numbers;               // fp32, bf16: [shape]; 8 bits: int8 or uint8 [numel]; 4 bits: uint8 [(numel + 1) / 2]
     Tensor scale;                 // 8 and 4 bits: fp32 [blocks]
     std::vector<float> from, to;  // updated values of a block of 256 that a call left incomplete, for the next call
   };
   struct Piece;
   void run_pieces(int64_t begin, int64_t end, int64_t length, const RandomStream& draws, const Body& body);
-  // scratch: `room` elements per part.
+  // scratch: `room` elements per moment.
   void run_piece(const Piece& piece, float* scratch, int64_t room, const RandomStream& draws, const Body& body,
                  std::span<float*> state);
   void widen(const Store& store, const Piece& piece, float* out) const;
@@ -52,7 +52,7 @@ class Moments {
 
   MomentKind kind_;
   int64_t numel_;
-  std::vector<Store> stores_;  // of elements, in order of their parts
+  std::vector<Store> stores_;  // of elements, in the order of the rule
   std::vector<Store> lines_;   // of rows and columns
 };
 

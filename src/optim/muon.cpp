@@ -38,7 +38,7 @@ class Muon final : public UpdateRule {
         normalizes_rows_(normalizes_rows) {}
 
   std::string_view family() const override { return normalizes_rows_ ? "normuon" : "muon"; }
-  std::vector<Part> parts(const Shape&) const override {
+  std::vector<Moment> moments(const Shape&) const override {
     if (!normalizes_rows_) return {{"momentum"}};
     return {{"momentum"}, {.name = "v", .square = true, .extent = Extent::kRows}};
   }

@@ -14,7 +14,7 @@
 #include "optim/finish.h"
 #include "optim/map/finish.h"
 #include "optim/matrix_parts.h"
-#include "optim/optimizer_slot.h"
+#include "optim/optimizer_entry.h"
 #include "optim/requirements.h"
 #include "optim/square_sums.h"
 
@@ -98,15 +98,15 @@ void Optimizer::check(const std::vector<Parameter*>& parameters) {
           hidden_only ? rules_.at("aux").spec.name : "");
 }
 
-// Reuses moments from slots_, the previous slots, whose parameters may no longer exist.
-std::unique_ptr<Optimizer::Slot> Optimizer::make_slot(Parameter* p, const SlotsByPath& before) {
+// Reuses moments from entries_, the previous entries, whose parameters may no longer exist.
+std::unique_ptr<Optimizer::Entry> Optimizer::make_entry(Parameter* p, const EntriesByPath& before) {
   const Rule& rule = rule_of(*p);
   const MomentKind kind = p->spec().moments.value_or(rule.spec.moments);
   const auto [begin, end] = before.equal_range(p->path());
   const auto goes_on = [&](const auto& entry) { return entry.second->feeds(*p, *rule.rule, kind); };
   const auto old = std::find_if(begin, end, goes_on);
-  return std::make_unique<Slot>(p, rule.rule.get(), kind, rule.spec, rule.lr_factor,
-                                old != end ? old->second : nullptr);
+  return std::make_unique<Entry>(p, rule.rule.get(), kind, rule.spec, rule.lr_factor,
+                                 old != end ? old->second : nullptr);
 }
 
 void Optimizer::attach(const std::vector<Parameter*>& parameters) {
@@ -119,21 +119,21 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
       if (!part->spec().frozen) all.push_back(part.get());
   }
   check(all);
-  SlotsByPath before;
-  for (const auto& s : slots_) before.emplace(s->path, s.get());
-  Slots slots;
-  std::map<const Parameter*, Slot*> slot_of;
+  EntriesByPath before;
+  for (const auto& s : entries_) before.emplace(s->path, s.get());
+  Entries entries;
+  std::map<const Parameter*, Entry*> entry_of;
   for (Parameter* p : all) {
-    Slot*& slot = slot_of[p];
-    if (slot == nullptr) slot = slots.emplace_back(make_slot(p, before)).get();
+    Entry*& entry = entry_of[p];
+    if (entry == nullptr) entry = entries.emplace_back(make_entry(p, before)).get();
   }
-  slots_ = std::move(slots);
-  for (const auto& owner : slots_) {
+  entries_ = std::move(entries);
+  for (const auto& owner : entries_) {
     if (!owner->parameter->learned().empty()) owner->divisors = detail::learned_divisors(*owner->parameter);
     for (const auto& part : owner->parameter->learned()) {
-      const auto found = slot_of.find(part.get());
-      if (found == slot_of.end()) continue;
-      Slot& s = *found->second;
+      const auto found = entry_of.find(part.get());
+      if (found == entry_of.end()) continue;
+      Entry& s = *found->second;
       s.owner = owner.get();
       s.gradient = Tensor::zeros(part->shape(), dtypes::fp32, MemoryKind::kGrad);
       owner->learned.push_back(s.gradient);
@@ -143,7 +143,7 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
 
 int64_t Optimizer::macs() const {
   int64_t macs = 0;
-  for (const auto& s : slots_)
+  for (const auto& s : entries_)
     if (s->rule->whole_matrix())
       for (const int64_t rows : detail::stacked_rows(*s->parameter)) macs += s->rule->macs(rows, s->shape.cols());
   return macs;
@@ -151,18 +151,18 @@ int64_t Optimizer::macs() const {
 
 std::vector<Optimizer::StateTensor> Optimizer::state() const {
   std::vector<StateTensor> out;
-  for (const auto& s : slots_) s->moments.list(concat(s->parameter->path(), '.', s->rule->family()), out);
+  for (const auto& s : entries_) s->moments.list(concat(s->parameter->path(), '.', s->rule->family()), out);
   return out;
 }
 
 void Optimizer::set_steps(int64_t steps) {
   steps_ = steps;
-  for (const auto& s : slots_) s->updates = steps;
+  for (const auto& s : entries_) s->updates = steps;
 }
 
 std::map<std::string, int64_t> Optimizer::own_updates() const {
   std::map<std::string, int64_t> own;
-  for (const auto& s : slots_)
+  for (const auto& s : entries_)
     if (s->updates != steps_) own[s->path] = s->updates;
   return own;
 }
@@ -170,8 +170,9 @@ std::map<std::string, int64_t> Optimizer::own_updates() const {
 void Optimizer::set_own_updates(const std::map<std::string, int64_t>& own) {
   for (const auto& [path, updates] : own) {
     const auto found =
-        std::find_if(slots_.begin(), slots_.end(), [&, p = path](const auto& s) { return s->path == p; });
-    require(found != slots_.end(), "optimizer", "updates of parameter '", path, "', which is not updated by any rule");
+        std::find_if(entries_.begin(), entries_.end(), [&, p = path](const auto& s) { return s->path == p; });
+    require(found != entries_.end(), "optimizer", "updates of parameter '", path,
+            "', which is not updated by any rule");
     require(updates >= 0 && updates <= steps_, "optimizer", "parameter '", path, "': ", updates, " updates in ", steps_,
             " steps");
     (*found)->updates = updates;
@@ -190,7 +191,7 @@ void Optimizer::set_factors(const RuleFactors& factors) {
 void Optimizer::place_ages() {
   // The rule, and the steps that the parameters of a place were not updated in.
   std::vector<std::pair<const UpdateRule*, int64_t>> behind;
-  for (const auto& s : slots_) {
+  for (const auto& s : entries_) {
     const std::pair age(s->rule, steps_ - s->updates);
     const auto found = std::find(behind.begin(), behind.end(), age);
     const auto place = static_cast<int>(found - behind.begin());
@@ -202,7 +203,7 @@ void Optimizer::place_ages() {
 }
 
 // On a device other than the CPU, the error is thrown when errors are polled.
-void Optimizer::check_finite(const Slot& s) const {
+void Optimizer::check_finite(const Entry& s) const {
   const Tensor& g = s.parameter->grad();
   if (!current_device().is_cpu()) {
     const FlagWord flag;
@@ -240,11 +241,11 @@ void Optimizer::refuse(const Parameter& p) const {
 }
 
 // Before the first update: checks that sums are finite; computes gradients of learned parts and, for clip_norm, the sum
-// of squares of all gradients (in double). A finished fp32 gradient is kept (Slot::finished); others are finished again
-// in apply. On a device all of this is queued before the single poll.
+// of squares of all gradients (in double). A finished fp32 gradient is kept (Entry::finished); others are finished
+// again in apply. On a device all of this is queued before the single poll.
 void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
   const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
-  for (const auto& s : slots_) {
+  for (const auto& s : entries_) {
     const Parameter& p = *s->parameter;
     if (!s->active) continue;
     sums.next();
@@ -262,18 +263,18 @@ void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
 }
 
 // Computes the norm block by block, without storing a finished gradient.
-bool Optimizer::norm_in_one_pass(const Slot& s) const {
+bool Optimizer::norm_in_one_pass(const Entry& s) const {
   const Parameter& p = *s.parameter;
   return spec_.clip_norm > 0 && s.learned.empty() && !s.rule->whole_matrix() && p.spec().grad == dtypes::fp32 &&
          detail::squares_by_blocks(p);
 }
 // Before the first update, for the norm, for learned parts or for a rule of whole matrices.
-bool Optimizer::finishes_early(const Slot& s) const {
+bool Optimizer::finishes_early(const Entry& s) const {
   if (current_device().is_cpu() && norm_in_one_pass(s)) return false;
   return spec_.clip_norm > 0 || !s.learned.empty() || s.rule->whole_matrix();
 }
 
-void Optimizer::finish_early(Slot& s, double count, detail::SquareSums* sums) {
+void Optimizer::finish_early(Entry& s, double count, detail::SquareSums* sums) {
   const Parameter& p = *s.parameter;
   for (const Tensor& t : s.learned)
     device_backend(t.device()).fill_zero(t.data(), t.numel() * static_cast<int64_t>(sizeof(float)));
@@ -306,7 +307,7 @@ float Optimizer::norm_factor(double sum_of_squares) {
 // Rules of whole matrices divide by norms.
 void Optimizer::check_squares(const detail::SquareSums& sums) const {
   size_t i = 0;
-  for (const auto& s : slots_) {
+  for (const auto& s : entries_) {
     if (!s->active) continue;
     if (s->rule->whole_matrix() && !std::isfinite(static_cast<float>(sums.of_parameter(i))))
       fail_with(ErrorCode::kNonFinite, "optimizer", "the sum of squares of the gradient of '", s->path, "' (", s->shape,
@@ -339,7 +340,7 @@ void Optimizer::step(float lr, double count, const RequantKey* due) {
 
 void Optimizer::begin_step(float lr, double count) {
   if (!armed_) check_step(lr, count);
-  for (const auto& s : slots_) {
+  for (const auto& s : entries_) {
     const Parameter& p = *s->parameter;
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->grad_sink().filled();
     require(!(s->active && s->moved), "optimizer", "parameter '", p.path(),
@@ -360,7 +361,7 @@ void Optimizer::write_scalars(StepScalars& live) const {
   live.factor = now_.factor;
   live.decay = factors_.decay;
   live.momentum = factors_.momentum;
-  for (const auto& s : slots_)
+  for (const auto& s : entries_)
     if (s->place < StepScalars::kAges) {
       const UpdateAge age = s->rule->age_of(s->updates);
       if (age.c1 != 1 || age.c2 != 1) live.age[s->place] = {age.c1, age.c2};
@@ -378,7 +379,7 @@ std::string Optimizer::not_recorded() const {
 // On a device, non-finite new values are detected later.
 void Optimizer::apply(const RequantKey* due) {
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
-  for (const auto& s : slots_) {
+  for (const auto& s : entries_) {
     if (!s->active) continue;
     detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, factors_, due, s->rule->age_of(s->updates)};
     now.age.place = s->place;
@@ -389,17 +390,17 @@ void Optimizer::apply(const RequantKey* due) {
 void Optimizer::requantize(const RequantKey* due) {
   if (due == nullptr) return;
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
-  for (const auto& s : slots_) {
+  for (const auto& s : entries_) {
     const bool made = (s->active || s->moved) && s->row_step.makes_codes(due);
     if (s->parameter->low_bit() && !made) s->parameter->requantize(due->seed, due->step);
   }
 }
 
 void Optimizer::end_step() {
-  for (const auto& s : slots_)
+  for (const auto& s : entries_)
     if (s->active) s->parameter->grad_sink().clear();
   updates_.clear();
-  for (const auto& s : slots_) {
+  for (const auto& s : entries_) {
     if (s->active || s->moved) ++s->updates;
     if (s->owner == nullptr) updates_.push_back({s->parameter->path(), why_not(*s)});
     unfuse(*s);

@@ -1,7 +1,7 @@
 // Updates inside backward: which parameters are armed, and where their gradients go.
 #include "bitgrad/base/error.h"
 #include "optim/finish.h"
-#include "optim/optimizer_slot.h"
+#include "optim/optimizer_entry.h"
 
 namespace bitgrad {
 
@@ -10,39 +10,40 @@ using detail::RowStep;
 // Receives the gradient of an armed parameter.
 class Optimizer::FusedRows final : public GradRows {
  public:
-  FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now) : optimizer_(optimizer), slot_(slot), now_(now) {
-    now_.refuse = [this] { optimizer_.refuse(*slot_.parameter); };
+  FusedRows(Optimizer& optimizer, Entry& entry, const RowStep::Now& now)
+      : optimizer_(optimizer), entry_(entry), now_(now) {
+    now_.refuse = [this] { optimizer_.refuse(*entry_.parameter); };
   }
-  int64_t block_rows() const override { return slot_.row_step.block_rows(); }
+  int64_t block_rows() const override { return entry_.row_step.block_rows(); }
   void begin() override {
     optimizer_.partially_updated_ = true;  // until the step is complete
-    slot_.row_step.begin(now_);
+    entry_.row_step.begin(now_);
   }
   void consume(int64_t begin, const Tensor& g) override {
-    Parameter& p = *slot_.parameter;
+    Parameter& p = *entry_.parameter;
     if (p.spec().grad == dtypes::bf16) detail::round_to_bf16(p.grad_sink().rounding(), begin, g);
-    slot_.row_step.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
+    entry_.row_step.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
   }
-  void declined(std::string_view why) override { slot_.declined = why; }
+  void declined(std::string_view why) override { entry_.declined = why; }
   void done() override {
-    slot_.row_step.end();
-    slot_.moved = true;
-    slot_.parameter->grad_sink().set_rows(nullptr);
+    entry_.row_step.end();
+    entry_.moved = true;
+    entry_.parameter->grad_sink().set_rows(nullptr);
   }
 
  private:
   Optimizer& optimizer_;
-  Slot& slot_;
+  Entry& entry_;
   RowStep::Now now_;
 };
 
 std::string Optimizer::not_fused(const Parameter& p) const {
-  for (const auto& s : slots_)
+  for (const auto& s : entries_)
     if (s->parameter == &p) return not_fused(p, s.get());
   return not_fused(p, nullptr);
 }
 
-std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
+std::string Optimizer::not_fused(const Parameter& p, const Entry* s) const {
   if (!spec_.fused) return "optim.fused is off";
   if (const Device device = p.value().device(); !device.is_cpu())
     return concat("on ", to_string(device), " whole tensors are updated after backward");
@@ -58,13 +59,13 @@ std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
 
 std::string Optimizer::not_one_kernel(const Parameter& p) const {
   if (p.value().device().is_cpu()) return "the CPU updates blocks of rows";
-  for (const auto& s : slots_)
+  for (const auto& s : entries_)
     if (s->parameter == &p) return s->row_step.not_one_kernel();
   return "no optimizer updates it";
 }
 
 // Why the parameter was not fused in the current step; empty if it was.
-std::string Optimizer::why_not(const Slot& s) const {
+std::string Optimizer::why_not(const Entry& s) const {
   if (s.moved) return "";
   if (!armed_) return "the step came after backward";
   if (std::string why = not_fused(*s.parameter, &s); !why.empty()) return why;
@@ -73,7 +74,7 @@ std::string Optimizer::why_not(const Slot& s) const {
   return "its gradient was not produced in blocks of rows: it is read more than once, or by an op without row blocks";
 }
 
-void Optimizer::unfuse(Slot& s) {
+void Optimizer::unfuse(Entry& s) {
   if (!s.fused) return;
   s.parameter->grad_sink().set_rows(nullptr);
   s.fused.reset();
@@ -85,7 +86,7 @@ void Optimizer::arm(float lr, double count, const RequantKey* due) {
   check_step(lr, count);
   require(!armed_, "optimizer", "armed already: call step() before the next arm()");
   armed_.emplace(Armed{lr, count, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});
-  for (const auto& s : slots_) {
+  for (const auto& s : entries_) {
     Parameter& p = *s->parameter;
     if (p.grad_sink().filled() || !not_fused(p, s.get()).empty()) continue;
     s->fused =
@@ -98,7 +99,7 @@ void Optimizer::arm(float lr, double count, const RequantKey* due) {
 
 void Optimizer::disarm() {
   if (!armed_) return;
-  for (const auto& s : slots_) unfuse(*s);
+  for (const auto& s : entries_) unfuse(*s);
   armed_.reset();
 }
 

@@ -47,7 +47,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
       lr_factor_(lr_factor) {
   const int64_t rows = p_.shape().rows(), cols = std::max<int64_t>(p_.shape().cols(), 1);
   int64_t unit = row_unit(p_);
-  if (in_blocks(kind) && !swept_parts().empty()) {
+  if (in_blocks(kind) && !swept_moments().empty()) {
     const int64_t full = std::lcm(unit, kernels::kMomentBlock / std::gcd(cols, kernels::kMomentBlock));
     in_order_ = std::min(full, rows) * cols > kMostInBlock && full > unit && rows > unit;
     if (!in_order_) unit = full;
@@ -160,8 +160,8 @@ void RowStep::scale_by_norm(int64_t n, float* g) const {
     kernels::scale(n, g, now_.factor, g);
 }
 
-std::vector<UpdateRule::Part> RowStep::swept_parts() const {
-  return rule_.whole_matrix() ? std::vector<UpdateRule::Part>() : rule_.parts(p_.shape());
+std::vector<UpdateRule::Moment> RowStep::swept_moments() const {
+  return rule_.whole_matrix() ? std::vector<UpdateRule::Moment>() : rule_.moments(p_.shape());
 }
 
 void RowStep::end() {

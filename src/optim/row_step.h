@@ -68,7 +68,7 @@ class RowStep {
   // What the sweep updates together with the values: nothing of a rule of whole matrices, whose state `direction`
   // updates.
   Moments& swept() { return rule_.whole_matrix() ? none_ : moments_; }
-  std::vector<UpdateRule::Part> swept_parts() const;
+  std::vector<UpdateRule::Moment> swept_moments() const;
   // For rules of whole matrices: the direction fp32 [rows, cols] from the sums of a window, in their memory if
   // `finished`.
   Tensor direction(const Tensor& sums, bool finished);

@@ -35,7 +35,7 @@ std::string gradient_apart(const Parameter& p) {
 RowStep::Apart RowStep::apart() const {
   Apart out;
   out.gradient = gradient_apart(p_);
-  const std::vector<float*> no_state(swept_parts().size(), nullptr);
+  const std::vector<float*> no_state(swept_moments().size(), nullptr);
   if (p_.shape().numel() == 0)
     out.update = "it has no values";
   else if (!rule_.row_update(piece(0, nullptr, nullptr, no_state)))
@@ -51,7 +51,7 @@ std::string RowStep::not_one_kernel() const {
     return concat("the update rule of family ", rule_.family(), " needs the whole gradient first");
   for (const std::string* why : {&parts.update, &parts.gradient})
     if (!why->empty()) return *why;
-  if (kind_ != MomentKind::kFp32 && !swept_parts().empty())
+  if (kind_ != MomentKind::kFp32 && !swept_moments().empty())
     return concat("its moments are widened from ", enum_name(kind_), " and rounded again");
   if (!p_.low_bit()) return "";
   if (!p_.has_master()) return "its values are dequantized from its codes first";

@@ -10,8 +10,8 @@ class Sgd final : public UpdateRule {
  public:
   explicit Sgd(const OptimizerSpec& spec) : momentum_(*spec.momentum), nesterov_(*spec.nesterov) {}
   std::string_view family() const override { return "sgd"; }
-  std::vector<Part> parts(const Shape&) const override {
-    return momentum_ > 0 ? std::vector<Part>{{"momentum"}} : std::vector<Part>{};
+  std::vector<Moment> moments(const Shape&) const override {
+    return momentum_ > 0 ? std::vector<Moment>{{"momentum"}} : std::vector<Moment>{};
   }
   bool on_device() const override { return true; }
   bool live() const override { return true; }

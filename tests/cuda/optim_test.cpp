@@ -33,7 +33,7 @@ OptimizerSpec rule(const std::string& name) {
 class HostRule final : public UpdateRule {
  public:
   std::string_view family() const override { return "host"; }
-  std::vector<Part> parts(const Shape&) const override { return {}; }
+  std::vector<Moment> moments(const Shape&) const override { return {}; }
   void update(const UpdatePiece& piece) const override {
     for (int64_t i = 0; i < piece.n; ++i) piece.w[i] -= piece.lr * piece.g[i];
   }

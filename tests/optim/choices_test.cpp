@@ -121,7 +121,7 @@ TEST_CASE("rules of one family hand their state on, and a rule of a program name
   class Halve final : public UpdateRule {
    public:
     std::string_view family() const override { return "halve"; }
-    std::vector<Part> parts(const Shape&) const override { return {{"count"}}; }
+    std::vector<Moment> moments(const Shape&) const override { return {{"count"}}; }
     void update(const UpdatePiece& piece) const override {
       for (int64_t i = 0; i < piece.n; ++i) {
         piece.state[0][i] += 1;

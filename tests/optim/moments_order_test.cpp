@@ -23,7 +23,7 @@ Bytes after(MomentKind kind, Move&& move) {
   OptimizerSpec spec;
   spec.name = "adam";
   const auto rule = make_rule(spec);
-  detail::Moments moments(rule->parts({kNumel}), kind, {kNumel});
+  detail::Moments moments(rule->moments({kNumel}), kind, {kNumel});
   std::vector<float> w(kNumel, 0.25f), g(kNumel);
   for (size_t i = 0; i < g.size(); ++i) g[i] = kDraws.uniform(i) - 0.4f;
   for (int step = 0; step < 2; ++step) {

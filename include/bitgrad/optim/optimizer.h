@@ -134,17 +134,17 @@ class Optimizer {
   void set_factors(const RuleFactors& factors);
 
  private:
-  struct Slot;
+  struct Entry;
   class FusedRows;
   struct Armed {
     float lr;
     double count;
     std::optional<RequantKey> due;
   };
-  using Slots = std::vector<std::unique_ptr<Slot>>;
-  using SlotsByPath = std::multimap<std::string, Slot*>;
-  std::unique_ptr<Slot> make_slot(Parameter* parameter, const SlotsByPath& before);
-  std::string not_fused(const Parameter& parameter, const Slot* slot) const;
+  using Entries = std::vector<std::unique_ptr<Entry>>;
+  using EntriesByPath = std::multimap<std::string, Entry*>;
+  std::unique_ptr<Entry> make_entry(Parameter* parameter, const EntriesByPath& before);
+  std::string not_fused(const Parameter& parameter, const Entry* entry) const;
   // A rule, and the spec that it was made from: the run's, that of aux, or that of a rule that a parameter names.
   struct Rule {
     OptimizerSpec spec;
@@ -152,18 +152,18 @@ class Optimizer {
     float lr_factor = 1;  // of the run's learning rate
   };
   const Rule& rule_of(const Parameter& parameter);
-  void check_finite(const Slot& slot) const;
+  void check_finite(const Entry& entry) const;
   std::string_view what_is_left() const;  // of the model, for errors of gradients
   [[noreturn]] void refuse(const Parameter& parameter) const;
-  bool norm_in_one_pass(const Slot& slot) const;
-  bool finishes_early(const Slot& slot) const;
-  void finish_early(Slot& slot, double count, detail::SquareSums* sums);
+  bool norm_in_one_pass(const Entry& entry) const;
+  bool finishes_early(const Entry& entry) const;
+  void finish_early(Entry& entry, double count, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);
   void check_squares(const detail::SquareSums& sums) const;
   void place_ages();
   void check_step(float lr, double count) const;
-  std::string why_not(const Slot& slot) const;
-  void unfuse(Slot& slot);
+  std::string why_not(const Entry& entry) const;
+  void unfuse(Entry& entry);
 
   // Scalars of the current step.
   struct Now {
@@ -183,7 +183,7 @@ class Optimizer {
   std::shared_ptr<bool> lost_ = std::make_shared<bool>(false);  // half moved, found after the step; shared with checks
   std::vector<FusedUpdate> updates_;
   std::map<std::string, Rule> rules_;  // by what parameters name: "" is the run's
-  Slots slots_;
+  Entries entries_;
 };
 
 // Same as the constructor.

@@ -38,7 +38,7 @@ struct UpdatePiece {
   int64_t n = 0;
   float* w = nullptr;                  // the values; -1 or +1 for rules that flip signs
   float* g = nullptr;                  // finished gradient: divided and clipped; may be overwritten
-  std::span<float* const> state = {};  // one entry per part of parts() with values of elements, n each
+  std::span<float* const> state = {};  // one entry per moment of moments() with values of elements, n each
   float lr = 0, weight_decay = 0;
   float momentum_factor = 1;  // of the rule's momentum, by its schedule
   UpdateAge age = {};
@@ -55,7 +55,7 @@ struct UpdateMatrix {
   std::span<const int64_t> stacked = {};  // rows of the matrices that it consists of, one below the other
   const float* w = nullptr;               // the values
   float* g = nullptr;                     // what UpdateRule::prepare left of the gradient
-  std::span<float* const> state = {};     // one entry per part of parts() with values of rows or columns
+  std::span<float* const> state = {};     // one entry per moment of moments() with values of rows or columns
   UpdateAge age = {};
   const StepScalars* live = nullptr;  // as in UpdatePiece
 };
@@ -66,7 +66,7 @@ class UpdateRule {
 
   // One state tensor per parameter: "<parameter path>.<family>.<name>", initially zero.
   enum class Extent : uint8_t { kElements, kRows, kColumns };  // one value of each; of rows and columns always in fp32
-  struct Part {
+  struct Moment {
     std::string_view name = {};
     bool square = false;      // non-negative, a mean of squares: moments of 8 and 4 bits store its square root
     bool stochastic = false;  // in bf16: rounded stochastically rather than to nearest even
@@ -74,7 +74,7 @@ class UpdateRule {
   };
   // Rules of the same family share the same state, so that a run may continue with another one.
   virtual std::string_view family() const = 0;
-  virtual std::vector<Part> parts(const Shape& shape) const = 0;
+  virtual std::vector<Moment> moments(const Shape& shape) const = 0;
   // Bop: parameters are bint1 codes without a master, and the rule only flips them.
   virtual bool flips_signs() const { return false; }
   // Whether update works on memory of the current device, using kernels (kernels/elementwise.h, maps) without reading

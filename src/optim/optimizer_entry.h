@@ -11,21 +11,21 @@
 
 namespace bitgrad {
 
-struct Optimizer::Slot {
-  // `before`: the slot whose moments are continued; nullptr: moments start at zero.
-  Slot(Parameter* p, const UpdateRule* update, MomentKind moment_kind, const OptimizerSpec& spec, float lr_factor,
-       Slot* before)
+struct Optimizer::Entry {
+  // `before`: the entry whose moments are continued; nullptr: moments start at zero.
+  Entry(Parameter* p, const UpdateRule* update, MomentKind moment_kind, const OptimizerSpec& spec, float lr_factor,
+        Entry* before)
       : parameter(p),
         rule(update),
         path(p->path()),
         shape(p->shape()),
         kind(moment_kind),
-        moments(before ? std::move(before->moments) : detail::Moments(update->parts(shape), kind, shape)),
+        moments(before ? std::move(before->moments) : detail::Moments(update->moments(shape), kind, shape)),
         updates(before ? before->updates : 0),
         row_step(*p, *update, moments, kind, spec, lr_factor) {}
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
-  ~Slot() {
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+  ~Entry() {
     if (fused) parameter->grad_sink().set_rows(nullptr);
   }
 
@@ -35,7 +35,7 @@ struct Optimizer::Slot {
            rule->family() == update.family();
   }
 
-  Parameter* parameter;  // dangling in an old slot once the model has changed form
+  Parameter* parameter;  // dangling in an old entry once the model has changed form
   const UpdateRule* rule;
   std::string path;
   Shape shape;
@@ -44,7 +44,7 @@ struct Optimizer::Slot {
   int64_t updates;  // of the parameter, by this rule or another one of its family
   int place = 0;    // in StepScalars::age
   detail::RowStep row_step;
-  Slot* owner = nullptr;  // set for a learned part: the parameter whose straight-through rule produces its gradient
+  Entry* owner = nullptr;  // set for a learned part: the parameter whose straight-through rule produces its gradient
   std::vector<Tensor> learned;      // gradients of the parameter's learned parts
   Tensor divisors;                  // divisors of their sums, one per block of the scheme
   Tensor gradient;                  // for a learned part: one of the owner's `learned`
