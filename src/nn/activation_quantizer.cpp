@@ -146,15 +146,14 @@ bool ActivationQuantizer::trains_signs() const {
          !quant_.spec.alpha && quant_.grad == dtypes::fp32;
 }
 
-Var ActivationQuantizer::signs_of(Module& previous, const Var& x, const PoolOptions* pool) {
-  auto* const norm = dynamic_cast<Norm*>(&previous);
-  if (norm == nullptr || !accepts_signs() || !norm->returns_signs(x.value())) return {};
-  if (state().training && !(trains_signs() && norm->trains_signs(x))) return {};
+Var ActivationQuantizer::signs_of(Norm& norm, const Var& x, const PoolOptions* pool) {
+  if (!accepts_signs() || !norm.returns_signs(x.value())) return {};
+  if (state().training && !(trains_signs() && norm.trains_signs(x))) return {};
   if (pool != nullptr && (!state().training || x.shape().rank() != 4)) return {};
   const auto params = std::make_shared<const QuantParams>(quantizer_.fit(quant_.spec, x.value()));
   uint32_t* const flags = mutable_state().flags.word(path());
-  if (!state().training) return norm->signs(x.value(), params, flags);
-  return norm->training_signs(x, params, flags, ste_rule(quant_.spec) == SteRule::kClip, pool);
+  if (!state().training) return norm.signs(x.value(), params, flags);
+  return norm.training_signs(x, params, flags, ste_rule(quant_.spec) == SteRule::kClip, pool);
 }
 
 Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {

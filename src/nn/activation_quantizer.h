@@ -12,6 +12,8 @@
 
 namespace bitgrad {
 
+class Norm;
+
 // Converts x [n,features], fp32, bf16 or int32 with a scale, to codes; passes x through while switched off.
 class ActivationQuantizer final : public Module {
  public:
@@ -21,10 +23,9 @@ class ActivationQuantizer final : public Module {
   void describe(int64_t features);
 
   Var forward(const Var& x) override;
-  Var forward_fused(Module& previous, const Var& x) override { return signs_of(previous, x, nullptr); }
-  // Signs of the norm `previous`, optionally followed by max_pool (`pool`), as one op; undefined if they cannot be
-  // fused.
-  Var signs_of(Module& previous, const Var& x, const PoolOptions* pool);
+  // Signs of norm(x), optionally followed by max_pool (`pool`), as one op (nn/fusions.h); undefined if they must run
+  // one by one.
+  Var signs_of(Norm& norm, const Var& x, const PoolOptions* pool);
   Form plan(const Form& in, PlanRequests& requests) override;
   PlanRequests serve(const PlanRequests& requests) override;
   inference::Value lower(inference::Graph& graph, inference::Value x) override;

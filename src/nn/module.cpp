@@ -177,8 +177,6 @@ Var Module::operator()(const Var& x) {
   return y;
 }
 
-Var Module::forward_fused(Module&, const Var&) { return {}; }
-Var Module::forward_fused(Module&, Module&, const Var&) { return {}; }
 
 Form Module::plan(const Form& in) {
   PlanRequests unserved;

@@ -168,7 +168,7 @@ void Quantizable::convert() {
   converted_ = true;
 }
 
-Var Quantizable::input(const Var& x) { return input_ ? (*input_)(x) : x; }
+Var Quantizable::input(const Var& x) { return input_ && !x.dtype().is_code() ? (*input_)(x) : x; }
 
 Var Quantizable::linear(const Var& x, const Var& bias, const ProductModes& modes) {
   return adapted(product(input(x), bias, nullptr, modes), x);
@@ -181,19 +181,8 @@ Var Quantizable::adapted(const Var& y, const Var& x) {
   return detail::in_values({y, (*adapter_)(x)}, y_, true, sum);
 }
 
-Var Quantizable::linear_fused(Module& previous, const Var& x, const Var& bias, const ProductModes& modes) {
-  const Var in = input_ && !adapter_ ? input_->forward_fused(previous, x) : Var();
-  return in.defined() ? product(in, bias, nullptr, modes) : Var();
-}
-
 Var Quantizable::conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const ProductModes& modes) {
   return product(input(x), bias, &options, modes);
-}
-
-Var Quantizable::conv2d_fused(Module& previous, const Var& x, const Var& bias, const Conv2dOptions& options,
-                              const ProductModes& modes) {
-  const Var in = input_ ? input_->forward_fused(previous, x) : Var();
-  return in.defined() ? product(in, bias, &options, modes) : Var();
 }
 
 namespace {

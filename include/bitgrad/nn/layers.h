@@ -73,6 +73,8 @@ const LayerKind& kind_of(const LayerSpec& spec);
 LayerSpec completed(const LayerSpec& spec);
 
 // Children are named 0, 1, 2, ... unless given a name. Errors name the child (LayerError).
+class Fusions;
+
 class Sequential : public Module {
  public:
   Sequential() = default;
@@ -95,9 +97,10 @@ class Sequential : public Module {
 
  private:
   PlanRequests serve_before(size_t i, PlanRequests requests);
-  Var forward_together(size_t i, size_t count, const Var& x);
+  size_t run_fused(size_t i, size_t end, Var& y);
   std::vector<std::shared_ptr<Module>> modules_;
   std::vector<std::string> names_;
+  std::shared_ptr<const Fusions> fusions_;  // set by plan
   bool recompute_ = false;
 };
 

@@ -31,12 +31,6 @@ class Module {
   virtual Var forward(const Var& x) = 0;
   // Runs forward and reports to StepState::on_forward. Use this to call another module.
   Var operator()(const Var& x);
-  // Computes forward(previous.forward(x)) without materializing the output of `previous`. Returns an undefined Var,
-  // without side effects, if the two cannot be fused. The caller must be in training or run without a tape, pass the
-  // output of `previous` to this module only, and report it to no hook.
-  virtual Var forward_fused(Module& previous, const Var& x);
-  // The same for three modules: forward(middle.forward(first.forward(x))).
-  virtual Var forward_fused(Module& first, Module& middle, const Var& x);
   // Returns the form of forward's output for an input of form `in`; throws Error if the input does not fit. Layers with
   // packed weights plan the layouts that their kernels read. The module adds what it wants from the producer of its
   // input to `requests`; the caller passes these on to that producer's serve().

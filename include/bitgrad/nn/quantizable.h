@@ -75,21 +75,17 @@ class Quantizable {
   void convert();
   bool converted() const { return converted_; }
 
-  // Returns the operand of the product: x passed through the input's quantizer, if there is one.
+  // Returns the operand of the product: x passed through the input's quantizer, if there is one and x is not codes
+  // already (made by the same quantizer, in one pass with the layer before: nn/fusions.h).
   Var input(const Var& x);
   // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), including the input's quantizer, computed as quant().compute says.
   // `modes` applies to the backward products and is ignored (fp32) while quantization is off. Kind kLinear only.
   Var linear(const Var& x, const Var& bias = {}, const ProductModes& modes = {});
-  // Like linear(previous.forward(x)), fused with the preceding module (Module::forward_fused): x is the input of
-  // `previous`. Returns an undefined Var, without side effects, if the input's quantizer cannot be fused with it.
-  Var linear_fused(Module& previous, const Var& x, const Var& bias = {}, const ProductModes& modes = {});
   // Returns the form of linear's output for an input of form `in`, and plans the layouts. For `requests` see
   // Module::plan. Throws Error if the input does not fit.
   Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const ProductModes& modes = {});
   // The same for conv2d(x, w) (ops/spatial.h): x [n,h,w,c], weight [o, taps * c / groups]. Kind kConv only.
   Var conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const ProductModes& modes = {});
-  Var conv2d_fused(Module& previous, const Var& x, const Var& bias, const Conv2dOptions& options,
-                   const ProductModes& modes = {});
   Form plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias = false,
                    const ProductModes& modes = {});
 

@@ -33,12 +33,6 @@ class Conv2d final : public Module {
     return slot_.conv2d(detail::as_image(x), bias_ ? bias_->read() : Var(), options_, product_.modes(draws));
   }
 
-  Var forward_fused(Module& previous, const Var& x) override {
-    if (slot_.input_quantizer() == nullptr || x.shape().rank() != 4) return {};
-    const RandomStream draws = product_.draws(path(), state());
-    return slot_.conv2d_fused(previous, x, bias_ ? bias_->read() : Var(), options_, product_.modes(draws));
-  }
-
   Form plan(const Form& in, PlanRequests& requests) override {
     const Form image = detail::image_form(kConv2d, in);
     const int64_t c = image.features(), taps = options_.kernel[0] * options_.kernel[1];

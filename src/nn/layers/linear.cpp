@@ -23,11 +23,6 @@ class Linear final : public Module {
     const RandomStream draws = product_.draws(path(), state());
     return slot_.linear(x, bias(), product_.modes(draws));
   }
-  Var forward_fused(Module& previous, const Var& x) override {
-    if (slot_.input_quantizer() == nullptr) return {};
-    const RandomStream draws = product_.draws(path(), state());
-    return slot_.linear_fused(previous, x, bias(), product_.modes(draws));
-  }
 
   Form plan(const Form& in, PlanRequests& requests) override {
     if (!slot_.weight().described()) slot_.weight().describe({out_, in.features()});

@@ -1,6 +1,5 @@
 // Max pooling over windows of images: values, or codes, which stay codes.
 #include "bitgrad/nn/layers.h"
-#include "nn/activation_quantizer.h"
 #include "nn/layers/windows_keys.h"
 #include "nn/values.h"
 
@@ -14,12 +13,6 @@ class MaxPoolLayer final : public detail::ValuesLayer {
   explicit MaxPoolLayer(const LayerSpec& spec) : options_(detail::pool_options(spec.attributes)) {}
 
   Var forward(const Var& x) override { return max_pool(detail::as_image(detail::pass_through(x, y_)), options_); }
-
-  // Fused with a preceding norm and sign quantizer.
-  Var forward_fused(Module& first, Module& middle, const Var& x) override {
-    auto* const quantizer = dynamic_cast<ActivationQuantizer*>(&middle);
-    return quantizer != nullptr ? quantizer->signs_of(first, x, &options_) : Var();
-  }
 
   Form plan(const Form& in, PlanRequests&) override {
     const bool codes = in.dtype.is_code() && in.dtype.kind() != DTypeKind::kCodebook;

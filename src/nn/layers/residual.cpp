@@ -29,12 +29,10 @@ Var Residual::forward(const Var& x) {
 
 bool Residual::returns_fp32(const Var& x) const { return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32; }
 
-// Fuses a norm at the end of the body too, if possible.
-Var Residual::hardtanh(const Var& x) {
+Var Residual::hardtanh(const Var& x, Norm* norm) {
   const auto f = [](const std::vector<Var>& p) { return add_hardtanh(p[0], p[1]); };
-  const size_t last = body_->size() - 1;
-  auto* const norm = dynamic_cast<Norm*>(&(*body_)[last]);
   if (norm == nullptr) return detail::in_values(branches(x), y_, true, f);
+  const size_t last = body_->size() - 1;
   const Var inner = in_layer("body", [&] { return body_->forward_first(last, x); });
   const Var other = shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x;
   const auto in_norm = [&](auto&& call) { return in_layer("body", [&] { return in_layer(body_->name(last), call); }); };

@@ -1,4 +1,4 @@
-// The residual layer; a hardtanh that follows it runs in the same pass (forward_fused of nn/layers/unary.cpp).
+// The residual layer; a hardtanh that follows it runs in the same pass (nn/fusions.cpp).
 #pragma once
 
 #include <memory>
@@ -8,6 +8,8 @@
 #include "bitgrad/ops/ops.h"
 
 namespace bitgrad {
+
+class Norm;
 
 class Residual final : public Module {
  public:
@@ -21,8 +23,11 @@ class Residual final : public Module {
 
   // Whether `hardtanh` may be called.
   bool returns_fp32(const Var& x) const;
-  // hardtanh(forward(x)), with the same bits.
-  Var hardtanh(const Var& x);
+  // The last module of the body.
+  Module& last() { return (*body_)[body_->size() - 1]; }
+  // hardtanh(forward(x)), with the same bits. norm: last() if it is a norm, which is fused too if possible; else
+  // nullptr.
+  Var hardtanh(const Var& x, Norm* norm);
 
  private:
   std::vector<Var> branches(const Var& x);

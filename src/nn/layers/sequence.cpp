@@ -5,6 +5,7 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/nn/layers.h"
+#include "nn/fusions.h"
 
 namespace bitgrad {
 
@@ -17,19 +18,26 @@ void Sequential::append(std::shared_ptr<Module> module, std::string name) {
   add_child(name, module);
   modules_.push_back(std::move(module));
   names_.push_back(std::move(name));
+  fusions_.reset();
 }
 
-// Runs modules i .. i + count - 1 (two or three) fused; undefined if they cannot be. After an error they run again
-// separately, only so that the error names the module at fault; the batch is lost either way.
-Var Sequential::forward_together(size_t i, size_t count, const Var& x) {
-  Module& last = *modules_[i + count - 1];
-  try {
-    return count == 2 ? last.forward_fused(*modules_[i], x) : last.forward_fused(*modules_[i], *modules_[i + 1], x);
-  } catch (const Error&) {
-    Var y = x;
-    for (size_t k = i; k < i + count; ++k) y = in_layer(names_[k], [&] { return (*modules_[k])(y); });
-    throw;
+// Runs the longest pattern that begins at module i, ends before `end` and can run now; returns how many modules it
+// covers, or 0. After an error they run again one by one, only so that the error names the module at fault; the batch
+// is lost either way.
+size_t Sequential::run_fused(size_t i, size_t end, Var& y) {
+  for (const Fusions::Fused& fused : fusions_->at(i)) {
+    if (i + fused.modules > end) continue;
+    try {
+      if (const Var z = fused.run(y); z.defined()) {
+        y = z;
+        return fused.modules;
+      }
+    } catch (const Error&) {
+      for (size_t k = i; k < i + fused.modules; ++k) y = in_layer(names_[k], [&] { return (*modules_[k])(y); });
+      throw;
+    }
   }
+  return 0;
 }
 
 namespace {
@@ -58,14 +66,13 @@ Var Sequential::forward(const Var& x) {
 }
 
 Var Sequential::forward_first(size_t count, const Var& x) {
-  const bool together = initialized() && !state().on_forward && (state().training || Tape::current() == nullptr);
+  const bool fuses =
+      fusions_ && initialized() && !state().on_forward && (state().training || Tape::current() == nullptr);
   Var y = x;
   for (size_t i = 0; i < count;) {
-    Var z;
-    size_t done = together ? std::min<size_t>(3, count - i) : 1;
-    while (done > 1 && !(z = forward_together(i, done, y)).defined()) --done;
-    y = done > 1 ? z : in_layer(names_[i], [&] { return (*modules_[i])(y); });
-    i += done;
+    const size_t done = fuses ? run_fused(i, count, y) : 0;
+    if (done == 0) y = in_layer(names_[i], [&] { return (*modules_[i])(y); });
+    i += std::max<size_t>(done, 1);
   }
   return y;
 }
@@ -93,6 +100,7 @@ Form Sequential::plan(const Form& in, PlanRequests& requests) {
     requests.merge(serve_before(i, std::move(wanted)));
   }
   form.inner = in.inner;
+  fusions_ = std::make_shared<const Fusions>(modules_);
   return form;
 }
 

@@ -2,7 +2,6 @@
 #include "bitgrad/ops/unary.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/layers/residual.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -14,12 +13,6 @@ class UnaryLayer final : public detail::ValuesLayer {
   Var forward(const Var& x) override {
     if (op_ == UnaryOp::relu && x.dtype() == dtypes::int32) return integer_relu(x);
     return detail::in_values(x, y_, [this](const Var& in) { return unary(op_, in); });
-  }
-  Var forward_fused(Module& previous, const Var& x) override {
-    auto* const residual = dynamic_cast<Residual*>(&previous);
-    const bool fused = residual != nullptr && op_ == UnaryOp::hardtanh && y_ == dtypes::fp32 &&
-                       residual->returns_fp32(x) && current_device().is_cpu();
-    return fused ? residual->hardtanh(x) : Var();
   }
   Form plan(const Form& in, PlanRequests&) override {
     const bool integers = in.dtype == dtypes::int32;
