@@ -6,29 +6,15 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/checkpoint/run_folder.h"
+#include "bitgrad/config/resume.h"
 #include "open_file.h"
 
 namespace bitgrad::cli {
 namespace {
 
-// Paths of the samples, which the checkpoint knows wherever they lie.
-bool is_data_path(const std::string& key) {
-  if (!key.starts_with("data.")) return false;
-  for (const std::string_view name : {".file", ".path", ".images", ".labels", ".targets"})
-    if (key.ends_with(name)) return true;
-  return false;
-}
-
-bool may_change(const std::string& key) {
-  if (is_data_path(key)) return true;
-  for (const std::string_view prefix : {"device.", "data.root", "train.stop", "train.early_stop"})
-    if (key.starts_with(prefix)) return true;
-  return false;
-}
-
 RunConfig config_with(const ResumedRun& run, const CheckpointHeader& saved, const std::vector<std::string>& words,
                       bool use_config) {
-  return use_config ? run_folder_config(run.folder, words) : resumed_config(run.folder, saved, words);
+  return use_config ? run_folder_config(run.folder, words) : resumed_config(run.checkpoint, saved, words);
 }
 
 bool summary_is_of_finished(const std::string& path) {
@@ -60,12 +46,12 @@ RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string
   RunConfig config = config_with(run, saved, words, use_config);
   std::string refused;
   for (const ConfigDifference& d : config_differences(config, before))
-    if (!may_change(d.key))
+    if (resume_rule(before, d.key) == ResumeRule::kFixed)
       refused += concat(refused.empty() ? "" : "; ", d.key, ": got ", d.a.value_or("nothing"), ", the run has ",
                         d.b.value_or("nothing"));
   require(refused.empty(), "train", "--resume uses the configuration of the run folder: ", refused,
           ". Only device.*, data.root, train.stop and train.early_stop may change, and paths of the same samples "
-          "(data.*.file, path, images, labels, targets)");
+          "(data.*.file, path, images, labels, targets, mask)");
   return config;
 }
 
@@ -87,8 +73,10 @@ bool print_if_finished(Trainer& trainer, const ResumedRun& run) {
 }
 
 void keep_changed_config(const Trainer& trainer, const ResumedRun& run, const std::vector<std::string>& words) {
-  const bool changes = std::any_of(words.begin(), words.end(), [](const std::string& word) {
-    return word.starts_with("train.") || word.starts_with("~train.") || is_data_path(word.substr(0, word.find('=')));
+  const bool changes = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    const std::string key = word.substr(0, word.find('='));
+    return key.starts_with("train.") || key.starts_with("~train.") ||
+           (key != "data.root" && resume_rule(trainer.config(), key) == ResumeRule::kSamplePath);
   });
   if (changes) write_file_atomically(run.folder + "/config.yaml", to_yaml(trainer.config()));
 }

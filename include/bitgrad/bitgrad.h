@@ -22,6 +22,7 @@
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/config/config.h"
 #include "bitgrad/config/presets.h"
+#include "bitgrad/config/resume.h"
 #include "bitgrad/config/weight_name.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/config/resume.h"
 #include "config/steps.h"
 
 namespace bitgrad {
@@ -94,14 +96,6 @@ namespace {
 
 constexpr size_t kListedKeys = 20;
 
-// Keys for which the checkpoint always wins: a resume with overrides may have changed them since config.yaml was
-// written.
-bool is_of_checkpoint(const ConfigDifference& d) {
-  for (const std::string_view prefix : {"device.", "train.stop", "train.early_stop"})
-    if (d.key.starts_with(prefix)) return true;
-  return false;
-}
-
 // "optim.lr: got 0.5, expected 0.02; ...". `a` is config.yaml.
 std::string listed(const std::vector<ConfigDifference>& differences) {
   const std::string none = "nothing";
@@ -114,11 +108,13 @@ std::string listed(const std::vector<ConfigDifference>& differences) {
   return text;
 }
 
-void check_config_file(const std::string& path, RunConfig saved) {
+// Compares config.yaml with the configuration in a checkpoint, and takes the paths of samples from it: a resume with
+// other paths writes them there before it saves.
+void take_config_file(const std::string& path, RunConfig& saved) {
   std::vector<ConfigDifference> differences;
   try {
     const RunConfig written = load_config(path, {}, {.plugins = ConfigSource::Plugins::kLoaded});
-    saved.data.root = written.data.root;  // checkpoints do not store it
+    take_sample_paths(written, saved);
     differences = config_differences(written, saved);
   } catch (const ConfigError& error) {
     const std::string report = error.what();
@@ -128,7 +124,10 @@ void check_config_file(const std::string& path, RunConfig saved) {
     return;
   }
   if (differences.empty()) return;
-  require(std::all_of(differences.begin(), differences.end(), is_of_checkpoint), "resume", path,
+  const auto of_checkpoint = [&](const ConfigDifference& d) {
+    return resume_rule(saved, d.key) == ResumeRule::kOfCheckpoint;
+  };
+  require(std::all_of(differences.begin(), differences.end(), of_checkpoint), "resume", path,
           " is not the configuration that the run was saved with. ", listed(differences),
           ". Restore it, or pass --use-config to use it");
   log(LogLevel::kWarning,
@@ -138,13 +137,15 @@ void check_config_file(const std::string& path, RunConfig saved) {
 
 }  // namespace
 
-RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
+RunConfig resumed_config(const std::string& checkpoint, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides) {
-  const std::string checkpoint = folder + "/last.safetensors";
   const std::string root = remembered_root(checkpoint);
-  check_config_file(folder + "/config.yaml",
-                    parse_config(saved.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded}));
-  return parse_config(saved.config, checkpoint, overrides, {true, root, ConfigSource::Plugins::kLoaded});
+  RunConfig config = parse_config(saved.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});
+  const std::string before = to_portable_yaml(config);
+  take_config_file((std::filesystem::path(checkpoint).parent_path() / "config.yaml").string(), config);
+  const std::string now = to_portable_yaml(config);
+  return parse_config(now == before ? saved.config : now, checkpoint, overrides,
+                      {true, root, ConfigSource::Plugins::kLoaded});
 }
 
 std::string remembered_root(const std::string& file) {

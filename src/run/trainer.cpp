@@ -10,6 +10,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/run_folder.h"
+#include "bitgrad/config/resume.h"
 #include "bitgrad/nn/module.h"
 #include "config/lengths.h"
 #include "data/augment.h"
@@ -157,16 +158,6 @@ bool anneals(const RunConfig& config) {
   for (const QuantPhaseConfig& phase : config.quant.phases)
     if (phase.prepare) of_rules(*phase.prepare);
   return any;
-}
-
-// The same samples may lie under other paths.
-void take_paths(const DataSection& from, DataSection& to) {
-  const auto take = [](const DatasetConfig& a, DatasetConfig& b) {
-    b.images = a.images, b.labels = a.labels, b.targets = a.targets, b.file = a.file, b.path = a.path;
-  };
-  take(from.train, to.train);
-  if (from.valid && to.valid) take(*from.valid, *to.valid);
-  if (from.test && to.test) take(*from.test, *to.test);
 }
 
 // Throws Error if the augmentation does not fit the data.
@@ -387,7 +378,7 @@ void Trainer::compare_run(const CheckpointHeader& header, const std::string& che
   if (header.config == config_yaml_) return;
   RunConfig saved = parse_config(header.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});
   saved.device = config_.device;
-  if (samples_ == header.counters.data) take_paths(config_.data, saved.data);
+  if (samples_ == header.counters.data) take_sample_paths(config_, saved);
   const Quantity stop = std::exchange(saved.train.stop, config_.train.stop);
   saved.train.early_stop = config_.train.early_stop;
   if (to_portable_yaml(saved) != config_yaml_)
@@ -428,17 +419,13 @@ int64_t Trainer::last_form() const {
 }
 
 void Trainer::begin_form() {
-  RunCounters& c = counters_;
   const std::optional<double> best = best_value();
   log(LogLevel::kInfo,
-      concat("the model has another form from phase ", learner_->phase(), " on: the best model",
-             config_.train.early_stop ? " and the patience of train.early_stop start" : " starts", " anew",
-             best ? concat("; before, the best ", best_.metric, " was ", *best, " at step ", c.best_step) : ""));
-  c.best_accuracy = -1;
-  c.best_epoch = c.best_step = c.early_stop_waited = c.plateau_waited = 0;
-  c.best_value.reset();
-  c.early_stop_best.reset();
-  c.plateau_best.reset();
+      concat(
+          "the model has another form from phase ", learner_->phase(), " on: the best model",
+          config_.train.early_stop ? " and the patience of train.early_stop start" : " starts", " anew",
+          best ? concat("; before, the best ", best_.metric, " was ", *best, " at step ", counters_.best_step) : ""));
+  forget_measured();
 }
 
 bool Trainer::ended() const {

@@ -34,7 +34,8 @@ struct Stopped {
   }
   void put(const std::string& name, const std::string& text) const { write_file_atomically(folder + '/' + name, text); }
   RunConfig resumed(const std::vector<std::string>& overrides = {}) const {
-    return resumed_config(folder, read_checkpoint_header(run_folder_checkpoint(folder)), overrides);
+    const std::string checkpoint = run_folder_checkpoint(folder);
+    return resumed_config(checkpoint, read_checkpoint_header(checkpoint), overrides);
   }
   // Goes on; gives the hash of the state at the end.
   std::string go_on() const {
@@ -243,7 +244,7 @@ TEST_CASE("a run that was killed before its first last.safetensors goes on from 
   const CheckpointHeader header = read_checkpoint_header(best);
   CHECK(header.step > 0);
   CHECK(header.counters.best_step == header.step);
-  Trainer trainer(resumed_config(folder, header));
+  Trainer trainer(resumed_config(best, header));
   trainer.resume(best);
   CHECK(trainer.run(folder).state_hash == uninterrupted);
 }
@@ -263,7 +264,7 @@ TEST_CASE("a run goes on from the later one of its two checkpoints, and never re
     INFO(microbatches << ": last " << last << ", best " << best);
     CHECK(from == folder + (best > last ? "/best.safetensors" : "/last.safetensors"));
     newer = newer || best > last;
-    Trainer trainer(resumed_config(folder, read_checkpoint_header(from)));
+    Trainer trainer(resumed_config(from, read_checkpoint_header(from)));
     trainer.resume(from);
     const CheckpointHeader before = read_checkpoint_header(folder + "/best.safetensors");
     CHECK(trainer.run(folder).state_hash == uninterrupted);
@@ -355,7 +356,7 @@ TEST_CASE(
     }
     const std::string from = newest_checkpoint(run);
     CHECK(from == best);
-    Trainer trainer(resumed_config(run, read_checkpoint_header(from)));
+    Trainer trainer(resumed_config(from, read_checkpoint_header(from)));
     trainer.resume(from);
     CHECK(trainer.ended());
     CHECK(trainer.run(run).state_hash == whole.state_hash);

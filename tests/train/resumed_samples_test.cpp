@@ -1,4 +1,5 @@
 // A checkpoint knows the samples of its run: a resumed run on others is an error that names the set and both records.
+#include "bitgrad/config/resume.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/samples.h"
 #include "support/catch.h"
@@ -191,6 +192,40 @@ TEST_CASE("a run in epochs goes on to its last epoch, however many samples an ep
     CHECK(told("position 20 of an epoch is past the 15 samples of data.train: the run goes on with the next epoch") ==
           (c.rows == 15 ? 1 : 0));
   }
+}
+
+// A resume with another path writes it into config.yaml before its first save; killed in between, the next finds it
+// there.
+TEST_CASE("a path of samples in config.yaml counts, and words that name no file are fixed") {
+  const KeepModes keep;
+  const TempDir temp;
+  const Run run(temp, "run");
+  const std::string checkpoint = run_folder_checkpoint(run.folder);
+  const auto resumed = [&](const std::vector<std::string>& words = {}) {
+    return resumed_config(checkpoint, read_checkpoint_header(checkpoint), words);
+  };
+  run.put("moved.csv", text_of(run.root + "/train.csv"));
+  file_system().remove(run.root + "/train.csv");
+  write_file_atomically(run.folder + "/config.yaml", to_yaml(resumed({"data.train.file=moved.csv"})));
+  const LogLines log;
+  CHECK(resumed().data.train.file == "moved.csv");
+  CHECK(resumed({"data.train.file=again.csv"}).data.train.file == "again.csv");
+  Trainer trainer(resumed());
+  trainer.resume(checkpoint);
+  CHECK(trainer.run(run.folder).state_hash == run.uninterrupted);
+  CHECK(log.warnings.empty());
+
+  RunConfig config = run.config();
+  CHECK(resume_rule(config, "data.train.labels") == ResumeRule::kSamplePath);
+  CHECK(resume_rule(config, "data.test.mask") == ResumeRule::kSamplePath);
+  CHECK(resume_rule(config, "data.train.targets") == ResumeRule::kSamplePath);
+  CHECK(resume_rule(config, "data.train.limit") == ResumeRule::kFixed);
+  CHECK(resume_rule(config, "data.file") == ResumeRule::kFixed);
+  CHECK(resume_rule(config, "device.threads") == ResumeRule::kOfCheckpoint);
+  config.data.train.format = "cifar100";
+  CHECK(resume_rule(config, "data.train.labels") == ResumeRule::kFixed);
+  config.data.train.format = "text";
+  CHECK(resume_rule(config, "data.train.targets") == ResumeRule::kFixed);
 }
 
 TEST_CASE("samples at another path are the same samples") {

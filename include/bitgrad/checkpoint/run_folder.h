@@ -35,11 +35,11 @@ std::string newest_checkpoint(const std::string& folder);
 // Both steps in words if best.safetensors is later than last.safetensors, as a run leaves them that is cut between the
 // two; else empty. Such a run is not finished, whatever its summary says.
 std::string stale_last(const std::string& folder);
-// Returns the configuration with which the run in `folder` continues: the one in `saved`, the header of its last
-// checkpoint. Throws Error that lists the differing keys with both values if config.yaml disagrees. A config.yaml that
-// cannot be read, or differs only in device.*, train.stop or train.early_stop, is a warning. `overrides`: key=value, as
-// in load_config.
-RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
+// Returns the configuration with which a run continues from a checkpoint in its folder: the one in `saved`, the header
+// of the checkpoint, with the paths of samples in config.yaml (config/resume.h). Throws Error that lists the differing
+// keys with both values if config.yaml disagrees in others. A config.yaml that cannot be read, or differs only in
+// device.*, train.stop or train.early_stop, is a warning. `overrides`: key=value, as in load_config.
+RunConfig resumed_config(const std::string& checkpoint, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides = {});
 // Where the data of a run were: data.root of the config.yaml beside one of its files; empty if there is none. Throws
 // ConfigError if that names a plugin that is not loaded.
