@@ -148,7 +148,7 @@ bool ActivationQuantizer::trains_signs() const {
 
 Var ActivationQuantizer::signs_of(Norm& norm, const Var& x, const PoolOptions* pool) {
   if (!accepts_signs() || !norm.returns_signs(x.value())) return {};
-  if (state().training && !(trains_signs() && norm.trains_signs(x))) return {};
+  if (state().training && !(trains_signs() && norm.trains_in_one_pass(x))) return {};
   if (pool != nullptr && (!state().training || x.shape().rank() != 4)) return {};
   const auto params = std::make_shared<const QuantParams>(quantizer_.fit(quant_.spec, x.value()));
   uint32_t* const flags = mutable_state().flags.word(path());

@@ -168,7 +168,14 @@ void Quantizable::convert() {
   converted_ = true;
 }
 
-Var Quantizable::input(const Var& x) { return input_ && !x.dtype().is_code() ? (*input_)(x) : x; }
+Var Quantizable::input(const Var& x) {
+  if (!input_ || x.dtype().is_code()) {
+    ensure(!input_ || x.dtype() == input_->quant().spec.dtype, "input", "got codes of ", x.dtype(),
+           ", expected values, or codes as the quantizer of the input makes them");
+    return x;
+  }
+  return (*input_)(x);
+}
 
 Var Quantizable::linear(const Var& x, const Var& bias, const ProductModes& modes) {
   return adapted(product(input(x), bias, nullptr, modes), x);

@@ -1,8 +1,8 @@
 // A norm and the quantizer of signs behind it run as one where nobody else reads the norm: with the bits of the two,
 // one after the other, as they run where a hook looks at the layers.
+#include <optional>
 #include <random>
 
-#include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
@@ -33,14 +33,22 @@ LayerSpec of_signs(LayerSpec spec) {
   return spec;
 }
 
-// Values, gradients and running statistics of one step.
-std::vector<std::vector<double>> step(const std::vector<LayerSpec>& specs, const Tensor& x, bool training,
-                                      bool hooked) {
+// Output, gradients and running statistics of a step of training, or the output of an evaluation without a tape. own:
+// the last layer quantizes its input to signs, with this straight-through rule.
+std::vector<std::vector<double>> step(const std::vector<LayerSpec>& specs, const Tensor& x, bool training, bool hooked,
+                                      std::optional<SteRule> own = {}) {
   Form in;
   in.samples = x.shape()[0];
   in.sample = Shape(std::vector<int64_t>(x.shape().dims().begin() + 1, x.shape().dims().end()));
   in.training = training;
   const auto model = make_model(ModelSpec{.input = in, .layers = specs});
+  if (own) {
+    LayerQuant quant;
+    quant.weight = quant_spec(dtypes::bint1, "binary");
+    quant.input = signs(*own).activation->spec;
+    model->quantizables().back()->set(quant, {});
+    model->plan(in);
+  }
   StepState state;
   state.seed = 7;
   model->initialize(kModelRoot, state);
@@ -48,6 +56,12 @@ std::vector<std::vector<double>> step(const std::vector<LayerSpec>& specs, const
   int calls = 0;
   if (hooked) state.on_forward = [&](const std::string&, const Tensor&, const Tensor&) { ++calls; };
   std::vector<std::vector<double>> out;
+  if (!training) {
+    const NoGrad no_grad;
+    out.push_back((*model)(Var(x)).value().values());
+    CHECK((calls > 0) == hooked);
+    return out;
+  }
   Tape tape;
   AccumulateSink gx;
   const Var y = (*model)(tape.leaf(x, &gx, dtypes::fp32));
@@ -67,15 +81,19 @@ TEST_CASE("a norm and the signs of it are one op with the bits of two, behind pr
     for (const bool training : {true, false})
       for (const int64_t width : {5, 16, 70}) {
         INFO(enum_name(rule) << (training ? ", training, " : ", evaluation, ") << width);
-        const std::vector<LayerSpec> rows{layer("linear", {{"out", width}}), layer("batch_norm"), signs(rule),
-                                          of_signs(layer("linear", {{"out", 9}}))};
+        const auto check = [&](const std::vector<LayerSpec>& specs, const Tensor& x, std::optional<SteRule> own) {
+          const bool same = step(specs, x, training, false, own) == step(specs, x, training, true, own);
+          CHECK(same);
+        };
+        const LayerSpec first = layer("linear", {{"out", width}}), last = of_signs(layer("linear", {{"out", 9}}));
         const Tensor x = random_tensor({33, 11}, dtypes::fp32, 2, -2, 2);
-        CHECK(step(rows, x, training, false) == step(rows, x, training, true));
-        const Attributes conv{{"out", width}, {"kernel", 3}, {"padding", 1}, {"bias", false}};
-        const std::vector<LayerSpec> images{layer("conv2d", conv), layer("batch_norm"), signs(rule),
-                                            layer("max_pool", {{"size", 2}}), of_signs(layer("conv2d", conv))};
-        const Tensor pictures = random_tensor({3, 6, 6, 4}, dtypes::fp32, 4, -2, 2);
-        CHECK(step(images, pictures, training, false) == step(images, pictures, training, true));
+        check({first, layer("batch_norm"), signs(rule), last}, x, {});
+        check({first, layer("batch_norm"), last}, x, rule);
+        const Attributes keys{{"out", width}, {"kernel", 3}, {"padding", 1}, {"bias", false}};
+        const LayerSpec conv = layer("conv2d", keys), of_image = of_signs(layer("conv2d", keys));
+        const Tensor images = random_tensor({3, 6, 6, 4}, dtypes::fp32, 4, -2, 2);
+        check({conv, layer("batch_norm"), signs(rule), layer("max_pool", {{"size", 2}}), of_image}, images, {});
+        check({conv, layer("batch_norm"), of_image}, images, rule);
       }
 }
 

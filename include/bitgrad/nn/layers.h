@@ -72,9 +72,9 @@ const LayerKind& kind_of(const LayerSpec& spec);
 // Returns the spec with the defaults of its kind filled in. Throws Error for unknown, missing or invalid attributes.
 LayerSpec completed(const LayerSpec& spec);
 
-// Children are named 0, 1, 2, ... unless given a name. Errors name the child (LayerError).
-class Fusions;
+class Fusions;  // src/nn/layers/fusions.h
 
+// Children are named 0, 1, 2, ... unless given a name. Errors name the child (LayerError).
 class Sequential : public Module {
  public:
   Sequential() = default;

@@ -76,7 +76,7 @@ class Quantizable {
   bool converted() const { return converted_; }
 
   // Returns the operand of the product: x passed through the input's quantizer, if there is one and x is not codes
-  // already (made by the same quantizer, in one pass with the layer before: nn/fusions.h).
+  // already (made by the same quantizer, in one pass with the layer before: nn/layers/fusions.h).
   Var input(const Var& x);
   // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), including the input's quantizer, computed as quant().compute says.
   // `modes` applies to the backward products and is ignored (fp32) while quantization is off. Kind kLinear only.

@@ -54,7 +54,7 @@ Tensor Norm::signs(const Tensor& x, std::shared_ptr<const QuantParams> params, u
   return norm_signs(name_, per_column_, in, options_now(false), std::move(params), flags);
 }
 
-bool Norm::trains_signs(const Var& x) const {
+bool Norm::trains_in_one_pass(const Var& x) const {
   const bool of_batch = !(state().training && holds_statistics());
   return of_batch && per_column_ && current_device().is_cpu() && returns_signs(x.value()) &&
          x.grad_dtype() == dtypes::fp32;
@@ -66,7 +66,7 @@ Var Norm::training_signs(const Var& x, std::shared_ptr<const QuantParams> params
 }
 
 bool Norm::adds_hardtanh(const Var& x, const Var& b) const {
-  return trains_signs(x) && normalizes_before_hardtanh(x, b);
+  return trains_in_one_pass(x) && normalizes_before_hardtanh(x, b);
 }
 
 Var Norm::add_hardtanh(const Var& x, const Var& b) {

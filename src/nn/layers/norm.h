@@ -3,8 +3,8 @@
 // If only a sign quantizer (binary without alpha) reads a norm's output, the norm writes no fp32 y. In evaluation one
 // kernel computes the codes of y >= 0 from x (kernels/fused_quantize.h, normalize_sign). In training on the CPU one op
 // does (`training_signs`, for the straight-through rules clip and identity).
-// Only the parent knows who reads what: Sequential runs patterns of layers (nn/fusions.cpp). Bits, NaN and Inf flags,
-// and errors are those of the two modules run separately. They do run separately if a hook observes y
+// Only the parent knows who reads what: Sequential runs patterns of layers (nn/layers/fusions.cpp). Bits, NaN and Inf
+// flags, and errors are those of the two modules run separately. They do run separately if a hook observes y
 // (StepState::on_forward), and in training with other rules or on devices.
 #pragma once
 
@@ -37,7 +37,8 @@ class Norm final : public Module {
   // those of the norm followed by a sign quantizer with rule clip or identity and, if `pool` is given, by max_pool.
   Var training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip,
                      const PoolOptions* pool);
-  bool trains_signs(const Var& x) const;
+  // Whether training_signs and add_hardtanh may be called with x.
+  bool trains_in_one_pass(const Var& x) const;
 
   // Whether add_hardtanh(x, b) may be called: on the CPU, for fp32 values of the same shape.
   bool adds_hardtanh(const Var& x, const Var& b) const;

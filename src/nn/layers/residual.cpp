@@ -29,10 +29,11 @@ Var Residual::forward(const Var& x) {
 
 bool Residual::returns_fp32(const Var& x) const { return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32; }
 
-Var Residual::hardtanh(const Var& x, Norm* norm) {
+Var Residual::hardtanh(const Var& x) {
   const auto f = [](const std::vector<Var>& p) { return add_hardtanh(p[0], p[1]); };
-  if (norm == nullptr) return detail::in_values(branches(x), y_, true, f);
   const size_t last = body_->size() - 1;
+  auto* const norm = dynamic_cast<Norm*>(&(*body_)[last]);
+  if (norm == nullptr) return detail::in_values(branches(x), y_, true, f);
   const Var inner = in_layer("body", [&] { return body_->forward_first(last, x); });
   const Var other = shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x;
   const auto in_norm = [&](auto&& call) { return in_layer("body", [&] { return in_layer(body_->name(last), call); }); };

@@ -1,4 +1,4 @@
-// The residual layer; a hardtanh that follows it runs in the same pass (nn/fusions.cpp).
+// The residual layer; a hardtanh that follows it runs in the same pass (nn/layers/fusions.cpp).
 #pragma once
 
 #include <memory>
@@ -8,8 +8,6 @@
 #include "bitgrad/ops/ops.h"
 
 namespace bitgrad {
-
-class Norm;
 
 class Residual final : public Module {
  public:
@@ -23,11 +21,8 @@ class Residual final : public Module {
 
   // Whether `hardtanh` may be called.
   bool returns_fp32(const Var& x) const;
-  // The last module of the body.
-  Module& last() { return (*body_)[body_->size() - 1]; }
-  // hardtanh(forward(x)), with the same bits. norm: last() if it is a norm, which is fused too if possible; else
-  // nullptr.
-  Var hardtanh(const Var& x, Norm* norm);
+  // hardtanh(forward(x)), with the same bits; a norm at the end of the body is part of the same pass if possible.
+  Var hardtanh(const Var& x);
 
  private:
   std::vector<Var> branches(const Var& x);

@@ -5,7 +5,7 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/nn/layers.h"
-#include "nn/fusions.h"
+#include "nn/layers/fusions.h"
 
 namespace bitgrad {
 

@@ -1,4 +1,4 @@
-#include "nn/fusions.h"
+#include "nn/layers/fusions.h"
 
 #include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
@@ -48,7 +48,7 @@ Run norm_product(Modules m) {
   return [norm, conv, &product = *m[1], slot = m[1]->quantizables().at(0)](const Var& x) {
     ActivationQuantizer* const quantizer = slot->input_quantizer();
     if (quantizer == nullptr || slot->adapter() != nullptr || (conv && x.shape().rank() != 4)) return Var();
-    const Var codes = quantizer->signs_of(*norm, x, nullptr);
+    const Var codes = quantizer->signs_of(*norm, x, nullptr);  // of fp32 values, whose gradient is fp32 too
     return codes.defined() ? product.forward(codes) : Var();
   };
 }
@@ -56,9 +56,9 @@ Run norm_product(Modules m) {
 Run residual_hardtanh(Modules m) {
   auto* const residual = as<Residual>(*m[0]);
   if (residual == nullptr || spec_of(*m[1], "hardtanh") == nullptr) return {};
-  return [residual, &hardtanh = *m[1], norm = as<Norm>(residual->last())](const Var& x) {
+  return [residual, &hardtanh = *m[1]](const Var& x) {
     const bool fp32 = residual->returns_fp32(x) && hardtanh.output_form()->dtype == dtypes::fp32;
-    return fp32 && current_device().is_cpu() ? residual->hardtanh(x, norm) : Var();
+    return fp32 && current_device().is_cpu() ? residual->hardtanh(x) : Var();
   };
 }
 

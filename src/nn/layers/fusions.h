@@ -1,0 +1,42 @@
+// Layers that a Sequential runs as one op: the table of patterns is in fusions.cpp. Bits, gradients, flags and errors
+// are those of the layers one by one. They do run one by one
+//   - before initialize, where a hook observes values (StepState::on_forward), in evaluation on a tape (Sequential),
+//   and
+//     where the pattern ends behind the layers that are asked for (Sequential::forward_first);
+//   - norm and signs: if the quantizer is off, observes, learns, has an alpha or other codes than the sign, or if
+//   values
+//     are not fp32. In training also on devices, with a straight-through rule other than clip and identity, with a norm
+//     of the whole tensor or of frozen statistics, or if a gradient is not fp32. A pool of them: in evaluation. A
+//     product of them: if it has an adapter;
+//   - residual and hardtanh: on devices, or if values are not fp32.
+// After an Error they run once more, one by one, so that it names the layer; statistics of a norm may then have moved
+// twice. The window is lost either way.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "bitgrad/nn/module.h"
+
+namespace bitgrad {
+
+// The patterns that match a list of layers, found once, when the list is planned. Refers to the layers.
+class Fusions {
+ public:
+  // `run` maps the input of the first module to the output of the last. It returns an undefined Var, without side
+  // effects, if they must run one by one now.
+  struct Fused {
+    size_t modules = 0;
+    std::function<Var(const Var&)> run;
+  };
+  explicit Fusions(std::span<const std::shared_ptr<Module>> modules);
+  // Those that begin at module i, the longest first.
+  const std::vector<Fused>& at(size_t i) const { return at_[i]; }
+
+ private:
+  std::vector<std::vector<Fused>> at_;
+};
+
+}  // namespace bitgrad
