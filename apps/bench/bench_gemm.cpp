@@ -9,7 +9,7 @@
 //              [--device cpu|cuda] [--json FILE] [--compare OLD] [--guard FILE | --record FILE] [--slack S]
 //   bench_gemm --conv [--shape NAME|n,h,w,c,o,kernel,stride,pad ...] [--dtypes A,B ...] [--product forward,gx,gw]
 //              [--grad fp32,bf16,int8] [--threads T] [--rivals LIST] [--repeat R] [--json FILE] [--compare OLD]
-//              [--slack S]                                                    (convolutions: bench_gemm_conv.h)
+//              [--slack S]                                                    (convolutions: bench_gemm_conv.cpp)
 //
 // Products. forward: C = A B^T, both stored [free, k]; gx: B stored [k, free]; gw: both stored [k, free], and the
 // product is added to C. --group and --offset give B scales and real offsets (per row, or per group along k); --a-zero

@@ -1,5 +1,5 @@
 // bench_step: one optimizer step of quantized training, whole and in parts, compared with the same step as a float
-// simulation by oneDNN in fp32 and bf16 (bench_step_rival.h), alternating within one run, with the memory account. A
+// simulation by oneDNN in fp32 and bf16 (bench_step_rival.cpp), alternating within one run, with the memory account. A
 // case is one linear layer whose input requires a gradient and whose output gradient is given, or a net (tfc, sfc, lfc
 // of FINN, mlp4096), driven by a Learner as in training.
 //
@@ -9,8 +9,8 @@
 //              [--device cpu|cuda] [--recorded] [--repeat R] [--no-parts] [--no-rivals] [--no-memory] [--json FILE]
 //              [--compare OLD] [--slack S]
 //   bench_step --net cnv,resnet20,gpt,gpt384-ternary,FILE.yaml [--sample 32,32,3] [--classes 10]
-//              [--set KEY=VALUE ...] [...]                         (bench_step_net.h)
-//   bench_step --qat [--net lfc] [--scheme int8wo,int4wo ...] [...]     (bench_step_qat.h)
+//              [--set KEY=VALUE ...] [...]                         (bench_step_net.cpp)
+//   bench_step --qat [--net lfc] [--scheme int8wo,int4wo ...] [...]     (bench_step_qat.cpp)
 //
 // Times are medians in ms of one optimizer step (A microbatches): CPU time of the thread for one thread, wall time for
 // more. The time of a part is the difference between the whole step and a step without the part, measured alternately,

@@ -12,7 +12,7 @@ namespace bitgrad::cli {
 struct FetchOptions {
   std::vector<std::string> names = {};
   std::string folder = {};   // empty: $BITGRAD_DATA, else the current folder
-  std::string mirrors = {};  // a list (fetch_list.h) that replaces the built-in one
+  std::string mirrors = {};  // a list (read_fetch_list) that replaces the built-in one
   bool force = false;        // replace files that differ
 };
 

@@ -151,7 +151,7 @@ __device__ inline void rs(int32_t (&d)[128], const uint32_t (&a)[4], uint64_t b,
 }  // namespace detail
 #endif
 
-// N = 2 * kCount is 128 or 256. a and b are descriptors (descriptor.h). Overwrites D unless `accumulate`.
+// N = 2 * kCount is 128 or 256. a and b are descriptors. Overwrites D unless `accumulate`.
 template <WgmmaType kType, int kCount>
 BITGRAD_DEVICE inline void wgmma_ss(int32_t (&d)[kCount], uint64_t a, uint64_t b, bool accumulate) {
 #if BITGRAD_SM90A

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/text.h"
+#include "bitgrad/optim/update_rule.h"
 #include "config/checks.h"
 
 namespace bitgrad::config {
@@ -86,37 +87,41 @@ class OptimChecks : public Checks {
     check(optim, "optim");
     if (!optim.aux.empty()) check(optim.aux[0], "optim.aux");
   }
+  // Whether the rule keeps moments of the elements of a parameter with so many axes. True where the rule is wrong,
+  // which is reported elsewhere.
+  static bool keeps_moments(const OptimizerSpec& rule, int axes) {
+    try {
+      const std::vector<UpdateRule::Moment> moments = make_rule(rule)->moments(axes == 1 ? Shape{2} : Shape{2, 2});
+      return std::any_of(moments.begin(), moments.end(),
+                         [](const UpdateRule::Moment& m) { return m.extent == UpdateRule::Extent::kElements; });
+    } catch (const Error&) {
+      return true;
+    }
+  }
+  static std::string without_moments(const OptimizerSpec& rule) {
+    const bool momentum = rule.momentum && *rule.momentum == 0;
+    return concat(rule.name, momentum ? " without momentum" : "", " keeps no moments");
+  }
   void moments() {
     const OptimizerSpec& optim = config_.optim.spec;
-    if (!optim.aux.empty() && optim.aux[0].name == "sgd" && optim.aux[0].momentum.value_or(0) == 0 &&
-        find("optim.aux.moments"))
-      contradiction({"optim.aux.moments"}, "optim.aux.moments: optim.aux.name sgd without momentum keeps no moments");
-    if (optim.name == "adafactor") {
-      bool once = false;
-      each_weights([&](const ParameterSpec& weights, const std::string& path) {
-        if (once || weights.moments.value_or(MomentKind::kFp32) == MomentKind::kFp32 || !weights.optimizer.empty())
-          return;
-        contradiction({path + ".moments", "quant.weights.moments"},
-                      concat(path,
-                             ".moments: optim.name adafactor keeps means of rows and columns of a weight, in "
-                             "fp32; optim.moments applies to vectors"));
-        once = true;
-      });
-    }
-    if (optim.name != "sgd" || optim.momentum.value_or(0) != 0 || !sound_path("optim.name") ||
-        !sound_path("optim.momentum"))
-      return;
-    const std::string message = "optim.name sgd without momentum keeps no moments, got ";
+    if (!sound_path("optim.name") || !sound_path("optim.momentum")) return;
+    if (!optim.aux.empty() && !keeps_moments(optim.aux[0], 1) && find("optim.aux.moments"))
+      contradiction({"optim.aux.moments"}, concat("optim.aux.moments: optim.aux.name ", without_moments(optim.aux[0])));
+    const bool of_vectors = keeps_moments(optim, 1);
+    if (of_vectors && keeps_moments(optim, 2)) return;
     bool flips = false;  // Bop keeps a moment of its own
     each_weights([&](const ParameterSpec& weights, const std::string&) { flips |= weights.optimizer == "bop"; });
-    if (optim.moments != MomentKind::kFp32 && !flips && sound_path("optim.moments"))
-      return contradiction({"optim.moments"}, concat("optim.moments: ", message, enum_name(optim.moments)));
+    if (!of_vectors && optim.moments != MomentKind::kFp32 && !flips && sound_path("optim.moments"))
+      return contradiction({"optim.moments"}, concat("optim.moments: optim.name ", without_moments(optim), ", got ",
+                                                     enum_name(optim.moments)));
     bool reported = false;
     each_weights([&](const ParameterSpec& weights, const std::string& path) {
       if (reported || weights.moments.value_or(MomentKind::kFp32) == MomentKind::kFp32 || !weights.optimizer.empty())
         return;
+      const std::string of_weights = concat(optim.name, " keeps means of rows and columns of a weight, in fp32");
       contradiction({path + ".moments", "quant.weights.moments"},
-                    concat(path, ".moments: ", message, enum_name(*weights.moments)));
+                    concat(path, ".moments: optim.name ", of_vectors ? of_weights : without_moments(optim), ", got ",
+                           enum_name(*weights.moments)));
       reported = true;
     });
   }

@@ -16,7 +16,7 @@ std::string png_bytes(const uint8_t* pixels, int64_t rows, int64_t columns, int6
 // of the color type; `level`: of zlib.
 std::string png_file(int64_t rows, int64_t columns, int depth, int color, const std::string& lines, int level);
 
-// Pictures that come in seven passes (Adam7, PNG section 8.2; png_interlace.cpp).
+// Pictures that come in seven passes (Adam7, PNG section 8.2; png.cpp).
 // Whether the header of a PNG says 16-bit samples in passes, which libpng 1.6.39 takes apart wrongly where it makes
 // 8-bit ones of them.
 bool has_wide_passes(const std::vector<uint8_t>& png);

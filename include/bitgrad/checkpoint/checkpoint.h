@@ -7,9 +7,8 @@
 //   bitgrad.tensors    JSON, for each .codes {dtype: the full record, shape, scheme, granularity}
 //   bitgrad.state      JSON {step, microbatch, epoch, position, seed, phase, format_version, best, data, ...}
 //   bitgrad.config     the resolved configuration, without data.root; empty if no run wrote the file
-//   bitgrad.model      input form, layers and their quantization (checkpoint/model_record.h); absent if the model was
-//   not
-//                      made by make_layer
+//   bitgrad.model      input form, layers and their quantization (checkpoint/model_record.h); absent if make_layer did
+//                      not make the model
 //   bitgrad.tokenizer  the tokenizer (data/tokenizer.h); only for models of text
 //   bitgrad.table      how the columns of a table are read (data/table.h); only for models of tables of text
 //   bitgrad.origin     what another program's files say about an imported model (interop/model_origin.h)

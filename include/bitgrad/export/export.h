@@ -19,8 +19,7 @@
 
 namespace bitgrad {
 
-class Learner;      // train/learner.h
-struct OpenedFile;  // run/opened_file.h
+class Learner;  // train/learner.h
 
 // The model to export. `model` must be initialized, planned, have values, and match `spec`.
 struct ExportSource {

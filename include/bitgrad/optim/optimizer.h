@@ -78,8 +78,8 @@ class Optimizer {
   bool partially_updated() const { return partially_updated_ || *lost_; }
   // The parts of step, in order, as a list of stages that a device may record (train/step.h, base/device.h):
   //   begin_step     host: selects the parameters that take part
-  //   check_gradients   queues the gradient checks, gradients of learned parts and the sum of squares; poll_errors()
-  //   then
+  //   check_gradients
+  //                  queues the gradient checks, gradients of learned parts and the sum of squares; then poll_errors()
   //                  fills `sums`
   //   begin_update   host: learning rate, norm factor; from here on an Error leaves partially_updated() set
   //   apply          updates, including codes made in the same sweep

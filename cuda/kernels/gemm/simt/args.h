@@ -1,4 +1,4 @@
-// Arguments of the products for few rows of A (simt.h), and the kernels that take them.
+// Arguments of the products for few rows of A, and the kernels that take them.
 #pragma once
 
 #include "cuda/device/builtins.h"

@@ -53,7 +53,7 @@ struct FragmentOperand {
 
 // How the sums of a tile become C. kGeneral goes through a staging buffer of sums and supports every output (output.h).
 // kBf16 and kFp32 store from the fragments (store.h). With kSplit the tile does not write C; it adds its partial sums
-// to SplitSums::sums (split.h).
+// to SplitSums::sums.
 enum class WgmmaStore : uint8_t { kGeneral, kBf16, kFp32, kSplit };
 BITGRAD_HD constexpr bool is_fragment_store(WgmmaStore store) {
   return store == WgmmaStore::kBf16 || store == WgmmaStore::kFp32;
