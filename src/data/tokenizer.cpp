@@ -40,8 +40,6 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text) {
   return all;
 }
 
-std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids) { return tokenizer.decode(ids); }
-
 void register_tokenizer(TokenizerKind kind) {
   constexpr std::string_view kWhere = "register_tokenizer";
   check_kind_name(kWhere, kind.name);
