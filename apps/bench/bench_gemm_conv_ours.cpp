@@ -12,6 +12,7 @@
 #include "bitgrad/ops/product.h"
 #include "kernels/conv.h"
 #include "kernels/pack.h"
+#include "shared/given_gradient.h"
 
 namespace bitgrad::bench {
 
@@ -63,21 +64,6 @@ struct GivenImages {
   }
 };
 
-// Consumes a result and supplies its gradient without a copy, as a following layer would.
-struct GivenGradient {
-  static constexpr std::string_view kName = "given_gradient";
-  struct Saved {
-    Tensor gy;
-  };
-  static Tensor forward(Saved& s, std::span<const Tensor>, const Tensor& gy) {
-    s.gy = gy;
-    return Tensor::zeros({1}, dtypes::fp32);
-  }
-  static void backward(Saved& s, std::span<const Tensor>, std::span<GradSlot> g) {
-    if (g[0].wanted()) g[0].set(s.gy);
-  }
-};
-
 // The state of one call. The tape lives from the call's preparation to its end.
 struct Call {
   Conv2dOptions options;
@@ -99,7 +85,7 @@ struct Call {
     } else {
       y = conv2d(x, tape->leaf(w, &sink, dtypes::fp32), {}, options, modes);
     }
-    y = apply<GivenGradient>({y}, gy);
+    y = apply<GivenGradient>({y}, gy, Shape{1});
   }
   void backward() {
     tape->backward(y);

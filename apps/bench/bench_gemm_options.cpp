@@ -6,38 +6,20 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 
+#include "shared/common.h"
 #include "shared/report.h"
 
 namespace bitgrad::bench {
 namespace {
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
-int64_t parse_size(const std::string& text, const std::string& full) {
-  constexpr int64_t kMaxSide = 1 << 20;
-  const bool digits = !text.empty() && text.size() <= 8 &&
-                      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-  const int64_t size = digits ? std::stoll(text) : 0;
-  require(size >= 1 && size <= kMaxSide, "bench_gemm", "--shape: got '", full,
-          "', expected M,N,K, three whole numbers of 1 .. ", kMaxSide, '.');
-  return size;
-}
-
 ProductShape parse_shape(const std::string& text) {
-  constexpr int64_t kMaxElements = int64_t{1} << 30;
-  const std::vector<std::string> parts = split(text);
-  require(parts.size() == 3, "bench_gemm", "--shape: got '", text, "', expected M,N,K, such as 1024,1024,1024.");
-  const ProductShape s{parse_size(parts[0], text), parse_size(parts[1], text), parse_size(parts[2], text)};
+  constexpr int64_t kMaxSide = 1 << 20, kMaxElements = int64_t{1} << 30;
+  const std::vector<int64_t> sizes = whole_numbers(text);
+  require(sizes.size() == 3, "bench_gemm", "--shape: got '", text, "', expected M,N,K, such as 1024,1024,1024.");
+  for (const int64_t size : sizes)
+    require(size >= 1 && size <= kMaxSide, "bench_gemm", "--shape: got '", text,
+            "', expected M,N,K, three whole numbers of 1 .. ", kMaxSide, '.');
+  const ProductShape s{sizes[0], sizes[1], sizes[2]};
   require(std::max({s.m * s.n, s.m * s.k, s.n * s.k}) <= kMaxElements, "bench_gemm", "--shape: got '", text,
           "', expected matrices of at most ", kMaxElements, " elements.");
   return s;
@@ -132,14 +114,10 @@ std::string known_names() { return joined(kConvShapes, ", ", &ConvShape::name); 
 
 ConvShape parse_numbers(const std::string& text) {
   constexpr int64_t kMostPixels = int64_t{1} << 30;
-  std::array<int64_t, 8> v{};
-  TextReader in(text);
-  bool good = true;
-  char comma = ',', rest = 0;
-  for (size_t i = 0; i < v.size() && good; ++i)
-    good = (i == 0 || (in >> comma && comma == ',')) && (in >> v[i]) && v[i] >= (i + 1 < v.size() ? 1 : 0) &&
-           v[i] <= (1 << 16);
-  good = good && !(in >> rest);
+  std::vector<int64_t> v = whole_numbers(text);
+  bool good = v.size() == 8;
+  v.resize(8);
+  for (size_t i = 0; i < v.size(); ++i) good = good && v[i] >= (i + 1 < v.size() ? 1 : 0) && v[i] <= (1 << 16);
   ConvShape s{text, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]};
   require(good && s.n * s.h * s.w <= kMostPixels / s.c, "bench_gemm", "--shape: got '", text,
           "', expected n,h,w,c,o,kernel,stride,pad, or the beginning of one of ", known_names(), '.');
@@ -181,13 +159,11 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.option("--record", options.record, "as --guard, but write the results of this machine to the file")
       .excludes(guarded)
       .excludes(conv);
-  std::string device = "cpu";
-  args.option("--device", device,
-              "cpu, cuda (cpu); cuda: products to bf16 with scales, compared with bf16; no libraries, guard or groups")
-      .one_of({"cpu", "cuda"})
+  args.choice<Device>(
+          "--device", options.device, {{"cpu", Device::cpu()}, {"cuda", Device::cuda()}},
+          "cpu, cuda (cpu); cuda: products to bf16 with scales, compared with bf16; no libraries, guard or groups")
       .excludes(conv);
   args.parse(argc, argv);
-  options.device = device == "cuda" ? Device::cuda() : Device::cpu();
   check_writable("--json", options.json);
   check_writable("--record", options.record);
   if (options.conv) {

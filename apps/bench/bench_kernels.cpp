@@ -111,10 +111,17 @@ DType parse_codes(const std::string& name) {
   return dtype;
 }
 
+std::pair<int64_t, int64_t> parse_shape(const std::string& text) {
+  const std::vector<int64_t> sizes = whole_numbers(text);
+  const auto fits = [](int64_t size) { return size >= 1 && size <= 65536; };
+  require(sizes.size() == 2 && std::all_of(sizes.begin(), sizes.end(), fits), "bench_kernels", "--shape: got '", text,
+          "', expected ROWS,COLS, two whole numbers of 1 .. 65536.");
+  return {sizes[0], sizes[1]};
+}
+
 Options parse_options(cli::Arguments& args, int argc, char** argv) {
   Options options;
   std::vector<std::string> shapes{"4096,4096"}, dtypes{"bint1", "ternary", "int2", "int4", "int8"};
-  std::string device = "cpu";
   args.option("--shape", shapes, "ROWS,COLS; may be given several times (4096,4096)").repeatable();
   args.option("--dtypes", dtypes, "dtypes of codes (bint1,ternary,int2,int4,int8)").delimiter(',');
   args.option("--family", options.families, "pack, quantize, optimizer, elementwise, reduce, pointwise, rowwise (all)")
@@ -124,7 +131,8 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.option("--kernel", options.kernel,
               "every usable kernel whose name contains this, of families that have several (the selected one)");
   args.flag("--in-cache", options.in_cache, "one set of operands, compared with a copy of as many bytes");
-  args.option("--device", device, "cpu, cuda (cpu)").one_of({"cpu", "cuda"});
+  args.choice<Device>("--device", options.device, {{"cpu", Device::cpu()}, {"cuda", Device::cuda()}},
+                      "cpu, cuda (cpu)");
   args.option("--copy-mib", options.copy_mib, "size of the copy (cuda 512, cpu 64)").range(1, 1 << 14);
   args.option("--repeat", options.repeat, "measurements; the median counts (11)").range(1, 100000);
   args.option("--json", options.json, "write the results to this file");
@@ -132,9 +140,8 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
               "an earlier --json file: exit status 1 if a result's copy_share is below slack times the recorded one");
   args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
   args.parse(argc, argv);
-  options.device = device == "cuda" ? Device::cuda() : Device::cpu();
   if (options.copy_mib == 0) options.copy_mib = options.device.is_cpu() ? 64 : 512;
-  for (const std::string& text : shapes) options.shapes.push_back(parse_matrix_shape("bench_kernels", text));
+  for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
   for (const std::string& name : dtypes) options.dtypes.push_back(parse_codes(name));
   check_writable("--json", options.json);
   return options;

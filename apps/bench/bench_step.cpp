@@ -46,11 +46,11 @@ Json step_memory(const Case& what, const Options& options) {
   return run_in_child(what.layer.name + std::string(" ") + what.shape(), [&] {
     const int64_t before = status_bytes("VmRSS");
     reset_memory_peaks();
-    Ours ours(what, options, Without::kNothing);
-    for (int i = 0; i < 2; ++i) ours.step();
+    const std::unique_ptr<TrainStep> ours = our_step(what, options, Without::kNothing);
+    for (int i = 0; i < 2; ++i) ours->step();
     return Json{{"bytes", bytes_json(memory_at_peak())},
                 {"rss_growth", status_bytes("VmHWM") - before},
-                {"fused", ours.fused()}};
+                {"fused", ours->fused()}};
   });
 }
 
@@ -105,7 +105,7 @@ class Turns {
  private:
   void add(std::function<void()> run) { all_.push_back({"", std::move(run), 1, false, {}}); }
   void add_ours(Without without) {
-    ours_.push_back(std::make_unique<Ours>(what_, options_, without));
+    ours_.push_back(our_step(what_, options_, without));
     add([ours = ours_.back().get()] { ours->step(); });
   }
 
@@ -113,7 +113,7 @@ class Turns {
     Json parts = Json::object();
     if (!options_.parts) return parts;
     const double full = all_[0].median(), no_requantize = all_[1].median(), no_update = all_[2].median();
-    const double forward = median(ours_[0]->forward_ns()) * static_cast<double>(options_.accumulate);
+    const double forward = median(ours_[0]->forward_ns());
     const bool layer = what_.net.empty();
     const double gx = layer ? full - all_[3].median() : 0;
     parts["forward"] = ms(forward);
@@ -137,7 +137,7 @@ class Turns {
   const Case& what_;
   const Options& options_;
   RivalSteps rivals_;
-  std::vector<std::unique_ptr<Ours>> ours_;
+  std::vector<std::unique_ptr<TrainStep>> ours_;
   std::vector<Contestant> all_;
 };
 

@@ -70,30 +70,47 @@ Options parse_options(cli::Arguments& args, int argc, char** argv);
 // bitgrad's side of bench_step: a layer or a net in a Learner, driven as in a training run.
 
 // The part that a step omits. The time of a part is the difference between the whole step and a step without it.
-enum class Without { kNothing, kInputGradient, kRequantize, kUpdate };
+enum class Without { kNothing, kInputGradient, kRequantize, kUpdate, kWeightGradients };
 
 // For all measurements: CPU time of the thread for one CPU thread, else wall time.
 TimeBase time_base(const Options& options);
 
 // Runs on the device that is current at construction, and must be current in each step.
-class Ours {
+class TrainStep {
  public:
-  Ours(const Case& what, const Options& options, Without without);
-  ~Ours();
-  // One optimizer step of `accumulate` microbatches, with requantization of the masters.
+  // Trains `model` on random samples of the case, and labels.
+  TrainStep(const Case& what, const Options& options, Without without, std::shared_ptr<Module> model,
+            const LossFunction& loss, const OptimizerSpec& optimizer);
+  virtual ~TrainStep() = default;
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
+  // One optimizer step, with requantization of the masters.
   void step();
-  // Nanoseconds from the start to the end of each microbatch's forward pass, in all steps so far.
-  const std::vector<double>& forward_ns() const;
-  void forget_times();
+  // Nanoseconds of the forward passes of each step so far.
+  const std::vector<double>& forward_ns() const { return forward_ns_; }
+  void forget_times() { forward_ns_.clear(); }
   // Whether the update ran inside the backward pass, so that no gradient of a quantized weight was stored.
   bool fused() const;
   // Whether the steps were launched as recorded graphs.
-  bool recorded() const;
+  bool recorded() const { return learner_->recorded_launches() > 0; }
+
+ protected:
+  TrainStep(const Options& options, bool updates) : base_(time_base(options)), updates_(updates) {}
+  virtual void microbatch() { learner_->microbatch(x_, labels_); }
+
+  TimeBase base_;
+  bool updates_;  // false: a step does not fill the window, which is dropped
+  int64_t microbatches_ = 1;
+  Tensor x_;
+  double start_ = 0, forward_ = 0;  // when the microbatch began; nanoseconds of the step's forward passes
+  std::unique_ptr<Learner> learner_;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::vector<int32_t> labels_;
+  std::vector<double> forward_ns_;
 };
+// The step of a case.
+std::unique_ptr<TrainStep> our_step(const Case& what, const Options& options, Without without);
 
 // The rival of bench_step: the same step as a float simulation, as fast as plain code can reasonably be. Operands are
 // fake-quantized (one pass each, straight into fp32 or bf16). The three products are oneDNN's, in fp32 or bf16 -> fp32,

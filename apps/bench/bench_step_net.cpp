@@ -59,19 +59,17 @@ int64_t classes_of(const RunConfig& config, const Options& options) {
 }
 
 // A net in a Learner. Without updates, its window is dropped at the end of each step.
-class NetStep {
+class NetStep final : public TrainStep {
  public:
   NetStep(const NetCase& net, const Options& options, bool update, bool told)
-      : config_(net_config(net, options, update)),
-        update_(update),
-        microbatches_(config_.batch.accumulate() / (update ? 1 : 2)),
-        base_(time_base(options)),
-        learner_(learner(config_, options)) {
+      : TrainStep(options, update), config_(net_config(net, options, update)) {
+    microbatches_ = config_.batch.accumulate() / (update ? 1 : 2);
+    learner_ = learner(config_, options);
     const Shape& sample = learner_->input()->sample;
     std::vector<int64_t> shape{config_.batch.micro};
     shape.insert(shape.end(), sample.dims().begin(), sample.dims().end());
     x_ = Tensor::empty(Shape(shape), learner_->input()->dtype, MemoryKind::kBatch, Device::cpu());
-    labels_ = Tensor::empty(of_tokens(config_) ? x_.shape() : Shape{config_.batch.micro}, dtypes::int32,
+    target_ = Tensor::empty(of_tokens(config_) ? x_.shape() : Shape{config_.batch.micro}, dtypes::int32,
                             MemoryKind::kBatch, Device::cpu());
     const int64_t classes = classes_of(config_, options);
     const RandomStream draws{1, Purpose::kUser, site_id("x"), 0};
@@ -82,10 +80,10 @@ class NetStep {
       else
         x_.as<float>()[i] = u * 2 - 1;
     }
-    for (int64_t i = 0; i < labels_.numel(); ++i) labels_.as<int32_t>()[i] = static_cast<int32_t>(i % classes);
+    for (int64_t i = 0; i < target_.numel(); ++i) target_.as<int32_t>()[i] = static_cast<int32_t>(i % classes);
     if (!current_device().is_cpu()) {
       x_ = x_.to_device(current_device(), MemoryKind::kBatch);
-      labels_ = labels_.to_device(current_device(), MemoryKind::kBatch);
+      target_ = target_.to_device(current_device(), MemoryKind::kBatch);
     }
     learner_->set_recorded(options.recorded);
     if (told)
@@ -95,18 +93,13 @@ class NetStep {
   void step() {
     times_.emplace_back();
     const int64_t faults = page_faults();
-    for (int64_t i = 0; i < microbatches_; ++i) {
-      last_ = now_ns(base_);
-      learner_->microbatch(x_, labels_);
-    }
-    if (!update_) learner_->drop_window();
-    device_backend(current_device()).synchronize();
+    TrainStep::step();
     faults_.push_back(static_cast<double>(page_faults() - faults));
   }
 
-  bool recorded() const { return learner_->recorded_launches() > 0; }
   // Discards all measurements so far.
   void forget() {
+    forget_times();
     times_.clear();
     faults_.clear();
   }
@@ -125,15 +118,6 @@ class NetStep {
     for (const auto& [kind, ns] : all) medians[kind] = median(ns);
     return medians;
   }
-  double forward_ns() const {
-    std::vector<double> sums;
-    for (const auto& step : times_) {
-      double sum = 0;
-      for (const auto& [kind, ns] : step) sum += ns;
-      sums.push_back(sum);
-    }
-    return median(sums);
-  }
 
  private:
   static std::unique_ptr<Learner> learner(const RunConfig& config, const Options& options) {
@@ -148,25 +132,22 @@ class NetStep {
     return build_learner(config, input, classes_of(config, options), kTrainSize);
   }
 
+  void microbatch() override { learner_->microbatch(x_, target_); }
+
   // Called after a module has run: the time since the previous one is its own.
   void note(const std::string& path) {
-    const double now = now_ns(base_);
+    const double own = now_ns(base_) - start_;
     const std::string root = std::string(kModelRoot) + '.';
     const Module* const module =
         path.compare(0, root.size(), root) == 0 ? learner_->model().find(path.substr(root.size())) : nullptr;
     const std::string_view kind = module != nullptr ? module->kind() : learner_->model().kind();
-    times_.back()[std::string(kind)] += now - last_;
-    last_ = now_ns(base_);
+    times_.back()[std::string(kind)] += own;
+    forward_ += own;
+    start_ = now_ns(base_);
   }
 
   RunConfig config_;
-  bool update_;
-  int64_t microbatches_;
-  TimeBase base_;
-  std::unique_ptr<Learner> learner_;
-  Tensor x_;
-  Tensor labels_;
-  double last_ = 0;
+  Tensor target_;
   std::vector<std::map<std::string, double>> times_;
   std::vector<double> faults_;
 };
@@ -223,7 +204,7 @@ Json net_times(const NetCase& net, const Options& options) {
            {"page_faults", turns.whole.faults()}};
   if (turns.whole.tokens() > 0) row["tokens_s"] = 1e3 * static_cast<double>(turns.whole.tokens()) / turns.ms(0);
   if (!options.parts) return row;
-  const double forward = turns.told.forward_ns() / kMs;
+  const double forward = median(turns.told.forward_ns()) / kMs;
   row["parts"] = Json{{"forward", forward}, {"backward", turns.ms(2) - forward}, {"update", turns.ms(0) - turns.ms(1)}};
   row["forward_by_kind"] = Json::object();
   for (const auto& [kind, ns] : turns.told.forward_by_kind()) row["forward_by_kind"][kind] = ns / kMs;

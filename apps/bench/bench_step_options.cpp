@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "shared/common.h"
 #include "shared/report.h"
 
 namespace bitgrad::bench {
@@ -36,24 +37,10 @@ auto find_named(const char* what, const List& list, const std::string& name) {
 Case parse_shape(const std::string& text) {
   constexpr int64_t kMaxSide = 1 << 16;
   Case out;
-  std::string number;
-  const auto take = [&] {
-    const bool digits = !number.empty() && number.size() <= 6 &&
-                        std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
-    const int64_t n = digits ? std::stoll(number) : 0;
+  out.widths = whole_numbers(text);
+  for (const int64_t n : out.widths)
     require(n >= 1 && n <= kMaxSide, "bench_step", "--shape: got '", text,
             "', expected BATCH,IN,OUT, three whole numbers of 1 .. ", kMaxSide, '.');
-    out.widths.push_back(n);
-    number.clear();
-  };
-  for (const char c : text) {
-    if (c != ',') {
-      number += c;
-      continue;
-    }
-    take();
-  }
-  take();
   require(out.widths.size() == 3, "bench_step", "--shape: got '", text,
           "', expected BATCH,IN,OUT, such as 512,4096,4096.");
   out.batch = out.widths.front();
@@ -142,9 +129,8 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.option("--scheme", options.schemes, "of --qat (all)").delimiter(',');
   args.flag("--norm-clip", options.norm_clip, "clip the norm of all gradients, so that nothing can be fused");
   args.option("--threads", options.threads).range(1, 1024);
-  std::string device = "cpu";
-  args.option("--device", device, "cpu, cuda (cpu); cuda: without oneDNN and memory measurements")
-      .one_of({"cpu", "cuda"});
+  args.choice<Device>("--device", options.device, {{"cpu", Device::cpu()}, {"cuda", Device::cuda()}},
+                      "cpu, cuda (cpu); cuda: without oneDNN and memory measurements");
   args.flag("--recorded", options.recorded, "cuda: replay the whole step as CUDA graphs");
   args.option("--repeat", options.repeat, "measurements; the median counts (7)").range(1, 1000000);
   args.flag("--no-parts", no_parts, "the whole step only");
@@ -155,7 +141,6 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
               "an earlier --json file: exit status 1 if a result's x_onednn_f32 is below slack times the recorded one");
   args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
   args.parse(argc, argv);
-  options.device = device == "cuda" ? Device::cuda() : Device::cpu();
   require(!options.recorded || !options.device.is_cpu(), "bench_step",
           "--recorded: got --device cpu, expected --device cuda: the CPU records nothing.");
   options.parts = !no_parts && !options.recorded;

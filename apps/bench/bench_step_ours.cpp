@@ -2,6 +2,7 @@
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/ops/ops.h"
+#include "shared/given_gradient.h"
 
 namespace bitgrad::bench {
 
@@ -46,21 +47,6 @@ LayerSpec linear_spec(DType dtype, int64_t out, const Options& options) {
   return spec;
 }
 
-// y [n,o] -> zeros [n,1], with a given gradient gy of y: a loss that costs nothing.
-struct GivenGradient {
-  static constexpr std::string_view kName = "given_gradient";
-  struct Saved {
-    Tensor gy;
-  };
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& gy) {
-    s.gy = gy;
-    return Tensor::zeros({in[0].rows(), 1}, dtypes::fp32);
-  }
-  static void backward(Saved& s, std::span<const Tensor>, std::span<GradSlot> g) {
-    if (g[0].wanted()) g[0].set(s.gy);
-  }
-};
-
 // The layer between an input that requires a gradient and an output whose gradient is given.
 class Hidden final : public Module {
  public:
@@ -76,7 +62,7 @@ class Hidden final : public Module {
     gx_.clear();
     const Tape* tape = Tape::current();
     const Var input = tape != nullptr && input_gradient_ ? Tape::current()->leaf(x.value(), &gx_, dtypes::fp32) : x;
-    return apply<GivenGradient>({layers_->forward(input)}, gy_);
+    return apply<GivenGradient>({layers_->forward(input)}, gy_, Shape{x.shape()[0], 1});
   }
   Form plan(const Form& in, PlanRequests& requests) override {
     Form form = in;
@@ -124,12 +110,14 @@ OptimizerSpec adam(const Options& options) {
   return spec;
 }
 
+bool updates(Without without) { return without != Without::kUpdate && without != Without::kWeightGradients; }
+
 RequantPolicy policy(const Options& options, Without without) {
   constexpr int64_t kNever = 1 << 20;
   RequantPolicy policy;
   policy.accumulate = policy.every = options.accumulate;
   if (without == Without::kRequantize) policy.every *= kNever;
-  if (without == Without::kUpdate) policy.accumulate = policy.every = 2 * options.accumulate;
+  if (!updates(without)) policy.accumulate = policy.every = 2 * options.accumulate;
   return policy;
 }
 
@@ -139,70 +127,54 @@ TimeBase time_base(const Options& options) {
   return options.device.is_cpu() ? time_base(options.threads) : TimeBase::kWall;
 }
 
-struct Ours::State {
-  Without without;
-  int64_t accumulate;
-  bool net;
-  Tensor x;
-  std::vector<int32_t> labels;
-  TimeBase base;
-  double start = 0;
-  std::vector<double> forward_ns;
-  std::unique_ptr<Learner> learner;
-};
-
-Ours::Ours(const Case& what, const Options& options, Without without) : state_(std::make_unique<State>()) {
-  State& s = *state_;
-  s.without = without;
-  s.accumulate = options.accumulate;
-  s.net = !what.net.empty();
-  s.x = random_tensor("x", {what.batch, what.widths.front()}, s.net ? 1.0f : 1.5f);
-  s.labels.assign(static_cast<size_t>(what.batch), 0);
-  for (size_t i = 0; s.net && i < s.labels.size(); ++i)
-    s.labels[i] = static_cast<int32_t>(static_cast<int64_t>(i) % what.widths.back());
-  s.base = time_base(options);
-  LossFunction loss = [&s](const Var& logits, const Tensor& labels) {
+TrainStep::TrainStep(const Case& what, const Options& options, Without without, std::shared_ptr<Module> model,
+                     const LossFunction& loss, const OptimizerSpec& optimizer)
+    : TrainStep(options, updates(without)) {
+  const bool net = !what.net.empty();
+  microbatches_ = options.accumulate;
+  x_ = random_tensor("x", {what.batch, what.widths.front()}, net ? 1.0f : 1.5f);
+  for (int64_t i = 0; i < what.batch; ++i) labels_.push_back(net ? static_cast<int32_t>(i % what.widths.back()) : 0);
+  const LossFunction timed = [this, loss](const Var& logits, const Tensor& labels) {
     device_backend(current_device()).synchronize();
-    s.forward_ns.push_back(now_ns(s.base) - s.start);
-    return s.net ? squared_hinge(logits, labels) : sum(logits);
+    forward_ += now_ns(base_) - start_;
+    return loss(logits, labels);
   };
   // A recorded step cannot be synchronized halfway.
-  if (options.recorded) loss = s.net ? find_loss("squared_hinge") : LossFunction(&sum_of);
-  std::shared_ptr<Module> model;
-  if (s.net) {
-    model = make_net(what, options);
-  } else {
-    model = std::make_shared<Hidden>(what, options, without != Without::kInputGradient);
-  }
-  s.learner = std::make_unique<Learner>(
-      std::move(model), loss, adam(options), policy(options, without), [](int64_t) { return 1e-4f; }, 1);
-  s.learner->set_recorded(options.recorded);
-  s.learner->plan({.input = {.sample = {what.widths.front()}},
-                   .outputs = s.net ? what.widths.back() : 1,
-                   .train_samples = what.batch});
+  learner_ = std::make_unique<Learner>(
+      std::move(model), options.recorded ? loss : timed, optimizer, policy(options, without),
+      [](int64_t) { return 1e-4f; }, 1);
+  learner_->set_recorded(options.recorded);
+  learner_->plan({.input = {.sample = {what.widths.front()}},
+                  .outputs = net ? what.widths.back() : 1,
+                  .train_samples = what.batch});
 }
 
-Ours::~Ours() = default;
-
-void Ours::step() {
-  State& s = *state_;
-  for (int64_t i = 0; i < s.accumulate; ++i) {
-    s.start = now_ns(s.base);
-    s.learner->microbatch(s.x, s.labels);
+void TrainStep::step() {
+  forward_ = 0;
+  for (int64_t i = 0; i < microbatches_; ++i) {
+    start_ = now_ns(base_);
+    microbatch();
   }
-  if (s.without == Without::kUpdate) s.learner->drop_window();
+  if (!updates_) learner_->drop_window();
   device_backend(current_device()).synchronize();
+  forward_ns_.push_back(forward_);
 }
 
-const std::vector<double>& Ours::forward_ns() const { return state_->forward_ns; }
-void Ours::forget_times() { state_->forward_ns.clear(); }
-
-bool Ours::recorded() const { return state_->learner->recorded_launches() > 0; }
-
-bool Ours::fused() const {
-  for (const Parameter* p : state_->learner->model().parameters())
+bool TrainStep::fused() const {
+  for (const Parameter* p : learner_->model().parameters())
     if (p->low_bit() && p->grad().defined()) return false;
   return true;
+}
+
+std::unique_ptr<TrainStep> our_step(const Case& what, const Options& options, Without without) {
+  const bool net = !what.net.empty();
+  std::shared_ptr<Module> model;
+  if (net)
+    model = make_net(what, options);
+  else
+    model = std::make_shared<Hidden>(what, options, without != Without::kInputGradient);
+  return std::make_unique<TrainStep>(what, options, without, std::move(model),
+                                     net ? find_loss("squared_hinge") : LossFunction(&sum_of), adam(options));
 }
 
 }  // namespace bitgrad::bench

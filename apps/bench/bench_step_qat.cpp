@@ -8,9 +8,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/train/learner.h"
 #include "shared/common.h"
 #include "shared/measure.h"
 
@@ -71,12 +69,9 @@ std::optional<QuantSpec> spec_of(const Codes& codes) {
   return spec;
 }
 
-// The part that a step omits. The time of a part is the difference between two steps.
-enum class Leave { kNothing, kRequantize, kUpdate, kWeightGradients };
-
 // [quantize,] linear, batch norm, relu ... linear. Signs replace the relu, whose output they would make constant.
 std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t>& widths, const Options& options,
-                                 Leave leave) {
+                                 Without without) {
   std::vector<LayerSpec> list;
   const auto add = [&](const char* kind) -> LayerSpec& {
     list.emplace_back().kind = kind;
@@ -92,7 +87,7 @@ std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t
     linear.product.compute = scheme.compute;
     linear.weight.quant = spec_of(scheme.weights);
     linear.weight.init = {"uniform", -1, 1};
-    linear.weight.frozen = leave == Leave::kWeightGradients;
+    linear.weight.frozen = without == Without::kWeightGradients;
     if (scheme.activations.scheme != nullptr && scheme.compute == Compute::kPacked)
       linear.product.gx = linear.product.gw = options.grad;
     if (i + 1 == widths.size()) break;
@@ -102,77 +97,36 @@ std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t
   return make_sequential(list, widths.front());
 }
 
-class Net {
- public:
-  Net(const Scheme& scheme, const Case& what, const Options& options, Leave leave)
-      : leave_(leave), accumulate_(options.accumulate), base_(time_base(options.threads)) {
-    x_ = Tensor::empty({what.batch, what.widths.front()}, dtypes::fp32, MemoryKind::kBatch);
-    const RandomStream draws{1, Purpose::kUser, site_id("x"), 0};
-    for (int64_t i = 0; i < x_.numel(); ++i) x_.as<float>()[i] = draws.uniform(static_cast<uint64_t>(i)) * 2 - 1;
-    for (int64_t i = 0; i < what.batch; ++i) labels_.push_back(static_cast<int32_t>(i % what.widths.back()));
-    OptimizerSpec adam;
-    adam.name = "adam";
-    RequantPolicy policy;
-    constexpr int64_t kNever = 1 << 20;
-    policy.accumulate = policy.every = accumulate_;
-    if (leave == Leave::kRequantize) policy.every *= kNever;
-    if (leave == Leave::kUpdate || leave == Leave::kWeightGradients) policy.accumulate = policy.every = 2 * accumulate_;
-    const LossFunction cross_entropy = find_loss("softmax_cross_entropy");
-    const LossFunction loss = [this, cross_entropy](const Var& logits, const Tensor& labels) {
-      forward_ += now_ns(base_) - start_;
-      return cross_entropy(logits, labels);
-    };
-    learner_ = std::make_unique<Learner>(
-        make_net(scheme, what.widths, options, leave), loss, adam, policy, [](int64_t) { return 1e-4f; }, 1);
-    learner_->plan(
-        {.input = {.sample = {what.widths.front()}}, .outputs = what.widths.back(), .train_samples = what.batch});
-  }
-  // One optimizer step.
-  void step() {
-    forward_ = 0;
-    for (int64_t i = 0; i < accumulate_; ++i) {
-      start_ = now_ns(base_);
-      learner_->microbatch(x_, labels_);
-    }
-    if (leave_ == Leave::kUpdate || leave_ == Leave::kWeightGradients) learner_->drop_window();
-    forward_ns_.push_back(forward_);
-  }
-  double forward_ns() const { return median(forward_ns_); }
-  void forget_times() { forward_ns_.clear(); }
-
- private:
-  Leave leave_;
-  int64_t accumulate_;
-  TimeBase base_;
-  Tensor x_;
-  std::vector<int32_t> labels_;
-  double start_ = 0, forward_ = 0;
-  std::vector<double> forward_ns_;
-  std::unique_ptr<Learner> learner_;
-};
+std::unique_ptr<TrainStep> step_of(const Scheme& scheme, const Case& what, const Options& options, Without without) {
+  OptimizerSpec adam;
+  adam.name = "adam";
+  return std::make_unique<TrainStep>(what, options, without, make_net(scheme, what.widths, options, without),
+                                     find_loss("softmax_cross_entropy"), adam);
+}
 
 // Bytes by kind at the peak of two steps, measured in a process of its own.
 Json memory_of(const Scheme& scheme, const Case& what, const Options& options) {
   return run_in_child(scheme.name + std::string(" ") + what.shape(), [&] {
     reset_memory_peaks();
-    Net net(scheme, what, options, Leave::kNothing);
-    for (int i = 0; i < 2; ++i) net.step();
+    const std::unique_ptr<TrainStep> net = step_of(scheme, what, options, Without::kNothing);
+    for (int i = 0; i < 2; ++i) net->step();
     return bytes_json(memory_at_peak());
   });
 }
 
 Json measure_scheme(const Scheme& scheme, const Case& what, const Options& options) {
   const bool quantized = scheme.name != std::string(kTwin);
-  std::vector<std::unique_ptr<Net>> nets;
+  std::vector<std::unique_ptr<TrainStep>> nets;
   std::vector<Contestant> all;
-  const auto add = [&](const Scheme& of, Leave leave) {
-    nets.push_back(std::make_unique<Net>(of, what, options, leave));
+  const auto add = [&](const Scheme& of, Without without) {
+    nets.push_back(step_of(of, what, options, without));
     all.push_back({"", [net = nets.back().get()] { net->step(); }, 1, false, {}});
   };
-  add(find_scheme(kTwin), Leave::kNothing);
-  add(scheme, Leave::kNothing);
+  add(find_scheme(kTwin), Without::kNothing);
+  add(scheme, Without::kNothing);
   if (options.parts)
-    for (const Leave leave : {Leave::kRequantize, Leave::kUpdate, Leave::kWeightGradients}) add(scheme, leave);
+    for (const Without without : {Without::kRequantize, Without::kUpdate, Without::kWeightGradients})
+      add(scheme, without);
   Case plain = what;
   plain.layer = {kTwin, dtypes::fp32, dtypes::fp32};
   const RivalSteps rivals = quantized ? RivalSteps{} : make_rivals(plain, options);
@@ -200,7 +154,7 @@ Json measure_scheme(const Scheme& scheme, const Case& what, const Options& optio
   if (rivals.fp32) row["onednn_f32_ms"] = ms(all.back().median());
   if (!options.parts) return row;
   const double no_requantize = all[2].median(), no_update = all[3].median(), no_gw = all[4].median();
-  const double forward = nets[1]->forward_ns();
+  const double forward = median(nets[1]->forward_ns());
   row["parts"] = {{"forward", ms(forward)},
                   {"gx", ms(no_gw - forward)},
                   {"gw", ms(no_update - no_gw)},

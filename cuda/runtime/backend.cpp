@@ -124,28 +124,4 @@ DeviceBackend& cuda_backend() {
 void add_capability(IsaMask mask) { g_added.fetch_or(mask); }
 void add_library(std::string (*describe)()) { library_texts().push_back(describe); }
 
-void copy_between(Device to_device, void* to, Device from_device, const void* from, int64_t bytes) {
-  if (bytes <= 0) return;
-  const DeviceGuard outer(to_device);
-  const Stream stream = current_stream();
-  Stream other = nullptr;
-  const Event before = [&] {
-    const DeviceGuard guard(from_device);
-    other = current_stream();
-    const Event event = event_create();
-    event_record(event, other);
-    return event;
-  }();
-  stream_wait(stream, before);
-  peer_copy_async(to, to_device.index, from, from_device.index, bytes, stream);
-  const Event after = event_create();
-  event_record(after, stream);
-  {
-    const DeviceGuard guard(from_device);
-    stream_wait(other, after);
-  }
-  event_destroy(before);
-  event_destroy(after);
-}
-
 }  // namespace bitgrad::cuda

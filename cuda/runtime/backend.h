@@ -11,8 +11,5 @@ DeviceBackend& cuda_backend();
 void add_capability(IsaMask mask);
 // Adds a line to DeviceBackend::libraries(). `describe` is called each time.
 void add_library(std::string (*describe)());
-// Copies between devices, ordered after the work already queued on both current streams and before later work on them.
-// Does not wait. Independent of the current device.
-void copy_between(Device to_device, void* to, Device from_device, const void* from, int64_t bytes);
 
 }  // namespace bitgrad::cuda

@@ -64,7 +64,6 @@ void copy_async(void* to, const void* from, int64_t bytes, CopyKind kind, Stream
 constexpr int64_t kMaxPitch = (int64_t{1} << 31) - 1;
 void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
                      CopyKind kind, Stream stream);
-void peer_copy_async(void* to, int to_device, const void* from, int from_device, int64_t bytes, Stream stream);
 void fill_async(void* data, int value, int64_t bytes, Stream stream);
 // For allocators on top of device_malloc: `bytes` of the block at `data` are in use from now on, or none are. The
 // emulation poisons allocated memory and checks the bytes past it, in the order of the current stream. No-ops on CUDA.

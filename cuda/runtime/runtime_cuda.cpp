@@ -288,11 +288,6 @@ void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from
                stream),
         "copy of rows");
 }
-void peer_copy_async(void* to, int to_device, const void* from, int from_device, int64_t bytes, Stream stream) {
-  if (bytes <= 0) return;
-  check(queued(cudaMemcpyPeerAsync(to, to_device, from, from_device, static_cast<size_t>(bytes), raw(stream)), stream),
-        "peer copy");
-}
 void fill_async(void* data, int value, int64_t bytes, Stream stream) {
   if (bytes > 0) check(queued(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), raw(stream)), stream), "fill");
 }

@@ -27,6 +27,46 @@ void require_new(std::string_view function, const Named& named, bool exists,
 // Runs `add` now, or, while a plugin registers on this thread, after its registration has succeeded.
 void add_new(const Named& named, std::function<void()> add);
 
+// The kinds of one sort: those built in, then those that programs and plugins register. Pointers to them stay valid.
+template <typename Kind>
+class KindList {
+ public:
+  explicit KindList(std::vector<Kind> built_in = {}) {
+    for (Kind& kind : built_in) push(std::make_shared<const Kind>(std::move(kind)));
+  }
+  void push(std::shared_ptr<const Kind> kind) {
+    const std::lock_guard lock(mutex_);
+    kinds_.push_back(std::move(kind));
+  }
+  // Adds a kind of a new name, as add_new does. Throws what require_new throws.
+  void add(std::string_view function, std::string_view what, Kind kind) {
+    const Named named{what, kind.name};
+    require_new(function, named, find(kind.name) != nullptr);
+    add_new(named, [this, shared = std::make_shared<const Kind>(std::move(kind))] { push(shared); });
+  }
+  const Kind* find(std::string_view name) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& kind : kinds_)
+      if (kind->name == name) return kind.get();
+    return nullptr;
+  }
+  std::vector<const Kind*> all() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<const Kind*> all;
+    for (const auto& kind : kinds_) all.push_back(kind.get());
+    return all;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const Kind* kind : all()) names.push_back(kind->name);
+    return names;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<const Kind>> kinds_;
+};
+
 // Number of names added so far: caches derived from the lists compare it to detect additions.
 uint64_t added_names();
 

@@ -5,13 +5,8 @@
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/precision.h"
-#include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
-#include "bitgrad/optim/schedule.h"
 #include "bitgrad/quant/quantizer.h"
-#include "bitgrad/task/loss.h"
-#include "bitgrad/task/metric.h"
-#include "config/schema.h"
 
 namespace bitgrad::config::choices {
 namespace {
@@ -90,13 +85,6 @@ Names aux_optimizers() {
   return rules([](const UpdateRule& rule) { return !rule.flips_signs() && !rule.hidden_only(); });
 }
 bool updates_hidden_only(const std::string& optimizer) { return rule_named(optimizer)->hidden_only(); }
-Names schedules() { return schedule_names(); }
-Names cooldowns() { return cooldown_shapes(); }
-Names losses() { return loss_names(); }
-Names metrics() { return metric_names(); }
-Names dataset_formats() { return bitgrad::dataset_formats(); }
-Names layer_kinds() { return keys_of("layer"); }
-Names recipes() { return recipe_names(); }
 
 std::vector<InitKind> init_kinds() {
   return {{"uniform", 2},       {"normal", 2},     {"constant", 1},  {"glorot_uniform", 0},

@@ -1,5 +1,4 @@
-// Allowed values that come from lists elsewhere, one function each. The only place where the configuration reads these
-// lists.
+// Allowed values that are made of lists elsewhere, one function each.
 #pragma once
 
 #include <optional>
@@ -26,13 +25,6 @@ Names optimizers();
 Names aux_optimizers();
 // Whether a known update rule leaves parameters to optim.aux.
 bool updates_hidden_only(const std::string& optimizer);
-Names schedules();
-Names cooldowns();
-Names losses();
-Names metrics();
-Names dataset_formats();
-Names layer_kinds();
-Names recipes();
 
 // A kind of initializer and its number of arguments: uniform(a,b) has 2.
 struct InitKind {

@@ -8,6 +8,7 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/key.h"
+#include "bitgrad/task/metric.h"
 #include "config/choices.h"
 #include "config/schema.h"
 
@@ -145,7 +146,7 @@ class Writer {
     if (type == Type::kMetrics) return keys_of(spec.inner()).empty() ? group(spec.inner()) : reference(spec.inner());
     if (type == Type::kLoss)
       return any_of({words(spec.names()), Json{{"type", "object"}, {"minProperties", 1}, {"maxProperties", 1}}});
-    if (type == Type::kBest) return any_of({words(choices::metrics()), reference(spec.inner())});
+    if (type == Type::kBest) return any_of({words(metric_names()), reference(spec.inner())});
     if (type == Type::kBudget) return any_of({bytes(), reference(spec.inner())});
     if (type == Type::kNameMap)
       return Json{{"type", "object"}, {"minProperties", 1}, {"additionalProperties", Json{{"type", "string"}}}};

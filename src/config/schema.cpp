@@ -10,6 +10,8 @@
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/nn/prepare.h"
+#include "bitgrad/optim/schedule.h"
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"

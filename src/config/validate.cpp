@@ -4,7 +4,7 @@
 #include <map>
 
 #include "bitgrad/base/text.h"
-#include "config/choices.h"
+#include "bitgrad/task/metric.h"
 
 namespace bitgrad::config {
 namespace {
@@ -102,7 +102,7 @@ class Validator {
   }
   void check_metrics(Node& node, const KeySpec& spec, const std::string& path, SourceMark key_mark) {
     const size_t before = errors_;
-    check_one_of(node, choices::metrics(), {spec.inner(), path, key_mark});
+    check_one_of(node, metric_names(), {spec.inner(), path, key_mark});
     if (errors_ > before || !node.suspects.empty()) node.bad = true;
   }
   static bool one_of(const std::vector<std::string>& names, const std::string& name) {

@@ -45,7 +45,7 @@ std::string word_of(std::string_view word, const KeySpec& spec) {
   if (word == "length") return units_of(spec).size() == 2 ? "10 epochs" : "100 steps";
   if (word == "keys") return joined(keys_of(spec.inner()));
   if (word == "choices") return joined(names);
-  if (word == "kinds") return joined(choices::layer_kinds());
+  if (word == "kinds") return joined(keys_of("layer"));
   if (word == "inits") return joined(forms_of_init());
   if (word == "least") return concat(least_of(spec));
   if (word == "units") return joined(units_of(spec), " or ");

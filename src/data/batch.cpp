@@ -31,9 +31,6 @@ void copy_targets(const Batch& batch, Tensor& into) { copy_to(batch.target_tenso
 
 Tensor Batch::x_tensor() const { return part_of(samples_, {size, features}); }
 Tensor Batch::target_tensor() const { return part_of(targets_, with_samples(size, target)); }
-int64_t Batch::memory_bytes() const {
-  return (samples_.defined() ? samples_.bytes() + targets_.bytes() : 0) + ids_.size();
-}
 
 void Batch::swap(Batch& other) noexcept {
   std::swap(x, other.x);

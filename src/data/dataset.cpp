@@ -1,8 +1,6 @@
 #include "bitgrad/data/dataset.h"
 
 #include <algorithm>
-#include <deque>
-#include <mutex>
 
 #include "base/registration.h"
 #include "bitgrad/base/error.h"
@@ -20,16 +18,13 @@ std::vector<std::string> words(const std::string& text) {
   return result;
 }
 
-// A deque, because pointers returned by find_dataset_format must stay valid.
 struct Registry {
-  std::mutex mutex;
-  std::deque<DatasetFormat> formats;
+  detail::KindList<DatasetFormat> formats;  // owners of the claimed keys
 #define BITGRAD_DATASET_FIELD(member, ...) #member,
   detail::SharedKeys keys{{
 #include "bitgrad/data/dataset_fields.inc"
       "format", "fraction", "transforms", "augment", "root", "affine"}};
 #undef BITGRAD_DATASET_FIELD
-  std::vector<std::shared_ptr<const DatasetFormat>> holders;  // owners of the claimed keys
 
   Registry() {
 #define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
@@ -38,16 +33,9 @@ struct Registry {
 #undef BITGRAD_DATASET
   }
   void add(DatasetFormat format) {
-    const auto shared = std::make_shared<const DatasetFormat>(format);
-    keys.claim("data", concat("format '", format.name, '\''), format.keys, shared);
-    holders.push_back(shared);
-    formats.push_back(std::move(format));
-  }
-  const DatasetFormat* find(std::string_view name) const {
-    for (const DatasetFormat& format : formats) {
-      if (format.name == name) return &format;
-    }
-    return nullptr;
+    const auto shared = std::make_shared<const DatasetFormat>(std::move(format));
+    keys.claim("data", concat("format '", shared->name, '\''), shared->keys, shared);
+    formats.push(shared);
   }
 };
 
@@ -113,29 +101,13 @@ void register_dataset(DatasetFormat format) {
           "' has no create function.");
   const detail::Named named{"a data set", format.name};
   detail::require_new("register_dataset", named, find_dataset_format(format.name) != nullptr, "is registered already");
-  const auto shared = std::make_shared<DatasetFormat>(std::move(format));
+  const auto shared = std::make_shared<const DatasetFormat>(std::move(format));
   registry().keys.claim("register_dataset", concat("format '", shared->name, '\''), shared->keys, shared);
-  detail::add_new(named, [shared] {
-    Registry& r = registry();
-    const std::lock_guard<std::mutex> lock(r.mutex);
-    r.formats.push_back(*shared);
-    r.holders.push_back(shared);
-  });
+  detail::add_new(named, [shared] { registry().formats.push(shared); });
 }
 
-std::vector<std::string> dataset_formats() {
-  Registry& r = registry();
-  const std::lock_guard<std::mutex> lock(r.mutex);
-  std::vector<std::string> names;
-  for (const DatasetFormat& format : r.formats) names.push_back(format.name);
-  return names;
-}
-
-const DatasetFormat* find_dataset_format(std::string_view name) {
-  Registry& r = registry();
-  const std::lock_guard<std::mutex> lock(r.mutex);
-  return r.find(name);
-}
+std::vector<std::string> dataset_formats() { return registry().formats.names(); }
+const DatasetFormat* find_dataset_format(std::string_view name) { return registry().formats.find(name); }
 
 std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
   const DatasetFormat* format = find_dataset_format(spec.format);

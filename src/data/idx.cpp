@@ -12,7 +12,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <iomanip>
 
 #include "bitgrad/base/error.h"
@@ -22,6 +21,7 @@
 #include "data/describe_parts.h"
 #include "data/formats.h"
 #include "data/image_dataset.h"
+#include "data/npy_array.h"
 
 namespace bitgrad::data {
 namespace {
@@ -44,14 +44,15 @@ std::string hex(uint32_t value, int digits) {
 struct ElementType {
   uint8_t code;
   std::string_view name;
+  char kind;  // of NpyHeader
   int64_t bytes;
 };
-constexpr std::array<ElementType, 6> kTypes{{{0x08, "uint8", 1},
-                                             {0x09, "int8", 1},
-                                             {0x0B, "int16", 2},
-                                             {0x0C, "int32", 4},
-                                             {0x0D, "float32", 4},
-                                             {0x0E, "float64", 8}}};
+constexpr std::array<ElementType, 6> kTypes{{{0x08, "uint8", 'u', 1},
+                                             {0x09, "int8", 'i', 1},
+                                             {0x0B, "int16", 'i', 2},
+                                             {0x0C, "int32", 'i', 4},
+                                             {0x0D, "float32", 'f', 4},
+                                             {0x0E, "float64", 'f', 8}}};
 constexpr uint8_t kUint8 = 0x08, kInt8 = 0x09, kInt16 = 0x0B, kInt32 = 0x0C, kFloat32 = 0x0D, kFloat64 = 0x0E;
 
 const ElementType* type_of(uint8_t code) {
@@ -89,7 +90,7 @@ struct IdxFile {
   std::vector<int64_t> dims;
   ElementType type{};
   int64_t header_bytes = 0, total = 0, bytes = 0;  // total: number of elements; bytes: their size
-  TrackedBytes elements;
+  NpyArray array;                                  // the elements
 };
 
 void check_type(const IdxFile& idx, uint8_t code, const Form& form) {
@@ -121,6 +122,8 @@ void read_header(IdxFile& idx, const Form& form) {
   if (got == 4) {
     check_type(idx, head[2], form);
     idx.type = *type_of(head[2]);
+    idx.array.header.kind = idx.type.kind;
+    idx.array.header.width = idx.type.bytes;
     check_rank(idx, head[3], form);
   }
   const int rank = got == 4 ? int{head[3]} : form.what == "images" ? 3 : form.min;
@@ -191,46 +194,24 @@ void read_elements(IdxFile& idx) {
     trial.read(nullptr, idx.header_bytes);
     read_exactly(idx, trial, nullptr);
   }
-  idx.elements = TrackedBytes(idx.bytes, MemoryKind::kDataset);
-  read_exactly(idx, idx.reader, idx.elements.data());
-  uint8_t* const data = idx.elements.data();
+  idx.array.raw = TrackedBytes(idx.bytes, MemoryKind::kDataset);
+  read_exactly(idx, idx.reader, idx.array.raw.data());
+  uint8_t* const data = idx.array.raw.data();
   for (int64_t i = 0; idx.type.bytes > 1 && i < idx.bytes; i += idx.type.bytes)
     std::reverse(data + i, data + i + idx.type.bytes);  // big-endian
 }
 
-template <typename T>
-T element(const IdxFile& idx, int64_t i) {
-  T value;
-  std::memcpy(&value, idx.elements.data() + i * int64_t{sizeof(T)}, sizeof(T));
-  return value;
-}
-double value_at(const IdxFile& idx, int64_t i) {
-  switch (idx.type.code) {
-    case kInt8:
-      return element<int8_t>(idx, i);
-    case kInt16:
-      return element<int16_t>(idx, i);
-    case kInt32:
-      return element<int32_t>(idx, i);
-    case kFloat32:
-      return static_cast<double>(element<float>(idx, i));
-    case kFloat64:
-      return element<double>(idx, i);
-    default:
-      return element<uint8_t>(idx, i);
-  }
-}
-
 void check_labels(const IdxFile& labels, int64_t classes, int64_t max, int64_t ignore) {
   for (int64_t i = 0; i < labels.total; ++i) {
-    const auto label = static_cast<int64_t>(value_at(labels, i));
+    const auto label = static_cast<int64_t>(labels.array.number_at(i));
     const bool ignored = labels.dims.size() > 1 && label == ignore;
     if (ignored || (label >= 0 && label < classes)) continue;
     if (label >= max)
       fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i * labels.type.bytes, ": got ", label,
                ", expected a class below ", max, ". Number the classes from 0.");
     int64_t largest = label;
-    for (int64_t j = 0; j < labels.total; ++j) largest = std::max(largest, static_cast<int64_t>(value_at(labels, j)));
+    for (int64_t j = 0; j < labels.total; ++j)
+      largest = std::max(largest, static_cast<int64_t>(labels.array.number_at(j)));
     fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i * labels.type.bytes, ": got ", label,
              ", expected 0 .. ", classes - 1, label >= classes && largest < max ? more_classes_text(largest) : ".");
   }
@@ -241,10 +222,10 @@ template <typename Place>
 TrackedBytes values_of(IdxFile& idx, Place place) {
   TrackedBytes other;
   if (idx.type.bytes != 4) other = TrackedBytes(idx.total * int64_t{sizeof(float)}, MemoryKind::kDataset);
-  TrackedBytes& out = idx.type.bytes == 4 ? idx.elements : other;
+  TrackedBytes& out = idx.type.bytes == 4 ? idx.array.raw : other;
   auto* const to = reinterpret_cast<float*>(out.data());
   for (int64_t i = 0; i < idx.total; ++i) {
-    const double value = value_at(idx, i);
+    const double value = idx.array.number_at(i);
     to[i] = static_cast<float>(value);
     const auto where = [&] { return concat(place(i), " at offset ", idx.header_bytes + i * idx.type.bytes); };
     if (!std::isfinite(to[i])) fail_idx(idx.path, where(), ": got ", value, ", expected a finite fp32.");
@@ -260,7 +241,7 @@ TrackedBytes targets_of(IdxFile& idx) {
 
 // Bytes stay as they are; everything else becomes values.
 TrackedBytes samples_of(IdxFile& images) {
-  if (images.type.code == kUint8) return std::move(images.elements);
+  if (images.type.code == kUint8) return std::move(images.array.raw);
   const int64_t each = std::max<int64_t>(1, images.total / std::max<int64_t>(1, images.dims[0]));
   return values_of(images, [each](int64_t i) { return concat("sample ", i / each, ", value ", i % each); });
 }
@@ -298,7 +279,7 @@ class TargetFile {
     const StoredAs form = file_.type.bytes == 1   ? StoredAs::kUint8
                           : file_.type.bytes == 2 ? StoredAs::kUint16
                                                   : StoredAs::kInt32;
-    return {std::move(file_.elements), form, {shape, classes_}};
+    return {std::move(file_.array.raw), form, {shape, classes_}};
   }
 
  private:
@@ -315,7 +296,7 @@ class TargetFile {
   TrackedBytes widened() const {
     TrackedBytes out(file_.total * 4, MemoryKind::kDataset);
     for (int64_t i = 0; i < file_.total; ++i) {
-      const auto label = static_cast<int64_t>(value_at(file_, i));
+      const auto label = static_cast<int64_t>(file_.array.number_at(i));
       reinterpret_cast<int32_t*>(out.data())[i] = label == keys_.ignore ? kIgnoredClass : static_cast<int32_t>(label);
     }
     return out;
@@ -332,7 +313,7 @@ TrackedBytes ids_of(IdxFile& file, int64_t vocabulary) {
   const int64_t each = std::max<int64_t>(1, file.total / std::max<int64_t>(1, file.dims[0]));
   TrackedBytes out(file.total * int64_t{sizeof(int32_t)}, MemoryKind::kDataset);
   for (int64_t i = 0; i < file.total; ++i) {
-    const auto id = static_cast<int64_t>(value_at(file, i));
+    const auto id = static_cast<int64_t>(file.array.number_at(i));
     if (id < 0 || id >= vocabulary)
       fail_idx(file.path, "sample ", i / each, ", value ", i % each, " at offset ",
                file.header_bytes + i * file.type.bytes, ": got id ", id, ", expected 0 .. ", vocabulary - 1, ".");
@@ -379,7 +360,7 @@ IdxValues read_idx_values(const std::string& path, InputFile& file) {
   check_size(idx);
   read_elements(idx);
   IdxValues out{std::string(idx.type.name), idx.dims, {}};
-  for (int64_t i = 0; i < idx.total; ++i) out.values.push_back(static_cast<float>(value_at(idx, i)));
+  for (int64_t i = 0; i < idx.total; ++i) out.values.push_back(static_cast<float>(idx.array.number_at(i)));
   return out;
 }
 

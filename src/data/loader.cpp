@@ -240,7 +240,6 @@ class Loader::Impl {
   }
 
   const Cursor& cursor() const { return next_; }
-  int64_t batches_per_epoch() const { return epoch_.count; }
 
  private:
   // Batches are the same if the thread cannot be started.
@@ -332,6 +331,5 @@ Loader::~Loader() = default;
 bool Loader::next(Batch& batch) { return impl_->next(batch); }
 int64_t Loader::epoch() const { return impl_->cursor().epoch; }
 int64_t Loader::position() const { return impl_->cursor().position; }
-int64_t Loader::batches_per_epoch() const { return impl_->batches_per_epoch(); }
 
 }  // namespace bitgrad

@@ -53,23 +53,17 @@ TokenFile raw_form(const std::string& path, const InputFile& file, int64_t id_by
   return form;
 }
 
+// * matches any characters, ? one.
 bool fits(std::string_view name, std::string_view pattern) {
-  size_t n = 0, p = 0, star = std::string_view::npos, from = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]) && pattern[p] != '*') {
-      ++n, ++p;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      from = n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++from;
-    } else {
-      return false;
-    }
+  std::vector<bool> fitting(name.size() + 1);  // whether the pattern so far fits the first n characters
+  fitting[0] = true;
+  for (const char c : pattern) {
+    for (size_t n = 1; c == '*' && n <= name.size(); ++n) fitting[n] = fitting[n] || fitting[n - 1];
+    if (c == '*') continue;
+    for (size_t n = name.size(); n > 0; --n) fitting[n] = fitting[n - 1] && (c == '?' || c == name[n - 1]);
+    fitting[0] = false;
   }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  return fitting.back();
 }
 
 }  // namespace

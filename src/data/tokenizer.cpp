@@ -1,8 +1,6 @@
 #include "bitgrad/data/tokenizer.h"
 
 #include <algorithm>
-#include <deque>
-#include <mutex>
 
 #include "base/registration.h"
 #include "bitgrad/base/error.h"
@@ -16,36 +14,19 @@ namespace {
 
 using namespace data;
 
-struct TokenizerRegistry {
-  std::deque<TokenizerKind> kinds = {
+detail::KindList<TokenizerKind>& tokenizers() {
+  static detail::KindList<TokenizerKind> all({
 #define BITGRAD_TOKENIZER(name, make, load, file_end, open, doc) {#name, doc, make, load, file_end, open},
 #include "data/tokenizers.inc"
 #undef BITGRAD_TOKENIZER
-  };
-  std::mutex mutex;
-};
-TokenizerRegistry& tokenizers() {
-  static TokenizerRegistry all;
+  });
   return all;
 }
 
 }  // namespace
 
-const TokenizerKind* data::find_tokenizer(std::string_view name) {
-  TokenizerRegistry& all = tokenizers();
-  const std::lock_guard lock(all.mutex);
-  for (const TokenizerKind& kind : all.kinds)
-    if (kind.name == name) return &kind;
-  return nullptr;
-}
-
-std::vector<const TokenizerKind*> data::tokenizer_kinds() {
-  TokenizerRegistry& all = tokenizers();
-  const std::lock_guard lock(all.mutex);
-  std::vector<const TokenizerKind*> kinds;
-  for (const TokenizerKind& kind : all.kinds) kinds.push_back(&kind);
-  return kinds;
-}
+const TokenizerKind* data::find_tokenizer(std::string_view name) { return tokenizers().find(name); }
+std::vector<const TokenizerKind*> data::tokenizer_kinds() { return tokenizers().all(); }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
@@ -59,21 +40,12 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text) {
   return all;
 }
 
-std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids) { return tokenizer.decode(ids); }
-
 void register_tokenizer(TokenizerKind kind) {
   constexpr std::string_view kWhere = "register_tokenizer";
   check_kind_name(kWhere, kind.name);
   require(kind.make != nullptr || (kind.open != nullptr && !kind.file_end.empty()), kWhere, "tokenizer '", kind.name,
           "' has neither a make function nor an open function with the end of its files' names");
-  const detail::Named named{"a tokenizer", kind.name};
-  detail::require_new(kWhere, named, find_tokenizer(kind.name) != nullptr);
-  const auto shared = std::make_shared<TokenizerKind>(std::move(kind));
-  detail::add_new(named, [shared] {
-    TokenizerRegistry& all = tokenizers();
-    const std::lock_guard lock(all.mutex);
-    all.kinds.push_back(std::move(*shared));
-  });
+  tokenizers().add(kWhere, "a tokenizer", std::move(kind));
 }
 
 std::vector<std::string> tokenizer_names() {

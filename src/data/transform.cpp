@@ -1,8 +1,5 @@
 #include "bitgrad/data/transform.h"
 
-#include <deque>
-#include <mutex>
-
 #include "base/registration.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
@@ -20,26 +17,13 @@ namespace {
 
 constexpr std::string_view kTransformWhere = "transform";
 
-// A deque, because pointers must stay valid.
-struct Transforms {
-  std::mutex mutex;
-  std::deque<TransformKind> kinds;
-
-  Transforms() {
-#define BITGRAD_TRANSFORM(kind) kinds.push_back(data::kind());
+detail::KindList<TransformKind>& transforms() {
+#define BITGRAD_TRANSFORM(kind) data::kind(),
+  static detail::KindList<TransformKind> all({
 #include "data/transforms.inc"
+  });
 #undef BITGRAD_TRANSFORM
-  }
-  const TransformKind* find(std::string_view name) const {
-    for (const TransformKind& kind : kinds)
-      if (kind.name == name) return &kind;
-    return nullptr;
-  }
-};
-
-Transforms& transforms() {
-  static Transforms instance;
-  return instance;
+  return all;
 }
 
 }  // namespace
@@ -53,35 +37,15 @@ void register_transform(TransformKind kind) {
   check_kind_name(kRegister, kind.name);
   require(static_cast<bool>(kind.make), kRegister, "transform '", kind.name, "' has no make function");
   check_keys(kRegister, concat("transform '", kind.name, '\''), kind.keys);
-  const detail::Named named{"a transform", kind.name};
-  detail::require_new(kRegister, named, find_transform(kind.name) != nullptr);
-  const auto shared = std::make_shared<TransformKind>(std::move(kind));
-  detail::add_new(named, [shared] {
-    Transforms& t = transforms();
-    const std::lock_guard<std::mutex> lock(t.mutex);
-    t.kinds.push_back(std::move(*shared));
-  });
+  transforms().add(kRegister, "a transform", std::move(kind));
 }
 
-std::vector<const TransformKind*> transform_kinds() {
-  Transforms& t = transforms();
-  const std::lock_guard<std::mutex> lock(t.mutex);
-  std::vector<const TransformKind*> kinds;
-  for (const TransformKind& kind : t.kinds) kinds.push_back(&kind);
-  return kinds;
-}
-
-const TransformKind* find_transform(std::string_view name) {
-  Transforms& t = transforms();
-  const std::lock_guard<std::mutex> lock(t.mutex);
-  return t.find(name);
-}
+std::vector<const TransformKind*> transform_kinds() { return transforms().all(); }
+const TransformKind* find_transform(std::string_view name) { return transforms().find(name); }
 
 std::shared_ptr<const Transform> make_transform(const std::string& name, const Attributes& keys) {
   const TransformKind* const kind = find_transform(name);
-  std::vector<std::string> names;
-  for (const TransformKind* k : transform_kinds()) names.push_back(k->name);
-  if (kind == nullptr) fail(kTransformWhere, unknown_name("transform", name, names));
+  if (kind == nullptr) fail(kTransformWhere, unknown_name("transform", name, transforms().names()));
   auto made = kind->make(completed(concat(kTransformWhere, ' ', kind->name), kind->keys, keys));
   require(made != nullptr, kTransformWhere, kind->name, ": its make function returned nothing.");
   return made;

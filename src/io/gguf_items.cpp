@@ -170,19 +170,6 @@ GgufFit gguf_fit(const Tensor& tensor, GgufType type) {
   return fit_to(tensor.on_host(), gguf_type(type), nullptr);
 }
 
-GgufType gguf_type_for(const Tensor& tensor) {
-  const DeviceGuard host(Device::cpu());
-  const Tensor t = tensor.on_host();
-  const GgufTypeInfo* best = nullptr;
-  for (const GgufTypeInfo& type : gguf_types()) {
-    const bool smaller =
-        best == nullptr || type.block_bytes * best->block_elements < best->block_bytes * type.block_elements;
-    const bool changes_kind = !t.dtype().is_float() && !t.dtype().is_code() && is_float_type(type.type);
-    if (smaller && !changes_kind && fit_to(t, type, nullptr).kind == Kind::kExact) best = &type;
-  }
-  return best == nullptr ? GgufType::kF32 : best->type;
-}
-
 GgufItem gguf_item(const std::string& name, const Tensor& tensor, GgufType type) {
   const DeviceGuard host(Device::cpu());
   const Tensor t = tensor.on_host();

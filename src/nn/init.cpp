@@ -49,10 +49,6 @@ std::vector<std::string_view> init_names() {
   return names;
 }
 
-void initialize(const Init& init, uint64_t seed, std::string_view path, const Tensor& out) {
-  initialize_part(init, seed, path, out.shape(), 0, out);
-}
-
 void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& full, int64_t first,
                      const Tensor& out, Fans fans) {
   if (fans.in == 0) fans.in = full.cols();

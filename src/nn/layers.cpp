@@ -2,8 +2,6 @@
 #include "bitgrad/nn/layers.h"
 
 #include <algorithm>
-#include <deque>
-#include <mutex>
 
 #include "base/registration.h"
 #include "bitgrad/base/text.h"
@@ -73,19 +71,18 @@ void check_kind(const LayerKind& kind) {
             "' exists already (weights, compute, backward and layers are shared by all kinds)");
 }
 
-struct Registry {
-  std::deque<LayerKind> kinds;
-  std::mutex mutex;
-  Registry() {
-#define BITGRAD_LAYER(function) kinds.push_back(function());
+std::vector<LayerKind> built_in() {
+  std::vector<LayerKind> kinds = {
+#define BITGRAD_LAYER(function) function(),
 #include "nn/layers/layers.inc"
 #undef BITGRAD_LAYER
-    for (LayerKind& kind : unary_kinds()) kinds.push_back(std::move(kind));
-    for (const LayerKind& kind : kinds) check_kind(kind);
-  }
-};
-Registry& registry() {
-  static Registry all;
+  };
+  for (LayerKind& kind : unary_kinds()) kinds.push_back(std::move(kind));
+  for (const LayerKind& kind : kinds) check_kind(kind);
+  return kinds;
+}
+detail::KindList<LayerKind>& registry() {
+  static detail::KindList<LayerKind> all(built_in());
   return all;
 }
 
@@ -93,35 +90,14 @@ Registry& registry() {
 
 void register_layer(LayerKind kind) {
   check_kind(kind);
-  const detail::Named named{"a layer kind", kind.name};
-  detail::require_new("register_layer", named, find_layer_kind(kind.name) != nullptr);
-  const auto shared = std::make_shared<LayerKind>(std::move(kind));
-  detail::add_new(named, [shared] {
-    Registry& all = registry();
-    const std::lock_guard lock(all.mutex);
-    all.kinds.push_back(std::move(*shared));
-  });
+  registry().add("register_layer", "a layer kind", std::move(kind));
 }
 
-const LayerKind* find_layer_kind(std::string_view name) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  for (const LayerKind& kind : all.kinds)
-    if (kind.name == name) return &kind;
-  return nullptr;
-}
-
-std::vector<const LayerKind*> layer_kinds() {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  std::vector<const LayerKind*> kinds;
-  for (const LayerKind& kind : all.kinds) kinds.push_back(&kind);
-  return kinds;
-}
+const LayerKind* find_layer_kind(std::string_view name) { return registry().find(name); }
+std::vector<const LayerKind*> layer_kinds() { return registry().all(); }
 
 std::vector<std::string> layer_names() {
-  std::vector<std::string> names;
-  for (const LayerKind* kind : layer_kinds()) names.push_back(kind->name);
+  std::vector<std::string> names = registry().names();
   std::sort(names.begin(), names.end());
   return names;
 }

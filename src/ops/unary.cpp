@@ -98,26 +98,21 @@ void copy(const Part& x, const Part& y) {
 struct Gated {
   static constexpr std::string_view kName = "gated";
   struct Saved {
-    Tensor gate, up;  // up: undefined if gate holds both halves
+    Tensor x;  // gate and up
     UnaryOp f{};
   };
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, UnaryOp f) {
-    const bool halves = in.size() == 1;
     const Tensor& x = in[0];
-    require_activation(kName, halves ? "x" : "gate", x);
+    require_activation(kName, "x", x);
     require(x.shape().rank() > 0, kName, "needs an axis, got ", x);
-    if (halves)
-      require(x.cols() % 2 == 0, kName, "x is gate and up side by side: the last axis must be even, got ", x);
-    else
-      require(in[1].shape() == x.shape() && in[1].dtype() == x.dtype() && in[1].contiguous() && !in[1].quant(), kName,
-              "up must be as gate, ", x, ", got ", in[1]);
-    s = {keep(x), halves ? Tensor() : keep(in[1]), f};
+    require(x.cols() % 2 == 0, kName, "x is gate and up side by side: the last axis must be even, got ", x);
+    s = {keep(x), f};
     std::vector<int64_t> dims = x.shape().dims();
-    if (halves) dims.back() /= 2;
+    dims.back() /= 2;
     Tensor y = Tensor::empty(Shape(std::move(dims)), x.dtype());
     const Tensor value = activated(f, x, y.cols(), y);
-    multiply(all(value), halves ? part(x, y.cols(), y.cols()) : all(in[1]), all(y));
+    multiply(all(value), part(x, y.cols(), y.cols()), all(y));
     return y;
   }
 
@@ -135,31 +130,23 @@ struct Gated {
   }
 
   static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
     const Tensor gy = wide(gy_edge[0]);
-    const bool halves = g.size() == 1;
     const int64_t cols = gy.cols();
-    const Part up = halves ? part(s.gate, cols, cols) : all(s.up);
-    Tensor ggate, gup;  // or one tensor for both
-    if (halves && g[0].wanted()) ggate = gup = Tensor::empty(s.gate.shape(), gy.dtype());
-    if (!halves && g[0].wanted()) ggate = Tensor::empty(gy.shape(), gy.dtype());
-    if (!halves && g[1].wanted()) gup = Tensor::empty(gy.shape(), gy.dtype());
-    const Tensor gate = wide_gate(s.gate, cols, {});
-    if (ggate.defined()) {
-      const Tensor product = halves ? Tensor::empty(gy.shape(), gy.dtype(), MemoryKind::kWorkspace) : ggate;
-      multiply(all(gy), up, all(product));
-      put_gradient(s.f, gate, product, product);
-      if (halves) copy(all(product), part(ggate, cols, 0));
-    }
-    if (gup.defined()) multiply(all(gy), all(put_values(s.f, gate, gate)), part(gup, cols, halves ? cols : 0));
-    if (ggate.defined()) g[0].set_rounded(ggate);
-    if (!halves && gup.defined()) g[1].set_rounded(gup);
+    const Tensor gx = Tensor::empty(s.x.shape(), gy.dtype());
+    const Tensor gate = wide_gate(s.x, cols, {});
+    const Tensor product = Tensor::empty(gy.shape(), gy.dtype(), MemoryKind::kWorkspace);
+    multiply(all(gy), part(s.x, cols, cols), all(product));
+    put_gradient(s.f, gate, product, product);
+    copy(all(product), part(gx, cols, 0));
+    multiply(all(gy), all(put_values(s.f, gate, gate)), part(gx, cols, cols));
+    g[0].set_rounded(gx);
   }
 };
 
 }  // namespace
 
 Var unary(UnaryOp op, const Var& x) { return apply<Unary>({x}, op); }
-Var gated(UnaryOp f, const Var& gate, const Var& up) { return apply<Gated>({gate, up}, f); }
 Var gated(UnaryOp f, const Var& x) { return apply<Gated>({x}, f); }
 
 }  // namespace bitgrad

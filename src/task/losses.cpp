@@ -1,9 +1,7 @@
 // Losses by name: the lines of losses.inc, then those that programs and plugins register.
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "base/registration.h"
@@ -138,28 +136,23 @@ constexpr Listed kListed[] = {
 #undef BITGRAD_LOSS
 };
 
-struct LossRegistry {
-  std::deque<LossKind> kinds;
-  std::mutex mutex;
-  LossRegistry() {
-    for (const Listed& l : kListed)
-      kinds.push_back(
-          {l.name, l.doc, {}, l.classes, l.mean_from_rank, /*recordable=*/true, [of = l.of](const Attributes&) {
-             return of;
-           }});
+LossKind kind_of(const Listed& l) {
+  LossKind kind{l.name, l.doc, {}, l.classes, l.mean_from_rank, /*recordable=*/true};
+  kind.make = [of = l.of](const Attributes&) { return of; };
 #define BITGRAD_LOSS(...)
-#define BITGRAD_LOSS_KEYS(name, add) add(*of_name(#name));
+#define BITGRAD_LOSS_KEYS(loss, add) \
+  if (kind.name == #loss) add(kind);
 #include "task/losses.inc"
 #undef BITGRAD_LOSS_KEYS
 #undef BITGRAD_LOSS
-  }
-  LossKind* of_name(std::string_view name) {
-    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const LossKind& k) { return k.name == name; });
-    return found == kinds.end() ? nullptr : &*found;
-  }
-};
-LossRegistry& losses() {
-  static LossRegistry all;
+  return kind;
+}
+detail::KindList<LossKind>& losses() {
+  static detail::KindList<LossKind> all([] {
+    std::vector<LossKind> kinds;
+    for (const Listed& l : kListed) kinds.push_back(kind_of(l));
+    return kinds;
+  }());
   return all;
 }
 
@@ -210,35 +203,12 @@ void register_loss(LossKind kind) {
   check_kind_name("register_loss", kind.name);
   require(kind.make != nullptr, "register_loss", "loss '", kind.name, "' has no make function");
   check_keys("register_loss", concat("loss '", kind.name, '\''), kind.keys);
-  const detail::Named named{"a loss", kind.name};
-  detail::require_new("register_loss", named, find_loss_kind(kind.name) != nullptr);
-  const auto shared = std::make_shared<LossKind>(std::move(kind));
-  add_new(named, [shared] {
-    LossRegistry& all = losses();
-    const std::lock_guard lock(all.mutex);
-    all.kinds.push_back(std::move(*shared));
-  });
+  losses().add("register_loss", "a loss", std::move(kind));
 }
 
-const LossKind* find_loss_kind(std::string_view name) {
-  LossRegistry& all = losses();
-  const std::lock_guard lock(all.mutex);
-  return all.of_name(name);
-}
-
-std::vector<const LossKind*> loss_kinds() {
-  LossRegistry& all = losses();
-  const std::lock_guard lock(all.mutex);
-  std::vector<const LossKind*> kinds;
-  for (const LossKind& kind : all.kinds) kinds.push_back(&kind);
-  return kinds;
-}
-
-std::vector<std::string> loss_names() {
-  std::vector<std::string> names;
-  for (const LossKind* kind : loss_kinds()) names.push_back(kind->name);
-  return names;
-}
+const LossKind* find_loss_kind(std::string_view name) { return losses().find(name); }
+std::vector<const LossKind*> loss_kinds() { return losses().all(); }
+std::vector<std::string> loss_names() { return losses().names(); }
 
 LossFunction find_loss(const std::string& name, const Attributes& keys) { return LossFunction(known_loss(name), keys); }
 bool loss_takes_classes(const std::string& name) {

@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <memory>
-#include <mutex>
 #include <numbers>
 
 #include "base/registration.h"
@@ -44,8 +41,8 @@ bool is_labels(const MetricTask& task) { return !is_classes(task) && task.loss =
 bool has_decisions(const MetricTask& task) { return is_classes(task) || is_labels(task); }
 bool has_two_classes(const MetricTask& task) { return task.target.classes == 2 || is_labels(task); }
 
-struct MetricRegistry {
-  std::deque<Metric> all = {
+KindList<Metric>& metric_registry() {
+  static KindList<Metric> all({
 #define BITGRAD_METRIC(name, goes, fits, expression)                              \
   {#name, goes, fits, [](const MetricTask& task, const StepResult& s) -> double { \
      static_cast<void>(task);                                                     \
@@ -56,35 +53,15 @@ struct MetricRegistry {
 #include "task/metrics.inc"
 #undef BITGRAD_FOLLOWED_METRIC
 #undef BITGRAD_METRIC
-  };
-  std::mutex mutex;
-};
-MetricRegistry& metric_registry() {
-  static MetricRegistry all;
+  });
   return all;
 }
 
 }  // namespace
 
-std::vector<const Metric*> metrics() {
-  MetricRegistry& registry = metric_registry();
-  const std::lock_guard lock(registry.mutex);
-  std::vector<const Metric*> all;
-  for (const Metric& m : registry.all) all.push_back(&m);
-  return all;
-}
-
-std::vector<std::string> metric_names() {
-  std::vector<std::string> names;
-  for (const Metric* m : metrics()) names.push_back(m->name);
-  return names;
-}
-
-const Metric* find_metric(const std::string& name) {
-  for (const Metric* m : metrics())
-    if (m->name == name) return m;
-  return nullptr;
-}
+std::vector<const Metric*> metrics() { return metric_registry().all(); }
+std::vector<std::string> metric_names() { return metric_registry().names(); }
+const Metric* find_metric(const std::string& name) { return metric_registry().find(name); }
 
 void register_metric(Metric metric) {
   check_kind_name("register_metric", metric.name);
@@ -93,14 +70,7 @@ void register_metric(Metric metric) {
   require(metric.value != nullptr || metric.measure != nullptr || metric.follow != nullptr, "register_metric",
           "metric '", metric.name, "' has neither a value nor a measure");
   check_keys("register_metric", concat("metric '", metric.name, '\''), metric.keys);
-  const detail::Named named{"a metric", metric.name};
-  detail::require_new("register_metric", named, find_metric(metric.name) != nullptr);
-  const auto shared = std::make_shared<Metric>(std::move(metric));
-  detail::add_new(named, [shared] {
-    MetricRegistry& registry = metric_registry();
-    const std::lock_guard lock(registry.mutex);
-    registry.all.push_back(std::move(*shared));
-  });
+  metric_registry().add("register_metric", "a metric", std::move(metric));
 }
 
 bool is_percentage(const std::string& name) { return name == "accuracy" || name == "top5_accuracy"; }

@@ -74,7 +74,7 @@ TEST_CASE("tokenize writes shards of the ids, and what made them") {
   for (int shard = 0; std::filesystem::exists(f.file("set_train_00000" + std::to_string(shard) + ".bin")); ++shard)
     for (const int32_t id : ids_of(f.file("set_train_00000" + std::to_string(shard) + ".bin"))) ids.push_back(id);
   const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * 0.75);
-  CHECK(decode(*tokenizer, ids) == text.substr(0, cut));
+  CHECK(tokenizer->decode(ids) == text.substr(0, cut));
   const Json record = Json::parse(slurp(f.file("set.tokens.json")));
   CHECK(record.at("vocabulary") == tokenizer->vocabulary());
   CHECK(record.at("splits").at("val").at("text_bytes") == text.size() - cut);
@@ -99,7 +99,7 @@ TEST_CASE("tokenize puts the end between documents, and cuts no character") {
   INFO(r.err);
   REQUIRE(r.code == 0);
   const auto tokenizer = open_tokenizer(json);
-  CHECK(decode(*tokenizer, ids_of(f.file("set_train_000000.bin"))) ==
+  CHECK(tokenizer->decode(ids_of(f.file("set_train_000000.bin"))) ==
         concat(kText, "<|endoftext|>", slurp(f.file("b.txt")), "<|endoftext|>", kText));
   CHECK(f.tokenize({f.file("b.txt"), "-o", f.file("cut"), "--tokenizer", "bytes", "--val", "0.4"}).code == 0);
   CHECK(ids_of(f.file("cut_train_000000.bin")).size() == 6);
@@ -107,7 +107,7 @@ TEST_CASE("tokenize puts the end between documents, and cuts no character") {
   const ProcessResult other =
       f.tokenize({f.file("a.txt"), f.file("b.txt"), "-o", f.file("end"), "--tokenizer", json, "--end", "!"});
   CHECK(other.code == 0);
-  CHECK(decode(*tokenizer, ids_of(f.file("end_train_000000.bin"))) == concat(kText, "!", slurp(f.file("b.txt"))));
+  CHECK(tokenizer->decode(ids_of(f.file("end_train_000000.bin"))) == concat(kText, "!", slurp(f.file("b.txt"))));
 }
 
 TEST_CASE("tokenize reports unsupported requests") {

@@ -106,7 +106,7 @@ TEST_CASE("Windows of a text are where the order requires, and the rest of a tex
   CHECK(set->vocabulary() == tokenizer->vocabulary());
   CHECK(set->classes() == tokenizer->vocabulary());
   CHECK(set->memory_bytes() == n);
-  CHECK(decode(*set->tokenizer(), ids) == kText);
+  CHECK(set->tokenizer()->decode(ids) == kText);
   // Of the targets: all ids but the first, which is one byte.
   CHECK(set->target_form().bytes_per_target == static_cast<double>(kText.size() - 1) / static_cast<double>(n - 1));
 }
@@ -264,7 +264,6 @@ TEST_CASE("A loader draws the samples of an epoch anew where the order is random
   std::vector<int64_t> all, places;
   Batch batch;
   Loader loader(*set, options);
-  CHECK(loader.batches_per_epoch() == 3);
   for (int i = 0; i < 9; ++i) {
     REQUIRE(loader.next(batch));
     CHECK(batch.size == (i % 3 == 2 ? 1 : 4));
@@ -296,9 +295,11 @@ TEST_CASE("A loader draws the samples of an epoch anew where the order is random
   options.epoch = 0;
   options.position = 0;
   Loader plain(*set, options);
-  CHECK(plain.batches_per_epoch() == (set->size() + 3) / 4);
   REQUIRE(plain.next(batch));
   CHECK((batch.ids[0] == 0 && batch.ids[3] == 3));
+  int64_t batches = 1;
+  for (; plain.epoch() == 0; ++batches) REQUIRE(plain.next(batch));
+  CHECK(batches == (set->size() + 3) / 4);
   // Every sample is drawn sooner or later, each about as often.
   std::set<int64_t> seen;
   for (int64_t i = 0; i < 600; ++i) seen.insert(drawn_sample(3, 0, i, set->size()));

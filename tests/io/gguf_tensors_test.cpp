@@ -222,24 +222,6 @@ TEST_CASE("What a type does not hold is refused with the reason") {
                  "Q4_0 has no zero points, got 3"));
 }
 
-TEST_CASE("The smallest type without loss is chosen") {
-  const Granularity whole = Granularity::tensor();
-  const auto chosen = [&](DType dtype, int64_t cols) {
-    return gguf_type(gguf_type_for(Codes{dtype, whole}.make(2, cols, 9))).name;
-  };
-  CHECK(chosen(dtypes::bint1, 128) == "Q1_0");
-  CHECK(chosen(dtypes::ternary, 256) == "TQ1_0");
-  CHECK(chosen(dtypes::ternary, 64) == "Q2_0");
-  CHECK(chosen(dtypes::ternary, 32) == "Q4_0");
-  CHECK(chosen(dtypes::int4, 32) == "Q4_0");
-  CHECK(chosen(dtypes::uint4, 32) == "Q4_1");
-  CHECK(chosen(dtypes::int5, 32) == "Q5_0");
-  CHECK(chosen(dtypes::int8, 32) == "Q8_0");
-  CHECK(gguf_type_for(Tensor::full({2, 2}, dtypes::fp32, 0.1)) == GgufType::kF32);
-  CHECK(gguf_type_for(Tensor::full({2, 2}, dtypes::bf16, 1e30)) == GgufType::kBF16);
-  CHECK(gguf_type_for(Tensor::full({2, 2}, dtypes::int32, 7)) == GgufType::kI32);
-}
-
 TEST_CASE("Codes that a ternary type does not have, and types that are not read, are errors of the file") {
   const TempDir dir;
   std::vector<uint8_t> block(66, 0x55);

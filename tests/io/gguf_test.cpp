@@ -94,7 +94,7 @@ TEST_CASE("Every type of metadata of a file by ggml's package reads as it was wr
   CHECK(file.text("test.text") == std::string("\u00dcn\u00ef\0 \U0001F600", 11));
   CHECK(file.texts("test.texts") == GgufValue::Texts{"a", "", "\u0120\u0120"});
   CHECK(*file.find("test.ints") == GgufValue::int32s({1, -2, 3}));
-  CHECK(*file.find("test.floats") == GgufValue::float32s({0.5, -1.25}));
+  CHECK(*file.find("test.floats") == GgufValue(GgufValue::Type::kFloat32, true, GgufValue::Floats{0.5, -1.25}));
   CHECK(file.find("absent") == nullptr);
   CHECK(contains(error_of([&] { file.text("absent"); }), "the metadata have no key 'absent'"));
   CHECK(contains(error_of([&] { file.text("test.int8"); }), "key 'test.int8': got int8, expected text"));

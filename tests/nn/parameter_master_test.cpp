@@ -24,7 +24,7 @@ ParameterSpec with_master(QuantSpec quant, MasterKind master, const Granularity&
 
 Tensor drawn(const Shape& shape, const char* path, uint64_t seed) {
   Tensor x = Tensor::zeros(shape, dtypes::fp32);
-  initialize({"uniform", -1, 1}, seed, path, x);
+  initialize_part({"uniform", -1, 1}, seed, path, shape, 0, x);
   return x;
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("a part of a tensor is drawn as the whole is") {
   for (const std::string_view name : init_names()) {
     const Init init{std::string(name), -0.5, 1.5};
     const Tensor full = Tensor::zeros(shape, dtypes::fp32), part = Tensor::zeros({2, 33}, dtypes::fp32);
-    initialize(init, 3, "p", full);
+    initialize_part(init, 3, "p", shape, 0, full);
     initialize_part(init, 3, "p", shape, 4 * 33, part);
     const auto all = full.elements();
     CHECK(part.elements() == std::vector<double>(all.begin() + 4 * 33, all.begin() + 6 * 33));

@@ -230,7 +230,7 @@ TEST_CASE("a spec that cannot be is refused when the parameter is made") {
 TEST_CASE("initial numbers follow their rule") {
   const auto draw = [](const Init& init, const Shape& shape) {
     const Tensor t = Tensor::zeros(shape, dtypes::fp32);
-    initialize(init, 5, "some.path", t);
+    initialize_part(init, 5, "some.path", shape, 0, t);
     return t.elements();
   };
   const RandomStream draws{5, Purpose::kInit, site_id("some.path"), 0};

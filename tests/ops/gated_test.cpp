@@ -38,16 +38,12 @@ Tensor joined(const Tensor& gate, const Tensor& up) { return concatenate({Var(ga
 
 }  // namespace
 
-TEST_CASE("gated is f(gate) * up bit for bit, of two tensors and of two halves, and so are its gradients") {
+TEST_CASE("gated is f(gate) * up bit for bit, and so are its gradients") {
   for (const UnaryOp f : kFunctions)
     for (const Shape& shape : kShapes) {
       INFO(unary_name(f) << ' ' << shape);
       const Tensor gate = random_tensor(shape, dtypes::fp32, 1, -4, 4), up = random_tensor(shape, dtypes::fp32, 2);
       const Ran two = run({gate, up}, [&](const auto& v) { return mul(unary(f, v[0]), v[1]); });
-      const Ran one = run({gate, up}, [&](const auto& v) { return gated(f, v[0], v[1]); });
-      CHECK((bits_of(one.y) == bits_of(two.y)));
-      CHECK((bits_of(one.g[0]) == bits_of(two.g[0])));
-      CHECK((bits_of(one.g[1]) == bits_of(two.g[1])));
       const Ran halves = run({joined(gate, up)}, [&](const auto& v) { return gated(f, v[0]); });
       CHECK(halves.y.shape() == shape);
       CHECK((bits_of(halves.y) == bits_of(two.y)));
@@ -56,36 +52,16 @@ TEST_CASE("gated is f(gate) * up bit for bit, of two tensors and of two halves, 
 }
 
 TEST_CASE("gated passes the gradient check") {
-  for (const UnaryOp f : {UnaryOp::silu, UnaryOp::gelu, UnaryOp::tanh}) {
-    const Tensor gate = random_tensor({2, 3, 5}, dtypes::fp64, 1, -2, 2),
-                 up = random_tensor({2, 3, 5}, dtypes::fp64, 2);
-    CHECK(gradcheck([&](const auto& v) { return gated(f, v[0], v[1]); }, {gate, up}) == "");
-    CHECK(gradcheck([&](const auto& v) { return gated(f, v[0]); }, {random_tensor({3, 8}, dtypes::fp64, 3)}) == "");
-  }
-}
-
-TEST_CASE("only the gradients that are wanted are made, and an operand without one is left alone") {
-  const Tensor gate = random_tensor({3, 4}, dtypes::fp32, 1), up = random_tensor({3, 4}, dtypes::fp32, 2);
-  for (const bool of_gate : {true, false}) {
-    Tape tape;
-    AccumulateSink sink;
-    const Var leaf = tape.leaf(of_gate ? gate : up, &sink, dtypes::fp32);
-    const Var y = of_gate ? silu(leaf) : leaf;
-    const Var z = of_gate ? gated(UnaryOp::silu, leaf, up) : gated(UnaryOp::silu, gate, leaf);
-    CHECK(z.shape() == y.shape());
-    tape.backward({z}, {Tensor::full({3, 4}, dtypes::fp32, 1)});
-    CHECK(sink.filled());
-  }
+  for (const UnaryOp f : {UnaryOp::silu, UnaryOp::gelu, UnaryOp::tanh})
+    for (const Shape& shape : {Shape{2, 3, 10}, Shape{3, 8}})
+      CHECK(gradcheck([&](const auto& v) { return gated(f, v[0]); }, {random_tensor(shape, dtypes::fp64, 3, -2, 2)}) ==
+            "");
 }
 
 TEST_CASE("gated names unsupported arguments") {
   const Tensor x = random_tensor({2, 3}, dtypes::fp32, 1);
   CHECK(contains(error_of([&] { gated(UnaryOp::silu, x); }),
                  "[gated] x is gate and up side by side: the last axis must be even, got [2,3] fp32"));
-  CHECK(contains(error_of([&] {
-                   gated(UnaryOp::silu, x, random_tensor({3, 2}, dtypes::fp32, 1));
-                 }),
-                 "[gated] up must be as gate, [2,3] fp32, got [3,2] fp32"));
   CHECK(contains(error_of([&] {
                    gated(UnaryOp::silu, random_tensor({2, 4}, dtypes::int8, 1));
                  }),

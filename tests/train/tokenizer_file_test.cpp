@@ -74,7 +74,7 @@ TEST_CASE("Checkpoints and converted files hold the tokenizer of their model") {
   save_converted(text.file("model.safetensors"), *learner, header);
   const CheckpointHeader converted = read_checkpoint_header(text.file("model.safetensors"));
   CHECK(converted.tokenizer == header.tokenizer);
-  CHECK(decode(*tokenizer_of(converted, "model"), std::vector<int32_t>{5, 0}) == "fa");
+  CHECK(tokenizer_of(converted, "model")->decode(std::vector<int32_t>{5, 0}) == "fa");
   // A run on numbers has none.
   run_all(small_config(), "");
   CheckpointHeader none;

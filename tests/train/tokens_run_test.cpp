@@ -178,7 +178,7 @@ TEST_CASE("Two files of tokens are read whole, with the characters of the first"
   CHECK(train->size() == static_cast<int64_t>(std::string(kWords).size()) - 6);
   int32_t x[6], target[6];
   test->example(0, x, target);
-  CHECK(decode(*test->tokenizer(), std::vector<int32_t>(x, x + 6)) == "not a ");
+  CHECK(test->tokenizer()->decode(std::vector<int32_t>(x, x + 6)) == "not a ");
   std::ofstream(file.folder().file("b.txt")) << "Not";
   CHECK(contains(error_of([&] { open_dataset(config, *config.data.test); }), "character 'N' does not occur"));
 }

@@ -5,10 +5,11 @@
 #include <fstream>
 #include <iostream>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 #include "cli/arguments.h"
 
 namespace bitgrad::bench {
@@ -21,15 +22,25 @@ inline int64_t status_bytes(const std::string& key) {
   return 0;
 }
 
-// Parses "ROWS,COLS" of --shape, each 1 .. 65536. Throws Error that names the program.
-inline std::pair<int64_t, int64_t> parse_matrix_shape(const std::string& program, const std::string& text) {
-  int64_t rows = 0, cols = 0;
-  char comma = 0, rest = 0;
-  TextReader in(text);
-  const bool two = static_cast<bool>(in >> rows >> comma >> cols) && comma == ',' && !(in >> rest);
-  require(two && rows >= 1 && cols >= 1 && rows <= 65536 && cols <= 65536, program, "--shape: got '", text,
-          "', expected ROWS,COLS, two whole numbers of 1 .. 65536.");
-  return {rows, cols};
+// The parts of a list "64,512,4608".
+inline std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text)
+    if (c == ',')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  return parts;
+}
+
+// The whole numbers of such a list; -1 for a part that is none.
+inline std::vector<int64_t> whole_numbers(const std::string& text) {
+  std::vector<int64_t> numbers;
+  for (const std::string& part : split(text)) {
+    numbers.push_back(-1);
+    if (parse_whole(trimmed(part), numbers.back()) != NumberResult::kOk) numbers.back() = -1;
+  }
+  return numbers;
 }
 
 // The body of main: opens missing standard streams, parses the options and runs. Returns 2 for a wrong option, the code

@@ -41,7 +41,6 @@ struct Batch {
   // Views of the contents, without a copy: [size, features] and [size, target...]. Valid until the batch is refilled.
   Tensor x_tensor() const;
   Tensor target_tensor() const;
-  int64_t memory_bytes() const;
 
  private:
   Tensor samples_, targets_;  // storage, [elements, 1]
@@ -93,8 +92,6 @@ class Loader {
   // Start of the batch that next() returns next; stored in checkpoints.
   int64_t epoch() const;
   int64_t position() const;
-  // EpochBatches::count.
-  int64_t batches_per_epoch() const;
 
  private:
   class Impl;

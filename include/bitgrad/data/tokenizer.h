@@ -43,7 +43,6 @@ class Tokenizer {
 // with their number and the first place; the tokenizer "bytes" takes any.
 void check_text(const Tokenizer& tokenizer, std::string_view text, const std::string& path);
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text);
-std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids);
 
 // A kind has `make`, or `open` with `file_end`. Kinds whose tokenizers are stored in model files have `load`.
 struct TokenizerKind {

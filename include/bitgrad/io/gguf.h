@@ -66,7 +66,6 @@ class GgufValue {
   static GgufValue boolean(bool value) { return {Type::kBool, false, Integers{value ? 1 : 0}}; }
   static GgufValue texts(Texts values) { return {Type::kText, true, std::move(values)}; }
   static GgufValue int32s(Integers values) { return {Type::kInt32, true, std::move(values)}; }
-  static GgufValue float32s(Floats values) { return {Type::kFloat32, true, std::move(values)}; }
 
   Type type() const { return type_; }
   bool is_array() const { return array_; }
@@ -175,8 +174,6 @@ struct GgufFit {
 // Everything else is refused, as are rows that do not fill whole blocks, scales that change within a block, and scales
 // or offsets outside the range of fp16 (above 65504; below 2^-24 and not 0).
 GgufFit gguf_fit(const Tensor& tensor, GgufType type);
-// Returns the smallest type that stores the tensor without loss, integers as integers; F32 if there is none.
-GgufType gguf_type_for(const Tensor& tensor);
 // Converts a tensor of 1 to 4 axes from any device. Throws Error that names the tensor if gguf_fit refuses it.
 GgufItem gguf_item(const std::string& name, const Tensor& tensor, GgufType type);
 

@@ -42,10 +42,8 @@ struct Fans {
 };
 
 std::vector<std::string_view> init_names();
-// Fills `out` (fp32). Throws Error for an unknown name; an empty name means glorot_uniform.
-void initialize(const Init& init, uint64_t seed, std::string_view path, const Tensor& out);
-// Draws the same values for part of a tensor: `out` receives elements first, first + 1, ... (row-major) of a tensor of
-// shape `whole`.
+// `out` (fp32) receives elements first, first + 1, ... (row-major) of a tensor of shape `whole`. Throws Error for an
+// unknown name; an empty name means glorot_uniform.
 void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& whole, int64_t first,
                      const Tensor& out, Fans fans = {});
 

@@ -14,10 +14,9 @@ Var unary(UnaryOp op, const Var& x);
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 
-// y = f(gate) * up (Shazeer 2020, arXiv 2002.05202; silu: SwiGLU). Both of one shape and dtype: fp32, bf16 (computed in
-// fp32, rounded once) or fp64. In fp32 the bits equal those of mul(unary(f, gate), up), but f(gate) is not kept for
-// backward. The one-argument form takes x [.., 2d]: gate is x[.., 0 .. d-1], up the rest; y [.., d].
-Var gated(UnaryOp f, const Var& gate, const Var& up);
+// y = f(gate) * up (Shazeer 2020, arXiv 2002.05202; silu: SwiGLU). x [.., 2d]: gate is x[.., 0 .. d-1], up the rest;
+// y [.., d]; fp32, bf16 (computed in fp32, rounded once) or fp64. In fp32 the bits equal those of
+// mul(unary(f, gate), up), but f(gate) is not kept for backward.
 Var gated(UnaryOp f, const Var& x);
 
 }  // namespace bitgrad

@@ -30,8 +30,10 @@ kernels::DirectConvArgs gx_args(const ConvForm& form, const Tensor& w, const Ten
   return args;
 }
 
-kernels::DirectWeightsArgs gw_args(const ConvForm& form, const Tensor& x, const Tensor& c) {
-  kernels::DirectWeightsArgs args;
+// The arguments that say which images are read: of the forward pass, or of the gradient of the weights.
+template <typename Args>
+Args args_of(const ConvForm& form, const Tensor& x) {
+  Args args;
   args.geometry = form.geometry;
   args.images = form.samples;
   args.channels = form.channels;
@@ -40,7 +42,6 @@ kernels::DirectWeightsArgs gw_args(const ConvForm& form, const Tensor& x, const 
   args.dtype = x.dtype();
   args.stride = x.stride();
   args.pad_value = form.pad_value;
-  args.c = c.data();
   return args;
 }
 
@@ -53,15 +54,7 @@ bool direct_forward(const ConvForm& form, const Tensor& x, const Tensor& w, cons
     return false;
   if (y.dtype() != dtypes::fp32 && (y.dtype() != dtypes::int32 || bias.defined())) return false;
   const ScaleMap sx = x.scale_map(), sw = w.scale_map();
-  kernels::DirectConvArgs args;
-  args.geometry = form.geometry;
-  args.images = form.samples;
-  args.channels = form.channels;
-  args.outputs = form.outputs;
-  args.image = x.data();
-  args.dtype = x.dtype();
-  args.stride = x.stride();
-  args.pad_value = form.pad_value;
+  auto args = args_of<kernels::DirectConvArgs>(form, x);
   args.w = w.data();
   args.w_dtype = w.dtype();
   args.w_stride = w.stride();
@@ -103,7 +96,8 @@ bool direct_gx_int8(const ConvForm& form, const Tensor& codes, const Tensor& sca
 bool direct_gw(const ConvGradient& g, const Tensor& x, const Tensor& gw) {
   const bool floats = plain_floats(x) && g.form.pad_value == 0;
   if (g.form.groups != 1 || !plain_floats(g.gy) || !(floats || (plain_codes(x) && per_tensor(x)))) return false;
-  kernels::DirectWeightsArgs args = gw_args(g.form, x, gw);
+  auto args = args_of<kernels::DirectWeightsArgs>(g.form, x);
+  args.c = gw.data();
   args.gy = g.gy.data();
   args.gy_stride = g.form.outputs * int64_t{sizeof(float)};
   args.fold = x.scale_map().scale;
@@ -113,7 +107,8 @@ bool direct_gw(const ConvGradient& g, const Tensor& x, const Tensor& gw) {
 
 bool direct_gw_int8(const ConvForm& form, const Tensor& codes, const Tensor& x, const Tensor& sums) {
   if (form.groups != 1 || !plain_codes(x)) return false;
-  kernels::DirectWeightsArgs args = gw_args(form, x, sums);
+  auto args = args_of<kernels::DirectWeightsArgs>(form, x);
+  args.c = sums.data();
   args.gy = codes.data();
   args.gy_dtype = dtypes::int8;
   args.gy_stride = codes.stride();

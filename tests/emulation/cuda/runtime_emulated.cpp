@@ -360,14 +360,6 @@ void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from
   queue_copy(to, to_stride, from, from_stride, bytes, rows, kind, stream);
 }
 
-void peer_copy_async(void* to, int to_device, const void* from, int from_device, int64_t bytes, Stream stream) {
-  if (bytes <= 0) return;
-  if (emulation::arena_device_of(to) != to_device || emulation::arena_device_of(from) != from_device)
-    fail_with(ErrorCode::kDevice, "peer copy", "cuda:", current_device_index(),
-              ": invalid argument: a pointer is not on its device.");
-  enqueue(stream, concat("peer copy ", bytes), [=] { copy_now(to, bytes, from, bytes, bytes, 1); });
-}
-
 void fill_async(void* data, int value, int64_t bytes, Stream stream) {
   if (bytes <= 0) return;
   enqueue(stream, concat("fill ", bytes), [=] {
