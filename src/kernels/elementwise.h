@@ -12,15 +12,11 @@ struct StepScalars;  // base/step_scalars.h
 
 namespace bitgrad::kernels {
 
-// y[i] = f(x[i]); gx[i] = gy[i] * f'(x[i]) (one product). fp32, or fp64 on the CPU. y may alias x;
-// gx may alias x or gy.
-void unary_forward(UnaryOp op, int64_t n, const float* x, float* y);
-void unary_forward(UnaryOp op, int64_t n, const double* x, double* y);
-void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx);
-void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, double* gx);
-// x and y in bf16: f is computed in fp32 and rounded once to nearest even. gx is fp32.
-void unary_forward_bf16(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y);
-void unary_backward_bf16(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx);
+// y[i] = f(x[i]), in the dtype of x: fp32, bf16 (f is computed in fp32 and rounded once to nearest even), or fp64 on
+// the CPU. gx[i] = gy[i] * f'(x[i]) (one product), both fp64 if x is, otherwise fp32. y may alias x; gx may alias x or
+// gy of equal dtype.
+void unary_forward(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsOut& y);
+void unary_backward(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsIn& gy, const FloatsOut& gx);
 
 // y = a + b, y = a * b. y may alias an operand.
 void add(int64_t n, const float* a, const float* b, float* y);

@@ -66,7 +66,7 @@ TEST_CASE("Conversions to bf16 and to moments in 8 and 4 bits, anywhere in memor
     to_bf16(n, x.data(), nearest.data());
     from_bf16(n, nearest.data(), wide.data());
     to_bf16_stochastic(n, x.data(), kDraws, 3, drawn.data());
-    unary_forward_bf16(UnaryOp::relu, n, drawn.data(), drawn.data());
+    unary_forward(UnaryOp::relu, n, {drawn.data(), dtypes::bf16}, {drawn.data(), dtypes::bf16});
     const auto blocks = static_cast<size_t>((n + kMomentBlock - 1) / kMomentBlock);
     const Placed<float> scales(std::vector<float>(blocks + 1, -1.0f)), roots(std::vector<float>(blocks + 1, -1.0f));
     const Placed<uint8_t> q(some_words<uint8_t>(n + 9, 3), shift), r(some_words<uint8_t>(n + 9, 4), shift);
