@@ -25,33 +25,15 @@ struct Scaled {
 
   Scaled(const Numbers& n, int bits_, bool squares_)
       : x(n.copy()),
-        q(Tensor::empty({(x.numel() * bits_ + 7) / 8}, squares_ || bits_ == 4 ? dtypes::uint8 : dtypes::int8)),
+        q(Tensor::empty({(x.numel() * bits_ + 7) / 8}, dtypes::uint8)),
         scales(Tensor::empty({(x.numel() + kernels::kMomentBlock - 1) / kernels::kMomentBlock}, dtypes::fp32)),
         bits(bits_),
         squares(squares_) {
     if (squares) kernels::mul(x.numel(), x.as<float>(), x.as<float>(), x.as<float>());
   }
-  void narrow(const RandomStream& draws) const {
-    const int64_t n = x.numel();
-    const float* from = x.as<float>();
-    float* s = scales.as<float>();
-    if (bits == 4)
-      (squares ? kernels::squares_to_uint4 : kernels::moments_to_int4)(n, from, draws, 0, q.as<uint8_t>(), s);
-    else if (squares)
-      kernels::squares_to_uint8(n, from, draws, 0, q.as<uint8_t>(), s);
-    else
-      kernels::moments_to_int8(n, from, draws, 0, q.as<int8_t>(), s);
-  }
-  void widen() const {
-    const int64_t n = x.numel();
-    const float* s = scales.as<float>();
-    if (bits == 4)
-      (squares ? kernels::squares_from_uint4 : kernels::moments_from_int4)(n, q.as<uint8_t>(), s, x.as<float>());
-    else if (squares)
-      kernels::squares_from_uint8(n, q.as<uint8_t>(), s, x.as<float>());
-    else
-      kernels::moments_from_int8(n, q.as<int8_t>(), s, x.as<float>());
-  }
+  kernels::MomentCodes codes() const { return {bits, squares, q.as<uint8_t>(), scales.as<float>()}; }
+  void narrow(const RandomStream& draws) const { kernels::narrow_moments(x.numel(), x.as<float>(), draws, 0, codes()); }
+  void widen() const { kernels::widen_moments(x.numel(), codes(), x.as<float>()); }
 };
 
 // Bytes that an element of moments takes, with its part of a scale.

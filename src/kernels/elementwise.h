@@ -12,15 +12,11 @@ struct StepScalars;  // base/step_scalars.h
 
 namespace bitgrad::kernels {
 
-// y[i] = f(x[i]); gx[i] = gy[i] * f'(x[i]) (one product). fp32, or fp64 on the CPU. y may alias x;
-// gx may alias x or gy.
-void unary_forward(UnaryOp op, int64_t n, const float* x, float* y);
-void unary_forward(UnaryOp op, int64_t n, const double* x, double* y);
-void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx);
-void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, double* gx);
-// x and y in bf16: f is computed in fp32 and rounded once to nearest even. gx is fp32.
-void unary_forward_bf16(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y);
-void unary_backward_bf16(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx);
+// y[i] = f(x[i]), in the dtype of x: fp32, bf16 (f is computed in fp32 and rounded once to nearest even), or fp64 on
+// the CPU. gx[i] = gy[i] * f'(x[i]) (one product), both fp64 if x is, otherwise fp32. y may alias x; gx may alias x or
+// gy of equal dtype.
+void unary_forward(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsOut& y);
+void unary_backward(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsIn& gy, const FloatsOut& gx);
 
 // y = a + b, y = a * b. y may alias an operand.
 void add(int64_t n, const float* a, const float* b, float* y);
@@ -169,24 +165,27 @@ void to_bf16_stochastic(int64_t n, const float* x, const RandomStream& draws, ui
 void from_bf16(int64_t n, const uint16_t* x, float* y);
 
 // Optimizer moments in 8 and 4 bits (docs/numerics.md section 6), in blocks of kMomentBlock elements; the last may be
-// shorter. `scales` has one fp32 per block.
+// shorter. `scales` has one fp32 per block. Means have signs; squares have none, and codes of their roots.
 // Codes span decades: n(q) = (1 + f/2^b)*2^e - 1, e = q >> b, f = the low b bits of q.
-//   int8:   b = 3, s = max(a / n(127), 2^-126), a = max abs x of the block
-//           q = code of abs x * (1/s) with the sign of x, in [-127, 127];  x = s*n(abs q) with the sign of q
-//   uint8:  b = 4, s = max(a / n(255), 2^-126), a = max sqrt x of the block, x >= 0
-//           q = code of sqrt x * (1/s), in [0, 255], at least 1 where x > 0;  x = (s*n(q))*(s*n(q))
-//   int4:   as int8 with b = 0 and n(7), in [-7, 7];  uint4: as uint8 with b = 1 and n(15), in [0, 15]
+//   means:    b = 3, s = max(a / n(127), 2^-126), a = max abs x of the block
+//             q = code of abs x * (1/s) with the sign of x, in [-127, 127];  x = s*n(abs q) with the sign of q
+//   squares:  b = 4, s = max(a / n(255), 2^-126), a = max sqrt x of the block, x >= 0
+//             q = code of sqrt x * (1/s), in [0, 255], at least 1 where x > 0;  x = (s*n(q))*(s*n(q))
+//   in 4 bits: means with b = 0 and n(7), in [-7, 7]; squares with b = 1 and n(15), in [0, 15]
 // Two codes of 4 bits share a byte, element 2i in the low bits; n codes take (n + 1) / 2 bytes, unused bits are 0.
 // A number between two codes becomes one of them by the draw of its element, so that its mean is the number: the draw
 // above for step 0, + 40503 * draws.step modulo 65536.
 inline constexpr int64_t kMomentBlock = 256;
-void moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q, float* scales);
-void moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x);
-void squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q, float* scales);
-void squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float* x);
-void moments_to_int4(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q, float* scales);
-void moments_from_int4(int64_t n, const uint8_t* q, const float* scales, float* x);
-void squares_to_uint4(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q, float* scales);
-void squares_from_uint4(int64_t n, const uint8_t* q, const float* scales, float* x);
+struct MomentCodes {
+  int bits = 8;  // or 4
+  bool square = false;
+  uint8_t* codes = nullptr;
+  float* scales = nullptr;
+
+  // Those of the elements from i on, a multiple of kMomentBlock.
+  MomentCodes from(int64_t i) const { return {bits, square, codes + i * bits / 8, scales + i / kMomentBlock}; }
+};
+void narrow_moments(int64_t n, const float* x, const RandomStream& draws, uint64_t first, const MomentCodes& q);
+void widen_moments(int64_t n, const MomentCodes& q, float* x);
 
 }  // namespace bitgrad::kernels

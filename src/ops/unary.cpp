@@ -17,23 +17,13 @@ namespace {
 
 // y = f(x) in the dtype of x; y may be x. Returns y.
 Tensor put_values(UnaryOp f, const Tensor& x, const Tensor& y) {
-  if (x.dtype() == dtypes::bf16)
-    kernels::unary_forward_bf16(f, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
-  else if (x.dtype() == dtypes::fp64)
-    kernels::unary_forward(f, x.numel(), x.as<double>(), y.as<double>());
-  else
-    kernels::unary_forward(f, x.numel(), x.as<float>(), y.as<float>());
+  kernels::unary_forward(f, x.numel(), {x.data(), x.dtype()}, {y.data(), y.dtype()});
   return y;
 }
 
 // gx = gy * f'(x), wide; gx may be gy.
 void put_gradient(UnaryOp f, const Tensor& x, const Tensor& gy, const Tensor& gx) {
-  if (x.dtype() == dtypes::bf16)
-    kernels::unary_backward_bf16(f, gy.numel(), x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
-  else if (gy.dtype() == dtypes::fp64)
-    kernels::unary_backward(f, gy.numel(), x.as<double>(), gy.as<double>(), gx.as<double>());
-  else
-    kernels::unary_backward(f, gy.numel(), x.as<float>(), gy.as<float>(), gx.as<float>());
+  kernels::unary_backward(f, gy.numel(), {x.data(), x.dtype()}, {gy.data(), gy.dtype()}, {gx.data(), gx.dtype()});
 }
 
 struct Unary {

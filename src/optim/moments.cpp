@@ -14,6 +14,10 @@ constexpr int64_t kPiece = 2048;  // values, gradients and two state tensors of 
 static_assert(kTask % kPiece == 0 && kPiece % kernels::kMomentBlock == 0, "no two pieces of one call share a block");
 constexpr int kPartShift = 40;
 
+kernels::MomentCodes codes_of(MomentKind kind, bool square, const Tensor& numbers, const Tensor& scales) {
+  return {kind == MomentKind::kInt4 ? 4 : 8, square, numbers.as<uint8_t>(), scales.as<float>()};
+}
+
 }  // namespace
 
 // Elements [begin, end) to update; [low, high), the range to widen (whole blocks where they have scales); [low, done),
@@ -98,39 +102,21 @@ void Moments::run_piece(const Piece& piece, float* scratch, int64_t room, const 
 }
 
 void Moments::widen(const Store& s, const Piece& p, float* out) const {
-  const int64_t n = p.high - p.low, block = p.low / kernels::kMomentBlock;
+  const int64_t n = p.high - p.low;
   if (kind_ == MomentKind::kBf16) return kernels::from_bf16(n, s.numbers.as<uint16_t>() + p.low, out);
-  const float* scales = s.scale.as<float>() + block;
-  if (kind_ == MomentKind::kInt4) {
-    const uint8_t* pairs = s.numbers.as<uint8_t>() + p.low / 2;
-    s.moment.square ? kernels::squares_from_uint4(n, pairs, scales, out)
-                    : kernels::moments_from_int4(n, pairs, scales, out);
-  } else if (s.moment.square) {
-    kernels::squares_from_uint8(n, s.numbers.as<uint8_t>() + p.low, scales, out);
-  } else {
-    kernels::moments_from_int8(n, s.numbers.as<int8_t>() + p.low, scales, out);
-  }
+  kernels::widen_moments(n, codes_of(kind_, s.moment.square, s.numbers, s.scale).from(p.low), out);
   // The previous call has already updated these elements; the stored codes are still the old ones.
   if (p.begin > p.low) std::copy_n(s.from.begin(), p.begin - p.low, out);
 }
 
 void Moments::narrow(Store& s, const Piece& p, const RandomStream& draws, uint64_t base, const float* in) const {
-  const int64_t n = p.done - p.low, block = p.low / kernels::kMomentBlock;
+  const int64_t n = p.done - p.low;
   const uint64_t first = base + static_cast<uint64_t>(p.low);
   if (kind_ == MomentKind::kBf16) {
     uint16_t* out = s.numbers.as<uint16_t>() + p.low;
     return s.moment.stochastic ? kernels::to_bf16_stochastic(n, in, draws, first, out) : kernels::to_bf16(n, in, out);
   }
-  float* scales = s.scale.as<float>() + block;
-  if (kind_ == MomentKind::kInt4) {
-    uint8_t* pairs = s.numbers.as<uint8_t>() + p.low / 2;
-    s.moment.square ? kernels::squares_to_uint4(n, in, draws, first, pairs, scales)
-                    : kernels::moments_to_int4(n, in, draws, first, pairs, scales);
-  } else if (s.moment.square) {
-    kernels::squares_to_uint8(n, in, draws, first, s.numbers.as<uint8_t>() + p.low, scales);
-  } else {
-    kernels::moments_to_int8(n, in, draws, first, s.numbers.as<int8_t>() + p.low, scales);
-  }
+  kernels::narrow_moments(n, in, draws, first, codes_of(kind_, s.moment.square, s.numbers, s.scale).from(p.low));
   if (p.end > p.done) s.to.assign(in + n, in + (p.end - p.low));
 }
 

@@ -15,7 +15,7 @@ TEST_CASE("Doubles stay on the CPU: kernels of a device refuse them") {
   const DeviceGuard guard(Device::cuda());
   const std::string refused = "] fp64 is the reference dtype of the CPU";
   double x = 1, y = 0;
-  const auto unary = [&] { unary_forward(UnaryOp::relu, 1, &x, &y); };
+  const auto unary = [&] { unary_forward(UnaryOp::relu, 1, {&x, dtypes::fp64}, {&y, dtypes::fp64}); };
   CHECK(contains(error_of(unary), refused));
   CHECK(error_code_of(unary) == static_cast<int>(ErrorCode::kDevice));
   CHECK(contains(error_of([] {

@@ -66,26 +66,21 @@ TEST_CASE("Conversions to bf16 and to moments in 8 and 4 bits, anywhere in memor
     to_bf16(n, x.data(), nearest.data());
     from_bf16(n, nearest.data(), wide.data());
     to_bf16_stochastic(n, x.data(), kDraws, 3, drawn.data());
-    unary_forward_bf16(UnaryOp::relu, n, drawn.data(), drawn.data());
+    unary_forward(UnaryOp::relu, n, {drawn.data(), dtypes::bf16}, {drawn.data(), dtypes::bf16});
     const auto blocks = static_cast<size_t>((n + kMomentBlock - 1) / kMomentBlock);
     const Placed<float> scales(std::vector<float>(blocks + 1, -1.0f)), roots(std::vector<float>(blocks + 1, -1.0f));
-    const Placed<int8_t> q(some_words<int8_t>(n + 9, 3), shift);
-    const Placed<uint8_t> r(some_words<uint8_t>(n + 9, 4), shift);
-    moments_to_int8(n, x.data(), kDraws, 8, q.data(), scales.data());
-    squares_to_uint8(n, v.data(), kDraws, 8, r.data(), roots.data());
-    moments_from_int8(n, q.data(), scales.data(), x.data());
-    squares_from_uint8(n, r.data(), roots.data(), v.data());
-    for (const Placed<float>* p : {&wide, &scales, &roots, &x, &v}) out.add(*p);
-    const Placed<uint8_t> q4(some_words<uint8_t>(n + 9, 5), shift), r4(some_words<uint8_t>(n + 9, 6), shift);
-    moments_to_int4(n, x.data(), kDraws, 8, q4.data(), scales.data());
-    squares_to_uint4(n, v.data(), kDraws, 8, r4.data(), roots.data());
-    moments_from_int4(n, q4.data(), scales.data(), x.data());
-    squares_from_uint4(n, r4.data(), roots.data(), v.data());
-    for (const Placed<float>* p : {&scales, &roots, &x, &v}) out.add(*p);
+    const Placed<uint8_t> q(some_words<uint8_t>(n + 9, 3), shift), r(some_words<uint8_t>(n + 9, 4), shift);
+    for (const int bits : {8, 4}) {
+      const MomentCodes means{bits, false, q.data(), scales.data()}, of_squares{bits, true, r.data(), roots.data()};
+      narrow_moments(n, x.data(), kDraws, 8, means);
+      narrow_moments(n, v.data(), kDraws, 8, of_squares);
+      widen_moments(n, means, x.data());
+      widen_moments(n, of_squares, v.data());
+      for (const Placed<float>* p : {&wide, &scales, &roots, &x, &v}) out.add(*p);
+      for (const Placed<uint8_t>* p : {&q, &r}) out.add(*p);
+    }
     out.add(nearest);
     out.add(drawn);
-    out.add(q);
-    for (const Placed<uint8_t>* p : {&r, &q4, &r4}) out.add(*p);
   });
 }
 

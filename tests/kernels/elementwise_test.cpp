@@ -217,8 +217,9 @@ TEST_CASE("unary functions of bf16 are those of fp32 rounded once, forward and b
       from_bf16(n, x.data(), wide.data());
       for (int op = 0; op < static_cast<int>(UnaryOp::kCount); ++op) {
         INFO(unary_name(static_cast<UnaryOp>(op)));
-        unary_forward_bf16(static_cast<UnaryOp>(op), n, x.data(), y.data());
-        unary_backward_bf16(static_cast<UnaryOp>(op), n, x.data(), gy.data(), gx.data());
+        const FloatsIn narrow(x.data(), dtypes::bf16);
+        unary_forward(static_cast<UnaryOp>(op), n, narrow, {y.data(), dtypes::bf16});
+        unary_backward(static_cast<UnaryOp>(op), n, narrow, gy.data(), gx.data());
         std::vector<float> f(x.size());
         unary_forward(static_cast<UnaryOp>(op), n, wide.data(), f.data());
         unary_backward(static_cast<UnaryOp>(op), n, wide.data(), gy.data(), expected_gx.data());
@@ -240,8 +241,8 @@ TEST_CASE("unary derivatives agree with central differences in doubles, and floa
     for (double x : {-3.1, -0.99, -0.2, 0.3, 0.7, 1.4, 2.2}) {
       const double points[2] = {x - 1e-6, x + 1e-6}, gy = 1.7;
       double y[2], gx = 0;
-      unary_forward(static_cast<UnaryOp>(op), 2, points, y);
-      unary_backward(static_cast<UnaryOp>(op), 1, &x, &gy, &gx);
+      unary_forward(static_cast<UnaryOp>(op), 2, {points, dtypes::fp64}, {y, dtypes::fp64});
+      unary_backward(static_cast<UnaryOp>(op), 1, {&x, dtypes::fp64}, {&gy, dtypes::fp64}, {&gx, dtypes::fp64});
       CHECK(std::abs(gx - gy * (y[1] - y[0]) / 2e-6) < 1e-6);
       const float xf = static_cast<float>(x), gf = static_cast<float>(gy);
       float gxf = 0;

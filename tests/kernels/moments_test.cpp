@@ -51,19 +51,9 @@ Kept keep(const std::vector<float>& x, int bits, bool square, const RandomStream
   const auto n = static_cast<int64_t>(x.size());
   Kept k{std::vector<uint8_t>((x.size() * static_cast<size_t>(bits) + 7) / 8, 99),
          std::vector<float>((x.size() + 255) / 256), std::vector<float>(x.size())};
-  uint8_t* const q = k.bytes.data();
-  float *const s = k.scales.data(), *const y = k.back.data();
-  if (bits == 4) {
-    (square ? squares_to_uint4 : moments_to_int4)(n, x.data(), draws, first, q, s);
-    (square ? squares_from_uint4 : moments_from_int4)(n, q, s, y);
-  } else if (square) {
-    squares_to_uint8(n, x.data(), draws, first, q, s);
-    squares_from_uint8(n, q, s, y);
-  } else {
-    auto* const codes = reinterpret_cast<int8_t*>(q);
-    moments_to_int8(n, x.data(), draws, first, codes, s);
-    moments_from_int8(n, codes, s, y);
-  }
+  const MomentCodes q{bits, square, k.bytes.data(), k.scales.data()};
+  narrow_moments(n, x.data(), draws, first, q);
+  widen_moments(n, q, k.back.data());
   return k;
 }
 

@@ -18,29 +18,13 @@ struct NearestBf16 {
 struct WidenBf16 {
   BITGRAD_DEVICE float operator()(int64_t, uint16_t x) const { return bf16_to_float(x); }
 };
-// The code of element i, in a byte of its own or with that of its neighbour.
-template <typename Code, typename Byte>
-BITGRAD_DEVICE inline int32_t code_in(Byte byte, int64_t i) {
-  if constexpr (kPerByte<Code> == 1)
-    return byte;
-  else
-    return moment_codes::half_of<Byte>(static_cast<uint8_t>(byte), i);
-}
 template <typename Code>
-struct WidenMean {
-  const float* scales;
-  BITGRAD_DEVICE float operator()(int64_t i, int8_t byte) const {
-    const int32_t code = code_in<Code>(byte, i), magnitude = code < 0 ? -code : code;
-    const float y = scales[i / kMomentBlock] * moment_codes::number_of<Code>(magnitude);
-    return code < 0 ? -y : y;
-  }
-};
-template <typename Code>
-struct WidenSquare {
+struct WidenMoment {
   const float* scales;
   BITGRAD_DEVICE float operator()(int64_t i, uint8_t byte) const {
-    const float root = scales[i / kMomentBlock] * moment_codes::number_of<Code>(code_in<Code>(byte, i));
-    return root * root;
+    using Byte = typename Code::Byte;  // of element i alone, or of it and its neighbour
+    const int32_t code = kPerByte<Code> == 1 ? static_cast<Byte>(byte) : moment_codes::half_of<Byte>(byte, i);
+    return moment_codes::moment_of<Code>(code, scales[i / kMomentBlock]);
   }
 };
 
@@ -98,25 +82,26 @@ BITGRAD_GLOBAL void to_bf16_stochastic_kernel(RandomStream stream, uint64_t firs
 }
 
 // Eight adjacent codes as bytes of q.
-template <typename Code, typename Byte>
-BITGRAD_DEVICE inline void store_codes(Byte* q, int64_t count, bool wide, const int32_t* codes) {
+template <typename Code>
+BITGRAD_DEVICE inline void store_codes(uint8_t* q, int64_t count, bool wide, const int32_t* codes) {
   constexpr int kBytes = 8 / kPerByte<Code>;
-  Pack<Byte, kBytes> out;
+  Pack<uint8_t, kBytes> out;
   for (int k = 0; k < kBytes; ++k) {
     if constexpr (kPerByte<Code> == 1)
-      out.v[k] = static_cast<Byte>(codes[k]);
+      out.v[k] = static_cast<uint8_t>(codes[k]);
     else
-      out.v[k] = static_cast<Byte>(moment_codes::pair_of(codes[2 * k], codes[2 * k + 1]));
+      out.v[k] = moment_codes::pair_of(codes[2 * k], codes[2 * k + 1]);
   }
   store_some(q, (count + kPerByte<Code> - 1) / kPerByte<Code>, wide, out);
 }
 
 // One warp per block of kMomentBlock values, eight per lane. The largest magnitude is found by comparing bits without
 // the sign: NaN counts as larger than Inf, as on the CPU. Codes of values beyond n are 0.
-template <typename Code, bool kSquares, typename Byte>
-BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const float* x, Byte* q, float* scales,
-                                   int64_t n, bool aligned) {
+template <typename Code>
+BITGRAD_GLOBAL void narrow_moments_kernel(RandomStream stream, uint64_t first, const float* x, uint8_t* q,
+                                          float* scales, int64_t n, bool aligned) {
   static_assert(kMomentBlock == 8 * 32);
+  constexpr bool kSquares = moment_codes::kSquare<Code>;
   const uint16_t turn = moment_codes::turn_of(stream);
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int64_t b = thread_index() / 32; b * kMomentBlock < n; b += thread_count() / 32) {
@@ -146,14 +131,6 @@ BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const fl
   }
 }
 
-template <typename Code, bool kSquares, typename Byte>
-void run_moments(const char* name, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Byte* q,
-                 float* scales) {
-  const bool aligned = lies_on<4>(x) && lies_on<8 / kPerByte<Code>>(q);
-  launch(moments_kernel<Code, kSquares, Byte>, cover(ceil_div(n, kMomentBlock) * 32, name), draws, first, x, q, scales,
-         n, aligned);
-}
-
 void to_bf16_cuda(int64_t n, const float* x, uint16_t* y) { run_convert("to_bf16_cuda", NearestBf16{}, x, y, n); }
 
 void from_bf16_cuda(int64_t n, const uint16_t* x, float* y) { run_convert("from_bf16_cuda", WidenBf16{}, x, y, n); }
@@ -163,33 +140,29 @@ void to_bf16_stochastic_cuda(int64_t n, const float* x, const RandomStream& draw
   launch(to_bf16_stochastic_kernel, cover(ceil_div(n, 8), "to_bf16_stochastic_cuda"), draws, first, x, y, n, aligned);
 }
 
-void moments_to_int8_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q,
-                          float* scales) {
-  run_moments<moment_codes::MeanCode, false>("moments_to_int8_cuda", n, x, draws, first, q, scales);
+// Calls f with the kind of code that q holds.
+template <typename F>
+void with_code(const MomentCodes& q, F&& f) {
+  using namespace moment_codes;
+  if (q.bits == 8)
+    q.square ? f(RootCode{}) : f(MeanCode{});
+  else
+    q.square ? f(RootCode4{}) : f(MeanCode4{});
 }
-void squares_to_uint8_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
-                           float* scales) {
-  run_moments<moment_codes::RootCode, true>("squares_to_uint8_cuda", n, x, draws, first, q, scales);
+
+void narrow_moments_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, const MomentCodes& q) {
+  with_code(q, [&](auto code) {
+    using Code = decltype(code);
+    const bool aligned = lies_on<4>(x) && lies_on<8 / kPerByte<Code>>(q.codes);
+    launch(narrow_moments_kernel<Code>, cover(ceil_div(n, kMomentBlock) * 32, "narrow_moments_cuda"), draws, first, x,
+           q.codes, q.scales, n, aligned);
+  });
 }
-void moments_to_int4_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
-                          float* scales) {
-  run_moments<moment_codes::MeanCode4, false>("moments_to_int4_cuda", n, x, draws, first, q, scales);
-}
-void squares_to_uint4_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
-                           float* scales) {
-  run_moments<moment_codes::RootCode4, true>("squares_to_uint4_cuda", n, x, draws, first, q, scales);
-}
-void moments_from_int8_cuda(int64_t n, const int8_t* q, const float* scales, float* x) {
-  run_convert("moments_from_int8_cuda", WidenMean<moment_codes::MeanCode>{scales}, q, x, n);
-}
-void squares_from_uint8_cuda(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  run_convert("squares_from_uint8_cuda", WidenSquare<moment_codes::RootCode>{scales}, q, x, n);
-}
-void moments_from_int4_cuda(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  run_convert<2>("moments_from_int4_cuda", WidenMean<moment_codes::MeanCode4>{scales}, q, x, n);
-}
-void squares_from_uint4_cuda(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  run_convert<2>("squares_from_uint4_cuda", WidenSquare<moment_codes::RootCode4>{scales}, q, x, n);
+void widen_moments_cuda(int64_t n, const MomentCodes& q, float* x) {
+  with_code(q, [&](auto code) {
+    using Code = decltype(code);
+    run_convert<kPerByte<Code>>("widen_moments_cuda", WidenMoment<Code>{q.scales}, q.codes, x, n);
+  });
 }
 
 }  // namespace bitgrad::cuda

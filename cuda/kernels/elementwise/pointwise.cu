@@ -12,19 +12,16 @@ BITGRAD_DEVICE inline float tanh_of(float x) { return math::tanh(x); }
 BITGRAD_DEVICE inline float exp_of(float x) { return math::exp(x); }
 
 #define BITGRAD_UNARY(name, value, derivative)                          \
-  struct Forward_##name {                                               \
-    BITGRAD_DEVICE void operator()(const float* in, float* out) const { \
-      using T = float;                                                  \
-      const T x = in[0];                                                \
-      out[0] = (value);                                                 \
-    }                                                                   \
-  };                                                                    \
-  struct Backward_##name {                                              \
+  template <bool kBackward>                                             \
+  struct Unary_##name {                                                 \
     BITGRAD_DEVICE void operator()(const float* in, float* out) const { \
       using T = float;                                                  \
       const T x = in[0];                                                \
       [[maybe_unused]] const T y = (value);                             \
-      out[0] = in[1] * (derivative);                                    \
+      if constexpr (kBackward)                                          \
+        out[0] = in[1] * (derivative);                                  \
+      else                                                              \
+        out[0] = y;                                                     \
     }                                                                   \
   };
 #include "bitgrad/kernels/unary.inc"
@@ -49,32 +46,6 @@ struct Clamp {
   BITGRAD_DEVICE void operator()(const float* x, float* y) const { y[0] = clamp_number(x[0], lo, hi); }
 };
 
-void unary_forward_cuda(UnaryOp op, int64_t n, const float* x, float* y) {
-  const Streams<1, 1> s{{x}, {y}};
-  switch (op) {
-#define BITGRAD_UNARY(name, value, derivative) \
-  case UnaryOp::name:                          \
-    return run_pointwise("unary_forward_" #name "_cuda", Forward_##name{}, s, n);
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
-    case UnaryOp::kCount:
-      break;
-  }
-}
-
-void unary_backward_cuda(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx) {
-  const Streams<2, 1> s{{x, gy}, {gx}};
-  switch (op) {
-#define BITGRAD_UNARY(name, value, derivative) \
-  case UnaryOp::name:                          \
-    return run_pointwise("unary_backward_" #name "_cuda", Backward_##name{}, s, n);
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
-    case UnaryOp::kCount:
-      break;
-  }
-}
-
 // For x in bf16: f(values, result) as above, with gy if kBackward; y in bf16 or fp32.
 template <typename F, bool kBackward>
 BITGRAD_GLOBAL void pointwise_bf16(F f, const uint16_t* x, const float* gy, void* y, int64_t n) {
@@ -89,12 +60,25 @@ BITGRAD_GLOBAL void pointwise_bf16(F f, const uint16_t* x, const float* gy, void
   }
 }
 
-void unary_forward_bf16_cuda(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y) {
+// y = f(x), or the gradient y = f(x, gy).
+template <bool kBackward, typename F>
+void run_unary(const char* name, const F& f, int64_t n, const FloatsIn& x, const FloatsIn& gy, const FloatsOut& y) {
+  if (x.bf16())
+    launch(pointwise_bf16<F, kBackward>, cover(n, name), f, static_cast<const uint16_t*>(x.data), gy.fp32(), y.data, n);
+  else if constexpr (kBackward)
+    run_pointwise(name, f, Streams<2, 1>{{x.fp32(), gy.fp32()}, {y.fp32()}}, n);
+  else
+    run_pointwise(name, f, Streams<1, 1>{{x.fp32()}, {y.fp32()}}, n);
+}
+
+template <bool kBackward>
+void run_unary(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsIn& gy, const FloatsOut& y) {
+  if (x.dtype == dtypes::fp64) bitgrad::detail::fail_fp64_on_device(kBackward ? "unary_backward" : "unary_forward");
   switch (op) {
-#define BITGRAD_UNARY(name, value, derivative)                                                          \
-  case UnaryOp::name:                                                                                   \
-    return launch(pointwise_bf16<Forward_##name, false>, cover(n, "unary_forward_bf16_" #name "_cuda"), \
-                  Forward_##name{}, x, static_cast<const float*>(nullptr), static_cast<void*>(y), n);
+#define BITGRAD_UNARY(name, value, derivative)                                                                \
+  case UnaryOp::name:                                                                                         \
+    return run_unary<kBackward>(kBackward ? "unary_backward_" #name "_cuda" : "unary_forward_" #name "_cuda", \
+                                Unary_##name<kBackward>{}, n, x, gy, y);
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
     case UnaryOp::kCount:
@@ -102,17 +86,11 @@ void unary_forward_bf16_cuda(UnaryOp op, int64_t n, const uint16_t* x, uint16_t*
   }
 }
 
-void unary_backward_bf16_cuda(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx) {
-  switch (op) {
-#define BITGRAD_UNARY(name, value, derivative)                                                           \
-  case UnaryOp::name:                                                                                    \
-    return launch(pointwise_bf16<Backward_##name, true>, cover(n, "unary_backward_bf16_" #name "_cuda"), \
-                  Backward_##name{}, x, gy, static_cast<void*>(gx), n);
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
-    case UnaryOp::kCount:
-      break;
-  }
+void unary_forward_cuda(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsOut& y) {
+  run_unary<false>(op, n, x, {}, y);
+}
+void unary_backward_cuda(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsIn& gy, const FloatsOut& gx) {
+  run_unary<true>(op, n, x, gy, gx);
 }
 
 void add_cuda(int64_t n, const float* a, const float* b, float* y) {

@@ -9,6 +9,7 @@
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/gemm/output.h"
 #include "kernels/gemm/common/operands.h"
+#include "kernels/gemm/kernels.h"
 
 namespace bitgrad::cuda::gemm {
 

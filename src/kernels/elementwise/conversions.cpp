@@ -27,23 +27,6 @@ void cut_with_draws(int64_t n, const RandomStream& draws, uint64_t first, Body&&
   });
 }
 
-// Loops over moments in 8 bits, or in 4: kPerByte codes share a byte of q.
-template <int kPerByte, typename Loop, typename Byte>
-void to_codes(Loop loop, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Byte* q, float* scales) {
-  const uint16_t turn = moment_codes::turn_of(draws);
-  cut_with_draws(n, moment_codes::at_rest(draws), first, [&](int64_t i, int64_t end, const uint16_t* bits) {
-    loop(end - i, x + i, bits, turn, q + i / kPerByte, scales + i / kMomentBlock);
-  });
-}
-
-template <int kPerByte, typename Loop, typename Byte>
-void from_codes(Loop loop, int64_t n, const Byte* q, const float* scales, float* x) {
-  cut(n, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += kMomentBlock)
-      loop(std::min(kMomentBlock, end - i), q + i / kPerByte, scales[i / kMomentBlock], x + i);
-  });
-}
-
 }  // namespace
 
 void cpu::to_bf16(int64_t n, const float* x, uint16_t* y) {
@@ -62,40 +45,16 @@ void cpu::to_bf16_stochastic(int64_t n, const float* x, const RandomStream& draw
                  [&](int64_t i, int64_t end, const uint16_t* bits) { loop(end - i, x + i, bits, y + i); });
 }
 
-void cpu::moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q,
-                          float* scales) {
-  to_codes<1>(elementwise::loops().moments_to_int8, n, x, draws, first, q, scales);
+void cpu::narrow_moments(int64_t n, const float* x, const RandomStream& draws, uint64_t first, const MomentCodes& q) {
+  const auto loop = elementwise::loops().narrow_moments;
+  const uint16_t turn = moment_codes::turn_of(draws);
+  cut_with_draws(n, moment_codes::at_rest(draws), first,
+                 [&](int64_t i, int64_t end, const uint16_t* bits) { loop(end - i, x + i, bits, turn, q.from(i)); });
 }
 
-void cpu::squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
-                           float* scales) {
-  to_codes<1>(elementwise::loops().squares_to_uint8, n, x, draws, first, q, scales);
-}
-
-void cpu::moments_to_int4(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
-                          float* scales) {
-  to_codes<2>(elementwise::loops().moments_to_int4, n, x, draws, first, q, scales);
-}
-
-void cpu::squares_to_uint4(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
-                           float* scales) {
-  to_codes<2>(elementwise::loops().squares_to_uint4, n, x, draws, first, q, scales);
-}
-
-void cpu::moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x) {
-  from_codes<1>(elementwise::loops().moments_from_int8, n, q, scales, x);
-}
-
-void cpu::squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  from_codes<1>(elementwise::loops().squares_from_uint8, n, q, scales, x);
-}
-
-void cpu::moments_from_int4(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  from_codes<2>(elementwise::loops().moments_from_int4, n, q, scales, x);
-}
-
-void cpu::squares_from_uint4(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  from_codes<2>(elementwise::loops().squares_from_uint4, n, q, scales, x);
+void cpu::widen_moments(int64_t n, const MomentCodes& q, float* x) {
+  const auto loop = elementwise::loops().widen_moments;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, q.from(i), x + i); });
 }
 
 }  // namespace bitgrad::kernels

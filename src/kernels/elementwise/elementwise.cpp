@@ -31,93 +31,65 @@ namespace {
 double tanh_of(double x) { return std::tanh(x); }
 double exp_of(double x) { return std::exp(x); }
 
-using Forward64 = void (*)(int64_t, const double*, double*);
-using Backward64 = void (*)(int64_t, const double*, const double*, double*);
-
-#define BITGRAD_UNARY(name, value, derivative)                                        \
-  void forward64_##name(int64_t n, const double* in, double* out) {                   \
-    using T = double;                                                                 \
-    for (int64_t i = 0; i < n; ++i) {                                                 \
-      const T x = in[i];                                                              \
-      out[i] = (value);                                                               \
-    }                                                                                 \
-  }                                                                                   \
-  void backward64_##name(int64_t n, const double* in, const double* gy, double* gx) { \
-    using T = double;                                                                 \
-    for (int64_t i = 0; i < n; ++i) {                                                 \
-      const T x = in[i];                                                              \
-      [[maybe_unused]] const T y = (value);                                           \
-      gx[i] = gy[i] * (derivative);                                                   \
-    }                                                                                 \
-  }
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
-
-constexpr Forward64 kForward64[] = {
-#define BITGRAD_UNARY(name, value, derivative) forward64_##name,
+constexpr void (*kForward64[])(int64_t, const double*, double*) = {
+#define BITGRAD_UNARY(name, value, derivative)   \
+  [](int64_t n, const double* in, double* out) { \
+    using T = double;                            \
+    for (int64_t i = 0; i < n; ++i) {            \
+      const T x = in[i];                         \
+      out[i] = (value);                          \
+    }                                            \
+  },
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 };
-constexpr Backward64 kBackward64[] = {
-#define BITGRAD_UNARY(name, value, derivative) backward64_##name,
+constexpr void (*kBackward64[])(int64_t, const double*, const double*, double*) = {
+#define BITGRAD_UNARY(name, value, derivative)                    \
+  [](int64_t n, const double* in, const double* gy, double* gx) { \
+    using T = double;                                             \
+    for (int64_t i = 0; i < n; ++i) {                             \
+      const T x = in[i];                                          \
+      [[maybe_unused]] const T y = (value);                       \
+      gx[i] = gy[i] * (derivative);                               \
+    }                                                             \
+  },
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 };
 
-}  // namespace
-
-void cpu::unary_forward(UnaryOp op, int64_t n, const float* x, float* y) {
-  const auto loop = elementwise::loops().unary_forward[static_cast<int>(op)];
-  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
-}
-
-void unary_forward(UnaryOp op, int64_t n, const double* x, double* y) {
-  if (!current_device().is_cpu()) detail::fail_fp64_on_device("unary_forward");
-  const auto loop = kForward64[static_cast<int>(op)];
-  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
-}
-
-void cpu::unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx) {
-  const auto loop = elementwise::loops().unary_backward[static_cast<int>(op)];
-  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, gy + i, gx + i); });
-}
-
-void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, double* gx) {
-  if (!current_device().is_cpu()) detail::fail_fp64_on_device("unary_backward");
-  const auto loop = kBackward64[static_cast<int>(op)];
-  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, gy + i, gx + i); });
-}
-
-namespace {
-
-// Calls body(i, count) for consecutive pieces of n elements.
+// body(begin, end) for each cut of n elements; for each piece of it if x is bf16.
 template <typename Body>
-void cut_pieces(int64_t n, Body&& body) {
+void cut_floats(int64_t n, const FloatsIn& x, Body&& body) {
   cut(n, [&](int64_t begin, int64_t end) {
-    for_pieces(end - begin, [&](int64_t i, int64_t count) { body(begin + i, count); });
+    if (!x.bf16()) return body(begin, end);
+    for_pieces(end - begin, [&](int64_t i, int64_t count) { body(begin + i, begin + i + count); });
   });
 }
 
 }  // namespace
 
-void cpu::unary_forward_bf16(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y) {
-  const auto& loops = elementwise::loops();
-  const auto loop = loops.unary_forward[static_cast<int>(op)];
-  cut_pieces(n, [&](int64_t i, int64_t count) {
-    alignas(64) float wide[kFloatPiece];
-    loops.from_bf16(count, x + i, wide);
-    loop(count, wide, wide);
-    loops.to_bf16(count, wide, y + i);
+void cpu::unary_forward(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsOut& y) {
+  const auto loop = elementwise::loops().unary_forward[static_cast<int>(op)];
+  const auto loop64 = kForward64[static_cast<int>(op)];
+  cut_floats(n, x, [&](int64_t i, int64_t end) {
+    if (x.dtype == dtypes::fp64)
+      return loop64(end - i, static_cast<const double*>(x.data) + i, static_cast<double*>(y.data) + i);
+    alignas(64) float space[kFloatPiece];
+    float* const out = place_floats(y, i, space);
+    loop(end - i, read_floats(x, i, end - i, space), out);
+    write_floats(y, i, end - i, out);
   });
 }
 
-void cpu::unary_backward_bf16(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx) {
-  const auto& loops = elementwise::loops();
-  const auto loop = loops.unary_backward[static_cast<int>(op)];
-  cut_pieces(n, [&](int64_t i, int64_t count) {
-    alignas(64) float wide[kFloatPiece];
-    loops.from_bf16(count, x + i, wide);
-    loop(count, wide, gy + i, gx + i);
+void cpu::unary_backward(UnaryOp op, int64_t n, const FloatsIn& x, const FloatsIn& gy, const FloatsOut& gx) {
+  const auto loop = elementwise::loops().unary_backward[static_cast<int>(op)];
+  const auto loop64 = kBackward64[static_cast<int>(op)];
+  cut_floats(n, x, [&](int64_t i, int64_t end) {
+    if (x.dtype == dtypes::fp64)
+      return loop64(end - i, static_cast<const double*>(x.data) + i, static_cast<const double*>(gy.data) + i,
+                    static_cast<double*>(gx.data) + i);
+    alignas(64) float space[kFloatPiece];
+    loop(end - i, read_floats(x, i, end - i, space), gy.fp32() + i, gx.fp32() + i);
   });
 }
 

@@ -1,7 +1,9 @@
 // Family elementwise: the normalization of batch norm and tensor norm, and its backward (Ioffe and Szegedy 2015, arXiv
 // 1502.03167, section 3).
 #include <algorithm>
+#include <array>
 #include <list>
+#include <tuple>
 #include <vector>
 
 #include "kernels/elementwise.h"
@@ -39,36 +41,35 @@ class Repeated {
   std::list<std::vector<float>> kept_;
 };
 
+// The values per column, and the arrays of rows.
+constexpr auto columns_of(const NormalizeArgs&) {
+  using Args = NormalizeArgs;
+  return std::array{&Args::mean, &Args::inv, &Args::gamma, &Args::beta};
+}
+constexpr auto columns_of(const NormalizeBackwardArgs&) {
+  using Args = NormalizeBackwardArgs;
+  return std::array{&Args::mean, &Args::inv, &Args::gamma, &Args::mean_gy, &Args::mean_gy_xhat, &Args::clip_beta};
+}
+constexpr auto arrays_of(const NormalizeArgs&) { return std::tuple(&NormalizeArgs::x, &NormalizeArgs::y); }
+constexpr auto arrays_of(const NormalizeBackwardArgs&) {
+  return std::tuple(&NormalizeBackwardArgs::x, &NormalizeBackwardArgs::gy, &NormalizeBackwardArgs::gx);
+}
+
 // `count` rows from element (r, c) on.
-NormalizeArgs rows_from(NormalizeArgs args, int64_t r, int64_t c, int64_t count) {
-  const int64_t shift = c * args.column_step, at = r * args.cols + c;
+template <typename Args>
+Args rows_from(Args args, int64_t r, int64_t c, int64_t count) {
+  const int64_t at = r * args.cols + c;
   args.rows = count;
-  args.mean += shift;
-  args.inv += shift;
-  args.gamma += shift;
-  args.beta += shift;
-  args.x = args.x.from(at);
-  args.y = args.y.from(at);
+  for (const auto column : columns_of(args))
+    if (args.*column != nullptr) args.*column += c * args.column_step;
+  std::apply([&](auto... array) { ((args.*array = (args.*array).from(at)), ...); }, arrays_of(args));
   return args;
 }
 
-NormalizeBackwardArgs rows_from(NormalizeBackwardArgs args, int64_t r, int64_t c, int64_t count) {
-  const int64_t shift = c * args.column_step, at = r * args.cols + c;
-  args.rows = count;
-  args.mean += shift;
-  args.inv += shift;
-  args.gamma += shift;
-  args.mean_gy += shift;
-  args.mean_gy_xhat += shift;
-  if (args.clip_beta != nullptr) args.clip_beta += shift;
-  args.x = args.x.from(at);
-  args.gy = args.gy.from(at);
-  args.gx = args.gx.from(at);
-  return args;
+template <typename Args>
+bool all_fp32(const Args& args) {
+  return std::apply([&](auto... array) { return (!(args.*array).bf16() && ...); }, arrays_of(args));
 }
-
-bool all_fp32(const NormalizeArgs& args) { return !args.x.bf16() && !args.y.bf16(); }
-bool all_fp32(const NormalizeBackwardArgs& args) { return !args.x.bf16() && !args.gy.bf16() && !args.gx.bf16(); }
 
 template <typename Args>
 using NormalizeLoop = void (*)(int64_t n, const Args& args);
@@ -107,33 +108,31 @@ void run_rows(NormalizeLoop<Args> loop, Args args) {
   });
 }
 
-void normalize_rows(const NormalizeArgs& args) {
-  const auto& loops = elementwise::loops();
-  run_rows(args.column_step == 0 ? loops.normalize_one : loops.normalize, args);
-}
-
-void backward_rows(const NormalizeBackwardArgs& args) {
-  const auto& loops = elementwise::loops();
-  run_rows(args.column_step == 0 ? loops.normalize_backward_one : loops.normalize_backward, args);
+// All rows, several narrow ones as one.
+template <typename Args>
+void normalize_rows(NormalizeLoop<Args> loop, const Args& args) {
+  const int64_t together = args.column_step == 0 ? 1 : rows_together(args.rows, args.cols);
+  const int64_t long_rows = args.rows / together, done = long_rows * together;
+  Repeated repeated(args.cols, together);
+  Args wide = args;
+  wide.rows = long_rows;
+  wide.cols = args.cols * together;
+  if (together > 1)
+    for (const auto column : columns_of(args)) wide.*column = repeated(args.*column);
+  run_rows(loop, wide);
+  if (done < args.rows) run_rows(loop, rows_from(args, done, 0, args.rows - done));
 }
 
 }  // namespace
 
 void cpu::normalize(const NormalizeArgs& args) {
-  const int64_t together = args.column_step == 0 ? 1 : rows_together(args.rows, args.cols);
-  const int64_t long_rows = args.rows / together, done = long_rows * together;
-  Repeated repeated(args.cols, together);
-  NormalizeArgs wide = args;
-  wide.rows = long_rows;
-  wide.cols = args.cols * together;
-  if (together > 1) {
-    wide.mean = repeated(args.mean);
-    wide.inv = repeated(args.inv);
-    wide.gamma = repeated(args.gamma);
-    wide.beta = repeated(args.beta);
-  }
-  normalize_rows(wide);
-  if (done < args.rows) normalize_rows(rows_from(args, done, 0, args.rows - done));
+  const auto& loops = elementwise::loops();
+  normalize_rows(args.column_step == 0 ? loops.normalize_one : loops.normalize, args);
+}
+
+void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
+  const auto& loops = elementwise::loops();
+  normalize_rows(args.column_step == 0 ? loops.normalize_backward_one : loops.normalize_backward, args);
 }
 
 bool cpu::normalize_joins(int64_t rows, int64_t cols) {
@@ -144,41 +143,14 @@ bool cpu::normalize_joins(int64_t rows, int64_t cols) {
 void cpu::normalize_add_hardtanh(const NormalizeArgs& args, const float* b, uint64_t* inside) {
   const int64_t together = rows_together(args.rows, args.cols), cols = args.cols * together;
   Repeated repeated(args.cols, together);
-  const float *const mean = repeated(args.mean), *const inv = repeated(args.inv), *const gamma = repeated(args.gamma),
-                     *const beta = repeated(args.beta);
+  NormalizeArgs wide = args;
+  wide.cols = cols;
+  for (const auto column : columns_of(args)) wide.*column = repeated(args.*column);
   const auto loop = elementwise::loops().normalize_add_hardtanh;
   for_row_blocks(args.rows / together, cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
     const int64_t at = r0 * cols + c0;
-    NormalizeArgs part = args;
-    part.rows = r1 - r0;
-    part.cols = cols;
-    part.x = args.x.from(at);
-    part.y = args.y.from(at);
-    part.mean = mean + c0;
-    part.inv = inv + c0;
-    part.gamma = gamma + c0;
-    part.beta = beta + c0;
-    loop(c1 - c0, part, b + at, inside != nullptr ? inside + at / 64 : nullptr);
+    loop(c1 - c0, rows_from(wide, r0, c0, r1 - r0), b + at, inside != nullptr ? inside + at / 64 : nullptr);
   });
-}
-
-void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
-  const int64_t together = args.column_step == 0 ? 1 : rows_together(args.rows, args.cols);
-  const int64_t long_rows = args.rows / together, done = long_rows * together;
-  Repeated repeated(args.cols, together);
-  NormalizeBackwardArgs wide = args;
-  wide.rows = long_rows;
-  wide.cols = args.cols * together;
-  if (together > 1) {
-    wide.mean = repeated(args.mean);
-    wide.inv = repeated(args.inv);
-    wide.gamma = repeated(args.gamma);
-    wide.mean_gy = repeated(args.mean_gy);
-    wide.mean_gy_xhat = repeated(args.mean_gy_xhat);
-    wide.clip_beta = repeated(args.clip_beta);
-  }
-  backward_rows(wide);
-  if (done < args.rows) backward_rows(rows_from(args, done, 0, args.rows - done));
 }
 
 void cpu::normalize_backward_of_pool(const NormalizeBackwardArgs& args, const MaxPoolGradientArgs& pool) {

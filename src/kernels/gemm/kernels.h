@@ -15,6 +15,12 @@ namespace bitgrad::kernels::gemm_impl {
 
 }  // namespace bitgrad::kernels::gemm_impl
 
+// Defines the three functions of a kernel by expressions over their `args`.
+#define BITGRAD_DEFINE_GEMM(name, supports, cost, run)            \
+  bool name##_supports(const GemmArgs& args) { return supports; } \
+  double name##_cost(const GemmArgs& args) { return cost; }       \
+  void name(const GemmArgs& args) { run; }
+
 namespace bitgrad::kernels::gemm_detail {
 
 // The summation order of a product in strict mode or with GemmArgs::row_alone (docs/numerics.md section 4).

@@ -14,27 +14,34 @@ namespace bitgrad::kernels::moment_codes {
 // The number of code q is (1 + q/2^bits, continued by powers of two) - 1: an fp32 whose mantissa has `kBits` bits, less
 // 1. So codes near 0 are evenly spaced, and the others are 2^-bits of their number apart.
 struct MeanCode {  // of magnitudes; the sign is separate
+  using Byte = int8_t;
   static constexpr int kBits = 3;
   static constexpr int32_t kMost = 127;
   static constexpr float kLargest = 61439.0f;  // the number of kMost
 };
 struct RootCode {
+  using Byte = uint8_t;
   static constexpr int kBits = 4;
   static constexpr int32_t kMost = 255;
   static constexpr float kLargest = 63487.0f;
 };
 struct MeanCode4 {  // the same in 4 bits, two to a byte
+  using Byte = int8_t;
   static constexpr int kBits = 0;
   static constexpr int32_t kMost = 7;
   static constexpr float kLargest = 127.0f;
 };
 struct RootCode4 {
+  using Byte = uint8_t;
   static constexpr int kBits = 1;
   static constexpr int32_t kMost = 15;
   static constexpr float kLargest = 191.0f;
 };
 template <typename Code>
 inline constexpr int kPerByte = Code::kMost > 15 ? 1 : 2;
+// Codes of squares, of their roots, are those without signs.
+template <typename Code>
+inline constexpr bool kSquare = static_cast<typename Code::Byte>(-1) > 0;
 inline constexpr int32_t kOne = 0x3F800000;  // bits of 1.0f
 
 template <typename Code>
@@ -64,6 +71,13 @@ BITGRAD_ELEMENT int32_t code_of(float u, uint16_t draw) {
   const int32_t parts = __builtin_bit_cast(int32_t, number + 1.0f) - (kOne - kHalfDraw<Code>);
   const int32_t q = (parts + (static_cast<int32_t>(draw) << (kCut<Code> - 16))) >> kCut<Code>;
   return q > Code::kMost ? Code::kMost : q;
+}
+
+// The moment of a code, with its sign.
+template <typename Code>
+BITGRAD_ELEMENT float moment_of(int32_t code, float scale) {
+  const float size = scale * number_of<Code>(code < 0 ? -code : code);
+  return kSquare<Code> ? size * size : code < 0 ? -size : size;
 }
 
 // Of two codes of 4 bits in a byte, that of an even element is in the low bits. Means are in two's complement.

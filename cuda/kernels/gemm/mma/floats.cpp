@@ -108,12 +108,9 @@ namespace bitgrad::cuda::gemm_impl {
 
 using namespace gemm;
 
-bool gemm_bf16_w_mma_supports(const GemmArgs& args) { return float_supports(args, true); }
-double gemm_bf16_w_mma_cost(const GemmArgs& args) { return floats_cost(args, 87e3); }
-void gemm_bf16_w_mma(const GemmArgs& args) { run_floats(args, true, "gemm_bf16_w_mma"); }
-
-bool gemm_f32_w_mma_supports(const GemmArgs& args) { return float_supports(args, false); }
-double gemm_f32_w_mma_cost(const GemmArgs& args) { return floats_cost(args, 33e3); }
-void gemm_f32_w_mma(const GemmArgs& args) { run_floats(args, false, "gemm_f32_w_mma"); }
+BITGRAD_DEFINE_GEMM(gemm_bf16_w_mma, float_supports(args, true), floats_cost(args, 87e3),
+                    run_floats(args, true, "gemm_bf16_w_mma"))
+BITGRAD_DEFINE_GEMM(gemm_f32_w_mma, float_supports(args, false), floats_cost(args, 33e3),
+                    run_floats(args, false, "gemm_f32_w_mma"))
 
 }  // namespace bitgrad::cuda::gemm_impl

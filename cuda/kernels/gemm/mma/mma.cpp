@@ -159,22 +159,13 @@ void gemm_s8_w_mma(const GemmArgs& args) {
   launch_mma(kKernels[is_unsigned_byte(args.a.dtype) ? 1 : 0][args.b.dtype.bits() - 1], k, "gemm_s8_w_mma");
 }
 
-bool gemm_b1_b1_mma_supports(const GemmArgs& args) {
-  return bits_supported(args) && args.a.dtype.bits() == 1 && args.b.dtype.bits() == 1;
-}
-double gemm_b1_b1_mma_cost(const GemmArgs& args) { return bits_cost(args); }
-void gemm_b1_b1_mma(const GemmArgs& args) { run_bits(args, "gemm_b1_b1_mma"); }
-
-bool gemm_planes_b1_mma_supports(const GemmArgs& args) { return bits_supported(args) && args.b.dtype.bits() == 1; }
-double gemm_planes_b1_mma_cost(const GemmArgs& args) { return bits_cost(args); }
-void gemm_planes_b1_mma(const GemmArgs& args) { run_bits(args, "gemm_planes_b1_mma"); }
-
-bool gemm_b1_planes_mma_supports(const GemmArgs& args) { return bits_supported(args) && args.a.dtype.bits() == 1; }
-double gemm_b1_planes_mma_cost(const GemmArgs& args) { return bits_cost(args); }
-void gemm_b1_planes_mma(const GemmArgs& args) { run_bits(args, "gemm_b1_planes_mma"); }
-
-bool gemm_planes_planes_mma_supports(const GemmArgs& args) { return bits_supported(args); }
-double gemm_planes_planes_mma_cost(const GemmArgs& args) { return bits_cost(args); }
-void gemm_planes_planes_mma(const GemmArgs& args) { run_bits(args, "gemm_planes_planes_mma"); }
+BITGRAD_DEFINE_GEMM(gemm_b1_b1_mma, bits_supported(args) && args.a.dtype.bits() == 1 && args.b.dtype.bits() == 1,
+                    bits_cost(args), run_bits(args, "gemm_b1_b1_mma"))
+BITGRAD_DEFINE_GEMM(gemm_planes_b1_mma, bits_supported(args) && args.b.dtype.bits() == 1, bits_cost(args),
+                    run_bits(args, "gemm_planes_b1_mma"))
+BITGRAD_DEFINE_GEMM(gemm_b1_planes_mma, bits_supported(args) && args.a.dtype.bits() == 1, bits_cost(args),
+                    run_bits(args, "gemm_b1_planes_mma"))
+BITGRAD_DEFINE_GEMM(gemm_planes_planes_mma, bits_supported(args), bits_cost(args),
+                    run_bits(args, "gemm_planes_planes_mma"))
 
 }  // namespace bitgrad::cuda::gemm_impl

@@ -89,12 +89,7 @@ void run_wgmma_split(const GemmArgs& args, int parts, int blocks) {
 
 namespace bitgrad::cuda::gemm_impl {
 
-bool gemm_s8_s8_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 8); }
-double gemm_s8_s8_wgmma_cost(const GemmArgs& args) { return gemm::cost(args); }
-void gemm_s8_s8_wgmma(const GemmArgs& args) { gemm::run(args); }
-
-bool gemm_b1_b1_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 1); }
-double gemm_b1_b1_wgmma_cost(const GemmArgs& args) { return gemm::cost(args); }
-void gemm_b1_b1_wgmma(const GemmArgs& args) { gemm::run(args); }
+BITGRAD_DEFINE_GEMM(gemm_s8_s8_wgmma, gemm::supports(args, 8), gemm::cost(args), gemm::run(args))
+BITGRAD_DEFINE_GEMM(gemm_b1_b1_wgmma, gemm::supports(args, 1), gemm::cost(args), gemm::run(args))
 
 }  // namespace bitgrad::cuda::gemm_impl

@@ -135,8 +135,6 @@ namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
-bool gemm_s8_s8_i32_madd_avx2_supports(const GemmArgs& args) { return s8_supports(args); }
-double gemm_s8_s8_i32_madd_avx2_cost(const GemmArgs& args) { return s8_cost(args, kKernel); }
-void gemm_s8_s8_i32_madd_avx2(const GemmArgs& args) { s8_gemm(args, kKernel); }
+BITGRAD_DEFINE_GEMM(gemm_s8_s8_i32_madd_avx2, s8_supports(args), s8_cost(args, kKernel), s8_gemm(args, kKernel))
 
 }  // namespace bitgrad::kernels::gemm_impl

@@ -154,8 +154,6 @@ namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
-bool gemm_s8_s8_i32_vnni_avx512_supports(const GemmArgs& args) { return s8_supports(args); }
-double gemm_s8_s8_i32_vnni_avx512_cost(const GemmArgs& args) { return s8_cost(args, kKernel); }
-void gemm_s8_s8_i32_vnni_avx512(const GemmArgs& args) { s8_gemm(args, kKernel); }
+BITGRAD_DEFINE_GEMM(gemm_s8_s8_i32_vnni_avx512, s8_supports(args), s8_cost(args, kKernel), s8_gemm(args, kKernel))
 
 }  // namespace bitgrad::kernels::gemm_impl

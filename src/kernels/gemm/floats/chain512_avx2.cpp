@@ -70,8 +70,7 @@ constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 47, nullptr};
 
 }  // namespace
 
-bool gemm_f32_chain512_avx2_supports(const GemmArgs& args) { return gemm_detail::chain512_supports(args); }
-double gemm_f32_chain512_avx2_cost(const GemmArgs& args) { return gemm_detail::chain512_cost(kKernel, args); }
-void gemm_f32_chain512_avx2(const GemmArgs& args) { gemm_detail::run_chain512(kKernel, args); }
+BITGRAD_DEFINE_GEMM(gemm_f32_chain512_avx2, gemm_detail::chain512_supports(args),
+                    gemm_detail::chain512_cost(kKernel, args), gemm_detail::run_chain512(kKernel, args))
 
 }  // namespace bitgrad::kernels::gemm_impl

@@ -25,10 +25,8 @@ constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 2.5, nullptr};
 
 }  // namespace
 
-bool gemm_f32_chain512_scalar_supports(const GemmArgs& args) { return gemm_detail::chain512_supports(args); }
-double gemm_f32_chain512_scalar_cost(const GemmArgs& args) {
-  return gemm_detail::kReferenceCost + gemm_detail::chain512_cost(kKernel, args);
-}
-void gemm_f32_chain512_scalar(const GemmArgs& args) { gemm_detail::run_chain512(kKernel, args); }
+BITGRAD_DEFINE_GEMM(gemm_f32_chain512_scalar, gemm_detail::chain512_supports(args),
+                    gemm_detail::kReferenceCost + gemm_detail::chain512_cost(kKernel, args),
+                    gemm_detail::run_chain512(kKernel, args))
 
 }  // namespace bitgrad::kernels::gemm_impl

@@ -261,12 +261,9 @@ constexpr gemm_detail::TableKernel kKernel{};
 
 }  // namespace
 
-bool gemm_f32_table_avx2_supports(const GemmArgs& args) { return gemm_detail::table_f32_supports(args); }
-double gemm_f32_table_avx2_cost(const GemmArgs& args) { return gemm_detail::table_f32_cost(kKernel, args); }
-void gemm_f32_table_avx2(const GemmArgs& args) { gemm_detail::run_table_f32(kKernel, args); }
-
-bool gemm_s8_table_avx2_supports(const GemmArgs& args) { return gemm_detail::table_i16_supports(args); }
-double gemm_s8_table_avx2_cost(const GemmArgs& args) { return gemm_detail::table_i16_cost(kKernel, args); }
-void gemm_s8_table_avx2(const GemmArgs& args) { gemm_detail::run_table_i16(kKernel, args); }
+BITGRAD_DEFINE_GEMM(gemm_f32_table_avx2, gemm_detail::table_f32_supports(args),
+                    gemm_detail::table_f32_cost(kKernel, args), gemm_detail::run_table_f32(kKernel, args))
+BITGRAD_DEFINE_GEMM(gemm_s8_table_avx2, gemm_detail::table_i16_supports(args),
+                    gemm_detail::table_i16_cost(kKernel, args), gemm_detail::run_table_i16(kKernel, args))
 
 }  // namespace bitgrad::kernels::gemm_impl

@@ -98,56 +98,29 @@ namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
-bool gemm_s8_b1_i32_tiles_amx_supports(const GemmArgs& args) {
-  return amx_int_supports(args) && reads_panels16(args.b);
-}
-double gemm_s8_b1_i32_tiles_amx_cost(const GemmArgs& args) { return cost(args, 1, code_rates(args, 1)); }
-void gemm_s8_b1_i32_tiles_amx(const GemmArgs& args) { amx_int_gemm(args, amx_machine()); }
-
-bool gemm_s8_s8_i32_tiles_amx_supports(const GemmArgs& args) { return amx_int_supports(args) && reads_tiles16(args.b); }
-double gemm_s8_s8_i32_tiles_amx_cost(const GemmArgs& args) {
-  return cost(args, args.b.dtype.bits(), code_rates(args, args.b.dtype.bits()));
-}
-void gemm_s8_s8_i32_tiles_amx(const GemmArgs& args) { amx_int_gemm(args, amx_machine()); }
-
-bool gemm_s8_s8_i32_pack_amx_supports(const GemmArgs& args) { return amx_int_supports(args); }
-double gemm_s8_s8_i32_pack_amx_cost(const GemmArgs& args) {
-  return cost(args, packed_bits(args), with_pack(code_rates(args, packed_bits(args)), args));
-}
-void gemm_s8_s8_i32_pack_amx(const GemmArgs& args) { amx_int_gemm(args, amx_machine()); }
-
-bool gemm_bf16_b1_f32_tiles_amx_supports(const GemmArgs& args) {
-  return amx_bf16_supports(args) && reads_panels16(args.b);
-}
-double gemm_bf16_b1_f32_tiles_amx_cost(const GemmArgs& args) { return cost(args, 1, half_rates(args)); }
-void gemm_bf16_b1_f32_tiles_amx(const GemmArgs& args) { amx_bf16_gemm(args, amx_machine()); }
-
-bool gemm_bf16_b1_f32_pack_amx_supports(const GemmArgs& args) { return amx_bf16_supports(args); }
-double gemm_bf16_b1_f32_pack_amx_cost(const GemmArgs& args) { return cost(args, 1, with_pack(half_rates(args), args)); }
-void gemm_bf16_b1_f32_pack_amx(const GemmArgs& args) { amx_bf16_gemm(args, amx_machine()); }
-
-bool gemm_f32_b1_f32_digits3_amx_supports(const GemmArgs& args) {
-  return amx_digits_supports(args) && reads_panels16(args.b) && args.b.dtype.kind() == DTypeKind::kSign;
-}
-double gemm_f32_b1_f32_digits3_amx_cost(const GemmArgs& args) { return cost(args, 1, digit_rates(args, 3)); }
-void gemm_f32_b1_f32_digits3_amx(const GemmArgs& args) { amx_digits_gemm(args, 3, amx_machine()); }
-
-bool gemm_f32_b1_f32_digits2_amx_supports(const GemmArgs& args) {
-  return digits2_supports(args) && reads_panels16(args.b) && args.b.dtype.kind() == DTypeKind::kSign;
-}
-double gemm_f32_b1_f32_digits2_amx_cost(const GemmArgs& args) { return cost(args, 1, digit_rates(args, 2)); }
-void gemm_f32_b1_f32_digits2_amx(const GemmArgs& args) { amx_digits_gemm(args, 2, amx_machine()); }
-
-bool gemm_f32_s8_f32_digits3_pack_amx_supports(const GemmArgs& args) { return amx_digits_supports(args); }
-double gemm_f32_s8_f32_digits3_pack_amx_cost(const GemmArgs& args) {
-  return cost(args, packed_bits(args), with_pack(digit_rates(args, 3), args));
-}
-void gemm_f32_s8_f32_digits3_pack_amx(const GemmArgs& args) { amx_digits_gemm(args, 3, amx_machine()); }
-
-bool gemm_f32_s8_f32_digits2_pack_amx_supports(const GemmArgs& args) { return digits2_supports(args); }
-double gemm_f32_s8_f32_digits2_pack_amx_cost(const GemmArgs& args) {
-  return cost(args, packed_bits(args), with_pack(digit_rates(args, 2), args));
-}
-void gemm_f32_s8_f32_digits2_pack_amx(const GemmArgs& args) { amx_digits_gemm(args, 2, amx_machine()); }
+BITGRAD_DEFINE_GEMM(gemm_s8_b1_i32_tiles_amx, amx_int_supports(args) && reads_panels16(args.b),
+                    cost(args, 1, code_rates(args, 1)), amx_int_gemm(args, amx_machine()))
+BITGRAD_DEFINE_GEMM(gemm_s8_s8_i32_tiles_amx, amx_int_supports(args) && reads_tiles16(args.b),
+                    cost(args, args.b.dtype.bits(), code_rates(args, args.b.dtype.bits())),
+                    amx_int_gemm(args, amx_machine()))
+BITGRAD_DEFINE_GEMM(gemm_s8_s8_i32_pack_amx, amx_int_supports(args),
+                    cost(args, packed_bits(args), with_pack(code_rates(args, packed_bits(args)), args)),
+                    amx_int_gemm(args, amx_machine()))
+BITGRAD_DEFINE_GEMM(gemm_bf16_b1_f32_tiles_amx, amx_bf16_supports(args) && reads_panels16(args.b),
+                    cost(args, 1, half_rates(args)), amx_bf16_gemm(args, amx_machine()))
+BITGRAD_DEFINE_GEMM(gemm_bf16_b1_f32_pack_amx, amx_bf16_supports(args),
+                    cost(args, 1, with_pack(half_rates(args), args)), amx_bf16_gemm(args, amx_machine()))
+BITGRAD_DEFINE_GEMM(gemm_f32_b1_f32_digits3_amx,
+                    amx_digits_supports(args) && reads_panels16(args.b) && args.b.dtype.kind() == DTypeKind::kSign,
+                    cost(args, 1, digit_rates(args, 3)), amx_digits_gemm(args, 3, amx_machine()))
+BITGRAD_DEFINE_GEMM(gemm_f32_b1_f32_digits2_amx,
+                    digits2_supports(args) && reads_panels16(args.b) && args.b.dtype.kind() == DTypeKind::kSign,
+                    cost(args, 1, digit_rates(args, 2)), amx_digits_gemm(args, 2, amx_machine()))
+BITGRAD_DEFINE_GEMM(gemm_f32_s8_f32_digits3_pack_amx, amx_digits_supports(args),
+                    cost(args, packed_bits(args), with_pack(digit_rates(args, 3), args)),
+                    amx_digits_gemm(args, 3, amx_machine()))
+BITGRAD_DEFINE_GEMM(gemm_f32_s8_f32_digits2_pack_amx, digits2_supports(args),
+                    cost(args, packed_bits(args), with_pack(digit_rates(args, 2), args)),
+                    amx_digits_gemm(args, 2, amx_machine()))
 
 }  // namespace bitgrad::kernels::gemm_impl
