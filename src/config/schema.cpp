@@ -12,6 +12,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/schedule.h"
+#include "bitgrad/optim/update_rule.h"
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/task/loss.h"
 #include "bitgrad/task/metric.h"
@@ -29,6 +30,7 @@ class Keys {
   add({{key, Type::type, detail, standard, doc}, group, when, choices});
 #define BITGRAD_FIELD_AS(Struct, group, key, field, ...) BITGRAD_CONFIG_KEY(group, #key, __VA_ARGS__)
 #include "config/keys.inc"
+    for (const OptimizerKeys& rule : optimizer_keys()) add_rule(rule);
   }
   void update() {
     const uint64_t added = detail::added_names();
@@ -86,6 +88,14 @@ class Keys {
       append(known->when, std::string(selected));
     else
       add({own, std::string(group), std::string(selected)});
+  }
+  // Rules of hidden weights alone cannot be optim.aux.
+  void add_rule(const OptimizerKeys& rule) {
+    for (const std::string_view group : {"optim", "aux"}) {
+      if (group == "aux" && choices::updates_hidden_only(std::string(rule.name))) continue;
+      for (const std::string& key : split(std::string(rule.keys), ' '))
+        if (KeySpec* const known = look_up(group, key)) append(known->when, std::string(rule.name));
+    }
   }
   void add_format(const DatasetFormat& format) {
     for (const std::vector<std::string>* names : {&format.required, &format.optional})

@@ -9,7 +9,7 @@
 
 namespace bitgrad {
 
-#define BITGRAD_OPTIMIZER(name, factory, ...) std::unique_ptr<UpdateRule> factory(const OptimizerSpec& spec);
+#define BITGRAD_OPTIMIZER(name, factory, keys, ...) std::unique_ptr<UpdateRule> factory(const OptimizerSpec& spec);
 #include "optim/optimizers.inc"
 #undef BITGRAD_OPTIMIZER
 
@@ -47,7 +47,7 @@ class Registry {
  private:
   mutable std::mutex mutex_;
   std::map<std::string, Entry> list_{
-#define BITGRAD_OPTIMIZER(name, factory, ...) {name, {factory, RuleDefaults{__VA_ARGS__}}},
+#define BITGRAD_OPTIMIZER(name, factory, keys, ...) {name, {factory, RuleDefaults{__VA_ARGS__}}},
 #include "optim/optimizers.inc"
 #undef BITGRAD_OPTIMIZER
   };
@@ -82,6 +82,15 @@ void check_values(const OptimizerSpec& spec) {
 std::optional<kernels::RowUpdate> UpdateRule::row_update(const UpdatePiece&) const { return std::nullopt; }
 
 std::vector<std::string> optimizer_names() { return registry().names(); }
+
+std::span<const OptimizerKeys> optimizer_keys() {
+  static constexpr OptimizerKeys kKeys[] = {
+#define BITGRAD_OPTIMIZER(name, factory, keys, ...) {name, keys},
+#include "optim/optimizers.inc"
+#undef BITGRAD_OPTIMIZER
+  };
+  return kKeys;
+}
 
 void fill_defaults(OptimizerSpec& spec) {
   const Entry entry = registry().find(spec.name);

@@ -106,6 +106,12 @@ class UpdateRule {
 };
 
 std::vector<std::string> optimizer_names();
+// The keys of a configuration that apply to this rule and not to all, separated by blanks.
+struct OptimizerKeys {
+  std::string_view name = {}, keys = {};
+};
+// Of the rules in src/optim/optimizers.inc, in its order.
+std::span<const OptimizerKeys> optimizer_keys();
 // Sets the numbers that the spec leaves open to those of its rule, if that is known.
 void fill_defaults(OptimizerSpec& spec);
 // Throws Error for an unknown name or a value out of range. The rule gets a spec without open numbers.
