@@ -196,9 +196,9 @@ TEST_CASE("wgmma rows support what TMA can read and nothing else") {
   args.a = {nullptr, dtypes::int8, layouts::canonical, 1024, false, {}};
   args.b = args.a;
   args.ldc = 512;
-  const auto bytes = [&] { return gemm_impl::gemm_s8_s8_wgmma_supports(args); };
+  const auto bytes = [&] { return ::bitgrad::cuda::gemm_impl::gemm_s8_s8_wgmma_supports(args); };
   CHECK(bytes());
-  CHECK_FALSE(gemm_impl::gemm_b1_b1_wgmma_supports(args));
+  CHECK_FALSE(::bitgrad::cuda::gemm_impl::gemm_b1_b1_wgmma_supports(args));
   args.a.stride = 1032;
   CHECK_FALSE(bytes());
   args.a.stride = 1024;
@@ -224,13 +224,13 @@ TEST_CASE("wgmma rows support what TMA can read and nothing else") {
   args.a.dtype = dtypes::int7;
   CHECK_FALSE(bytes());
   args.a.dtype = args.b.dtype = dtypes::bint1;
-  CHECK(gemm_impl::gemm_b1_b1_wgmma_supports(args));
+  CHECK(::bitgrad::cuda::gemm_impl::gemm_b1_b1_wgmma_supports(args));
   args.k = 1020;  // four bits behind k lie in the last byte
-  CHECK_FALSE(gemm_impl::gemm_b1_b1_wgmma_supports(args));
+  CHECK_FALSE(::bitgrad::cuda::gemm_impl::gemm_b1_b1_wgmma_supports(args));
   args.k = 1016;
-  CHECK(gemm_impl::gemm_b1_b1_wgmma_supports(args));
+  CHECK(::bitgrad::cuda::gemm_impl::gemm_b1_b1_wgmma_supports(args));
   args.c_dtype = dtypes::fp64;
-  CHECK_FALSE(gemm_impl::gemm_b1_b1_wgmma_supports(args));
+  CHECK_FALSE(::bitgrad::cuda::gemm_impl::gemm_b1_b1_wgmma_supports(args));
 }
 
 TEST_CASE("Large products use wide tiles, small ones narrow tiles") {
