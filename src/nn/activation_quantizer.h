@@ -23,8 +23,8 @@ class ActivationQuantizer final : public Module {
   void describe(int64_t features);
 
   Var forward(const Var& x) override;
-  // Signs of norm(x), optionally followed by max_pool (`pool`), as one op (nn/layers/fusions.h); undefined if they must run
-  // one by one.
+  // Signs of norm(x), optionally followed by max_pool (`pool`), as one op (nn/layers/fusions.h); undefined if they must
+  // run one by one.
   Var signs_of(Norm& norm, const Var& x, const PoolOptions* pool);
   Form plan(const Form& in, PlanRequests& requests) override;
   PlanRequests serve(const PlanRequests& requests) override;

@@ -177,7 +177,6 @@ Var Module::operator()(const Var& x) {
   return y;
 }
 
-
 Form Module::plan(const Form& in) {
   PlanRequests unserved;
   check_causal();
