@@ -15,7 +15,9 @@ using namespace bitgrad::test;
 TEST_CASE(
     "every rule moves values, and goes on from its state bit for bit, with moments of every dtype that it keeps") {
   const std::string promises = slurp(source_path("tests/train/promises.inc"));
-  for (const std::string& name : optimizer_names()) {
+  for (const OptimizerKeys& rule : optimizer_keys()) {
+    const std::string name(rule.name);
+    INFO(name);
     const bool promised = contains(promises, "name: " + name) || contains(promises, "optimizer: " + name);
     CHECK(promised);                                      // killed, resumed, saved, on every instruction set
     if (make_rule(named(name))->flips_signs()) continue;  // bop: codes without masters (bop_test)
