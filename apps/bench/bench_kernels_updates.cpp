@@ -31,7 +31,9 @@ struct Scaled {
         squares(squares_) {
     if (squares) kernels::mul(x.numel(), x.as<float>(), x.as<float>(), x.as<float>());
   }
-  kernels::MomentCodes codes() const { return {bits, squares, q.as<uint8_t>(), scales.as<float>()}; }
+  kernels::MomentCodes codes() const {
+    return {bits, squares ? MomentValues::kSquares : MomentValues::kMeans, q.as<uint8_t>(), scales.as<float>()};
+  }
   void narrow(const RandomStream& draws) const { kernels::narrow_moments(x.numel(), x.as<float>(), draws, 0, codes()); }
   void widen() const { kernels::widen_moments(x.numel(), codes(), x.as<float>()); }
 };

@@ -11,7 +11,7 @@
 #include "bitgrad/config/weight_name.h"
 
 #include "checkpoint/part.h"
-#include "checkpoint/records.h"
+#include "checkpoint/restorer.h"
 #include "config/weight_names.h"
 #include "nn/activation_quantizer.h"
 #include "optim/requirements.h"

@@ -1,8 +1,8 @@
-// Reads checkpoints.
+// Reads checkpoints and model files.
 #include <algorithm>
 
 #include "bitgrad/base/log.h"
-#include "checkpoint/records.h"
+#include "checkpoint/restorer.h"
 #include "train/averages.h"
 #include "train/pieces.h"
 #include "train/train_state.h"
@@ -12,16 +12,6 @@ namespace bitgrad {
 using namespace checkpoint;
 
 namespace {
-
-// 8-bit moments had evenly spaced codes and a ".scale" before they had a ".unit".
-void refuse_linear_moments(const SafetensorsFile& file, const std::string& name) {
-  if (!name.ends_with(".unit") || file.contains(name)) return;
-  const std::string part = name.substr(0, name.size() - 5);
-  if (file.contains(part + ".scale"))
-    bad(file.path(), concat("the moments '", part,
-                            "' are in linear 8-bit codes, which an earlier version wrote; this "
-                            "one reads codes that span decades. Start a new run with model.init_from"));
-}
 
 // The average of a run that kept none begins here.
 void restore_average(Restorer& restorer, const CheckpointHeader& header, const detail::Averages& average) {
@@ -65,10 +55,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
       bad(path, concat("its counters do not agree: step ", h.step, ", microbatch ", h.microbatch,
                        ", microbatches since the last requantization ", h.since_requantize));
     for (Parameter* p : learner.model().parameters()) restorer.parameter(*p);
-    for (const auto& part : learner.optimizer().state()) {
-      refuse_linear_moments(restorer.file(), part.name);
-      restorer.into(part.name, part.tensor);
-    }
+    for (const auto& part : learner.optimizer().state()) restorer.into(part.name, part.tensor);
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
     s.follow_average();
     if (s.average) restore_average(restorer, h, *s.average);
@@ -94,5 +81,34 @@ void load_values(const std::string& path, Module& model) {
     return 0;
   });
 }
+
+void load_model(const std::string& path, Module& model) {
+  reading(path, [&] {
+    Restorer restorer(path, kModelKind);
+    read_state(restorer.file());
+    for (Parameter* p : model.parameters()) restorer.converted(*p);
+    for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
+    restorer.done();
+    return 0;
+  });
+}
+
+FileForm file_form(const std::string& path) {
+  return reading(path, [&] {
+    const SafetensorsFile file = SafetensorsFile::read(path);
+    FileForm form{path, kind_of(file), {}, 0};
+    for (const SafetensorsEntry& e : file.entries()) {
+      form.bytes += e.bytes;
+      for (const std::string_view suffix : {".master", ".value"})
+        if (e.name.ends_with(suffix) && e.bytes > 0)
+          form.parameters.emplace(e.name.substr(0, e.name.size() - suffix.size()), Shape(e.shape));
+    }
+    for (const auto& [name, record] : read_tensors(file))
+      form.parameters.insert_or_assign(name.substr(0, name.rfind('.')), record.shape);
+    return form;
+  });
+}
+
+std::string file_kind(const std::string& path) { return file_form(path).kind; }
 
 }  // namespace bitgrad

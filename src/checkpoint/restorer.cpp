@@ -1,4 +1,4 @@
-#include "checkpoint/records.h"
+#include "checkpoint/restorer.h"
 #include "train/averages.h"
 
 #include "bitgrad/base/device.h"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bitgrad/base/rng.h"
+#include "bitgrad/kernels/quantize_rules.h"
 #include "bitgrad/kernels/unary_op.h"
 #include "kernels/floats.h"
 
@@ -165,25 +166,26 @@ void to_bf16_stochastic(int64_t n, const float* x, const RandomStream& draws, ui
 void from_bf16(int64_t n, const uint16_t* x, float* y);
 
 // Optimizer moments in 8 and 4 bits (docs/numerics.md section 6), in blocks of kMomentBlock elements; the last may be
-// shorter. `scales` has one fp32 per block. Means have signs; squares have none, and codes of their roots.
-// Codes span decades: n(q) = (1 + f/2^b)*2^e - 1, e = q >> b, f = the low b bits of q.
+// shorter. `scales` has one fp32 per block. The number of code q is n(q) = (1 + f/2^b)*2^e - 1, e = q >> b, f = the low
+// b bits of q.
 //   means:    b = 3, s = max(a / n(127), 2^-126), a = max abs x of the block
 //             q = code of abs x * (1/s) with the sign of x, in [-127, 127];  x = s*n(abs q) with the sign of q
 //   squares:  b = 4, s = max(a / n(255), 2^-126), a = max sqrt x of the block, x >= 0
 //             q = code of sqrt x * (1/s), in [0, 255], at least 1 where x > 0;  x = (s*n(q))*(s*n(q))
-//   in 4 bits: means with b = 0 and n(7), in [-7, 7]; squares with b = 1 and n(15), in [0, 15]
+//   matrix:   as means with b = 5
+//   in 4 bits: means with b = 0 and n(7), in [-7, 7], matrix with b = 1; squares with b = 1 and n(15), in [0, 15]
 // Two codes of 4 bits share a byte, element 2i in the low bits; n codes take (n + 1) / 2 bytes, unused bits are 0.
 // A number between two codes becomes one of them by the draw of its element, so that its mean is the number: the draw
 // above for step 0, + 40503 * draws.step modulo 65536.
 inline constexpr int64_t kMomentBlock = 256;
 struct MomentCodes {
   int bits = 8;  // or 4
-  bool square = false;
+  MomentValues values = MomentValues::kMeans;
   uint8_t* codes = nullptr;
   float* scales = nullptr;
 
   // Those of the elements from i on, a multiple of kMomentBlock.
-  MomentCodes from(int64_t i) const { return {bits, square, codes + i * bits / 8, scales + i / kMomentBlock}; }
+  MomentCodes from(int64_t i) const { return {bits, values, codes + i * bits / 8, scales + i / kMomentBlock}; }
 };
 void narrow_moments(int64_t n, const float* x, const RandomStream& draws, uint64_t first, const MomentCodes& q);
 void widen_moments(int64_t n, const MomentCodes& q, float* x);

@@ -30,9 +30,9 @@ class Adafactor final : public UpdateRule {
  public:
   std::string_view family() const override { return "adafactor"; }
   std::vector<Moment> moments(const Shape& shape) const override {
-    if (!factored(shape)) return {{.name = "v", .square = true, .stochastic = true}};
-    return {{.name = "r", .square = true, .extent = Extent::kRows},
-            {.name = "c", .square = true, .extent = Extent::kColumns}};
+    if (!factored(shape)) return {{.name = "v", .values = MomentValues::kSquares, .stochastic = true}};
+    return {{.name = "r", .values = MomentValues::kSquares, .extent = Extent::kRows},
+            {.name = "c", .values = MomentValues::kSquares, .extent = Extent::kColumns}};
   }
   bool on_device() const override { return true; }
   bool live() const override { return true; }

@@ -16,7 +16,7 @@ class AdamFamily : public UpdateRule {
       : beta1_(*spec.beta1), beta2_(*spec.beta2), eps_(spec.eps), decoupled_(decoupled) {}
   std::string_view family() const override { return "adam"; }
   std::vector<Moment> moments(const Shape&) const override {
-    return {{"m"}, {.name = "v", .square = true, .stochastic = true}};
+    return {{"m"}, {.name = "v", .values = MomentValues::kSquares, .stochastic = true}};
   }
   bool on_device() const override { return true; }
   bool live() const override { return true; }

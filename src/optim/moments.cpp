@@ -14,8 +14,8 @@ constexpr int64_t kPiece = 2048;  // values, gradients and two state tensors of 
 static_assert(kTask % kPiece == 0 && kPiece % kernels::kMomentBlock == 0, "no two pieces of one call share a block");
 constexpr int kPartShift = 40;
 
-kernels::MomentCodes codes_of(MomentKind kind, bool square, const Tensor& numbers, const Tensor& scales) {
-  return {kind == MomentKind::kInt4 ? 4 : 8, square, numbers.as<uint8_t>(), scales.as<float>()};
+kernels::MomentCodes codes_of(MomentKind kind, MomentValues values, const Tensor& numbers, const Tensor& scales) {
+  return {kind == MomentKind::kInt4 ? 4 : 8, values, numbers.as<uint8_t>(), scales.as<float>()};
 }
 
 }  // namespace
@@ -47,7 +47,8 @@ Moments::Moments(std::vector<UpdateRule::Moment> moments, MomentKind kind, const
       const int64_t blocks = (numel_ + kernels::kMomentBlock - 1) / kernels::kMomentBlock;
       const bool pairs = kind == MomentKind::kInt4;
       s.numbers = Tensor::zeros({pairs ? (numel_ + 1) / 2 : numel_},
-                                pairs || moment.square ? dtypes::uint8 : dtypes::int8, MemoryKind::kOptimizer);
+                                pairs || moment.values == MomentValues::kSquares ? dtypes::uint8 : dtypes::int8,
+                                MemoryKind::kOptimizer);
       s.scale = Tensor::zeros({blocks}, dtypes::fp32, MemoryKind::kOptimizer);
     } else {
       s.numbers = Tensor::zeros(shape, kind == MomentKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kOptimizer);
@@ -104,7 +105,7 @@ void Moments::run_piece(const Piece& piece, float* scratch, int64_t room, const 
 void Moments::widen(const Store& s, const Piece& p, float* out) const {
   const int64_t n = p.high - p.low;
   if (kind_ == MomentKind::kBf16) return kernels::from_bf16(n, s.numbers.as<uint16_t>() + p.low, out);
-  kernels::widen_moments(n, codes_of(kind_, s.moment.square, s.numbers, s.scale).from(p.low), out);
+  kernels::widen_moments(n, codes_of(kind_, s.moment.values, s.numbers, s.scale).from(p.low), out);
   // The previous call has already updated these elements; the stored codes are still the old ones.
   if (p.begin > p.low) std::copy_n(s.from.begin(), p.begin - p.low, out);
 }
@@ -116,7 +117,7 @@ void Moments::narrow(Store& s, const Piece& p, const RandomStream& draws, uint64
     uint16_t* out = s.numbers.as<uint16_t>() + p.low;
     return s.moment.stochastic ? kernels::to_bf16_stochastic(n, in, draws, first, out) : kernels::to_bf16(n, in, out);
   }
-  kernels::narrow_moments(n, in, draws, first, codes_of(kind_, s.moment.square, s.numbers, s.scale).from(p.low));
+  kernels::narrow_moments(n, in, draws, first, codes_of(kind_, s.moment.values, s.numbers, s.scale).from(p.low));
   if (p.end > p.done) s.to.assign(in + n, in + (p.end - p.low));
 }
 
@@ -131,7 +132,8 @@ void Moments::list(const std::string& prefix, std::vector<Optimizer::StateTensor
     for (const Store& s : *stores) {
       const std::string name = concat(prefix, '.', s.moment.name);
       out.push_back({name, s.numbers});
-      if (s.scale.defined()) out.push_back({name + ".unit", s.scale});
+      const bool matrix = s.moment.values == MomentValues::kMatrix;
+      if (s.scale.defined()) out.push_back({name + (matrix ? ".scale" : ".unit"), s.scale});
     }
 }
 

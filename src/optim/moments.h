@@ -32,7 +32,8 @@ class Moments {
   // The values of the moments of rows and columns, in their order.
   std::vector<float*> lines() const;
 
-  // Appends the state tensors, named "<prefix>.<name>" (and ".unit" of 8 and 4 bits).
+  // Appends the state tensors, named "<prefix>.<name>" (and ".unit" of 8 and 4 bits; ".scale"
+  // of values of a matrix, whose codes are others).
   void list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const;
 
  private:

@@ -39,8 +39,9 @@ class Muon final : public UpdateRule {
 
   std::string_view family() const override { return normalizes_rows_ ? "normuon" : "muon"; }
   std::vector<Moment> moments(const Shape&) const override {
-    if (!normalizes_rows_) return {{"momentum"}};
-    return {{"momentum"}, {.name = "v", .square = true, .extent = Extent::kRows}};
+    const Moment momentum{.name = "momentum", .values = MomentValues::kMatrix};
+    if (!normalizes_rows_) return {momentum};
+    return {momentum, {.name = "v", .values = MomentValues::kSquares, .extent = Extent::kRows}};
   }
   bool on_device() const override { return true; }
   bool live() const override { return true; }

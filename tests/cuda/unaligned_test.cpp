@@ -71,7 +71,8 @@ TEST_CASE("Conversions to bf16 and to moments in 8 and 4 bits, anywhere in memor
     const Placed<float> scales(std::vector<float>(blocks + 1, -1.0f)), roots(std::vector<float>(blocks + 1, -1.0f));
     const Placed<uint8_t> q(some_words<uint8_t>(n + 9, 3), shift), r(some_words<uint8_t>(n + 9, 4), shift);
     for (const int bits : {8, 4}) {
-      const MomentCodes means{bits, false, q.data(), scales.data()}, of_squares{bits, true, r.data(), roots.data()};
+      const MomentCodes means{bits, MomentValues::kMeans, q.data(), scales.data()},
+          of_squares{bits, MomentValues::kSquares, r.data(), roots.data()};
       narrow_moments(n, x.data(), kDraws, 8, means);
       narrow_moments(n, v.data(), kDraws, 8, of_squares);
       widen_moments(n, means, x.data());

@@ -47,11 +47,11 @@ struct Kept {
   std::vector<float> scales, back;
 };
 
-Kept keep(const std::vector<float>& x, int bits, bool square, const RandomStream& draws, uint64_t first) {
+Kept keep(const std::vector<float>& x, int bits, MomentValues values, const RandomStream& draws, uint64_t first) {
   const auto n = static_cast<int64_t>(x.size());
   Kept k{std::vector<uint8_t>((x.size() * static_cast<size_t>(bits) + 7) / 8, 99),
          std::vector<float>((x.size() + 255) / 256), std::vector<float>(x.size())};
-  const MomentCodes q{bits, square, k.bytes.data(), k.scales.data()};
+  const MomentCodes q{bits, values, k.bytes.data(), k.scales.data()};
   narrow_moments(n, x.data(), draws, first, q);
   widen_moments(n, q, k.back.data());
   return k;
@@ -61,15 +61,16 @@ Kept keep(const std::vector<float>& x, int bits, bool square, const RandomStream
 template <typename Body>
 void for_forms(Body&& body) {
   for (const int bits : {8, 4})
-    for (const bool square : {false, true}) {
-      INFO(bits << " bits, square " << square);
-      body(bits, square, moment_form(bits, square));
+    for (const MomentValues values : {MomentValues::kMeans, MomentValues::kMatrix, MomentValues::kSquares}) {
+      INFO(bits << " bits, values " << static_cast<int>(values));
+      body(bits, values, moment_form(bits, values));
     }
 }
 
 // How much of k is not what the formulas of docs/numerics.md section 6 say of x.
-int64_t count_wrong(const Kept& k, const std::vector<float>& x, int bits, bool square, uint64_t first) {
-  const MomentForm form = moment_form(bits, square);
+int64_t count_wrong(const Kept& k, const std::vector<float>& x, int bits, MomentValues values, uint64_t first) {
+  const MomentForm form = moment_form(bits, values);
+  const bool square = values == MomentValues::kSquares;
   int64_t wrong = 0;
   for (size_t b = 0; b < k.scales.size(); ++b) {
     const size_t end = std::min(b * 256 + 256, x.size());
@@ -81,7 +82,7 @@ int64_t count_wrong(const Kept& k, const std::vector<float>& x, int bits, bool s
     for (size_t i = b * 256; i < end; ++i) {
       const int drawn = moment_code(size(i) * inverse, form, moment_draw(kDraws, first + i));
       const int code = square && x[i] > 0 ? std::max(drawn, 1) : drawn;
-      wrong += moment_stored(k.bytes.data(), i, bits, square) != (x[i] < 0 ? -code : code);
+      wrong += moment_stored(k.bytes.data(), i, bits, values) != (x[i] < 0 ? -code : code);
       const float y = s * static_cast<float>(moment_number(code, form));
       wrong += k.back[i] != (square ? y * y : x[i] < 0 ? -y : y);
       wrong += square && (x[i] > 0) != (k.back[i] > 0) && s > 1e-18f;
@@ -95,11 +96,11 @@ int64_t count_wrong(const Kept& k, const std::vector<float>& x, int bits, bool s
 
 TEST_CASE("moments in 8 and 4 bits have a scale a block and are rounded by the draws of their elements") {
   test::everywhere([] {
-    for_forms([](int bits, bool square, const MomentForm&) {
+    for_forms([](int bits, MomentValues values, const MomentForm&) {
       for (const int64_t n : kSizes) {
-        const std::vector<float> x = numbers(n, square);
-        const uint64_t first = square ? 0 : (uint64_t{1} << 40) + 512;
-        CHECK(count_wrong(keep(x, bits, square, kDraws, first), x, bits, square, first) == 0);
+        const std::vector<float> x = numbers(n, values == MomentValues::kSquares);
+        const uint64_t first = values == MomentValues::kSquares ? 0 : (uint64_t{1} << 40) + 512;
+        CHECK(count_wrong(keep(x, bits, values, kDraws, first), x, bits, values, first) == 0);
       }
     });
   });
@@ -112,8 +113,8 @@ TEST_CASE("a million moments have the same codes on every ISA") {
     x[i] = kDraws.uniform(i) - 0.5f;
     squares[i] = x[i] * x[i];
   }
-  for_forms([&](int bits, bool square, const MomentForm&) {
-    const auto code = [&] { return keep(square ? squares : x, bits, square, kDraws, 0); };
+  for_forms([&](int bits, MomentValues values, const MomentForm&) {
+    const auto code = [&] { return keep(values == MomentValues::kSquares ? squares : x, bits, values, kDraws, 0); };
     const test::RestoreCpu restore;
     set_isa_cap(IsaLevel::kScalar);
     Kept plain;
@@ -129,28 +130,29 @@ TEST_CASE("a million moments have the same codes on every ISA") {
 
 TEST_CASE("the number of a code keeps that code for every draw, and one between two codes is rounded by its draw") {
   test::everywhere([] {
-    for_forms([](int bits, bool square, const MomentForm& form) {
+    for_forms([](int bits, MomentValues values, const MomentForm& form) {
+      const bool square = values == MomentValues::kSquares;
       // The largest number makes the scale 1/4.
       const auto stored = [&](double u) { return static_cast<float>(square ? u * u / 16 : -u / 4); };
       std::vector<float> x(256, stored(moment_number(form.most, form)));
       for (int q = 0; q < form.most; ++q) x[static_cast<size_t>(q)] = stored(moment_number(q, form));
       for (const uint32_t step : {0, 1, 2, 77}) {
-        const Kept k = keep(x, bits, square, {7, Purpose::kMoment, 3, step}, 9);
+        const Kept k = keep(x, bits, values, {7, Purpose::kMoment, 3, step}, 9);
         CHECK(k.scales[0] == 0.25f);
         CHECK(k.back == x);
       }
       const int q = form.most / 2;
       const double between = (moment_number(q, form) + moment_number(q + 1, form)) / 2;
       std::fill(x.begin(), x.end() - 1, stored(between));
-      const Kept k = keep(x, bits, square, kDraws, 0);
+      const Kept k = keep(x, bits, values, kDraws, 0);
       for (size_t i = 0; i < 255; ++i)
-        CHECK(std::abs(moment_stored(k.bytes.data(), i, bits, square)) == q + (moment_draw(kDraws, i) >= 32768));
+        CHECK(std::abs(moment_stored(k.bytes.data(), i, bits, values)) == q + (moment_draw(kDraws, i) >= 32768));
     });
   });
 }
 
 TEST_CASE("codes of moments keep their relative precision: in 8 bits over five decades, in 4 bits over two") {
-  for_forms([](int, bool, const MomentForm& form) {
+  for_forms([](int, MomentValues, const MomentForm& form) {
     const int parts = 1 << form.b;
     for (int q = 0; q <= form.most; ++q) {
       const double gap = moment_number(q + 1, form) - moment_number(q, form);
@@ -158,29 +160,31 @@ TEST_CASE("codes of moments keep their relative precision: in 8 bits over five d
       if (q >= parts) CHECK(gap <= moment_number(q, form) * 2 / parts);
     }
   });
-  const auto range = [](int bits, bool square) {
-    const MomentForm form = moment_form(bits, square);
+  const auto range = [](int bits, MomentValues values) {
+    const MomentForm form = moment_form(bits, values);
     return std::pair{moment_number(form.most, form), moment_number(1, form) / moment_number(form.most, form)};
   };
-  CHECK(range(8, false).first == 61439);
-  CHECK(range(8, true).first == 63487);
-  CHECK(range(4, false).first == 127);
-  CHECK(range(4, true).first == 191);
-  CHECK(range(8, false).second < 2.1e-6);
-  CHECK(range(8, true).second < 1e-6);
-  CHECK(range(4, false).second < 8e-3);
-  CHECK(range(4, true).second < 2.7e-3);
+  CHECK(range(8, MomentValues::kMeans).first == 61439);
+  CHECK(range(8, MomentValues::kSquares).first == 63487);
+  CHECK(range(4, MomentValues::kMeans).first == 127);
+  CHECK(range(4, MomentValues::kSquares).first == 191);
+  CHECK(range(8, MomentValues::kMatrix).first == 14.75);
+  CHECK(range(4, MomentValues::kMatrix).first == 11);
+  CHECK(range(8, MomentValues::kMeans).second < 2.1e-6);
+  CHECK(range(8, MomentValues::kSquares).second < 1e-6);
+  CHECK(range(4, MomentValues::kMeans).second < 8e-3);
+  CHECK(range(4, MomentValues::kSquares).second < 2.7e-3);
 }
 
 TEST_CASE("rounding moments is unbiased, for numbers of any part of the largest") {
   for (const int bits : {8, 4}) {
-    const MomentForm form = moment_form(bits, false);
+    const MomentForm form = moment_form(bits, MomentValues::kMeans);
     for (const float part : {0.3f, 1e-3f, 1e-5f, 1e-6f}) {
       std::vector<float> x(256, -part);
       x[0] = 1;
       double mean = 0;
       for (uint32_t step = 0; step < 2000; ++step) {
-        const Kept k = keep(x, bits, false, {7, Purpose::kMoment, 1, step}, 0);
+        const Kept k = keep(x, bits, MomentValues::kMeans, {7, Purpose::kMoment, 1, step}, 0);
         CHECK(std::fabs(k.back[0] - 1) < 1e-6f);
         for (size_t i = 1; i < 256; ++i) mean += static_cast<double>(k.back[i]) / (2000 * 255);
       }
@@ -193,12 +197,12 @@ TEST_CASE("rounding moments is unbiased, for numbers of any part of the largest"
 
 TEST_CASE("NaN and Inf in moments stay seen and change no other block") {
   test::everywhere([] {
-    for_forms([](int bits, bool square, const MomentForm&) {
+    for_forms([](int bits, MomentValues values, const MomentForm&) {
       for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf}) {
         std::vector<float> x = numbers(768, true);
-        const Kept clean = keep(x, bits, square, kDraws, 0);
+        const Kept clean = keep(x, bits, values, kDraws, 0);
         x[300] = bad;
-        const Kept k = keep(x, bits, square, kDraws, 0);
+        const Kept k = keep(x, bits, values, kDraws, 0);
         CHECK_FALSE(std::isfinite(k.back[300]));
         CHECK(k.scales[0] == clean.scales[0]);
         CHECK(k.scales[2] == clean.scales[2]);

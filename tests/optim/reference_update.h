@@ -45,7 +45,8 @@ struct Reference {
       const size_t end = std::min(b + 256, x.size());
       float top = 0;
       for (size_t e = b; e < end; ++e) top = std::max(top, square ? std::sqrt(x[e]) : std::fabs(x[e]));
-      const MomentForm form = moment_form(moments == MomentKind::kInt8 ? 8 : 4, square);
+      const MomentForm form =
+          moment_form(moments == MomentKind::kInt8 ? 8 : 4, square ? MomentValues::kSquares : MomentValues::kMeans);
       const float s = std::max(top / static_cast<float>(moment_number(form.most, form)), 0x1p-126f), inverse = 1.0f / s;
       for (size_t e = b; e < end; ++e) {
         const int q = moment_code((square ? std::sqrt(x[e]) : std::fabs(x[e])) * inverse, form,

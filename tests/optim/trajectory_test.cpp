@@ -88,9 +88,10 @@ void check(const Choice& c, int steps = 3) {
       return static_cast<float>(state[part].tensor.elements()[e]);
     const int bits = c.moments == MomentKind::kInt8 ? 8 : 4;
     const bool square = part == 1;
-    const int q = moment_stored(static_cast<const uint8_t*>(state[2 * part].tensor.data()), e, bits, square);
+    const MomentValues values = square ? MomentValues::kSquares : MomentValues::kMeans;
+    const int q = moment_stored(static_cast<const uint8_t*>(state[2 * part].tensor.data()), e, bits, values);
     const float s = state[2 * part + 1].tensor.as<float>()[e / 256];
-    const float y = s * static_cast<float>(moment_number(std::abs(q), moment_form(bits, square)));
+    const float y = s * static_cast<float>(moment_number(std::abs(q), moment_form(bits, values)));
     return square ? y * y : std::copysign(y, static_cast<float>(q));
   };
   for (size_t e = 0; e < reference.w.size(); e += 97) {

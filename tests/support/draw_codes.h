@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bitgrad/base/rng.h"
+#include "bitgrad/kernels/quantize_rules.h"
 
 namespace bitgrad::test {
 
@@ -18,18 +19,20 @@ inline int64_t code_by_draw(double v, double lo, double hi, double draw) {
   return static_cast<int64_t>(std::floor((i + draw) / 65536));
 }
 
-// Codes q of moments in 8 or 4 bits, 0 <= q <= most: of means, or of roots of squares.
+// Codes q of moments in 8 or 4 bits, 0 <= q <= most: of means, values of a matrix, or roots of squares.
 struct MomentForm {
   int b, most;
 };
-inline MomentForm moment_form(int bits, bool square) {
-  if (bits == 8) return square ? MomentForm{4, 255} : MomentForm{3, 127};
-  return square ? MomentForm{1, 15} : MomentForm{0, 7};
+inline MomentForm moment_form(int bits, MomentValues values) {
+  const bool wide = bits == 8;
+  if (values == MomentValues::kSquares) return wide ? MomentForm{4, 255} : MomentForm{1, 15};
+  if (values == MomentValues::kMatrix) return wide ? MomentForm{5, 127} : MomentForm{1, 7};
+  return wide ? MomentForm{3, 127} : MomentForm{0, 7};
 }
 // The code of element i, with its sign, of those that are stored in `bytes`.
-inline int moment_stored(const uint8_t* bytes, size_t i, int bits, bool square) {
+inline int moment_stored(const uint8_t* bytes, size_t i, int bits, MomentValues values) {
   const int raw = bits == 8 ? bytes[i] : i % 2 == 0 ? bytes[i / 2] & 15 : bytes[i / 2] >> 4;
-  return square || raw < 1 << (bits - 1) ? raw : raw - (1 << bits);
+  return values == MomentValues::kSquares || raw < 1 << (bits - 1) ? raw : raw - (1 << bits);
 }
 // The number of code q >= 0, and the code of u >= 0.
 inline double moment_number(int q, const MomentForm& form) {

@@ -140,18 +140,8 @@ void to_bf16_stochastic_cuda(int64_t n, const float* x, const RandomStream& draw
   launch(to_bf16_stochastic_kernel, cover(ceil_div(n, 8), "to_bf16_stochastic_cuda"), draws, first, x, y, n, aligned);
 }
 
-// Calls f with the kind of code that q holds.
-template <typename F>
-void with_code(const MomentCodes& q, F&& f) {
-  using namespace moment_codes;
-  if (q.bits == 8)
-    q.square ? f(RootCode{}) : f(MeanCode{});
-  else
-    q.square ? f(RootCode4{}) : f(MeanCode4{});
-}
-
 void narrow_moments_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, const MomentCodes& q) {
-  with_code(q, [&](auto code) {
+  moment_codes::with_code(q.bits, q.values, [&](auto code) {
     using Code = decltype(code);
     const bool aligned = lies_on<4>(x) && lies_on<8 / kPerByte<Code>>(q.codes);
     launch(narrow_moments_kernel<Code>, cover(ceil_div(n, kMomentBlock) * 32, "narrow_moments_cuda"), draws, first, x,
@@ -159,7 +149,7 @@ void narrow_moments_cuda(int64_t n, const float* x, const RandomStream& draws, u
   });
 }
 void widen_moments_cuda(int64_t n, const MomentCodes& q, float* x) {
-  with_code(q, [&](auto code) {
+  moment_codes::with_code(q.bits, q.values, [&](auto code) {
     using Code = decltype(code);
     run_convert<kPerByte<Code>>("widen_moments_cuda", WidenMoment<Code>{q.scales}, q.codes, x, n);
   });

@@ -31,6 +31,13 @@ constexpr bool rounds(CodeRule rule) {
 // Straight-through rules (section 3). The mask has one bit per element; 1 means the gradient passes.
 enum class SteRule : uint8_t { kIdentity, kClip, kApproxSign, kTanh, kNone };
 
+// What a moment of an optimizer is, by which its 8- and 4-bit codes are spaced (section 6).
+enum class MomentValues : uint8_t {
+  kMeans,    // signed, each read by itself: codes span decades
+  kMatrix,   // signed, read as one matrix, in which rounding errors of all elements add up: codes are closer together
+  kSquares,  // non-negative: codes of their roots, which span decades
+};
+
 // How scales and offsets are rounded once computed, before zero points and codes. Section 2, "Modifiers".
 struct ScaleRounding {
   bool pow2 = false;  // s -> 2^ceil(log2 s)

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "bitgrad/kernels/quantize_rules.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/optim/optimizer_spec.h"
 
@@ -68,8 +69,8 @@ class UpdateRule {
   enum class Extent : uint8_t { kElements, kRows, kColumns };  // one value of each; of rows and columns always in fp32
   struct Moment {
     std::string_view name = {};
-    bool square = false;      // non-negative, a mean of squares: moments of 8 and 4 bits store its square root
-    bool stochastic = false;  // in bf16: rounded stochastically rather than to nearest even
+    MomentValues values = MomentValues::kMeans;  // by which moments of 8 and 4 bits are coded
+    bool stochastic = false;                     // in bf16: rounded stochastically rather than to nearest even
     Extent extent = Extent::kElements;
   };
   // Rules of the same family share the same state, so that a run may continue with another one.

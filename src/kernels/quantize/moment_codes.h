@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/kernels/quantize_rules.h"
 
 namespace bitgrad::kernels::moment_codes {
 
@@ -19,6 +20,12 @@ struct MeanCode {  // of magnitudes; the sign is separate
   static constexpr int32_t kMost = 127;
   static constexpr float kLargest = 61439.0f;  // the number of kMost
 };
+struct MatrixCode {
+  using Byte = int8_t;
+  static constexpr int kBits = 5;
+  static constexpr int32_t kMost = 127;
+  static constexpr float kLargest = 14.75f;
+};
 struct RootCode {
   using Byte = uint8_t;
   static constexpr int kBits = 4;
@@ -31,12 +38,31 @@ struct MeanCode4 {  // the same in 4 bits, two to a byte
   static constexpr int32_t kMost = 7;
   static constexpr float kLargest = 127.0f;
 };
+struct MatrixCode4 {
+  using Byte = int8_t;
+  static constexpr int kBits = 1;
+  static constexpr int32_t kMost = 7;
+  static constexpr float kLargest = 11.0f;
+};
 struct RootCode4 {
   using Byte = uint8_t;
   static constexpr int kBits = 1;
   static constexpr int32_t kMost = 15;
   static constexpr float kLargest = 191.0f;
 };
+// Calls f with the codes of 8 or 4 bits for these values.
+template <typename F>
+static inline void with_code(int bits, MomentValues values, F&& f) {
+  const bool wide = bits == 8;
+  switch (values) {
+    case MomentValues::kMeans:
+      return wide ? f(MeanCode{}) : f(MeanCode4{});
+    case MomentValues::kMatrix:
+      return wide ? f(MatrixCode{}) : f(MatrixCode4{});
+    case MomentValues::kSquares:
+      return wide ? f(RootCode{}) : f(RootCode4{});
+  }
+}
 template <typename Code>
 inline constexpr int kPerByte = Code::kMost > 15 ? 1 : 2;
 // Codes of squares, of their roots, are those without signs.
