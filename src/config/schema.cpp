@@ -94,7 +94,10 @@ class Keys {
     for (const std::string_view group : {"optim", "aux"}) {
       if (group == "aux" && choices::updates_hidden_only(std::string(rule.name))) continue;
       for (const std::string& key : split(std::string(rule.keys), ' '))
-        if (KeySpec* const known = look_up(group, key)) append(known->when, std::string(rule.name));
+        if (KeySpec* const known = look_up(group, key))
+          append(known->when, std::string(rule.name));
+        else
+          ensure(key.empty() || group == "aux", "config", "optimizers.inc: ", rule.name, " has an unknown key ", key);
     }
   }
   void add_format(const DatasetFormat& format) {

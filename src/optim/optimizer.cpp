@@ -240,11 +240,11 @@ void Optimizer::refuse(const Parameter& p) const {
             "optim.clip_norm, may help.");
 }
 
-// Before the first update: checks that sums are finite; computes gradients of learned parts and, for clip_norm, the sum
+// Before the first update: checks that sums are finite; computes gradients of learned parts and, for the norm, the sum
 // of squares of all gradients (in double). A finished fp32 gradient is kept (Entry::finished); others are finished
 // again in apply. On a device all of this is queued before the single poll.
 void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
-  const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
+  const bool cpu = current_device().is_cpu(), norm = spec_.measures_norm();
   for (const auto& s : entries_) {
     const Parameter& p = *s->parameter;
     if (!s->active) continue;
@@ -265,13 +265,13 @@ void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
 // Computes the norm block by block, without storing a finished gradient.
 bool Optimizer::norm_in_one_pass(const Entry& s) const {
   const Parameter& p = *s.parameter;
-  return spec_.clip_norm > 0 && s.learned.empty() && !s.rule->whole_matrix() && p.spec().grad == dtypes::fp32 &&
+  return spec_.measures_norm() && s.learned.empty() && !s.rule->whole_matrix() && p.spec().grad == dtypes::fp32 &&
          detail::squares_by_blocks(p);
 }
 // Before the first update, for the norm, for learned parts or for a rule of whole matrices.
 bool Optimizer::finishes_early(const Entry& s) const {
   if (current_device().is_cpu() && norm_in_one_pass(s)) return false;
-  return spec_.clip_norm > 0 || !s.learned.empty() || s.rule->whole_matrix();
+  return spec_.measures_norm() || !s.learned.empty() || s.rule->whole_matrix();
 }
 
 void Optimizer::finish_early(Entry& s, double count, detail::SquareSums* sums) {
@@ -301,7 +301,7 @@ float Optimizer::norm_factor(double sum_of_squares) {
   if (!std::isfinite(last_norm_))
     fail_with(ErrorCode::kNonFinite, "optimizer", "the global norm of the gradients overflows fp32 at optimizer step ",
               steps_, ". Nothing was updated. A smaller learning rate may help.");
-  return last_norm_ > spec_.clip_norm ? spec_.clip_norm / last_norm_ : 1.0f;
+  return spec_.clip_norm > 0 && last_norm_ > spec_.clip_norm ? spec_.clip_norm / last_norm_ : 1.0f;
 }
 
 // Rules of whole matrices divide by norms.
@@ -350,7 +350,7 @@ void Optimizer::begin_step(float lr, double count) {
 }
 
 void Optimizer::begin_update(float lr, double count, const detail::SquareSums& sums) {
-  now_ = Now{lr, count, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
+  now_ = Now{lr, count, spec_.measures_norm() ? norm_factor(sums.total()) : 1.0f};
   check_squares(sums);
   place_ages();
   partially_updated_ = true;

@@ -47,7 +47,8 @@ std::string Optimizer::not_fused(const Parameter& p, const Entry* s) const {
   if (!spec_.fused) return "optim.fused is off";
   if (const Device device = p.value().device(); !device.is_cpu())
     return concat("on ", to_string(device), " whole tensors are updated after backward");
-  if (spec_.clip_norm > 0) return "the norm of all gradients must be known first (optim.clip_norm, log.gradient_norm)";
+  if (spec_.measures_norm())
+    return "the norm of all gradients must be known first (optim.clip_norm, log.gradient_norm)";
   if (s == nullptr) return "no optimizer updates it";
   if (s->rule->whole_matrix()) return concat("update rule ", s->rule->family(), " needs the whole gradient");
   if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');

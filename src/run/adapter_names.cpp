@@ -207,7 +207,7 @@ std::map<std::string, Tensor> PeftNames::from_peft(std::map<std::string, Tensor>
     bool any = false;
     for (const Part& part : parts->second) {
       const std::string name = concat(kPeftPrefix, part.module);
-      const auto a = tensors.find(name + std::string(kLoraA)), b = tensors.find(name + std::string(kLoraB));
+      const auto a = tensors.find(concat(name, kLoraA)), b = tensors.find(concat(name, kLoraB));
       if (a == tensors.end() || b == tensors.end()) continue;  // not a target there: its rows of B are zeros
       joined.add(part, a->second, b->second, scale_of(config, part.module));
       tensors.erase(a);

@@ -1,8 +1,9 @@
 // Builds a learner from a configuration: layers, optimizer, schedule, data sets.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/module.h"
@@ -51,10 +52,9 @@ std::function<float(int64_t)> rates_of(const RunConfig& config, const ScheduleCo
   }
 }
 
-// The norm of all gradients is measured by a clip that changes nothing.
 OptimizerSpec optimizer_spec(const RunConfig& config) {
   OptimizerSpec spec = config.optim.spec;
-  if (config.log.gradient_norm && spec.clip_norm == 0) spec.clip_norm = std::numeric_limits<float>::max();
+  spec.log_norm = config.log.gradient_norm;
   return spec;
 }
 
@@ -183,6 +183,15 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
 }
 
 }  // namespace
+
+Device device_of(const RunConfig& config) {
+  return config.device.kind == "cuda" ? Device::cuda(static_cast<int>(config.device.index)) : Device::cpu();
+}
+
+void apply_run_settings(const RunConfig& config) {
+  if (config.device.threads) set_num_threads(static_cast<int>(*config.device.threads));
+  set_bits_mode(config.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
+}
 
 std::function<float(int64_t)> learning_rates(const RunConfig& config, int64_t microbatches_per_epoch,
                                              const std::vector<int64_t>& plateaus) {

@@ -35,9 +35,9 @@ void Trainer::Evaluations::require_defined(const Evaluation& result, const std::
       fail_with(ErrorCode::kData, key, rule.metric, " is not defined on data.", section,
                 ", as the warning before says. Choose another metric, or samples on which it is defined");
   };
-  check("train.best", t_.best_);
-  if (t_.config_.train.early_stop) check("train.early_stop", t_.early_stop_);
-  if (t_.config_.schedule.name == "plateau") check("schedule.metric", t_.plateau_);
+  check("train.best", t_.rules_.best);
+  if (t_.config_.train.early_stop) check("train.early_stop", t_.rules_.early_stop);
+  if (t_.config_.schedule.name == "plateau") check("schedule.metric", t_.rules_.plateau);
 }
 
 void Trainer::Evaluations::record(const Evaluation& result) {
@@ -46,7 +46,7 @@ void Trainer::Evaluations::record(const Evaluation& result) {
   RunCounters& c = t_.counters_;
   EvalEvent e = event_of(result, t_.selected_on(), step_);
   const std::optional<double> best = t_.best_value();
-  e.best = !best || t_.best_.better(e.value, *best);
+  e.best = !best || t_.rules_.best.better(e.value, *best);
   c.last_accuracy = result.accuracy;
   if (e.best) {
     c.best_accuracy = result.accuracy;
@@ -64,7 +64,7 @@ void Trainer::Evaluations::record(const Evaluation& result) {
   report(e);
   if (!e.best || run_.folder.empty()) return;
   write_examination(e);  // first: a run that is killed here and resumed from best.safetensors has it
-  run_.save(run_.folder + "/best.safetensors");
+  run_.save_best();
 }
 
 // Counts the evaluations in a row that are not better than `best` by more than min_delta.
@@ -80,7 +80,7 @@ void Trainer::Evaluations::note(const Evaluation& result, const BestRule& rule, 
 void Trainer::Evaluations::follow_plateau(const Evaluation& result) {
   const ScheduleConfig& schedule = t_.config_.schedule;
   RunCounters& c = t_.counters_;
-  note(result, t_.plateau_, schedule.min_delta, c.plateau_best, c.plateau_waited);
+  note(result, t_.rules_.plateau, schedule.min_delta, c.plateau_best, c.plateau_waited);
   if (c.plateau_waited < schedule.patience) return;
   const float before = t_.learner_->learning_rate(step_);
   c.plateau_waited = 0;
@@ -88,18 +88,18 @@ void Trainer::Evaluations::follow_plateau(const Evaluation& result) {
   t_.set_rates();
   const float now = t_.learner_->learning_rate(step_);
   if (now == before) return;
-  log(LogLevel::kInfo, concat("schedule plateau: ", t_.plateau_.metric, " on data.", t_.selected_on(),
+  log(LogLevel::kInfo, concat("schedule plateau: ", t_.rules_.plateau.metric, " on data.", t_.selected_on(),
                               " did not improve in ", schedule.patience, " evaluations: the rate is ", now,
                               " instead of ", before, " from step ", step_, " on"));
 }
 
 void Trainer::Evaluations::note_improvement(const Evaluation& result) {
   RunCounters& c = t_.counters_;
-  note(result, t_.early_stop_, t_.config_.train.early_stop->min_delta, c.early_stop_best, c.early_stop_waited);
+  note(result, t_.rules_.early_stop, t_.config_.train.early_stop->min_delta, c.early_stop_best, c.early_stop_waited);
   if (c.early_stop_waited != t_.config_.train.early_stop->patience || t_.stops_early()) return;
   const int64_t form = t_.last_form();
   log(LogLevel::kWarning,
-      concat("train.early_stop: ", t_.early_stop_.metric, " did not improve in ", c.early_stop_waited,
+      concat("train.early_stop: ", t_.rules_.early_stop.metric, " did not improve in ", c.early_stop_waited,
              " evaluations, but phase ", form, ", from step ", t_.learner_->phases()[static_cast<size_t>(form)].from,
              " on, gives the model its last form: the run goes on, and patience starts anew there"));
 }
@@ -112,7 +112,7 @@ EvalEvent Trainer::Evaluations::event_of(const Evaluation& result, const std::st
   e.loss = result.loss;
   e.accuracy = result.accuracy;
   e.metrics = result.metrics;
-  e.metric = t_.best_.metric;
+  e.metric = t_.rules_.best.metric;
   e.value = value_of(result.metrics, e.metric).value();
   return e;
 }

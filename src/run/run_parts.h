@@ -19,6 +19,12 @@
 namespace bitgrad {
 namespace detail {
 
+// Throw Error or ConfigError (run_checks.cpp). check_samples: the data sets fit the loss and one another; valid and
+// test may be nullptr. require_readable: the texts of the configuration in the run's files read back as what was
+// written; `given_names`: the class names are the user's, not those of the data.
+void check_samples(const RunConfig& config, const Dataset& train, const Dataset* valid, const Dataset* test);
+void require_readable(const RunConfig& config, bool given_names);
+
 // Sums and times of a run's steps since its last report.
 
 using Clock = std::chrono::steady_clock;
@@ -104,6 +110,31 @@ std::string git_state();
 
 }  // namespace detail
 
+// The files of a run that hold its model: checkpoints and the report.
+class Trainer::Files {
+ public:
+  // All must outlive the files. Without a folder (""; metrics is nullptr) nothing is saved.
+  Files(Trainer& trainer, const std::string& folder, const TrainHooks& hooks, MetricsLog* metrics)
+      : t_(trainer), folder_(folder), hooks_(hooks), metrics_(metrics) {}
+
+  // Writes <name>.safetensors, "last" or "best"; with "last" those that checkpoint.keep and train.ema ask for.
+  void save(std::string_view name);
+  // Whether last.safetensors is of this step: not in a run that goes on from best.safetensors, and perhaps does no
+  // more. True without a folder.
+  bool last_is_here() const;
+  // report.html. Failing to write it must not fail the run.
+  void write_report();
+
+ private:
+  void write(std::string_view name, bool average = false);
+  void keep_checkpoint();
+
+  Trainer& t_;
+  const std::string& folder_;
+  const TrainHooks& hooks_;
+  MetricsLog* const metrics_;
+};
+
 // The evaluations of a run: their results, which model is the best so far, and whether the run stops early.
 class Trainer::Evaluations {
  public:
@@ -113,7 +144,7 @@ class Trainer::Evaluations {
     const TrainHooks& hooks;
     MetricsLog* metrics;  // nullptr: no metrics log
     std::function<bool()> cut;
-    std::function<void(const std::string& path)> save;
+    std::function<void()> save_best;
   };
   Evaluations(Trainer& trainer, Run run);
 

@@ -2,18 +2,15 @@
 #include "bitgrad/run/trainer.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/config/resume.h"
 #include "bitgrad/nn/module.h"
 #include "config/lengths.h"
-#include "data/augment.h"
 #include "data/split_samples.h"
 #include "run/initial_values.h"
 #include "run/model_warnings.h"
@@ -25,122 +22,11 @@
 namespace bitgrad {
 namespace {
 
-bool fits(const std::string& loss, const TargetForm& target) {
-  return target.classes > 0 ? loss_takes_classes(loss) : loss_takes_values(loss);
-}
-
-std::vector<std::string> losses_for(const TargetForm& target) {
-  std::vector<std::string> names = loss_names();
-  std::erase_if(names, [&](const std::string& name) { return !fits(name, target); });
-  return names;
-}
-
 RunConfig with_rules(RunConfig config) {
   require(!config.quant.budget, "quant.budget",
           "a Trainer gets the rules that a budget became, got the budget. Hint: "
           "Trainer(resolve_budget(config)), bitgrad/tools/budget.h");
   return config;
-}
-
-std::string kind_of(const TargetForm& target) {
-  const bool classes = target.classes > 0;
-  if (target.shape.rank() == 0) return classes ? "one class per sample" : "one value per sample";
-  return concat(classes ? "classes " : "values ", target.shape, " per sample");
-}
-
-void check_targets(const RunConfig& config, const Dataset& train) {
-  const TargetForm target = train.target_form();
-  const bool classes = target.classes > 0;
-  require(fits(config.loss, target), "loss", config.loss, " expects ", classes ? "values" : "classes",
-          " as targets, data.train (", train.name(), ") has ", kind_of(target),
-          ". Losses for these: ", joined(losses_for(target)));
-  const int64_t names = std::ssize(config.data.class_names);
-  require(names == 0 || names == target.outputs(), "data", "class_names: got ", names, " names, data.train (",
-          train.name(), ") has ", target.outputs(), classes ? " classes" : " values");
-}
-
-// Checks that a model of data.train can be evaluated on the data of `section`.
-void check_like(const Dataset& train, const std::string& section, const Dataset& other) {
-  require(other.dtype() == train.dtype(), "data", "data.train (", train.name(), ") has ", train.dtype(), ", ", section,
-          " (", other.name(), ") ", other.dtype());
-  require(other.features() == train.features(), "data", "data.train has samples of ", train.features(), " values, ",
-          section, " of ", other.features());
-  require(other.classes() <= train.classes(), "data", section, " has ", other.classes(), " classes, data.train ",
-          train.classes(),
-          ". If samples of data.train lack classes that the model is to have, write data.train.classes: ",
-          other.classes(), ", where its format has that key");
-  const std::vector<std::string> names = train.class_names(), theirs = other.class_names();
-  if (!names.empty() && !theirs.empty() && names != theirs)
-    fail_with(ErrorCode::kData, "data", section, " (", other.name(),
-              ") has other classes than data.train: ", joined(theirs), ", expected ", joined(names),
-              ", in this order. bitgrad data pack --classes TRAIN.classes.txt packs pictures in the order of others");
-  const TargetForm target = train.target_form(), given = other.target_form();
-  require(given.shape == target.shape && given.dtype() == target.dtype(), "data", "data.train (", train.name(),
-          ") has targets of ", kind_of(target), ", ", section, " (", other.name(), ") of ", kind_of(given));
-}
-
-void check_tokenizers(const Dataset& train, const std::string& section, const Dataset& other) {
-  const std::shared_ptr<const Tokenizer> a = train.tokenizer(), b = other.tokenizer();
-  if (a == nullptr || b == nullptr) return;
-  if (const std::string parts = tokenizer_difference(*a, *b); !parts.empty())
-    fail_with(ErrorCode::kData, "tokenizer", "data.train (", train.name(), ") and ", section, " (", other.name(),
-              ") differ: ", parts);
-}
-
-std::string fitting_metrics(const MetricTask& task) {
-  std::string names;
-  for (const Metric* m : metrics())
-    if (m->fits(task)) names += concat(names.empty() ? "" : ", ", m->name);
-  return names;
-}
-
-std::string does_not_fit(const std::string& name, const RunConfig& config, const MetricTask& task) {
-  const Metric* const metric = find_metric(name);
-  return concat(name, " does not support loss ", config.loss, " on ", kind_of(task.target),
-                metric == nullptr || metric->doc.empty() ? "" : concat(" (", metric->doc, ')'),
-                ". Metrics of this run: ", fitting_metrics(task));
-}
-
-// Metrics that train.metrics asks to follow must fit the targets, and their keys too.
-void check_followed(const RunConfig& config, const MetricTask& task) {
-  for (const auto& [name, keys] : config.train.metrics) {
-    const Metric* const metric = find_metric(name);
-    require(metric == nullptr || !metric->follow || metric->fits(task), "train.metrics",
-            does_not_fit(name, config, task));
-  }
-  followers_of(task, config.train.metrics);
-}
-
-// The rule for metric `name`, set by `key` under train.
-BestRule rule_of(const RunConfig& config, const std::string& key, const std::string& name, const std::string& mode,
-                 const MetricTask& task, SourceMark mark) {
-  const Metric* const metric = find_metric(name);
-  if (metric == nullptr || !metric->fits(task))
-    throw config_error_at(config, mark, concat(key, ": ", does_not_fit(name, config, task)));
-  if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
-    throw config_error_at(config, mark, concat(key, ": ", name, " has a required key; set it in train.metrics.", name));
-  return {name, mode.empty() ? metric->more_is_better : mode == "max"};
-}
-
-// The rule of train.best; by default the metric that fits the targets.
-BestRule best_rule(const RunConfig& config, const MetricTask& task) {
-  const BestConfig& best = config.train.best;
-  const bool one_class = task.target.classes > 0 && task.target.shape.rank() == 0;
-  return rule_of(config, "train.best",
-                 !best.metric.empty() ? best.metric
-                 : one_class          ? "accuracy"
-                                      : "loss",
-                 best.mode, task, best.mark);
-}
-
-// The rule set by `section` (train.early_stop, schedule); without a metric of its own, that of train.best.
-template <typename Section>
-BestRule rule_beside_best(const RunConfig& config, const std::string& key, const Section& section,
-                          const MetricTask& task, const BestRule& best) {
-  const bool own = !section.metric.empty();
-  BestRule rule = rule_of(config, key, own ? section.metric : best.metric, section.mode, task, section.mark);
-  if (!own && section.mode.empty()) rule.more_is_better = best.more_is_better;
-  return rule;
 }
 
 // Whether a setting changes over the whole run (learner.set_total_steps).
@@ -160,51 +46,7 @@ bool anneals(const RunConfig& config) {
   return any;
 }
 
-// Throws Error if the augmentation does not fit the data.
-void check_augment(const Dataset& train, const Augment& augment) {
-  const data::AugmentedImages images = data::augmented_images(train, augment, 0, 0);
-  require(augment.crop_pad < std::min(images.rows, images.columns), "data.train.augment", "crop_pad: got ",
-          augment.crop_pad, " pixels for images of ", images.rows, " x ", images.columns,
-          ", expected fewer than the shorter side: a crop could show none of the image.");
-}
-
-// Whether a run of this configuration can be opened again: as config.yaml and in checkpoints, the text must read back
-// as what was written. `given_names`: the class names are the user's, not those of the data.
-void require_readable(const RunConfig& config, bool given_names) {
-  std::string why;
-  try {
-    const RunConfig back =
-        parse_config(to_yaml(config), "config.yaml", {}, {.plugins = ConfigSource::Plugins::kLoaded});
-    if (to_portable_yaml(back) == to_portable_yaml(config) &&
-        (config.data.root.empty() || back.data.root == std::filesystem::absolute(config.data.root).lexically_normal()))
-      return;
-    why = concat("it would be read back otherwise: ",
-                 joined(config_differences(back, config), "; ", &ConfigDifference::key));
-  } catch (const ConfigError& error) {
-    why = error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
-  }
-  for (size_t i = 0; i < config.data.class_names.size() && !given_names; ++i)
-    if (const std::string& name = config.data.class_names[i]; printable(name) != name)
-      why = concat("class ", i, " is named '", printable(name.substr(0, 80)),
-                   "', expected UTF-8 without control characters");
-  const bool names = !given_names && why.find("data.root") == std::string::npos && !config.data.class_names.empty();
-  if (names)
-    fail_with(ErrorCode::kData, "data.train", "its ", config.data.class_names.size(),
-              " class names cannot be kept in the configuration of the run, and no command could open it: ",
-              printable(why), ". Rename the classes, or number them");
-  fail("config", "a run of it could not be opened again: ", printable(why));
-}
-
 }  // namespace
-
-Device device_of(const RunConfig& config) {
-  return config.device.kind == "cuda" ? Device::cuda(static_cast<int>(config.device.index)) : Device::cpu();
-}
-
-void apply_run_settings(const RunConfig& config) {
-  if (config.device.threads) set_num_threads(static_cast<int>(*config.device.threads));
-  set_bits_mode(config.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
-}
 
 Trainer::Trainer(RunConfig config) : Trainer(std::move(config), nullptr, nullptr) {}
 
@@ -217,16 +59,8 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   apply_run_settings(config_);
   const DeviceGuard guard(device_of(config_));
   open_data(std::move(valid));
-  check_data();
-  const Augment& augment = config_.data.train.augment;
-  if (augment.given()) check_augment(*train_data_, augment);
-  const MetricTask measured{train_data_->target_form(), config_.loss, train_data_->vocabulary()};
-  check_followed(config_, measured);
-  best_ = best_rule(config_, measured);
-  if (const auto& stop = config_.train.early_stop)
-    early_stop_ = rule_beside_best(config_, "train.early_stop", *stop, measured, best_);
-  if (config_.schedule.name == "plateau")
-    plateau_ = rule_beside_best(config_, "schedule", config_.schedule, measured, best_);
+  detail::check_samples(config_, *train_data_, valid_data_.get(), test_data_.get());
+  rules_ = rules_of(config_, {train_data_->target_form(), config_.loss, train_data_->vocabulary()});
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   counters_.selected_on = selected_on();
@@ -275,7 +109,7 @@ void Trainer::open_data(std::unique_ptr<Dataset> valid) {
     if (d != nullptr && tokenizer_.empty()) tokenizer_ = tokenizer_text(d->tokenizer().get());
   table_ = table_text(train_data_->table().get());
   name_classes();
-  require_readable(config_, given_names);
+  detail::require_readable(config_, given_names);
 }
 
 void Trainer::name_columns(const std::vector<std::string>& features, std::vector<std::string> targets) {
@@ -294,15 +128,6 @@ void Trainer::name_columns(const std::vector<std::string>& features, std::vector
 void Trainer::name_classes() {
   if (config_.data.class_names.empty()) config_.data.class_names = train_data_->class_names();
   config_yaml_ = to_portable_yaml(config_);
-}
-
-void Trainer::check_data() const {
-  check_targets(config_, *train_data_);
-  for (const auto& [section, data] : {std::pair{"data.valid", valid_data_.get()}, {"data.test", test_data_.get()}}) {
-    if (data == nullptr) continue;
-    check_like(*train_data_, section, *data);
-    check_tokenizers(*train_data_, section, *data);
-  }
 }
 
 void Trainer::place_data() {
@@ -360,7 +185,7 @@ void Trainer::resume(const std::string& checkpoint, bool use_data) {
   }
   started_ = true;
   counters_.selected_on = selected_on();
-  if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
+  if (counters_.metric != (rules_.best.metric == "accuracy" ? "" : rules_.best.metric)) counters_.best_value.reset();
   set_rates();
   compare_run(header, checkpoint);
   if (table_.empty()) table_ = header.table;
@@ -421,10 +246,10 @@ int64_t Trainer::last_form() const {
 void Trainer::begin_form() {
   const std::optional<double> best = best_value();
   log(LogLevel::kInfo,
-      concat(
-          "the model has another form from phase ", learner_->phase(), " on: the best model",
-          config_.train.early_stop ? " and the patience of train.early_stop start" : " starts", " anew",
-          best ? concat("; before, the best ", best_.metric, " was ", *best, " at step ", counters_.best_step) : ""));
+      concat("the model has another form from phase ", learner_->phase(), " on: the best model",
+             config_.train.early_stop ? " and the patience of train.early_stop start" : " starts", " anew",
+             best ? concat("; before, the best ", rules_.best.metric, " was ", *best, " at step ", counters_.best_step)
+                  : ""));
   forget_measured();
 }
 
@@ -433,7 +258,7 @@ bool Trainer::ended() const {
 }
 
 std::optional<double> Trainer::best_value() const {
-  if (best_.metric != "accuracy") return counters_.best_value;
+  if (rules_.best.metric != "accuracy") return counters_.best_value;
   return counters_.best_accuracy < 0 ? std::nullopt : std::optional(counters_.best_accuracy);
 }
 

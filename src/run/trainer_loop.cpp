@@ -1,6 +1,5 @@
 // The loop of a run: microbatches, and between optimizer steps reports, evaluations and checkpoints.
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <map>
 #include <memory>
@@ -59,9 +58,9 @@ class Trainer::Loop {
     if (!folder_.empty() && t_.config_.log.report) detail::record_session(folder_, t_.config_, learner());
     if (!folder_.empty())
       metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved, metrics_outputs());
-    evaluations_ =
-        std::make_unique<Evaluations>(t_, Evaluations::Run{folder_, hooks_, metrics_.get(), [this] { return cut(); },
-                                                           [this](const std::string& path) { save(path); }});
+    files_ = std::make_unique<Files>(t_, folder_, hooks_, metrics_.get());
+    evaluations_ = std::make_unique<Evaluations>(
+        t_, Evaluations::Run{folder_, hooks_, metrics_.get(), [this] { return cut(); }, [this] { save("best"); }});
     if (t_.config_.log.quantization && (metrics_ || hooks_.on_quant)) {
       monitor_ = std::make_unique<QuantMonitor>(learner());
       monitor_->expect(microbatches_to(*t_.config_.log.quantization));
@@ -85,7 +84,7 @@ class Trainer::Loop {
     options.transforms = t_.transforms_;
     options.augment = t_.config_.data.train.augment;
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
-    if (!folder_.empty() && t_.done_microbatches() > 0 && !last_is_here()) save(folder_ + "/last.safetensors");
+    if (t_.done_microbatches() > 0 && !files_->last_is_here()) save("last");
     if (t_.counters_.evaluation_due) repeat_evaluation();
     // A request to stop takes effect at the end of the open window, where a checkpoint can be saved.
     while (t_.done_microbatches() < t_.total_microbatches_ && !t_.stops_early() &&
@@ -123,7 +122,7 @@ class Trainer::Loop {
       outcome.ended_by = "error";
       outcome.ended = error.what();
       write_summary(folder_, outcome, "failed", error.what());
-      write_report();
+      files_->write_report();
     } catch (const std::exception& second) {
       log(LogLevel::kError, second.what());
     }
@@ -142,7 +141,7 @@ class Trainer::Loop {
         known != nullptr && (known->code() == ErrorCode::kNonFinite || known->code() == ErrorCode::kBug);
     if (!(at_step_boundary_ || t_.counters_.evaluation_due) || broken || t_.done_microbatches() == saved_at_) return;
     try {
-      save(folder_ + "/last.safetensors");
+      save("last");
       log(LogLevel::kWarning, concat("saved at step ", step, ": resume with bitgrad train --resume ", folder_));
     } catch (const std::exception& second) {
       log(LogLevel::kError, second.what());
@@ -213,7 +212,7 @@ class Trainer::Loop {
         !folder_.empty() && (ends || due(t_.config_.checkpoint.every)) && t_.done_microbatches() != saved_at_;
     if ((ends || saves) && evaluations_->step() != step) check_loss();
     if (saves) {
-      save(folder_ + "/last.safetensors");
+      save("last");
       saved_at_ = t_.done_microbatches();
     }
     boundary_epoch_ = t_.counters_.epoch;
@@ -255,23 +254,17 @@ class Trainer::Loop {
     interval_.start += Clock::now() - before;  // as above
   }
 
-  // Whether last.safetensors is of this step: not in a run that goes on from best.safetensors, and perhaps does no
-  // more.
-  bool last_is_here() const {
-    const std::string last = folder_ + "/last.safetensors";
-    if (!file_system().exists(last)) return false;
-    try {
-      const CheckpointHeader there = read_checkpoint_header(last);
-      return there.microbatch + there.skipped.microbatches == t_.done_microbatches();
-    } catch (const Error&) {
-      return false;
-    }
-  }
-
   // Repeats the evaluation that was cut short when the run was stopped.
   void repeat_evaluation() {
     evaluate();
-    if (t_.ended() && !folder_.empty()) save(folder_ + "/last.safetensors");
+    if (t_.ended()) save("last");
+  }
+
+  void save(std::string_view name) {
+    if (folder_.empty()) return;
+    t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
+    interval_.keep(t_.counters_);
+    files_->save(name);
   }
 
   // Checks that the updated model has a finite loss on the last training microbatch.
@@ -279,47 +272,6 @@ class Trainer::Loop {
     const Clock::time_point before = Clock::now();
     learner().evaluate(feed_->x(), feed_->target(), feed_->counted(), feed_->weight());
     interval_.start += Clock::now() - before;
-  }
-
-  void save(const std::string& path) {
-    if (metrics_) {
-      metrics_->flush();
-      t_.counters_.metrics_bytes = metrics_->written().bytes;
-      t_.counters_.metrics_crc = metrics_->written().crc32c;
-    }
-    t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
-    interval_.keep(t_.counters_);
-    write(path);
-    if (!path.ends_with("/last.safetensors")) return;
-    if (t_.config_.checkpoint.keep > 0) keep_checkpoint();
-    if (learner().train_state().average)
-      learner().train_state().with_average([&] { write(folder_ + "/average.safetensors", true); });
-  }
-
-  void write(const std::string& path, bool average = false) {
-    RunCounters counters = t_.counters_;
-    counters.average = average;
-    save_checkpoint(path, learner(), counters, t_.config_yaml_, t_.tokenizer_, t_.table_);
-    if (hooks_.on_checkpoint) hooks_.on_checkpoint(path);
-  }
-
-  // Writes step_N.safetensors, and removes the earliest of them past checkpoint.keep. Those of later steps are of a
-  // continuation that was given up, and go first.
-  void keep_checkpoint() {
-    constexpr std::string_view kStart = "step_", kEnd = ".safetensors";
-    const int64_t now = learner().state().step;
-    write(concat(folder_, '/', kStart, now, kEnd));
-    std::map<std::pair<bool, int64_t>, std::string> kept;
-    for (const std::string& name : file_system().list(folder_)) {
-      if (!name.starts_with(kStart) || !name.ends_with(kEnd)) continue;
-      const char* const begin = name.data() + kStart.size();
-      const char* const end = name.data() + name.size() - kEnd.size();
-      int64_t step = 0;
-      if (const auto read = std::from_chars(begin, end, step); read.ec == std::errc() && read.ptr == end)
-        kept[{step <= now, step}] = folder_ + '/' + name;
-    }
-    for (; std::ssize(kept) > t_.config_.checkpoint.keep; kept.erase(kept.begin()))
-      file_system().remove(kept.begin()->second);
   }
 
   TrainEvent event() {
@@ -334,7 +286,7 @@ class Trainer::Loop {
     const Quantity& stop = t_.config_.train.stop;
     e.epochs_total = stop.unit == Quantity::Unit::kEpochs ? stop.value : up(t_.microbatches_per_epoch_);
     e.lr = static_cast<double>(learner().learning_rate(std::max<int64_t>(e.step - 1, 0)));
-    if (learner().optimizer().spec().clip_norm > 0 && e.microbatch > first_microbatch_)
+    if (learner().optimizer().spec().measures_norm() && e.microbatch > first_microbatch_)
       e.gradient_norm = static_cast<double>(learner().optimizer().last_norm());
     e.seconds = seconds_since(start_);
     const double done = static_cast<double>(e.microbatch - first_microbatch_);
@@ -368,7 +320,7 @@ class Trainer::Loop {
       const EarlyStopConfig& stop = *t_.config_.train.early_stop;
       outcome.ended_by = "train.early_stop";
       outcome.ended =
-          concat(t_.early_stop_.metric, " on data.", t_.selected_on(), " did not improve",
+          concat(t_.rules_.early_stop.metric, " on data.", t_.selected_on(), " did not improve",
                  stop.min_delta > 0 ? concat(" by more than ", stop.min_delta) : std::string(), " in ",
                  t_.counters_.early_stop_waited, " evaluations; the best was ", *t_.counters_.early_stop_best);
     } else {
@@ -380,7 +332,7 @@ class Trainer::Loop {
   TrainOutcome outcome_now() {
     TrainOutcome outcome;
     outcome.selected_on = t_.selected_on();
-    outcome.metric = t_.best_.metric;
+    outcome.metric = t_.rules_.best.metric;
     outcome.optimizer_steps = learner().state().step;
     outcome.skipped_windows = learner().skipped().windows;
     return outcome;
@@ -403,7 +355,7 @@ class Trainer::Loop {
       log(LogLevel::kInfo, "the best model was chosen on data.test: set data.valid to choose it on other samples");
     if (!folder_.empty())
       write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
-    write_report();
+    files_->write_report();
     return outcome;
   }
 
@@ -422,25 +374,13 @@ class Trainer::Loop {
                  phases[next].from, "): the model has the form of phase ", *outcome.phase));
   }
 
-  // Failing to write a report must not fail the run.
-  void write_report() {
-    if (folder_.empty() || !t_.config_.log.report) return;
-    detail::record_model(folder_, learner());
-    try {
-      write_file_atomically(folder_ + "/report.html", html_report({folder_}));
-    } catch (const std::exception& e) {
-      const std::string_view why = e.what();
-      log(LogLevel::kWarning, concat("report.html is not written: ", why, why.ends_with('.') ? "" : ".",
-                                     " Later: bitgrad report ", folder_));
-    }
-  }
-
   Trainer& t_;
   const std::string folder_;
   const TrainHooks& hooks_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<QuantMonitor> monitor_;
   detail::CodeWarnings code_warnings_;
+  std::unique_ptr<Files> files_;
   std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<detail::BatchFeed> feed_;
   Interval interval_{t_.counters_};

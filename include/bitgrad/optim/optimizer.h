@@ -113,7 +113,7 @@ class Optimizer {
   // Multiplications of one step that come with whole matrices (muon, normuon).
   int64_t macs() const;
   int64_t steps() const { return steps_; }
-  // Global norm of the last step, before clipping; 0 unless clip_norm is on.
+  // Global norm of the last step, before clipping; 0 unless OptimizerSpec::measures_norm.
   float last_norm() const { return last_norm_; }
 
   // The state that a checkpoint stores besides the step count, sharing memory with the optimizer:

@@ -70,9 +70,11 @@ struct OptimizerSpec {
   // of optimizer aux; base_lr 0: that of this spec. None: adamw with base_lr, weight_decay, decay_vectors and moments
   // of this spec.
   std::vector<OptimizerSpec> aux = {};
-  float clip_value = 0;  // 0: off. Gradients are clamped to [-clip_value, clip_value]
-  float clip_norm = 0;   // 0: off. All gradients are scaled by clip_norm / norm if norm > clip_norm
-  bool fused = true;     // updates may run inside backward (Optimizer::arm)
+  float clip_value = 0;   // 0: off. Gradients are clamped to [-clip_value, clip_value]
+  float clip_norm = 0;    // 0: off. All gradients are scaled by clip_norm / norm if norm > clip_norm
+  bool log_norm = false;  // Optimizer::last_norm is measured without clip_norm, too
+  bool fused = true;      // updates may run inside backward (Optimizer::arm)
+  bool measures_norm() const { return log_norm || clip_norm > 0; }
   friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
 };
 

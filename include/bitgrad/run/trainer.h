@@ -129,7 +129,7 @@ class Trainer {
   // The plan of data.train's table (table_text); empty if it is none.
   const std::string& table_record() const { return table_; }
   // What selects the best model: train.best, else accuracy for one class per sample, else loss.
-  const BestRule& best() const { return best_; }
+  const BestRule& best() const { return rules_.best; }
   // That metric's value for the best model; nullopt: nothing was evaluated.
   std::optional<double> best_value() const;
   int64_t total_microbatches() const { return total_microbatches_; }
@@ -142,7 +142,14 @@ class Trainer {
 
  private:
   class Loop;
+  class Files;
   class Evaluations;
+  // The rules of train.best, of train.early_stop and of schedule plateau (the last two in runs that have them).
+  struct Rules {
+    BestRule best = {}, early_stop = {}, plateau = {};
+  };
+  // Throws if a metric does not fit the task.
+  static Rules rules_of(const RunConfig& config, const MetricTask& task);
   // The functions below return nullopt if stop() ends them.
   using Stop = std::function<bool()>;
   std::optional<Evaluation> evaluate_on(const std::string& section, const Stop& stop, const OutputHook& hook = {});
@@ -152,7 +159,6 @@ class Trainer {
   void open_data(std::unique_ptr<Dataset> valid);
   void place_data();
   void name_classes();
-  void check_data() const;
   // Warns if a saved configuration differs from this one.
   void compare_run(const CheckpointHeader& header, const std::string& checkpoint) const;
   std::map<std::string, const Dataset*> data_sets() const;  // by section
@@ -177,7 +183,7 @@ class Trainer {
   std::string residence_;  // where the data reside, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
-  BestRule best_, early_stop_, plateau_;  // rules of train.early_stop and of schedule plateau
+  Rules rules_;
   bool started_ = false;
   std::string init_note_;  // their source, for the log
   int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;
