@@ -12,7 +12,7 @@ namespace bitgrad::detail {
 namespace {
 
 constexpr float kEps = 1e-7f;
-constexpr int64_t kBlock = 128;  // rows of a symmetric product that are computed at a time
+constexpr int64_t kBlock = 128;  // rows of a symmetric product that the CPU computes at a time
 
 constexpr std::array<float, 3> kJordan = {3.4445f, -4.7750f, 2.0315f};
 constexpr std::array<float, 3> kPolarExpress[] = {
@@ -101,24 +101,27 @@ class Iterations {
     args.batch.c = c.rows() / count_ * c.cols();
     return args;
   }
-  // Runs a product [k, k] that is symmetric: below the diagonal, in blocks of rows.
+  // Runs a product [k, k] that is symmetric: below the diagonal, in blocks of rows. A device, to which blocks give too
+  // few tiles, computes all of it, and takes what is below the diagonal, too.
   void run_symmetric(kernels::GemmArgs args, const Tensor& c) const {
     char* const a = static_cast<char*>(const_cast<void*>(args.a.data));
     char* const out = static_cast<char*>(args.c);
     const int64_t a_step = args.a.k_major ? args.a.dtype.bits() / 8 : args.a.stride;
     const int64_t c_step = args.ldc * c.dtype().bits() / 8;
-    for (int64_t row = 0; row < k_; row += kBlock) {
-      args.m = std::min(kBlock, k_ - row);
+    const int64_t block = current_device().is_cpu() ? kBlock : k_;
+    for (int64_t row = 0; row < k_; row += block) {
+      args.m = std::min(block, k_ - row);
       args.n = row + args.m;
       args.a.data = a + row * a_step;
       args.c = out + row * c_step;
       kernels::select_gemm(args).run(args);
     }
     if (k_ <= kBlock) return;
+    const int64_t pieces = current_device().is_cpu() ? 1 : 32, all = count_ * k_ * pieces;
     if (c.dtype() == dtypes::bf16)
-      run_map(maps::MirrorBf16{{k_, c.as<uint16_t>()}}, count_ * k_, rows_per_map_task(k_));
+      run_map(maps::MirrorBf16{{k_, pieces, c.as<uint16_t>()}}, all, rows_per_map_task(k_));
     else
-      run_map(maps::MirrorFloats{{k_, c.as<float>()}}, count_ * k_, rows_per_map_task(k_));
+      run_map(maps::MirrorFloats{{k_, pieces, c.as<float>()}}, all, rows_per_map_task(k_));
   }
 
   // X X^T, or X^T X if X is tall.

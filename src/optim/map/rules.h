@@ -167,15 +167,16 @@ struct AddToDiagonal {
   BITGRAD_HD void operator()(int64_t i) const { p[i * k + i % k] = p[i * k + i % k] + a; }
 };
 
-// Copies what lies below the diagonals of consecutive [k, k] matrices to its place above; index i is a row.
+// Copies what lies below the diagonals of consecutive [k, k] matrices to its place above; index i is a row, or one of
+// `pieces` of it: every pieces-th column.
 template <typename T>
 struct MirrorBelow {
-  int64_t k;
+  int64_t k, pieces;
   T* p;
   BITGRAD_HD void operator()(int64_t i) const {
-    const int64_t r = i % k;
-    T* const matrix = p + (i - r) * k;
-    for (int64_t c = r + 1; c < k; ++c) matrix[r * k + c] = matrix[c * k + r];
+    const int64_t row = i / pieces, r = row % k;
+    T* const matrix = p + (row - r) * k;
+    for (int64_t c = r + 1 + i % pieces; c < k; c += pieces) matrix[r * k + c] = matrix[c * k + r];
   }
 };
 struct MirrorFloats : MirrorBelow<float> {};
