@@ -1,134 +1,194 @@
-// Ranks that are threads: each publishes the address of its values, reads those of all ranks, and sums the whole tree.
+// Ranks that are threads: each publishes the addresses of its parts, and the others copy from there.
+#include <unistd.h>
+
 #include <condition_variable>
+#include <cstring>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <utility>
 
+#include "bitgrad/base/text.h"
 #include "bitgrad/dist/communicator.h"
-#include "dist/add.h"
 
 namespace bitgrad {
 namespace {
 
-class Meeting {
- public:
-  explicit Meeting(int64_t size) : parts_(static_cast<size_t>(size)) {}
-
-  // The values of all ranks; the constructor waits until all have arrived. The destructor waits until all ranks have
-  // finished reading, also when a rank throws, so that no rank destroys values that another one still reads.
-  class Parts {
-   public:
-    Parts(Meeting& meeting, int64_t rank, const void* part) : meeting_(meeting) { meeting_.arrive(rank, part); }
-    ~Parts() { meeting_.leave(); }
-    Parts(const Parts&) = delete;
-    Parts& operator=(const Parts&) = delete;
-    auto begin() const { return meeting_.parts_.begin(); }
-    auto end() const { return meeting_.parts_.end(); }
-
-   private:
-    Meeting& meeting_;
-  };
-
-  void cancel(const std::string& reason) {
-    const std::lock_guard lock(mutex_);
-    if (reason_.empty()) reason_ = reason.empty() ? "no reason given" : reason;
-    changed_.notify_all();
-  }
-
- private:
-  void arrive(int64_t rank, const void* part) {
-    std::unique_lock lock(mutex_);
-    check();
-    parts_[static_cast<size_t>(rank)] = part;
-    const int64_t round = round_;
-    if (++here_ == std::ssize(parts_)) {
-      reading_ = std::exchange(here_, 0);
-      ++round_;
-      changed_.notify_all();
-      return;
-    }
-    changed_.wait(lock, [&] { return round_ != round || !reason_.empty(); });
-    if (round_ == round) check();
-  }
-  void leave() {
-    std::unique_lock lock(mutex_);
-    if (--reading_ == 0) changed_.notify_all();
-    const int64_t round = round_;
-    changed_.wait(lock, [&] { return reading_ == 0 || round_ != round; });
-  }
-  void check() const {
-    if (!reason_.empty()) fail_with(ErrorCode::kDevice, "ranks", "another rank ended: ", reason_);
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<const void*> parts_;
-  int64_t here_ = 0, reading_ = 0, round_ = 0;
-  std::string reason_;
+// What one rank brings to a call: a part for each rank, and the places of those from each rank.
+struct Side {
+  std::vector<ConstBytes> to = {};
+  std::vector<Bytes> from = {};
+  bool copied = false;  // all of `from` is there
 };
+
+// One call of all ranks; ends when every rank has copied what it gets.
+struct Call {
+  std::string_view kind = {};
+  std::vector<std::optional<Side>> sides = {};  // by rank, once it has arrived
+  int64_t arrived = 0, copied = 0, left = 0;    // ranks
+};
+
+// What the ranks share.
+struct Meeting {
+  explicit Meeting(int64_t ranks) : size(ranks) {}
+
+  // The members below are guarded by it.
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<int64_t, Call> calls;  // by number
+  int64_t copying = 0;            // threads that copy outside the lock
+  std::optional<Error> cancelled;
+  const int64_t size;
+};
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
 
 class ThreadRank final : public Communicator {
  public:
-  ThreadRank(std::shared_ptr<Meeting> meeting, int64_t rank, int64_t size)
-      : meeting_(std::move(meeting)), rank_(rank), size_(size) {}
+  ThreadRank(std::shared_ptr<Meeting> meeting, int64_t rank, std::chrono::milliseconds timeout)
+      : m_(std::move(meeting)), rank_(rank), timeout_(timeout) {}
+
   int64_t rank() const override { return rank_; }
-  int64_t size() const override { return size_; }
-
-  void sum(const Tensor& values) override {
-    require(values.dtype() == dtypes::fp32 || values.dtype() == dtypes::bf16, "ranks", "sum: got ", values.dtype(),
-            ", expected fp32 or bf16");
-    const Tensor total = total_of(values);
-    values.copy_from(total);
+  int64_t size() const override { return m_->size; }
+  RankInfo info() const override {
+    return {.engine = "threads", .host = host_name(), .local_rank = rank_, .local_size = m_->size};
   }
 
-  void sum(std::span<int64_t> counts) override {
-    std::vector<int64_t> total(counts.size());
-    {
-      const Meeting::Parts parts(*meeting_, rank_, &counts);
-      for (const void* part : parts) {
-        const auto& from = *static_cast<const std::span<int64_t>*>(part);
-        ensure(from.size() == total.size(), "ranks", "counts of several lengths");
-        for (size_t i = 0; i < total.size(); ++i) total[i] += from[i];
-      }
-    }
-    std::copy(total.begin(), total.end(), counts.begin());
+  Transfer exchange(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    require(std::ssize(to) == size() && std::ssize(from) == size(), "ranks", "exchange: got ", to.size(),
+            " parts to send and ", from.size(), " to receive, expected one for each of ", size(), " ranks");
+    return start("exchange", {{to.begin(), to.end()}, {from.begin(), from.end()}});
+  }
+  Transfer gather(ConstBytes own, std::span<const Bytes> all) override {
+    require(std::ssize(all) == size(), "ranks", "gather: got ", all.size(), " parts, expected one for each of ", size(),
+            " ranks");
+    return start("gather", {std::vector(all.size(), own), {all.begin(), all.end()}});
   }
 
-  void cancel(const std::string& reason) override { meeting_->cancel(concat("rank ", rank_, ": ", reason)); }
+  bool done(Transfer transfer) override {
+    std::unique_lock lock(m_->mutex);
+    return ended(lock, static_cast<int64_t>(transfer));
+  }
+  void wait(Transfer transfer) override {
+    const auto number = static_cast<int64_t>(transfer);
+    const auto limit = std::chrono::steady_clock::now() + timeout_;
+    std::unique_lock lock(m_->mutex);
+    while (!ended(lock, number))
+      if (m_->changed.wait_until(lock, limit) == std::cv_status::timeout && !ended(lock, number))
+        time_out(lock, number);
+  }
+  void cancel(const Error& why) override {
+    std::unique_lock lock(m_->mutex);
+    cancel_with(lock, Error(concat("[ranks] rank ", rank_, " ended: ", why.what()), why.code()));
+  }
 
  private:
-  // Every rank computes the same sum over all ranks. If shapes or dtypes differ, every rank finds out and throws.
-  Tensor total_of(const Tensor& values) {
-    const Meeting::Parts parts(*meeting_, rank_, &values);
-    const auto join = [](Tensor left, Tensor right) {
-      detail::add_left(left, right);
-      return right;
-    };
-    TreeSum<Tensor, decltype(join)> tree(join);
-    for (const void* part : parts) {
-      const Tensor& from = *static_cast<const Tensor*>(part);
-      if (from.shape() != values.shape() || from.dtype() != values.dtype()) {
-        const std::string differs = concat("sum: rank ", rank_, " has ", values, ", another rank ", from);
-        meeting_->cancel(differs);
-        fail_with(ErrorCode::kDevice, "ranks", differs);
-      }
-      Tensor term = Tensor::empty(from.shape(), from.dtype(), MemoryKind::kWorkspace);
-      term.copy_from(from);
-      tree.add(std::move(term));
+  Transfer start(std::string_view kind, Side side) {
+    std::unique_lock lock(m_->mutex);
+    check(lock);
+    const int64_t number = next_++;
+    Call& call = m_->calls[number];
+    if (call.sides.empty()) {
+      call.sides.resize(static_cast<size_t>(size()));
+      call.kind = kind;
+    } else if (call.kind != kind) {
+      fail_all(lock, concat("call ", number, ": rank ", rank_, " calls ", kind, ", another rank ", call.kind));
     }
-    return tree.finish();
+    for (int64_t r = 0; r < size(); ++r)
+      if (r != rank_) bytes_sent_ += std::ssize(side.to[static_cast<size_t>(r)]);
+    call.sides[static_cast<size_t>(rank_)] = std::move(side);
+    outstanding_.insert(number);
+    if (++call.arrived == size()) m_->changed.notify_all();
+    return Transfer{number};
   }
 
-  std::shared_ptr<Meeting> meeting_;
-  int64_t rank_, size_;
+  // Copies what has arrived. Every outstanding call is served, as another rank may wait for a later one first.
+  void progress(std::unique_lock<std::mutex>& lock) {
+    for (const int64_t number : outstanding_) {
+      Call& call = m_->calls.at(number);  // stays: this rank has not left it
+      Side& own = *call.sides[static_cast<size_t>(rank_)];
+      if (own.copied || call.arrived < size()) continue;
+      compare(lock, number, call);
+      ++m_->copying;
+      lock.unlock();
+      for (size_t r = 0; r < call.sides.size(); ++r) {
+        const ConstBytes from = call.sides[r]->to[static_cast<size_t>(rank_)];
+        if (std::cmp_not_equal(r, rank_) && !from.empty()) std::memcpy(own.from[r].data(), from.data(), from.size());
+      }
+      lock.lock();
+      --m_->copying;
+      own.copied = true;
+      ++call.copied;
+      m_->changed.notify_all();
+      check(lock);
+    }
+  }
+  bool ended(std::unique_lock<std::mutex>& lock, int64_t number) {
+    check(lock);
+    progress(lock);
+    const auto at = outstanding_.find(number);
+    if (at == outstanding_.end()) return true;
+    const auto call = m_->calls.find(number);
+    if (call->second.copied < size()) return false;
+    outstanding_.erase(at);
+    if (++call->second.left == size()) m_->calls.erase(call);
+    return true;
+  }
+
+  // Parts must be as long as their places.
+  void compare(std::unique_lock<std::mutex>& lock, int64_t number, const Call& call) {
+    const Side& own = *call.sides[static_cast<size_t>(rank_)];
+    for (size_t r = 0; r < call.sides.size(); ++r) {
+      const size_t got = call.sides[r]->to[static_cast<size_t>(rank_)].size();
+      if (std::cmp_not_equal(r, rank_) && got != own.from[r].size())
+        fail_all(lock, concat(call.kind, ' ', number, ": rank ", r, " sends ", got, " bytes to rank ", rank_,
+                              ", which expects ", own.from[r].size()));
+    }
+  }
+
+  // Throws the error of all ranks, if there is one, when no thread copies any more: then memory may be freed.
+  void check(std::unique_lock<std::mutex>& lock) {
+    if (!m_->cancelled) return;
+    m_->changed.wait(lock, [&] { return m_->copying == 0; });
+    throw Error(*m_->cancelled);
+  }
+  // Sets it, unless another rank was first. Waits as check.
+  void cancel_with(std::unique_lock<std::mutex>& lock, const Error& why) {
+    if (!m_->cancelled) m_->cancelled = why;
+    m_->changed.notify_all();
+    m_->changed.wait(lock, [&] { return m_->copying == 0; });
+  }
+  [[noreturn]] void fail_all(std::unique_lock<std::mutex>& lock, const std::string& what) {
+    cancel_with(lock, Error("[ranks] " + what, ErrorCode::kDevice));
+    throw Error(*m_->cancelled);
+  }
+  [[noreturn]] void time_out(std::unique_lock<std::mutex>& lock, int64_t number) {
+    const Call& call = m_->calls.at(number);
+    std::vector<int64_t> silent;
+    for (size_t r = 0; r < call.sides.size(); ++r)
+      if (!call.sides[r] || !call.sides[r]->copied) silent.push_back(static_cast<int64_t>(r));
+    fail_all(lock, concat("no answer from rank ", joined(silent), " in ",
+                          std::chrono::duration<double>(timeout_).count(), " s, in ", call.kind, ' ', number));
+  }
+
+  std::shared_ptr<Meeting> m_;
+  int64_t rank_;
+  std::chrono::milliseconds timeout_;
+  int64_t next_ = 0;               // number of the next call
+  std::set<int64_t> outstanding_;  // calls that this rank has not left
 };
 
 }  // namespace
 
-std::vector<std::shared_ptr<Communicator>> make_thread_ranks(int64_t size) {
+std::vector<std::shared_ptr<Communicator>> make_thread_ranks(int64_t size, std::chrono::milliseconds timeout) {
   require(size > 0, "ranks", "got ", size, " ranks, expected at least 1");
   const auto meeting = std::make_shared<Meeting>(size);
   std::vector<std::shared_ptr<Communicator>> ranks;
-  for (int64_t rank = 0; rank < size; ++rank) ranks.push_back(std::make_shared<ThreadRank>(meeting, rank, size));
+  for (int64_t rank = 0; rank < size; ++rank) ranks.push_back(std::make_shared<ThreadRank>(meeting, rank, timeout));
   return ranks;
 }
 

@@ -83,7 +83,7 @@ void skip_window(TrainState& s) {
 }
 
 // Cleans up while an exception passes: gradients may be incomplete, or not finite.
-void end_failed_window(TrainState& s, const std::string& why) {
+void end_failed_window(TrainState& s, const Error& why) {
   discard_errors();
   s.optimizer->disarm();
   if (s.ranks) s.ranks->cancel(why);
@@ -94,7 +94,7 @@ void end_failed_window(TrainState& s, const std::string& why) {
 [[noreturn]] void fail_window(TrainState& s, const Error& error, const Tensor& x, int64_t microbatch) {
   if (error.code() == ErrorCode::kNonFinite) note_input(s, x, microbatch);
   const std::string input = std::exchange(s.window.bad_input, {});
-  end_failed_window(s, error.what());
+  end_failed_window(s, error);
   if (error.code() != ErrorCode::kNonFinite || input.empty()) throw;
   fail_input(input, s.usable() ? " No parameter was updated."
                                : " Parameters were updated in the same backward: the model is lost.");
@@ -195,7 +195,7 @@ StepResult run_microbatch(TrainState& s, const Tensor& x, const Target& target) 
   } catch (const Error& error) {
     fail_window(s, error, x, now);
   } catch (...) {
-    end_failed_window(s, "an exception that is not an Error");
+    end_failed_window(s, Error("an exception that is not an Error", ErrorCode::kBug));
     throw;
   }
 }
@@ -224,7 +224,7 @@ void flush(TrainState& s) {
   } catch (const Error& error) {
     fail_window(s, error, {}, s.state.microbatch);
   } catch (...) {
-    end_failed_window(s, "an exception that is not an Error");
+    end_failed_window(s, Error("an exception that is not an Error", ErrorCode::kBug));
     throw;
   }
   if (s.since_requantize > 0) {

@@ -1,6 +1,5 @@
 #include "train/window_sums.h"
 
-#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -51,23 +50,19 @@ double WindowSums::finish(const std::vector<Parameter*>& parameters, Communicato
       if (std::exchange(level.full, false)) join(level.sum, *p);
   microbatches_ = 0;
   if (ranks == nullptr || ranks->size() == 1) return std::accumulate(weights.begin(), weights.end(), 0.0);
-  // Every rank adds all weights in one order: each is, as bits, an integer to which the other ranks add 0.
-  const size_t each = weights.size(), all = each * static_cast<size_t>(ranks->size());
-  std::vector<int64_t> counts(all, 0);
-  for (size_t i = 0; i < each; ++i)
-    counts[static_cast<size_t>(ranks->rank()) * each + i] = std::bit_cast<int64_t>(weights[i]);
-  for (Parameter* p : parameters) counts.push_back(p->grad_sink().filled() ? 1 : 0);
-  const std::vector<int64_t> own = counts;
-  ranks->sum(counts);
-  double divisor = 0;
-  for (size_t i = 0; i < all; ++i) divisor += std::bit_cast<double>(counts[i]);
+  std::vector<int64_t> filled;  // by how many ranks
+  for (Parameter* p : parameters) filled.push_back(p->grad_sink().filled() ? 1 : 0);
+  sum_over_ranks(*ranks, filled);
+  std::vector<Tensor> gradients;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    Parameter& p = *parameters[i];
-    if (counts[all + i] == 0) continue;
-    if (own[all + i] == 0) make_zero(p);
-    ranks->sum(p.grad());
+    if (filled[i] == 0) continue;
+    if (!parameters[i]->grad_sink().filled()) make_zero(*parameters[i]);
+    gradients.push_back(parameters[i]->grad());
   }
-  return divisor;
+  sum_over_ranks(*ranks, gradients);
+  // Every rank adds all weights in the order of the microbatches.
+  const std::vector<double> all = gather_values(*ranks, std::span<const double>(weights));
+  return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 void WindowSums::drop() {

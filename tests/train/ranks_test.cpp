@@ -138,7 +138,7 @@ TEST_CASE("an Error of one rank ends the others, and ranks that do not fit are r
     });
   for (std::thread& t : threads) t.join();
   CHECK(contains(errors[1], "labels: got 1, expected one for each of 2 samples"));
-  CHECK(contains(errors[0], "[ranks] another rank ended: rank 1: [microbatch] labels: got 1"));
+  CHECK(contains(errors[0], "[ranks] rank 1 ended: [microbatch] labels: got 1"));
   const auto one_of_two = learner();
   one_of_two->set_communicator(make_thread_ranks(2)[0]);
   CHECK(contains(error_of([&] { one_of_two->set_window_sum(WindowSum::kRunning); }),

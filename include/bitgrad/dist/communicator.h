@@ -1,36 +1,90 @@
-// Communicators: how the ranks that train one model sum their gradients. docs/numerics.md section 6.
+// Communicators: how the ranks that train one model exchange and sum numbers. docs/numerics.md section 6.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
 
-// One of several ranks. All ranks must make the same calls in the same order, each rank from one thread at a time.
+using Bytes = std::span<std::byte>;
+using ConstBytes = std::span<const std::byte>;
+
+inline constexpr std::chrono::minutes kRankTimeout{10};
+
+// Where a rank runs.
+struct RankInfo {
+  std::string engine = {};  // what moves the bytes: "threads"
+  std::string host = {};
+  int64_t local_rank = 0, local_size = 1;  // among the ranks of the same host
+};
+
+// A movement of bytes that was started and not yet waited for.
+enum class Transfer : int64_t {};
+
+// One of several ranks. All ranks must make the same calls in the same order, each rank from one thread at a time. An
+// engine moves bytes between ranks and adds nothing, so that the order of a sum is the same for every engine: sums are
+// the functions below. Memory is the host's.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int64_t rank() const = 0;  // 0 .. size()-1
   virtual int64_t size() const = 0;
-  // Replaces `values` (fp32 or bf16, contiguous, same shape on all ranks) by the sum over the ranks, with the same bits
-  // on every rank: the tree of docs/numerics.md section 6, in rank order. Throws Error(kDevice) if another rank has
-  // cancelled, or if shapes or dtypes differ.
-  virtual void sum(const Tensor& values) = 0;
-  // As above, for integers: counts of elements, flags. Same length on all ranks.
-  virtual void sum(std::span<int64_t> counts) = 0;
-  // This rank cannot continue: current and future calls of all other ranks throw Error(kDevice) with `reason`.
-  virtual void cancel(const std::string& reason) = 0;
+  virtual RankInfo info() const = 0;
+  // Both start a movement whose memory must stay in place until `wait`, and must be as long on both sides. Nothing is
+  // moved from a rank to itself; parts may be empty.
+  // exchange: to[r] goes to rank r, from[r] comes from rank r; each has size() parts.
+  virtual Transfer exchange(std::span<const ConstBytes> to, std::span<const Bytes> from) = 0;
+  // gather: `own` goes to every other rank, all[r] comes from rank r; size() parts.
+  virtual Transfer gather(ConstBytes own, std::span<const Bytes> all) = 0;
+  // Makes progress. Whether the transfer has ended: then its memory is free. Throws as wait.
+  virtual bool done(Transfer transfer) = 0;
+  // Returns when the transfer has ended. Throws the Error with which another rank has cancelled, under its code; and
+  // Error(kDevice) if a rank does not answer in time, or if the calls or lengths of two ranks differ.
+  virtual void wait(Transfer transfer) = 0;
+  // This rank cannot continue: current and future calls of all other ranks throw this Error, with the rank's number.
+  // Returns when no other rank reads or writes memory of this rank's transfers, all of which have ended.
+  virtual void cancel(const Error& why) = 0;
+  // Sent to other ranks so far.
+  int64_t bytes_sent() const { return bytes_sent_; }
+
+ protected:
+  int64_t bytes_sent_ = 0;
 };
 
-// Ranks that are threads of this process, each used by its own thread. Element i is rank i. Throws Error if size < 1.
-std::vector<std::shared_ptr<Communicator>> make_thread_ranks(int64_t size);
+// Replaces the values (fp32 or bf16, contiguous, same shapes on all ranks; on any device) by their sums over the ranks,
+// with the same bits on every rank: the tree of docs/numerics.md section 6, in rank order. Every rank adds a part of
+// the elements, so that 2 * (size - 1) / size of the bytes travel. Throws as Communicator::wait.
+void sum_over_ranks(Communicator& ranks, std::span<const Tensor> values);
+// The same for integers: counts of elements, flags. Same length on all ranks.
+void sum_over_ranks(Communicator& ranks, std::span<int64_t> counts);
+// The same number of values from every rank, in rank order.
+template <typename T>
+std::vector<T> gather_values(Communicator& ranks, std::span<const T> own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(own.size() * static_cast<size_t>(ranks.size()));
+  std::vector<Bytes> parts;
+  for (size_t r = 0; r < static_cast<size_t>(ranks.size()); ++r)
+    parts.push_back(std::as_writable_bytes(std::span(all).subspan(r * own.size(), own.size())));
+  std::copy(own.begin(), own.end(), all.begin() + ranks.rank() * std::ssize(own));
+  ranks.wait(ranks.gather(std::as_bytes(own), parts));
+  return all;
+}
+
+// Ranks that are threads of this process, each used by its own thread. Element i is rank i. A rank that gets no answer
+// within `timeout` ends all. Throws Error if size < 1.
+std::vector<std::shared_ptr<Communicator>> make_thread_ranks(int64_t size,
+                                                             std::chrono::milliseconds timeout = kRankTimeout);
 
 // Summation in a fixed tree: terms 2i and 2i + 1 are added first, then those sums in the same way, level by level. A
 // run of 2^k terms that starts at a multiple of 2^k is one subtree, so its sum may be computed elsewhere (another

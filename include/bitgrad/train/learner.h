@@ -148,7 +148,7 @@ class Learner {
   // each window: rank r runs A / size of them, from r * A / size on. Call before the first microbatch; A must be a
   // multiple of the size. Sums use a tree (kTree), so any number of ranks gives the bits of a single one as long as A /
   // size is a power of two. What layers accumulate besides gradients (running statistics, observers) stays local to
-  // each rank. An Error on one rank ends all: the others throw Error(kDevice). Nothing is fused or recorded.
+  // each rank. An Error on one rank ends all: the others throw it too, with its code. Nothing is fused or recorded.
   void set_communicator(std::shared_ptr<Communicator> ranks);
   // Whether the work of a microbatch is recorded the second time its form occurs and then replayed with a single launch
   // (base/device.h; CUDA graphs), on devices that can record. The results are the same as without. From the second
