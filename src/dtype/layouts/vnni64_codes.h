@@ -38,9 +38,7 @@ struct VnniGeometry {
 inline bool vnni_supports(DType dtype) { return dtype.is_code() && dtype.kind() != DTypeKind::kCodebook; }
 inline constexpr char kVnniExpected[] = "a code dtype of kind int, uint or sign";
 
-#if defined(__x86_64__)
 inline bool vnni_has_avx512() { return (cpu_isa() & isa::kAvx512) != 0; }
-#endif
 
 // u of `count` codes of a row, starting at code `first`; zero up to `padded`.
 void vnni_load_codes(DType dtype, const VnniGeometry& g, const uint8_t* row, int64_t first, int64_t count,

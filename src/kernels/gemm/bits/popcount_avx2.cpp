@@ -1,14 +1,11 @@
 // Popcount products with AVX2: bits of nibbles are counted by VPSHUFB (Mula, Kurz and Lemire 2018, "Faster population
 // counts using AVX2 instructions", arXiv 1611.07612, figure 10), summed in bytes and widened to int32 before a byte
 // overflows.
-#include <immintrin.h>
-
+#include "base/simd.h"
 #include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi2,popcnt")
 

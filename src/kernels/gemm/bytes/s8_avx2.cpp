@@ -1,14 +1,12 @@
 // Small integers in 16-bit words by VPMADDWD (two products per lane, exact for these ranges): 16 multiply-adds per
 // instruction. VPMADDUBSW would saturate.
-#include <immintrin.h>
 
 #include <cstddef>
 
+#include "base/simd.h"
 #include "kernels/gemm/bytes/s8.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi2")
 

@@ -1,14 +1,12 @@
 // Small integers in bytes by VPDPBUSD (unsigned A times signed B, four products per lane, no saturation): 64
 // multiply-adds per instruction. Group corrections use VPDPWSSD.
-#include <immintrin.h>
 
 #include <cstddef>
 
+#include "base/simd.h"
 #include "kernels/gemm/bytes/s8.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 
