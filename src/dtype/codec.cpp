@@ -12,7 +12,6 @@
 #include "bitgrad/dtype/bf16.h"
 #include "dtype/bit_tricks.h"
 #include "dtype/code_tables.h"
-#include "dtype/unpack_loops.h"
 
 namespace bitgrad {
 namespace {

@@ -5,7 +5,7 @@
 // code to the top and drops the bits above it; a right shift moves it down. Codes of 1, 2 and 4 bits that start on a
 // byte need fewer steps. For floats the lanes are 32 bits wide and variable shifts replace the product.
 #include "base/simd.h"
-#include "dtype/unpack_loops.h"
+#include "dtype/code_tables.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -7,7 +7,7 @@
 // Floats: a shuffle moves the two bytes that contain code i into lane i and a variable shift aligns the code. Up to 4
 // bits a permute looks up the value; wider codes are converted.
 #include "base/simd.h"
-#include "dtype/unpack_loops.h"
+#include "dtype/code_tables.h"
 
 namespace bitgrad::detail {
 namespace {

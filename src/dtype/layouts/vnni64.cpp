@@ -3,7 +3,6 @@
 // bytes. Padding rows and columns are zero.
 #include <cstring>
 
-#include "dtype/layouts/vnni64_blocks.h"
 #include "dtype/layouts/vnni64_codes.h"
 
 namespace bitgrad::detail {
@@ -124,10 +123,6 @@ bool supports(DType dtype) { return detail::vnni_supports(dtype); }
 int64_t bytes(DType dtype, int64_t rows, int64_t cols) {
   detail::check_matrix(dtype, rows, cols, supports(dtype), kWhere, detail::kVnniExpected);
   return VnniGeometry(dtype, rows, cols).bytes();
-}
-
-void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {
-  pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
 }
 
 void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,

@@ -1,5 +1,5 @@
 #include "base/simd.h"
-#include "dtype/layouts/vnni64_blocks.h"
+#include "dtype/layouts/vnni64_codes.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "bitgrad/base/parallel.h"
-#include "dtype/layouts/vnni64_blocks.h"
 #include "dtype/layouts/vnni64_codes.h"
 
 namespace bitgrad {
