@@ -89,11 +89,8 @@ constexpr FewIsa kFewAvx512 = FewLoops<Avx512Lanes>::isa();
 constexpr SignIsa kSignsAvx512 = SignLoops<Avx512Lanes>::isa();
 
 }  // namespace
-}  // namespace bitgrad::kernels::conv
-
 #pragma GCC pop_options
 
-namespace bitgrad::kernels::conv {
 const FewIsa& few_machine() { return kFewAvx512; }
 const SignIsa& signs_machine() { return kSignsAvx512; }
 }  // namespace bitgrad::kernels::conv

@@ -165,13 +165,7 @@ template <typename Dot>
 constexpr TileFunction kTiles[2][2] = {{&tile_avx2<Dot, 1, 1>, &tile_avx2<Dot, 1, 2>},
                                        {&tile_avx2<Dot, 2, 1>, &tile_avx2<Dot, 2, 2>}};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 template <typename Dot>
 void tile(int rows, int panels, const BitTile& t) {

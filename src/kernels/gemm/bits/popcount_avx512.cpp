@@ -40,13 +40,7 @@ constexpr TileFunction kNarrowTiles[4][2] = {{&tile_avx512<Dot, 1, 1>, &tile_avx
                                              {&tile_avx512<Dot, 3, 1>, &tile_avx512<Dot, 3, 2>},
                                              {&tile_avx512<Dot, 4, 1>, &tile_avx512<Dot, 4, 2>}};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 template <typename Dot>
 void tile(int rows, int panels, const BitTile& t) {

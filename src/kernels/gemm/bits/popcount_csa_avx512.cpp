@@ -91,13 +91,7 @@ constexpr TileFunction kCarrySaveTiles[4][2] = {{&tile_carry_save<1, 1>, &tile_c
                                                 {&tile_carry_save<3, 1>, &tile_carry_save<3, 2>},
                                                 {&tile_carry_save<4, 1>, &tile_carry_save<4, 2>}};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile_csa(int rows, int panels, const BitTile& t) { kCarrySaveTiles[rows - 1][panels - 1](t); }
 constexpr BitKernel kCarrySaveKernel{4, 2, &tile_csa, &count_row_avx512, true};

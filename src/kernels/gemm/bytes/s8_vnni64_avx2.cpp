@@ -83,13 +83,7 @@ int32_t sum_bytes(const int8_t* row, int64_t count) {
   return sum;
 }
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile(int rows, int panels, int max, const S8PanelTile& t) {
   constexpr void (*kTiles[kRows])(const S8PanelTile&, const uint8_t*, int64_t, int64_t, int32_t*) = {

@@ -198,13 +198,7 @@ template <int fields>
 constexpr TileFunction kFewTiles[4] = {&tile_few<1, fields>, &tile_few<2, fields>, &tile_few<3, fields>,
                                        &tile_few<4, fields>};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile(int rows, int panels, int, const S8PanelTile& t) { kTiles[rows - 1][panels - 1](t); }
 void few_tile(int rows, int fields, const S8PanelTile& t) {

@@ -133,13 +133,7 @@ constexpr GroupTileFunction kGroupRow[2] = {&tile_groups<R, 1>, &tile_groups<R, 
 constexpr const GroupTileFunction* kGroupTiles[6] = {kGroupRow<1>, kGroupRow<2>, kGroupRow<3>,
                                                      kGroupRow<4>, kGroupRow<5>, kGroupRow<6>};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile(int rows, int panels, const S8Tile& t) { kTiles[rows - 1][panels - 1](t); }
 void group_tile(int rows, int panels, const S8GroupTile& t) { kGroupTiles[rows - 1][panels - 1](t); }

@@ -11,10 +11,7 @@ namespace bitgrad::kernels::gemm_detail {
 namespace {
 constexpr AmxIsa kIsa = vector_isa<MachineTiles>();
 }  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
 
-namespace bitgrad::kernels::gemm_detail {
 const AmxIsa& amx_machine() { return kIsa; }
 }  // namespace bitgrad::kernels::gemm_detail
