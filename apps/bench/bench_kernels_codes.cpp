@@ -2,8 +2,8 @@
 #include <optional>
 
 #include "bench_kernels_cases.h"
-#include "kernels/fused_quantize.h"
 #include "kernels/pack.h"
+#include "kernels/quantize.h"
 
 namespace bitgrad::bench {
 

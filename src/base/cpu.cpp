@@ -8,11 +8,9 @@
 #include <mutex>
 #include <optional>
 
-#if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
 
 #include "bitgrad/base/error.h"
 
@@ -35,7 +33,6 @@ constexpr std::array<LevelRecord, 4> kLevels{{
 }};
 const LevelRecord& record_of(IsaLevel level) { return kLevels[static_cast<size_t>(level)]; }
 
-#if defined(__x86_64__)
 uint64_t xcr0() {
   uint32_t low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -77,10 +74,6 @@ bool request_amx() {
   uint64_t granted = 0;
   return syscall(SYS_arch_prctl, kGetPermissions, &granted) == 0 && all_set(granted, uint64_t{1} << kTileData);
 }
-#else
-IsaMask detect_vectors() { return 0; }
-bool request_amx() { return false; }
-#endif
 
 constexpr struct GroupName {
   IsaMask bit;
@@ -237,12 +230,10 @@ std::string isa_names(IsaMask mask) {
 
 std::string cpu_model_name() {
   std::string name;
-#if defined(__x86_64__)
   uint32_t words[4] = {};
   for (uint32_t leaf = 0x80000002u; leaf <= 0x80000004u; ++leaf)
     if (__get_cpuid(leaf, &words[0], &words[1], &words[2], &words[3]))
       name.append(reinterpret_cast<const char*>(words), sizeof words);
-#endif
   name.resize(name.find('\0') == std::string::npos ? name.size() : name.find('\0'));
   const size_t first = name.find_first_not_of(' ');
   if (first == std::string::npos) return "unknown CPU";

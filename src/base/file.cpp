@@ -1,4 +1,4 @@
-// File calls on POSIX.
+// File calls on POSIX; whole files up to a size limit, and files from memory.
 #include "bitgrad/base/file.h"
 
 #include <dirent.h>
@@ -11,10 +11,11 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <new>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
-#include "base/file_contents.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 
@@ -35,6 +36,57 @@ auto uninterrupted(Call call) {
     const auto result = call();
     if (result >= 0 || errno != EINTR) return result;
   }
+}
+
+class MemoryFile final : public InputFile {
+ public:
+  explicit MemoryFile(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {}
+  int64_t size() const override { return std::ssize(bytes_); }
+  size_t read_at(int64_t offset, void* to, size_t bytes) override {
+    if (offset >= size()) return 0;
+    const size_t part = std::min(bytes, static_cast<size_t>(size() - offset));
+    std::copy_n(bytes_.data() + offset, part, static_cast<uint8_t*>(to));
+    return part;
+  }
+
+ private:
+  std::vector<uint8_t> bytes_;
+};
+
+// Reads to the end, but at most upper + 1 bytes. `size`: the expected number of bytes.
+template <typename ReadSome>
+std::vector<uint8_t> read_to_end(const std::string& path, int64_t size, int64_t upper, ReadSome read_some) {
+  std::vector<uint8_t> bytes;
+  try {
+    const size_t limit = static_cast<size_t>(upper) + 1;
+    size_t filled = 0;
+    // One byte more than `size`, so that the end is detected without growing the buffer.
+    bytes.resize(std::min(static_cast<size_t>(std::max<int64_t>(size, 0)) + 1, limit));
+    while (filled < limit) {
+      const size_t got = read_some(static_cast<int64_t>(filled), bytes.data() + filled, bytes.size() - filled);
+      if (got == 0) break;
+      filled += got;
+      if (filled == bytes.size()) bytes.resize(std::min(bytes.size() * 2 + 4096, limit));
+    }
+    bytes.resize(filled);
+    return bytes;
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  fail_with(ErrorCode::kMemory, "file", "cannot read '", printable(path),
+            "': ", std::generic_category().message(ENOMEM), '.');
+}
+
+[[noreturn]] void fail_size(const std::string& path, const std::string& got, int64_t max_bytes) {
+  fail_with(ErrorCode::kData, "file", "'", printable(path), "' has ", got, " bytes, at most ", max_bytes, " are read.");
+}
+
+// All bytes, whatever size() reports (files in /proc report 0). Throws Error(kMemory) that names `path` if they do not
+// fit in memory.
+std::vector<uint8_t> read_whole(InputFile& file, const std::string& path) {
+  constexpr int64_t kNoLimit = int64_t{1} << 62;
+  return read_to_end(path, file.size(), kNoLimit,
+                     [&](int64_t offset, uint8_t* to, size_t count) { return file.read_at(offset, to, count); });
 }
 
 // Owns a file descriptor.
@@ -195,7 +247,7 @@ class PosixFileSystem final : public FileSystem {
 
   std::vector<uint8_t> read(const std::string& path) override {
     PosixInputFile file(path);
-    return detail::read_whole(file, path);
+    return read_whole(file, path);
   }
 
   bool exists(const std::string& path) override {
@@ -284,6 +336,36 @@ FileSystem& file_system() {
 FileSystem* set_file_system(FileSystem* replacement) {
   FileSystem* old = g_replacement.exchange(replacement == &posix() ? nullptr : replacement);
   return old != nullptr ? old : &posix();
+}
+
+std::unique_ptr<InputFile> FileSystem::open_read(const std::string& path) { return memory_file(read(path)); }
+
+std::unique_ptr<InputFile> memory_file(std::vector<uint8_t> bytes) {
+  return std::make_unique<MemoryFile>(std::move(bytes));
+}
+
+std::vector<uint8_t> read_file(const std::string& path, int64_t max_bytes) {
+  const std::unique_ptr<InputFile> file = file_system().open_read(path);
+  if (file->size() > max_bytes) fail_size(path, concat(file->size()), max_bytes);
+  std::vector<uint8_t> bytes =
+      read_to_end(path, file->size(), max_bytes,
+                  [&](int64_t offset, uint8_t* to, size_t count) { return file->read_at(offset, to, count); });
+  if (std::ssize(bytes) > max_bytes) fail_size(path, "more", max_bytes);
+  return bytes;
+}
+
+std::vector<uint8_t> read_standard_input(int64_t max_bytes) {
+  const std::string name = "standard input";
+  std::vector<uint8_t> bytes = read_to_end(name, 0, max_bytes, [&](int64_t, uint8_t* to, size_t count) {
+    for (;;) {
+      const ssize_t got = ::read(STDIN_FILENO, to, count);
+      if (got >= 0) return static_cast<size_t>(got);
+      if (errno != EINTR)
+        fail_with(ErrorCode::kData, "file", "cannot read '", name, "': ", std::generic_category().message(errno), '.');
+    }
+  });
+  if (std::ssize(bytes) > max_bytes) fail_size(name, "more", max_bytes);
+  return bytes;
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {

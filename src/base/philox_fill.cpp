@@ -4,14 +4,8 @@
 // drops, so a round is two products, two shifts and four xors.
 #include "base/philox_fill.h"
 
+#include "base/simd.h"
 #include "bitgrad/base/cpu.h"
-
-#if defined(__x86_64__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // false positives in the AVX-512 headers of g++ 12
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#endif
 
 namespace bitgrad::detail {
 namespace {
@@ -30,7 +24,6 @@ void fill_scalar(const RandomStream& stream, uint64_t first, int64_t count, uint
   }
 }
 
-#if defined(__x86_64__)
 // Scalar inputs of the vector routines. The blocks of a call differ only in the first counter word, so parts of the
 // first three rounds are common to all: in round 0, c2 * m1 and hence the new c0 and c1; in round 1, c0 * m0 and hence
 // the new c3.
@@ -153,7 +146,6 @@ int64_t fill_vectors(const RandomStream& stream, uint64_t first, int64_t count, 
   fill_avx2(Words(stream, first), count / 4, out);
   return count / 4 * 4;
 }
-#endif
 
 }  // namespace
 
@@ -161,10 +153,7 @@ void philox_fill(const RandomStream& stream, uint64_t first, int64_t count, uint
   while (count > 0) {
     const uint64_t to_carry = (uint64_t{1} << 32) - (first & 0xFFFFFFFFu);
     const int64_t run = to_carry < static_cast<uint64_t>(count) ? static_cast<int64_t>(to_carry) : count;
-    int64_t done = 0;
-#if defined(__x86_64__)
-    done = fill_vectors(stream, first, run, out);
-#endif
+    const int64_t done = fill_vectors(stream, first, run, out);
     fill_scalar(stream, first + static_cast<uint64_t>(done), run - done, out + done * 8);
     first += static_cast<uint64_t>(run);
     count -= run;
@@ -173,6 +162,3 @@ void philox_fill(const RandomStream& stream, uint64_t first, int64_t count, uint
 }
 
 }  // namespace bitgrad::detail
-#if defined(__x86_64__)
-#pragma GCC diagnostic pop
-#endif

@@ -12,7 +12,6 @@
 #include "bitgrad/dtype/bf16.h"
 #include "dtype/bit_tricks.h"
 #include "dtype/code_tables.h"
-#include "dtype/unpack_loops.h"
 
 namespace bitgrad {
 namespace {
@@ -130,9 +129,7 @@ detail::CodeRun run_of(const void* row, int bits, int64_t first, int64_t n) {
   return {static_cast<const uint8_t*>(row) + (bit >> 3), static_cast<int>(bit & 7), bits, n};
 }
 
-bool vector_bytes([[maybe_unused]] const detail::CodeRun& run, [[maybe_unused]] const detail::ByteRule& rule,
-                  [[maybe_unused]] uint8_t* out) {
-#if defined(__x86_64__)
+bool vector_bytes(const detail::CodeRun& run, const detail::ByteRule& rule, uint8_t* out) {
   const IsaMask granted = run.n < kVectorLeast ? isa::kScalar : cpu_isa();
   if ((granted & isa::kAvx512Vbmi) != 0) {
     unpack_bytes_vbmi(run, rule, out);
@@ -144,13 +141,10 @@ bool vector_bytes([[maybe_unused]] const detail::CodeRun& run, [[maybe_unused]] 
     unpack_bytes_avx2(run, rule, out);
     return true;
   }
-#endif
   return false;
 }
 
-bool vector_floats([[maybe_unused]] const detail::CodeRun& run, [[maybe_unused]] const detail::FloatRule& rule,
-                   [[maybe_unused]] float* out) {
-#if defined(__x86_64__)
+bool vector_floats(const detail::CodeRun& run, const detail::FloatRule& rule, float* out) {
   const IsaMask granted = run.n < kVectorLeast ? isa::kScalar : cpu_isa();
   const bool convert = rule.source != detail::FloatSource::kTable;
   if ((granted & isa::kAvx512) != 0 && (convert || run.bits <= 4)) {
@@ -162,7 +156,6 @@ bool vector_floats([[maybe_unused]] const detail::CodeRun& run, [[maybe_unused]]
     unpack_floats_avx2(run, rule, out);
     return true;
   }
-#endif
   return false;
 }
 

@@ -4,10 +4,8 @@
 // contain code i into 16-bit lane i; a product with 2^(16 - bits - s), s being the bit where the code starts, moves the
 // code to the top and drops the bits above it; a right shift moves it down. Codes of 1, 2 and 4 bits that start on a
 // byte need fewer steps. For floats the lanes are 32 bits wide and variable shifts replace the product.
-#include "dtype/unpack_loops.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
+#include "base/simd.h"
+#include "dtype/code_tables.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -238,4 +236,3 @@ void unpack_floats_avx2(const CodeRun& run, const FloatRule& rule, float* out) {
 #pragma GCC pop_options
 
 }  // namespace bitgrad::detail
-#endif

@@ -6,13 +6,8 @@
 // ignores the bits above the code.
 // Floats: a shuffle moves the two bytes that contain code i into lane i and a variable shift aligns the code. Up to 4
 // bits a permute looks up the value; wider codes are converted.
-#include "dtype/unpack_loops.h"
-
-#if defined(__x86_64__)
-// The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
+#include "base/simd.h"
+#include "dtype/code_tables.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -113,4 +108,3 @@ void unpack_floats_avx512(const CodeRun& run, const FloatRule& rule, float* out)
 #pragma GCC pop_options
 
 }  // namespace bitgrad::detail
-#endif

@@ -9,7 +9,6 @@
 #include "kernels/conv.h"
 #include "kernels/device_kernel.h"
 #include "kernels/elementwise.h"
-#include "kernels/fused_quantize.h"
 #include "kernels/quantize.h"
 #include "kernels/reduce.h"
 #include "kernels/rowwise.h"

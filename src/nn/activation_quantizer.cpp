@@ -43,7 +43,7 @@ IntegerRange integer_range(const Tensor& x, bool per_row) {
   IntegerRange of_rows{numbers_of(rows), numbers_of(rows)};
   run_map(
       maps::IntegerRowRanges{{cols, x.scale_map()}, x.as<int32_t>(), of_rows.low.as<float>(), of_rows.high.as<float>()},
-      rows, std::max(int64_t{1}, kMapGrain / std::max(int64_t{1}, cols)));
+      rows, rows_per_task(cols));
   if (per_row) return of_rows;
   IntegerRange out{numbers_of(1), numbers_of(1)};
   kernels::ReduceArgs args;

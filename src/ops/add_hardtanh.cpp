@@ -2,7 +2,7 @@
 // inputs once and keeps one bit per element; backward of the latter applies the mask in the pass that computes the sums
 // of the norm.
 #include "bitgrad/ops/unary.h"
-#include "kernels/fused_elementwise.h"
+#include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/norm.h"
 

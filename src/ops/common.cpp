@@ -120,8 +120,6 @@ Tensor total_of(const Tensor& x) {
   return out;
 }
 
-int64_t rows_per_task(int64_t cols) { return std::max<int64_t>(1, kMapGrain / std::max<int64_t>(1, cols)); }
-
 Tensor column_sums(const Tensor& g) {
   Tensor out = Tensor::zeros({g.cols()}, g.dtype());
   if (g.dtype() == dtypes::fp64) {

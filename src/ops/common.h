@@ -52,8 +52,6 @@ void gemm_into(kernels::GemmArgs& args, GradSlot& slot);
 void decline_rows_on_device(const GradSlot& slot);
 // Sum of all elements of x (fp32, dense) in the order of docs/numerics.md section 8; fp32 [].
 Tensor total_of(const Tensor& x);
-// Rows per CPU task of a map over rows of `cols` elements.
-int64_t rows_per_task(int64_t cols);
 // Column sums of g[n,o], fp32 or fp64.
 Tensor column_sums(const Tensor& g);
 // out = g (fp32 or bf16, dense) where the bit is set, else 0; fp32, or rounded to bf16. mask: bint1 with the rows and

@@ -30,7 +30,7 @@ Tensor joined_rows(const Tensor& x, int64_t samples, int64_t rows) {
     kernels::gather_windows(part);
   };
   if (current_device().is_cpu())
-    parallel_ranges(samples, std::max<int64_t>(1, kMapGrain / std::max<int64_t>(1, rows)), run);
+    parallel_ranges(samples, rows_per_task(rows), run);
   else if (samples > 0)
     run(0, samples);
   return y.with_quant(x.quant());

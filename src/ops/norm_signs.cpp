@@ -1,8 +1,8 @@
 // Signs of a normalization, optionally followed by max_pool, without storing the normalized values; in evaluation and
 // in training.
 #include "bitgrad/quant/quantizer.h"
-#include "kernels/fused_elementwise.h"
-#include "kernels/fused_quantize.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantize.h"
 #include "ops/common.h"
 #include "ops/norm.h"
 #include "ops/pool.h"

@@ -81,7 +81,7 @@ class Adafactor final : public UpdateRule {
     total.out = sum_of_rows;
     kernels::reduce(total);
     run_map(maps::DivideByFactored{r, c, sum_of_rows, static_cast<float>(m.rows), kLeastMean, m.cols, m.g}, m.rows,
-            detail::rows_per_map_task(m.cols));
+            rows_per_task(m.cols));
   }
 };
 

@@ -81,7 +81,7 @@ class Muon final : public UpdateRule {
     detail::sum_squares_into(kernels::ReduceAxis::kRows, rows, cols, o, of_rows);
     const auto a = static_cast<float>(1.0 - beta2_), b = static_cast<float>(beta2_);
     run_map(maps::FollowMeans{a, b, nullptr, -1, static_cast<float>(cols), of_rows, v}, rows);
-    run_map(maps::DivideRowsByRoots{v, kRowEps, cols, o}, rows, detail::rows_per_map_task(cols));
+    run_map(maps::DivideRowsByRoots{v, kRowEps, cols, o}, rows, rows_per_task(cols));
     detail::sum_squares_into(kernels::ReduceAxis::kAll, 1, n, o, after);
     run_map(maps::KeepNorm{before, after, kRowEps, by}, 1);
     run_map(maps::ScaleByScalar{by, o}, n);

@@ -119,9 +119,9 @@ class Iterations {
     if (k_ <= kBlock) return;
     const int64_t pieces = current_device().is_cpu() ? 1 : 32, all = count_ * k_ * pieces;
     if (c.dtype() == dtypes::bf16)
-      run_map(maps::MirrorBf16{{k_, pieces, c.as<uint16_t>()}}, all, rows_per_map_task(k_));
+      run_map(maps::MirrorBf16{{k_, pieces, c.as<uint16_t>()}}, all, rows_per_task(k_));
     else
-      run_map(maps::MirrorFloats{{k_, pieces, c.as<float>()}}, all, rows_per_map_task(k_));
+      run_map(maps::MirrorFloats{{k_, pieces, c.as<float>()}}, all, rows_per_task(k_));
   }
 
   // X X^T, or X^T X if X is tall.
@@ -191,7 +191,7 @@ void orthogonalize(const NewtonSchulz& how, int64_t count, int64_t rows, int64_t
   const Tensor norms = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
   sum_squares_into(kernels::ReduceAxis::kRows, count, rows * cols, x, norms.as<float>());
   run_map(maps::NormsOfSquares{how.norm_factor, kEps, norms.as<float>()}, count);
-  run_map(maps::DivideByNorms{norms.as<float>(), rows, cols, x}, count * rows, rows_per_map_task(cols));
+  run_map(maps::DivideByNorms{norms.as<float>(), rows, cols, x}, count * rows, rows_per_task(cols));
   const Tensor all = Tensor::external(x, {count * rows, cols}, dtypes::fp32, nullptr, current_device());
   Iterations(how, count, rows, cols).run(all);
 }

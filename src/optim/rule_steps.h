@@ -18,9 +18,6 @@ inline void directed_step(const UpdatePiece& p) {
   run_map(maps::DirectedStep{rate_of(p), std::numeric_limits<float>::infinity(), -1, p.g, p.w}, p.n);
 }
 
-// Rows of `cols` elements per task of a map over rows.
-inline int64_t rows_per_map_task(int64_t cols) { return std::max<int64_t>(kMapGrain / std::max<int64_t>(cols, 1), 1); }
-
 // Sums of squares of a dense [rows, cols] matrix on the current device, in the order of docs/numerics.md section 8.
 inline void sum_squares_into(kernels::ReduceAxis axis, int64_t rows, int64_t cols, const float* x, float* out) {
   kernels::ReduceArgs args;

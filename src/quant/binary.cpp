@@ -3,7 +3,7 @@
 // arXiv 1603.05279, eq. 6). With alpha_grad, the gradient also flows through alpha (section 3.1 of XNOR-Net):
 // gx = g * (1/n + alpha * d), where n is the number of elements of the block (stored as the params' statistic, so that
 // a slice of rows still has it) and d is the slope of the straight-through rule.
-#include "kernels/fused_quantize.h"
+#include "kernels/quantize.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/map/scales.h"

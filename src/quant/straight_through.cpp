@@ -11,7 +11,6 @@
 
 #include "bitgrad/dtype/codec.h"
 #include "kernels/elementwise.h"
-#include "kernels/fused_elementwise.h"
 #include "quant/values.h"
 
 namespace bitgrad {

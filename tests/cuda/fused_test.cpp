@@ -1,5 +1,5 @@
 // The fused kernels on an emulated device against the sequence of separate kernels, which the CPU runs: equal bits.
-#include "kernels/fused_quantize.h"
+#include "kernels/quantize.h"
 
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/layout.h"

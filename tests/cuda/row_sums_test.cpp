@@ -5,7 +5,7 @@
 #include "cuda/counted.h"
 #include "cuda/kernels/gemm/wgmma/plan.h"
 #include "cuda/on_device.h"
-#include "kernels/fused_quantize.h"
+#include "kernels/quantize.h"
 #include "optim/optim_support.h"
 
 using namespace bitgrad;

@@ -12,7 +12,6 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
-#include "kernels/fused_elementwise.h"
 #include "support/catch.h"
 #include "support/everywhere.h"
 #include "support/expect_error.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
-#include "kernels/fused_elementwise.h"
+#include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "support/catch.h"
 #include "support/everywhere.h"

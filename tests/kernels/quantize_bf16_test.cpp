@@ -1,5 +1,5 @@
 // quantize of bf16: the codes, masks and flags of the widened values, on every ISA.
-#include "kernels/fused_quantize.h"
+#include "kernels/quantize.h"
 #include "kernels/quantize_narrow.h"
 
 namespace bitgrad {

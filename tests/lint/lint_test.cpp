@@ -132,6 +132,7 @@ const std::map<std::string, std::string> kShared = {
     {"io/event_file.h", "the scalars of a run for TensorBoard"},
     {"io/metadata.h", "metadata of files and records of codes, of checkpoints too"},
     {"nn/expanded_layers.h", "how many layers a configuration or a record becomes, counted before any is made"},
+    {"base/simd.h", "the intrinsics of x86-64"},
     {"kernels/gemm/", "arguments and formulas that the CPU and devices share"},
     {"kernels/map/", "what a map is, and the functors that several layers run"},
     {"kernels/quantize/", "plan and rounding that the CPU and devices share"},

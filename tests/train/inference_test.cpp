@@ -1,5 +1,7 @@
 // What a model states that it computes (Module::lower) is what it computes, bit for bit.
 #include <cstring>
+#include <map>
+#include <set>
 
 #include "bitgrad/nn/inference.h"
 #include "bitgrad/nn/layers.h"
@@ -60,6 +62,34 @@ TEST_CASE("The operations that a language model states compute what it computes,
     const Tensor expected = learner->predict(x), got = InferenceRun(graph, x).output();
     REQUIRE(got.shape() == expected.shape());
     CHECK(std::memcmp(got.data(), expected.data(), static_cast<size_t>(expected.bytes())) == 0);
+  }
+}
+
+TEST_CASE("Every kind of layer states what it computes, or is listed as one that does not") {
+  const KeepModes keep;
+  const std::set<std::string> without{};  // kinds that exports refuse
+  const std::map<std::string, std::string> keys{{"linear", "out: 4"},
+                                                {"conv2d", "out: 4, kernel: 3"},
+                                                {"max_pool", "size: 2"},
+                                                {"avg_pool", "size: 2"},
+                                                {"shortcut_a", "out: 4, stride: 2"},
+                                                {"dropout", "p: 0.5"},
+                                                {"quantize", "dtype: int8, scheme: fixed, scale: 0.5"},
+                                                {"quantize_gradient", "dtype: uint8, scheme: dorefa_gradient"},
+                                                {"sequence", "layers: [{tanh: {}}]"},
+                                                {"branches", "layers: [[], [{tanh: {}}]]"}};
+  for (const LayerKind* kind : layer_kinds()) {
+    const std::string& name = kind->name;
+    // Kinds of other tests; and those of a language model, which is lowered above.
+    if (name.find("_test_") != std::string::npos || std::string(kSmallGpt).find("- " + name + ":") != std::string::npos)
+      continue;
+    INFO(name);
+    const auto own = keys.find(name);
+    const std::string layer = "{" + name + ": {" + (own == keys.end() ? "" : own->second) + "}}";
+    const auto trainer = trained({name, "[" + layer + ", {flatten: {}}, {linear: {out: 10}}]", ""});
+    const std::string error =
+        error_of([&] { inference::lowered(trainer->learner().model(), *trainer->learner().input()); });
+    CHECK(error.empty() == (without.count(name) == 0));
   }
 }
 

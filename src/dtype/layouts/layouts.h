@@ -19,10 +19,13 @@ namespace bitgrad {
   }
 #include "bitgrad/dtype/layouts.inc"
 #undef BITGRAD_LAYOUT
-#define BITGRAD_LAYOUT_ROWS(symbol, unit, space)                                                            \
-  namespace space {                                                                                         \
-  void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, \
-                 int64_t begin, int64_t end);                                                               \
+#define BITGRAD_LAYOUT_ROWS(symbol, unit, space)                                                                \
+  namespace space {                                                                                             \
+  void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out,     \
+                 int64_t begin, int64_t end);                                                                   \
+  inline void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) { \
+    pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);                                              \
+  }                                                                                                             \
   }
 #include "dtype/layouts/rows.inc"
 #undef BITGRAD_LAYOUT_ROWS

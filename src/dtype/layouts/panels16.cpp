@@ -63,10 +63,6 @@ int64_t bytes(DType dtype, int64_t rows, int64_t cols) {
   return detail::round_up_64(dtype.bits() * plane_size(rows, cols) * 4);
 }
 
-void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {
-  pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
-}
-
 void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,
                int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);

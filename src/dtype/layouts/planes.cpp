@@ -2,13 +2,10 @@
 // bits (the activations of every step) are processed in whole words; other widths go through raw bytes.
 #include <cstring>
 
+#include "base/simd.h"
 #include "bitgrad/base/cpu.h"
 #include "dtype/bit_tricks.h"
 #include "dtype/layouts/layouts.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace bitgrad::planes_layout {
 namespace {
@@ -26,7 +23,6 @@ void split_scalar(int64_t words, const uint8_t* in, uint64_t* low, uint64_t* hig
   }
 }
 
-#if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("bmi2")
 void split_bmi2(int64_t words, const uint8_t* in, uint64_t* low, uint64_t* high) {
@@ -39,13 +35,10 @@ void split_bmi2(int64_t words, const uint8_t* in, uint64_t* low, uint64_t* high)
   }
 }
 #pragma GCC pop_options
-#endif
 
 // low[w] and high[w]: bits 0 and bits 1 of the 64 two-bit codes in words 2 w and 2 w + 1 of `in` (any alignment).
 void split_pairs(int64_t words, const uint8_t* in, uint64_t* low, uint64_t* high) {
-#if defined(__x86_64__)
   if ((cpu_isa() & isa::kAvx2) != 0) return split_bmi2(words, in, low, high);
-#endif
   split_scalar(words, in, low, high);
 }
 
@@ -127,10 +120,6 @@ bool supports(DType dtype) { return dtype.is_code(); }
 int64_t bytes(DType dtype, int64_t rows, int64_t cols) {
   detail::check_matrix(dtype, rows, cols, supports(dtype), kWhere, kExpected);
   return detail::round_up_64(dtype.bits() * rows * plane_words(cols) * 8);
-}
-
-void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {
-  pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
 }
 
 void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,

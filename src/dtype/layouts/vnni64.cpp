@@ -3,7 +3,6 @@
 // bytes. Padding rows and columns are zero.
 #include <cstring>
 
-#include "dtype/layouts/vnni64_blocks.h"
 #include "dtype/layouts/vnni64_codes.h"
 
 namespace bitgrad::detail {
@@ -80,7 +79,6 @@ void pack_panel(DType dtype, const VnniGeometry& g, int64_t panel, const uint8_t
   }
 }
 
-#if defined(__x86_64__)
 // The same with AVX-512. 8-bit codes are read in place, others are expanded to raw codes first.
 void pack_panel_avx512(DType dtype, const VnniGeometry& g, int64_t panel, const uint8_t* canonical, int64_t stride,
                        uint8_t* out) {
@@ -113,7 +111,6 @@ void pack_panel_avx512(DType dtype, const VnniGeometry& g, int64_t panel, const 
     g.sums(out)[r0 + r] = static_cast<int32_t>(static_cast<uint32_t>(sum));
   }
 }
-#endif
 
 }  // namespace
 
@@ -128,19 +125,13 @@ int64_t bytes(DType dtype, int64_t rows, int64_t cols) {
   return VnniGeometry(dtype, rows, cols).bytes();
 }
 
-void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {
-  pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
-}
-
 void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,
                int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, detail::kVnniExpected);
   const VnniGeometry g(dtype, rows, cols);
   if (g.bytes() == 0) return;
   auto* pack_one = &pack_panel;
-#if defined(__x86_64__)
   if (detail::vnni_has_avx512()) pack_one = &pack_panel_avx512;
-#endif
   for (int64_t p = begin / kPanelRows; p < panel_count(end); ++p)
     pack_one(dtype, g, p, static_cast<const uint8_t*>(canonical), stride, static_cast<uint8_t*>(out));
 }

@@ -1,10 +1,6 @@
-#if defined(__x86_64__)
-#include <immintrin.h>
+#include "base/simd.h"
+#include "dtype/layouts/vnni64_codes.h"
 
-#include "dtype/layouts/vnni64_blocks.h"
-
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
 
@@ -121,4 +117,3 @@ void vnni64_columns_avx512(const VnniColumns& b) {
 }  // namespace bitgrad::detail
 
 #pragma GCC pop_options
-#endif

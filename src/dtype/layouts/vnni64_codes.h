@@ -38,9 +38,7 @@ struct VnniGeometry {
 inline bool vnni_supports(DType dtype) { return dtype.is_code() && dtype.kind() != DTypeKind::kCodebook; }
 inline constexpr char kVnniExpected[] = "a code dtype of kind int, uint or sign";
 
-#if defined(__x86_64__)
 inline bool vnni_has_avx512() { return (cpu_isa() & isa::kAvx512) != 0; }
-#endif
 
 // u of `count` codes of a row, starting at code `first`; zero up to `padded`.
 void vnni_load_codes(DType dtype, const VnniGeometry& g, const uint8_t* row, int64_t first, int64_t count,
@@ -70,5 +68,32 @@ void vnni_store_row(DType dtype, int64_t cols, uint8_t* row, int64_t stride, Cod
   const int64_t pad = writable_row_bytes(dtype, cols, stride) - used;
   if (pad > 0) std::memset(row + used, 0, static_cast<size_t>(pad));
 }
+
+// AVX-512 packers of byte codes into lines (vnni64_avx512.cpp).
+//
+// 16 rows (nullptr: zeros) of at most 64 codes -> lines of one panel, `line_step` bytes apart, starting at step 0 of
+// the block. u = code ^ flip. The sum of u of row r is added to sums[r] as eight partial sums.
+struct VnniRows {
+  const uint8_t* rows[16];
+  int64_t count;  // number of codes, 1 .. 64
+  int fields;
+  uint8_t flip;
+  uint8_t* out;
+  int64_t line_step;
+  uint64_t (*sums)[8];
+};
+void vnni64_rows_avx512(const VnniRows& block);
+
+// 4 * fields rows (nullptr: zeros) of at most 64 codes, the free indices of one group -> the group's 1 to 4 consecutive
+// lines of one step. sums[i] += sum of u of free index i.
+struct VnniColumns {
+  const uint8_t* rows[32];
+  int64_t count;
+  int fields;
+  uint8_t flip;
+  uint8_t* out;
+  uint32_t* sums;
+};
+void vnni64_columns_avx512(const VnniColumns& block);
 
 }  // namespace bitgrad::detail

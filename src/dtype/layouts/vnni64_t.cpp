@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "bitgrad/base/parallel.h"
-#include "dtype/layouts/vnni64_blocks.h"
 #include "dtype/layouts/vnni64_codes.h"
 
 namespace bitgrad {
@@ -10,7 +9,6 @@ namespace {
 
 using detail::kVnniLine, detail::VnniGeometry;
 
-#if defined(__x86_64__)
 constexpr int64_t kWide = 1024;  // free indices expanded to raw codes per call
 void pack_columns_avx512(DType dtype, const VnniGeometry& g, int64_t f0, int64_t count, const uint8_t* canonical,
                          int64_t stride, uint8_t* out) {
@@ -36,7 +34,6 @@ void pack_columns_avx512(DType dtype, const VnniGeometry& g, int64_t f0, int64_t
     }
   }
 }
-#endif
 
 // Four rows of bytes -> units of 4 k for `count` free indices; adds the column sums to `sums`.
 void put_units(const uint8_t* const (&rows)[4], int64_t count, uint8_t* units, uint32_t* sums) {
@@ -101,12 +98,10 @@ void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_
   if (g.bytes() == 0) return;
   auto* pack_some = &pack_columns;
   int64_t piece = kBlockFree;
-#if defined(__x86_64__)
   if (detail::vnni_has_avx512()) {
     pack_some = &pack_columns_avx512;
     piece = kWide;
   }
-#endif
   parallel_ranges(cols, piece, [&](int64_t begin, int64_t end) {
     pack_some(dtype, g, begin, end - begin, static_cast<const uint8_t*>(canonical), stride, static_cast<uint8_t*>(out));
   });

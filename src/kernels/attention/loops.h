@@ -50,9 +50,6 @@ struct AttentionLoops {
 #undef BITGRAD_ISA_LOOP
 };
 
-const AttentionLoops& loops_scalar();
-const AttentionLoops& loops_avx2();
-const AttentionLoops& loops_avx512();
-inline const AttentionLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
+BITGRAD_ISA_TABLES(AttentionLoops)
 
 }  // namespace bitgrad::kernels::attention_loops

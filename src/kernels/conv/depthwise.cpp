@@ -64,9 +64,9 @@ struct Line {
 };
 
 void run_chain(const ChainCall<float>& call) { loops().depthwise_chain(call); }
-void run_chain(const ChainCall<double>& call) { chain_fp64(call); }
+void run_chain(const ChainCall<double>& call) { scalar::chain_fp64(call); }
 void run_panel(const PanelCall<float>& call) { loops().depthwise_panel(call); }
-void run_panel(const PanelCall<double>& call) { panel_fp64(call); }
+void run_panel(const PanelCall<double>& call) { scalar::panel_fp64(call); }
 
 // Pixels outside the image as a line reads them: `count` pixels, `step` elements apart, each channel `multiplier`
 // times.

@@ -1,20 +1,14 @@
 // gather_line for AVX-512 with byte permutes (VBMI), which close the gaps between non-contiguous pixels.
 #include "kernels/conv/gather_lines.h"
 
+#include "base/simd.h"
 #include "bitgrad/base/error.h"
-
-#if defined(__x86_64__)
-// The AVX-512 headers of g++ 12 deliberately read an uninitialized vector.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,bmi2,prefer-vector-width=512")
 namespace bitgrad::kernels::conv {
 namespace {
 
-#define BITGRAD_INLINE __attribute__((always_inline)) static inline
 struct Whole {
   using V = __m512i;
   static constexpr int64_t kBytes = 64;
@@ -33,7 +27,6 @@ struct Half {
   }
   BITGRAD_INLINE void store(char* p, V v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
 };
-#undef BITGRAD_INLINE
 
 uint64_t low_bits(int64_t count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
 
@@ -86,8 +79,3 @@ void gather_line(const GatherLine& line) {
 
 }  // namespace bitgrad::kernels::conv
 #pragma GCC pop_options
-#else
-namespace bitgrad::kernels::conv {
-void gather_line(const GatherLine&) { fail("gather_line", "not for this CPU"); }
-}  // namespace bitgrad::kernels::conv
-#endif

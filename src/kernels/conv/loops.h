@@ -54,13 +54,12 @@ struct WindowLoops {
 #undef BITGRAD_ISA_LOOP
 };
 
-const WindowLoops& loops_scalar();
-const WindowLoops& loops_avx2();
-const WindowLoops& loops_avx512();
-inline const WindowLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
+BITGRAD_ISA_TABLES(WindowLoops)
 
-// References in double (scalar.cpp).
+// References in double.
+namespace scalar {
 void chain_fp64(const ChainCall<double>& call);
 void panel_fp64(const PanelCall<double>& call);
+}  // namespace scalar
 
 }  // namespace bitgrad::kernels::conv

@@ -18,9 +18,6 @@ struct ElementwiseLoops {
   UnaryBackward unary_backward[static_cast<int>(UnaryOp::kCount)];
 };
 
-const ElementwiseLoops& loops_scalar();
-const ElementwiseLoops& loops_avx2();
-const ElementwiseLoops& loops_avx512();
-inline const ElementwiseLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
+BITGRAD_ISA_TABLES(ElementwiseLoops)
 
 }  // namespace bitgrad::kernels::elementwise

@@ -9,7 +9,6 @@
 #include "kernels/elementwise.h"
 #include "kernels/elementwise/floats.h"
 #include "kernels/elementwise/loops.h"
-#include "kernels/fused_elementwise.h"
 #include "kernels/kernel_table.h"
 
 namespace bitgrad::kernels {

@@ -11,6 +11,8 @@
 // BITGRAD_HD functions.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
 
@@ -44,6 +46,8 @@ inline constexpr bool kHasMapLine = requires {
 }  // namespace detail
 
 inline constexpr int64_t kMapGrain = 16384;
+// Rows of `cols` elements per task of a map over rows.
+inline int64_t rows_per_task(int64_t cols) { return std::max<int64_t>(1, kMapGrain / std::max<int64_t>(1, cols)); }
 
 // Calls f(0) .. f(n-1). `grain`: indices per task on the CPU (fewer if single calls are long).
 template <typename F>

@@ -14,9 +14,6 @@ struct PointwiseLoops {
       one_b[static_cast<int>(PointwiseOp::kCount)];
 };
 
-const PointwiseLoops& loops_scalar();
-const PointwiseLoops& loops_avx2();
-const PointwiseLoops& loops_avx512();
-inline const PointwiseLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
+BITGRAD_ISA_TABLES(PointwiseLoops)
 
 }  // namespace bitgrad::kernels::pointwise_loops

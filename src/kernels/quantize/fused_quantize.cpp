@@ -1,5 +1,5 @@
 // Family quantize: sequences that other devices run as a single kernel.
-#include "kernels/fused_quantize.h"
+#include "kernels/quantize.h"
 
 #include <algorithm>
 #include <atomic>

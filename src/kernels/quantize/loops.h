@@ -84,9 +84,6 @@ struct QuantizeLoops {
   void (*value)(int64_t n, const float* q, const ChunkParams& p, bool zeros, bool offsets, float* y);
 };
 
-const QuantizeLoops& loops_scalar();
-const QuantizeLoops& loops_avx2();
-const QuantizeLoops& loops_avx512();
-inline const QuantizeLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
+BITGRAD_ISA_TABLES(QuantizeLoops)
 
 }  // namespace bitgrad::kernels::quantize_loops

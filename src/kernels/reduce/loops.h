@@ -59,9 +59,6 @@ float join_chunks(Join join, float* part, int64_t count, int64_t step) {
   return part[0];
 }
 
-const ReduceLoops& loops_scalar();
-const ReduceLoops& loops_avx2();
-const ReduceLoops& loops_avx512();
-inline const ReduceLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
+BITGRAD_ISA_TABLES(ReduceLoops)
 
 }  // namespace bitgrad::kernels::reduce_loops

@@ -3,8 +3,8 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "kernels/elementwise.h"
 #include "kernels/elementwise/floats.h"
-#include "kernels/fused_elementwise.h"
 #include "kernels/kernel_table.h"
 #include "kernels/reduce/loops.h"
 

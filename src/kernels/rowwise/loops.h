@@ -28,9 +28,6 @@ struct RowwiseLoops {
 #undef BITGRAD_ISA_LOOP
 };
 
-const RowwiseLoops& loops_scalar();
-const RowwiseLoops& loops_avx2();
-const RowwiseLoops& loops_avx512();
-inline const RowwiseLoops& loops() { return best_loops(loops_avx512, loops_avx2, loops_scalar); }
+BITGRAD_ISA_TABLES(RowwiseLoops)
 
 }  // namespace bitgrad::kernels::rowwise

@@ -3,7 +3,6 @@
 #include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
 #include "nn/layers/norm.h"
-#include "nn/layers/residual.h"
 #include "nn/layers/windows_keys.h"
 
 namespace bitgrad {

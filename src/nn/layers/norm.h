@@ -1,7 +1,7 @@
 // The module of both norms.
 //
 // If only a sign quantizer (binary without alpha) reads a norm's output, the norm writes no fp32 y. In evaluation one
-// kernel computes the codes of y >= 0 from x (kernels/fused_quantize.h, normalize_sign). In training on the CPU one op
+// kernel computes the codes of y >= 0 from x (kernels/quantize.h, normalize_sign). In training on the CPU one op
 // does (`training_signs`, for the straight-through rules clip and identity).
 // Only the parent knows who reads what: Sequential runs patterns of layers (nn/layers/fusions.cpp). Bits, NaN and Inf
 // flags, and errors are those of the two modules run separately. They do run separately if a hook observes y

@@ -1,7 +1,5 @@
 // y = body(x) + shortcut(x); without a shortcut y = body(x) + x (He et al. 2015, arXiv 1512.03385, eq. 1 and 2).
-#include "nn/layers/residual.h"
-
-#include "bitgrad/ops/ops.h"
+#include "nn/layers/fusions.h"
 #include "nn/layers/norm.h"
 #include "nn/values.h"
 

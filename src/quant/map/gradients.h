@@ -24,7 +24,7 @@ BITGRAD_HD inline float sign_slope(SteRule rule, float t, float x) {
 
 }  // namespace q
 
-// gx = g * slope(x), or sum + g * slope(x). The CPU runs kernels/fused_elementwise.h instead.
+// gx = g * slope(x), or sum + g * slope(x). The CPU runs kernels/elementwise.h instead.
 struct TanhGradient {
   float t;
   const float *x, *g, *sum;  // sum: may be nullptr, or alias gx

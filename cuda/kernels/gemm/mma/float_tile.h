@@ -384,3 +384,14 @@ class FloatBlock {
 };
 
 }  // namespace bitgrad::cuda::gemm
+
+// The kernels of one code width: values of A as one bf16 part (`bf16_blocks` blocks per SM), and as three. a, b: parts
+// of their names; then whether A and B are stored turned, and whether B has groups.
+#define BITGRAD_FLOAT_MMA(bits, a, b, bf16_blocks, ...)                                                            \
+  BITGRAD_GLOBAL void __launch_bounds__(kFloatThreads, bf16_blocks)                                                \
+      gemm_bf16_##a##w##bits##b##_mma_sm80(FloatMmaArgs args) {                                                    \
+    FloatBlock<1, bits, __VA_ARGS__>(args).run();                                                                  \
+  }                                                                                                                \
+  BITGRAD_GLOBAL void __launch_bounds__(kFloatThreads, 1) gemm_f32_##a##w##bits##b##_mma_sm80(FloatMmaArgs args) { \
+    FloatBlock<3, bits, __VA_ARGS__>(args).run();                                                                  \
+  }

@@ -16,10 +16,7 @@ struct Machine {};
 constexpr DirectIsa kIsa =
     make_direct_isa<gemm_detail::MachineTiles, Machine>(&gemm_detail::AmxLoops<Machine>::transpose_bytes);
 }  // namespace
-}  // namespace bitgrad::kernels::conv
-
 #pragma GCC pop_options
 
-namespace bitgrad::kernels::conv {
 const DirectIsa& direct_machine() { return kIsa; }
 }  // namespace bitgrad::kernels::conv

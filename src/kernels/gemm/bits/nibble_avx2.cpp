@@ -1,12 +1,9 @@
 // Nibble counts with AVX2: 64 lanes per entry, the tables of two groups (24 KiB) in L1.
-#include <immintrin.h>
-
+#include "base/simd.h"
 #include "kernels/gemm/bits/nibble.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx2,bmi2,popcnt")
 

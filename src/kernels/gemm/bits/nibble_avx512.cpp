@@ -1,12 +1,9 @@
 // Nibble counts with AVX-512: 128 lanes per entry, the tables of one group (24 KiB) in L1.
-#include <immintrin.h>
-
+#include "base/simd.h"
 #include "kernels/gemm/bits/nibble.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,bmi2,popcnt")
 

@@ -1,14 +1,11 @@
 // Popcount products with AVX2: bits of nibbles are counted by VPSHUFB (Mula, Kurz and Lemire 2018, "Faster population
 // counts using AVX2 instructions", arXiv 1611.07612, figure 10), summed in bytes and widened to int32 before a byte
 // overflows.
-#include <immintrin.h>
-
+#include "base/simd.h"
 #include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi2,popcnt")
 
@@ -168,13 +165,7 @@ template <typename Dot>
 constexpr TileFunction kTiles[2][2] = {{&tile_avx2<Dot, 1, 1>, &tile_avx2<Dot, 1, 2>},
                                        {&tile_avx2<Dot, 2, 1>, &tile_avx2<Dot, 2, 2>}};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 template <typename Dot>
 void tile(int rows, int panels, const BitTile& t) {

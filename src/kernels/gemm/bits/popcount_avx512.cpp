@@ -1,13 +1,10 @@
 // Popcount products with VPOPCNTDQ: one register holds one word of 16 columns. XOR, VPOPCNTD and VPADDD process 512
 // products of bits; the limit is 341 multiply-adds per cycle where two ports execute them.
-#include <immintrin.h>
-
+#include "base/simd.h"
 #include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,popcnt")
 
@@ -43,13 +40,7 @@ constexpr TileFunction kNarrowTiles[4][2] = {{&tile_avx512<Dot, 1, 1>, &tile_avx
                                              {&tile_avx512<Dot, 3, 1>, &tile_avx512<Dot, 3, 2>},
                                              {&tile_avx512<Dot, 4, 1>, &tile_avx512<Dot, 4, 2>}};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 template <typename Dot>
 void tile(int rows, int panels, const BitTile& t) {

@@ -4,17 +4,13 @@
 //   q = o ^ a1 ^ b1,  s = q ^ a2 ^ b2,  carry = q ? ~s : o,  o = s,  count += 2 popc(carry)
 // Three VPTERNLOG, a VPOPCNTD and a VPADDD process 1024 products of bits; the limit is 410 per cycle where two ports
 // execute them.
-#if defined(__x86_64__)
 #include <cpuid.h>
-#endif
-#include <immintrin.h>
 
+#include "base/simd.h"
 #include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,popcnt")
 
@@ -95,13 +91,7 @@ constexpr TileFunction kCarrySaveTiles[4][2] = {{&tile_carry_save<1, 1>, &tile_c
                                                 {&tile_carry_save<3, 1>, &tile_carry_save<3, 2>},
                                                 {&tile_carry_save<4, 1>, &tile_carry_save<4, 2>}};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile_csa(int rows, int panels, const BitTile& t) { kCarrySaveTiles[rows - 1][panels - 1](t); }
 constexpr BitKernel kCarrySaveKernel{4, 2, &tile_csa, &count_row_avx512, true};
@@ -109,14 +99,10 @@ constexpr BitKernel kCarrySaveKernel{4, 2, &tile_csa, &count_row_avx512, true};
 // Zen 4 (AMD family 19h) splits 512-bit operations in two and executes 1.62 VPTERNLOG per cycle, so the plain kernel is
 // faster there.
 bool slow_ternary_logic() {
-#if defined(__x86_64__)
   uint32_t a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || !__get_cpuid(1, &a, &b, &c, &d)) return false;
   const uint32_t family = ((a >> 8) & 0xF) + ((a >> 20) & 0xFF);
   return family == 0x19;
-#else
-  return false;
-#endif
 }
 
 }  // namespace

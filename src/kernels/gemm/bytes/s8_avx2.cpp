@@ -1,14 +1,12 @@
 // Small integers in 16-bit words by VPMADDWD (two products per lane, exact for these ranges): 16 multiply-adds per
 // instruction. VPMADDUBSW would saturate.
-#include <immintrin.h>
 
 #include <cstddef>
 
+#include "base/simd.h"
 #include "kernels/gemm/bytes/s8.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi2")
 
@@ -116,13 +114,7 @@ constexpr GroupTileFunction kGroupTiles[4] = {&tile_groups<1>, &tile_groups<2>, 
 using TileFunction = void (*)(const S8Tile&);
 constexpr TileFunction kTiles[4] = {&tile_madd<1>, &tile_madd<2>, &tile_madd<3>, &tile_madd<4>};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile(int rows, int, const S8Tile& t) { kTiles[rows - 1](t); }
 void group_tile(int rows, int, const S8GroupTile& t) { kGroupTiles[rows - 1](t); }

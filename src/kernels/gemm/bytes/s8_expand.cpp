@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "kernels/gemm/bytes/s8.h"
-#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
@@ -70,6 +69,17 @@ ByteRange byte_range(DType dtype) {
     return info.bits == 8 ? ByteRange{-128, 127, 128} : ByteRange{0, (int64_t{1} << info.bits) - 1, 0};
   }
   return {-(int64_t{1} << (info.bits - 1)), (int64_t{1} << (info.bits - 1)) - 1, 0};
+}
+
+double largest_sum(const GemmArgs& args, int64_t depth, const ZeroRange& za, const ZeroRange& zb) {
+  const auto upper = [](const GemmOperand& x, const ZeroRange& zero) {
+    return static_cast<double>(byte_range(x.dtype).magnitude()) +
+           static_cast<double>(std::max(std::abs(zero.low), std::abs(zero.high)));
+  };
+  double minus = 0;
+  for (int64_t i = 0; args.row_minus != nullptr && i < args.m; ++i)
+    minus = std::max(minus, std::abs(static_cast<double>(args.row_minus[i])));
+  return static_cast<double>(depth) * upper(args.a, za) * upper(args.b, zb) + minus;
 }
 
 void expand_strip(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t depth, int8_t* out,

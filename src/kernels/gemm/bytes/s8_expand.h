@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "bitgrad/kernels/gemm.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::kernels::gemm_detail {
 
@@ -18,6 +19,8 @@ struct ByteRange {
   int64_t magnitude() const { return std::max(-low - shift, high + shift); }
 };
 ByteRange byte_range(DType dtype);
+// At least every sum of `depth` products, by magnitude, after zero points (of A and B) and row_minus are subtracted.
+double largest_sum(const GemmArgs& args, int64_t depth, const ZeroRange& za, const ZeroRange& zb);
 
 // out[f][step]: bytes of free indices f0 .. f0+count (at most kStrip) and k0 .. k0+depth, zero-padded to `step`, a
 // multiple of 8.

@@ -65,17 +65,8 @@ S8Plan::S8Plan(const GemmArgs& args_in, const S8Kernel& kernel_in)
       cb(kernel.words ? 0 : b.shift),
       group(exact_depth(args)) {
   const ZeroRange za = zero_range(args.a, args.m, args.k), zb = zero_range(args.b, args.n, args.k);
-  const auto upper = [](const ByteRange& codes, const ZeroRange& zero) {
-    return static_cast<double>(codes.magnitude()) +
-           static_cast<double>(std::max(std::abs(zero.low), std::abs(zero.high)));
-  };
   zeros = args.a.scale.zero != nullptr || args.b.scale.zero != nullptr;
-  bound = static_cast<double>(group) * upper(a, za) * upper(b, zb);
-  if (args.row_minus != nullptr) {
-    double minus = 0;
-    for (int64_t i = 0; i < args.m; ++i) minus = std::max(minus, std::abs(static_cast<double>(args.row_minus[i])));
-    bound += minus;
-  }
+  bound = largest_sum(args, group, za, zb);
   small_groups = group_is_small(args, element) && small_sums(*this, za, zb);
   depth = std::min(group, kDepthBytes / element);
   rows = std::min(args.m, block_rows(args, element, small_groups));

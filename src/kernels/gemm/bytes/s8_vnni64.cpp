@@ -299,19 +299,8 @@ bool codes_fit_int32(const GemmArgs& args) {
 
 // Whether the required sums fit in int32, after zero points and row_minus are subtracted.
 bool fits_int32(const GemmArgs& args) {
-  const ByteRange a = byte_range(args.a.dtype), b = byte_range(args.b.dtype);
-  const ZeroRange za = zero_range(args.a, args.m, args.k), zb = zero_range(args.b, args.n, args.k);
-  const auto upper = [](const ByteRange& codes, const ZeroRange& zero) {
-    return static_cast<double>(codes.magnitude()) +
-           static_cast<double>(std::max(std::abs(zero.low), std::abs(zero.high)));
-  };
-  double bound = static_cast<double>(args.k) * upper(a, za) * upper(b, zb);
-  if (args.row_minus != nullptr) {
-    double minus = 0;
-    for (int64_t i = 0; i < args.m; ++i) minus = std::max(minus, std::abs(static_cast<double>(args.row_minus[i])));
-    bound += minus;
-  }
-  return bound <= 0x7FFFFFFFp0;
+  return largest_sum(args, args.k, zero_range(args.a, args.m, args.k), zero_range(args.b, args.n, args.k)) <=
+         0x7FFFFFFFp0;
 }
 
 // Unpacks B to canonical codes and runs a kernel for those, which has 64-bit sums.

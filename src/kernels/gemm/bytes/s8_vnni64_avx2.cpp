@@ -1,13 +1,10 @@
 // Small integers in layout vnni64 by VPMADDUBSW (unsigned B times signed A, pairs summed in 16 bits): 32 multiply-adds
 // per instruction. B has at most 7 bits, so a pair is at most 2 * 127 * 128 and never saturates. With narrower B,
 // several units are summed in 16 bits before they are widened.
-#include <immintrin.h>
-
+#include "base/simd.h"
 #include "kernels/gemm/bytes/s8_vnni64.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi2")
 
@@ -86,13 +83,7 @@ int32_t sum_bytes(const int8_t* row, int64_t count) {
   return sum;
 }
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile(int rows, int panels, int max, const S8PanelTile& t) {
   constexpr void (*kTiles[kRows])(const S8PanelTile&, const uint8_t*, int64_t, int64_t, int32_t*) = {

@@ -1,12 +1,9 @@
 // Small integers in layout vnni64 by VPDPBUSD (unsigned B times signed A, four products per lane, no saturation): 64
 // multiply-adds per instruction. Tiles of 6 rows x 64 columns use 24 registers for sums, 4 for B and one for A.
-#include <immintrin.h>
-
+#include "base/simd.h"
 #include "kernels/gemm/bytes/s8_vnni64.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,prfchw")
 
@@ -201,13 +198,7 @@ template <int fields>
 constexpr TileFunction kFewTiles[4] = {&tile_few<1, fields>, &tile_few<2, fields>, &tile_few<3, fields>,
                                        &tile_few<4, fields>};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile(int rows, int panels, int, const S8PanelTile& t) { kTiles[rows - 1][panels - 1](t); }
 void few_tile(int rows, int fields, const S8PanelTile& t) {

@@ -1,14 +1,12 @@
 // Small integers in bytes by VPDPBUSD (unsigned A times signed B, four products per lane, no saturation): 64
 // multiply-adds per instruction. Group corrections use VPDPWSSD.
-#include <immintrin.h>
 
 #include <cstddef>
 
+#include "base/simd.h"
 #include "kernels/gemm/bytes/s8.h"
 #include "kernels/gemm/kernels.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 
@@ -135,13 +133,7 @@ constexpr GroupTileFunction kGroupRow[2] = {&tile_groups<R, 1>, &tile_groups<R, 
 constexpr const GroupTileFunction* kGroupTiles[6] = {kGroupRow<1>, kGroupRow<2>, kGroupRow<3>,
                                                      kGroupRow<4>, kGroupRow<5>, kGroupRow<6>};
 
-}  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
-
-namespace bitgrad::kernels::gemm_detail {
-namespace {
 
 void tile(int rows, int panels, const S8Tile& t) { kTiles[rows - 1][panels - 1](t); }
 void group_tile(int rows, int panels, const S8GroupTile& t) { kGroupTiles[rows - 1][panels - 1](t); }

@@ -1,17 +1,13 @@
 // gemm_f32_chain512_avx2: tiles of 6 x 16, 12 accumulators of 8 lanes.
+#include "base/simd.h"
 #include "kernels/gemm/floats/chain512.h"
 #include "kernels/gemm/kernels.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 constexpr int kMr = 6, kNr = 16;
 
-#if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 
@@ -62,9 +58,6 @@ void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b
   kTiles[rows - 1][vectors - 1](kc, a, b, c, ldc, used, add);
 }
 #pragma GCC pop_options
-#else
-void tile(int64_t, int64_t, int64_t, const float*, const float*, float*, int64_t, bool) {}
-#endif
 
 constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 47, nullptr};
 

@@ -1,20 +1,13 @@
 // gemm_f32_chain512_avx512: tiles of 12 x 32, 24 accumulators of 16 lanes.
+#include "base/simd.h"
 #include "kernels/gemm/floats/chain512.h"
 #include "kernels/gemm/kernels.h"
-
-#if defined(__x86_64__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // false positives in the AVX-512 headers of g++ 12
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#endif
 
 namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 constexpr int kMr = 12, kNr = 32;
 
-#if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,fma")
 
@@ -91,11 +84,6 @@ void transpose16(const float* const* rows, int64_t kc, int64_t width, float* out
   _mm256_zeroupper();
 }
 #pragma GCC pop_options
-#pragma GCC diagnostic pop
-#else
-void tile(int64_t, int64_t, int64_t, const float*, const float*, float*, int64_t, bool) {}
-void transpose16(const float* const*, int64_t, int64_t, float*) {}
-#endif
 
 constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 95, transpose16};
 

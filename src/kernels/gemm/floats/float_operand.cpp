@@ -1,4 +1,5 @@
 #include "kernels/gemm/floats/float_operand.h"
+#include "base/simd.h"
 
 #include <algorithm>
 #include <array>
@@ -7,13 +8,6 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/dtype/codec.h"
 #include "kernels/gemm/common/operands.h"
-
-#if defined(__x86_64__)
-// The AVX-512 headers of g++ 12 deliberately read an uninitialized vector.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
-#endif
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
@@ -49,7 +43,6 @@ void apply_each(const ScaleMap& map, int64_t at, int64_t n, Float* v) {
   }
 }
 
-#if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")
 // The parameters at one position.
@@ -192,10 +185,6 @@ bool read_by_vectors(DType dtype, const void* row, const ScaleMap& map, int64_t 
     (offset ? bytes_avx512<true> : bytes_avx512<false>)(form == Form::kInt8, codes, map, runs, out);
   return true;
 }
-#else
-bool apply_by_vectors(const ScaleMap&, int64_t, int64_t, int64_t, float*) { return false; }
-bool read_by_vectors(DType, const void*, const ScaleMap&, int64_t, int64_t, int64_t, float*) { return false; }
-#endif
 bool apply_by_vectors(const ScaleMap&, int64_t, int64_t, int64_t, double*) { return false; }
 
 template <typename Float>

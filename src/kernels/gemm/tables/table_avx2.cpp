@@ -1,15 +1,11 @@
 // Sum tables with AVX2 (gemm_f32_table_avx2, gemm_s8_table_avx2): lines of two 256-bit registers.
+#include "base/simd.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tables/table.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace bitgrad::kernels::gemm_impl {
 namespace {
 
-#if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi2")
 
@@ -255,9 +251,6 @@ void carry(int16_t* low, int16_t* high, int64_t columns, bool first) {
 constexpr gemm_detail::TableKernel kKernel{
     offsets, {build_tables<Floats>, add_tables<Floats>}, {build_tables<Words>, add_tables<Words>}, finish, bound, carry,
     0.6};
-#else
-constexpr gemm_detail::TableKernel kKernel{};
-#endif
 
 }  // namespace
 

@@ -1,18 +1,11 @@
 // Sum tables with AVX-512 (gemm_f32_table_avx512, gemm_s8_table_avx512): lines of one 512-bit register.
+#include "base/simd.h"
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tables/table.h"
-
-#if defined(__x86_64__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // false positives in the AVX-512 headers of g++ 12
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#endif
 
 namespace bitgrad::kernels::gemm_impl {
 namespace {
 
-#if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,fma,bmi2")
 
@@ -292,13 +285,9 @@ void carry(int16_t* low, int16_t* high, int64_t columns, bool first) {
 }
 
 #pragma GCC pop_options
-#pragma GCC diagnostic pop
 constexpr gemm_detail::TableKernel kKernel{
     offsets, {build_tables<Floats>, add_tables<Floats>}, {build_tables<Words>, add_tables<Words>}, finish, bound, carry,
     0.33};
-#else
-constexpr gemm_detail::TableKernel kKernel{};
-#endif
 
 }  // namespace
 

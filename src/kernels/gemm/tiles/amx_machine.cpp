@@ -1,10 +1,7 @@
 // The tile loop on the hardware's tiles.
-#include <immintrin.h>
-
+#include "base/simd.h"
 #include "kernels/gemm/tiles/amx_tiles.h"
 
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,gfni")
 
@@ -14,10 +11,7 @@ namespace bitgrad::kernels::gemm_detail {
 namespace {
 constexpr AmxIsa kIsa = vector_isa<MachineTiles>();
 }  // namespace
-}  // namespace bitgrad::kernels::gemm_detail
-
 #pragma GCC pop_options
 
-namespace bitgrad::kernels::gemm_detail {
 const AmxIsa& amx_machine() { return kIsa; }
 }  // namespace bitgrad::kernels::gemm_detail

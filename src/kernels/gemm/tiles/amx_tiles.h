@@ -30,7 +30,6 @@ constexpr TileConfig block_config() {
   return config;
 }
 
-#if defined(__x86_64__)
 struct MachineTiles {
   static void configure(const TileConfig& config) { asm volatile("ldtilecfg %0" ::"m"(config) : "memory"); }
   static void release() { asm volatile("tilerelease" ::: "memory"); }
@@ -66,6 +65,5 @@ struct MachineTiles {
       asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
   }
 };
-#endif
 
 }  // namespace bitgrad::kernels::gemm_detail

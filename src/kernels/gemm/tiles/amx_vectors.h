@@ -2,7 +2,7 @@
 // codes into as many rows of a tile as a byte has fields; finished rows of C; digits. Every CPU with AMX has AVX-512,
 // VBMI and GFNI.
 //
-// This header is included inside a target region, after <immintrin.h>: no std:: here.
+// This header is included inside a target region, after base/simd.h: no std:: here.
 #pragma once
 
 #include "kernels/gemm/tiles/amx_loop.h"
