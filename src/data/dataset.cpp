@@ -27,8 +27,14 @@ struct Registry {
 #undef BITGRAD_DATASET_FIELD
 
   Registry() {
-#define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
-  add({#name, words(required), words(optional), summary, data::factory, ids, data::keys()});
+#define BITGRAD_DATASET(of_name, factory, needs, takes, has_ids, own_keys, text, ...) \
+  add({.name = #of_name,                                                              \
+       .required = words(needs),                                                      \
+       .optional = words(takes),                                                      \
+       .summary = text,                                                               \
+       .create = data::factory,                                                       \
+       .ids = has_ids,                                                                \
+       .keys = data::own_keys() __VA_OPT__(, ) __VA_ARGS__});
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
   }
@@ -108,6 +114,11 @@ void register_dataset(DatasetFormat format) {
 
 std::vector<std::string> dataset_formats() { return registry().formats.names(); }
 const DatasetFormat* find_dataset_format(std::string_view name) { return registry().formats.find(name); }
+const DatasetFormat& format_of(const DatasetSpec& spec) {
+  static const DatasetFormat none;
+  const DatasetFormat* const format = find_dataset_format(spec.format);
+  return format == nullptr ? none : *format;
+}
 
 std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
   const DatasetFormat* format = find_dataset_format(spec.format);

@@ -148,9 +148,8 @@ void warn_of_constants(const Dataset& train, std::vector<std::string>& warnings)
 bool never_negative(const RunConfig& config, const Dataset& train) {
   const DataSection& data = config.data;
   if (!data.train.transforms.empty()) return false;
-  const bool bytes = data.train.format == "digits" || data.train.format == "image_folder";
   const auto [a, b] = data.affine;
-  if (bytes) return data.normalize.mean.empty() && b >= 0 && a + b >= 0;
+  if (format_of(data.train).pixels) return data.normalize.mean.empty() && b >= 0 && a + b >= 0;
   const StoredSamples stored = train.stored();
   if (stored.codes == nullptr || stored.form != StoredAs::kUint8 || stored.numbers == nullptr) return false;
   return std::all_of(stored.numbers, stored.numbers + stored.tables * 256, [](float x) { return x >= 0; });
