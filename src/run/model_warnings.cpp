@@ -209,10 +209,10 @@ void CodeWarnings::watch(const QuantEvent& e) {
 std::vector<std::string> run_warnings(const RunConfig& config, const Dataset& train) {
   std::vector<std::string> warnings = config.origin.warnings;
   warn_of_batch(config, train.epoch_order().samples, warnings);
-  warn_of_late("schedule", config.schedule, config, train.epoch_order().samples, warnings);
-  warn_of_late("optim.decay_schedule", config.optim.decay_schedule, config, train.epoch_order().samples, warnings);
-  warn_of_late("optim.momentum_schedule", config.optim.momentum_schedule, config, train.epoch_order().samples,
-               warnings);
+  for (const auto& [path, schedule] : {std::pair{"schedule", &config.schedule},
+                                       {"optim.decay_schedule", &config.optim.decay_schedule},
+                                       {"optim.momentum_schedule", &config.optim.momentum_schedule}})
+    warn_of_late(path, *schedule, config, train.epoch_order().samples, warnings);
   for (const std::string& note : train.notes()) warnings.push_back(note);
   warn_of_constants(train, warnings);
   const int cores = available_cores();
