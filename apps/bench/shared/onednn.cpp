@@ -18,19 +18,9 @@ using Memory = dnnl::memory;
 using Tag = Memory::format_tag;
 
 Memory::data_type data_type(Number x) {
-  switch (x) {
-    case Number::kF32:
-      return Memory::data_type::f32;
-    case Number::kBf16:
-      return Memory::data_type::bf16;
-    case Number::kS8:
-      return Memory::data_type::s8;
-    case Number::kU8:
-      return Memory::data_type::u8;
-    case Number::kS32:
-      return Memory::data_type::s32;
-  }
-  return Memory::data_type::undef;
+  using enum Memory::data_type;
+  constexpr Memory::data_type kTypes[] = {f32, bf16, s8, u8, s32};  // in the order of Number
+  return kTypes[static_cast<size_t>(x)];
 }
 
 class Product {
