@@ -24,9 +24,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/gemm.h"
-#include "shared/common.h"
 #include "shared/measure.h"
-#include "shared/report.h"
 
 namespace {
 
@@ -142,8 +140,7 @@ const CompareRule kRule{
 int run(Options options) {
   set_num_threads(1);
   Json report = new_report(1);
-  std::cout << "machine: " << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>()
-            << "), one thread, median of " << options.repeat << '\n';
+  std::cout << "machine: " << machine_of(report) << ", one thread, median of " << options.repeat << '\n';
   std::cout << "clock, measured by a chain of products: " << std::setprecision(3) << clock_ghz()
             << " GHz (MAC a cycle = GMAC/s divided by it)\n";
   const Units units(options.repeat);
@@ -152,21 +149,17 @@ int run(Options options) {
       options.product = what.product;
       bench_product(options, shape, what, units, report["rows"]);
     }
-  write_report(options.json, report);
-  CompareRule rule = kRule;
-  rule.slack = options.slack;
-  const CompareRule short_rule{{"a", "b", "m", "n", "k", "product", "kernel"}, rule.ratio, options.slack};
+  const CompareRule short_rule{{"a", "b", "m", "n", "k", "product", "kernel"}, kRule.ratio, options.slack};
   if (!options.record.empty()) record(report, options.record, short_rule);
   const bool held = options.guard.empty() || guard(report, options.guard, short_rule);
-  return held && (options.compare.empty() || compare_with_file(report, options.compare, rule)) ? 0 : 1;
+  return finish(report, options, kRule) == 0 && held ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  cli::Arguments args("Multiply-adds per second of every usable gemm kernel and of libraries, one thread.",
-                      "bench_gemm");
-  return run_main("bench_gemm", [&] {
+  constexpr const char* kWhat = "Multiply-adds per second of every usable gemm kernel and of libraries, one thread.";
+  return run_main("bench_gemm", kWhat, [&](cli::Arguments& args) {
     const Options options = parse_options(args, argc, argv);
     if (options.conv) return run_conv(options);
     return options.device.is_cpu() ? run(options) : run_on_device(options);

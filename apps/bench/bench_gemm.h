@@ -15,7 +15,7 @@
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/spatial.h"
 
-#include "cli/arguments.h"
+#include "shared/common.h"
 #include "shared/measure.h"
 
 namespace bitgrad::bench {
@@ -49,21 +49,18 @@ struct Case {
   DType a, b;
   std::string product;  // forward, gx, gw
 };
-struct Options {
+struct Options : SharedOptions {  // a device other than the CPU: run_on_device; threads: of convolutions
+  Options() : SharedOptions{.repeat = 11} {}
   std::vector<ProductShape> shapes;
   std::vector<Case> cases;
   std::vector<std::string> rivals;
-  std::string kernel, json, compare, guard, record;
-  Device device;  // other than the CPU: run_on_device
-  double slack = 0.9;
-  int64_t repeat = 11;
+  std::string kernel, guard, record;
   int64_t group = 0;                      // group size of B's scales along k; 0: no scales
   bool b_offset = false, a_zero = false;  // B has real offsets; A has a zero point per row
   bool fast_rows = false;                 // leave out reference kernels and libraries
   bool conv = false;                      // convolutions: run_conv
   std::vector<ConvShape> convs;
   std::vector<ProductMode> grads;  // of gradients in convolutions
-  int64_t threads = 1;             // for convolutions
   bool a_k_major_flag = false, b_k_major_flag = false;
 
   std::string product = "forward";  // of the case being measured

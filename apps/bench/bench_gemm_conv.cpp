@@ -7,7 +7,6 @@
 
 #include "bitgrad/base/parallel.h"
 #include "shared/onednn.h"
-#include "shared/report.h"
 
 namespace bitgrad::bench {
 
@@ -59,7 +58,7 @@ class ConvTurns {
 
   bool empty() const { return ours_.empty(); }
 
-  void run() { measure(all_, options_.repeat, time_base(static_cast<int>(options_.threads))); }
+  void run() { measure(all_, options_.repeat, time_base(options_.threads)); }
 
   void print() const {
     std::cout << "  " << product_ << '\n' << std::fixed;
@@ -151,15 +150,14 @@ void keep_freed_blocks() { static_cast<void>(Tensor::empty({int64_t{1} << 32}, d
 
 int run_conv(const Options& options) {
   keep_freed_blocks();
-  const auto threads = static_cast<int>(options.threads);
-  set_num_threads(threads);
-  Json report = new_report(threads);
+  set_num_threads(options.threads);
+  Json report = new_report(options.threads);
 #if BITGRAD_WITH_ONEDNN
-  onednn::set_threads(threads);
+  onednn::set_threads(options.threads);
   std::cout << "oneDNN " << onednn::version() << ": operands in place, reorders not timed\n";
 #endif
-  std::cout << "machine: " << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>() << "), "
-            << threads << " threads, medians of " << options.repeat << '\n';
+  std::cout << "machine: " << machine_of(report) << ", " << options.threads << " threads, medians of " << options.repeat
+            << '\n';
   for (const ConvShape& shape : options.convs) {
     print_shape(shape);
     for (const char* product : {"forward", "gx", "gw"}) {
@@ -170,8 +168,7 @@ int run_conv(const Options& options) {
       turns.report(report["rows"]);
     }
   }
-  return finish(report, options.json, options.compare,
-                {{"conv", "shape", "product", "a", "b", "threads"}, "x_onednn_f32", options.slack});
+  return finish(report, options, {{"conv", "shape", "product", "a", "b", "threads"}, "x_onednn_f32"});
 }
 
 }  // namespace bitgrad::bench

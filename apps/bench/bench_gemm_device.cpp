@@ -11,9 +11,7 @@
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/tensor/tensor.h"
 #include "kernels/pack.h"
-#include "shared/common.h"
 #include "shared/measure.h"
-#include "shared/report.h"
 
 namespace bitgrad::bench {
 namespace {

@@ -6,9 +6,6 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 
-#include "shared/common.h"
-#include "shared/report.h"
-
 namespace bitgrad::bench {
 namespace {
 
@@ -46,12 +43,10 @@ const std::vector<std::string> kAllShapes{"1024,1024,1024", "4096,4096,4096", "2
 // Each takes less than 2 ms in fp32.
 const std::vector<std::string> kGuardShapes{"128,512,1024", "64,512,4608"};
 
-// Options that select kernels, operands and the file of results.
+// Options that select kernels and operands.
 void add_kernel_options(cli::Arguments& args, Options& options) {
-  args.option("--json", options.json, "write the results to this file");
   args.option("--kernel", options.kernel, "only kernels whose name contains this");
   args.flag("--fast-rows", options.fast_rows, "skip reference kernels and kernels that call libraries");
-  args.option("--repeat", options.repeat, "measurements per kernel; the median is reported (11)").range(1, 100000);
   args.option("--group", options.group, "group size of B's scales along k (0: codes without scales)").range(0, 1 << 20);
   args.flag("--offset", options.b_offset, "B has real offsets, one per row or group");
   args.flag("--a-zero", options.a_zero, "A has a zero point per row");
@@ -69,7 +64,7 @@ struct ConvWords {
         .delimiter(',')
         .one_of({"fp32", "bf16", "int8"})
         .needs(conv);
-    args.option("--threads", options.threads, "of convolutions (1)").range(1, 1024).needs(conv);
+    add_threads_option(args, options, "of convolutions ").needs(conv);
     return conv;
   }
 
@@ -147,10 +142,7 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
       .delimiter(',')
       .one_of(all_rivals());
   add_kernel_options(args, options);
-  args.option("--compare", options.compare,
-              "an earlier --json file: exit status 1 if a result's x_onednn_f32 is below "
-              "slack times the recorded one");
-  args.option("--slack", options.slack, "of --compare and --guard (0.9)").range(0.0, 10.0);
+  add_report_options(args, options, "x_onednn_f32");
   const cli::Argument guarded =
       args.option("--guard", options.guard,
                   "measure --all at small shapes and compare with the results of this machine "
@@ -159,12 +151,10 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.option("--record", options.record, "as --guard, but write the results of this machine to the file")
       .excludes(guarded)
       .excludes(conv);
-  args.choice<Device>(
-          "--device", options.device, {{"cpu", Device::cpu()}, {"cuda", Device::cuda()}},
-          "cpu, cuda (cpu); cuda: products to bf16 with scales, compared with bf16; no libraries, guard or groups")
+  add_device_option(args, options,
+                    "; cuda: products to bf16 with scales, compared with bf16; no libraries, guard or groups")
       .excludes(conv);
-  args.parse(argc, argv);
-  check_writable("--json", options.json);
+  parse(args, argc, argv, options);
   check_writable("--record", options.record);
   if (options.conv) {
     conv_words.take(args, shapes, dtypes, products, options);

@@ -37,6 +37,16 @@
 // Hides a value from the compiler, so that it can neither hoist a step out of the loop nor merge steps. No instruction.
 #define BITGRAD_OPAQUE(x) asm volatile("" : "+v"(x))
 #define BITGRAD_UNROLL _Pragma("GCC unroll 16") for
+// `step` on each of `count` sums, which begin as `zero`, for all turns.
+#define BITGRAD_STEPS(Vector, count, zero, step)            \
+  Vector sums[count];                                       \
+  BITGRAD_UNROLL(int i = 0; i < count; ++i) sums[i] = zero; \
+  for (int64_t t = 0; t < turns; ++t) {                     \
+    BITGRAD_UNROLL(int i = 0; i < count; ++i) {             \
+      step;                                                 \
+      BITGRAD_OPAQUE(sums[i]);                              \
+    }                                                       \
+  }
 
 namespace bitgrad::bench {
 namespace {
@@ -47,26 +57,14 @@ namespace {
 constexpr int kSums256 = 10;  // of 16 registers
 
 void fp32_fma_256(int64_t turns) {
-  __m256 sums[kSums256], a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f);
-  BITGRAD_UNROLL(int i = 0; i < kSums256; ++i) sums[i] = _mm256_setzero_ps();
-  for (int64_t t = 0; t < turns; ++t) {
-    BITGRAD_UNROLL(int i = 0; i < kSums256; ++i) {
-      sums[i] = _mm256_fmadd_ps(a, b, sums[i]);
-      BITGRAD_OPAQUE(sums[i]);
-    }
-  }
+  const __m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f);
+  BITGRAD_STEPS(__m256, kSums256, _mm256_setzero_ps(), sums[i] = _mm256_fmadd_ps(a, b, sums[i]))
 }
 
 void int16_dot_256(int64_t turns) {
-  __m256i sums[kSums256], a = _mm256_set1_epi16(3), b = _mm256_set1_epi16(-5);
-  BITGRAD_UNROLL(int i = 0; i < kSums256; ++i) sums[i] = _mm256_setzero_si256();
-  for (int64_t t = 0; t < turns; ++t) {
-    BITGRAD_UNROLL(int i = 0; i < kSums256; ++i) {
-      BITGRAD_OPAQUE(b);
-      sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(a, b));
-      BITGRAD_OPAQUE(sums[i]);
-    }
-  }
+  __m256i a = _mm256_set1_epi16(3), b = _mm256_set1_epi16(-5);
+  BITGRAD_STEPS(__m256i, kSums256, _mm256_setzero_si256(), BITGRAD_OPAQUE(b);
+                sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(a, b)))
 }
 
 inline __m256i byte_counts(__m256i x) {
@@ -109,35 +107,21 @@ void bits_256(int64_t turns) {
 constexpr int kSums512 = 16;  // of 32 registers
 
 void fp32_fma_512(int64_t turns) {
-  __m512 sums[kSums512], a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
-  BITGRAD_UNROLL(int i = 0; i < kSums512; ++i) sums[i] = _mm512_setzero_ps();
-  for (int64_t t = 0; t < turns; ++t) {
-    BITGRAD_UNROLL(int i = 0; i < kSums512; ++i) {
-      sums[i] = _mm512_fmadd_ps(a, b, sums[i]);
-      BITGRAD_OPAQUE(sums[i]);
-    }
-  }
+  const __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
+  BITGRAD_STEPS(__m512, kSums512, _mm512_setzero_ps(), sums[i] = _mm512_fmadd_ps(a, b, sums[i]))
 }
 
 void bf16_dot_512(int64_t turns) {
-  __m512 sums[kSums512];
-  __m512i a = _mm512_set1_epi16(0x3F00), b = a;
-  BITGRAD_UNROLL(int i = 0; i < kSums512; ++i) sums[i] = _mm512_setzero_ps();
-  for (int64_t t = 0; t < turns; ++t) {
-    BITGRAD_UNROLL(int i = 0; i < kSums512; ++i)
-    asm volatile("vdpbf16ps %2, %1, %0" : "+v"(sums[i]) : "v"(a), "v"(b));
-  }
+  const __m512i a = _mm512_set1_epi16(0x3F00), b = a;
+  BITGRAD_STEPS(__m512, kSums512, _mm512_setzero_ps(),
+                asm volatile("vdpbf16ps %2, %1, %0"
+                             : "+v"(sums[i])
+                             : "v"(a), "v"(b)))
 }
 
 void int8_dot_512(int64_t turns) {
-  __m512i sums[kSums512], a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-5);
-  BITGRAD_UNROLL(int i = 0; i < kSums512; ++i) sums[i] = _mm512_setzero_si512();
-  for (int64_t t = 0; t < turns; ++t) {
-    BITGRAD_UNROLL(int i = 0; i < kSums512; ++i) {
-      sums[i] = _mm512_dpbusd_epi32(sums[i], a, b);
-      BITGRAD_OPAQUE(sums[i]);
-    }
-  }
+  const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-5);
+  BITGRAD_STEPS(__m512i, kSums512, _mm512_setzero_si512(), sums[i] = _mm512_dpbusd_epi32(sums[i], a, b))
 }
 
 constexpr int kTa = 0xF0, kTb = 0xCC, kTc = 0xAA;  // columns of the truth table of VPTERNLOG
@@ -290,6 +274,7 @@ Units::Units(int64_t repeat) {
 
 #undef BITGRAD_OPAQUE
 #undef BITGRAD_UNROLL
+#undef BITGRAD_STEPS
 #else
 namespace bitgrad::bench {
 Units::Units(int64_t) {}

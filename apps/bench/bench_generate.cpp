@@ -12,20 +12,17 @@
 #include "bitgrad/run/trainer.h"
 #include "shared/common.h"
 #include "shared/measure.h"
-#include "shared/report.h"
 
 namespace {
 
 using namespace bitgrad;
 using namespace bitgrad::bench;
 
-struct Options {
+struct Options : SharedOptions {
+  Options() : SharedOptions{.repeat = 7} {}
   int64_t layers = 4, heads = 4, dim = 128, context = 64, vocabulary = 65;  // nanoGPT's small model
-  int64_t tokens = 256, repeat = 7;
-  int threads = 1;
+  int64_t tokens = 256;
   std::vector<std::string> recipes{"none", "w8a8", "8da4w", "ternary_int8"};
-  std::string json, compare;
-  double slack = 0.9;
 };
 
 std::string config_text(const Options& o, const std::string& recipe) {
@@ -91,9 +88,8 @@ void bench_recipe(const Options& o, const std::string& recipe, Json& rows) {
   }
 }
 
-int run(int argc, char** argv) {
+int run(cli::Arguments& args, int argc, char** argv) {
   Options o;
-  cli::Arguments args("tokens a second of a GPT-2 that generates", "bench_generate");
   args.option("--layers", o.layers).range<int64_t>(1, 256);
   args.option("--heads", o.heads).range<int64_t>(1, 256);
   args.option("--dim", o.dim).range<int64_t>(2, 65536);
@@ -101,23 +97,20 @@ int run(int argc, char** argv) {
   args.option("--vocabulary", o.vocabulary).range<int64_t>(2, 1 << 20);
   args.option("--tokens", o.tokens, "tokens generated per measurement").range<int64_t>(1, 1 << 20);
   args.option("--recipes", o.recipes, "recipes of the linear layers of the blocks").delimiter(',');
-  args.option("--threads", o.threads).range<int64_t>(1, 1024);
-  args.option("--repeat", o.repeat, "measurements per recipe").range<int64_t>(1, 1000);
-  args.option("--json", o.json, "file for the report");
-  args.option("--compare", o.compare, "an older report");
-  args.option("--slack", o.slack, "lowest accepted ratio new / old").range<double>(0, 1);
-  args.parse(argc, argv);
-  check_writable("--json", o.json);
+  add_threads_option(args, o);
+  add_report_options(args, o, "x_no_cache");
+  parse(args, argc, argv, o);
   set_num_threads(o.threads);
   Json report = new_report(o.threads);
   std::cout << o.layers << " layers, " << o.heads << " heads, " << o.dim << " wide, context " << o.context << ", "
             << o.vocabulary << " ids; " << o.tokens << " tokens, " << o.threads << " threads\n";
   for (const std::string& recipe : o.recipes) bench_recipe(o, recipe, report.at("rows"));
-  return finish(report, o.json, o.compare, {{"recipe", "cache"}, "x_no_cache", o.slack});
+  return finish(report, o, {{"recipe", "cache"}, "x_no_cache"});
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_main("bench_generate", [&] { return run(argc, argv); });
+  return run_main("bench_generate", "tokens a second of a GPT-2 that generates",
+                  [&](cli::Arguments& args) { return run(args, argc, argv); });
 }

@@ -21,22 +21,20 @@
 #include "kernels/flag.h"
 #include "shared/common.h"
 #include "shared/measure.h"
-#include "shared/report.h"
 
 namespace {
 
 using namespace bitgrad;
 using namespace bitgrad::bench;
 
-struct Options {
+struct Options : SharedOptions {
+  Options() : SharedOptions{.repeat = 11} {}
   std::vector<std::pair<int64_t, int64_t>> shapes;
   std::vector<DType> dtypes;
   std::vector<std::string> families{"pack", "quantize", "optimizer", "elementwise", "reduce", "pointwise", "rowwise"};
-  std::string what, kernel, json, compare;
-  Device device;
+  std::string what, kernel;
   bool in_cache = false;
-  int64_t copy_mib = 0, repeat = 11;
-  double slack = 0.9;
+  int64_t copy_mib = 0;
 
   bool wants(const Case& c) const {
     return std::find(families.begin(), families.end(), c.family) != families.end() &&
@@ -131,19 +129,13 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.option("--kernel", options.kernel,
               "every usable kernel whose name contains this, of families that have several (the selected one)");
   args.flag("--in-cache", options.in_cache, "one set of operands, compared with a copy of as many bytes");
-  args.choice<Device>("--device", options.device, {{"cpu", Device::cpu()}, {"cuda", Device::cuda()}},
-                      "cpu, cuda (cpu)");
+  add_device_option(args, options);
   args.option("--copy-mib", options.copy_mib, "size of the copy (cuda 512, cpu 64)").range(1, 1 << 14);
-  args.option("--repeat", options.repeat, "measurements; the median counts (11)").range(1, 100000);
-  args.option("--json", options.json, "write the results to this file");
-  args.option("--compare", options.compare,
-              "an earlier --json file: exit status 1 if a result's copy_share is below slack times the recorded one");
-  args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
-  args.parse(argc, argv);
+  add_report_options(args, options, "copy_share");
+  parse(args, argc, argv, options);
   if (options.copy_mib == 0) options.copy_mib = options.device.is_cpu() ? 64 : 512;
   for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
   for (const std::string& name : dtypes) options.dtypes.push_back(parse_codes(name));
-  check_writable("--json", options.json);
   return options;
 }
 
@@ -155,14 +147,14 @@ int run(const Options& options) {
   std::cout << to_string(options.device) << ": " << report["device"].get<std::string>() << ", median of "
             << options.repeat << '\n';
   Bench(options).run(report);
-  CompareRule rule{{"family", "what", "dtype", "layout", "rows", "cols"}, "copy_share", options.slack};
+  CompareRule rule{{"family", "what", "dtype", "layout", "rows", "cols"}, "copy_share"};
   if (!options.kernel.empty()) rule.key.push_back("kernel");  // else whichever is selected
-  return finish(report, options.json, options.compare, rule);
+  return finish(report, options, rule);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  cli::Arguments args("Kernels other than products, relative to a copy on the same device.", "bench_kernels");
-  return run_main("bench_kernels", [&] { return run(parse_options(args, argc, argv)); });
+  return run_main("bench_kernels", "Kernels other than products, relative to a copy on the same device.",
+                  [&](cli::Arguments& args) { return run(parse_options(args, argc, argv)); });
 }

@@ -26,9 +26,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "shared/common.h"
 #include "shared/measure.h"
-#include "shared/report.h"
 
 namespace {
 
@@ -166,18 +164,16 @@ void print(const Json& row) {
 
 int run(const Options& options) {
   Json report = new_report(options.threads);
-  std::cout << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>() << "), gradients "
-            << grad_name(options) << ", moments " << enum_name(options.moments) << ", masters "
-            << enum_name(options.master) << ", threads " << options.threads << ", medians of " << options.repeat
-            << '\n';
+  std::cout << machine_of(report) << ", gradients " << grad_name(options) << ", moments " << enum_name(options.moments)
+            << ", masters " << enum_name(options.master) << ", threads " << options.threads << ", medians of "
+            << options.repeat << '\n';
   set_num_threads(options.threads);
   const DeviceGuard guard(options.device);
   if (!options.device.is_cpu())
     std::cout << to_string(options.device) << ": " << device_backend(options.device).describe() << '\n';
   if (options.qat) {
     measure_qat(options, report);
-    return finish(report, options.json, options.compare,
-                  {{"scheme", "net", "shape", "accumulate", "grad", "threads"}, "x_float", options.slack});
+    return finish(report, options, {{"scheme", "net", "shape", "accumulate", "grad", "threads"}, "x_float"});
   }
   measure_nets(options, report);
   std::vector<Json> memory;
@@ -190,15 +186,14 @@ int run(const Options& options) {
     report["rows"].push_back(row);
   }
   return finish(
-      report, options.json, options.compare,
+      report, options,
       {{"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate", "norm_clip", "threads"},
-       "x_onednn_f32",
-       options.slack});
+       "x_onednn_f32"});
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  cli::Arguments args{"Time and memory of a training step, compared with oneDNN's float simulation.", "bench_step"};
-  return run_main("bench_step", [&] { return run(parse_options(args, argc, argv)); });
+  return run_main("bench_step", "Time and memory of a training step, compared with oneDNN's float simulation.",
+                  [&](cli::Arguments& args) { return run(parse_options(args, argc, argv)); });
 }

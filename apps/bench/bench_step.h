@@ -10,9 +10,8 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/train/learner.h"
 
-#include "cli/arguments.h"
+#include "shared/common.h"
 #include "shared/measure.h"
-#include "shared/report.h"
 
 namespace bitgrad::bench {
 
@@ -41,7 +40,8 @@ struct NetCase {
   int64_t batch = 0;  // 0: as in the configuration
 };
 
-struct Options {
+struct Options : SharedOptions {  // a device other than the CPU: wall time, no rivals, no memory account
+  Options() : SharedOptions{.repeat = 7} {}
   std::vector<Case> cases;
   std::vector<NetCase> nets;
   std::vector<int64_t> sample{32, 32, 3};  // for nets
@@ -56,12 +56,7 @@ struct Options {
   bool norm_clip = false, parts = true, rivals = true, memory = true;
   bool qat = false;                  // measure_qat
   std::vector<std::string> schemes;  // for qat; empty: all
-  Device device;                     // other than the CPU: wall time, no rivals, no memory account
   bool recorded = false;             // run the step as recorded graphs of a device
-  int threads = 1;
-  int64_t repeat = 7;
-  std::string json, compare;
-  double slack = 0.9;
 };
 
 // Throws cli::UsageError, cli::HelpShown or Error.

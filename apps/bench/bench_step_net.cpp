@@ -49,7 +49,9 @@ RunConfig net_config(const NetCase& net, const Options& options, bool update) {
 }
 
 // Whether this is a language model: its inputs are ids, and each has a class.
-bool of_tokens(const RunConfig& config) { return config.data.train.format == "tokens"; }
+bool of_tokens(const RunConfig& config) {
+  return format_of(config.data.train).windows == DatasetFormat::Windows::kTokens;
+}
 
 int64_t classes_of(const RunConfig& config, const Options& options) {
   if (options.classes > 0) return options.classes;

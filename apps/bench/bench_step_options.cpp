@@ -4,8 +4,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "shared/common.h"
-#include "shared/report.h"
 
 namespace bitgrad::bench {
 
@@ -128,19 +126,14 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.flag("--qat", options.qat, "quantization-aware training, compared with the same net in fp32");
   args.option("--scheme", options.schemes, "of --qat (all)").delimiter(',');
   args.flag("--norm-clip", options.norm_clip, "clip the norm of all gradients, so that nothing can be fused");
-  args.option("--threads", options.threads).range(1, 1024);
-  args.choice<Device>("--device", options.device, {{"cpu", Device::cpu()}, {"cuda", Device::cuda()}},
-                      "cpu, cuda (cpu); cuda: without oneDNN and memory measurements");
+  add_threads_option(args, options);
+  add_device_option(args, options, "; cuda: without oneDNN and memory measurements");
   args.flag("--recorded", options.recorded, "cuda: replay the whole step as CUDA graphs");
-  args.option("--repeat", options.repeat, "measurements; the median counts (7)").range(1, 1000000);
   args.flag("--no-parts", no_parts, "the whole step only");
   args.flag("--no-rivals", no_rivals, "without oneDNN");
   args.flag("--no-memory", no_memory, "without memory measurements");
-  args.option("--json", options.json, "write the results to this file");
-  args.option("--compare", options.compare,
-              "an earlier --json file: exit status 1 if a result's x_onednn_f32 is below slack times the recorded one");
-  args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
-  args.parse(argc, argv);
+  add_report_options(args, options, "x_onednn_f32");
+  parse(args, argc, argv, options);
   require(!options.recorded || !options.device.is_cpu(), "bench_step",
           "--recorded: got --device cpu, expected --device cuda: the CPU records nothing.");
   options.parts = !no_parts && !options.recorded;
@@ -162,7 +155,6 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
       for (const int64_t batch : batches)
         options.cases.push_back({layer, net, batch, find_named("net", kNets, net).widths});
   }
-  check_writable("--json", options.json);
   return options;
 }
 

@@ -15,42 +15,37 @@
 namespace bitgrad::bench {
 namespace {
 
-// How weights or activations are quantized; kFloat: not at all.
-struct Codes {
-  const char* scheme = nullptr;
-  DType dtype;
-  Granularity granularity;
-};
-const Codes kFloat{};
-
 struct Scheme {
   const char* name;
-  Codes weights, activations;
+  std::optional<QuantSpec> weights, activations;  // none: not quantized
   Compute compute = Compute::kPacked;
 };
 
-const Codes kInt8Channel{"symmetric", dtypes::int8, Granularity::channel(0)};
-const Codes kInt4Channel{"symmetric", dtypes::int4, Granularity::channel(0)};
-const Codes kInt4Group{"symmetric", dtypes::int4, Granularity::groups(32)};
-const Codes kInt4Offset{"minmax_offset", dtypes::uint4, Granularity::groups(32)};
-const Codes kSigns{"binary", dtypes::bint1, Granularity::tensor()};
-const Codes kInt8Token{"symmetric", dtypes::int8, Granularity::token()};
-const Codes kInt8TokenAffine{"affine", dtypes::int8, Granularity::token()};
-const Codes kInt8Tensor{"symmetric", dtypes::int8, Granularity::tensor()};
+QuantSpec codes(const char* scheme, DType dtype, Granularity granularity) {
+  return {.dtype = dtype, .scheme = scheme, .granularity = granularity};
+}
+const QuantSpec kInt8Channel = codes("symmetric", dtypes::int8, Granularity::channel(0));
+const QuantSpec kInt4Channel = codes("symmetric", dtypes::int4, Granularity::channel(0));
+const QuantSpec kInt4Group = codes("symmetric", dtypes::int4, Granularity::groups(32));
+const QuantSpec kInt4Offset = codes("minmax_offset", dtypes::uint4, Granularity::groups(32));
+const QuantSpec kSigns = codes("binary", dtypes::bint1, Granularity::tensor());
+const QuantSpec kInt8Token = codes("symmetric", dtypes::int8, Granularity::token());
+const QuantSpec kInt8TokenAffine = codes("affine", dtypes::int8, Granularity::token());
+const QuantSpec kInt8Tensor = codes("symmetric", dtypes::int8, Granularity::tensor());
 constexpr char kTwin[] = "fp32";
 
 const Scheme kSchemes[] = {
-    {kTwin, kFloat, kFloat},
-    {"int8wo", kInt8Channel, kFloat},
-    {"int4wo_symmetric", kInt4Group, kFloat},
-    {"int4wo", kInt4Offset, kFloat},
+    {kTwin, {}, {}},
+    {"int8wo", kInt8Channel, {}},
+    {"int4wo_symmetric", kInt4Group, {}},
+    {"int4wo", kInt4Offset, {}},
     {"w8a8", kInt8Channel, kInt8Token},
     {"w8a8_tensor", kInt8Channel, kInt8Tensor},
     {"w4a8", kInt4Channel, kInt8Token},
     {"w4a8_groups", kInt4Group, kInt8Token},
     {"8da4w", kInt4Group, kInt8TokenAffine},
     {"w1a1", kSigns, kSigns},
-    {"int4wo_fake", kInt4Offset, kFloat, Compute::kSimulated},
+    {"int4wo_fake", kInt4Offset, {}, Compute::kSimulated},
     {"w8a8_fake", kInt8Channel, kInt8Token, Compute::kSimulated},
 };
 
@@ -58,15 +53,6 @@ const Scheme& find_scheme(const std::string& name) {
   for (const Scheme& s : kSchemes)
     if (name == s.name) return s;
   fail("bench_step", "unknown scheme '", name, "', known are ", joined(kSchemes, ", ", &Scheme::name));
-}
-
-std::optional<QuantSpec> spec_of(const Codes& codes) {
-  if (codes.scheme == nullptr) return std::nullopt;
-  QuantSpec spec;
-  spec.scheme = codes.scheme;
-  spec.dtype = codes.dtype;
-  spec.granularity = codes.granularity;
-  return spec;
 }
 
 // [quantize,] linear, batch norm, relu ... linear. Signs replace the relu, whose output they would make constant.
@@ -77,19 +63,17 @@ std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t
     list.emplace_back().kind = kind;
     return list.back();
   };
-  const bool signs = scheme.activations.scheme != nullptr && scheme.activations.dtype.kind() == DTypeKind::kSign;
+  const bool signs = scheme.activations && scheme.activations->dtype.kind() == DTypeKind::kSign;
   for (size_t i = 1; i < widths.size(); ++i) {
-    if (scheme.activations.scheme != nullptr)
-      add("quantize").activation = ActivationQuant{*spec_of(scheme.activations)};
+    if (scheme.activations) add("quantize").activation = ActivationQuant{*scheme.activations};
     LayerSpec& linear = add("linear");
     linear.attributes["out"] = widths[i];
     linear.attributes["bias"] = false;
     linear.product.compute = scheme.compute;
-    linear.weight.quant = spec_of(scheme.weights);
+    linear.weight.quant = scheme.weights;
     linear.weight.init = {"uniform", -1, 1};
     linear.weight.frozen = without == Without::kWeightGradients;
-    if (scheme.activations.scheme != nullptr && scheme.compute == Compute::kPacked)
-      linear.product.gx = linear.product.gw = options.grad;
+    if (scheme.activations && scheme.compute == Compute::kPacked) linear.product.gx = linear.product.gw = options.grad;
     if (i + 1 == widths.size()) break;
     add("batch_norm");
     if (!signs) add("relu");

@@ -10,7 +10,6 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/loader.h"
-#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/tools/ptq.h"
 #include "changed_model.h"
@@ -23,8 +22,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct ConvertOptions {
-  std::string out, data;
-  std::vector<std::string> overrides;
+  std::string out;
   int64_t batch_norm = 0;
   ModelChoice choice;
   bool dry_run = false, force = false, check = false, json = false;
@@ -81,18 +79,18 @@ bool any_fake(Module& model) {
 }
 
 // Opens data.test (else data.valid, else data.train) and makes sure that the device exists.
-std::unique_ptr<Dataset> open_for_check(const OpenedFile& file, const std::vector<std::string>& overrides) {
+std::unique_ptr<Dataset> open_for_check(const OpenedFile& file, const ModelChoice& choice) {
   apply_run_settings(file.config);
   device_backend(device_of(file.config));
-  return data_of(file, overrides);
+  return data_of(file, choice);
 }
 
 // Compares the written file with the checkpoint; adds what it finds to `j`.
-void check(const OpenedFile& file, const std::string& written, const Dataset& data,
-           const std::vector<std::string>& overrides, std::ostream& out, Json& j) {
+void check(const OpenedFile& file, const std::string& written, const Dataset& data, const ModelChoice& choice,
+           std::ostream& out, Json& j) {
   const DeviceGuard guard(device_of(file.config));
   const auto prepared = load_file(file, &data);
-  const auto converted = load_file(open_file(written, overrides), &data);
+  const auto converted = load_file(open_file(written, all_overrides(choice)), &data);
   const Comparison c = compare(*prepared, *converted, data, file.config.train.eval.batch);
   const auto percent = [&](int64_t correct) {
     return 100.0 * static_cast<double>(correct) / static_cast<double>(c.classes);
@@ -135,16 +133,14 @@ void renew(Learner& learner, const OpenedFile& file, int64_t n, const Dataset& d
 }
 
 int run_convert(const ConvertOptions& options) {
-  kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile file = open_target(options.choice, overrides);
+  const OpenedFile file = open_to_compute(options.choice);
   for (const char* ending : {".onnx", ".gguf", ".c"})
     require(!options.out.ends_with(ending), "convert", "writes a model file of bitgrad (.safetensors), got ",
             options.out, ". For ", ending, " use: bitgrad export ", options.choice.target, " -o ", options.out);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   require(file.kind == "checkpoint", "convert", file.path, " is converted already");
   const std::unique_ptr<Dataset> data = options.check || options.batch_norm > 0
-                                            ? open_for_check(file, overrides)
+                                            ? open_for_check(file, options.choice)
                                             : nullptr;  // opened before a file is written
   const auto learner = load_file(file, nullptr);
   RunConfig config = file.config;
@@ -171,7 +167,7 @@ int run_convert(const ConvertOptions& options) {
       << file_bytes(options.out) << " bytes\n";
   j["bytes"] = file_bytes(options.out);
   j["bytes_fp32"] = float_bytes(rows);
-  if (options.check) check(file, options.out, *data, overrides, out, j);
+  if (options.check) check(file, options.out, *data, options.choice, out, j);
   if (options.json) std::cout << j.dump(2) << '\n';
   return 0;
 }
@@ -181,9 +177,9 @@ int run_convert(const ConvertOptions& options) {
 Run setup_convert(Arguments& args) {
   auto o = std::make_shared<ConvertOptions>();
   add_target(args, o->choice);
-  args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("overrides", o->choice.overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "output file");
-  args.option("--data", o->data, std::string("with --check: ") + kDataHelp);
+  args.option("--data", o->choice.data, std::string("with --check: ") + kDataHelp);
   add_choice_options(args, o->choice);
   const Argument norms =
       args.option(

@@ -14,6 +14,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/npz.h"
 #include "bitgrad/data/picture.h"
 
 #include "bitgrad/data/samples.h"
@@ -73,17 +74,6 @@ std::optional<Picture> packed_picture(PictureFile& file, int64_t channels, std::
     file.wrong = what.starts_with(kOwn) ? what.substr(kOwn.size()) : what;
     return std::nullopt;
   }
-}
-
-std::string npy_head(const std::string& descr, const std::string& shape) {
-  std::string head = concat("{'descr': '", descr, "', 'fortran_order': False, 'shape': ", shape, ", }");
-  constexpr size_t kFixed = 10, kLine = 64;
-  while ((kFixed + head.size() + 1) % kLine != 0) head += ' ';
-  head += '\n';
-  std::string out("\x93NUMPY\x01\x00", 8);
-  out += static_cast<char>(head.size() & 0xFF);
-  out += static_cast<char>(head.size() >> 8);
-  return out + head;
 }
 
 class Packing {
@@ -150,9 +140,9 @@ class Packing {
     const bool wide = std::ssize(classes_) > 256;
     FileGroup group;
     PartFile images(outputs()[0]), labels(outputs()[1]), names(outputs()[2]);
-    images.write(npy_head(
+    images.write(npy_header_bytes(
         "|u1", concat('(', count, ", ", size_->first, ", ", size_->second, o_.channels == 1 ? "" : ", 3", ')')));
-    labels.write(npy_head(wide ? "<u2" : "|u1", concat('(', count, ",)")));
+    labels.write(npy_header_bytes(wide ? "<u2" : "|u1", concat('(', count, ",)")));
     for (size_t i = 0; i < files_.size(); ++i) {
       if (!files_[i].wrong.empty()) continue;
       images.write(pixels_.data() + static_cast<int64_t>(i) * picture_bytes(), static_cast<size_t>(picture_bytes()));

@@ -3,7 +3,6 @@
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/tools/compare.h"
 #include "bitgrad/tools/ptq.h"
 #include "command.h"
@@ -14,9 +13,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct DiffOptions {
-  std::vector<std::string> plugins;
-  std::string a, b, data;
-  std::vector<std::string> overrides;
+  std::string a, b;
   int64_t samples = 256;
   ModelChoice choice;
   bool json = false;
@@ -94,23 +91,21 @@ Json to_json(const OpenedFile& a, const OpenedFile& b, const ModelDifference& d,
 
 // --best and --last are for those of the two that are run folders.
 ModelChoice choice_of(const std::string& target, const ModelChoice& choice) {
-  ModelChoice of = file_system().is_directory(target) ? choice : ModelChoice{};
+  ModelChoice of = choice;
   of.target = target;
+  if (!file_system().is_directory(target)) of.best = of.last = false;
   return of;
 }
 
 int run_diff(const DiffOptions& options) {
-  load_named_plugins(options.plugins);
-  kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile a = open_target(choice_of(options.a, options.choice), overrides);
-  const OpenedFile b = open_target(choice_of(options.b, options.choice), overrides);
+  const OpenedFile a = open_to_compute(choice_of(options.a, options.choice));
+  const OpenedFile b = open_target(choice_of(options.b, options.choice));
   require(a.input.sample.numel() == b.input.sample.numel(), "diff", "the inputs differ: ", a.path, " has ",
           a.input.sample.numel(), " values, ", b.path, ' ', b.input.sample.numel(),
           ". Models are compared on one batch");
   apply_run_settings(a.config);
   const DeviceGuard guard(device_of(a.config));
-  const auto data = data_of(a.of_run || !b.of_run ? a : b, overrides);
+  const auto data = data_of(a.of_run || !b.of_run ? a : b, options.choice);
   require(data->features() == a.input.sample.numel(), "diff", "the samples of ", data->name(), " have ",
           data->features(), " values, the models expect ", a.input.sample.numel());
   const auto first = load_file(a, data.get()), second = load_file(b, data.get());
@@ -129,12 +124,12 @@ int run_diff(const DiffOptions& options) {
 
 Run setup_diff(Arguments& args) {
   auto options = std::make_shared<DiffOptions>();
-  add_plugin_option(args, options->plugins);
+  add_plugin_option(args, options->choice.plugins);
   args.option("a", options->a, kTargetHelp).required();
   args.option("b", options->b, "run folder, checkpoint or model file to compare with").required();
   add_choice_options(args, options->choice);
-  args.option("overrides", options->overrides, "key=value of both configurations, such as data.root=DIR");
-  args.option("--data", options->data, kDataHelp);
+  args.option("overrides", options->choice.overrides, "key=value of both configurations, such as data.root=DIR");
+  args.option("--data", options->choice.data, kDataHelp);
   args.option("--samples", options->samples,
               "number of samples of data.test (data.train if there is none), shuffled in a fixed order")
       .range(int64_t{1}, int64_t{1} << 31);

@@ -4,7 +4,6 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/kernels/gemm_costs.h"
 #include "changed_model.h"
 #include "command.h"
 #include "open_file.h"
@@ -14,19 +13,16 @@ namespace {
 
 struct EvalOptions {
   ModelChoice choice;
-  std::vector<std::string> overrides;
-  std::string data, text;
+  std::string text;
   int64_t stride = 0;
   bool json = false;
 };
 
 int run_eval(const EvalOptions& options) {
-  kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile file = open_target(options.choice, overrides);
+  const OpenedFile file = open_to_compute(options.choice);
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
-  const auto data = options.text.empty() ? data_of(file, overrides) : text_of(file, options.text, options.stride);
+  const auto data = options.text.empty() ? data_of(file, options.choice) : text_of(file, options.text, options.stride);
   const auto learner = load_file(file, data.get());
   const Evaluation e = evaluate(*learner, *data, file.config.train.eval.batch);
   if (options.json) {
@@ -47,8 +43,8 @@ Run setup_eval(Arguments& args) {
   auto options = std::make_shared<EvalOptions>();
   add_target(args, options->choice);
   add_choice_options(args, options->choice);
-  args.option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
-  args.option("--data", options->data, kDataHelp);
+  args.option("overrides", options->choice.overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("--data", options->choice.data, kDataHelp);
   const Argument text =
       args.option("--text", options->text, "text file to evaluate instead of the data, for language models");
   args.option("--stride", options->stride,

@@ -24,18 +24,10 @@ struct ExportOptions {
   bool force = false, json = false, check = false;
 };
 
-std::string_view fate_name(ExportedTensor::Fate fate) {
-  switch (fate) {
-    case ExportedTensor::Fate::kExact:
-      return "exact";
-    case ExportedTensor::Fate::kRounded:
-      return "rounded";
-    case ExportedTensor::Fate::kZeros:
-      return "zeros";
-    case ExportedTensor::Fate::kRefused:
-      return "refused";
-  }
-  return "?";
+std::string fate_name(ExportedTensor::Fate fate) {
+  static_assert(ExportedTensor::Fate::kRefused == ExportedTensor::Fate{3});
+  constexpr const char* kNames[] = {"exact", "rounded", "zeros", "refused"};
+  return kNames[static_cast<size_t>(fate)];
 }
 
 std::string row_note(const ExportedTensor& t) {
@@ -50,14 +42,13 @@ std::string row_note(const ExportedLayer& l) {
 void print_report(const ExportReport& report) {
   std::vector<std::vector<std::string>> lines{{"tensor", "shape", "type", "fate", "from", "note"}};
   for (const ExportedTensor& t : report.tensors)
-    lines.push_back({t.name, concat(t.shape), t.type.empty() ? "-" : t.type, std::string(fate_name(t.fate)),
+    lines.push_back({t.name, concat(t.shape), t.type.empty() ? "-" : t.type, fate_name(t.fate),
                      t.parameter.empty() ? "-" : t.parameter, row_note(t)});
   if (!report.tensors.empty()) print_table(std::cout, lines);
   if (report.layers.empty()) return;
   if (!report.tensors.empty()) std::cout << '\n';
   lines = {{"layer", "operation", "fate", "note"}};
-  for (const ExportedLayer& l : report.layers)
-    lines.push_back({l.layer, l.operation, std::string(fate_name(l.fate)), row_note(l)});
+  for (const ExportedLayer& l : report.layers) lines.push_back({l.layer, l.operation, fate_name(l.fate), row_note(l)});
   print_table(std::cout, lines);
 }
 
@@ -68,14 +59,14 @@ Json json_of(const ExportReport& report, const ExportOptions& o, const ExportTar
                        {"parameter", t.parameter.empty() ? Json(nullptr) : Json(t.parameter)},
                        {"shape", t.shape.dims()},
                        {"type", t.type},
-                       {"fate", std::string(fate_name(t.fate))},
+                       {"fate", fate_name(t.fate)},
                        {"error", t.error},
                        {"reason", t.reason}});
   Json layers = Json::array();
   for (const ExportedLayer& l : report.layers)
     layers.push_back({{"layer", l.layer},
                       {"operation", l.operation},
-                      {"fate", std::string(fate_name(l.fate))},
+                      {"fate", fate_name(l.fate)},
                       {"error", l.error},
                       {"reason", l.reason}});
   Json facts = Json::object();

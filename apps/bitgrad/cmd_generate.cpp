@@ -9,7 +9,6 @@
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/infer/generator.h"
 #include "bitgrad/interop/model_origin.h"
-#include "bitgrad/kernels/gemm_costs.h"
 #include "command.h"
 #include "open_file.h"
 
@@ -20,7 +19,6 @@ constexpr std::string_view kGenerate = "generate";
 constexpr const char* kBetween = "\n---------------\n";
 
 struct GenerateOptions {
-  std::vector<std::string> overrides;
   std::string prompt;
   ModelChoice choice;
   std::vector<int64_t> ids;
@@ -54,7 +52,7 @@ class Generating {
  public:
   explicit Generating(const GenerateOptions& o)
       : o_(o),
-        file_(open_target(o.choice, o.overrides)),
+        file_(open_to_compute(o.choice)),
         tokenizer_(tokenizer_of(file_.header, file_.path)),
         origin_(parse_origin(file_.header.origin, file_.path)) {}
 
@@ -167,7 +165,6 @@ int run_generate(GenerateOptions& o) {
   o.spec.sampling.seed = static_cast<uint64_t>(o.seed);
   o.generator.cache = !o.no_cache;
   check_sampling(o.spec.sampling);
-  kernels::load_gemm_costs(kernels::gemm_costs_path());
   return Generating(o).run();
 }
 
@@ -178,7 +175,7 @@ Run setup_generate(Arguments& args) {
   SamplingSpec& sampling = o->spec.sampling;
   add_target(args, o->choice);
   add_choice_options(args, o->choice);
-  args.option("overrides", o->overrides, "key=value of the configuration, such as device.threads=1");
+  args.option("overrides", o->choice.overrides, "key=value of the configuration, such as device.threads=1");
   const Argument prompt = args.option("--prompt", o->prompt, "prompt to continue; - reads standard input");
   const Argument ids =
       args.option("--ids", o->ids, "prompt as token ids, such as 1,2,3").delimiter(',').excludes(prompt);

@@ -5,7 +5,6 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
-#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/run/adapters.h"
 #include "bitgrad/tools/ptq.h"
 #include "changed_model.h"
@@ -18,8 +17,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct MergeOptions {
-  std::string out, data;
-  std::vector<std::string> overrides;
+  std::string out;
   ModelChoice choice;
   bool to_float = false, force = false, json = false;
 };
@@ -30,12 +28,12 @@ struct Measured {
   std::unique_ptr<Dataset> data;
   std::optional<Evaluation> before;
 };
-Measured measure(const OpenedFile& file, const std::vector<std::string>& overrides) {
+Measured measure(const OpenedFile& file, const ModelChoice& choice) {
   try {
     apply_run_settings(file.config);
     const DeviceGuard guard(device_of(file.config));
     Measured m;
-    m.data = data_of(file, overrides);
+    m.data = data_of(file, choice);
     m.before = evaluate(*load_file(file, m.data.get()), *m.data, file.config.train.eval.batch);
     return m;
   } catch (const Error& e) {
@@ -46,14 +44,12 @@ Measured measure(const OpenedFile& file, const std::vector<std::string>& overrid
 }
 
 int run_merge(const MergeOptions& options) {
-  kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
-  const OpenedFile file = open_target(options.choice, overrides);
+  const OpenedFile file = open_to_compute(options.choice);
   require_writable(options.out, options.force, {file.path});
   const auto learner = load_file(file, nullptr);
   const std::vector<AdaptedLayer> layers = adapted_layers(learner->model());
   const bool merges = file.kind == "checkpoint" && !layers.empty();  // else write_merged says why not
-  const Measured measured = merges ? measure(file, overrides) : Measured{};
+  const Measured measured = merges ? measure(file, options.choice) : Measured{};
   const MergedFile written = write_merged(options.out, file, *learner, options.to_float);
   std::ostream& out = text_output(options.json);
   print_quantization(out, learner->model());
@@ -64,7 +60,7 @@ int run_merge(const MergeOptions& options) {
          {"layers", layers.size()},
          {"rounded", written.rounded}};
   if (measured.before) {
-    const OpenedFile merged = open_file(options.out, overrides);
+    const OpenedFile merged = open_file(options.out, all_overrides(options.choice));
     const DeviceGuard guard(device_of(file.config));
     const Evaluation after =
         evaluate(*load_file(merged, measured.data.get()), *measured.data, file.config.train.eval.batch);
@@ -85,9 +81,9 @@ int run_merge(const MergeOptions& options) {
 Run setup_merge(Arguments& args) {
   auto o = std::make_shared<MergeOptions>();
   add_target(args, o->choice);
-  args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("overrides", o->choice.overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "output file").required();
-  args.option("--data", o->data, kDataHelp);
+  args.option("--data", o->choice.data, kDataHelp);
   args.flag("--float", o->to_float, "write merged weights in fp32; default: quantize them again as before");
   add_choice_options(args, o->choice);
   args.flag("--force", o->force, "overwrite an existing file");

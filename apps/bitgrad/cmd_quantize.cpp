@@ -5,7 +5,6 @@
 #include <iostream>
 #include <optional>
 
-#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/tools/ptq.h"
 #include "changed_model.h"
 #include "command.h"
@@ -19,7 +18,7 @@ namespace {
 struct QuantizeOptions {
   ModelChoice choice;
   std::string out, recipe, first, last, observer;
-  std::vector<std::string> rules, overrides;
+  std::vector<std::string> rules;
   int64_t samples = 1000, batches = 0, batch_norm = -1;  // batch_norm -1: the samples of the calibration
   bool dry_run = false, force = false, json = false;
 };
@@ -76,8 +75,7 @@ Json result_json(const QuantizeOptions& options, const Evaluation& before, const
 }
 
 int run_quantize(const QuantizeOptions& options) {
-  kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const OpenedFile file = open_target(options.choice, options.overrides);
+  const OpenedFile file = open_to_compute(options.choice);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   RunConfig config = target_config(options, file.config);
   apply_run_settings(config);
@@ -129,7 +127,7 @@ Run setup_quantize(Arguments& args) {
   auto o = std::make_shared<QuantizeOptions>();
   add_target(args, o->choice);
   add_choice_options(args, o->choice, "--last-checkpoint");
-  args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("overrides", o->choice.overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "output file");
   args.option("--recipe", o->recipe, "recipe of all layers, such as int8wo, 8da4w (docs/quantization.md)")
       .suggest(recipe_names);

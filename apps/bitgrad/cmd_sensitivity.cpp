@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "bitgrad/base/file.h"
-#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/tools/budget.h"
 #include "command.h"
 #include "open_file.h"
@@ -15,7 +14,7 @@ namespace {
 struct SensitivityCommand {
   ModelChoice choice;
   bool json = false;
-  std::vector<std::string> overrides, recipes;
+  std::vector<std::string> recipes;
   std::vector<int64_t> bits;
   int64_t samples = 1000, batch_norm = -1;  // batch_norm -1: samples
 };
@@ -26,8 +25,7 @@ int run_sensitivity(const SensitivityCommand& options) {
   const bool usual = options.bits.empty() && options.recipes.empty();
   for (const int64_t bits : usual ? BudgetConfig{}.bits : options.bits) choices.push_back({uniform_recipe(bits)});
   for (const std::string& name : options.recipes) choices.push_back({find_recipe(name).recipe});
-  kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const OpenedFile file = open_target(options.choice, options.overrides);
+  const OpenedFile file = open_to_compute(options.choice);
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
   const auto data = open_dataset(file.config, file.config.data.train, {}, table_of(file.header, file.path));
@@ -53,7 +51,7 @@ Run setup_sensitivity(Arguments& args) {
   auto o = std::make_shared<SensitivityCommand>();
   args.option("target", o->choice.target, kTargetHelp).required();
   add_choice_options(args, o->choice);
-  args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("overrides", o->choice.overrides, "key=value of the configuration, such as data.root=DIR");
   add_plugin_option(args, o->choice.plugins);
   args.option("--bits", o->bits,
               "bits of weights, by int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, "

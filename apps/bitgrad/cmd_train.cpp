@@ -20,6 +20,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/version.h"
 #include "bitgrad/checkpoint/run_folder.h"
+#include "bitgrad/config/resume.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/run/trainer.h"
@@ -28,7 +29,6 @@
 #include "open_file.h"
 #include "output.h"
 #include "progress.h"
-#include "resumed_run.h"
 #include "signals.h"
 #include "table.h"
 
@@ -41,6 +41,79 @@ struct TrainOptions {
   std::vector<std::string> overrides;
   bool quiet = false, verbose = false, use_config = false, use_data = false;
 };
+
+// ---- the state and configuration from which --resume RUN [key=value ...] continues
+
+struct ResumedRun {
+  std::string folder = {}, checkpoint = {};
+  std::unique_ptr<FileLock> lock = {};
+};
+
+RunConfig config_with(const ResumedRun& run, const CheckpointHeader& saved, const std::vector<std::string>& words,
+                      bool use_config) {
+  return use_config ? run_folder_config(run.folder, words) : resumed_config(run.checkpoint, saved, words);
+}
+
+// Locks the folder of a run, then finds its checkpoint. A run that another process is training is distinguished from
+// one that ended before it saved. Errors as in lock_run_folder and run_folder_checkpoint.
+ResumedRun open_resumed_run(const std::string& folder) {
+  ResumedRun run{folder};
+  const bool is_run =
+      file_system().exists(folder + "/config.yaml") || file_system().exists(folder + "/last.safetensors");
+  if (is_run) run.lock = lock_run_folder(folder);
+  run.checkpoint = newest_checkpoint(folder);
+  return run;
+}
+
+// Returns its configuration with `words` (key=value overrides) applied. use_config: starts from config.yaml instead
+// of the saved configuration. Throws Error(kUsage) that lists, with both values, the changed keys that a resumed run
+// may not change: all but device.*, data.root, train.stop, train.early_stop and paths of data. Reads the header
+// first, because the configuration may name dtypes that the file defines.
+RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string>& words, bool use_config) {
+  const CheckpointHeader saved = read_checkpoint_header(run.checkpoint);
+  RunConfig before = config_with(run, saved, {}, use_config);
+  if (words.empty()) return before;
+  RunConfig config = config_with(run, saved, words, use_config);
+  std::string refused;
+  for (const ConfigDifference& d : config_differences(config, before))
+    if (resume_rule(before, d.key) == ResumeRule::kFixed)
+      refused += concat(refused.empty() ? "" : "; ", d.key, ": got ", d.a.value_or("nothing"), ", the run has ",
+                        d.b.value_or("nothing"));
+  require(refused.empty(), "train", "--resume uses the configuration of the run folder: ", refused,
+          ". Only device.*, data.root, train.stop and train.early_stop may change, and paths of the same samples "
+          "(data.*.file, path, images, labels, targets, mask)");
+  return config;
+}
+
+// If nothing is left to train and the summary is written, prints so, with how to train longer, and returns true.
+bool print_if_finished(Trainer& trainer, const ResumedRun& run) {
+  if (!trainer.ended() || status_of_run(run.folder) != "finished") return false;
+  if (run.checkpoint != run.folder + "/last.safetensors") return false;  // the run still has to write that
+  const RunConfig& config = trainer.config();
+  const bool early = trainer.done_microbatches() < trainer.total_microbatches();
+  std::cout << "this run is finished: "
+            << (early ? std::string("train.early_stop ended it")
+                      : concat("train.stop (", config.train.stop, ") is reached"));
+  if (const auto best = trainer.best_value()) {
+    const bool percent = is_percentage(trainer.best().metric);
+    std::cout << " (best " << *best << (percent ? " % " : " ") << best_place(trainer.counters(), config) << ')';
+  }
+  std::cout << "\nto train longer: bitgrad train --resume " << run.folder
+            << (early ? " '~train.early_stop'" : " train.stop='N epochs'") << '\n';
+  return true;
+}
+
+// Writes the configuration of a run that `words` changed to its config.yaml.
+void keep_changed_config(const Trainer& trainer, const ResumedRun& run, const std::vector<std::string>& words) {
+  const bool changes = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    const std::string key = word.substr(0, word.find('='));
+    return key.starts_with("train.") || key.starts_with("~train.") ||
+           (key != "data.root" && resume_rule(trainer.config(), key) == ResumeRule::kSamplePath);
+  });
+  if (changes) write_file_atomically(run.folder + "/config.yaml", to_yaml(trainer.config()));
+}
+
+// ---- what a run prints and logs
 
 spdlog::level::level_enum level_of(LogLevel level) {
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
@@ -158,7 +231,8 @@ void report_start(Trainer& trainer, const BudgetPlan& budget, const std::string&
   }
 }
 
-// The callbacks by which a run reports to the screen and the log and polls for signals. The arguments outlive the run.
+// The callbacks by which a run reports to the screen and the log and polls for signals. The arguments outlive the
+// run.
 TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
   TrainHooks hooks;
   hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };

@@ -138,15 +138,6 @@ EvalEvent eval_event(const Json& line) {
 // If nobody holds the lock, nobody trains.
 bool trains(const std::string& folder) { return file_system().lock_directory(folder) == nullptr; }
 
-std::string status_of(const std::string& folder) {
-  try {
-    const std::vector<uint8_t> bytes = read_file(folder + "/summary.json", 1 << 20);
-    return Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).at("status").get<std::string>();
-  } catch (const std::exception&) {
-    return "";
-  }
-}
-
 // Lines that cannot be read are left out: the run goes on whatever they are.
 class Follower {
  public:
@@ -200,7 +191,7 @@ int run_watch(const WatchOptions& options) {
   }
   if (follower.untold() > 0) progress.warn(concat("and ", follower.untold(), " more lines were skipped"));
   if (live || g_ended != 0) return 0;  // interrupted; the run continues without a viewer
-  const std::string status = status_of(folder);
+  const std::string status = status_of_run(folder);
   progress.line(concat(
       folder, ": ", status.empty() ? "no process trains here, and the run has not ended" : status,
       status == "finished" || status == "failed" ? "" : concat(". Resume with: bitgrad train --resume ", folder)));

@@ -7,9 +7,9 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/io/sha256.h"
-#include "output.h"
 #include "progress.h"
 #include "table.h"
 
@@ -17,6 +17,72 @@ namespace bitgrad::cli {
 namespace {
 
 constexpr std::string_view kFetch = "data fetch";
+
+constexpr const char* kBuiltIn =
+#include "mirrors.inc"
+    ;
+
+class ListReader {
+ public:
+  explicit ListReader(std::string name) : name_(std::move(name)) {}
+
+  std::vector<FetchSet> read(std::string_view text) const {
+    try {
+      std::vector<FetchSet> sets;
+      const Json list = Json::parse(text, {.unique_names = true});
+      for (const auto& [name, set] : list.members()) sets.push_back(read(name, set));
+      return sets;
+    } catch (const JsonError& error) {
+      fail_with(ErrorCode::kData, kFetch, name_, ": ", error.what());
+    }
+  }
+
+ private:
+  template <typename... Parts>
+  void require_form(bool ok, const std::string& set, const Parts&... parts) const {
+    if (!ok) fail_with(ErrorCode::kData, kFetch, name_, ": set '", set, "': ", parts...);
+  }
+  FetchSet read(const std::string& name, const Json& set) const {
+    FetchSet out{.name = name};
+    for (const Json& mirror : set.at("mirrors")) out.mirrors.push_back(checked_mirror(name, mirror.text()));
+    if (set.contains("archive")) out.archive = read_file_entry(name, set.at("archive"));
+    for (const Json& file : set.at("files")) out.files.push_back(read_file_entry(name, file));
+    require_form(!out.mirrors.empty() && !out.files.empty(), name, "got no mirrors or no files, expected one or more");
+    return out;
+  }
+  std::string checked_mirror(const std::string& set, std::string url) const {
+    require_form(url.starts_with("http://") || url.starts_with("https://"), set, "mirrors: got '", url,
+                 "', expected http://... or https://...");
+    return url.ends_with('/') ? url : url + '/';
+  }
+  FetchFile read_file_entry(const std::string& set, const Json& file) const {
+    FetchFile out{file.at("path").text(), file.at("bytes").get<int64_t>(), file.at("sha256").text()};
+    const std::string slashed = '/' + out.path + '/';
+    const bool inside = !out.path.empty() && slashed.find("//") == std::string::npos &&
+                        slashed.find("/../") == std::string::npos && slashed.find("/./") == std::string::npos &&
+                        out.path.find('\0') == std::string::npos;
+    require_form(inside, set, "path: got '", out.path, "', expected a path below the folder of the data");
+    require_form(out.bytes > 0, set, "bytes of '", out.path, "': got ", out.bytes, ", expected 1 or more");
+    const bool hex = out.sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
+    constexpr size_t kDigits = 64;
+    require_form(hex && out.sha256.size() == kDigits, set, "sha256 of '", out.path, "': got '", out.sha256,
+                 "', expected 64 digits of 0 .. 9, a .. f");
+    return out;
+  }
+
+  const std::string name_;
+};
+
+}  // namespace
+
+std::vector<FetchSet> read_fetch_list(const std::string& file) {
+  if (file.empty()) return ListReader("mirrors").read(kBuiltIn);
+  constexpr int64_t kMostBytes = int64_t{1} << 24;
+  const std::vector<uint8_t> bytes = read_file(file, kMostBytes);
+  return ListReader(file).read({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+namespace {
 
 std::string sha256_of(const std::string& path) {
   constexpr size_t kPiece = size_t{1} << 20;
@@ -31,33 +97,19 @@ std::string sha256_of(const std::string& path) {
   return hash.hex();
 }
 
-// A line that is redrawn on a terminal, otherwise a new line every ten seconds.
+// The progress of a file.
 class FetchLine {
  public:
   FetchLine(std::string name, int64_t total) : name_(std::move(name)), total_(total) {}
-  ~FetchLine() {
-    if (drawn_) std::cerr << "\r\033[J" << std::flush;
-  }
-  FetchLine(const FetchLine&) = delete;
-  FetchLine& operator=(const FetchLine&) = delete;
-
   void tick(int64_t bytes) {
-    const auto now = Clock::now();
     if (first_ < 0) first_ = bytes;
-    if (now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000))) return;
-    last_ = now;
-    const std::string line = text(bytes, std::chrono::duration<double>(now - begun_).count());
-    if (!terminal_) {
-      std::cerr << line << std::endl;
-      return;
-    }
-    drawn_ = true;
-    std::cerr << "\r\033[J" << line.substr(0, static_cast<size_t>(std::max(terminal_columns() - 1, 1))) << std::flush;
+    progress_.show([&](int columns) { return text(bytes).substr(0, static_cast<size_t>(std::max(columns, 1))); });
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::string text(int64_t bytes, double seconds) const {
+  std::string text(int64_t bytes) const {
+    const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
     const double speed = static_cast<double>(bytes - first_) / std::max(seconds, 1e-3);
     std::string out = concat(100 * bytes / total_, " %  ", name_, "  ", size_text(bytes), " of ", size_text(total_),
                              "  ", size_text(static_cast<int64_t>(speed)), "/s");
@@ -67,11 +119,9 @@ class FetchLine {
 
   const std::string name_;
   const int64_t total_;
-  const bool terminal_ = draws_on_terminal();
+  Progress progress_{/*quiet=*/false};
   const Clock::time_point begun_ = Clock::now();
-  Clock::time_point last_ = begun_;
   int64_t first_ = -1;
-  bool drawn_ = false;
 };
 
 // One data set and its destination folder.

@@ -6,6 +6,8 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/config/plugin.h"
+#include "bitgrad/kernels/gemm_costs.h"
+#include "bitgrad/report/report.h"
 
 namespace bitgrad::cli {
 
@@ -26,12 +28,12 @@ void add_choice_options(Arguments& args, ModelChoice& choice, const std::string&
       .excludes(best);
 }
 
-OpenedFile open_target(const ModelChoice& choice, const std::vector<std::string>& overrides) {
+OpenedFile open_target(const ModelChoice& choice) {
   load_named_plugins(choice.plugins);
   require(!(choice.best || choice.last) || file_system().is_directory(choice.target), "run folder",
           choice.best ? "--best" : choice.last_option, " selects a checkpoint of a run folder: got '", choice.target,
           "', which is not one");
-  OpenedFile file = open_file(choice.target, overrides,
+  OpenedFile file = open_file(choice.target, all_overrides(choice),
                               choice.best   ? CheckpointChoice::kBest
                               : choice.last ? CheckpointChoice::kLast
                                             : CheckpointChoice::kChosen);
@@ -41,6 +43,11 @@ OpenedFile open_target(const ModelChoice& choice, const std::vector<std::string>
               << (choice.best || choice.last ? "" : concat(". The options --best and ", choice.last_option, " choose"))
               << '\n';
   return file;
+}
+
+OpenedFile open_to_compute(const ModelChoice& choice) {
+  kernels::load_gemm_costs(kernels::gemm_costs_path());
+  return open_target(choice);
 }
 
 void load_named_plugins(const std::vector<std::string>& paths) {
@@ -61,13 +68,17 @@ std::vector<std::string> with_data_root(std::vector<std::string> overrides, cons
   return overrides;
 }
 
-std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides) {
+std::vector<std::string> all_overrides(const ModelChoice& choice) {
+  return with_data_root(choice.overrides, choice.data);
+}
+
+std::unique_ptr<Dataset> data_of(const OpenedFile& file, const ModelChoice& choice) {
   const auto names_data = [](const std::string& o) {
     const std::string key = o.substr(0, o.find('='));
     return key.starts_with("data.test") || key.starts_with("data.valid") || key.starts_with("data.train");
   };
   const bool text = tokenizer_of(file.header, file.path) != nullptr, ids = text || file.input.ids > 0;
-  require(file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
+  require(file.of_run || std::any_of(choice.overrides.begin(), choice.overrides.end(), names_data), "data", file.path,
           " was not written by a run, so it names no data set: pass one, such as 'data.test={format: ",
           ids ? "tokens, file: mine.txt, context: 64}'" : "digits, size: 1000}'",
           text  ? " (bitgrad eval: or --text mine.txt)"
@@ -98,6 +109,14 @@ std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text
 std::string best_place(const RunCounters& counters, const RunConfig& config) {
   const bool steps = config.train.stop.unit == Quantity::Unit::kSteps;
   return steps ? concat("at step ", counters.best_step) : concat("at epoch ", counters.best_epoch);
+}
+
+std::string status_of_run(const std::string& folder) {
+  try {
+    return read_summary(folder).at("status").text();
+  } catch (const std::exception&) {
+    return "";
+  }
 }
 
 std::string describe(const OpenedFile& file) {

@@ -97,22 +97,20 @@ void Progress::erase() {
   drawn_ = 0;
 }
 
-// A single write, so that a partly drawn line is never visible. The last column stays free for the cursor.
-void Progress::draw(const TrainEvent& e) {
-  const std::string line = progress_line(e, terminal_columns() - 1);
-  put((drawn_ > 0 ? erasure() : std::string()) + line);
-  drawn_ = static_cast<int>(line.size());
+void Progress::tick(const TrainEvent& e) {
+  show([&](int columns) { return progress_line(e, columns); });
 }
 
-void Progress::tick(const TrainEvent& e) {
+void Progress::show(const std::function<std::string(int columns)>& line) {
   if (quiet_) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000))) return;
   last_ = now;
-  if (terminal_)
-    draw(e);
-  else
-    put(progress_line(e, kNoLimit) + '\n');
+  if (!terminal_) return put(line(kNoLimit) + '\n');
+  // A single write, so that a partly drawn line is never visible. The last column stays free for the cursor.
+  const std::string shown = line(terminal_columns() - 1);
+  put((drawn_ > 0 ? erasure() : std::string()) + shown);
+  drawn_ = static_cast<int>(shown.size());
 }
 
 void Progress::evaluated(const EvalEvent& e) {

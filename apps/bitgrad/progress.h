@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "bitgrad/run/trainer.h"
@@ -18,6 +19,8 @@ class Progress {
   ~Progress();
   // Redraws the line at most ten times a second; without a terminal, prints a line every ten seconds.
   void tick(const TrainEvent& event);
+  // The same for another line: line(columns), called if it is time for one.
+  void show(const std::function<std::string(int columns)>& line);
   void evaluated(const EvalEvent& event);
   // Printed even if quiet.
   void warn(const std::string& text);
@@ -28,7 +31,6 @@ class Progress {
 
  private:
   void put(const std::string& text);
-  void draw(const TrainEvent& event);
   std::string erasure() const;
   const bool quiet_, terminal_;
   int drawn_ = 0;  // characters of the line now on the terminal

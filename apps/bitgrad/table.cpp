@@ -41,6 +41,13 @@ void print_texts(std::ostream& out, const std::vector<std::vector<std::string>>&
   out << rows.dump(2) << '\n';
 }
 
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+
 std::string size_text(int64_t bytes) {
   if (bytes < 1000) return concat(bytes, " B");
   double size = static_cast<double>(bytes);

@@ -16,6 +16,8 @@ void print_table(std::ostream& out, const std::vector<std::vector<std::string>>&
 // The same for texts, in lines of at most 80 characters: a long last cell goes on below itself. With `json`, an array
 // of objects instead, whose members are named by the header.
 void print_texts(std::ostream& out, const std::vector<std::vector<std::string>>& lines, bool json = false);
+// A field of a CSV file (RFC 4180): one with a comma, quote or line break is quoted, and its quotes are doubled.
+std::string csv_field(const std::string& text);
 // Three digits with a decimal unit: "812 B", "58.3 MB", "1.26 GB".
 std::string size_text(int64_t bytes);
 // Four digits; "-" for a missing value; "inf".

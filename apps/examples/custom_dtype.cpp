@@ -30,46 +30,17 @@ DType register_my_ternary() {
 }
 
 std::shared_ptr<Sequential> make_model(DType dtype, const std::string& scheme, int64_t features, int64_t classes) {
-  ParameterSpec weight;
-  weight.quant.emplace();
-  weight.quant->dtype = dtype;
-  weight.quant->scheme = scheme;
-  weight.quant->granularity = Granularity::channel(0);
+  const QuantSpec codes{.dtype = dtype, .scheme = scheme, .granularity = Granularity::channel(0)};
   const auto linear = [&](int64_t out) {
-    LayerSpec spec;
-    spec.kind = "linear";
-    spec.attributes["out"] = out;
-    spec.attributes["bias"] = false;
-    spec.weight = weight;
-    return spec;
+    return LayerSpec{.kind = "linear", .attributes = {{"out", out}, {"bias", false}}, .weight = {.quant = codes}};
   };
-  const auto layer = [](const char* kind) {
-    LayerSpec spec;
-    spec.kind = kind;
-    return spec;
-  };
-  return make_sequential({linear(64), layer("batch_norm"), layer("relu"), linear(classes)}, features);
-}
-
-// Accuracy of the packed weights on `test`, in percent.
-double accuracy(Learner& learner, const Dataset& test) {
-  Loader loader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
-  int64_t correct = 0;
-  Tensor x;
-  for (Batch batch; loader.next(batch);) {
-    copy_batch(batch, x);
-    correct += learner.evaluate(x, {batch.labels, static_cast<size_t>(batch.size)}).correct;
-  }
-  return 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());
+  return make_sequential({linear(64), {.kind = "batch_norm"}, {.kind = "relu"}, linear(classes)}, features);
 }
 
 bool train(DType dtype, const std::string& scheme, const Dataset& data, const Dataset& test) {
-  OptimizerSpec adam;
-  adam.name = "adam";
-  const auto model = make_model(dtype, scheme, data.features(), data.classes());
   Learner learner(
-      model, find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1}, [](int64_t) { return 5e-3f; },
-      /*seed=*/1);
+      make_model(dtype, scheme, data.features(), data.classes()), find_loss("softmax_cross_entropy"), {.name = "adam"},
+      {.accumulate = 1, .every = 1}, [](int64_t) { return 5e-3f; }, /*seed=*/1);
   learner.plan(
       {.input = {.sample = {data.features()}}, .outputs = data.classes(), .train_samples = 50, .eval_samples = 250});
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 6});
@@ -78,7 +49,7 @@ bool train(DType dtype, const std::string& scheme, const Dataset& data, const Da
     copy_batch(batch, x);
     learner.microbatch(x, {batch.labels, static_cast<size_t>(batch.size)});
   }
-  const double percent = accuracy(learner, test);
+  const double percent = evaluate(learner, test, /*batch=*/250).accuracy;  // of the packed weights
   std::cout << learner.model().parameters()[0]->value().describe() << '\n';
   std::printf("%-10s accuracy %.1f %%\n", dtype.name().c_str(), percent);
   return percent > 60;
@@ -87,14 +58,8 @@ bool train(DType dtype, const std::string& scheme, const Dataset& data, const Da
 }  // namespace
 
 int main() {
-  DatasetSpec digits;
-  digits.format = "digits";
-  digits.size = 2000;
-  digits.affine = {2, -1};
-  const auto data = make_dataset(digits);
-  digits.split = "test";
-  digits.size = 500;
-  const auto test = make_dataset(digits);
+  const auto data = make_dataset({.format = "digits", .size = 2000, .affine = {2, -1}});
+  const auto test = make_dataset({.format = "digits", .split = "test", .size = 500, .affine = {2, -1}});
 
   bool fine = train(register_my_nf4(), "codebook", *data, *test);
   fine = train(register_my_ternary(), "absmax", *data, *test) && fine;

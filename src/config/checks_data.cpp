@@ -59,30 +59,28 @@ class DataChecks : public Checks {
       contradiction({"data.train.augment"},
                     "data.train.augment changes no image: give crop_pad or flip, or leave the key out");
   }
-  // labels of cifar100 is a word, not a file.
-  void labels() {
-    const auto check = [&](const std::string& path, const DatasetConfig& c) {
-      if (!sound_path(path + ".labels") || c.format != "cifar100" || c.labels.empty()) return;
-      if (c.labels != "fine" && c.labels != "coarse")
-        contradiction({path + ".labels"}, concat(path, ".labels: got '", c.labels,
-                                                 "', expected fine (100 classes) or coarse (20 classes)"));
-    };
-    each_dataset(check);
+  // A key of a format that expects one of these words. `of`: what the error says behind the key.
+  void word(const std::string& key, const std::string& value, const std::vector<DatasetFormat::Word>& words,
+            const std::string& of = "") {
+    const auto is_value = [&](const DatasetFormat::Word& w) { return w.name == value; };
+    if (words.empty() || value.empty() || !sound_path(key) || std::any_of(words.begin(), words.end(), is_value)) return;
+    const auto shown = [](const DatasetFormat::Word& w) { return concat(w.name, " (", w.meaning, ')'); };
+    contradiction({key}, concat(key, of, ": got '", value, "', expected ", joined(words, " or ", shown)));
   }
-  // targets is a file, or for texts a word. Labels and targets exclude each other.
+  void labels() {
+    each_dataset([this](const std::string& path, const DatasetConfig& c) {
+      word(path + ".labels", c.labels, format_of(c).label_words);
+    });
+  }
+  // Labels and targets exclude each other.
   void targets() {
-    const auto check = [&](const std::string& path, const DatasetConfig& c) {
-      if (!sound_path(path + ".targets") || c.targets.empty()) return;
-      const bool known = c.targets == "last" || c.targets == "each";
-      if (c.format == "text" && !known)
-        contradiction({path + ".targets"}, concat(path, ".targets of a text: got '", c.targets,
-                                                  "', expected last (the "
-                                                  "byte after the sample) or each (the next byte at every position)"));
-      if (c.format != "text" && !c.labels.empty())
+    each_dataset([this](const std::string& path, const DatasetConfig& c) {
+      const auto& words = format_of(c).target_words;
+      word(path + ".targets", c.targets, words, " of a " + c.format);
+      if (sound_path(path + ".targets") && !c.targets.empty() && words.empty() && !c.labels.empty())
         contradiction({path + ".targets"},
                       concat(path, " has both labels and targets: labels are classes, targets are values. Give one"));
-    };
-    each_dataset(check);
+    });
   }
   void transforms() {
     for (const std::string path : {"data.test.transforms", "data.valid.transforms"})
@@ -120,8 +118,8 @@ class DataChecks : public Checks {
   void texts(const std::string& path, const std::optional<DatasetConfig>& other) {
     if (!sound_path("data.train") || !sound_path(path) || !other || other->fraction > 0) return;
     const DatasetConfig &train = config_.data.train, &test = *other;
-    const bool tokens = train.format == "tokens" && test.format == "tokens";
-    if (!tokens && (train.format != "text" || test.format != "text")) return;
+    const DatasetFormat::Windows windows = format_of(train).windows;
+    if (windows == DatasetFormat::Windows::kNone || windows != format_of(test).windows) return;
     const auto same = [&](const std::string& key, const auto& a, const auto& b, std::string_view why) {
       const std::string here = concat(path, '.', key);
       if (a == b || !sound_path("data.train." + key) || !sound_path(here)) return;
@@ -130,25 +128,27 @@ class DataChecks : public Checks {
       contradiction({here, "data.train." + key},
                     concat(here, " (", b, ") must be data.train.", key, " (", a, "): ", why));
     };
-    if (!tokens) same("file", train.file, test.file, "ids are assigned from the file's bytes");
+    if (windows == DatasetFormat::Windows::kBytes)
+      same("file", train.file, test.file, "ids are assigned from the file's bytes");
     same("context", train.context, test.context, "samples are of one length");
     same("targets", train.targets, test.targets, "both have targets at the same positions");
     if (train.split != test.split && train.file == test.file)
       same("test_fraction", train.test_fraction, test.test_fraction,
            "it splits the file once, so that the parts do not overlap");
   }
-  static bool reads_text(const DatasetConfig& c) {
-    return c.format == "tokens" && (!c.keys.contains("stored") || c.keys.text("stored") == "text");
+  static bool takes_tokenizer(const DatasetConfig& c) {
+    return format_of(c).windows == DatasetFormat::Windows::kTokens;
   }
   // Requires what the file does not say: the tokenizer of a text, or the vocabulary size of ids.
   void tokens(const std::string& path, const DatasetConfig& c) {
-    if (c.format != "tokens" || !sound_path(path + ".stored") || !sound_path("data.tokenizer")) return;
-    if (reads_text(c) && config_.data.tokenizer.empty())
+    if (!takes_tokenizer(c) || !sound_path(path + ".stored") || !sound_path("data.tokenizer")) return;
+    const bool reads_text = !c.keys.contains("stored") || c.keys.text("stored") == "text";
+    if (reads_text && config_.data.tokenizer.empty())
       contradiction({path + ".format"}, concat(path,
                                                " of format tokens reads a text: set data.tokenizer (chars, bytes or "
                                                "a file) or the stored form of its ids"));
     const bool says = is_tokenizer_file(config_.data.tokenizer) || c.keys.text("stored") == "shard";
-    if (!reads_text(c) && !says && sound_path(path + ".vocabulary") && !find(path + ".vocabulary"))
+    if (!reads_text && !says && sound_path(path + ".vocabulary") && !find(path + ".vocabulary"))
       contradiction({path + ".stored"}, concat(path, ".stored: ", c.keys.text("stored"),
                                                ": a file of ids does not say how many there are: set ", path,
                                                ".vocabulary, or data.tokenizer to the file of what made them"));
@@ -156,7 +156,7 @@ class DataChecks : public Checks {
   // Only layers that mix positions (LayerKind::causal) can separate documents.
   void documents(const std::string& path, const DatasetConfig& c) {
     const std::string key = path + ".documents";
-    if (c.format != "tokens" || !sound_path(key) || !sound_path("model.layers") || config_.layers.empty()) return;
+    if (!sound_path(key) || !sound_path("model.layers") || config_.layers.empty()) return;
     if (!c.keys.contains("documents") || c.keys.text("documents") != "apart") return;
     bool attends = false;
     for_each_layer(config_.layers,
@@ -169,7 +169,7 @@ class DataChecks : public Checks {
   void tokenizer() {
     const std::string& name = config_.data.tokenizer;
     if (name.empty() || !sound_path("data.tokenizer") || !sound_path("data.train.format")) return;
-    if (config_.data.train.format != "tokens" && !(config_.data.test && config_.data.test->format == "tokens"))
+    if (!takes_tokenizer(config_.data.train) && !(config_.data.test && takes_tokenizer(*config_.data.test)))
       contradiction({"data.tokenizer"}, "data.tokenizer only applies to format tokens, which is not used here");
     const std::vector<std::string> known = tokenizer_names();
     if (std::find(known.begin(), known.end(), name) != known.end() || is_tokenizer_file(name)) return;

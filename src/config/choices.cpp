@@ -98,10 +98,10 @@ bool may_read_ids(std::string_view name) {
   return format != nullptr && std::any_of(format->keys.begin(), format->keys.end(), is_vocabulary);
 }
 bool reads_ids(const RunConfig& config) {
-  const DatasetFormat* const format = find_dataset_format(config.data.train.format);
-  if (format == nullptr || format->ids) return format != nullptr;
+  const DatasetFormat& format = format_of(config.data.train);
+  if (format.ids) return true;
   const LayerKind* const first = config.layers.empty() ? nullptr : find_layer_kind(config.layers.front().kind);
-  return first != nullptr && first->ids && may_read_ids(format->name);
+  return first != nullptr && first->ids && may_read_ids(format.name);
 }
 
 std::string_view purpose_of(Role role) {

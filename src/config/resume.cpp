@@ -17,8 +17,8 @@ const DatasetConfig* dataset_of(const DataSection& data, const std::string& key)
 
 void take_paths(const DatasetConfig& from, DatasetConfig& to) {
   to.images = from.images, to.file = from.file, to.path = from.path;
-  if (to.format != "cifar100") to.labels = from.labels;  // fine or coarse
-  if (to.format != "text") to.targets = from.targets;    // last or each
+  if (format_of(to).label_words.empty()) to.labels = from.labels;
+  if (format_of(to).target_words.empty()) to.targets = from.targets;
   if (from.keys.contains(kMask) && to.keys.contains(kMask)) to.keys[kMask] = from.keys.text(kMask);
 }
 
@@ -32,7 +32,8 @@ ResumeRule resume_rule(const RunConfig& config, const std::string& key) {
   if (set == nullptr) return ResumeRule::kFixed;
   const std::string name = key.substr(key.rfind('.') + 1);
   const bool path = name == "images" || name == "file" || name == "path" || name == kMask ||
-                    (name == "labels" && set->format != "cifar100") || (name == "targets" && set->format != "text");
+                    (name == "labels" && format_of(*set).label_words.empty()) ||
+                    (name == "targets" && format_of(*set).target_words.empty());
   return path ? ResumeRule::kSamplePath : ResumeRule::kFixed;
 }
 

@@ -1,9 +1,12 @@
 #include "bitgrad/data/dataset.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/registration.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
 #include "data/formats.h"
 #include "data/split_samples.h"
@@ -27,8 +30,14 @@ struct Registry {
 #undef BITGRAD_DATASET_FIELD
 
   Registry() {
-#define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
-  add({#name, words(required), words(optional), summary, data::factory, ids, data::keys()});
+#define BITGRAD_DATASET(of_name, factory, needs, takes, has_ids, own_keys, text, ...) \
+  add({.name = #of_name,                                                              \
+       .required = words(needs),                                                      \
+       .optional = words(takes),                                                      \
+       .summary = text,                                                               \
+       .create = data::factory,                                                       \
+       .ids = has_ids,                                                                \
+       .keys = data::own_keys() __VA_OPT__(, ) __VA_ARGS__});
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
   }
@@ -108,6 +117,11 @@ void register_dataset(DatasetFormat format) {
 
 std::vector<std::string> dataset_formats() { return registry().formats.names(); }
 const DatasetFormat* find_dataset_format(std::string_view name) { return registry().formats.find(name); }
+const DatasetFormat& format_of(const DatasetSpec& spec) {
+  static const DatasetFormat none;
+  const DatasetFormat* const format = find_dataset_format(spec.format);
+  return format == nullptr ? none : *format;
+}
 
 std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
   const DatasetFormat* format = find_dataset_format(spec.format);
@@ -122,6 +136,54 @@ std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
           dataset->dtype(), ", the format says ", format->ids ? "ids." : "fp32.");
   if (spec.limit == 0) return dataset;
   return data::first_samples(std::move(dataset), spec.limit);
+}
+
+// ---- what identifies the samples of a data set
+
+namespace {
+
+constexpr int64_t kMostRead = int64_t{1} << 28;    // of samples that are not in memory
+constexpr int64_t kReadAtOnce = int64_t{1} << 18;  // bytes that one thread takes at a time
+
+// How far apart the samples are that are read. Windows that overlap in memory are read side by side.
+int64_t step_of(const Dataset& data, int64_t sample_bytes) {
+  const StoredSamples stored = data.stored();
+  if (stored.codes == nullptr)
+    return std::max<int64_t>(1,
+                             (data.size() + kMostRead / sample_bytes) / std::max<int64_t>(1, kMostRead / sample_bytes));
+  return stored.stride > 0 ? std::max<int64_t>(1, data.features() / stored.stride) : 1;
+}
+
+// The finalizer of MurmurHash3. A CRC is linear: without this, the sums of overlapping windows that share a changed id
+// could cancel.
+uint32_t mixed(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
+  x = (x ^ (x >> 13)) * 0xC2B2AE35u;
+  return x ^ (x >> 16);
+}
+
+}  // namespace
+
+SamplesRecord samples_record(const Dataset& data) {
+  const int64_t features = data.features(), targets = std::max<int64_t>(1, data.target_form().shape.numel());
+  const int64_t bytes = 4 * (features + targets), step = step_of(data, bytes), last = data.size() - 1;
+  const int64_t count = last / step + 1 + (last % step == 0 ? 0 : 1);
+  std::vector<uint32_t> sums(static_cast<size_t>(count));
+  const DeviceGuard cpu(Device::cpu());
+  parallel_ranges(count, std::max<int64_t>(1, kReadAtOnce / bytes), [&](int64_t begin, int64_t end) {
+    std::vector<uint32_t> example(static_cast<size_t>(features + targets));  // fp32 or int32
+    for (int64_t i = begin; i < end; ++i) {
+      data.example(std::min(i * step, last), example.data(), example.data() + features);
+      sums[static_cast<size_t>(i)] = mixed(crc32c(example.data(), static_cast<size_t>(bytes)));
+    }
+  });
+  return {data.size(), Shape(data.sample_shape()), crc32c(sums.data(), sums.size() * sizeof(uint32_t))};
+}
+
+std::string to_string(const SamplesRecord& record) {
+  char sum[16];
+  std::snprintf(sum, sizeof sum, "0x%08x", record.crc32c);
+  return concat(record.samples, record.samples == 1 ? " sample " : " samples ", record.shape, ", CRC32C ", sum);
 }
 
 }  // namespace bitgrad

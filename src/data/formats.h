@@ -11,8 +11,8 @@
 namespace bitgrad::data {
 
 inline std::vector<Key> no_keys() { return {}; }
-#define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
-  std::unique_ptr<Dataset> factory(const DatasetSpec& spec);                   \
+#define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary, ...) \
+  std::unique_ptr<Dataset> factory(const DatasetSpec& spec);                        \
   std::vector<Key> keys();
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET

@@ -103,15 +103,7 @@ std::unique_ptr<ImageDataset> ImageDataset::of_ids(std::string name, std::vector
 
 void ImageDataset::example(int64_t index, void* to, void* target) const {
   check_index(index);
-  const uint8_t* const from = samples_.data() + index * features_ * element_bytes(stored_);
-  auto* const x = static_cast<float*>(to);
-  if (stored_ != StoredAs::kUint8)
-    std::memcpy(to, from, static_cast<size_t>(features_ * element_bytes(stored_)));
-  else if (tables_ == 1)
-    for (int64_t i = 0; i < features_; ++i) x[i] = table_[from[i]];
-  else
-    for (int64_t i = 0; i < features_; i += tables_)
-      for (int64_t c = 0; c < tables_; ++c) x[i + c] = table_[static_cast<size_t>(c * 256 + from[i + c])];
+  copy_stored_sample(stored(), index, features_, to);
   copy_stored_target(stored(), index, targets_.form.shape.numel(), target);
 }
 

@@ -21,6 +21,21 @@ inline void widen_stored(const void* stored, StoredAs form, int64_t first, int64
   if (form == StoredAs::kUint16) return widen(static_cast<const uint16_t*>(stored));
   widen(static_cast<const int32_t*>(stored));
 }
+// Writes sample `id` of `features` elements: fp32 values, or int32 ids.
+inline void copy_stored_sample(const StoredSamples& stored, int64_t id, int64_t features, void* to) {
+  const uint8_t* const from =
+      static_cast<const uint8_t*>(stored.codes) + id * stored.stride * element_bytes(stored.form);
+  auto* const x = static_cast<float*>(to);
+  if (stored.form == StoredAs::kFloat)
+    std::memcpy(to, from, static_cast<size_t>(features) * sizeof(float));
+  else if (stored.numbers == nullptr)
+    widen_stored(from, stored.form, 0, features, static_cast<int32_t*>(to));
+  else if (stored.tables == 1)
+    for (int64_t i = 0; i < features; ++i) x[i] = stored.numbers[from[i]];
+  else
+    for (int64_t i = 0; i < features; i += stored.tables)
+      for (int64_t c = 0; c < stored.tables; ++c) x[i + c] = stored.numbers[c * 256 + from[i + c]];
+}
 // Copies the `count` elements of target `id`: int32 classes or fp32 values.
 inline void copy_stored_target(const StoredSamples& stored, int64_t id, int64_t count, void* to) {
   const int64_t first = id * stored.target_stride;

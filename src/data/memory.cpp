@@ -14,12 +14,6 @@ namespace {
 
 constexpr std::string_view kMemory = "data.memory";
 
-int64_t number_of(const SampleView& view, int64_t i) {
-  if (view.stored == StoredAs::kUint8) return static_cast<const uint8_t*>(view.data)[i];
-  if (view.stored == StoredAs::kUint16) return static_cast<const uint16_t*>(view.data)[i];
-  return static_cast<const int32_t*>(view.data)[i];
-}
-
 void check_finite(const SampleView& view) {
   const auto* const x = static_cast<const float*>(view.data);
   const int64_t each = std::max<int64_t>(view.shape.numel(), 1);
@@ -33,11 +27,12 @@ int64_t check_numbers(const SampleView& view, int64_t below, bool ignored) {
   const int64_t each = std::max<int64_t>(view.shape.numel(), 1);
   int64_t largest = -1;
   for (int64_t i = 0; i < view.count * each; ++i) {
-    const int64_t x = number_of(view, i);
+    int32_t x = 0;
+    data::widen_stored(view.data, view.stored, i, 1, &x);
     require((x >= 0 && (below == 0 || x < below)) || (ignored && x == kIgnoredClass), kMemory, view.name, ": sample ",
             i / each, ", value ", i % each, ": got ", x, ", expected ",
             below == 0 ? std::string("0 or more") : concat("0 .. ", below - 1));
-    largest = std::max(largest, x);
+    largest = std::max<int64_t>(largest, x);
   }
   return largest + 1;
 }

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/data/npz.h"
 
 namespace bitgrad::data {
 namespace {
@@ -229,3 +230,14 @@ NpyHeader read_npy_header(std::string_view where, const std::string& what, ByteS
 }
 
 }  // namespace bitgrad::data
+
+std::string bitgrad::npy_header_bytes(const std::string& descr, const std::string& shape) {
+  std::string text = concat("{'descr': '", descr, "', 'fortran_order': False, 'shape': ", shape, ", }");
+  constexpr size_t kFixed = 10, kLine = 64;
+  while ((kFixed + text.size() + 1) % kLine != 0) text += ' ';
+  text += '\n';
+  std::string out("\x93NUMPY\x01\x00", 8);
+  out += static_cast<char>(text.size() & 0xFF);
+  out += static_cast<char>(text.size() >> 8);
+  return out + text;
+}

@@ -120,20 +120,11 @@ class PartCopy final : public PartBase {
   int64_t memory_bytes() const override { return codes_.size() + targets_.size(); }
   void example(int64_t index, void* x, void* target) const override {
     check_index(index);
-    const uint8_t* const from = codes_.data() + index * features_ * element_bytes(stored_.form);
-    if (stored_.form == StoredAs::kFloat)
-      std::memcpy(x, from, static_cast<size_t>(features_) * sizeof(float));
-    else if (stored_.numbers != nullptr)
-      write_values(from, static_cast<float*>(x));
-    else
-      widen_stored(from, stored_.form, 0, features_, static_cast<int32_t*>(x));
+    copy_stored_sample(stored_, index, features_, x);
     copy_stored_target(stored_, index, stored_.target_stride, target);
   }
 
  private:
-  void write_values(const uint8_t* from, float* x) const {
-    for (int64_t i = 0; i < features_; ++i) x[i] = numbers_[static_cast<size_t>(i % stored_.tables * 256 + from[i])];
-  }
   const int64_t features_;
   StoredSamples stored_;
   TrackedBytes codes_, targets_;
@@ -150,14 +141,6 @@ class FirstSamples final : public PartBase {
     return {order.kind, std::min(order.samples, size())};
   }
   int64_t memory_bytes() const override { return all_->memory_bytes(); }
-  void sample(int64_t index, float* x, int32_t* label) const override {
-    check_index(index);
-    all_->sample(index, x, label);
-  }
-  void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
-    check_index(index);
-    all_->sample_ids(index, x, label);
-  }
   void example(int64_t index, void* x, void* target) const override {
     check_index(index);
     all_->example(index, x, target);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/data/npz.h"
 #include "data/npy_array.h"
 
 namespace bitgrad::data {
@@ -199,22 +200,11 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-void put_number(Bytes& out, uint64_t x, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<uint8_t>(x >> (8 * i)));
-}
-void put_text(Bytes& out, const std::string& text) { out.insert(out.end(), text.begin(), text.end()); }
-
-// Format version 1.0: the header is padded to a multiple of 64 bytes.
 Bytes npy_of(const NpzArray& a) {
-  std::string text = concat("{'descr': '", a.descr, "', 'fortran_order': False, 'shape': (");
-  for (const int64_t d : a.shape) text += concat(d, ", ");
-  text += "), }";
-  while ((10 + text.size() + 1) % 64 != 0) text += ' ';
-  text += '\n';
-  Bytes out;
-  put_text(out, std::string("\x93NUMPY\x01\x00", 8));
-  put_number(out, text.size(), 2);
-  put_text(out, text);
+  std::string shape;
+  for (const int64_t d : a.shape) shape += concat(d, ", ");
+  const std::string head = npy_header_bytes(a.descr, concat('(', shape, ')'));
+  Bytes out(head.begin(), head.end());
   out.insert(out.end(), a.bytes.begin(), a.bytes.end());
   return out;
 }

@@ -96,13 +96,20 @@ std::string base_hash(Module& model) {
   return any ? hash.hex() : "";
 }
 
-Json read_config(const std::string& path) {
-  const std::vector<uint8_t> bytes = read_file(path, kMostConfig);
+// JSON of another program may have anything in its members.
+template <typename Use>
+auto reading(const std::string& path, Use use) {
   try {
-    return Json::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    return use();
   } catch (const JsonError& e) {
     fail_with(ErrorCode::kData, "adapters", path, ": ", e.what());
   }
+}
+
+Json read_config(const std::string& path) {
+  const std::vector<uint8_t> bytes = read_file(path, kMostConfig);
+  return reading(
+      path, [&] { return Json::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())); });
 }
 
 // What of PEFT changes a result and is not read here.
@@ -122,17 +129,13 @@ double number_of(const Json& config, const char* all, const char* pattern, const
 }
 
 void check_config(const std::string& path, const Json& config, const std::vector<AdaptedLayer>& layers) {
-  try {
-    for (const AdaptedLayer& l : layers) {
-      const AdapterSpec& spec = l.slot->adapter()->adapter_spec();
-      const double rank = number_of(config, "r", "rank_pattern", l.layer);
-      const double alpha = number_of(config, "lora_alpha", "alpha_pattern", l.layer);
-      if (rank != static_cast<double>(spec.rank) || alpha != spec.alpha)
-        fail_with(ErrorCode::kData, "adapters", path, ": '", l.layer, "' has rank ", rank, " and alpha ", alpha,
-                  ", the model's adapter rank ", spec.rank, " and alpha ", spec.alpha);
-    }
-  } catch (const JsonError& e) {
-    fail_with(ErrorCode::kData, "adapters", path, ": ", e.what());
+  for (const AdaptedLayer& l : layers) {
+    const AdapterSpec& spec = l.slot->adapter()->adapter_spec();
+    const double rank = number_of(config, "r", "rank_pattern", l.layer);
+    const double alpha = number_of(config, "lora_alpha", "alpha_pattern", l.layer);
+    if (rank != static_cast<double>(spec.rank) || alpha != spec.alpha)
+      fail_with(ErrorCode::kData, "adapters", path, ": '", l.layer, "' has rank ", rank, " and alpha ", alpha,
+                ", the model's adapter rank ", spec.rank, " and alpha ", spec.alpha);
   }
 }
 
@@ -168,17 +171,6 @@ Tensor finite_values(const std::string& file, const std::string& name, const Ten
     if (!std::isfinite(values[i]))
       fail_with(ErrorCode::kNonFinite, "adapters", file, ": tensor '", name, "', element ", i, " is ", values[i]);
   return Tensor::from_elements(t.shape(), dtypes::fp32, values, MemoryKind::kWorkspace);
-}
-
-// JSON of another program may have anything in its numbers.
-std::map<std::string, Tensor> from_peft(const PeftNames& names, std::map<std::string, Tensor> tensors,
-                                        const std::vector<AdaptedLayer>& layers, const Json& config,
-                                        const std::string& path) {
-  try {
-    return names.from_peft(std::move(tensors), layers, config);
-  } catch (const JsonError& e) {
-    fail_with(ErrorCode::kData, "adapters", path, ": ", e.what());
-  }
 }
 
 }  // namespace
@@ -243,7 +235,7 @@ void load_adapters(const std::string& path, Module& model, const std::string& re
     }
     const PeftNames names(record);
     const std::string others = names.other_layers(tensors, layers);
-    if (!own) tensors = from_peft(names, std::move(tensors), layers, config, config_path);
+    if (!own) tensors = reading(config_path, [&] { return names.from_peft(std::move(tensors), layers, config); });
     std::string wrong;
     rest = detail::rest_values(model, tensors, kPrefix, wrong);
     if (const std::string text = mismatches(parts, tensors, rest.names) + wrong; !text.empty())
@@ -252,7 +244,7 @@ void load_adapters(const std::string& path, Module& model, const std::string& re
       log(LogLevel::kWarning, concat(config_path, " is missing: that the adapters of ", file,
                                      " have the model's alpha is not known, and is assumed"));
     else if (own)
-      check_config(config_path, config, layers);
+      reading(config_path, [&] { check_config(config_path, config, layers); });
     for (const Part& part : parts) values.push_back(finite_values(file, part.name, tensors.at(part.name)));
     for (detail::RestValues::Item& item : rest.items) item.values = finite_values(file, item.name, item.values);
   }

@@ -31,38 +31,6 @@ namespace {
 
 using detail::MetricsSink;
 
-// Rows of results.csv (docs/report.md): one per evaluation, with values of the last train line before it; or, if the
-// run does not evaluate, one per train line.
-class CsvRows {
- public:
-  explicit CsvRows(MetricsOutputs outputs) : outputs_(std::move(outputs)) {}
-  std::string head() const {
-    std::string text = "step,epoch,split,loss";
-    for (const std::string& name : outputs_.metrics) text += ',' + name;
-    return text + ",train_loss,train_accuracy,lr,samples_per_s,tokens_per_s\n";
-  }
-  // The row completed by a line of metrics.jsonl, if any.
-  std::optional<std::string> row(const Json& line) {
-    const std::string& event = line["event"].text();
-    if (event == "train") train_ = line;
-    if (event != (outputs_.evaluates ? "eval" : "train")) return std::nullopt;
-    const Json evaluation = outputs_.evaluates ? line : Json::object();
-    std::string text = concat(cell(line, "step"), ',', cell(line, "epoch"), ',', evaluation.value("split", ""), ',',
-                              cell(evaluation, "loss"));
-    for (const std::string& name : outputs_.metrics) text += ',' + cell(evaluation, name);
-    for (const char* name : {"loss", "accuracy", "lr", "samples_per_s", "tokens_per_s"})
-      text += ',' + cell(train_, name);
-    return text + '\n';
-  }
-
- private:
-  static std::string cell(const Json& line, const std::string& name) {
-    return line.contains(name) && line[name].is_number() ? line[name].dump() : "";
-  }
-  const MetricsOutputs outputs_;
-  Json train_ = Json::object();
-};
-
 template <typename F>
 void for_each_line(std::string_view text, F&& f) {
   while (!text.empty()) {
@@ -75,21 +43,42 @@ void for_each_line(std::string_view text, F&& f) {
   }
 }
 
+// results.csv (docs/report.md): a row per evaluation, with values of the last train line before it; or, if the run does
+// not evaluate, one per train line.
 class CsvFile : public MetricsSink {
  public:
-  CsvFile(const std::string& folder, std::string_view kept, const MetricsOutputs& outputs) : rows_(outputs) {
+  CsvFile(const std::string& folder, std::string_view kept, MetricsOutputs outputs) : outputs_(std::move(outputs)) {
     const std::string path = folder + "/results.csv";
-    std::string text = rows_.head();
-    for_each_line(kept, [&](const Json& line) { text += rows_.row(line).value_or(""); });
+    std::string text = "step,epoch,split,loss";
+    for (const std::string& name : outputs_.metrics) text += ',' + name;
+    text += ",train_loss,train_accuracy,lr,samples_per_s,tokens_per_s\n";
+    for_each_line(kept, [&](const Json& line) { text += row(line); });
     write_file_atomically(path, text);
     file_ = file_system().open_append(path);
   }
   void line(const Json& object) override {
-    if (const auto row = rows_.row(object)) file_->write(row->data(), row->size());
+    if (const std::string text = row(object); !text.empty()) file_->write(text.data(), text.size());
   }
 
  private:
-  CsvRows rows_;
+  // The row completed by a line of metrics.jsonl; empty: none is.
+  std::string row(const Json& line) {
+    const std::string& event = line["event"].text();
+    if (event == "train") train_ = line;
+    if (event != (outputs_.evaluates ? "eval" : "train")) return {};
+    const Json evaluation = outputs_.evaluates ? line : Json::object();
+    std::string text = concat(cell(line, "step"), ',', cell(line, "epoch"), ',', evaluation.value("split", ""), ',',
+                              cell(evaluation, "loss"));
+    for (const std::string& name : outputs_.metrics) text += ',' + cell(evaluation, name);
+    for (const char* name : {"loss", "accuracy", "lr", "samples_per_s", "tokens_per_s"})
+      text += ',' + cell(train_, name);
+    return text + '\n';
+  }
+  static std::string cell(const Json& line, const std::string& name) {
+    return line.contains(name) && line[name].is_number() ? line[name].dump() : "";
+  }
+  const MetricsOutputs outputs_;
+  Json train_ = Json::object();
   std::unique_ptr<OutputFile> file_;
 };
 
@@ -144,13 +133,10 @@ Json number(double x) {
 // All digits, so that every reader gets the number that `eval --json` prints.
 Json percent(double x) { return x < 0 || !std::isfinite(x) ? Json(nullptr) : Json(x); }
 
-Json best_value(const TrainOutcome& o) {
-  if (o.counters.metric.empty()) return percent(o.counters.best_accuracy);
-  return o.counters.best_value ? Json(*o.counters.best_value) : Json(nullptr);
-}
-Json last_value(const TrainOutcome& o) {
-  if (o.counters.metric.empty()) return percent(o.counters.last_accuracy);
-  return o.counters.last_value ? Json(*o.counters.last_value) : Json(nullptr);
+// The best or last value of the metric; runs of accuracy keep it as such.
+Json value_of_metric(const TrainOutcome& o, double accuracy, const std::optional<double>& value) {
+  if (o.counters.metric.empty()) return percent(accuracy);
+  return value ? Json(*value) : Json(nullptr);
 }
 
 WrittenSum sum_of(std::string_view text) {
@@ -298,8 +284,8 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                {"best_accuracy", percent(outcome.counters.best_accuracy)},
                {"last_accuracy", percent(outcome.counters.last_accuracy)},
                {"metric", outcome.metric},
-               {"best_value", best_value(outcome)},
-               {"last_value", last_value(outcome)},
+               {"best_value", value_of_metric(outcome, outcome.counters.best_accuracy, outcome.counters.best_value)},
+               {"last_value", value_of_metric(outcome, outcome.counters.last_accuracy, outcome.counters.last_value)},
                {"best_epoch", outcome.counters.best_epoch},
                {"best_step", outcome.counters.best_step > 0 ? Json(outcome.counters.best_step) : Json(nullptr)},
                {"selected_on", outcome.selected_on.empty() ? Json(nullptr) : Json(outcome.selected_on)},

@@ -148,9 +148,8 @@ void warn_of_constants(const Dataset& train, std::vector<std::string>& warnings)
 bool never_negative(const RunConfig& config, const Dataset& train) {
   const DataSection& data = config.data;
   if (!data.train.transforms.empty()) return false;
-  const bool bytes = data.train.format == "digits" || data.train.format == "image_folder";
   const auto [a, b] = data.affine;
-  if (bytes) return data.normalize.mean.empty() && b >= 0 && a + b >= 0;
+  if (format_of(data.train).pixels) return data.normalize.mean.empty() && b >= 0 && a + b >= 0;
   const StoredSamples stored = train.stored();
   if (stored.codes == nullptr || stored.form != StoredAs::kUint8 || stored.numbers == nullptr) return false;
   return std::all_of(stored.numbers, stored.numbers + stored.tables * 256, [](float x) { return x >= 0; });
@@ -210,10 +209,10 @@ void CodeWarnings::watch(const QuantEvent& e) {
 std::vector<std::string> run_warnings(const RunConfig& config, const Dataset& train) {
   std::vector<std::string> warnings = config.origin.warnings;
   warn_of_batch(config, train.epoch_order().samples, warnings);
-  warn_of_late("schedule", config.schedule, config, train.epoch_order().samples, warnings);
-  warn_of_late("optim.decay_schedule", config.optim.decay_schedule, config, train.epoch_order().samples, warnings);
-  warn_of_late("optim.momentum_schedule", config.optim.momentum_schedule, config, train.epoch_order().samples,
-               warnings);
+  for (const auto& [path, schedule] : {std::pair{"schedule", &config.schedule},
+                                       {"optim.decay_schedule", &config.optim.decay_schedule},
+                                       {"optim.momentum_schedule", &config.optim.momentum_schedule}})
+    warn_of_late(path, *schedule, config, train.epoch_order().samples, warnings);
   for (const std::string& note : train.notes()) warnings.push_back(note);
   warn_of_constants(train, warnings);
   const int cores = available_cores();

@@ -1,4 +1,6 @@
 // Opens the data sets of a configuration.
+#include <algorithm>
+
 #include "bitgrad/run/build.h"
 #include "config/choices.h"
 #include "data/split_samples.h"
@@ -6,9 +8,11 @@
 namespace bitgrad {
 namespace {
 
-bool is_text(const DatasetConfig& section) { return section.format == "text" || section.format == "tokens"; }
+using Windows = DatasetFormat::Windows;
 
-// Whether format tokens reads the whole file, because no other section uses part of it.
+bool has_windows(const DatasetConfig& section) { return format_of(section).windows != Windows::kNone; }
+
+// Whether windows of tokens are those of the whole file, because no other section uses part of it.
 bool reads_whole(const DataSection& all, const DatasetConfig& section) {
   const auto shares = [&](const std::optional<DatasetConfig>& other) {
     return other && (other->fraction > 0 || other->file == all.train.file);
@@ -18,11 +22,10 @@ bool reads_whole(const DataSection& all, const DatasetConfig& section) {
 
 // A table for evaluation is read by the plan of the training table: another wish for its columns would not be met.
 void check_like_train(const DataSection& all, const DatasetConfig& section) {
-  if (section.format != "csv" || all.train.format != "csv" || section.fraction > 0) return;
-  for (const Key& key : find_dataset_format("csv")->keys) {
-    if (key.name != "target_is" && key.name != "categories" && key.name != "missing" && key.name != "fill" &&
-        key.name != "names")
-      continue;
+  if (section.format != all.train.format || section.fraction > 0) return;
+  const DatasetFormat& format = format_of(section);
+  for (const Key& key : format.keys) {
+    if (std::find(format.of_training.begin(), format.of_training.end(), key.name) == format.of_training.end()) continue;
     const auto value = [&](const DatasetConfig& c) {
       return c.keys.contains(key.name) ? c.keys.text(key.name) : key.standard;
     };
@@ -47,15 +50,15 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
   spec.of_model = std::move(of_model);
   spec.table = std::move(table);
   spec.whole = reads_whole(all, section);
-  if (all.valid && all.valid->fraction > 0 && is_text(section) && section.file == all.train.file) {
+  if (all.valid && all.valid->fraction > 0 && has_windows(section) && section.file == all.train.file) {
     spec.valid_fraction = all.valid->fraction;
     const bool tests = all.test && all.test->file == all.train.file;
-    if (section.format == "tokens" && !tests) spec.test_fraction = 0;  // no part is reserved for testing
+    if (format_of(section).windows == Windows::kTokens && !tests)
+      spec.test_fraction = 0;  // no part is reserved for testing
   }
   // Arrays are ids if the model begins with an embedding.
-  const DatasetFormat* const format = find_dataset_format(section.format);
   const bool given = spec.keys.contains("vocabulary") && spec.keys.integer("vocabulary") != 0;
-  if (format != nullptr && !format->ids && !given && config::choices::reads_ids(config) &&
+  if (!format_of(section).ids && !given && config::choices::reads_ids(config) &&
       config::choices::may_read_ids(section.format))
     spec.keys["vocabulary"] = config.layers.front().attributes.integer("num");
   spec.affine = all.affine;
@@ -74,7 +77,7 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   const bool is_part = section.fraction > 0, is_rest = fraction > 0 && &section == &all.train;
   DatasetSpec spec = dataset_spec(config, is_part ? all.train : section, std::move(of_model), std::move(table));
   if (!is_part && !is_rest) return make_dataset(spec);
-  if (is_text(all.train)) {
+  if (has_windows(all.train)) {
     if (is_part) spec.split = "valid", spec.limit = 0;
     return make_dataset(spec);
   }
@@ -85,7 +88,7 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
 void take_counted_classes(RunConfig& config, const Dataset& train) {
   DataSection& data = config.data;
   const auto counts = [](const DatasetConfig& c) {
-    return (c.format == "npy" || c.format == "npz") && c.targets.empty() && c.classes == 0 && c.fraction == 0;
+    return format_of(c).counts_classes && c.targets.empty() && c.classes == 0 && c.fraction == 0;
   };
   if (!counts(data.train) || train.classes() == 0) return;
   for (DatasetConfig* section : {&data.train, data.valid ? &*data.valid : nullptr, data.test ? &*data.test : nullptr})

@@ -46,19 +46,12 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
   return out;
 }
 
-namespace {
-
-std::unique_ptr<Learner> load(const OpenedFile& file, const Dataset* data) {
-  if (!file.of_run)
-    return load_evaluator(file.path, find_loss(file.config.loss, file.config.loss_keys), file.config.train.eval.batch);
-  if (data != nullptr) return load_evaluator(file.config, *data, file.path);
-  return load_evaluator(file.config, FormOfData(file.input), file.path);
-}
-
-}  // namespace
-
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
-  std::unique_ptr<Learner> learner = load(file, data);
+  const FormOfData form(file.input);
+  std::unique_ptr<Learner> learner =
+      file.of_run
+          ? load_evaluator(file.config, data != nullptr ? *data : form, file.path)
+          : load_evaluator(file.path, find_loss(file.config.loss, file.config.loss_keys), file.config.train.eval.batch);
   detail::log_all(detail::batch_warnings(learner->model(), /*trains=*/false));
   return learner;
 }

@@ -18,19 +18,9 @@ using Memory = dnnl::memory;
 using Tag = Memory::format_tag;
 
 Memory::data_type data_type(Number x) {
-  switch (x) {
-    case Number::kF32:
-      return Memory::data_type::f32;
-    case Number::kBf16:
-      return Memory::data_type::bf16;
-    case Number::kS8:
-      return Memory::data_type::s8;
-    case Number::kU8:
-      return Memory::data_type::u8;
-    case Number::kS32:
-      return Memory::data_type::s32;
-  }
-  return Memory::data_type::undef;
+  using enum Memory::data_type;
+  constexpr Memory::data_type kTypes[] = {f32, bf16, s8, u8, s32};  // in the order of Number
+  return kTypes[static_cast<size_t>(x)];
 }
 
 class Product {
@@ -119,23 +109,14 @@ dnnl::convolution_forward::primitive_desc forward_desc(const dnnl::engine& engin
 #endif
 }
 
-dnnl::convolution_backward_data::primitive_desc input_desc(const dnnl::engine& engine, const ConvolutionForms& f,
-                                                           const dnnl::convolution_forward::primitive_desc& forward) {
+// Of the gradient of an operand.
+template <typename Gradient>
+typename Gradient::primitive_desc gradient_desc(const dnnl::engine& engine, const ConvolutionForms& f,
+                                                const dnnl::convolution_forward::primitive_desc& forward) {
 #if DNNL_VERSION_MAJOR >= 3
   return {engine, kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind, forward};
 #else
-  return {dnnl::convolution_backward_data::desc(kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind), engine,
-          forward};
-#endif
-}
-
-dnnl::convolution_backward_weights::primitive_desc weights_desc(
-    const dnnl::engine& engine, const ConvolutionForms& f, const dnnl::convolution_forward::primitive_desc& forward) {
-#if DNNL_VERSION_MAJOR >= 3
-  return {engine, kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind, forward};
-#else
-  return {dnnl::convolution_backward_weights::desc(kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind), engine,
-          forward};
+  return {typename Gradient::desc(kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind), engine, forward};
 #endif
 }
 
@@ -151,13 +132,13 @@ class Convolution {
       put(DNNL_ARG_WEIGHTS, forward.weights_desc());
       put(DNNL_ARG_DST, forward.dst_desc());
     } else if (pass == ConvolutionPass::kInput) {
-      const auto desc = input_desc(engine_, {s, kOut, in, in}, forward);
+      const auto desc = gradient_desc<dnnl::convolution_backward_data>(engine_, {s, kOut, in, in}, forward);
       primitive_ = dnnl::convolution_backward_data(desc);
       put(DNNL_ARG_DIFF_DST, desc.diff_dst_desc());
       put(DNNL_ARG_WEIGHTS, desc.weights_desc());
       put(DNNL_ARG_DIFF_SRC, desc.diff_src_desc());
     } else {
-      const auto desc = weights_desc(engine_, {s, in, kOut, in}, forward);
+      const auto desc = gradient_desc<dnnl::convolution_backward_weights>(engine_, {s, in, kOut, in}, forward);
       primitive_ = dnnl::convolution_backward_weights(desc);
       put(DNNL_ARG_DIFF_DST, desc.diff_dst_desc());
       put(DNNL_ARG_SRC, desc.src_desc());
@@ -185,24 +166,23 @@ class Convolution {
   std::unordered_map<int, Memory> arguments_;
 };
 
-}  // namespace
-
-std::function<void()> convolution(const ConvolutionSpec& spec, ConvolutionPass pass) {
+template <typename Runs, typename... Arguments>
+std::function<void()> run_of(const Arguments&... arguments) {
   try {
-    auto made = std::make_shared<Convolution>(spec, pass);
-    return [made] { made->run(); };
+    return [made = std::make_shared<Runs>(arguments...)] { made->run(); };
   } catch (const dnnl::error&) {
     return nullptr;
   }
 }
 
+}  // namespace
+
+std::function<void()> convolution(const ConvolutionSpec& spec, ConvolutionPass pass) {
+  return run_of<Convolution>(spec, pass);
+}
+
 std::function<void()> product(const Spec& spec, const void* a, const void* b, void* c, Packing packing) {
-  try {
-    auto made = std::make_shared<Product>(spec, a, b, c, packing);
-    return [made] { made->run(); };
-  } catch (const dnnl::error&) {
-    return nullptr;
-  }
+  return run_of<Product>(spec, a, b, c, packing);
 }
 
 std::function<void()> fastest_product(const Spec& spec, const void* a, const void* b, void* c) {

@@ -142,11 +142,6 @@ bool compare_with_file(const Json& now, const std::string& path, const CompareRu
   return compare(ratios_of(now, rule), ratios_of(before, rule), rule, /*all=*/false);
 }
 
-int finish(const Json& report, const std::string& json, const std::string& compare, const CompareRule& rule) {
-  write_report(json, report);
-  return compare.empty() || compare_with_file(report, compare, rule) ? 0 : 1;
-}
-
 bool guard(const Json& now, const std::string& path, const CompareRule& rule) {
   const Json file = read_json(path);
   require(file.contains("machines") && file["machines"].is_array(), "guard", "'", path,

@@ -24,9 +24,6 @@ struct CompareRule {
 // Compares with an older report in a file and prints new / old for each row. Returns false if a row lost or no row
 // could be compared. Rows that only one report has are no loss. Throws Error for a file that is not such a report.
 bool compare_with_file(const Json& now, const std::string& path, const CompareRule& rule);
-// Writes the report to the file of --json and compares it with that of --compare, each unless empty. Returns the exit
-// status.
-int finish(const Json& report, const std::string& json, const std::string& compare, const CompareRule& rule);
 
 // The guard's file: {"machines": [{"machine", "cpu", "isa", "ratios": {key: ratio}}]}. Compares with the figures of the
 // same CPU family and instruction groups; a recorded row that was not measured now also counts as a loss. On a machine

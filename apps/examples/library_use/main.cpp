@@ -93,13 +93,7 @@ int main() {
     learner.microbatch(x, {batch.labels, static_cast<size_t>(batch.size)});
   }
 
-  Loader reader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
-  int64_t correct = 0;
-  for (Batch batch; reader.next(batch);) {
-    copy_batch(batch, x);
-    correct += learner.evaluate(x, {batch.labels, static_cast<size_t>(batch.size)}).correct;
-  }
-  const double percent = 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());
+  const double percent = evaluate(learner, test, /*batch=*/250).accuracy;
   std::printf("%s\naccuracy %.1f %%\n", learner.model().parameters()[0]->value().describe().c_str(), percent);
   return percent > 90 ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 // Scheme `quantile_clip`: t = the value that the fraction `quantile` of abs x does not exceed; s = max(t / qmax,
-// 2^-126); code = clamp(rint(x * (1/s)), -qmax, qmax), computed by the kernels. Like
-// apps/examples/custom_quantizer.cpp, with a key.
+// 2^-126); code = clamp(rint(x * (1/s)), -qmax, qmax). The kernels compute the codes, and the clip rule of the backward
+// pass follows from the range of the codes. apps/examples/custom_quantizer.cpp registers it in a program.
 #include <algorithm>
 #include <cmath>
 

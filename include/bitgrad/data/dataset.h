@@ -169,8 +169,17 @@ struct DatasetSpec {
 
 using DatasetFactory = std::function<std::unique_ptr<Dataset>(const DatasetSpec&)>;
 
-// A data set format. `required` and `optional` are the configuration keys that it reads in addition to `format`.
+// A data set format. `required` and `optional` are the configuration keys that it reads in addition to `format`. All
+// that other layers have to know of a format is said here: none of them compares its name.
 struct DatasetFormat {
+  // Samples are windows of the ids of one file, and a part of the data is a range of that file. kBytes: the ids are the
+  // distinct bytes of the file. kTokens: ids of data.tokenizer, or stored ones; what one section alone reads is whole.
+  enum class Windows : uint8_t { kNone, kBytes, kTokens };
+  // A word that a key may hold instead of a path.
+  struct Word {
+    std::string name = {}, meaning = {};
+  };
+
   std::string name = {};
   std::vector<std::string> required = {};
   std::vector<std::string> optional = {};
@@ -180,6 +189,12 @@ struct DatasetFormat {
   // The format's own keys, validated: DatasetSpec::keys holds a value for each one that has a default when `create`
   // runs.
   std::vector<Key> keys = {};
+  Windows windows = Windows::kNone;
+  bool pixels = false;  // samples are bytes made values by `affine` or `normalize`, even if not stored() as such
+  bool counts_classes = false;  // without `classes`, there are as many as the labels of data.train have
+  std::vector<Word> label_words = {}, target_words = {};  // of `labels` and `targets`, which then are no paths
+  // Those of `keys` that data.train decides for all data of a run.
+  std::vector<std::string> of_training = {};
 };
 
 // Registers a format from a program or plugin. Throws Error if the name is empty or taken, `create` is empty, or a key
@@ -189,6 +204,8 @@ void register_dataset(DatasetFormat format);
 std::vector<std::string> dataset_formats();
 // The format with this name, or nullptr. The pointer stays valid until the program ends.
 const DatasetFormat* find_dataset_format(std::string_view name);
+// The format of a spec; one with nothing but defaults if there is none of this name.
+const DatasetFormat& format_of(const DatasetSpec& spec);
 // Creates the data set. Throws Error(kUsage) for an unknown format or key, a missing required key or an invalid value;
 // Error(kData) for a file that is missing or unusable; Error(kMemory) if it does not fit in memory.
 std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec);

@@ -39,4 +39,7 @@ class NpzFile {
   std::vector<NpzEntry> entries_;
 };
 
+// The header of an .npy file of version 1.0, padded to a multiple of 64 bytes. `shape`: as Python writes it, "(3, 4)".
+std::string npy_header_bytes(const std::string& descr, const std::string& shape);
+
 }  // namespace bitgrad
