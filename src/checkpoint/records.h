@@ -18,10 +18,7 @@ namespace bitgrad::checkpoint {
 // Throws Error(kData) that names the file.
 [[noreturn]] void bad(const std::string& path, const std::string& what);
 
-// Results of kind_of: the value of bitgrad.kind, which checkpoints do not have. kPartKind: some parameters and buffers
-// of a model, beside adapters.
-inline constexpr std::string_view kModelKind = "model", kCheckpointKind = "checkpoint", kPartKind = "part";
-std::string kind_of(const SafetensorsFile& file);
+SavedKind kind_of(const SafetensorsFile& file);
 
 using detail::CodesRecord;
 
@@ -60,8 +57,8 @@ auto reading(const std::string& path, F&& read) {
 // the CPU; existing ones may be on any device.
 class Restorer {
  public:
-  // `kind`: the required result of file_kind; empty: either.
-  Restorer(const std::string& path, std::string_view kind);
+  // `kind`: the required result of file_kind; nullopt: a model or a checkpoint.
+  Restorer(const std::string& path, std::optional<SavedKind> kind);
   const SafetensorsFile& file() const { return file_; }
 
   // Reads a tensor of the file into a new one.

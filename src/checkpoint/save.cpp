@@ -115,12 +115,13 @@ void save_model(const std::string& path, Module& model, const CheckpointHeader& 
   h.cut_since_requantize = 0;  // its codes are not in a model file
   if (h.kernel_hash.empty()) h.kernel_hash = kernel_table_hash();
   write_pieces(path, collect_model(model), h,
-               {{"bitgrad.kind", std::string(kModelKind)}, {"bitgrad.tensors", tensors_text(model.parameters())}});
+               {{"bitgrad.kind", std::string(enum_name(SavedKind::kModel))},
+                {"bitgrad.tensors", tensors_text(model.parameters())}});
 }
 
 void load_model(const std::string& path, Module& model) {
   reading(path, [&] {
-    Restorer restorer(path, kModelKind);
+    Restorer restorer(path, SavedKind::kModel);
     read_state(restorer.file());
     for (Parameter* p : model.parameters()) restorer.converted(*p);
     for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
@@ -145,6 +146,6 @@ FileForm file_form(const std::string& path) {
   });
 }
 
-std::string file_kind(const std::string& path) { return file_form(path).kind; }
+SavedKind file_kind(const std::string& path) { return file_form(path).kind; }
 
 }  // namespace bitgrad
