@@ -62,6 +62,20 @@ int main(int argc, char **argv) {
 }
 )c";
 
+// The programs that run files of a target: in Python, or (no script) as C.
+struct Client {
+  std::string_view target;
+  const char *name, *packages, *script;
+};
+constexpr Client kClients[] = {{"onnx", "ONNX Runtime", "numpy, onnxruntime", kOnnxClient},
+                               {"qonnx", "qonnx", "numpy, qonnx", kQonnxClient},
+                               {"c", "C", "", nullptr}};
+const Client& client_of(const ExportTarget& target) {
+  for (const Client& c : kClients)
+    if (c.target == target.name) return c;
+  fail(kCheck, "format ", target.name, " has no client that is known here");
+}
+
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -110,33 +124,26 @@ std::string text_of_file(const std::string& path) {
   return printable_lines(std::string(bytes.begin(), bytes.end()).substr(0, 2000));
 }
 
-// Random bytes as samples of the model: `bytes`, and the values that the run makes of them.
-Tensor drawn_bytes(const Form& input, const DataSection& data, std::vector<uint8_t>& bytes) {
+// Random samples of the model; from_bytes: random bytes, which `bytes` gets, and the values that the run makes of them.
+Tensor drawn_samples(const Form& input, const DataSection& data, bool from_bytes, std::vector<uint8_t>& bytes) {
   std::vector<int64_t> dims{kCheckedSamples};
   for (const int64_t d : input.sample.dims()) dims.push_back(d);
-  Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
+  const bool ids = input.ids > 0 && !from_bytes;
+  Tensor x = Tensor::empty(Shape(dims), ids ? dtypes::int64 : dtypes::fp32);
   const RandomStream draws{1, Purpose::kInit, 0, 0};
-  for (int64_t i = 0; i < x.numel(); ++i)
-    bytes.push_back(static_cast<uint8_t>(256 * draws.uniform(static_cast<uint64_t>(i))));
-  SampleValues(data.affine, data.normalize)
-      .write({"bytes", StoredAs::kUint8, input.sample, kCheckedSamples, bytes.data()}, 0, kCheckedSamples,
-             x.as<float>());
-  return x;
-}
-
-Tensor drawn_samples(const Form& input) {
-  std::vector<int64_t> dims{kCheckedSamples};
-  for (const int64_t d : input.sample.dims()) dims.push_back(d);
-  const RandomStream draws{1, Purpose::kInit, 0, 0};
-  if (input.ids > 0) {
-    Tensor x = Tensor::empty(Shape(dims), dtypes::int64);
-    for (int64_t i = 0; i < x.numel(); ++i)
-      x.as<int64_t>()[i] =
-          static_cast<int64_t>(draws.bits32(static_cast<uint64_t>(i)) % static_cast<uint64_t>(input.ids));
-    return x;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const auto at = static_cast<uint64_t>(i);
+    if (from_bytes)
+      bytes.push_back(static_cast<uint8_t>(256 * draws.uniform(at)));
+    else if (ids)
+      x.as<int64_t>()[i] = static_cast<int64_t>(draws.bits32(at) % static_cast<uint64_t>(input.ids));
+    else
+      x.as<float>()[i] = 2 * draws.uniform(at) - 1;
   }
-  Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
-  for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = 2 * draws.uniform(static_cast<uint64_t>(i)) - 1;
+  if (from_bytes)
+    SampleValues(data.affine, data.normalize)
+        .write({"bytes", StoredAs::kUint8, input.sample, kCheckedSamples, bytes.data()}, 0, kCheckedSamples,
+               x.as<float>());
   return x;
 }
 
@@ -158,15 +165,12 @@ void run_c(const std::string& path, const TemporaryFolder& folder, const std::st
 void require_client(const ExportTarget& target) {
   const TemporaryFolder folder;
   const std::string log = folder.file("log");
-  if (target.name == "onnx" || target.name == "qonnx") {
-    const std::string packages = target.name == "onnx" ? "numpy, onnxruntime" : "numpy, qonnx";
-    require(run({python(), "-c", "import " + packages}, log) == 0, kCheck, "no ", packages, " in ", python(),
-            ". Install them, name a Python by BITGRAD_PYTHON, or leave --check out");
-    return;
-  }
-  require(target.name == "c", kCheck, "format ", target.name, " has no client that is known here");
-  require(run({compiler(), "--version"}, log) == 0, kCheck, "no compiler ", compiler(),
-          ". Install one, name it by CC, or leave --check out");
+  if (const Client& client = client_of(target); client.script != nullptr)
+    require(run({python(), "-c", concat("import ", client.packages)}, log) == 0, kCheck, "no ", client.packages, " in ",
+            python(), ". Install them, name a Python by BITGRAD_PYTHON, or leave --check out");
+  else
+    require(run({compiler(), "--version"}, log) == 0, kCheck, "no compiler ", compiler(),
+            ". Install one, name it by CC, or leave --check out");
 }
 
 std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner,
@@ -174,20 +178,18 @@ std::string check_in_client(const ExportTarget& target, const std::string& path,
   const TemporaryFolder folder;
   const std::string log = folder.file("log");
   std::vector<uint8_t> bytes;
-  const Tensor x = spec.with_normalization ? drawn_bytes(*learner.input(), file.config.data, bytes)
-                                           : drawn_samples(*learner.input()),
+  const Tensor x = drawn_samples(*learner.input(), file.config.data, spec.with_normalization, bytes),
                y = learner.predict(x);
   std::ofstream raw(folder.file("x"), std::ios::binary);
   bytes.empty() ? raw.write(static_cast<const char*>(x.data()), x.bytes())
                 : raw.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
   raw.close();
-  std::string client = compiler();
-  if (target.name == "c") {
+  const Client& found = client_of(target);
+  const std::string client = found.script == nullptr ? compiler() : found.name;
+  if (found.script == nullptr) {
     run_c(path, folder, log);
   } else {
-    client = target.name == "onnx" ? "ONNX Runtime" : "qonnx";
-    std::vector<std::string> command{
-        python(), "-c", target.name == "onnx" ? kOnnxClient : kQonnxClient, path, folder.file("x"), folder.file("y")};
+    std::vector<std::string> command{python(), "-c", found.script, path, folder.file("x"), folder.file("y")};
     for (const int64_t d : x.shape().dims()) command.push_back(std::to_string(d));
     const int code = run(command, log);
     if (code != 0) fail_with(ErrorCode::kData, kCheck, client, " ended with ", code, ": ", text_of_file(log));

@@ -138,7 +138,7 @@ int run_convert(const ConvertOptions& options) {
     require(!options.out.ends_with(ending), "convert", "writes a model file of bitgrad (.safetensors), got ",
             options.out, ". For ", ending, " use: bitgrad export ", options.choice.target, " -o ", options.out);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
-  require(file.kind == "checkpoint", "convert", file.path, " is converted already");
+  require(file.kind == SavedKind::kCheckpoint, "convert", file.path, " is converted already");
   const std::unique_ptr<Dataset> data = options.check || options.batch_norm > 0
                                             ? open_for_check(file, options.choice)
                                             : nullptr;  // opened before a file is written

@@ -58,12 +58,8 @@ Json to_json(const OutputDifference& o) {
 }
 
 Json to_json(const OpenedFile& file) {
-  return {{"file", file.path},
-          {"kind", file.kind},
-          {"name", file.config.run.name},
-          {"step", file.header.step},
-          {"epoch", file.header.counters.epoch},
-          {"phase", file.header.phase}};
+  return {{"file", file.path},        {"kind", std::string(enum_name(file.kind))}, {"name", file.config.run.name},
+          {"step", file.header.step}, {"epoch", file.header.counters.epoch},       {"phase", file.header.phase}};
 }
 
 Json to_json(const OpenedFile& a, const OpenedFile& b, const ModelDifference& d, const std::string& data,

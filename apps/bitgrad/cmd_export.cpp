@@ -1,6 +1,7 @@
 // bitgrad export RUN_OR_FILE -o OUT [--format F --form F --opset N --family F --best --last --dry-run --force --json]:
 // writes a model as a file of another program (export/export.h), and reports what becomes of each tensor and layer.
 #include <iostream>
+#include <type_traits>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
@@ -24,12 +25,6 @@ struct ExportOptions {
   bool force = false, json = false, check = false;
 };
 
-std::string fate_name(ExportedTensor::Fate fate) {
-  static_assert(ExportedTensor::Fate::kRefused == ExportedTensor::Fate{3});
-  constexpr const char* kNames[] = {"exact", "rounded", "zeros", "refused"};
-  return kNames[static_cast<size_t>(fate)];
-}
-
 std::string row_note(const ExportedTensor& t) {
   if (t.fate != ExportedTensor::Fate::kRounded) return t.reason;
   return concat(t.reason, ", off by at most ", short_number(t.error), " of the largest value");
@@ -42,13 +37,14 @@ std::string row_note(const ExportedLayer& l) {
 void print_report(const ExportReport& report) {
   std::vector<std::vector<std::string>> lines{{"tensor", "shape", "type", "fate", "from", "note"}};
   for (const ExportedTensor& t : report.tensors)
-    lines.push_back({t.name, concat(t.shape), t.type.empty() ? "-" : t.type, fate_name(t.fate),
+    lines.push_back({t.name, concat(t.shape), t.type.empty() ? "-" : t.type, std::string(enum_name(t.fate)),
                      t.parameter.empty() ? "-" : t.parameter, row_note(t)});
   if (!report.tensors.empty()) print_table(std::cout, lines);
   if (report.layers.empty()) return;
   if (!report.tensors.empty()) std::cout << '\n';
   lines = {{"layer", "operation", "fate", "note"}};
-  for (const ExportedLayer& l : report.layers) lines.push_back({l.layer, l.operation, fate_name(l.fate), row_note(l)});
+  for (const ExportedLayer& l : report.layers)
+    lines.push_back({l.layer, l.operation, std::string(enum_name(l.fate)), row_note(l)});
   print_table(std::cout, lines);
 }
 
@@ -59,20 +55,20 @@ Json json_of(const ExportReport& report, const ExportOptions& o, const ExportTar
                        {"parameter", t.parameter.empty() ? Json(nullptr) : Json(t.parameter)},
                        {"shape", t.shape.dims()},
                        {"type", t.type},
-                       {"fate", fate_name(t.fate)},
+                       {"fate", std::string(enum_name(t.fate))},
                        {"error", t.error},
                        {"reason", t.reason}});
   Json layers = Json::array();
   for (const ExportedLayer& l : report.layers)
     layers.push_back({{"layer", l.layer},
                       {"operation", l.operation},
-                      {"fate", fate_name(l.fate)},
+                      {"fate", std::string(enum_name(l.fate))},
                       {"error", l.error},
                       {"reason", l.reason}});
   Json facts = Json::object();
   for (const auto& [name, text] : report.facts) facts[name] = text;
   return {{"format", std::string(target.name)},
-          {"family", report.family},
+          {"family", report.variant},
           {"out", o.spec.dry_run ? Json(nullptr) : Json(o.out)},
           {"facts", facts},
           {"flash_bytes", report.flash_bytes < 0 ? Json(nullptr) : Json(report.flash_bytes)},
@@ -91,7 +87,7 @@ std::string counted(const Rows& rows, const char* what) {
 }
 
 void print_counts(const ExportReport& report, const OpenedFile& file, const ExportOptions& o) {
-  std::cout << '\n' << printable(file.path) << " as " << report.family << ": ";
+  std::cout << '\n' << printable(file.path) << " as " << report.variant << ": ";
   if (!report.tensors.empty()) std::cout << counted(report.tensors, "tensors");
   if (!report.layers.empty()) std::cout << (report.tensors.empty() ? "" : "; ") << counted(report.layers, "layers");
   if (o.spec.dry_run)
@@ -114,7 +110,7 @@ int run_export(const ExportOptions& o) {
   require(!o.check || !o.spec.dry_run, kExport, "--check runs the file, which --dry-run does not write. Choose one");
   if (o.check) require_client(target);
   const std::unique_ptr<Learner> learner = load_file(file, nullptr);
-  if (file.kind == "checkpoint") learner->convert();
+  if (file.kind == SavedKind::kCheckpoint) learner->convert();
   const ExportReport report = export_file(file, *learner, target, o.out, o.spec);
   const std::string checked = o.check ? check_in_client(target, o.out, *learner, file, o.spec) : std::string();
   if (o.json) {
@@ -139,15 +135,14 @@ Run setup_export(Arguments& args) {
   const std::string formats =
       joined(export_targets(), "; ", [](const ExportTarget& t) { return concat(t.name, ": ", t.doc); });
   args.option("--format", o->format, formats + ". Default: inferred from the extension");
-  args.option(
-      "--form", o->spec.form,
-      "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear); hf: values (the default) "
-      "or packed (codes of compressed-tensors)");
-  args.option("--opset", o->spec.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
-  args.flag("--with-normalization", o->spec.with_normalization,
-            "onnx, c: inputs are bytes, normalized in the exported model by data.affine or data.normalize of the run");
-  args.flag("--dequantize", o->spec.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
-  args.option("--family", o->spec.family, "gpt2, llama, qwen2 or bitnet; default: inferred from the layers");
+  visit_export_options(
+      [&](const char* name, auto& member, const char* text) {
+        if constexpr (std::is_same_v<decltype(member), bool&>)
+          args.flag(name, member, text);
+        else
+          args.option(name, member, text);
+      },
+      o->spec);
   add_choice_options(args, o->choice);
   args.flag("--dry-run", o->spec.dry_run, "show how each tensor would be written; write nothing");
   args.flag("--check", o->check,

@@ -114,7 +114,7 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const
   const CheckpointHeader& h = file.header;
   const bool evaluated = h.counters.best_accuracy >= 0, known = evaluated || h.counters.best_value;
   Json j{{"file", file.path},
-         {"kind", file.kind},
+         {"kind", std::string(enum_name(file.kind))},
          {"name", file.config.run.name},
          {"seed", h.seed},
          {"step", h.step},

@@ -48,7 +48,7 @@ int run_merge(const MergeOptions& options) {
   require_writable(options.out, options.force, {file.path});
   const auto learner = load_file(file, nullptr);
   const std::vector<AdaptedLayer> layers = adapted_layers(learner->model());
-  const bool merges = file.kind == "checkpoint" && !layers.empty();  // else write_merged says why not
+  const bool merges = file.kind == SavedKind::kCheckpoint && !layers.empty();  // else write_merged says why not
   const Measured measured = merges ? measure(file, options.choice) : Measured{};
   const MergedFile written = write_merged(options.out, file, *learner, options.to_float);
   std::ostream& out = text_output(options.json);

@@ -121,8 +121,8 @@ std::string status_of_run(const std::string& folder) {
 
 std::string describe(const OpenedFile& file) {
   const CheckpointHeader& h = file.header;
-  std::string text = concat(file.kind, ' ', file.path, ": ", file.config.run.name, ", seed ", h.seed, ", step ", h.step,
-                            ", epoch ", h.counters.epoch);
+  std::string text = concat(enum_name(file.kind), ' ', file.path, ": ", file.config.run.name, ", seed ", h.seed,
+                            ", step ", h.step, ", epoch ", h.counters.epoch);
   const size_t phases = file.config.quant.phases.size();
   if (phases > 1) text += concat(", phase ", h.phase, " of 0 .. ", phases - 1);
   if (h.counters.best_value)

@@ -63,6 +63,12 @@ Tensor ArrayView::tensor() const {
   return Tensor::external(const_cast<void*>(view_.data), shape, is_float() ? dtypes::fp32 : dtypes::int32, converted_);
 }
 
+bool is_stored(int32_t reading) {
+  require(reading == BITGRAD_AS_IS || reading == BITGRAD_STORED, "c", "reading: got ", reading,
+          ", expected BITGRAD_AS_IS or BITGRAD_STORED");
+  return reading == BITGRAD_STORED;
+}
+
 void write_form(const Form& form, bitgrad_form& out) {
   require(form.sample.rank() <= BITGRAD_MAX_RANK, "c", "a form of ", form.sample.rank(), " axes, at most ",
           int{BITGRAD_MAX_RANK});

@@ -57,6 +57,8 @@ class ArrayView {
   std::shared_ptr<std::vector<int32_t>> converted_;
 };
 
+// Whether `reading` is BITGRAD_STORED; throws Error if it is not BITGRAD_AS_IS either.
+bool is_stored(int32_t reading);
 void write_form(const Form& form, bitgrad_form& out);
 Form read_form(const bitgrad_form& form);
 // A DLPack tensor that keeps `tensor` (fp32 on the CPU, contiguous) alive until its deleter runs.

@@ -176,33 +176,30 @@ int bitgrad_generator_create(bitgrad_model* model, const char* options, bitgrad_
 void bitgrad_generator_close(bitgrad_generator* generator) { handles<bitgrad_generator>().remove(generator); }
 
 int bitgrad_generator_next(bitgrad_generator* generator, bitgrad_token* out) {
-  return guarded([&] {
-    const Exclusive<bitgrad_generator> g(generator, "generator");
+  return alone(generator, "generator", [&](bitgrad_generator& g) {
     given(out, "out") = {-1, nullptr, 0};
-    g->model->predictor->with_learner([&](Learner&) { write_next(*g, *out); });
+    g.model->predictor->with_learner([&](Learner&) { write_next(g, *out); });
   });
 }
 int bitgrad_generator_again(bitgrad_generator* generator) {
-  return guarded([&] {
-    const Exclusive<bitgrad_generator> g(generator, "generator");
-    g->writer.reset();
-    if (!g->scores.empty()) g->reader->truncate(std::ssize(g->prompt));
-    ++g->spec.sample;
+  return alone(generator, "generator", [&](bitgrad_generator& g) {
+    g.writer.reset();
+    if (!g.scores.empty()) g.reader->truncate(std::ssize(g.prompt));
+    ++g.spec.sample;
   });
 }
 const char* bitgrad_generator_result(bitgrad_generator* generator) {
   const char* text = nullptr;
-  const int code = guarded([&] {
-    const Exclusive<bitgrad_generator> g(generator, "generator");
-    const Generated made = g->writer ? g->writer->made() : Generated{};
-    const bool ended = g->writer && g->writer->ended();
+  const int code = alone(generator, "generator", [&](bitgrad_generator& g) {
+    const Generated made = g.writer ? g.writer->made() : Generated{};
+    const bool ended = g.writer && g.writer->ended();
     const Json j{{"ids", made.ids},
-                 {"text", g->tokenizer ? Json(made.text) : Json(nullptr)},
+                 {"text", g.tokenizer ? Json(made.text) : Json(nullptr)},
                  {"stop", ended ? Json(std::string(stop_reason_name(made.reason))) : Json(nullptr)},
-                 {"prompt_tokens", g->prompt.size()},
-                 {"dropped", g->dropped}};
-    g->result = j.dump();
-    text = g->result.c_str();
+                 {"prompt_tokens", g.prompt.size()},
+                 {"dropped", g.dropped}};
+    g.result = j.dump();
+    text = g.result.c_str();
   });
   return code == BITGRAD_OK ? text : nullptr;
 }

@@ -127,11 +127,19 @@ class Exclusive {
     require(lock_.owns_lock(), "c", what, ": another thread is using it. Use it from one thread at a time");
   }
   T& operator*() const { return *object_; }
-  T* operator->() const { return object_.get(); }
 
  private:
   std::shared_ptr<T> object_;
   std::unique_lock<std::recursive_mutex> lock_;
 };
+
+// Calls f with the object of a handle, which is in use until it returns; errors as guarded.
+template <typename T, typename F>
+int alone(const T* handle, std::string_view what, F&& f) noexcept {
+  return guarded([&] {
+    const Exclusive<T> used(handle, what);
+    f(*used);
+  });
+}
 
 }  // namespace bitgrad::capi

@@ -28,23 +28,20 @@ namespace {
 constexpr std::string_view kLearner = "learner";
 
 Tensor inputs(const bitgrad_learner& l, const ArrayView& view, int32_t reading) {
-  require(reading == BITGRAD_AS_IS || reading == BITGRAD_STORED, "c", "reading: got ", reading,
-          ", expected BITGRAD_AS_IS or BITGRAD_STORED");
-  const bool ids = l.learner->input()->dtype == dtypes::int32;
+  const bool stored = is_stored(reading), ids = l.learner->input()->dtype == dtypes::int32;
   const Shape& wanted = l.learner->input()->sample;
   require(view.samples().shape.numel() == wanted.numel(), kLearner, "x: got samples of ", view.samples().shape,
           ", the model expects ", wanted, ". The first axis is that of the samples");
   require(ids ? !view.is_float() : view.is_float() || view.is_bytes(), kLearner, "x: got ",
           view.is_float() ? "fp32 values" : "integers", ", the model expects ", ids ? "ids" : "fp32 values or bytes");
-  if (ids || (reading == BITGRAD_AS_IS && view.is_float())) {
+  if (ids || (!stored && view.is_float())) {
     const Tensor x = view.tensor();
     for (int64_t i = 0, known = l.learner->input()->ids; ids && known > 0 && i < x.numel(); ++i)
       require(x.as<int32_t>()[i] >= 0 && x.as<int32_t>()[i] < known, kLearner, "x: element ", i, ": got id ",
               x.as<int32_t>()[i], ", the model has ids 0 .. ", known - 1);
     return l.on_device(x);
   }
-  require(reading == BITGRAD_STORED, kLearner,
-          "x: got unnormalized bytes, the model expects fp32 values: BITGRAD_STORED normalizes them");
+  require(stored, kLearner, "x: got unnormalized bytes, the model expects fp32 values: BITGRAD_STORED normalizes them");
   const SampleView& s = view.samples();
   const Tensor x = Tensor::empty({s.count, s.shape.numel()}, dtypes::fp32, MemoryKind::kBatch, Device::cpu());
   l.values.write(s, 0, s.count, x.as<float>());
@@ -107,17 +104,12 @@ int bitgrad_learner_create(const char* config, const char* const* overrides, int
 void bitgrad_learner_close(bitgrad_learner* learner) { handles<bitgrad_learner>().remove(learner); }
 
 int bitgrad_learner_set_learning_rate(bitgrad_learner* learner, double rate) {
-  return guarded([&] {
-    const Exclusive<bitgrad_learner> l(learner, "learner");
-    l->learner->set_learning_rates(constant_rate(rate));
-  });
+  return alone(learner, "learner", [&](bitgrad_learner& l) { l.learner->set_learning_rates(constant_rate(rate)); });
 }
 
 int bitgrad_learner_step(bitgrad_learner* learner, const bitgrad_array* x, const bitgrad_array* y, int32_t reading,
                          bitgrad_step* out) {
-  return guarded([&] {
-    const Exclusive<bitgrad_learner> used(learner, "learner");
-    bitgrad_learner& l = *used;
+  return alone(learner, "learner", [&](bitgrad_learner& l) {
     const ArrayView samples(x, "x"), classes(y, "y");
     const Tensor inputs_of = inputs(l, samples, reading);
     const Tensor target = targets(l, classes, samples.samples().count);
@@ -131,9 +123,7 @@ int bitgrad_learner_step(bitgrad_learner* learner, const bitgrad_array* x, const
 
 int bitgrad_learner_evaluate(bitgrad_learner* learner, const bitgrad_array* x, const bitgrad_array* y, int32_t reading,
                              bitgrad_step* out) {
-  return guarded([&] {
-    const Exclusive<bitgrad_learner> used(learner, "learner");
-    bitgrad_learner& l = *used;
+  return alone(learner, "learner", [&](bitgrad_learner& l) {
     const ArrayView samples(x, "x"), classes(y, "y");
     const Tensor inputs_of = inputs(l, samples, reading);
     write_step(l, l.learner->evaluate(inputs_of, targets(l, classes, samples.samples().count)), out);
@@ -154,9 +144,7 @@ int bitgrad_learner_predict(bitgrad_learner* learner, const bitgrad_array* x, in
 }
 
 int bitgrad_learner_save(bitgrad_learner* learner, const char* path) {
-  return guarded([&] {
-    const Exclusive<bitgrad_learner> used(learner, "learner");
-    bitgrad_learner& l = *used;
+  return alone(learner, "learner", [&](bitgrad_learner& l) {
     save_checkpoint(&given(path, "path"), *l.learner, l.counters, to_portable_yaml(l.config));
   });
 }

@@ -21,7 +21,7 @@ std::string description_of(const Predictor& model) {
   const OpenedFile& file = model.file();
   const CheckpointHeader& h = file.header;
   Json j{{"file", file.path},
-         {"kind", file.kind},
+         {"kind", std::string(enum_name(file.kind))},
          {"name", file.of_run ? Json(file.config.run.name) : Json(nullptr)},
          {"step", h.step},
          {"epoch", h.counters.epoch},
@@ -35,9 +35,7 @@ std::string description_of(const Predictor& model) {
 
 Tensor predicted(bitgrad_model& model, const bitgrad_array* x, int32_t reading) {
   const ArrayView view(x, "x");
-  require(reading == BITGRAD_AS_IS || reading == BITGRAD_STORED, "c", "reading: got ", reading,
-          ", expected BITGRAD_AS_IS or BITGRAD_STORED");
-  if (reading == BITGRAD_STORED) return model.predictor->predict(view.samples());
+  if (is_stored(reading)) return model.predictor->predict(view.samples());
   const bool ids = model.predictor->input().dtype == dtypes::int32;
   require(ids || !view.is_bytes(), "predict",
           "x: got unnormalized bytes, the model expects fp32 values: BITGRAD_STORED "

@@ -159,32 +159,28 @@ int bitgrad_trainer_stop(bitgrad_trainer* trainer) {
 }
 
 int bitgrad_trainer_set_poll(bitgrad_trainer* trainer, int (*poll)(void* user), void* user) {
-  return guarded([&] {
-    const Exclusive<bitgrad_trainer> handle(trainer, "trainer");
-    handle->poll = poll;
-    handle->poll_user = user;
+  return alone(trainer, "trainer", [&](bitgrad_trainer& handle) {
+    handle.poll = poll;
+    handle.poll_user = user;
   });
 }
 
 int bitgrad_trainer_set_learning_rate(bitgrad_trainer* trainer, double rate) {
-  return guarded([&] {
-    const Exclusive<bitgrad_trainer> handle(trainer, "trainer");
-    require(handle->trainer->config().schedule.name != "plateau", "c",
+  return alone(trainer, "trainer", [&](bitgrad_trainer& handle) {
+    require(handle.trainer->config().schedule.name != "plateau", "c",
             "learning rate: schedule plateau sets it after each evaluation. Use another schedule");
-    handle->trainer->learner().set_learning_rates(constant_rate(rate));
+    handle.trainer->learner().set_learning_rates(constant_rate(rate));
   });
 }
 
 const char* bitgrad_trainer_evaluation(const bitgrad_trainer* trainer) {
   const char* text = nullptr;
-  guarded([&] { text = Exclusive<bitgrad_trainer>(trainer, "trainer")->evaluation.c_str(); });
+  alone(trainer, "trainer", [&](const bitgrad_trainer& t) { text = t.evaluation.c_str(); });
   return text;
 }
 
 int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t use_data) {
-  return guarded([&] {
-    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
-    bitgrad_trainer& handle = *used;
+  return alone(trainer, "trainer", [&](bitgrad_trainer& handle) {
     const std::string path = &given(from, "from");
     if (!file_system().is_directory(path)) return handle.trainer->resume(path, use_data != 0);
     RunFolder folder{path, lock_run_folder(path)};  // unlocked again if it does not resume
@@ -195,18 +191,15 @@ int bitgrad_trainer_resume(bitgrad_trainer* trainer, const char* from, int32_t u
 
 int bitgrad_trainer_name_columns(bitgrad_trainer* trainer, const char* const* features, int32_t n_features,
                                  const char* const* targets, int32_t n_targets) {
-  return guarded([&] {
-    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
-    require(!used->running, "c", "trainer: is training");
-    used->trainer->name_columns(texts(features, n_features, "features"), texts(targets, n_targets, "targets"));
+  return alone(trainer, "trainer", [&](bitgrad_trainer& used) {
+    require(!used.running, "c", "trainer: is training");
+    used.trainer->name_columns(texts(features, n_features, "features"), texts(targets, n_targets, "targets"));
   });
 }
 
 int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_progress progress, void* user,
                         bitgrad_result* out) {
-  return guarded([&] {
-    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
-    bitgrad_trainer& handle = *used;
+  return alone(trainer, "trainer", [&](bitgrad_trainer& handle) {
     Trainer& t = *handle.trainer;
     require(!handle.running, "c", "trainer: is training. Its callback cannot run it again");
     std::unique_ptr<RunFolder> run;
@@ -229,11 +222,10 @@ int bitgrad_trainer_run(bitgrad_trainer* trainer, const char* folder, bitgrad_pr
 }
 
 int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out) {
-  return guarded([&] {
-    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
-    Trainer& t = *used->trainer;
+  return alone(trainer, "trainer", [&](bitgrad_trainer& used) {
+    Trainer& t = *used.trainer;
     const Evaluation e = t.evaluate_held_out();
-    used->evaluation = json_of(t.held_out(), t.learner().state().step, e);
+    used.evaluation = json_of(t.held_out(), t.learner().state().step, e);
     given(out, "out") = {};
     write_evaluation(e, *out);
     out->epochs = t.counters().epoch;
@@ -244,9 +236,8 @@ int bitgrad_trainer_evaluate(bitgrad_trainer* trainer, bitgrad_result* out) {
 }
 
 int bitgrad_trainer_save(bitgrad_trainer* trainer, const char* path) {
-  return guarded([&] {
-    const Exclusive<bitgrad_trainer> used(trainer, "trainer");
-    Trainer& t = *used->trainer;
+  return alone(trainer, "trainer", [&](bitgrad_trainer& used) {
+    Trainer& t = *used.trainer;
     save_checkpoint(&given(path, "path"), t.learner(), t.counters(), to_portable_yaml(t.config()), {},
                     t.table_record());
   });

@@ -128,7 +128,7 @@ class InitialValues {
   // part: of a file of that kind, which need not have everything.
   InitialValues(const std::string& path, Module& model, const WeightMap& map, int64_t step, bool part,
                 bool values_only = false)
-      : restorer_(path, part ? kPartKind : ""),
+      : restorer_(path, part ? std::optional(SavedKind::kPart) : std::nullopt),
         part_(part),
         values_only_(values_only),
         precision_(path, read_state(restorer_.file()).model),

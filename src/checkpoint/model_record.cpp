@@ -386,7 +386,7 @@ std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunct
     plan.eval_samples = eval_samples;
     plan.trains = false;
     learner->plan(plan);
-    if (form.kind == "model") {
+    if (form.kind == SavedKind::kModel) {
       learner->convert();
       load_model(file, learner->model());
     } else {

@@ -33,8 +33,9 @@ void save_part(const std::string& path, const std::vector<Parameter*>& parameter
   CheckpointHeader header;
   header.model = record;
   header.kernel_hash = kernel_table_hash();
-  write_pieces(path, pieces, header,
-               {{"bitgrad.kind", std::string(kPartKind)}, {"bitgrad.tensors", tensors_text(parameters)}});
+  write_pieces(
+      path, pieces, header,
+      {{"bitgrad.kind", std::string(enum_name(SavedKind::kPart))}, {"bitgrad.tensors", tensors_text(parameters)}});
 }
 
 std::set<std::string> own_values(Module& model, const std::function<bool(const std::string&)>& in_file) {

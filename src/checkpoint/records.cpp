@@ -134,12 +134,11 @@ void bad(const std::string& path, const std::string& what) {
   fail_with(ErrorCode::kData, "checkpoint", printable(concat(path, ": ", what)));
 }
 
-std::string kind_of(const SafetensorsFile& file) {
+SavedKind kind_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find("bitgrad.kind");
-  std::string kind(found != file.metadata().end() ? found->second : kCheckpointKind);
-  if (kind != kModelKind && kind != kCheckpointKind && kind != kPartKind)
-    bad(file.path(), "is of an unknown kind, '" + kind + "'");
-  return kind;
+  if (found == file.metadata().end()) return SavedKind::kCheckpoint;
+  if (const auto kind = find_enum<SavedKind>(found->second)) return *kind;
+  bad(file.path(), concat("is of an unknown kind, '", found->second, "'"));
 }
 
 std::string tensors_text(const std::vector<Parameter*>& parameters) {

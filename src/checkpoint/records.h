@@ -16,10 +16,7 @@ namespace bitgrad::checkpoint {
 // Throws Error(kData) that names the file.
 [[noreturn]] void bad(const std::string& path, const std::string& what);
 
-// Results of kind_of: the value of bitgrad.kind, which checkpoints do not have. kPartKind: some parameters and buffers
-// of a model, beside adapters.
-inline constexpr std::string_view kModelKind = "model", kCheckpointKind = "checkpoint", kPartKind = "part";
-std::string kind_of(const SafetensorsFile& file);
+SavedKind kind_of(const SafetensorsFile& file);
 
 using detail::CodesRecord;
 

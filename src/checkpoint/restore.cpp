@@ -43,7 +43,7 @@ void enter_phase_of(const CheckpointHeader& header, const std::string& file, Lea
 void load_checkpoint(const std::string& path, Learner& learner) {
   reading(path, [&] {
     const DeviceGuard guard(learner.device());
-    Restorer restorer(path, kCheckpointKind);
+    Restorer restorer(path, SavedKind::kCheckpoint);
     const CheckpointHeader h = read_state(restorer.file());
     if (h.seed != learner.state().seed)
       bad(path, concat("was trained with seed ", h.seed, ", the configuration has ", learner.state().seed));
@@ -74,7 +74,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
 
 void load_values(const std::string& path, Module& model) {
   reading(path, [&] {
-    Restorer restorer(path, kCheckpointKind);
+    Restorer restorer(path, SavedKind::kCheckpoint);
     read_state(restorer.file());
     for (Parameter* p : model.parameters()) restorer.parameter(*p);
     for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
@@ -84,7 +84,7 @@ void load_values(const std::string& path, Module& model) {
 
 void load_model(const std::string& path, Module& model) {
   reading(path, [&] {
-    Restorer restorer(path, kModelKind);
+    Restorer restorer(path, SavedKind::kModel);
     read_state(restorer.file());
     for (Parameter* p : model.parameters()) restorer.converted(*p);
     for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
@@ -109,6 +109,6 @@ FileForm file_form(const std::string& path) {
   });
 }
 
-std::string file_kind(const std::string& path) { return file_form(path).kind; }
+SavedKind file_kind(const std::string& path) { return file_form(path).kind; }
 
 }  // namespace bitgrad

@@ -8,17 +8,17 @@
 
 namespace bitgrad::checkpoint {
 
-Restorer::Restorer(const std::string& path, std::string_view kind)
+Restorer::Restorer(const std::string& path, std::optional<SavedKind> kind)
     : file_(SafetensorsFile::read(path)), tensors_(read_tensors(file_)) {
   if (!file_.has_checksums())
     bad(path, "has no checksums: it was not written by bitgrad, or another program rewrote it");
-  const std::string got = kind_of(file_);
-  if (got == kind || (kind.empty() && got != kPartKind)) return;
-  if (got == kPartKind || kind == kPartKind)
-    bad(path, concat("is of kind ", got, ", expected a ", kind.empty() ? "model or checkpoint" : kind,
+  const SavedKind got = kind_of(file_);
+  if (kind ? got == *kind : got != SavedKind::kPart) return;
+  if (got == SavedKind::kPart || kind == SavedKind::kPart)
+    bad(path, concat("is of kind ", enum_name(got), ", expected a ", kind ? enum_name(*kind) : "model or checkpoint",
                      ". A part of a model belongs to adapters: set adapters.init_from to its folder"));
   bad(path,
-      got == kModelKind
+      got == SavedKind::kModel
           ? "is a converted model, without masters and optimizer: got a model, expected a checkpoint. A run resumes "
             "from its last.safetensors; model.init_from starts a new one from the model's weights"
           : "is a checkpoint: got masters and codes, expected a converted model. Make one with bitgrad convert");

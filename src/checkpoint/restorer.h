@@ -3,9 +3,9 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 
 #include "checkpoint/records.h"
 
@@ -15,8 +15,8 @@ namespace bitgrad::checkpoint {
 // the CPU; existing ones may be on any device.
 class Restorer {
  public:
-  // `kind`: the required result of file_kind; empty: either.
-  Restorer(const std::string& path, std::string_view kind);
+  // `kind`: the required result of file_kind; nullopt: a model or a checkpoint.
+  Restorer(const std::string& path, std::optional<SavedKind> kind);
   const SafetensorsFile& file() const { return file_; }
 
   // Reads a tensor of the file into a new one.

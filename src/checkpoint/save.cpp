@@ -112,7 +112,8 @@ void save_model(const std::string& path, Module& model, const CheckpointHeader& 
   h.cut_since_requantize = 0;  // its codes are not in a model file
   if (h.kernel_hash.empty()) h.kernel_hash = kernel_table_hash();
   write_pieces(path, collect_model(model), h,
-               {{"bitgrad.kind", std::string(kModelKind)}, {"bitgrad.tensors", tensors_text(model.parameters())}});
+               {{"bitgrad.kind", std::string(enum_name(SavedKind::kModel))},
+                {"bitgrad.tensors", tensors_text(model.parameters())}});
 }
 
 }  // namespace bitgrad

@@ -11,12 +11,18 @@ std::string loops(int64_t rows, int64_t columns) {
 
 }  // namespace
 
-void Writer::each(const Node& node, const std::string& text) {
+void Writer::begin_result(Value result) {
   body_ << "  {\n    int32_t p, j;\n";
-  if (held(own()) == Held::kBits)
-    body_ << "    for (p = 0; p < " << plan_.places[static_cast<size_t>(own())].elements << "; ++p) " << buffer(own())
+  if (held(result) == Held::kBits)
+    body_ << "    for (p = 0; p < " << plan_.places[static_cast<size_t>(result)].elements << "; ++p) " << buffer(result)
           << "[p] = 0;\n";
-  body_ << loops(node.form.sample_rows(), node.form.features()) << text << "    }\n  }\n";
+}
+
+void Writer::each(const Node& node, const std::string& text, const std::string& value, std::string operation) {
+  begin_result(own());
+  body_ << loops(node.form.sample_rows(), node.form.features()) << text << "      " << store(own(), "p", "j", value)
+        << "\n    }\n  }\n";
+  note(std::move(operation));
 }
 
 void Writer::write(const Node&, const inference::Input&) {}
@@ -41,20 +47,15 @@ void Writer::write(const Node& node, const inference::Quantize& op) {
     code = concat("to_code(u, ", zero.empty() ? "0.0f" : numbers("z", zero, "j"), ", ", op.lo, ", ", op.hi, ")");
     rounds_ = true;
   }
-  each(node, concat(text, "      ", store(own(), "p", "j", code), "\n"));
-  note(concat("quantize ", op.spec.dtype));
+  each(node, text, code, concat("quantize ", op.spec.dtype));
 }
 
 void Writer::write(const Node& node, const inference::Requantize& op) {
-  const std::string text =
-      concat("      float u = (float)", load(node.inputs[0], "p", "j"), ";\n      u = u * ",
-             numbers("s", op.factor, "j"), ";\n      ",
-             store(own(), "p", "j",
-                   concat("to_code(u, ", c_number(static_cast<float>(op.zero)), ", ", op.lo, ", ", op.hi, ")")),
-             "\n");
+  const std::string text = concat("      float u = (float)", load(node.inputs[0], "p", "j"), ";\n      u = u * ",
+                                  numbers("s", op.factor, "j"), ";\n");
   rounds_ = true;
-  each(node, text);
-  note(concat("int32 to ", op.spec.dtype));
+  each(node, text, concat("to_code(u, ", c_number(static_cast<float>(op.zero)), ", ", op.lo, ", ", op.hi, ")"),
+       concat("int32 to ", op.spec.dtype));
 }
 
 void Writer::write(const Node& node, const inference::Dequantize&) {
@@ -68,17 +69,15 @@ void Writer::write(const Node& node, const inference::Dequantize&) {
     text += concat("      u = u * ", numbers("s", in.params->scale->to_vector(), "j"), ";\n");
   if (in.params && in.params->offset)
     text += concat("      u = u + ", numbers("m", in.params->offset->to_vector(), "j"), ";\n");
-  each(node, concat(text, "      ", store(own(), "p", "j", "u"), "\n"));
-  note("dequantize");
+  each(node, text, "u", "dequantize");
 }
 
 void Writer::write(const Node& node, const inference::Normalize& op) {
   const std::string text =
       concat("      float u = ", load(node.inputs[0], "p", "j"), ";\n      u = u - ", numbers("m", op.mean, "j"),
              ";\n      u = u * ", numbers("i", op.inv, "j"), ";\n      u = u * ", numbers("g", op.gamma, "j"),
-             ";\n      u = u + ", numbers("b", op.beta, "j"), ";\n      ", store(own(), "p", "j", "u"), "\n");
-  each(node, text);
-  note("norm");
+             ";\n      u = u + ", numbers("b", op.beta, "j"), ";\n");
+  each(node, text, "u", "norm");
 }
 
 void Writer::write(const Node& node, const inference::Pointwise& op) {
@@ -90,8 +89,7 @@ void Writer::write(const Node& node, const inference::Pointwise& op) {
   if (op.op == UnaryOp::relu2) y = "u > 0.0f ? u * u : 0.0f";
   if (y.empty())
     return refuse(std::string(unary_name(op.op)), "C without a library has no such function. Use relu or hardtanh");
-  each(node, concat(x, "      ", store(own(), "p", "j", y), "\n"));
-  note(std::string(unary_name(op.op)));
+  each(node, x, y, std::string(unary_name(op.op)));
 }
 
 void Writer::write(const Node& node, const inference::MaxPool& op) {
@@ -104,10 +102,8 @@ void Writer::write(const Node& node, const inference::MaxPool& op) {
       node.form.sample[1], " * ", o.stride[1], " - ", o.padding[1], ";\n      int32_t y, x, any = 0;\n      ", type,
       " best = 0;\n      for (y = y0; y < y0 + ", o.size[0], "; ++y) for (x = x0; x < x0 + ", o.size[1],
       "; ++x)\n        if (y >= 0 && y < ", in[0], " && x >= 0 && x < ", in[1], ") {\n          const ", type,
-      " u = ", value, ";\n          if (!any || u > best) best = u;\n          any = 1;\n        }\n      ",
-      store(own(), "p", "j", "best"), "\n");
-  each(node, text);
-  note("max_pool");
+      " u = ", value, ";\n          if (!any || u > best) best = u;\n          any = 1;\n        }\n");
+  each(node, text, "best", "max_pool");
 }
 
 void Writer::write(const Node& node, const inference::AvgPool& op) {
@@ -115,42 +111,31 @@ void Writer::write(const Node& node, const inference::AvgPool& op) {
   PoolOptions o = op.options;
   if (op.whole_image) o = {{in[0], in[1]}, {1, 1}, {0, 0, 0, 0}};
   const int64_t across = op.whole_image ? 1 : node.form.sample[1];
-  const std::string text = concat(
-      "      const int32_t y0 = p / ", across, " * ", o.stride[0], " - ", o.padding[0], ", x0 = p % ", across, " * ",
-      o.stride[1], " - ", o.padding[1],
-      ";\n      int32_t y, x, n = 0;\n      float u = 0.0f;\n      for (y = y0; y < y0 + ", o.size[0],
-      "; ++y) for (x = x0; x < x0 + ", o.size[1], "; ++x)\n        if (y >= 0 && y < ", in[0], " && x >= 0 && x < ",
-      in[1], ") {\n          u = u + ", load(node.inputs[0], concat("y * ", in[1], " + x"), "j"),
-      ";\n          ++n;\n        }\n      u = u * (1.0f / (float)n);\n      ", store(own(), "p", "j", "u"), "\n");
-  each(node, text);
-  note("mean of pixels");
+  const std::string text = concat("      const int32_t y0 = p / ", across, " * ", o.stride[0], " - ", o.padding[0],
+                                  ", x0 = p % ", across, " * ", o.stride[1], " - ", o.padding[1],
+                                  ";\n      int32_t y, x, n = 0;\n      float u = 0.0f;\n      for (y = y0; y < y0 + ",
+                                  o.size[0], "; ++y) for (x = x0; x < x0 + ", o.size[1],
+                                  "; ++x)\n        if (y >= 0 && y < ", in[0], " && x >= 0 && x < ", in[1],
+                                  ") {\n          u = u + ", load(node.inputs[0], concat("y * ", in[1], " + x"), "j"),
+                                  ";\n          ++n;\n        }\n      u = u * (1.0f / (float)n);\n");
+  each(node, text, "u", "mean of pixels");
 }
 
 void Writer::write(const Node& node, const inference::Shortcut& op) {
   const Shape& in = graph_[node.inputs[0]].form.sample;
   const int64_t before = (op.out - in[2]) / 2, across = node.form.sample[1];
   const std::string row = concat("p / ", across, " * ", op.stride[0] * in[1], " + p % ", across, " * ", op.stride[1]);
-  const std::string text =
-      concat("      const int32_t from = j - ", before, ";\n      ",
-             store(own(), "p", "j",
-                   concat("from >= 0 && from < ", in[2], " ? ", load(node.inputs[0], row, "from"), " : 0.0f")),
-             "\n");
-  each(node, text);
-  note("shortcut");
+  each(node, concat("      const int32_t from = j - ", before, ";\n"),
+       concat("from >= 0 && from < ", in[2], " ? ", load(node.inputs[0], row, "from"), " : 0.0f"), "shortcut");
 }
 
 void Writer::write(const Node& node, const inference::Prelu& op) {
-  const std::string text =
-      concat("      const float u = ", load(node.inputs[0], "p", "j"), ";\n      ",
-             store(own(), "p", "j", concat("u > 0.0f ? u : ", numbers("s", op.slope, "j"), " * u")), "\n");
-  each(node, text);
-  note("prelu");
+  each(node, concat("      const float u = ", load(node.inputs[0], "p", "j"), ";\n"),
+       concat("u > 0.0f ? u : ", numbers("s", op.slope, "j"), " * u"), "prelu");
 }
 
 void Writer::write(const Node& node, const inference::Shift& op) {
-  const std::string sum = concat(load(node.inputs[0], "p", "j"), " + ", numbers("b", op.shift, "j"));
-  each(node, concat("      ", store(own(), "p", "j", sum), "\n"));
-  note("shift");
+  each(node, "", concat(load(node.inputs[0], "p", "j"), " + ", numbers("b", op.shift, "j")), "shift");
 }
 
 void Writer::write(const Node&, const inference::RowNorm& op) {
@@ -160,9 +145,7 @@ void Writer::write(const Node&, const inference::RowNorm& op) {
 void Writer::write(const Node& node, const inference::Reshape&) {
   const int64_t from = features(node.inputs[0]);
   const std::string index = concat("(p * ", node.form.features(), " + j)");
-  const std::string x = load(node.inputs[0], concat(index, " / ", from), concat("(", index, " % ", from, ")"));
-  each(node, concat("      ", store(own(), "p", "j", x), "\n"));
-  note("reshape");
+  each(node, "", load(node.inputs[0], concat(index, " / ", from), concat("(", index, " % ", from, ")")), "reshape");
 }
 
 void Writer::write(const Node& node, const inference::Join& op) {
@@ -180,8 +163,7 @@ void Writer::write(const Node& node, const inference::Join& op) {
   for (size_t i = 1; i < node.inputs.size(); ++i)
     text += concat("      u = u ", op.kind == inference::JoinKind::kAdd ? '+' : '*', ' ',
                    load(node.inputs[i], "p", "j"), ";\n");
-  each(node, concat(text, "      ", store(own(), "p", "j", "u"), "\n"));
-  note("join");
+  each(node, text, "u", "join");
 }
 
 }  // namespace bitgrad::c_target

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "export/c_writer.h"
+#include "export/targets.h"
 
 namespace bitgrad::c_target {
 
@@ -19,10 +20,6 @@ using inference::Value;
 
 constexpr int64_t kNever = 0x7fffffff;
 constexpr int64_t kMostSteps = 15;  // as many as 4-bit codes need
-
-bool is_count(DType d) {
-  return d.is_code() && (d.kind() == DTypeKind::kInt || d.kind() == DTypeKind::kUint || d.kind() == DTypeKind::kSign);
-}
 
 template <typename T>
 T of_feature(const std::vector<T>& x, size_t j, T none) {
@@ -202,7 +199,7 @@ bool sums_integers(const Graph& graph, const Node& node, const Product& op) {
   const Node& in = graph[node.inputs[0]];
   const ScaleMap map = op.weight.scale_map();
   const auto* q = std::get_if<Quantize>(&in.operation);
-  if (!is_count(in.form.dtype) || !is_count(op.weight.dtype()) || (q != nullptr && q->dynamic)) return false;
+  if (!are_integers(in.form.dtype) || !are_integers(op.weight.dtype()) || (q != nullptr && q->dynamic)) return false;
   if (map.offset != nullptr || (!map.per_tensor() && !map.per_row())) return false;
   if (in.params && (in.params->offset || (in.params->scale && in.params->scale->numel() > 1))) return false;
   return largest_sum(in, op) < kNever;
@@ -252,9 +249,6 @@ Plan make_plan(const Graph& graph, bool own_input) {
 // Moves quantizers before the max pools that feed them.
 
 namespace {
-
-using inference::Node;
-using inference::Quantize;
 
 // Whether quantizing first gives the same codes: the rule is monotone and the same for all that is pooled or moved.
 bool commutes(const Node& first, const Quantize& q) {

@@ -65,10 +65,6 @@ struct WeightForm {
 std::string c_head(const std::string& header);
 // Definitions of struct conv, popcount and rounding.
 std::string c_common(bool popcount, bool rounds);
-// `static int32_t|float dot_NAME(...)` computes one sum of a product: output channel j of pixel p. dot_name returns
-// NAME.
-std::string dot_name(Held x, const WeightForm& w);
-std::string dot_function(Held x, const WeightForm& w);
 std::string type_of(Held held);  // "float", "int8_t", ...
 
 class Writer {
@@ -134,8 +130,11 @@ class Writer {
   void refuse(std::string operation, std::string reason) {
     note(std::move(operation), Fate::kRefused, 0, std::move(reason));
   }
-  // A loop over all elements of the result: row p, feature j.
-  void each(const Node& node, const std::string& text);
+  // Opens a block with the indices p and j, and clears a result of bits.
+  void begin_result(Value result);
+  // A loop over all elements of the result, row p and feature j, that stores `value` behind the statements of `text`,
+  // and the line of the report.
+  void each(const Node& node, const std::string& text, const std::string& value, std::string operation);
 
   const inference::Graph& graph_;
   const Plan plan_;

@@ -188,7 +188,7 @@ void finish(GraphBuilder& g, const ExportSource& source, const ExportSpec& spec)
   file.inputs.push_back(
       {"input", spec.with_normalization ? Type::kUint8 : input_type(graph), batch_dims(graph[0].form.sample, any)});
   file.outputs.push_back({"output", last.type, batch_dims(graph[graph.output()].form.sample, any)});
-  file.metadata.emplace_back("bitgrad.form", g.report().family);
+  file.metadata.emplace_back("bitgrad.form", g.report().variant);
   for (const auto& [key, text] : input_metadata(source, spec, graph)) file.metadata.emplace_back(key, text);
 }
 
@@ -207,7 +207,7 @@ ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std:
       made = write(g, node);
     g.set(static_cast<inference::Value>(i), std::move(made));
   }
-  if (g.report().family != "qonnx") g.report().facts.emplace_back("runs in", runs_in(g));
+  if (g.report().variant != "qonnx") g.report().facts.emplace_back("runs in", runs_in(g));
   note_inputs(g.report(), source, spec, g.source());
   if (spec.dry_run) return g.report();
   g.report().require_all_held("export");
@@ -218,3 +218,27 @@ ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std:
 }
 
 }  // namespace bitgrad::onnx
+
+namespace bitgrad {
+// A model as an ONNX file. Input [N, sample...] as in bitgrad (images are [N,h,w,c]), output as the model's.
+
+namespace {
+
+void check_values(const ExportSpec& spec) {
+  require(spec.form.empty() || spec.form == "integer" || spec.form == "qdq", "onnx", "--form: got ", spec.form,
+          ", expected integer or qdq");
+  require(spec.opset == 0 || (spec.opset >= 21 && spec.opset <= 28), "onnx", "--opset: got ", spec.opset,
+          ", expected 21 to 28");
+}
+
+}  // namespace
+
+ExportReport export_target_onnx(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
+  check_values(spec);
+  const inference::Graph graph = inference::lowered(*source.model, source.spec->input);
+  ExportReport report{.variant = spec.form.empty() ? "integer" : spec.form};
+  onnx::GraphBuilder g(graph, spec, report);
+  return onnx::write_model(g, source, path, spec, onnx::write_node);
+}
+
+}  // namespace bitgrad

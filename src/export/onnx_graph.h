@@ -63,9 +63,8 @@ class GraphBuilder {
   OnnxValue in_order(inference::Value value, bool first);
   OnnxValue channels_first(inference::Value value) { return in_order(value, true); }
   OnnxValue channels_last(inference::Value value) { return in_order(value, false); }
-  std::string to_float(const std::string& name) {
-    return add("Cast", {name}, {{"to", static_cast<int64_t>(Type::kFloat)}});
-  }
+  std::string cast(const std::string& name, Type to) { return add("Cast", {name}, {{"to", static_cast<int64_t>(to)}}); }
+  std::string to_float(const std::string& name) { return cast(name, Type::kFloat); }
 
   // Nodes added from now on belong to this layer.
   void begin(const inference::Node& node) { node_ = &node; }
@@ -109,6 +108,8 @@ bool any_length(const inference::Graph& graph);
 ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,
                          OnnxValue (*write)(GraphBuilder&, const inference::Node&));
 
+// The levels that codes of a codebook name.
+std::string levels_of(GraphBuilder& g, DType dtype, const std::string& codes);
 // The fp32 values of the codes of `node`, which `codes` represents.
 std::string values_of(GraphBuilder& g, const inference::Node& node, const OnnxValue& codes);
 // The convolution of floats; outside: the value of pixels outside the image.

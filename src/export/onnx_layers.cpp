@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -24,15 +25,22 @@ std::vector<int64_t> list(const auto& a) { return {a.begin(), a.end()}; }
 
 OnnxValue write(GraphBuilder&, const Node&, const inference::Input&) { return {}; }
 
-// The operations of numerics.md one by one, so that rounding is the same.
-OnnxValue write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
+// Elements from .. to - 1 of an axis.
+std::string slice(GraphBuilder& g, const std::string& x, int64_t axis, int64_t from, int64_t to) {
+  return g.add("Slice", {x, g.integers({from}, {1}), g.integers({to}, {1}), g.integers({axis}, {1})});
+}
+// Operations with a number per feature, one after the other.
+OnnxValue chain(GraphBuilder& g, const Node& n, std::initializer_list<std::pair<const char*, std::vector<float>>> steps,
+                const char* note) {
   OnnxValue y = g.stand(n.inputs[0]);
-  y.name = g.add("Sub", {y.name, g.per_feature(op.mean, y)});
-  y.name = g.add("Mul", {y.name, g.per_feature(op.inv, y)});
-  y.name = g.add("Mul", {y.name, g.per_feature(op.gamma, y)});
-  y.name = g.add("Add", {y.name, g.per_feature(op.beta, y)});
-  g.note("norm");
+  for (const auto& [operation, numbers] : steps) y.name = g.add(operation, {y.name, g.per_feature(numbers, y)});
+  g.note(note);
   return y;
+}
+
+// As in numerics.md, so that rounding is the same.
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Normalize& op) {
+  return chain(g, n, {{"Sub", op.mean}, {"Mul", op.inv}, {"Mul", op.gamma}, {"Add", op.beta}}, "norm");
 }
 
 // The function of a value, and its line of the report.
@@ -106,9 +114,7 @@ OnnxValue write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
 OnnxValue write(GraphBuilder& g, const Node& n, const inference::Gate& op) {
   const OnnxValue x = g.channels_last(n.inputs[0]);
   const int64_t half = n.form.features();
-  const auto part = [&](int64_t from) {
-    return g.add("Slice", {x.name, g.integers({from}, {1}), g.integers({from + half}, {1}), g.integers({-1}, {1})});
-  };
+  const auto part = [&](int64_t from) { return slice(g, x.name, -1, from, from + half); };
   OnnxValue gate = x, y = x;
   gate.name = part(0);
   y.name = g.add("Mul", {function_of(g, gate, op.op), part(half)});
@@ -157,17 +163,11 @@ OnnxValue write(GraphBuilder& g, const Node& n, const inference::Shortcut& op) {
 }
 
 OnnxValue write(GraphBuilder& g, const Node& n, const inference::Prelu& op) {
-  OnnxValue y = g.stand(n.inputs[0]);
-  y.name = g.add("PRelu", {y.name, g.per_feature(op.slope, y)});
-  g.note("PRelu");
-  return y;
+  return chain(g, n, {{"PRelu", op.slope}}, "PRelu");
 }
 
 OnnxValue write(GraphBuilder& g, const Node& n, const inference::Shift& op) {
-  OnnxValue y = g.stand(n.inputs[0]);
-  y.name = g.add("Add", {y.name, g.per_feature(op.shift, y)});
-  g.note("Add");
-  return y;
+  return chain(g, n, {{"Add", op.shift}}, "Add");
 }
 
 OnnxValue write(GraphBuilder& g, const Node& n, const inference::Reshape&) {
@@ -204,13 +204,6 @@ OnnxValue write_node(GraphBuilder& g, const Node& node) {
 
 namespace {
 
-using inference::Node;
-using Fate = ExportedTensor::Fate;
-
-// Elements from .. to - 1 of an axis.
-std::string slice(GraphBuilder& g, const std::string& x, int64_t axis, int64_t from, int64_t to) {
-  return g.add("Slice", {x, g.integers({from}, {1}), g.integers({to}, {1}), g.integers({axis}, {1})});
-}
 // The rows of a table for the positions of a sequence.
 std::string first_rows(GraphBuilder& g, const std::string& table, inference::Value sequence) {
   return g.add("Slice", {table, g.integers({0}, {1}), g.positions(sequence), g.integers({0}, {1})});

@@ -15,10 +15,6 @@ using Fate = ExportedTensor::Fate;
 
 constexpr const char* kMicrosoft = "com.microsoft";
 
-bool counts(DType dtype) {
-  return dtype.is_code() &&
-         (dtype.kind() == DTypeKind::kInt || dtype.kind() == DTypeKind::kUint || dtype.kind() == DTypeKind::kSign);
-}
 double largest(DType dtype, bool zero) {
   const DTypeInfo& i = dtype.info();
   if (zero) return static_cast<double>(i.qmax - i.qmin);
@@ -32,7 +28,7 @@ std::vector<float> numbers_or_one(const std::shared_ptr<const Tensor>& t) {
 std::string not_integers(const Node& x, const OnnxValue& stand, const Product& op) {
   const Tensor& w = op.weight;
   const ScaleMap map = w.scale_map();
-  if (!counts(x.form.dtype) || !counts(w.dtype())) return "one side is floats";
+  if (!are_integers(x.form.dtype) || !are_integers(w.dtype())) return "one side is floats";
   if (map.offset != nullptr || (x.params && x.params->offset)) return "codes have real offsets";
   if (!map.per_tensor() && !map.per_row()) return "weights have scales of groups";
   if (x.params && x.params->scale && x.params->scale->numel() > 1) return "inputs have scales of channels";
@@ -93,9 +89,8 @@ std::string integer_conv(GraphBuilder& g, const Node& in, const OnnxValue& x, co
   int64_t zero = in.params && in.params->zero ? static_cast<int64_t>(in.params->zero->elements()[0]) : 0;
   const bool bytes = g.opset() < kFirstOpsetOfInt8Conv, moved = bytes && x.type == Type::kInt8;
   if (moved) {
-    const std::string wide = g.add("Cast", {inputs[0]}, {{"to", static_cast<int64_t>(Type::kInt32)}});
-    inputs[0] = g.add("Cast", {g.add("Add", {wide, g.integers({kShift}, {}, Type::kInt32)})},
-                      {{"to", static_cast<int64_t>(Type::kUint8)}});
+    const std::string wide = g.cast(inputs[0], Type::kInt32);
+    inputs[0] = g.cast(g.add("Add", {wide, g.integers({kShift}, {}, Type::kInt32)}), Type::kUint8);
     zero += kShift;
   }
   const bool of_weight = bytes && byte_type(op.weight.dtype()) == Type::kInt8;
@@ -128,7 +123,7 @@ std::string integer_matmul(GraphBuilder& g, const Node& in, const OnnxValue& x, 
       sum += codes[static_cast<size_t>(r * op.weight.cols() + c)] - (map.zero ? map.zero[map.per_tensor() ? 0 : r] : 0);
     of_row.push_back(sum);
   }
-  const std::string z = g.add("Cast", {x.zero}, {{"to", static_cast<int64_t>(Type::kInt32)}});
+  const std::string z = g.cast(x.zero, Type::kInt32);
   return g.add("Sub",
                {sums, g.add("Mul", {z, g.integers(of_row, {static_cast<int64_t>(of_row.size())}, Type::kInt32)})});
 }
@@ -166,7 +161,7 @@ bool takes_nbits(const GraphBuilder& g, const Node& in, const Product& op) {
   const Tensor& w = op.weight;
   const ScaleMap map = w.scale_map();
   const int64_t group = map.col_group;
-  return !g.qdq() && !op.conv && in.form.dtype == dtypes::fp32 && counts(w.dtype()) && map.zero == nullptr &&
+  return !g.qdq() && !op.conv && in.form.dtype == dtypes::fp32 && are_integers(w.dtype()) && map.zero == nullptr &&
          map.offset == nullptr && map.row_step != 0 && map.row_group == 1 && map.col_step == 1 && group >= 16 &&
          (group & (group - 1)) == 0 && w.dtype().info().qmin < 0 && w.dtype().kind() == DTypeKind::kInt &&
          (w.dtype().bits() <= 4 || g.opset() >= kFirstOpsetOfCast);
@@ -186,16 +181,13 @@ std::string write_nbits(GraphBuilder& g, const Node& node, const Product& op, st
       uint8_t& byte = packed.bytes[static_cast<size_t>(bit / 8)];
       byte = static_cast<uint8_t>(byte | static_cast<unsigned>(code + middle) << (bit % 8));
     }
-  std::vector<float> scale;
-  for (int64_t r = 0; r < o; ++r)
-    for (int64_t b = 0; b < blocks; ++b) scale.push_back(w.scale_map().scale[w.scale_map().index(r, b * group)]);
   operation = concat("MatMulNBits of ", bits, " bits, groups of ", group);
   const std::string codes_name = g.tensor(std::move(packed));
   g.report().tensors.push_back({.name = codes_name,
                                 .parameter = concat(g.layer(), ".weight"),
                                 .shape = {o, blocks, group * bits / 8},
                                 .type = concat(bits, " bits")});
-  const std::string scales = g.tensor(tensor_of(concat(g.layer(), ".weight_scale"), {o, blocks}, scale));
+  const std::string scales = g.tensor(tensor_of(concat(g.layer(), ".weight_scale"), {o, blocks}, blocks_of(w).scale));
   const OnnxValue x = g.channels_last(node.inputs[0]);
   return g.add("MatMulNBits", {x.name, codes_name, scales},
                {{"K", k}, {"N", o}, {"bits", int64_t{bits}}, {"block_size", group}, {"accuracy_level", int64_t{1}}},

@@ -27,27 +27,31 @@ std::vector<float> floats(const std::vector<int32_t>& x) { return {x.begin(), x.
 std::string codes(GraphBuilder& g, const std::string& rounded, int64_t lo, int64_t hi, Type type) {
   const std::string clipped =
       g.add("Clip", {rounded, g.scalar(static_cast<float>(lo)), g.scalar(static_cast<float>(hi))});
-  return g.add("Cast", {clipped}, {{"to", static_cast<int64_t>(type)}});
+  return g.cast(clipped, type);
 }
 
 // condition ? 1 : -1 for signs, otherwise condition ? 1 : 0. Chosen as floats: ONNX Runtime has no Where of INT8 before
 // 1.31.
 std::string choice(GraphBuilder& g, const std::string& condition, bool sign) {
   const std::string chosen = g.add("Where", {condition, g.scalar(1.0f), g.scalar(sign ? -1.0f : 0.0f)});
-  return g.add("Cast", {chosen}, {{"to", static_cast<int64_t>(sign ? Type::kInt8 : Type::kUint8)}});
+  return g.cast(chosen, sign ? Type::kInt8 : Type::kUint8);
+}
+
+// QuantizeLinear or DequantizeLinear by one scale, or one per feature; zero points: 0 beyond those given.
+std::string by_scales(GraphBuilder& g, const char* operation, const OnnxValue& x, const std::vector<float>& scale,
+                      std::vector<int64_t> zeros, Type type) {
+  zeros.resize(scale.size(), 0);
+  const bool many = scale.size() > 1;
+  const std::vector<int64_t> dims = many ? std::vector<int64_t>{std::ssize(scale)} : std::vector<int64_t>{};
+  NodeAttributes axis;
+  if (many) axis.emplace_back("axis", x.channels_first ? int64_t{1} : int64_t{-1});
+  return g.add(operation, {x.name, g.numbers(scale, dims), g.integers(zeros, dims, type)}, axis);
 }
 
 // QuantizeLinear computes rint(x / s) + z, saturated to the type.
 std::string quantize_linear(GraphBuilder& g, const OnnxValue& x, const Quantize& op, Type type) {
   const int64_t low = type == Type::kInt8 ? -128 : 0, high = low + 255;
-  const bool many = op.scale.size() > 1;
-  std::vector<int64_t> zeros(op.scale.size(), 0);
-  for (size_t i = 0; i < op.zero.size(); ++i) zeros[i] = op.zero[i];
-  const std::vector<int64_t> dims =
-      many ? std::vector<int64_t>{static_cast<int64_t>(zeros.size())} : std::vector<int64_t>{};
-  NodeAttributes axis;
-  if (many) axis.emplace_back("axis", x.channels_first ? int64_t{1} : int64_t{-1});
-  std::string q = g.add("QuantizeLinear", {x.name, g.numbers(op.scale, dims), g.integers(zeros, dims, type)}, axis);
+  std::string q = by_scales(g, "QuantizeLinear", x, op.scale, {op.zero.begin(), op.zero.end()}, type);
   // Fewer than 8 bits: clip to the range of the codes.
   if (op.lo > low || op.hi < high) q = g.add("Clip", {q, g.integers({op.lo}, {}, type), g.integers({op.hi}, {}, type)});
   return q;
@@ -192,6 +196,11 @@ OnnxValue write(GraphBuilder& g, const Node& node, const inference::Requantize& 
   return out;
 }
 
+std::string levels_of(GraphBuilder& g, DType dtype, const std::string& codes) {
+  const std::vector<float>& levels = dtype.info().levels;
+  return g.add("Gather", {g.numbers(levels, {std::ssize(levels)}), g.cast(codes, Type::kInt32)});
+}
+
 std::string values_of(GraphBuilder& g, const Node& node, const OnnxValue& codes) {
   if (!codes.scale.empty()) {
     std::string v = g.to_float(codes.name);
@@ -201,24 +210,12 @@ std::string values_of(GraphBuilder& g, const Node& node, const OnnxValue& codes)
   const QuantParams* params = node.params.get();
   const bool plain = params == nullptr || params->scale == nullptr;
   const std::vector<float> s = plain ? std::vector<float>{1.0f} : params->scale->to_vector();
-  if (node.form.dtype.kind() == DTypeKind::kCodebook) {
-    const std::string level =
-        g.add("Gather",
-              {g.numbers(node.form.dtype.info().levels, {static_cast<int64_t>(node.form.dtype.info().levels.size())}),
-               g.add("Cast", {codes.name}, {{"to", static_cast<int64_t>(Type::kInt32)}})});
-    return g.add("Mul", {level, g.per_feature(s, codes)});
-  }
+  if (node.form.dtype.kind() == DTypeKind::kCodebook)
+    return g.add("Mul", {levels_of(g, node.form.dtype, codes.name), g.per_feature(s, codes)});
   const bool int32 = node.form.dtype == dtypes::int32;
   if (g.qdq() && !int32 && (plain || params->offset == nullptr)) {
-    const bool many = s.size() > 1;
-    std::vector<int64_t> zeros(s.size(), 0);
-    if (!plain && params->zero)
-      for (size_t i = 0; i < zeros.size(); ++i) zeros[i] = static_cast<int64_t>(params->zero->elements()[i]);
-    const std::vector<int64_t> dims =
-        many ? std::vector<int64_t>{static_cast<int64_t>(s.size())} : std::vector<int64_t>{};
-    NodeAttributes axis;
-    if (many) axis.emplace_back("axis", codes.channels_first ? int64_t{1} : int64_t{-1});
-    return g.add("DequantizeLinear", {codes.name, g.numbers(s, dims), g.integers(zeros, dims, codes.type)}, axis);
+    const std::vector<double> zeros = plain || !params->zero ? std::vector<double>() : params->zero->elements();
+    return by_scales(g, "DequantizeLinear", codes, s, {zeros.begin(), zeros.end()}, codes.type);
   }
   std::string v = g.to_float(codes.name);
   if (!plain && params->zero) v = g.add("Sub", {v, g.per_feature(params->zero->to_vector(), codes)});

@@ -52,7 +52,7 @@ std::string store(GraphBuilder& g, Type type, const std::vector<int64_t>& dims, 
 std::string readable(GraphBuilder& g, const std::string& codes, Type& type) {
   if (type != Type::kInt2 && type != Type::kUint2) return codes;
   type = type == Type::kInt2 ? Type::kInt8 : Type::kUint8;
-  return g.add("Cast", {codes}, {{"to", static_cast<int64_t>(type)}});
+  return g.cast(codes, type);
 }
 
 std::string scales(GraphBuilder& g, const std::vector<float>& x, const std::vector<int64_t>& dims,
@@ -61,31 +61,6 @@ std::string scales(GraphBuilder& g, const std::vector<float>& x, const std::vect
 }
 
 std::string table_key(const Tensor& table) { return concat("table ", reinterpret_cast<uintptr_t>(table.data())); }
-
-struct Blocks {
-  std::vector<float> scale, offset;
-  std::vector<int64_t> zero;
-  int64_t rows = 1, cols = 1, block = 1;  // shape of the scales; elements of a row that share one
-};
-
-// Scales etc. as [rows, cols]: a single one, one per row of w, or one per group along rows.
-Blocks blocks_of(const Tensor& w) {
-  const ScaleMap map = w.scale_map();
-  Blocks b;
-  const bool by_row = map.row_step != 0, by_col = map.col_step != 0;
-  require(map.row_group == 1 || !by_row, "onnx", "groups of rows");
-  b.rows = by_row ? w.rows() : 1;
-  b.block = by_col ? std::min(map.col_group, w.cols()) : w.cols();
-  b.cols = (w.cols() + b.block - 1) / b.block;
-  for (int64_t r = 0; r < b.rows; ++r)
-    for (int64_t c = 0; c < b.cols; ++c) {
-      const auto i = static_cast<size_t>(map.index(r, c * b.block));
-      b.scale.push_back(map.scale ? map.scale[i] : 1.0f);
-      if (map.zero) b.zero.push_back(map.zero[i]);
-      if (map.offset) b.offset.push_back(map.offset[i]);
-    }
-  return b;
-}
 
 // Rows of k codes with zeros behind each, up to `wide`.
 std::vector<int64_t> filled_rows(const std::vector<int64_t>& codes, int64_t k, int64_t wide) {
@@ -119,10 +94,7 @@ std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note
   };
   if (levels) {
     note = "Gather of levels";
-    const std::vector<float>& table = w.dtype().info().levels;
-    const std::string level = g.add("Gather", {g.numbers(table, {static_cast<int64_t>(table.size())}),
-                                               g.add("Cast", {codes}, {{"to", static_cast<int64_t>(Type::kInt32)}})});
-    return first_k(by_block("Mul", level, b.scale, ".weight_scale"));
+    return first_k(by_block("Mul", levels_of(g, w.dtype(), codes), b.scale, ".weight_scale"));
   }
   note = concat("DequantizeLinear ", type_name(type));
   codes = readable(g, codes, type);
@@ -160,7 +132,7 @@ WeightCodes write_codes(GraphBuilder& g, const Product& op, bool shifted) {
   if (shifted)
     for (int64_t& code : codes) code += kShift;
   WeightCodes out{store(g, type, weight_dims(op), codes), type};
-  if (type != byte) out.name = g.add("Cast", {out.name}, {{"to", static_cast<int64_t>(byte)}});
+  if (type != byte) out.name = g.cast(out.name, byte);
   return out;
 }
 

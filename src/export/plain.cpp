@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 
-#include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/io/safetensors.h"
@@ -135,21 +134,11 @@ void add_codes(TensorList& out, const PlainTensor& t) {
     out.add(t, name + "_packed", "I32", {o, (k + 7) / 8}, interop::packed_rows(codes, o, k, 4, is_signed ? 8 : 0));
     out.add(t, name + "_shape", "I64", {2}, std::vector<int64_t>{o, k});
   }
-  const ScaleMap map = w.scale_map();
-  const int64_t rows = map.row_step != 0 ? o : 1,
-                groups = map.col_step != 0 ? (k + map.col_group - 1) / map.col_group : 1;
-  std::vector<float> scale;
-  std::vector<int8_t> zero;
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < groups; ++c) {
-      const auto i = static_cast<size_t>(map.index(r, c * map.col_group));
-      scale.push_back(map.scale ? map.scale[i] : 1.0f);
-      if (map.zero) zero.push_back(static_cast<int8_t>(map.zero[i]));
-    }
+  const Blocks b = blocks_of(w);
   const std::vector<int64_t> dims =
-      rows == 1 && groups == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{rows, groups};
-  out.add(t, name + "_scale", "F32", dims, scale);
-  if (map.zero) out.add(t, name + "_zero_point", "I8", dims, zero);
+      b.rows == 1 && b.cols == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{b.rows, b.cols};
+  out.add(t, name + "_scale", "F32", dims, b.scale);
+  if (!b.zero.empty()) out.add(t, name + "_zero_point", "I8", dims, std::vector<int8_t>(b.zero.begin(), b.zero.end()));
 }
 
 void add_values(TensorList& out, const PlainTensor& t) {
@@ -190,9 +179,7 @@ void add_arrays(std::vector<data::NpzArray>& out, const PlainTensor& t) {
 }  // namespace
 
 ExportReport export_target_safetensors(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
-  const DeviceGuard host(Device::cpu());
-  ExportReport report;
-  report.family = spec.dequantize ? "values" : "compressed-tensors";
+  ExportReport report{.variant = spec.dequantize ? "values" : "compressed-tensors"};
   TensorList out(report, !spec.dry_run);
   for (const PlainTensor& t : plain_tensors(*source.model))
     t.value.dtype().is_code() && !spec.dequantize ? add_codes(out, t) : add_values(out, t);
@@ -203,9 +190,7 @@ ExportReport export_target_safetensors(const ExportSource& source, const std::st
 }
 
 ExportReport export_target_npz(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
-  const DeviceGuard host(Device::cpu());
-  ExportReport report;
-  report.family = "arrays";
+  ExportReport report{.variant = "arrays"};
   std::vector<data::NpzArray> arrays;
   for (const PlainTensor& t : plain_tensors(*source.model)) {
     const PlainTensor values{t.path, t.value.dtype().is_code() ? dequantize_tensor(t.value) : t.value, t.logical};

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/quant/quantizer.h"
@@ -97,14 +96,13 @@ std::string write_quantized_weight(GraphBuilder& g, const inference::Product& op
         info.kind == DTypeKind::kCodebook)
       return "";
     const bool many = map.per_row() && !map.per_tensor();
-    std::vector<float> s =
-        map.scale ? std::vector<float>(map.scale, map.scale + (many ? o : 1)) : std::vector<float>{1.0f};
-    std::vector<float> z(s.size(), 0.0f);
-    if (map.zero) z.assign(map.zero, map.zero + (many ? o : 1));
+    const Blocks blocks = blocks_of(w);
+    std::vector<float> z(blocks.zero.begin(), blocks.zero.end());
+    z.resize(blocks.scale.size(), 0.0f);
     const std::vector<int64_t> of_scale = !many     ? std::vector<int64_t>{}
                                           : op.conv ? std::vector<int64_t>{o, 1, 1, 1}
                                                     : std::vector<int64_t>{1, o};
-    const std::string scale = g.tensor(onnx::tensor_of(concat(g.layer(), ".weight_scale"), of_scale, s));
+    const std::string scale = g.tensor(onnx::tensor_of(concat(g.layer(), ".weight_scale"), of_scale, blocks.scale));
     out = sign
               ? g.add("BipolarQuant", {name, scale}, {}, kDomain)
               : quant(g, name, scale, g.tensor(onnx::tensor_of(concat(g.layer(), ".weight_zero"), of_scale, z)), range);
@@ -160,11 +158,8 @@ OnnxValue write_node(GraphBuilder& g, const Node& node) {
 }  // namespace
 
 ExportReport export_target_qonnx(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
-  const DeviceGuard host(Device::cpu());
-  require(spec.form.empty() && spec.opset == 0, "qonnx", "--form and --opset belong to onnx: leave them out");
   const inference::Graph graph = inference::lowered(*source.model, source.spec->input);
-  ExportReport report;
-  report.family = "qonnx";
+  ExportReport report{.variant = "qonnx"};
   GraphBuilder g(graph, spec, report);
   return onnx::write_model(g, source, path, spec, write_node);
 }

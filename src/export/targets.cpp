@@ -1,7 +1,10 @@
 #include "export/targets.h"
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
@@ -9,6 +12,8 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/run/trainer.h"
+#include "interop/decoder_files.h"
+#include "nn/activation_quantizer.h"
 
 namespace bitgrad {
 
@@ -32,25 +37,65 @@ bool fits(const ExportTarget& target, const std::string& path) {
   return target.ending.empty() ? !has_known_ending(path) : path.ends_with(target.ending);
 }
 
-bool has_option(const ExportTarget& target, std::string_view option) {
-  return concat(target.options, ' ').find(concat(option, ' ')) != std::string::npos;
-}
-
 // Options that the target would ignore.
 void check_options(const ExportTarget& target, const ExportSpec& spec) {
-  const std::pair<std::string_view, bool> given[] = {{"--family", !spec.family.empty()},
-                                                     {"--form", !spec.form.empty()},
-                                                     {"--opset", spec.opset != 0},
-                                                     {"--dequantize", spec.dequantize},
-                                                     {"--with-normalization", spec.with_normalization}};
-  for (const auto& [option, is_given] : given) {
-    if (!is_given || has_option(target, option)) continue;
+  const auto check = [&](std::string_view option, const auto& member, const char*) {
+    if (member == std::decay_t<decltype(member)>() || interop::has_word(target.options, option)) return;
     std::string targets;
     for (const ExportTarget& t : export_targets())
-      if (has_option(t, option)) targets += concat(' ', t.name);
+      if (interop::has_word(t.options, option)) targets += concat(' ', t.name);
     fail(kExportChoice, option, ": format ", target.name, " has no use for it. It is an option of", targets,
          ": leave it out");
+  };
+  visit_export_options(check, spec);
+}
+
+template <typename T>
+std::string value_text(const T& x) {
+  if constexpr (NamedEnum<T>)
+    return std::string(enum_name(x));
+  else if constexpr (std::is_same_v<T, bool>)
+    return x ? "true" : "false";
+  else
+    return concat(x);
+}
+template <typename T>
+std::string value_text(const std::optional<T>& x) {
+  return x ? value_text(*x) : "none";
+}
+
+// The options of quantization of a weight or an input that the target's files say nothing of, a line each.
+std::string not_carried(const ExportTarget& target, const std::string& where, const QuantSpec& spec) {
+  std::string out;
+  const QuantSpec plain;
+  const auto check = [&](std::string_view option, const auto& value, const auto& otherwise) {
+    if (!(value == otherwise) && !interop::has_word(target.carries, option))
+      out += concat("\n  ", where, ": ", option, ": ", value_text(value));
+  };
+#define BITGRAD_QUANT_OPTION(member, ...) check(#member, spec.member, plain.member);
+#include "bitgrad/quant/scheme_fields.inc"
+  return out;
+}
+
+std::string not_carried(const ExportTarget& target, Module& module) {
+  std::string out;
+  if (const auto* const inputs = dynamic_cast<ActivationQuantizer*>(&module))
+    out += not_carried(target, inputs->path(), inputs->quant().spec);
+  for (Module* const child : module.children()) out += not_carried(target, *child);
+  return out;
+}
+
+void check_carried(const ExportTarget& target, Module& model) {
+  std::string wrong = not_carried(target, model);
+  for (const Module::QuantizableAt& at : model.quantizables_at(kModelRoot)) {
+    const LayerQuant& quant = at.slot->quant();
+    // A new member does not compile here: see that `carries` can speak of it, or that it is one of training alone.
+    [[maybe_unused]] const auto& [recipe, weight, input, observer, compute, master, grad, clamp, input_grad, learned] =
+        quant;
+    if (quant.weight) wrong += not_carried(target, concat(at.layer, '.', at.slot->name()), *quant.weight);
   }
+  require(wrong.empty(), kExportChoice, "format ", target.name,
+          " does not carry these options of quantization:", wrong);
 }
 
 }  // namespace
@@ -64,12 +109,19 @@ ExportReport export_target_hugging_face(const ExportSource& source, const std::s
 
 const std::vector<ExportTarget>& export_targets() {
   static const std::vector<ExportTarget> targets{
-#define BITGRAD_EXPORT(name, ending, companion, options, function, doc) \
-  {name, ending, companion, options, doc, function},
+#define BITGRAD_EXPORT(name, ending, companion, holds, options, carries, function, doc) \
+  {name, ending, companion, ExportTarget::Holds::holds, options, carries, doc, function},
 #include "export/targets.inc"
 #undef BITGRAD_EXPORT
   };
   return targets;
+}
+
+ExportReport ExportTarget::write(const ExportSource& source, const std::string& path, const ExportSpec& spec) const {
+  check_options(*this, spec);
+  check_carried(*this, *source.model);
+  const DeviceGuard host(Device::cpu());
+  return function(source, path, spec);
 }
 
 const ExportTarget& choose_export_target(const std::string& path, const std::string& format) {
@@ -91,7 +143,6 @@ const ExportTarget& choose_export_target(const std::string& path, const std::str
 
 ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportTarget& target, const std::string& path,
                          const ExportSpec& spec) {
-  check_options(target, spec);
   const std::optional<ModelRecord> record = model_record(learner);
   require(record.has_value(), kExportChoice, file.path,
           ": its layers are not described: only the program that made them can export them");
@@ -184,6 +235,28 @@ std::vector<int64_t> codes_of(const Tensor& weight) {
     for (const uint8_t code : raw) out.push_back(levels ? code : decode_int(weight.dtype().info(), code));
   }
   return out;
+}
+
+Blocks blocks_of(const Tensor& w) {
+  const ScaleMap map = w.scale_map();
+  Blocks b;
+  const bool by_row = map.row_step != 0, by_col = map.col_step != 0;
+  require(map.row_group == 1 || !by_row, "onnx", "groups of rows");
+  b.rows = by_row ? w.rows() : 1;
+  b.block = by_col ? std::min(map.col_group, w.cols()) : w.cols();
+  b.cols = (w.cols() + b.block - 1) / b.block;
+  for (int64_t r = 0; r < b.rows; ++r)
+    for (int64_t c = 0; c < b.cols; ++c) {
+      const auto i = static_cast<size_t>(map.index(r, c * b.block));
+      b.scale.push_back(map.scale ? map.scale[i] : 1.0f);
+      if (map.zero) b.zero.push_back(map.zero[i]);
+      if (map.offset) b.offset.push_back(map.offset[i]);
+    }
+  return b;
+}
+
+bool are_integers(DType d) {
+  return d.is_code() && (d.kind() == DTypeKind::kInt || d.kind() == DTypeKind::kUint || d.kind() == DTypeKind::kSign);
 }
 
 }  // namespace bitgrad

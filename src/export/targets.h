@@ -16,7 +16,8 @@
 
 namespace bitgrad {
 
-#define BITGRAD_EXPORT(name, ending, companion, options, function, doc) \
+// They run with the CPU as device, after ExportTarget::write has checked the options.
+#define BITGRAD_EXPORT(name, ending, companion, holds, options, carries, function, doc) \
   ExportReport function(const ExportSource& source, const std::string& path, const ExportSpec& spec);
 #include "export/targets.inc"
 #undef BITGRAD_EXPORT
@@ -31,6 +32,15 @@ void note_inputs(ExportReport& report, const ExportSource& source, const ExportS
 
 // Codes of a weight [o, k], row by row; of a codebook its indices.
 std::vector<int64_t> codes_of(const Tensor& weight);
+// Scales etc. of a weight as [rows, cols]: a single one, one per row of the weight, or one per group along rows.
+struct Blocks {
+  std::vector<float> scale = {}, offset = {};
+  std::vector<int64_t> zero = {};
+  int64_t rows = 1, cols = 1, block = 1;  // shape of the scales; elements of a row that share one
+};
+Blocks blocks_of(const Tensor& weight);
+// Whether the codes are integers or signs, which products of integers multiply.
+bool are_integers(DType dtype);
 // From [o, k] with k = taps, channels to the order of other programs: [o, channels, taps] for convolutions, else
 // [k, o].
 template <typename T>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/interop/decoder.h"
@@ -74,9 +75,7 @@ class Finder {
     do block(cursor);
     while (cursor.at("residual"));
     d_.blocks = static_cast<int64_t>(found_.paths.blocks.size());
-    const Item& last = cursor.take("a norm", {"layer_norm", "rms_norm"});
-    norm(last);
-    found_.paths.norm = last.path;
+    norm(cursor, found_.paths.norm);
     end(cursor);
     if (!d_.learned_positions) d_.context = std::max<int64_t>(1, model.input.sample.numel());
   }
@@ -85,9 +84,9 @@ class Finder {
  private:
   // The first layer sets the value; later ones must have the same.
   template <typename T>
-  void same(std::optional<T>& known, T& field, T value, const Item& item, std::string_view what) {
-    if (!known) known = field = value;
-    require(*known == value, kDecoder, item.path, ": ", what, ": got ", value, ", expected ", *known,
+  void same(T& field, T value, const Item& item, std::string_view what) {
+    if (known_.insert(&field).second) field = value;
+    require(field == value, kDecoder, item.path, ": ", what, ": got ", value, ", expected ", field,
             " as in the layers before. A decoder has one shape throughout.");
   }
 
@@ -121,28 +120,33 @@ class Finder {
     if (!cursor.done()) cursor.wrong("the end");
   }
 
-  void norm(const Item& item) {
+  void norm(Cursor& cursor, std::string& path) {
+    const Item& item = cursor.take("a norm", {"layer_norm", "rms_norm"});
+    path = item.path;
     const bool layer_norm = item.layer.kind == "layer_norm";
-    same(layer_norm_, d_.layer_norm, layer_norm, item, "layer_norm");
-    same(eps_, d_.eps, item.layer.attributes.number("eps"), item, "eps");
-    if (layer_norm) same(norm_bias_, d_.norm_bias, item.layer.attributes.flag("bias"), item, "bias of norms");
+    same(d_.layer_norm, layer_norm, item, "layer_norm");
+    same(d_.eps, item.layer.attributes.number("eps"), item, "eps");
+    if (layer_norm) same(d_.norm_bias, item.layer.attributes.flag("bias"), item, "bias of norms");
   }
 
   // An optional RMS norm, with the same eps as the others.
   void sub_norm(Cursor& cursor, std::string& path, const Item& before) {
     const bool there = cursor.at("rms_norm");
-    same(sub_norms_, d_.sub_norms, there, before, "sub-norm behind it");
+    same(d_.sub_norms, there, before, "sub-norm behind it");
     if (!there) return;
     const Item& item = cursor.take("a norm", {"rms_norm"});
-    same(eps_, d_.eps, item.layer.attributes.number("eps"), item, "eps");
+    same(d_.eps, item.layer.attributes.number("eps"), item, "eps");
     path = item.path;
   }
 
-  void linear(const Item& item, std::optional<bool>& known, bool& bias, std::optional<int64_t> out) {
-    same(known, bias, item.layer.attributes.flag("bias"), item, "bias");
+  const Item& linear(Cursor& in, std::string_view what, bool& bias, std::optional<int64_t> out, std::string& path) {
+    const Item& item = in.take(what, {"linear"});
+    path = item.path;
+    same(bias, item.layer.attributes.flag("bias"), item, "bias");
     if (out)
       require(item.layer.attributes.integer("out") == *out, kDecoder, item.path, ": out: got ",
               item.layer.attributes.integer("out"), ", expected ", *out, ".");
+    return item;
   }
 
   static Cursor body(Cursor& cursor, std::string_view expected) {
@@ -165,26 +169,20 @@ class Finder {
   }
 
   void attend(Cursor& in, DecoderPaths::Block& paths) {
-    const Item& first = in.take("a norm", {"layer_norm", "rms_norm"});
-    norm(first);
-    paths.attention_norm = first.path;
-    const Item& qkv = in.take("linear (q, k and v)", {"linear"});
-    linear(qkv, qkv_bias_, d_.qkv_bias, {});
-    paths.qkv = qkv.path;
+    norm(in, paths.attention_norm);
+    const Item& qkv = linear(in, "linear (q, k and v)", d_.qkv_bias, {}, paths.qkv);
     const Item& item = in.take("attention", {"attention"});
     const Attributes& keys = item.layer.attributes;
     const int64_t heads = keys.integer("heads"), kv = keys.integer("kv_heads");
-    same(heads_, d_.heads, heads, item, "heads");
-    same(kv_heads_, d_.kv_heads, kv == 0 ? heads : kv, item, "kv_heads");
+    same(d_.heads, heads, item, "heads");
+    same(d_.kv_heads, kv == 0 ? heads : kv, item, "kv_heads");
     const int64_t sides = heads + 2 * d_.kv_heads, rows = qkv.layer.attributes.integer("out");
     require(rows % sides == 0, kDecoder, qkv.path, ": out: got ", rows, ", expected a multiple of ", sides, ".");
-    same(head_dim_, d_.head_dim, rows / sides, qkv, "features of a head");
+    same(d_.head_dim, rows / sides, qkv, "features of a head");
     rope(item);
     paths.attention = item.path;
     sub_norm(in, paths.attention_sub_norm, item);
-    const Item& out = in.take("linear (out of attention)", {"linear"});
-    linear(out, out_bias_, d_.out_bias, d_.dim);
-    paths.out = out.path;
+    linear(in, "linear (out of attention)", d_.out_bias, d_.dim, paths.out);
     if (!in.done()) in.wrong("the end of the residual");
   }
 
@@ -194,45 +192,36 @@ class Finder {
     require((base == 0) == d_.learned_positions, kDecoder, item.path, ": rope: got ", base,
             d_.learned_positions ? ", expected 0: positions are learned."
                                  : ", expected a base: positions are neither learned nor rotary.");
-    same(base_, d_.rope.base, base, item, "rope");
-    same(interleaved_, d_.rope.interleaved, keys.flag("interleaved"), item, "interleaved");
-    same(factor_, d_.rope.factor, keys.number("rope_factor"), item, "rope_factor");
-    same(low_, d_.rope.low, keys.number("rope_low"), item, "rope_low");
-    same(high_, d_.rope.high, keys.number("rope_high"), item, "rope_high");
-    same(original_, d_.rope.original, keys.integer("rope_original"), item, "rope_original");
+    same(d_.rope.base, base, item, "rope");
+    same(d_.rope.interleaved, keys.flag("interleaved"), item, "interleaved");
+    same(d_.rope.factor, keys.number("rope_factor"), item, "rope_factor");
+    same(d_.rope.low, keys.number("rope_low"), item, "rope_low");
+    same(d_.rope.high, keys.number("rope_high"), item, "rope_high");
+    same(d_.rope.original, keys.integer("rope_original"), item, "rope_original");
     d_.rope.dim = d_.head_dim;
   }
 
   void feed_forward(Cursor& in, DecoderPaths::Block& paths) {
-    const Item& first = in.take("a norm", {"layer_norm", "rms_norm"});
-    norm(first);
-    paths.ffn_norm = first.path;
-    const Item& up = in.take("linear (up, or gate and up)", {"linear"});
-    linear(up, ffn_bias_, d_.ffn_bias, {});
-    paths.up = up.path;
+    norm(in, paths.ffn_norm);
+    const Item& up = linear(in, "linear (up, or gate and up)", d_.ffn_bias, {}, paths.up);
     const Item& act = in.take_any("an activation");
     const std::optional<bool> gated = interop::activation_is_gated(act.layer.kind);
     require(gated.has_value(), kDecoder, act.path, ": got ", act.layer.kind,
             ", expected an activation. It is not a decoder.");
-    same(activation_, d_.activation, act.layer.kind, act, "activation");
+    same(d_.activation, act.layer.kind, act, "activation");
     d_.gated = *gated;
     const int64_t rows = up.layer.attributes.integer("out");
     require(!d_.gated || rows % 2 == 0, kDecoder, up.path, ": out: got ", rows, ", expected an even number.");
-    same(ffn_, d_.ffn, d_.gated ? rows / 2 : rows, up, "features");
+    same(d_.ffn, d_.gated ? rows / 2 : rows, up, "features");
     paths.activation = act.path;
     sub_norm(in, paths.ffn_sub_norm, act);
-    const Item& down = in.take("linear (down)", {"linear"});
-    linear(down, ffn_bias_, d_.ffn_bias, d_.dim);
-    paths.down = down.path;
+    linear(in, "linear (down)", d_.ffn_bias, d_.dim, paths.down);
     if (!in.done()) in.wrong("the end of the residual");
   }
 
   FoundDecoder found_;
   Decoder& d_ = found_.decoder;
-  std::optional<bool> layer_norm_, norm_bias_, qkv_bias_, out_bias_, ffn_bias_, sub_norms_, interleaved_;
-  std::optional<int64_t> heads_, kv_heads_, head_dim_, ffn_, original_;
-  std::optional<double> eps_, base_, factor_, low_, high_;
-  std::optional<std::string> activation_;
+  std::set<const void*> known_;  // fields of d_ that a layer has set
 };
 
 }  // namespace

@@ -52,6 +52,9 @@ bool read_rope_factors(std::span<const float> factors, RopeOptions& rope);
 
 enum class FileFormat : uint8_t { kGguf, kHuggingFace };
 
+// Whether `word` is one of the words of a list by spaces.
+bool has_word(std::string_view words, std::string_view word);
+
 // A kind of decoder, as named by llama.cpp and Hugging Face.
 struct Family {
   std::string_view name;  // general.architecture of GGUF; model_type of config.json
@@ -89,6 +92,8 @@ std::vector<MappedTensor> tensor_map(const FoundDecoder& found, const Family& fa
 
 // ---- rows of matrices, reordered and stacked: codes move with their scales, and nothing is rounded
 
+// Columns of a matrix that share a scale; 0: all of a row.
+int64_t group_of(const Tensor& matrix);
 // For each row 0 .. rows - 1 of the file's tensor, the row of the parameter. interleaved: rope rotates neighbours (2i,
 // 2i + 1) of a head in the file and halves (i, i + d/2) in the model; otherwise the other way round. If no heads are
 // reordered: begin, begin + 1, ...
@@ -122,10 +127,12 @@ class ModelValues {
   explicit ModelValues(Module& model);
   // The values of a mapped tensor, rows in file order; zeros if the model has none.
   Tensor part(const MappedTensor& mapped, bool interleaved) const;
-  // Why a program that rounds inputs to 8 bits would compute this weight's product differently; empty if it would not.
-  std::string input_refusal(const MappedTensor& mapped) const;
+  // The line of a report for the tensor: zeros if the model has none; refused if a program that rounds inputs to 8 bits
+  // would compute its product differently.
+  ExportedTensor row(const MappedTensor& mapped) const;
 
  private:
+  std::string input_refusal(const MappedTensor& mapped) const;  // empty: none
   std::map<std::string, Parameter*> parameters_;
   std::map<std::string, LayerQuant> slots_;  // by path of the weight
 };

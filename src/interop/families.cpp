@@ -46,8 +46,6 @@ std::string hidden_act(std::string_view kind) {
   return "";
 }
 
-namespace {
-
 bool has_word(std::string_view words, std::string_view word) {
   for (size_t at = 0; at <= words.size();) {
     const size_t end = std::min(words.find(' ', at), words.size());
@@ -56,8 +54,6 @@ bool has_word(std::string_view words, std::string_view word) {
   }
   return false;
 }
-
-}  // namespace
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{

@@ -20,10 +20,8 @@ constexpr std::string_view kExportWhere = "export";
 // ---- the type of a weight
 struct GgufChoice {
   GgufType type = GgufType::kF32;
-  GgufFit::Kind kind = GgufFit::Kind::kExact;
-  double error = 0;         // kRounded: largest difference of a value, relative to the tensor's largest value
-  std::string reason = {};  // for kRounded and kRefused
-  bool one_scale = false;   // blocks have d = 1, and the scale is in a tensor of its own
+  GgufFit fit = {};        // largest_error: of a value, relative to the tensor's largest value
+  bool one_scale = false;  // blocks have d = 1, and the scale is in a tensor of its own
 };
 
 // In ascending order of bits per element. TQ1_0 is omitted: it is slow to unpack, and TQ2_0 has the same rows and
@@ -65,8 +63,7 @@ bool choose_exact(const Tensor& t, GgufChoice& choice) {
 GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
   GgufChoice choice;
   if (!tensor.dtype().is_code()) {
-    const GgufFit fit = gguf_fit(tensor, GgufType::kF32);
-    choice.kind = fit.kind, choice.reason = fit.why, choice.error = fit.largest_error;
+    choice.fit = gguf_fit(tensor, GgufType::kF32);
     return choice;
   }
   if (choose_exact(tensor, choice)) return choice;
@@ -74,18 +71,18 @@ GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
     choice.one_scale = true;
     return choice;
   }
-  choice.kind = GgufFit::Kind::kRefused;
+  choice.fit.kind = GgufFit::Kind::kRefused;
   for (const GgufType type : kTypes) {
     const GgufFit fit = gguf_fit(tensor, type);
     if (fit.kind == GgufFit::Kind::kRounded) {
-      choice.type = type, choice.kind = fit.kind, choice.reason = fit.why;
-      choice.error = largest_difference(tensor, with_fp16_scales(tensor));
+      choice.type = type, choice.fit = fit;
+      choice.fit.largest_error = largest_difference(tensor, with_fp16_scales(tensor));
       return choice;
     }
     // The most informative reason: of the first type that holds such codes, but not their rows or scales.
-    if (choice.reason.empty() && !fit.other_codes) choice.reason = fit.why;
+    if (choice.fit.why.empty() && !fit.other_codes) choice.fit.why = fit.why;
   }
-  if (choice.reason.empty()) choice.reason = concat("no type holds codes of ", tensor.dtype());
+  if (choice.fit.why.empty()) choice.fit.why = concat("no type holds codes of ", tensor.dtype());
   return choice;
 }
 
@@ -95,28 +92,24 @@ std::string stem(const std::string& weight) { return weight.substr(0, weight.rfi
 class GgufExport {
  public:
   GgufExport(Module& model, const Family& family, bool write) : values_(model), family_(family), write_(write) {
-    report_.family = family.name;
+    report_.variant = family.name;
   }
 
   void add(const MappedTensor& mapped) {
     const Tensor part = values_.part(mapped, family_.interleaved);
-    ExportedTensor& out = report_.tensors.emplace_back();
-    out.name = mapped.name;
-    out.parameter = mapped.parameter;
+    ExportedTensor& out = report_.tensors.emplace_back(values_.row(mapped));
     out.shape = mapped.shape;
     const bool scale_tensor = family_.scale_tensors && mapped.matrix && !mapped.embedding;
     const GgufChoice choice = choose_gguf_type(part, scale_tensor);
     out.type = gguf_type(choice.type).name;
-    out.reason = choice.reason;
-    out.error = choice.error;
-    out.fate = mapped.parameter.empty()                 ? Fate::kZeros
-               : choice.kind == GgufFit::Kind::kExact   ? Fate::kExact
-               : choice.kind == GgufFit::Kind::kRounded ? Fate::kRounded
-                                                        : Fate::kRefused;
-    if (const std::string inputs = values_.input_refusal(mapped); !inputs.empty()) {
-      out.fate = Fate::kRefused;
-      out.reason = inputs;
+    if (out.fate != Fate::kRefused) {
+      out.reason = choice.fit.why;
+      if (out.fate == Fate::kExact)
+        out.fate = choice.fit.kind == GgufFit::Kind::kExact     ? Fate::kExact
+                   : choice.fit.kind == GgufFit::Kind::kRounded ? Fate::kRounded
+                                                                : Fate::kRefused;
     }
+    out.error = choice.fit.largest_error;
     if (out.fate == Fate::kRefused) out.type = "";
     if (out.fate != Fate::kRefused && write_)
       items_.push_back(gguf_item(mapped.name, choice.one_scale ? part.without_quant() : part, choice.type));

@@ -96,7 +96,7 @@ std::string activation_of(const GgufFile& file, const Family& family) {
   const std::string known(family.activations_gguf);
   if (file.find(kActivationKey) == nullptr) return family.gated ? known : "gelu_tanh";
   const std::string& name = file.text(kActivationKey);
-  if (concat(' ', known, ' ').find(concat(' ', name, ' ')) == std::string::npos)
+  if (!has_word(known, name))
     fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key '", kActivationKey, "': got ", name,
               ", expected one of: ", known, '.');
   return name;
@@ -178,52 +178,20 @@ GgufDecoder decoder_of(const GgufFile& file) {
 namespace {
 
 // Keys behind the architecture's name that are read here, or that change no result where they are.
-constexpr std::string_view kReadKeys[] = {"context_length",
-                                          "embedding_length",
-                                          "block_count",
-                                          "feed_forward_length",
-                                          "attention.head_count",
-                                          "attention.head_count_kv",
-                                          "attention.key_length",
-                                          "attention.value_length",
-                                          "attention.layer_norm_epsilon",
-                                          "attention.layer_norm_rms_epsilon",
-                                          "rope.dimension_count",
-                                          "rope.freq_base",
-                                          "rope.scaling.type",
-                                          "rope.scaling.factor",
-                                          "rope.scale_linear"};
-constexpr std::string_view kUnusedKeys[] = {"vocab_size",
-                                            "rope.scaling.original_context_length",
-                                            "rope.scaling.finetuned",
-                                            "rope.scaling.yarn_log_multiplier",
-                                            "rope.scaling.yarn_ext_factor",
-                                            "rope.scaling.yarn_attn_factor",
-                                            "rope.scaling.yarn_beta_fast",
-                                            "rope.scaling.yarn_beta_slow",
-                                            "tensor_data_layout"};
-constexpr std::string_view kReadElsewhere[] = {"general.architecture",
-                                               "general.alignment",
-                                               "split.count",
-                                               "split.no",
-                                               kActivationKey,
-                                               kTokenizerKey,
-                                               "tokenizer.ggml.model",
-                                               "tokenizer.ggml.pre",
-                                               "tokenizer.ggml.tokens",
-                                               "tokenizer.ggml.token_type",
-                                               "tokenizer.ggml.merges",
-                                               "tokenizer.ggml.eos_token_id",
-                                               "tokenizer.ggml.eot_token_id",
-                                               "tokenizer.ggml.eom_token_id",
-                                               "tokenizer.ggml.bos_token_id",
-                                               "tokenizer.ggml.padding_token_id",
-                                               "tokenizer.ggml.add_bos_token"};
-
-template <size_t n>
-bool listed(const std::string_view (&list)[n], std::string_view name) {
-  return std::find(std::begin(list), std::end(list), name) != std::end(list);
-}
+constexpr std::string_view kReadKeys =
+    "context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv "
+    "attention.key_length attention.value_length attention.layer_norm_epsilon attention.layer_norm_rms_epsilon "
+    "rope.dimension_count rope.freq_base rope.scaling.type rope.scaling.factor rope.scale_linear";
+constexpr std::string_view kUnusedKeys =
+    "vocab_size rope.scaling.original_context_length rope.scaling.finetuned rope.scaling.yarn_log_multiplier "
+    "rope.scaling.yarn_ext_factor rope.scaling.yarn_attn_factor rope.scaling.yarn_beta_fast "
+    "rope.scaling.yarn_beta_slow tensor_data_layout";
+// The two of gguf_keys.h beside them.
+constexpr std::string_view kReadElsewhere =
+    "general.architecture general.alignment split.count split.no tokenizer.ggml.model tokenizer.ggml.pre "
+    "tokenizer.ggml.tokens tokenizer.ggml.token_type tokenizer.ggml.merges tokenizer.ggml.eos_token_id "
+    "tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id tokenizer.ggml.bos_token_id "
+    "tokenizer.ggml.padding_token_id tokenizer.ggml.add_bos_token";
 
 std::string text_of(const GgufValue& value) {
   if (value.count() != 1) return value.describe();
@@ -250,12 +218,13 @@ void list_keys(const GgufFile& file, std::vector<std::string>& read, std::vector
   for (const auto& [key, value] : file.metadata()) {
     const bool own = key.starts_with(prefix);
     const std::string_view rest = own ? std::string_view(key).substr(prefix.size()) : std::string_view(key);
-    if (own ? listed(kReadKeys, rest) : listed(kReadElsewhere, rest)) {
+    const bool ours = key == kActivationKey || key == kTokenizerKey;
+    if (ours || has_word(own ? kReadKeys : kReadElsewhere, rest)) {
       read.push_back(key);
       continue;
     }
     unused.push_back(key);
-    if (own && !listed(kUnusedKeys, rest) && !changes_nothing(value, rest))
+    if (own && !has_word(kUnusedKeys, rest) && !changes_nothing(value, rest))
       wrong += concat("\n  ", key, ": ", text_of(value));
   }
   if (!wrong.empty())

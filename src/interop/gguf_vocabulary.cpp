@@ -1,14 +1,134 @@
+#include "interop/gguf_keys.h"
+
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <span>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "data/tokenizers.h"
-#include "interop/gguf_keys.h"
 
 namespace bitgrad::interop {
+namespace {
+
+struct WordPattern {
+  std::string_view name;
+  // Each cuts the pieces of the one before.
+  std::array<const char*, 4> patterns;
+  bool whole = false;   // a word that is a token is that token, whatever the merges make of it (ignore_merges)
+  bool begins = false;  // texts begin with bos, unless add_bos_token says otherwise
+};
+// Built into ByteLevel.
+constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
+// Patterns from openai/gpt-2 (src/encoder.py), meta-llama/llama3 (llama/tokenizer.py) and QwenLM/Qwen
+// (tokenization_qwen.py), as their tokenizer.json writes them; the others as llama.cpp has them (src/llama-vocab.cpp).
+// "default": what it does where the file has no name.
+constexpr WordPattern kWords[] = {
+    {"gpt-2", {kGpt2}},
+    {"llama-bpe",
+     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+     true,
+     true},
+    {"qwen2",
+     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+    {"smollm", {R"(\p{N})", kGpt2}},
+    {"falcon", {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
+    {kDefaultWords, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
+};
+// Other names of llama.cpp for the same.
+constexpr std::pair<std::string_view, std::string_view> kSame[] = {
+    {"llama-bpe", "llama3 llama-v3 falcon3 pixtral"},
+    {"qwen2", "deepseek-r1-qwen stablelm2 hunyuan solar-open megrez"},
+    {"gpt-2", "phi-2 mpt olmo jais roberta-bpe"},
+    {"smollm", "starcoder refact command-r codeshell exaone minerva-7b"}};
+
+const WordPattern* find_words(std::string_view name) {
+  for (const auto& [same, others] : kSame)
+    if (has_word(others, name)) name = same;
+  const auto* const found =
+      std::find_if(std::begin(kWords), std::end(kWords), [&](const WordPattern& words) { return words.name == name; });
+  return found == std::end(kWords) ? nullptr : found;
+}
+
+size_t count_of(const WordPattern& words) {
+  return static_cast<size_t>(std::find(words.patterns.begin(), words.patterns.end(), nullptr) - words.patterns.begin());
+}
+
+Json split_of(const char* pattern) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+}
+
+void collect_steps(const Json& step, std::vector<const Json*>& out) {
+  if (step.is_object() && step.value("type", "") == "Sequence") {
+    for (const Json& part : step.at("pretokenizers")) collect_steps(part, out);
+    return;
+  }
+  out.push_back(&step);
+}
+
+}  // namespace
+
+std::string words_name(const Json& file) {
+  if (!file.contains("pre_tokenizer")) return "";
+  std::vector<const Json*> steps;
+  collect_steps(file.at("pre_tokenizer"), steps);
+  const Json& last = *steps.back();
+  if (last.value("type", "") != "ByteLevel" || last.value("add_prefix_space", true)) return "";
+  std::vector<std::string> patterns;
+  for (const Json* const step : steps) {
+    const std::string type = step->value("type", "");
+    if (type == "Digits" && step->value("individual_digits", false)) {
+      patterns.emplace_back(R"(\p{N})");
+    } else if (type == "Split") {
+      if (!step->at("pattern").contains("Regex") || step->value("behavior", "") != "Isolated") return "";
+      patterns.push_back(step->at("pattern").at("Regex").text());
+    } else if (step != &last) {
+      return "";
+    }
+  }
+  if (last.value("use_regex", true)) patterns.emplace_back(kGpt2);
+  for (const WordPattern& words : kWords) {
+    const size_t n = count_of(words);
+    if (words.name != kDefaultWords && n == patterns.size() &&
+        std::equal(patterns.begin(), patterns.end(), words.patterns.begin()))
+      return std::string(words.name);
+  }
+  return "";
+}
+
+Json words_of_name(std::string_view name) {
+  const WordPattern* const found = find_words(name);
+  if (found == nullptr) return nullptr;
+  size_t n = count_of(*found);
+  const bool own = found->patterns[n - 1] == kGpt2;
+  if (own) --n;
+  Json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", own}};
+  if (n == 0) return bytes;
+  Json steps = Json::array();
+  for (size_t i = 0; i < n; ++i) steps.push_back(split_of(found->patterns[i]));
+  steps.push_back(std::move(bytes));
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+}
+
+std::string known_words() {
+  std::string out = joined(kWords, " ", &WordPattern::name);
+  for (const auto& [same, others] : kSame) out += concat(' ', others);
+  for (size_t at = 0; (at = out.find(' ', at)) != std::string::npos; at += 2) out.replace(at, 1, ", ");
+  return out;
+}
+
+bool whole_words_of_name(std::string_view name) {
+  const WordPattern* const found = find_words(name);
+  return found != nullptr && found->whole;
+}
+bool begins_of_name(std::string_view name) {
+  const WordPattern* const found = find_words(name);
+  return found != nullptr && found->begins;
+}
 
 namespace {
 
@@ -157,8 +277,6 @@ void fill(GgufVocabulary& v, int64_t vocabulary) {
   if (merges && v.merges.empty()) v.merges.push_back("\xc3\xbf \xc3\xbf");
 }
 
-GgufMetadata without_texts() { return {{"tokenizer.ggml.model", GgufValue::text("no_vocab")}}; }
-
 // Converts the vocabulary of another program's file to a tokenizer.json.
 Json tokenizer_file(const GgufFile& file, const std::string& name, const Json& words) {
   const GgufValue::Texts& tokens = file.texts("tokenizer.ggml.tokens");
@@ -236,7 +354,7 @@ std::shared_ptr<const Tokenizer> reading(const GgufFile& file, std::string_view 
 }  // namespace
 
 GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary, const ModelOrigin& origin) {
-  if (tokenizer == nullptr) return without_texts();
+  if (tokenizer == nullptr) return {{"tokenizer.ggml.model", GgufValue::text("no_vocab")}};  // without texts
   require(tokenizer->vocabulary() <= vocabulary, "export", describe(*tokenizer), ": the model has ", vocabulary,
           " ids, expected at least ", tokenizer->vocabulary(), '.');
   const std::string_view kind = tokenizer->kind();

@@ -23,46 +23,17 @@ template <typename... Parts>
   fail_with(ErrorCode::kData, kConfigJson, printable(concat(parts...)));
 }
 
-// Keys that say that a model computes something else, unless they have the value beside them, or null, 0 or false.
-constexpr std::pair<std::string_view, double> kOtherModel[] = {{"partial_rotary_factor", 1},
-                                                               {"rotary_pct", 1},
-                                                               {"rope_ratio", 1},
-                                                               {"rope_scaling_factor", 1},
-                                                               {"logits_scaling", 1},
-                                                               {"logit_scale", 1},
-                                                               {"embedding_multiplier", 1},
-                                                               {"residual_multiplier", 1},
-                                                               {"attention_multiplier", 0},
-                                                               {"scale_emb", 1},
-                                                               {"scale_depth", 0},
-                                                               {"scale_embedding", 0},
-                                                               {"final_logit_softcapping", 0},
-                                                               {"attn_logit_softcapping", 0},
-                                                               {"query_pre_attn_scalar", 0},
-                                                               {"num_local_experts", 0},
-                                                               {"num_experts", 0},
-                                                               {"n_routed_experts", 0},
-                                                               {"qk_norm", 0},
-                                                               {"use_qk_norm", 0},
-                                                               {"qk_layernorm", 0},
-                                                               {"alibi", 0},
-                                                               {"clip_qkv", 0},
-                                                               {"parallel_residual", 0},
-                                                               {"use_parallel_residual", 0},
-                                                               {"no_rope_layers", 0},
-                                                               {"no_rope_layer_interval", 0},
-                                                               {"is_encoder_decoder", 0},
-                                                               {"multi_query", 0},
-                                                               {"pruned_heads", 0},
-                                                               {"adapters", 0},
-                                                               {"num_nextn_predict_layers", 0}};
-constexpr std::string_view kRopeKeys[] = {"type",
-                                          "rope_type",
-                                          "rope_theta",
-                                          "factor",
-                                          "low_freq_factor",
-                                          "high_freq_factor",
-                                          "original_max_position_embeddings"};
+// Keys that say that a model computes something else, unless they are null, 0, false or, of factors, 1.
+constexpr std::string_view kOtherFactors =
+    "partial_rotary_factor rotary_pct rope_ratio rope_scaling_factor logits_scaling logit_scale embedding_multiplier "
+    "residual_multiplier scale_emb";
+constexpr std::string_view kOtherModel =
+    "attention_multiplier scale_depth scale_embedding final_logit_softcapping attn_logit_softcapping "
+    "query_pre_attn_scalar num_local_experts num_experts n_routed_experts qk_norm use_qk_norm qk_layernorm alibi "
+    "clip_qkv parallel_residual use_parallel_residual no_rope_layers no_rope_layer_interval is_encoder_decoder "
+    "multi_query pruned_heads adapters num_nextn_predict_layers";
+constexpr std::string_view kRopeKeys =
+    "type rope_type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings";
 // They say what is meant for texts, not for the model: origin_files.cpp reads them.
 constexpr std::string_view kOfTexts[] = {"eos_token_id", "bos_token_id", "pad_token_id"};
 
@@ -110,9 +81,9 @@ class ConfigReader {
     for (const auto& [key, value] : file_.members()) {
       const bool read = seen_.count(key) > 0;
       (read ? out_.read : out_.unused).push_back("config.json: " + key);
-      for (const auto& [other, neutral] : kOtherModel)
-        if (!read && key == other && !is_neutral(value, neutral))
-          wrong += concat("\n  ", key, ": ", value.dump().substr(0, 80));
+      const bool factor = has_word(kOtherFactors, key);
+      if (!read && (factor || has_word(kOtherModel, key)) && !is_neutral(value, factor ? 1 : 0))
+        wrong += concat("\n  ", key, ": ", value.dump().substr(0, 80));
     }
     if (!wrong.empty()) bad_config("these keys say that the model computes something that is not read here:", wrong);
   }
@@ -235,7 +206,7 @@ class ConfigReader {
     if (type != "default" && type != "llama3" && type != kLinearScaling)
       bad_config(where, ".rope_type: got '", type, "', expected default, linear or llama3.");
     for (const auto& [key, value] : scaling.members())
-      if (std::find(std::begin(kRopeKeys), std::end(kRopeKeys), key) == std::end(kRopeKeys) && !is_neutral(value, 1))
+      if (!has_word(kRopeKeys, key) && !is_neutral(value, 1))
         bad_config(where, '.', key, ": got ", value.dump().substr(0, 80), ", which is not supported.");
     if (type == "default") return;
     const double factor = number(scaling, "factor", {}, 1, 1e6);

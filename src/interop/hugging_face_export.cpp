@@ -34,7 +34,7 @@ std::optional<float> only_scale(const Tensor& t) {
 class HuggingFaceExport {
  public:
   HuggingFaceExport(Module& model, const Family& family, bool write) : values_(model), family_(family), write_(write) {
-    report_.family = family.name;
+    report_.variant = family.name;
   }
 
   // Whether the weights of all products can be packed.
@@ -46,21 +46,12 @@ class HuggingFaceExport {
   // ternary: in BitNet's packed form. codes: as integer codes where the tensor has some that fit.
   void add(const MappedTensor& m, bool ternary, bool codes) {
     const Tensor part = values_.part(m, false);
-    ExportedTensor& out = report_.tensors.emplace_back();
-    out.name = m.name;
-    out.parameter = m.parameter;
-    if (m.parameter.empty()) out.fate = Fate::kZeros;
-    if (const std::string inputs = values_.input_refusal(m); !inputs.empty()) {
-      out.fate = Fate::kRefused;
-      out.reason = inputs;
-    }
-    if (ternary && m.matrix && !m.embedding) return add_ternary(m, part, out);
+    const ExportedTensor row = values_.row(m);
+    if (ternary && m.matrix && !m.embedding) return add_ternary(m, part, row);
     std::string why;
-    if (codes && m.matrix && !m.embedding && out.fate != Fate::kRefused)
+    if (codes && m.matrix && !m.embedding && row.fate != Fate::kRefused)
       if (std::optional<CodeScheme> scheme = scheme_for(part, why)) return add_codes(m, part, std::move(*scheme));
-    add_floats(m, part, out);
-    if (part.dtype().is_code() && !why.empty())
-      out.reason += concat(out.reason.empty() ? "" : "; ", "not packed: ", why);
+    add_floats(m, part, row, part.dtype().is_code() ? why : "");
   }
   // Those of the weights that add() wrote as codes.
   const std::vector<CodeScheme>& schemes() const { return schemes_; }
@@ -70,16 +61,19 @@ class HuggingFaceExport {
 
  private:
   template <typename T>
-  void add_part(const MappedTensor& m, const char* end, const char* type, Shape shape, const std::vector<T>& numbers) {
-    report_.tensors.push_back({.name = m.name + end, .parameter = m.parameter, .shape = shape, .type = type});
+  void write(ExportedTensor row, const std::vector<T>& numbers) {
+    const ExportedTensor& out = report_.tensors.emplace_back(std::move(row));
     if (!write_) return;
     auto& bytes = bytes_.emplace_back(numbers.size() * sizeof(T));
     std::memcpy(bytes.data(), numbers.data(), bytes.size());
-    items_.push_back({m.name + end, type, shape.dims(), bytes.data(), std::ssize(bytes)});
+    items_.push_back({out.name, out.type, out.shape.dims(), bytes.data(), std::ssize(bytes)});
+  }
+  template <typename T>
+  void add_part(const MappedTensor& m, const char* end, const char* type, Shape shape, const std::vector<T>& numbers) {
+    write({.name = m.name + end, .parameter = m.parameter, .shape = std::move(shape), .type = type}, numbers);
   }
   void add_codes(const MappedTensor& m, const Tensor& part, CodeScheme scheme) {
     const PackedCodes packed = pack_codes(part, scheme);
-    report_.tensors.pop_back();
     add_part(m, "_packed", "I32", {part.rows(), packed.row_words}, packed.words);
     add_part(m, "_shape", "I64", {2}, part.shape().dims());
     add_part(m, "_scale", "F32", {part.rows(), packed.groups}, packed.scales);
@@ -88,19 +82,15 @@ class HuggingFaceExport {
     same->targets.push_back(m.name.substr(0, m.name.rfind('.')));
   }
 
-  void add_ternary(const MappedTensor& m, const Tensor& part, ExportedTensor& out) {
-    out.shape = {part.rows() / 4, part.cols()};
-    out.type = "U8";
-    const float scale = *only_scale(part);
-    report_.tensors.push_back({.name = m.name + "_scale", .parameter = m.parameter, .shape = {1}, .type = "F32"});
-    if (!write_) return;
-    const std::vector<uint8_t>& codes = bytes_.emplace_back(packed_ternary(part));
-    items_.push_back({m.name, "U8", {part.rows() / 4, part.cols()}, codes.data(), std::ssize(codes)});
-    const std::vector<float>& number = floats_.emplace_back(1, scale);
-    items_.push_back({m.name + "_scale", "F32", {1}, number.data(), 4});
+  void add_ternary(const MappedTensor& m, const Tensor& part, ExportedTensor row) {
+    row.shape = {part.rows() / 4, part.cols()};
+    row.type = "U8";
+    write(std::move(row), packed_ternary(part));
+    add_part(m, "_scale", "F32", {1}, std::vector<float>{*only_scale(part)});
   }
 
-  void add_floats(const MappedTensor& m, const Tensor& part, ExportedTensor& out) {
+  // why: it is not packed; empty: it has no codes, or nothing asks for them.
+  void add_floats(const MappedTensor& m, const Tensor& part, ExportedTensor row, const std::string& why) {
     const std::vector<double> exact = part.values();
     std::vector<float> values = part.to_vector();
     double apart = 0, largest = 0;
@@ -108,23 +98,16 @@ class HuggingFaceExport {
       apart = std::max(apart, std::fabs(static_cast<double>(values[i]) - exact[i]));
       largest = std::max(largest, std::fabs(exact[i]));
     }
-    if (apart > 0 && out.fate == Fate::kExact) {
-      out.fate = Fate::kRounded;
-      out.error = apart / largest;
-      out.reason = "products of scales and codes are rounded to fp32";
+    if (apart > 0 && row.fate == Fate::kExact) {
+      row.fate = Fate::kRounded;
+      row.error = apart / largest;
+      row.reason = "products of scales and codes are rounded to fp32";
     }
-    out.type = "F32";
-    out.shape = m.transposed ? Shape{m.shape[1], m.shape[0]} : m.shape;
-    if (!write_) return;
-    if (m.transposed) values = transposed(values, static_cast<size_t>(m.shape[0]), static_cast<size_t>(m.shape[1]));
-    const std::vector<float>& kept = floats_.emplace_back(std::move(values));
-    items_.push_back({m.name, "F32", out.shape.dims(), kept.data(), 4 * std::ssize(kept)});
-  }
-  static std::vector<float> transposed(const std::vector<float>& x, size_t rows, size_t cols) {
-    std::vector<float> out(x.size());
-    for (size_t r = 0; r < rows; ++r)
-      for (size_t c = 0; c < cols; ++c) out[c * rows + r] = x[r * cols + c];
-    return out;
+    if (!why.empty()) row.reason += concat(row.reason.empty() ? "" : "; ", "not packed: ", why);
+    row.type = "F32";
+    row.shape = m.transposed ? Shape{m.shape[1], m.shape[0]} : m.shape;
+    if (m.transposed) values = transpose(Tensor::from(values, m.shape, dtypes::fp32), MemoryKind::kBuffer).to_vector();
+    write(std::move(row), values);
   }
 
   const ModelValues values_;
@@ -132,7 +115,6 @@ class HuggingFaceExport {
   const bool write_;
   ExportReport report_;
   std::vector<SafetensorsItem> items_;
-  std::deque<std::vector<float>> floats_;
   std::deque<std::vector<uint8_t>> bytes_;
   std::vector<CodeScheme> schemes_;
 };

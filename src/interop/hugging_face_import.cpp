@@ -29,8 +29,6 @@ HuggingFaceConfig config_of(const std::string& folder) {
   return parse_hugging_face_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
 
-Tensor transposed_of(const Tensor& t) { return transpose(t, MemoryKind::kBuffer); }
-
 // Masks and tables that are not parameters.
 bool is_table(const std::string& name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
@@ -129,7 +127,7 @@ class HuggingFaceImport {
 
   Tensor read(const MappedTensor& m) const {
     if (coded(m)) return read_codes(files_, m.name, m.shape, scheme_of_weight(config_.schemes, m.name));
-    if (!packed(m)) return m.transposed ? transposed_of(files_.floats(m.name)) : files_.floats(m.name);
+    if (!packed(m)) return m.transposed ? transpose(files_.floats(m.name), MemoryKind::kBuffer) : files_.floats(m.name);
     const std::string name = m.name + std::string(kScaleEnd);
     float scale = files_.floats(name).as<float>()[0];
     if (config_.weights == HuggingFaceWeights::kTernaryDivided) scale = 1 / scale;

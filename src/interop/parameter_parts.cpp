@@ -45,11 +45,6 @@ void append_scales(const Tensor& t, std::span<const int64_t> rows, RowScales& ou
     }
 }
 
-int64_t group_of(const Tensor& t) {
-  const ScaleMap map = t.scale_map();
-  return map.col_step == 0 ? 0 : map.col_group;
-}
-
 template <typename T>
 bool equal_in_runs(const std::vector<T>& numbers, size_t run) {
   for (size_t i = 0; i < numbers.size(); ++i)
@@ -117,6 +112,11 @@ Tensor with_changed_scales(const Tensor& codes, const Change& change) {
 }
 
 }  // namespace
+
+int64_t group_of(const Tensor& t) {
+  const ScaleMap map = t.scale_map();
+  return map.col_step == 0 ? 0 : map.col_group;
+}
 
 std::vector<int64_t> rows_in_file(const MappedTensor& mapped, bool interleaved) {
   const int64_t n = mapped.shape[0];
@@ -244,14 +244,12 @@ Tensor with_scales_times(const Tensor& codes, float factor) {
 namespace bitgrad {
 
 bool ExportReport::refused() const {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const ExportedTensor& t) { return t.fate == ExportedTensor::Fate::kRefused; }) ||
-         std::any_of(layers.begin(), layers.end(),
-                     [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kRefused; });
+  const auto is_refused = [](const auto& row) { return row.fate == ExportedTensor::Fate::kRefused; };
+  return std::any_of(tensors.begin(), tensors.end(), is_refused) ||
+         std::any_of(layers.begin(), layers.end(), is_refused);
 }
 
 void ExportReport::require_all_held(std::string_view where, std::string_view hint) const {
-  if (!refused()) return;
   std::string of_layers, of_tensors;
   for (const ExportedLayer& l : layers)
     if (l.fate == ExportedTensor::Fate::kRefused)
@@ -259,8 +257,8 @@ void ExportReport::require_all_held(std::string_view where, std::string_view hin
   for (const ExportedTensor& t : tensors)
     if (t.fate == ExportedTensor::Fate::kRefused)
       of_tensors += concat("\n  ", t.parameter, t.name.empty() ? "" : concat(" (", t.name, ')'), ": ", t.reason);
-  fail(where, "this format does not hold these ", of_layers.empty() ? "tensors" : "layers", ':', of_layers, of_tensors,
-       hint);
+  require(of_layers.empty() && of_tensors.empty(), where, "this format does not hold these ",
+          of_layers.empty() ? "tensors" : "layers", ':', of_layers, of_tensors, hint);
 }
 
 namespace interop {
@@ -287,6 +285,13 @@ Tensor ModelValues::part(const MappedTensor& mapped, bool interleaved) const {
   require(last <= rows && (!mapped.matrix || value.cols() == mapped.shape[1]), "export", mapped.parameter, ": got ",
           value, ", expected rows ", mapped.begin, " .. ", last, " of ", mapped.shape.cols(), '.');
   return take_rows(mapped.matrix ? value : value.reshape({value.numel()}), rows_in_file(mapped, interleaved));
+}
+
+ExportedTensor ModelValues::row(const MappedTensor& mapped) const {
+  ExportedTensor out{.name = mapped.name, .parameter = mapped.parameter, .reason = input_refusal(mapped)};
+  if (mapped.parameter.empty()) out.fate = ExportedTensor::Fate::kZeros;
+  if (!out.reason.empty()) out.fate = ExportedTensor::Fate::kRefused;
+  return out;
 }
 
 std::string ModelValues::input_refusal(const MappedTensor& mapped) const {

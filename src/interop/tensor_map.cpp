@@ -7,66 +7,39 @@ namespace {
 
 // Names of one format: of the model, and within a block. Empty: no such tensor.
 struct Names {
-  std::string tokens, positions, norm, head, block;  // block: prefix before the number
-  std::string attention_norm, qkv, q, k, v, attention_sub_norm, out, ffn_norm, gate, up, ffn_sub_norm, down;
+  const char *tokens, *positions, *norm, *head, *block;  // block: prefix before the number
+  const char *attention_norm, *qkv, *q, *k, *v, *attention_sub_norm, *out, *ffn_norm, *gate, *up, *ffn_sub_norm, *down;
 };
-
-Names names_of(const Family& family, FileFormat format, std::string_view prefix) {
-  if (format == FileFormat::kGguf)
-    return {"token_embd", "position_embd", "output_norm", "output",       "blk.",          "attn_norm",
-            "attn_qkv",   "attn_q",        "attn_k",      "attn_v",       "attn_sub_norm", "attn_output",
-            "ffn_norm",   "ffn_gate",      "ffn_up",      "ffn_sub_norm", "ffn_down"};
-  if (family.fused_qkv)
-    return {concat(prefix, "wte"),
-            concat(prefix, "wpe"),
-            concat(prefix, "ln_f"),
-            "lm_head",
-            concat(prefix, "h."),
-            "ln_1",
-            "attn.c_attn",
-            "",
-            "",
-            "",
-            "",
-            "attn.c_proj",
-            "ln_2",
-            "",
-            "mlp.c_fc",
-            "",
-            "mlp.c_proj"};
-  return {concat(prefix, "embed_tokens"),
-          "",
-          concat(prefix, "norm"),
-          "lm_head",
-          concat(prefix, "layers."),
-          "input_layernorm",
-          "",
-          "self_attn.q_proj",
-          "self_attn.k_proj",
-          "self_attn.v_proj",
-          "self_attn.attn_sub_norm",
-          "self_attn.o_proj",
-          "post_attention_layernorm",
-          "mlp.gate_proj",
-          "mlp.up_proj",
-          "mlp.ffn_sub_norm",
-          "mlp.down_proj"};
-}
+// Of GGUF, of a folder of GPT-2, and of the other families.
+constexpr Names kNames[] = {
+    {"token_embd", "position_embd", "output_norm", "output", "blk.", "attn_norm", "attn_qkv", "attn_q", "attn_k",
+     "attn_v", "attn_sub_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_sub_norm", "ffn_down"},
+    {"wte", "wpe", "ln_f", "lm_head", "h.", "ln_1", "attn.c_attn", "", "", "", "", "attn.c_proj", "ln_2", "",
+     "mlp.c_fc", "", "mlp.c_proj"},
+    {"embed_tokens", "", "norm", "lm_head", "layers.", "input_layernorm", "", "self_attn.q_proj", "self_attn.k_proj",
+     "self_attn.v_proj", "self_attn.attn_sub_norm", "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj",
+     "mlp.up_proj", "mlp.ffn_sub_norm", "mlp.down_proj"}};
 
 class Mapper {
  public:
   Mapper(const FoundDecoder& found, const Family& family, FileFormat format, std::string_view prefix)
-      : d_(found.decoder), paths_(found.paths), family_(family), names_(names_of(family, format, prefix)) {
+      : d_(found.decoder),
+        paths_(found.paths),
+        family_(family),
+        prefix_(prefix),
+        names_(kNames[format == FileFormat::kGguf ? 0
+                      : family.fused_qkv          ? 1
+                                                  : 2]) {
     transposed_ = format == FileFormat::kHuggingFace && family.fused_qkv;
     // If a family's rope rotates other pairs than ours, its files have the rows of q and k in another order.
     reordered_ = format == FileFormat::kGguf && !d_.learned_positions && family.interleaved != d_.rope.interleaved;
   }
 
   std::vector<MappedTensor> run() {
-    table(names_.tokens, paths_.tokens, d_.vocabulary);
-    if (d_.learned_positions) table(names_.positions, paths_.positions, d_.context);
-    for (size_t n = 0; n < paths_.blocks.size(); ++n) block(paths_.blocks[n], concat(names_.block, n, '.'));
-    norm(names_.norm, paths_.norm, d_.dim);
+    table(prefix_ + names_.tokens, paths_.tokens, d_.vocabulary);
+    if (d_.learned_positions) table(prefix_ + names_.positions, paths_.positions, d_.context);
+    for (size_t n = 0; n < paths_.blocks.size(); ++n) block(paths_.blocks[n], concat(prefix_, names_.block, n, '.'));
+    norm(prefix_ + names_.norm, paths_.norm, d_.dim);
     if (!d_.tied) table(names_.head, paths_.head, d_.vocabulary);
     return std::move(out_);
   }
@@ -125,7 +98,8 @@ class Mapper {
   const Decoder& d_;
   const DecoderPaths& paths_;
   const Family& family_;
-  const Names names_;
+  const std::string prefix_;  // of the names but the head
+  const Names& names_;
   bool transposed_ = false, reordered_ = false;
   std::vector<MappedTensor> out_;
 };
@@ -134,7 +108,8 @@ class Mapper {
 
 std::vector<MappedTensor> tensor_map(const FoundDecoder& found, const Family& family, FileFormat format,
                                      std::optional<std::string_view> prefix) {
-  return Mapper(found, family, format, prefix.value_or(family.fused_qkv ? "transformer." : "model.")).run();
+  const std::string_view own = format == FileFormat::kGguf ? "" : family.fused_qkv ? "transformer." : "model.";
+  return Mapper(found, family, format, prefix.value_or(own)).run();
 }
 
 }  // namespace bitgrad::interop

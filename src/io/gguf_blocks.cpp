@@ -19,14 +19,12 @@ void put_half(uint8_t* p, uint16_t h) { std::memcpy(p, &h, sizeof h); }
 
 uint8_t byte_of(int number) { return static_cast<uint8_t>(number); }
 
-// ---- d, int8 x 32
-void encode_q8_0(const Block& b, uint8_t* p) {
-  put_half(p, b.d);
-  for (int j = 0; j < 32; ++j) p[2 + j] = byte_of(b.numbers[j]);
+// ---- int8 x 32
+void put_bytes(const Block& b, uint8_t* p) {
+  for (int j = 0; j < 32; ++j) p[j] = byte_of(b.numbers[j]);
 }
-void decode_q8_0(const uint8_t* p, Block& b) {
-  b.d = half_at(p);
-  for (int j = 0; j < 32; ++j) b.numbers[j] = static_cast<int8_t>(p[2 + j]);
+void take_bytes(const uint8_t* p, Block& b) {
+  for (int j = 0; j < 32; ++j) b.numbers[j] = static_cast<int8_t>(p[j]);
 }
 
 // ---- nibbles: element j in the low half of byte j, element j + 16 in the high half
@@ -41,24 +39,6 @@ void take_nibbles(const uint8_t* p, Block& b) {
     b.numbers[j] = (p[j] & 15) - kBias;
     b.numbers[j + kHalf] = (p[j] >> 4) - kBias;
   }
-}
-void encode_q4_0(const Block& b, uint8_t* p) {
-  put_half(p, b.d);
-  put_nibbles<8>(b, p + 2);
-}
-void decode_q4_0(const uint8_t* p, Block& b) {
-  b.d = half_at(p);
-  take_nibbles<8>(p + 2, b);
-}
-void encode_q4_1(const Block& b, uint8_t* p) {
-  put_half(p, b.d);
-  put_half(p + 2, b.m);
-  put_nibbles<0>(b, p + 4);
-}
-void decode_q4_1(const uint8_t* p, Block& b) {
-  b.d = half_at(p);
-  b.m = half_at(p + 2);
-  take_nibbles<0>(p + 4, b);
 }
 
 // ---- nibbles, with bit 4 of element j in bit j of a 32-bit word
@@ -76,80 +56,55 @@ void take_fives(const uint8_t* p, Block& b) {
   take_nibbles<0>(p + 4, b);
   for (int j = 0; j < 2 * kHalf; ++j) b.numbers[j] += static_cast<int>(high >> j & 1) * 16 - kBias;
 }
-void encode_q5_0(const Block& b, uint8_t* p) {
-  put_half(p, b.d);
-  put_fives<16>(b, p + 2);
-}
-void decode_q5_0(const uint8_t* p, Block& b) {
-  b.d = half_at(p);
-  take_fives<16>(p + 2, b);
-}
-void encode_q5_1(const Block& b, uint8_t* p) {
-  put_half(p, b.d);
-  put_half(p + 2, b.m);
-  put_fives<0>(b, p + 4);
-}
-void decode_q5_1(const uint8_t* p, Block& b) {
-  b.d = half_at(p);
-  b.m = half_at(p + 2);
-  take_fives<0>(p + 4, b);
-}
 
 // ---- signs: bit j stands for +1 or -1
-void encode_q1_0(const Block& b, uint8_t* p) {
-  put_half(p, b.d);
+void put_signs(const Block& b, uint8_t* p) {
   for (int i = 0; i < 16; ++i) {
     int bits = 0;  // of eight elements
     for (int j = 0; j < 8; ++j) bits |= static_cast<int>(b.numbers[8 * i + j] > 0) << j;
-    p[2 + i] = byte_of(bits);
+    p[i] = byte_of(bits);
   }
 }
-void decode_q1_0(const uint8_t* p, Block& b) {
-  b.d = half_at(p);
-  for (int j = 0; j < 128; ++j) b.numbers[j] = (p[2 + j / 8] >> j % 8 & 1) != 0 ? 1 : -1;
+void take_signs(const uint8_t* p, Block& b) {
+  for (int j = 0; j < 128; ++j) b.numbers[j] = (p[j / 8] >> j % 8 & 1) != 0 ? 1 : -1;
 }
 
 // ---- two-bit fields holding code + 1: four consecutive elements per byte
-void encode_q2_0(const Block& b, uint8_t* p) {
-  put_half(p, b.d);
-  std::memset(p + 2, 0, 16);
-  for (int j = 0; j < 64; ++j) p[2 + j / 4] |= byte_of((b.numbers[j] + 1) << 2 * (j % 4));
+void put_fields(const Block& b, uint8_t* p) {
+  std::memset(p, 0, 16);
+  for (int j = 0; j < 64; ++j) p[j / 4] |= byte_of((b.numbers[j] + 1) << 2 * (j % 4));
 }
-void decode_q2_0(const uint8_t* p, Block& b) {
-  b.d = half_at(p);
-  for (int j = 0; j < 64; ++j) b.numbers[j] = (p[2 + j / 4] >> 2 * (j % 4) & 3) - 1;
+void take_fields(const uint8_t* p, Block& b) {
+  for (int j = 0; j < 64; ++j) b.numbers[j] = (p[j / 4] >> 2 * (j % 4) & 3) - 1;
 }
 
-// ---- the same with another order: element 128 h + 32 l + i is field l of byte 32 h + i; d is last
-int tq2_byte(int j) { return j / 128 * 32 + j % 32; }
-int tq2_shift(int j) { return 2 * (j / 32 % 4); }
-void encode_tq2_0(const Block& b, uint8_t* p) {
+// ---- the same with another order: element 128 h + 32 l + i is field l of byte 32 h + i
+int run_byte(int j) { return j / 128 * 32 + j % 32; }
+int run_shift(int j) { return 2 * (j / 32 % 4); }
+void put_runs_of_fields(const Block& b, uint8_t* p) {
   std::memset(p, 0, 64);
-  for (int j = 0; j < 256; ++j) p[tq2_byte(j)] |= byte_of((b.numbers[j] + 1) << tq2_shift(j));
-  put_half(p + 64, b.d);
+  for (int j = 0; j < 256; ++j) p[run_byte(j)] |= byte_of((b.numbers[j] + 1) << run_shift(j));
 }
-void decode_tq2_0(const uint8_t* p, Block& b) {
-  for (int j = 0; j < 256; ++j) b.numbers[j] = (p[tq2_byte(j)] >> tq2_shift(j) & 3) - 1;
-  b.d = half_at(p + 64);
+void take_runs_of_fields(const uint8_t* p, Block& b) {
+  for (int j = 0; j < 256; ++j) b.numbers[j] = (p[run_byte(j)] >> run_shift(j) & 3) - 1;
 }
 
 // ---- base 3: a byte stores digits (code + 1), most significant first, as ceil(256 v / 243). Runs: 32 bytes of five
-// digits, 16 bytes of five, 4 bytes of four; digit n of byte i of a run is element `first` + n * bytes + i. d is last.
+// digits, 16 bytes of five, 4 bytes of four; digit n of byte i of a run is element `first` + n * bytes + i.
 struct Run {
   int bytes, digits, first, at;
 };
 constexpr Run kRuns[] = {{32, 5, 0, 0}, {16, 5, 160, 32}, {4, 4, 240, 48}};
 constexpr int kDigits = 5;
-void encode_tq1_0(const Block& b, uint8_t* p) {
+void put_digits(const Block& b, uint8_t* p) {
   for (const Run& run : kRuns)
     for (int i = 0; i < run.bytes; ++i) {
       int v = 0;
       for (int n = 0; n < kDigits; ++n) v = 3 * v + (n < run.digits ? b.numbers[run.first + n * run.bytes + i] + 1 : 0);
       p[run.at + i] = byte_of((v * 256 + 242) / 243);
     }
-  put_half(p + 52, b.d);
 }
-void decode_tq1_0(const uint8_t* p, Block& b) {
+void take_digits(const uint8_t* p, Block& b) {
   for (const Run& run : kRuns)
     for (int i = 0; i < run.bytes; ++i) {
       uint32_t fraction = p[run.at + i];  // in units of 1/256
@@ -159,22 +114,32 @@ void decode_tq1_0(const uint8_t* p, Block& b) {
         fraction &= 255;
       }
     }
-  b.d = half_at(p + 52);
 }
 
 constexpr BlockCodec kCodecs[] = {
-    {GgufType::kQ8_0, dtypes::int8, -128, 127, false, false, encode_q8_0, decode_q8_0},
-    {GgufType::kQ5_0, dtypes::int5, -16, 15, false, false, encode_q5_0, decode_q5_0},
-    {GgufType::kQ5_1, dtypes::uint5, 0, 31, false, true, encode_q5_1, decode_q5_1},
-    {GgufType::kQ4_0, dtypes::int4, -8, 7, false, false, encode_q4_0, decode_q4_0},
-    {GgufType::kQ4_1, dtypes::uint4, 0, 15, false, true, encode_q4_1, decode_q4_1},
-    {GgufType::kTQ1_0, dtypes::ternary, -1, 1, false, false, encode_tq1_0, decode_tq1_0},
-    {GgufType::kTQ2_0, dtypes::ternary, -1, 1, false, false, encode_tq2_0, decode_tq2_0},
-    {GgufType::kQ2_0, dtypes::ternary, -1, 2, false, false, encode_q2_0, decode_q2_0},
-    {GgufType::kQ1_0, dtypes::bint1, -1, 1, true, false, encode_q1_0, decode_q1_0},
+    {GgufType::kQ8_0, dtypes::int8, -128, 127, false, false, 0, put_bytes, take_bytes},
+    {GgufType::kQ5_0, dtypes::int5, -16, 15, false, false, 0, put_fives<16>, take_fives<16>},
+    {GgufType::kQ5_1, dtypes::uint5, 0, 31, false, true, 0, put_fives<0>, take_fives<0>},
+    {GgufType::kQ4_0, dtypes::int4, -8, 7, false, false, 0, put_nibbles<8>, take_nibbles<8>},
+    {GgufType::kQ4_1, dtypes::uint4, 0, 15, false, true, 0, put_nibbles<0>, take_nibbles<0>},
+    {GgufType::kTQ1_0, dtypes::ternary, -1, 1, false, false, 52, put_digits, take_digits},
+    {GgufType::kTQ2_0, dtypes::ternary, -1, 1, false, false, 64, put_runs_of_fields, take_runs_of_fields},
+    {GgufType::kQ2_0, dtypes::ternary, -1, 2, false, false, 0, put_fields, take_fields},
+    {GgufType::kQ1_0, dtypes::bint1, -1, 1, true, false, 0, put_signs, take_signs},
 };
 
 }  // namespace
+
+void BlockCodec::encode(const Block& b, uint8_t* p) const {
+  put_half(p + scale_at, b.d);
+  if (offset) put_half(p + scale_at + 2, b.m);
+  put(b, p + codes_at());
+}
+void BlockCodec::decode(const uint8_t* p, Block& b) const {
+  b.d = half_at(p + scale_at);
+  if (offset) b.m = half_at(p + scale_at + 2);
+  take(p + codes_at(), b);
+}
 
 const BlockCodec* block_codec(GgufType type) {
   for (const BlockCodec& codec : kCodecs)
@@ -205,8 +170,7 @@ namespace {
 
 float half_value(const uint8_t* p) { return fp16_to_float(half_at(p)); }
 
-// Element 128 h + 32 l + i is two-bit field l of byte 32 h + i.
-int two_bits(const uint8_t* p, int j) { return p[j / 128 * 32 + j % 32] >> 2 * (j / 32 % 4) & 3; }
+int two_bits(const uint8_t* p, int j) { return p[run_byte(j)] >> run_shift(j) & 3; }
 
 // 16 bytes of scale (low nibble) and minimum (high nibble) | 64 bytes of fields | d | dmin
 void decode_q2_k(const uint8_t* p, float* y) {

@@ -70,9 +70,14 @@ struct BlockCodec {
   DType codes;          // when read; of Q2_0 without a code 3
   int lowest, highest;  // range of codes; for 1-bit signs: only -1 and +1
   bool signs;
-  bool offset;  // has an offset m
-  void (*encode)(const Block& block, uint8_t* bytes);
-  void (*decode)(const uint8_t* bytes, Block& block);
+  bool offset;                                      // has an offset m, behind d
+  int scale_at;                                     // where d is; the codes are at byte 0, or behind d and m
+  void (*put)(const Block& block, uint8_t* bytes);  // the codes alone
+  void (*take)(const uint8_t* bytes, Block& block);
+
+  int codes_at() const { return scale_at > 0 ? 0 : offset ? 4 : 2; }
+  void encode(const Block& block, uint8_t* bytes) const;
+  void decode(const uint8_t* bytes, Block& block) const;
 };
 // nullptr for floats, integers, and types with several scales per block.
 const BlockCodec* block_codec(GgufType type);

@@ -1,5 +1,6 @@
-// Conversion of blocks to tensors.
+// Conversion of tensors to blocks and back: what fits, and the bytes.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -14,6 +15,176 @@ namespace bitgrad {
 namespace {
 
 using namespace gguf;
+using Kind = GgufFit::Kind;
+
+void refuse(GgufFit& fit, std::string why) {
+  if (fit.kind == Kind::kRefused) return;
+  fit.kind = Kind::kRefused;
+  fit.why = std::move(why);
+}
+
+// Rounds x to fp16 and records the loss in `fit`.
+uint16_t half_of(double x, std::string_view what, GgufFit& fit) {
+  const uint16_t half = fp16_from_float(static_cast<float>(x));
+  const double error = std::abs(static_cast<double>(fp16_to_float(half)) - x);
+  const float rounded = fp16_to_float(half);
+  if (!std::isfinite(rounded) || (x != 0 && rounded == 0.0f)) {
+    refuse(fit, concat(what, ' ', x, " is not an fp16 number: expected 0 or 2^-24 to 65504"));
+  } else if (error > 0 && fit.kind != Kind::kRefused) {
+    fit.kind = Kind::kRounded;
+    fit.largest_error = std::max(fit.largest_error, error / std::abs(x));
+    fit.why = concat(what, "s are rounded to fp16");
+  }
+  return half;
+}
+
+// Converts codes to blocks; writes the bytes if `out` is given.
+class CodesToBlocks {
+ public:
+  CodesToBlocks(const Tensor& t, const GgufTypeInfo& type, const BlockCodec& codec)
+      : t_(t), type_(type), codec_(codec), scales_(t.scale_map()) {}
+
+  GgufFit run(uint8_t* out) {
+    check_dtype();
+    check_scales();
+    if (fit_.kind == Kind::kRefused) return fit_;
+    std::vector<int64_t> row(static_cast<size_t>(t_.cols()));
+    for (int64_t r = 0; r < t_.rows() && fit_.kind != Kind::kRefused; ++r) {
+      unpack_row(t_.dtype(), static_cast<const char*>(t_.data()) + r * t_.stride(), 0, t_.cols(), row.data());
+      for (int64_t c = 0; c < t_.cols(); c += type_.block_elements) {
+        const Block block = block_of(row.data() + c, r, c);
+        if (out == nullptr) continue;
+        codec_.encode(block, out);
+        out += type_.block_bytes;
+      }
+    }
+    return fit_;
+  }
+
+ private:
+  // ggml's Q2_0 has the range -1 .. 2, so int2 (-2 .. 1) fits after negation.
+  bool negated() const { return codec_.type == GgufType::kQ2_0 && t_.dtype() == dtypes::int2; }
+
+  void check_dtype() {
+    const DTypeInfo& info = t_.dtype().info();
+    const bool integers = info.kind == DTypeKind::kInt || info.kind == DTypeKind::kUint;
+    const int64_t low = negated() ? -info.qmax : info.qmin, high = negated() ? -info.qmin : info.qmax;
+    const bool fits =
+        codec_.signs ? info.kind == DTypeKind::kSign : integers && low >= codec_.lowest && high <= codec_.highest;
+    if (!fits) refuse(fit_, concat(type_.name, " does not hold codes of ", t_.dtype()));
+    if (codec_.offset && info.kind != DTypeKind::kUint)
+      refuse(fit_, concat(type_.name, " is for codes from 0 on, got ", t_.dtype()));
+    fit_.other_codes = fit_.kind == Kind::kRefused;
+  }
+
+  void check_scales() {
+    const int64_t block = type_.block_elements;
+    if (t_.cols() % block != 0)
+      refuse(fit_, concat("rows of ", t_.cols(), " elements do not fill blocks of ", block, " (", type_.name, ')'));
+    if (scales_.col_step != 0 && scales_.col_group % block != 0)
+      refuse(fit_,
+             concat("scales change inside a block of ", block, " (", type_.name, "): got ", t_.quant()->granularity));
+    if (scales_.offset != nullptr && !codec_.offset)
+      refuse(fit_, concat(type_.name, " has no offsets (Q4_1 and Q5_1 have)"));
+  }
+
+  Block block_of(const int64_t* numbers, int64_t r, int64_t c) {
+    const auto at = static_cast<size_t>(scales_.trivial() ? 0 : scales_.index(r, c));
+    const double scale = scales_.scale == nullptr ? 1.0 : scales_.scale[at];
+    const int64_t zero = scales_.zero == nullptr ? 0 : scales_.zero[at];
+    if (zero != 0 && !codec_.offset)
+      refuse(fit_, concat(type_.name, " has no zero points, got ", zero, " (Q4_1 and Q5_1 store them as offsets)"));
+    Block block;
+    block.d = half_of(negated() ? -scale : scale, "scale", fit_);
+    const double offset = scales_.offset == nullptr ? -scale * static_cast<double>(zero) : scales_.offset[at];
+    if (codec_.offset) block.m = half_of(offset, "offset", fit_);
+    for (int64_t j = 0; j < type_.block_elements; ++j)
+      block.numbers[j] = static_cast<int>(negated() ? -numbers[j] : numbers[j]);
+    return block;
+  }
+
+  const Tensor& t_;
+  const GgufTypeInfo& type_;
+  const BlockCodec& codec_;
+  const ScaleMap scales_;
+  GgufFit fit_;
+};
+
+// Converts floats, or dequantized codes, to a float type, some rows at a time.
+GgufFit floats_to(const Tensor& tensor, DType dtype, uint8_t* out) {
+  constexpr int64_t kElements = 1 << 16;
+  const Tensor t = tensor.reshape({tensor.rows(), tensor.cols()});  // row_slice cuts vectors along their only axis
+  GgufFit fit;
+  const int64_t rows = std::max<int64_t>(1, kElements / std::max<int64_t>(1, t.cols()));
+  for (int64_t begin = 0; begin < t.rows(); begin += rows) {
+    const std::vector<double> values = t.row_slice(begin, std::min(begin + rows, t.rows())).values();
+    const Tensor rounded = Tensor::from_elements({static_cast<int64_t>(values.size())}, dtype, values);
+    const std::vector<double> back = rounded.elements();
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (back[i] == values[i] || std::isnan(values[i])) continue;
+      if (!std::isfinite(back[i])) refuse(fit, concat("the value ", values[i], " is beyond the range of ", dtype));
+      if (fit.kind == Kind::kRefused) return fit;
+      fit.kind = Kind::kRounded;
+      fit.largest_error = std::max(fit.largest_error, std::abs(back[i] - values[i]) / std::abs(values[i]));
+      fit.why = concat("values are rounded to ", dtype);
+    }
+    if (out == nullptr || values.empty()) continue;
+    const size_t bytes = values.size() * static_cast<size_t>(dtype.bits() / 8);
+    std::memcpy(out, rounded.data(), bytes);
+    out += bytes;
+  }
+  return fit;
+}
+
+GgufFit integers_to(const Tensor& t, DType dtype, uint8_t* out) {
+  GgufFit fit;
+  if (t.dtype() != dtype || t.quant()) {
+    refuse(fit, concat("got ", t, t.quant() ? " with scales" : "", ", expected ", dtype, " without scales"));
+    return fit;
+  }
+  const auto row = static_cast<size_t>(row_bytes_file(dtype, t.cols()));
+  for (int64_t r = 0; out != nullptr && r < t.rows(); ++r)
+    std::memcpy(out + static_cast<size_t>(r) * row, static_cast<const char*>(t.data()) + r * t.stride(), row);
+  return fit;
+}
+
+// `out`: nullptr, or a buffer for the bytes of a tensor that fits.
+GgufFit fit_to(const Tensor& t, const GgufTypeInfo& type, uint8_t* out) {
+  if (const BlockCodec* const codec = block_codec(type.type)) {
+    if (t.dtype().is_code() && t.layout() == layouts::canonical) return CodesToBlocks(t, type, *codec).run(out);
+    GgufFit fit;
+    refuse(fit, concat(type.name, " holds codes, got ", t, ": quantize it first"));
+    return fit;
+  }
+  const std::optional<DType> dtype = plain_dtype(type.type);
+  if (dtype) return is_float_type(type.type) ? floats_to(t, *dtype, out) : integers_to(t, *dtype, out);
+  GgufFit fit;
+  refuse(fit, concat("bitgrad does not write ", type.name));
+  return fit;
+}
+
+}  // namespace
+
+GgufFit gguf_fit(const Tensor& tensor, GgufType type) {
+  const DeviceGuard host(Device::cpu());
+  return fit_to(tensor.on_host(), gguf_type(type), nullptr);
+}
+
+GgufItem gguf_item(const std::string& name, const Tensor& tensor, GgufType type) {
+  const DeviceGuard host(Device::cpu());
+  const Tensor t = tensor.on_host();
+  const GgufTypeInfo& info = gguf_type(type);
+  const GgufFit fit = fit_to(t, info, nullptr);
+  require(fit.kind != Kind::kRefused, "gguf_item", "tensor '", name, "' (", t, ") as ", info.name, ": ", fit.why, '.');
+  const int64_t bytes = t.numel() / info.block_elements * info.block_bytes;
+  GgufItem item{name, type, t.shape().dims(), std::vector<uint8_t>(static_cast<size_t>(bytes))};
+  fit_to(t, info, item.data.data());
+  return item;
+}
+
+// Blocks to tensors.
+
+namespace {
 
 Tensor floats_of(const GgufEntry& entry, DType dtype, const std::vector<uint8_t>& data) {
   Tensor t = Tensor::zeros(Shape(entry.shape), dtype, MemoryKind::kBuffer, Device::cpu());
@@ -42,10 +213,8 @@ Tensor values_of(const GgufEntry& entry, const GgufTypeInfo& type, DecodeValues 
 }
 
 std::shared_ptr<const Tensor> flat(const std::vector<float>& numbers) {
-  const Tensor t =
-      Tensor::zeros({static_cast<int64_t>(numbers.size())}, dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
-  std::copy(numbers.begin(), numbers.end(), t.as<float>());
-  return std::make_shared<const Tensor>(t);
+  return std::make_shared<const Tensor>(
+      Tensor::from(numbers, {std::ssize(numbers)}, dtypes::fp32, MemoryKind::kBuffer));
 }
 
 class BlocksToCodes {

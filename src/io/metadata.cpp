@@ -10,13 +10,8 @@
 
 namespace bitgrad::detail {
 
-namespace {
-
-constexpr size_t kMostBytes = size_t{16} << 20;
-
-}  // namespace
-
 Json parse_metadata(const std::string& key, const std::string& text, int depth) {
+  constexpr size_t kMostBytes = size_t{16} << 20;
   require(text.size() <= kMostBytes, "metadata", "'", key, "' has ", text.size(), " bytes, at most ", kMostBytes,
           " are read");
   try {

@@ -29,12 +29,9 @@ class ProtoMessage {
     std::memcpy(&bits, &x, sizeof bits);
     fixed(bits, 4);
   }
-  void text(int field, std::string_view x) {
-    key(field, 2);
-    varint(x.size());
-    bytes_.insert(bytes_.end(), x.begin(), x.end());
-  }
-  void data(int field, const std::vector<uint8_t>& x) {
+  void text(int field, std::string_view x) { data(field, x); }
+  template <typename Bytes>
+  void data(int field, const Bytes& x) {
     key(field, 2);
     varint(x.size());
     bytes_.insert(bytes_.end(), x.begin(), x.end());

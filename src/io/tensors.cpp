@@ -37,8 +37,6 @@ const PlainDtype* plain_dtype(DType dtype) {
   return nullptr;
 }
 
-std::string part_name(const std::string& name, std::string_view end) { return name + std::string(end); }
-
 // Rows of a tensor in a file are contiguous.
 void copy_rows(DType dtype, int64_t rows, int64_t cols, void* to, int64_t to_stride, const void* from,
                int64_t from_stride) {
@@ -58,7 +56,7 @@ class Writer {
             tensor.layout(), ", expected canonical");
     const PlainDtype* const plain = tensor.quant() ? nullptr : plain_dtype(tensor.dtype());
     if (plain != nullptr) return put(name, std::string(plain->name), tensor.shape().dims(), tensor);
-    const std::string codes = part_name(name, kCodesEnd);
+    const std::string codes = concat(name, kCodesEnd);
     records_.emplace_back(codes, codes_record(tensor));
     put(codes, "U8", {tensor.rows(), row_bytes_file(tensor.dtype(), tensor.cols())}, tensor);
     if (const auto& quant = tensor.quant()) {
@@ -79,7 +77,7 @@ class Writer {
  private:
   void part(const std::string& name, std::string_view end, const std::shared_ptr<const Tensor>& tensor) {
     if (tensor)
-      put(part_name(name, end), std::string(plain_dtype(tensor->dtype())->name), tensor->shape().dims(), *tensor);
+      put(concat(name, end), std::string(plain_dtype(tensor->dtype())->name), tensor->shape().dims(), *tensor);
   }
 
   void put(const std::string& name, std::string dtype, std::vector<int64_t> shape, const Tensor& tensor) {
@@ -101,7 +99,7 @@ class Writer {
 void check_names(const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors)
     for (const std::string_view end : {kCodesEnd, kScaleEnd, kZeroEnd, kOffsetEnd, kStatisticEnd}) {
-      const auto other = tensors.find(part_name(name, end));
+      const auto other = tensors.find(concat(name, end));
       const bool plain = !tensor.quant() && plain_dtype(tensor.dtype()) != nullptr;
       require(plain || other == tensors.end(), kSave, "the name '", name, end, "' belongs to a part of '", name, "' (",
               tensor, "). Rename one of the two");
@@ -160,7 +158,7 @@ class Reader {
 
   // The stored bytes are checked against the record before they are used.
   Tensor packed(const std::string& name, const CodesRecord& record) {
-    const std::string codes = part_name(name, kCodesEnd);
+    const std::string codes = concat(name, kCodesEnd);
     const Shape& shape = record.shape;
     check(record.dtype.is_code(), "tensor '", codes, "' is of ", record.dtype, ", which is not a dtype of codes");
     constexpr int64_t kMostColumns = int64_t{1} << 58;
@@ -181,7 +179,7 @@ class Reader {
   }
 
   std::shared_ptr<const Tensor> part(const std::string& name, std::string_view end, DType dtype, const Shape& count) {
-    const std::string full = part_name(name, end);
+    const std::string full = concat(name, end);
     if (!file_.contains(full)) return nullptr;
     check_form(full, plain_dtype(dtype)->name, count);
     return std::make_shared<const Tensor>(rows(full, dtype, count));

@@ -283,7 +283,7 @@ std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& 
   const FileForm form = file_form(file);
   std::unique_ptr<Learner> learner = build_evaluator(config, data, &form);
   enter_phase_of(read_checkpoint_header(file), file, *learner);
-  if (form.kind == "model") {
+  if (form.kind == SavedKind::kModel) {
     learner->convert();
     load_model(file, learner->model());
   } else {

@@ -44,8 +44,7 @@ LayerEffect uniform(const Sensitivity& s, size_t choice) {
 }
 
 std::vector<std::string> sum_line(const std::string& name, const LayerEffect& sum, int64_t budget) {
-  std::vector<std::string> line{name};
-  for (std::string& cell : effect_cells(sum)) line.push_back(std::move(cell));
+  std::vector<std::string> line = effect_cells(name, sum);
   line[4] = std::string("-");
   if (sum.bytes > budget) line.push_back("over the budget");
   return line;
@@ -56,8 +55,7 @@ std::string table_of(const BudgetPlan& plan, const Sensitivity& s) {
       {"layer", "recipe", "bits", "bytes", "SQNR dB", "loss change", "accuracy change"}};
   LayerEffect sum;
   for (const auto& row : plan.layers) {
-    std::vector<std::string>& line = lines.emplace_back(1, row.layer);
-    for (std::string& cell : effect_cells(row.effect)) line.push_back(std::move(cell));
+    lines.push_back(effect_cells(row.layer, row.effect));
     sum.bytes += row.effect.bytes;
     sum.loss_change += row.effect.loss_change;
     sum.accuracy_change += row.effect.accuracy_change;

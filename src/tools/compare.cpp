@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
 
 #include "bitgrad/run/quant_monitor.h"
 #include "nn/activation_quantizer.h"
+#include "tools/norm_statistics.h"
 
 namespace bitgrad {
 namespace {
@@ -80,19 +80,13 @@ Seen seen(const std::string& path, const Tensor& out) { return {path, concat(out
 
 // The output of every module for x, the first time it runs, and finally the logits.
 std::vector<Seen> run(Learner& learner, const Tensor& x) {
-  StepState& state = learner.state();
-  struct Hook {
-    StepState& state;
-    std::function<void(const std::string&, const Tensor&, const Tensor&)> before;
-    ~Hook() { state.on_forward = std::move(before); }
-  } hook{state, state.on_forward};
   std::vector<Seen> all;
   std::set<std::string> paths{learner.model().path()};  // already recorded, or to be skipped
   for (const ActivationQuantizer* input : inputs_off(learner.model())) paths.insert(input->path());
-  state.on_forward = [&](const std::string& path, const Tensor&, const Tensor& out) {
-    if (paths.insert(path).second) all.push_back(seen(path, out));
-  };
-  const Tensor logits = learner.predict(x);
+  const Tensor logits =
+      detail::predict_with(learner, x, [&](const std::string& path, const Tensor&, const Tensor& out) {
+        if (paths.insert(path).second) all.push_back(seen(path, out));
+      });
   all.push_back(seen("output", logits));
   return all;
 }

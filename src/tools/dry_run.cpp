@@ -90,8 +90,8 @@ std::vector<std::pair<std::string, std::string>> exports_of(Learner& learner, co
   if (!record || !current_device().is_cpu()) return out;
   learner.convert();
   for (const ExportTarget& target : export_targets()) {
-    const bool language = target.name == "gguf" || target.name == "hf";
-    if ((language && learner.input()->ids == 0) || target.name == "safetensors" || target.name == "npz") continue;
+    const bool language = target.holds == ExportTarget::Holds::kDecoder;
+    if ((language && learner.input()->ids == 0) || target.holds == ExportTarget::Holds::kTensors) continue;
     std::string why;
     try {
       const std::string path = concat(name, target.ending);

@@ -195,7 +195,8 @@ RunConfig merged_config(RunConfig config, Module& model, bool to_float) {
 }
 
 MergedFile write_merged(const std::string& path, const OpenedFile& file, Learner& learner, bool to_float) {
-  require(file.kind == "checkpoint", "merge", file.path, " is converted: merge the checkpoint that it was made of");
+  require(file.kind == SavedKind::kCheckpoint, "merge", file.path,
+          " is converted: merge the checkpoint that it was made of");
   require(path != file.path, "merge", path, ": is the file that the model was opened from. Name another one");
   const std::vector<AdaptedLayer> layers = adapted_layers(learner.model());
   const auto low_bit = [](const AdaptedLayer& l) { return l.slot->weight().low_bit(); };

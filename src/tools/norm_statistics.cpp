@@ -10,19 +10,6 @@
 namespace bitgrad::detail {
 namespace {
 
-using Hook = std::function<void(const std::string& path, const Tensor& in, const Tensor& out)>;
-
-// Predicts a batch with a hook on all modules.
-void predict_with(Learner& learner, const Tensor& x, const Hook& hook) {
-  struct Restoring {
-    StepState& state;
-    Hook before;
-    ~Restoring() { state.on_forward = std::move(before); }
-  } const restoring{learner.state(), learner.state().on_forward};
-  learner.state().on_forward = hook;
-  learner.predict(x);
-}
-
 // Mean and sum of squared differences of each column (or of all numbers, for one group), merged batch by batch
 // (Chan et al. 1979).
 class Moments {
@@ -67,6 +54,18 @@ void walk(Module& module, const std::function<void(const bitgrad::Norm&)>& use) 
 }
 
 }  // namespace
+
+using Hook = std::function<void(const std::string& path, const Tensor& in, const Tensor& out)>;
+
+Tensor predict_with(Learner& learner, const Tensor& x, const Hook& hook) {
+  struct Restoring {
+    StepState& state;
+    Hook before;
+    ~Restoring() { state.on_forward = std::move(before); }
+  } const restoring{learner.state(), learner.state().on_forward};
+  learner.state().on_forward = hook;
+  return learner.predict(x);
+}
 
 NormRenewal::NormRenewal(Learner& learner, std::span<const SampleBatch> samples)
     : learner_(learner), samples_(samples) {

@@ -1,6 +1,7 @@
 // Renews the running statistics of batch and tensor norm for a model whose values have changed since they were taken.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -10,6 +11,10 @@
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad::detail {
+
+// The outputs for a batch, with a hook on all modules.
+Tensor predict_with(Learner& learner, const Tensor& x,
+                    const std::function<void(const std::string& path, const Tensor& in, const Tensor& out)>& hook);
 
 // The norms of a model in the order in which an evaluation runs them. Mean and unbiased variance are those of all rows
 // of the samples that reach the norm, in double, in evaluation mode and with the norms before it renewed already: one

@@ -198,8 +198,9 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
   return result;
 }
 
-std::vector<std::string> effect_cells(const LayerEffect& e) {
-  return {e.group ? concat(e.recipe, " group ", *e.group) : e.recipe,
+std::vector<std::string> effect_cells(const std::string& layer, const LayerEffect& e) {
+  return {layer,
+          e.group ? concat(e.recipe, " group ", *e.group) : e.recipe,
           std::to_string(e.bits),
           std::to_string(e.bytes),
           fixed(e.sqnr_db(), 2, false),
@@ -212,10 +213,7 @@ void print_sensitivity(std::ostream& out, const Sensitivity& s) {
       {"layer", "recipe", "bits", "bytes", "SQNR dB", "loss change", "accuracy change"}};
   for (const LayerSensitivity& layer : s.layers) {
     lines.push_back({layer.layer, "(unchanged)", "", std::to_string(layer.bytes)});
-    for (const LayerEffect& e : layer.effects) {
-      std::vector<std::string>& line = lines.emplace_back(1);
-      for (std::string& cell : effect_cells(e)) line.push_back(std::move(cell));
-    }
+    for (const LayerEffect& e : layer.effects) lines.push_back(effect_cells("", e));
   }
   out << "loss " << s.loss << ", accuracy " << s.accuracy << " % of " << s.samples
       << " samples; with the weights of one layer at a time requantized:\n"

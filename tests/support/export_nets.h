@@ -13,6 +13,10 @@ struct ExportNet {
   std::string name;
   std::string model;  // YAML of the list of layers
   std::string quant;  // YAML of the group `quant`, on one line
+  // What graph targets make of it. "rounded": sums of floats, in an order of the client's, or a rule at ties.
+  struct {
+    std::string onnx, qdq, qonnx, c;
+  } becomes = {};
 };
 
 inline const std::string kBinaryWeights =
@@ -26,31 +30,52 @@ inline std::string mlp(const std::string& quantizer, const std::string& middle =
 inline const std::vector<ExportNet>& export_nets() {
   const std::string q = "{quantize: {}}, ", relu = "{batch_norm: {}}, {relu: {}}, ";
   static const std::vector<ExportNet> nets{
-      {"fp32 mlp", mlp("", relu), ""},
+      {"fp32 mlp", mlp("", relu), "", {"rounded", "rounded", "rounded", "rounded"}},
       {"w1a1 mlp",
        "[" + q + "{linear: {out: 40, bias: false}}, {batch_norm: {}}, " + q +
            "{linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
-       kBinaryWeights + ", activations: {dtype: bint1, scheme: binary}"},
-      {"w2a2 mlp", mlp(q),
-       "weights: {dtype: ternary, scheme: fixed, scale: 1}, activations: {dtype: ternary, scheme: fixed, scale: 1}"},
-      {"int8 mlp", mlp(q, relu),
+       kBinaryWeights + ", activations: {dtype: bint1, scheme: binary}",
+       {"exact", "exact", "rounded", "exact"}},
+      {"w2a2 mlp",
+       mlp(q),
+       "weights: {dtype: ternary, scheme: fixed, scale: 1}, activations: {dtype: ternary, scheme: fixed, scale: 1}",
+       {"exact", "exact", "rounded", "exact"}},
+      {"int8 mlp",
+       mlp(q, relu),
        "weights: {dtype: int8, scheme: absmax, granularity: channel}, activations: {dtype: int8, scheme: absmax, "
-       "observer: {name: min_max}}"},
+       "observer: {name: min_max}}",
+       {"exact", "rounded", "rounded", "exact"}},
       {"int8 mlp, integers",
        "[" + q + "{linear: {out: 32}}, {relu: {}}, " + q + "{linear: {out: 10}}, {dequantize: {}}]",
        "weights: {dtype: int8, scheme: absmax, granularity: channel}, activations: {dtype: int8, scheme: absmax, "
-       "observer: {name: min_max}}, compute: integer_out"},
-      {"affine uint8 mlp", mlp(q, relu),
+       "observer: {name: min_max}}, compute: integer_out",
+       {"exact", "refused", "refused", "exact"}},
+      {"affine uint8 mlp",
+       mlp(q, relu),
        "weights: {dtype: int8, scheme: affine, granularity: channel}, activations: {dtype: uint8, scheme: affine, "
-       "observer: {name: min_max}}"},
-      {"int8 mlp, scales of tokens", mlp(q, relu),
+       "observer: {name: min_max}}",
+       {"exact", "rounded", "rounded", "exact"}},
+      {"int8 mlp, scales of tokens",
+       mlp(q, relu),
        "weights: {dtype: int4, scheme: symmetric, granularity: channel}, activations: {dtype: int8, scheme: absmax, "
-       "granularity: token}"},
-      {"int4 groups", mlp("", relu), "weights: {dtype: int4, scheme: symmetric, granularity: group(16)}"},
-      {"uint4 groups with offsets", mlp("", relu),
-       "weights: {dtype: uint4, scheme: minmax_offset, granularity: group(32)}"},
-      {"int2 channel weights", mlp("", relu), "weights: {dtype: int2, scheme: absmax, granularity: channel}"},
-      {"nf4 weights", mlp("", relu), "weights: {dtype: nf4, scheme: codebook, granularity: group(16)}"},
+       "granularity: token}",
+       {"exact", "rounded", "refused", "refused"}},
+      {"int4 groups",
+       mlp("", relu),
+       "weights: {dtype: int4, scheme: symmetric, granularity: group(16)}",
+       {"rounded", "rounded", "refused", "rounded"}},
+      {"uint4 groups with offsets",
+       mlp("", relu),
+       "weights: {dtype: uint4, scheme: minmax_offset, granularity: group(32)}",
+       {"rounded", "rounded", "refused", "rounded"}},
+      {"int2 channel weights",
+       mlp("", relu),
+       "weights: {dtype: int2, scheme: absmax, granularity: channel}",
+       {"rounded", "rounded", "rounded", "rounded"}},
+      {"nf4 weights",
+       mlp("", relu),
+       "weights: {dtype: nf4, scheme: codebook, granularity: group(16)}",
+       {"rounded", "rounded", "refused", "rounded"}},
       {"lsq w4a4 conv",
        "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: lsq}}, {conv2d: {out: 8, kernel: 3, stride: 2, padding: "
        "same, bias: false}}, "
@@ -63,7 +88,8 @@ inline const std::vector<ExportNet>& export_nets() {
            "{conv2d: {out: 12, kernel: 3, stride: 2, padding: 1}}, {batch_norm: {}}], shortcut: [{shortcut_a: {out: "
            "12, stride: 2}}]}}, {relu: {}}, "
            "{global_avg_pool: {}}, {linear: {out: 10}}]",
-       "weights: {dtype: int4, scheme: lsq}, activations: {dtype: uint4, scheme: lsq}"},
+       "weights: {dtype: int4, scheme: lsq}, activations: {dtype: uint4, scheme: lsq}",
+       {"rounded", "rounded", "rounded", "rounded"}},
       {"binary cnv",
        "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: fixed, scale: 0.0078125}}, {conv2d: {out: 8, kernel: 3, "
        "bias: false}}, {batch_norm: {}}, " +
@@ -72,30 +98,37 @@ inline const std::vector<ExportNet>& export_nets() {
            "{batch_norm: {}}, " +
            q + "{flatten: {}}, {linear: {out: 24, bias: false}}, {batch_norm: {}}, " + q +
            "{linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
-       kBinaryWeights + ", activations: {dtype: bint1, scheme: binary}"},
-      {"resnet20 w4a4", "{preset: resnet20, keys: {width: 4}}",
+       kBinaryWeights + ", activations: {dtype: bint1, scheme: binary}",
+       {"exact", "exact", "rounded", "exact"}},
+      {"resnet20 w4a4",
+       "{preset: resnet20, keys: {width: 4}}",
        "rules: [{layers: \"*\", weights: {dtype: int4, scheme: lsq}, activations: {dtype: uint4, scheme: lsq}}, "
-       "{layers: layers.0.0, weights: {dtype: int8, scheme: lsq}, activations: {dtype: int8, scheme: lsq}}]"},
+       "{layers: layers.0.0, weights: {dtype: int8, scheme: lsq}, activations: {dtype: int8, scheme: lsq}}]",
+       {"rounded", "rounded", "rounded", "exact"}},
       {"norms of rows, gates",
        "[{layer_norm: {}}, {linear: {out: 32}}, {rms_norm: {}}, {linear: {out: 24}}, {swiglu: {}}, "
        "{linear: {out: 16}}, {geglu: {}}, {layer_norm: {bias: false}}, {linear: {out: 10}}]",
-       "weights: {dtype: int8, scheme: absmax, granularity: channel}"},
+       "weights: {dtype: int8, scheme: absmax, granularity: channel}",
+       {"rounded", "rounded", "rounded", "refused"}},
       {"int8 conv, scales of a batch",
        "[{unsqueeze: {}}, {conv2d: {out: 8, kernel: 3}}, {relu: {}}, {quantize: {observer: {name: none}}}, "
        "{conv2d: {out: 8, kernel: 3, stride: 2}}, {relu: {}}, {max_pool: {size: 2}}, {quantize: {observer: {name: "
        "none}}}, "
        "{flatten: {}}, {linear: {out: 10}}]",
-       "weights: {dtype: int8, scheme: absmax, granularity: channel}, activations: {dtype: int8, scheme: absmax}"},
+       "weights: {dtype: int8, scheme: absmax, granularity: channel}, activations: {dtype: int8, scheme: absmax}",
+       {"rounded", "rounded", "refused", "refused"}},
       {"w8a8_static conv",
        "[{unsqueeze: {}}, {conv2d: {out: 8, kernel: 3}}, {batch_norm: {}}, {relu: {}}, {max_pool: {size: 2}}, {conv2d: "
        "{out: 8, kernel: 3, stride: 2}}, {relu: {}}, {flatten: {}}, {linear: {out: 10}}]",
-       "recipe: w8a8_static"},
+       "recipe: w8a8_static",
+       {"exact", "rounded", "rounded", "exact"}},
       {"branches, prelu, pools",
        "[{conv2d: {out: 6, kernel: [3, 2], stride: 2, groups: 1}}, {branches: {join: add, layers: [[{prelu: {}}], "
        "[{shift: {}}, {hardtanh: {}}], []]}}, {avg_pool: {size: 2, padding: 1}}, "
        "{max_pool: {size: 3, stride: 2, padding: 1}}, {conv2d: {out: 12, kernel: 3, groups: 6, padding: 1}}, "
        "{branches: {join: concat, layers: [[{sigmoid: {}}], [{tanh: {}}]]}}, {flatten: {}}, {linear: {out: 10}}]",
-       "weights: {dtype: int8, scheme: absmax}"},
+       "weights: {dtype: int8, scheme: absmax}",
+       {"rounded", "rounded", "rounded", "refused"}},
   };
   return nets;
 }

@@ -134,16 +134,16 @@ TEST_CASE("ONNX Runtime computes what we compute, from files with our codes and 
   const Json answers = answers_of("onnx_client", manifest, temp);
   for (size_t i = 0; i < cases.size(); ++i) {
     const Json& a = answers.at(i);
-    INFO(cases[i].net << ", form " << cases[i].report.family << ", opset " << cases[i].spec.opset << ": " << a.dump());
+    INFO(cases[i].net << ", form " << cases[i].report.variant << ", opset " << cases[i].spec.opset << ": " << a.dump());
     check_file(a);
     CHECK(a.at("one").get<bool>() == (cases[i].net != "int8 conv, scales of a batch"));
     const bool exact = std::all_of(cases[i].report.layers.begin(), cases[i].report.layers.end(),
                                    [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kExact; });
     if (exact)
       CHECK(a.at("difference").get<double>() == 0);
-    else if (cases[i].report.family == "integer")
+    else if (cases[i].report.variant == "integer")
       CHECK(a.at("difference").get<double>() <= 1e-5 * (1 + a.at("largest").get<double>()));
-    if (exact || cases[i].report.family == "integer") CHECK(a.at("agree") == kSamples);
+    if (exact || cases[i].report.variant == "integer") CHECK(a.at("agree") == kSamples);
     CHECK(a.at("agree").get<int64_t>() >= kSamples - 5);
   }
 }
@@ -185,7 +185,7 @@ TEST_CASE("ONNX Runtime computes what a language model computes, for any number 
   const Json answers = answers_of("onnx_client", manifest, temp);
   for (size_t i = 0; i < cases.size(); ++i) {
     const Json& a = answers.at(i);
-    INFO(cases[i].net << ", form " << cases[i].report.family << ", opset " << cases[i].spec.opset << ": " << a.dump());
+    INFO(cases[i].net << ", form " << cases[i].report.variant << ", opset " << cases[i].spec.opset << ": " << a.dump());
     check_file(a);
     CHECK(a.at("one") == true);
     CHECK(a.at("lengths") == (cases[i].net == "side by side" ? "fixed" : "up to the context"));

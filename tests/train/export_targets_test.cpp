@@ -1,7 +1,6 @@
 // Every scheme to every target: lossless, rounded with a bound, or refused with a reason.
 #include <algorithm>
 #include <filesystem>
-#include <map>
 
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/export/export.h"
@@ -32,42 +31,15 @@ std::string worst_of(const ExportReport& report) {
   return worst == Fate::kRefused ? "refused" : worst == Fate::kRounded ? "rounded" : "exact";
 }
 
-struct Row {
-  std::string onnx, qdq, qonnx, c;
-};
-// "rounded": sums of floats, in an order of the client's, or a rule at ties. Decoders alone go to gguf and hf.
-const std::map<std::string, Row> kMatrix{
-    {"fp32 mlp", {"rounded", "rounded", "rounded", "rounded"}},
-    {"w1a1 mlp", {"exact", "exact", "rounded", "exact"}},
-    {"w2a2 mlp", {"exact", "exact", "rounded", "exact"}},
-    {"int8 mlp", {"exact", "rounded", "rounded", "exact"}},
-    {"int8 mlp, integers", {"exact", "refused", "refused", "exact"}},
-    {"affine uint8 mlp", {"exact", "rounded", "rounded", "exact"}},
-    {"int8 mlp, scales of tokens", {"exact", "rounded", "refused", "refused"}},
-    {"int4 groups", {"rounded", "rounded", "refused", "rounded"}},
-    {"uint4 groups with offsets", {"rounded", "rounded", "refused", "rounded"}},
-    {"int2 channel weights", {"rounded", "rounded", "rounded", "rounded"}},
-    {"nf4 weights", {"rounded", "rounded", "refused", "rounded"}},
-    {"lsq w4a4 conv", {"rounded", "rounded", "rounded", "rounded"}},
-    {"binary cnv", {"exact", "exact", "rounded", "exact"}},
-    {"resnet20 w4a4", {"rounded", "rounded", "rounded", "exact"}},
-    {"norms of rows, gates", {"rounded", "rounded", "rounded", "refused"}},
-    {"int8 conv, scales of a batch", {"rounded", "rounded", "refused", "refused"}},
-    {"w8a8_static conv", {"exact", "rounded", "rounded", "exact"}},
-    {"branches, prelu, pools", {"rounded", "rounded", "rounded", "refused"}},
-};
-
 }  // namespace
 
 TEST_CASE("Every scheme goes to every target without loss, with a bound, or not at all") {
   const KeepModes keep;
   const TempDir temp;
-  REQUIRE(kMatrix.size() == export_nets().size());
   for (const ExportNet& net : export_nets()) {
     const auto trainer = trained(net);
     const std::optional<ModelRecord> record = model_record(trainer->learner());
     const ExportSource source{&trainer->learner().model(), &record->model};
-    const Row& row = kMatrix.at(net.name);
     const auto check = [&](const std::string& file, const std::string& format, ExportSpec spec,
                            const std::string& expected) {
       INFO(net.name << " to " << (format.empty() ? file : format) << ' ' << spec.form);
@@ -83,10 +55,10 @@ TEST_CASE("Every scheme goes to every target without loss, with a bound, or not 
       CHECK(contains(error, ":\n  layers.") == (expected == "refused"));
       CHECK(std::filesystem::exists(path) == (expected != "refused"));
     };
-    check("m.onnx", "", {}, row.onnx);
-    check("m.onnx", "", {.form = "qdq", .opset = 25}, row.qdq);
-    check("m.onnx", "qonnx", {}, row.qonnx);
-    check("m.c", "", {}, row.c);
+    check("m.onnx", "", {}, net.becomes.onnx);
+    check("m.onnx", "", {.form = "qdq", .opset = 25}, net.becomes.qdq);
+    check("m.onnx", "qonnx", {}, net.becomes.qonnx);
+    check("m.c", "", {}, net.becomes.c);
     check("m.npz", "", {}, "exact");
     check("m.safetensors", "", {.dequantize = true}, "exact");
     check("m.safetensors", "", {}, net.name.starts_with("uint4") || net.name.starts_with("nf4") ? "refused" : "exact");
@@ -130,5 +102,33 @@ TEST_CASE("Values in bf16 are refused by every target of graphs") {
     });
     INFO(error);
     CHECK(contains(error, "values between layers are bf16. Set model.values: fp32"));
+  }
+}
+
+TEST_CASE("A target refuses options of quantization that it does not list, by layer, option and value") {
+  const KeepModes keep;
+  ExportNet net = export_net("int8 mlp");
+  net.quant =
+      "weights: {dtype: int8, scheme: absmax, granularity: channel, pow2: true}, activations: {dtype: int8, scheme: "
+      "absmax, eps: 0.5, observer: {name: min_max}}";
+  const auto trainer = trained(net);
+  const std::optional<ModelRecord> record = model_record(trainer->learner());
+  const ExportSource source{&trainer->learner().model(), &record->model};
+  for (const ExportTarget& target : export_targets()) {
+    INFO(target.name);
+    const auto error = [&](std::string_view carries) {
+      ExportTarget changed = target;
+      changed.carries = carries;
+      return error_of([&] { changed.write(source, concat("m", target.ending), {.dry_run = true}); });
+    };
+    CHECK_FALSE(contains(error(target.carries), "does not carry"));
+    const std::string nothing = error("");
+    INFO(nothing);
+    CHECK(contains(nothing, concat("format ", target.name, " does not carry these options of quantization:")));
+    CHECK(contains(nothing, "layers.1.weight: pow2: true"));
+    CHECK(contains(nothing, "layers.0: eps: 0.5"));
+    CHECK(contains(error("rounding pow2"), "layers.0: eps: 0.5"));
+    CHECK_FALSE(contains(error("rounding pow2"), "pow2:"));
+    CHECK(contains(error("eps"), "layers.1.weight: pow2: true"));
   }
 }

@@ -134,7 +134,7 @@ TEST_CASE("a dry run of an export writes nothing, and everything that an import 
   const auto model = imported(kFolder + "llama", temp.file("a"));
   const ExportReport report =
       export_hugging_face(model->model(), spec_of(temp.file("a")), nullptr, temp.file("out"), {.dry_run = true});
-  CHECK(report.family == "llama");
+  CHECK(report.variant == "llama");
   CHECK(report.tensors.size() == 2 * 9 + 3);
   CHECK_FALSE(fs::exists(temp.file("out")));
 

@@ -82,7 +82,7 @@ TEST_CASE("a model file gives a fresh model the same codes, scales, floats and l
 TEST_CASE("a model file has codes without masters and moments, and the header of its run") {
   TempDir temp;
   const auto learner = saved(forms()[0].second, temp.file("m"));
-  CHECK(file_kind(temp.file("m")) == "model");
+  CHECK(file_kind(temp.file("m")) == SavedKind::kModel);
   const SafetensorsFile file = SafetensorsFile::read(temp.file("m"));
   CHECK(file.contains("layers.4.weight.codes"));
   CHECK(file.contains("layers.4.weight.scale"));
@@ -116,7 +116,7 @@ TEST_CASE("a checkpoint is refused as a model and a model as a checkpoint, and t
   const LayerQuant quant = forms()[0].second;
   const auto learner = learner_of(quant);
   save_checkpoint(temp.file("c"), *learner, {}, "");
-  CHECK(file_kind(temp.file("c")) == "checkpoint");
+  CHECK(file_kind(temp.file("c")) == SavedKind::kCheckpoint);
   saved(quant, temp.file("m"));
   const auto converted = learner_of(quant);
   converted->convert();

@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 
+#include "bitgrad/base/key.h"
 #include "bitgrad/config/weight_name.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/table.h"
@@ -119,16 +120,28 @@ void load_values(const std::string& path, Module& model);
 void save_model(const std::string& path, Module& model, const CheckpointHeader& header);
 // Loads it into a converted model of the same form (after prepare and convert). Errors as in load_checkpoint.
 void load_model(const std::string& path, Module& model);
+// What a file that bitgrad writes holds of a model; the names are values of bitgrad.kind, which checkpoints do not
+// have.
+enum class SavedKind : uint8_t {
+  kCheckpoint,
+  kModel,  // an inference model
+  kPart,   // some parameters and buffers, beside adapters
+};
+template <>
+struct EnumNames<SavedKind> {
+  static constexpr std::string_view all[] = {"checkpoint", "model", "part"};
+};
 // Contents of a file of either kind, read before a model is built for it. Its configuration is untrusted text: the
 // layers it describes must have these shapes, so that a small file cannot allocate a large model.
 struct FileForm {
-  std::string path = {}, kind = {};              // kind: "checkpoint" or "model"
+  std::string path = {};
+  SavedKind kind = SavedKind::kCheckpoint;
   std::map<std::string, Shape> parameters = {};  // by path, regardless of precision
   int64_t bytes = 0;                             // total of all tensors
 };
 // Registers dtypes that the file defines. Throws Error(kData) for any other file.
 FileForm file_form(const std::string& path);
-std::string file_kind(const std::string& path);
+SavedKind file_kind(const std::string& path);
 
 // Outcome of init_from for a model.
 struct InitFrom {

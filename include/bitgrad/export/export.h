@@ -35,14 +35,20 @@ struct ExportSource {
 };
 
 struct ExportTarget {
-  std::string_view name = {};       // e.g. "onnx"
-  std::string_view ending = {};     // e.g. ".onnx"; empty: a folder
+  enum class Holds : uint8_t { kDecoder, kGraph, kTensors };  // what its files say of a model
+  std::string_view name = {};                                 // e.g. "onnx"
+  std::string_view ending = {};                               // e.g. ".onnx"; empty: a folder
   std::string_view companion = {};  // e.g. ".h": a second file with this ending instead; empty: none
-  std::string_view options = {};    // options of `bitgrad export` that it reads, by space
-  std::string_view doc = {};        // one-line description
-  // Writes `path`, or nothing with ExportSpec::dry_run. Throws Error that lists what the target cannot hold; nothing is
+  Holds holds = Holds::kTensors;
+  std::string_view options = {};  // options of `bitgrad export` that it reads (visit_export_options), by space
+  // Options of QuantSpec whose effect its files have (BITGRAD_QUANT_OPTION of quant/scheme_fields.inc), by space.
+  std::string_view carries = {};
+  std::string_view doc = {};  // one-line description
+  ExportReport (*function)(const ExportSource& source, const std::string& path, const ExportSpec& spec) = nullptr;
+  // Writes `path`, or nothing with ExportSpec::dry_run. Throws Error that lists what the target cannot hold, or names
+  // an option that it does not read or, with layer and value, one of quantization that it does not carry; nothing is
   // written then.
-  ExportReport (*write)(const ExportSource& source, const std::string& path, const ExportSpec& spec) = nullptr;
+  ExportReport write(const ExportSource& source, const std::string& path, const ExportSpec& spec) const;
 };
 // In list order. If several targets share an ending, the first is its default.
 const std::vector<ExportTarget>& export_targets();

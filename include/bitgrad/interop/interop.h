@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bitgrad/base/key.h"
 #include "bitgrad/config/weight_name.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/interop/model_origin.h"
@@ -34,6 +35,18 @@ struct ExportSpec {
   int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
   std::string origin = {};  // gguf, hf: the model's (interop/model_origin.h); empty: none. export_file sets it
 };
+// The members that are options of targets (ExportTarget::options), as `bitgrad export` has them: v(name, member, text).
+template <typename V, typename S>
+void visit_export_options(V&& v, S& s) {
+  v("--form", s.form,
+    "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear); hf: values (the default) "
+    "or packed (codes of compressed-tensors)");
+  v("--opset", s.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
+  v("--with-normalization", s.with_normalization,
+    "onnx, c: inputs are bytes, normalized in the exported model by data.affine or data.normalize of the run");
+  v("--dequantize", s.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
+  v("--family", s.family, "gpt2, llama, qwen2 or bitnet; default: inferred from the layers");
+}
 // How one tensor of an exported file was written.
 struct ExportedTensor {
   enum class Fate : uint8_t {
@@ -50,6 +63,10 @@ struct ExportedTensor {
   double error = 0;         // largest difference of a value, relative to the tensor's largest value
   std::string reason = {};  // for kRounded and kRefused
 };
+template <>
+struct EnumNames<ExportedTensor::Fate> {
+  static constexpr std::string_view all[] = {"exact", "rounded", "zeros", "refused"};
+};
 // How the computation of one layer was exported, for targets that run a graph.
 struct ExportedLayer {
   std::string layer = {};      // path
@@ -59,7 +76,7 @@ struct ExportedLayer {
   std::string reason = {};  // for kRounded and kRefused
 };
 struct ExportReport {
-  std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"; for graphs the form, "integer" or "qdq"
+  std::string variant = {};  // which of the target's forms it is: the family of a decoder, "integer", "C99", "arrays"
   std::vector<ExportedTensor> tensors = {};
   std::vector<ExportedLayer> layers = {};
   // What a program that uses the file has to know, by name: "runs in", "input", "classes", "memory", "tokenizer". One

@@ -66,7 +66,8 @@ void apply_run_settings(const RunConfig& config);
 
 // An opened checkpoint or model file: header, configuration and input form.
 struct OpenedFile {
-  std::string path = {}, kind = {};  // kind: "checkpoint" or "model"
+  std::string path = {};
+  SavedKind kind = SavedKind::kCheckpoint;
   CheckpointHeader header = {};
   RunConfig config = {};
   Form input = {};          // of the model: sample shape, ids

@@ -62,8 +62,8 @@ struct Sensitivity {
 // `rows` with a recipe that has no groups.
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
                                 std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples);
-// Table cells: recipe (with group), bits, bytes, SQNR in dB, changes of loss and accuracy.
-std::vector<std::string> effect_cells(const LayerEffect& effect);
+// Table cells: layer, recipe (with group), bits, bytes, SQNR in dB, changes of loss and accuracy.
+std::vector<std::string> effect_cells(const std::string& layer, const LayerEffect& effect);
 void print_sensitivity(std::ostream& out, const Sensitivity& sensitivity);
 // {"samples", "loss", "accuracy", "layers": [{"layer", "kind", "shape", "bytes", "recipes": [{"recipe", "group",
 // "bits", "bytes", "sqnr_db", "loss_change", "accuracy_change"}]}]}
