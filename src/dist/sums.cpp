@@ -9,6 +9,9 @@
 namespace bitgrad {
 namespace {
 
+using Bytes = Communicator::Bytes;
+using ConstBytes = Communicator::ConstBytes;
+
 constexpr int64_t kBucket = int64_t{4} << 20;  // bytes that are summed at a time
 
 // Sums `flat` (fp32 or bf16 [n] on the host). Rank r adds elements n*r/size .. n*(r+1)/size.

@@ -15,6 +15,9 @@
 namespace bitgrad {
 namespace {
 
+using Bytes = Communicator::Bytes;
+using ConstBytes = Communicator::ConstBytes;
+
 // What one rank brings to a call: a part for each rank, and the places of those from each rank.
 struct Side {
   std::vector<ConstBytes> to = {};

@@ -11,6 +11,9 @@ using namespace bitgrad::test;
 
 namespace {
 
+using Bytes = Communicator::Bytes;
+using ConstBytes = Communicator::ConstBytes;
+
 using Values = std::vector<uint32_t>;
 
 // work(rank, number) on a thread of each rank; the errors that they end with.

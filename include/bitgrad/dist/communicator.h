@@ -17,9 +17,6 @@
 
 namespace bitgrad {
 
-using Bytes = std::span<std::byte>;
-using ConstBytes = std::span<const std::byte>;
-
 inline constexpr std::chrono::minutes kRankTimeout{10};
 
 // Where a rank runs.
@@ -37,6 +34,9 @@ enum class Transfer : int64_t {};
 // the functions below. Memory is the host's.
 class Communicator {
  public:
+  using Bytes = std::span<std::byte>;
+  using ConstBytes = std::span<const std::byte>;
+
   virtual ~Communicator() = default;
   virtual int64_t rank() const = 0;  // 0 .. size()-1
   virtual int64_t size() const = 0;
@@ -73,7 +73,7 @@ template <typename T>
 std::vector<T> gather_values(Communicator& ranks, std::span<const T> own) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> all(own.size() * static_cast<size_t>(ranks.size()));
-  std::vector<Bytes> parts;
+  std::vector<Communicator::Bytes> parts;
   for (size_t r = 0; r < static_cast<size_t>(ranks.size()); ++r)
     parts.push_back(std::as_writable_bytes(std::span(all).subspan(r * own.size(), own.size())));
   std::copy(own.begin(), own.end(), all.begin() + ranks.rank() * std::ssize(own));
