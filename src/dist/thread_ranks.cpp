@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "bitgrad/base/text.h"
@@ -54,6 +53,13 @@ class ThreadRank final : public Communicator {
  public:
   ThreadRank(std::shared_ptr<Meeting> meeting, int64_t rank, std::chrono::milliseconds timeout)
       : m_(std::move(meeting)), rank_(rank), timeout_(timeout) {}
+  ThreadRank(const ThreadRank&) = delete;
+  ThreadRank& operator=(const ThreadRank&) = delete;
+  ~ThreadRank() override {
+    if (outstanding_.empty()) return;
+    std::unique_lock lock(m_->mutex);
+    cancel_with(lock, Error(concat("[ranks] rank ", rank_, " left before a transfer had ended"), ErrorCode::kDevice));
+  }
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return m_->size; }
@@ -78,11 +84,8 @@ class ThreadRank final : public Communicator {
   }
   void wait(Transfer transfer) override {
     const auto number = static_cast<int64_t>(transfer);
-    const auto limit = std::chrono::steady_clock::now() + timeout_;
     std::unique_lock lock(m_->mutex);
-    while (!ended(lock, number))
-      if (m_->changed.wait_until(lock, limit) == std::cv_status::timeout && !ended(lock, number))
-        time_out(lock, number);
+    while (!ended(lock, number)) m_->changed.wait_until(lock, *outstanding_.at(number));
   }
   void cancel(const Error& why) override {
     std::unique_lock lock(m_->mutex);
@@ -104,14 +107,15 @@ class ThreadRank final : public Communicator {
     for (int64_t r = 0; r < size(); ++r)
       if (r != rank_) bytes_sent_ += std::ssize(side.to[static_cast<size_t>(r)]);
     call.sides[static_cast<size_t>(rank_)] = std::move(side);
-    outstanding_.insert(number);
+    outstanding_[number] = std::nullopt;
     if (++call.arrived == size()) m_->changed.notify_all();
     return Transfer{number};
   }
 
   // Copies what has arrived. Every outstanding call is served, as another rank may wait for a later one first.
   void progress(std::unique_lock<std::mutex>& lock) {
-    for (const int64_t number : outstanding_) {
+    for (const auto& entry : outstanding_) {
+      const int64_t number = entry.first;
       Call& call = m_->calls.at(number);  // stays: this rank has not left it
       Side& own = *call.sides[static_cast<size_t>(rank_)];
       if (own.copied || call.arrived < size()) continue;
@@ -131,12 +135,18 @@ class ThreadRank final : public Communicator {
     }
   }
   bool ended(std::unique_lock<std::mutex>& lock, int64_t number) {
+    require(number >= 0 && number < next_, "ranks", "no transfer ", number, " was started on rank ", rank_);
     check(lock);
     progress(lock);
     const auto at = outstanding_.find(number);
     if (at == outstanding_.end()) return true;
     const auto call = m_->calls.find(number);
-    if (call->second.copied < size()) return false;
+    if (call->second.copied < size()) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!at->second) at->second = now + timeout_;
+      if (now >= *at->second) time_out(lock, number);
+      return false;
+    }
     outstanding_.erase(at);
     if (++call->second.left == size()) m_->calls.erase(call);
     return true;
@@ -172,8 +182,8 @@ class ThreadRank final : public Communicator {
   [[noreturn]] void time_out(std::unique_lock<std::mutex>& lock, int64_t number) {
     const Call& call = m_->calls.at(number);
     std::vector<int64_t> silent;
-    for (size_t r = 0; r < call.sides.size(); ++r)
-      if (!call.sides[r] || !call.sides[r]->copied) silent.push_back(static_cast<int64_t>(r));
+    for (size_t r = 0; r < call.sides.size(); ++r)  // without a call, else without having copied
+      if (call.arrived < size() ? !call.sides[r] : !call.sides[r]->copied) silent.push_back(static_cast<int64_t>(r));
     fail_all(lock, concat("no answer from rank ", joined(silent), " in ",
                           std::chrono::duration<double>(timeout_).count(), " s, in ", call.kind, ' ', number));
   }
@@ -181,8 +191,9 @@ class ThreadRank final : public Communicator {
   std::shared_ptr<Meeting> m_;
   int64_t rank_;
   std::chrono::milliseconds timeout_;
-  int64_t next_ = 0;               // number of the next call
-  std::set<int64_t> outstanding_;  // calls that this rank has not left
+  int64_t next_ = 0;  // number of the next call
+  // Calls that this rank has not left, with the time at which they count as lost, once it waits for them.
+  std::map<int64_t, std::optional<std::chrono::steady_clock::time_point>> outstanding_;
 };
 
 }  // namespace

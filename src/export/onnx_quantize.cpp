@@ -97,11 +97,13 @@ OnnxValue write_dynamic(GraphBuilder& g, const OnnxValue& x, const Quantize& op,
   const Granularity::Kind kind = op.spec.granularity.kind;
   const QuantSpec& spec = op.spec;
   const bool known = spec.scheme == "absmax" || spec.scheme == "symmetric" || spec.scheme == "affine";
+  const std::string_view other = other_option(spec, {"rounding", "eps", "div"});
   if (!known || op.rule != CodeRule::kInverse || (kind != Granularity::kToken && kind != Granularity::kTensor) ||
-      !other_option(spec, {"rounding", "eps", "div"}).empty()) {
-    g.refuse("quantize", concat("scheme ", spec.scheme, ", granularity ", spec.granularity,
-                                ", finds its scales from each batch. Exported are absmax, symmetric and affine per "
-                                "tensor or token, and any scheme with an observer or a learned step"));
+      !other.empty()) {
+    g.refuse("quantize",
+             concat("scheme ", spec.scheme, ", granularity ", spec.granularity, other.empty() ? "" : ", with ", other,
+                    ", finds its scales from each batch. Exported are absmax, symmetric and affine per "
+                    "tensor or token, and any scheme with an observer or a learned step"));
     return out;
   }
   out.scale_of_rows = kind == Granularity::kToken;

@@ -25,6 +25,7 @@ bool Trainer::Files::last_is_here() const {
 }
 
 void Trainer::Files::save(std::string_view name) {
+  if (folder_.empty()) return;
   metrics_->flush();
   t_.counters_.metrics_bytes = metrics_->written().bytes;
   t_.counters_.metrics_crc = metrics_->written().crc32c;
@@ -64,8 +65,8 @@ void Trainer::Files::keep_checkpoint() {
 
 void Trainer::Files::write_report() {
   if (folder_.empty() || !t_.config_.log.report) return;
-  detail::record_model(folder_, *t_.learner_);
   try {
+    detail::record_model(folder_, *t_.learner_);
     write_file_atomically(folder_ + "/report.html", html_report({folder_}));
   } catch (const std::exception& e) {
     const std::string_view why = e.what();

@@ -1,4 +1,4 @@
-// The parts of a run besides its trainer: sums of the lines it prints, evaluations, what they get wrong, run.json.
+// The parts of a run besides its trainer: checks, sums of the lines it prints, files, evaluations, what they get wrong.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 namespace bitgrad {
 namespace detail {
 
-// Throw Error or ConfigError (run_checks.cpp). check_samples: the data sets fit the loss and one another; valid and
-// test may be nullptr. require_readable: the texts of the configuration in the run's files read back as what was
+// Both throw Error or ConfigError (run_checks.cpp). check_samples: the data sets fit the loss and one another; valid
+// and test may be nullptr. require_readable: the texts of the configuration in the run's files read back as what was
 // written; `given_names`: the class names are the user's, not those of the data.
 void check_samples(const RunConfig& config, const Dataset& train, const Dataset* valid, const Dataset* test);
 void require_readable(const RunConfig& config, bool given_names);

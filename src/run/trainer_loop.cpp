@@ -11,7 +11,6 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/nn/layer_table.h"
-#include "bitgrad/report/report.h"
 #include "bitgrad/run/metrics_log.h"
 #include "bitgrad/run/trainer.h"
 #include "config/lengths.h"

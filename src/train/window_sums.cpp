@@ -17,10 +17,11 @@ void join(const Tensor& sum, Parameter& p) {
   p.grad_sink().done();
 }
 
-// The gradient of a parameter that no microbatch of this rank has reached.
+// The gradient of a parameter that no microbatch of this rank has reached: -0, which changes no sum, not even one of
+// -0.
 void make_zero(Parameter& p) {
   const GradTarget target = p.grad_sink().target(p.shape(), p.spec().grad);
-  device_backend(target.out.device()).fill_zero(target.out.data(), target.out.bytes());
+  target.out.copy_from(Tensor::full(p.shape(), p.spec().grad, -0.0, MemoryKind::kWorkspace));
   p.grad_sink().done();
 }
 

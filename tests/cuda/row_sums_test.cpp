@@ -1,5 +1,6 @@
 // Sums of rows that travel with codes of one bit and with weights of 8 bits on the (emulated) device: whoever makes the
 // codes makes them, products read them and no kernel reads the codes a second time.
+#include "bitgrad/ops/ops.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/quant/quantizer.h"
 #include "cuda/counted.h"

@@ -145,13 +145,32 @@ TEST_CASE("calls and lengths that differ between ranks end all of them") {
   CHECK(contains(error_of([] { make_thread_ranks(0); }), "[ranks] got 0 ranks, expected at least 1"));
 }
 
-TEST_CASE("a rank that does not answer in time ends all of them") {
-  const auto ranks = make_thread_ranks(3, std::chrono::milliseconds(1));
+TEST_CASE("a rank that does not answer in time ends all of them, whether they wait or poll") {
+  const auto ranks = make_thread_ranks(3, std::chrono::milliseconds(300));
   const auto errors = on_ranks(ranks, [](Communicator& rank, size_t own) {
-    if (own != 1) rank.wait(Exchange(rank, own, 0).transfer);
+    if (own == 1) return;
+    const Exchange call(rank, own, 0);
+    if (own == 0) rank.wait(call.transfer);
+    while (!rank.done(call.transfer)) std::this_thread::yield();
   });
-  CHECK(errors[0].starts_with("6 [ranks] no answer from rank "));  // and perhaps from one that begins later
-  CHECK(contains(errors[0], "1"));
-  CHECK(errors[0].ends_with(" in 0.001 s, in exchange 0"));
+  for (const size_t r : {0, 2}) {  // 0 and 2 both call, unless one of them begins a third of a second late
+    INFO(errors[r]);
+    CHECK(errors[r].starts_with("6 [ranks] no answer from rank "));
+    CHECK(errors[r].ends_with(" in 0.3 s, in exchange 0"));
+    CHECK(contains(errors[r], "1 in "));
+  }
   CHECK(errors[2] == errors[0]);
+}
+
+TEST_CASE("a rank that leaves with an open transfer ends the others, and unknown transfers are refused") {
+  auto ranks = make_thread_ranks(2);
+  std::string error;
+  std::thread other(
+      [&error, rank = ranks[1]] { error = error_of([&] { rank->wait(Exchange(*rank, 1, 0).transfer); }); });
+  ranks[0]->gather({}, std::vector<Communicator::Bytes>(2));  // another call, too
+  ranks.clear();
+  other.join();
+  CHECK((contains(error, "rank 0 left before a transfer had ended") || contains(error, "call 0: rank")));
+  const auto one = make_thread_ranks(1)[0];
+  CHECK(contains(error_of([&] { one->wait(Transfer{0}); }), "[ranks] no transfer 0 was started on rank 0"));
 }

@@ -85,7 +85,7 @@ TEST_CASE("counts are added over ranks, again and again") {
   for (const auto& c : counts) CHECK(c == std::vector<int64_t>{power, power});
 }
 
-TEST_CASE("sums of many tensors on ranks are those of each, whatever their sizes and dtypes") {
+TEST_CASE("sums of many tensors over ranks are those of each, of any sizes and dtypes") {
   constexpr int64_t kSizes[] = {1, 0, 5, 1200000, 3, 700001};  // more than a bucket, and fewer elements than ranks
   for (const int64_t size : {2, 3}) {
     const auto ranks = make_thread_ranks(size);

@@ -359,8 +359,7 @@ const std::vector<ListOfKinds>& lists_of_kinds() {
        {"src/data/"},
        {{"apps/bitgrad/cmd_predict.cpp", 4},  // forms of files
         {"src/config/checks_data.cpp", 1},    // a value of the key stored
-        {"src/infer/generator.cpp", 1},       // a reason to stop
-        {"src/tools/dry_run.cpp", 1}}},       // an export target
+        {"src/infer/generator.cpp", 1}}},     // a reason to stop
       {"src/task/losses.inc",
        R"(^BITGRAD_LOSS\((\w+))",
        {"src/task/"},
