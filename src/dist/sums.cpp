@@ -23,6 +23,8 @@ void sum_flat(Communicator& ranks, const Tensor& flat) {
   auto* const values = static_cast<std::byte*>(flat.data());
   auto* const place = static_cast<std::byte*>(terms.data());
   std::vector<Bytes> parts, places;
+  parts.reserve(static_cast<size_t>(size));
+  places.reserve(static_cast<size_t>(size));
   for (int64_t r = 0; r < size; ++r) {
     parts.emplace_back(values + begin(r) * each, static_cast<size_t>((begin(r + 1) - begin(r)) * each));
     places.emplace_back(place + r * own * each, static_cast<size_t>(own * each));
@@ -80,6 +82,7 @@ void sum_over_ranks(Communicator& ranks, std::span<const Tensor> values) {
             ", expected contiguous fp32 or bf16");
   if (ranks.size() == 1) return;
   std::vector<Tensor> host;
+  host.reserve(values.size());
   for (const Tensor& t : values) host.push_back(t.on_host());
   const DeviceGuard cpu(Device::cpu());
   for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {

@@ -52,6 +52,7 @@ double WindowSums::finish(const std::vector<Parameter*>& parameters, Communicato
   microbatches_ = 0;
   if (ranks == nullptr || ranks->size() == 1) return std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<int64_t> filled;  // by how many ranks
+  filled.reserve(parameters.size());
   for (Parameter* p : parameters) filled.push_back(p->grad_sink().filled() ? 1 : 0);
   sum_over_ranks(*ranks, filled);
   std::vector<Tensor> gradients;

@@ -94,6 +94,7 @@ TEST_CASE("ranks gather parts of different lengths, and values in the order of r
     std::vector<Values> all;
     std::vector<Bytes> places;
     for (size_t r = 0; r < 3; ++r) all.emplace_back(4 * r, r == own ? 7u + static_cast<uint32_t>(r) : 0u);
+    places.reserve(all.size());
     for (Values& v : all) places.push_back(std::as_writable_bytes(std::span(v)));
     rank.wait(rank.gather(places[own], places));
     for (size_t r = 0; r < 3; ++r)

@@ -61,6 +61,7 @@ TEST_CASE("the sum over ranks is the tree in the order of ranks, on every rank")
         return static_cast<double>(dtype == dtypes::bf16 ? bf16_to_float(bf16_from_float(sum)) : sum);
       };
       std::vector<std::vector<double>> terms;
+      terms.reserve(before.size());
       for (const Tensor& t : before) terms.push_back(t.elements());
       for (int64_t i = 0; i < n; ++i) {
         TreeSum<double, decltype(join)> tree(join);
