@@ -31,6 +31,7 @@
 #include "progress.h"
 #include "signals.h"
 #include "table.h"
+#include "train_ranks.h"
 
 namespace bitgrad::cli {
 namespace {
@@ -39,6 +40,7 @@ struct TrainOptions {
   std::vector<std::string> plugins;
   std::string config, out, resume, data;
   std::vector<std::string> overrides;
+  int64_t ranks = 1;
   bool quiet = false, verbose = false, use_config = false, use_data = false;
 };
 
@@ -279,7 +281,9 @@ int run_train(const TrainOptions& options) {
   const RunConfig config = resuming ? config_of_resumed(resumed, words, options.use_config)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   BudgetPlan budget;
-  Trainer trainer(resolve_budget(config, &budget));
+  const RunConfig resolved = resolve_budget(config, &budget);
+  Trainer trainer(resolved);
+  ThreadRanks others(trainer, resolved, options.ranks, resumed.checkpoint, options.use_data);
   if (resuming) {
     trainer.resume(resumed.checkpoint, options.use_data);
     if (print_if_finished(trainer, resumed)) return 0;
@@ -296,6 +300,7 @@ int run_train(const TrainOptions& options) {
     open_log(folder, early, options.verbose, progress);
   }
   report_start(trainer, budget, folder, measured, resuming, options.verbose, progress);
+  others.run();
   const TrainOutcome outcome = trainer.run(folder, hooks_of(trainer, options.verbose, progress));
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
   progress.erase();  // a step after Ctrl-C may have drawn it again
@@ -320,6 +325,8 @@ Run setup_train(Arguments& args) {
   args.flag("--use-config", options->use_config, "with --resume: use the current config.yaml, even if it was edited");
   args.flag("--use-data", options->use_data,
             "with --resume: use the current data, even if they changed; the run is then not reproducible bit for bit");
+  args.option("--ranks", options.ranks,
+              "train with this many ranks, threads that share the microbatches of a step (docs/ranks.md)");
   const Argument quiet = args.flag("-q,--quiet", options->quiet, "print warnings and the result only");
   args.flag("-v,--verbose", options->verbose, "also print the lines of train.log").excludes(quiet);
   return [options] {

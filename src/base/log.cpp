@@ -20,7 +20,12 @@ SinkSlot& slot() {
   return *instance;
 }
 
+thread_local int t_silent = 0;
+
 }  // namespace
+
+SilentLog::SilentLog() { ++t_silent; }
+SilentLog::~SilentLog() { --t_silent; }
 
 void set_log_sink(LogSink sink) {
   auto next = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
@@ -29,6 +34,7 @@ void set_log_sink(LogSink sink) {
 }
 
 void log(LogLevel level, std::string_view line) {
+  if (t_silent > 0) return;
   std::shared_ptr<const LogSink> sink;
   {
     const std::lock_guard lock(slot().mutex);

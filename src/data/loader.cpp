@@ -63,21 +63,61 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
     require(options.samples, "data.loader", dataset.name(), ": augment was requested without samples.");
     data::augmented_images(dataset, options.augment, options.seed, 0);
   }
+  const LoaderShare& share = options.share;
+  require(share.size >= 1 && share.rank >= 0 && share.rank < share.size && share.window >= share.size &&
+              share.window % share.size == 0 && share.batches >= -1,
+          "data.loader", "share: got rank ", share.rank, " of ", share.size, ", windows of ", share.window, " of ",
+          share.batches, " batches, expected a rank below the size, and windows of a multiple of it.");
   options.micro = std::min(options.micro, n_of_epoch);
   return options;
 }
 
-// Position in the sequence of batches; n: samples of an epoch that are read.
-struct Cursor {
-  int64_t epoch;
-  int64_t position;
-  void advance(int64_t samples, int64_t n) {
-    position += samples;
-    if (position >= n) {
-      position = 0;
-      ++epoch;
-    }
+// Steps through the batches of all ranks, and stops at those of one.
+class Walk {
+ public:
+  Walk(const LoaderOptions& options, int64_t samples)  // of an epoch, that are read
+      : o_(options),
+        samples_(samples),
+        first_(options.share.window * options.share.rank / options.share.size),
+        last_(options.share.window * (options.share.rank + 1) / options.share.size),
+        epoch_(options.epoch),
+        position_(options.position) {}
+
+  int64_t epoch() const { return epoch_; }
+  int64_t position() const { return position_; }
+  int64_t left() const { return samples_ - position_; }
+  int64_t size() const {
+    const bool joined = o_.last == LastBatch::kJoin && left() < 2 * o_.micro;
+    return joined ? left() : std::min(o_.micro, left());
   }
+  // Goes to the next batch of this rank, if the one here is not; without one, to the end. Returns whether there is one.
+  bool seek() {
+    while (!ended() && !own()) step();
+    return !ended();
+  }
+  // Goes past the batch, and past the end of the window if it was the last one of this rank there.
+  void pass() {
+    step();
+    while (!ended() && passed_ % o_.share.window >= last_) step();
+  }
+
+ private:
+  bool ended() const { return passed_ == o_.share.batches || epoch_ >= o_.end_epoch; }
+  bool own() const {
+    const int64_t at = passed_ % o_.share.window;
+    return at >= first_ && at < last_;
+  }
+  void step() {
+    position_ += size();
+    ++passed_;
+    if (position_ < samples_) return;
+    position_ = 0;
+    ++epoch_;
+  }
+
+  const LoaderOptions o_;
+  const int64_t samples_, first_, last_;
+  int64_t epoch_, position_, passed_ = 0;
 };
 
 // Fills the buffers it is given with consecutive batches.
@@ -87,31 +127,28 @@ class BatchMaker {
       : dataset_(dataset),
         options_(options),
         n_(epoch_samples(dataset, options)),
-        read_(epoch_batches(n_, options.micro, options.last).samples),
         kind_(options.shuffle ? dataset.epoch_order().kind : EpochOrder::Kind::kSequential),
         sample_(options.samples ? Shape(dataset.sample_shape()) : Shape{0}),
         form_(dataset.target_form()),
         stored_(options.samples && !options.augment.given() ? StoredSamples{} : dataset.stored()),
         dtype_(dataset.dtype()),
-        cursor_{options.epoch, options.position} {}
+        walk_(options, epoch_batches(n_, options.micro, options.last).samples) {}
 
-  // Returns false when end_epoch is reached.
+  // Returns false at the end.
   bool make(Batch& batch) {
-    if (cursor_.epoch >= options_.end_epoch) return false;
+    if (!walk_.seek()) return false;
     prepare_epoch();
-    const int64_t left = read_ - cursor_.position;
-    const bool joined = options_.last == LastBatch::kJoin && left < 2 * options_.micro;
-    const int64_t size = joined ? left : std::min(options_.micro, left);
+    const int64_t size = walk_.size();
     batch.resize(size, sample_, dtype_, form_);
     batch.counted = size * form_.shape.numel();
     for (int64_t i = 0; i < size; ++i) {
-      batch.ids[i] = sample_at(cursor_.position + i);
+      batch.ids[i] = sample_at(walk_.position() + i);
       make_example(batch, i);
     }
-    batch.epoch = cursor_.epoch;
-    batch.position = cursor_.position;
-    batch.last_of_epoch = size == left;
-    cursor_.advance(size, read_);
+    batch.epoch = walk_.epoch();
+    batch.position = walk_.position();
+    batch.last_of_epoch = size == walk_.left();
+    walk_.pass();
     return true;
   }
 
@@ -119,18 +156,18 @@ class BatchMaker {
   int64_t sample_at(int64_t position) const {
     if (kind_ == EpochOrder::Kind::kSequential) return position;
     if (kind_ == EpochOrder::Kind::kRandom)
-      return drawn_sample(options_.seed, cursor_.epoch, position, dataset_.size());
+      return drawn_sample(options_.seed, walk_.epoch(), position, dataset_.size());
     return order_[static_cast<size_t>(position)];
   }
   void prepare_epoch() {
-    if (options_.augment.given() && (!images_ || images_epoch_ != cursor_.epoch)) {
-      images_ = data::augmented_images(dataset_, options_.augment, options_.seed, cursor_.epoch);
-      images_epoch_ = cursor_.epoch;
+    if (options_.augment.given() && (!images_ || images_epoch_ != walk_.epoch())) {
+      images_ = data::augmented_images(dataset_, options_.augment, options_.seed, walk_.epoch());
+      images_epoch_ = walk_.epoch();
     }
-    if (kind_ != EpochOrder::Kind::kShuffled || order_epoch_ == cursor_.epoch) return;
+    if (kind_ != EpochOrder::Kind::kShuffled || order_epoch_ == walk_.epoch()) return;
     order_.resize(static_cast<size_t>(n_));
-    shuffled_order(options_.seed, cursor_.epoch, n_, order_.data());
-    order_epoch_ = cursor_.epoch;
+    shuffled_order(options_.seed, walk_.epoch(), n_, order_.data());
+    order_epoch_ = walk_.epoch();
   }
 
   // Writes example i of the batch.
@@ -144,7 +181,7 @@ class BatchMaker {
     else if (options_.samples)
       dataset_.example(id, batch.tokens != nullptr ? static_cast<void*>(batch.tokens + at) : batch.x + at, target);
     for (size_t t = 0; t < options_.transforms.size(); ++t)
-      options_.transforms[t]->apply(transform_stream(options_.seed, cursor_.epoch, static_cast<int64_t>(t)), id,
+      options_.transforms[t]->apply(transform_stream(options_.seed, walk_.epoch(), static_cast<int64_t>(t)), id,
                                     sample_, batch.x + at);
     if (batch.labels != nullptr) check_classes(batch, id, batch.labels + i * count, count);
   }
@@ -164,13 +201,13 @@ class BatchMaker {
 
   const Dataset& dataset_;
   const LoaderOptions options_;
-  const int64_t n_, read_;  // samples per epoch, and those that are read
+  const int64_t n_;  // samples per epoch
   const EpochOrder::Kind kind_;
   const Shape sample_;
   const TargetForm form_;
   const StoredSamples stored_;  // only if targets are read without samples, or samples are augmented
   const DType dtype_;
-  Cursor cursor_;
+  Walk walk_;
   std::vector<int64_t> order_;
   int64_t order_epoch_ = -1;
   std::optional<data::AugmentedImages> images_;  // for images_epoch_
@@ -216,8 +253,7 @@ class Loader::Impl {
  public:
   Impl(const Dataset& dataset, const LoaderOptions& options)
       : options_(options),
-        epoch_(epoch_batches(epoch_samples(dataset, options), options.micro, options.last)),
-        next_{options.epoch, options.position},
+        next_(options, epoch_batches(epoch_samples(dataset, options), options.micro, options.last).samples),
         maker_(dataset, options),
         slots_(static_cast<size_t>(options.prefetch)) {
     if (options.prefetch > 0) read_ahead();
@@ -234,12 +270,13 @@ class Loader::Impl {
   }
 
   bool next(Batch& batch) {
-    if (!take(batch)) return false;
-    next_.advance(batch.size, epoch_.samples);
-    return true;
+    const bool more = take(batch);
+    next_.seek();
+    if (more) next_.pass();
+    return more;
   }
 
-  const Cursor& cursor() const { return next_; }
+  const Walk& walk() const { return next_; }
 
  private:
   // Batches are the same if the thread cannot be started.
@@ -309,8 +346,7 @@ class Loader::Impl {
   }
 
   const LoaderOptions options_;
-  const EpochBatches epoch_;
-  Cursor next_;
+  Walk next_;
   BatchMaker maker_;  // used only by the thread while it runs
   Batch spare_;
   std::mutex mutex_;
@@ -329,7 +365,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
     : impl_(std::make_unique<Impl>(dataset, checked(dataset, options))) {}
 Loader::~Loader() = default;
 bool Loader::next(Batch& batch) { return impl_->next(batch); }
-int64_t Loader::epoch() const { return impl_->cursor().epoch; }
-int64_t Loader::position() const { return impl_->cursor().position; }
+int64_t Loader::epoch() const { return impl_->walk().epoch(); }
+int64_t Loader::position() const { return impl_->walk().position(); }
 
 }  // namespace bitgrad

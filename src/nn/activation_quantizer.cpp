@@ -236,7 +236,7 @@ bool ActivationQuantizer::stores() const {
 
 std::vector<Var> ActivationQuantizer::learned_now(bool first, const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
   if (first && !set_first(spec, x, flag)) return first_;
-  if (state().training && stores()) refit(spec, x);
+  if (state().training && state().fits_steps && stores()) refit(spec, x);
   std::vector<Var> now;
   for (Parameter* p : learned_) now.push_back(p->read());
   return now;
@@ -277,6 +277,16 @@ void ActivationQuantizer::refit(const QuantSpec& spec, const Tensor& x) {
   std::vector<Tensor> now;
   for (Parameter* p : learned_) now.push_back(p->value());
   detail::refit_steps(spec, now, *floor, x, state().step, {path(), "input", told_refit_});
+}
+
+bool ActivationQuantizer::fits_steps() const {
+  if (learned_.empty() || mode_.quantization != QuantSwitch::kOn) return false;
+  if (!has_first_values()) return true;
+  const auto floor = learned_[0]->spec().floor;
+  if (!floor || learned_[0]->spec().frozen) return false;
+  const std::vector<float> steps = learned_[0]->value().to_vector();
+  return state().step % detail::kSignalEvery == 0 ||
+         std::any_of(steps.begin(), steps.end(), [&](float s) { return s <= *floor; });
 }
 
 void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {

@@ -39,6 +39,12 @@ class ActivationQuantizer final : public Module {
   const std::vector<Parameter*>& learned() const { return learned_; }
   // Whether scales are computed from the whole batch, so that the codes of a sample depend on the others.
   bool scales_of_batch() const;
+  // Whether a microbatch that learned steps may be fitted to (StepState::fits_steps) would be looked at now.
+  bool fits_steps() const;
+  // Whether the observer would follow the batches of training now.
+  bool observes() const {
+    return observer_ && mode_.observers && !frozen() && mode_.quantization != QuantSwitch::kFrozen;
+  }
   // Call after learned parts were set to values of an earlier time, which may be none.
   void values_replaced() { *seen_set_ = false; }
 

@@ -124,7 +124,7 @@ void Trainer::Evaluations::report(const EvalEvent& e) {
 
 // From now on, evaluations on `section` are examined for the report.
 void Trainer::Evaluations::examine(const std::string& section) {
-  if (run_.folder.empty() || !t_.config_.log.report || section.empty()) return;
+  if (!run_.kept || !t_.config_.log.report || section.empty()) return;
   examined_ = section;
   examination_ = detail::Examination::of(section == "valid" ? *t_.valid_data_ : *t_.test_data_, t_.config_);
 }
@@ -135,7 +135,7 @@ OutputHook Trainer::Evaluations::hook_of(const std::string& section) {
 
 // Pictures are read from the data again. If that fails, the run goes on without them.
 void Trainer::Evaluations::write_examination(const EvalEvent& e) {
-  if (!examination_ || examined_ != e.split) return;
+  if (!examination_ || examined_ != e.split || run_.folder.empty()) return;
   std::string text;
   try {
     text = examination_->json(e);
@@ -160,7 +160,7 @@ void Trainer::Evaluations::evaluate_end(TrainOutcome& outcome) {
   const std::string selected = t_.selected_on();
   outcome.evaluated_step = t_.learner_->state().step;
   if (selected == "valid" && t_.test_data_) return evaluate_best_on_test(outcome);
-  if (run_.folder.empty()) return;
+  if (!run_.kept) return;
   if (selected.empty()) {
     outcome.evaluated = "train";
     outcome.evaluation = t_.evaluate_training_part(run_.cut);
@@ -179,7 +179,7 @@ void Trainer::Evaluations::evaluate_best_on_test(TrainOutcome& outcome) {
   e.final = true;
   if (e.step == t_.counters_.best_step) e.epoch = t_.counters_.best_epoch;  // of the model, not of the run's end
   report(e);
-  if (!run_.folder.empty()) write_examination(e);
+  write_examination(e);
   if (run_.metrics != nullptr) run_.metrics->flush();
 }
 
@@ -188,15 +188,18 @@ void Trainer::Evaluations::evaluate_best_on_test(TrainOutcome& outcome) {
 std::optional<Evaluation> Trainer::Evaluations::evaluate_best(int64_t& step) {
   const int64_t best = t_.counters_.best_step;
   const std::string file = run_.folder + "/best.safetensors";
-  if (run_.folder.empty() || best == step || best == 0) return t_.evaluate_on("test", run_.cut, hook_of("test"));
-  if (!file_system().exists(file)) {
+  if (!run_.kept || best == step || best == 0) return t_.evaluate_on("test", run_.cut, hook_of("test"));
+  const Ranks ranks(t_);
+  if (ranks.of_first(file_system().exists(file) ? 1 : 0) == 0) {
     log(LogLevel::kWarning, concat(file, " is missing: data.test is evaluated with the last model"));
     return t_.evaluate_on("test", run_.cut, hook_of("test"));
   }
   step = best;
-  const std::unique_ptr<Learner> learner = load_evaluator(t_.config_, *t_.test_data_, file);
-  return detail::evaluate(*learner, *t_.test_data_, t_.config_.train.eval.batch, t_.test_resident_.get(), INT64_MAX,
-                          run_.cut, hook_of("test"));
+  const std::unique_ptr<Learner> learner =
+      ranks.rank() == 0 ? load_evaluator(t_.config_, *t_.test_data_, file) : nullptr;
+  return detail::evaluate(learner ? *learner : *t_.learner_, *t_.test_data_, t_.config_.train.eval.batch,
+                          t_.test_resident_.get(), INT64_MAX, run_.cut, hook_of("test"),
+                          {t_.communicator_.get(), /*first_alone=*/true});
 }
 
 }  // namespace bitgrad

@@ -110,6 +110,29 @@ std::string git_state();
 
 }  // namespace detail
 
+// What the ranks of a run agree on. All calls are made by all ranks in the same order; with a single one they return
+// what they are given.
+class Trainer::Ranks {
+ public:
+  explicit Ranks(const Trainer& trainer) : t_(trainer) {}
+  int64_t rank() const { return t_.communicator_ ? t_.communicator_->rank() : 0; }
+  // Throws Error that names both ranks and both values if version, configuration, data, initial values or counters of
+  // two of them differ. Logs a warning if kernels do that give other bits.
+  void compare() const;
+  // Whether it is true on one of them.
+  bool any(bool own) const { return largest(own ? 1 : 0) != 0; }
+  int64_t largest(int64_t own) const;
+  // The value of rank 0.
+  int64_t of_first(int64_t own) const;
+  // The samples of the window that ended last, which the last rank with a part in it has; `own`: those of this one.
+  Tensor last_samples(const Tensor& own) const;
+  // Ends all other ranks with this error.
+  void cancel(const std::exception& error) const;
+
+ private:
+  const Trainer& t_;
+};
+
 // The files of a run that hold its model: checkpoints and the report.
 class Trainer::Files {
  public:
@@ -141,6 +164,7 @@ class Trainer::Evaluations {
   // Provided by the run; must outlive the evaluations.
   struct Run {
     const std::string& folder;  // empty: nothing is written
+    bool kept = false;          // a rank has a folder
     const TrainHooks& hooks;
     MetricsLog* metrics;  // nullptr: no metrics log
     std::function<bool()> cut;

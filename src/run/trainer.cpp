@@ -61,8 +61,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   open_data(std::move(valid));
   detail::check_samples(config_, *train_data_, valid_data_.get(), test_data_.get());
   rules_ = rules_of(config_, {train_data_->target_form(), config_.loss, train_data_->vocabulary()});
-  learner_ = build_learner(config_, *train_data_);
-  learner_->set_recorded(config_.device.graph);
+  make_learner();
   counters_.selected_on = selected_on();
   if (const auto names = detail::Averages::left_out(learner_->model()); config_.train.ema > 0 && !names.empty())
     log(LogLevel::kWarning, concat("train.ema averages masters, and these have none: ", joined(names),
@@ -83,6 +82,12 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
     log(LogLevel::kWarning, concat("weights.frozen holds the weight of a layer alone: ", joined(names),
                                    " still trains. train.frozen holds whole layers, such as train.frozen: [",
                                    names[0].substr(0, names[0].rfind('.')), ']'));
+}
+
+void Trainer::make_learner() {
+  learner_ = build_learner(config_, *train_data_);
+  learner_->set_recorded(config_.device.graph);
+  if (communicator_) learner_->set_communicator(communicator_);
 }
 
 // Splits the validation part off data passed by a program; otherwise open_dataset does so.
@@ -179,8 +184,7 @@ void Trainer::resume(const std::string& checkpoint, bool use_data) {
   } catch (...) {  // as if it had not been tried: a run that begins now is a new one
     counters_ = counters;
     total_microbatches_ = total;
-    learner_ = build_learner(config_, *train_data_);
-    learner_->set_recorded(config_.device.graph);
+    make_learner();
     throw;
   }
   started_ = true;
@@ -273,7 +277,7 @@ std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const
                            : test ? test_resident_
                                   : train_resident_)
                               .get(),
-                          INT64_MAX, stop, hook);
+                          INT64_MAX, stop, hook, {communicator_.get()});
 }
 
 Evaluation Trainer::evaluate_held_out() {
@@ -285,7 +289,7 @@ std::optional<Evaluation> Trainer::evaluate_training_part(const Stop& stop) {
   constexpr int64_t kTrainedPerEvaluated = 16;
   const int64_t trained = learner_->state().microbatch * config_.batch.micro;
   return detail::evaluate(*learner_, *train_data_, config_.batch.micro, train_resident_.get(),
-                          trained / kTrainedPerEvaluated, stop);
+                          trained / kTrainedPerEvaluated, stop, {}, {communicator_.get()});
 }
 
 }  // namespace bitgrad

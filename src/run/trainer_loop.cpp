@@ -58,8 +58,6 @@ class Trainer::Loop {
     if (!folder_.empty())
       metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved, metrics_outputs());
     files_ = std::make_unique<Files>(t_, folder_, hooks_, metrics_.get());
-    evaluations_ = std::make_unique<Evaluations>(
-        t_, Evaluations::Run{folder_, hooks_, metrics_.get(), [this] { return cut(); }, [this] { save("best"); }});
     if (t_.config_.log.quantization && (metrics_ || hooks_.on_quant)) {
       monitor_ = std::make_unique<QuantMonitor>(learner());
       monitor_->expect(microbatches_to(*t_.config_.log.quantization));
@@ -67,6 +65,15 @@ class Trainer::Loop {
   }
 
   TrainOutcome run() {
+    ranks_.compare();
+    monitored_ = ranks_.any(monitor_ != nullptr);
+    const bool kept = ranks_.any(!folder_.empty());
+    require(folder_.empty() || ranks_.rank() == 0, "ranks", "rank ", ranks_.rank(), " has the run folder ", folder_,
+            ": only rank 0 may have one");
+    evaluations_ = std::make_unique<Evaluations>(
+        t_,
+        Evaluations::Run{folder_, kept, hooks_, metrics_.get(), [this] { return cut(); }, [this] { save("best"); }});
+    learner().set_total_microbatches(t_.total_microbatches_);
     if (!t_.init_note_.empty()) log(LogLevel::kInfo, t_.init_note_);
     log_lines(t_.residence_);
     log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));
@@ -82,33 +89,48 @@ class Trainer::Loop {
     options.position = t_.counters_.position;
     options.transforms = t_.transforms_;
     options.augment = t_.config_.data.train.augment;
+    if (const auto& ranks = t_.communicator_)
+      options.share = {ranks->rank(), ranks->size(), t_.config_.batch.accumulate(),
+                       t_.total_microbatches_ - t_.done_microbatches()};
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
     if (t_.done_microbatches() > 0 && !files_->last_is_here()) save("last");
     if (t_.counters_.evaluation_due) repeat_evaluation();
     // A request to stop takes effect at the end of the open window, where a checkpoint can be saved.
     while (t_.done_microbatches() < t_.total_microbatches_ && !t_.stops_early() &&
            (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
-      feed_->next();
+      const bool read = feed_->next();  // false: this rank has no part in the last window
       at_step_boundary_ = false;
       const int64_t skipped = learner().skipped().windows;
-      StepResult r = learner().microbatch(feed_->x(), feed_->target(), feed_->counted(), feed_->weight());
-      const bool last = t_.done_microbatches() >= t_.total_microbatches_;
-      if (last) {
+      bool stepped =
+          read && learner().microbatch(feed_->x(), feed_->target(), feed_->counted(), feed_->weight()).stepped;
+      if (!read || t_.done_microbatches() >= t_.total_microbatches_) {
         learner().flush();
-        r.stepped = true;
+        stepped = true;
       }
+      const bool last = t_.done_microbatches() >= t_.total_microbatches_;
       t_.counters_.epoch = feed_->epoch();
       t_.counters_.position = feed_->position();
-      interval_.add(r);
       poll_stop();
-      if (r.stepped) note_phase();
+      if (stepped) note_phase();
       skipped_ = learner().skipped().windows > skipped;
       if (skipped_) note_skipped();
-      if (r.stepped || skipped_) boundary(last);
+      if (stepped || skipped_) boundary(last);
     }
     return finish();
   }
 
+  TrainOutcome run_or_fail() {
+    try {
+      return run();
+    } catch (const std::exception& e) {
+      ranks_.cancel(e);
+      log(LogLevel::kError, e.what());
+      failed(e);
+      throw;
+    }
+  }
+
+ private:
   // Writes summary and report of a run that ended with an error, if the folder still allows.
   void failed(const std::exception& error) {
     if (folder_.empty()) return;
@@ -127,7 +149,6 @@ class Trainer::Loop {
     }
   }
 
- private:
   Learner& learner() { return *t_.learner_; }
 
   // An error between two steps (data that cannot be read) or within an evaluation (no memory) leaves the learner as the
@@ -156,11 +177,14 @@ class Trainer::Loop {
   }
 
   void poll_stop() {
-    if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
+    if (hooks_.stop_requested && wish_ == StopRequest::kNone) wish_ = hooks_.stop_requested();
   }
+  // What one rank wishes, all do.
+  void agree_on_stop() { stop_ = static_cast<StopRequest>(ranks_.largest(static_cast<int64_t>(wish_))); }
   bool cut() {
-    if (!hooks_.cut_evaluation || !hooks_.cut_evaluation()) return false;
+    if (!ranks_.any(hooks_.cut_evaluation && hooks_.cut_evaluation())) return false;
     poll_stop();
+    agree_on_stop();
     if (stop_ == StopRequest::kNone) stop_ = StopRequest::kInterrupt;
     return true;
   }
@@ -202,9 +226,11 @@ class Trainer::Loop {
   // due by steps has been done.
   void boundary(bool last) {
     const int64_t step = learner().state().step;
+    for (const StepResult& r : learner().last_results()) interval_.add(r);
+    agree_on_stop();
     if (hooks_.on_tick) hooks_.on_tick(event());
     if (last || due(t_.config_.log.every)) write_train_line();
-    if (monitor_ && (last || !skipped_)) watch_quantization(last);
+    if (monitored_ && (last || !skipped_)) watch_quantization(last);
     if (!t_.selected_on().empty() && (last || due(t_.config_.train.eval.every))) evaluate();
     const bool ends = last || stop_ != StopRequest::kNone || t_.stops_early();
     const bool saves =
@@ -236,9 +262,12 @@ class Trainer::Loop {
   void watch_quantization(bool last) {
     const Clock::time_point before = Clock::now();
     const Quantity& every = *t_.config_.log.quantization;
+    const bool reports = last || due(every);
+    const Tensor samples = reports ? ranks_.last_samples(feed_->x()) : Tensor();
+    if (!monitor_) return;
     monitor_->stepped();
-    if (last || due(every))
-      for (const QuantEvent& e : monitor_->report(t_.counters_.epoch, feed_->x())) {
+    if (reports)
+      for (const QuantEvent& e : monitor_->report(t_.counters_.epoch, samples)) {
         code_warnings_.watch(e);
         if (metrics_) metrics_->write(e);
         if (hooks_.on_quant) hooks_.on_quant(e);
@@ -268,6 +297,7 @@ class Trainer::Loop {
 
   // Checks that the updated model has a finite loss on the last training microbatch.
   void check_loss() {
+    if (!feed_->x().defined()) return;  // a rank that had no part in this run's windows
     const Clock::time_point before = Clock::now();
     learner().evaluate(feed_->x(), feed_->target(), feed_->counted(), feed_->weight());
     interval_.start += Clock::now() - before;
@@ -395,18 +425,20 @@ class Trainer::Loop {
   const bool inputs_never_negative_ = detail::never_negative(t_.config_, *t_.train_data_);
   int64_t form_ = t_.learner_->train_state().phases->form_start(t_.learner_->phase());
   int64_t macs_phase_ = -1, macs_ = 0;
-  StopRequest stop_ = StopRequest::kNone;
+  const Ranks ranks_{t_};
+  bool monitored_ = false;  // a rank has a monitor
+  // Of this rank, and of all of them, at a step boundary.
+  StopRequest wish_ = StopRequest::kNone, stop_ = StopRequest::kNone;
 };
 
 TrainOutcome Trainer::run(const std::string& folder, const TrainHooks& hooks) {
   const DeviceGuard guard(learner_->device());
-  start();
-  Loop loop(*this, folder, hooks);
   try {
-    return loop.run();
+    start();
+    Loop loop(*this, folder, hooks);
+    return loop.run_or_fail();
   } catch (const std::exception& e) {
-    log(LogLevel::kError, e.what());
-    loop.failed(e);
+    Ranks(*this).cancel(e);
     throw;
   }
 }

@@ -115,10 +115,10 @@ void BatchFeed::copy(Place& place) {
 }
 
 bool BatchFeed::next() {
-  if (!(prefetch_ ? next_there() : next_here())) return false;
+  const bool more = prefetch_ ? next_there() : next_here();
   epoch_ = loader_.epoch();  // before the next batch is fetched
   position_ = loader_.position();
-  return true;
+  return more;
 }
 
 double BatchFeed::weight() const {

@@ -6,6 +6,7 @@
 #include "bitgrad/ops/ops.h"
 #include "kernels/flag.h"
 #include "train/batch_feed.h"
+#include "train/ranks.h"
 #include "train/step.h"
 
 namespace bitgrad::detail {
@@ -94,14 +95,51 @@ StepResult Evaluator::evaluate(const Tensor& x, const Target& given) {
   return result;
 }
 
+namespace {
+
+// The batch that one rank has evaluated in a round.
+struct EvaluatedBatch {
+  StepResult result;
+  Tensor outputs, target;  // on the host; only if something follows them
+};
+
+// Those of all ranks, in order.
+std::vector<EvaluatedBatch> of_all(const std::optional<EvaluatedBatch>& own, Communicator& ranks) {
+  Writer to;
+  if (own) {
+    write(to, own->result);
+    to.put(own->outputs.defined());
+    for (const Tensor* t : {&own->outputs, &own->target})
+      if (t->defined()) write(to, *t);
+  }
+  std::vector<EvaluatedBatch> batches;
+  for (const std::vector<std::byte>& part : gather_lists(ranks, to.bytes())) {
+    if (part.empty()) continue;
+    Reader from(part);
+    EvaluatedBatch& b = batches.emplace_back();
+    b.result = read_result(from);
+    if (!from.get<bool>()) continue;
+    const DeviceGuard cpu(Device::cpu());
+    b.outputs = read_tensor(from);
+    b.target = read_tensor(from);
+  }
+  return batches;
+}
+
+}  // namespace
+
 std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
-                                   int64_t samples, const std::function<bool()>& stop, const OutputHook& hook) {
+                                   int64_t samples, const std::function<bool()>& stop, const OutputHook& hook,
+                                   EvaluationRanks among) {
   const DeviceGuard guard(learner.device());
+  Communicator* const ranks = among.ranks;
   LoaderOptions options;
   options.micro = batch;
   options.shuffle = false;
   options.end_epoch = 1;
-  BatchFeed feed(learner, data, options, resident);
+  if (ranks != nullptr && !among.first_alone) options.share = {ranks->rank(), ranks->size(), ranks->size()};
+  std::optional<BatchFeed> feed;
+  if (ranks == nullptr || !among.first_alone || ranks->rank() == 0) feed.emplace(learner, data, options, resident);
   const MetricTask task{data.target_form(), learner.loss().name(), data.vocabulary()};
   TrainState& state = learner.train_state();
   struct Documents {
@@ -111,17 +149,33 @@ std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_
   } const documents{state.document_end};
   state.document_end = data.document_end();
   const Followers followers = followers_of(task, state.metric_keys);
+  EvaluatedBatch now;
   Evaluator evaluator(
       state, measures_of(task, state.metric_keys),
-      followers.empty() ? hook : [&](const Tensor& outputs, const Tensor& target) {
-        for (const auto& [name, follower] : followers) follower->add(outputs, target);
-        if (hook) hook(outputs, target);
+      followers.empty() && !hook ? OutputHook() : [&](const Tensor& outputs, const Tensor& target) {
+        now.outputs = outputs;
+        now.target = target;
       });
   StepResult sums;
-  while (sums.weight == 0 || sums.samples < samples) {
+  const auto wants = [&] { return sums.weight == 0 || sums.samples < samples; };
+  while (wants()) {
     if (stop && stop()) return std::nullopt;
-    if (!feed.next()) break;
-    add_sums(evaluator.evaluate(feed.x(), {feed.target(), feed.counted(), feed.weight()}), sums);
+    const bool read = feed && feed->next();
+    if (read) now.result = evaluator.evaluate(feed->x(), {feed->target(), feed->counted(), feed->weight()});
+    std::vector<EvaluatedBatch> round;
+    if (ranks != nullptr)
+      round = of_all(read ? std::optional(now) : std::nullopt, *ranks);
+    else if (read)
+      round.push_back(now);
+    if (round.empty()) break;
+    for (const EvaluatedBatch& b : round) {
+      if (!wants()) break;
+      if (b.outputs.defined()) {
+        for (const auto& [name, follower] : followers) follower->add(b.outputs, b.target);
+        if (hook) hook(b.outputs, b.target);
+      }
+      add_sums(b.result, sums);
+    }
   }
   if (sums.weight == 0)
     fail_with(ErrorCode::kData, "evaluate", data.name(), ": no target of its ", sums.samples,

@@ -30,11 +30,19 @@ class Evaluator {
   const OutputHook hook_;
 };
 
+// Which ranks evaluate: all, each every size-th batch, or the first alone. Either way all of them call evaluate, and
+// have the result, with the bits of a single rank.
+struct EvaluationRanks {
+  Communicator* ranks = nullptr;  // nullptr: this rank alone, and no other knows
+  bool first_alone = false;       // the learners of the others are not used
+};
+
 // Like evaluate (bitgrad/train/learner.h), but data may reside on the device, and only the first batches are used:
-// until at least `samples` samples were read and a target counted. `stop` is called before each batch; if it returns
-// true, evaluation ends without a result. `hook` observes the outputs of every batch.
+// until at least `samples` samples were read and a target counted. `stop` is called before each batch of every rank; if
+// it returns true, which it must on all ranks, evaluation ends without a result. `hook` observes the outputs of every
+// batch in order, on all ranks; give it to all or to none.
 std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
                                    int64_t samples = INT64_MAX, const std::function<bool()>& stop = {},
-                                   const OutputHook& hook = {});
+                                   const OutputHook& hook = {}, EvaluationRanks among = {});
 
 }  // namespace bitgrad::detail

@@ -7,6 +7,7 @@
 #include "kernels/flag.h"
 #include "train/evaluation.h"
 #include "train/phases.h"
+#include "train/ranks.h"
 #include "train/step_graphs.h"
 #include "train/train_state.h"
 #include "train/window_sums.h"
@@ -123,7 +124,9 @@ void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
           s_->state.microbatch, " done");
   require(accumulate % ranks->size() == 0, "Learner", "a window of ", accumulate, " microbatches cannot be shared by ",
           ranks->size(), " ranks. Expected a multiple");
+  detail::require_no_observers(*s_->model);
   s_->ranks = std::move(ranks);
+  s_->state.batch_statistics.emplace();
   s_->set_window_sum(WindowSum::kTree);
 }
 
@@ -149,6 +152,11 @@ void Learner::set_total_steps(int64_t steps) {
   require(steps >= 0, "Learner", "the steps of a run must be at least 0, got ", steps);
   s_->total_steps = steps;
 }
+void Learner::set_total_microbatches(int64_t microbatches) {
+  require(microbatches >= 0, "Learner", "the microbatches of a run must be at least 0, got ", microbatches);
+  s_->total_microbatches = microbatches;
+}
+const std::vector<StepResult>& Learner::last_results() const { return s_->last_results; }
 int64_t Learner::window_samples() const { return s_->window.samples; }
 int64_t Learner::since_requantize() const { return s_->since_requantize; }
 const Learner::Skipped& Learner::skipped() const { return s_->skipped; }

@@ -166,10 +166,10 @@ Tensor TrainState::as_planned(const Tensor& x) const {
 
 void TrainState::set_window_sum(WindowSum sum) {
   require(window.microbatches == 0, "Learner", "the order of sums changes inside a window");
-  require(!ranks || sum == WindowSum::kTree, "Learner", "ranks add their gradients in a tree: got sums ",
+  require(!ranks || sum != WindowSum::kRunning, "Learner", "ranks add their gradients in a tree: got sums ",
           enum_name(sum));
   forget_recorded();
-  const bool tree = sum == WindowSum::kTree && (policy.accumulate > 1 || ranks);
+  const bool tree = ranks || (sum == WindowSum::kTree && policy.accumulate > 1);
   sums = tree ? std::make_unique<WindowSums>() : nullptr;
 }
 

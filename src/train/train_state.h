@@ -2,6 +2,7 @@
 // (train/step.h, train/phases.h, train/evaluation.h) work on it; Learner is its face for programs.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,16 +37,18 @@ class Phases;      // train/phases.h
 class StepGraphs;  // train/step_graphs.h
 class WindowSums;  // train/window_sums.h
 
-// The microbatches since the last step. Skipped ones count, and have the weight 0.
+// The microbatches of this rank since the last step. Skipped ones count, and have the weight 0.
 struct Window {
   int64_t microbatches = 0, samples = 0;
   std::vector<double> weights;
+  std::vector<StepResult> results;
   int64_t start = 0;               // global microbatch count at its start
+  int64_t all = 0;                 // microbatches of all ranks until its end; set at its start
   std::string bad_input;           // the first input known to hold NaN or Inf
   std::optional<double> bad_loss;  // a non-finite loss since flags were last checked
 
   double weight() const;
-  void end() { microbatches = samples = 0, weights.clear(); }
+  void end() { microbatches = samples = 0, weights.clear(), results.clear(); }
 };
 
 // Codes and counter from before flush requantized within a window of policy.every microbatches, from which a longer
@@ -70,9 +73,10 @@ struct TrainState {
   const RequantPolicy policy;
   std::function<float(int64_t)> learning_rate;
   std::function<RuleFactors(int64_t)> rule_factors;
-  int64_t total_steps = 0;
+  int64_t total_steps = 0, total_microbatches = 0;  // of the run; 0: unknown
   std::vector<Parameter*> parameters;
   Window window;
+  std::vector<StepResult> last_results;  // of the microbatches of all ranks in the window that ended last, in order
   Learner::Skipped skipped;
   int64_t since_requantize = 0;  // microbatches
   CutWindow cut_window;
@@ -97,9 +101,18 @@ struct TrainState {
   void require_usable() const;
   // Polls the flags of a device first.
   void check_usable() const;
-  // Microbatches of a window that this rank runs, and those of the other ranks.
-  int64_t own_microbatches() const { return ranks ? policy.accumulate / ranks->size() : policy.accumulate; }
-  int64_t others_microbatches() const { return policy.accumulate - own_microbatches(); }
+  // Microbatches of a window that this rank runs if all ranks run `all`, and those that the others run in this one.
+  int64_t share() const { return policy.accumulate / ranks->size(); }
+  int64_t own_microbatches(int64_t all) const {
+    return ranks ? std::clamp<int64_t>(all - ranks->rank() * share(), 0, share()) : policy.accumulate;
+  }
+  int64_t own_microbatches() const { return own_microbatches(window.all); }
+  int64_t others_microbatches() const { return ranks ? window.all - own_microbatches() : 0; }
+  // Microbatches of a window that would begin now: fewer than policy.accumulate at the end of a run, if it is known.
+  int64_t window_ahead() const {
+    const int64_t left = total_microbatches - state.microbatch - skipped.microbatches;
+    return ranks && total_microbatches > 0 ? std::min(policy.accumulate, left) : policy.accumulate;
+  }
   // The requantization due after another `microbatches`, if any.
   std::optional<RequantKey> due_after(int64_t microbatches) const;
   // x in the planned sample shape, if it has as many elements.

@@ -7,6 +7,7 @@
 #include "kernels/flag.h"
 #include "train/averages.h"
 #include "train/phases.h"
+#include "train/ranks.h"
 #include "train/step.h"
 #include "train/step_graphs.h"
 #include "train/train_state.h"
@@ -32,20 +33,30 @@ class KeptParts {
   std::vector<std::pair<Tensor, Tensor>> kept_;
 };
 
-void begin_microbatch(TrainState& s) {
-  s.state.training = true;
-  if (s.window.microbatches == 0) {
-    s.cut_window = {};
-    s.phases->enter_due();
-    s.follow_average();
-    s.window.start = s.state.microbatch;
-    if (s.ranks) s.state.microbatch += s.ranks->rank() * s.own_microbatches();
-  }
+// `x`, of this `weight`: its first microbatch; a rank without one has none.
+void open_window(TrainState& s, const Tensor& x, double weight) {
+  s.cut_window = {};
+  s.phases->enter_due();
+  s.follow_average();
+  s.window.start = s.state.microbatch;
+  s.window.all = s.window_ahead();
   if (s.total_steps > 0)
     s.state.progress = std::min(static_cast<double>(s.state.step) / static_cast<double>(s.total_steps), 1.0);
   for (Parameter* p : s.parameters)
     if (p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
       p->change([&](ParameterSpec& spec) { spec.quant->ste_t = annealed_t(*spec.quant, s.state.progress); });
+  if (!s.ranks) return;
+  s.state.microbatch += s.ranks->rank() * s.share();
+  fit_steps_of_all(s, x, weight);
+}
+
+void begin_microbatch(TrainState& s, const Tensor& x, double weight) {
+  s.state.training = true;
+  if (s.window.microbatches == 0) open_window(s, x, weight);
+  require(s.window.microbatches < s.own_microbatches(), "Learner", "got microbatch ", s.window.microbatches,
+          " of this rank in a window of ", s.window.all, ", of which it runs ", s.own_microbatches(),
+          ": expected flush, since the run has ", s.total_microbatches, " microbatches");
+  s.state.fits_steps = s.window.weight() == 0 && (!s.ranks || s.ranks->rank() == 0);
 }
 
 void note_input(TrainState& s, const Tensor& x, int64_t microbatch) {
@@ -66,7 +77,7 @@ void close_window(TrainState& s, bool requantized) {
   ++s.state.step;
   if (s.average) s.average->update(*s.model);
   if (s.ranks) {
-    s.state.microbatch = s.window.start + s.policy.accumulate;
+    s.state.microbatch = s.window.start + s.window.all;
     s.since_requantize += s.others_microbatches();
   }
   s.window.bad_input.clear();
@@ -115,7 +126,15 @@ void run_stages(TrainState& s, Step& step, StepGraphs* graphs, StepResult& resul
     s.state.microbatch = before + (*step.outcome().backward_done ? 1 : 0);
     throw;
   }
+  if (step.has_microbatch()) {
+    step.outcome().write_to(result);
+    s.window.results.push_back(result);
+  }
   if (!step.key().last) return;
+  if (s.ranks)
+    share_window(s);
+  else
+    s.last_results = s.window.results;
   if (step.empty()) {
     skip_window(s);
     result.skipped = true;
@@ -135,13 +154,14 @@ void run_stages(TrainState& s, Step& step, StepGraphs* graphs, StepResult& resul
 void pass_over(TrainState& s, StepResult& result) {
   if (s.sums) s.sums->add(s.parameters);
   count_microbatch(s, result);
+  s.window.results.push_back(result);
   if (s.window.microbatches < s.own_microbatches()) return;
   Step step(s);
   run_stages(s, step, nullptr, result);
 }
 
 StepResult run_checked(TrainState& s, const Tensor& x, const Target& target) {
-  begin_microbatch(s);
+  begin_microbatch(s, x, target.weight);
   StepResult result;
   result.samples = x.shape()[0];
   result.counted = target.counted;
@@ -153,7 +173,6 @@ StepResult run_checked(TrainState& s, const Tensor& x, const Target& target) {
   if (s.device.is_cpu()) note_input(s, x, s.state.microbatch);  // a device is checked only after an error
   Step step(s, x, target);
   run_stages(s, step, s.graphs && s.graphs->count_and_serve(step) ? s.graphs.get() : nullptr, result);
-  step.outcome().write_to(result);
   return result;
 }
 
@@ -213,10 +232,13 @@ void reopen_window(TrainState& s) {
 void flush(TrainState& s) {
   const DeviceGuard guard(s.device);
   s.require_usable();
-  const bool whole = s.window.samples == 0;
+  const bool ended = s.window.samples > 0;
+  const bool without_part = s.ranks && s.window_ahead() > 0 && s.own_microbatches(s.window_ahead()) == 0;
   try {
-    require(s.window.samples == 0 || !s.ranks, "Learner", "flush inside a window: ranks only end complete windows");
-    if (s.window.samples > 0) {
+    require(!ended || !s.ranks, "Learner", "flush inside a window: got ", s.window.microbatches,
+            " microbatches, expected the ", s.own_microbatches(), " of this rank");
+    if (without_part) open_window(s, {}, 0);
+    if (ended || without_part) {
       Step step(s);
       StepResult result;
       run_stages(s, step, nullptr, result);
@@ -227,6 +249,7 @@ void flush(TrainState& s) {
     end_failed_window(s, Error("an exception that is not an Error", ErrorCode::kBug));
     throw;
   }
+  const bool whole = !ended && !(s.ranks && s.window.all < s.policy.accumulate);  // the last window
   if (s.since_requantize > 0) {
     const KeptParts parts(s.parameters);
     if (whole) keep_cut_window(s);
@@ -243,6 +266,7 @@ void drop_window(TrainState& s) {
   s.state.flags.clear();  // from the window's forward passes
   s.window.bad_loss.reset();
   s.window.bad_input.clear();
+  if (s.state.batch_statistics) s.state.batch_statistics->clear();
   s.since_requantize -= s.window.microbatches;
   s.window.end();
 }

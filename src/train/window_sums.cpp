@@ -1,5 +1,6 @@
 #include "train/window_sums.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -51,20 +52,21 @@ double WindowSums::finish(const std::vector<Parameter*>& parameters, Communicato
       if (std::exchange(level.full, false)) join(level.sum, *p);
   microbatches_ = 0;
   if (ranks == nullptr || ranks->size() == 1) return std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::vector<int64_t> filled;  // by how many ranks
-  filled.reserve(parameters.size());
-  for (Parameter* p : parameters) filled.push_back(p->grad_sink().filled() ? 1 : 0);
-  sum_over_ranks(*ranks, filled);
+  std::vector<double> own;  // which gradients this rank has, then its weights
+  own.reserve(parameters.size() + weights.size());
+  for (Parameter* p : parameters) own.push_back(p->grad_sink().filled() ? 1 : 0);
+  own.insert(own.end(), weights.begin(), weights.end());
+  const std::vector<std::vector<double>> all = gather_lists(*ranks, std::span<const double>(own));
   std::vector<Tensor> gradients;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (filled[i] == 0) continue;
+    if (std::none_of(all.begin(), all.end(), [i](const auto& of) { return of[i] != 0; })) continue;
     if (!parameters[i]->grad_sink().filled()) make_zero(*parameters[i]);
     gradients.push_back(parameters[i]->grad());
   }
   sum_over_ranks(*ranks, gradients);
-  // Every rank adds all weights in the order of the microbatches.
-  const std::vector<double> all = gather_values(*ranks, std::span<const double>(weights));
-  return std::accumulate(all.begin(), all.end(), 0.0);
+  double sum = 0;  // in the order of the microbatches
+  for (const std::vector<double>& of : all) sum = std::accumulate(of.begin() + std::ssize(parameters), of.end(), sum);
+  return sum;
 }
 
 void WindowSums::drop() {

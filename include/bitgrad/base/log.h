@@ -16,4 +16,13 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 void set_log_sink(LogSink sink);
 void log(LogLevel level, std::string_view line);
 
+// While it exists, the lines of this thread are dropped: those of a rank that say what another one says too.
+class SilentLog {
+ public:
+  SilentLog();
+  ~SilentLog();
+  SilentLog(const SilentLog&) = delete;
+  SilentLog& operator=(const SilentLog&) = delete;
+};
+
 }  // namespace bitgrad

@@ -185,7 +185,7 @@ struct AdaptersConfig : AdapterRule {
 struct BatchSection {
   int64_t global = 0, micro = 0;
   LastBatch last = LastBatch::kKeep;                     // of an epoch
-  WindowSum sum = WindowSum::kRunning;                   // order of summing microbatch gradients
+  WindowSum sum = WindowSum::kAuto;                      // order of summing microbatch gradients
   int64_t accumulate() const { return global / micro; }  // A
   friend bool operator==(const BatchSection&, const BatchSection&) = default;
 };

@@ -52,6 +52,14 @@ void copy_batch(const Batch& batch, Tensor& into);
 // Copies the targets of a batch in the same way, [size, target...].
 void copy_targets(const Batch& batch, Tensor& into);
 
+// The batches of one rank of several, of which each reads a part: a window of `window` batches in sequence is read by
+// `size` ranks, batches window * rank / size .. window * (rank + 1) / size - 1 of it by this one. Windows begin where
+// the loader does.
+struct LoaderShare {
+  int64_t rank = 0, size = 1, window = 1;
+  int64_t batches = -1;  // of all ranks until the end, where a window may be incomplete; -1: as many as there are
+};
+
 struct LoaderOptions {
   int64_t micro = 1;  // samples per batch
   LastBatch last = LastBatch::kKeep;
@@ -64,6 +72,7 @@ struct LoaderOptions {
   bool samples = true;     // false: only targets and ids, with features 0; requires Dataset::stored
   std::vector<std::shared_ptr<const Transform>> transforms = {};  // for fp32 samples, in order; drawn by `seed`
   Augment augment = {};  // for byte images, before the transforms; drawn by `seed`
+  LoaderShare share = {};
 };
 
 // Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle that, for i = n-1 .. 1, swaps i with the high 64
@@ -85,11 +94,13 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   // Stores the next batch in `batch` and reuses its old buffers, so nothing is allocated after the first prefetch + 1
-  // calls with the same Batch. Returns false and leaves `batch` unchanged once end_epoch is reached. An exception from
+  // calls with the same Batch. Returns false and leaves `batch` unchanged once end_epoch, or the end of the share, is
+  // reached. An exception from
   // the data set is rethrown by the call for the affected batch and by every later call. Throws Error(kData) for a
   // class out of range.
   bool next(Batch& batch);
-  // Start of the batch that next() returns next; stored in checkpoints.
+  // Start of the batch that next() returns next; after the last one of this rank in a window, the start of the next
+  // window, as on all ranks. Stored in checkpoints.
   int64_t epoch() const;
   int64_t position() const;
 

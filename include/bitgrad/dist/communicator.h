@@ -80,6 +80,23 @@ std::vector<T> gather_values(Communicator& ranks, std::span<const T> own) {
   ranks.wait(ranks.gather(std::as_bytes(own), parts));
   return all;
 }
+// Any number of values from every rank, in rank order.
+template <typename T>
+std::vector<std::vector<T>> gather_lists(Communicator& ranks, std::span<const T> own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const int64_t length = std::ssize(own);
+  std::vector<std::vector<T>> all;
+  std::vector<Communicator::Bytes> parts;
+  all.reserve(static_cast<size_t>(ranks.size()));
+  parts.reserve(static_cast<size_t>(ranks.size()));
+  for (const int64_t n : gather_values(ranks, std::span(&length, 1))) {
+    all.emplace_back(static_cast<size_t>(n));
+    parts.push_back(std::as_writable_bytes(std::span(all.back())));
+  }
+  std::copy(own.begin(), own.end(), all[static_cast<size_t>(ranks.rank())].begin());
+  ranks.wait(ranks.gather(std::as_bytes(own), parts));
+  return all;
+}
 
 // Ranks that are threads of this process, each used by its own thread. Element i is rank i. A rank that gets no answer
 // within `timeout` ends all. Throws Error if size < 1.

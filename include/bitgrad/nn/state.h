@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,13 @@ struct SequenceState {
   Tensor starts = {};
 };
 
+// Mean and unbiased variance of one batch in a norm, which its running statistics have yet to follow.
+struct BatchStatistics {
+  std::string path = {};  // of the norm
+  float momentum = 0;
+  Tensor mean = {}, var = {};  // fp32 [statistics]
+};
+
 struct StepState {
   uint64_t seed = 0;
   int64_t step = 0;        // completed optimizer steps
@@ -53,6 +61,11 @@ struct StepState {
   // A block is being recomputed in backward (autograd/tape.h): same values, but anything that a forward pass
   // stores, counts or reports must not be stored, counted or reported again.
   bool recomputing = false;
+  // Learned steps of activations may be fitted to this microbatch: the first of its window that counts.
+  bool fits_steps = true;
+  // Set on one of several ranks: norms append the statistics of their batches here, in place of moving their running
+  // ones, which follow all ranks' batches when the window ends.
+  std::optional<std::vector<BatchStatistics>> batch_statistics = {};
   double progress = 0;  // completed steps / steps of the run, 0 to 1; 0 if the length is unknown
   FlagBoard flags = {};
   SequenceState sequence = {};

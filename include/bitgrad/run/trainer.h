@@ -14,6 +14,7 @@
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
 #include "bitgrad/data/transform.h"
+#include "bitgrad/dist/communicator.h"
 #include "bitgrad/run/build.h"
 #include "bitgrad/run/quant_monitor.h"
 #include "bitgrad/task/metric.h"
@@ -109,6 +110,12 @@ class Trainer {
   //   fit, or if the samples are not those of the saved run; `use_data` makes the latter a warning.
   void start();
   void resume(const std::string& checkpoint, bool use_data = false);
+  // Makes this trainer one of several ranks that train one model together; docs/ranks.md. Call on all ranks, before
+  // start and resume. Data and initial values must be equal on all, which run compares. The run has the batches, the
+  // metrics, the decisions and the bits of a single rank with batch.sum: tree. Only the run of rank 0 may get a folder.
+  // An Error of a rank ends all; one of a program outside run must be passed to Communicator::cancel. Throws Error if
+  // the ranks cannot share the microbatches of a step, or the configuration cannot run on several ranks.
+  void set_ranks(std::shared_ptr<Communicator> ranks);
   // Names the columns of data.train's samples, before it runs: the files of the run then hold the plan of a table
   // (named_table), by which models read tables. Throws Error if the data are a table already, for samples that are ids,
   // and for names that do not fit.
@@ -144,6 +151,7 @@ class Trainer {
   class Loop;
   class Files;
   class Evaluations;
+  class Ranks;
   // The rules of train.best, of train.early_stop and of schedule plateau (the last two in runs that have them).
   struct Rules {
     BestRule best = {}, early_stop = {}, plateau = {};
@@ -156,6 +164,7 @@ class Trainer {
   // Evaluates the first samples of data.train, a sixteenth of the number trained on but at least one microbatch: about
   // 2 % of the run's time.
   std::optional<Evaluation> evaluate_training_part(const Stop& stop);
+  void make_learner();
   void open_data(std::unique_ptr<Dataset> valid);
   void place_data();
   void name_classes();
@@ -180,7 +189,8 @@ class Trainer {
   std::map<std::string, SamplesRecord> samples_;              // by section, once a run has begun
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, valid_resident_, test_resident_;
-  std::string residence_;  // where the data reside, for the log
+  std::string residence_;                       // where the data reside, for the log
+  std::shared_ptr<Communicator> communicator_;  // nullptr: a single rank
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
   Rules rules_;

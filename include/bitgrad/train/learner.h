@@ -147,8 +147,9 @@ class Learner {
   // Makes this learner one of several ranks, with the same model, seed and policy, that share the A microbatches of
   // each window: rank r runs A / size of them, from r * A / size on. Call before the first microbatch; A must be a
   // multiple of the size. Sums use a tree (kTree), so any number of ranks gives the bits of a single one as long as A /
-  // size is a power of two. What layers accumulate besides gradients (running statistics, observers) stays local to
-  // each rank. An Error on one rank ends all: the others throw it too, with its code. Nothing is fused or recorded.
+  // size is a power of two. Running statistics of norms follow the batches of all ranks at the end of the window.
+  // Observers that follow the batches of training are refused, as the next microbatch would depend on them. An Error on
+  // one rank ends all: the others throw it too, with its code. Nothing is fused or recorded.
   void set_communicator(std::shared_ptr<Communicator> ranks);
   // Whether the work of a microbatch is recorded the second time its form occurs and then replayed with a single launch
   // (base/device.h; CUDA graphs), on devices that can record. The results are the same as without. From the second
@@ -170,6 +171,11 @@ class Learner {
   // Sets the optimizer steps of the whole run, for what is annealed along it (rule tanh): before each microbatch
   // state().progress becomes step / steps, at most 1. 0: unknown; progress stays 0.
   void set_total_steps(int64_t steps);
+  // Sets the microbatches of the whole run, skipped ones included. Only ranks need to know, whose last window may be
+  // incomplete: each runs what is left of its share, and a rank without any calls flush. 0: all windows are complete.
+  void set_total_microbatches(int64_t microbatches);
+  // The microbatches of all ranks in the window that ended last, in order.
+  const std::vector<StepResult>& last_results() const;
   // Samples in the current window; 0 on a step boundary.
   int64_t window_samples() const;
   // Microbatches since the last requantization; part of a checkpoint.

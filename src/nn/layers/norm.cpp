@@ -33,6 +33,12 @@ NormOptions Norm::options_now(bool training) const {
   NormOptions options = options_;
   options.training = training && !holds_statistics();
   if (state().recomputing) options.running_mean = options.running_var = Tensor();
+  auto& held = mutable_state().batch_statistics;
+  if (!held || !options.training || state().recomputing) return options;
+  for (Tensor* t : {&options.running_mean, &options.running_var})  // with momentum 1, the batch's own: -0 + x is x
+    *t = Tensor::full(gamma_.shape(), dtypes::fp32, -0.0, MemoryKind::kWorkspace);
+  held->push_back({path(), options.momentum, options.running_mean, options.running_var});
+  options.momentum = 1;
   return options;
 }
 

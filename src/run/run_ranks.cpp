@@ -1,0 +1,118 @@
+// Ranks of a run: what they must have in common, and what they agree on.
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/version.h"
+#include "run/run_parts.h"
+#include "train/ranks.h"
+#include "train/train_state.h"
+
+namespace bitgrad {
+namespace {
+
+// The texts of all ranks, in rank order.
+std::vector<std::string> texts_of_all(Communicator& ranks, const std::string& own) {
+  std::vector<std::string> texts;
+  for (const std::vector<char>& text : gather_lists(ranks, std::span<const char>(own)))
+    texts.emplace_back(text.begin(), text.end());
+  return texts;
+}
+
+// The first lines in which two texts differ.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  TextReader x(a), y(b);
+  std::string left, right;
+  do {
+    left = right = "";
+    const bool more = static_cast<bool>(std::getline(x, left)) | static_cast<bool>(std::getline(y, right));
+    if (!more) break;
+  } while (left == right);
+  return {left, right};
+}
+
+}  // namespace
+
+void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
+  require(ranks != nullptr, "Trainer", "no communicator");
+  require(!started_, "Trainer", "ranks are set before the run begins");
+  if (ranks->size() == 1) return;
+  const BatchSection& batch = config_.batch;
+  const int64_t size = ranks->size(), windows = batch.accumulate();
+  if (windows % size != 0)
+    fail_with(ErrorCode::kUsage, "ranks", size, " ranks share the microbatches of a step, of which batch.global ",
+              batch.global, " and batch.micro ", batch.micro, " make ", windows, ": expected a multiple of ", size,
+              ", such as batch.micro: ", std::max<int64_t>(1, batch.global / size),
+              " with batch.global: ", std::max<int64_t>(1, batch.global / size) * size);
+  require(batch.sum != WindowSum::kRunning, "ranks", "batch.sum: running is not for ", size,
+          " ranks, which sum their gradients in a tree: expected auto or tree");
+  const int64_t share = windows / size;
+  if ((share & (share - 1)) != 0)
+    log(LogLevel::kWarning, concat("each rank runs ", share,
+                                   " microbatches of a step, which is no power of two: another "
+                                   "number of ranks gives other bits"));
+  learner_->set_communicator(ranks);
+  communicator_ = std::move(ranks);
+  config_.batch.sum = WindowSum::kTree;  // a single rank comes to the same bits with it
+  config_yaml_ = to_portable_yaml(config_);
+  log(LogLevel::kInfo, concat(size, " ranks x ", share, " microbatches x ", batch.micro, " samples = ", batch.global,
+                              " samples a step; this is rank ", communicator_->rank()));
+}
+
+void Trainer::Ranks::compare() const {
+  if (!t_.communicator_) return;
+  Communicator& ranks = *t_.communicator_;
+  RunConfig config = t_.config_;
+  config.device = {};  // ranks may have other devices, and threads
+  std::string data;
+  for (const auto& [section, record] : t_.samples_) data += concat("data.", section, ": ", to_string(record), '\n');
+  const std::vector<std::pair<const char*, std::string>> common = {
+      {"version", concat(BITGRAD_VERSION, " (", build_commit(), ')')},
+      {"configuration", to_portable_yaml(config)},
+      {"data", data},
+      {"weights and counters at the start", state_hash(*t_.learner_, t_.counters_)},
+  };
+  for (const auto& [what, own] : common) {
+    const std::vector<std::string> all = texts_of_all(ranks, own);
+    const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& text) { return text != all[0]; });
+    if (other == all.end()) continue;
+    const auto [first, second] = first_difference(all[0], *other);
+    fail_with(ErrorCode::kUsage, "ranks", "ranks 0 and ", other - all.begin(), " differ in ", what, ": \"",
+              printable(first), "\" and \"", printable(second), "\": expected the same on all");
+  }
+  const std::vector<std::string> kernels = texts_of_all(ranks, kernel_table_hash());
+  if (bits_mode() == BitsMode::kFast &&
+      std::any_of(kernels.begin(), kernels.end(), [&](auto& k) { return k != kernels[0]; }))
+    log(LogLevel::kWarning,
+        "the machines of the ranks have other kernels: another number of ranks does not give the same bits (run.bits: "
+        "strict does not depend on the machine)");
+}
+
+int64_t Trainer::Ranks::largest(int64_t own) const {
+  if (!t_.communicator_) return own;
+  const std::vector<int64_t> all = gather_values(*t_.communicator_, std::span<const int64_t>(&own, 1));
+  return *std::max_element(all.begin(), all.end());
+}
+
+int64_t Trainer::Ranks::of_first(int64_t own) const {
+  return t_.communicator_ ? gather_values(*t_.communicator_, std::span<const int64_t>(&own, 1))[0] : own;
+}
+
+Tensor Trainer::Ranks::last_samples(const Tensor& own) const {
+  if (!t_.communicator_) return own;
+  const int64_t microbatches = std::ssize(t_.learner_->last_results());
+  return detail::from_rank(*t_.communicator_, (microbatches - 1) / t_.learner_->train_state().share(), own);
+}
+
+void Trainer::Ranks::cancel(const std::exception& error) const {
+  if (!t_.communicator_) return;
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  t_.communicator_->cancel(known != nullptr ? *known : Error(error.what(), ErrorCode::kBug));
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,198 @@
+// Every feature of promises.inc on several ranks, which must be the run of one; and how such runs end.
+#include "train/run_ranks.h"
+
+#include <atomic>
+
+#include "support/catch.h"
+#include "support/unsynced_file_system.h"
+#include "train/promise_stops.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+const PromiseFolder& data() {
+  static const PromiseFolder made;
+  return made;
+}
+
+// A promise with four microbatches a step. Epochs of 7 microbatches leave windows incomplete where they end a run.
+RunConfig shared_config(const Promise& promise, const Keys& more = {}) {
+  Keys keys{"run.bits=strict", "device.threads=1", "batch={global: 28, micro: 7, sum: tree}"};
+  if (promise.net == "table" && !contains(promise.feature, "early stop")) keys.push_back("train.stop=3 epochs");
+  if (contains(promise.feature, "nothing counts"))
+    keys.insert(keys.end(), {"batch={global: 4, micro: 1, sum: tree}", "model.layers.1={hardtanh: {}}"});
+  if (contains(promise.feature, "multistep")) keys.push_back("schedule.at=[2 steps, 4 steps]");
+  if (promise.net == "tfc" || promise.net == "int4")
+    keys.insert(keys.end(), {"~quant.requantize_every", "batch.last=join"});
+  for (const std::string& key : promise.keys)
+    if (contains(key, "requantize_every")) keys.push_back("quant.requantize_every=8");
+  keys.insert(keys.end(), more.begin(), more.end());
+  return config_of(data(), promise, keys);
+}
+
+const Promise& promise_of(const std::string& feature) {
+  for (const Promise& p : promises())
+    if (p.feature == feature) return p;
+  FAIL("no promise of " << feature);
+  return promises()[0];
+}
+
+// After `stop` polls of rank `rank`, that rank is asked to stop.
+std::vector<TrainHooks> stopped_by(size_t size, size_t rank, int64_t polls) {
+  std::vector<TrainHooks> hooks(size);
+  hooks[rank].stop_requested = [polls, n = int64_t{0}]() mutable {
+    return ++n >= polls ? StopRequest::kTerminate : StopRequest::kNone;
+  };
+  return hooks;
+}
+
+}  // namespace
+
+TEST_CASE("two and four ranks give the run of one: states, metrics, evaluations, files") {
+  const KeepModes keep;
+  const UnsyncedFileSystem files;
+  size_t compared = 0, at = 0;
+  for (const Promise& promise : promises()) {
+    if (at++ % kPromiseStride != 0) continue;
+    const int64_t size = ++compared % 2 == 0 ? 2 : 4;
+    std::string text;
+    try {
+      const RunConfig config = shared_config(promise);
+      const Trace one = trace_of(config, new_folder(data(), config));
+      text = first_difference(one, trace_of_ranks(config, size, new_folder(data(), config)));
+    } catch (const Error& error) {
+      text = concat("error: ", error.what());
+    }
+    if (contains(text, "follows every batch of training")) {  // observers, which ranks refuse
+      --compared;
+      continue;
+    }
+    if (!text.empty()) FAIL_CHECK("\"" << promise.feature << "\" on " << size << " ranks: " << text);
+    CHECK(text.empty());
+  }
+  CHECK(compared > promises().size() / kPromiseStride * 3 / 4);
+}
+
+TEST_CASE("a run goes on with another number of ranks at every step") {
+  const KeepModes keep;
+  const UnsyncedFileSystem files;
+  for (const char* feature : {"codes every other step, drawn", "learned steps and offsets of activations",
+                              "average of the weights, phases, best by validation"}) {
+    const RunConfig config = shared_config(promise_of(feature));
+    const Trace one = trace_of(config, new_folder(data(), config));
+    const std::string folder = new_folder(data(), config);
+    Trace trace;
+    std::string checkpoint;
+    for (const int64_t size : {1, 4, 2, 1, 4, 2, 4, 1}) {
+      std::vector<std::unique_ptr<Trainer>> trainers;
+      if (size == 1) {
+        trainers.push_back(std::make_unique<Trainer>(config));
+        if (!checkpoint.empty()) trainers[0]->resume(checkpoint);
+      } else {
+        trainers = trainers_of(
+            size, [&](int64_t) { return config; }, checkpoint);
+      }
+      std::vector<TrainHooks> hooks = stopped_by(trainers.size(), trainers.size() - 1, 1);
+      TrainHooks first = traced(*trainers[0], trace);
+      first.stop_requested = hooks[0].stop_requested;
+      hooks[0] = first;
+      const std::vector<RankEnd> ends = run_ranks(trainers, folder, hooks);
+      for (const RankEnd& end : ends) REQUIRE(end.error.empty());
+      checkpoint = run_folder_checkpoint(folder);
+      if (ends[0].outcome.stopped != StopRequest::kNone) continue;
+      add_results(trace, *trainers[0], ends[0].outcome, folder);
+      break;
+    }
+    INFO(feature);
+    CHECK(first_difference(one, trace) == "");
+  }
+}
+
+TEST_CASE("a request to one rank stops all at the same step, saved; also within an evaluation") {
+  const KeepModes keep;
+  const RunConfig config = shared_config(promise_of("two microbatches a step"));
+  for (const size_t asked : {0, 1, 3}) {
+    const auto trainers = trainers_of(4, [&](int64_t) { return config; });
+    const std::string folder = new_folder(data(), config);
+    for (const RankEnd& end : run_ranks(trainers, folder, stopped_by(4, asked, 2))) {
+      CHECK(end.error.empty());
+      CHECK(end.outcome.stopped == StopRequest::kTerminate);
+      CHECK(end.outcome.optimizer_steps == 2);
+    }
+    CHECK(read_checkpoint_header(folder + "/last.safetensors").step == 2);
+  }
+  const auto trainers = trainers_of(2, [&](int64_t) { return config; });
+  std::vector<TrainHooks> hooks(2);
+  hooks[1].cut_evaluation = [] { return true; };
+  const std::string folder = new_folder(data(), config);
+  for (const RankEnd& end : run_ranks(trainers, folder, hooks)) {
+    CHECK(end.error.empty());
+    CHECK(end.outcome.stopped == StopRequest::kInterrupt);
+    CHECK(contains(end.outcome.ended, "in an evaluation that a resumed run repeats"));
+  }
+}
+
+TEST_CASE("an Error of one rank ends all with its text and its code, and the last checkpoint stands") {
+  const KeepModes keep;
+  const RunConfig config = shared_config(promise_of("two microbatches a step"));
+  for (const size_t failed : {0, 2}) {
+    const auto trainers = trainers_of(4, [&](int64_t) { return config; });
+    std::vector<TrainHooks> hooks(4);
+    hooks[failed].stop_requested = [n = 0]() mutable {
+      if (++n == 4) fail_with(ErrorCode::kData, "test", "no more of it");
+      return StopRequest::kNone;
+    };
+    const std::string folder = new_folder(data(), config);
+    const std::vector<RankEnd> ends = run_ranks(trainers, folder, hooks);
+    for (size_t r = 0; r < ends.size(); ++r) {
+      CHECK(ends[r].code == ErrorCode::kData);
+      CHECK(ends[r].error ==
+            (r == failed ? "[test] no more of it" : concat("[ranks] rank ", failed, " ended: [test] no more of it")));
+    }
+    CHECK(read_checkpoint_header(folder + "/last.safetensors").step == 2);
+    CHECK(Json::parse(text_of(folder + "/summary.json")).at("status") == "failed");
+  }
+}
+
+TEST_CASE("ranks that differ in configuration, values or data do not begin, and the message names both") {
+  const KeepModes keep;
+  const Promise& promise = promise_of("two microbatches a step");
+  const auto errors = [&](const std::function<RunConfig(int64_t)>& config) {
+    const auto trainers = trainers_of(2, config);
+    const std::vector<RankEnd> ends = run_ranks(trainers, "", std::vector<TrainHooks>(2));
+    CHECK(ends[0].error == ends[1].error);
+    return ends[0].error;
+  };
+  CHECK(errors([&](int64_t r) { return shared_config(promise, {concat("run.seed=", 3 + r)}); }) ==
+        "[ranks] ranks 0 and 1 differ in configuration: \"run: {name: table, dir: runs, seed: 3, bits: strict}\" and "
+        "\"run: {name: table, dir: runs, seed: 4, bits: strict}\": expected the same on all");
+  CHECK(contains(errors([&](int64_t r) {
+                   return shared_config(promise, {r == 0 ? "data.train.file=train.csv" : "data.train.file=test.csv"});
+                 }),
+                 "ranks 0 and 1 differ in configuration: \"  train: {format: csv, classes: 0, file: train.csv, "));
+  const auto trainers = trainers_of(2, [&](int64_t) { return shared_config(promise); });
+  trainers[1]->learner().model().parameters()[0]->master().as<float>()[0] += 1;
+  const std::vector<RankEnd> ends = run_ranks(trainers, "", std::vector<TrainHooks>(2));
+  CHECK(contains(ends[0].error, "[ranks] ranks 0 and 1 differ in weights and counters at the start"));
+}
+
+TEST_CASE("ranks refuse what they cannot share") {
+  const KeepModes keep;
+  const auto refused = [&](const std::string& feature, const Keys& keys, int64_t size) {
+    Trainer trainer(shared_config(promise_of(feature), keys));
+    return error_of([&] { trainer.set_ranks(make_thread_ranks(size)[0]); });
+  };
+  const std::string plain = "two microbatches a step";
+  CHECK(
+      refused(plain, {}, 3) ==
+      "[ranks] 3 ranks share the microbatches of a step, of which batch.global 28 and batch.micro 7 make 4: expected a "
+      "multiple of 3, such as batch.micro: 9 with batch.global: 27");
+  CHECK(contains(refused(plain, {"batch.sum=running"}, 2), "batch.sum: running is not for 2 ranks"));
+  CHECK(contains(refused("ranges of all batches", {}, 2),
+                 "observer min_max follows every batch of training, and the next microbatch, which another rank runs"));
+  Trainer begun(shared_config(promise_of(plain)));
+  begun.start();
+  CHECK(contains(error_of([&] { begun.set_ranks(make_thread_ranks(2)[0]); }), "ranks are set before the run begins"));
+}
