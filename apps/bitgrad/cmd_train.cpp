@@ -281,7 +281,7 @@ int run_train(const TrainOptions& options) {
   const RunConfig config = resuming ? config_of_resumed(resumed, words, options.use_config)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   BudgetPlan budget;
-  const RunConfig resolved = resolve_budget(config, &budget);
+  const RunConfig resolved = split_for_ranks(resolve_budget(config, &budget), resuming ? 1 : options.ranks);
   Trainer trainer(resolved);
   ThreadRanks others(trainer, resolved, options.ranks, resumed.checkpoint, options.use_data);
   if (resuming) {
@@ -325,7 +325,7 @@ Run setup_train(Arguments& args) {
   args.flag("--use-config", options->use_config, "with --resume: use the current config.yaml, even if it was edited");
   args.flag("--use-data", options->use_data,
             "with --resume: use the current data, even if they changed; the run is then not reproducible bit for bit");
-  args.option("--ranks", options.ranks,
+  args.option("--ranks", options->ranks,
               "train with this many ranks, threads that share the microbatches of a step (docs/ranks.md)");
   const Argument quiet = args.flag("-q,--quiet", options->quiet, "print warnings and the result only");
   args.flag("-v,--verbose", options->verbose, "also print the lines of train.log").excludes(quiet);

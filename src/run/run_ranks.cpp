@@ -38,6 +38,18 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
 
 }  // namespace
 
+RunConfig split_for_ranks(RunConfig config, int64_t ranks) {
+  BatchSection& batch = config.batch;
+  if (ranks <= 1 || batch.accumulate() != 1 || batch.global % ranks != 0) return config;
+  batch.micro = batch.global / ranks;
+  config.quant.requantize_every *= ranks;
+  log(LogLevel::kWarning,
+      concat("a step of ", batch.global, " samples is split among ", ranks, " ranks: batch.micro: ", batch.micro,
+             ", quant.requantize_every: ", config.quant.requantize_every, ". The same run on one rank: batch.micro=",
+             batch.micro, " quant.requantize_every=", config.quant.requantize_every, " batch.sum=tree"));
+  return config;
+}
+
 void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
   require(ranks != nullptr, "Trainer", "no communicator");
   require(!started_, "Trainer", "ranks are set before the run begins");

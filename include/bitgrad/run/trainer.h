@@ -93,6 +93,11 @@ struct TrainOutcome {
   std::optional<int64_t> phase = {}, form_since = {};
 };
 
+// The configuration with which `ranks` ranks begin: steps of one microbatch are split into one for each rank
+// (batch.micro; quant.requantize_every stays as many steps), with a warning that names the twin on one rank. Any other
+// configuration, and one whose batch.global the ranks do not divide, is returned as it is.
+RunConfig split_for_ranks(RunConfig config, int64_t ranks);
+
 class Trainer {
  public:
   // Opens the data and builds the learner on the configuration's device. A quant.budget must have become rules
