@@ -21,6 +21,7 @@
 #include "bitgrad/base/version.h"
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/config/resume.h"
+#include "bitgrad/dist/engines.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/run/trainer.h"
@@ -257,10 +258,22 @@ TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
   return hooks;
 }
 
-int run_train(const TrainOptions& options) {
+// --resume auto: the folder of --out, if it holds a checkpoint; else a new run there. CONFIG is then that of the
+// checkpoint.
+TrainOptions with_folder(TrainOptions options) {
+  if (options.resume != "auto") return options;
+  require(!options.out.empty() && !options.config.empty(), "train",
+          "--resume auto needs CONFIG and --out DIR: the folder that is resumed if it holds a checkpoint, else made");
+  options.resume.clear();
+  for (const char* name : {"/last.safetensors", "/best.safetensors"})
+    if (file_system().exists(options.out + name)) options.resume = options.out;
+  if (!options.resume.empty()) options.out = options.config = "";
+  return options;
+}
+
+void check_options(const TrainOptions& options) {
   const bool resuming = !options.resume.empty();
   require(resuming || !options.config.empty(), "train", "needs a configuration file, or --resume RUN_DIR");
-  const std::vector<std::string> words = resuming ? words_of_resumed(options) : std::vector<std::string>{};
   require(!resuming || options.out.empty(), "train",
           "--out and --resume exclude each other: a resumed run continues in its own folder");
   require(resuming || !options.use_config, "train",
@@ -268,21 +281,24 @@ int run_train(const TrainOptions& options) {
   require(resuming || !options.use_data, "train", "--use-data needs --resume: a new run uses the current data");
   require(resuming || options.plugins.empty(), "train",
           "--plugin needs --resume: a new run lists its plugins in the configuration, or by plugins=[PATH]");
-  load_named_plugins(options.plugins);
-  install_signal_handlers();
+}
+
+// Trains as the only rank of this process, or the first one.
+int train_first(const TrainOptions& options, FirstRank& first, EarlyLines& early, Progress& progress) {
+  const bool resuming = !options.resume.empty();
+  const std::vector<std::string> words = resuming ? words_of_resumed(options) : std::vector<std::string>{};
   const bool measured = kernels::load_gemm_costs(kernels::gemm_costs_path());
   ResumedRun resumed;
   if (resuming) resumed = open_resumed_run(options.resume);
   std::unique_ptr<FileLock> lock = std::move(resumed.lock);
-  Progress progress(options.quiet);
-  EarlyLines early;
-  keep_log(early, options.verbose, progress);
   if (resuming) open_log(options.resume, early, options.verbose, progress);  // so that warnings of resuming are logged
   const RunConfig config = resuming ? config_of_resumed(resumed, words, options.use_config)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   BudgetPlan budget;
-  const RunConfig resolved = split_for_ranks(resolve_budget(config, &budget), resuming ? 1 : options.ranks);
+  const int64_t ranks = first.ranks() ? first.ranks()->size() : options.ranks;
+  const RunConfig resolved = split_for_ranks(resolve_budget(config, &budget), resuming ? 1 : ranks);
   Trainer trainer(resolved);
+  if (first.ranks()) trainer.set_ranks(first.ranks());
   ThreadRanks others(trainer, resolved, options.ranks, resumed.checkpoint, options.use_data);
   if (resuming) {
     trainer.resume(resumed.checkpoint, options.use_data);
@@ -301,12 +317,34 @@ int run_train(const TrainOptions& options) {
   }
   report_start(trainer, budget, folder, measured, resuming, options.verbose, progress);
   others.run();
+  first.tell(resolved, resumed.checkpoint, options.use_data);
   const TrainOutcome outcome = trainer.run(folder, hooks_of(trainer, options.verbose, progress));
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
   progress.erase();  // a step after Ctrl-C may have drawn it again
   const int code = finish(trainer, outcome, folder);
   flush_or_drop_output();
   return code;
+}
+
+int run_train(const TrainOptions& given) {
+  const TrainOptions options = with_folder(given);
+  check_options(options);
+  load_named_plugins(options.plugins);
+  install_signal_handlers();
+  Progress progress(options.quiet);
+  EarlyLines early;
+  keep_log(early, options.verbose, progress);
+  const auto launched = launched_ranks({.stop = [] { return stop_request() != StopRequest::kNone; }});
+  require(!launched || options.ranks == 1, "train", "--ranks: got ", options.ranks, ", and a launcher has started ",
+          launched ? launched->size() : 1, " processes, each of which is one rank. Leave --ranks out");
+  if (launched && launched->rank() > 0) return run_other_rank(launched);
+  FirstRank first(launched);
+  try {
+    return train_first(options, first, early, progress);
+  } catch (const std::exception& error) {
+    first.cancel(error);
+    throw;
+  }
 }
 
 }  // namespace
@@ -319,7 +357,9 @@ Run setup_train(Arguments& args) {
               "data.root, paths of the data, train.stop and train.early_stop");
   args.option("--out", options->out,
               "folder for this run, which must be empty or not exist; default: runs/NAME/0001, 0002, ...");
-  args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");
+  args.option(
+      "--resume", options->resume,
+      "resume this run folder with the configuration in its checkpoint; auto: the folder of --out, if it has one");
   args.option("--data", options->data, "data folder, same as data.root=DIR");
   add_plugin_option(args, options->plugins);
   args.flag("--use-config", options->use_config, "with --resume: use the current config.yaml, even if it was edited");

@@ -1,12 +1,30 @@
 #include "train_ranks.h"
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <span>
+#include <string_view>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "signals.h"
 
 namespace bitgrad::cli {
+namespace {
+
+TrainHooks hooks_of_other() {
+  TrainHooks hooks;
+  hooks.stop_requested = stop_request;
+  hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };
+  return hooks;
+}
+
+}  // namespace
 
 ThreadRanks::ThreadRanks(Trainer& first, const RunConfig& config, int64_t size, const std::string& checkpoint,
                          bool use_data) {
@@ -35,10 +53,7 @@ void ThreadRanks::run() {
     threads_.emplace_back([&trainer = *trainer] {
       const SilentLog silent;
       try {
-        TrainHooks hooks;
-        hooks.stop_requested = stop_request;
-        hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };
-        trainer.run("", hooks);
+        trainer.run("", hooks_of_other());
       } catch (const std::exception&) {  // run has ended the other ranks with it
       }
     });
@@ -48,6 +63,99 @@ ThreadRanks::~ThreadRanks() {
   if (threads_.empty()) return;
   first_->cancel(Error("[train] rank 0 has ended", ErrorCode::kBug));  // does nothing after a whole run
   for (std::thread& t : threads_) t.join();
+}
+
+namespace {
+
+// What rank 0 tells the others, one list after another: the configuration ("": there is nothing to train), a flag, the
+// checkpoint.
+template <typename T>
+std::vector<T> list_of_first(Communicator& ranks, std::span<const T> own) {
+  return std::move(gather_lists(ranks, ranks.rank() == 0 ? own : std::span<const T>())[0]);
+}
+
+// A copy of rank 0's checkpoint, while it exists.
+class CopiedFile {
+ public:
+  explicit CopiedFile(std::span<const uint8_t> bytes)
+      : path_((std::filesystem::temp_directory_path() / "bitgrad-checkpoint-XXXXXX").string()) {
+    const int file = mkstemp(path_.data());
+    if (file < 0)
+      fail_with(ErrorCode::kMemory, "train", path_, ": no file can be made here for the checkpoint of rank 0");
+    close(file);
+    write_file_atomically(path_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  ~CopiedFile() { std::remove(path_.c_str()); }
+  CopiedFile(const CopiedFile&) = delete;
+  CopiedFile& operator=(const CopiedFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A device for each rank of a host.
+RunConfig on_own_device(RunConfig config, const Communicator& ranks) {
+  if (config.device.kind != "cpu") config.device.index += ranks.info().local_rank;
+  return config;
+}
+
+int train_as_told(const std::shared_ptr<Communicator>& ranks) {
+  const std::vector<char> text = list_of_first<char>(*ranks, {});
+  if (text.empty()) return 0;
+  const bool use_data = list_of_first<char>(*ranks, {}).at(0) != 0;
+  const std::vector<uint8_t> checkpoint = list_of_first<uint8_t>(*ranks, {});
+  const RunConfig config = parse_config({text.data(), text.size()}, "the configuration of rank 0");
+  Trainer trainer(on_own_device(config, *ranks));
+  trainer.set_ranks(ranks);
+  if (checkpoint.empty())
+    trainer.start();
+  else
+    trainer.resume(CopiedFile(checkpoint).path(), use_data);
+  return exit_code(trainer.run("", hooks_of_other()).stopped);
+}
+
+}  // namespace
+
+FirstRank::~FirstRank() {
+  if (!ranks_ || told_) return;
+  try {
+    list_of_first<char>(*ranks_, {});
+  } catch (const Error&) {  // the others have ended
+  }
+}
+
+void FirstRank::tell(const RunConfig& config, const std::string& checkpoint, bool use_data) {
+  if (!ranks_) return;
+  told_ = true;
+  const std::string text = to_yaml(config);
+  const char flag = use_data ? 1 : 0;
+  std::vector<uint8_t> bytes;
+  if (!checkpoint.empty()) bytes = file_system().read(checkpoint);
+  list_of_first<char>(*ranks_, text);
+  list_of_first<char>(*ranks_, {&flag, 1});
+  list_of_first<uint8_t>(*ranks_, bytes);
+}
+
+void FirstRank::cancel(const std::exception& error) {
+  if (!ranks_) return;
+  told_ = true;
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  ranks_->cancel(known != nullptr ? *known : Error(error.what(), ErrorCode::kBug));
+}
+
+int run_other_rank(const std::shared_ptr<Communicator>& ranks) {
+  set_log_sink(nullptr);  // rank 0 logs
+  try {
+    return train_as_told(ranks);
+  } catch (const Error& error) {
+    ranks->cancel(error);
+    if (!std::string_view(error.what()).starts_with("[ranks] rank ")) throw;
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    ranks->cancel(Error(error.what(), ErrorCode::kBug));
+    throw;
+  }
 }
 
 }  // namespace bitgrad::cli

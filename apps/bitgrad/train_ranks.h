@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/dist/communicator.h"
@@ -30,5 +32,31 @@ class ThreadRanks {
   std::vector<std::unique_ptr<Trainer>> trainers_;
   std::vector<std::thread> threads_;
 };
+
+// Rank 0 of those that a launcher has started, which tells the others what to run.
+class FirstRank {
+ public:
+  // nullptr: there are no others.
+  explicit FirstRank(std::shared_ptr<Communicator> ranks) : ranks_(std::move(ranks)) {}
+  // Ends the others: without an error if they were told of no run.
+  ~FirstRank();
+  FirstRank(const FirstRank&) = delete;
+  FirstRank& operator=(const FirstRank&) = delete;
+
+  const std::shared_ptr<Communicator>& ranks() const { return ranks_; }
+  // Before Trainer::run of rank 0. `checkpoint`: the file from which the run is resumed, which the others need not
+  // have; "": it starts.
+  void tell(const RunConfig& config, const std::string& checkpoint, bool use_data);
+  // Ends the others with this error.
+  void cancel(const std::exception& error);
+
+ private:
+  std::shared_ptr<Communicator> ranks_;
+  bool told_ = false;
+};
+
+// Trains as a rank other than the first of a launcher. Returns the exit code. Throws the Error of this rank; that of
+// another, which says it itself, only becomes the code.
+int run_other_rank(const std::shared_ptr<Communicator>& ranks);
 
 }  // namespace bitgrad::cli

@@ -162,6 +162,13 @@ Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
           ". Put dequantize before it, or, after a quantize layer, use a recipe of weights only (such as int8wo); "
           "int32 sums of a linear layer (compute: integer_out) are accepted too.");
   describe(in.features());
+  if (in.training && initialized() && state().observed_ranges && observes()) {
+    const std::string& name = quant_.observer->name;
+    require(
+        name == "min_max" || name == "moving_average", kQuantizeLayer, "observer ", name,
+        " reads all values, so it cannot follow a microbatch at the end of its step (quant.observer_update: window, "
+        "and several ranks). Use min_max or moving_average, or a phase with observers: false from step 0 on");
+  }
   if (in.training && in.samples > 0) transposed_ = false;  // readers request it anew
   if (mode_.quantization == QuantSwitch::kOff) {
     Form out = in;
@@ -295,11 +302,26 @@ void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {
   if (held && !state().calibrating) return;
   const detail::FlagScope scope(flag);
   try {
-    observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : x, state().calibrating);
+    const Tensor values = x.dtype() == dtypes::int32 ? range_as_batch(x) : x;
+    if (state().observed_ranges && !state().calibrating)
+      hold_range(values);
+    else
+      observer_->observe(values, state().calibrating);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     *flag |= kFlagNonFinite;
   }
+}
+
+// An observer of one batch knows its range.
+void ActivationQuantizer::hold_range(const Tensor& x) {
+  const auto of_batch = make_observer({.name = "min_max"}, quant_.spec, features_);
+  of_batch->observe(x);
+  const Tensor low = of_batch->state()[0].tensor, high = of_batch->state()[1].tensor;
+  const Tensor ends = Tensor::empty({2, low.numel()}, dtypes::fp32, MemoryKind::kQuantState);
+  ends.row_slice(0, 1).copy_from(low.reshape({1, low.numel()}));
+  ends.row_slice(1, 2).copy_from(high.reshape({1, high.numel()}));
+  mutable_state().observed_ranges->push_back({path(), ends});
 }
 
 // Scales of the observed range; nullptr if there is none yet.

@@ -45,6 +45,8 @@ class ActivationQuantizer final : public Module {
   bool observes() const {
     return observer_ && mode_.observers && !frozen() && mode_.quantization != QuantSwitch::kFrozen;
   }
+  // The observer follows a batch of training by its range (StepState::observed_ranges).
+  void follow(const ObservedRange& range) { observer_->observe(range.ends); }
   // Call after learned parts were set to values of an earlier time, which may be none.
   void values_replaced() { *seen_set_ = false; }
 
@@ -64,6 +66,7 @@ class ActivationQuantizer final : public Module {
   bool set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   void refit(const QuantSpec& spec, const Tensor& x);
   void observe(const Tensor& x, uint32_t* flag);
+  void hold_range(const Tensor& x);
   std::shared_ptr<const QuantParams> observed(const QuantSpec& spec) const;
   std::shared_ptr<const QuantParams> range_params(const QuantSpec& spec, const Tensor& x) const;
   void check_integers(bool offset) const;

@@ -174,6 +174,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
     learner->train_state().average = std::make_unique<detail::Averages>(config.train.ema);
   learner->set_total_steps(std::max<int64_t>(to_steps(config.train.stop, per_epoch, config.batch.accumulate()), 1));
   learner->set_window_sum(config.batch.sum);
+  learner->set_observer_update(config.quant.observer_update);
   set_phases(config, *learner, per_epoch, task.trains);
   at_mark(config, outputs, [&] {
     learner->plan(plan);

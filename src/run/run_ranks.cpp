@@ -43,10 +43,10 @@ RunConfig split_for_ranks(RunConfig config, int64_t ranks) {
   if (ranks <= 1 || batch.accumulate() != 1 || batch.global % ranks != 0) return config;
   batch.micro = batch.global / ranks;
   config.quant.requantize_every *= ranks;
-  log(LogLevel::kWarning,
-      concat("a step of ", batch.global, " samples is split among ", ranks, " ranks: batch.micro: ", batch.micro,
-             ", quant.requantize_every: ", config.quant.requantize_every, ". The same run on one rank: batch.micro=",
-             batch.micro, " quant.requantize_every=", config.quant.requantize_every, " batch.sum=tree"));
+  log(LogLevel::kWarning, concat("a step of ", batch.global, " samples is split among ", ranks, " ranks: batch.micro: ",
+                                 batch.micro, ", quant.requantize_every: ", config.quant.requantize_every,
+                                 ". The same run on one rank: batch.micro=", batch.micro, " quant.requantize_every=",
+                                 config.quant.requantize_every, " batch.sum=tree quant.observer_update=window"));
   return config;
 }
 
@@ -63,6 +63,8 @@ void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
               " with batch.global: ", std::max<int64_t>(1, batch.global / size) * size);
   require(batch.sum != WindowSum::kRunning, "ranks", "batch.sum: running is not for ", size,
           " ranks, which sum their gradients in a tree: expected auto or tree");
+  require(config_.quant.observer_update != ObserverUpdate::kMicrobatch, "ranks",
+          "quant.observer_update: microbatch is not for ", size, " ranks: expected auto or window");
   const int64_t share = windows / size;
   if ((share & (share - 1)) != 0)
     log(LogLevel::kWarning, concat("each rank runs ", share,
@@ -70,7 +72,8 @@ void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
                                    "number of ranks gives other bits"));
   learner_->set_communicator(ranks);
   communicator_ = std::move(ranks);
-  config_.batch.sum = WindowSum::kTree;  // a single rank comes to the same bits with it
+  config_.batch.sum = WindowSum::kTree;  // a single rank comes to the same bits with these
+  config_.quant.observer_update = ObserverUpdate::kWindow;
   config_yaml_ = to_portable_yaml(config_);
   log(LogLevel::kInfo, concat(size, " ranks x ", share, " microbatches x ", batch.micro, " samples = ", batch.global,
                               " samples a step; this is rank ", communicator_->rank()));

@@ -116,6 +116,8 @@ Device Learner::device() const { return s_->device; }
 
 void Learner::set_window_sum(WindowSum sum) { s_->set_window_sum(sum); }
 
+void Learner::set_observer_update(ObserverUpdate update) { s_->set_observer_update(update); }
+
 void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
   require(ranks != nullptr, "Learner", "no communicator");
   if (ranks->size() == 1) return;
@@ -124,8 +126,8 @@ void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
           s_->state.microbatch, " done");
   require(accumulate % ranks->size() == 0, "Learner", "a window of ", accumulate, " microbatches cannot be shared by ",
           ranks->size(), " ranks. Expected a multiple");
-  detail::require_no_observers(*s_->model);
   s_->ranks = std::move(ranks);
+  s_->set_observer_update(s_->observer_update);
   s_->state.batch_statistics.emplace();
   s_->set_window_sum(WindowSum::kTree);
 }

@@ -25,6 +25,20 @@ void write(Writer& to, const BatchStatistics& b) {
   write(to, b.var);
 }
 
+void write(Writer& to, const ObservedRange& r) {
+  to.put(r.path);
+  write(to, r.ends);
+}
+
+// The observers of all ranks follow the batches of all of them, in order.
+void follow(TrainState& s, const std::vector<ObservedRange>& ranges) {
+  if (ranges.empty()) return;
+  std::map<std::string, ActivationQuantizer*> quantizers;
+  for (const auto& [path, module] : s.model->modules_at(kModelRoot))
+    if (auto* const quantizer = dynamic_cast<ActivationQuantizer*>(module)) quantizers[path] = quantizer;
+  for (const ObservedRange& range : ranges) quantizers.at(range.path)->follow(range);
+}
+
 // The running statistics of the norms of a model, on the host until they are put back.
 class Running {
  public:
@@ -102,14 +116,6 @@ Tensor read_tensor(Reader& from) {
   return got;
 }
 
-void require_no_observers(Module& model) {
-  for_each_quantizer(model, [](const ActivationQuantizer& quantizer, const std::string& path) {
-    require(!quantizer.observes(), "ranks", "layer '", path, "': observer ", quantizer.quant().observer->name,
-            " follows every batch of training, and the next microbatch, which another rank runs, would depend on it. "
-            "Let a phase with observers: false begin at step 0, after calibration");
-  });
-}
-
 Tensor from_rank(Communicator& ranks, int64_t from, const Tensor& own) {
   const bool mine = ranks.rank() == from;
   Writer to;
@@ -139,24 +145,39 @@ void fit_steps_of_all(TrainState& s, const Tensor& x, double weight) {
   run_model(s, batch);
   end_sequences(s);
   s.state.batch_statistics->clear();
+  s.state.observed_ranges->clear();
   s.state.microbatch = before;
   s.state.on_forward = hook;
 }
 
-void share_window(TrainState& s) {
-  Writer own;
-  own.put(std::ssize(s.window.results));
-  for (const StepResult& r : s.window.results) write(own, r);
-  for (const BatchStatistics& b : *s.state.batch_statistics) write(own, b);
-  s.state.batch_statistics->clear();
-  s.last_results.clear();
-  Running running(*s.model);
-  for (const std::vector<std::byte>& of : gather_lists(*s.ranks, own.bytes())) {
-    Reader reader(of);
-    for (auto n = reader.get<int64_t>(); n > 0; --n) s.last_results.push_back(read_result(reader));
-    while (!reader.ended()) running.follow(reader);
+void end_batches(TrainState& s) {
+  std::vector<ObservedRange> ranges;
+  if (s.state.observed_ranges) ranges = std::exchange(*s.state.observed_ranges, {});
+  if (!s.ranks) {
+    s.last_results = s.window.results;
+  } else {
+    Writer own;
+    own.put(std::ssize(s.window.results));
+    for (const StepResult& r : s.window.results) write(own, r);
+    own.put(std::ssize(ranges));
+    for (const ObservedRange& r : ranges) write(own, r);
+    for (const BatchStatistics& b : *s.state.batch_statistics) write(own, b);
+    s.state.batch_statistics->clear();
+    s.last_results.clear();
+    ranges.clear();
+    Running running(*s.model);
+    for (const std::vector<std::byte>& of : gather_lists(*s.ranks, own.bytes())) {
+      Reader reader(of);
+      for (auto n = reader.get<int64_t>(); n > 0; --n) s.last_results.push_back(read_result(reader));
+      for (auto n = reader.get<int64_t>(); n > 0; --n) {
+        const std::string path = reader.text();
+        ranges.push_back({path, read_tensor(reader)});
+      }
+      while (!reader.ended()) running.follow(reader);
+    }
+    running.put_back();
   }
-  running.put_back();
+  follow(s, ranges);
 }
 
 }  // namespace bitgrad::detail

@@ -62,10 +62,6 @@ StepResult read_result(Reader& from);
 void write(Writer& to, const Tensor& tensor);
 Tensor read_tensor(Reader& from);
 
-// Throws Error if a layer has an observer that follows the batches of training: the next microbatch would depend on
-// them, and another rank runs it.
-void require_no_observers(Module& model);
-
 // The tensor `own` of rank `from`, on the current device of every rank. `own`: contiguous, without scales; ignored on
 // the other ranks.
 Tensor from_rank(Communicator& ranks, int64_t from, const Tensor& own);
@@ -75,8 +71,9 @@ Tensor from_rank(Communicator& ranks, int64_t from, const Tensor& own);
 // window has just begun.
 void fit_steps_of_all(TrainState& s, const Tensor& x, double weight);
 
-// Sets last_results to those of all ranks, and moves the running statistics of norms. If a rank has failed in its part
-// of the window, throws its Error before anything is updated.
-void share_window(TrainState& s);
+// Ends the front of a window: sets last_results to those of all ranks, and moves what follows the batches of a window
+// at its end: running statistics of norms on several ranks, observers. If a rank has failed in its part of the window,
+// throws its Error before anything is updated.
+void end_batches(TrainState& s);
 
 }  // namespace bitgrad::detail

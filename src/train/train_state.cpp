@@ -173,6 +173,19 @@ void TrainState::set_window_sum(WindowSum sum) {
   sums = tree ? std::make_unique<WindowSums>() : nullptr;
 }
 
+void TrainState::set_observer_update(ObserverUpdate update) {
+  require(window.microbatches == 0, "Learner", "the update of observers changes inside a window");
+  require(!ranks || update != ObserverUpdate::kMicrobatch, "Learner",
+          "observers of several ranks follow training at the end of a step: got quant.observer_update microbatch, "
+          "expected auto or window");
+  observer_update = update;
+  forget_recorded();
+  state.observed_ranges.reset();
+  if (!ranks && update != ObserverUpdate::kWindow) return;
+  state.observed_ranges.emplace();
+  if (plan) plan_and_check(*plan);  // refuses observers that keep more than a range
+}
+
 void TrainState::rebind() {
   parameters = model->parameters();
   forget_recorded();

@@ -83,7 +83,8 @@ struct TrainState {
   std::unique_ptr<Averages> average;    // nullptr: none
   std::unique_ptr<WindowSums> sums;     // for kTree; nullptr: gradients are added as they come
   std::shared_ptr<Communicator> ranks;  // nullptr: a single rank
-  std::unique_ptr<StepGraphs> graphs;   // nullptr: nothing is recorded
+  ObserverUpdate observer_update = ObserverUpdate::kAuto;
+  std::unique_ptr<StepGraphs> graphs;  // nullptr: nothing is recorded
   std::unique_ptr<Phases> phases;
   std::optional<PlanSpec> plan;
   bool converted = false;
@@ -130,6 +131,7 @@ struct TrainState {
   void rebind();
   void forget_recorded();
   void set_window_sum(WindowSum sum);
+  void set_observer_update(ObserverUpdate update);
   // Adds what the present phase trains and the average does not have yet.
   void follow_average();
   // Calls `run` while the average, which there is, takes the place of the values.

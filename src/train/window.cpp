@@ -131,10 +131,7 @@ void run_stages(TrainState& s, Step& step, StepGraphs* graphs, StepResult& resul
     s.window.results.push_back(result);
   }
   if (!step.key().last) return;
-  if (s.ranks)
-    share_window(s);
-  else
-    s.last_results = s.window.results;
+  end_batches(s);
   if (step.empty()) {
     skip_window(s);
     result.skipped = true;
@@ -267,6 +264,7 @@ void drop_window(TrainState& s) {
   s.window.bad_loss.reset();
   s.window.bad_input.clear();
   if (s.state.batch_statistics) s.state.batch_statistics->clear();
+  if (s.state.observed_ranges) s.state.observed_ranges->clear();
   s.since_requantize -= s.window.microbatches;
   s.window.end();
 }

@@ -20,6 +20,7 @@
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/optim/optimizer_spec.h"
 #include "bitgrad/optim/schedule.h"
+#include "bitgrad/nn/state.h"
 #include "bitgrad/optim/window_sum.h"
 #include "bitgrad/tensor/quant_params.h"
 
@@ -171,6 +172,7 @@ struct QuantSection {
   std::optional<ActivationQuant> activations = {};  // default of quantize layers
   ProductSpec product = {};                         // default of linear and convolutional layers
   int64_t requantize_every = 1;                     // N, in microbatches; a multiple of A
+  ObserverUpdate observer_update = ObserverUpdate::kAuto;
   friend bool operator==(const QuantSection&, const QuantSection&) = default;
 };
 

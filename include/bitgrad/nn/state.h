@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/key.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
@@ -52,6 +53,21 @@ struct BatchStatistics {
   Tensor mean = {}, var = {};  // fp32 [statistics]
 };
 
+// When observers of activations follow a microbatch of training: before its codes are computed, or, in order, at the
+// end of its window, so that all microbatches of a window use the same ranges. kAuto: kMicrobatch, and kWindow on
+// several ranks.
+enum class ObserverUpdate : uint8_t { kAuto, kMicrobatch, kWindow };
+template <>
+struct EnumNames<ObserverUpdate> {
+  static constexpr std::string_view all[] = {"auto", "microbatch", "window"};
+};
+
+// The range of one batch, which an observer has yet to follow.
+struct ObservedRange {
+  std::string path = {};  // of the activation quantizer
+  Tensor ends = {};       // fp32 [2, blocks]: minimum, maximum
+};
+
 struct StepState {
   uint64_t seed = 0;
   int64_t step = 0;        // completed optimizer steps
@@ -66,6 +82,8 @@ struct StepState {
   // Set on one of several ranks: norms append the statistics of their batches here, in place of moving their running
   // ones, which follow all ranks' batches when the window ends.
   std::optional<std::vector<BatchStatistics>> batch_statistics = {};
+  // Set for ObserverUpdate::kWindow: observers append the ranges of their batches here.
+  std::optional<std::vector<ObservedRange>> observed_ranges = {};
   double progress = 0;  // completed steps / steps of the run, 0 to 1; 0 if the length is unknown
   FlagBoard flags = {};
   SequenceState sequence = {};

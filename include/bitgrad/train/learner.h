@@ -144,12 +144,14 @@ class Learner {
   Device device() const;
   // Only between windows. kTree needs log2(A) + 1 buffers of the size of all gradients, and disables recording.
   void set_window_sum(WindowSum sum);
+  // Default: kAuto. kWindow is for observers of ranges (min_max, moving_average). Throws Error inside a window.
+  void set_observer_update(ObserverUpdate update);
   // Makes this learner one of several ranks, with the same model, seed and policy, that share the A microbatches of
   // each window: rank r runs A / size of them, from r * A / size on. Call before the first microbatch; A must be a
   // multiple of the size. Sums use a tree (kTree), so any number of ranks gives the bits of a single one as long as A /
-  // size is a power of two. Running statistics of norms follow the batches of all ranks at the end of the window.
-  // Observers that follow the batches of training are refused, as the next microbatch would depend on them. An Error on
-  // one rank ends all: the others throw it too, with its code. Nothing is fused or recorded.
+  // size is a power of two. Running statistics of norms follow the batches of all ranks at the end of the window, and
+  // so do observers, whose update must not be kMicrobatch. An Error on one rank ends all: the others throw it too, with
+  // its code. Nothing is fused or recorded.
   void set_communicator(std::shared_ptr<Communicator> ranks);
   // Whether the work of a microbatch is recorded the second time its form occurs and then replayed with a single launch
   // (base/device.h; CUDA graphs), on devices that can record. The results are the same as without. From the second
