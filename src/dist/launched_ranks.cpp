@@ -54,15 +54,21 @@ int64_t cores_of(pid_t process_id) {
   return sched_getaffinity(process_id, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
+// mpirun binds each rank to a core, also a single one.
+void warn_of_cores(int64_t ranks) {
+  const int64_t cores = cores_of(0), of_launcher = cores_of(getppid());
+  if (cores > 0 && cores * ranks < of_launcher)
+    log(LogLevel::kWarning, concat("ranks: this rank may use ", cores, " of ", of_launcher,
+                                   " cores: start the ranks with mpirun --bind-to none"));
+}
+
 void describe(const Launch& launch, const WireThread& thread) {
   const RankInfo& info = thread.info();
-  const int64_t cores = cores_of(0), of_launcher = cores_of(getppid());
+  const int64_t cores = cores_of(0);
   log(LogLevel::kInfo, concat("ranks: ", info.engine, ", rank ", thread.rank(), " of ", thread.size(), " by ",
                               launch.source, ", local rank ", info.local_rank, " of ", info.local_size, " on ",
                               info.host, ", ", cores, cores == 1 ? " core" : " cores"));
-  if (cores > 0 && cores * info.local_size < of_launcher)
-    log(LogLevel::kWarning, concat("ranks: this rank may use ", cores, " of ", of_launcher,
-                                   " cores: start the ranks with mpirun --bind-to none"));
+  warn_of_cores(info.local_size);
 }
 
 WireThread& thread_of(const Launch& launch, std::chrono::milliseconds timeout) {
@@ -90,7 +96,11 @@ std::shared_ptr<Communicator> launched_ranks(const RankOptions& options) {
   require(options.timeout.count() > 0, "ranks", "got a timeout of ", options.timeout.count(),
           " ms, expected more than 0");
   const std::optional<Launch> launch = find_launch();
-  if (!launch || launch->size == 1) return nullptr;
+  if (!launch) return nullptr;
+  if (launch->size == 1) {
+    warn_of_cores(1);
+    return nullptr;
+  }
   WireThread& thread = thread_of(*launch, options.timeout);
   if (thread.size() == 1) return nullptr;
   return thread.communicator(

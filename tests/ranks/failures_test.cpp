@@ -1,6 +1,8 @@
 // Runs below mpirun in which a rank comes to its end: the others end in time, with one text and one code.
 #include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/catch.h"
@@ -17,14 +19,10 @@ struct Run {
   double seconds = 0;
 };
 
-Run run_ranks(const std::string& scenario, int ranks, const std::vector<std::string>& options = {},
-              const Process::Environment& environment = {}) {
-  std::vector<std::string> words = {BITGRAD_MPIRUN, "--oversubscribe",    "--bind-to", "none",
-                                    "-n",           std::to_string(ranks)};
-  words.insert(words.end(), options.begin(), options.end());
-  words.insert(words.end(), {build_path("bin/tests/rank_program"), scenario});
+Run run_ranks(const std::string& scenario, int ranks, const std::string& binding = "none") {
   const auto begin = std::chrono::steady_clock::now();
-  Run run{run_program(words, environment)};
+  Run run{run_program({BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", binding, "-n", std::to_string(ranks),
+                       build_path("bin/tests/rank_program"), scenario})};
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return run;
 }
@@ -91,6 +89,12 @@ TEST_CASE("one rank is none, and a program that finds itself alone among several
   const Run one = run_ranks("", 1);
   CHECK(one.result.code == 0);
   CHECK(one.result.out == "no ranks\n");
+  CHECK(!contains(one.result.err, "--bind-to none"));
+  if (std::thread::hardware_concurrency() > 1) {
+    const Run bound = run_ranks("", 1, "core");
+    INFO(bound.result.err);
+    CHECK(contains(bound.result.err, "log: ranks: this rank may use 1 of "));
+  }
   const ProcessResult alone = run_program({build_path("bin/tests/rank_program")},
                                           {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   INFO(alone.err);
