@@ -1,5 +1,5 @@
-# Installing: find_package(bitgrad COMPONENTS ...), pkg-config, and Debian packages by CPack (make package). Two components:
-# runtime (program, presets, libbitgrad_c.so) and dev (headers, libbitgrad.a, files of CMake and pkg-config).
+# Installing: find_package(bitgrad COMPONENTS ...), pkg-config, and Debian packages by CPack (make package). The components:
+# runtime (program, presets, libbitgrad_c.so), dev (headers, libbitgrad.a, files of CMake and pkg-config) and mpi (bitgrad_mpi.so).
 set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/bitgrad)
 install(TARGETS bitgrad EXPORT bitgradTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev
@@ -48,7 +48,7 @@ if(TARGET bitgrad_c)
   bitgrad_pc(bitgrad_c "${PROJECT_DESCRIPTION} (C)" "-L\${libdir} -lbitgrad_c")
 endif()
 
-# Debian packages bitgrad and bitgrad-dev: make package, or cpack in the build folder.
+# Debian packages bitgrad, bitgrad-dev and bitgrad-mpi: make package, or cpack in the build folder.
 if(NOT PROJECT_IS_TOP_LEVEL)
   return()
 endif()
@@ -62,12 +62,18 @@ set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL runtime dev)
+if(BITGRAD_HAS_MPI)
+  list(APPEND CPACK_COMPONENTS_ALL mpi)
+endif()
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME bitgrad)
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME bitgrad-mpi)
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "bitgrad (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS "openmpi-bin | mpich")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME bitgrad-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
@@ -85,6 +91,7 @@ foreach(part "pcre2-8 libpcre2-dev" "utf8proc libutf8proc-dev" "sentencepiece li
   endif()
 endforeach()
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program bitgrad, its presets, and the C interface libbitgrad_c.so.")
+set(CPACK_COMPONENT_MPI_DESCRIPTION "Training on several machines by MPI: the module bitgrad_mpi.so.")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "Headers, the C++ library, and files for CMake and pkg-config.")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/bitgrad RENAME copyright COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/bitgrad-dev RENAME copyright COMPONENT dev)

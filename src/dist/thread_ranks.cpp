@@ -1,6 +1,4 @@
 // Ranks that are threads: each publishes the addresses of its parts, and the others copy from there.
-#include <unistd.h>
-
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -10,6 +8,7 @@
 
 #include "bitgrad/base/text.h"
 #include "bitgrad/dist/communicator.h"
+#include "dist/host.h"
 
 namespace bitgrad {
 namespace {
@@ -44,11 +43,6 @@ struct Meeting {
   const int64_t size;
 };
 
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
-}
-
 class ThreadRank final : public Communicator {
  public:
   ThreadRank(std::shared_ptr<Meeting> meeting, int64_t rank, std::chrono::milliseconds timeout)
@@ -64,7 +58,7 @@ class ThreadRank final : public Communicator {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return m_->size; }
   RankInfo info() const override {
-    return {.engine = "threads", .host = host_name(), .local_rank = rank_, .local_size = m_->size};
+    return {.engine = "threads", .host = detail::host_name(), .local_rank = rank_, .local_size = m_->size};
   }
 
   Transfer exchange(std::span<const ConstBytes> to, std::span<const Bytes> from) override {

@@ -21,7 +21,7 @@ inline constexpr std::chrono::minutes kRankTimeout{10};
 
 // Where a rank runs.
 struct RankInfo {
-  std::string engine = {};  // what moves the bytes: "threads"
+  std::string engine = {};  // what moves the bytes: "threads", "mpi (Open MPI 4.1.4)"
   std::string host = {};
   int64_t local_rank = 0, local_size = 1;  // among the ranks of the same host
 };

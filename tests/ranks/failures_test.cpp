@@ -1,0 +1,104 @@
+// Runs below mpirun in which a rank comes to its end: the others end in time, with one text and one code.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/paths.h"
+#include "support/subprocess.h"
+
+using namespace bitgrad::test;
+
+namespace {
+
+struct Run {
+  ProcessResult result;
+  double seconds = 0;
+};
+
+Run run_ranks(const std::string& scenario, int ranks, const std::string& binding = "none") {
+  const auto begin = std::chrono::steady_clock::now();
+  Run run{run_program({BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", binding, "-n", std::to_string(ranks),
+                       build_path("bin/tests/rank_program"), scenario})};
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return run;
+}
+
+int lines_with(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that all end well return 0 and say who they are") {
+  const Run run = run_ranks("", 4);
+  INFO(run.result.out << run.result.err);
+  CHECK(run.result.code == 0);
+  CHECK(lines_with(run.result.out, "ended well") == 4);
+  CHECK(lines_with(run.result.err, "log: ranks: mpi (") == 4);
+  CHECK(contains(run.result.err, "rank 3 of 4 by OMPI_COMM_WORLD_RANK, local rank 3 of 4 on "));
+}
+
+TEST_CASE("after an Error of a rank all end within 3 s with its code and text") {
+  const Run run = run_ranks("error", 3);
+  INFO(run.result.out << run.result.err);
+  CHECK(run.result.code == 3);
+  CHECK(lines_with(run.result.err, "error: [ranks] rank 1 ended: [data] no samples left") == 2);
+  CHECK(lines_with(run.result.err, "error: [data] no samples left") == 1);
+  CHECK(run.seconds < 3);
+}
+
+TEST_CASE("a rank that is killed ends the others within 5 s") {
+  const Run run = run_ranks("kill", 3);
+  INFO(run.result.out << run.result.err);
+  CHECK(run.result.code == 137);
+  CHECK(lines_with(run.result.err, "error: [ranks] rank 1 is gone") == 2);
+  CHECK(run.seconds < 5);
+}
+
+TEST_CASE("a rank that stops ends the others after the time limit") {
+  const Run run = run_ranks("stop", 3);
+  INFO(run.result.out << run.result.err);
+  CHECK(run.result.code == 6);
+  CHECK(lines_with(run.result.err, "error: [ranks] no answer from rank 1 in 2 s, in gather 7") == 2);
+  CHECK(run.seconds < 8);
+}
+
+TEST_CASE("a rank that exits without a word ends the others") {
+  for (const auto& [scenario, code] : {std::pair{"leave", 1}, std::pair{"abort", 9}}) {
+    const Run run = run_ranks(scenario, 3);
+    INFO(scenario << ' ' << run.result.code << '\n' << run.result.out << run.result.err);
+    CHECK(run.result.code == code);
+    CHECK(lines_with(run.result.err, "error: [ranks] ") == 2);
+    CHECK(run.seconds < 8);
+  }
+}
+
+TEST_CASE("a signal to all ranks does not end one that waits for a busy one") {
+  const Run run = run_ranks("busy", 2);
+  INFO(run.result.out << run.result.err);
+  CHECK(run.result.code == 0);
+}
+
+TEST_CASE("one rank is none, and a program that finds itself alone among several says so") {
+  const Run one = run_ranks("", 1);
+  CHECK(one.result.code == 0);
+  CHECK(one.result.out == "no ranks\n");
+  CHECK(!contains(one.result.err, "--bind-to none"));
+  if (std::thread::hardware_concurrency() > 1) {
+    const Run bound = run_ranks("", 1, "core");
+    INFO(bound.result.err);
+    CHECK(contains(bound.result.err, "log: ranks: this rank may use 1 of "));
+  }
+  const ProcessResult alone = run_program({build_path("bin/tests/rank_program")},
+                                          {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  INFO(alone.err);
+  CHECK(alone.code == 2);
+  CHECK(contains(alone.err, "[ranks] OMPI_COMM_WORLD_RANK says rank 0 of 4, but Open MPI"));
+  CHECK(contains(alone.err, "finds 1 rank."));
+}
