@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/config/config.h"
+#include "bitgrad/dist/engines.h"
 #include "command.h"
 #include "output.h"
 
@@ -102,6 +104,15 @@ std::vector<const char*> spelled_out(int argc, char** argv) {
   return words;
 }
 
+// Other commands would do their work as often as there are processes, into the same files.
+void require_one_process(const std::string& command) {
+  if (command == "train" || command == "version" || command == "help") return;
+  const std::optional<bitgrad::Launch> launch = bitgrad::find_launch();
+  bitgrad::require(!launch || launch->size <= 1, command, "runs as one process: a launcher has started ",
+                   launch ? launch->size : 1, " (", launch ? launch->source : "",
+                   "). Only train shares its work among them (docs/ranks.md)");
+}
+
 int run_command(int argc, char** argv) {
   bitgrad::cli::Arguments args("bitgrad trains neural networks whose weights are the low-bit weights.", "bitgrad");
   std::map<std::string, Run> runs;
@@ -132,6 +143,7 @@ int run_command(int argc, char** argv) {
           std::cerr << "warning: " << line << '\n';
       });
   bitgrad::cpu_isa();  // reports a wrong BITGRAD_ISA now, not where a layer first queries it
+  require_one_process(args.chosen_command());
   return runs.at(args.chosen_command())();
 }
 

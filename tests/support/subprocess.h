@@ -72,6 +72,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void signal(int number) const { ::kill(pid_, number); }
+  pid_t id() const { return pid_; }
 
   ProcessResult wait() {
     int status = 0;

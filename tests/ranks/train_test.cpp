@@ -1,0 +1,155 @@
+// bitgrad train below mpirun: the run of one rank, resumed with other numbers of ranks, stopped, and failing.
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/digits_net.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/paths.h"
+#include "support/subprocess.h"
+
+using namespace bitgrad::test;
+using bitgrad::Json;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Folder {
+  Folder() { std::ofstream(temp.file("net.yaml")) << kDigitsNet; }
+  std::string file(const std::string& name) const { return temp.file(name); }
+  TempDir temp;
+};
+
+Words joined(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// The command line of `ranks` processes; 1: without mpirun.
+Words train_on(int ranks, const Words& words) {
+  Words line;
+  if (ranks > 1) line = {BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
+  return joined(joined(line, {build_path("bin/bitgrad"), "train"}), words);
+}
+
+ProcessResult train(const Folder& folder, int ranks, const Words& words) {
+  return run_program(train_on(ranks, words), {}, folder.file(""));
+}
+
+// The hash of the state at the end, and what metrics.jsonl tells, without what depends on the clock.
+std::string result_of(const std::string& run) {
+  const std::string log = slurp(run + "/train.log");
+  const size_t at = log.rfind("ended at step ");
+  std::string text = at == std::string::npos ? "no end" : log.substr(at, log.find('\n', at) - at) + '\n';
+  std::istringstream lines(slurp(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    Json j = Json::parse(line);
+    for (const char* key : {"samples_per_s", "tokens_per_s", "gmacs_per_s"}) j.erase(key);
+    text += j.dump() + '\n';
+  }
+  return text;
+}
+
+const Words kShared = {"net.yaml",         "quant.recipe=w4a4", "batch.micro=5",   "batch.sum=tree",
+                       "device.threads=1", "log.every=7 steps", "log.report=false"};
+
+}  // namespace
+
+TEST_CASE("processes and threads train the run of one rank, and it is resumed with any number of them") {
+  const Folder folder;
+  REQUIRE(train(folder, 1, joined(kShared, {"quant.observer_update=window", "--out", "one"})).code == 0);
+  const std::string one = result_of(folder.file("one"));
+  CHECK(contains(one, "ended at step 80, state "));
+  for (const int ranks : {2, 4}) {
+    const std::string name = std::to_string(ranks) + " processes";
+    const ProcessResult run = train(folder, ranks, joined(kShared, {"--out", name}));
+    INFO(run.out << run.err);
+    CHECK(run.code == 0);
+    CHECK(result_of(folder.file(name)) == one);
+  }
+  CHECK(train(folder, 1, joined(kShared, {"--ranks", "4", "--out", "4 threads"})).code == 0);
+  CHECK(result_of(folder.file("4 threads")) == one);
+
+  REQUIRE(train(folder, 4, joined(kShared, {"train.stop=1 epochs", "--out", "parts"})).code == 0);
+  REQUIRE(train(folder, 1, {"--resume", "parts", "train.stop=2 epochs"}).code == 0);
+  const ProcessResult last = train(folder, 2, {"--resume", "parts", "train.stop=4 epochs"});
+  INFO(last.out << last.err);
+  CHECK(last.code == 0);
+  CHECK(result_of(folder.file("parts")).substr(0, 110) == one.substr(0, 110));
+  const ProcessResult again = train(folder, 2, {"--resume", "parts"});
+  CHECK(again.code == 0);
+  CHECK(contains(again.out, "this run is finished"));
+}
+
+TEST_CASE("a step of one microbatch is split among the processes, and --resume auto begins and goes on") {
+  const Folder folder;
+  const Words words{"net.yaml", "--out", "run", "--resume", "auto", "log.report=false"};
+  const ProcessResult first = train(folder, 2, joined(words, {"train.stop=1 epochs"}));
+  INFO(first.out << first.err);
+  CHECK(first.code == 0);
+  CHECK(contains(first.err + first.out, "a step of 20 samples is split among 2 ranks: batch.micro: 10"));
+  CHECK(train(folder, 2, joined(words, {"train.stop=2 epochs"})).code == 0);
+  CHECK(contains(result_of(folder.file("run")), "ended at step 40, "));
+}
+
+TEST_CASE("SIGTERM of one process stops all at one step, saved") {
+  const Folder folder;
+  Process run(train_on(2, joined(kShared, {"train.stop=100000 epochs", "--out", "run"})), {}, folder.file(""));
+  while (!std::filesystem::exists(folder.file("run/metrics.jsonl")) ||
+         slurp(folder.file("run/metrics.jsonl")).find("\"train\"") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::vector<int> processes;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(run.id()) + "/task")) {
+    std::istringstream children(slurp(task.path().string() + "/children"));
+    for (int id = 0; children >> id;) processes.push_back(id);
+  }
+  REQUIRE(processes.size() == 2);
+  ::kill(processes[1], SIGTERM);
+  const ProcessResult end = run.wait();
+  INFO(end.out << end.err);
+  CHECK(end.code == 75);
+  CHECK(contains(end.out, "stopped and saved at step "));
+  CHECK(Json::parse(slurp(folder.file("run/summary.json"))).at("status") == "interrupted");
+}
+
+TEST_CASE("what one process cannot do ends all with its code") {
+  const Folder folder;
+  const ProcessResult config = train(folder, 2, {"missing.yaml"});
+  INFO(config.out << config.err);
+  CHECK(config.code == 2);
+  const ProcessResult batch = train(folder, 2, joined(kShared, {"batch={global: 24, micro: 8}", "--out", "odd"}));
+  INFO(batch.out << batch.err);
+  CHECK(batch.code == 2);
+  CHECK(contains(batch.err, "[ranks] 2 ranks share the microbatches of a step"));
+  const ProcessResult eval =
+      run_program({BITGRAD_MPIRUN, "--oversubscribe", "-n", "2", build_path("bin/bitgrad"), "eval", "run"});
+  CHECK(eval.code == 2);
+  CHECK(contains(eval.err, "[eval] runs as one process: a launcher has started 2 (OMPI_COMM_WORLD_RANK)"));
+  const ProcessResult both = train(folder, 2, joined(kShared, {"--ranks", "2", "--out", "both"}));
+  CHECK(both.code == 2);
+  CHECK(contains(both.err, "a launcher has started 2 processes, each of which is one rank. Leave --ranks out"));
+  std::filesystem::create_directory(folder.file("elsewhere"));
+  std::ofstream(folder.file("train.csv")) << "a,b\n1,x\n2,y\n3,x\n4,y\n";
+  const Words rank{"-n",
+                   "1",
+                   build_path("bin/bitgrad"),
+                   "train",
+                   "net.yaml",
+                   "--out",
+                   "run",
+                   "data={train: {format: csv, file: train.csv, target: b}}",
+                   "batch={global: 4, micro: 2}", "data.root=."};
+  const Words mpirun{BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none"};
+  const ProcessResult data = run_program(
+      joined(joined(joined(mpirun, rank), {":", "-wdir", folder.file("elsewhere")}), rank), {}, folder.file(""));
+  INFO(data.out << data.err);
+  CHECK(data.code != 0);
+  CHECK(contains(data.err, "train.csv"));
+  CHECK(contains(data.err, "[ranks] rank 1 ended: "));
+}
