@@ -9,6 +9,7 @@
 // have ended nothing touches the memory of their transfers any more.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -106,6 +107,10 @@ class WireCalls {
   const std::optional<Error>& failure() const { return failure_; }
   // A rank did not end in time after a failure.
   bool broken() const { return broken_; }
+  // This process was asked to end because a rank is gone: its launcher will not wait.
+  bool gone() const {
+    return std::any_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.gone; });
+  }
 
  private:
   struct Record;

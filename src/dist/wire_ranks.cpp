@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "dist/host.h"
@@ -17,6 +18,7 @@ using std::chrono::milliseconds;
 constexpr microseconds kShortest{20}, kLongest{200}, kIdle{1000};
 constexpr int kPollsOfOneLength = 16;        // before the next, longer sleep
 constexpr std::chrono::seconds kEndTime{5};  // in which ranks end after a failure
+constexpr milliseconds kLastWords{200};      // for what the other ranks print: mpirun kills all once one has ended
 constexpr std::chrono::seconds kGrace{3};    // for a thread that should have answered
 
 // Signals are for the threads of the program.
@@ -183,6 +185,7 @@ void WireThread::remove(const std::shared_ptr<WireCalls>& calls) {
 
 void WireThread::close() {
   if (!thread_.joinable()) return;
+  std::fflush(nullptr);  // the process may end below
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -264,6 +267,7 @@ bool WireThread::look_at_calls() {
       const std::lock_guard lock(mutex_);
       if (!failure_code_) failure_code_ = calls->failure()->code();
       if (calls->broken()) lost = calls->failure();
+      hurried_ = hurried_ || calls->gone();
     }
   std::erase_if(removed_, [](const auto& calls) { return calls->finished(); });
   if (lost) lose(*lost);
@@ -310,11 +314,14 @@ void WireThread::end_wire() {
     wake_.wait(lock, [&] { return closing_; });
     if (lost_) code = static_cast<int>(failure_code_.value_or(ErrorCode::kDevice));
   }
-  if (messages_ != nullptr) {
-    if (code)
-      messages_->wire().end_all(*code);
+  if (messages_ != nullptr && code) {
+    std::this_thread::sleep_for(kLastWords);
+    if (hurried_)
+      end_process_(*code);
     else
-      messages_->wire().close();
+      messages_->wire().end_all(*code);
+  } else if (messages_ != nullptr) {
+    messages_->wire().close();
   }
   const std::lock_guard lock(mutex_);
   closed_ = true;

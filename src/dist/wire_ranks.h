@@ -64,6 +64,7 @@ class WireThread {
   std::unique_ptr<WireMessages> messages_;
   std::vector<std::shared_ptr<WireCalls>> all_, removed_;
   std::optional<Clock::time_point> closing_since_ = {};
+  bool hurried_ = false;  // the launcher is ending all ranks
 
   std::mutex mutex_;
   std::condition_variable wake_, state_changed_;

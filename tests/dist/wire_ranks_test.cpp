@@ -34,13 +34,18 @@ TEST_CASE("processes sum as threads do") {
 
 TEST_CASE("an Error of a process ends the calls of all others, with its text and its code") {
   check_error_of_a_rank(MemoryRankMaker());
-  MemoryRanks ranks(2);
-  const auto errors = ThreadRankMaker::errors_of(ranks.communicators({}), [](Communicator& rank, size_t own) {
-    if (own == 1) return rank.cancel(Error(std::string(3 * 2000, 'x') + "\u00e4", ErrorCode::kNonFinite));
-    rank.wait(RankExchange(rank, own, 0).transfer);
-  });
-  CHECK(errors[0].starts_with("5 [ranks] rank 1 ended: xxx"));
-  CHECK(errors[0].size() < 4200);
+  std::string letters;
+  for (int i = 0; i < 3000; ++i) letters += "\u00e4";
+  for (const std::string& text : {letters, "x" + letters}) {  // of two bytes each: one is at the end of the message
+    MemoryRanks ranks(2);
+    const auto errors = ThreadRankMaker::errors_of(ranks.communicators({}), [&](Communicator& rank, size_t own) {
+      if (own == 1) return rank.cancel(Error(text, ErrorCode::kNonFinite));
+      rank.wait(RankExchange(rank, own, 0).transfer);
+    });
+    CHECK(errors[0].starts_with("5 [ranks] rank 1 ended: "));
+    CHECK(errors[0].ends_with("\u00e4"));
+    CHECK((errors[0].size() > 4000 && errors[0].size() < 4100));
+  }
 }
 
 TEST_CASE("calls and lengths that differ between processes end all of them") {

@@ -1,5 +1,5 @@
-// rank_program SCENARIO: a rank that comes to an end in the middle of a run, as the tests of failures want it. Every
-// rank prints one line when it ends with an Error, as programs do, and returns its code.
+// rank_program SCENARIO [FOLDER]: a rank that comes to an end in the middle of a run, as the tests of failures want it.
+// Every rank prints one line when it ends with an Error, as programs do, and returns its code.
 #include <signal.h>
 #include <unistd.h>
 
@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -60,6 +61,9 @@ int main(int argc, char** argv) {
     return run(scenario);
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
+    if (argc > 2)
+      std::ofstream(concat(argv[2], '/', std::getenv("OMPI_COMM_WORLD_RANK")))
+          << static_cast<int>(error.code()) << ' ' << error.what();
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: a bug: %s\n", error.what());
