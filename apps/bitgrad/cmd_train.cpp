@@ -3,6 +3,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,7 +42,7 @@ struct TrainOptions {
   std::vector<std::string> plugins;
   std::string config, out, resume, data;
   std::vector<std::string> overrides;
-  int64_t ranks = 1;
+  int64_t ranks = 1, rank_timeout = std::chrono::seconds(kRankTimeout).count();
   bool quiet = false, verbose = false, use_config = false, use_data = false;
 };
 
@@ -283,6 +284,13 @@ void check_options(const TrainOptions& options) {
           "--plugin needs --resume: a new run lists its plugins in the configuration, or by plugins=[PATH]");
 }
 
+std::chrono::milliseconds timeout_of(const TrainOptions& options) {
+  constexpr int64_t kMost = 1000000;
+  require(options.rank_timeout >= 1 && options.rank_timeout <= kMost, "train", "--rank-timeout: got ",
+          options.rank_timeout, ", expected 1 .. ", kMost, " s");
+  return std::chrono::seconds(options.rank_timeout);
+}
+
 // Trains as the only rank of this process, or the first one.
 int train_first(const TrainOptions& options, FirstRank& first, EarlyLines& early, Progress& progress) {
   const bool resuming = !options.resume.empty();
@@ -299,7 +307,7 @@ int train_first(const TrainOptions& options, FirstRank& first, EarlyLines& early
   const RunConfig resolved = split_for_ranks(resolve_budget(config, &budget), resuming ? 1 : ranks);
   Trainer trainer(resolved);
   if (first.ranks()) trainer.set_ranks(first.ranks());
-  ThreadRanks others(trainer, resolved, options.ranks, resumed.checkpoint, options.use_data);
+  ThreadRanks others(trainer, resolved, options.ranks, timeout_of(options), resumed.checkpoint, options.use_data);
   if (resuming) {
     trainer.resume(resumed.checkpoint, options.use_data);
     if (print_if_finished(trainer, resumed)) return 0;
@@ -334,7 +342,8 @@ int run_train(const TrainOptions& given) {
   Progress progress(options.quiet);
   EarlyLines early;
   keep_log(early, options.verbose, progress);
-  const auto launched = launched_ranks({.stop = [] { return stop_request() != StopRequest::kNone; }});
+  const auto launched =
+      launched_ranks({.timeout = timeout_of(options), .stop = [] { return stop_request() != StopRequest::kNone; }});
   require(!launched || options.ranks == 1, "train", "--ranks: got ", options.ranks, ", and a launcher has started ",
           launched ? launched->size() : 1, " processes, each of which is one rank. Leave --ranks out");
   if (launched && launched->rank() > 0) return run_other_rank(launched);
@@ -367,6 +376,8 @@ Run setup_train(Arguments& args) {
             "with --resume: use the current data, even if they changed; the run is then not reproducible bit for bit");
   args.option("--ranks", options->ranks,
               "train with this many ranks, threads that share the microbatches of a step (docs/ranks.md)");
+  args.option("--rank-timeout", options->rank_timeout,
+              "seconds after which a rank that others wait for counts as lost, and all end; default: 600");
   const Argument quiet = args.flag("-q,--quiet", options->quiet, "print warnings and the result only");
   args.flag("-v,--verbose", options->verbose, "also print the lines of train.log").excludes(quiet);
   return [options] {

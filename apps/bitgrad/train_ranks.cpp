@@ -26,14 +26,14 @@ TrainHooks hooks_of_other() {
 
 }  // namespace
 
-ThreadRanks::ThreadRanks(Trainer& first, const RunConfig& config, int64_t size, const std::string& checkpoint,
-                         bool use_data) {
+ThreadRanks::ThreadRanks(Trainer& first, const RunConfig& config, int64_t size, std::chrono::milliseconds timeout,
+                         const std::string& checkpoint, bool use_data) {
   constexpr int64_t kMost = 64;
   require(size >= 1 && size <= kMost, "train", "--ranks: got ", size, ", expected 1 .. ", kMost);
   if (size == 1) return;
   require(config.device.kind == "cpu", "train", "--ranks: got device.kind ", config.device.kind,
           ": threads train on the CPU. Start one process for each device with mpirun (docs/ranks.md)");
-  const auto ranks = make_thread_ranks(size);
+  const auto ranks = make_thread_ranks(size, timeout);
   first_ = ranks[0];
   first.set_ranks(first_);
   const SilentLog silent;

@@ -1,6 +1,7 @@
 // The ranks of a run of bitgrad train besides that of the command itself.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -19,7 +20,8 @@ class ThreadRanks {
  public:
   // Makes `first` rank 0, and trainers of the same run, which resume from `checkpoint` ("": they start). Throws Error
   // if size < 1, if the run cannot be shared by as many, and for devices other than the CPU.
-  ThreadRanks(Trainer& first, const RunConfig& config, int64_t size, const std::string& checkpoint, bool use_data);
+  ThreadRanks(Trainer& first, const RunConfig& config, int64_t size, std::chrono::milliseconds timeout,
+              const std::string& checkpoint, bool use_data);
   // Begins to train. Call before first.run, whose errors, and those of the other ranks, end all.
   void run();
   // Ends them, if they train.

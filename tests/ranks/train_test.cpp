@@ -144,7 +144,8 @@ TEST_CASE("what one process cannot do ends all with its code") {
                    "--out",
                    "run",
                    "data={train: {format: csv, file: train.csv, target: b}}",
-                   "batch={global: 4, micro: 2}", "data.root=."};
+                   "batch={global: 4, micro: 2}",
+                   "data.root=."};
   const Words mpirun{BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none"};
   const ProcessResult data = run_program(
       joined(joined(joined(mpirun, rank), {":", "-wdir", folder.file("elsewhere")}), rank), {}, folder.file(""));
