@@ -259,16 +259,34 @@ TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
   return hooks;
 }
 
-// --resume auto: the folder of --out, if it holds a checkpoint; else a new run there. CONFIG is then that of the
-// checkpoint.
+bool holds_checkpoint(const std::string& folder) {
+  return file_system().exists(folder + "/last.safetensors") || file_system().exists(folder + "/best.safetensors");
+}
+
+// A run that was killed before its first checkpoint cannot be resumed: its folder gets another name.
+void put_aside(const std::string& folder) {
+  if (!file_system().exists(folder + "/config.yaml")) return;
+  const auto lock = lock_run_folder(folder);
+  std::string name;
+  for (int n = 1; name.empty() || file_system().exists(name); ++n) name = concat(folder, ".unsaved-", n);
+  file_system().rename(folder, name);
+  log(LogLevel::kWarning, concat(folder, " holds no checkpoint: it is now ", name, ", and the run begins anew"));
+}
+
+// --resume auto: resumes the folder of --out if it holds a checkpoint, with the configuration there; else begins a run.
 TrainOptions with_folder(TrainOptions options) {
   if (options.resume != "auto") return options;
   require(!options.out.empty() && !options.config.empty(), "train",
           "--resume auto needs CONFIG and --out DIR: the folder that is resumed if it holds a checkpoint, else made");
   options.resume.clear();
-  for (const char* name : {"/last.safetensors", "/best.safetensors"})
-    if (file_system().exists(options.out + name)) options.resume = options.out;
-  if (!options.resume.empty()) options.out = options.config = "";
+  if (holds_checkpoint(options.out)) {
+    options.resume = std::exchange(options.out, "");
+    options.config.clear();
+  } else {
+    put_aside(options.out);
+    options.plugins.clear();
+    options.use_config = options.use_data = false;
+  }
   return options;
 }
 
@@ -292,10 +310,11 @@ std::chrono::milliseconds timeout_of(const TrainOptions& options) {
 }
 
 // Trains as the only rank of this process, or the first one.
-int train_first(const TrainOptions& options, FirstRank& first, EarlyLines& early, Progress& progress) {
+int train_first(const TrainOptions& given, FirstRank& first, bool measured, EarlyLines& early, Progress& progress) {
+  const TrainOptions options = with_folder(given);
+  check_options(options);
   const bool resuming = !options.resume.empty();
   const std::vector<std::string> words = resuming ? words_of_resumed(options) : std::vector<std::string>{};
-  const bool measured = kernels::load_gemm_costs(kernels::gemm_costs_path());
   ResumedRun resumed;
   if (resuming) resumed = open_resumed_run(options.resume);
   std::unique_ptr<FileLock> lock = std::move(resumed.lock);
@@ -305,6 +324,7 @@ int train_first(const TrainOptions& options, FirstRank& first, EarlyLines& early
   BudgetPlan budget;
   const int64_t ranks = first.ranks() ? first.ranks()->size() : options.ranks;
   const RunConfig resolved = split_for_ranks(resolve_budget(config, &budget), resuming ? 1 : ranks);
+  first.tell(resolved, resumed.checkpoint, options.use_data);
   Trainer trainer(resolved);
   if (first.ranks()) trainer.set_ranks(first.ranks());
   ThreadRanks others(trainer, resolved, options.ranks, timeout_of(options), resumed.checkpoint, options.use_data);
@@ -325,7 +345,7 @@ int train_first(const TrainOptions& options, FirstRank& first, EarlyLines& early
   }
   report_start(trainer, budget, folder, measured, resuming, options.verbose, progress);
   others.run();
-  first.tell(resolved, resumed.checkpoint, options.use_data);
+  first.begin();
   const TrainOutcome outcome = trainer.run(folder, hooks_of(trainer, options.verbose, progress));
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
   progress.erase();  // a step after Ctrl-C may have drawn it again
@@ -334,22 +354,22 @@ int train_first(const TrainOptions& options, FirstRank& first, EarlyLines& early
   return code;
 }
 
-int run_train(const TrainOptions& given) {
-  const TrainOptions options = with_folder(given);
-  check_options(options);
+int run_train(const TrainOptions& options) {
   load_named_plugins(options.plugins);
   install_signal_handlers();
   Progress progress(options.quiet);
   EarlyLines early;
   keep_log(early, options.verbose, progress);
+  const bool measured = kernels::load_gemm_costs(kernels::gemm_costs_path());
   const auto launched =
       launched_ranks({.timeout = timeout_of(options), .stop = [] { return stop_request() != StopRequest::kNone; }});
   require(!launched || options.ranks == 1, "train", "--ranks: got ", options.ranks, ", and a launcher has started ",
           launched ? launched->size() : 1, " processes, each of which is one rank. Leave --ranks out");
+  if (launched) set_num_threads(static_cast<int>(std::max<int64_t>(1, launched->info().cores)));
   if (launched && launched->rank() > 0) return run_other_rank(launched);
   FirstRank first(launched);
   try {
-    return train_first(options, first, early, progress);
+    return train_first(options, first, measured, early, progress);
   } catch (const std::exception& error) {
     first.cancel(error);
     throw;
@@ -366,9 +386,10 @@ Run setup_train(Arguments& args) {
               "data.root, paths of the data, train.stop and train.early_stop");
   args.option("--out", options->out,
               "folder for this run, which must be empty or not exist; default: runs/NAME/0001, 0002, ...");
-  args.option(
-      "--resume", options->resume,
-      "resume this run folder with the configuration in its checkpoint; auto: the folder of --out, if it has one");
+  args.option("--resume", options->resume,
+              "resume this run folder with the configuration in its checkpoint; auto: resume the folder of --out if it "
+              "holds a checkpoint, else begin a run "
+              "there (needs CONFIG)");
   args.option("--data", options->data, "data folder, same as data.root=DIR");
   add_plugin_option(args, options->plugins);
   args.flag("--use-config", options->use_config, "with --resume: use the current config.yaml, even if it was edited");

@@ -110,7 +110,8 @@ void require_one_process(const std::string& command) {
   const std::optional<bitgrad::Launch> launch = bitgrad::find_launch();
   bitgrad::require(!launch || launch->size <= 1, command, "runs as one process: a launcher has started ",
                    launch ? launch->size : 1, " (", launch ? launch->source : "",
-                   "). Only train shares its work among them (docs/ranks.md)");
+                   "). Only train shares its work among them. Processes that have nothing to do with each other: set "
+                   "BITGRAD_RANKS=off");
 }
 
 int run_command(int argc, char** argv) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -54,7 +55,7 @@ void ThreadRanks::run() {
       const SilentLog silent;
       try {
         trainer.run("", hooks_of_other());
-      } catch (const std::exception&) {  // run has ended the other ranks with it
+      } catch (...) {  // run has ended the other ranks with it
       }
     });
 }
@@ -83,7 +84,12 @@ class CopiedFile {
     if (file < 0)
       fail_with(ErrorCode::kMemory, "train", path_, ": no file can be made here for the checkpoint of rank 0");
     close(file);
-    write_file_atomically(path_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    try {
+      write_file_atomically(path_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    } catch (...) {
+      std::remove(path_.c_str());
+      throw;
+    }
   }
   ~CopiedFile() { std::remove(path_.c_str()); }
   CopiedFile(const CopiedFile&) = delete;
@@ -94,9 +100,10 @@ class CopiedFile {
   std::string path_;
 };
 
-// A device for each rank of a host.
+// A device for each rank of a host, unless the launcher shows each its own.
 RunConfig on_own_device(RunConfig config, const Communicator& ranks) {
-  if (config.device.kind != "cpu") config.device.index += ranks.info().local_rank;
+  if (config.device.kind != "cpu" && device_count(DeviceKind::kCuda) > 1)
+    config.device.index += ranks.info().local_rank;
   return config;
 }
 
@@ -106,28 +113,40 @@ int train_as_told(const std::shared_ptr<Communicator>& ranks) {
   const bool use_data = list_of_first<char>(*ranks, {}).at(0) != 0;
   const std::vector<uint8_t> checkpoint = list_of_first<uint8_t>(*ranks, {});
   const RunConfig config = parse_config({text.data(), text.size()}, "the configuration of rank 0");
-  Trainer trainer(on_own_device(config, *ranks));
-  trainer.set_ranks(ranks);
-  if (checkpoint.empty())
-    trainer.start();
-  else
-    trainer.resume(CopiedFile(checkpoint).path(), use_data);
-  return exit_code(trainer.run("", hooks_of_other()).stopped);
+  std::optional<Trainer> trainer;
+  try {
+    trainer.emplace(on_own_device(config, *ranks));
+    trainer->set_ranks(ranks);
+    if (checkpoint.empty())
+      trainer->start();
+    else
+      trainer->resume(CopiedFile(checkpoint).path(), use_data);
+  } catch (const Error&) {
+    list_of_first<char>(*ranks, {});  // throws if rank 0 has failed, too, which then says why
+    throw;
+  }
+  if (list_of_first<char>(*ranks, {}).empty()) return 0;  // the run was finished
+  return exit_code(trainer->run("", hooks_of_other()).stopped);
 }
 
 }  // namespace
 
 FirstRank::~FirstRank() {
-  if (!ranks_ || told_) return;
+  if (!ranks_ || begun_) return;
   try {
     list_of_first<char>(*ranks_, {});
   } catch (const Error&) {  // the others have ended
   }
 }
 
+void FirstRank::begin() {
+  begun_ = true;
+  const char yes = 1;
+  if (ranks_) list_of_first<char>(*ranks_, {&yes, 1});
+}
+
 void FirstRank::tell(const RunConfig& config, const std::string& checkpoint, bool use_data) {
   if (!ranks_) return;
-  told_ = true;
   const std::string text = to_yaml(config);
   const char flag = use_data ? 1 : 0;
   std::vector<uint8_t> bytes;
@@ -139,7 +158,7 @@ void FirstRank::tell(const RunConfig& config, const std::string& checkpoint, boo
 
 void FirstRank::cancel(const std::exception& error) {
   if (!ranks_) return;
-  told_ = true;
+  begun_ = true;
   const auto* const known = dynamic_cast<const Error*>(&error);
   ranks_->cancel(known != nullptr ? *known : Error(error.what(), ErrorCode::kBug));
 }
@@ -150,10 +169,12 @@ int run_other_rank(const std::shared_ptr<Communicator>& ranks) {
     return train_as_told(ranks);
   } catch (const Error& error) {
     ranks->cancel(error);
-    if (!std::string_view(error.what()).starts_with("[ranks] rank ")) throw;
+    // The rank that has ended the others, or rank 0 of one that is gone, says why.
+    const std::string_view text = error.what();
+    if (!text.starts_with("[ranks] rank ") || text.starts_with("[ranks] rank 0 is gone")) throw;
     return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    ranks->cancel(Error(error.what(), ErrorCode::kBug));
+  } catch (...) {
+    ranks->cancel(Error("an exception that is not an Error", ErrorCode::kBug));
     throw;
   }
 }

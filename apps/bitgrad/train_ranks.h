@@ -46,15 +46,17 @@ class FirstRank {
   FirstRank& operator=(const FirstRank&) = delete;
 
   const std::shared_ptr<Communicator>& ranks() const { return ranks_; }
-  // Before Trainer::run of rank 0. `checkpoint`: the file from which the run is resumed, which the others need not
-  // have; "": it starts.
+  // What they are to make ready. `checkpoint`: the file from which the run is resumed, which the others need not have;
+  // "": it starts.
   void tell(const RunConfig& config, const std::string& checkpoint, bool use_data);
+  // Before Trainer::run of rank 0, after tell.
+  void begin();
   // Ends the others with this error.
   void cancel(const std::exception& error);
 
  private:
   std::shared_ptr<Communicator> ranks_;
-  bool told_ = false;
+  bool begun_ = false;
 };
 
 // Trains as a rank other than the first of a launcher. Returns the exit code. Throws the Error of this rank; that of

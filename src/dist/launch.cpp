@@ -78,6 +78,7 @@ void refuse_torchrun() {
 }  // namespace
 
 std::optional<Launch> find_launch() {
+  if (value_of("BITGRAD_RANKS") == "off") return std::nullopt;
   std::vector<Launch> found;
   found.reserve(4);
   for (const Variables* names : {&kOpenMpi, &kPmi, &kPmix})

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 
@@ -62,8 +63,15 @@ void warn_of_cores(int64_t ranks) {
                                    " cores: start the ranks with mpirun --bind-to none"));
 }
 
-void describe(const Launch& launch, const WireThread& thread) {
+// The cores that this rank may use; those of the whole machine, which mpirun --bind-to none leaves to all, are shared.
+int64_t share_of_cores(int64_t ranks) {
+  const int64_t cores = cores_of(0);
+  return ranks > 1 && cores == cores_of(getppid()) ? std::max<int64_t>(1, cores / ranks) : cores;
+}
+
+void describe(const Launch& launch, WireThread& thread) {
   const RankInfo& info = thread.info();
+  thread.set_cores(share_of_cores(info.local_size));
   const int64_t cores = cores_of(0);
   log(LogLevel::kInfo, concat("ranks: ", info.engine, ", rank ", thread.rank(), " of ", thread.size(), " by ",
                               launch.source, ", local rank ", info.local_rank, " of ", info.local_size, " on ",

@@ -43,6 +43,7 @@ class WireThread {
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }
   const RankInfo& info() const { return info_; }
+  void set_cores(int64_t cores) { info_.cores = cores; }  // before a communicator is made
 
  private:
   void run(const Open& open);

@@ -119,6 +119,8 @@ class Trainer::Ranks {
   // Throws Error that names both ranks and both values if version, configuration, data, initial values or counters of
   // two of them differ. Logs a warning if kernels do that give other bits.
   void compare() const;
+  // Throws Error that names ranks and tensor if models have come apart: masters, codes, buffers.
+  void compare_models() const;
   // Whether it is true on one of them.
   bool any(bool own) const { return largest(own ? 1 : 0) != 0; }
   int64_t largest(int64_t own) const;

@@ -59,8 +59,8 @@ void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
   if (windows % size != 0)
     fail_with(ErrorCode::kUsage, "ranks", size, " ranks share the microbatches of a step, of which batch.global ",
               batch.global, " and batch.micro ", batch.micro, " make ", windows, ": expected a multiple of ", size,
-              ", such as batch.micro: ", std::max<int64_t>(1, batch.global / size),
-              " with batch.global: ", std::max<int64_t>(1, batch.global / size) * size);
+              ". A new run can have batch.micro: ", std::max<int64_t>(1, batch.global / size),
+              " and batch.global: ", std::max<int64_t>(1, batch.global / size) * size);
   require(batch.sum != WindowSum::kRunning, "ranks", "batch.sum: running is not for ", size,
           " ranks, which sum their gradients in a tree: expected auto or tree");
   require(config_.quant.observer_update != ObserverUpdate::kMicrobatch, "ranks",
@@ -106,6 +106,34 @@ void Trainer::Ranks::compare() const {
     log(LogLevel::kWarning,
         "the machines of the ranks have other kernels: another number of ranks does not give the same bits (run.bits: "
         "strict does not depend on the machine)");
+}
+
+void Trainer::Ranks::compare_models() const {
+  if (!t_.communicator_) return;
+  std::vector<std::pair<std::string, uint32_t>> own;
+  const auto add = [&](const std::string& name, const Tensor& t) {
+    if (!t.defined()) return;
+    const Tensor host = t.on_host();
+    own.emplace_back(name, crc32c(host.data(), static_cast<size_t>(host.bytes())));
+  };
+  Module& model = t_.learner_->model();
+  for (const Parameter* p : model.parameters()) {
+    add(p->path(), p->value().without_quant());
+    if (p->has_master()) add(p->path() + " (master)", p->master());
+  }
+  for (const Module::Buffer& b : model.buffers()) add(b.path, b.tensor);
+  std::vector<uint32_t> sums;
+  sums.reserve(own.size());
+  for (const auto& [name, sum] : own) sums.push_back(sum);
+  const std::vector<std::vector<uint32_t>> all = gather_lists(*t_.communicator_, std::span<const uint32_t>(sums));
+  for (size_t r = 1; r < all.size(); ++r)
+    for (size_t i = 0; i < own.size(); ++i)
+      if (all[r].at(i) != all[0].at(i))
+        fail_with(
+            ErrorCode::kDevice, "ranks", "the models of ranks 0 and ", r, " have come apart by step ",
+            t_.learner_->state().step, ", first in ", own[i].first,
+            ". Machines with different kernels need run.bits: strict; a layer whose forward pass changes a buffer of "
+            "its own cannot train on several ranks");
 }
 
 int64_t Trainer::Ranks::largest(int64_t own) const {

@@ -127,6 +127,9 @@ class Trainer::Loop {
       log(LogLevel::kError, e.what());
       failed(e);
       throw;
+    } catch (...) {  // of a hook or a plugin
+      ranks_.cancel(Error("an exception that is not an Error", ErrorCode::kBug));
+      throw;
     }
   }
 
@@ -231,11 +234,13 @@ class Trainer::Loop {
     if (hooks_.on_tick) hooks_.on_tick(event());
     if (last || due(t_.config_.log.every)) write_train_line();
     if (monitored_ && (last || !skipped_)) watch_quantization(last);
-    if (!t_.selected_on().empty() && (last || due(t_.config_.train.eval.every))) evaluate();
+    const bool evaluated_now = !t_.selected_on().empty() && (last || due(t_.config_.train.eval.every));
+    if (evaluated_now) evaluate();
     const bool ends = last || stop_ != StopRequest::kNone || t_.stops_early();
     const bool saves =
         !folder_.empty() && (ends || due(t_.config_.checkpoint.every)) && t_.done_microbatches() != saved_at_;
     if ((ends || saves) && evaluations_->step() != step) check_loss();
+    if (ends || evaluated_now) ranks_.compare_models();
     if (saves) {
       save("last");
       saved_at_ = t_.done_microbatches();
@@ -439,6 +444,9 @@ TrainOutcome Trainer::run(const std::string& folder, const TrainHooks& hooks) {
     return loop.run_or_fail();
   } catch (const std::exception& e) {
     Ranks(*this).cancel(e);
+    throw;
+  } catch (...) {
+    Ranks(*this).cancel(Error("an exception that is not an Error", ErrorCode::kBug));
     throw;
   }
 }

@@ -171,6 +171,7 @@ std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_
     for (const EvaluatedBatch& b : round) {
       if (!wants()) break;
       if (b.outputs.defined()) {
+        const DeviceGuard cpu(Device::cpu());
         for (const auto& [name, follower] : followers) follower->add(b.outputs, b.target);
         if (hook) hook(b.outputs, b.target);
       }

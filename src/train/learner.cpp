@@ -126,8 +126,12 @@ void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
           s_->state.microbatch, " done");
   require(accumulate % ranks->size() == 0, "Learner", "a window of ", accumulate, " microbatches cannot be shared by ",
           ranks->size(), " ranks. Expected a multiple");
+  const ObserverUpdate update = s_->observer_update;
+  require(update != ObserverUpdate::kMicrobatch, "Learner",
+          "observers of several ranks follow training at the end of a step: got microbatch, expected auto or window");
+  s_->set_observer_update(ObserverUpdate::kWindow);
+  s_->observer_update = update;
   s_->ranks = std::move(ranks);
-  s_->set_observer_update(s_->observer_update);
   s_->state.batch_statistics.emplace();
   s_->set_window_sum(WindowSum::kTree);
 }

@@ -96,6 +96,7 @@ StepResult read_result(Reader& from) {
 }
 
 void write(Writer& to, const Tensor& t) {
+  require(t.contiguous() && !t.quant(), "ranks", "only contiguous values are sent to other ranks: got ", t);
   const Tensor host = t.on_host();
   to.put(t.dtype().name());
   to.put(t.shape().rank());
@@ -130,20 +131,24 @@ void fit_steps_of_all(TrainState& s, const Tensor& x, double weight) {
   bool fits = false;
   for_each_quantizer(*s.model,
                      [&](const ActivationQuantizer& q, const std::string&) { fits = fits || q.fits_steps(); });
+  s.state.fits_steps = false;
   if (!fits) return;
-  const bool first = s.ranks->rank() == 0;
-  require(!first || weight > 0, "ranks", "no target counts in the first microbatch of the window after step ",
+  const std::vector<double> weights = gather_values(*s.ranks, std::span<const double>(&weight, 1));
+  const auto counts = std::find_if(weights.begin(), weights.end(), [](double w) { return w > 0; });
+  require(counts != weights.end(), "ranks", "no target counts in the first microbatches of the ranks after step ",
           s.state.step,
-          ", to which learned steps of activations are fitted: expected one that counts. Order the samples "
-          "in another way, or train with one rank");
-  const Tensor batch = from_rank(*s.ranks, 0, x);
-  if (first) return;
+          ": learned steps of activations are fitted to one that counts. Order the samples in another way");
+  const int64_t first = counts - weights.begin();
+  s.state.fits_steps = s.ranks->rank() == first;
+  const Tensor batch = from_rank(*s.ranks, first, x);
+  if (s.state.fits_steps) return;
   const NoGrad off;
   const auto hook = std::exchange(s.state.on_forward, nullptr);
-  const int64_t before = std::exchange(s.state.microbatch, s.window.start);
+  const int64_t before = std::exchange(s.state.microbatch, s.window.start + first * s.share());
   s.state.fits_steps = true;
   run_model(s, batch);
   end_sequences(s);
+  s.state.fits_steps = false;
   s.state.batch_statistics->clear();
   s.state.observed_ranges->clear();
   s.state.microbatch = before;

@@ -183,7 +183,9 @@ void TrainState::set_observer_update(ObserverUpdate update) {
   state.observed_ranges.reset();
   if (!ranks && update != ObserverUpdate::kWindow) return;
   state.observed_ranges.emplace();
-  if (plan) plan_and_check(*plan);  // refuses observers that keep more than a range
+  if (!plan) return;
+  plan_and_check(*plan);  // refuses observers that keep more than a range, here and in later phases
+  phases->try_all();
 }
 
 void TrainState::rebind() {

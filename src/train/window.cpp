@@ -56,7 +56,10 @@ void begin_microbatch(TrainState& s, const Tensor& x, double weight) {
   require(s.window.microbatches < s.own_microbatches(), "Learner", "got microbatch ", s.window.microbatches,
           " of this rank in a window of ", s.window.all, ", of which it runs ", s.own_microbatches(),
           ": expected flush, since the run has ", s.total_microbatches, " microbatches");
-  s.state.fits_steps = s.window.weight() == 0 && (!s.ranks || s.ranks->rank() == 0);
+  if (!s.ranks)
+    s.state.fits_steps = s.window.weight() == 0;
+  else if (s.window.weight() > 0)
+    s.state.fits_steps = false;
 }
 
 void note_input(TrainState& s, const Tensor& x, int64_t microbatch) {

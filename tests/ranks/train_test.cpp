@@ -96,6 +96,12 @@ TEST_CASE("a step of one microbatch is split among the processes, and --resume a
   CHECK(contains(first.err + first.out, "a step of 20 samples is split among 2 ranks: batch.micro: 10"));
   CHECK(train(folder, 2, joined(words, {"train.stop=2 epochs"})).code == 0);
   CHECK(contains(result_of(folder.file("run")), "ended at step 40, "));
+  for (const char* name : {"last", "best"})
+    std::filesystem::remove(folder.file(bitgrad::concat("run/", name, ".safetensors")));
+  const ProcessResult anew = train(folder, 1, joined(words, {"train.stop=1 epochs", "--use-data"}));
+  CHECK(anew.code == 0);
+  CHECK(contains(anew.err + anew.out, "run holds no checkpoint: it is now run.unsaved-1, and the run begins anew"));
+  CHECK(std::filesystem::exists(folder.file("run.unsaved-1/metrics.jsonl")));
 }
 
 TEST_CASE("SIGTERM of one process stops all at one step, saved") {
@@ -131,26 +137,20 @@ TEST_CASE("what one process cannot do ends all with its code") {
       run_program({BITGRAD_MPIRUN, "--oversubscribe", "-n", "2", build_path("bin/bitgrad"), "eval", "run"});
   CHECK(eval.code == 2);
   CHECK(contains(eval.err, "[eval] runs as one process: a launcher has started 2 (OMPI_COMM_WORLD_RANK)"));
+  const ProcessResult apart = run_program(
+      {BITGRAD_MPIRUN, "--oversubscribe", "-n", "2", "-x", "BITGRAD_RANKS=off", build_path("bin/bitgrad"), "recipes"});
+  CHECK(apart.code == 0);
   const ProcessResult both = train(folder, 2, joined(kShared, {"--ranks", "2", "--out", "both"}));
   CHECK(both.code == 2);
   CHECK(contains(both.err, "a launcher has started 2 processes, each of which is one rank. Leave --ranks out"));
-  std::filesystem::create_directory(folder.file("elsewhere"));
-  std::ofstream(folder.file("train.csv")) << "a,b\n1,x\n2,y\n3,x\n4,y\n";
-  const Words rank{"-n",
-                   "1",
-                   build_path("bin/bitgrad"),
-                   "train",
-                   "net.yaml",
-                   "--out",
-                   "run",
-                   "data={train: {format: csv, file: train.csv, target: b}}",
-                   "batch={global: 4, micro: 2}",
-                   "data.root=."};
-  const Words mpirun{BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none"};
-  const ProcessResult data = run_program(
-      joined(joined(joined(mpirun, rank), {":", "-wdir", folder.file("elsewhere")}), rank), {}, folder.file(""));
-  INFO(data.out << data.err);
-  CHECK(data.code != 0);
-  CHECK(contains(data.err, "train.csv"));
-  CHECK(contains(data.err, "[ranks] rank 1 ended: "));
+  CHECK(batch.err.find("[ranks] 2 ranks share") == batch.err.rfind("[ranks] 2 ranks share"));  // said once
+  REQUIRE(train(folder, 1, joined(kShared, {"train.stop=1 epochs", "--out", "run"})).code == 0);
+  const Words rank{build_path("bin/bitgrad"), "train", "--resume", "run", "train.stop=2 epochs"};
+  const Words mpirun{BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", "1"};
+  const ProcessResult place = run_program(
+      joined(joined(joined(mpirun, rank), {":", "-n", "1", "-x", "TMPDIR=/missing"}), rank), {}, folder.file(""));
+  INFO(place.out << place.err);
+  CHECK(place.code != 0);
+  CHECK(contains(place.err, "error: [train] /missing/"));
+  CHECK(contains(place.err, "[ranks] rank 1 ended: [train] /missing/"));
 }

@@ -179,6 +179,21 @@ TEST_CASE("ranks that differ in configuration, values or data do not begin, and 
   CHECK(contains(ends[0].error, "[ranks] ranks 0 and 1 differ in weights and counters at the start"));
 }
 
+TEST_CASE("models that come apart are an error at the next evaluation, which names ranks and tensor") {
+  const KeepModes keep;
+  const RunConfig config = shared_config(promise_of("two microbatches a step"));
+  const auto trainers = trainers_of(4, [&](int64_t) { return config; });
+  std::vector<TrainHooks> hooks(4);
+  hooks[2].on_tick = [&](const TrainEvent& e) {
+    for (const Module::Buffer& b : trainers[2]->learner().model().buffers())
+      if (e.step == 1 && b.path.ends_with("running_var")) b.tensor.as<float>()[0] += 1;
+  };
+  const std::vector<RankEnd> ends = run_ranks(trainers, new_folder(data(), config), hooks);
+  CHECK(contains(ends[2].error,
+                 "[ranks] the models of ranks 0 and 2 have come apart by step 2, first in layers.1.running_var"));
+  CHECK(ends[0].code == ErrorCode::kDevice);
+}
+
 TEST_CASE("ranks refuse what they cannot share") {
   const KeepModes keep;
   const auto refused = [&](const std::string& feature, const Keys& keys, int64_t size) {
@@ -189,12 +204,19 @@ TEST_CASE("ranks refuse what they cannot share") {
   CHECK(
       refused(plain, {}, 3) ==
       "[ranks] 3 ranks share the microbatches of a step, of which batch.global 28 and batch.micro 7 make 4: expected a "
-      "multiple of 3, such as batch.micro: 9 with batch.global: 27");
+      "multiple of 3. A new run can have batch.micro: 9 and batch.global: 27");
   CHECK(contains(refused(plain, {"batch.sum=running"}, 2), "batch.sum: running is not for 2 ranks"));
   CHECK(contains(refused("ranges of all batches", {"quant.observer_update=microbatch"}, 2),
                  "quant.observer_update: microbatch is not for 2 ranks: expected auto or window"));
   CHECK(contains(refused("range of the least error", {"quant.observer_update=auto"}, 2),
                  "observer mse reads all values, so it cannot follow a microbatch at the end of its step"));
+  CHECK(contains(
+      refused("phases: fp32, int4, int3, frozen",
+              {"quant.recipe=none", "quant.observer_update=auto",
+               "quant.phases=[{from: 0 steps}, {from: 3 steps, rules: [{layers: \"*\", weights: {dtype: int8}, "
+               "activations: {dtype: int8, observer: {name: percentile}}}]}]"},
+              2),
+      "observer percentile reads all values"));
   Trainer begun(shared_config(promise_of(plain)));
   begun.start();
   CHECK(contains(error_of([&] { begun.set_ranks(make_thread_ranks(2)[0]); }), "ranks are set before the run begins"));

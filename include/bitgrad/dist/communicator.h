@@ -24,6 +24,7 @@ struct RankInfo {
   std::string engine = {};  // what moves the bytes: "threads", "mpi (Open MPI 4.1.4)"
   std::string host = {};
   int64_t local_rank = 0, local_size = 1;  // among the ranks of the same host
+  int64_t cores = 0;  // that this rank may use, its part of those that others may use too; 0: unknown
 };
 
 // A movement of bytes that was started and not yet waited for.

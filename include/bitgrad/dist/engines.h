@@ -23,8 +23,8 @@ struct Launch {
 };
 
 // Reads OMPI_COMM_WORLD_*, PMI_*, PMIX_RANK and SLURM_*; of Slurm inside a step of several tasks alone. None: this
-// process was started on its own. Throws Error if two of them say different ranks or sizes, if a value is not a
-// number or out of range, or if RANK and WORLD_SIZE of a launcher such as torchrun are set instead.
+// process was started on its own, or BITGRAD_RANKS is "off". Throws Error if two of them say different ranks or sizes,
+// if a value is not a number or out of range, or if RANK and WORLD_SIZE of a launcher such as torchrun are set instead.
 std::optional<Launch> find_launch();
 
 struct RankOptions {

@@ -131,7 +131,7 @@ class Trainer {
   // were evaluated at that step, else over the preceding microbatch. Otherwise throws Error(kNonFinite). A run with a
   // folder but neither data.valid nor data.test ends with an evaluation on a part of data.train.
   TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
-  // Evaluates on data.test, else data.valid, else data.train: the section held_out().
+  // Evaluates on data.test, else data.valid, else data.train: the section held_out(). Several ranks call it together.
   Evaluation evaluate_held_out();
   std::string held_out() const { return test_data_ ? "test" : valid_data_ ? "valid" : "train"; }
 
