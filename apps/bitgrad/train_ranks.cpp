@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -79,7 +78,7 @@ std::vector<T> list_of_first(Communicator& ranks, std::span<const T> own) {
 class CopiedFile {
  public:
   explicit CopiedFile(std::span<const uint8_t> bytes)
-      : path_((std::filesystem::temp_directory_path() / "bitgrad-checkpoint-XXXXXX").string()) {
+      : path_(concat(std::getenv("TMPDIR") == nullptr ? "/tmp" : std::getenv("TMPDIR"), "/bitgrad-checkpoint-XXXXXX")) {
     const int file = mkstemp(path_.data());
     if (file < 0)
       fail_with(ErrorCode::kMemory, "train", path_, ": no file can be made here for the checkpoint of rank 0");
@@ -173,8 +172,8 @@ int run_other_rank(const std::shared_ptr<Communicator>& ranks) {
     const std::string_view text = error.what();
     if (!text.starts_with("[ranks] rank ") || text.starts_with("[ranks] rank 0 is gone")) throw;
     return static_cast<int>(error.code());
-  } catch (...) {
-    ranks->cancel(Error("an exception that is not an Error", ErrorCode::kBug));
+  } catch (const std::exception& error) {
+    ranks->cancel(Error(error.what(), ErrorCode::kBug));
     throw;
   }
 }
