@@ -8,6 +8,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/base/version.h"
 #include "run/run_parts.h"
 #include "train/ranks.h"

@@ -67,8 +67,8 @@ Tensor read_tensor(Reader& from);
 Tensor from_rank(Communicator& ranks, int64_t from, const Tensor& own);
 
 // Learned steps of activations are fitted to the first microbatch of a window that counts, which one rank runs. If one
-// would be, the others run its forward pass too, and keep nothing else of it. `x`: the first microbatch of this rank, of
-// this `weight`; undefined: it has none. Its window has just begun.
+// would be, the others run its forward pass too, and keep nothing else of it. `x`: the first microbatch of this rank,
+// of this `weight`; undefined: it has none. Its window has just begun.
 void fit_steps_of_all(TrainState& s, const Tensor& x, double weight);
 
 // Ends the front of a window: sets last_results to those of all ranks, and moves what follows the batches of a window

@@ -66,8 +66,8 @@ inline Trace trace_of_ranks(const RunConfig& config, int64_t size, const std::st
             "a rank ended otherwise: ", end.outcome.ended);
   const StepTrace first{state_of(trainers[0]->learner()), ""};
   for (const auto& trainer : trainers)
-    require(state_difference(first, state_of(trainer->learner())).empty(), "test", "ranks come to other states:",
-            state_difference(first, state_of(trainer->learner())));
+    require(state_difference(first, state_of(trainer->learner())).empty(), "test",
+            "ranks come to other states:", state_difference(first, state_of(trainer->learner())));
   add_results(trace, *trainers[0], ends[0].outcome, folder);
   return trace;
 }

@@ -18,9 +18,9 @@
 #include "bitgrad/data/transform.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"
+#include "bitgrad/nn/state.h"
 #include "bitgrad/optim/optimizer_spec.h"
 #include "bitgrad/optim/schedule.h"
-#include "bitgrad/nn/state.h"
 #include "bitgrad/optim/window_sum.h"
 #include "bitgrad/tensor/quant_params.h"
 
