@@ -69,7 +69,7 @@ void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
   const int64_t share = windows / size;
   if ((share & (share - 1)) != 0)
     log(LogLevel::kWarning, concat("each rank runs ", share,
-                                   " microbatches of a step, which is no power of two: another "
+                                   " microbatches of a step, not a power of two: another "
                                    "number of ranks gives other bits"));
   learner_->set_communicator(ranks);
   communicator_ = std::move(ranks);

@@ -7,6 +7,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/run_folder.h"
 #include "bitgrad/config/resume.h"
 #include "bitgrad/nn/module.h"

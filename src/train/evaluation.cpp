@@ -126,6 +126,16 @@ std::vector<EvaluatedBatch> of_all(const std::optional<EvaluatedBatch>& own, Com
   return batches;
 }
 
+LoaderOptions loader_options(int64_t batch, const EvaluationRanks& among) {
+  LoaderOptions options;
+  options.micro = batch;
+  options.shuffle = false;
+  options.end_epoch = 1;
+  if (among.ranks != nullptr && !among.first_alone)
+    options.share = {among.ranks->rank(), among.ranks->size(), among.ranks->size()};
+  return options;
+}
+
 }  // namespace
 
 std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
@@ -133,13 +143,9 @@ std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_
                                    EvaluationRanks among) {
   const DeviceGuard guard(learner.device());
   Communicator* const ranks = among.ranks;
-  LoaderOptions options;
-  options.micro = batch;
-  options.shuffle = false;
-  options.end_epoch = 1;
-  if (ranks != nullptr && !among.first_alone) options.share = {ranks->rank(), ranks->size(), ranks->size()};
   std::optional<BatchFeed> feed;
-  if (ranks == nullptr || !among.first_alone || ranks->rank() == 0) feed.emplace(learner, data, options, resident);
+  if (ranks == nullptr || !among.first_alone || ranks->rank() == 0)
+    feed.emplace(learner, data, loader_options(batch, among), resident);
   const MetricTask task{data.target_form(), learner.loss().name(), data.vocabulary()};
   TrainState& state = learner.train_state();
   struct Documents {

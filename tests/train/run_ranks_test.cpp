@@ -135,7 +135,7 @@ TEST_CASE("a request to one rank stops all at the same step, saved; also within 
   }
 }
 
-TEST_CASE("an Error of one rank ends all with its text and its code, and the last checkpoint stands") {
+TEST_CASE("an Error of one rank ends all with its text and its code, and the last checkpoint is whole") {
   const KeepModes keep;
   const RunConfig config = shared_config(promise_of("two microbatches a step"));
   for (const size_t failed : {0, 2}) {
