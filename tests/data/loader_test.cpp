@@ -448,5 +448,46 @@ TEST_CASE("a loader that starts within an epoch continues like one that began it
   }
 }
 
+TEST_CASE("the shares of all ranks are the batches of one loader, and windows end at the same position on all") {
+  const Counting set(10);
+  for (const LastBatch last : {LastBatch::kKeep, LastBatch::kDrop, LastBatch::kJoin})
+    for (const auto& [size, window] : {std::pair<int64_t, int64_t>{2, 4}, {4, 4}, {3, 3}, {2, 6}})
+      for (const int64_t batches : {1, 4, 5, 7, 12})
+        for (const int prefetch : {0, 2}) {
+          LoaderOptions options = options_of(3, prefetch);
+          options.last = last;
+          options.end_epoch = -1;
+          std::vector<Seen> all, of_ranks(static_cast<size_t>(batches));
+          std::vector<std::pair<int64_t, int64_t>> ends;  // epoch and position after each batch
+          Loader one(set, options);
+          Batch batch;
+          for (int64_t b = 0; b < batches; ++b) {
+            REQUIRE(one.next(batch));
+            all.push_back(look(batch));
+            ends.emplace_back(one.epoch(), one.position());
+          }
+          for (int64_t rank = 0; rank < size; ++rank) {
+            options.share = {rank, size, window, batches};
+            Loader own(set, options);
+            const int64_t first = window * rank / size, each = window / size;
+            for (int64_t b = 0; b < batches; ++b) {
+              if (b % window < first || b % window >= first + each) continue;
+              REQUIRE(own.next(batch));
+              of_ranks[static_cast<size_t>(b)] = look(batch);
+              const bool ended = b % window == first + each - 1;
+              const int64_t at = ended ? std::min((b / window + 1) * window, batches) - 1 : b;
+              CHECK(std::pair(own.epoch(), own.position()) == ends[static_cast<size_t>(at)]);
+            }
+            CHECK_FALSE(own.next(batch));
+            CHECK(std::pair(own.epoch(), own.position()) == ends.back());
+          }
+          CHECK(of_ranks == all);
+        }
+  LoaderOptions options = options_of(3, 0);
+  options.share = {2, 2, 4};
+  CHECK(contains(error_of([&] { Loader(set, options); }),
+                 "share: got rank 2 of 2, windows of 4 of -1 batches, expected a rank below the size"));
+}
+
 }  // namespace
 }  // namespace bitgrad
