@@ -56,7 +56,7 @@ inline std::vector<RankEnd> run_ranks(const std::vector<std::unique_ptr<Trainer>
 // The trace of rank 0; throws its error. All ranks must come to one state.
 inline Trace trace_of_ranks(const RunConfig& config, int64_t size, const std::string& folder) {
   Trace trace;
-  const auto trainers = trainers_of(size, [&](int64_t) { return config; });
+  const auto trainers = trainers_of(size, [&](int64_t) { return RunConfig(config); });
   std::vector<TrainHooks> hooks(trainers.size());
   hooks[0] = traced(*trainers[0], trace);
   const std::vector<RankEnd> ends = run_ranks(trainers, folder, hooks);

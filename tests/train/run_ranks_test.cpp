@@ -93,7 +93,7 @@ TEST_CASE("a run goes on with another number of ranks at every step") {
         if (!checkpoint.empty()) trainers[0]->resume(checkpoint);
       } else {
         trainers = trainers_of(
-            size, [&](int64_t) { return config; }, checkpoint);
+            size, [&](int64_t) { return RunConfig(config); }, checkpoint);
       }
       std::vector<TrainHooks> hooks = stopped_by(trainers.size(), trainers.size() - 1, 1);
       TrainHooks first = traced(*trainers[0], trace);
@@ -115,7 +115,7 @@ TEST_CASE("a request to one rank stops all at the same step, saved; also within 
   const KeepModes keep;
   const RunConfig config = shared_config(promise_of("two microbatches a step"));
   for (const size_t asked : {0, 1, 3}) {
-    const auto trainers = trainers_of(4, [&](int64_t) { return config; });
+    const auto trainers = trainers_of(4, [&](int64_t) { return RunConfig(config); });
     const std::string folder = new_folder(data(), config);
     for (const RankEnd& end : run_ranks(trainers, folder, stopped_by(4, asked, 2))) {
       CHECK(end.error.empty());
@@ -124,7 +124,7 @@ TEST_CASE("a request to one rank stops all at the same step, saved; also within 
     }
     CHECK(read_checkpoint_header(folder + "/last.safetensors").step == 2);
   }
-  const auto trainers = trainers_of(2, [&](int64_t) { return config; });
+  const auto trainers = trainers_of(2, [&](int64_t) { return RunConfig(config); });
   std::vector<TrainHooks> hooks(2);
   hooks[1].cut_evaluation = [] { return true; };
   const std::string folder = new_folder(data(), config);
@@ -139,7 +139,7 @@ TEST_CASE("an Error of one rank ends all with its text and its code, and the las
   const KeepModes keep;
   const RunConfig config = shared_config(promise_of("two microbatches a step"));
   for (const size_t failed : {0, 2}) {
-    const auto trainers = trainers_of(4, [&](int64_t) { return config; });
+    const auto trainers = trainers_of(4, [&](int64_t) { return RunConfig(config); });
     std::vector<TrainHooks> hooks(4);
     hooks[failed].stop_requested = [n = 0]() mutable {
       if (++n == 4) fail_with(ErrorCode::kData, "test", "no more of it");
@@ -182,7 +182,7 @@ TEST_CASE("ranks that differ in configuration, values or data do not begin, and 
 TEST_CASE("models that come apart are an error at the next evaluation, which names ranks and tensor") {
   const KeepModes keep;
   const RunConfig config = shared_config(promise_of("two microbatches a step"));
-  const auto trainers = trainers_of(4, [&](int64_t) { return config; });
+  const auto trainers = trainers_of(4, [&](int64_t) { return RunConfig(config); });
   std::vector<TrainHooks> hooks(4);
   hooks[2].on_tick = [&](const TrainEvent& e) {
     for (const Module::Buffer& b : trainers[2]->learner().model().buffers())
