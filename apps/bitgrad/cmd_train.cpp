@@ -321,6 +321,8 @@ int train_first(const TrainOptions& given, FirstRank& first, bool measured, Earl
   if (resuming) open_log(options.resume, early, options.verbose, progress);  // so that warnings of resuming are logged
   const RunConfig config = resuming ? config_of_resumed(resumed, words, options.use_config)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
+  if (resuming && !given.config.empty() && given.resume == "auto")
+    progress.line(concat("resuming ", options.resume, " with its own configuration: ", given.config, " is not read"));
   BudgetPlan budget;
   const int64_t ranks = first.ranks() ? first.ranks()->size() : options.ranks;
   const RunConfig resolved = split_for_ranks(resolve_budget(config, &budget), resuming ? 1 : ranks);
@@ -388,8 +390,7 @@ Run setup_train(Arguments& args) {
               "folder for this run, which must be empty or not exist; default: runs/NAME/0001, 0002, ...");
   args.option("--resume", options->resume,
               "resume this run folder with the configuration in its checkpoint; auto: resume the folder of --out if it "
-              "holds a checkpoint, else begin a run "
-              "there (needs CONFIG)");
+              "holds a checkpoint, else begin a run there (needs CONFIG)");
   args.option("--data", options->data, "data folder, same as data.root=DIR");
   add_plugin_option(args, options->plugins);
   args.flag("--use-config", options->use_config, "with --resume: use the current config.yaml, even if it was edited");

@@ -9,6 +9,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/dist/communicator.h"
 #include "dist/host.h"
+#include "dist/parts.h"
 
 namespace bitgrad {
 namespace {
@@ -62,13 +63,11 @@ class ThreadRank final : public Communicator {
   }
 
   Transfer exchange(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    require(std::ssize(to) == size() && std::ssize(from) == size(), "ranks", "exchange: got ", to.size(),
-            " parts to send and ", from.size(), " to receive, expected one for each of ", size(), " ranks");
+    detail::check_exchange(to.size(), from.size(), size());
     return start("exchange", {{to.begin(), to.end()}, {from.begin(), from.end()}});
   }
   Transfer gather(ConstBytes own, std::span<const Bytes> all) override {
-    require(std::ssize(all) == size(), "ranks", "gather: got ", all.size(), " parts, expected one for each of ", size(),
-            " ranks");
+    detail::check_gather(all.size(), size());
     return start("gather", {std::vector(all.size(), own), {all.begin(), all.end()}});
   }
 

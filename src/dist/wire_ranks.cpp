@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dist/host.h"
+#include "dist/parts.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -59,13 +60,11 @@ class WireRank final : public Communicator {
   RankInfo info() const override { return thread_.info(); }
 
   Transfer exchange(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    require(std::ssize(to) == size() && std::ssize(from) == size(), "ranks", "exchange: got ", to.size(),
-            " parts to send and ", from.size(), " to receive, expected one for each of ", size(), " ranks");
+    detail::check_exchange(to.size(), from.size(), size());
     return start(CallKind::kExchange, {to.begin(), to.end()}, from);
   }
   Transfer gather(ConstBytes own, std::span<const Bytes> all) override {
-    require(std::ssize(all) == size(), "ranks", "gather: got ", all.size(), " parts, expected one for each of ", size(),
-            " ranks");
+    detail::check_gather(all.size(), size());
     return start(CallKind::kGather, std::vector(all.size(), own), all);
   }
   bool done(Transfer transfer) override {

@@ -94,7 +94,9 @@ TEST_CASE("a step of one microbatch is split among the processes, and --resume a
   INFO(first.out << first.err);
   CHECK(first.code == 0);
   CHECK(contains(first.err + first.out, "a step of 20 samples is split among 2 ranks: batch.micro: 10"));
-  CHECK(train(folder, 2, joined(words, {"train.stop=2 epochs"})).code == 0);
+  const ProcessResult second = train(folder, 2, joined(words, {"train.stop=2 epochs"}));
+  CHECK(second.code == 0);
+  CHECK(contains(second.out + second.err, "resuming run with its own configuration: net.yaml is not read"));
   CHECK(contains(result_of(folder.file("run")), "ended at step 40, "));
   for (const char* name : {"last", "best"})
     std::filesystem::remove(folder.file(bitgrad::concat("run/", name, ".safetensors")));
