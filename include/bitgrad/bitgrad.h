@@ -34,6 +34,7 @@
 #include "bitgrad/data/transform.h"
 #include "bitgrad/dist/communicator.h"
 #include "bitgrad/dist/engines.h"
+#include "bitgrad/dist/wire_format.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/dtype.h"

@@ -58,6 +58,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   learner.train_state().check_usable();
   require(!learner.converted(), "checkpoint", path,
           ": the model is converted and no longer trains. Write it with save_model.");
+  learner.train_state().require_whole("checkpoint");
   require(learner.window_samples() == 0, "checkpoint", path, ": the window of ",
           learner.train_state().policy.accumulate, " microbatches is open, with ", learner.window_samples(),
           " samples. Save after a microbatch that stepped (StepResult::stepped), or call flush first.");
@@ -74,6 +75,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
 }
 
 std::string state_hash(Learner& learner, const RunCounters& counters) {
+  learner.train_state().require_whole("state_hash");
   Pieces pieces = collect(learner.train_state());
   std::sort(pieces.list.begin(), pieces.list.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
   Sha256 hash;

@@ -290,8 +290,9 @@ std::string to_yaml(const RunConfig& c) {
   for (const LayerSpec& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
   write_quant(out, c.quant);
   if (c.adapters) out << "adapters: " << yaml_text(*c.adapters) << '\n';
-  out << "batch: " << yaml_text(c.batch) << "\nloss: " << loss(c) << "\noptim: " << yaml_text(c.optim)
-      << "\nschedule: " << yaml_text(c.schedule) << '\n';
+  out << "batch: " << yaml_text(c.batch) << '\n';
+  if (c.ranks != RanksSection()) out << "ranks: " << yaml_text(c.ranks) << '\n';
+  out << "loss: " << loss(c) << "\noptim: " << yaml_text(c.optim) << "\nschedule: " << yaml_text(c.schedule) << '\n';
   out << "train:\n  stop: " << c.train.stop << '\n';
   if (!c.train.best.metric.empty()) out << "  best: " << yaml_text(c.train.best) << '\n';
   if (!c.train.metrics.empty()) out << "  metrics: " << metrics(c.train.metrics) << '\n';

@@ -102,8 +102,13 @@ std::optional<Sweep> fused_finish(const Parameter& p, const OptimizerSpec& spec,
   return sweep;
 }
 
+constexpr int64_t kSumChunk = 1024;  // docs/numerics.md section 8
+constexpr int64_t kMostInBlock = 1 << 20;
+
+}  // namespace
+
 // Combines partial sums as reductions do: 2i with 2i + 1, level by level; an odd last one moves up unchanged.
-float join(std::vector<float>& parts) {
+float join_chunks(std::vector<float> parts) {
   size_t n = parts.size();
   for (; n > 1; n = (n + 1) / 2) {
     for (size_t i = 0; i < n / 2; ++i) parts[i] = parts[2 * i] + parts[2 * i + 1];
@@ -112,16 +117,16 @@ float join(std::vector<float>& parts) {
   return parts.empty() ? 0.0f : parts[0];
 }
 
-constexpr int64_t kSumChunk = 1024;  // docs/numerics.md section 8
-constexpr int64_t kMostInBlock = 1 << 20;
-
 // Smallest number of rows that form whole row units and whole chunks of the sum.
-int64_t sum_unit(const Parameter& p) {
+int64_t square_unit(const Parameter& p) {
   const int64_t cols = std::max<int64_t>(p.shape().cols(), 1);
   return std::lcm(row_unit(p), kSumChunk / std::gcd(cols, kSumChunk));
 }
 
-}  // namespace
+int64_t square_chunks(const Parameter& p, int64_t begin, int64_t end) {
+  const int64_t cols = p.shape().cols();
+  return (end * cols + kSumChunk - 1) / kSumChunk - begin * cols / kSumChunk;
+}
 
 bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, double count, int64_t begin, const Tensor& g,
                   const Tensor& x, bool check) {
@@ -138,15 +143,17 @@ bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, double count, i
 }
 
 bool squares_by_blocks(const Parameter& p) {
-  return std::min(sum_unit(p), p.shape().rows()) * p.shape().cols() <= kMostInBlock;
+  return std::min(square_unit(p), p.shape().rows()) * p.shape().cols() <= kMostInBlock;
 }
 
-std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, double count) {
-  const int64_t rows = p.shape().rows(), cols = std::max<int64_t>(p.shape().cols(), 1), unit = sum_unit(p);
+std::optional<std::vector<float>> finished_squares(const Parameter& p, const OptimizerSpec& spec, double count,
+                                                   int64_t first, int64_t last) {
+  const int64_t cols = std::max<int64_t>(p.shape().cols(), 1), unit = square_unit(p);
   const int64_t step = std::max(kFinishBlock / cols / unit * unit, unit);
-  std::vector<float> parts(static_cast<size_t>((p.shape().numel() + kSumChunk - 1) / kSumChunk));
+  std::vector<float> parts(static_cast<size_t>(square_chunks(p, first, last)));
   std::atomic<bool> finite{true};
-  parallel_ranges(rows, step, [&](int64_t begin, int64_t end) {
+  parallel_ranges(last - first, step, [&](int64_t b, int64_t e) {
+    const int64_t begin = first + b, end = first + e;
     const Tensor from = as_matrix(p.grad()).row_slice(begin, end),
                  g = Tensor::empty(from.shape(), dtypes::fp32, MemoryKind::kWorkspace);
     g.copy_from(from);
@@ -160,10 +167,10 @@ std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& s
     args.cols = args.ldx = g.numel();
     args.group = kSumChunk;
     args.x = g.as<float>();
-    args.out = parts.data() + begin * cols / kSumChunk;
+    args.out = parts.data() + (begin - first) * cols / kSumChunk;
     kernels::reduce(args);
   });
-  return finite ? std::optional<float>(join(parts)) : std::nullopt;
+  return finite ? std::optional(std::move(parts)) : std::nullopt;
 }
 
 void round_to_bf16(const RandomStream* draws, int64_t begin, const Tensor& g) {

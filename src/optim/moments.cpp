@@ -127,6 +127,15 @@ std::vector<float*> Moments::lines() const {
   return values;
 }
 
+std::vector<Moments::Entries> Moments::entries() const {
+  std::vector<Entries> out;
+  for (const Store& s : stores_) {
+    out.push_back({s.numbers, kind_ == MomentKind::kInt4 ? 2 : 1});
+    if (s.scale.defined()) out.push_back({s.scale, kernels::kMomentBlock});
+  }
+  return out;
+}
+
 void Moments::list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const {
   for (const std::vector<Store>* stores : {&stores_, &lines_})
     for (const Store& s : *stores) {

@@ -32,6 +32,13 @@ class Moments {
   // The values of the moments of rows and columns, in their order.
   std::vector<float*> lines() const;
 
+  // The tensors of elements, and how many consecutive elements of the parameter share an entry of each.
+  struct Entries {
+    Tensor tensor;
+    int64_t each = 1;
+  };
+  std::vector<Entries> entries() const;
+
   // Appends the state tensors, named "<prefix>.<name>" (and ".unit" of 8 and 4 bits; ".scale"
   // of values of a matrix, whose codes are others).
   void list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const;

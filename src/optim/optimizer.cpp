@@ -139,6 +139,7 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
       owner->learned.push_back(s.gradient);
     }
   }
+  if (ranks_) share_rows();
 }
 
 int64_t Optimizer::macs() const {
@@ -203,8 +204,7 @@ void Optimizer::place_ages() {
 }
 
 // On a device other than the CPU, the error is thrown when errors are polled.
-void Optimizer::check_finite(const Entry& s) const {
-  const Tensor& g = s.parameter->grad();
+void Optimizer::check_finite(const Entry& s, const Tensor& g) const {
   if (!current_device().is_cpu()) {
     const FlagWord flag;
     if (g.dtype() == dtypes::fp32)
@@ -245,21 +245,25 @@ void Optimizer::refuse(const Parameter& p) const {
 // again in apply. On a device all of this is queued before the single poll.
 void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
   const bool cpu = current_device().is_cpu(), norm = spec_.measures_norm();
+  std::vector<OwnSquares> own;
   for (const auto& s : entries_) {
     const Parameter& p = *s->parameter;
     if (!s->active) continue;
     sums.next();
-    if (s->owner != nullptr) {
+    if (s->shares) {
+      own.push_back({s.get(), sums.parameters() - 1, check_own_rows(*s, count)});
+    } else if (s->owner != nullptr) {
       if (norm || s->rule->whole_matrix()) sums.add(s->gradient.as<float>(), s->gradient.numel());
     } else if (cpu && norm_in_one_pass(*s)) {
-      const std::optional<float> squares = detail::finished_squares(p, spec_, count);
+      auto squares = detail::finished_squares(p, spec_, count, 0, p.shape().rows());
       if (!squares) refuse(p);
-      sums.add(*squares);
+      sums.add(detail::join_chunks(std::move(*squares)));
     } else {
-      check_finite(*s);
+      check_finite(*s, p.grad());
       if (finishes_early(*s)) finish_early(*s, count, norm || s->rule->whole_matrix() ? &sums : nullptr);
     }
   }
+  if (!own.empty()) gather_squares(own, sums);
 }
 
 // Computes the norm block by block, without storing a finished gradient.
@@ -345,7 +349,7 @@ void Optimizer::begin_step(float lr, double count) {
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->grad_sink().filled();
     require(!(s->active && s->moved), "optimizer", "parameter '", p.path(),
             "' was updated in backward, and then got another gradient");
-    s->finished = s->active && s->owner == nullptr && finishes_early(*s) && p.spec().grad == dtypes::fp32;
+    s->finished = s->active && s->owner == nullptr && !s->shares && finishes_early(*s) && p.spec().grad == dtypes::fp32;
   }
 }
 
@@ -380,11 +384,12 @@ std::string Optimizer::not_recorded() const {
 void Optimizer::apply(const RequantKey* due) {
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
   for (const auto& s : entries_) {
-    if (!s->active) continue;
+    if (!s->active || s->shares) continue;
     detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, factors_, due, s->rule->age_of(s->updates)};
     now.age.place = s->place;
     s->row_step.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(), s->owner != nullptr || s->finished);
   }
+  if (ranks_) apply_shared(due);
 }
 
 void Optimizer::requantize(const RequantKey* due) {
@@ -392,7 +397,9 @@ void Optimizer::requantize(const RequantKey* due) {
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
   for (const auto& s : entries_) {
     const bool made = (s->active || s->moved) && s->row_step.makes_codes(due);
-    if (s->parameter->low_bit() && !made) s->parameter->requantize(due->seed, due->step);
+    if (!s->parameter->low_bit() || made) continue;
+    if (s->shares) gather_masters(*s);
+    s->parameter->requantize(due->seed, due->step);
   }
 }
 

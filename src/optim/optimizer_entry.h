@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bitgrad/optim/optimizer.h"
 #include "optim/moments.h"
 #include "optim/row_step.h"
+#include "optim/shards.h"
 
 namespace bitgrad {
 
@@ -44,6 +46,7 @@ struct Optimizer::Entry {
   int64_t updates;  // of the parameter, by this rule or another one of its family
   int place = 0;    // in StepScalars::age
   detail::RowStep row_step;
+  std::optional<detail::RowShares> shares;  // set if ranks update some of the rows each
   Entry* owner = nullptr;  // set for a learned part: the parameter whose straight-through rule produces its gradient
   std::vector<Tensor> learned;      // gradients of the parameter's learned parts
   Tensor divisors;                  // divisors of their sums, one per block of the scheme

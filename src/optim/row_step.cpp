@@ -183,16 +183,26 @@ void RowStep::sweep(const Tensor& matrix, bool finished) {
     if (rows_all > 0) run_whole(matrix, finished);
     return end();
   }
+  sweep_rows(matrix, finished, 0, rows_all);
+  end();
+}
+
+void RowStep::sweep_rows(const Tensor& matrix, bool finished, int64_t first, int64_t last) {
   const auto block = [&](int64_t i) {
-    const int64_t first = i * block_, last = std::min(first + block_, rows_all);
-    rows(first, last, matrix.row_slice(first, last), finished, /*scratch=*/false);
+    const int64_t from = first + i * block_, to = std::min(from + block_, last);
+    rows(from, to, matrix.row_slice(from, to), finished, /*scratch=*/false);
   };
-  const int64_t blocks = (rows_all + block_ - 1) / block_;
+  const int64_t blocks = (last - first + block_ - 1) / block_;
   if (in_order_)
     for (int64_t i = 0; i < blocks; ++i) block(i);
   else
     parallel_for(blocks, block);
-  end();
+}
+
+void RowStep::run_rows(const Now& now, const Tensor& g, int64_t first, int64_t last) {
+  begin(now);
+  if (codes_) codes_->share_rows();
+  sweep_rows(as_matrix(g), /*finished=*/false, first, last);
 }
 
 }  // namespace bitgrad::detail

@@ -50,6 +50,11 @@ class RowStep {
   // too, or is the number of rows.
   void rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch);
   void end();
+  // begin and rows [first, last) of the whole gradient, for ranks that update a part of them each; first is as in rows.
+  // end follows once the rows of the others are here. On the CPU, for rules of elements.
+  void run_rows(const Now& now, const Tensor& g, int64_t first, int64_t last);
+  // The codes that this sweep makes; nullptr: none.
+  Requantization* codes() { return codes_ ? &*codes_ : nullptr; }
   // The whole sweep. On a device other than the CPU it takes one kernel, or several (not_one_kernel), and may overwrite
   // an fp32 g.
   void run(const Now& now, const Tensor& g, bool finished);
@@ -73,6 +78,7 @@ class RowStep {
   // `finished`.
   Tensor direction(const Tensor& sums, bool finished);
   void sweep(const Tensor& matrix, bool finished);
+  void sweep_rows(const Tensor& matrix, bool finished, int64_t first, int64_t last);
 
   void chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished);
   void update(int64_t begin, const Tensor& g, const Tensor& x);

@@ -11,6 +11,8 @@ void SquareSums::next() { parameters_.push_back(std::make_shared<Blocks>()); }
 
 void SquareSums::add(float sum_of_squares) { parameters_.back()->push_back(sum_of_squares); }
 
+void SquareSums::add_to(size_t index, float sum_of_squares) { parameters_.at(index)->push_back(sum_of_squares); }
+
 void SquareSums::add(const float* x, int64_t n) {
   if (n == 0) return add(0.0f);
   if (current_device().is_cpu()) return add(kernels::sum_squares(x, n));

@@ -3,6 +3,7 @@
 // read (kernels/flag.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,6 +15,9 @@ class SquareSums {
   // Starts the next parameter: later calls of add belong to it.
   void next();
   void add(float sum_of_squares);
+  // To the parameter that the `index`-th call of next started.
+  void add_to(size_t index, float sum_of_squares);
+  size_t parameters() const { return parameters_.size(); }
   // Adds sum_squares of n elements x on the current device.
   void add(const float* x, int64_t n);
   // Drops the values but keeps the parameters: recorded work runs again and delivers new ones.

@@ -71,7 +71,7 @@ void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
     log(LogLevel::kWarning, concat("each rank runs ", share,
                                    " microbatches of a step, not a power of two: another "
                                    "number of ranks gives other bits"));
-  learner_->set_communicator(ranks);
+  learner_->set_communicator(ranks, config_.ranks.wire);
   communicator_ = std::move(ranks);
   config_.batch.sum = WindowSum::kTree;  // a single rank comes to the same bits with these
   config_.quant.observer_update = ObserverUpdate::kWindow;
@@ -81,7 +81,11 @@ void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
 }
 
 void Trainer::Ranks::compare() const {
-  if (!t_.communicator_) return;
+  if (!t_.communicator_) {
+    if (const WireFormat wire = t_.config_.ranks.wire; wire != WireFormat::kExact)
+      log(LogLevel::kWarning, concat("ranks.wire: ", enum_name(wire), " has no effect on one rank"));
+    return;
+  }
   Communicator& ranks = *t_.communicator_;
   RunConfig config = t_.config_;
   config.device = {};  // ranks may have other devices, and threads

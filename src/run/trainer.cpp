@@ -88,7 +88,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
 void Trainer::make_learner() {
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
-  if (communicator_) learner_->set_communicator(communicator_);
+  if (communicator_) learner_->set_communicator(communicator_, config_.ranks.wire);
 }
 
 // Splits the validation part off data passed by a program; otherwise open_dataset does so.

@@ -161,7 +161,8 @@ class Trainer::Loop {
     const int64_t step = learner().state().step;
     const auto* known = dynamic_cast<const Error*>(&error);
     const bool broken =
-        known != nullptr && (known->code() == ErrorCode::kNonFinite || known->code() == ErrorCode::kBug);
+        (known != nullptr && (known->code() == ErrorCode::kNonFinite || known->code() == ErrorCode::kBug)) ||
+        !learner().optimizer().whole();
     if (!(at_step_boundary_ || t_.counters_.evaluation_due) || broken || t_.done_microbatches() == saved_at_) return;
     try {
       save("last");
@@ -231,6 +232,7 @@ class Trainer::Loop {
     const int64_t step = learner().state().step;
     for (const StepResult& r : learner().last_results()) interval_.add(r);
     agree_on_stop();
+    if (reads_state(last)) learner().gather_state();
     if (hooks_.on_tick) hooks_.on_tick(event());
     if (last || due(t_.config_.log.every)) write_train_line();
     if (monitored_ && (last || !skipped_)) watch_quantization(last);
@@ -247,6 +249,14 @@ class Trainer::Loop {
     }
     boundary_epoch_ = t_.counters_.epoch;
     at_step_boundary_ = true;
+  }
+
+  // Whether what is due at this boundary reads masters or moments, on a rank.
+  bool reads_state(bool last) const {
+    const std::optional<Quantity>& watched = t_.config_.log.quantization;
+    return last || stop_ != StopRequest::kNone || due(t_.config_.checkpoint.every) ||
+           (!t_.selected_on().empty() && due(t_.config_.train.eval.every)) ||
+           (monitored_ && !skipped_ && watched && due(*watched));
   }
 
   bool due(const Quantity& every) const {

@@ -118,7 +118,13 @@ void Learner::set_window_sum(WindowSum sum) { s_->set_window_sum(sum); }
 
 void Learner::set_observer_update(ObserverUpdate update) { s_->set_observer_update(update); }
 
-void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
+void Learner::gather_state() {
+  const DeviceGuard guard(s_->device);
+  s_->require_usable();
+  s_->gather_state();
+}
+
+void Learner::set_communicator(std::shared_ptr<Communicator> ranks, WireFormat wire) {
   require(ranks != nullptr, "Learner", "no communicator");
   if (ranks->size() == 1) return;
   const int64_t accumulate = s_->policy.accumulate;
@@ -134,6 +140,8 @@ void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
   s_->ranks = std::move(ranks);
   s_->state.batch_statistics.emplace();
   s_->set_window_sum(WindowSum::kTree);
+  s_->wire = wire;
+  s_->optimizer->set_ranks(s_->ranks);
 }
 
 void Learner::set_recorded(bool on) {

@@ -185,6 +185,7 @@ void Phases::enter(int64_t index) {
 
 void Phases::enter_due() {
   while (now_ + 1 < std::ssize(list_) && list_[static_cast<size_t>(now_ + 1)].from <= s_.state.step) {
+    s_.gather_state();
     if (s_.since_requantize > 0) s_.requantize();
     entering_ = true;
     change_form(++now_);

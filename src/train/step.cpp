@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "bitgrad/base/device.h"
@@ -12,6 +13,7 @@
 #include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "kernels/reduce.h"
+#include "train/ranks.h"
 #include "train/window_sums.h"
 
 namespace bitgrad::detail {
@@ -134,7 +136,8 @@ void Step::reduce() {
   if (!s_.sums) return;
   std::vector<double> weights = s_.window.weights;
   if (has_microbatch_) weights.push_back(target_.weight);
-  key_.divisor = s_.sums->finish(s_.parameters, s_.ranks.get(), weights);
+  s_.sums->finish(s_.parameters);
+  key_.divisor = s_.ranks ? sum_window_of_all(s_, weights) : std::accumulate(weights.begin(), weights.end(), 0.0);
 }
 
 // On a device this only queues the check; the window polls errors after the front part.

@@ -111,6 +111,19 @@ void TrainState::requantize() {
   since_requantize = 0;
 }
 
+void TrainState::gather_state() {
+  optimizer->gather_state([&](const Parameter& p) {
+    if (!average) return Tensor();
+    const auto at = average->state().find(p.path() + kAverageEnd);
+    return at != average->state().end() ? at->second : Tensor();
+  });
+}
+
+void TrainState::require_whole(std::string_view what) const {
+  require(optimizer->whole(), what,
+          "rows of masters and moments are on other ranks: call Learner::gather_state on all ranks first");
+}
+
 void TrainState::follow_average() {
   const DeviceGuard guard(device);
   if (average) average->follow(*model);
@@ -119,6 +132,7 @@ void TrainState::follow_average() {
 void TrainState::with_average(const std::function<void()>& run) {
   const DeviceGuard guard(device);
   forget_recorded();
+  gather_state();
   follow_average();
   struct Held {
     Module& of;

@@ -83,6 +83,7 @@ struct TrainState {
   std::unique_ptr<Averages> average;    // nullptr: none
   std::unique_ptr<WindowSums> sums;     // for kTree; nullptr: gradients are added as they come
   std::shared_ptr<Communicator> ranks;  // nullptr: a single rank
+  WireFormat wire = WireFormat::kExact;
   ObserverUpdate observer_update = ObserverUpdate::kAuto;
   std::unique_ptr<StepGraphs> graphs;  // nullptr: nothing is recorded
   std::unique_ptr<Phases> phases;
@@ -132,6 +133,10 @@ struct TrainState {
   void forget_recorded();
   void set_window_sum(WindowSum sum);
   void set_observer_update(ObserverUpdate update);
+  // On several ranks: brings masters, moments and averages of all rows here, from the ranks that update them. All ranks
+  // call it; does nothing if they are here.
+  void gather_state();
+  void require_whole(std::string_view what) const;
   // Adds what the present phase trains and the average does not have yet.
   void follow_average();
   // Calls `run` while the average, which there is, takes the place of the values.

@@ -251,6 +251,7 @@ void flush(TrainState& s) {
   }
   const bool whole = !ended && !(s.ranks && s.window.all < s.policy.accumulate);  // the last window
   if (s.since_requantize > 0) {
+    s.gather_state();
     const KeptParts parts(s.parameters);
     if (whole) keep_cut_window(s);
     s.requantize();

@@ -5,7 +5,6 @@
 #include <map>
 #include <vector>
 
-#include "bitgrad/dist/communicator.h"
 #include "bitgrad/nn/parameter.h"
 
 namespace bitgrad::detail {
@@ -15,9 +14,8 @@ class WindowSums {
   // Moves the gradients of one microbatch out of the parameters, as a term of the tree. Uses up to log2(A) + 1 buffers
   // of the size of all gradients (memory kind grad).
   void add(const std::vector<Parameter*>& parameters);
-  // Moves the window's sums back into the parameters' gradients. With `ranks`, these are summed over all ranks. Returns
-  // the sum of the weights of the window's microbatches in their order, over all ranks; `weights`: those of this rank.
-  double finish(const std::vector<Parameter*>& parameters, Communicator* ranks, const std::vector<double>& weights);
+  // Moves the window's sums back into the parameters' gradients.
+  void finish(const std::vector<Parameter*>& parameters);
   // Drops the open window.
   void drop();
 

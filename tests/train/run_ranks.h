@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "optim/shards.h"
 #include "support/expect_error.h"
 #include "train/promises.h"
 
@@ -53,12 +54,40 @@ inline std::vector<RankEnd> run_ranks(const std::vector<std::unique_ptr<Trainer>
   return ends;
 }
 
-// The trace of rank 0; throws its error. All ranks must come to one state.
-inline Trace trace_of_ranks(const RunConfig& config, int64_t size, const std::string& folder) {
+// While it lives, parameters of any size are shared by rows, and no rank may read what others update.
+class SharedRowsOnly {
+ public:
+  SharedRowsOnly() {
+    detail::least_shared_bytes = 1;
+    detail::poison_foreign_rows = true;
+  }
+  SharedRowsOnly(const SharedRowsOnly&) = delete;
+  SharedRowsOnly& operator=(const SharedRowsOnly&) = delete;
+  ~SharedRowsOnly() {
+    detail::least_shared_bytes = least_;
+    detail::poison_foreign_rows = false;
+  }
+
+ private:
+  const int64_t least_ = detail::least_shared_bytes;
+};
+
+// At every step all ranks bring the whole state to each, before the hook that they have.
+inline void gather_at_steps(const std::vector<std::unique_ptr<Trainer>>& trainers, std::vector<TrainHooks>& hooks) {
+  for (size_t r = 0; r < trainers.size(); ++r)
+    hooks[r].on_tick = [&learner = trainers[r]->learner(), tick = hooks[r].on_tick](const TrainEvent& e) {
+      learner.gather_state();
+      if (tick) tick(e);
+    };
+}
+
+// The trace of rank 0; throws its error. All ranks must come to one state. With `steps` the state after each of them.
+inline Trace trace_of_ranks(const RunConfig& config, int64_t size, const std::string& folder, bool steps = true) {
   Trace trace;
   const auto trainers = trainers_of(size, [&](int64_t) { return RunConfig(config); });
   std::vector<TrainHooks> hooks(trainers.size());
-  hooks[0] = traced(*trainers[0], trace);
+  if (steps) hooks[0] = traced(*trainers[0], trace);
+  if (steps) gather_at_steps(trainers, hooks);
   const std::vector<RankEnd> ends = run_ranks(trainers, folder, hooks);
   for (const RankEnd& end : ends) require(end.error.empty(), "test", end.error);
   for (const RankEnd& end : ends)

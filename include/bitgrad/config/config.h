@@ -16,6 +16,7 @@
 #include "bitgrad/config/weight_name.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/transform.h"
+#include "bitgrad/dist/wire_format.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/state.h"
@@ -192,6 +193,12 @@ struct BatchSection {
   friend bool operator==(const BatchSection&, const BatchSection&) = default;
 };
 
+// How many ranks there are belongs to the launch of a run.
+struct RanksSection {
+  WireFormat wire = WireFormat::kExact;
+  friend bool operator==(const RanksSection&, const RanksSection&) = default;
+};
+
 // Of the learning rate, the weight decay or the momentum.
 struct ScheduleConfig : ScheduleShape {
   Quantity warmup = {};                // linear from warmup_from; 0: none
@@ -290,6 +297,7 @@ struct RunConfig {
   QuantSection quant = {};
   std::optional<AdaptersConfig> adapters = {};
   BatchSection batch = {};
+  RanksSection ranks = {};
   std::string loss = {};
   Attributes loss_keys = {};  // keys of the loss
   OptimConfig optim = {};

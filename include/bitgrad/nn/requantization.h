@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,13 @@ class Requantization {
   // their codes are in cache. `begin` is a multiple of 16. Call it for all rows or for none; in the latter case finish
   // packs them. On devices other than the CPU finish always packs them.
   void pack_rows(int64_t begin, int64_t end);
+  // In place of put_rows, for rows whose codes another rank makes: their codes and scales, as bytes. share_rows comes
+  // first; give_rows after put_rows of these rows; take_rows counts as put_rows and pack_rows. Rows as there, whose
+  // scales are row-local; on the CPU only.
+  void share_rows();
+  int64_t row_bytes(int64_t begin, int64_t end) const;
+  void give_rows(int64_t begin, int64_t end, std::byte* to) const;
+  void take_rows(int64_t begin, int64_t end, const std::byte* from);
   // Why a device kernel that updates the values in the same sweep (kernels/update_rows.h) cannot write the codes of all
   // rows; empty if it can, provided that scales_are_row_local.
   static std::string not_swept(const Parameter& p);
@@ -60,6 +68,8 @@ class Requantization {
   std::function<void(const std::exception&)> names_parameter(int64_t begin) const;
   void put_codes(int64_t begin, const Tensor& x);
   bool attach_transposed(Tensor& codes) const;
+  template <typename Use>
+  void each_part(int64_t begin, int64_t end, const Use& use) const;
   void put_all(const Parameter::Rows& fill);
 
   Parameter& p_;

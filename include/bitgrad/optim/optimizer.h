@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,9 +29,12 @@
 
 namespace bitgrad {
 
+class Communicator;
+
 namespace detail {
+class RowShares;
 class SquareSums;
-}
+}  // namespace detail
 
 // What schedules multiply the numbers of rules by.
 struct RuleFactors {
@@ -95,6 +99,20 @@ class Optimizer {
   void write_scalars(StepScalars& live) const;
   // Changes when recorded work of `apply` would read the scalars of other parameters. Call after begin_update.
   int64_t placements() const { return placements_; }
+  // Makes this optimizer one of several ranks, on the CPU: each of them updates some of the rows of a large parameter
+  // and gets the new codes, or fp32 values, of the others. So a rank has new masters and moments of its own rows only,
+  // until gather_state. Bits are those of one rank. Rules of whole matrices, moments of rows and columns, learned
+  // parts, and weights whose scales span rows are updated as a whole by every rank. Call it on all ranks, before the
+  // first step; the following calls too: step, requantize and gather_state then communicate, in the order of attach,
+  // and throw as Communicator::wait.
+  void set_ranks(std::shared_ptr<Communicator> ranks);
+  // The rows of each rank; nullptr: every rank updates all of them.
+  const detail::RowShares* shares(const Parameter& parameter) const;
+  // Whether masters and moments of all rows are those after the last step, on this rank and all others.
+  bool whole() const { return whole_; }
+  // Makes them so. more: another fp32 tensor [shape] of a parameter with a master that is kept by rows; undefined:
+  // none.
+  void gather_state(const std::function<Tensor(const Parameter&)>& more = nullptr);
   // Why the work of a step cannot be recorded; empty if it can.
   std::string not_recorded() const;
   // Why updates of a parameter are never fused; empty if they are, wherever ops allow it.
@@ -152,13 +170,27 @@ class Optimizer {
     float lr_factor = 1;  // of the run's learning rate
   };
   const Rule& rule_of(const Parameter& parameter);
-  void check_finite(const Entry& entry) const;
+  void check_finite(const Entry& entry, const Tensor& gradient) const;
   std::string_view what_is_left() const;  // of the model, for errors of gradients
   [[noreturn]] void refuse(const Parameter& parameter) const;
   bool norm_in_one_pass(const Entry& entry) const;
   bool finishes_early(const Entry& entry) const;
   void finish_early(Entry& entry, double count, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);
+  // On several ranks (optimizer_ranks.cpp). OwnSquares: terms of the norm from the own rows of the parameter of `index`
+  // in SquareSums.
+  struct OwnSquares {
+    const Entry* entry;
+    size_t index;
+    std::vector<float> terms;
+  };
+  void share_rows();
+  bool shareable(const Entry& entry) const;
+  std::vector<float> check_own_rows(const Entry& entry, double count) const;
+  int64_t square_terms(const Entry& entry, int64_t rank) const;
+  void gather_squares(const std::vector<OwnSquares>& own, detail::SquareSums& sums) const;
+  void apply_shared(const RequantKey* due);
+  void gather_masters(const Entry& entry) const;
   void check_squares(const detail::SquareSums& sums) const;
   void place_ages();
   void check_step(float lr, double count) const;
@@ -184,6 +216,8 @@ class Optimizer {
   std::vector<FusedUpdate> updates_;
   std::map<std::string, Rule> rules_;  // by what parameters name: "" is the run's
   Entries entries_;
+  std::shared_ptr<Communicator> ranks_;  // nullptr: one
+  bool whole_ = true;
 };
 
 // Same as the constructor.

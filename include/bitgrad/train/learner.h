@@ -13,6 +13,7 @@
 
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/dist/communicator.h"
+#include "bitgrad/dist/wire_format.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"
@@ -152,7 +153,13 @@ class Learner {
   // size is a power of two. Running statistics of norms follow the batches of all ranks at the end of the window, and
   // so do observers, whose update must not be kMicrobatch. An Error on one rank ends all: the others throw it too, with
   // its code. Nothing is fused or recorded.
-  void set_communicator(std::shared_ptr<Communicator> ranks);
+  // On the CPU each rank updates its rows of a large parameter (Optimizer::set_ranks), to which gradients travel as
+  // `wire`; with other formats than kExact the bits are those of this number of ranks. Parameters that every rank
+  // updates travel exactly.
+  void set_communicator(std::shared_ptr<Communicator> ranks, WireFormat wire = WireFormat::kExact);
+  // On several ranks: brings masters, moments and averages of all rows to this rank, which has those that it updates.
+  // Call it on all ranks, between windows, before they are read, saved or hashed. Does nothing on one rank.
+  void gather_state();
   // Whether the work of a microbatch is recorded the second time its form occurs and then replayed with a single launch
   // (base/device.h; CUDA graphs), on devices that can record. The results are the same as without. From the second
   // step on, errors about non-finite updated values also name the step that was recorded.

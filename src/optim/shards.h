@@ -1,0 +1,84 @@
+// Which rows of a large parameter each rank updates, and how gradients reach that rank and new rows the others (ZeRO-1,
+// Rajbhandari et al. 2020, with packed codes in place of weights). docs/numerics.md section 6.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "bitgrad/base/rng.h"
+#include "bitgrad/dist/communicator.h"
+#include "bitgrad/dist/wire_format.h"
+
+namespace bitgrad::detail {
+
+// Gradients of fewer bytes (fp32) are summed and updated by every rank. A test sets it to 1.
+inline int64_t least_shared_bytes = int64_t{64} << 10;
+// For tests: rows of other ranks become NaN after every update, so that nothing may read them.
+inline bool poison_foreign_rows = false;
+
+// Rank r updates rows [begin(r), end(r)): runs of whole units, in the order of ranks, as even as possible. A rank may
+// have none.
+class RowShares {
+ public:
+  // `unit`: rows that stay together. The ranks `turn`, turn + 1, .. (modulo size) get the units that are left over.
+  RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn);
+  int64_t begin(int64_t rank) const { return begins_[static_cast<size_t>(rank)]; }
+  int64_t end(int64_t rank) const { return begins_[static_cast<size_t>(rank) + 1]; }
+  int64_t size() const { return static_cast<int64_t>(begins_.size()) - 1; }
+
+ private:
+  std::vector<int64_t> begins_;
+};
+
+// A gradient, fp32 or bf16 [rows, cols] on the host, whose rows are summed by their owners.
+struct SharedGradient {
+  Tensor gradient;
+  const RowShares* shares = nullptr;
+  RandomStream draws = {};  // for kInt8; element: row-major index
+};
+// Replaces the own rows of every gradient by their sums over the ranks, in the tree of docs/numerics.md section 6;
+// other rows keep what they hold. Parts of other ranks have gone through `wire`. Throws as Communicator::wait.
+void sum_own_rows(Communicator& ranks, std::span<const SharedGradient> gradients, WireFormat wire);
+
+// Rows of something that is `cols` elements wide, in bytes.
+struct SharedRows {
+  const RowShares* shares = nullptr;
+  std::function<int64_t(int64_t begin, int64_t end)> bytes = {};
+  std::function<void(int64_t begin, int64_t end, std::byte* to)> give = {};
+  std::function<void(int64_t begin, int64_t end, const std::byte* from)> take = {};
+};
+// The rows of a dense tensor that holds one entry for `each` consecutive elements of [rows, cols].
+SharedRows rows_of_tensor(const RowShares& shares, const Tensor& t, int64_t rows, int64_t cols, int64_t each = 1);
+
+// Calls `body`, in which transfers are under way; an exception cancels the ranks before their memory goes.
+void with_transfers(Communicator& ranks, const std::function<void()>& body);
+
+// Sends own rows to all ranks and takes theirs. Small rows travel together.
+class RowGather {
+ public:
+  explicit RowGather(Communicator& ranks) : ranks_(ranks) {}
+  // Use it inside with_transfers.
+  void add(SharedRows rows);
+  // Waits for all, and takes the rows of others in the order of add.
+  void finish();
+
+ private:
+  struct Flight {
+    std::vector<SharedRows> rows;
+    std::vector<std::vector<std::byte>> parts;  // by rank
+    Transfer transfer{};
+  };
+  void send();
+  void land();
+
+  Communicator& ranks_;
+  std::vector<SharedRows> waiting_;
+  int64_t waiting_bytes_ = 0;
+  std::deque<Flight> flights_;
+};
+
+}  // namespace bitgrad::detail

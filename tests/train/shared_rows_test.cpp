@@ -1,0 +1,204 @@
+// Learners on several ranks whose large weights are updated by rows: the bits of one rank, and the bytes that travel.
+#include <thread>
+
+#include "bitgrad/checkpoint/checkpoint.h"
+#include "optim/shards.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "train/small_learner.h"
+#include "train/train_state.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+constexpr int64_t kIn = 129, kHidden = 300, kWindow = 4;
+
+struct Case {
+  std::string name;
+  OptimizerSpec optim;
+  LayerSpec first, second;
+  int64_t every = kWindow;
+  int64_t shared = 2;  // weights that are updated by rows
+};
+
+LayerSpec layer(int64_t out, DType dtype, const std::string& scheme, const Granularity& granularity,
+                DType grad = dtypes::fp32, MasterKind master = MasterKind::kFp32) {
+  LayerSpec spec = linear_spec(out, dtype, scheme, granularity);
+  spec.weight.grad = grad;
+  if (!dtype.is_float()) spec.weight.master = master;
+  return spec;
+}
+
+// Rules, moments, masters, gradients, schemes and clips, each with rows that do not divide evenly.
+std::vector<Case> cases() {
+  const Granularity rows = Granularity::channel(0);
+  std::vector<Case> all;
+  for (const char* name : {"sgd", "adam", "adamw", "lion", "adafactor", "muon"})
+    for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8, MomentKind::kInt4}) {
+      OptimizerSpec spec;
+      spec.name = name;
+      spec.moments = moments;
+      if (spec.name == "sgd") spec.momentum = 0.9f;
+      all.push_back({concat(name, ", moments ", enum_name(moments)), spec, layer(kHidden, dtypes::int4, "affine", rows),
+                     layer(70, dtypes::fp32, "", {}), moments == MomentKind::kBf16 ? 2 * kWindow : kWindow,
+                     spec.name == "adafactor" ? 0
+                     : spec.name == "muon"    ? 1
+                                              : 2});
+    }
+  OptimizerSpec adam;
+  adam.name = "adam";
+  const auto add = [&](const std::string& what, const LayerSpec& first, float clip = 0, int64_t shared = 2) {
+    adam.clip_norm = clip;
+    all.push_back({what, adam, first, layer(70, dtypes::bint1, "binary", rows, dtypes::bf16), kWindow, shared});
+  };
+  add("groups along rows", layer(kHidden, dtypes::int4, "symmetric", Granularity::groups(32)));
+  add("groups of rows", layer(kHidden, dtypes::int8, "absmax", Granularity::groups(30, 0)), 0, 1);
+  add("scales that span rows", layer(kHidden, dtypes::int8, "symmetric", {}), 1, 1);
+  add("learned steps", layer(kHidden, dtypes::int4, "lsq", rows), 1, 1);
+  add("bf16 gradients, norm", layer(kHidden, dtypes::int3, "symmetric", rows, dtypes::bf16), 0.01f);
+  add("fp32 gradients, norm", layer(kHidden, dtypes::int8, "symmetric", rows), 0.01f);
+  add("bf16 masters", layer(kHidden, dtypes::int4, "affine", rows, dtypes::bf16, MasterKind::kBf16), 1);
+  add("no masters", layer(kHidden, dtypes::int8, "absmax", rows, dtypes::fp32, MasterKind::kNone));
+  add("constant scales", layer(kHidden, dtypes::bint1, "binary", {}), 1);
+  add("a statistic of each row", layer(kHidden, dtypes::ternary, "ternary_threshold", rows));
+  return all;
+}
+
+std::unique_ptr<Learner> learner(const Case& c) {
+  const auto model = make_sequential({c.first, plain_spec("tanh"), c.second}, kIn);
+  return std::make_unique<Learner>(
+      model, find_loss("softmax_cross_entropy"), c.optim, RequantPolicy{kWindow, c.every},
+      [](int64_t) { return 0.02f; }, 3);
+}
+
+void train(Learner& learner, int64_t i) {
+  const int64_t samples = 2 + i % 3;
+  std::vector<int32_t> labels;
+  for (int64_t s = 0; s < samples; ++s) labels.push_back(static_cast<int32_t>((i + s) % 70));
+  learner.microbatch(random_tensor({samples, kIn}, dtypes::fp32, static_cast<uint64_t>(100 + i)), labels);
+}
+
+constexpr int64_t kSteps = 3;
+
+std::string alone(const Case& c) {
+  const auto l = learner(c);
+  l->set_window_sum(WindowSum::kTree);
+  for (int64_t i = 0; i < kSteps * kWindow; ++i) train(*l, i);
+  return state_hash(*l, RunCounters{});
+}
+
+struct Together {
+  std::vector<std::string> states = {};
+  int64_t shared = 0;  // parameters
+  int64_t bytes = 0;   // that rank 0 sent
+};
+Together together(const Case& c, int64_t size, WireFormat wire = WireFormat::kExact) {
+  const auto ranks = make_thread_ranks(size);
+  Together out;
+  out.states.resize(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (const auto& rank : ranks)
+    threads.emplace_back([&, rank] {
+      std::string& state = out.states[static_cast<size_t>(rank->rank())];
+      const std::string error = error_of([&] {
+        const auto l = learner(c);
+        l->set_communicator(rank, wire);
+        const int64_t own = kWindow / size;
+        for (int64_t i = 0; i < kSteps * kWindow; ++i)
+          if (i % kWindow / own == rank->rank()) train(*l, i);
+        if (rank->rank() == 0) {
+          out.bytes = rank->bytes_sent();
+          for (const Parameter* p : l->model().parameters()) out.shared += l->optimizer().shares(*p) != nullptr ? 1 : 0;
+        }
+        l->gather_state();
+        state = state_hash(*l, RunCounters{});
+      });
+      if (!error.empty()) state = error;
+    });
+  for (std::thread& t : threads) t.join();
+  return out;
+}
+
+struct PoisonOthers {
+  PoisonOthers() { detail::poison_foreign_rows = true; }
+  PoisonOthers(const PoisonOthers&) = delete;
+  PoisonOthers& operator=(const PoisonOthers&) = delete;
+  ~PoisonOthers() { detail::poison_foreign_rows = false; }
+};
+
+}  // namespace
+
+TEST_CASE("ranks that update rows of a weight come to the bits of one, whatever rule, moments, masters and scheme") {
+  const PoisonOthers poison;
+  for (const Case& c : cases()) {
+    const std::string one = alone(c);
+    for (const int64_t size : {2, 4}) {
+      const Together all = together(c, size);
+      INFO(c.name << ", " << size << " ranks");
+      for (const std::string& state : all.states) CHECK(state == one);
+      CHECK(all.shared == c.shared);
+    }
+  }
+}
+
+TEST_CASE("the packed codes travel: bytes a weight and step") {
+  const auto bytes = [](DType dtype, const std::string& scheme, WireFormat wire, DType grad = dtypes::fp32) {
+    OptimizerSpec adam;
+    adam.name = "adam";
+    const Case c{"", adam, layer(2048, dtype, scheme, Granularity::channel(0), grad), layer(3, dtypes::fp32, "", {})};
+    // 2048 x 129: a row of bint1 is 17 bytes, and 4 of its scale
+    return static_cast<double>(together(c, 2, wire).bytes) / kSteps / (2048 * 129);
+  };
+  // (W - 1) / W of gradients and codes, and what small parameters and results of microbatches need.
+  CHECK(bytes(dtypes::fp32, "", WireFormat::kExact) < 4.1);
+  CHECK(bytes(dtypes::int4, "symmetric", WireFormat::kExact) < 2.40);
+  CHECK(bytes(dtypes::bint1, "binary", WireFormat::kExact) < 2.20);
+  CHECK(bytes(dtypes::bint1, "binary", WireFormat::kBf16) < 1.20);
+  CHECK(bytes(dtypes::bint1, "binary", WireFormat::kExact, dtypes::bf16) < 1.20);
+  CHECK(bytes(dtypes::bint1, "binary", WireFormat::kInt8) < 0.70);
+}
+
+TEST_CASE("a wire that rounds gives other bits, the same on every rank and in every run") {
+  OptimizerSpec adam;
+  adam.name = "adam";
+  const Case c{"", adam, layer(kHidden, dtypes::int4, "symmetric", Granularity::channel(0)),
+               layer(70, dtypes::fp32, "", {})};
+  const std::string exact = together(c, 2).states[0];
+  for (const WireFormat wire : {WireFormat::kBf16, WireFormat::kInt8}) {
+    const Together first = together(c, 2, wire), second = together(c, 2, wire);
+    CHECK(first.states[0] == first.states[1]);
+    CHECK(first.states == second.states);
+    CHECK(first.states[0].size() == exact.size());
+    CHECK(first.states[0] != exact);
+  }
+}
+
+TEST_CASE("rows of other ranks are asked for before a state is hashed, saved or takes another form") {
+  OptimizerSpec adam;
+  adam.name = "adam";
+  const Case c{"", adam, layer(kHidden, dtypes::int4, "symmetric", Granularity::channel(0)),
+               layer(70, dtypes::fp32, "", {})};
+  const auto ranks = make_thread_ranks(2);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      const auto l = learner(c);
+      l->set_communicator(ranks[r]);
+      for (int64_t i = 0; i < kWindow / 2; ++i) train(*l, static_cast<int64_t>(r) * kWindow / 2 + i);
+      CHECK(!l->optimizer().whole());
+      errors[r] = error_of([&] { state_hash(*l, RunCounters{}); });
+      CHECK(
+          contains(error_of([&] { save_checkpoint("/nowhere/x", *l, {}, "", "", ""); }), "call Learner::gather_state"));
+      l->gather_state();
+      CHECK(l->optimizer().whole());
+      CHECK(state_hash(*l, RunCounters{}).size() == 64);
+    });
+  for (std::thread& t : threads) t.join();
+  for (const std::string& error : errors)
+    CHECK(error ==
+          "[state_hash] rows of masters and moments are on other ranks: call Learner::gather_state on all ranks "
+          "first");
+}
