@@ -1,13 +1,17 @@
 // bitgrad check CONFIG... [key=value ...]: everything about a run that can be known before it starts.
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <iostream>
 #include <memory>
+#include <sstream>
+#include <utility>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/dry_run.h"
 #include "command.h"
 #include "open_file.h"
@@ -20,6 +24,7 @@ struct CheckOptions {
   std::vector<std::string> words;
   std::string data;
   bool no_memory = false, quiet = false, json = false;
+  int64_t ranks = 1;
 };
 
 struct Checked {
@@ -36,7 +41,21 @@ void print_data(std::ostream& out, const char* key, const DryRun::Data& data) {
   if (data.about.size() > kShown) out << "    ... " << data.about.size() - kShown << " more\n";
 }
 
-void print_run(std::ostream& out, const std::string& name, const RunConfig& config, const DryRun& run) {
+// What each of several ranks sends in a step, and how long that takes if nothing else does.
+void print_traffic(std::ostream& out, int64_t ranks, const RankTraffic& t) {
+  const int64_t bytes = t.gradients + t.values;
+  out << "  ranks       " << ranks << ": each sends at most " << size_text(bytes) << " a step (gradients "
+      << size_text(t.gradients) << ", codes and values " << size_text(t.values) << "): ";
+  const char* between = "";
+  for (const int gbit : {1, 10, 100}) {
+    std::ostringstream ms;
+    ms << std::setprecision(2) << static_cast<double>(bytes) * 8e-6 / gbit;
+    out << std::exchange(between, ", ") << ms.str() << " ms at " << gbit << " Gbit/s";
+  }
+  out << "\n              masters and moments of a rank: at most " << size_text(t.state) << '\n';
+}
+
+void print_run(std::ostream& out, const std::string& name, const RunConfig& config, const DryRun& run, int64_t ranks) {
   out << printable(name) << ": ok\n";
   print_data(out, "data.train", run.train);
   if (run.valid) print_data(out, "data.valid", *run.valid);
@@ -52,6 +71,7 @@ void print_run(std::ostream& out, const std::string& name, const RunConfig& conf
     out << "  optim       " << config.optim.spec.name << ": " << grouped_digits(run.rule_macs)
         << " multiplications an optimizer step, " << std::llround(100 * rule / (rule + layers)) << " % of all\n";
   }
+  if (run.traffic) print_traffic(out, ranks, *run.traffic);
   out << '\n' << run.table << '\n';
   for (const auto& [target, why] : run.exports)
     out << "export --format " << target << ": " << (why.empty() ? "yes" : "no: " + why) << '\n';
@@ -91,6 +111,9 @@ Json json_of(const Checked& checked) {
   j["steps"] = run.steps;
   j["steps_per_epoch"] = run.steps_per_epoch;
   if (run.rule_macs > 0) j["rule_macs"] = run.rule_macs;
+  if (run.traffic)
+    j["rank_bytes"] = {
+        {"gradients", run.traffic->gradients}, {"values", run.traffic->values}, {"state", run.traffic->state}};
   j["table"] = Json::parse(to_json(run.layers));
   j["peak_bytes"] = run.peak ? json_of(*run.peak) : Json(nullptr);
   return j;
@@ -122,10 +145,10 @@ int run_check(const CheckOptions& options) {
   for (const std::string& name : configs) {
     Checked& checked = all.emplace_back(Checked{name});
     try {
-      const RunConfig config = load_config(name, overrides);
-      checked.run = dry_run(config, !options.no_memory);
+      const RunConfig config = split_for_ranks(load_config(name, overrides), options.ranks);
+      checked.run = dry_run(config, !options.no_memory, options.ranks);
       for (const std::string& warning : checked.run->warnings) log(LogLevel::kWarning, warning);
-      if (!options.quiet && !options.json) print_run(std::cout, name, config, *checked.run);
+      if (!options.quiet && !options.json) print_run(std::cout, name, config, *checked.run, options.ranks);
       if (!options.quiet && !options.json && configs.size() > 1) std::cout << '\n';
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kBug) throw;
@@ -154,6 +177,8 @@ Run setup_check(Arguments& args) {
   args.option("--data", options->data, "data folder, same as data.root=DIR");
   args.flag("--no-memory", options->no_memory,
             "skip the two optimizer steps that measure peak memory, for models too large for them");
+  args.option("--ranks", options->ranks, "ranks that would train: prints what they send in a step (docs/ranks.md)")
+      .range(1, 1024);
   const Argument quiet = args.flag("-q,--quiet", options->quiet, "print one line per configuration");
   args.flag("--json", options->json, "one JSON array on standard output, an object per configuration").excludes(quiet);
   return [options] { return run_check(*options); };

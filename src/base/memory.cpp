@@ -106,6 +106,8 @@ void tracked_move(int64_t bytes, MemoryKind from, MemoryKind to) noexcept {
   b.by_kind.bytes[static_cast<size_t>(to)] = std::max(b.by_kind.bytes[static_cast<size_t>(to)], grown);
 }
 
+void tracked_add(int64_t bytes, MemoryKind kind) noexcept { add(kind, bytes); }
+
 MemoryKind Workspace::workspace_kind() { return MemoryKind::kWorkspace; }
 
 }  // namespace bitgrad

@@ -139,7 +139,7 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
       owner->learned.push_back(s.gradient);
     }
   }
-  if (ranks_) share_rows();
+  if (ranks_) set_ranks(ranks_);
 }
 
 int64_t Optimizer::macs() const {

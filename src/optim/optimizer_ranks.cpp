@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bitgrad/base/device.h"
+#include "bitgrad/dtype/codec.h"
 #include "bitgrad/nn/requantization.h"
 #include "kernels/reduce.h"
 #include "nn/row_params.h"
@@ -40,8 +41,11 @@ void poison(const RowShares& shares, int64_t rank, const Tensor& t, int64_t cols
 }  // namespace
 
 void Optimizer::set_ranks(std::shared_ptr<Communicator> ranks) {
+  require(place_ == Place::kAllRanks, "optimizer",
+          "ranks share rows anew while masters are on other ranks: call gather_state first");
   ranks_ = std::move(ranks);
-  share_rows();
+  auto shares = shares_of(ranks_->size());
+  for (size_t i = 0; i < entries_.size(); ++i) entries_[i]->shares = std::move(shares[i]);
 }
 
 const RowShares* Optimizer::shares(const Parameter& p) const {
@@ -59,18 +63,56 @@ bool Optimizer::shareable(const Entry& s) const {
   return !spec_.measures_norm() || p.spec().grad == dtypes::bf16 || norm_in_one_pass(s);
 }
 
-void Optimizer::share_rows() {
-  require(whole_, "optimizer", "ranks share rows anew while masters are on other ranks: call gather_state first");
+std::vector<std::optional<RowShares>> Optimizer::shares_of(int64_t ranks) const {
+  std::vector<std::optional<RowShares>> all;
   int64_t turn = 0;
   for (const auto& s : entries_) {
-    s->shares.reset();
+    auto& shares = all.emplace_back();
     if (!shareable(*s)) continue;
     const Parameter& p = *s->parameter;
     int64_t unit = s->row_step.block_rows();
     if (spec_.measures_norm())
       unit = std::lcm(unit, norm_in_one_pass(*s) ? detail::square_unit(p) : detail::rows_at_a_time(p));
-    s->shares.emplace(p.shape().rows(), unit, ranks_->size(), turn++);
+    shares.emplace(p.shape().rows(), unit, ranks, turn++);
   }
+  return all;
+}
+
+RankTraffic Optimizer::traffic(int64_t ranks, WireFormat wire) const {
+  const std::vector<std::optional<RowShares>> shares = shares_of(ranks);
+  std::vector<RankTraffic> of(static_cast<size_t>(ranks));
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& s = *entries_[i];
+    const Parameter& p = *s.parameter;
+    const int64_t rows = s.shape.rows(), numel = s.shape.numel(),
+                  whole = detail::wire_bytes(p.spec().grad, numel, WireFormat::kExact);
+    int64_t state = p.has_master() ? p.master().bytes() : 0, values = p.value().without_quant().bytes();
+    for (const auto& [tensor, each] : s.moments.entries()) state += tensor.bytes();
+    if (p.low_bit()) {
+      values = rows * row_bytes_file(p.value().dtype(), p.value().cols());
+      const QuantParams& q = *p.value().quant();
+      for (const auto& part : {q.scale, q.zero, q.offset, q.statistic}) values += part ? part->bytes() : 0;
+    }
+    for (int64_t r = 0; r < ranks; ++r) {
+      RankTraffic& t = of[static_cast<size_t>(r)];
+      if (!shares[i]) {
+        if (s.owner == nullptr) t.gradients += 2 * whole * (ranks - 1) / ranks;
+        t.state += state;
+        continue;
+      }
+      const int64_t own = shares[i]->end(r) - shares[i]->begin(r);
+      t.gradients += detail::wire_bytes(p.spec().grad, (rows - own) * s.shape.cols(), wire);
+      t.values += values * own / rows * (ranks - 1);
+      t.state += state * own / rows;
+    }
+  }
+  RankTraffic most;
+  for (const RankTraffic& t : of) {
+    most.gradients = std::max(most.gradients, t.gradients);
+    most.values = std::max(most.values, t.values);
+    most.state = std::max(most.state, t.state);
+  }
+  return most;
 }
 
 // The terms of the norm, in the order of the rows.
@@ -123,13 +165,30 @@ void Optimizer::gather_squares(const std::vector<OwnSquares>& own, detail::Squar
   }
 }
 
+// Calls `use` with every tensor of which a rank needs its rows alone, and the elements that share an entry of it.
+template <typename Use>
+void Optimizer::each_shared(const Use& use) const {
+  for (const auto& s : entries_) {
+    if (!s->shares) continue;
+    for (const auto& [tensor, each] : s->moments.entries()) use(*s, tensor, each);
+    if (s->parameter->low_bit() && s->parameter->has_master()) use(*s, s->parameter->master(), 1);
+  }
+}
+
 void Optimizer::apply_shared(const RequantKey* due) {
   const int64_t rank = ranks_->rank();
+  const bool any = std::any_of(entries_.begin(), entries_.end(), [](const auto& s) { return s->active && s->shares; });
+  if (any && std::exchange(place_, Place::kOwners) != Place::kOwners)
+    each_shared([&](const Entry& s, const Tensor& t, int64_t each) {
+      const SharedRows rows = detail::rows_of_tensor(*s.shares, t, s.shape.rows(), s.shape.cols(), each);
+      const int64_t before = rows.bytes(0, s.shares->begin(rank)), all = rows.bytes(0, s.shape.rows());
+      t.storage().give_back(0, before);
+      t.storage().give_back(all - rows.bytes(s.shares->end(rank), s.shape.rows()), all);
+    });
   RowGather gather(*ranks_);
   detail::with_transfers(*ranks_, [&] {
     for (const auto& s : entries_) {
       if (!s->active || !s->shares) continue;
-      whole_ = false;
       detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, factors_, due, s->rule->age_of(s->updates)};
       now.age.place = s->place;
       Parameter& p = *s->parameter;
@@ -155,34 +214,38 @@ void Optimizer::apply_shared(const RequantKey* due) {
   }
 }
 
+bool Optimizer::whole() const {
+  return place_ == Place::kAllRanks || (place_ == Place::kFirstRank && ranks_->rank() == 0);
+}
+
 // Of a parameter that had no gradient in a step that requantizes.
 void Optimizer::gather_masters(const Entry& s) const {
   if (!s.parameter->has_master()) return;
+  const Tensor& master = s.parameter->master();
+  master.storage().use_all();
   RowGather gather(*ranks_);
   detail::with_transfers(*ranks_, [&] {
-    gather.add(detail::rows_of_tensor(*s.shares, s.parameter->master(), s.shape.rows(), s.shape.cols()));
+    gather.add(detail::rows_of_tensor(*s.shares, master, s.shape.rows(), s.shape.cols()));
     gather.finish();
   });
 }
 
-void Optimizer::gather_state(const std::function<Tensor(const Parameter&)>& more) {
-  if (whole_) return;
-  RowGather gather(*ranks_);
+void Optimizer::gather_state(Place place, const std::function<Tensor(const Parameter&)>& more) {
+  if (place_ >= place) return;
+  const bool first = place == Place::kFirstRank, here = !first || ranks_->rank() == 0;
+  RowGather gather(*ranks_, first);
   detail::with_transfers(*ranks_, [&] {
-    for (const auto& s : entries_) {
-      if (!s->shares) continue;
-      const Parameter& p = *s->parameter;
-      const auto add = [&](const Tensor& t, int64_t each) {
-        gather.add(detail::rows_of_tensor(*s->shares, t, s->shape.rows(), s->shape.cols(), each));
-      };
-      for (const auto& [tensor, each] : s->moments.entries()) add(tensor, each);
-      if (!p.low_bit() || !p.has_master()) continue;
-      add(p.master(), 1);
-      if (const Tensor t = more ? more(p) : Tensor(); t.defined()) add(t, 1);
-    }
+    const auto add = [&](const Entry& s, const Tensor& t, int64_t each) {
+      if (here) t.storage().use_all();
+      gather.add(detail::rows_of_tensor(*s.shares, t, s.shape.rows(), s.shape.cols(), each));
+    };
+    each_shared(add);
+    for (const auto& s : entries_)
+      if (s->shares && more && s->parameter->low_bit() && s->parameter->has_master())
+        if (const Tensor t = more(*s->parameter); t.defined()) add(*s, t, 1);
     gather.finish();
   });
-  whole_ = true;
+  place_ = place;
 }
 
 }  // namespace bitgrad

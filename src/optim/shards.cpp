@@ -51,14 +51,8 @@ const QuantSpec& wire_int8() {
   return spec;
 }
 
-bool travels_as_it_is(const Tensor& g, WireFormat wire) {
-  return wire == WireFormat::kExact || (wire == WireFormat::kBf16 && g.dtype() == dtypes::bf16);
-}
-
-int64_t wire_bytes(const Tensor& g, int64_t elements, WireFormat wire) {
-  if (travels_as_it_is(g, wire)) return elements * (g.dtype() == dtypes::bf16 ? 2 : 4);
-  if (wire == WireFormat::kBf16) return elements * 2;
-  return elements + (elements + kWireBlock - 1) / kWireBlock * static_cast<int64_t>(sizeof(float));
+bool travels_as_it_is(DType gradient, WireFormat wire) {
+  return wire == WireFormat::kExact || (wire == WireFormat::kBf16 && gradient == dtypes::bf16);
 }
 
 // x [n] fp32, padded with zeros to whole blocks.
@@ -82,8 +76,8 @@ void encode(const Slice& slice, int64_t rank, WireFormat wire, std::byte* to) {
   const int64_t n = slice.elements(rank);
   if (n == 0) return;
   const Tensor g = slice.part(rank);
-  if (travels_as_it_is(g, wire)) {
-    std::memcpy(to, g.data(), static_cast<size_t>(wire_bytes(g, n, wire)));
+  if (travels_as_it_is(g.dtype(), wire)) {
+    std::memcpy(to, g.data(), static_cast<size_t>(wire_bytes(g.dtype(), n, wire)));
     return;
   }
   const Tensor x = widened_part(g);
@@ -109,7 +103,7 @@ void encode(const Slice& slice, int64_t rank, WireFormat wire, std::byte* to) {
 Tensor decode(const Slice& slice, int64_t rank, WireFormat wire, const std::byte* from) {
   const Tensor& g = slice.of->gradient;
   const int64_t n = slice.elements(rank);
-  if (travels_as_it_is(g, wire)) {
+  if (travels_as_it_is(g.dtype(), wire)) {
     Tensor part = Tensor::empty({n}, g.dtype(), MemoryKind::kWorkspace);
     std::memcpy(part.data(), from, static_cast<size_t>(part.bytes()));
     return part;
@@ -137,7 +131,7 @@ struct Bucket {
 
 int64_t bytes_to(const Bucket& bucket, int64_t rank, WireFormat wire) {
   int64_t bytes = 0;
-  for (const Slice& s : bucket.slices) bytes += wire_bytes(s.of->gradient, s.elements(rank), wire);
+  for (const Slice& s : bucket.slices) bytes += wire_bytes(s.of->gradient.dtype(), s.elements(rank), wire);
   return bytes;
 }
 
@@ -152,7 +146,7 @@ void start(Communicator& ranks, Bucket& bucket, WireFormat wire) {
     for (const Slice& s : bucket.slices) {
       if (r == own) break;
       encode(s, r, wire, at);
-      at += wire_bytes(s.of->gradient, s.elements(r), wire);
+      at += wire_bytes(s.of->gradient.dtype(), s.elements(r), wire);
     }
   }
   for (size_t r = 0; r < bucket.to.size(); ++r) {
@@ -167,7 +161,7 @@ void add_slice(Communicator& ranks, const Bucket& bucket, const Slice& slice, in
   const int64_t own = ranks.rank(), n = slice.elements(own);
   if (n == 0) return;
   const Tensor rows = slice.part(own);
-  const bool as_it_is = travels_as_it_is(rows, wire);
+  const bool as_it_is = travels_as_it_is(rows.dtype(), wire);
   const auto join = [](const Tensor& left, Tensor right) {
     add_left(left, right);
     return right;
@@ -198,7 +192,7 @@ void land(Communicator& ranks, Bucket& bucket, WireFormat wire) {
   int64_t at = 0;
   for (const Slice& s : bucket.slices) {
     add_slice(ranks, bucket, s, at, wire);
-    at += wire_bytes(s.of->gradient, s.elements(ranks.rank()), wire);
+    at += wire_bytes(s.of->gradient.dtype(), s.elements(ranks.rank()), wire);
   }
 }
 
@@ -228,6 +222,12 @@ std::deque<Bucket> buckets_of(std::span<const SharedGradient> gradients, int64_t
 }
 
 }  // namespace
+
+int64_t wire_bytes(DType gradient, int64_t elements, WireFormat wire) {
+  if (travels_as_it_is(gradient, wire)) return elements * (gradient == dtypes::bf16 ? 2 : 4);
+  if (wire == WireFormat::kBf16) return elements * 2;
+  return elements + (elements + kWireBlock - 1) / kWireBlock * static_cast<int64_t>(sizeof(float));
+}
 
 RowShares::RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn) {
   const int64_t units = (rows + unit - 1) / unit;
@@ -299,23 +299,37 @@ void RowGather::send() {
   std::vector<Bytes> all;
   for (int64_t r = 0; r < ranks_.size(); ++r) {
     int64_t bytes = 0;
+    if (!here() && r != ranks_.rank()) {
+      flight.parts.emplace_back();
+      continue;
+    }
     for (const SharedRows& rows : flight.rows) bytes += rows.bytes(rows.shares->begin(r), rows.shares->end(r));
-    all.emplace_back(flight.parts.emplace_back(static_cast<size_t>(bytes)));
+    flight.parts.emplace_back(static_cast<size_t>(bytes));
   }
+  for (std::vector<std::byte>& part : flight.parts) all.emplace_back(part);
   const int64_t own = ranks_.rank();
   std::byte* at = flight.parts[static_cast<size_t>(own)].data();
   for (const SharedRows& rows : flight.rows) {
     rows.give(rows.shares->begin(own), rows.shares->end(own), at);
     at += rows.bytes(rows.shares->begin(own), rows.shares->end(own));
   }
-  flight.transfer = ranks_.gather(flight.parts[static_cast<size_t>(own)], all);
+  if (!to_first_) {
+    flight.transfer = ranks_.gather(flight.parts[static_cast<size_t>(own)], all);
+    return;
+  }
+  std::vector<ConstBytes> to(flight.parts.size());
+  if (own != 0) {
+    to[0] = flight.parts[static_cast<size_t>(own)];
+    all[static_cast<size_t>(own)] = {};
+  }
+  flight.transfer = ranks_.exchange(to, all);
 }
 
 void RowGather::land() {
   Flight& flight = flights_.front();
   ranks_.wait(flight.transfer);
   for (int64_t r = 0; r < ranks_.size(); ++r) {
-    if (r == ranks_.rank()) continue;
+    if (r == ranks_.rank() || !here()) continue;
     const std::byte* at = flight.parts[static_cast<size_t>(r)].data();
     for (const SharedRows& rows : flight.rows) {
       rows.take(rows.shares->begin(r), rows.shares->end(r), at);

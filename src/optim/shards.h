@@ -40,6 +40,8 @@ struct SharedGradient {
   const RowShares* shares = nullptr;
   RandomStream draws = {};  // for kInt8; element: row-major index
 };
+// Bytes that `elements` of a gradient are on their way.
+int64_t wire_bytes(DType gradient, int64_t elements, WireFormat wire);
 // Replaces the own rows of every gradient by their sums over the ranks, in the tree of docs/numerics.md section 6;
 // other rows keep what they hold. Parts of other ranks have gone through `wire`. Throws as Communicator::wait.
 void sum_own_rows(Communicator& ranks, std::span<const SharedGradient> gradients, WireFormat wire);
@@ -57,10 +59,10 @@ SharedRows rows_of_tensor(const RowShares& shares, const Tensor& t, int64_t rows
 // Calls `body`, in which transfers are under way; an exception cancels the ranks before their memory goes.
 void with_transfers(Communicator& ranks, const std::function<void()>& body);
 
-// Sends own rows to all ranks and takes theirs. Small rows travel together.
+// Sends own rows to all ranks, or to the first alone, and takes theirs. Small rows travel together.
 class RowGather {
  public:
-  explicit RowGather(Communicator& ranks) : ranks_(ranks) {}
+  explicit RowGather(Communicator& ranks, bool to_first = false) : ranks_(ranks), to_first_(to_first) {}
   // Use it inside with_transfers.
   void add(SharedRows rows);
   // Waits for all, and takes the rows of others in the order of add.
@@ -72,10 +74,12 @@ class RowGather {
     std::vector<std::vector<std::byte>> parts;  // by rank
     Transfer transfer{};
   };
+  bool here() const { return !to_first_ || ranks_.rank() == 0; }
   void send();
   void land();
 
   Communicator& ranks_;
+  const bool to_first_;
   std::vector<SharedRows> waiting_;
   int64_t waiting_bytes_ = 0;
   std::deque<Flight> flights_;

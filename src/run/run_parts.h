@@ -119,13 +119,14 @@ class Trainer::Ranks {
   // Throws Error that names both ranks and both values if version, configuration, data, initial values or counters of
   // two of them differ. Logs a warning if kernels do that give other bits.
   void compare() const;
-  // Throws Error that names ranks and tensor if models have come apart: masters, codes, buffers.
+  // Throws Error that names ranks and tensor if models have come apart: codes, buffers, masters that all ranks have.
   void compare_models() const;
   // Whether it is true on one of them.
   bool any(bool own) const { return largest(own ? 1 : 0) != 0; }
   int64_t largest(int64_t own) const;
   // The value of rank 0.
   int64_t of_first(int64_t own) const;
+  std::string of_first(const std::string& own) const;
   // The samples of the window that ended last, which the last rank with a part in it has; `own`: those of this one.
   Tensor last_samples(const Tensor& own) const;
   // Ends all other ranks with this error.

@@ -51,12 +51,10 @@ RunConfig split_for_ranks(RunConfig config, int64_t ranks) {
   return config;
 }
 
-void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
-  require(ranks != nullptr, "Trainer", "no communicator");
-  require(!started_, "Trainer", "ranks are set before the run begins");
-  if (ranks->size() == 1) return;
-  const BatchSection& batch = config_.batch;
-  const int64_t size = ranks->size(), windows = batch.accumulate();
+void check_for_ranks(const RunConfig& config, int64_t size) {
+  if (size == 1) return;
+  const BatchSection& batch = config.batch;
+  const int64_t windows = batch.accumulate();
   if (windows % size != 0)
     fail_with(ErrorCode::kUsage, "ranks", size, " ranks share the microbatches of a step, of which batch.global ",
               batch.global, " and batch.micro ", batch.micro, " make ", windows, ": expected a multiple of ", size,
@@ -64,9 +62,17 @@ void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
               " and batch.global: ", std::max<int64_t>(1, batch.global / size) * size);
   require(batch.sum != WindowSum::kRunning, "ranks", "batch.sum: running is not for ", size,
           " ranks, which sum their gradients in a tree: expected auto or tree");
-  require(config_.quant.observer_update != ObserverUpdate::kMicrobatch, "ranks",
+  require(config.quant.observer_update != ObserverUpdate::kMicrobatch, "ranks",
           "quant.observer_update: microbatch is not for ", size, " ranks: expected auto or window");
-  const int64_t share = windows / size;
+}
+
+void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
+  require(ranks != nullptr, "Trainer", "no communicator");
+  require(!started_, "Trainer", "ranks are set before the run begins");
+  if (ranks->size() == 1) return;
+  check_for_ranks(config_, ranks->size());
+  const BatchSection& batch = config_.batch;
+  const int64_t size = ranks->size(), share = batch.accumulate() / size;
   if ((share & (share - 1)) != 0)
     log(LogLevel::kWarning, concat("each rank runs ", share,
                                    " microbatches of a step, not a power of two: another "
@@ -124,7 +130,7 @@ void Trainer::Ranks::compare_models() const {
   Module& model = t_.learner_->model();
   for (const Parameter* p : model.parameters()) {
     add(p->path(), p->value().without_quant());
-    if (p->has_master()) add(p->path() + " (master)", p->master());
+    if (p->has_master() && t_.learner_->optimizer().shares(*p) == nullptr) add(p->path() + " (master)", p->master());
   }
   for (const Module::Buffer& b : model.buffers()) add(b.path, b.tensor);
   std::vector<uint32_t> sums;
@@ -149,6 +155,10 @@ int64_t Trainer::Ranks::largest(int64_t own) const {
 
 int64_t Trainer::Ranks::of_first(int64_t own) const {
   return t_.communicator_ ? gather_values(*t_.communicator_, std::span<const int64_t>(&own, 1))[0] : own;
+}
+
+std::string Trainer::Ranks::of_first(const std::string& own) const {
+  return t_.communicator_ ? texts_of_all(*t_.communicator_, own)[0] : own;
 }
 
 Tensor Trainer::Ranks::last_samples(const Tensor& own) const {

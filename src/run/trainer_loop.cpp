@@ -232,7 +232,9 @@ class Trainer::Loop {
     const int64_t step = learner().state().step;
     for (const StepResult& r : learner().last_results()) interval_.add(r);
     agree_on_stop();
-    if (reads_state(last)) learner().gather_state();
+    if (reads_state(last))  // an average is evaluated by all ranks, in place of the values
+      learner().gather_state(learner().train_state().average ? Optimizer::Place::kAllRanks
+                                                             : Optimizer::Place::kFirstRank);
     if (hooks_.on_tick) hooks_.on_tick(event());
     if (last || due(t_.config_.log.every)) write_train_line();
     if (monitored_ && (last || !skipped_)) watch_quantization(last);
@@ -251,7 +253,7 @@ class Trainer::Loop {
     at_step_boundary_ = true;
   }
 
-  // Whether what is due at this boundary reads masters or moments, on a rank.
+  // Whether what is due at this boundary reads masters or moments on the first rank, which writes files and statistics.
   bool reads_state(bool last) const {
     const std::optional<Quantity>& watched = t_.config_.log.quantization;
     return last || stop_ != StopRequest::kNone || due(t_.config_.checkpoint.every) ||
@@ -390,8 +392,9 @@ class Trainer::Loop {
     outcome.stopped = complete ? StopRequest::kNone : stop_;
     outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     outcome.counters = t_.counters_;
-    if (folder_.empty()) checkpoint::require_finite(learner());  // otherwise saving has checked this
-    outcome.state_hash = state_hash(learner(), t_.counters_);
+    const bool whole = learner().optimizer().whole();
+    if (folder_.empty() && whole) checkpoint::require_finite(learner());  // otherwise saving has checked this
+    outcome.state_hash = ranks_.of_first(whole ? state_hash(learner(), t_.counters_) : std::string());
     set_end_reason(outcome);
     note_form(outcome);
     log(LogLevel::kInfo, "ended: " + outcome.ended);

@@ -1,5 +1,8 @@
 #include "bitgrad/tensor/tensor.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <ostream>
 #include <utility>
@@ -280,7 +283,24 @@ Storage::Block::Block(int64_t size, MemoryKind memory_kind, Device where)
 Storage::Block::Block(void* bytes_of, int64_t size, std::shared_ptr<const void> keeps, Device where)
     : bytes(size), kind(MemoryKind::kBatch), device(where), data(bytes_of), counted(false), owner(std::move(keeps)) {}
 Storage::Block::~Block() {
-  if (counted) tracked_release(data, bytes, kind, device);
+  if (!counted) return;
+  tracked_add(given_back, kind);
+  tracked_release(data, bytes, kind, device);
+}
+
+void Storage::give_back(int64_t begin, int64_t end) const {
+  if (!block_ || !block_->counted || !block_->device.is_cpu()) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), base = reinterpret_cast<uintptr_t>(block_->data);
+  const uintptr_t first = (base + static_cast<uintptr_t>(begin) + page - 1) / page * page,
+                  last = (base + static_cast<uintptr_t>(end)) / page * page;
+  if (first >= last || madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) return;
+  const auto bytes = static_cast<int64_t>(last - first);
+  block_->given_back += bytes;
+  tracked_add(-bytes, block_->kind);
+}
+
+void Storage::use_all() const {
+  if (block_) tracked_add(std::exchange(block_->given_back, 0), block_->kind);
 }
 
 Storage Storage::external(void* data, int64_t bytes, std::shared_ptr<const void> owner, Device device) {

@@ -112,7 +112,8 @@ std::vector<std::pair<std::string, std::string>> exports_of(Learner& learner, co
 
 }  // namespace
 
-DryRun dry_run(RunConfig config, bool measure) {
+DryRun dry_run(RunConfig config, bool measure, int64_t ranks) {
+  check_for_ranks(config, ranks);
   reset_memory_peaks();
   apply_run_settings(config);
   const DeviceGuard guard(device_of(config));
@@ -148,6 +149,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   out.table = table.str();
   out.layers = layer_table(trainer.learner().model());
   out.rule_macs = trainer.learner().optimizer().macs();
+  if (ranks > 1) out.traffic = trainer.learner().optimizer().traffic(ranks, trainer.config().ranks.wire);
   if (!measure) {  // a run logs them itself
     warn_of_forms(trainer.learner(), read_bytes, out.warnings);
     return out;

@@ -118,10 +118,10 @@ void Learner::set_window_sum(WindowSum sum) { s_->set_window_sum(sum); }
 
 void Learner::set_observer_update(ObserverUpdate update) { s_->set_observer_update(update); }
 
-void Learner::gather_state() {
+void Learner::gather_state(Optimizer::Place place) {
   const DeviceGuard guard(s_->device);
   s_->require_usable();
-  s_->gather_state();
+  s_->gather_state(place);
 }
 
 void Learner::set_communicator(std::shared_ptr<Communicator> ranks, WireFormat wire) {

@@ -111,8 +111,8 @@ void TrainState::requantize() {
   since_requantize = 0;
 }
 
-void TrainState::gather_state() {
-  optimizer->gather_state([&](const Parameter& p) {
+void TrainState::gather_state(Optimizer::Place place) {
+  optimizer->gather_state(place, [&](const Parameter& p) {
     if (!average) return Tensor();
     const auto at = average->state().find(p.path() + kAverageEnd);
     return at != average->state().end() ? at->second : Tensor();

@@ -133,9 +133,9 @@ struct TrainState {
   void forget_recorded();
   void set_window_sum(WindowSum sum);
   void set_observer_update(ObserverUpdate update);
-  // On several ranks: brings masters, moments and averages of all rows here, from the ranks that update them. All ranks
-  // call it; does nothing if they are here.
-  void gather_state();
+  // On several ranks: brings masters, moments and averages of all rows there, from the ranks that update them. All ranks
+  // call it; does nothing if they are there.
+  void gather_state(Optimizer::Place place = Optimizer::Place::kAllRanks);
   void require_whole(std::string_view what) const;
   // Adds what the present phase trains and the average does not have yet.
   void follow_average();

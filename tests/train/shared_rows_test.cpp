@@ -1,6 +1,7 @@
 // Learners on several ranks whose large weights are updated by rows: the bits of one rank, and the bytes that travel.
 #include <thread>
 
+#include "bitgrad/base/memory.h"
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "optim/shards.h"
 #include "support/catch.h"
@@ -158,6 +159,53 @@ TEST_CASE("the packed codes travel: bytes a weight and step") {
   CHECK(bytes(dtypes::bint1, "binary", WireFormat::kBf16) < 1.20);
   CHECK(bytes(dtypes::bint1, "binary", WireFormat::kExact, dtypes::bf16) < 1.20);
   CHECK(bytes(dtypes::bint1, "binary", WireFormat::kInt8) < 0.70);
+}
+
+TEST_CASE("a rank holds masters and moments of its own rows, until they are brought together") {
+  OptimizerSpec adam;
+  adam.name = "adam";
+  const Case c{"", adam, layer(4096, dtypes::int4, "symmetric", Granularity::channel(0)),
+               layer(70, dtypes::int8, "symmetric", Granularity::channel(0))};
+  const auto held = [] {
+    const MemoryAccount now = memory_now();
+    return now[MemoryKind::kMaster] + now[MemoryKind::kOptimizer];
+  };
+  const int64_t before = held();
+  int64_t one = 0;
+  {
+    const auto l = learner(c);
+    one = held() - before;
+  }
+  CHECK(held() == before);
+  for (const int64_t size : {2, 4}) {
+    const auto ranks = make_thread_ranks(size);
+    int64_t apart = 0, first = 0, all = 0;
+    std::vector<std::thread> threads;
+    for (const auto& rank : ranks)
+      threads.emplace_back([&, rank] {
+        const auto meet = [&] { gather_values(*rank, std::span<const int64_t>(&size, 1)); };
+        const auto measure = [&](int64_t& to) {
+          meet();
+          if (rank->rank() == 0) to = held() - before;
+          meet();
+        };
+        const auto l = learner(c);
+        l->set_communicator(rank);
+        const int64_t own = kWindow / size;
+        for (int64_t i = 0; i < own; ++i) train(*l, rank->rank() * own + i);
+        measure(apart);
+        l->gather_state(Optimizer::Place::kFirstRank);
+        CHECK(l->optimizer().whole() == (rank->rank() == 0));
+        measure(first);
+        l->gather_state();
+        measure(all);
+      });
+    for (std::thread& t : threads) t.join();
+    CHECK(static_cast<double>(apart) < 1.04 * static_cast<double>(one));  // of all ranks together
+    CHECK(static_cast<double>(first) < (2.04 - 1.0 / static_cast<double>(size)) * static_cast<double>(one));
+    CHECK(all == size * one);
+    CHECK(held() == before);
+  }
 }
 
 TEST_CASE("a wire that rounds gives other bits, the same on every rank and in every run") {

@@ -59,6 +59,9 @@ void tracked_release(void* data, int64_t bytes, MemoryKind kind, Device device =
 // Reclassifies `bytes` allocated bytes. Moves nothing in memory and does not affect the peak of the total.
 void tracked_move(int64_t bytes, MemoryKind from, MemoryKind to) noexcept;
 
+// Adds `bytes`, which may be negative, to the account: memory of a block that was given back, or is used again.
+void tracked_add(int64_t bytes, MemoryKind kind) noexcept;
+
 // Uninitialized scratch memory of a kernel, accounted as workspace and released at the end of the scope.
 class Workspace {
  public:

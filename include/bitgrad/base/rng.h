@@ -31,7 +31,7 @@ namespace bitgrad {
   X(kAugment, 13)   /* random crops and mirror images; step = epoch */                                                 \
   X(kSample, 14)    /* samples drawn from the whole data set; step = epoch */                                          \
   X(kToken, 15)     /* sampled tokens; step 0 */                                                                       \
-  X(kWire, 16)      /* stochastic rounding of gradients that travel between ranks; step = completed optimizer steps */ \
+  X(kWire, 16)      /* stochastic rounding of gradients between ranks; step = the sender's first microbatch */         \
   X(kUser, 255)     /* reserved for programs that use the library */
 enum class Purpose : uint8_t {
 #define BITGRAD_PURPOSE(symbol, value) symbol = value,

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bitgrad/dist/wire_format.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/optim/requant.h"
 #include "bitgrad/optim/update_rule.h"
@@ -41,6 +42,13 @@ struct RuleFactors {
   float decay = 1;     // weight decay
   float momentum = 1;  // momentum of sgd, muon and normuon
   friend bool operator==(const RuleFactors&, const RuleFactors&) = default;
+};
+
+// What a rank of several needs, of the rank that needs most.
+struct RankTraffic {
+  int64_t gradients = 0;  // bytes that it sends in a step
+  int64_t values = 0;     // those of codes with their scales, and of float values, in a step that requantizes
+  int64_t state = 0;      // bytes of masters and moments that it holds between steps
 };
 
 class Optimizer {
@@ -100,19 +108,23 @@ class Optimizer {
   // Changes when recorded work of `apply` would read the scalars of other parameters. Call after begin_update.
   int64_t placements() const { return placements_; }
   // Makes this optimizer one of several ranks, on the CPU: each of them updates some of the rows of a large parameter
-  // and gets the new codes, or fp32 values, of the others. So a rank has new masters and moments of its own rows only,
-  // until gather_state. Bits are those of one rank. Rules of whole matrices, moments of rows and columns, learned
-  // parts, and weights whose scales span rows are updated as a whole by every rank. Call it on all ranks, before the
-  // first step; the following calls too: step, requantize and gather_state then communicate, in the order of attach,
-  // and throw as Communicator::wait.
+  // and gets the new codes, or fp32 values, of the others. So a rank holds masters and moments of its own rows only,
+  // until gather_state; pages with those of others alone go back to the system in the first step after it. Bits are
+  // those of one rank. Rules of whole matrices, moments of rows and columns, learned parts, and weights whose scales
+  // span rows are updated as a whole by every rank. Call it on all ranks, before the first step; the following calls
+  // too: step, requantize and gather_state then communicate, in the order of attach, and throw as Communicator::wait.
   void set_ranks(std::shared_ptr<Communicator> ranks);
   // The rows of each rank; nullptr: every rank updates all of them.
   const detail::RowShares* shares(const Parameter& parameter) const;
-  // Whether masters and moments of all rows are those after the last step, on this rank and all others.
-  bool whole() const { return whole_; }
-  // Makes them so. more: another fp32 tensor [shape] of a parameter with a master that is kept by rows; undefined:
+  // Whether masters and moments of all rows are here, as the last step left them.
+  bool whole() const;
+  // Where they are to be; the first rank is the one that writes files.
+  enum class Place : uint8_t { kOwners, kFirstRank, kAllRanks };
+  // Brings them there. more: another fp32 tensor [shape] of a parameter with a master that is kept by rows; undefined:
   // none.
-  void gather_state(const std::function<Tensor(const Parameter&)>& more = nullptr);
+  void gather_state(Place place, const std::function<Tensor(const Parameter&)>& more = nullptr);
+  // What ranks would need; `ranks` of them, at least 1. Without the results and statistics of a window.
+  RankTraffic traffic(int64_t ranks, WireFormat wire) const;
   // Why the work of a step cannot be recorded; empty if it can.
   std::string not_recorded() const;
   // Why updates of a parameter are never fused; empty if they are, wherever ops allow it.
@@ -184,13 +196,15 @@ class Optimizer {
     size_t index;
     std::vector<float> terms;
   };
-  void share_rows();
+  std::vector<std::optional<detail::RowShares>> shares_of(int64_t ranks) const;  // by entry
   bool shareable(const Entry& entry) const;
   std::vector<float> check_own_rows(const Entry& entry, double count) const;
   int64_t square_terms(const Entry& entry, int64_t rank) const;
   void gather_squares(const std::vector<OwnSquares>& own, detail::SquareSums& sums) const;
   void apply_shared(const RequantKey* due);
   void gather_masters(const Entry& entry) const;
+  template <typename Use>
+  void each_shared(const Use& use) const;
   void check_squares(const detail::SquareSums& sums) const;
   void place_ages();
   void check_step(float lr, double count) const;
@@ -217,7 +231,7 @@ class Optimizer {
   std::map<std::string, Rule> rules_;  // by what parameters name: "" is the run's
   Entries entries_;
   std::shared_ptr<Communicator> ranks_;  // nullptr: one
-  bool whole_ = true;
+  Place place_ = Place::kAllRanks;       // the same on all ranks
 };
 
 // Same as the constructor.

@@ -97,6 +97,8 @@ struct TrainOutcome {
 // (batch.micro; quant.requantize_every stays as many steps), with a warning that names the twin on one rank. Any other
 // configuration, and one whose batch.global the ranks do not divide, is returned as it is.
 RunConfig split_for_ranks(RunConfig config, int64_t ranks);
+// Throws Error, as Trainer::set_ranks, unless `ranks` ranks can share the steps of this configuration.
+void check_for_ranks(const RunConfig& config, int64_t ranks);
 
 class Trainer {
  public:

@@ -37,6 +37,11 @@ class Storage {
   bool shared() const { return block_.use_count() > 1; }
   // Reclassifies the bytes in the account (an activation that backward needs becomes `saved`).
   void set_kind(MemoryKind kind) const;
+  // Gives the whole pages of bytes [begin, end) back to the system, off the account; they read as zeros until they are
+  // written again, which takes them back. Without effect on a device other than the CPU.
+  void give_back(int64_t begin, int64_t end) const;
+  // Call before given bytes are written again: all count.
+  void use_all() const;
   // Number of Storage objects that share the bytes; 0 if undefined.
   int64_t owners() const { return block_.use_count(); }
   friend bool operator==(const Storage& a, const Storage& b) { return a.block_ == b.block_; }
@@ -53,6 +58,7 @@ class Storage {
     Device device;
     void* data;
     bool counted = true;
+    int64_t given_back = 0;
     std::shared_ptr<const void> owner;  // of external bytes, which are not accounted
   };
   std::shared_ptr<Block> block_;

@@ -11,6 +11,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/config/config.h"
 #include "bitgrad/nn/layer_table.h"
+#include "bitgrad/optim/optimizer.h"
 
 namespace bitgrad {
 
@@ -30,6 +31,7 @@ struct DryRun {
   int64_t steps = 0;            // optimizer steps of the whole run
   int64_t steps_per_epoch = 0;  // rounded up
   int64_t rule_macs = 0;        // multiplications of the update rule in one optimizer step (Optimizer::macs)
+  std::optional<RankTraffic> traffic = {};  // on several ranks
   // For each export target that fits the model's inputs: name, and why it does not take the model (empty: it does). Not
   // known (empty) without `measure`, on a device, and for more than 2 million parameters.
   std::vector<std::pair<std::string, std::string>> exports = {};
@@ -38,7 +40,8 @@ struct DryRun {
 
 // Throws ConfigError or Error like a run would before its first step. With `measure`, runs one optimizer step in each
 // quantization phase, a quantization report and one batch of evaluation, and discards their values. Applies
-// device.threads and run.bits to the process, like Trainer, and resets the memory peaks.
-DryRun dry_run(RunConfig config, bool measure = true);
+// device.threads and run.bits to the process, like Trainer, and resets the memory peaks. `ranks`: that the run would
+// have, for DryRun::traffic; the steps here are those of one.
+DryRun dry_run(RunConfig config, bool measure = true, int64_t ranks = 1);
 
 }  // namespace bitgrad

@@ -157,9 +157,10 @@ class Learner {
   // `wire`; with other formats than kExact the bits are those of this number of ranks. Parameters that every rank
   // updates travel exactly.
   void set_communicator(std::shared_ptr<Communicator> ranks, WireFormat wire = WireFormat::kExact);
-  // On several ranks: brings masters, moments and averages of all rows to this rank, which has those that it updates.
-  // Call it on all ranks, between windows, before they are read, saved or hashed. Does nothing on one rank.
-  void gather_state();
+  // On several ranks: brings masters, moments and averages of all rows to all ranks, or to the first alone; each has
+  // those that it updates. Call it on all ranks, between windows, before they are read, saved or hashed. Does nothing
+  // on one rank.
+  void gather_state(Optimizer::Place place = Optimizer::Place::kAllRanks);
   // Whether the work of a microbatch is recorded the second time its form occurs and then replayed with a single launch
   // (base/device.h; CUDA graphs), on devices that can record. The results are the same as without. From the second
   // step on, errors about non-finite updated values also name the step that was recorded.
