@@ -19,9 +19,11 @@ namespace bitgrad {
 
 using detail::RowGather;
 using detail::RowShares;
-using detail::SharedRows;
 
 namespace {
+
+// Elements of a slice of rows that is updated at once: its codes are on their way while the next slice is updated.
+constexpr int64_t kSweepElements = int64_t{1} << 20;
 
 // Fills rows of a tensor that belong to other ranks with NaN. `each`: elements of [rows, cols] to an entry.
 void poison(const RowShares& shares, int64_t rank, const Tensor& t, int64_t cols, int64_t each) {
@@ -180,10 +182,9 @@ void Optimizer::apply_shared(const RequantKey* due) {
   const bool any = std::any_of(entries_.begin(), entries_.end(), [](const auto& s) { return s->active && s->shares; });
   if (any && std::exchange(place_, Place::kOwners) != Place::kOwners)
     each_shared([&](const Entry& s, const Tensor& t, int64_t each) {
-      const SharedRows rows = detail::rows_of_tensor(*s.shares, t, s.shape.rows(), s.shape.cols(), each);
-      const int64_t before = rows.bytes(0, s.shares->begin(rank)), all = rows.bytes(0, s.shape.rows());
-      t.storage().give_back(0, before);
-      t.storage().give_back(all - rows.bytes(s.shares->end(rank), s.shape.rows()), all);
+      const detail::TensorRows rows(t, s.shape.rows(), s.shape.cols(), each);
+      t.storage().give_back(0, rows.at(s.shares->begin(rank)));
+      t.storage().give_back(rows.at(s.shares->end(rank)), rows.at(s.shape.rows()));
     });
   RowGather gather(*ranks_);
   detail::with_transfers(*ranks_, [&] {
@@ -192,14 +193,19 @@ void Optimizer::apply_shared(const RequantKey* due) {
       detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, factors_, due, s->rule->age_of(s->updates)};
       now.age.place = s->place;
       Parameter& p = *s->parameter;
-      s->row_step.run_rows(now, p.grad(), s->shares->begin(rank), s->shares->end(rank));
-      if (Requantization* const codes = s->row_step.codes())
-        gather.add(
-            {&*s->shares, [codes](int64_t begin, int64_t end) { return codes->row_bytes(begin, end); },
-             [codes](int64_t begin, int64_t end, std::byte* to) { codes->give_rows(begin, end, to); },
-             [codes](int64_t begin, int64_t end, const std::byte* from) { codes->take_rows(begin, end, from); }});
-      else if (!p.low_bit())
-        gather.add(detail::rows_of_tensor(*s->shares, p.value(), p.shape().rows(), p.shape().cols()));
+      s->row_step.begin_rows(now);
+      Requantization* const codes = s->row_step.codes();
+      const detail::TensorRows values(p.value().without_quant(), p.shape().rows(), p.shape().cols());
+      for (RowShares::Slice& slice : s->shares->slices(kSweepElements / std::max<int64_t>(p.shape().cols(), 1))) {
+        const auto [begin, end] = slice[static_cast<size_t>(rank)];
+        s->row_step.sweep_rows(p.grad(), begin, end);
+        if (codes != nullptr)
+          gather.add({std::move(slice), [codes](int64_t b, int64_t e) { return codes->row_bytes(b, e); },
+                      [codes](int64_t b, int64_t e, std::byte* to) { codes->give_rows(b, e, to); },
+                      [codes](int64_t b, int64_t e, const std::byte* from) { codes->take_rows(b, e, from); }});
+        else if (!p.low_bit())
+          gather.add(values.slice(std::move(slice)));
+      }
     }
     gather.finish();
   });
@@ -225,7 +231,8 @@ void Optimizer::gather_masters(const Entry& s) const {
   master.storage().use_all();
   RowGather gather(*ranks_);
   detail::with_transfers(*ranks_, [&] {
-    gather.add(detail::rows_of_tensor(*s.shares, master, s.shape.rows(), s.shape.cols()));
+    const detail::TensorRows rows(master, s.shape.rows(), s.shape.cols());
+    for (RowShares::Slice& slice : s.shares->slices(rows.rows_in_bucket())) gather.add(rows.slice(std::move(slice)));
     gather.finish();
   });
 }
@@ -237,7 +244,8 @@ void Optimizer::gather_state(Place place, const std::function<Tensor(const Param
   detail::with_transfers(*ranks_, [&] {
     const auto add = [&](const Entry& s, const Tensor& t, int64_t each) {
       if (here) t.storage().use_all();
-      gather.add(detail::rows_of_tensor(*s.shares, t, s.shape.rows(), s.shape.cols(), each));
+      const detail::TensorRows rows(t, s.shape.rows(), s.shape.cols(), each);
+      for (RowShares::Slice& slice : s.shares->slices(rows.rows_in_bucket())) gather.add(rows.slice(std::move(slice)));
     };
     each_shared(add);
     for (const auto& s : entries_)

@@ -199,10 +199,9 @@ void RowStep::sweep_rows(const Tensor& matrix, bool finished, int64_t first, int
     parallel_for(blocks, block);
 }
 
-void RowStep::run_rows(const Now& now, const Tensor& g, int64_t first, int64_t last) {
+void RowStep::begin_rows(const Now& now) {
   begin(now);
   if (codes_) codes_->share_rows();
-  sweep_rows(as_matrix(g), /*finished=*/false, first, last);
 }
 
 }  // namespace bitgrad::detail

@@ -10,6 +10,7 @@
 #include "bitgrad/nn/requantization.h"
 #include "bitgrad/optim/optimizer.h"
 #include "kernels/update_rows.h"
+#include "nn/row_params.h"
 #include "optim/moments.h"
 #include "quant/values.h"
 
@@ -50,9 +51,13 @@ class RowStep {
   // too, or is the number of rows.
   void rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch);
   void end();
-  // begin and rows [first, last) of the whole gradient, for ranks that update a part of them each; first is as in rows.
-  // end follows once the rows of the others are here. On the CPU, for rules of elements.
-  void run_rows(const Now& now, const Tensor& g, int64_t first, int64_t last);
+  // For ranks that update some of the rows each, on the CPU and for rules of elements: begin_rows in place of begin,
+  // then sweep_rows of slices [first, last) of the whole gradient, where both are as in rows. end follows once the rows
+  // of the others are here.
+  void begin_rows(const Now& now);
+  void sweep_rows(const Tensor& g, int64_t first, int64_t last) {
+    sweep_rows(as_matrix(g), /*finished=*/false, first, last);
+  }
   // The codes that this sweep makes; nullptr: none.
   Requantization* codes() { return codes_ ? &*codes_ : nullptr; }
   // The whole sweep. On a device other than the CPU it takes one kernel, or several (not_one_kernel), and may overwrite

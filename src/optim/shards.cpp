@@ -18,14 +18,13 @@ namespace {
 using Bytes = Communicator::Bytes;
 using ConstBytes = Communicator::ConstBytes;
 
-constexpr int64_t kBucket = int64_t{1} << 20;  // bytes of gradients to one rank that travel together
-constexpr size_t kInFlight = 4;                // buckets
-constexpr int64_t kWireBlock = 256;            // elements that share a scale in int8
+constexpr size_t kInFlight = 4;      // buckets
+constexpr int64_t kWireBlock = 256;  // elements that share a scale in int8
 
 // A slice of a gradient for every rank: rows [begin, end) of each.
 struct Slice {
   const SharedGradient* of;
-  std::vector<std::pair<int64_t, int64_t>> rows;  // by rank
+  RowShares::Slice rows;
   int64_t elements(int64_t rank) const {
     const auto [begin, end] = rows[static_cast<size_t>(rank)];
     return (end - begin) * of->gradient.cols();
@@ -196,26 +195,21 @@ void land(Communicator& ranks, Bucket& bucket, WireFormat wire) {
   }
 }
 
-// The gradients in slices of at most kBucket bytes to each rank, small ones together.
-std::deque<Bucket> buckets_of(std::span<const SharedGradient> gradients, int64_t size) {
+// The gradients in slices of about kBucketBytes to each rank, small ones together.
+std::deque<Bucket> buckets_of(std::span<const SharedGradient> gradients) {
   std::deque<Bucket> buckets;
   int64_t room = 0;
   for (const SharedGradient& g : gradients) {
-    const int64_t row = std::max<int64_t>(g.gradient.cols() * 4, 1), step = std::max<int64_t>(kBucket / row, 1);
-    int64_t longest = 0;
-    for (int64_t r = 0; r < size; ++r) longest = std::max(longest, g.shares->end(r) - g.shares->begin(r));
-    for (int64_t first = 0; first < longest; first += step) {
-      Slice slice{&g, {}};
-      for (int64_t r = 0; r < size; ++r)
-        slice.rows.emplace_back(std::min(g.shares->begin(r) + first, g.shares->end(r)),
-                                std::min(g.shares->begin(r) + first + step, g.shares->end(r)));
-      const int64_t bytes = std::min(step, longest - first) * row;
-      if (buckets.empty() || bytes > room) {
+    const int64_t row = std::max<int64_t>(g.gradient.cols() * 4, 1);
+    for (RowShares::Slice& rows : g.shares->slices(kBucketBytes / row)) {
+      int64_t most = 0;
+      for (const auto& [begin, end] : rows) most = std::max(most, end - begin);
+      if (buckets.empty() || most * row > room) {
         buckets.emplace_back();
-        room = kBucket;
+        room = kBucketBytes;
       }
-      room -= bytes;
-      buckets.back().slices.push_back(std::move(slice));
+      room -= most * row;
+      buckets.back().slices.push_back({&g, std::move(rows)});
     }
   }
   return buckets;
@@ -229,7 +223,7 @@ int64_t wire_bytes(DType gradient, int64_t elements, WireFormat wire) {
   return elements + (elements + kWireBlock - 1) / kWireBlock * static_cast<int64_t>(sizeof(float));
 }
 
-RowShares::RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn) {
+RowShares::RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn) : unit_(unit) {
   const int64_t units = (rows + unit - 1) / unit;
   int64_t done = 0;
   begins_.push_back(0);
@@ -238,6 +232,19 @@ RowShares::RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn) {
     done += units / size + (place < units % size ? 1 : 0);
     begins_.push_back(std::min(done * unit, rows));
   }
+}
+
+std::vector<RowShares::Slice> RowShares::slices(int64_t most) const {
+  const int64_t step = std::max(most / unit_, int64_t{1}) * unit_;
+  int64_t longest = 0;
+  for (int64_t r = 0; r < size(); ++r) longest = std::max(longest, end(r) - begin(r));
+  std::vector<Slice> all;
+  for (int64_t first = 0; first < longest; first += step) {
+    Slice& slice = all.emplace_back();
+    for (int64_t r = 0; r < size(); ++r)
+      slice.emplace_back(std::min(begin(r) + first, end(r)), std::min(begin(r) + first + step, end(r)));
+  }
+  return all;
 }
 
 void with_transfers(Communicator& ranks, const std::function<void()>& body) {
@@ -253,7 +260,7 @@ void with_transfers(Communicator& ranks, const std::function<void()>& body) {
 }
 
 void sum_own_rows(Communicator& ranks, std::span<const SharedGradient> gradients, WireFormat wire) {
-  std::deque<Bucket> waiting = buckets_of(gradients, ranks.size()), flying;
+  std::deque<Bucket> waiting = buckets_of(gradients), flying;
   with_transfers(ranks, [&] {
     while (!waiting.empty() || !flying.empty()) {
       while (!waiting.empty() && flying.size() < kInFlight) {
@@ -267,27 +274,30 @@ void sum_own_rows(Communicator& ranks, std::span<const SharedGradient> gradients
   });
 }
 
-SharedRows rows_of_tensor(const RowShares& shares, const Tensor& t, int64_t rows, int64_t cols, int64_t each) {
-  const int64_t entry = t.dtype().bits() / 8;
-  // The entry of the first element of a row; rows are cut where entries are.
-  const auto at = [=](int64_t row) {
-    return (row == rows ? (rows * cols + each - 1) / each : row * cols / each) * entry;
-  };
-  auto* const data = static_cast<std::byte*>(t.data());
-  return {&shares, [=](int64_t begin, int64_t end) { return at(end) - at(begin); },
-          [=](int64_t begin, int64_t end, std::byte* to) { std::copy(data + at(begin), data + at(end), to); },
-          [=, keep = t](int64_t begin, int64_t end, const std::byte* from) {
+SharedRows TensorRows::slice(RowShares::Slice rows) const {
+  auto* const data = static_cast<std::byte*>(t_.data());
+  return {std::move(rows), [*this](int64_t begin, int64_t end) { return at(end) - at(begin); },
+          [*this, data](int64_t begin, int64_t end, std::byte* to) { std::copy(data + at(begin), data + at(end), to); },
+          [*this, data](int64_t begin, int64_t end, const std::byte* from) {
             std::copy_n(from, at(end) - at(begin), data + at(begin));
           }};
 }
 
+namespace {
+
+int64_t bytes_of(const SharedRows& rows, int64_t rank) {
+  const auto [begin, end] = rows.rows[static_cast<size_t>(rank)];
+  return rows.bytes(begin, end);
+}
+
+}  // namespace
+
 void RowGather::add(SharedRows rows) {
   int64_t most = 0;  // of a rank: all have the same buckets
-  for (int64_t r = 0; r < ranks_.size(); ++r)
-    most = std::max(most, rows.bytes(rows.shares->begin(r), rows.shares->end(r)));
+  for (const auto& [begin, end] : rows.rows) most = std::max(most, rows.bytes(begin, end));
   waiting_bytes_ += most;
   waiting_.push_back(std::move(rows));
-  if (waiting_bytes_ >= kBucket) send();
+  if (waiting_bytes_ >= kBucketBytes) send();
 }
 
 void RowGather::send() {
@@ -303,15 +313,16 @@ void RowGather::send() {
       flight.parts.emplace_back();
       continue;
     }
-    for (const SharedRows& rows : flight.rows) bytes += rows.bytes(rows.shares->begin(r), rows.shares->end(r));
+    for (const SharedRows& rows : flight.rows) bytes += bytes_of(rows, r);
     flight.parts.emplace_back(static_cast<size_t>(bytes));
   }
   for (std::vector<std::byte>& part : flight.parts) all.emplace_back(part);
   const int64_t own = ranks_.rank();
   std::byte* at = flight.parts[static_cast<size_t>(own)].data();
   for (const SharedRows& rows : flight.rows) {
-    rows.give(rows.shares->begin(own), rows.shares->end(own), at);
-    at += rows.bytes(rows.shares->begin(own), rows.shares->end(own));
+    const auto [begin, end] = rows.rows[static_cast<size_t>(own)];
+    rows.give(begin, end, at);
+    at += bytes_of(rows, own);
   }
   if (!to_first_) {
     flight.transfer = ranks_.gather(flight.parts[static_cast<size_t>(own)], all);
@@ -332,8 +343,9 @@ void RowGather::land() {
     if (r == ranks_.rank() || !here()) continue;
     const std::byte* at = flight.parts[static_cast<size_t>(r)].data();
     for (const SharedRows& rows : flight.rows) {
-      rows.take(rows.shares->begin(r), rows.shares->end(r), at);
-      at += rows.bytes(rows.shares->begin(r), rows.shares->end(r));
+      const auto [begin, end] = rows.rows[static_cast<size_t>(r)];
+      rows.take(begin, end, at);
+      at += bytes_of(rows, r);
     }
   }
   flights_.pop_front();

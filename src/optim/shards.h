@@ -2,11 +2,13 @@
 // Rajbhandari et al. 2020, with packed codes in place of weights). docs/numerics.md section 6.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/base/rng.h"
@@ -29,9 +31,13 @@ class RowShares {
   int64_t begin(int64_t rank) const { return begins_[static_cast<size_t>(rank)]; }
   int64_t end(int64_t rank) const { return begins_[static_cast<size_t>(rank) + 1]; }
   int64_t size() const { return static_cast<int64_t>(begins_.size()) - 1; }
+  // Slices that travel one after another: rows [first, second) of each rank, at most `most` (at least a unit) of each.
+  using Slice = std::vector<std::pair<int64_t, int64_t>>;
+  std::vector<Slice> slices(int64_t most) const;
 
  private:
   std::vector<int64_t> begins_;
+  int64_t unit_ = 1;
 };
 
 // A gradient, fp32 or bf16 [rows, cols] on the host, whose rows are summed by their owners.
@@ -46,15 +52,33 @@ int64_t wire_bytes(DType gradient, int64_t elements, WireFormat wire);
 // other rows keep what they hold. Parts of other ranks have gone through `wire`. Throws as Communicator::wait.
 void sum_own_rows(Communicator& ranks, std::span<const SharedGradient> gradients, WireFormat wire);
 
-// Rows of something that is `cols` elements wide, in bytes.
+// Bytes of gradients, codes or state to one rank that travel together.
+inline constexpr int64_t kBucketBytes = int64_t{1} << 20;
+
+// Rows of something, in bytes: those that each rank gives.
 struct SharedRows {
-  const RowShares* shares = nullptr;
+  RowShares::Slice rows = {};
   std::function<int64_t(int64_t begin, int64_t end)> bytes = {};
   std::function<void(int64_t begin, int64_t end, std::byte* to)> give = {};
   std::function<void(int64_t begin, int64_t end, const std::byte* from)> take = {};
 };
-// The rows of a dense tensor that holds one entry for `each` consecutive elements of [rows, cols].
-SharedRows rows_of_tensor(const RowShares& shares, const Tensor& t, int64_t rows, int64_t cols, int64_t each = 1);
+// A dense tensor that holds one entry for `each` consecutive elements of [rows, cols].
+class TensorRows {
+ public:
+  TensorRows(Tensor t, int64_t rows, int64_t cols, int64_t each = 1)
+      : t_(std::move(t)), rows_(rows), cols_(cols), each_(each) {}
+  // The first byte of a row, which begins with an entry; of the row after the last: the end.
+  int64_t at(int64_t row) const {
+    return (row == rows_ ? (rows_ * cols_ + each_ - 1) / each_ : row * cols_ / each_) * (t_.dtype().bits() / 8);
+  }
+  SharedRows slice(RowShares::Slice rows) const;
+  // Rows whose bytes, for one rank, fill a bucket.
+  int64_t rows_in_bucket() const { return kBucketBytes * rows_ / std::max<int64_t>(at(rows_), 1); }
+
+ private:
+  Tensor t_;
+  int64_t rows_, cols_, each_;
+};
 
 // Calls `body`, in which transfers are under way; an exception cancels the ranks before their memory goes.
 void with_transfers(Communicator& ranks, const std::function<void()>& body);

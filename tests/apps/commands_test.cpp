@@ -112,6 +112,33 @@ TEST_CASE("check reads several configurations, prints one table and ends with th
   CHECK_FALSE(has(said({"check", good, "--no-memory"}).output, "memory at the peak:"));
 }
 
+TEST_CASE("check predicts what several ranks send, and refuses a step that they cannot share") {
+  const TempDir dir;
+  const std::string config = written(dir, "a.yaml", kDigits);
+  const std::vector<std::string> words{"check", config, "--no-memory", "--ranks", "4"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return said(more);
+  };
+  const std::string wide = "model.layers.0.linear.out=1024", rows = "quant.weights.granularity=channel";
+  const Said two = with({"batch={global: 80, micro: 20}", wide, rows});
+  CHECK(two.code == 0);
+  CHECK(has(two.output, "  ranks       4: each sends at most "));
+  CHECK(has(two.output, " ms at 1 Gbit/s, "));
+  CHECK(has(two.output, "masters and moments of a rank: at most "));
+  const auto bytes = [&](const std::string& wire) {
+    const Said out = with({"batch={global: 80, micro: 20}", wide, rows, wire, "--json"});
+    return Json::parse(out.output).at(0).at("rank_bytes").at("gradients").get<double>();
+  };
+  const double exact = bytes("ranks.wire=exact");
+  CHECK(std::abs(bytes("ranks.wire=bf16") / exact - 0.5) < 0.02);
+  CHECK(std::abs(bytes("ranks.wire=int8") / exact - 0.254) < 0.03);
+  const Said odd = with({"batch={global: 60, micro: 20}"});
+  CHECK(odd.code == 2);
+  CHECK(has(odd.output, "[ranks] 4 ranks share the microbatches of a step, of which batch.global 60 and batch.micro 20 "
+                        "make 3: expected a multiple of 4"));
+}
+
 TEST_CASE("what has no effect is a warning on the screen and in train.log") {
   const TempDir dir;
   const std::string config = written(dir, "a.yaml", kDigits);

@@ -89,6 +89,18 @@ TEST_CASE("each row has one owner, units stay together, and no rank has two unit
           }
           REQUIRE(most - least <= 1);
         }
+  for (const int64_t most : {1, 16, 40, 1000}) {
+    const RowShares shares(300, 16, 3, 1);
+    std::vector<int64_t> at{shares.begin(0), shares.begin(1), shares.begin(2)};
+    for (const RowShares::Slice& slice : shares.slices(most))
+      for (size_t r = 0; r < 3; ++r) {
+        CHECK(slice[r].first == at[r]);
+        CHECK((slice[r].second - at[r] <= std::max<int64_t>(most, 16)));
+        CHECK((slice[r].second % 16 == 0 || slice[r].second == 300));
+        at[r] = slice[r].second;
+      }
+    CHECK(at == std::vector<int64_t>{shares.end(0), shares.end(1), shares.end(2)});
+  }
   CHECK(RowShares(16, 16, 4, 2).end(1) == 0);  // the unit that is left over goes to rank `turn`
   CHECK(RowShares(16, 16, 4, 2).end(2) == 16);
 }

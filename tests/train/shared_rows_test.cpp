@@ -94,6 +94,7 @@ struct Together {
   std::vector<std::string> states = {};
   int64_t shared = 0;  // parameters
   int64_t bytes = 0;   // that rank 0 sent
+  RankTraffic predicted = {};
 };
 Together together(const Case& c, int64_t size, WireFormat wire = WireFormat::kExact) {
   const auto ranks = make_thread_ranks(size);
@@ -111,6 +112,7 @@ Together together(const Case& c, int64_t size, WireFormat wire = WireFormat::kEx
           if (i % kWindow / own == rank->rank()) train(*l, i);
         if (rank->rank() == 0) {
           out.bytes = rank->bytes_sent();
+          out.predicted = l->optimizer().traffic(size, wire);
           for (const Parameter* p : l->model().parameters()) out.shared += l->optimizer().shares(*p) != nullptr ? 1 : 0;
         }
         l->gather_state();
@@ -150,7 +152,13 @@ TEST_CASE("the packed codes travel: bytes a weight and step") {
     adam.name = "adam";
     const Case c{"", adam, layer(2048, dtype, scheme, Granularity::channel(0), grad), layer(3, dtypes::fp32, "", {})};
     // 2048 x 129: a row of bint1 is 17 bytes, and 4 of its scale
-    return static_cast<double>(together(c, 2, wire).bytes) / kSteps / (2048 * 129);
+    const Together all = together(c, 2, wire);
+    const double sent = static_cast<double>(all.bytes) / kSteps;
+    // Results of microbatches, and which gradients there are, are not predicted.
+    const auto predicted = static_cast<double>(all.predicted.gradients + all.predicted.values);
+    CHECK(sent > 0.999 * predicted);
+    CHECK(sent < 1.01 * predicted + 2000);
+    return sent / (2048 * 129);
   };
   // (W - 1) / W of gradients and codes, and what small parameters and results of microbatches need.
   CHECK(bytes(dtypes::fp32, "", WireFormat::kExact) < 4.1);
