@@ -50,7 +50,7 @@ TEST_CASE("wrong arguments of the benchmark programs end with 2 and the expected
   refused("bench_kernels", {"--shape", "1,1", "--kernel", "mma", "--copy-mib", "1"},
           "no name contains '' with a kernel like 'mma'.");
   refused("bench_step", {"--recorded"}, "--recorded: got --device cpu, expected --device cuda");
-  for (const char* program : {"bench_gemm", "bench_step", "bench_kernels"}) {
+  for (const char* program : {"bench_gemm", "bench_step", "bench_kernels", "bench_ranks"}) {
     const ProcessResult help = bench(program, {"--help"});
     CHECK(help.code == 0);
     CHECK(contains(help.out, "--compare"));
