@@ -16,7 +16,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 program=${BITGRAD_BENCH:-$root/build/release/bin}/bench_ranks
 python=${BITGRAD_PYTHON:-python3}
 turns=5 links="1gbit 10gbit" weights=int4 size=4096 steps=3 out=''
-wires="exact" # what of a step travels in fewer bits: a name for each way that bench_ranks has
+wires="exact bf16 int8" # of gradients
 while [ $# -gt 0 ]; do
   case "$1" in
     --turns | --links | --weights | --size | --steps | --out)

@@ -1,8 +1,9 @@
 // bench_ranks: a step of training on several ranks, without the time of its products. The model is one linear layer,
 // and Adam; the ranks are threads, or the processes that mpirun has started (docs/ranks.md):
 //
-//   bench_ranks --ranks 2 [--size N] [--weight int4|bint1|int8|fp32] [--grad fp32|bf16] [--microbatches M]
-//               [--samples S] [--threads T] [--interface NAME] [--repeat R] [--json FILE] [--compare OLD] [--slack S]
+//   bench_ranks --ranks 2 [--size N] [--weight int4|bint1|int8|fp32] [--grad fp32|bf16] [--wire exact|bf16|int8]
+//               [--microbatches M] [--samples S] [--threads T] [--interface NAME] [--repeat R] [--json FILE] [--compare
+//               OLD] [--slack S]
 //   mpirun -n 2 --bind-to none bench_ranks [...]
 //
 // Wall times of rank 0, medians over the steps:
@@ -39,6 +40,7 @@ struct Options : SharedOptions {
   Options() : SharedOptions{.repeat = 9} {}
   int64_t ranks = 2, size = 4096, microbatches = 4, samples = 4;
   DType weight = dtypes::int4, grad = dtypes::fp32;
+  WireFormat wire = WireFormat::kExact;
   std::string interface = {};
 };
 
@@ -69,7 +71,7 @@ class Rank {
  public:
   Rank(const Options& options, std::shared_ptr<Communicator> ranks)
       : options_(options), ranks_(std::move(ranks)), learner_(make_learner(options)) {
-    learner_->set_communicator(ranks_);
+    learner_->set_communicator(ranks_, options.wire);
     const RandomStream draws{1, Purpose::kUser, site_id("x"), static_cast<uint32_t>(ranks_->rank())};
     for (int64_t i = 0; i < x_.numel(); ++i) x_.as<float>()[i] = draws.uniform(static_cast<uint64_t>(i)) * 2 - 1;
     for (int64_t i = 0; i < options.samples; ++i) labels_.push_back(static_cast<int32_t>((7 * i + 1) % options.size));
@@ -119,12 +121,19 @@ class Rank {
     const std::vector<double> all = gather_values(*ranks_, std::span<const double>(&sent, 1));
     const double most = *std::max_element(all.begin(), all.end());
     const auto size = static_cast<double>(ranks_->size());
-    Json row{{"size", options_.size},           {"weight", options_.weight.name()},
-             {"grad", options_.grad.name()},    {"microbatches", options_.microbatches},
-             {"samples", options_.samples},     {"ranks", ranks_->size()},
-             {"engine", ranks_->info().engine}, {"threads", options_.threads},
-             {"step_s", median(steps_) / 1e9},  {"forward_backward_s", median(forward_backward_) / 1e9},
-             {"rest_s", median(rest_) / 1e9},   {"bytes_a_weight", most}};
+    Json row{{"size", options_.size},
+             {"weight", options_.weight.name()},
+             {"grad", options_.grad.name()},
+             {"wire", std::string(enum_name(options_.wire))},
+             {"microbatches", options_.microbatches},
+             {"samples", options_.samples},
+             {"ranks", ranks_->size()},
+             {"engine", ranks_->info().engine},
+             {"threads", options_.threads},
+             {"step_s", median(steps_) / 1e9},
+             {"forward_backward_s", median(forward_backward_) / 1e9},
+             {"rest_s", median(rest_) / 1e9},
+             {"bytes_a_weight", most}};
     if (!options_.interface.empty()) row["interface_bytes_a_weight"] = by_interface;
     row["x_all_reduce"] = most > 0 ? Json(8 * (size - 1) / size / most) : Json(nullptr);
     return row;
@@ -174,8 +183,9 @@ Json measure_threads(const Options& options) {
 
 void print(const Json& row) {
   std::cout << '[' << row.at("size") << ", " << row.at("size") << "] " << row.at("weight").text() << ", gradients "
-            << row.at("grad").text() << ", " << row.at("microbatches") << " microbatches of " << row.at("samples")
-            << ", " << row.at("ranks") << " ranks: " << row.at("engine").text() << ", " << row.at("threads")
+            << row.at("grad").text() << ", wire " << row.at("wire").text() << ", " << row.at("microbatches")
+            << " microbatches of " << row.at("samples") << ", " << row.at("ranks")
+            << " ranks: " << row.at("engine").text() << ", " << row.at("threads")
             << (row.at("threads") == 1 ? " thread\n" : " threads\n");
   constexpr std::pair<const char*, const char*> kColumns[] = {{"step s", "step_s"},
                                                               {"forward backward s", "forward_backward_s"},
@@ -203,6 +213,9 @@ void add_options(cli::Arguments& args, Options& o) {
                      "int4, bint1, int8, fp32 (int4)");
   args.choice<DType>("--grad", o.grad, {{"fp32", dtypes::fp32}, {"bf16", dtypes::bf16}},
                      "of the gradients that are added: fp32, bf16 (fp32)");
+  args.choice<WireFormat>("--wire", o.wire,
+                          {{"exact", WireFormat::kExact}, {"bf16", WireFormat::kBf16}, {"int8", WireFormat::kInt8}},
+                          "of the gradients between ranks: exact, bf16, int8 (exact)");
   args.option("--microbatches", o.microbatches, "of a step, of all ranks together (4)").range(2, 4096);
   args.option("--samples", o.samples, "of a microbatch (4)").range(1, 65536);
   args.option("--interface", o.interface, "a network interface whose bytes are counted too");
@@ -231,7 +244,7 @@ int run(cli::Arguments& args, int argc, char** argv) {
   print(row);
   Json report = new_report(o.threads);
   report.at("rows").push_back(row);
-  return finish(report, o, {{"weight", "grad", "size", "microbatches", "ranks"}, "x_all_reduce"});
+  return finish(report, o, {{"weight", "grad", "wire", "size", "microbatches", "ranks"}, "x_all_reduce"});
 }
 
 }  // namespace

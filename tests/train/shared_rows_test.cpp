@@ -77,7 +77,7 @@ std::unique_ptr<Learner> learner(const Case& c) {
 void train(Learner& learner, int64_t i) {
   const int64_t samples = 2 + i % 3;
   std::vector<int32_t> labels;
-  for (int64_t s = 0; s < samples; ++s) labels.push_back(static_cast<int32_t>((i + s) % 70));
+  for (int64_t s = 0; s < samples; ++s) labels.push_back(static_cast<int32_t>((i + s) % 3));
   learner.microbatch(random_tensor({samples, kIn}, dtypes::fp32, static_cast<uint64_t>(100 + i)), labels);
 }
 
@@ -153,6 +153,8 @@ TEST_CASE("the packed codes travel: bytes a weight and step") {
     const Case c{"", adam, layer(2048, dtype, scheme, Granularity::channel(0), grad), layer(3, dtypes::fp32, "", {})};
     // 2048 x 129: a row of bint1 is 17 bytes, and 4 of its scale
     const Together all = together(c, 2, wire);
+    CHECK(all.states[0].size() == 64);
+    CHECK(all.states[0] == all.states[1]);
     const double sent = static_cast<double>(all.bytes) / kSteps;
     // Results of microbatches, and which gradients there are, are not predicted.
     const auto predicted = static_cast<double>(all.predicted.gradients + all.predicted.values);
@@ -161,7 +163,7 @@ TEST_CASE("the packed codes travel: bytes a weight and step") {
     return sent / (2048 * 129);
   };
   // (W - 1) / W of gradients and codes, and what small parameters and results of microbatches need.
-  CHECK(bytes(dtypes::fp32, "", WireFormat::kExact) < 4.1);
+  CHECK(bytes(dtypes::fp32, "", WireFormat::kExact) < 4.15);
   CHECK(bytes(dtypes::int4, "symmetric", WireFormat::kExact) < 2.40);
   CHECK(bytes(dtypes::bint1, "binary", WireFormat::kExact) < 2.20);
   CHECK(bytes(dtypes::bint1, "binary", WireFormat::kBf16) < 1.20);
@@ -210,7 +212,8 @@ TEST_CASE("a rank holds masters and moments of its own rows, until they are brou
       });
     for (std::thread& t : threads) t.join();
     CHECK(static_cast<double>(apart) < 1.04 * static_cast<double>(one));  // of all ranks together
-    CHECK(static_cast<double>(first) < (2.04 - 1.0 / static_cast<double>(size)) * static_cast<double>(one));
+    CHECK(first > apart + one / 4);
+    CHECK(first < apart + one);
     CHECK(all == size * one);
     CHECK(held() == before);
   }
