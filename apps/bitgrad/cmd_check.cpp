@@ -4,7 +4,6 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 #include "bitgrad/base/error.h"
@@ -48,11 +47,11 @@ void print_traffic(std::ostream& out, int64_t ranks, const RankTraffic& t) {
       << size_text(t.gradients) << ", codes and values " << size_text(t.values) << "): ";
   const char* between = "";
   for (const int gbit : {1, 10, 100}) {
-    std::ostringstream ms;
+    TextWriter ms;
     ms << std::setprecision(2) << static_cast<double>(bytes) * 8e-6 / gbit;
     out << std::exchange(between, ", ") << ms.str() << " ms at " << gbit << " Gbit/s";
   }
-  out << "\n              masters and moments of a rank: at most " << size_text(t.state) << '\n';
+  out << "\n              masters and moments of a rank between steps: at most " << size_text(t.state) << '\n';
 }
 
 void print_run(std::ostream& out, const std::string& name, const RunConfig& config, const DryRun& run, int64_t ranks) {

@@ -111,6 +111,8 @@ std::unique_ptr<Optimizer::Entry> Optimizer::make_entry(Parameter* p, const Entr
 
 void Optimizer::attach(const std::vector<Parameter*>& parameters) {
   ensure(!armed_ && !partially_updated(), "optimizer", "attach inside a step");
+  require(place_ == Place::kAllRanks, "optimizer",
+          "ranks share rows anew while masters are on other ranks: call gather_state first");
   std::vector<Parameter*> all;
   for (Parameter* p : parameters) {
     if (p->spec().frozen) continue;
@@ -154,11 +156,6 @@ std::vector<Optimizer::StateTensor> Optimizer::state() const {
   std::vector<StateTensor> out;
   for (const auto& s : entries_) s->moments.list(concat(s->parameter->path(), '.', s->rule->family()), out);
   return out;
-}
-
-void Optimizer::set_steps(int64_t steps) {
-  steps_ = steps;
-  for (const auto& s : entries_) s->updates = steps;
 }
 
 std::map<std::string, int64_t> Optimizer::own_updates() const {

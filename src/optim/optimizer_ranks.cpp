@@ -45,6 +45,7 @@ void poison(const RowShares& shares, int64_t rank, const Tensor& t, int64_t cols
 void Optimizer::set_ranks(std::shared_ptr<Communicator> ranks) {
   require(place_ == Place::kAllRanks, "optimizer",
           "ranks share rows anew while masters are on other ranks: call gather_state first");
+  if (ranks->size() == 1) return;
   ranks_ = std::move(ranks);
   auto shares = shares_of(ranks_->size());
   for (size_t i = 0; i < entries_.size(); ++i) entries_[i]->shares = std::move(shares[i]);
@@ -88,7 +89,7 @@ RankTraffic Optimizer::traffic(int64_t ranks, WireFormat wire) const {
     const Parameter& p = *s.parameter;
     const int64_t rows = s.shape.rows(), numel = s.shape.numel(),
                   whole = detail::wire_bytes(p.spec().grad, numel, WireFormat::kExact);
-    int64_t state = p.has_master() ? p.master().bytes() : 0, values = p.value().without_quant().bytes();
+    int64_t state = p.low_bit() && p.has_master() ? p.master().bytes() : 0, values = p.value().without_quant().bytes();
     for (const auto& [tensor, each] : s.moments.entries()) state += tensor.bytes();
     if (p.low_bit()) {
       values = rows * row_bytes_file(p.value().dtype(), p.value().cols());
@@ -183,6 +184,7 @@ void Optimizer::apply_shared(const RequantKey* due) {
   if (any && std::exchange(place_, Place::kOwners) != Place::kOwners)
     each_shared([&](const Entry& s, const Tensor& t, int64_t each) {
       const detail::TensorRows rows(t, s.shape.rows(), s.shape.cols(), each);
+      t.storage().use_all();  // of ranks that the state was not brought to
       t.storage().give_back(0, rows.at(s.shares->begin(rank)));
       t.storage().give_back(rows.at(s.shares->end(rank)), rows.at(s.shape.rows()));
     });
@@ -222,6 +224,14 @@ void Optimizer::apply_shared(const RequantKey* due) {
 
 bool Optimizer::whole() const {
   return place_ == Place::kAllRanks || (place_ == Place::kFirstRank && ranks_->rank() == 0);
+}
+
+// Masters and moments of all rows are set.
+void Optimizer::set_steps(int64_t steps) {
+  each_shared([](const Entry&, const Tensor& t, int64_t) { t.storage().use_all(); });
+  place_ = Place::kAllRanks;
+  steps_ = steps;
+  for (const auto& s : entries_) s->updates = steps;
 }
 
 // Of a parameter that had no gradient in a step that requantizes.

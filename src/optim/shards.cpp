@@ -220,7 +220,8 @@ std::deque<Bucket> buckets_of(std::span<const SharedGradient> gradients) {
 int64_t wire_bytes(DType gradient, int64_t elements, WireFormat wire) {
   if (travels_as_it_is(gradient, wire)) return elements * (gradient == dtypes::bf16 ? 2 : 4);
   if (wire == WireFormat::kBf16) return elements * 2;
-  return elements + (elements + kWireBlock - 1) / kWireBlock * static_cast<int64_t>(sizeof(float));
+  constexpr int64_t kScale = sizeof(float);  // the scales of the next part are aligned
+  return ((elements + kScale - 1) / kScale + (elements + kWireBlock - 1) / kWireBlock) * kScale;
 }
 
 RowShares::RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn) : unit_(unit) {

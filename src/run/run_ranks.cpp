@@ -93,6 +93,7 @@ void Trainer::Ranks::compare() const {
     return;
   }
   Communicator& ranks = *t_.communicator_;
+  t_.learner_->gather_state();  // apart after another call of run
   RunConfig config = t_.config_;
   config.device = {};  // ranks may have other devices, and threads
   std::string data;

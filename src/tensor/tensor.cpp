@@ -284,8 +284,8 @@ Storage::Block::Block(void* bytes_of, int64_t size, std::shared_ptr<const void> 
     : bytes(size), kind(MemoryKind::kBatch), device(where), data(bytes_of), counted(false), owner(std::move(keeps)) {}
 Storage::Block::~Block() {
   if (!counted) return;
-  tracked_add(given_back, kind);
   tracked_release(data, bytes, kind, device);
+  tracked_add(given_back, kind);
 }
 
 void Storage::give_back(int64_t begin, int64_t end) const {

@@ -151,7 +151,8 @@ std::string describe_not_finite(const detail::TrainState& s) {
   const Pieces pieces = s.converted ? collect_model(*s.model) : collect(s);
   const std::vector<std::string> names = not_finite(pieces);
   if (names.empty())
-    return concat("Parameters, moments and running statistics are all finite", largest_parameter(pieces), '.');
+    return concat("Parameters, moments and running statistics are all finite",
+                  s.optimizer->whole() ? "" : ", in the rows that this rank updates", largest_parameter(pieces), '.');
   std::string text;
   for (size_t i = 0; i < std::min(names.size(), kListed); ++i)
     text += concat(text.empty() ? "" : ", ", '\'', names[i], '\'');

@@ -125,7 +125,7 @@ TEST_CASE("check predicts what several ranks send, and refuses a step that they 
   CHECK(two.code == 0);
   CHECK(has(two.output, "  ranks       4: each sends at most "));
   CHECK(has(two.output, " ms at 1 Gbit/s, "));
-  CHECK(has(two.output, "masters and moments of a rank: at most "));
+  CHECK(has(two.output, "masters and moments of a rank between steps: at most "));
   const auto bytes = [&](const std::string& wire) {
     const Said out = with({"batch={global: 80, micro: 20}", wide, rows, wire, "--json"});
     return Json::parse(out.output).at(0).at("rank_bytes").at("gradients").get<double>();

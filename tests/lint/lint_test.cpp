@@ -154,6 +154,7 @@ const std::map<std::string, std::string> kShared = {
     {"ops/norm.h", "norms that are fused with the quantizer behind them"},
     {"optim/finish.h", "statistics of finished gradients"},
     {"optim/requirements.h", "whether a scheme makes the codes of its values again, asked of files without masters"},
+    {"optim/shards.h", "the sums of a window over ranks (train/ranks.h)"},
     {"optim/square_sums.h", "a stage of the step (train/step.h)"},
     {"quant/blocks.h", "blocks of scales, and how errors about data are worded"},
     {"quant/straight_through.h", "rules that ops and layers share"},

@@ -197,12 +197,14 @@ TEST_CASE("a wire rounds what travels and not the owner's part, within its bound
 TEST_CASE("NaN and Inf reach the owner through every wire") {
   for (const WireFormat wire : {WireFormat::kExact, WireFormat::kBf16, WireFormat::kInt8})
     for (const float bad : {std::nanf(""), INFINITY}) {
-      const RowShares shares(32, 16, 2, 0);
+      const RowShares odd(33, 1, 2, 0), shares(32, 16, 2, 0);
+      std::vector<Tensor> before{normal({33, 7}, dtypes::fp32, 1), normal({33, 7}, dtypes::fp32, 2)};
       std::vector<Tensor> sums{normal({32, 40}, dtypes::fp32, 1), normal({32, 40}, dtypes::fp32, 2)};
       sums[1].as<float>()[77] = bad;  // of rank 0
       const auto errors = on_ranks(2, [&](Communicator& ranks, size_t r) {
-        const std::vector<SharedGradient> one{{sums[r], &shares, {1, Purpose::kWire, 2, static_cast<uint32_t>(r)}}};
-        detail::sum_own_rows(ranks, one, wire);
+        const RandomStream draws{1, Purpose::kWire, 2, static_cast<uint32_t>(r)};
+        const std::vector<SharedGradient> both{{before[r], &odd, draws}, {sums[r], &shares, draws}};
+        detail::sum_own_rows(ranks, both, wire);
       });
       CHECK(errors == std::vector<std::string>(2));
       CHECK(!std::isfinite(sums[0].as<float>()[77]));
@@ -235,4 +237,28 @@ TEST_CASE("a gradient that is not finite is refused by its owner, and no rank up
   for (const size_t r : {0, 2}) CHECK(errors[r] == concat("[ranks] rank 1 ended: ", errors[1]));
   CHECK(usable == std::vector<bool>(3, true));
   CHECK(same == std::vector<bool>(3, true));
+}
+
+TEST_CASE("an update that is not finite ends all ranks in the middle of a step") {
+  std::vector<std::unique_ptr<Parameter>> parameters(3);
+  std::vector<bool> lost(3);
+  const auto errors = on_ranks(3, [&](Communicator& rank, size_t r) {
+    parameters[r] = float_parameter("w", {300, 129});
+    Parameter& p = *parameters[r];
+    Optimizer optimizer(named("sgd"));
+    optimizer.attach({&p});
+    optimizer.set_ranks(std::shared_ptr<Communicator>(&rank, [](Communicator*) {}));
+    Tensor g = normal(p.shape(), dtypes::fp32, 4);
+    g.as<float>()[optimizer.shares(p)->begin(2) * 129] = 1e30f;
+    accumulate(p, g);
+    try {
+      optimizer.step(1e20f, 1);
+    } catch (const Error&) {
+      lost[r] = optimizer.partially_updated();
+      throw;
+    }
+  });
+  CHECK(contains(errors[2], "[optimizer] the update of 'w' ([300,129] fp32) gave NaN or Inf at optimizer step 0"));
+  for (const size_t r : {0, 1}) CHECK(errors[r] == concat("[ranks] rank 2 ended: ", errors[2]));
+  CHECK(lost == std::vector<bool>(3, true));
 }

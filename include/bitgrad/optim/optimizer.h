@@ -107,12 +107,12 @@ class Optimizer {
   void write_scalars(StepScalars& live) const;
   // Changes when recorded work of `apply` would read the scalars of other parameters. Call after begin_update.
   int64_t placements() const { return placements_; }
-  // Makes this optimizer one of several ranks, on the CPU: each of them updates some of the rows of a large parameter
-  // and gets the new codes, or fp32 values, of the others. So a rank holds masters and moments of its own rows only,
-  // until gather_state; pages with those of others alone go back to the system in the first step after it. Bits are
-  // those of one rank. Rules of whole matrices, moments of rows and columns, learned parts, and weights whose scales
-  // span rows are updated as a whole by every rank. Call it on all ranks, before the first step; the following calls
-  // too: step, requantize and gather_state then communicate, in the order of attach, and throw as Communicator::wait.
+  // Makes this optimizer one of several ranks, on the CPU: each updates some rows of a large parameter and gets the new
+  // codes, or fp32 values, of the others. Until gather_state a rank holds masters and moments of its own rows only; the
+  // pages of others go back to the system. Bits are those of one rank. Rules of whole matrices, moments of rows and
+  // columns, learned parts, and weights whose scales span rows are updated as a whole by every rank. Call it on all
+  // ranks before the first step; step, requantize and gather_state then communicate, in the order of attach, and throw
+  // as Communicator::wait. Who catches an Error of one rank must cancel the communicator, as Learner does.
   void set_ranks(std::shared_ptr<Communicator> ranks);
   // The rows of each rank; nullptr: every rank updates all of them.
   const detail::RowShares* shares(const Parameter& parameter) const;
