@@ -290,11 +290,13 @@ Storage::Block::~Block() {
 
 void Storage::give_back(int64_t begin, int64_t end) const {
   if (!block_ || !block_->counted || !block_->device.is_cpu()) return;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), base = reinterpret_cast<uintptr_t>(block_->data);
-  const uintptr_t first = (base + static_cast<uintptr_t>(begin) + page - 1) / page * page,
-                  last = (base + static_cast<uintptr_t>(end)) / page * page;
-  if (first >= last || madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) return;
-  const auto bytes = static_cast<int64_t>(last - first);
+  const int64_t page = sysconf(_SC_PAGESIZE),
+                past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(block_->data) % static_cast<uintptr_t>(page));
+  const int64_t first = (begin + past + page - 1) / page * page - past, last = (end + past) / page * page - past;
+  const int64_t bytes = last - first;
+  if (bytes <= 0 ||
+      madvise(static_cast<std::byte*>(block_->data) + first, static_cast<size_t>(bytes), MADV_DONTNEED) != 0)
+    return;
   block_->given_back += bytes;
   tracked_add(-bytes, block_->kind);
 }

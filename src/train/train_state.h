@@ -133,8 +133,8 @@ struct TrainState {
   void forget_recorded();
   void set_window_sum(WindowSum sum);
   void set_observer_update(ObserverUpdate update);
-  // On several ranks: brings masters, moments and averages of all rows there, from the ranks that update them. All ranks
-  // call it; does nothing if they are there.
+  // On several ranks: brings masters, moments and averages of all rows there, from the ranks that update them. All
+  // ranks call it; does nothing if they are there.
   void gather_state(Optimizer::Place place = Optimizer::Place::kAllRanks);
   void require_whole(std::string_view what) const;
   // Adds what the present phase trains and the average does not have yet.

@@ -128,15 +128,16 @@ TEST_CASE("check predicts what several ranks send, and refuses a step that they 
   CHECK(has(two.output, "masters and moments of a rank between steps: at most "));
   const auto bytes = [&](const std::string& wire) {
     const Said out = with({"batch={global: 80, micro: 20}", wide, rows, wire, "--json"});
-    return Json::parse(out.output).at(0).at("rank_bytes").at("gradients").get<double>();
+    return Json::parse(out.output).at(size_t{0}).at("rank_bytes").at("gradients").get<double>();
   };
   const double exact = bytes("ranks.wire=exact");
   CHECK(std::abs(bytes("ranks.wire=bf16") / exact - 0.5) < 0.02);
   CHECK(std::abs(bytes("ranks.wire=int8") / exact - 0.254) < 0.03);
   const Said odd = with({"batch={global: 60, micro: 20}"});
   CHECK(odd.code == 2);
-  CHECK(has(odd.output, "[ranks] 4 ranks share the microbatches of a step, of which batch.global 60 and batch.micro 20 "
-                        "make 3: expected a multiple of 4"));
+  CHECK(has(odd.output,
+            "[ranks] 4 ranks share the microbatches of a step, of which batch.global 60 and batch.micro 20 "
+            "make 3: expected a multiple of 4"));
 }
 
 TEST_CASE("what has no effect is a warning on the screen and in train.log") {

@@ -159,7 +159,7 @@ TEST_CASE("a wire rounds what travels and not the owner's part, within its bound
           [&](Communicator& rank, size_t r) {
             sums[r] = parts[r].clone(MemoryKind::kWorkspace);
             const std::vector<SharedGradient> one{
-                {sums[r], &shares, {3, Purpose::kWire, 5, step * kSize + static_cast<uint32_t>(r)}}};
+                {sums[r], &shares, {3, Purpose::kWire, 5, static_cast<uint32_t>(step * kSize + r)}}};
             detail::sum_own_rows(rank, one, wire);
           },
           ranks);

@@ -101,6 +101,7 @@ Together together(const Case& c, int64_t size, WireFormat wire = WireFormat::kEx
   Together out;
   out.states.resize(static_cast<size_t>(size));
   std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
   for (const auto& rank : ranks)
     threads.emplace_back([&, rank] {
       std::string& state = out.states[static_cast<size_t>(rank->rank())];
@@ -191,6 +192,7 @@ TEST_CASE("a rank holds masters and moments of its own rows, until they are brou
     const auto ranks = make_thread_ranks(size);
     int64_t apart = 0, first = 0, all = 0;
     std::vector<std::thread> threads;
+    threads.reserve(ranks.size());
     for (const auto& rank : ranks)
       threads.emplace_back([&, rank] {
         const auto meet = [&] { gather_values(*rank, std::span<const int64_t>(&size, 1)); };
@@ -247,6 +249,7 @@ TEST_CASE("a state is hashed or saved only when the rows of all ranks are here")
   const auto ranks = make_thread_ranks(2);
   std::vector<std::string> errors(2);
   std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
   for (size_t r = 0; r < 2; ++r)
     threads.emplace_back([&, r] {
       const auto l = learner(c);
