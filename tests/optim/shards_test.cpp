@@ -69,7 +69,8 @@ std::vector<float> tree_of(const std::vector<Tensor>& parts) {
 
 }  // namespace
 
-TEST_CASE("each row has one owner, units stay together, and no rank has two units more than another") {
+// [cpu]: rows have owners on the CPU only
+TEST_CASE("each row has one owner, units stay together, and no rank has two units more than another", "[cpu]") {
   for (const int64_t rows : {0, 1, 15, 16, 17, 100, 255, 4096})
     for (const int64_t unit : {1, 16, 48, 5000})
       for (const int64_t size : {1, 2, 3, 4, 7, 64})
@@ -105,7 +106,7 @@ TEST_CASE("each row has one owner, units stay together, and no rank has two unit
   CHECK(RowShares(16, 16, 4, 2).end(2) == 16);
 }
 
-TEST_CASE("own rows become the sums of a tree over any number of ranks; other rows stay") {
+TEST_CASE("own rows become the sums of a tree over any number of ranks; other rows stay", "[cpu]") {
   for (const int64_t size : {2, 3, 4, 5})
     for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
       const std::vector<Shape> shapes{{1, 1}, {33, 7}, {64, 1000}, {700, 1024}, {3, 300000}, {0, 5}};
@@ -141,7 +142,7 @@ TEST_CASE("own rows become the sums of a tree over any number of ranks; other ro
     }
 }
 
-TEST_CASE("a wire rounds what travels and not the owner's part, within its bound, and int8 without bias") {
+TEST_CASE("a wire rounds what travels and not the owner's part, within its bound, and int8 without bias", "[cpu]") {
   constexpr int64_t kSize = 4, kRows = 64, kCols = 515;
   for (const WireFormat wire : {WireFormat::kBf16, WireFormat::kInt8}) {
     std::vector<Tensor> parts;
@@ -194,7 +195,7 @@ TEST_CASE("a wire rounds what travels and not the owner's part, within its bound
   }
 }
 
-TEST_CASE("NaN and Inf reach the owner through every wire") {
+TEST_CASE("NaN and Inf reach the owner through every wire", "[cpu]") {
   for (const WireFormat wire : {WireFormat::kExact, WireFormat::kBf16, WireFormat::kInt8})
     for (const float bad : {std::nanf(""), INFINITY}) {
       const RowShares odd(33, 1, 2, 0), shares(32, 16, 2, 0);
@@ -211,7 +212,7 @@ TEST_CASE("NaN and Inf reach the owner through every wire") {
     }
 }
 
-TEST_CASE("a gradient that is not finite is refused by its owner, and no rank updates a row") {
+TEST_CASE("a gradient that is not finite is refused by its owner, and no rank updates a row", "[cpu]") {
   std::vector<std::unique_ptr<Parameter>> parameters(3);
   std::vector<bool> usable(3), same(3);
   const auto errors = on_ranks(3, [&](Communicator& rank, size_t r) {
@@ -239,7 +240,7 @@ TEST_CASE("a gradient that is not finite is refused by its owner, and no rank up
   CHECK(same == std::vector<bool>(3, true));
 }
 
-TEST_CASE("an update that is not finite ends all ranks in the middle of a step") {
+TEST_CASE("an update that is not finite ends all ranks in the middle of a step", "[cpu]") {
   std::vector<std::unique_ptr<Parameter>> parameters(3);
   std::vector<bool> lost(3);
   const auto errors = on_ranks(3, [&](Communicator& rank, size_t r) {
