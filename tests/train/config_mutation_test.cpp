@@ -366,6 +366,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"weights", "quant.weights."},
                                                        {"activations", "quant.activations."},
                                                        {"batch", "batch."},
+                                                       {"ranks", "ranks."},
                                                        {"optim", "optim."},
                                                        {"schedule", "schedule."},
                                                        {"train", "train."},

@@ -121,7 +121,7 @@ TEST_CASE("purposes have the numbers of the page") {
       {Purpose::kGradAccumulate, 7}, {Purpose::kDataset, 8},    {Purpose::kGradientWeight, 9},
       {Purpose::kUpdate, 10},        {Purpose::kMoment, 11},    {Purpose::kTransform, 12},
       {Purpose::kAugment, 13},       {Purpose::kSample, 14},    {Purpose::kToken, 15},
-      {Purpose::kUser, 255}};
+      {Purpose::kWire, 16},          {Purpose::kUser, 255}};
   for (const auto& [purpose, number] : all) {
     const RandomStream stream{3, purpose, 7, 2};
     CHECK(stream.block(1) == philox4x32_10({1, static_cast<uint32_t>(number) << 24, 7, 2}, {3, 0}));
