@@ -40,6 +40,10 @@ class RowShares {
   int64_t unit_ = 1;
 };
 
+// Bytes of gradients, codes or state to one rank that travel together.
+inline constexpr int64_t kBucketBytes = int64_t{1} << 20;
+inline constexpr size_t kInFlight = 4;  // such buckets
+
 // A gradient, fp32 or bf16 [rows, cols] on the host, whose rows are summed by their owners.
 struct SharedGradient {
   Tensor gradient;
@@ -51,9 +55,6 @@ int64_t wire_bytes(DType gradient, int64_t elements, WireFormat wire);
 // Replaces the own rows of every gradient by their sums over the ranks, in the tree of docs/numerics.md section 6;
 // other rows keep what they hold. Parts of other ranks have gone through `wire`. Throws as Communicator::wait.
 void sum_own_rows(Communicator& ranks, std::span<const SharedGradient> gradients, WireFormat wire);
-
-// Bytes of gradients, codes or state to one rank that travel together.
-inline constexpr int64_t kBucketBytes = int64_t{1} << 20;
 
 // Rows of something, in bytes: those that each rank gives.
 struct SharedRows {
