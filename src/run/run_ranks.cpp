@@ -66,6 +66,21 @@ void check_for_ranks(const RunConfig& config, int64_t size) {
           "quant.observer_update: microbatch is not for ", size, " ranks: expected auto or window");
 }
 
+// A wire that rounds is no longer the run of any number of ranks, and one that nothing goes through was asked for in
+// vain.
+void Trainer::warn_of_wire() const {
+  const WireFormat wire = config_.ranks.wire;
+  if (wire == WireFormat::kExact) return;
+  const Optimizer& optimizer = learner_->optimizer();
+  const std::vector<Parameter*> parameters = learner_->model().parameters();
+  const bool any = std::any_of(parameters.begin(), parameters.end(),
+                               [&](const Parameter* p) { return optimizer.shares(*p) != nullptr; });
+  log(LogLevel::kWarning, any ? concat("ranks.wire: ", enum_name(wire),
+                                       " rounds gradients between ranks: another number of ranks gives other bits")
+                              : concat("ranks.wire: ", enum_name(wire), " has no effect as the run begins: ",
+                                       "every rank updates all weights (docs/ranks.md)"));
+}
+
 void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
   require(ranks != nullptr, "Trainer", "no communicator");
   require(!started_, "Trainer", "ranks are set before the run begins");
@@ -79,6 +94,7 @@ void Trainer::set_ranks(std::shared_ptr<Communicator> ranks) {
                                    "number of ranks gives other bits"));
   learner_->set_communicator(ranks, config_.ranks.wire);
   communicator_ = std::move(ranks);
+  warn_of_wire();
   config_.batch.sum = WindowSum::kTree;  // a single rank comes to the same bits with these
   config_.quant.observer_update = ObserverUpdate::kWindow;
   config_yaml_ = to_portable_yaml(config_);

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "support/catch.h"
+#include "support/log_lines.h"
 #include "support/unsynced_file_system.h"
 #include "train/promise_stops.h"
 
@@ -197,6 +198,26 @@ TEST_CASE("models that come apart are an error at the next evaluation, which nam
   CHECK(contains(ends[2].error,
                  "[ranks] the models of ranks 0 and 2 have come apart by step 2, first in layers.1.running_var"));
   CHECK(ends[0].code == ErrorCode::kDevice);
+}
+
+TEST_CASE("a wire that rounds warns of other bits, and one that nothing goes through of that") {
+  const KeepModes keep;
+  const auto warned = [](const std::string& wire, int64_t least) {
+    const SharedRowsOnly shared;
+    detail::least_shared_bytes = least;
+    Trainer trainer(shared_config(promise_of("two microbatches a step"), {"ranks.wire=" + wire}));
+    const LogLines log;
+    trainer.set_ranks(make_thread_ranks(2)[0]);
+    std::string found;
+    for (const std::string& line : log.warnings)
+      if (contains(line, "ranks.wire")) found += line;
+    return found;
+  };
+  CHECK(warned("exact", 1).empty());
+  CHECK(warned("int8", 1) ==
+        "ranks.wire: int8 rounds gradients between ranks: another number of ranks gives other bits");
+  CHECK(warned("bf16", 1 << 30) ==
+        "ranks.wire: bf16 has no effect as the run begins: every rank updates all weights (docs/ranks.md)");
 }
 
 TEST_CASE("ranks refuse what they cannot share") {

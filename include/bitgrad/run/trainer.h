@@ -171,6 +171,7 @@ class Trainer {
   // Evaluates the first samples of data.train, a sixteenth of the number trained on but at least one microbatch: about
   // 2 % of the run's time.
   std::optional<Evaluation> evaluate_training_part(const Stop& stop);
+  void warn_of_wire() const;
   void make_learner();
   void open_data(std::unique_ptr<Dataset> valid);
   void place_data();
