@@ -70,7 +70,7 @@ Meeting& Scheduler::warp_meeting(unsigned mask, RunCollective run, const char* w
     if (!m.open) {
       free = &m;
     } else if (m.mask == mask) {
-      if (m.run != run || std::strcmp(m.where, where) != 0)
+      if (m.run != run || (m.where != where && std::strcmp(m.where, where) != 0))
         fail_here(concat("is in ", where, " while other lanes of its warp are in ", m.where, '.'));
       return m;
     } else if ((m.mask & mask) != 0) {

@@ -112,6 +112,7 @@ void Scheduler::begin(const Grid& grid, int64_t first) {
     Fiber& fiber = fibers_[static_cast<size_t>(i)];
     fiber.block = i / threads_;
     fiber.rank = i % threads_;
+    fiber.thread = unravel(fiber.rank, grid.block);
     fiber.state = State::kNew;
     fiber.where = "not started";
     fiber.cluster_phase = 0;
@@ -148,7 +149,7 @@ void Scheduler::resume(int index) {
   }
   fiber.state = State::kRunning;
   current_ = index;
-  threadIdx = unravel(fiber.rank, grid_->block);
+  threadIdx = fiber.thread;
   blockIdx = blocks_[static_cast<size_t>(fiber.block)].index;
   fiber_switch(main_, fiber.context);
   if (fiber.state == State::kDone) {

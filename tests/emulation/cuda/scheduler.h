@@ -24,6 +24,7 @@ struct Fiber {
   void* stack = nullptr;
   const char* where = "not started";
   int block = 0, rank = 0;
+  uint3 thread{};  // the rank as an index
   unsigned cluster_phase = 0;
   State state = State::kNew;
 };
