@@ -25,7 +25,7 @@ using test::DeviceArray;
 struct Matrix {
   DType dtype;
   int64_t rows, k, stride;
-  std::vector<int64_t> numbers;
+  std::vector<int16_t> numbers;
   std::vector<uint8_t> bytes;
 
   Matrix(DType type, int64_t rows_, int64_t k_, std::mt19937& random, int64_t slack = 0)
@@ -47,11 +47,11 @@ struct Matrix {
                                                               : static_cast<uint64_t>(number) & ((1u << bits) - 1u);
         for (int b = 0; b < bits; ++b)
           row[(i * bits + b) / 8] |= static_cast<uint8_t>((raw >> b & 1u) << ((i * bits + b) % 8));
-        numbers.push_back(number);
+        numbers.push_back(static_cast<int16_t>(number));
       }
     }
   }
-  int64_t at(int64_t r, int64_t i) const { return numbers[static_cast<size_t>(r * k + i)]; }
+  const int16_t* row(int64_t r) const { return numbers.data() + r * k; }
 };
 
 struct Options {
@@ -160,8 +160,20 @@ class Problem {
     const size_t pa = options_.scale_tensor ? 0 : static_cast<size_t>(i),
                  pb = options_.scale_tensor ? 0 : static_cast<size_t>(j);
     const int64_t za = options_.zero_a ? zero_a_[pa] : 0, zb = options_.zero_b ? zero_b_[pb] : 0;
+    const int16_t *const a = a_.row(i), *const b = b_.row(j);
     int64_t sum = options_.row_minus ? -minus_[static_cast<size_t>(i)] : 0;
-    for (int64_t x = 0; x < a_.k; ++x) sum += (a_.at(i, x) - za) * (b_.at(j, x) - zb);
+    if (za != 0 || zb != 0) {
+      for (int64_t x = 0; x < a_.k; ++x) sum += (a[x] - za) * (b[x] - zb);
+      return sum;
+    }
+    constexpr int64_t kBlock = 32768;  // 2^15 products of numbers of 8 bits in int32
+    for (int64_t begin = 0; begin < a_.k; begin += kBlock) {
+      const int64_t end = std::min(begin + kBlock, a_.k);
+      int32_t part = 0;
+#pragma omp simd reduction(+ : part)
+      for (int64_t x = begin; x < end; ++x) part += a[x] * b[x];
+      sum += part;
+    }
     return sum;
   }
 

@@ -27,7 +27,8 @@ std::vector<const SignIsa*> units(bool counts = false) {
 }
 
 // [cpu]: convolutions of the CPU, which a device gathers
-TEST_CASE("direct convolutions of signs give the integers of direct loops", "[cpu]") {
+// [caps]: every unit is named, and lanes in memory run under any cap
+TEST_CASE("direct convolutions of signs give the integers of direct loops", "[caps][cpu]") {
   for (int round = 0; round < 150; ++round) {
     Problem p = test::lane_problem(static_cast<uint64_t>(1000 + round));
     p.c = p.draw(1, 9) * 8;
@@ -69,7 +70,7 @@ Problem transposed(Problem p) {
 
 double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_float(static_cast<float>(x)))); }
 
-TEST_CASE("direct gradients of images from signs are within the bound of an fp32 sum", "[cpu]") {
+TEST_CASE("direct gradients of images from signs are within the bound of an fp32 sum", "[caps][cpu]") {
   for (int round = 0; round < 150; ++round) {
     Problem p = test::lane_problem(static_cast<uint64_t>(2000 + round));
     const bool bf16 = p.draw.flip(), folded = p.draw.flip();
@@ -98,7 +99,7 @@ TEST_CASE("direct gradients of images from signs are within the bound of an fp32
   }
 }
 
-TEST_CASE("direct gradients of weights from signs are those of direct loops", "[cpu]") {
+TEST_CASE("direct gradients of weights from signs are those of direct loops", "[caps][cpu]") {
   for (int round = 0; round < 150; ++round) {
     Problem p = test::lane_problem(static_cast<uint64_t>(3000 + round));
     if (round % 10 == 0) p.images = p.draw(64, 90);
@@ -138,7 +139,7 @@ TEST_CASE("direct gradients of weights from signs are those of direct loops", "[
   }
 }
 
-TEST_CASE("direct gradients of int8 codes and signs are exact integers in every mode", "[cpu]") {
+TEST_CASE("direct gradients of int8 codes and signs are exact integers in every mode", "[caps][cpu]") {
   const BitsMode before = bits_mode();
   set_bits_mode(BitsMode::kStrict);
   for (int round = 0; round < 100; ++round) {

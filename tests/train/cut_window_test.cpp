@@ -1,5 +1,6 @@
 // A run that ends inside a window of requantization, and is made longer, goes on as one that was longer from the start.
 #include "bitgrad/io/safetensors.h"
+#include "support/unsynced_file_system.h"
 #include "train/promises.h"
 
 using namespace bitgrad;
@@ -25,6 +26,7 @@ std::string difference(const std::map<std::string, uint64_t>& a, const std::map<
 
 TEST_CASE("a run made longer at any step of a requantize window is the longer run") {
   const KeepModes keep;
+  const UnsyncedFileSystem files;
   const PromiseFolder folder;
   const TempDir temp;
   const std::string every = "quant.requantize_every=4", halves = "batch.micro=5";

@@ -22,11 +22,12 @@ namespace bitgrad::test {
 
 using Keys = std::vector<std::string>;
 
-// Of the list, every so many-th: a sanitizer finds nothing in the others that it finds in no test of their features.
+// Of the list of promises and of the pairs of twins, every so many-th: a sanitizer finds nothing in the others that it
+// finds in no test of their features.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr size_t kPromiseStride = 4;
+inline constexpr size_t kPromiseStride = 4, kPairStride = 16;
 #else
-inline constexpr size_t kPromiseStride = 1;
+inline constexpr size_t kPromiseStride = 1, kPairStride = 1;
 #endif
 
 struct Promise {

@@ -316,7 +316,7 @@ inline void check_pairs(bool plugin) {
       const Feature &a = features()[i], &b = features()[j];
       if (a.net != b.net || (a.plugin || b.plugin) != plugin) continue;
       const Pair pair(a, b);
-      if (pair.clash() || at++ % kPromiseStride != 0) continue;
+      if (pair.clash() || at++ % kPairStride != 0) continue;
       ++pairs;
       try {
         Run run{pair, pair.config(), "", {}};
