@@ -124,7 +124,10 @@ std::vector<Var> Tape::record(std::unique_ptr<Node> node, const std::vector<Var>
   record.node = std::move(node);
   for (const Var& v : inputs) {
     record.inputs.push_back(v.tracked() ? v.edge() : -1);
-    if (v.tracked()) ++edges_[static_cast<size_t>(v.edge())].readers;
+    if (!v.tracked()) continue;
+    Edge& edge = edges_[static_cast<size_t>(v.edge())];
+    ++edge.readers;
+    if (edge.sink != nullptr) note_read(edge.sink);
   }
   std::vector<Var> out;
   for (size_t i = 0; i < outputs.size(); ++i)
@@ -146,11 +149,19 @@ Tape::Reads Tape::reads() const {
 }
 
 void Tape::add_reads(const Reads& of_block) {
-  for (const auto& [sink, count] : of_block) block_reads_[sink] += count;
+  for (const auto& [sink, count] : of_block) {
+    block_reads_[sink] += count;
+    note_read(sink);
+  }
+}
+
+// By the node that is recorded next.
+void Tape::note_read(GradSink* sink) {
+  if (records() && noted_.insert(sink).second) first_reads_.emplace_back(nodes_.size(), sink);
 }
 
 // Reads on this tape, including its recomputed blocks, and on the tapes around it.
-int64_t Tape::reads_of(const GradSink* sink) const {
+int64_t Tape::reads_of(GradSink* sink) const {
   const auto own = all_reads_.find(sink);
   const int64_t here = own == all_reads_.end() ? 0 : own->second;
   return block_of_ == nullptr ? here : std::max(here, block_of_->reads_of(sink));
@@ -248,6 +259,8 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
   for (size_t i = nodes_.size(); i-- > 0;) {
     run_node(nodes_[i]);
     nodes_[i].node.reset();
+    for (; !first_reads_.empty() && first_reads_.back().first == i; first_reads_.pop_back())
+      if (block_of_ == nullptr) first_reads_.back().second->complete();
   }
   nodes_.clear();
 }

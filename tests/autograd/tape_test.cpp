@@ -1,6 +1,7 @@
 // The tape: which gradients flow where, how they are summed and rounded, and what it refuses.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "bitgrad/dtype/bf16.h"
@@ -99,6 +100,36 @@ TEST_CASE("a gradient that somebody else holds is not added to") {
   const Var y = apply<Gets>({second.leaf(row({1, 1}), &twice, dtypes::fp32)}, &got);
   second.backward({add(y, y)}, {row({5, 6})});
   CHECK(twice.grad().elements() == Numbers{10, 12});
+}
+
+// [cpu]: the order is the tape's
+TEST_CASE("a leaf is complete when backward has passed the first op that reads it, once on each tape", "[cpu]") {
+  std::map<std::string, AccumulateSink> sinks;
+  std::vector<std::string> complete;
+  for (const char* name : {"first", "twice", "two leaves", "in a block", "of a branch", "not read"}) {
+    AccumulateSink& sink = sinks[name];
+    sink.set_on_complete([&complete, &sink, name] {
+      complete.emplace_back(name);
+      if (!sink.filled()) complete.back() += ", without a gradient";
+    });
+  }
+  for (int tapes = 0; tapes < 2; ++tapes) {
+    Tape tape;
+    const auto leaf = [&](const char* name) { return tape.leaf(row({2}), &sinks[name], dtypes::fp32); };
+    const Var twice = leaf("twice"), one = leaf("two leaves"), other = leaf("two leaves");
+    leaf("not read");
+    Var y = add(leaf("first"), twice);
+    y = mul(y, one);
+    y = recompute(y, [&](const Var& x, bool) {
+      return mul(x, Tape::current()->leaf(row({2}), &sinks["in a block"], dtypes::fp32));
+    });
+    mul(leaf("of a branch"), y);  // reaches no output
+    y = mul(mul(y, twice), other);
+    complete.clear();
+    tape.backward(sum(y));
+    CHECK(complete ==
+          std::vector<std::string>{"of a branch, without a gradient", "in a block", "two leaves", "twice", "first"});
+  }
 }
 
 TEST_CASE("gradients add up over tapes until the sink is cleared, in the same memory") {

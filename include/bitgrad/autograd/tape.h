@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -103,6 +104,9 @@ class GradSink {
   virtual GradTarget target(const Shape& shape, DType dtype) = 0;
   // Called when the contribution is complete.
   virtual void done() {}
+  // Called when backward has passed the first op that reads the leaf: no contribution of this tape follows. Not by the
+  // tape of a recomputed block, nor if no op reads the leaf.
+  virtual void complete() {}
 };
 
 // Accumulates into one tensor: the default for parameters and user-created leaves. The first contribution after clear()
@@ -111,6 +115,11 @@ class AccumulateSink final : public GradSink {
  public:
   GradTarget target(const Shape& shape, DType dtype) override;
   void done() override { filled_ = true; }
+  void complete() override {
+    if (on_complete_) on_complete_();
+  }
+  // Calls `run` when no contribution of a tape follows; nullptr: nothing.
+  void set_on_complete(std::function<void()> run) { on_complete_ = std::move(run); }
   // The argument of set_rows, unless a contribution has been summed already.
   GradRows* rows(const Shape&, DType) override { return filled_ ? nullptr : rows_; }
   // Passes gradients to `rows` in blocks if the op supports it and the leaf is read once; nullptr: never.
@@ -128,6 +137,7 @@ class AccumulateSink final : public GradSink {
   bool filled_ = false;
   std::optional<RandomStream> sr_;
   GradRows* rows_ = nullptr;
+  std::function<void()> on_complete_;
 };
 
 // Gradient of one input, as seen by the backward of an op.
@@ -218,7 +228,7 @@ class Tape {
   bool records() const { return kind_ == Kind::kRecords; }
 
   // For recompute(): how often each leaf, identified by its sink, was read on this tape and in its recomputed blocks.
-  using Reads = std::unordered_map<const GradSink*, int64_t>;
+  using Reads = std::unordered_map<GradSink*, int64_t>;
   Reads reads() const;
   // Adds the reads that a block of this tape makes when it is recomputed.
   void add_reads(const Reads& of_block);
@@ -250,7 +260,8 @@ class Tape {
   int64_t add_edge(const Tensor& value, DType dtype, GradSink* sink);
   GradTarget edge_target(int64_t edge);
   GradRows* edge_rows(int64_t edge) const;
-  int64_t reads_of(const GradSink* sink) const;
+  int64_t reads_of(GradSink* sink) const;
+  void note_read(GradSink* sink);
   void run_node(Record& record);
   Tensor finished(int64_t edge);
 
@@ -261,6 +272,9 @@ class Tape {
   const Tape* block_of_ = nullptr;
   std::vector<Edge> edges_;
   std::vector<Record> nodes_;
+  // The first node that reads each leaf, itself or in the block that it recomputes, in the order of the nodes.
+  std::vector<std::pair<size_t, GradSink*>> first_reads_;
+  std::unordered_set<const GradSink*> noted_;  // of first_reads_
   SavedHook saved_hook_;
   bool done_ = false;
   Tape* outer_ = nullptr;
