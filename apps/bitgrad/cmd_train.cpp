@@ -368,7 +368,7 @@ int run_train(const TrainOptions& options) {
   require(!launched || options.ranks == 1, "train", "--ranks: got ", options.ranks, ", and a launcher has started ",
           launched ? launched->size() : 1, " processes, each of which is one rank. Leave --ranks out");
   if (launched) set_num_threads(static_cast<int>(std::max<int64_t>(1, launched->info().cores)));
-  if (launched && launched->rank() > 0) return run_other_rank(launched);
+  if (launched && launched->rank() > 0) return train_as_other_rank(launched);
   FirstRank first(launched);
   try {
     return train_first(options, first, measured, early, progress);

@@ -106,12 +106,13 @@ std::vector<const char*> spelled_out(int argc, char** argv) {
 
 // Other commands would do their work as often as there are processes, into the same files.
 void require_one_process(const std::string& command) {
-  if (command == "train" || command == "version" || command == "help") return;
+  if (command == "train" || command == "eval" || command == "version" || command == "help") return;
   const std::optional<bitgrad::Launch> launch = bitgrad::find_launch();
-  bitgrad::require(!launch || launch->size <= 1, command, "runs as one process: a launcher has started ",
-                   launch ? launch->size : 1, " (", launch ? launch->source : "",
-                   "). Only train shares its work among them. Processes that have nothing to do with each other: set "
-                   "BITGRAD_RANKS=off");
+  bitgrad::require(
+      !launch || launch->size <= 1, command, "runs as one process: a launcher has started ", launch ? launch->size : 1,
+      " (", launch ? launch->source : "",
+      "). Only train and eval share their work among them. Processes that have nothing to do with each other: set "
+      "BITGRAD_RANKS=off");
 }
 
 int run_command(int argc, char** argv) {

@@ -67,45 +67,7 @@ ThreadRanks::~ThreadRanks() {
 
 namespace {
 
-// What rank 0 tells the others, one list after another: the configuration ("": there is nothing to train), a flag, the
-// checkpoint.
-template <typename T>
-std::vector<T> list_of_first(Communicator& ranks, std::span<const T> own) {
-  return std::move(gather_lists(ranks, ranks.rank() == 0 ? own : std::span<const T>())[0]);
-}
-
-// A copy of rank 0's checkpoint, while it exists.
-class CopiedFile {
- public:
-  explicit CopiedFile(std::span<const uint8_t> bytes)
-      : path_(concat(std::getenv("TMPDIR") == nullptr ? "/tmp" : std::getenv("TMPDIR"), "/bitgrad-checkpoint-XXXXXX")) {
-    const int file = mkstemp(path_.data());
-    if (file < 0)
-      fail_with(ErrorCode::kMemory, "train", path_, ": no file can be made here for the checkpoint of rank 0");
-    close(file);
-    try {
-      write_file_atomically(path_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    } catch (...) {
-      std::remove(path_.c_str());
-      throw;
-    }
-  }
-  ~CopiedFile() { std::remove(path_.c_str()); }
-  CopiedFile(const CopiedFile&) = delete;
-  CopiedFile& operator=(const CopiedFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-// A device for each rank of a host, unless the launcher shows each its own.
-RunConfig on_own_device(RunConfig config, const Communicator& ranks) {
-  if (config.device.kind != "cpu" && device_count(DeviceKind::kCuda) > 1)
-    config.device.index += ranks.info().local_rank;
-  return config;
-}
-
+// What rank 0 tells: the configuration ("": there is nothing to train), a flag, the checkpoint.
 int train_as_told(const std::shared_ptr<Communicator>& ranks) {
   const std::vector<char> text = list_of_first<char>(*ranks, {});
   if (text.empty()) return 0;
@@ -162,20 +124,54 @@ void FirstRank::cancel(const std::exception& error) {
   ranks_->cancel(known != nullptr ? *known : Error(error.what(), ErrorCode::kBug));
 }
 
-int run_other_rank(const std::shared_ptr<Communicator>& ranks) {
-  set_log_sink(nullptr);  // rank 0 logs
+CopiedFile::CopiedFile(std::span<const uint8_t> bytes)
+    : path_(concat(std::getenv("TMPDIR") == nullptr ? "/tmp" : std::getenv("TMPDIR"), "/bitgrad-checkpoint-XXXXXX")) {
+  const int file = mkstemp(path_.data());
+  if (file < 0)
+    fail_with(ErrorCode::kMemory, "ranks", path_, ": no file can be made here for the checkpoint of rank 0");
+  close(file);
   try {
-    return train_as_told(ranks);
-  } catch (const Error& error) {
-    ranks->cancel(error);
-    // The rank that has ended the others, or rank 0 of one that is gone, says why.
-    const std::string_view text = error.what();
-    if (!text.starts_with("[ranks] rank ") || text.starts_with("[ranks] rank 0 is gone")) throw;
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    ranks->cancel(Error(error.what(), ErrorCode::kBug));
+    write_file_atomically(path_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  } catch (...) {
+    std::remove(path_.c_str());
     throw;
   }
+}
+
+CopiedFile::~CopiedFile() { std::remove(path_.c_str()); }
+
+RunConfig on_own_device(RunConfig config, const Communicator& ranks) {
+  if (config.device.kind != "cpu" && device_count(DeviceKind::kCuda) > 1)
+    config.device.index += ranks.info().local_rank;
+  return config;
+}
+
+namespace {
+
+// The rank that has ended the others, or rank 0 of one that is gone or of what all have found, says why.
+bool said_by_another(std::string_view text) {
+  return (text.starts_with("[ranks] rank ") && !text.starts_with("[ranks] rank 0 is gone")) ||
+         text.starts_with("[ranks] ranks 0 and ");
+}
+
+}  // namespace
+
+int run_as_rank(Communicator& ranks, const std::function<int()>& command) {
+  if (ranks.rank() > 0) set_log_sink(nullptr);  // rank 0 logs
+  try {
+    return command();
+  } catch (const Error& error) {
+    ranks.cancel(error);
+    if (ranks.rank() == 0 || !said_by_another(error.what())) throw;
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    ranks.cancel(Error(error.what(), ErrorCode::kBug));
+    throw;
+  }
+}
+
+int train_as_other_rank(const std::shared_ptr<Communicator>& ranks) {
+  return run_as_rank(*ranks, [&] { return train_as_told(ranks); });
 }
 
 }  // namespace bitgrad::cli

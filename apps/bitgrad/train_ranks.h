@@ -1,10 +1,12 @@
-// The ranks of a run of bitgrad train besides that of the command itself.
+// The ranks of a command besides that of the command itself.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -59,8 +61,33 @@ class FirstRank {
   bool begun_ = false;
 };
 
-// Trains as a rank other than the first of a launcher. Returns the exit code. Throws the Error of this rank; that of
-// another, which says it itself, only becomes the code.
-int run_other_rank(const std::shared_ptr<Communicator>& ranks);
+// Runs `command` as a rank of a launcher, of which only the first logs. An Error ends the other ranks. Returns the exit
+// code. Throws the Error of this rank; on ranks other than the first that of another, which says it itself, only
+// becomes the code.
+int run_as_rank(Communicator& ranks, const std::function<int()>& command);
+// Trains as a rank other than the first, in the same way.
+int train_as_other_rank(const std::shared_ptr<Communicator>& ranks);
+
+// What rank 0 gives to all.
+template <typename T>
+std::vector<T> list_of_first(Communicator& ranks, std::span<const T> own) {
+  return std::move(gather_lists(ranks, ranks.rank() == 0 ? own : std::span<const T>())[0]);
+}
+
+// A file with these bytes in the folder for such files, while it exists.
+class CopiedFile {
+ public:
+  explicit CopiedFile(std::span<const uint8_t> bytes);
+  ~CopiedFile();
+  CopiedFile(const CopiedFile&) = delete;
+  CopiedFile& operator=(const CopiedFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The device of each rank of a host is another one, unless the launcher shows each its own.
+RunConfig on_own_device(RunConfig config, const Communicator& ranks);
 
 }  // namespace bitgrad::cli

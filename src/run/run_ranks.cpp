@@ -25,18 +25,6 @@ std::vector<std::string> texts_of_all(Communicator& ranks, const std::string& ow
   return texts;
 }
 
-// The first lines in which two texts differ.
-std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
-  TextReader x(a), y(b);
-  std::string left, right;
-  do {
-    left = right = "";
-    const bool more = static_cast<bool>(std::getline(x, left)) | static_cast<bool>(std::getline(y, right));
-    if (!more) break;
-  } while (left == right);
-  return {left, right};
-}
-
 }  // namespace
 
 RunConfig split_for_ranks(RunConfig config, int64_t ranks) {
@@ -120,14 +108,7 @@ void Trainer::Ranks::compare() const {
       {"data", data},
       {"weights and counters at the start", state_hash(*t_.learner_, t_.counters_)},
   };
-  for (const auto& [what, own] : common) {
-    const std::vector<std::string> all = texts_of_all(ranks, own);
-    const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& text) { return text != all[0]; });
-    if (other == all.end()) continue;
-    const auto [first, second] = first_difference(all[0], *other);
-    fail_with(ErrorCode::kUsage, "ranks", "ranks 0 and ", other - all.begin(), " differ in ", what, ": \"",
-              printable(first), "\" and \"", printable(second), "\": expected the same on all");
-  }
+  for (const auto& [what, own] : common) require_same(ranks, what, own);
   const std::vector<std::string> kernels = texts_of_all(ranks, kernel_table_hash());
   if (bits_mode() == BitsMode::kFast &&
       std::any_of(kernels.begin(), kernels.end(), [&](auto& k) { return k != kernels[0]; }))

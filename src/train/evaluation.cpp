@@ -5,6 +5,7 @@
 
 #include "bitgrad/ops/ops.h"
 #include "kernels/flag.h"
+#include "optim/shards.h"
 #include "train/batch_feed.h"
 #include "train/ranks.h"
 #include "train/step.h"
@@ -198,6 +199,14 @@ std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_
 
 }  // namespace bitgrad::detail
 
-bitgrad::Evaluation bitgrad::evaluate(Learner& learner, const Dataset& data, int64_t batch) {
-  return *detail::evaluate(learner, data, batch, nullptr);
+bitgrad::Evaluation bitgrad::evaluate(Learner& learner, const Dataset& data, int64_t batch, Communicator* ranks) {
+  std::optional<Evaluation> result;
+  const auto run = [&] {
+    result = detail::evaluate(learner, data, batch, nullptr, INT64_MAX, {}, {}, {.ranks = ranks});
+  };
+  if (ranks == nullptr)
+    run();
+  else
+    detail::with_transfers(*ranks, run);
+  return *result;
 }

@@ -1,4 +1,5 @@
 // bitgrad train below mpirun: the run of one rank, resumed with other numbers of ranks, stopped, and failing.
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -110,8 +111,10 @@ TEST_CASE("SIGTERM of one process stops all at one step, saved") {
   const Folder folder;
   Process run(train_on(2, joined(kShared, {"train.stop=100000 epochs", "--out", "run"})), {}, folder.file(""));
   while (!std::filesystem::exists(folder.file("run/metrics.jsonl")) ||
-         slurp(folder.file("run/metrics.jsonl")).find("\"train\"") == std::string::npos)
+         slurp(folder.file("run/metrics.jsonl")).find("\"train\"") == std::string::npos) {
+    if (run.ended()) FAIL(run.wait().err);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   std::vector<int> processes;
   for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(run.id()) + "/task")) {
     std::istringstream children(slurp(task.path().string() + "/children"));
@@ -135,10 +138,10 @@ TEST_CASE("what one process cannot do ends all with its code") {
   INFO(batch.out << batch.err);
   CHECK(batch.code == 2);
   CHECK(contains(batch.err, "[ranks] 2 ranks share the microbatches of a step"));
-  const ProcessResult eval =
-      run_program({BITGRAD_MPIRUN, "--oversubscribe", "-n", "2", build_path("bin/bitgrad"), "eval", "run"});
-  CHECK(eval.code == 2);
-  CHECK(contains(eval.err, "[eval] runs as one process: a launcher has started 2 (OMPI_COMM_WORLD_RANK)"));
+  const ProcessResult other =
+      run_program({BITGRAD_MPIRUN, "--oversubscribe", "-n", "2", build_path("bin/bitgrad"), "inspect", "run"});
+  CHECK(other.code == 2);
+  CHECK(contains(other.err, "[inspect] runs as one process: a launcher has started 2 (OMPI_COMM_WORLD_RANK)"));
   const ProcessResult apart = run_program(
       {BITGRAD_MPIRUN, "--oversubscribe", "-n", "2", "-x", "BITGRAD_RANKS=off", build_path("bin/bitgrad"), "recipes"});
   CHECK(apart.code == 0);
@@ -153,6 +156,42 @@ TEST_CASE("what one process cannot do ends all with its code") {
       joined(joined(joined(mpirun, rank), {":", "-n", "1", "-x", "TMPDIR=/missing"}), rank), {}, folder.file(""));
   INFO(place.out << place.err);
   CHECK(place.code != 0);
-  CHECK(contains(place.err, "error: [train] /missing/"));
-  CHECK(contains(place.err, "[ranks] rank 1 ended: [train] /missing/"));
+  CHECK(contains(place.err, "error: [ranks] /missing/"));
+  CHECK(contains(place.err, "[ranks] rank 1 ended: [ranks] /missing/"));
+}
+
+TEST_CASE("ranks share the batches of an evaluation, and print what one process prints") {
+  const Folder folder;
+  REQUIRE(train(folder, 1, joined(kShared, {"train.stop=1 epochs", "train.eval.batch=30", "--out", "run"})).code == 0);
+  const auto eval = [&](int ranks, const Words& words) {
+    Words line = train_on(ranks, words);
+    *std::find(line.begin(), line.end(), "train") = "eval";
+    return run_program(line, {}, folder.file(""));
+  };
+  const ProcessResult one = eval(1, {"run", "--json"}), three = eval(3, {"run", "--json"});
+  INFO(three.out << three.err);
+  REQUIRE(one.code == 0);
+  CHECK(three.code == 0);
+  CHECK(three.out == one.out);
+  const auto once = [](const std::string& text, const std::string& part) {
+    return contains(text, part) && text.find(part) == text.rfind(part);
+  };
+  const ProcessResult missing = eval(2, {"nowhere"});
+  INFO(missing.out << missing.err);
+  CHECK(missing.code == eval(1, {"nowhere"}).code);
+  CHECK(missing.out.empty());
+  CHECK(once(missing.err, "nowhere"));
+  // Rank 1 has the data, and not the run: rank 0 sends it.
+  const Words mpirun{BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", "1"};
+  const auto apart = [&](const Words& second) {
+    const Words rank{build_path("bin/bitgrad"), "eval"};
+    return run_program(
+        joined(joined(joined(joined(mpirun, rank), {"run", "--json"}), {":", "-n", "1"}), joined(rank, second)), {},
+        folder.file(""));
+  };
+  CHECK(apart({"nowhere", "--json"}).out == one.out);
+  const ProcessResult other = apart({"run", "data.test.size=150"});
+  INFO(other.out << other.err);
+  CHECK(other.code == 2);
+  CHECK(once(other.err, "[ranks] ranks 0 and 1 differ in configuration: "));
 }

@@ -73,6 +73,10 @@ class Process {
 
   void signal(int number) const { ::kill(pid_, number); }
   pid_t id() const { return pid_; }
+  bool ended() const {  // it can still be waited for
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+  }
 
   ProcessResult wait() {
     int status = 0;

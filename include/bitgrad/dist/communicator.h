@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -69,6 +70,9 @@ class Communicator {
 void sum_over_ranks(Communicator& ranks, std::span<const Tensor> values);
 // The same for integers: counts of elements, flags. Same length on all ranks.
 void sum_over_ranks(Communicator& ranks, std::span<int64_t> counts);
+// Compares a text of each rank. Throws Error(kUsage), on all ranks, with `what` and the first lines that differ if it
+// is not the same on all.
+void require_same(Communicator& ranks, std::string_view what, const std::string& own);
 // The same number of values from every rank, in rank order.
 template <typename T>
 std::vector<T> gather_values(Communicator& ranks, std::span<const T> own) {

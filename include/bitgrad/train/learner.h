@@ -143,7 +143,8 @@ class Learner {
   const Form* input() const;
 
   Device device() const;
-  // Only between windows. kTree needs log2(A) + 1 buffers of the size of all gradients, and disables recording.
+  // Only between windows. kTree needs floor(log2(A - 1)) + 1 buffers of the size of all gradients, and disables
+  // recording.
   void set_window_sum(WindowSum sum);
   // Default: kAuto. kWindow is for observers of ranges (min_max, moving_average). Throws Error inside a window.
   void set_observer_update(ObserverUpdate update);
@@ -219,6 +220,9 @@ struct Evaluation {
   int64_t samples = 0;
   MetricValues metrics = {};
 };
-Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
+// // `ranks`: each of them evaluates every size-th batch, and all have the result, with the bits of a single rank if
+// their kernels are the same or bits are strict; all call it, with learners of the same values, and an Error ends all.
+// nullptr: this process alone.
+Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch, Communicator* ranks = nullptr);
 
 }  // namespace bitgrad

@@ -1,0 +1,35 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bitgrad/base/text.h"
+#include "bitgrad/dist/communicator.h"
+
+namespace bitgrad {
+namespace {
+
+// The first lines in which two texts differ.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  TextReader x(a), y(b);
+  std::string left, right;
+  do {
+    left = right = "";
+    const bool more = static_cast<bool>(std::getline(x, left)) | static_cast<bool>(std::getline(y, right));
+    if (!more) break;
+  } while (left == right);
+  return {left, right};
+}
+
+}  // namespace
+
+void require_same(Communicator& ranks, std::string_view what, const std::string& own) {
+  const std::vector<std::vector<char>> all = gather_lists(ranks, std::span<const char>(own));
+  for (size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    const auto [first, second] = first_difference({all[0].data(), all[0].size()}, {all[r].data(), all[r].size()});
+    fail_with(ErrorCode::kUsage, "ranks", "ranks 0 and ", r, " differ in ", what, ": \"", printable(first), "\" and \"",
+              printable(second), "\": expected the same on all");
+  }
+}
+
+}  // namespace bitgrad
