@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Two parts of scripts/bench_ranks.sh: the rival of bench_ranks, and the table.
 
-    scripts/bench_ranks.py ddp RANK RANKS ADDRESS INTERFACE [--size N] [--microbatches M] [--samples S] [--repeat R]
+    scripts/bench_ranks.py ddp RANK RANKS ADDRESS INTERFACE [--layers L] [--size N] [--microbatches M] [--samples S]
+                           [--repeat R]
     scripts/bench_ranks.py table ROWS
 
-ddp: one rank of PyTorch's DistributedDataParallel over gloo, with the layer, Adam and microbatches of bench_ranks, in
+ddp: one rank of PyTorch's DistributedDataParallel over gloo, with the layers, Adam and microbatches of bench_ranks, in
 fp32. Rank 0 prints a row with the fields of bench_ranks, which are measured in the same way: the passes under no_sync
 are those that do not end the window. Adam is fused, and gradients are views of DDP's bucket that are set to zero: with
 copies, and with gradients that are set to None, steps took 1.2 to 2.3 times as long (torch 2.15, two ranks on one machine).
@@ -52,8 +53,8 @@ def ddp(a):
     torch.set_num_threads(1)
     torch.manual_seed(1)
     torch.distributed.init_process_group("gloo", init_method=f"tcp://{a.address}:29511", rank=a.rank, world_size=a.ranks)
-    layer = torch.nn.Linear(a.size, a.size, bias=False)
-    model = torch.nn.parallel.DistributedDataParallel(layer, gradient_as_bucket_view=True)
+    layers = torch.nn.Sequential(*(torch.nn.Linear(a.size, a.size, bias=False) for _ in range(a.layers)))
+    model = torch.nn.parallel.DistributedDataParallel(layers, gradient_as_bucket_view=True)
     times = steps(torch, model, a, a.rank, a.ranks)
     for _ in range(2):  # not measured: the first steps make buffers and connections
         next(times)
@@ -65,7 +66,7 @@ def ddp(a):
             engine=f"gloo (PyTorch {torch.__version__})", step_s=statistics.median(s for s, _ in all_times),
             forward_backward_s=statistics.median(f for _, f in all_times),
             rest_s=statistics.median(s - f for s, f in all_times),
-            interface_bytes_a_weight=sent / a.repeat / a.size / a.size)))
+            interface_bytes_a_weight=sent / a.repeat / a.layers / a.size**2)))
     torch.distributed.destroy_process_group()
 
 
@@ -102,6 +103,7 @@ def main():
     p.add_argument("ranks", type=int)
     p.add_argument("address")
     p.add_argument("interface")
+    p.add_argument("--layers", type=int, default=1)
     p.add_argument("--size", type=int, default=4096)
     p.add_argument("--microbatches", type=int, default=4)
     p.add_argument("--samples", type=int, default=4)

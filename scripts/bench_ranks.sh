@@ -3,11 +3,13 @@
 # gloo: bench_ranks and scripts/bench_ranks.py with one rank each in two network namespaces, joined by a pair of virtual
 # network cards whose rate `tc` limits. One computing thread a rank on both sides.
 #
-#   scripts/bench_ranks.sh [--turns 5] [--links "1gbit 10gbit"] [--weights "int4"] [--size 4096] [--steps 3] [--out FILE]
+#   scripts/bench_ranks.sh [--turns 5] [--links "1gbit 10gbit"] [--weights "int4"] [--layers 1] [--size 4096] [--samples 4]
+#                          [--steps 3] [--out FILE]
 #
-# --steps: those measured in a turn, of which the median counts, after two that do not. --out: the table, and with the
-# ending .jsonl instead of its own the rows of all turns. Needs root, and the programs ip, tc, unshare and mpirun (Open
-# MPI 4); otherwise, and where namespaces are not allowed, it prints why and exits with 77.
+# --samples: of a microbatch; each rank has two a step. --steps: those measured in a turn, of which the median counts,
+# after two that do not. --out: the table, and with the ending .jsonl instead of its own the rows of all turns. Needs
+# root, and the programs ip, tc, unshare and mpirun (Open MPI 4); otherwise, and where namespaces are not allowed, it
+# prints why and exits with 77.
 #
 # BITGRAD_PYTHON: a Python with torch (python3). BITGRAD_BENCH: folder of bench_ranks (build/release/bin).
 # Nothing outside the namespaces is changed, and they are removed at the end.
@@ -15,18 +17,23 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 program=${BITGRAD_BENCH:-$root/build/release/bin}/bench_ranks
 python=${BITGRAD_PYTHON:-python3}
-turns=5 links="1gbit 10gbit" weights=int4 size=4096 steps=3 out=''
+turns=5 links="1gbit 10gbit" weights=int4 layers=1 size=4096 samples=4 steps=3 out=''
 wires="exact bf16 int8" # of gradients
 while [ $# -gt 0 ]; do
   case "$1" in
-    --turns | --links | --weights | --size | --steps | --out)
+    --turns | --links | --weights | --layers | --size | --samples | --steps | --out)
       [ $# -gt 1 ] || { echo "bench_ranks.sh: $1: expected a value" >&2; exit 2; }
       declare "${1#--}=$2"
       shift 2
       ;;
-    *) echo "bench_ranks.sh: got '$1', expected --turns, --links, --weights, --size, --steps or --out" >&2; exit 2 ;;
+    *)
+      echo "bench_ranks.sh: got '$1', expected --turns, --links, --weights, --layers, --size, --samples, --steps or --out" >&2
+      exit 2
+      ;;
   esac
 done
+
+shape=(--layers "$layers" --size "$size" --samples "$samples" --repeat "$steps")
 
 skip() { echo "skipped: $*"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "needs root for network namespaces"
@@ -83,8 +90,7 @@ ours() { # link weight wire
     OMPI_MCA_btl_tcp_if_include="$card" OMPI_MCA_oob_tcp_if_include="$card" \
     OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_agent="$scratch/start" OMP_NUM_THREADS=1 \
     timeout 600 mpirun --host "$(address a):1,$(address b):1" -np 2 --map-by node --bind-to none \
-    "$program" --size "$size" --weight "$2" --repeat "$steps" --threads 1 --interface "$card" --json "$scratch/row.json" \
-    "${options[@]}" > "$scratch/log" 2>&1 || { cat "$scratch/log" >&2; exit 1; }
+    "$program" "${shape[@]}" --weight "$2" --threads 1 --interface "$card" --json "$scratch/row.json" "${options[@]}" > "$scratch/log" 2>&1 || { cat "$scratch/log" >&2; exit 1; }
   keep_row "$1" "$2 $3"
 }
 
@@ -92,7 +98,7 @@ ours() { # link weight wire
 rival_rank() { # rank side
   ip netns exec "$space$2" env GLOO_SOCKET_IFNAME="$card" OMP_NUM_THREADS=1 \
     MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456 \
-    timeout 600 "$python" "$root/scripts/bench_ranks.py" ddp "$1" 2 "$(address a)" "$card" --size "$size" --repeat "$steps"
+    timeout 600 "$python" "$root/scripts/bench_ranks.py" ddp "$1" 2 "$(address a)" "$card" "${shape[@]}"
 }
 rival() { # link
   rival_rank 1 b > "$scratch/log" 2>&1 &

@@ -1,7 +1,8 @@
-// bench_ranks: a step of training on several ranks, without the time of its products. The model is one linear layer,
-// and Adam; the ranks are threads, or the processes that mpirun has started (docs/ranks.md):
+// bench_ranks: a step of training on several ranks, without the time of its products. The model is linear layers, one
+// by default, and Adam; the ranks are threads, or the processes that mpirun has started (docs/ranks.md):
 //
-//   bench_ranks --ranks 2 [--size N] [--weight int4|bint1|int8|fp32] [--grad fp32|bf16] [--wire exact|bf16|int8]
+//   bench_ranks --ranks 2 [--layers L] [--size N] [--weight int4|bint1|int8|fp32] [--grad fp32|bf16] [--wire
+//   exact|bf16|int8]
 //               [--microbatches M] [--samples S] [--threads T] [--interface NAME] [--repeat R] [--json FILE] [--compare
 //               OLD] [--slack S]
 //   mpirun -n 2 --bind-to none bench_ranks [...]
@@ -10,7 +11,8 @@
 //   step              the window of all ranks: forward and backward of its microbatches, sum, update, requantization
 //   forward backward  of the microbatches of this rank: their number times the mean of those of the same step that do
 //                     not end the window, which is why each rank has two at least
-//   rest              step less forward backward, in each step
+//   rest              step less forward backward, in each step: what of the wire, sums and updates did not hide behind
+//                     the backward pass that ends the window
 // bytes a weight: of one step, of the rank that sends most, as the communicator counts; with --interface also as the
 // kernel counts for a network interface of rank 0, headers and all else included. x_all_reduce: bytes of an all-reduce
 // in fp32, 8 (W - 1) / W for W ranks, over ours. scripts/bench_ranks.sh runs PyTorch's beside it.
@@ -38,7 +40,8 @@ using namespace bitgrad::bench;
 
 struct Options : SharedOptions {
   Options() : SharedOptions{.repeat = 9} {}
-  int64_t ranks = 2, size = 4096, microbatches = 4, samples = 4;
+  int64_t ranks = 2, layers = 1, size = 4096, microbatches = 4, samples = 4;
+  int64_t weights() const { return layers * size * size; }
   DType weight = dtypes::int4, grad = dtypes::fp32;
   WireFormat wire = WireFormat::kExact;
   std::string interface = {};
@@ -60,8 +63,8 @@ std::unique_ptr<Learner> make_learner(const Options& o) {
   OptimizerSpec adam;
   adam.name = "adam";
   auto learner = std::make_unique<Learner>(
-      make_sequential({layer}, o.size), find_loss("softmax_cross_entropy"), adam,
-      RequantPolicy{o.microbatches, o.microbatches}, [](int64_t) { return 1e-4f; }, 1);
+      make_sequential(std::vector(static_cast<size_t>(o.layers), layer), o.size), find_loss("softmax_cross_entropy"),
+      adam, RequantPolicy{o.microbatches, o.microbatches}, [](int64_t) { return 1e-4f; }, 1);
   learner->plan({.input = {.sample = {o.size}}, .outputs = o.size, .train_samples = o.samples});
   return learner;
 }
@@ -114,7 +117,7 @@ class Rank {
   }
 
   double a_weight(int64_t bytes) const {
-    return static_cast<double>(bytes) / static_cast<double>(options_.repeat * options_.size * options_.size);
+    return static_cast<double>(bytes) / static_cast<double>(options_.repeat * options_.weights());
   }
 
   Json row(double sent, double by_interface) const {
@@ -122,6 +125,7 @@ class Rank {
     const double most = *std::max_element(all.begin(), all.end());
     const auto size = static_cast<double>(ranks_->size());
     Json row{{"size", options_.size},
+             {"layers", options_.layers},
              {"weight", options_.weight.name()},
              {"grad", options_.grad.name()},
              {"wire", std::string(enum_name(options_.wire))},
@@ -182,9 +186,9 @@ Json measure_threads(const Options& options) {
 }
 
 void print(const Json& row) {
-  std::cout << '[' << row.at("size") << ", " << row.at("size") << "] " << row.at("weight").text() << ", gradients "
-            << row.at("grad").text() << ", wire " << row.at("wire").text() << ", " << row.at("microbatches")
-            << " microbatches of " << row.at("samples") << ", " << row.at("ranks")
+  std::cout << row.at("layers") << " x [" << row.at("size") << ", " << row.at("size") << "] " << row.at("weight").text()
+            << ", gradients " << row.at("grad").text() << ", wire " << row.at("wire").text() << ", "
+            << row.at("microbatches") << " microbatches of " << row.at("samples") << ", " << row.at("ranks")
             << " ranks: " << row.at("engine").text() << ", " << row.at("threads")
             << (row.at("threads") == 1 ? " thread\n" : " threads\n");
   constexpr std::pair<const char*, const char*> kColumns[] = {{"step s", "step_s"},
@@ -207,7 +211,8 @@ void print(const Json& row) {
 
 void add_options(cli::Arguments& args, Options& o) {
   args.option("--ranks", o.ranks, "threads of this process that are ranks, without mpirun (2)").range(1, 64);
-  args.option("--size", o.size, "inputs and outputs of the layer (4096)").range<int64_t>(8, 65536);
+  args.option("--layers", o.layers, "linear layers, one after another (1)").range(1, 256);
+  args.option("--size", o.size, "inputs and outputs of a layer (4096)").range<int64_t>(8, 65536);
   args.choice<DType>("--weight", o.weight,
                      {{"int4", dtypes::int4}, {"bint1", dtypes::bint1}, {"int8", dtypes::int8}, {"fp32", dtypes::fp32}},
                      "int4, bint1, int8, fp32 (int4)");
@@ -244,7 +249,8 @@ int run(cli::Arguments& args, int argc, char** argv) {
   print(row);
   Json report = new_report(o.threads);
   report.at("rows").push_back(row);
-  return finish(report, o, {{"weight", "grad", "wire", "size", "microbatches", "ranks"}, "x_all_reduce"});
+  return finish(report, o,
+                {{"weight", "grad", "wire", "size", "layers", "microbatches", "samples", "ranks"}, "x_all_reduce"});
 }
 
 }  // namespace
