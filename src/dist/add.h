@@ -5,7 +5,11 @@
 
 namespace bitgrad::detail {
 
-// into = left + into, fp32 or bf16 (added in fp32, rounded once to nearest even). Contiguous, same shape and dtype.
-void add_left(const Tensor& left, const Tensor& into);
+// into = left + into: n values, fp32 or bf16 (added in fp32, rounded once to nearest even), on the current device.
+void add_left(DType dtype, int64_t n, const void* left, void* into);
+// The same for contiguous tensors of one shape and dtype.
+inline void add_left(const Tensor& left, const Tensor& into) {
+  add_left(into.dtype(), into.numel(), left.data(), into.data());
+}
 
 }  // namespace bitgrad::detail

@@ -73,12 +73,12 @@ class ThreadRank final : public Communicator {
 
   bool done(Transfer transfer) override {
     std::unique_lock lock(m_->mutex);
-    return ended(lock, static_cast<int64_t>(transfer));
+    return ended(lock, static_cast<int64_t>(transfer), /*waits=*/false);
   }
   void wait(Transfer transfer) override {
     const auto number = static_cast<int64_t>(transfer);
     std::unique_lock lock(m_->mutex);
-    while (!ended(lock, number)) m_->changed.wait_until(lock, *outstanding_.at(number));
+    while (!ended(lock, number, /*waits=*/true)) m_->changed.wait_until(lock, *outstanding_.at(number));
   }
   void cancel(const Error& why) override {
     std::unique_lock lock(m_->mutex);
@@ -127,7 +127,7 @@ class ThreadRank final : public Communicator {
       check(lock);
     }
   }
-  bool ended(std::unique_lock<std::mutex>& lock, int64_t number) {
+  bool ended(std::unique_lock<std::mutex>& lock, int64_t number, bool waits) {
     require(number >= 0 && number < next_, "ranks", "no transfer ", number, " was started on rank ", rank_);
     const auto at = outstanding_.find(number);
     if (at == outstanding_.end()) return true;
@@ -137,6 +137,7 @@ class ThreadRank final : public Communicator {
       progress(lock);
     }
     if (call->second.copied < size()) {
+      if (!waits) return false;
       const auto now = std::chrono::steady_clock::now();
       if (!at->second) at->second = now + timeout_;
       if (now >= *at->second) time_out(lock, number);

@@ -69,12 +69,12 @@ class WireRank final : public Communicator {
   }
   bool done(Transfer transfer) override {
     std::unique_lock lock(shared_->mutex);
-    return ended(lock, static_cast<int64_t>(transfer));
+    return ended(lock, static_cast<int64_t>(transfer), /*waits=*/false);
   }
   void wait(Transfer transfer) override {
     const auto number = static_cast<int64_t>(transfer);
     std::unique_lock lock(shared_->mutex);
-    while (!ended(lock, number))
+    while (!ended(lock, number, /*waits=*/true))
       shared_->changed.wait_until(lock, *outstanding_.at(number)->deadline + options_.drain + kGrace);
   }
   void cancel(const Error& why) override {
@@ -98,13 +98,14 @@ class WireRank final : public Communicator {
     thread_.post([call, calls = calls_] { (*calls)->start(call); });
     return Transfer{call->number};
   }
-  bool ended(std::unique_lock<std::mutex>& lock, int64_t number) {
+  bool ended(std::unique_lock<std::mutex>& lock, int64_t number, bool waits) {
     require(number >= 0 && number < next_, "ranks", "no transfer ", number, " was started on rank ", rank());
     check(lock);
     const auto at = outstanding_.find(number);
     if (at == outstanding_.end()) return true;
     WireCall& call = *at->second;
     if (!call.ended) {
+      if (!waits) return false;
       const auto now = Clock::now();
       if (!call.deadline) call.deadline = now + options_.timeout;
       if (now < *call.deadline + options_.drain + kGrace) return false;

@@ -43,6 +43,9 @@ class RowShares {
 // Bytes of gradients, codes or state to one rank that travel together.
 inline constexpr int64_t kBucketBytes = int64_t{1} << 20;
 inline constexpr size_t kInFlight = 4;  // such buckets
+// Of gradients: more of them, while they hold fewer bytes. A test sets it to 0, and the buckets to 1.
+inline int64_t gradient_bytes_in_flight = int64_t{32} << 20;
+inline size_t gradient_buckets_in_flight = kInFlight;
 
 // A gradient, fp32 or bf16 [rows, cols] on the host, whose rows are summed by their owners.
 struct SharedGradient {
@@ -50,11 +53,42 @@ struct SharedGradient {
   const RowShares* shares = nullptr;
   RandomStream draws = {};  // for kInt8; element: row-major index
 };
-// Bytes that `elements` of a gradient are on their way.
+// Bytes that `elements` of a gradient are on their way: whole words.
 int64_t wire_bytes(DType gradient, int64_t elements, WireFormat wire);
-// Replaces the own rows of every gradient by their sums over the ranks, in the tree of docs/numerics.md section 6;
-// other rows keep what they hold. Parts of other ranks have gone through `wire`. Throws as Communicator::wait.
-void sum_own_rows(Communicator& ranks, std::span<const SharedGradient> gradients, WireFormat wire);
+
+// Replaces the own rows of gradients by their sums over the ranks, in the tree of docs/numerics.md section 6; other
+// rows keep what they hold. Parts of other ranks have gone through `wire`. They travel in buckets while gradients that
+// are not added yet are still computed. All ranks add the same gradients in the same order, and make no other calls of
+// the communicator between the first and finish, after which more may be added. Errors are those of Communicator::wait;
+// if it goes while gradients are not summed, it cancels the ranks.
+class RowSums {
+ public:
+  RowSums(Communicator& ranks, WireFormat wire);
+  RowSums(const RowSums&) = delete;
+  RowSums& operator=(const RowSums&) = delete;
+  ~RowSums();
+  // Its values stay in place until finish. Returns without waiting for other ranks.
+  void add(SharedGradient gradient);
+  // Sums what has come, and sends what waits for memory.
+  void poll();
+  // Waits for the sums of all.
+  void finish();
+
+ private:
+  struct Slice;
+  struct Bucket;
+  bool has_room() const;
+  void start_first();
+  void land();
+  void add_slice(const Bucket& bucket, const Slice& slice, int64_t at) const;
+
+  Communicator& ranks_;
+  const WireFormat wire_;
+  std::deque<SharedGradient> gradients_;
+  std::deque<Bucket> waiting_, flying_;
+  int64_t room_ = 0;          // bytes of the largest part of the last bucket that waits, which more slices may join
+  int64_t flying_bytes_ = 0;  // that buckets on their way hold
+};
 
 // Rows of something, in bytes: those that each rank gives.
 struct SharedRows {

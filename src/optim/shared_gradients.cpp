@@ -20,20 +20,6 @@ using ConstBytes = Communicator::ConstBytes;
 
 constexpr int64_t kWireBlock = 256;  // elements that share a scale in int8
 
-// A slice of a gradient for every rank: rows [begin, end) of each.
-struct Slice {
-  const SharedGradient* of;
-  RowShares::Slice rows;
-  int64_t elements(int64_t rank) const {
-    const auto [begin, end] = rows[static_cast<size_t>(rank)];
-    return (end - begin) * of->gradient.cols();
-  }
-  Tensor part(int64_t rank) const {
-    const auto [begin, end] = rows[static_cast<size_t>(rank)];
-    return of->gradient.row_slice(begin, end);
-  }
-};
-
 // docs/numerics.md section 6: s = max(a / 127, 2^-126), a = max abs x of a block.
 const QuantSpec& wire_int8() {
   static const QuantSpec spec = [] {
@@ -70,12 +56,12 @@ Tensor widened_part(const Tensor& g) {
   return wide;
 }
 
-void encode(const Slice& slice, int64_t rank, WireFormat wire, std::byte* to) {
-  const int64_t n = slice.elements(rank);
+// `g`: a part whose first element is `first` of its gradient.
+void encode(const Tensor& g, int64_t first, const RandomStream& draws, WireFormat wire, std::byte* to) {
+  const int64_t n = g.numel();
   if (n == 0) return;
-  const Tensor g = slice.part(rank);
   if (travels_as_it_is(g.dtype(), wire)) {
-    std::memcpy(to, g.data(), static_cast<size_t>(wire_bytes(g.dtype(), n, wire)));
+    std::memcpy(to, g.data(), static_cast<size_t>(g.bytes()));
     return;
   }
   const Tensor x = widened_part(g);
@@ -89,23 +75,16 @@ void encode(const Slice& slice, int64_t rank, WireFormat wire, std::byte* to) {
     return;
   }
   QuantizeOptions options;
-  options.sr = &slice.of->draws;
-  options.first_element = slice.rows[static_cast<size_t>(rank)].first * g.cols();
+  options.sr = &draws;
+  options.first_element = first;
   options.kind = MemoryKind::kWorkspace;
   const Tensor made = quantize_dynamic(wire_int8(), blocks, options);
   std::copy_n(made.quant()->scale->as<float>(), blocks.rows(), scales);
   std::memcpy(codes, made.data(), static_cast<size_t>(n));
 }
 
-// The part of another rank, in a form in which it can be added: fp32 unless it travels as it is.
-Tensor decode(const Slice& slice, int64_t rank, WireFormat wire, const std::byte* from) {
-  const Tensor& g = slice.of->gradient;
-  const int64_t n = slice.elements(rank);
-  if (travels_as_it_is(g.dtype(), wire)) {
-    Tensor part = Tensor::empty({n}, g.dtype(), MemoryKind::kWorkspace);
-    std::memcpy(part.data(), from, static_cast<size_t>(part.bytes()));
-    return part;
-  }
+// The part of another rank in fp32, from a wire that rounds.
+Tensor decode(int64_t n, WireFormat wire, const std::byte* from) {
   Tensor part = Tensor::empty({n}, dtypes::fp32, MemoryKind::kWorkspace);
   if (wire == WireFormat::kBf16) {
     kernels::from_bf16(n, reinterpret_cast<const uint16_t*>(from), part.as<float>());
@@ -120,122 +99,169 @@ Tensor decode(const Slice& slice, int64_t rank, WireFormat wire, const std::byte
   return part;
 }
 
-// A bucket on its way: what this rank sends to each, and what comes for its own rows from each.
-struct Bucket {
-  std::vector<Slice> slices;
-  std::vector<std::vector<std::byte>> to, from;
-  Transfer transfer{};
+// A term of a sum: its own memory, or that of a gradient or a bucket.
+struct Term {
+  void* data = nullptr;
+  Tensor own = {};
 };
-
-int64_t bytes_to(const Bucket& bucket, int64_t rank, WireFormat wire) {
-  int64_t bytes = 0;
-  for (const Slice& s : bucket.slices) bytes += wire_bytes(s.of->gradient.dtype(), s.elements(rank), wire);
-  return bytes;
-}
-
-void start(Communicator& ranks, Bucket& bucket, WireFormat wire) {
-  const int64_t own = ranks.rank();
-  std::vector<ConstBytes> to;
-  std::vector<Bytes> from;
-  for (int64_t r = 0; r < ranks.size(); ++r) {
-    bucket.to.emplace_back(r == own ? 0 : static_cast<size_t>(bytes_to(bucket, r, wire)));
-    bucket.from.emplace_back(r == own ? 0 : static_cast<size_t>(bytes_to(bucket, own, wire)));
-    std::byte* at = bucket.to.back().data();
-    for (const Slice& s : bucket.slices) {
-      if (r == own) break;
-      encode(s, r, wire, at);
-      at += wire_bytes(s.of->gradient.dtype(), s.elements(r), wire);
-    }
-  }
-  for (size_t r = 0; r < bucket.to.size(); ++r) {
-    to.emplace_back(bucket.to[r]);
-    from.emplace_back(bucket.from[r]);
-  }
-  bucket.transfer = ranks.exchange(to, from);
-}
-
-// Adds the parts of a slice that came, from `at` on in what each rank sent, to the own rows.
-void add_slice(Communicator& ranks, const Bucket& bucket, const Slice& slice, int64_t at, WireFormat wire) {
-  const int64_t own = ranks.rank(), n = slice.elements(own);
-  if (n == 0) return;
-  const Tensor rows = slice.part(own);
-  const bool as_it_is = travels_as_it_is(rows.dtype(), wire);
-  const auto join = [](const Tensor& left, Tensor right) {
-    add_left(left, right);
-    return right;
-  };
-  TreeSum<Tensor, decltype(join)> tree(join);
-  for (int64_t r = 0; r < ranks.size(); ++r) {
-    if (r != own) {
-      tree.add(decode(slice, own, wire, bucket.from[static_cast<size_t>(r)].data() + at));
-    } else {
-      Tensor mine = Tensor::empty({n}, as_it_is ? rows.dtype() : dtypes::fp32, MemoryKind::kWorkspace);
-      if (mine.dtype() == rows.dtype())
-        std::memcpy(mine.data(), rows.data(), static_cast<size_t>(mine.bytes()));
-      else
-        kernels::from_bf16(n, rows.as<uint16_t>(), mine.as<float>());
-      tree.add(std::move(mine));
-    }
-  }
-  const Tensor sum = tree.finish();
-  if (sum.dtype() == rows.dtype())
-    std::memcpy(rows.data(), sum.data(), static_cast<size_t>(sum.bytes()));
-  else
-    kernels::to_bf16(n, sum.as<float>(), rows.as<uint16_t>());
-}
-
-void land(Communicator& ranks, Bucket& bucket, WireFormat wire) {
-  ranks.wait(bucket.transfer);
-  bucket.to.clear();
-  int64_t at = 0;
-  for (const Slice& s : bucket.slices) {
-    add_slice(ranks, bucket, s, at, wire);
-    at += wire_bytes(s.of->gradient.dtype(), s.elements(ranks.rank()), wire);
-  }
-}
-
-// The gradients in slices of about kBucketBytes to each rank, small ones together.
-std::deque<Bucket> buckets_of(std::span<const SharedGradient> gradients) {
-  std::deque<Bucket> buckets;
-  int64_t room = 0;
-  for (const SharedGradient& g : gradients) {
-    const int64_t row = std::max<int64_t>(g.gradient.cols() * 4, 1);
-    for (RowShares::Slice& rows : g.shares->slices(kBucketBytes / row)) {
-      int64_t most = 0;
-      for (const auto& [begin, end] : rows) most = std::max(most, end - begin);
-      if (buckets.empty() || most * row > room) {
-        buckets.emplace_back();
-        room = kBucketBytes;
-      }
-      room -= most * row;
-      buckets.back().slices.push_back({&g, std::move(rows)});
-    }
-  }
-  return buckets;
+Term in_own_memory(Tensor t) {
+  void* const data = t.data();
+  return {data, std::move(t)};
 }
 
 }  // namespace
 
+// A slice of a gradient for every rank: rows [begin, end) of each.
+struct RowSums::Slice {
+  const SharedGradient* of;
+  RowShares::Slice rows;
+  int64_t elements(int64_t rank) const {
+    const auto [begin, end] = rows[static_cast<size_t>(rank)];
+    return (end - begin) * of->gradient.cols();
+  }
+  Tensor part(int64_t rank) const {
+    const auto [begin, end] = rows[static_cast<size_t>(rank)];
+    return of->gradient.row_slice(begin, end);
+  }
+  int64_t bytes(int64_t rank, WireFormat wire) const { return wire_bytes(of->gradient.dtype(), elements(rank), wire); }
+};
+
+// What travels together: to each rank its rows, from each its part of the own rows.
+struct RowSums::Bucket {
+  std::vector<Slice> slices;
+  std::vector<Tensor> to = {}, from = {};  // bytes; none where rows leave from the gradient itself
+  int64_t bytes = 0;                       // of these
+  Transfer transfer{};
+};
+
 int64_t wire_bytes(DType gradient, int64_t elements, WireFormat wire) {
-  if (travels_as_it_is(gradient, wire)) return elements * (gradient == dtypes::bf16 ? 2 : 4);
-  if (wire == WireFormat::kBf16) return elements * 2;
-  constexpr int64_t kScale = sizeof(float);  // the scales of the next part are aligned
-  return ((elements + kScale - 1) / kScale + (elements + kWireBlock - 1) / kWireBlock) * kScale;
+  constexpr int64_t kWord = sizeof(float);  // what comes next is aligned
+  const auto words = [](int64_t bytes) { return (bytes + kWord - 1) / kWord * kWord; };
+  if (travels_as_it_is(gradient, wire)) return words(elements * (gradient == dtypes::bf16 ? 2 : 4));
+  if (wire == WireFormat::kBf16) return words(elements * 2);
+  return words(elements) + (elements + kWireBlock - 1) / kWireBlock * kWord;
 }
 
-void sum_own_rows(Communicator& ranks, std::span<const SharedGradient> gradients, WireFormat wire) {
-  std::deque<Bucket> waiting = buckets_of(gradients), flying;
-  with_transfers(ranks, [&] {
-    while (!waiting.empty() || !flying.empty()) {
-      while (!waiting.empty() && flying.size() < kInFlight) {
-        flying.push_back(std::move(waiting.front()));
-        waiting.pop_front();
-        start(ranks, flying.back(), wire);
-      }
-      land(ranks, flying.front(), wire);
-      flying.pop_front();
+RowSums::RowSums(Communicator& ranks, WireFormat wire) : ranks_(ranks), wire_(wire) {}
+
+RowSums::~RowSums() {
+  if (!gradients_.empty()) ranks_.cancel(Error("[ranks] sums of gradients were given up", ErrorCode::kBug));
+}
+
+// Small slices travel together.
+void RowSums::add(SharedGradient gradient) {
+  const SharedGradient& g = gradients_.emplace_back(std::move(gradient));
+  const int64_t row = std::max<int64_t>(g.gradient.cols() * 4, 1);
+  for (RowShares::Slice& rows : g.shares->slices(kBucketBytes / row)) {
+    int64_t most = 0;
+    for (const auto& [begin, end] : rows) most = std::max(most, (end - begin) * row);
+    if (waiting_.empty() || most > room_) {
+      waiting_.emplace_back();
+      room_ = kBucketBytes;
     }
-  });
+    room_ -= most;
+    if (room_ < kBucketBytes / 8) room_ = 0;
+    waiting_.back().slices.push_back({&g, std::move(rows)});
+  }
+  poll();
+}
+
+void RowSums::poll() {
+  while (true) {
+    while (!flying_.empty() && ranks_.done(flying_.front().transfer)) land();
+    if (waiting_.empty() || (waiting_.size() == 1 && room_ > 0) || !has_room()) return;
+    start_first();
+  }
+}
+
+void RowSums::finish() {
+  room_ = 0;  // nothing joins the last bucket any more
+  for (poll(); !flying_.empty(); poll()) land();
+  gradients_.clear();
+}
+
+bool RowSums::has_room() const {
+  return flying_.size() < gradient_buckets_in_flight || flying_bytes_ < gradient_bytes_in_flight;
+}
+
+void RowSums::start_first() {
+  Bucket& bucket = flying_.emplace_back(std::move(waiting_.front()));
+  waiting_.pop_front();
+  const int64_t own = ranks_.rank();
+  const SharedGradient& first = *bucket.slices.front().of;
+  const bool from_gradient = bucket.slices.size() == 1 && travels_as_it_is(first.gradient.dtype(), wire_);
+  std::vector<ConstBytes> to;
+  std::vector<Bytes> from;
+  const auto memory = [&](std::vector<Tensor>& parts, int64_t bytes) {
+    const Tensor& part = parts.emplace_back(Tensor::empty({bytes}, dtypes::uint8, MemoryKind::kWorkspace));
+    bucket.bytes += bytes;
+    return Bytes(static_cast<std::byte*>(part.data()), static_cast<size_t>(bytes));
+  };
+  for (int64_t r = 0; r < ranks_.size(); ++r) {
+    int64_t there = 0, here = 0;
+    for (const Slice& s : bucket.slices) {
+      there += r == own ? 0 : s.bytes(r, wire_);
+      here += r == own ? 0 : s.bytes(own, wire_);
+    }
+    from.push_back(memory(bucket.from, here));
+    if (from_gradient && r != own) {
+      const Tensor part = bucket.slices.front().part(r);
+      if (part.bytes() == there) {
+        to.emplace_back(static_cast<const std::byte*>(part.data()), static_cast<size_t>(there));
+        continue;
+      }
+    }
+    const Bytes copy = memory(bucket.to, there);
+    to.emplace_back(copy);
+    std::fill(copy.begin(), copy.end(), std::byte{0});  // the words that end the parts, too
+    std::byte* at = copy.data();
+    for (const Slice& s : bucket.slices) {
+      if (r == own) break;
+      encode(s.part(r), s.rows[static_cast<size_t>(r)].first * s.of->gradient.cols(), s.of->draws, wire_, at);
+      at += s.bytes(r, wire_);
+    }
+  }
+  bucket.transfer = ranks_.exchange(to, from);
+  flying_bytes_ += bucket.bytes;
+}
+
+void RowSums::land() {
+  const Bucket& bucket = flying_.front();
+  ranks_.wait(bucket.transfer);
+  int64_t at = 0;
+  for (const Slice& s : bucket.slices) {
+    add_slice(bucket, s, at);
+    at += s.bytes(ranks_.rank(), wire_);
+  }
+  flying_bytes_ -= bucket.bytes;
+  flying_.pop_front();
+}
+
+// Adds the parts of a slice that came, from `at` on in what each rank sent, to the own rows.
+void RowSums::add_slice(const Bucket& bucket, const Slice& slice, int64_t at) const {
+  const int64_t own = ranks_.rank(), n = slice.elements(own);
+  if (n == 0) return;
+  const Tensor rows = slice.part(own);
+  const bool as_it_is = travels_as_it_is(rows.dtype(), wire_);
+  const DType dtype = as_it_is ? rows.dtype() : dtypes::fp32;
+  const auto join = [&](const Term& left, Term right) {
+    add_left(dtype, n, left.data, right.data);
+    return right;
+  };
+  TreeSum<Term, decltype(join)> tree(join);
+  for (int64_t r = 0; r < ranks_.size(); ++r) {
+    if (r == own) {
+      tree.add(dtype == rows.dtype() ? Term{rows.data()} : in_own_memory(widened_part(rows)));
+      continue;
+    }
+    std::byte* const came = static_cast<std::byte*>(bucket.from[static_cast<size_t>(r)].data()) + at;
+    tree.add(as_it_is ? Term{came} : in_own_memory(decode(n, wire_, came)));
+  }
+  const Term sum = tree.finish();
+  if (dtype != rows.dtype())
+    kernels::to_bf16(n, static_cast<const float*>(sum.data), rows.as<uint16_t>());
+  else if (sum.data != rows.data())
+    std::memcpy(rows.data(), sum.data, static_cast<size_t>(rows.bytes()));
 }
 
 }  // namespace bitgrad::detail

@@ -7,7 +7,7 @@
 #include "kernels/flag.h"
 #include "train/evaluation.h"
 #include "train/phases.h"
-#include "train/ranks.h"
+#include "train/reducer.h"
 #include "train/step_graphs.h"
 #include "train/train_state.h"
 #include "train/window_sums.h"
@@ -141,6 +141,7 @@ void Learner::set_communicator(std::shared_ptr<Communicator> ranks, WireFormat w
   s_->state.batch_statistics.emplace();
   s_->set_window_sum(WindowSum::kTree);
   s_->wire = wire;
+  s_->reducer = std::make_unique<detail::Reducer>(*s_);
   s_->optimizer->set_ranks(s_->ranks);
 }
 

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/math.h"
 #include "nn/activation_quantizer.h"
-#include "nn/row_params.h"
-#include "optim/shards.h"
 #include "train/step.h"
 
 namespace bitgrad::detail {
@@ -72,44 +69,7 @@ class Running {
   std::map<std::string, std::vector<float>> moved_;
 };
 
-// The gradient of a parameter that no microbatch of this rank has reached: -0, which changes no sum, not even one of
-// -0.
-void make_zero(Parameter& p) {
-  const GradTarget target = p.grad_sink().target(p.shape(), p.spec().grad);
-  target.out.copy_from(Tensor::full(p.shape(), p.spec().grad, -0.0, MemoryKind::kWorkspace));
-  p.grad_sink().done();
-}
-
 }  // namespace
-
-double sum_window_of_all(TrainState& s, const std::vector<double>& weights) {
-  const std::vector<Parameter*>& parameters = s.parameters;
-  std::vector<double> own;  // which gradients this rank has, then its weights
-  own.reserve(parameters.size() + weights.size());
-  for (Parameter* p : parameters) own.push_back(p->grad_sink().filled() ? 1 : 0);
-  own.insert(own.end(), weights.begin(), weights.end());
-  const std::vector<std::vector<double>> all = gather_lists(*s.ranks, std::span<const double>(own));
-  std::vector<Tensor> whole;
-  std::vector<SharedGradient> shared;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (std::none_of(all.begin(), all.end(), [i](const auto& of) { return of[i] != 0; })) continue;
-    Parameter& p = *parameters[i];
-    if (!p.grad_sink().filled()) make_zero(p);
-    const RowShares* const shares = s.optimizer->shares(p);
-    if (shares == nullptr)
-      whole.push_back(p.grad());
-    else
-      shared.push_back({as_matrix(p.grad()),
-                        shares,
-                        {s.state.seed, Purpose::kWire, site_id(p.path()),
-                         static_cast<uint32_t>(s.window.start + s.ranks->rank() * s.share())}});
-  }
-  sum_over_ranks(*s.ranks, whole);
-  sum_own_rows(*s.ranks, shared, s.wire);
-  double sum = 0;  // in the order of the microbatches
-  for (const std::vector<double>& of : all) sum = std::accumulate(of.begin() + std::ssize(parameters), of.end(), sum);
-  return sum;
-}
 
 void write(Writer& to, const StepResult& r) {
   for (const double number : {r.loss, r.weight, r.squared_error}) to.put(number);

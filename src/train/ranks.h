@@ -56,11 +56,6 @@ class Reader {
   std::span<const std::byte> left_;
 };
 
-// Sums the gradients of a window over the ranks, of a parameter whose rows have owners those of this rank alone
-// (Optimizer::set_ranks). Returns the sum of the weights of all microbatches in their order; `weights`: those of this
-// rank.
-double sum_window_of_all(TrainState& s, const std::vector<double>& weights);
-
 void write(Writer& to, const StepResult& result);  // but for stepped and skipped
 StepResult read_result(Reader& from);
 // Contiguous, without scales; read to the current device.

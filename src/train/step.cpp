@@ -13,7 +13,7 @@
 #include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "kernels/reduce.h"
-#include "train/ranks.h"
+#include "train/reducer.h"
 #include "train/window_sums.h"
 
 namespace bitgrad::detail {
@@ -114,22 +114,27 @@ void Step::backward() {
     check_forward();
     s_.optimizer->arm(learning_rate_, key_.divisor, due_ ? &*due_ : nullptr);
   }
-  if (!s_.loss.is_mean(target_.tensor)) {
-    tape_->backward(loss_);
-  } else {
-    const Tensor seed = Tensor::empty(loss_.shape(), dtypes::fp32);
-    run_map(maps::Fill{seed.as<float>(), static_cast<float>(target_.counted)}, seed.numel());
-    tape_->backward({loss_}, {seed});
-  }
+  if (s_.reducer && key_.last)
+    s_.reducer->run_last([this] { run_backward(); });
+  else
+    run_backward();
   loss_ = {};
   tape_.reset();
   end_sequences(s_);
   on_poll([done = outcome_.backward_done] { *done = true; });
 }
 
-// Gradients stay in the parameters, where backward accumulates them, or become terms of the summation tree.
+void Step::run_backward() {
+  if (!s_.loss.is_mean(target_.tensor)) return tape_->backward(loss_);
+  const Tensor seed = Tensor::empty(loss_.shape(), dtypes::fp32);
+  run_map(maps::Fill{seed.as<float>(), static_cast<float>(target_.counted)}, seed.numel());
+  tape_->backward({loss_}, {seed});
+}
+
+// Gradients stay in the parameters, where backward accumulates them, or become terms of the summation tree, but for the
+// last term.
 void Step::sum() {
-  if (s_.sums) s_.sums->add(s_.parameters);
+  if (s_.sums && !key_.last) s_.sums->add(s_.parameters);
 }
 
 void Step::reduce() {
@@ -137,7 +142,7 @@ void Step::reduce() {
   std::vector<double> weights = s_.window.weights;
   if (has_microbatch_) weights.push_back(target_.weight);
   s_.sums->finish(s_.parameters);
-  key_.divisor = s_.ranks ? sum_window_of_all(s_, weights) : std::accumulate(weights.begin(), weights.end(), 0.0);
+  key_.divisor = s_.reducer ? s_.reducer->finish(weights) : std::accumulate(weights.begin(), weights.end(), 0.0);
 }
 
 // On a device this only queues the check; the window polls errors after the front part.

@@ -109,6 +109,7 @@ class Step {
 
   void forward();
   void backward();
+  void run_backward();
   void sum();
   void reduce();
   void check_forward();

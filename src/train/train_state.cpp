@@ -12,6 +12,7 @@
 #include "train/averages.h"
 #include "train/phases.h"
 #include "train/pieces.h"
+#include "train/reducer.h"
 #include "train/step_graphs.h"
 #include "train/window_sums.h"
 

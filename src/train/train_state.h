@@ -34,6 +34,7 @@ class ModelSnapshot {
 
 class Averages;    // train/averages.h
 class Phases;      // train/phases.h
+class Reducer;     // train/reducer.h
 class StepGraphs;  // train/step_graphs.h
 class WindowSums;  // train/window_sums.h
 
@@ -84,6 +85,7 @@ struct TrainState {
   std::unique_ptr<WindowSums> sums;     // for kTree; nullptr: gradients are added as they come
   std::shared_ptr<Communicator> ranks;  // nullptr: a single rank
   WireFormat wire = WireFormat::kExact;
+  std::unique_ptr<Reducer> reducer;  // with ranks
   ObserverUpdate observer_update = ObserverUpdate::kAuto;
   std::unique_ptr<StepGraphs> graphs;  // nullptr: nothing is recorded
   std::unique_ptr<Phases> phases;

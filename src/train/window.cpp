@@ -8,6 +8,7 @@
 #include "train/averages.h"
 #include "train/phases.h"
 #include "train/ranks.h"
+#include "train/reducer.h"
 #include "train/step.h"
 #include "train/step_graphs.h"
 #include "train/train_state.h"
@@ -101,6 +102,7 @@ void end_failed_window(TrainState& s, const Error& why) {
   discard_errors();
   s.optimizer->disarm();
   if (s.ranks) s.ranks->cancel(why);
+  if (s.reducer) s.reducer->drop();
   if (s.usable()) drop_window(s);
 }
 

@@ -35,10 +35,13 @@ void WindowSums::add(const std::vector<Parameter*>& parameters) {
   ++microbatches_;
 }
 
+void WindowSums::finish(Parameter& p) {
+  for (Level& level : levels_[&p])
+    if (std::exchange(level.full, false)) join(level.sum, p);
+}
+
 void WindowSums::finish(const std::vector<Parameter*>& parameters) {
-  for (Parameter* p : parameters)
-    for (Level& level : levels_[p])
-      if (std::exchange(level.full, false)) join(level.sum, *p);
+  for (Parameter* p : parameters) finish(*p);
   microbatches_ = 0;
 }
 

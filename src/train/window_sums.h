@@ -11,10 +11,12 @@ namespace bitgrad::detail {
 
 class WindowSums {
  public:
-  // Moves the gradients of one microbatch out of the parameters, as a term of the tree. Uses up to log2(A) + 1 buffers
-  // of the size of all gradients (memory kind grad).
+  // Moves the gradients of one microbatch out of the parameters, as a term of the tree. Uses a buffer of the size
+  // of all gradients (memory kind grad) for each binary digit of the terms so far.
   void add(const std::vector<Parameter*>& parameters);
-  // Moves the window's sums back into the parameters' gradients.
+  // Moves the window's sum into a parameter's gradient; what the gradient holds, if anything, is the last term.
+  void finish(Parameter& p);
+  // The same for all, as the window ends. Changes nothing of those that finish has been called for.
   void finish(const std::vector<Parameter*>& parameters);
   // Drops the open window.
   void drop();

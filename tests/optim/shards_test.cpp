@@ -50,6 +50,12 @@ Tensor normal(const Shape& shape, DType dtype, uint64_t seed, float scale = 1) {
   return narrow;
 }
 
+void sum_own_rows(Communicator& ranks, const std::vector<SharedGradient>& gradients, WireFormat wire) {
+  detail::RowSums sums(ranks, wire);
+  for (const SharedGradient& g : gradients) sums.add(g);
+  sums.finish();
+}
+
 // The sum of all parts in a tree, in fp32; bf16 parts are rounded after each addition.
 std::vector<float> tree_of(const std::vector<Tensor>& parts) {
   const bool narrow = parts[0].dtype() == dtypes::bf16;
@@ -124,7 +130,7 @@ TEST_CASE("own rows become the sums of a tree over any number of ranks; other ro
           sums[r].push_back(parts[i][r].clone(MemoryKind::kWorkspace));
           gradients.push_back({sums[r].back(), &shares[i]});
         }
-        detail::sum_own_rows(ranks, gradients, WireFormat::kExact);
+        sum_own_rows(ranks, gradients, WireFormat::kExact);
       });
       for (const std::string& error : errors) CHECK(error == "");
       for (size_t i = 0; i < shapes.size(); ++i) {
@@ -140,6 +146,43 @@ TEST_CASE("own rows become the sums of a tree over any number of ranks; other ro
         }
       }
     }
+}
+
+TEST_CASE("gradients travel while others are not added yet, and are summed when somebody looks", "[cpu]") {
+  constexpr int64_t kRows = 1024, kCols = 512;  // half of it, 1 MiB, goes to the other rank
+  const RowShares shares(kRows, 1, 2, 0);
+  const std::vector<Tensor> parts{normal({kRows, kCols}, dtypes::fp32, 1), normal({kRows, kCols}, dtypes::fp32, 2)};
+  const std::vector<float> want = tree_of(parts);
+  std::vector<int64_t> sent(2);
+  std::vector<bool> same(2);
+  const auto errors = on_ranks(2, [&](Communicator& ranks, size_t r) {
+    Tensor sum = parts[r].clone(MemoryKind::kWorkspace), late = sum.clone(MemoryKind::kWorkspace);
+    detail::RowSums sums(ranks, WireFormat::kExact);
+    sums.add({sum, &shares});
+    sent[r] = ranks.bytes_sent();
+    const int64_t begin = shares.begin(ranks.rank()) * kCols, end = shares.end(ranks.rank()) * kCols;
+    const auto there = [&] { return std::equal(sum.as<float>() + begin, sum.as<float>() + end, want.begin() + begin); };
+    while (!there()) sums.poll();
+    sums.add({late, &shares});
+    sums.finish();
+    same[r] = there() && std::equal(late.as<float>() + begin, late.as<float>() + end, want.begin() + begin);
+  });
+  CHECK(errors == std::vector<std::string>(2));
+  CHECK(sent == std::vector<int64_t>(2, kRows / 2 * kCols * 4));
+  CHECK(same == std::vector<bool>(2, true));
+}
+
+TEST_CASE("sums that are given up end the other ranks, and their memory is free", "[cpu]") {
+  const RowShares shares(2048, 1, 3, 0);
+  const auto errors = on_ranks(3, [&](Communicator& ranks, size_t r) {
+    detail::RowSums sums(ranks, WireFormat::kExact);
+    sums.add({normal({2048, 512}, dtypes::fp32, r), &shares});
+    if (r == 1) throw Error("backward failed", ErrorCode::kNonFinite);
+    sums.add({normal({2048, 512}, dtypes::fp32, r), &shares});
+    sums.finish();
+  });
+  CHECK(errors[1] == "backward failed");
+  for (const size_t r : {0, 2}) CHECK(errors[r] == "[ranks] rank 1 ended: [ranks] sums of gradients were given up");
 }
 
 TEST_CASE("a wire rounds what travels and not the owner's part, within its bound, and int8 without bias", "[cpu]") {
@@ -161,7 +204,7 @@ TEST_CASE("a wire rounds what travels and not the owner's part, within its bound
             sums[r] = parts[r].clone(MemoryKind::kWorkspace);
             const std::vector<SharedGradient> one{
                 {sums[r], &shares, {3, Purpose::kWire, 5, static_cast<uint32_t>(step * kSize + r)}}};
-            detail::sum_own_rows(rank, one, wire);
+            sum_own_rows(rank, one, wire);
           },
           ranks);
       for (const std::string& error : errors) REQUIRE(error == "");
@@ -205,7 +248,7 @@ TEST_CASE("NaN and Inf reach the owner through every wire", "[cpu]") {
       const auto errors = on_ranks(2, [&](Communicator& ranks, size_t r) {
         const RandomStream draws{1, Purpose::kWire, 2, static_cast<uint32_t>(r)};
         const std::vector<SharedGradient> both{{before[r], &odd, draws}, {sums[r], &shares, draws}};
-        detail::sum_own_rows(ranks, both, wire);
+        sum_own_rows(ranks, both, wire);
       });
       CHECK(errors == std::vector<std::string>(2));
       CHECK(!std::isfinite(sums[0].as<float>()[77]));

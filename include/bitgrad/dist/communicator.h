@@ -49,7 +49,7 @@ class Communicator {
   virtual Transfer exchange(std::span<const ConstBytes> to, std::span<const Bytes> from) = 0;
   // gather: `own` goes to every other rank, all[r] comes from rank r; size() parts.
   virtual Transfer gather(ConstBytes own, std::span<const Bytes> all) = 0;
-  // Makes progress. Whether the transfer has ended: then its memory is free. Throws as wait.
+  // Makes progress. Whether the transfer has ended: then its memory is free. Throws as wait, but for the limit of time.
   virtual bool done(Transfer transfer) = 0;
   // Returns when the transfer has ended. Throws the Error with which another rank has cancelled, under its code; and
   // Error(kDevice) if a rank does not answer in time, or if the calls or lengths of two ranks differ.
