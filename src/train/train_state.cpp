@@ -193,6 +193,7 @@ void TrainState::set_observer_update(ObserverUpdate update) {
   require(!ranks || update != ObserverUpdate::kMicrobatch, "Learner",
           "observers of several ranks follow training at the end of a step: got quant.observer_update microbatch, "
           "expected auto or window");
+  const DeviceGuard guard(device);
   observer_update = update;
   forget_recorded();
   state.observed_ranges.reset();

@@ -195,3 +195,31 @@ TEST_CASE("ranks share the batches of an evaluation, and print what one process 
   CHECK(other.code == 2);
   CHECK(once(other.err, "[ranks] ranks 0 and 1 differ in configuration: "));
 }
+
+TEST_CASE("processes with a device each train and evaluate the run of one on the CPU, in strict") {
+  const std::string program = build_path("bin/emulated/bin/bitgrad");
+  if (!std::filesystem::exists(program)) return;  // emulated devices are built with the programs of the other tests
+  const Folder folder;
+  const Words words = joined(kShared, {"run.bits=strict", "train.stop=8 steps", "train.eval={every: 8 steps}"});
+  REQUIRE(train(folder, 1, joined(words, {"quant.observer_update=window", "--out", "one"})).code == 0);
+  const std::string one = result_of(folder.file("one"));
+  CHECK(contains(one, "ended at step 8, state "));
+  const auto emulated = [&](const std::string& command, const Words& arguments) {
+    Words line = train_on(2, arguments);
+    *std::find(line.begin(), line.end(), build_path("bin/bitgrad")) = program;
+    *std::find(line.begin(), line.end(), "train") = command;
+    return run_program(line,
+                       {{"BITGRAD_MPI_MODULE", build_path("bin/bitgrad_mpi.so")}, {"BITGRAD_EMULATION_DEVICES", "2"}},
+                       folder.file(""));
+  };
+  const ProcessResult devices = emulated("train", joined(words, {"device.kind=cuda", "--out", "devices"}));
+  INFO(devices.out << devices.err);
+  CHECK(devices.code == 0);
+  CHECK(result_of(folder.file("devices")).substr(0, 90) == one.substr(0, 90));
+  CHECK(contains(slurp(folder.file("devices/train.log")), "emulated device"));
+  const ProcessResult eval = emulated("eval", {"devices", "--json"});
+  INFO(eval.out << eval.err);
+  CHECK(eval.out ==
+        run_program({build_path("bin/bitgrad"), "eval", "devices", "--json", "device.kind=cpu"}, {}, folder.file(""))
+            .out);
+}
