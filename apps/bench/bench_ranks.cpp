@@ -1,10 +1,9 @@
 // bench_ranks: a step of training on several ranks, without the time of its products. The model is linear layers, one
 // by default, and Adam; the ranks are threads, or the processes that mpirun has started (docs/ranks.md):
 //
-//   bench_ranks --ranks 2 [--layers L] [--size N] [--weight int4|bint1|int8|fp32] [--grad fp32|bf16] [--wire
-//   exact|bf16|int8]
-//               [--microbatches M] [--samples S] [--threads T] [--interface NAME] [--repeat R] [--json FILE] [--compare
-//               OLD] [--slack S]
+//   bench_ranks --ranks 2 [--layers L] [--size N] [--weight int4|bint1|int8|fp32] [--grad fp32|bf16]
+//               [--wire exact|bf16|int8] [--microbatches M] [--samples S] [--threads T] [--interface NAME]
+//               [--repeat R] [--json FILE] [--compare OLD] [--slack S]
 //   mpirun -n 2 --bind-to none bench_ranks [...]
 //
 // Wall times of rank 0, medians over the steps:
