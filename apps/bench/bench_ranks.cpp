@@ -155,8 +155,7 @@ Json measure_rank(const Options& options, const std::shared_ptr<Communicator>& r
   try {
     return Rank(options, ranks).measure();
   } catch (const std::exception& error) {
-    const auto* const known = dynamic_cast<const Error*>(&error);
-    ranks->cancel(known != nullptr ? *known : Error(error.what(), ErrorCode::kBug));
+    ranks->cancel(error_for_ranks(error));
     throw;
   }
 }

@@ -12,6 +12,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
+#include "bitgrad/dist/engines.h"
 #include "signals.h"
 
 namespace bitgrad::cli {
@@ -72,16 +73,18 @@ int train_as_told(const std::shared_ptr<Communicator>& ranks) {
   const std::vector<char> text = list_of_first<char>(*ranks, {});
   if (text.empty()) return 0;
   const bool use_data = list_of_first<char>(*ranks, {}).at(0) != 0;
-  const std::vector<uint8_t> checkpoint = list_of_first<uint8_t>(*ranks, {});
+  std::vector<uint8_t> checkpoint = list_of_first<uint8_t>(*ranks, {});
   const RunConfig config = parse_config({text.data(), text.size()}, "the configuration of rank 0");
   std::optional<Trainer> trainer;
   try {
     trainer.emplace(on_own_device(config, *ranks));
     trainer->set_ranks(ranks);
-    if (checkpoint.empty())
+    if (checkpoint.empty()) {
       trainer->start();
-    else
-      trainer->resume(CopiedFile(checkpoint).path(), use_data);
+    } else {
+      const CopiedFile copy(std::exchange(checkpoint, {}));
+      trainer->resume(copy.path(), use_data);
+    }
   } catch (const Error&) {
     list_of_first<char>(*ranks, {});  // throws if rank 0 has failed, too, which then says why
     throw;
@@ -120,8 +123,7 @@ void FirstRank::tell(const RunConfig& config, const std::string& checkpoint, boo
 void FirstRank::cancel(const std::exception& error) {
   if (!ranks_) return;
   begun_ = true;
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  ranks_->cancel(known != nullptr ? *known : Error(error.what(), ErrorCode::kBug));
+  ranks_->cancel(error_for_ranks(error));
 }
 
 CopiedFile::CopiedFile(std::span<const uint8_t> bytes)
@@ -150,7 +152,8 @@ namespace {
 
 // The rank that has ended the others, or rank 0 of one that is gone or of what all have found, says why.
 bool said_by_another(std::string_view text) {
-  return (text.starts_with("[ranks] rank ") && !text.starts_with("[ranks] rank 0 is gone")) ||
+  return (text.starts_with("[ranks] rank ") && !text.starts_with("[ranks] rank 0 is gone") &&
+          !text.starts_with("[ranks] rank 0 left")) ||
          text.starts_with("[ranks] ranks 0 and ");
 }
 
@@ -165,7 +168,7 @@ int run_as_rank(Communicator& ranks, const std::function<int()>& command) {
     if (ranks.rank() == 0 || !said_by_another(error.what())) throw;
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    ranks.cancel(Error(error.what(), ErrorCode::kBug));
+    ranks.cancel(error_for_ranks(error));
     throw;
   }
 }

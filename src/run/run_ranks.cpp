@@ -10,6 +10,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/version.h"
+#include "bitgrad/dist/engines.h"
 #include "run/run_parts.h"
 #include "train/ranks.h"
 #include "train/train_state.h"
@@ -166,9 +167,7 @@ Tensor Trainer::Ranks::last_samples(const Tensor& own) const {
 }
 
 void Trainer::Ranks::cancel(const std::exception& error) const {
-  if (!t_.communicator_) return;
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  t_.communicator_->cancel(known != nullptr ? *known : Error(error.what(), ErrorCode::kBug));
+  if (t_.communicator_) t_.communicator_->cancel(error_for_ranks(error));
 }
 
 }  // namespace bitgrad

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -42,5 +43,9 @@ struct RankOptions {
 // Throws as find_launch, and Error if the module is missing, of another build or of another MPI than the launcher, or
 // if MPI does not start or finds another number of ranks.
 std::shared_ptr<Communicator> launched_ranks(const RankOptions& options = {});
+
+// The Error with which a rank ends the others because of this one: of an exception that is none with kMemory if memory
+// ran out, else kBug.
+Error error_for_ranks(const std::exception& error);
 
 }  // namespace bitgrad

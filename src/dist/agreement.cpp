@@ -1,9 +1,10 @@
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "bitgrad/base/text.h"
-#include "bitgrad/dist/communicator.h"
+#include "bitgrad/dist/engines.h"
 
 namespace bitgrad {
 namespace {
@@ -21,6 +22,12 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
 }
 
 }  // namespace
+
+Error error_for_ranks(const std::exception& error) {
+  if (const auto* const known = dynamic_cast<const Error*>(&error)) return *known;
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return Error(memory ? "out of memory" : error.what(), memory ? ErrorCode::kMemory : ErrorCode::kBug);
+}
 
 void require_same(Communicator& ranks, std::string_view what, const std::string& own) {
   const std::vector<std::vector<char>> all = gather_lists(ranks, std::span<const char>(own));
