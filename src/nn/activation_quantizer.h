@@ -57,6 +57,7 @@ class ActivationQuantizer final : public Module {
   // Scales that hold for every batch; nullptr if computed per batch. Throws Error for a learned step that has no value
   // yet.
   std::shared_ptr<const QuantParams> constant_params() const;
+  std::shared_ptr<const QuantParams> own_params() const;  // the same, where its parts are
   bool per_feature() const;
   bool has_first_values() const;
   bool stores() const;

@@ -145,6 +145,7 @@ void merge_adapters(Module& model, bool to_float) {
     Parameter& weight = slot.weight();
     require(!weight.spec().converted, "merge", "layer '", l.layer,
             "' is converted: its weight cannot change. Merge the checkpoint that it was made of");
+    const DeviceGuard own(weight.value().device());
     if (to_float) {
       LayerQuant quant = slot.quant();
       quant.weight.reset();
@@ -152,11 +153,12 @@ void merge_adapters(Module& model, bool to_float) {
       slot.set(quant);
     }
     const Tensor host = weight.value().on_host();
-    const DeviceGuard cpu(Device::cpu());
-    const Tensor numbers =
-        weight.low_bit() ? dequantize_tensor(host, MemoryKind::kWorkspace) : host.clone(MemoryKind::kWorkspace);
-    slot.adapter()->add_to(numbers);
-    const DeviceGuard own(weight.value().device());
+    Tensor numbers;
+    {
+      const DeviceGuard cpu(Device::cpu());
+      numbers = weight.low_bit() ? dequantize_tensor(host, MemoryKind::kWorkspace) : host.clone(MemoryKind::kWorkspace);
+      slot.adapter()->add_to(numbers);
+    }
     weight.assign(numbers, 0);
     slot.drop_adapter();
   }

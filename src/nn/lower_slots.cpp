@@ -37,7 +37,24 @@ void fill_rule(inference::Quantize& q, const Quantizer& quantizer, const std::sh
 
 }  // namespace
 
+// Made where the parts or the observer are, and brought to the host.
 std::shared_ptr<const QuantParams> ActivationQuantizer::constant_params() const {
+  const Device own = !learned_.empty() ? learned_[0]->value().device()
+                     : observer_       ? observer_->state().at(0).tensor.device()
+                                       : Device::cpu();
+  std::shared_ptr<const QuantParams> params;
+  {
+    const DeviceGuard guard(own);
+    params = own_params();
+  }
+  if (!params || own.is_cpu()) return params;
+  QuantParams host = *params;
+  for (auto* part : {&host.scale, &host.zero, &host.offset, &host.statistic})
+    if (*part) *part = std::make_shared<const Tensor>((*part)->on_host());
+  return std::make_shared<const QuantParams>(std::move(host));
+}
+
+std::shared_ptr<const QuantParams> ActivationQuantizer::own_params() const {
   if (!learned_.empty()) {
     require(has_first_values(), kind(), "its learned step was never set: train it before it is exported.");
     std::vector<Tensor> parts;

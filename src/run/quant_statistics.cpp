@@ -181,6 +181,7 @@ QuantStatistics quant_statistics(const QuantSpec& spec, const Tensor& codes, con
 
 QuantStatistics quant_statistics(const Parameter& p) {
   require(p.low_bit() && p.value().quant(), kWhere, "parameter '", p.path(), "' ", p.value(), " has no codes");
+  const DeviceGuard own(p.value().device());
   if (!p.value().device().is_cpu())
     return quant_statistics(*p.spec().quant, p.value(), p.has_master() ? dequantized(p) : Tensor());
   Rows numbers;

@@ -449,7 +449,33 @@ class Trainer::Loop {
   StopRequest wish_ = StopRequest::kNone, stop_ = StopRequest::kNone;
 };
 
-TrainOutcome Trainer::run(const std::string& folder, const TrainHooks& hooks) {
+namespace {
+
+template <typename Result, typename... Arguments>
+void call_on(Device device, std::function<Result(Arguments...)>& hook) {
+  if (!hook) return;
+  hook = [device, hook = std::move(hook)](Arguments... arguments) {
+    const DeviceGuard guard(device);
+    return hook(std::forward<Arguments>(arguments)...);
+  };
+}
+
+// Hooks are code of the program: what they make is where the program makes it.
+TrainHooks on_device(TrainHooks hooks, Device device) {
+  call_on(device, hooks.on_tick);
+  call_on(device, hooks.on_eval);
+  call_on(device, hooks.on_quant);
+  call_on(device, hooks.on_checkpoint);
+  call_on(device, hooks.on_phase);
+  call_on(device, hooks.stop_requested);
+  call_on(device, hooks.cut_evaluation);
+  return hooks;
+}
+
+}  // namespace
+
+TrainOutcome Trainer::run(const std::string& folder, const TrainHooks& given) {
+  const TrainHooks hooks = on_device(given, current_device());
   const DeviceGuard guard(learner_->device());
   try {
     start();

@@ -201,6 +201,7 @@ MergedFile write_merged(const std::string& path, const OpenedFile& file, Learner
   const std::vector<AdaptedLayer> layers = adapted_layers(learner.model());
   const auto low_bit = [](const AdaptedLayer& l) { return l.slot->weight().low_bit(); };
   MergedFile merged{std::ssize(layers), !to_float && std::any_of(layers.begin(), layers.end(), low_bit)};
+  const DeviceGuard guard(learner.device());
   RunConfig config = file.config;
   if (file.of_run) config = merged_config(converted_config(config, learner), learner.model(), to_float);
   merge_adapters(learner.model(), to_float);
