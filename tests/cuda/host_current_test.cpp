@@ -52,7 +52,7 @@ TEST_CASE("Hooks of a run on a device make their tensors where the program makes
   CHECK(polls >= ticks);
 }
 
-TEST_CASE("A model on a device is exported as the same model on the CPU, whatever is current") {
+TEST_CASE("A model on a device is exported as the same model on the CPU") {
   const KeepModes keep;
   gpu();
   const PromiseFolder data;

@@ -36,9 +36,10 @@ struct StoredMatrix {
     for (int64_t i = 0; i < rows; ++i) {
       void* row = bytes.data() + i * stride;
       for (size_t j = 0; j < raw.size(); ++j) {
-        const auto span = static_cast<uint64_t>(info.qmax - info.qmin);
-        const int64_t q = info.qmin + static_cast<int64_t>(dtype.bits() > 8 ? rng() % 2001 : rng() % (span + 1)) +
-                          (dtype.bits() > 8 ? -info.qmin - 1000 : 0);
+        const auto draw = [&](int64_t from, int64_t to) {
+          return from + static_cast<int64_t>(rng() % (static_cast<uint64_t>(to - from) + 1));
+        };
+        const int64_t q = dtype.bits() > 8 ? draw(-1000, 1000) : draw(info.qmin, info.qmax);
         if (info.kind == DTypeKind::kFloat) {
           numbers[j] = normal(rng);
         } else if (info.kind == DTypeKind::kCodebook) {
