@@ -39,9 +39,10 @@ void fill_rule(inference::Quantize& q, const Quantizer& quantizer, const std::sh
 
 // Made where the parts or the observer are, and brought to the host.
 std::shared_ptr<const QuantParams> ActivationQuantizer::constant_params() const {
-  const Device own = !learned_.empty() ? learned_[0]->value().device()
-                     : observer_       ? observer_->state().at(0).tensor.device()
-                                       : Device::cpu();
+  Device own = learned_.empty() ? Device::cpu() : learned_[0]->value().device();
+  if (learned_.empty() && observer_)
+    for (const Observer::State& part : observer_->state())
+      if (part.tensor.defined()) own = part.tensor.device();
   std::shared_ptr<const QuantParams> params;
   {
     const DeviceGuard guard(own);
