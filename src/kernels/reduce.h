@@ -5,6 +5,8 @@
 // on every ISA and for any number of threads.
 #pragma once
 
+#include <vector>
+
 #include "bitgrad/kernels/kernel.h"
 #include "kernels/floats.h"
 
@@ -67,10 +69,13 @@ struct NormSumsArgs {
 };
 void norm_sums(const NormSumsArgs& args);
 
+inline constexpr int64_t kSumChunk = 1024;  // elements
 // Shorthands for contiguous arrays. The result is returned to the host: on other devices these wait for the kernel.
 float sum(const float* x, int64_t n);
 float sum_squares(const float* x, int64_t n);
 bool all_finite(const float* x, int64_t n);
+// Joins the sums of consecutive chunks of kSumChunk elements, in the order above.
+float join_chunks(std::vector<float> chunks);
 // ORs kFlagNonFinite (quantize.h) into *flags if an x is NaN or Inf.
 void check_finite(int64_t n, const float* x, uint32_t* flags);
 

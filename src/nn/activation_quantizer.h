@@ -81,9 +81,9 @@ class ActivationQuantizer final : public Module {
   bool integers_ = false;   // planned for int32 sums, whose codes are written in one order only
   std::vector<Parameter*> learned_;
   Parameter* marker_ = nullptr;  // the first learned part that the first batch initializes
-  std::shared_ptr<bool> seen_set_ = std::make_shared<bool>(false);    // on a device
-  std::shared_ptr<bool> told_refit_ = std::make_shared<bool>(false);  // that steps were fitted again
-  std::vector<Var> first_;                                            // initial values from a batch that stores nothing
+  std::shared_ptr<bool> seen_set_ = std::make_shared<bool>(false);      // on a device
+  std::shared_ptr<int64_t> told_refit_ = std::make_shared<int64_t>(0);  // that steps were fitted again
+  std::vector<Var> first_;  // initial values from a batch that stores nothing
   std::unique_ptr<Observer> observer_;
 };
 

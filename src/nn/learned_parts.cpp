@@ -56,6 +56,10 @@ void LearnedParts::refit(int64_t step) {
   refit_steps(quant(), values, *floor, owner_.master(), step, {owner_.path(), "weights", told_});
 }
 
+void LearnedParts::tell(int64_t refitted) const {
+  tell_refit({owner_.path(), "weights", told_}, refitted, parts_[0]->value().numel());
+}
+
 std::shared_ptr<const QuantParams> LearnedParts::params(int64_t step) const {
   std::vector<Tensor> values;
   for (const auto& part : parts_) values.push_back(part->value().clone(MemoryKind::kQuantState));

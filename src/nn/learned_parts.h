@@ -18,6 +18,9 @@ class LearnedParts {
   void initialize(const Tensor& x);
   // Fits steps without signal to the owner's master again (docs/numerics.md section 3).
   void refit(int64_t step);
+  // How many steps refit has warned of, and that warning where another rank has fitted them.
+  int64_t told() const { return *told_; }
+  void tell(int64_t refitted) const;
   // The scales of their present values, as clones: codes keep the scales they were made with while the parts train on.
   std::shared_ptr<const QuantParams> params(int64_t step) const;
   // Takes the settings of learned parts from the owner's spec.
@@ -29,7 +32,7 @@ class LearnedParts {
   const Parameter& owner_;
   const Quantizer& quantizer_;
   std::vector<std::unique_ptr<Parameter>> parts_;
-  std::shared_ptr<bool> told_ = std::make_shared<bool>(false);  // that steps were fitted again
+  std::shared_ptr<int64_t> told_ = std::make_shared<int64_t>(0);  // that steps were fitted again
 };
 
 }  // namespace bitgrad::detail

@@ -115,63 +115,6 @@ void Requantization::put_rows(int64_t begin, const Tensor& x) {
   rows_ += x.rows();
 }
 
-// Calls `use` with the bytes of rows [begin, end): of their codes, and of each part of their scales, unless those are
-// given.
-template <typename Use>
-void Requantization::each_part(int64_t begin, int64_t end, const Use& use) const {
-  const Tensor& value = p_.value();
-  const int64_t row = row_bytes_file(value.dtype(), value.cols());  // without the padding of a row in memory
-  for (int64_t r = begin; r < end; ++r) use(static_cast<std::byte*>(value.data()) + r * value.stride(), row);
-  if (given_) return;
-  const int64_t cols = p_.shape().cols(), first = detail::first_scale(params_->granularity, cols, begin);
-  const int64_t count = begin == end ? 0 : scale_count(params_->granularity, end - begin, cols);
-  for (const auto& part : {params_->scale, params_->zero, params_->offset, params_->statistic})
-    if (part) {
-      const int64_t each = part->bytes() / part->numel();
-      use(static_cast<std::byte*>(part->data()) + first * each, count * each);
-    }
-}
-
-void Requantization::share_rows() {
-  const QuantParams& now = *p_.value().quant();
-  const auto place = [](const std::shared_ptr<const Tensor>& part) {
-    return part ? std::make_shared<const Tensor>(Tensor::empty(part->shape(), part->dtype(), MemoryKind::kQuantState))
-                : nullptr;
-  };
-  if (given_) return;
-  *params_ = now;
-  params_->scale = place(now.scale);
-  params_->zero = place(now.zero);
-  params_->offset = place(now.offset);
-  params_->statistic = place(now.statistic);
-}
-
-int64_t Requantization::row_bytes(int64_t begin, int64_t end) const {
-  int64_t bytes = 0;
-  each_part(begin, end, [&](const std::byte*, int64_t n) { bytes += n; });
-  return bytes;
-}
-
-void Requantization::give_rows(int64_t begin, int64_t end, std::byte* to) const {
-  each_part(begin, end, [&](const std::byte* part, int64_t n) { to = std::copy_n(part, n, to); });
-}
-
-void Requantization::take_rows(int64_t begin, int64_t end, const std::byte* from) {
-  if (begin == end) return;
-  each_part(begin, end, [&](std::byte* part, int64_t n) {
-    std::copy_n(from, n, part);
-    from += n;
-  });
-  if (p_.dequantized_.defined()) {
-    const Tensor codes = as_matrix(p_.value().without_quant()).row_slice(begin, end);
-    detail::dequantize_rows(
-        codes.with_quant(detail::params_of_rows(given_ ? given_ : params_, p_.shape().cols(), begin, end)),
-        as_matrix(p_.dequantized_).row_slice(begin, end));
-  }
-  rows_ += end - begin;
-  pack_rows(begin, end);
-}
-
 // Attaches the buffer of layout transposed, which a device writes together with the codes. Returns whether there is
 // one.
 bool Requantization::attach_transposed(Tensor& codes) const {

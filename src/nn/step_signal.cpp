@@ -73,15 +73,19 @@ void refit_steps(const QuantSpec& spec, std::span<const Tensor> learned, float f
   map.flags = flag.word();
   run_map(map, changed.numel(), /*grain=*/std::max<int64_t>(1, kMapGrain / maps::RefitSteps::kMost));
   flag.read([of, changed](uint32_t any) {
-    if (any == 0 || std::exchange(*of.told, true)) return;
+    if (any == 0 || *of.told != 0) return;
     int64_t n = 0;
     for (const double one : changed.on_host().elements()) n += one != 0;
-    log(LogLevel::kWarning,
-        concat(
-            of.path, ": ", n, " of ", changed.numel(), " learned steps of the ", of.values,
-            " carried no signal (at their floor, or all codes at the ends) and were fitted again. This is said once. ",
-            "A smaller optim.lr or learned.lr_factor keeps them from falling"));
+    tell_refit(of, n, changed.numel());
   });
+}
+
+void tell_refit(const RefitOf& of, int64_t n, int64_t all) {
+  if (n == 0 || std::exchange(*of.told, n) != 0) return;
+  log(LogLevel::kWarning,
+      concat(of.path, ": ", n, " of ", all, " learned steps of the ", of.values,
+             " carried no signal (at their floor, or all codes at the ends) and were fitted again. This is said once. ",
+             "A smaller optim.lr or learned.lr_factor keeps them from falling"));
 }
 
 }  // namespace bitgrad::detail

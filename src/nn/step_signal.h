@@ -16,9 +16,11 @@ inline constexpr int64_t kSignalEvery = 64;
 // What the warning names.
 struct RefitOf {
   std::string path;
-  const char* values;          // "weights" or "input"
-  std::shared_ptr<bool> told;  // whether it was said before
+  const char* values;             // "weights" or "input"
+  std::shared_ptr<int64_t> told;  // how many steps it was said of; 0: not yet
 };
+// Says once that `n` of `all` steps were fitted again; nothing for 0.
+void tell_refit(const RefitOf& of, int64_t n, int64_t all);
 
 // Fits steps (clips) that are at `floor` to x again, and in steps that are multiples of kSignalEvery also those whose
 // values x are all at the ends of the codes, where the fit is at least 16 times the step. `learned`: the scheme's

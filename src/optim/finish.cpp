@@ -102,20 +102,10 @@ std::optional<Sweep> fused_finish(const Parameter& p, const OptimizerSpec& spec,
   return sweep;
 }
 
-constexpr int64_t kSumChunk = 1024;  // docs/numerics.md section 8
+using kernels::kSumChunk;
 constexpr int64_t kMostInBlock = 1 << 20;
 
 }  // namespace
-
-// Combines partial sums as reductions do: 2i with 2i + 1, level by level; an odd last one moves up unchanged.
-float join_chunks(std::vector<float> parts) {
-  size_t n = parts.size();
-  for (; n > 1; n = (n + 1) / 2) {
-    for (size_t i = 0; i < n / 2; ++i) parts[i] = parts[2 * i] + parts[2 * i + 1];
-    if (n % 2 == 1) parts[n / 2] = parts[n - 1];
-  }
-  return parts.empty() ? 0.0f : parts[0];
-}
 
 // Smallest number of rows that form whole row units and whole chunks of the sum.
 int64_t square_unit(const Parameter& p) {

@@ -34,7 +34,7 @@ bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, double count, i
                   const Tensor& x, bool check);
 
 // The sum of squares of the finished fp32 gradient of p, in the order of docs/numerics.md section 8, without changing
-// any data: the sums of its chunks of 1024 elements, which join_chunks adds; nullopt if the gradient sums are not all
+// any data: the sums of its chunks of 1024 elements, for kernels::join_chunks; nullopt if the gradient sums are not all
 // finite. Of rows [begin, end), where begin is a multiple of square_unit(p), and end too, or is the number of rows.
 // Requires squares_by_blocks(p): row blocks that consist of whole chunks of that sum have a reasonable size.
 bool squares_by_blocks(const Parameter& p);
@@ -42,7 +42,6 @@ int64_t square_unit(const Parameter& p);
 int64_t square_chunks(const Parameter& p, int64_t begin, int64_t end);
 std::optional<std::vector<float>> finished_squares(const Parameter& p, const OptimizerSpec& spec, double count,
                                                    int64_t begin, int64_t end);
-float join_chunks(std::vector<float> parts);
 
 // Rounds g (fp32, rows from `begin`) to bf16 values as a bf16 gradient would be: to nearest even, or stochastically.
 void round_to_bf16(const RandomStream* draws, int64_t begin, const Tensor& g);

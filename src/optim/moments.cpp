@@ -133,6 +133,8 @@ std::vector<Moments::Entries> Moments::entries() const {
     out.push_back({s.numbers, kind_ == MomentKind::kInt4 ? 2 : 1});
     if (s.scale.defined()) out.push_back({s.scale, kernels::kMomentBlock});
   }
+  for (const Store& s : lines_)
+    if (s.numbers.numel() > 0) out.push_back({s.numbers, std::max<int64_t>(numel_ / s.numbers.numel(), 1)});
   return out;
 }
 

@@ -32,7 +32,8 @@ class Moments {
   // The values of the moments of rows and columns, in their order.
   std::vector<float*> lines() const;
 
-  // The tensors of elements, and how many consecutive elements of the parameter share an entry of each.
+  // All tensors, and how many elements of the parameter there are to an entry of each: consecutive ones, but for
+  // moments of columns.
   struct Entries {
     Tensor tensor;
     int64_t each = 1;

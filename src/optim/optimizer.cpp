@@ -147,8 +147,13 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
 int64_t Optimizer::macs() const {
   int64_t macs = 0;
   for (const auto& s : entries_)
-    if (s->rule->whole_matrix())
-      for (const int64_t rows : detail::stacked_rows(*s->parameter)) macs += s->rule->macs(rows, s->shape.cols());
+    if (s->rule->whole_matrix()) macs += matrix_macs(*s);
+  return macs;
+}
+
+int64_t Optimizer::matrix_macs(const Entry& s) const {
+  int64_t macs = 0;
+  for (const int64_t rows : detail::stacked_rows(*s.parameter)) macs += s.rule->macs(rows, s.shape.cols());
   return macs;
 }
 
@@ -241,26 +246,31 @@ void Optimizer::refuse(const Parameter& p) const {
 // of squares of all gradients (in double). A finished fp32 gradient is kept (Entry::finished); others are finished
 // again in apply. On a device all of this is queued before the single poll.
 void Optimizer::check_gradients(double count, detail::SquareSums& sums) {
-  const bool cpu = current_device().is_cpu(), norm = spec_.measures_norm();
   std::vector<OwnSquares> own;
   for (const auto& s : entries_) {
-    const Parameter& p = *s->parameter;
     if (!s->active) continue;
     sums.next();
-    if (s->shares) {
+    if (s->shares)
       own.push_back({s.get(), sums.parameters() - 1, check_own_rows(*s, count)});
-    } else if (s->owner != nullptr) {
-      if (norm || s->rule->whole_matrix()) sums.add(s->gradient.as<float>(), s->gradient.numel());
-    } else if (cpu && norm_in_one_pass(*s)) {
-      auto squares = detail::finished_squares(p, spec_, count, 0, p.shape().rows());
-      if (!squares) refuse(p);
-      sums.add(detail::join_chunks(std::move(*squares)));
-    } else {
-      check_finite(*s, p.grad());
-      if (finishes_early(*s)) finish_early(*s, count, norm || s->rule->whole_matrix() ? &sums : nullptr);
-    }
+    else
+      check_all_rows(*s, count, sums);
   }
   if (!own.empty()) gather_squares(own, sums);
+}
+
+void Optimizer::check_all_rows(Entry& s, double count, detail::SquareSums& sums) {
+  const Parameter& p = *s.parameter;
+  const bool squares = spec_.measures_norm() || s.rule->whole_matrix();
+  if (s.owner != nullptr) {
+    if (squares) sums.add(s.gradient.as<float>(), s.gradient.numel());
+  } else if (current_device().is_cpu() && norm_in_one_pass(s)) {
+    auto of_chunks = detail::finished_squares(p, spec_, count, 0, p.shape().rows());
+    if (!of_chunks) refuse(p);
+    sums.add(kernels::join_chunks(std::move(*of_chunks)));
+  } else {
+    check_finite(s, p.grad());
+    if (finishes_early(s)) finish_early(s, count, squares ? &sums : nullptr);
+  }
 }
 
 // Computes the norm block by block, without storing a finished gradient.
@@ -346,7 +356,7 @@ void Optimizer::begin_step(float lr, double count) {
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->grad_sink().filled();
     require(!(s->active && s->moved), "optimizer", "parameter '", p.path(),
             "' was updated in backward, and then got another gradient");
-    s->finished = s->active && s->owner == nullptr && !s->shares && finishes_early(*s) && p.spec().grad == dtypes::fp32;
+    s->finished = s->active && s->owner == nullptr && finishes_early(*s) && p.spec().grad == dtypes::fp32;
   }
 }
 
@@ -393,10 +403,12 @@ void Optimizer::requantize(const RequantKey* due) {
   if (due == nullptr) return;
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
   for (const auto& s : entries_) {
-    const bool made = (s->active || s->moved) && s->row_step.makes_codes(due);
+    const bool made = (s->active || s->moved) && (s->shares || s->row_step.makes_codes(due));
     if (!s->parameter->low_bit() || made) continue;
-    if (s->shares) gather_masters(*s);
-    s->parameter->requantize(due->seed, due->step);
+    if (s->shares)
+      requantize_shared(*s, *due);
+    else
+      s->parameter->requantize(due->seed, due->step);
   }
 }
 

@@ -50,6 +50,7 @@ std::string Optimizer::not_fused(const Parameter& p, const Entry* s) const {
   if (spec_.measures_norm())
     return "the norm of all gradients must be known first (optim.clip_norm, log.gradient_norm)";
   if (s == nullptr) return "no optimizer updates it";
+  if (s->shares) return "ranks update its rows";
   if (s->rule->whole_matrix()) return concat("update rule ", s->rule->family(), " needs the whole gradient");
   if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
   if (!s->learned.empty())

@@ -1,12 +1,13 @@
 // A step on several ranks: each updates its rows of large parameters. docs/numerics.md section 6.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
-#include <numeric>
+#include <memory>
 #include <utility>
 
 #include "bitgrad/base/device.h"
-#include "bitgrad/dtype/codec.h"
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/requantization.h"
 #include "kernels/reduce.h"
 #include "nn/row_params.h"
@@ -40,89 +41,60 @@ void poison(const RowShares& shares, int64_t rank, const Tensor& t, int64_t cols
     fill(t.as<uint16_t>(), uint16_t{0x7FC0});
 }
 
+detail::TensorRows value_rows(const Parameter& p) {
+  return {p.value().without_quant(), p.shape().rows(), p.shape().cols()};
+}
+
+void add_codes(Requantization& codes, RowShares::Slice rows, RowGather& gather) {
+  gather.add({std::move(rows), [&codes](int64_t b, int64_t e) { return codes.row_bytes(b, e); },
+              [&codes](int64_t b, int64_t e, std::byte* to) { codes.give_rows(b, e, to); },
+              [&codes](int64_t b, int64_t e, const std::byte* from) { codes.take_rows(b, e, from); }});
+}
+
+void give_back(const RowShares& shares, int64_t rank, const Tensor& t, const detail::TensorRows& rows, int64_t all) {
+  t.storage().give_back(0, rows.at(shares.begin(rank)));
+  t.storage().give_back(rows.at(shares.end(rank)), rows.at(all));
+}
+
+// The owner of `p` fits learned steps again, and others say what it says.
+detail::SharedRows refitted(Parameter& p, int64_t step, const RowShares& shares, int64_t rank) {
+  const int64_t told = shares.end(rank) > shares.begin(rank) ? Requantization::refit_learned(p, step) : 0;
+  RowShares::Slice all;
+  for (int64_t r = 0; r < shares.size(); ++r) all.emplace_back(shares.begin(r), shares.end(r));
+  return {std::move(all),
+          [](int64_t begin, int64_t end) { return begin == end ? int64_t{0} : int64_t{sizeof(int64_t)}; },
+          [told](int64_t begin, int64_t end, std::byte* to) {
+            if (begin < end) std::memcpy(to, &told, sizeof told);
+          },
+          [&p](int64_t begin, int64_t end, const std::byte* from) {
+            int64_t there = 0;
+            if (begin < end) std::memcpy(&there, from, sizeof there);
+            Requantization::tell_refit(p, there);
+          }};
+}
+
+// Makes the codes of rows [begin, end) of the master, `step` rows at a time.
+void put_master(const Parameter& p, Requantization& codes, int64_t begin, int64_t end, int64_t step) {
+  parallel_for((end - begin + step - 1) / step, [&](int64_t block) {
+    const int64_t from = begin + block * step, to = std::min(from + step, end);
+    codes.put_rows(from, detail::number_rows(p, from, to));
+    codes.pack_rows(from, to);
+  });
+}
+
 }  // namespace
 
-void Optimizer::set_ranks(std::shared_ptr<Communicator> ranks) {
-  require(place_ == Place::kAllRanks, "optimizer",
-          "ranks share rows anew while masters are on other ranks: call gather_state first");
-  if (ranks->size() == 1) return;
-  ranks_ = std::move(ranks);
-  auto shares = shares_of(ranks_->size());
-  for (size_t i = 0; i < entries_.size(); ++i) entries_[i]->shares = std::move(shares[i]);
-}
-
-const RowShares* Optimizer::shares(const Parameter& p) const {
-  for (const auto& s : entries_)
-    if (s->parameter == &p) return s->shares ? &*s->shares : nullptr;
-  return nullptr;
-}
-
-bool Optimizer::shareable(const Entry& s) const {
-  const Parameter& p = *s.parameter;
-  if (!p.value().device().is_cpu() || s.owner != nullptr || !p.learned().empty() || s.row_step.in_order()) return false;
-  if (p.shape().numel() * static_cast<int64_t>(sizeof(float)) < detail::least_shared_bytes) return false;
-  if (s.rule->whole_matrix() || !s.moments.lines().empty()) return false;
-  if (p.low_bit() && (!scales_are_row_local(p) || !p.value().quant())) return false;
-  return !spec_.measures_norm() || p.spec().grad == dtypes::bf16 || norm_in_one_pass(s);
-}
-
-std::vector<std::optional<RowShares>> Optimizer::shares_of(int64_t ranks) const {
-  std::vector<std::optional<RowShares>> all;
-  int64_t turn = 0;
-  for (const auto& s : entries_) {
-    auto& shares = all.emplace_back();
-    if (!shareable(*s)) continue;
-    const Parameter& p = *s->parameter;
-    int64_t unit = s->row_step.block_rows();
-    if (spec_.measures_norm())
-      unit = std::lcm(unit, norm_in_one_pass(*s) ? detail::square_unit(p) : detail::rows_at_a_time(p));
-    shares.emplace(p.shape().rows(), unit, ranks, turn++);
-  }
-  return all;
-}
-
-RankTraffic Optimizer::traffic(int64_t ranks, WireFormat wire) const {
-  const std::vector<std::optional<RowShares>> shares = shares_of(ranks);
-  std::vector<RankTraffic> of(static_cast<size_t>(ranks));
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const Entry& s = *entries_[i];
-    const Parameter& p = *s.parameter;
-    const int64_t rows = s.shape.rows(), numel = s.shape.numel(),
-                  whole = detail::wire_bytes(p.spec().grad, numel, WireFormat::kExact);
-    int64_t state = p.low_bit() && p.has_master() ? p.master().bytes() : 0, values = p.value().without_quant().bytes();
-    for (const auto& [tensor, each] : s.moments.entries()) state += tensor.bytes();
-    if (p.low_bit()) {
-      values = rows * row_bytes_file(p.value().dtype(), p.value().cols());
-      const QuantParams& q = *p.value().quant();
-      for (const auto& part : {q.scale, q.zero, q.offset, q.statistic}) values += part ? part->bytes() : 0;
-    }
-    for (int64_t r = 0; r < ranks; ++r) {
-      RankTraffic& t = of[static_cast<size_t>(r)];
-      if (!shares[i]) {
-        if (s.owner == nullptr) t.gradients += 2 * whole * (ranks - 1) / ranks;
-        t.state += state;
-        continue;
-      }
-      const int64_t own = shares[i]->end(r) - shares[i]->begin(r);
-      t.gradients += detail::wire_bytes(p.spec().grad, (rows - own) * s.shape.cols(), wire);
-      t.values += values * own / rows * (ranks - 1);
-      t.state += state * own / rows;
-    }
-  }
-  RankTraffic most;
-  for (const RankTraffic& t : of) {
-    most.gradients = std::max(most.gradients, t.gradients);
-    most.values = std::max(most.values, t.values);
-    most.state = std::max(most.state, t.state);
-  }
-  return most;
-}
-
 // The terms of the norm, in the order of the rows.
-std::vector<float> Optimizer::check_own_rows(const Entry& s, double count) const {
+std::vector<float> Optimizer::check_own_rows(Entry& s, double count) {
   const Parameter& p = *s.parameter;
   const int64_t begin = s.shares->begin(ranks_->rank()), end = s.shares->end(ranks_->rank());
   if (begin == end) return {};
+  if (one_owner(s)) {
+    detail::SquareSums sums;
+    sums.next();
+    check_all_rows(s, count, sums);
+    return sums.terms(0);
+  }
   if (norm_in_one_pass(s)) {
     auto squares = detail::finished_squares(p, spec_, count, begin, end);
     if (!squares) refuse(p);
@@ -143,7 +115,8 @@ std::vector<float> Optimizer::check_own_rows(const Entry& s, double count) const
 
 int64_t Optimizer::square_terms(const Entry& s, int64_t rank) const {
   const int64_t begin = s.shares->begin(rank), end = s.shares->end(rank);
-  if (begin == end || !spec_.measures_norm()) return 0;
+  if (begin == end || !(spec_.measures_norm() || s.rule->whole_matrix())) return 0;
+  if (one_owner(s) && (s.owner != nullptr || s.finished || norm_in_one_pass(s))) return 1;
   if (norm_in_one_pass(s)) return detail::square_chunks(*s.parameter, begin, end);
   const int64_t step = detail::rows_at_a_time(*s.parameter);
   return (end - begin + step - 1) / step;
@@ -163,7 +136,7 @@ void Optimizer::gather_squares(const std::vector<OwnSquares>& own, detail::Squar
       at[r] += n;
     }
     if (of_rows.empty()) continue;
-    if (norm_in_one_pass(*o.entry)) of_rows = {detail::join_chunks(std::move(of_rows))};
+    if (norm_in_one_pass(*o.entry)) of_rows = {kernels::join_chunks(std::move(of_rows))};
     for (const float term : of_rows) sums.add_to(o.index, term);
   }
 }
@@ -178,48 +151,110 @@ void Optimizer::each_shared(const Use& use) const {
   }
 }
 
-void Optimizer::apply_shared(const RequantKey* due) {
+// Masters and moments of rows of other ranks give their memory back.
+void Optimizer::leave_to_owners() {
   const int64_t rank = ranks_->rank();
   const bool any = std::any_of(entries_.begin(), entries_.end(), [](const auto& s) { return s->active && s->shares; });
-  if (any && std::exchange(place_, Place::kOwners) != Place::kOwners)
-    each_shared([&](const Entry& s, const Tensor& t, int64_t each) {
-      const detail::TensorRows rows(t, s.shape.rows(), s.shape.cols(), each);
-      t.storage().use_all();  // of ranks that the state was not brought to
-      t.storage().give_back(0, rows.at(s.shares->begin(rank)));
-      t.storage().give_back(rows.at(s.shares->end(rank)), rows.at(s.shape.rows()));
-    });
+  if (!any || std::exchange(place_, Place::kOwners) == Place::kOwners) return;
+  each_shared([&](const Entry& s, const Tensor& t, int64_t each) {
+    const detail::TensorRows rows(t, s.shape.rows(), s.shape.cols(), each);
+    t.storage().use_all();  // of ranks that the state was not brought to
+    give_back(*s.shares, rank, t, rows, s.shape.rows());
+  });
+}
+
+void Optimizer::sweep_own_rows(Entry& s, const RequantKey* due, RowGather& gather) {
+  detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, factors_, due, s.rule->age_of(s.updates)};
+  now.age.place = s.place;
+  const int64_t rank = ranks_->rank(), rows = s.shape.rows();
+  const bool learned = s.owner != nullptr, all = s.shares->begin(rank) == 0 && s.shares->end(rank) == rows;
+  const detail::RowStep::Gradient gradient =
+      s.row_step.begin_rows(now, learned ? s.gradient : s.parameter->grad(), learned || s.finished, all);
+  for (RowShares::Slice& slice : s.shares->slices(kSweepElements / std::max<int64_t>(s.shape.cols(), 1))) {
+    const auto [begin, end] = slice[static_cast<size_t>(rank)];
+    s.row_step.sweep_rows(gradient, begin, end);
+    if (Requantization* const codes = s.row_step.codes())
+      add_codes(*codes, std::move(slice), gather);
+    else if (!s.parameter->low_bit() && !learned)
+      gather.add(value_rows(*s.parameter).slice(std::move(slice)));
+  }
+}
+
+// Codes of rows whose scales need more than the row: joined from terms of all ranks, or fitted by the owner of all
+// rows.
+void Optimizer::code_own_rows(const RequantKey& due, RowGather& gather) {
+  struct Pass {
+    Entry& entry;
+    std::unique_ptr<Requantization> codes;
+    bool joins;
+  };
+  const auto own = static_cast<size_t>(ranks_->rank());
+  std::vector<Pass> passes;
+  std::vector<float> terms;
+  for (const auto& s : entries_) {
+    Parameter& p = *s->parameter;
+    if (!s->active || !s->shares || !p.low_bit() || s->row_step.codes() != nullptr) continue;
+    const Pass& pass = passes.emplace_back(
+        Pass{*s, std::make_unique<Requantization>(p, due.seed, due.step), Requantization::scales_join(p)});
+    if (!pass.joins) continue;
+    const std::vector<float> of = pass.codes->scale_terms(
+        detail::number_rows(p, s->shares->begin(ranks_->rank()), s->shares->end(ranks_->rank())));
+    terms.insert(terms.end(), of.begin(), of.end());
+  }
+  std::vector<std::vector<float>> all;
+  if (std::any_of(passes.begin(), passes.end(), [](const Pass& pass) { return pass.joins; }))
+    all = gather_lists(*ranks_, std::span<const float>(terms));
+  std::vector<int64_t> at(all.size());
+  for (const Pass& pass : passes) {
+    Entry& s = pass.entry;
+    if (pass.joins) {
+      std::vector<float> of_rows;
+      for (size_t r = 0; r < all.size(); ++r) {
+        const auto rank = static_cast<int64_t>(r);
+        const int64_t n = Requantization::scale_term_count(*s.parameter, s.shares->begin(rank), s.shares->end(rank));
+        of_rows.insert(of_rows.end(), all[r].begin() + at[r], all[r].begin() + at[r] + n);
+        at[r] += n;
+      }
+      pass.codes->join_scales(std::move(of_rows));
+    }
+    pass.codes->share_rows();
+    const bool apart = pass.joins || scales_are_row_local(*s.parameter);
+    for (RowShares::Slice& slice : s.shares->slices(kSweepElements / std::max<int64_t>(s.shape.cols(), 1))) {
+      const auto [begin, end] = slice[own];
+      if (apart)
+        put_master(*s.parameter, *pass.codes, begin, end, s.row_step.block_rows());
+      else if (begin == 0)
+        put_master(*s.parameter, *pass.codes, 0, s.shares->end(ranks_->rank()), s.shape.rows());
+      add_codes(*pass.codes, std::move(slice), gather);
+    }
+  }
+  gather.finish();
+  for (const Pass& pass : passes) pass.codes->finish();
+}
+
+void Optimizer::apply_shared(const RequantKey* due) {
+  const int64_t rank = ranks_->rank();
+  leave_to_owners();
   RowGather gather(*ranks_);
   detail::with_transfers(*ranks_, [&] {
-    for (const auto& s : entries_) {
-      if (!s->active || !s->shares) continue;
-      detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, factors_, due, s->rule->age_of(s->updates)};
-      now.age.place = s->place;
-      Parameter& p = *s->parameter;
-      s->row_step.begin_rows(now);
-      Requantization* const codes = s->row_step.codes();
-      const detail::TensorRows values(p.value().without_quant(), p.shape().rows(), p.shape().cols());
-      for (RowShares::Slice& slice : s->shares->slices(kSweepElements / std::max<int64_t>(p.shape().cols(), 1))) {
-        const auto [begin, end] = slice[static_cast<size_t>(rank)];
-        s->row_step.sweep_rows(p.grad(), begin, end);
-        if (codes != nullptr)
-          gather.add({std::move(slice), [codes](int64_t b, int64_t e) { return codes->row_bytes(b, e); },
-                      [codes](int64_t b, int64_t e, std::byte* to) { codes->give_rows(b, e, to); },
-                      [codes](int64_t b, int64_t e, const std::byte* from) { codes->take_rows(b, e, from); }});
-        else if (!p.low_bit())
-          gather.add(values.slice(std::move(slice)));
-      }
-    }
+    for (const auto& s : entries_)
+      if (s->active && s->shares) sweep_own_rows(*s, due, gather);
+    for (const auto& s : entries_)  // steps may be fitted again before codes are made with them
+      if (due != nullptr && s->active && s->shares && !s->parameter->learned().empty())
+        gather.add(refitted(*s->parameter, due->step, *s->shares, rank));
+    for (const auto& s : entries_)
+      if (s->active && s->shares && s->owner != nullptr)
+        for (RowShares::Slice& slice : s->shares->slices(s->shape.rows()))
+          gather.add(value_rows(*s->parameter).slice(std::move(slice)));
     gather.finish();
+    if (due != nullptr) code_own_rows(*due, gather);
   });
-  for (const auto& s : entries_) {
-    if (!s->active || !s->shares) continue;
-    s->row_step.end();
-    if (!detail::poison_foreign_rows) continue;
-    const int64_t cols = s->shape.cols();
-    if (s->parameter->low_bit() && s->parameter->has_master())
-      poison(*s->shares, rank, s->parameter->master(), cols, 1);
-    for (const auto& [tensor, each] : s->moments.entries()) poison(*s->shares, rank, tensor, cols, each);
-  }
+  for (const auto& s : entries_)
+    if (s->active && s->shares) s->row_step.end();
+  if (detail::poison_foreign_rows)
+    each_shared([&](const Entry& s, const Tensor& t, int64_t each) {
+      if (s.active) poison(*s.shares, rank, t, s.shape.cols(), each);
+    });
 }
 
 bool Optimizer::whole() const {
@@ -235,7 +270,7 @@ void Optimizer::set_steps(int64_t steps) {
 }
 
 // Of a parameter that had no gradient in a step that requantizes.
-void Optimizer::gather_masters(const Entry& s) const {
+void Optimizer::requantize_shared(const Entry& s, const RequantKey& due) const {
   if (!s.parameter->has_master()) return;
   const Tensor& master = s.parameter->master();
   master.storage().use_all();
@@ -245,6 +280,10 @@ void Optimizer::gather_masters(const Entry& s) const {
     for (RowShares::Slice& slice : s.shares->slices(rows.rows_in_bucket())) gather.add(rows.slice(std::move(slice)));
     gather.finish();
   });
+  s.parameter->requantize(due.seed, due.step);
+  if (place_ == Place::kOwners)
+    give_back(*s.shares, ranks_->rank(), master, detail::TensorRows(master, s.shape.rows(), s.shape.cols()),
+              s.shape.rows());
 }
 
 void Optimizer::gather_state(Place place, const std::function<Tensor(const Parameter&)>& more) {

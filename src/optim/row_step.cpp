@@ -199,9 +199,13 @@ void RowStep::sweep_rows(const Tensor& matrix, bool finished, int64_t first, int
     parallel_for(blocks, block);
 }
 
-void RowStep::begin_rows(const Now& now) {
+RowStep::Gradient RowStep::begin_rows(const Now& now, const Tensor& g, bool finished, bool owner) {
   begin(now);
   if (codes_) codes_->share_rows();
+  if (!rule_.whole_matrix() || !owner) return {as_matrix(g), finished};
+  Gradient directed{direction(g, finished), true};
+  now_.directed = true;
+  return directed;
 }
 
 }  // namespace bitgrad::detail

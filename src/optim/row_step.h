@@ -51,13 +51,15 @@ class RowStep {
   // too, or is the number of rows.
   void rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch);
   void end();
-  // For ranks that update some of the rows each, on the CPU and for rules of elements: begin_rows in place of begin,
-  // then sweep_rows of slices [first, last) of the whole gradient, where both are as in rows. end follows once the rows
-  // of the others are here.
-  void begin_rows(const Now& now);
-  void sweep_rows(const Tensor& g, int64_t first, int64_t last) {
-    sweep_rows(as_matrix(g), /*finished=*/false, first, last);
-  }
+  // For ranks that update some of the rows each, on the CPU: begin_rows in place of begin, then sweep_rows of slices
+  // [first, last) of what it returns, where both are as in rows. end follows once the rows of the others are here.
+  // `owner`: of all rows, which rules of whole matrices need; other ranks then have none to sweep.
+  struct Gradient {
+    Tensor matrix;
+    bool finished;
+  };
+  Gradient begin_rows(const Now& now, const Tensor& g, bool finished, bool owner);
+  void sweep_rows(const Gradient& g, int64_t first, int64_t last) { sweep_rows(g.matrix, g.finished, first, last); }
   // The codes that this sweep makes; nullptr: none.
   Requantization* codes() { return codes_ ? &*codes_ : nullptr; }
   // The whole sweep. On a device other than the CPU it takes one kernel, or several (not_one_kernel), and may overwrite

@@ -16,7 +16,7 @@ int64_t bytes_of(const SharedRows& rows, int64_t rank) {
 
 }  // namespace
 
-RowShares::RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn) : unit_(unit) {
+RowShares::RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn) : cut_(unit) {
   const int64_t units = (rows + unit - 1) / unit;
   int64_t done = 0;
   begins_.push_back(0);
@@ -27,8 +27,14 @@ RowShares::RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn) : u
   }
 }
 
+RowShares RowShares::of_one(int64_t rows, int64_t cut, int64_t size, int64_t owner) {
+  RowShares shares(rows, std::max<int64_t>(rows, 1), size, owner);
+  shares.cut_ = cut;
+  return shares;
+}
+
 std::vector<RowShares::Slice> RowShares::slices(int64_t most) const {
-  const int64_t step = std::max(most / unit_, int64_t{1}) * unit_;
+  const int64_t step = std::max(most / cut_, int64_t{1}) * cut_;
   int64_t longest = 0;
   for (int64_t r = 0; r < size(); ++r) longest = std::max(longest, end(r) - begin(r));
   std::vector<Slice> all;

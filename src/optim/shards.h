@@ -19,6 +19,10 @@ namespace bitgrad::detail {
 
 // Gradients of fewer bytes (fp32) are summed and updated by every rank. A test sets it to 1.
 inline int64_t least_shared_bytes = int64_t{64} << 10;
+// Elements of a parameter whose rows all have one owner, at most, in units of 1/size of those of all such parameters:
+// its owner receives size - 1 gradients of it, and a sum that all ranks share 2 (size - 1) / size. A test sets it
+// higher.
+inline int64_t most_of_one_owner = 2;
 // For tests: rows of other ranks become NaN after every update, so that nothing may read them.
 inline bool poison_foreign_rows = false;
 
@@ -28,16 +32,19 @@ class RowShares {
  public:
   // `unit`: rows that stay together. The ranks `turn`, turn + 1, .. (modulo size) get the units that are left over.
   RowShares(int64_t rows, int64_t unit, int64_t size, int64_t turn);
+  // All rows belong to `owner`; they travel in multiples of `cut`.
+  static RowShares of_one(int64_t rows, int64_t cut, int64_t size, int64_t owner);
   int64_t begin(int64_t rank) const { return begins_[static_cast<size_t>(rank)]; }
   int64_t end(int64_t rank) const { return begins_[static_cast<size_t>(rank) + 1]; }
   int64_t size() const { return static_cast<int64_t>(begins_.size()) - 1; }
-  // Slices that travel one after another: rows [first, second) of each rank, at most `most` (at least a unit) of each.
+  // Slices that travel one after another: rows [first, second) of each rank, at most `most` (at least a unit, or a cut)
+  // of each.
   using Slice = std::vector<std::pair<int64_t, int64_t>>;
   std::vector<Slice> slices(int64_t most) const;
 
  private:
   std::vector<int64_t> begins_;
-  int64_t unit_ = 1;
+  int64_t cut_ = 1;  // slices begin at multiples of it
 };
 
 // Bytes of gradients, codes or state to one rank that travel together.

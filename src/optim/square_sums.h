@@ -24,7 +24,8 @@ class SquareSums {
   void forget();
   // Call after errors were polled.
   double total() const;
-  // Of the parameter that the `index`-th call of next started.
+  // Of the parameter that the `index`-th call of next started: its terms, and their sum.
+  const std::vector<float>& terms(size_t index) const { return *parameters_.at(index); }
   double of_parameter(size_t index) const;
 
  private:

@@ -1,7 +1,9 @@
 // Parameter: master, value, gradient, requantization, layouts, resume.
 #include "bitgrad/nn/parameter.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/nn/requantization.h"
@@ -330,4 +332,51 @@ TEST_CASE("fp32 values follow a weight without a master, and are gone when it is
   CHECK(bits_of(p.read(ReadAs::kValues).value()) == bits_of(dequantize_tensor(p.value())));
   set(std::nullopt, 4);
   CHECK(p.read(ReadAs::kValues).value().data() == p.value().data());
+}
+
+// [cpu]: ranks make codes of some rows each on the CPU only
+TEST_CASE("parts of the rows give the codes and the scale of a fit to all of them", "[cpu]") {
+  struct Scheme {
+    const char* name;
+    DType dtype;
+  };
+  for (const auto& [name, dtype] :
+       {Scheme{"absmax", dtypes::int4}, Scheme{"symmetric", dtypes::int8}, Scheme{"symmetric_no_clip", dtypes::int3},
+        Scheme{"affine", dtypes::int4}, Scheme{"minmax_offset", dtypes::int4}, Scheme{"ternary", dtypes::ternary},
+        Scheme{"binary", dtypes::bint1}})
+    for (const auto& [rows, cols] : {std::pair{64, 128}, {37, 1024}, {160, 96}, {33, 1}}) {
+      INFO(name << ' ' << rows << " x " << cols);
+      QuantSpec spec = quant_spec(dtype, name);
+      spec.alpha = spec.scheme == "binary";
+      Parameter whole(Shape{rows, cols}, weight_spec(spec)), parts(Shape{rows, cols}, weight_spec(spec));
+      whole.initialize("w", 5);
+      parts.initialize("w", 5);
+      const Tensor x = random_tensor({rows, cols}, dtypes::fp32, 9);
+      whole.master().copy_from(x);
+      parts.master().copy_from(x);
+      whole.requantize(5, 3);
+      REQUIRE(Requantization::scales_join(parts));
+      const int64_t cut = std::min<int64_t>(std::lcm(Requantization::scale_unit(parts), int64_t{16}), rows);
+      Requantization codes(parts, 5, 3);
+      std::vector<float> terms;
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, cut}, {cut, rows}}) {
+        const std::vector<float> of = codes.scale_terms(x.row_slice(begin, end));
+        CHECK(std::ssize(of) == Requantization::scale_term_count(parts, begin, end));
+        terms.insert(terms.end(), of.begin(), of.end());
+      }
+      codes.join_scales(terms);
+      codes.put_rows(cut, x.row_slice(cut, rows));
+      codes.put_rows(0, x.row_slice(0, cut));
+      codes.finish();
+      CHECK(parts.value().elements() == whole.value().elements());
+      if (whole.value().quant()->scale)
+        CHECK(parts.value().quant()->scale->elements() == whole.value().quant()->scale->elements());
+    }
+  Parameter p(Shape{16, 64}, weight_spec(quant_spec(dtypes::ternary, "ternary")));
+  p.initialize("layers.0.weight", 5);
+  Requantization codes(p, 5, 3);
+  Tensor bad = Tensor::zeros({16, 64}, dtypes::fp32);
+  bad.as<float>()[70] = INFINITY;
+  CHECK(contains(error_of([&] { codes.scale_terms(bad); }), "the master of 'layers.0.weight'"));
+  CHECK(contains(error_of([&] { codes.join_scales({3e38f, 3e38f}); }), "the scale of block 0 is inf"));
 }

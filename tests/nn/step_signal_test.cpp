@@ -23,7 +23,7 @@ Tensor floats(const std::vector<double>& x) { return Tensor::from_elements({std:
 // The learned parts after refit_steps.
 std::vector<std::vector<double>> refitted(const QuantSpec& spec, const std::vector<std::vector<double>>& parts,
                                           const Tensor& x, int64_t step,
-                                          const std::shared_ptr<bool>& told = std::make_shared<bool>(true)) {
+                                          const std::shared_ptr<int64_t>& told = std::make_shared<int64_t>(1)) {
   std::vector<Tensor> learned;
   for (const auto& part : parts) learned.push_back(floats(part));
   detail::refit_steps(spec, learned, kFloor, x, step, {"layers.0.weight", "weights", told});
@@ -112,7 +112,7 @@ TEST_CASE("of a large block 4096 elements are read, spread over it for any shape
 
 TEST_CASE("the warning names layer and number of steps, once") {
   const LogLines log;
-  const auto told = std::make_shared<bool>(false);
+  const auto told = std::make_shared<int64_t>(0);
   const Tensor x = Tensor::from_elements({3, 1}, dtypes::fp32, std::vector<double>{1, 2, 3});
   const QuantSpec spec = spec_of("lsq", dtypes::int4, Granularity::channel(0));
   refitted(spec, {{1, 1, 1}}, x, 1, told);

@@ -61,12 +61,14 @@ class SharedRowsOnly {
   SharedRowsOnly() {
     detail::least_shared_bytes = 1;
     detail::poison_foreign_rows = true;
+    detail::most_of_one_owner = 1000;
   }
   SharedRowsOnly(const SharedRowsOnly&) = delete;
   SharedRowsOnly& operator=(const SharedRowsOnly&) = delete;
   ~SharedRowsOnly() {
     detail::least_shared_bytes = least_;
     detail::poison_foreign_rows = false;
+    detail::most_of_one_owner = 2;
   }
 
  private:

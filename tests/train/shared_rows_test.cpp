@@ -6,6 +6,7 @@
 #include "optim/shards.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/log_lines.h"
 #include "train/small_learner.h"
 #include "train/train_state.h"
 
@@ -21,7 +22,7 @@ struct Case {
   OptimizerSpec optim;
   LayerSpec first, second;
   int64_t every = kWindow;
-  int64_t shared = 2;  // weights that are updated by rows
+  int64_t in = kIn;
 };
 
 LayerSpec layer(int64_t out, DType dtype, const std::string& scheme, const Granularity& granularity,
@@ -36,28 +37,44 @@ LayerSpec layer(int64_t out, DType dtype, const std::string& scheme, const Granu
 std::vector<Case> cases() {
   const Granularity rows = Granularity::channel(0);
   std::vector<Case> all;
-  for (const char* name : {"sgd", "adam", "adamw", "lion", "adafactor", "muon"})
+  for (const char* name : {"sgd", "adam", "adamw", "lion", "adafactor", "muon", "normuon"})
     for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8, MomentKind::kInt4}) {
       OptimizerSpec spec;
       spec.name = name;
       spec.moments = moments;
       if (spec.name == "sgd") spec.momentum = 0.9f;
       all.push_back({concat(name, ", moments ", enum_name(moments)), spec, layer(kHidden, dtypes::int4, "affine", rows),
-                     layer(70, dtypes::fp32, "", {}), moments == MomentKind::kBf16 ? 2 * kWindow : kWindow,
-                     spec.name == "adafactor" ? 0
-                     : spec.name == "muon"    ? 1
-                                              : 2});
+                     layer(70, dtypes::fp32, "", {}), moments == MomentKind::kBf16 ? 2 * kWindow : kWindow});
     }
   OptimizerSpec adam;
   adam.name = "adam";
-  const auto add = [&](const std::string& what, const LayerSpec& first, float clip = 0, int64_t shared = 2) {
+  const auto add = [&](const std::string& what, const LayerSpec& first, float clip = 0, int64_t in = kIn) {
     adam.clip_norm = clip;
-    all.push_back({what, adam, first, layer(70, dtypes::bint1, "binary", rows, dtypes::bf16), kWindow, shared});
+    all.push_back({what, adam, first, layer(70, dtypes::bint1, "binary", rows, dtypes::bf16), kWindow, in});
   };
   add("groups along rows", layer(kHidden, dtypes::int4, "symmetric", Granularity::groups(32)));
-  add("groups of rows", layer(kHidden, dtypes::int8, "absmax", Granularity::groups(30, 0)), 0, 1);
-  add("scales that span rows", layer(kHidden, dtypes::int8, "symmetric", {}), 1, 1);
-  add("learned steps", layer(kHidden, dtypes::int4, "lsq", rows), 1, 1);
+  add("groups of rows", layer(kHidden, dtypes::int8, "absmax", Granularity::groups(30, 0)));
+  for (const auto& [scheme, dtype] : {std::pair<std::string, DType>{"absmax", dtypes::int4},
+                                      {"symmetric", dtypes::int8},
+                                      {"affine", dtypes::int3},
+                                      {"minmax_offset", dtypes::int4},
+                                      {"ternary", dtypes::ternary},
+                                      {"binary", dtypes::bint1},
+                                      {"ternary_threshold", dtypes::ternary},
+                                      {"dorefa_weight", dtypes::uint4}})
+    for (const float clip : {0.0f, 1.0f}) {
+      LayerSpec first = layer(kHidden, dtype, scheme, {});
+      first.weight.quant->alpha = scheme == "binary";
+      add(concat("a scale of all rows, ", scheme), first, clip, 128);
+    }
+  add("a scale of all rows, bf16 master",
+      layer(kHidden, dtypes::ternary, "ternary", {}, dtypes::bf16, MasterKind::kBf16), 0, 128);
+  add("a scale of all rows, one chunk of sums", layer(kHidden, dtypes::ternary, "ternary", {}));
+  add("a scale of each column", layer(kHidden, dtypes::int8, "absmax", Granularity::channel(1)), 1);
+  for (const float clip : {0.0f, 1.0f}) {
+    add("learned steps", layer(kHidden, dtypes::int4, "lsq", rows), clip);
+    add("a learned step and offset", layer(kHidden, dtypes::uint4, "lsq_plus", {}, dtypes::bf16), clip);
+  }
   add("bf16 gradients, norm", layer(kHidden, dtypes::int3, "symmetric", rows, dtypes::bf16), 0.01f);
   add("fp32 gradients, norm", layer(kHidden, dtypes::int8, "symmetric", rows), 0.01f);
   add("bf16 masters", layer(kHidden, dtypes::int4, "affine", rows, dtypes::bf16, MasterKind::kBf16), 1);
@@ -68,17 +85,17 @@ std::vector<Case> cases() {
 }
 
 std::unique_ptr<Learner> learner(const Case& c) {
-  const auto model = make_sequential({c.first, plain_spec("tanh"), c.second}, kIn);
+  const auto model = make_sequential({c.first, plain_spec("tanh"), c.second}, c.in);
   return std::make_unique<Learner>(
       model, find_loss("softmax_cross_entropy"), c.optim, RequantPolicy{kWindow, c.every},
       [](int64_t) { return 0.02f; }, 3);
 }
 
-void train(Learner& learner, int64_t i) {
+void train(Learner& learner, int64_t i, int64_t in = kIn) {
   const int64_t samples = 2 + i % 3;
   std::vector<int32_t> labels;
   for (int64_t s = 0; s < samples; ++s) labels.push_back(static_cast<int32_t>((i + s) % 3));
-  learner.microbatch(random_tensor({samples, kIn}, dtypes::fp32, static_cast<uint64_t>(100 + i)), labels);
+  learner.microbatch(random_tensor({samples, in}, dtypes::fp32, static_cast<uint64_t>(100 + i)), labels);
 }
 
 constexpr int64_t kSteps = 3;
@@ -86,13 +103,13 @@ constexpr int64_t kSteps = 3;
 std::string alone(const Case& c) {
   const auto l = learner(c);
   l->set_window_sum(WindowSum::kTree);
-  for (int64_t i = 0; i < kSteps * kWindow; ++i) train(*l, i);
+  for (int64_t i = 0; i < kSteps * kWindow; ++i) train(*l, i, c.in);
   return state_hash(*l, RunCounters{});
 }
 
 struct Together {
   std::vector<std::string> states = {};
-  int64_t shared = 0;  // parameters
+  int64_t shared = 0;  // weights
   int64_t bytes = 0;   // that rank 0 sent
   RankTraffic predicted = {};
 };
@@ -110,11 +127,12 @@ Together together(const Case& c, int64_t size, WireFormat wire = WireFormat::kEx
         l->set_communicator(rank, wire);
         const int64_t own = kWindow / size;
         for (int64_t i = 0; i < kSteps * kWindow; ++i)
-          if (i % kWindow / own == rank->rank()) train(*l, i);
+          if (i % kWindow / own == rank->rank()) train(*l, i, c.in);
         if (rank->rank() == 0) {
           out.bytes = rank->bytes_sent();
           out.predicted = l->optimizer().traffic(size, wire);
-          for (const Parameter* p : l->model().parameters()) out.shared += l->optimizer().shares(*p) != nullptr ? 1 : 0;
+          for (const Parameter* p : l->model().parameters())
+            out.shared += p->shape().rank() > 1 && l->optimizer().shares(*p) != nullptr ? 1 : 0;
         }
         l->gather_state();
         state = state_hash(*l, RunCounters{});
@@ -126,10 +144,16 @@ Together together(const Case& c, int64_t size, WireFormat wire = WireFormat::kEx
 }
 
 struct PoisonOthers {
-  PoisonOthers() { detail::poison_foreign_rows = true; }
+  PoisonOthers() {
+    detail::poison_foreign_rows = true;
+    detail::most_of_one_owner = 1000;
+  }
   PoisonOthers(const PoisonOthers&) = delete;
   PoisonOthers& operator=(const PoisonOthers&) = delete;
-  ~PoisonOthers() { detail::poison_foreign_rows = false; }
+  ~PoisonOthers() {
+    detail::poison_foreign_rows = false;
+    detail::most_of_one_owner = 2;
+  }
 };
 
 }  // namespace
@@ -142,8 +166,43 @@ TEST_CASE("ranks that update rows of a weight give the bits of one rank, for all
       const Together all = together(c, size);
       INFO(c.name << ", " << size << " ranks");
       for (const std::string& state : all.states) CHECK(state == one);
-      CHECK(all.shared == c.shared);
+      CHECK(all.shared == 2);
     }
+  }
+}
+
+TEST_CASE("a weight that needs one owner has none where it would load that rank more than a sum loads all") {
+  OptimizerSpec adam;
+  adam.name = "adam";
+  const LayerSpec learned = layer(kHidden, dtypes::int4, "lsq", Granularity::channel(0));
+  for (const auto& [second, size, shared] :
+       {std::tuple<int64_t, int64_t, int64_t>{300, 2, 2}, {300, 4, 1}, {129, 4, 2}}) {
+    const Case c{"", adam, learned, layer(second, dtypes::int4, "lsq", Granularity::channel(0))};
+    const Together all = together(c, size);
+    INFO(second << " outputs, " << size << " ranks");
+    CHECK(all.shared == shared);
+    for (const std::string& state : all.states) CHECK(state == alone(c));
+  }
+}
+
+TEST_CASE("learned steps at their floor are fitted again by the owner of the weight, and every rank says so") {
+  const PoisonOthers poison;
+  OptimizerSpec adam;
+  adam.name = "adam";
+  Case c{"", adam, layer(kHidden, dtypes::int4, "lsq", Granularity::channel(0)), layer(70, dtypes::fp32, "", {})};
+  c.first.weight.learned.lr_factor = 30;  // steps fall to the floor at once
+  const auto warnings = [&](const std::function<void()>& run) {
+    const LogLines log;
+    run();
+    return std::count_if(log.warnings.begin(), log.warnings.end(),
+                         [](const std::string& line) { return contains(line, "carried no signal"); });
+  };
+  std::string one;
+  CHECK(warnings([&] { one = alone(c); }) == 1);
+  for (const int64_t size : {2, 4}) {
+    Together all;
+    CHECK(warnings([&] { all = together(c, size); }) == size);
+    for (const std::string& state : all.states) CHECK(state == one);
   }
 }
 

@@ -38,16 +38,31 @@ class Requantization {
 
   // Makes the codes of rows begin, begin + 1, ... from x [rows, cols], their fp32 values. Call it exactly once for
   // every row, from several threads and in any order, for blocks that begin at multiples of row_unit; all rows at once
-  // unless scales_are_row_local. Throws Error(kNonFinite) naming the parameter if x holds NaN or Inf; the codes are
-  // unusable then.
+  // unless scales_are_row_local, or joined. Throws Error(kNonFinite) naming the parameter if x holds NaN or Inf; the
+  // codes are unusable then.
   void put_rows(int64_t begin, const Tensor& x);
   // After put_rows of rows [begin, end): packs them into the layouts that are packed by rows (dtype/layout.h) while
   // their codes are in cache. `begin` is a multiple of 16. Call it for all rows or for none; in the latter case finish
   // packs them. On devices other than the CPU finish always packs them.
   void pack_rows(int64_t begin, int64_t end);
+  // Whether one scale for all rows follows from the range, or the mean of abs x, of all values, so that ranks can fit
+  // it together: scale_terms of all rows, then join_scales, before put_rows and share_rows.
+  static bool scales_join(const Parameter& p);
+  // The terms of x, consecutive rows (fp32, dense) from a multiple of scale_unit on: sums of abs x of its chunks
+  // (docs/numerics.md section 8); or low and high, +Inf and -Inf without rows. scale_term_count: how many those are of
+  // rows [begin, end). Throws as put_rows.
+  static int64_t scale_unit(const Parameter& p);
+  std::vector<float> scale_terms(const Tensor& x) const;
+  static int64_t scale_term_count(const Parameter& p, int64_t begin, int64_t end);
+  // `terms`: those of all rows, in their order. Sets the scale that a fit to all rows would give.
+  void join_scales(std::vector<float> terms);
+  // Fits learned steps of `p` that carry no signal again, as Parameter::requantize does before it makes codes. Returns
+  // of how many it has warned since the parameter was made; tell_refit is that warning, on ranks that did not fit them.
+  static int64_t refit_learned(Parameter& p, int64_t step);
+  static void tell_refit(const Parameter& p, int64_t refitted);
   // In place of put_rows, for rows whose codes another rank makes: their codes and scales, as bytes. share_rows comes
-  // first; give_rows after put_rows of these rows; take_rows counts as put_rows and pack_rows. Rows as there, whose
-  // scales are row-local; on the CPU only.
+  // first; give_rows after put_rows of these rows; take_rows counts as put_rows and pack_rows. Rows as there; unless
+  // scales are row-local or joined, one rank puts all of them. On the CPU only.
   void share_rows();
   int64_t row_bytes(int64_t begin, int64_t end) const;
   void give_rows(int64_t begin, int64_t end, std::byte* to) const;

@@ -33,6 +33,7 @@ namespace bitgrad {
 class Communicator;
 
 namespace detail {
+class RowGather;
 class RowShares;
 class SquareSums;
 }  // namespace detail
@@ -109,10 +110,10 @@ class Optimizer {
   int64_t placements() const { return placements_; }
   // Makes this optimizer one of several ranks, on the CPU: each updates some rows of a large parameter and gets the new
   // codes, or fp32 values, of the others. Until gather_state a rank holds masters and moments of its own rows only; the
-  // pages of others go back to the system. Bits are those of one rank. Rules of whole matrices, moments of rows and
-  // columns, learned parts, and weights whose scales span rows are updated as a whole by every rank. Call it on all
-  // ranks before the first step; step, requantize and gather_state then communicate, in the order of attach, and throw
-  // as Communicator::wait. Who catches an Error of one rank must cancel the communicator, as Learner does.
+  // pages of others go back to the system. Bits are those of one rank. A parameter whose update or
+  // codes need all rows (rules of whole matrices, learned parts, most scales that span rows) has one owner. Call it on
+  // all ranks before the first step; step, requantize and gather_state then communicate, in the order of attach, and
+  // throw as Communicator::wait. Who catches an Error of one rank must cancel the communicator, as Learner does.
   void set_ranks(std::shared_ptr<Communicator> ranks);
   // The rows of each rank; nullptr: every rank updates all of them.
   const detail::RowShares* shares(const Parameter& parameter) const;
@@ -188,21 +189,28 @@ class Optimizer {
   bool norm_in_one_pass(const Entry& entry) const;
   bool finishes_early(const Entry& entry) const;
   void finish_early(Entry& entry, double count, detail::SquareSums* sums);
+  void check_all_rows(Entry& entry, double count, detail::SquareSums& sums);
+  int64_t matrix_macs(const Entry& entry) const;
   float norm_factor(double sum_of_squares);
-  // On several ranks (optimizer_ranks.cpp). OwnSquares: terms of the norm from the own rows of the parameter of `index`
-  // in SquareSums.
+  // On several ranks (optimizer_owners.cpp, optimizer_ranks.cpp). OwnSquares: terms of the norm from the own rows of
+  // the parameter of `index` in SquareSums.
   struct OwnSquares {
     const Entry* entry;
     size_t index;
     std::vector<float> terms;
   };
+  std::map<const Entry*, int64_t> deal(int64_t ranks) const;
   std::vector<std::optional<detail::RowShares>> shares_of(int64_t ranks) const;  // by entry
   bool shareable(const Entry& entry) const;
-  std::vector<float> check_own_rows(const Entry& entry, double count) const;
+  bool one_owner(const Entry& entry) const;
+  std::vector<float> check_own_rows(Entry& entry, double count);
   int64_t square_terms(const Entry& entry, int64_t rank) const;
   void gather_squares(const std::vector<OwnSquares>& own, detail::SquareSums& sums) const;
   void apply_shared(const RequantKey* due);
-  void gather_masters(const Entry& entry) const;
+  void leave_to_owners();
+  void sweep_own_rows(Entry& entry, const RequantKey* due, detail::RowGather& gather);
+  void code_own_rows(const RequantKey& due, detail::RowGather& gather);
+  void requantize_shared(const Entry& entry, const RequantKey& due) const;
   template <typename Use>
   void each_shared(const Use& use) const;
   void check_squares(const detail::SquareSums& sums) const;

@@ -95,7 +95,8 @@ class Quantizer {
   virtual QuantParams fit_range(const QuantSpec& spec, const Tensor& low, const Tensor& high) const;
 
   // How a kernel that holds one row at a time can compute the scale of that row (kernels/update_rows.h), with the bits
-  // of fit; nullopt if it cannot. Implies per-row scales.
+  // of fit; nullopt if it cannot. Of other blocks, too, that is then the scale, and params hold no statistic:
+  // ranks join parts of a block by it (nn/requantization.h).
   virtual std::optional<kernels::RowFit> row_fit(const QuantSpec&) const { return std::nullopt; }
 
   // The parts of the scheme that are trained; empty if none. A scheme with learned parts takes its params from them

@@ -284,4 +284,13 @@ bool all_finite(const float* x, int64_t n) {
   return !found;
 }
 
+float join_chunks(std::vector<float> chunks) {
+  size_t n = chunks.size();
+  for (; n > 1; n = (n + 1) / 2) {
+    for (size_t i = 0; i < n / 2; ++i) chunks[i] = chunks[2 * i] + chunks[2 * i + 1];
+    if (n % 2 == 1) chunks[n / 2] = chunks[n - 1];
+  }
+  return chunks.empty() ? 0.0f : chunks[0];
+}
+
 }  // namespace bitgrad::kernels
