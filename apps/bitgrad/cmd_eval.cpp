@@ -27,6 +27,7 @@ struct EvalOptions {
 
 // What all ranks must have in common to share the batches of the model that rank 0 has sent.
 void compare(Communicator& ranks, const Dataset& data, RunConfig config) {
+  require_same(ranks, "device.kind", config.device.kind);
   config.device = {};
   require_same(ranks, "version", concat(BITGRAD_VERSION, " (", build_commit(), ')'));
   require_same(ranks, "configuration", to_portable_yaml(config));

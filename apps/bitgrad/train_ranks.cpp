@@ -32,15 +32,19 @@ ThreadRanks::ThreadRanks(Trainer& first, const RunConfig& config, int64_t size, 
   constexpr int64_t kMost = 64;
   require(size >= 1 && size <= kMost, "train", "--ranks: got ", size, ", expected 1 .. ", kMost);
   if (size == 1) return;
-  require(config.device.kind == "cpu", "train", "--ranks: got device.kind ", config.device.kind,
-          ": threads train on the CPU. Start one process for each device with mpirun (docs/ranks.md)");
+  if (config.device.kind != "cpu") {
+    const int64_t devices = device_count(DeviceKind::kCuda) - config.device.index;
+    require(size <= devices, "train", "--ranks: got ", size, ", expected at most ", devices,
+            ", the number of devices from ", to_string(device_of(config)), " on, of which each rank has one");
+  }
   const auto ranks = make_thread_ranks(size, timeout);
   first_ = ranks[0];
   first.set_ranks(first_);
   const SilentLog silent;
   for (int64_t r = 1; r < size; ++r) {
-    Trainer& trainer = *trainers_.emplace_back(std::make_unique<Trainer>(config));
-    trainer.set_ranks(ranks[static_cast<size_t>(r)]);
+    const std::shared_ptr<Communicator>& rank = ranks[static_cast<size_t>(r)];
+    Trainer& trainer = *trainers_.emplace_back(std::make_unique<Trainer>(on_own_device(config, *rank)));
+    trainer.set_ranks(rank);
     if (checkpoint.empty())
       trainer.start();
     else

@@ -17,11 +17,13 @@
 
 namespace bitgrad::cli {
 
-// Ranks 1 .. size-1, which are threads of this process. They log nothing and write nothing: rank 0 does.
+// Ranks 1 .. size-1, which are threads of this process, each with a device of its own or on the CPU. They log nothing
+// and write nothing: rank 0 does.
 class ThreadRanks {
  public:
   // Makes `first` rank 0, and trainers of the same run, which resume from `checkpoint` ("": they start). Throws Error
-  // if size < 1, if the run cannot be shared by as many, and for devices other than the CPU.
+  // if size < 1, if the run cannot be shared by as many, and if there are fewer devices: rank r trains on device.index
+  // + r.
   ThreadRanks(Trainer& first, const RunConfig& config, int64_t size, std::chrono::milliseconds timeout,
               const std::string& checkpoint, bool use_data);
   // Begins to train. Call before first.run, whose errors, and those of the other ranks, end all.

@@ -99,7 +99,7 @@ class CudaBackend final : public DeviceBackend {
     return mask;
   }
 
-  // Without a device, returns the reason.
+  // Another text for each device of a host, by its name: ranks compare it. Without a device, returns the reason.
   std::string describe() const override {
     if (device_count() == 0) return why_no_device();
     const DeviceProperties& p = device_properties(current_device_index());

@@ -69,11 +69,19 @@ int attribute(cudaDeviceAttr what, int device) {
   return value;
 }
 
+// How nvidia-smi and CUDA_VISIBLE_DEVICES name the device: the begin of its UUID, GPU-8932f937.
+std::string short_uuid(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 4; ++i)
+    for (const int shift : {4, 0}) text += "0123456789abcdef"[static_cast<unsigned char>(uuid.bytes[i]) >> shift & 15];
+  return text;
+}
+
 DeviceProperties read_properties(int device) {
   cudaDeviceProp p{};
   check(cudaGetDeviceProperties(&p, device), "device properties");
   DeviceProperties out;
-  out.name = p.name;
+  out.name = concat(p.name, " (", short_uuid(p.uuid), ')');
   out.major = p.major;
   out.minor = p.minor;
   out.wgmma = BITGRAD_CUDA_HAS_90A && p.major == 9 && p.minor == 0;

@@ -97,7 +97,7 @@ class Events : public MetricsSink {
     for (const auto& [name, value] : object.members()) {
       if (!value.is_number() || name == "step" || name == "epoch" || (event == "quant" && !of_quantization(name)))
         continue;
-      const bool speed = name.ends_with("_per_s") || name == "mfu";
+      const bool speed = name.ends_with("_per_s") || name == "mfu" || name == "wait" || name == "slowest_rank";
       scalars.emplace_back((speed ? "perf/" : prefix) + name, value.get<float>());
     }
     file_.write(object["step"].get<int64_t>(), scalars);
@@ -251,6 +251,8 @@ void MetricsLog::write(const TrainEvent& e) {
   if (e.tokens_per_s > 0) j["tokens_per_s"] = number(e.tokens_per_s);
   if (e.gmacs_per_s > 0) j["gmacs_per_s"] = number(e.gmacs_per_s);
   if (e.mfu >= 0) j["mfu"] = number(e.mfu);
+  if (e.slowest_rank >= 0) j["slowest_rank"] = e.slowest_rank;
+  if (e.slowest_rank >= 0) j["wait"] = number(e.wait);
   if (e.skipped_windows > 0) j["skipped_windows"] = e.skipped_windows;
   line(j);
 }

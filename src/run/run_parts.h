@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct Interval {
   double loss = 0, weight = 0;       // weight: of the target elements
   int64_t correct = 0, counted = 0;  // counted: target elements that count
   int64_t samples = 0;
+  std::vector<double> busy = {};  // seconds by rank (Learner::rank_seconds)
   Clock::time_point start = Clock::now();
   void add(const StepResult& r) {
     loss += r.loss;
@@ -51,12 +53,21 @@ struct Interval {
     counted += r.counted;
     samples += r.samples;
   }
+  void add(const std::vector<double>& seconds) {
+    busy.resize(seconds.size());
+    std::transform(seconds.begin(), seconds.end(), busy.begin(), busy.begin(), std::plus<>());
+  }
   void report(TrainEvent& e, bool classes, int64_t positions) const {
     const double n = static_cast<double>(std::max<int64_t>(counted, 1));
     e.loss = weight > 0 ? loss / weight : 0;
     e.accuracy = classes ? 100.0 * static_cast<double>(correct) / n : -1;
     e.samples_per_s = static_cast<double>(samples) / std::max(seconds_since(start), 1e-9);
     e.tokens_per_s = e.samples_per_s * static_cast<double>(positions);
+    const auto slowest = std::max_element(busy.begin(), busy.end());
+    if (slowest == busy.end() || *slowest <= 0) return;
+    e.slowest_rank = slowest - busy.begin();
+    const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
+    e.wait = 1 - sum / (static_cast<double>(busy.size()) * *slowest);
   }
   void keep(RunCounters& c) const {
     c.unreported_loss = loss;

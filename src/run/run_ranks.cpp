@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bitgrad/base/cpu.h"
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
@@ -24,6 +25,21 @@ std::vector<std::string> texts_of_all(Communicator& ranks, const std::string& ow
   for (const std::vector<char>& text : gather_lists(ranks, std::span<const char>(own)))
     texts.emplace_back(text.begin(), text.end());
   return texts;
+}
+
+// Warns of ranks that have one card: each waits for the memory and the time of the other.
+void warn_of_shared_devices(Communicator& ranks, Device device) {
+  if (device.is_cpu()) return;  // of all ranks
+  const DeviceGuard guard(device);
+  const std::vector<std::string> cards =
+      texts_of_all(ranks, concat(device_backend(device).describe(), " of ", ranks.info().host));
+  for (size_t r = 1; r < cards.size(); ++r)
+    for (size_t other = 0; other < r; ++other)
+      if (cards[other] == cards[r])
+        return log(LogLevel::kWarning,
+                   concat("[ranks] ranks ", other, " and ", r, " have the same device (", printable(cards[r]),
+                          "): they share its memory and its time. A host needs as many devices as ranks, from "
+                          "device.index on."));
 }
 
 }  // namespace
@@ -100,16 +116,18 @@ void Trainer::Ranks::compare() const {
   Communicator& ranks = *t_.communicator_;
   t_.learner_->gather_state();  // apart after another call of run
   RunConfig config = t_.config_;
-  config.device = {};  // ranks may have other devices, and threads
+  config.device = {};  // ranks have other devices, and may have other threads
   std::string data;
   for (const auto& [section, record] : t_.samples_) data += concat("data.", section, ": ", to_string(record), '\n');
   const std::vector<std::pair<const char*, std::string>> common = {
       {"version", concat(BITGRAD_VERSION, " (", build_commit(), ')')},
+      {"device.kind", t_.config_.device.kind},
       {"configuration", to_portable_yaml(config)},
       {"data", data},
       {"weights and counters at the start", state_hash(*t_.learner_, t_.counters_)},
   };
   for (const auto& [what, own] : common) require_same(ranks, what, own);
+  warn_of_shared_devices(ranks, t_.learner_->device());
   const std::vector<std::string> kernels = texts_of_all(ranks, kernel_table_hash());
   if (bits_mode() == BitsMode::kFast &&
       std::any_of(kernels.begin(), kernels.end(), [&](auto& k) { return k != kernels[0]; }))

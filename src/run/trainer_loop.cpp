@@ -231,6 +231,7 @@ class Trainer::Loop {
   void boundary(bool last) {
     const int64_t step = learner().state().step;
     for (const StepResult& r : learner().last_results()) interval_.add(r);
+    interval_.add(learner().rank_seconds());
     agree_on_stop();
     if (reads_state(last))  // an average is evaluated by all ranks, in place of the values
       learner().gather_state(learner().train_state().average ? Optimizer::Place::kAllRanks

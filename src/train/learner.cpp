@@ -172,6 +172,7 @@ void Learner::set_total_microbatches(int64_t microbatches) {
   s_->total_microbatches = microbatches;
 }
 const std::vector<StepResult>& Learner::last_results() const { return s_->last_results; }
+const std::vector<double>& Learner::rank_seconds() const { return s_->rank_seconds; }
 int64_t Learner::window_samples() const { return s_->window.samples; }
 int64_t Learner::since_requantize() const { return s_->since_requantize; }
 const Learner::Skipped& Learner::skipped() const { return s_->skipped; }

@@ -1,6 +1,7 @@
 #include "train/reducer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -75,10 +76,13 @@ double Reducer::finish(const std::vector<double>& weights) {
   const std::vector<Parameter*>& parameters = s_.parameters;
   for (; next_ < order_.size(); ++next_) send(order_[next_]);
   sent_.resize(parameters.size(), Sent::kNo);
-  std::vector<double> own;  // which gradients this rank has; the order in which they came, of rank 0; its weights
-  own.reserve(2 * parameters.size() + weights.size() + 1);
+  // Which gradients this rank has; its seconds; the order in which they came, of rank 0; its weights.
+  std::vector<double> own;
+  own.reserve(2 * parameters.size() + weights.size() + 2);
   for (size_t i = 0; i < parameters.size(); ++i)
     own.push_back(parameters[i]->grad_sink().filled() && sent_[i] != Sent::kZero ? 1 : 0);
+  using Clock = std::chrono::steady_clock;
+  own.push_back(since_ ? std::chrono::duration<double>(Clock::now() - *since_).count() : 0);
   if (s_.ranks->rank() > 0) completed_.clear();
   own.push_back(static_cast<double>(completed_.size()));
   own.insert(own.end(), completed_.begin(), completed_.end());
@@ -102,16 +106,20 @@ double Reducer::finish(const std::vector<double>& weights) {
   sum_over_ranks(*s_.ranks, whole);
   for (size_t i = 0; i < parameters.size(); ++i)
     if (!any[i]) parameters[i]->grad_sink().clear();
-  const auto first = all[0].begin() + std::ssize(parameters) + 1;
-  const auto count = static_cast<int64_t>(all[0][parameters.size()]);
+  const auto first = all[0].begin() + std::ssize(parameters) + 2;
+  const auto count = static_cast<int64_t>(all[0][parameters.size() + 1]);
   if (count > 0) order_.clear();
   for (auto i = first; i != first + count; ++i)
     if (const auto index = static_cast<size_t>(*i); any[index] && s_.optimizer->shares(*parameters[index]) != nullptr)
       order_.push_back(index);
   drop();
+  s_.rank_seconds.clear();
+  if (since_)
+    for (const std::vector<double>& of : all) s_.rank_seconds.push_back(of[parameters.size()]);
+  since_ = Clock::now();
   double sum = 0;  // in the order of the microbatches
   for (const std::vector<double>& of : all) {
-    const auto skip = std::ssize(parameters) + 1 + static_cast<int64_t>(of[parameters.size()]);
+    const auto skip = std::ssize(parameters) + 2 + static_cast<int64_t>(of[parameters.size() + 1]);
     sum = std::accumulate(of.begin() + skip, of.end(), sum);
   }
   return sum;

@@ -1,6 +1,7 @@
 // Sums the gradients of a window over the ranks.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -32,7 +33,8 @@ class Reducer {
   void send(size_t index);
 
   TrainState& s_;
-  std::vector<size_t> order_;  // of s_.parameters; empty before the first window ends
+  std::vector<size_t> order_;                                   // of s_.parameters; empty before the first window ends
+  std::optional<std::chrono::steady_clock::time_point> since_;  // the sums of the window before
   // Of the present window.
   std::vector<size_t> completed_;
   std::vector<bool> complete_;

@@ -77,6 +77,7 @@ struct TrainState {
   int64_t total_steps = 0, total_microbatches = 0;  // of the run; 0: unknown
   std::vector<Parameter*> parameters;
   Window window;
+  std::vector<double> rank_seconds;      // Learner::rank_seconds
   std::vector<StepResult> last_results;  // of the microbatches of all ranks in the window that ended last, in order
   Learner::Skipped skipped;
   int64_t since_requantize = 0;  // microbatches

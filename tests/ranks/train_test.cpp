@@ -51,7 +51,7 @@ std::string result_of(const std::string& run) {
   std::istringstream lines(slurp(run + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     Json j = Json::parse(line);
-    for (const char* key : {"samples_per_s", "tokens_per_s", "gmacs_per_s"}) j.erase(key);
+    for (const char* key : {"samples_per_s", "tokens_per_s", "gmacs_per_s", "slowest_rank", "wait"}) j.erase(key);
     text += j.dump() + '\n';
   }
   return text;
@@ -73,7 +73,9 @@ TEST_CASE("processes and threads train the run of one rank, and it is resumed wi
     INFO(run.out << run.err);
     CHECK(run.code == 0);
     CHECK(result_of(folder.file(name)) == one);
+    CHECK(contains(slurp(folder.file(name + "/metrics.jsonl")), "\"slowest_rank\":"));
   }
+  CHECK(!contains(slurp(folder.file("one/metrics.jsonl")), "\"slowest_rank\":"));
   CHECK(train(folder, 1, joined(kShared, {"--ranks", "4", "--out", "4 threads"})).code == 0);
   CHECK(result_of(folder.file("4 threads")) == one);
 
@@ -196,7 +198,7 @@ TEST_CASE("ranks share the batches of an evaluation, and print what one process 
   CHECK(once(other.err, "[ranks] ranks 0 and 1 differ in configuration: "));
 }
 
-TEST_CASE("processes with a device each train and evaluate the run of one on the CPU, in strict") {
+TEST_CASE("processes and threads with a device each train and evaluate the run of one on the CPU, in strict") {
   const std::string program = build_path("bin/emulated/bin/bitgrad");
   if (!std::filesystem::exists(program)) {
     WARN("skipped: " << program << " is not built");
@@ -207,13 +209,14 @@ TEST_CASE("processes with a device each train and evaluate the run of one on the
   REQUIRE(train(folder, 1, joined(words, {"quant.observer_update=window", "--out", "one"})).code == 0);
   const std::string one = result_of(folder.file("one"));
   CHECK(contains(one, "ended at step 8, state "));
-  const auto emulated = [&](const std::string& command, const Words& arguments) {
-    Words line = train_on(2, arguments);
+  const auto emulated = [&](const std::string& command, const Words& arguments, int ranks = 2,
+                            const std::string& devices = "2") {
+    Words line = train_on(ranks, arguments);
     *std::find(line.begin(), line.end(), build_path("bin/bitgrad")) = program;
     *std::find(line.begin(), line.end(), "train") = command;
-    return run_program(line,
-                       {{"BITGRAD_MPI_MODULE", build_path("bin/bitgrad_mpi.so")}, {"BITGRAD_EMULATION_DEVICES", "2"}},
-                       folder.file(""));
+    return run_program(
+        line, {{"BITGRAD_MPI_MODULE", build_path("bin/bitgrad_mpi.so")}, {"BITGRAD_EMULATION_DEVICES", devices}},
+        folder.file(""));
   };
   const ProcessResult devices = emulated("train", joined(words, {"device.kind=cuda", "--out", "devices"}));
   INFO(devices.out << devices.err);
@@ -225,4 +228,15 @@ TEST_CASE("processes with a device each train and evaluate the run of one on the
   CHECK(eval.out ==
         run_program({build_path("bin/bitgrad"), "eval", "devices", "--json", "device.kind=cpu"}, {}, folder.file(""))
             .out);
+  const Words on_devices = joined(words, {"device.kind=cuda", "--out"});
+  const ProcessResult threads = emulated("train", joined(on_devices, {"threads", "--ranks", "2"}), 1);
+  INFO(threads.out << threads.err);
+  CHECK(threads.code == 0);
+  CHECK(result_of(folder.file("threads")).substr(0, 90) == one.substr(0, 90));
+  const ProcessResult beyond = emulated("train", joined(on_devices, {"beyond", "--ranks", "2", "device.index=1"}), 1);
+  CHECK(beyond.code == 2);
+  CHECK(contains(beyond.err, "[train] --ranks: got 2, expected at most 1, the number of devices from cuda:1 on"));
+  const ProcessResult same = emulated("train", joined(on_devices, {"same"}), 2, "1");
+  CHECK(same.code == 0);
+  CHECK(contains(same.err, "[ranks] ranks 0 and 1 have the same device (emulated device 0, compute capability"));
 }

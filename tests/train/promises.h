@@ -147,7 +147,7 @@ inline std::string metrics_of(const std::string& folder) {
   std::istringstream in(text_of(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(in, line);) {
     Json j = Json::parse(line);
-    for (const char* key : {"samples_per_s", "tokens_per_s", "gmacs_per_s"}) j.erase(key);
+    for (const char* key : {"samples_per_s", "tokens_per_s", "gmacs_per_s", "slowest_rank", "wait"}) j.erase(key);
     out += j.dump() + '\n';
   }
   return out;

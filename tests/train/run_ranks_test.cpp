@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "run/run_parts.h"
 #include "support/catch.h"
 #include "support/log_lines.h"
 #include "support/unsynced_file_system.h"
@@ -246,4 +247,17 @@ TEST_CASE("ranks refuse what they cannot share") {
   Trainer begun(shared_config(promise_of(plain)));
   begun.start();
   CHECK(contains(error_of([&] { begun.set_ranks(make_thread_ranks(2)[0]); }), "ranks are set before the run begins"));
+}
+
+TEST_CASE("a train line names the rank whose microbatches took longest, and the part of the time that ranks wait") {
+  detail::Interval interval;
+  TrainEvent e;
+  interval.add(std::vector<double>());
+  interval.report(e, true, 0);
+  CHECK(e.slowest_rank == -1);
+  interval.add(std::vector<double>{1, 3, 2, 2});
+  interval.add(std::vector<double>{1, 1, 4, 2});
+  interval.report(e, true, 0);
+  CHECK(e.slowest_rank == 2);
+  CHECK(e.wait == 1 - (2 + 4 + 6 + 4) / (4 * 6.0));
 }

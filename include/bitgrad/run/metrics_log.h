@@ -33,7 +33,7 @@ struct MetricsOutputs {
 
 // metrics.jsonl: one JSON object per line.
 //   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s", for ids also "tokens_per_s", "gmacs_per_s"
-//     if layers multiply, "mfu" if log.peak is set},
+//     if layers multiply, "mfu" if log.peak is set, "slowest_rank" and "wait" on several ranks},
 //   {"event":"eval","split","epoch","step","loss","accuracy", the other metrics that fit the task, "final":true for the
 //     test of the best model} and
 //   {"event":"quant","step","epoch","layer","part", ...} (quant_monitor.h).

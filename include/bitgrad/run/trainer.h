@@ -40,7 +40,11 @@ struct TrainEvent {
   // 10^9 multiply-accumulates per second of training, from the layer table: three times the forward pass (backward
   // counts twice); recomputation is not counted.
   double gmacs_per_s = 0;
-  double mfu = -1;              // gmacs_per_s in percent of log.peak; -1: no peak set
+  double mfu = -1;  // gmacs_per_s in percent of log.peak; -1: no peak set
+  // On several ranks: the one whose microbatches took longest, and the part of that time that a rank waits for it on
+  // average, in [0, 1); -1: one rank.
+  int64_t slowest_rank = -1;
+  double wait = 0;
   int64_t skipped_windows = 0;  // of the run so far: windows in which no target counts
   double seconds = 0, eta_seconds = 0;
 };

@@ -187,6 +187,9 @@ class Learner {
   void set_total_microbatches(int64_t microbatches);
   // The microbatches of all ranks in the window that ended last, in order.
   const std::vector<StepResult>& last_results() const;
+  // By rank: the seconds from the sums of the window before to those of the last one in which it did not wait for other
+  // ranks. Empty on one rank, and before the second window.
+  const std::vector<double>& rank_seconds() const;
   // Samples in the current window; 0 on a step boundary.
   int64_t window_samples() const;
   // Microbatches since the last requantization; part of a checkpoint.
