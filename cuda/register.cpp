@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "bitgrad/base/device.h"
+#include "cuda/dist/nccl.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/runtime/backend.h"
 #include "cuda/runtime/step_graph.h"
@@ -63,6 +64,8 @@ void register_all() {
   pack_kernels().add(kPackKernels);
   register_device_transpose(transpose_cuda);
   register_gemm();
+  register_device_links(DeviceKind::kCuda, &kNcclLinks);
+  add_library(&describe_nccl);
 #define BITGRAD_MAP_LAYER(name) register_##name##_maps();
 #include "cuda/map_layers.inc"
 #undef BITGRAD_MAP_LAYER

@@ -33,6 +33,7 @@
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/dist/communicator.h"
+#include "bitgrad/dist/device_link.h"
 #include "bitgrad/dist/engines.h"
 #include "bitgrad/dist/wire_format.h"
 #include "bitgrad/dtype/bf16.h"

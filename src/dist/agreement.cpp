@@ -29,11 +29,18 @@ Error error_for_ranks(const std::exception& error) {
   return Error(memory ? "out of memory" : error.what(), memory ? ErrorCode::kMemory : ErrorCode::kBug);
 }
 
+std::vector<std::string> gather_texts(Communicator& ranks, const std::string& own) {
+  std::vector<std::string> texts;
+  for (const std::vector<char>& text : gather_lists(ranks, std::span<const char>(own)))
+    texts.emplace_back(text.begin(), text.end());
+  return texts;
+}
+
 void require_same(Communicator& ranks, std::string_view what, const std::string& own) {
-  const std::vector<std::vector<char>> all = gather_lists(ranks, std::span<const char>(own));
+  const std::vector<std::string> all = gather_texts(ranks, own);
   for (size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
-    const auto [first, second] = first_difference({all[0].data(), all[0].size()}, {all[r].data(), all[r].size()});
+    const auto [first, second] = first_difference(all[0], all[r]);
     fail_with(ErrorCode::kUsage, "ranks", "ranks 0 and ", r, " differ in ", what, ": \"", printable(first), "\" and \"",
               printable(second), "\": expected the same on all");
   }

@@ -62,6 +62,8 @@ class ThreadRank final : public Communicator {
     return {.engine = "threads", .host = detail::host_name(), .local_rank = rank_, .local_size = m_->size};
   }
 
+  std::chrono::milliseconds timeout() const override { return timeout_; }
+
   Transfer exchange(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
     detail::check_exchange(to.size(), from.size(), size());
     return start("exchange", {{to.begin(), to.end()}, {from.begin(), from.end()}});
@@ -83,6 +85,10 @@ class ThreadRank final : public Communicator {
   void cancel(const Error& why) override {
     std::unique_lock lock(m_->mutex);
     cancel_with(lock, Error(concat("[ranks] rank ", rank_, " ended: ", why.what()), why.code()));
+  }
+  void check() override {
+    std::unique_lock lock(m_->mutex);
+    check(lock);
   }
 
  private:

@@ -58,6 +58,7 @@ class WireRank final : public Communicator {
   int64_t rank() const override { return thread_.rank(); }
   int64_t size() const override { return thread_.size(); }
   RankInfo info() const override { return thread_.info(); }
+  milliseconds timeout() const override { return options_.timeout; }
 
   Transfer exchange(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
     detail::check_exchange(to.size(), from.size(), size());
@@ -79,6 +80,10 @@ class WireRank final : public Communicator {
   }
   void cancel(const Error& why) override {
     end_all(Error(concat("[ranks] rank ", rank(), " ended: ", why.what()), why.code()));
+  }
+  void check() override {
+    std::unique_lock lock(shared_->mutex);
+    check(lock);
   }
 
  private:

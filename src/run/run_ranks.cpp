@@ -11,6 +11,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/version.h"
+#include "bitgrad/dist/device_link.h"
 #include "bitgrad/dist/engines.h"
 #include "run/run_parts.h"
 #include "train/ranks.h"
@@ -19,27 +20,15 @@
 namespace bitgrad {
 namespace {
 
-// The texts of all ranks, in rank order.
-std::vector<std::string> texts_of_all(Communicator& ranks, const std::string& own) {
-  std::vector<std::string> texts;
-  for (const std::vector<char>& text : gather_lists(ranks, std::span<const char>(own)))
-    texts.emplace_back(text.begin(), text.end());
-  return texts;
-}
-
-// Warns of ranks that have one card: each waits for the memory and the time of the other.
-void warn_of_shared_devices(Communicator& ranks, Device device) {
+// Connects the devices of ranks before the run begins. Ranks that have one card each wait for the memory and the time
+// of the other.
+void connect_devices(Communicator& ranks, Device device) {
   if (device.is_cpu()) return;  // of all ranks
-  const DeviceGuard guard(device);
-  const std::vector<std::string> cards =
-      texts_of_all(ranks, concat(device_backend(device).describe(), " of ", ranks.info().host));
-  for (size_t r = 1; r < cards.size(); ++r)
-    for (size_t other = 0; other < r; ++other)
-      if (cards[other] == cards[r])
-        return log(LogLevel::kWarning,
-                   concat("[ranks] ranks ", other, " and ", r, " have the same device (", printable(cards[r]),
-                          "): they share its memory and its time. A host needs as many devices as ranks, from "
-                          "device.index on."));
+  if (const std::string shared = shared_card(ranks, device); !shared.empty() && ranks.rank() == 0)
+    log(LogLevel::kWarning, concat("[ranks] ", shared,
+                                   ": they share its memory and its time. A host needs as many devices as ranks, from "
+                                   "device.index on."));
+  DeviceLink::between(ranks, device);
 }
 
 }  // namespace
@@ -127,8 +116,8 @@ void Trainer::Ranks::compare() const {
       {"weights and counters at the start", state_hash(*t_.learner_, t_.counters_)},
   };
   for (const auto& [what, own] : common) require_same(ranks, what, own);
-  warn_of_shared_devices(ranks, t_.learner_->device());
-  const std::vector<std::string> kernels = texts_of_all(ranks, kernel_table_hash());
+  connect_devices(ranks, t_.learner_->device());
+  const std::vector<std::string> kernels = gather_texts(ranks, kernel_table_hash());
   if (bits_mode() == BitsMode::kFast &&
       std::any_of(kernels.begin(), kernels.end(), [&](auto& k) { return k != kernels[0]; }))
     log(LogLevel::kWarning,
@@ -175,7 +164,7 @@ int64_t Trainer::Ranks::of_first(int64_t own) const {
 }
 
 std::string Trainer::Ranks::of_first(const std::string& own) const {
-  return t_.communicator_ ? texts_of_all(*t_.communicator_, own)[0] : own;
+  return t_.communicator_ ? gather_texts(*t_.communicator_, own)[0] : own;
 }
 
 Tensor Trainer::Ranks::last_samples(const Tensor& own) const {

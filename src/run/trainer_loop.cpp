@@ -245,7 +245,7 @@ class Trainer::Loop {
     const bool saves =
         !folder_.empty() && (ends || due(t_.config_.checkpoint.every)) && t_.done_microbatches() != saved_at_;
     if ((ends || saves) && evaluations_->step() != step) check_loss();
-    if (ends || evaluated_now) ranks_.compare_models();
+    if (ends || evaluated_now || due(t_.config_.ranks.check_every)) ranks_.compare_models();
     if (saves) {
       save("last");
       saved_at_ = t_.done_microbatches();

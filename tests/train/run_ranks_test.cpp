@@ -186,9 +186,14 @@ TEST_CASE("ranks that differ in configuration, values or data do not begin, and 
   CHECK(contains(ends[0].error, "[ranks] ranks 0 and 1 differ in weights and counters at the start"));
 }
 
-TEST_CASE("models that come apart are an error at the next evaluation, which names ranks and tensor") {
+TEST_CASE("models that come apart are an error at the next comparison or evaluation, which names ranks and tensor") {
   const KeepModes keep;
-  const RunConfig config = shared_config(promise_of("two microbatches a step"));
+  RunConfig config = shared_config(promise_of("two microbatches a step"));
+  const bool evaluates = GENERATE(true, false);
+  if (!evaluates) {
+    config.train.eval.every = {100, Quantity::Unit::kEpochs};
+    config.ranks.check_every = {2, Quantity::Unit::kSteps};
+  }
   const auto trainers = trainers_of(4, [&](int64_t) { return RunConfig(config); });
   std::vector<TrainHooks> hooks(4);
   hooks[2].on_tick = [&](const TrainEvent& e) {

@@ -196,6 +196,7 @@ struct BatchSection {
 // How many ranks there are belongs to the launch of a run.
 struct RanksSection {
   WireFormat wire = WireFormat::kExact;
+  Quantity check_every = {100, Quantity::Unit::kSteps};
   friend bool operator==(const RanksSection&, const RanksSection&) = default;
 };
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@
 namespace bitgrad {
 
 inline constexpr std::chrono::minutes kRankTimeout{10};
+
+class DeviceLink;  // dist/device_link.h
 
 // Where a rank runs.
 struct RankInfo {
@@ -43,6 +46,7 @@ class Communicator {
   virtual int64_t rank() const = 0;  // 0 .. size()-1
   virtual int64_t size() const = 0;
   virtual RankInfo info() const = 0;
+  virtual std::chrono::milliseconds timeout() const = 0;  // after which a silent rank ends all
   // Both start a movement whose memory must stay in place until `wait`, and must be as long on both sides. Nothing is
   // moved from a rank to itself; parts may be empty.
   // exchange: to[r] goes to rank r, from[r] comes from rank r; each has size() parts.
@@ -57,22 +61,33 @@ class Communicator {
   // This rank cannot continue: current and future calls of all other ranks throw this Error, with the rank's number.
   // Returns when no other rank reads or writes memory of this rank's transfers, all of which have ended.
   virtual void cancel(const Error& why) = 0;
-  // Sent to other ranks so far.
+  // Throws the Error with which another rank has cancelled, if one has.
+  virtual void check() = 0;
+  // Sent to other ranks so far, between devices too.
   int64_t bytes_sent() const { return bytes_sent_; }
 
  protected:
   int64_t bytes_sent_ = 0;
+
+ private:
+  friend class DeviceLink;
+  std::optional<Device> linked_ = {};  // the device of this rank, once it is known whether there is a link
+  std::shared_ptr<DeviceLink> link_ = {};
 };
 
-// Replaces the values (fp32 or bf16, contiguous, same shapes on all ranks; on any device) by their sums over the ranks,
-// with the same bits on every rank: the tree of docs/numerics.md section 6, in rank order. Every rank adds a part of
-// the elements, so that 2 * (size - 1) / size of the bytes travel. Throws as Communicator::wait.
+// Replaces the values (fp32 or bf16, contiguous, same shapes on all ranks) by their sums over the ranks, with the same
+// bits on every rank: the tree of docs/numerics.md section 6, in rank order. Every rank adds a part of the elements, so
+// that 2 * (size - 1) / size of the bytes travel. Values are on the host or on one device, the same ones on all ranks;
+// those on a device are exchanged between devices where a library can (docs/ranks.md, "GPUs"), else by the hosts.
+// Throws as Communicator::wait.
 void sum_over_ranks(Communicator& ranks, std::span<const Tensor> values);
 // The same for integers: counts of elements, flags. Same length on all ranks.
 void sum_over_ranks(Communicator& ranks, std::span<int64_t> counts);
 // Compares a text of each rank. Throws Error(kUsage), on all ranks, with `what` and the first lines that differ if it
 // is not the same on all.
 void require_same(Communicator& ranks, std::string_view what, const std::string& own);
+// A text of each rank, in rank order.
+std::vector<std::string> gather_texts(Communicator& ranks, const std::string& own);
 // The same number of values from every rank, in rank order.
 template <typename T>
 std::vector<T> gather_values(Communicator& ranks, std::span<const T> own) {

@@ -6,7 +6,7 @@
 
 namespace bitgrad::cuda::emulation {
 
-constexpr int kDevices = 2;  // maximum
+constexpr int kDevices = 4;  // maximum
 int devices();               // BITGRAD_EMULATION_DEVICES, otherwise 1
 constexpr unsigned char kFreshPoison = 0xA5;
 

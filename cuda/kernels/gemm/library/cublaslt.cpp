@@ -8,15 +8,13 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <set>
-#include <sstream>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/memory.h"
+#include "cuda/runtime/library_files.h"
 #include "cuda/runtime/runtime.h"
 
 namespace bitgrad::cuda::gemm {
@@ -264,52 +262,11 @@ Found& found() {
 
 }  // namespace
 
-namespace {
-
-// lib/ of the environment of the first python3 on the PATH, activated or not; empty if there is none.
-std::string python_lib() {
-  const char* const path = std::getenv("PATH");
-  std::stringstream folders(path == nullptr ? "" : path);
-  std::error_code error;
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (!folder.empty() && std::filesystem::exists(folder + "/python3", error))
-      return (std::filesystem::path(folder).parent_path() / "lib").string();
-  return {};
-}
-
-}  // namespace
-
 std::vector<std::string> cublaslt_candidates() {
-  const char* const named = std::getenv("BITGRAD_CUBLASLT");
-  if (named != nullptr && *named != '\0') return {named};
-  std::vector<std::string> out{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
-  std::vector<std::string> roots;
-  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const char* value = std::getenv(variable)) roots.emplace_back(std::string(value) + "/lib");
-  if (const std::string python = python_lib(); !python.empty()) roots.push_back(python);
-  if (const char* home = std::getenv("HOME")) roots.emplace_back(std::string(home) + "/.local/lib");
-  roots.insert(roots.end(), {"/usr/local/lib", "/usr/lib"});
-  for (const std::string& root : roots) {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-      if (entry.path().filename().string().rfind("python3", 0) != 0) continue;
-      for (const char* packages : {"site-packages", "dist-packages"})
-        for (const char* file : {"nvidia/cu13/lib/libcublasLt.so.13", "nvidia/cublas/lib/libcublasLt.so.12"})
-          if (const auto path = entry.path() / packages / file; std::filesystem::exists(path, error))
-            out.push_back(path.string());
-    }
-  }
-  std::vector<std::string> toolkits;
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* value = std::getenv(variable)) toolkits.emplace_back(value);
-  toolkits.emplace_back("/usr/local/cuda");
-  for (const std::string& toolkit : toolkits)
-    for (const char* folder : {"/lib64", "/targets/x86_64-linux/lib"})
-      for (const char* file : {"/libcublasLt.so.13", "/libcublasLt.so.12"}) {
-        std::error_code error;
-        if (const std::string path = toolkit + folder + file; std::filesystem::exists(path, error)) out.push_back(path);
-      }
-  return out;
+  return library_candidates(
+      {.variable = "BITGRAD_CUBLASLT",
+       .names = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+       .in_wheels = {"nvidia/cu13/lib/libcublasLt.so.13", "nvidia/cublas/lib/libcublasLt.so.12"}});
 }
 
 std::shared_ptr<CublasLt> open_cublaslt(const std::vector<std::string>& candidates, std::string* why) {
