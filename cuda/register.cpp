@@ -6,6 +6,7 @@
 #include "cuda/dist/nccl.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/runtime/backend.h"
+#include "cuda/runtime/nvtx.h"
 #include "cuda/runtime/step_graph.h"
 
 namespace bitgrad {
@@ -63,12 +64,16 @@ void register_all() {
   quantize_kernels().add(kQuantizeKernels);
   pack_kernels().add(kPackKernels);
   register_device_transpose(transpose_cuda);
+  add_library(&cuda_versions);
   register_gemm();
   register_device_links(DeviceKind::kCuda, &kNcclLinks);
   add_library(&describe_nccl);
 #define BITGRAD_MAP_LAYER(name) register_##name##_maps();
 #include "cuda/map_layers.inc"
 #undef BITGRAD_MAP_LAYER
+#if !defined(BITGRAD_CUDA_EMULATED)
+  install_nvtx();
+#endif
   // Last, because whoever finds the backend may use everything above.
   register_device_backend(DeviceKind::kCuda, &cuda_backend());
 }

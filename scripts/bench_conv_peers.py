@@ -20,20 +20,22 @@ import json
 import math
 import statistics
 import sys
-import time
 
 import torch_peers
 
 NETS = ("cnv", "resnet20", "resnet20_lsq", "resnet20_fp32")
 
 
-def variants(compiler):
-    mallocs = ["jemalloc"] if torch_peers.find_jemalloc() else ["keep"]
-    yield dict(layout="nchw", malloc="default", compile=False)
+def variants(device, compiler):
+    mallocs = ["default"] if device == "cuda" else ["jemalloc"] if torch_peers.find_jemalloc() else ["keep"]
+    if device == "cpu":
+        yield dict(layout="nchw", malloc="default", compile=False)
     for malloc in mallocs:
         for layout in ("nchw", "nhwc"):
             for compiled in ([False, True] if compiler else [False]):
                 yield dict(layout=layout, malloc=malloc, compile=compiled)
+                if device == "cuda":
+                    yield dict(layout=layout, malloc=malloc, compile=compiled, mode="bf16")
 
 
 # ---- one variant, in a process of its own -----------------------------------------------------------------------------
@@ -211,7 +213,9 @@ def make_step(torch, cell):
         return (1 - y * onehot).clamp_min(0).square().mean()
 
     def step():
-        y = run(x)
+        with torch.autocast(cell["device"], torch.bfloat16, enabled=cell.get("mode") == "bf16"):
+            y = run(x)
+        y = y.float()
         loss = squared_hinge(y) if cnv else torch.nn.functional.cross_entropy(y, labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -231,10 +235,8 @@ def run_cell(cell):
     import torch
 
     logging.disable(logging.WARNING)
-    torch.set_num_threads(cell["threads"])
-    torch.manual_seed(1)
+    clock = torch_peers.prepare(torch, cell)
     step = make_step(torch, cell)
-    clock = time.process_time if cell["threads"] == 1 else time.perf_counter
     for _ in range(2):
         step()
     times = []
@@ -242,7 +244,7 @@ def run_cell(cell):
         start = clock()
         step()
         times.append((clock() - start) * 1e3)
-    return dict(ms=statistics.median(times), peak_rss=torch_peers.status_bytes("VmHWM"), torch=torch.__version__)
+    return dict(ms=statistics.median(times), peak_rss=torch_peers.peak_bytes(torch, cell), torch=torch.__version__)
 
 
 # ---- both sides ---------------------------------------------------------------------------------------------------------
@@ -254,18 +256,20 @@ def torch_ms(cell):
 
 def our_row(a, net, grad, memory=False):
     arguments = ["--net", a.configs.get(net, net), "--threads", str(a.threads), "--repeat", str(a.steps), "--no-parts"]
+    arguments += torch_peers.device_arguments(a)
     arguments += [] if memory else ["--no-memory"]
     return torch_peers.bench_step_row(a.bench, arguments + ([] if grad == "config" else ["--grad", grad]))
 
 
 def best_variant(a, net):
-    base = dict(net=net, batch=100 if net == "cnv" else 128, bits=a.bits, threads=a.threads, steps=a.steps)
-    cells = ((dict(base, **variant), variant) for variant in variants(not a.no_compile and torch_peers.find_compiler()))
+    base = dict(net=net, batch=100 if net == "cnv" else 128, bits=a.bits, device=a.device, threads=a.threads, steps=a.steps)
+    compiler = not a.no_compile and torch_peers.find_compiler()
+    cells = ((dict(base, **variant), variant) for variant in variants(a.device, compiler))
     return torch_peers.best_of(__file__, cells, (net,))
 
 
 def describe(cell):
-    return f"{cell['layout']} {cell['malloc']} {'compiled' if cell['compile'] else 'eager'}"
+    return f"{cell['layout']} {cell['malloc']} {cell.get('mode', 'fp32')} {'compiled' if cell['compile'] else 'eager'}"
 
 
 def compare(a, net):
@@ -283,10 +287,10 @@ def compare(a, net):
     print(f"\n{net}: PyTorch {out['torch']} ({out['variant']}) {out['torch_ms']:.1f} ms, peak {best['peak_rss']} bytes")
     for grad in grads:
         ratios = [r / o for r, o in zip(rival, ours[grad])]
-        memory = our_row(a, net, grad, memory=True)
+        memory = our_row(a, net, grad, memory=a.device == "cpu")
         row = dict(grad=grad, ms=statistics.median(ours[grad]), x_torch=out["torch_ms"] / statistics.median(ours[grad]),
-                   least=min(ratios), most=max(ratios), saved_bytes=memory["saved_bytes"],
-                   rss_growth=memory["rss_growth"])
+                   least=min(ratios), most=max(ratios), saved_bytes=memory.get("saved_bytes", 0),
+                   rss_growth=memory.get("rss_growth", 0))
         out["ours"].append(row)
         print(f"  gradients {grad}: {row['ms']:.1f} ms, {row['x_torch']:.2f} x PyTorch (rounds {row['least']:.2f} to "
               f"{row['most']:.2f}), saved for backward {row['saved_bytes']} bytes", flush=True)

@@ -25,7 +25,6 @@ import json
 import math
 import statistics
 import sys
-import time
 
 import torch_peers
 
@@ -35,9 +34,10 @@ SHAPES = {"gpt": dict(layers=4, heads=4, dim=128, vocabulary=65, context=64, bat
 QUANTS = ("float", "int8", "int4", "ternary", "bint1")
 
 
-def variants(compiler):
-    malloc = "jemalloc" if torch_peers.find_jemalloc() else "keep"
-    yield dict(mode="fp32", malloc="default", compile=False)
+def variants(device, compiler):
+    malloc = "default" if device == "cuda" else "jemalloc" if torch_peers.find_jemalloc() else "keep"
+    if device == "cpu":
+        yield dict(mode="fp32", malloc="default", compile=False)
     for mode in ("fp32", "bf16"):
         for compiled in ([False, True] if compiler else [False]):
             yield dict(mode=mode, malloc=malloc, compile=compiled)
@@ -141,7 +141,7 @@ def make_step(torch, cell):
     targets = torch.randint(cell["vocabulary"], (cell["batch"], cell["context"]))
 
     def forward():
-        with torch.autocast("cpu", torch.bfloat16) if cell["mode"] == "bf16" else contextlib.nullcontext():
+        with torch.autocast(cell["device"], torch.bfloat16) if cell["mode"] == "bf16" else contextlib.nullcontext():
             return run(ids, targets)
 
     def backward(loss):
@@ -163,11 +163,9 @@ def run_cell(cell):
     import torch
 
     logging.disable(logging.WARNING)
-    torch.set_num_threads(cell["threads"])
-    torch.manual_seed(1)
+    clock = torch_peers.prepare(torch, cell)
     before = torch_peers.status_bytes("VmRSS")
     parameters, forward, backward, update = make_step(torch, cell)
-    clock = time.process_time if cell["threads"] == 1 else time.perf_counter
     times = []
     for _ in range(cell["warm"] + cell["steps"]):
         at = [clock()]
@@ -181,8 +179,9 @@ def run_cell(cell):
         times.append([(b - a) * 1e3 for a, b in zip(at, at[1:])] + [(at[-1] - at[0]) * 1e3])
     forward_ms, backward_ms, update_ms, ms = (statistics.median(column) for column in zip(*times[cell["warm"]:]))
     return dict(ms=ms, parts=dict(forward=forward_ms, backward=backward_ms, update=update_ms),
-                parameters=sum(p.numel() for p in parameters), rss_growth=torch_peers.status_bytes("VmHWM") - before,
-                torch=torch.__version__, isa=torch.backends.cpu.get_cpu_capability())
+                parameters=sum(p.numel() for p in parameters), 
+                rss_growth=torch_peers.peak_bytes(torch, cell) - (before if cell["device"] == "cpu" else 0), torch=torch.__version__,
+                isa=torch.backends.cpu.get_cpu_capability() if cell["device"] == "cpu" else torch.cuda.get_device_name())
 
 
 # ---- both sides ---------------------------------------------------------------------------------------------------------
@@ -190,8 +189,8 @@ def run_cell(cell):
 
 def best_variant(a, net, quant):
     base = dict(SHAPES[net], net=net, quant=quant, subnorm=a.subnorm and quant != "float",
-                threads=a.threads, steps=a.steps, warm=4)
-    cells = ((dict(base, **variant), variant) for variant in variants(not a.no_compile and torch_peers.find_compiler()))
+                device=a.device, threads=a.threads, steps=a.steps, warm=4)
+    cells = ((dict(base, **variant), variant) for variant in variants(a.device, not a.no_compile and torch_peers.find_compiler()))
     return torch_peers.best_of(__file__, cells, (net, quant))
 
 
@@ -201,7 +200,7 @@ def describe(cell):
 
 def our_row(a, net, quant, grad, memory=False):
     name = a.configs.get(quant, net if quant == "float" else f"{net}-{quant}")
-    arguments = ["--net", name, "--threads", str(a.threads), "--repeat", str(a.steps)]
+    arguments = ["--net", name, "--threads", str(a.threads), "--repeat", str(a.steps)] + torch_peers.device_arguments(a)
     arguments += [] if memory else ["--no-memory", "--no-parts"]
     for key in a.set:
         arguments += ["--set", key]
@@ -231,9 +230,9 @@ def compare(a, net):
         print(f"  PyTorch {quant}: {ms:.1f} ms ({describe(row['cell'])}), resident growth {row['rss_growth'] / 2**20:.0f} MiB")
     for quant, grad in cells:
         ratios = {of: [r / o for r, o in zip(rivals[of], ours[quant, grad])] for of in dict.fromkeys(["float", quant])}
-        whole = our_row(a, net, quant, grad, memory=True)
+        whole = our_row(a, net, quant, grad, memory=a.device == "cpu")
         row = dict(quant=quant, grad=grad, ms=statistics.median(ours[quant, grad]), rounds=ours[quant, grad],
-                   parts=whole["parts"], rss_growth=whole["rss_growth"],
+                   parts=whole.get("parts", {}), rss_growth=whole.get("rss_growth", 0),
                    ratios={of: dict(median=statistics.median(r), least=min(r), most=max(r)) for of, r in ratios.items()})
         out["ours"].append(row)
         text = ", ".join(f"{r['median']:.2f} x PyTorch {of} ({r['least']:.2f} to {r['most']:.2f})"

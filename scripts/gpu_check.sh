@@ -15,7 +15,8 @@
 #   table      what | ours | rival | ratio | must | aim, of all that lies in the folder of results
 #
 # Not among "all":
-#   first      the first half hour on a GPU: the quick tests, memcheck of red ones, then bench, ncu and peers with few repetitions
+#   first      the first half hour on a GPU, by steps that have a limit each: launches, quick tests, memcheck of red ones; then, unless a
+#              launch failed, forms of tiles, products, kernels, steps and networks beside PyTorch, strict runs against the CPU
 #   bundle     packs the build of `cmake --preset gpu` for another machine: BUILD_FOLDER/gpu_bundle.tar.gz
 #
 # Results go to BITGRAD_GPU_CHECK_OUT (BUILD_FOLDER/gpu_check): checks.jsonl, a JSON line for each check, appended when
@@ -132,15 +133,28 @@ gemm() { # NAME OPTION...
   check "bench_$name" "$build/bin/bench_gemm" --device cuda --fast-rows "$@" $more --json "$out/bench_$name.json"
 }
 
-bench() {
+products() {
   gemm products --shape $product --dtypes int8,int8 --dtypes int8,int4 --dtypes int8,int2 --dtypes int8,bint1 --dtypes bint1,bint1 \
     --dtypes bf16,int4 --dtypes fp32,int4
   gemm long --shape $long --dtypes bint1,bint1
+}
+backward_products() {
   gemm gx --shape $step --dtypes int8,int8 --product gx
   gemm gw --shape $gw --dtypes int8,int8 --product gw
-  check bench_kernels "$build/bin/bench_kernels" --device cuda --shape $matrix $copy $more --json "$out/bench_kernels.json"
-  check bench_steps "$build/bin/bench_step" --device cuda --layer w8a8,binary --shape $step --grad int8 $more --json "$out/bench_steps.json"
-  check bench_nets "$build/bin/bench_step" --device cuda --net $nets --grad int8 --recorded $more --json "$out/bench_nets.json"
+}
+kernels() { check bench_kernels "$build/bin/bench_kernels" --device cuda --shape $matrix $copy $more --json "$out/bench_kernels.json"; }
+steps() { # NAME OPTION...
+  name=$1
+  shift
+  check "bench_$name" "$build/bin/bench_step" --device cuda "$@" --grad int8 $more --json "$out/bench_$name.json"
+}
+
+bench() {
+  products
+  backward_products
+  kernels
+  steps steps --layer w8a8,binary --shape $step
+  steps nets --net $nets --recorded
 }
 
 peers() { # OPTION...
@@ -204,39 +218,127 @@ table() {
   cat "$out/table.txt"
 }
 
+# Each form of a wgmma tile on one cluster: code for the GPU, tensor maps, shared memory, clusters. Sets launched.
+launches() {
+  launched=yes
+  for tile in narrow:64,128,128 wide:128,256,128 turns:256,256,128; do
+    for pair in int8,int8 bint1,bint1; do
+      check "launch_${tile%:*}_${pair%,*}" env BITGRAD_CUDA_SYNC=1 BITGRAD_WGMMA_FORM="${tile%:*}" "$build/bin/bench_gemm" --device cuda \
+        --kernel wgmma --shape "${tile#*:}" --dtypes $pair --repeat 1
+      case $result in passed | skipped*) ;; *) launched=no ;; esac
+    done
+  done
+}
+
+# Products with each form of the tile, and the clock under them: below 1400 MHz no ratio means anything.
+forms() {
+  clocks=
+  if has nvidia-smi; then
+    nvidia-smi --query-gpu=clocks.sm --format=csv,noheader,nounits --loop=1 > "$out/clocks.csv" 2> /dev/null &
+    clocks=$!
+  fi
+  for form in wide narrow turns; do
+    for shape in $product $long; do
+      check "form_${form}_${shape##*,}" env BITGRAD_WGMMA_FORM=$form "$build/bin/bench_gemm" --device cuda --kernel wgmma --shape "$shape" \
+        --dtypes int8,int8 --dtypes bint1,bint1 $more --json "$out/bench_form_${form}_${shape##*,}.json"
+    done
+  done
+  [ -n "$clocks" ] || return
+  kill "$clocks" 2> /dev/null
+  record clock "$(sort -n "$out/clocks.csv" | awk '{v[NR] = $1} END {m = v[int((NR + 1) / 2)]
+    print NR == 0 ? "skipped: nvidia-smi names none" : m < 1400 ? "note: median " m " MHz, below 1400: ratios are void" : "median " m " MHz"}')" 0
+}
+
+# Where the clocks of the two products go. Hosted machines often refuse counters: then two checks would take their time in vain.
+stalls() {
+  has ncu || { skip stalls "no ncu"; return; }
+  if ncu --metrics sm__cycles_elapsed.max -c 1 "$build/bin/bench_gemm" --device cuda --fast-rows --shape 64,64,64 --dtypes int8,int8 --repeat 1 2>&1 |
+    grep -q ERR_NVGPUCTRPERM; then
+    skip stalls "no permission to read performance counters (ERR_NVGPUCTRPERM)"
+    return
+  fi
+  for pair in int8,int8 bint1,bint1; do
+    check "stalls_${pair%,*}" ncu --clock-control none --set detailed -k regex:wgmma256 -c 2 "$build/bin/bench_gemm" --device cuda \
+      --fast-rows --kernel wgmma --shape $product --dtypes $pair --repeat 1
+  done
+}
+
+# Language models and conv nets, with PyTorch's, and where their time goes.
+models() {
+  steps models --net gpt,cnv,resnet20 --recorded
+  check generate "$build/bin/bench_generate" --device cuda --tokens 64 --recipes none,w8a8 $more --json "$out/bench_generate.json"
+  if has nsys; then
+    check timeline env BITGRAD_NVTX=1 nsys profile --stats=true --force-overwrite=true -t cuda,nvtx -o "$out/timeline" \
+      "$build/bin/bench_step" --device cuda --net gpt --recorded --no-parts --repeat 1
+  else
+    skip timeline "no nsys"
+  fi
+  if has python3; then
+    check peers_gpt python3 scripts/bench_gpt_peers.py --device cuda --net gpt --quant float --rounds 1 --bench "$build/bin/bench_step" --json "$out/peers_gpt.json"
+    check peers_conv python3 scripts/bench_conv_peers.py --device cuda --rounds 1 --bench "$build/bin/bench_step" --json "$out/peers_conv.json"
+  fi
+}
+
+# Runs whose bits must be those of the CPU.
+strict() {
+  for config in digits_mlp_w1a1 digits_residual_w1a8; do
+    for kind in cpu cuda; do
+      check "strict_${config}_$kind" "$build/bin/bitgrad" train "configs/$config.yaml" run.bits=strict "train.stop=20 steps" device.kind=$kind \
+        -q --out "$scratch/strict_${config}_$kind"
+    done
+    # shellcheck disable=SC2016 # $0 is that of the inner shell
+    check "strict_$config" sh -c 'a=$(grep state_hash "$0_cpu/summary.json") && b=$(grep state_hash "$0_cuda/summary.json") && echo "$a" "$b" && [ "$a" = "$b" ]' \
+      "$scratch/strict_$config"
+  done
+}
+
 first() { # 30 minutes at most; what is there when the time ends is useful
-  export BITGRAD_CUDA_SYNC=1
   all_limit=$limit
-  begin_step 300
+  more='--repeat 5'
+  begin_step 60
   device
+  launches
+  begin_step 300
+  export BITGRAD_CUDA_SYNC=1
   [ "$limit" -lt 20 ] || limit=20
   tests "~[slow]"
-  limit=$all_limit
   unset BITGRAD_CUDA_SYNC
-  begin_step 240
-  sanitize memcheck $red
-  begin_step 600
-  more='--repeat 5'
-  bench
-  begin_step 240
-  if has ncu; then
-    for pair in int8,int8 bint1,bint1; do # where the clocks of the two products go
-      check "stalls_${pair%,*}" ncu --clock-control none --set detailed -k regex:wgmma256 -c 2 "$build/bin/bench_gemm" --device cuda \
-        --fast-rows --kernel wgmma --shape $product --dtypes $pair --repeat 1
-    done
-  else
-    skip stalls "no ncu"
+  limit=$all_limit
+  if [ -n "$red" ]; then
+    begin_step 240
+    sanitize memcheck $red
+  fi
+  if [ $launched = no ]; then
+    skip timing "a first launch failed: times of wrong kernels say nothing"
+    deadline=
+    return
   fi
   begin_step 240
-  peers --no-compile --repeat 7
-  begin_step 60
+  forms
+  stalls
+  begin_step 180
+  products
+  gemm floats --shape $product --dtypes fp32,fp32
+  begin_step 180
+  backward_products
+  kernels
+  begin_step 240
+  steps steps --layer w8a8,binary --shape $step
+  steps steps_recorded --layer w8a8,binary --shape $step --recorded
+  steps nets --net $nets --recorded
+  peers --repeat 7
+  begin_step 240
+  models
+  begin_step 120
+  strict
+  train
   table
   deadline=
 }
 
 # Programs, the libraries that they need beside the C library and the driver's, configurations and scripts.
 bundle() {
-  programs="bitgrad bench_gemm bench_step bench_kernels tests/test_cuda_gpu"
+  programs="bitgrad bench_gemm bench_step bench_kernels bench_generate tests/test_cuda_gpu"
   for layer in tensor quant autograd ops nn optim; do [ -x "$build/bin/tests/test_${layer}_gpu" ] && programs="$programs tests/test_${layer}_gpu"; done
   top=$scratch/bitgrad_gpu
   mkdir -p "$top/build/bin/tests" "$top/build/lib"

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH_STEP = os.path.join(HERE, "..", "build", "release", "bin", "bench_step")
@@ -52,12 +53,16 @@ def bench_step_row(program, arguments):
 
 
 def best_of(script, cells, title):
-    """Runs each cell once; the fastest row, with its cell, and all rows."""
+    """Runs each cell once; the fastest row, with its cell, and all rows. Ends the script with 77 where there is no torch."""
     rows = []
     for cell, variant in cells:
         rows.append(dict(cell=cell, **torch_row(script, cell)))
         print(*title, variant, rows[-1].get("ms", rows[-1].get("error")), file=sys.stderr, flush=True)
     good = [r for r in rows if "ms" in r]
+    why = rows[0].get("error", "")
+    if not good and why.startswith(("ImportError", "ModuleNotFoundError")):
+        print("skipped: no torch: " + why)
+        sys.exit(77)
     if not good:
         sys.exit(f"{os.path.splitext(os.path.basename(script))[0]}: no variant of PyTorch ran. Does BITGRAD_TORCH_PYTHON name a "
                  "Python with torch?")
@@ -71,6 +76,8 @@ def add_arguments(p, rounds, steps):
     p.add_argument("--rounds", type=int, default=rounds)
     p.add_argument("--steps", type=int, default=steps, help="of a process; its median counts")
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of both sides; cuda: our steps as recorded graphs, "
+                   "PyTorch's fp32 products with TF32, no memory of ours")
     p.add_argument("--no-compile", action="store_true")
     p.add_argument("--json", help="writes the results to this file")
 
@@ -94,6 +101,33 @@ def report_nets(a, p, known, compare):
     if a.json:
         with open(a.json, "w") as f:
             f.write(report_text(report) + "\n")
+
+
+def prepare(torch, cell):
+    """Device, threads and seed of a variant in its process; the clock of its steps, in seconds."""
+    torch.set_num_threads(cell["threads"])
+    torch.manual_seed(1)
+    if cell["device"] == "cpu":
+        return time.process_time if cell["threads"] == 1 else time.perf_counter
+    if not torch.cuda.is_available():
+        raise ImportError("torch sees no CUDA device")
+    torch.set_default_device("cuda")
+    torch.set_float32_matmul_precision("high")
+
+    def clock():
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return clock
+
+
+def peak_bytes(torch, cell):
+    return status_bytes("VmHWM") if cell["device"] == "cpu" else torch.cuda.max_memory_allocated()
+
+
+def device_arguments(a):
+    """Of bench_step."""
+    return ["--device", "cuda", "--recorded"] if a.device == "cuda" else []
 
 
 def status_bytes(key):

@@ -3,7 +3,7 @@
 // the time of recomputing all rows for each token / the time with this cache.
 //
 //   bench_generate [--layers N --heads N --dim N --context N --vocabulary N] [--tokens N] [--recipes LIST]
-//                  [--threads N] [--repeat R] [--json FILE] [--compare OLD] [--slack S]
+//                  [--threads N] [--device cpu|cuda] [--repeat R] [--json FILE] [--compare OLD] [--slack S]
 #include <iomanip>
 #include <memory>
 
@@ -73,7 +73,7 @@ void bench_recipe(const Options& o, const std::string& recipe, Json& rows) {
     writers.push_back(std::make_unique<Writer>(*learner, way.spec, o.tokens));
     all.push_back({way.name, [writer = writers.back().get()] { writer->run(); }, 1, false, {}});
   }
-  measure(all, o.repeat, time_base(o.threads));
+  measure(all, o.repeat, o.device.is_cpu() ? time_base(o.threads) : TimeBase::kWall);
   for (size_t i = 0; i < all.size(); ++i) {
     const double per_s = 1e9 * static_cast<double>(o.tokens) / all[i].median(),
                  times = all[0].median() / all[i].median();
@@ -98,12 +98,16 @@ int run(cli::Arguments& args, int argc, char** argv) {
   args.option("--tokens", o.tokens, "tokens generated per measurement").range<int64_t>(1, 1 << 20);
   args.option("--recipes", o.recipes, "recipes of the linear layers of the blocks").delimiter(',');
   add_threads_option(args, o);
+  add_device_option(args, o);
   add_report_options(args, o, "x_no_cache");
   parse(args, argc, argv, o);
   set_num_threads(o.threads);
+  const DeviceGuard guard(o.device);
   Json report = new_report(o.threads);
-  std::cout << o.layers << " layers, " << o.heads << " heads, " << o.dim << " wide, context " << o.context << ", "
-            << o.vocabulary << " ids; " << o.tokens << " tokens, " << o.threads << " threads\n";
+  report["device"] = device_backend(o.device).describe();
+  std::cout << to_string(o.device) << ": " << o.layers << " layers, " << o.heads << " heads, " << o.dim
+            << " wide, context " << o.context << ", " << o.vocabulary << " ids; " << o.tokens << " tokens, "
+            << o.threads << " threads\n";
   for (const std::string& recipe : o.recipes) bench_recipe(o, recipe, report.at("rows"));
   return finish(report, o, {{"recipe", "cache"}, "x_no_cache"});
 }

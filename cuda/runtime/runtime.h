@@ -23,6 +23,7 @@ struct DeviceProperties {
 // 0 without a GPU or a driver, with the reason in why_no_device(). Never throws.
 int device_count() noexcept;
 std::string why_no_device();
+std::string cuda_versions();  // "the driver offers CUDA 13.1, this build needs 13.0"; 0.0: there is no driver
 const DeviceProperties& device_properties(int device);
 int current_device_index();  // of the calling thread; 0 while its current device is the CPU
 

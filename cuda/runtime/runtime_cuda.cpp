@@ -91,14 +91,6 @@ DeviceProperties read_properties(int device) {
   return out;
 }
 
-std::string version(int v) { return std::to_string(v / 1000) + '.' + std::to_string(v % 1000 / 10); }
-// What the driver offers and what this build asks of it.
-std::string versions() {
-  int driver = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess) return {};
-  return " (the driver offers CUDA " + version(driver) + ", this build needs " + version(CUDART_VERSION) + ')';
-}
-
 Machine& machine() {
   static Machine* const instance = [] {
     auto* const m = new Machine;
@@ -107,7 +99,7 @@ Machine& machine() {
       cudaGetLastError();
       m->count = 0;
       m->reason = status == cudaSuccess ? "no CUDA-capable device is detected" : cudaGetErrorString(status);
-      if (status == cudaErrorInsufficientDriver) m->reason += versions();
+      if (status == cudaErrorInsufficientDriver) m->reason += " (" + cuda_versions() + ')';
       return m;
     }
     for (int d = 0; d < m->count; ++d) m->properties.push_back(read_properties(d));
@@ -168,6 +160,12 @@ int device_count() noexcept {
   }
 }
 std::string why_no_device() { return machine().reason; }
+std::string cuda_versions() {
+  const auto text = [](int v) { return std::to_string(v / 1000) + '.' + std::to_string(v % 1000 / 10); };
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  return "the driver offers CUDA " + text(driver) + ", this build needs " + text(CUDART_VERSION);
+}
 int current_device_index() {
   const Device device = current_device();
   return device.is_cpu() ? 0 : device.index;

@@ -222,7 +222,10 @@ void Tape::run_node(Record& record) {
     slot.dtype_ = edge.dtype;
     slot.shape_ = edge.shape;
   }
-  record.node->backward(gy, slots);
+  {
+    const ProfileRange range(record.node->name());
+    record.node->backward(gy, slots);
+  }
   for (const GradSlot& slot : slots)
     require(!slot.pending_.out.defined() && slot.pending_rows_ == nullptr, slot.op_, "gradient ", slot.index_,
             " has a target() or rows() but no commit()");

@@ -17,7 +17,9 @@ namespace bitgrad {
 Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer,
                  const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed)
     : s_(std::make_unique<detail::TrainState>(std::move(model), std::move(loss), optimizer, policy,
-                                              std::move(learning_rate), seed)) {}
+                                              std::move(learning_rate), seed)) {
+  detail::warn_without_profiler();
+}
 Learner::~Learner() = default;
 
 void Learner::set_phases(std::vector<QuantPhase> phases) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bitgrad/base/device.h"
+#include "bitgrad/base/profile.h"
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
@@ -25,17 +26,23 @@ constexpr int64_t kStochasticSums = 8;
 }  // namespace
 
 const Step::Stage Step::kStages[] = {
-    {kFront, kEachMicrobatch, &Step::forward},  //
-    {kFront, kEachMicrobatch, &Step::backward},   {kFront, kEachMicrobatch, &Step::sum},
-    {kFront, kWindowEnd, &Step::reduce},          {kFront, kWindowEnd, &Step::check_forward},
-    {kFront, kWindowEnd, &Step::check_gradients}, {kBack, kWindowEnd, &Step::update},
-    {kBack, kWindowEnd, &Step::requantize},
+    {"forward", kFront, kEachMicrobatch, &Step::forward},
+    {"backward", kFront, kEachMicrobatch, &Step::backward},
+    {"sum", kFront, kEachMicrobatch, &Step::sum},
+    {"reduce", kFront, kWindowEnd, &Step::reduce},
+    {"check_forward", kFront, kWindowEnd, &Step::check_forward},
+    {"check_gradients", kFront, kWindowEnd, &Step::check_gradients},
+    {"update", kBack, kWindowEnd, &Step::update},
+    {"requantize", kBack, kWindowEnd, &Step::requantize},
 };
 
 void Step::run(Part part) {
   try {
     for (const Stage& stage : kStages)
-      if (stage.part == part && runs(stage)) (this->*stage.run)();
+      if (stage.part == part && runs(stage)) {
+        const ProfileRange range(stage.name);
+        (this->*stage.run)();
+      }
   } catch (...) {
     tape_.reset();
     loss_ = {};

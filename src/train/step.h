@@ -99,6 +99,7 @@ class Step {
   enum Part : uint8_t { kFront, kBack };
   enum When : uint8_t { kEachMicrobatch, kWindowEnd };
   struct Stage {
+    std::string_view name;  // of its range for a profiler
     Part part;
     When when;
     void (Step::*run)();

@@ -97,6 +97,22 @@ TEST_CASE("bench_step measures a step on a device in parts, and whole as recorde
   }
 }
 
+TEST_CASE("bench_generate measures tokens on a device, and a build without NVTX says so") {
+  const Json report = report_of("bench_generate", {"--layers", "1", "--heads", "2", "--dim", "8", "--context", "4",
+                                                   "--tokens", "3", "--recipes", "none"});
+  CHECK(report.at("rows").size() == 4);
+  CHECK(contains(report.at("device").text(), "emulated device 0"));
+  TempDir temp;
+  const ProcessResult r =
+      emulated("bitgrad",
+               {"train", source_path("configs/digits_linear_fp32.yaml"), "device.kind=cuda", "train.stop=2 steps",
+                "schedule.warmup=1 steps", "data.train.size=100", "data.test.size=100", "--out", temp.file("run")},
+               {{"BITGRAD_NVTX", "1"}});
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  CHECK(contains(r.out + r.err, "BITGRAD_NVTX has no effect: this build was made without the CUDA Toolkit"));
+}
+
 TEST_CASE("gpu_check.sh runs its stages on emulated devices", "[slow]") {
   TempDir temp;
   const ProcessResult r = run_program({source_path("scripts/gpu_check.sh"), kFolder, "device", "bench", "train"},

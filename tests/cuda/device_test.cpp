@@ -71,9 +71,10 @@ TEST_CASE("A CUDA device is found, described, and refused beyond the last one") 
   CHECK(why_absent(DeviceKind::kCuda).empty());
   install_cuda();  // once more changes nothing
   const std::vector<std::string> libraries = device_backend(last).libraries();
-  REQUIRE(libraries.size() == 2);
-  CHECK(libraries[0].starts_with("cuBLASLt"));
-  CHECK(libraries[1].starts_with("NCCL"));
+  REQUIRE(libraries.size() == 3);
+  CHECK(libraries[0] == cuda_versions());
+  CHECK(libraries[1].starts_with("cuBLASLt"));
+  CHECK(libraries[2].starts_with("NCCL"));
   const auto groups = [](int major, int minor, bool wgmma) {
     emulation::set_capability(major, minor, wgmma);
     return device_isa() & (isa::kSm80Mma | isa::kB1Mma | isa::kWgmma);

@@ -196,6 +196,7 @@ TEST_CASE("gemm on CUDA: codes that are expanded for a product of floats have th
     if (d.is_code() || d == dtypes::fp32 || d == dtypes::bf16) list.push_back(d);
   static const GemmKernel expanded = [] {
     GemmKernel kernel = cuda_kernel("gemm_f32_codes_cublaslt");
+    kernel.supports = cuda::gemm::expands;  // also without the library
     kernel.run = [](const GemmArgs& args) { REQUIRE(cuda::gemm::run_expanded(args, by_reference)); };
     return kernel;
   }();

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "cuda/kernels/gemm/args.h"
+#include "support/expect_error.h"
 #include "wgmma_problem.h"
 
 namespace bitgrad::cuda {
@@ -241,6 +242,23 @@ TEST_CASE("Large products use wide tiles, small ones narrow tiles") {
   CHECK(gemm::choose_form(8192, 4096, 128, true).rows == 64);
   CHECK(gemm::choose_form(8192, 4096, 128, false).rows == 128);
   CHECK(gemm::choose_form(8192, 4096, 512, true).rows == 128);
+}
+
+TEST_CASE("BITGRAD_WGMMA_FORM names the form of all tiles, and is an error where there is none") {
+  const auto named = [](const char* form, bool turns) {
+    ::setenv("BITGRAD_WGMMA_FORM", form, 1);
+    const gemm::TileForm chosen = gemm::choose_form(8192, 4096, 128, turns);
+    CHECK(gemm::split_parts(512, 512, 8192, false) == (*form == '\0' ? 8 : 1));
+    return std::pair(chosen.columns, chosen.rows);
+  };
+  CHECK(named("wide", true) == std::pair(256, 128));
+  CHECK(named("narrow", true) == std::pair(128, 128));
+  CHECK(named("turns", true) == std::pair(256, 64));
+  CHECK(test::contains(test::error_of([&] { named("turns", false); }), "got turns, expected wide or narrow"));
+  CHECK(test::contains(test::error_of([&] { named("tall", true); }),
+                       "[BITGRAD_WGMMA_FORM] got 'tall', expected wide, narrow or turns"));
+  CHECK(named("", false) == std::pair(256, 128));
+  ::unsetenv("BITGRAD_WGMMA_FORM");
 }
 
 }  // namespace

@@ -14,11 +14,13 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SCRIPTS = os.path.join(ROOT, "scripts")
-PROGRAMS = ["bitgrad", "bench_gemm", "bench_kernels", "bench_step", "tests/test_cuda_gpu", "tests/test_nn_gpu"]
+PROGRAMS = ["bitgrad", "bench_gemm", "bench_generate", "bench_kernels", "bench_step", "tests/test_cuda_gpu", "tests/test_nn_gpu"]
 TORCH = """import sys
 from unittest.mock import MagicMock
 torch = sys.modules["torch"] = MagicMock(__version__="0.fake")
 torch.cuda.get_device_name.return_value = "fake device"
+torch.cuda.max_memory_allocated.return_value = 1
+torch.autograd.Function = type("Function", (), dict(apply=None))
 torch.cuda.Event.return_value.elapsed_time.return_value = 300.0  # ms: one launch a measurement
 torch._scaled_mm.side_effect = RuntimeError("no fp8\\non this device")
 """
@@ -127,7 +129,7 @@ class Check(Case):
         self.assertTrue(results["cifar10_cnv"].startswith("skipped: no cifar-10-batches-bin/data_batch_1.bin"), results)
 
     def test_the_first_half_hour_finds_the_kernel_of_a_red_file_and_ends_in_time(self):
-        for tool in ("compute-sanitizer", "ncu"):
+        for tool in ("compute-sanitizer", "ncu", "nsys", "nvidia-smi"):
             self.fake(os.path.join(self.tools, tool))
         done = self.check("first", PYTHONPATH=self.torch, modes={"test_cuda_gpu [#unaligned_test]~[slow]": 70})
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)  # the table has no accuracies
@@ -135,16 +137,40 @@ class Check(Case):
         self.assertEqual(results["tests_unaligned"], "failed with 70")
         self.assertEqual(results["memcheck_unaligned"], "passed")
         self.assertNotIn("memcheck_pack", results)
-        for name in ("device", "tests_train", "bench_products", "stalls_int8", "peers"):
+        for name in ("device", "launch_narrow_int8", "launch_turns_bint1", "tests_train", "form_wide_4096", "form_turns_16384", "stalls_int8",
+                     "bench_products", "bench_floats", "bench_gx", "bench_kernels", "bench_steps_recorded", "peers", "bench_models", "generate",
+                     "timeline", "peers_gpt", "peers_conv", "strict_digits_mlp_w1a1", "train_digits_mlp_w1a1"):
             self.assertEqual(results.get(name), "passed", name)
-        self.assertIn("--repeat 5", self.called("bench_gemm")[0])
+        self.assertEqual(results["clock"], "skipped: nvidia-smi names none")
+        self.assertIn("--repeat 5", self.called("bench_gemm")[-1])
         with open(os.path.join(SCRIPTS, "gpu_check.sh"), encoding="utf-8") as file:
             script = file.read()
         self.assertLessEqual(sum(int(x) for x in re.findall(r"begin_step (\d+)", script)), 1800)
         self.assertNotEqual(self.check("first", modes={"bench_gemm": "hang"}).returncode, 0)
-        self.assertEqual(self.results()["bench_products"], "no end after 450 s")
-        self.assertEqual(self.results()["bench_long"], "no end after 150 s")
-        self.assertEqual(self.results()["bench_gx"], "skipped: the time of this step is over")
+        self.assertEqual(self.results()["launch_narrow_int8"], "no end after 60 s")
+        self.assertEqual(self.results()["launch_wide_int8"], "skipped: the time of this step is over")
+
+    def test_the_first_half_hour_times_nothing_after_a_launch_that_failed(self):
+        done = self.check("first", modes={"bench_gemm": 6})
+        self.assertGreater(done.returncode, 0)
+        results = self.results()
+        self.assertEqual(results["timing"], "skipped: a first launch failed: times of wrong kernels say nothing")
+        self.assertEqual(results["tests_train"], "passed")
+        self.assertNotIn("bench_kernels", results)
+        with tarfile.open(self.out + ".tgz") as archive:
+            self.assertIn("gpu_check/launch_wide_int8.log", archive.getnames())
+
+    def test_counters_that_the_machine_refuses_and_runs_of_other_bits_are_told(self):
+        self.fake(os.path.join(self.tools, "ncu"))
+        self.check("first", PYTHONPATH=self.torch, modes={"ncu": "==ERROR== ERR_NVGPUCTRPERM"})
+        self.assertEqual(self.results()["stalls"], "skipped: no permission to read performance counters (ERR_NVGPUCTRPERM)")
+        with open(os.path.join(self.build, "bin", "bitgrad")) as file:
+            program = file.read()
+        os.remove(os.path.join(self.build, "bin", "bitgrad"))
+        write(os.path.join(self.build, "bin", "bitgrad"), program.replace('os.environ.get("FAKE_HASH", "5eed")', 'str("kind=cuda" in " ".join(arguments))'))
+        os.chmod(os.path.join(self.build, "bin", "bitgrad"), 0o755)
+        self.check("first", PYTHONPATH=self.torch)
+        self.assertEqual(self.results()["strict_digits_mlp_w1a1"], "failed with 1")
 
     def test_small_runs_take_small_shapes_and_results_are_added_to(self):
         other = os.path.join(self.folder, "else", "where")

@@ -25,7 +25,7 @@ void register_gemm() {
   gemm_kernels().add(kKernels);
   add_library(&gemm::describe_cublaslt);
 #if !defined(BITGRAD_CUDA_EMULATED)  // the library does not know emulated devices
-  if (gemm::cublaslt() != nullptr) add_capability(isa::kCublasLt);
+  add_capability(isa::kCublasLt);
 #endif
 }
 

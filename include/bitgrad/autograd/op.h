@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "bitgrad/autograd/tape.h"
+#include "bitgrad/base/profile.h"
 
 namespace bitgrad {
 
@@ -67,6 +68,7 @@ std::vector<Var> apply_multi(const std::vector<Var>& inputs, Options&&... option
   auto node = std::make_unique<detail::OpNode<Op>>();
   std::vector<Tensor> out;
   {
+    const ProfileRange range(Op::kName);
     detail::Recording scope(tape != nullptr && tape->records() ? tape : nullptr);
     auto result = Op::forward(node->saved, std::span<const Tensor>(in), std::forward<Options>(options)...);
     if constexpr (std::is_same_v<decltype(result), Tensor>)

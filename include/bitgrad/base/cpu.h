@@ -23,7 +23,7 @@ inline constexpr IsaMask kAnyCuda = 0;
 inline constexpr IsaMask kSm80Mma = 1u << 16;   // 8.0 and later: mma.sync on 8-bit integers, cp.async
 inline constexpr IsaMask kB1Mma = 1u << 17;     // 8.0 to 9.0: native 1-bit mma (AND)
 inline constexpr IsaMask kWgmma = 1u << 18;     // 9.0: wgmma and TMA
-inline constexpr IsaMask kCublasLt = 1u << 19;  // cuBLASLt was found at run time
+inline constexpr IsaMask kCublasLt = 1u << 19;  // cuBLASLt knows the device; its kernels ask for it
 }  // namespace isa
 
 // The four caps, lowest first. A cap keeps every extension of its own level and below.

@@ -171,6 +171,7 @@ void set_lazy_main_streams(bool lazy) {
 
 // ---- devices
 int device_count() noexcept { return emulation::devices(); }
+std::string cuda_versions() { return "emulated: no driver"; }
 std::string why_no_device() { return {}; }
 
 const DeviceProperties& device_properties(int device) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Stands for the programs that scripts/gpu_check.sh runs; the name that it is called by says which one.
 
-FAKE_CALLS: each call appends its command line. FAKE_MODES: JSON {name or "name last-argument": exit code | "hang"}. FAKE_SECONDS,
+FAKE_CALLS: each call appends its command line. FAKE_MODES: JSON {name or "name last-argument": exit code | "hang" | text to say, with
+exit code 1}. FAKE_SECONDS,
 FAKE_BEST: what a training run says of itself. FAKE_DEVICE: what `bitgrad kernels` says of devices. Reports are made so that every
 row of the table meets its aim: our products take 10 us (bits 1), bf16 takes 30 us.
 """
@@ -35,7 +36,7 @@ def bench_kernels():
 
 
 def bench_step():
-    return dict(rows=[dict(layer=layer, shape=option("--shape"), ms=0.9, parts=dict(update=0.2, requantize=0.1))
+    return dict(rows=[dict(layer=layer, shape=option("--shape"), ms=0.9, saved_bytes=1, rss_growth=1, parts=dict(update=0.2, requantize=0.1))
                       for layer in option("--layer", "").split(",")])
 
 
@@ -45,7 +46,8 @@ def bitgrad():
     os.makedirs(option("--out"), exist_ok=True)
     with open(option("--out") + "/summary.json", "w") as file:
         json.dump(dict(status="finished", best_accuracy=float(os.environ.get("FAKE_BEST", "99.5")), last_accuracy=90.5,
-                       seconds=float(os.environ.get("FAKE_SECONDS", "10"))), file)
+                       state_hash=os.environ.get("FAKE_HASH", "5eed"),
+                       seconds=float(os.environ.get("FAKE_SECONDS", "10"))), file, indent=1)
 
 
 with open(os.environ["FAKE_CALLS"], "a") as calls:
@@ -54,10 +56,12 @@ modes = json.loads(os.environ.get("FAKE_MODES", "{}"))
 mode = modes.get(name + " " + arguments[-1], modes.get(name, 0))
 if mode == "hang":
     sys.exit(124)  # for fakes/timeout
+if isinstance(mode, str):
+    sys.exit(mode)
 if mode != 0:
     print(("skipped: " if mode == 77 else "") + f"why {name} \"ended\" so")
     sys.exit(mode)
-report = {"bench_gemm": bench_gemm, "bench_kernels": bench_kernels, "bench_step": bench_step}.get(name)
+report = {"bench_gemm": bench_gemm, "bench_kernels": bench_kernels, "bench_step": bench_step, "bench_generate": lambda: dict(rows=[])}.get(name)
 if report:
     with open(option("--json", os.devnull), "w") as file:
         json.dump(report(), file)

@@ -290,6 +290,7 @@ std::string describe_cublaslt() {
 bool run_cublaslt(CublasLt& library, const LtProduct& product) {
   const std::lock_guard lock(library.mutex);
   void*& handle = library.handles[current_device_index()];
+  native_stream(current_stream());  // makes the device CUDA's current one, which a new handle belongs to
   if (handle == nullptr) check(library.Create(&handle), "cublasLtCreate");
   const LtShape shape = shape_of(product);
   if (library.refused.count(shape) > 0) return false;

@@ -20,7 +20,7 @@ std::vector<std::string> cublaslt_candidates();
 // The first candidate that loads and has all functions. If there is none, returns nullptr and sets `why` to what is
 // wrong with each.
 std::shared_ptr<CublasLt> open_cublaslt(const std::vector<std::string>& candidates, std::string* why);
-// The library of this process, looked up once; nullptr if there is none.
+// The library of this process, looked up once: when a product is selected that it could run. nullptr if there is none.
 CublasLt* cublaslt();
 // "cuBLASLt: libcublasLt.so.13", or the reason why there is none.
 std::string describe_cublaslt();

@@ -115,7 +115,8 @@ namespace bitgrad::cuda::gemm_impl {
 using namespace gemm;
 
 bool gemm_f32_cublaslt_supports(const GemmArgs& args) {
-  return bare_floats(args, dtypes::fp32) && args.c_dtype == dtypes::fp32 && rows_of_elements(args);
+  return bare_floats(args, dtypes::fp32) && args.c_dtype == dtypes::fp32 && rows_of_elements(args) &&
+         cublaslt() != nullptr;
 }
 double gemm_f32_cublaslt_cost(const GemmArgs& args) { return 1500 + tiled_cost(args, 128, 128, 22e3); }
 void gemm_f32_cublaslt(const GemmArgs& args) {
@@ -126,7 +127,8 @@ void gemm_f32_cublaslt(const GemmArgs& args) {
 bool gemm_bf16_cublaslt_supports(const GemmArgs& args) {
   const bool bf16 = args.c_dtype == dtypes::bf16;
   return bare_floats(args, dtypes::bf16) &&
-         (bf16 ? args.sr == nullptr && args.bias == nullptr : args.c_dtype == dtypes::fp32) && rows_of_elements(args);
+         (bf16 ? args.sr == nullptr && args.bias == nullptr : args.c_dtype == dtypes::fp32) && rows_of_elements(args) &&
+         cublaslt() != nullptr;
 }
 double gemm_bf16_cublaslt_cost(const GemmArgs& args) { return 1500 + tiled_cost(args, 128, 256, 350e3); }
 void gemm_bf16_cublaslt(const GemmArgs& args) {
@@ -135,7 +137,7 @@ void gemm_bf16_cublaslt(const GemmArgs& args) {
 }
 
 // Floats times codes in fp32. The values are exactly those of the definition; the summation order is the library's.
-bool gemm_f32_codes_cublaslt_supports(const GemmArgs& args) { return expands(args); }
+bool gemm_f32_codes_cublaslt_supports(const GemmArgs& args) { return expands(args) && cublaslt() != nullptr; }
 double gemm_f32_codes_cublaslt_cost(const GemmArgs& args) {
   return gemm_f32_cublaslt_cost(args) + expansion_cost(args);
 }
@@ -151,7 +153,7 @@ bool gemm_s8_s8_cublaslt_supports(const GemmArgs& args) {
   return exact_sum(args) && args.a.dtype == dtypes::int8 && args.b.dtype == dtypes::int8 && !args.a.k_major &&
          !args.b.k_major && args.m > 0 && args.n > 0 && args.n % 4 == 0 && args.k > 0 && args.k % 4 == 0 &&
          sa.zero == nullptr && sb.zero == nullptr && sa.offset == nullptr && sb.offset == nullptr &&
-         args.row_minus == nullptr && fits_int32(args, 128, 128);
+         args.row_minus == nullptr && fits_int32(args, 128, 128) && cublaslt() != nullptr;
 }
 double gemm_s8_s8_cublaslt_cost(const GemmArgs& args) {
   const double sums = 10.0 * static_cast<double>(args.m) * static_cast<double>(args.n);

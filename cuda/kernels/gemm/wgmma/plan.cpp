@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 
 #include "bitgrad/base/error.h"
 #include "cuda/kernels/gemm/args.h"
@@ -124,7 +126,22 @@ bool wgmma_product(const GemmArgs& args, double largest_product) {
          std::max({args.m, args.n, args.k}) <= INT32_MAX / 2;
 }
 
+std::optional<TileForm> named_form() {
+  const char* const name = std::getenv("BITGRAD_WGMMA_FORM");
+  if (name == nullptr || *name == '\0') return std::nullopt;
+  const std::string_view form = name;
+  if (form == "wide") return kWideTile256;
+  if (form == "narrow") return kNarrowTile128;
+  if (form == "turns") return kTurnsTile256;
+  fail_with(ErrorCode::kUsage, "BITGRAD_WGMMA_FORM", "got '", form, "', expected wide, narrow or turns");
+}
+
 TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
+  if (const auto named = named_form()) {
+    require(named->rows == kTileRows || turns, "BITGRAD_WGMMA_FORM",
+            "got turns, expected wide or narrow: only int8 x int8 and 1 bit x 1 bit into fp32 or bf16 have turns");
+    return *named;
+  }
   TileForm best = kWideTile256;
   const auto takes = [&](TileForm form) {
     if (form_ns(form, rows, columns, k_bytes) < form_ns(best, rows, columns, k_bytes)) best = form;
@@ -135,7 +152,7 @@ TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns)
 }
 
 int split_parts(int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
-  if (rows == 0 || columns == 0) return 1;
+  if (rows == 0 || columns == 0 || named_form()) return 1;
   const int64_t tiles = ceil_div(rows, kTileRows) * ceil_div(columns, kNarrowTile128.columns);
   const int64_t most =
       std::min({static_cast<int64_t>(kMultiprocessors) / tiles, ceil_div(k_bytes, kBlockBytes) / kStages, kMostParts});

@@ -1,6 +1,8 @@
 // Shared by all wgmma kernels: which products are supported, their cost, and their launches.
 #pragma once
 
+#include <optional>
+
 #include "bitgrad/kernels/gemm.h"
 #include "cuda/kernels/contracts.h"
 #include "cuda/kernels/gemm/wgmma/args.h"
@@ -20,11 +22,14 @@ inline constexpr TileForm kWideTile256{256, 2}, kNarrowTile128{128, 1}, kTurnsTi
 bool wgmma_operand(const GemmOperand& x, int64_t batch_step);
 bool wgmma_product(const GemmArgs& args, double largest_product);
 
-// The form with the shortest predicted time, and that time in nanoseconds, for a matrix of rows x columns with k_bytes
-// bytes of k. `turns` allows kTurnsTile256.
+// What BITGRAD_WGMMA_FORM names, for measurements: wide, narrow or turns; nullopt: nothing. Throws Error for other
+// names.
+std::optional<TileForm> named_form();
+// The form with the shortest predicted time for a matrix of rows x columns with k_bytes bytes of k, or the named one.
+// `turns` allows kTurnsTile256: naming it for others is an Error.
 TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
 // Number of parts to split k into: the most that can run at once on an H200 (gemm/args.h) if that is predicted to be
-// faster than no split, else 1.
+// faster than no split, else 1; 1 if a form is named.
 int split_parts(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
 // `parts` is 1, or the number of parts of a split product.
 double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns, int parts = 1);
