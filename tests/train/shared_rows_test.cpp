@@ -250,6 +250,7 @@ TEST_CASE("a rank holds masters and moments of its own rows, until they are brou
   for (const int64_t size : {2, 4}) {
     const auto ranks = make_thread_ranks(size);
     int64_t apart = 0, first = 0, all = 0;
+    std::vector<char> whole(ranks.size());  // whether a rank has the state of all rows
     std::vector<std::thread> threads;
     threads.reserve(ranks.size());
     for (const auto& rank : ranks)
@@ -270,12 +271,13 @@ TEST_CASE("a rank holds masters and moments of its own rows, until they are brou
         }
         measure(apart);
         l->gather_state(Optimizer::Place::kFirstRank);
-        CHECK(l->optimizer().whole() == (rank->rank() == 0));
+        whole[static_cast<size_t>(rank->rank())] = l->optimizer().whole() ? 1 : 0;
         measure(first);
         l->gather_state();
         measure(all);
       });
     for (std::thread& t : threads) t.join();
+    for (size_t r = 0; r < whole.size(); ++r) CHECK(whole[r] == (r == 0 ? 1 : 0));
     CHECK(static_cast<double>(apart) < 1.04 * static_cast<double>(one));  // of all ranks together
     CHECK(apart > one - one / 50);
     CHECK(first > apart + one / 4);
@@ -306,7 +308,8 @@ TEST_CASE("a state is hashed or saved only when the rows of all ranks are here")
   const Case c{"", adam, layer(kHidden, dtypes::int4, "symmetric", Granularity::channel(0)),
                layer(70, dtypes::fp32, "", {})};
   const auto ranks = make_thread_ranks(2);
-  std::vector<std::string> errors(2);
+  std::vector<std::string> errors(2), of_save(2), hashes(2);
+  std::vector<char> before(2), after(2);  // whether the state is whole
   std::vector<std::thread> threads;
   threads.reserve(ranks.size());
   for (size_t r = 0; r < 2; ++r)
@@ -314,15 +317,18 @@ TEST_CASE("a state is hashed or saved only when the rows of all ranks are here")
       const auto l = learner(c);
       l->set_communicator(ranks[r]);
       for (int64_t i = 0; i < kWindow / 2; ++i) train(*l, static_cast<int64_t>(r) * kWindow / 2 + i);
-      CHECK(!l->optimizer().whole());
+      before[r] = l->optimizer().whole() ? 1 : 0;
       errors[r] = error_of([&] { state_hash(*l, RunCounters{}); });
-      CHECK(
-          contains(error_of([&] { save_checkpoint("/nowhere/x", *l, {}, "", "", ""); }), "call Learner::gather_state"));
+      of_save[r] = error_of([&] { save_checkpoint("/nowhere/x", *l, {}, "", "", ""); });
       l->gather_state();
-      CHECK(l->optimizer().whole());
-      CHECK(state_hash(*l, RunCounters{}).size() == 64);
+      after[r] = l->optimizer().whole() ? 1 : 0;
+      hashes[r] = state_hash(*l, RunCounters{});
     });
   for (std::thread& t : threads) t.join();
+  CHECK(before == std::vector<char>{0, 0});
+  CHECK(after == std::vector<char>{1, 1});
+  for (const std::string& hash : hashes) CHECK(hash.size() == 64);
+  for (const std::string& error : of_save) CHECK(contains(error, "call Learner::gather_state"));
   for (const std::string& error : errors)
     CHECK(error ==
           "[state_hash] rows of masters and moments are on other ranks: call Learner::gather_state on all ranks "
