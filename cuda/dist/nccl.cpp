@@ -119,17 +119,20 @@ class NcclLink final : public DeviceLink {
   void move(Communicator& ranks, const char* what, const PartOf& to, std::span<const Bytes> from) {
     require_alive();
     void* const stream = native_stream(current_stream());
-    check(what, library_->GroupStart());
-    for (int64_t r = 0; r < ranks.size(); ++r) {
+    int status = library_->GroupStart();
+    const auto good = [&] { return status == kSuccess || status == kInProgress; };
+    for (int64_t r = 0; r < ranks.size() && good(); ++r) {
       if (r == ranks.rank()) continue;
       const int peer = static_cast<int>(r);
       const ConstBytes sent = to(r);
       const Bytes received = from[static_cast<size_t>(r)];
-      if (!sent.empty()) check(what, library_->Send(sent.data(), sent.size(), kBytes, peer, comm_, stream));
-      if (!received.empty()) check(what, library_->Recv(received.data(), received.size(), kBytes, peer, comm_, stream));
+      if (!sent.empty()) status = library_->Send(sent.data(), sent.size(), kBytes, peer, comm_, stream);
+      if (!received.empty() && good())
+        status = library_->Recv(received.data(), received.size(), kBytes, peer, comm_, stream);
       count(ranks, std::ssize(sent));
     }
-    check(what, library_->GroupEnd());
+    const int end = library_->GroupEnd();  // a group of the thread must not stay open
+    check(what, good() ? end : status);
     complete(ranks, what);
   }
 

@@ -102,6 +102,7 @@ void Parameter::initialize(const std::string& path, uint64_t seed) {
 
 void Parameter::restore(const ParameterState& state) {
   if (!value().defined()) allocate();
+  const DeviceGuard own(device());
   const auto& [master, value] = state;
   const Tensor& now = memory_.value_;
   if (has_master())
@@ -149,7 +150,9 @@ bool copy_params(const QuantParams& from, const std::shared_ptr<const QuantParam
 void ValueMemory::add_layout(Layout layout) {
   if (layout == layouts::canonical || std::find(planned_.begin(), planned_.end(), layout) != planned_.end()) return;
   planned_.push_back(layout);
-  if (value_.defined()) write_layouts();
+  if (!value_.defined()) return;
+  const DeviceGuard own(value_.device());
+  write_layouts();
 }
 
 void ValueMemory::forget_layouts() {

@@ -46,6 +46,7 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
   if (!low_bit()) return;
   require_ready("requantize");
   if (!master_.defined()) return;
+  const DeviceGuard own(device());
   if (learned_) learned_->refit(step);
   Requantization codes(*this, seed, step);
   if (master_.dtype() == dtypes::fp32) return codes.put_all(nullptr);
@@ -93,10 +94,12 @@ void Parameter::assign(const Tensor& x, int64_t step) {
     const bool before = std::exchange(now, false);
     ~Unfrozen() { now = before; }
   } const unfrozen{spec_.scales_frozen};
+  const DeviceGuard own(device());
   requantize_from(rows_from(x), step);
 }
 
 void Parameter::change(const std::function<void(ParameterSpec&)>& edit, int64_t step) {
+  const DeviceGuard own(device());
   ParameterSpec to = spec_;
   edit(to);
   const bool precision = !detail::same_quant(to.quant, spec_.quant) || to.master != spec_.master,

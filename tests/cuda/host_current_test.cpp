@@ -71,6 +71,45 @@ TEST_CASE("A model on a device is exported as the same model on the CPU") {
   }
 }
 
+TEST_CASE("Parameters on a device are assigned, restored, changed and requantized while the CPU is current") {
+  const KeepModes keep;
+  gpu();
+  const PromiseFolder data;
+  for (const std::string feature : {"learned steps, 8-bit moments, bf16 masters", "fp32, batch norm, dropout, Adam",
+                                    "bf16 values, learned steps"}) {
+    INFO(feature);
+    const RunConfig config = config_named(data, feature, "cpu");
+    const auto host = trained(config), device = trained(config_named(data, feature, "cuda"));
+    const std::vector<Parameter*> want = host->learner().model().parameters(),
+                                  got = device->learner().model().parameters();
+    REQUIRE(want.size() == got.size());
+    const auto same = [&](size_t i, const char* after) {
+      INFO(want[i]->path() << ", after " << after);
+      CHECK(!got[i]->value().device().is_cpu());
+      CHECK(got[i]->value().to_vector() == want[i]->value().to_vector());
+    };
+    for (size_t i = 0; i < want.size(); ++i) {
+      const Tensor x = random_tensor(want[i]->shape(), dtypes::fp32, i + 1);
+      const ParameterState before{want[i]->has_master() ? want[i]->master().clone(MemoryKind::kWorkspace) : Tensor(),
+                                  want[i]->low_bit() ? want[i]->value().clone(MemoryKind::kWorkspace) : Tensor()};
+      for (Parameter* p : {want[i], got[i]}) p->assign(x, 4);
+      same(i, "assign");
+      for (Parameter* p : {want[i], got[i]}) p->requantize(config.run.seed, 5);
+      same(i, "requantize");
+      for (Parameter* p : {want[i], got[i]}) {
+        p->restore(before);
+        p->change(
+            [](ParameterSpec& spec) {
+              if (spec.quant && spec.quant->dtype == dtypes::int4) spec.quant->dtype = dtypes::int8;
+              spec.latent_clamp = 0.5f;
+            },
+            6);
+      }
+      same(i, "restore and change");
+    }
+  }
+}
+
 TEST_CASE("Adapters are merged and codes counted on a device while the CPU is current") {
   const KeepModes keep;
   gpu();

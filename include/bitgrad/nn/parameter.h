@@ -146,6 +146,8 @@ class Parameter {
 
   Var leaf(const Tensor& value);
   void require_ready(std::string_view where) const;
+  // Where its kernels run, whatever device is current.
+  Device device() const { return value().defined() ? value().device() : current_device(); }
   void allocate();
   std::shared_ptr<const QuantParams> given_params(int64_t step) const;
   void set_precision(ParameterSpec to, int64_t step);
