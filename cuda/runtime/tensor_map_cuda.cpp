@@ -2,7 +2,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include <cstring>
+#include <bit>
 
 #include "bitgrad/base/error.h"
 #include "cuda/runtime/tensor_map.h"
@@ -42,10 +42,7 @@ TensorMap detail::encode_tensor_map(const void* data, int64_t columns, int64_t r
               "] bytes with a row stride of ", stride, " and boxes of ", box_rows, " rows: got error ",
               static_cast<int>(result), ", expected success.");
   }
-  static_assert(sizeof map == sizeof(TensorMap));
-  TensorMap out;
-  std::memcpy(&out, &map, sizeof out);
-  return out;
+  return std::bit_cast<TensorMap>(map);
 }
 
 }  // namespace bitgrad::cuda
