@@ -60,11 +60,12 @@ using Bytes = Communicator::Bytes;
 using ConstBytes = Communicator::ConstBytes;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSuccess = 0, kInProgress = 7;  // ncclResult_t
-constexpr int kBytes = 1;                     // ncclUint8
+constexpr int kSuccess = 0, kRemoteError = 6, kInProgress = 7;  // ncclResult_t
+constexpr int kBytes = 1;                                       // ncclUint8
 constexpr int kLeastVersion = 21800;
 constexpr std::chrono::microseconds kSleep{20};
 constexpr std::chrono::seconds kEndTime{5};
+constexpr std::chrono::seconds kCauseTime{1};  // in which a rank that has failed says why
 constexpr const char* kHint = "Hint: NCCL_DEBUG=WARN prints why; BITGRAD_NCCL=off sends by the hosts";
 
 // Until `ended`, or false after `most`.
@@ -81,12 +82,13 @@ class NcclLink final : public DeviceLink {
     int status = kSuccess;
     if (ranks.rank() == 0) status = library_->GetUniqueId(&id);
     const int status_of_0 = gather_values(ranks, std::span<const int>(&status, 1))[0];
-    if (status_of_0 != kSuccess) fail("ncclGetUniqueId of rank 0", status_of_0);
+    if (status_of_0 != kSuccess) fail(ranks, "ncclGetUniqueId of rank 0", status_of_0);
     id = gather_values(ranks, std::span<const NcclId>(&id, 1))[0];
     NcclConfig config;
     native_stream(current_stream());  // makes the device the current one of CUDA
-    check("ncclCommInitRankConfig", library_->CommInitRankConfig(&comm_, static_cast<int>(ranks.size()), id,
-                                                                 static_cast<int>(ranks.rank()), &config));
+    check(ranks, "ncclCommInitRankConfig",
+          library_->CommInitRankConfig(&comm_, static_cast<int>(ranks.size()), id, static_cast<int>(ranks.rank()),
+                                       &config));
     complete(ranks, "ncclCommInitRankConfig");
   }
   NcclLink(const NcclLink&) = delete;
@@ -104,12 +106,16 @@ class NcclLink final : public DeviceLink {
     move(
         ranks, "gather", [&](int64_t) { return own; }, all);
   }
+  void end() noexcept override {
+    if (!failure_) failure_ = Error("[ranks] NCCL has ended on this rank", ErrorCode::kDevice);
+    if (comm_ != nullptr) library_->CommAbort(std::exchange(comm_, nullptr));
+  }
   void wait(Communicator& ranks) override {
     require_alive();
     if (ended_ == nullptr) ended_ = event_create();
     event_record(ended_, current_stream());
     poll(ranks, "the last movement", [&](int state) {
-      check("the last movement", state);
+      check(ranks, "the last movement", state);
       return state == kSuccess && event_done(ended_);
     });
   }
@@ -132,14 +138,14 @@ class NcclLink final : public DeviceLink {
       count(ranks, std::ssize(sent));
     }
     const int end = library_->GroupEnd();  // a group of the thread must not stay open
-    check(what, good() ? end : status);
+    check(ranks, what, good() ? end : status);
     complete(ranks, what);
   }
 
   // Calls return before they have queued their work: until they have.
   void complete(Communicator& ranks, const char* what) {
     poll(ranks, what, [&](int state) {
-      check(what, state);
+      check(ranks, what, state);
       return state == kSuccess;
     });
   }
@@ -147,24 +153,32 @@ class NcclLink final : public DeviceLink {
   void poll(Communicator& ranks, const char* what, const std::function<bool(int)>& ended) {
     const bool in_time = wait_for(ranks.timeout(), [&] {
       int state = kSuccess;
-      check(what, library_->CommGetAsyncError(comm_, &state));
-      if (ended(state)) return true;
-      try {
-        ranks.check();
-      } catch (const Error& why) {
-        abort(why);
-      }
-      return false;
+      look_at(ranks);
+      check(ranks, what, library_->CommGetAsyncError(comm_, &state));
+      return ended(state);
     });
     if (!in_time)
       abort(Error(concat("[ranks] NCCL: ", what, ": not ended in ",
-                         std::chrono::duration<double>(ranks.timeout()).count(), " s: another rank does not answer"),
+                         std::chrono::duration<double>(ranks.timeout()).count(), " s"),
                   ErrorCode::kDevice));
   }
-  void check(const char* what, int status) {
-    if (status != kSuccess && status != kInProgress) fail(what, status);
+  // Whether another rank has cancelled.
+  void look_at(Communicator& ranks) {
+    try {
+      ranks.check();
+    } catch (const Error& why) {
+      abort(why);
+    }
   }
-  [[noreturn]] void fail(const char* what, int status) {
+  void check(Communicator& ranks, const char* what, int status) {
+    if (status != kSuccess && status != kInProgress) fail(ranks, what, status);
+  }
+  [[noreturn]] void fail(Communicator& ranks, const char* what, int status) {
+    if (status == kRemoteError)  // that rank knows the cause
+      wait_for(kCauseTime, [&] {
+        look_at(ranks);
+        return false;
+      });
     const char* const more = comm_ != nullptr ? library_->GetLastError(comm_) : nullptr;
     abort(Error(concat("[ranks] NCCL: ", what, ": got status ", status, " (", library_->GetErrorString(status),
                        more != nullptr && *more != '\0' ? concat("; ", more) : std::string(), "), expected 0. ", kHint),
@@ -223,7 +237,12 @@ std::string load(const std::string& name, Nccl& library) {
 struct Found {
   std::shared_ptr<Nccl> library;
   std::string why;
-  Found() { library = open_nccl(nccl_candidates(), why); }
+  Found() {
+    if (const auto names = nccl_candidates(); names == std::vector<std::string>{"off"})
+      why = "BITGRAD_NCCL is off";
+    else
+      library = open_nccl(names, why);
+  }
 };
 // Never destroyed: the library may already be unloaded at exit.
 Found& found() {

@@ -44,6 +44,7 @@ std::string shared_card(Communicator& ranks, Device device) {
 
 DeviceLink* DeviceLink::between(Communicator& ranks, Device device) {
   if (ranks.size() == 1) return nullptr;
+  if (ranks.linked_ && ranks.link_ == nullptr) return nullptr;
   if (ranks.linked_) {
     require(*ranks.linked_ == device, "ranks", "got values on ", to_string(device), ", expected ",
             to_string(*ranks.linked_), ", the device of this rank's first sum");

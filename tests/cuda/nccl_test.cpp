@@ -149,7 +149,7 @@ TEST_CASE("Parts of any lengths move between devices") {
             const DeviceGuard cpu(Device::cpu());
             return Tensor::empty({std::ssize(v)}, dtypes::fp32);
           }();
-          std::memcpy(host.data(), v.data(), v.size() * 4);
+          if (!v.empty()) std::memcpy(host.data(), v.data(), v.size() * 4);
           return host;
         };
         for (size_t r = 0; r < static_cast<size_t>(rank.size()); ++r) {
@@ -273,8 +273,7 @@ TEST_CASE("A movement that does not end is given up after the time limit, or whe
   for (const int64_t size : {2, 3}) {
     const auto errors = moved(size, milliseconds(50));
     size_t timed_out = 0;
-    for (const std::string& e : errors)
-      timed_out += contains(e, ": not ended in 0.05 s: another rank does not answer") ? 1 : 0;
+    for (const std::string& e : errors) timed_out += contains(e, ": not ended in 0.05 s") ? 1 : 0;
     CHECK(timed_out == errors.size());
   }
   *fake.number("fake_nccl_hangs") = 0;

@@ -24,6 +24,8 @@ class DeviceLink {
   // Returns when all of that has ended on this rank. Throws the Error with which another rank has cancelled, and
   // Error(kDevice) if the library fails or ranks.timeout() has passed: from then on nothing is moved any more.
   virtual void wait(Communicator& ranks) = 0;
+  // This rank cannot go on: from now on nothing is moved any more, and all calls throw.
+  virtual void end() noexcept = 0;
 
   // The link of these ranks; nullptr: there is none, and bytes go by the hosts. Made at the first call, of all ranks,
   // where rank 0 logs which it is, or why there is none. Throws Error(kDevice) if the library cannot connect, and Error
