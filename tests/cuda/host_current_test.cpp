@@ -5,6 +5,7 @@
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/run/quant_monitor.h"
 #include "cuda/same_as_cpu.h"
+#include "support/numbers.h"
 #include "train/promises.h"
 
 using namespace bitgrad;
