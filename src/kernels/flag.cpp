@@ -1,5 +1,7 @@
 #include "kernels/flag.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <memory>
 #include <utility>
@@ -53,10 +55,19 @@ thread_local Board* t_record = nullptr;
 
 constexpr int kDevices = 256;  // Device::index
 
-// Never destroyed: the device's memory may be freed before this thread's statics.
+// Those of the main thread are never destroyed: the device's memory may be freed before its statics.
+struct Boards {
+  std::array<Board, kDevices>* const all = new std::array<Board, kDevices>;
+  Boards() = default;
+  ~Boards() {
+    if (gettid() != getpid()) delete all;
+  }
+  Boards(const Boards&) = delete;
+  Boards& operator=(const Boards&) = delete;
+};
 Board& main_board() {
-  thread_local auto* const boards = new std::array<Board, kDevices>;
-  return (*boards)[current_device().index];
+  thread_local const Boards boards;
+  return (*boards.all)[current_device().index];
 }
 Board& board() { return t_record != nullptr ? *t_record : main_board(); }
 
