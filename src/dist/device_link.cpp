@@ -14,8 +14,8 @@ std::atomic<const DeviceLinks*>& links_of(DeviceKind kind) {
   return all.at(static_cast<size_t>(kind));
 }
 
-// Why the ranks cannot have a link; the same on all. Empty if they can.
-std::string why_no_link(Communicator& ranks, const DeviceLinks* links, Device device) {
+// Why the ranks have no library in common; the same on all. Empty if they have.
+std::string why_no_library(Communicator& ranks, const DeviceLinks* links) {
   std::string why = "this build has no library for it";
   const std::string version = links != nullptr ? links->version(why) : "";
   const std::vector<std::string> versions = gather_texts(ranks, version), reasons = gather_texts(ranks, why);
@@ -24,7 +24,7 @@ std::string why_no_link(Communicator& ranks, const DeviceLinks* links, Device de
     if (versions[r] != versions[0])
       return concat("rank 0 has ", printable(versions[0]), " and rank ", r, ' ', printable(versions[r]));
   }
-  return shared_card(ranks, device);
+  return {};
 }
 
 }  // namespace
@@ -52,13 +52,15 @@ DeviceLink* DeviceLink::between(Communicator& ranks, Device device) {
   }
   const DeviceGuard guard(device);
   const DeviceLinks* const links = links_of(device.kind);
-  const std::string why = why_no_link(ranks, links, device);
+  std::string why = why_no_library(ranks, links);
+  const LogLevel level = why.empty() ? LogLevel::kInfo : LogLevel::kWarning;  // a run warns of shared cards itself
+  if (why.empty()) why = shared_card(ranks, device);
   if (why.empty()) ranks.link_ = links->open(ranks);
   ranks.linked_ = device;
   std::string none;
   if (ranks.rank() == 0)
-    log(LogLevel::kInfo, why.empty() ? concat("[ranks] devices are connected by ", links->version(none))
-                                     : concat("[ranks] gradients go from device to device by the hosts: ", why));
+    log(level, why.empty() ? concat("[ranks] devices are connected by ", links->version(none))
+                           : concat("[ranks] gradients go from device to device by the hosts: ", why));
   return ranks.link_.get();
 }
 

@@ -185,7 +185,8 @@ TEST_CASE("Sums between devices have the bits of sums between hosts") {
 
 TEST_CASE("Without NCCL, with several versions, or one card, sums go by the hosts, and rank 0 says why") {
   Fake fake;
-  const auto said = [](const DeviceLinks& links, const RankMaker& maker) {
+  bool warned = false;
+  const auto said = [&warned](const DeviceLinks& links, const RankMaker& maker) {
     register_device_links(DeviceKind::kCuda, &links);
     const LogLines log;
     check_no_errors(maker.errors(2, [](Communicator& rank, size_t own) {
@@ -198,6 +199,7 @@ TEST_CASE("Without NCCL, with several versions, or one card, sums go by the host
         require(host[i] == tree_sum_of(terms, i, dtypes::fp32), "test", "other sum at ", i);
     }));
     REQUIRE(log.lines.size() == 1);
+    warned = log.warnings.size() == 1;
     return log.lines[0];
   };
   const std::string by_hosts = "[ranks] gradients go from device to device by the hosts: ";
@@ -207,6 +209,7 @@ TEST_CASE("Without NCCL, with several versions, or one card, sums go by the host
                                      },
                                      nullptr};
   CHECK(said(kNone, Devices(true)) == by_hosts + "rank 0: NCCL was not found: libnccl.so.2: cannot open");
+  CHECK(warned);
   static std::atomic<int> asked{0};
   static constexpr DeviceLinks kSeveral{[](std::string&) { return concat("NCCL 2.", asked++ % 2 + 18, ".0"); },
                                         nullptr};
@@ -215,6 +218,7 @@ TEST_CASE("Without NCCL, with several versions, or one card, sums go by the host
   CHECK(contains(several, " and rank 1 NCCL 2.1"));
   static constexpr DeviceLinks kEach{[](std::string&) { return std::string("NCCL 2.18.0"); }, nullptr};
   CHECK(contains(said(kEach, Devices(true)), by_hosts + "ranks 0 and 1 have the same device (emulated device 0"));
+  CHECK_FALSE(warned);  // a run does
 }
 
 TEST_CASE("Tensors of which ranks have other lengths, and a second device, are refused") {
