@@ -14,6 +14,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
+#include "support/gemm_int_problem.h"
 
 namespace bitgrad::test {
 
@@ -258,18 +259,22 @@ inline const kernels::GemmKernel& gemm_kernel(const std::string& name) {
 }
 inline bool runs_here(const kernels::GemmKernel& kernel) { return (kernel.needs & ~cpu_isa()) == 0; }
 
-// The rows of order chain512 that this machine and the cap allow.
-inline std::vector<const kernels::GemmKernel*> chain_kernels() {
+// The rows of order chain512 with B in this layout that this machine and the cap allow.
+inline std::vector<const kernels::GemmKernel*> chain_kernels(Layout b = layouts::canonical) {
   std::vector<const kernels::GemmKernel*> rows;
   for (const kernels::GemmKernel& kernel : kernels::gemm_kernels())
-    if (kernel.order == SumOrder::kChain512 && runs_here(kernel)) rows.push_back(&kernel);
+    if (kernel.order == SumOrder::kChain512 && kernel.b_layout == b && runs_here(kernel)) rows.push_back(&kernel);
   return rows;
 }
 
-// C's bytes after a row ran.
+// C's bytes after a row ran. Padding of a derived layout of B is noise.
 inline std::vector<uint8_t> run_row(const kernels::GemmKernel& kernel, const Problem& problem) {
   std::vector<uint8_t> c = problem.c_before;
-  kernel.run(problem.args(c.data()));
+  kernels::GemmArgs args = problem.args(c.data());
+  std::vector<uint64_t> packed;
+  Rng rng(5);
+  derive(rng, args.b, kernel.b_layout, problem.n, problem.k, packed);
+  kernel.run(args);
   return c;
 }
 

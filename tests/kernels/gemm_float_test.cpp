@@ -14,6 +14,19 @@ using namespace bitgrad::test;
 
 namespace {
 
+// The rows with B in layout vnni64, where they take the product; returns how many did.
+int check_panel_rows(const Problem& problem, const std::vector<uint8_t>& expected) {
+  int count = 0;
+  for (const GemmKernel* kernel : chain_kernels(layouts::vnni64)) {
+    if (!kernel->supports(problem.args(nullptr))) continue;
+    ++count;
+    INFO(kernel->name << " " << problem.a.dtype << " x " << problem.b.dtype << " to " << problem.c_dtype << " m "
+                      << problem.m << " n " << problem.n << " k " << problem.k << " group " << problem.b.map.col_group);
+    CHECK((run_row(*kernel, problem) == expected));
+  }
+  return count;
+}
+
 void check_chain_rows(const Problem& problem) {
   const std::vector<uint8_t> expected = problem.finished(problem.chain_sums());
   for (const GemmKernel* kernel : chain_kernels()) {
@@ -23,6 +36,7 @@ void check_chain_rows(const Problem& problem) {
     REQUIRE(kernel->supports(problem.args(nullptr)));
     CHECK((run_row(*kernel, problem) == expected));
   }
+  check_panel_rows(problem, expected);
 }
 
 // Rows of any order against the sum in double.
@@ -114,6 +128,41 @@ TEST_CASE("chain512 rows apply scales, zero points and offsets of every granular
       }
     }
   }
+}
+
+TEST_CASE("rows of floats times vnni64 give the bits of chain512 for every dtype, scale and number of rows", "[cpu]") {
+  std::mt19937 rng(11);
+  const int64_t depths[] = {1, 3, 31, 32, 33, 64, 511, 512, 513, 544, 1024, 1030, 1600};
+  const int64_t columns[] = {1, 15, 16, 17, 48, 63, 64, 65, 80, 129, 200};
+  size_t count = 0;
+  for (const DType dtype : all_dtypes()) {
+    if (!layouts::vnni64.info().supports(dtype)) continue;
+    for (const int64_t group : {int64_t{0}, int64_t{1}, int64_t{32}, int64_t{96}}) {  // 0: per tensor, 1: per row
+      for (const char* kind : {"", "scale", "zero", "offset"}) {
+        for (int64_t m = 1; m <= 9; m += group == 32 ? 1 : 3) {
+          const int64_t k = depths[count % 13], n = columns[count % 11];
+          const DType a = count % 4 == 3 ? dtypes::bf16 : dtypes::fp32;
+          Problem problem(a, false, dtype, false, m, n, k, rng);
+          if (group > 1 && *kind != 0) problem.b.add_parameters(kind, 1, (k + group - 1) / group, group, 1, rng);
+          if (group <= 1 && *kind != 0) problem.b.add_parameters(kind, 1, group, 1, 0, rng);
+          problem.accumulate = count % 3 == 0;
+          if (count % 5 == 0) problem.c_dtype = dtypes::bf16;
+          if (count % 2 == 0) problem.add_bias(rng);
+          CHECK(check_panel_rows(problem, problem.finished(problem.chain_sums())) ==
+                static_cast<int>(chain_kernels(layouts::vnni64).size()));
+          ++count;
+        }
+      }
+    }
+  }
+  // Groups that cut a line, a stored transpose and a scale for each k need other rows.
+  const GemmKernel& row = gemm_kernel("gemm_f32_s8_f32_vnni64_scalar");
+  Problem problem(dtypes::fp32, false, dtypes::int4, false, 2, 20, 64, rng);
+  problem.b.add_parameters("scale", 1, 3, 20, 1, rng);
+  CHECK_FALSE(row.supports(problem.args(nullptr)));
+  CHECK_FALSE(row.supports(Problem(dtypes::fp32, false, dtypes::int4, true, 2, 20, 64, rng).args(nullptr)));
+  CHECK_FALSE(row.supports(Problem(dtypes::fp32, true, dtypes::int4, false, 2, 20, 64, rng).args(nullptr)));
+  CHECK_FALSE(row.supports(Problem(dtypes::int8, false, dtypes::int4, false, 2, 20, 64, rng).args(nullptr)));
 }
 
 TEST_CASE("fold_b_scale multiplies a scale along k into A and a scale along n onto the sum", "[cpu]") {

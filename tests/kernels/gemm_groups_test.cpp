@@ -1,11 +1,13 @@
 // Integer products with groups of B along k and with real offsets: every row against the definition of
 // docs/numerics.md section 4, written once more in plain loops, bit for bit.
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "support/catch.h"
+#include "support/gemm_int_problem.h"
 #include "support/gemm_reference.h"
 #include "support/shape_count.h"
 
@@ -83,18 +85,19 @@ struct Case {
   }
 };
 
-// All integer rows that read canonical codes.
+// All integer rows that read canonical codes, or B in layout vnni64.
 std::vector<const GemmKernel*> rows_for(const GemmArgs& args) {
   std::vector<const GemmKernel*> rows;
   for (const GemmKernel& kernel : gemm_kernels()) {
     const bool exact = kernel.order == SumOrder::kExact && kernel.a_layout == layouts::canonical &&
-                       kernel.b_layout == layouts::canonical;
+                       (kernel.b_layout == layouts::canonical || kernel.b_layout == layouts::vnni64);
     if (exact && kernel.usable(args)) rows.push_back(&kernel);
   }
   return rows;
 }
 
-void check(Rng& rng, const Case& t) {
+// Returns the number of rows that read B in layout vnni64.
+int check(Rng& rng, const Case& t) {
   const GemmArgs& args = t.args;
   const std::vector<int64_t> a = test::reference_codes(args.a, args.m, args.k);
   const std::vector<int64_t> b = test::reference_codes(args.b, args.n, args.k);
@@ -112,7 +115,10 @@ void check(Rng& rng, const Case& t) {
   CHECK(gemm_is_integer(args));
   CHECK(!rows.empty());
   for (const GemmKernel* kernel : rows) {
-    const int64_t wrong = test::wrong_elements(rng, *kernel, args, expected);
+    GemmArgs own = args;
+    std::vector<uint64_t> packed;
+    test::derive(rng, own.b, kernel->b_layout, args.n, args.k, packed);
+    const int64_t wrong = test::wrong_elements(rng, *kernel, own, expected);
     if (wrong != 0) {
       FAIL_CHECK(kernel->name << " on " << args.a.dtype << " x " << args.b.dtype << " m " << args.m << " n " << args.n
                               << " k " << args.k << " group " << t.group << " to " << args.c_dtype << ", k_major "
@@ -121,6 +127,8 @@ void check(Rng& rng, const Case& t) {
                               << (args.b.scale.offset != nullptr) << ": wrong elements " << wrong);
     }
   }
+  return static_cast<int>(std::count_if(rows.begin(), rows.end(),
+                                        [](const GemmKernel* kernel) { return kernel->b_layout == layouts::vnni64; }));
 }
 
 std::vector<DType> integer_dtypes() {
@@ -169,6 +177,34 @@ TEST_CASE("groups along k equal the definition for every dtype pair, order of st
     check(rng, t);
   }
   set_num_threads(threads);
+}
+
+TEST_CASE("rows of groups in layout vnni64 equal the definition for every dtype of B and number of rows", "[cpu]") {
+  Rng rng(29);
+  constexpr int64_t kDepths[] = {31, 32, 33, 64, 100, 127, 128, 256, 513, 1056, 2050};
+  constexpr int64_t kColumns[] = {1, 16, 17, 47, 63, 64, 65, 90, 128, 200};
+  size_t count = 0;
+  for (const DType db : integer_dtypes()) {
+    if (!layouts::vnni64.info().supports(db)) continue;
+    for (const int64_t group : {32, 64, 128, 256, 4096}) {
+      for (const int kind : {0, 1, 2}) {  // scales, zero points, offsets
+        for (int64_t m = 1; m <= 14; m += group == 32 ? 1 : 4) {
+          Params a, b;
+          a.per_free = count % 3 != 0;
+          b.group = group;
+          b.zero = kind == 1;
+          b.offset = kind == 2;
+          b.free_group = count % 7 == 6 ? 20 : 1;
+          const DType da = count % 4 == 3 ? (count % 8 == 3 ? dtypes::int4 : dtypes::bint1) : dtypes::int8;
+          Case t(rng, da, db, {m, kColumns[count % 10], kDepths[count % 11]}, false, false, a, b);
+          t.add_output(rng, kOutputs[count % 3]);
+          const int rows = check(rng, t);
+          CHECK(rows >= (da == dtypes::bint1 ? 0 : 1));
+          ++count;
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("real offsets equal the definition for every dtype pair and granularity", "[cpu]") {

@@ -18,6 +18,9 @@ struct BatchPair {
   bool a_k_major = false, b_k_major = false;
 };
 
+// Codes of B along k that share a scale, if its parameters are "groups" (stored [free, k]).
+inline constexpr int64_t kBatchGroup = 32;
+
 // One side: `count` matrices of free x k in a layout, `step` bytes apart.
 class BatchSide {
  public:
@@ -34,7 +37,10 @@ class BatchSide {
       words.resize(static_cast<size_t>(step_ / 8), 0x5A5A5A5A5A5A5A5Au);
       words_.insert(words_.end(), words.begin(), words.end());
       if (parameters.empty()) continue;
-      m.add_parameters(parameters, 1, k_major ? 0 : 1, 1, k_major ? 1 : 0, rng);
+      if (parameters == "groups")
+        m.add_parameters("scale", 1, (k + kBatchGroup - 1) / kBatchGroup, kBatchGroup, 1, rng);
+      else
+        m.add_parameters(parameters, 1, k_major ? 0 : 1, 1, k_major ? 1 : 0, rng);
       if (i == 0) map_ = m.map, scale_step_ = static_cast<int64_t>(m.scale.size());
       scale_.insert(scale_.end(), m.scale.begin(), m.scale.end());
       zero_.insert(zero_.end(), m.zero.begin(), m.zero.end());
@@ -116,6 +122,10 @@ inline kernels::GemmArgs form_args(const BatchForm& form) {
     if (parameters == "zero") x.scale.zero = &kZero;
     if (parameters == "offset") x.scale.offset = &kUnread;
     (k_major ? x.scale.col_step : x.scale.row_step) = 1;
+    if (parameters != "groups") return x;
+    x.scale.row_step = (k + kBatchGroup - 1) / kBatchGroup;
+    x.scale.col_step = 1;
+    x.scale.col_group = kBatchGroup;
     return x;
   };
   kernels::GemmArgs args;
@@ -261,7 +271,8 @@ inline BatchForm random_form(std::mt19937& rng, const BatchPair& pair, int64_t c
   form.stochastic = draw(2);
   if (codes && draw(2)) form.a_parameters = draw(2) ? "zero" : "scale";
   if (pair.b.is_code() && draw(2)) form.b_parameters = draw(3) ? "offset" : draw(2) ? "zero" : "scale";
-  form.row_minus = codes && form.b_parameters != "offset" && draw(3);
+  if (pair.b.is_code() && !pair.b_k_major && draw(4)) form.b_parameters = "groups";
+  form.row_minus = codes && form.b_parameters != "offset" && form.b_parameters != "groups" && draw(3);
   form.fold = !codes && form.b_parameters == "scale" && draw(2);
   return form;
 }

@@ -303,8 +303,10 @@ bool fits_int32(const GemmArgs& args) {
          0x7FFFFFFFp0;
 }
 
+}  // namespace
+
 // Unpacks B to canonical codes and runs a kernel for those, which has 64-bit sums.
-void multiply_canonical(const GemmArgs& args) {
+void gemm_from_canonical(const GemmArgs& args) {
   GemmArgs canonical = args;
   GemmOperand& b = canonical.b;
   const int64_t rows = b.k_major ? args.k : args.n, columns = b.k_major ? args.n : args.k;
@@ -316,8 +318,6 @@ void multiply_canonical(const GemmArgs& args) {
   gemm(canonical);
 }
 
-}  // namespace
-
 bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKernel& kernel) {
   return has_small_integer_codes(args.a.dtype) && has_small_integer_codes(args.b.dtype) &&
          args.b.dtype.bits() <= kernel.bits && args.b.k_major == b_k_major &&
@@ -326,7 +326,7 @@ bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKerne
 
 void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel) {
   if (args.m == 0 || args.n == 0) return;
-  if (!fits_int32(args)) return multiply_canonical(args);
+  if (!fits_int32(args)) return gemm_from_canonical(args);
   const S8PanelPlan plan(args, kernel);
   const Workspace memory(args.m * 4);
   auto* const row_sums = memory.as<int32_t>();

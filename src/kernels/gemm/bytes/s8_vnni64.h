@@ -69,6 +69,9 @@ struct S8PanelKernel {
   S8PanelRates rates;
 };
 
+// For sums that leave int32: unpacks B to canonical codes and runs a kernel for those, which has 64-bit sums.
+void gemm_from_canonical(const GemmArgs& args);
+
 bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKernel& kernel);
 double s8_panels_cost(const GemmArgs& args, const S8PanelKernel& kernel);
 void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel);

@@ -1,0 +1,44 @@
+#include "kernels/gemm/common/panel_params.h"
+
+#include <algorithm>
+
+#include "kernels/gemm/common/operands.h"
+
+namespace bitgrad::kernels::gemm_detail {
+namespace {
+
+template <typename T>
+void put(const GemmArgs& args, int64_t j0, int64_t columns, const T* values, T* out) {
+  const int64_t groups = groups_along_k(args), step = groups == 1 ? 0 : args.b.scale.col_step;
+  const T* from[kPanelColumns];
+  for (int64_t j = 0; j < kPanelColumns; ++j) from[j] = values + param_at(args.b, j0 + (j < columns ? j : 0), 0);
+  // Squares of 16 x 16 keep the lines that are read and written in L1.
+  constexpr int64_t kSide = 16;
+  for (int64_t j = 0; j < kPanelColumns; j += kSide) {
+    for (int64_t g0 = 0; g0 < groups; g0 += kSide) {
+      const int64_t end = std::min(g0 + kSide, groups);
+      for (int64_t i = j; i < j + kSide; ++i)
+        for (int64_t g = g0; g < end; ++g) out[g * kPanelColumns + i] = from[i][g * step];
+    }
+  }
+}
+
+}  // namespace
+
+int64_t groups_along_k(const GemmArgs& args) {
+  return has_groups_along_k(args.b) ? std::max<int64_t>(1, ceil_div(args.k, args.b.scale.col_group)) : 1;
+}
+
+void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const float* values, float* out) {
+  put(args, j0, columns, values, out);
+}
+void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const int32_t* values, int32_t* out) {
+  put(args, j0, columns, values, out);
+}
+
+void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out) {
+  if (args.b.scale.scale != nullptr) return put(args, j0, columns, args.b.scale.scale, out);
+  std::fill(out, out + groups_along_k(args) * kPanelColumns, 1.0f);
+}
+
+}  // namespace bitgrad::kernels::gemm_detail

@@ -1,0 +1,24 @@
+// Scales, zero points and offsets of 64 columns of B (a group of panels of layout vnni64) in the order in which tiles
+// read them: for each group of k, one number per column.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/dtype/layout.h"
+#include "bitgrad/kernels/gemm.h"
+
+namespace bitgrad::kernels::gemm_detail {
+
+inline constexpr int64_t kPanelColumns = kVnniPanels * kPanelRows;
+
+// Groups of B along k; 1 if its parameters do not change along k.
+int64_t groups_along_k(const GemmArgs& args);
+
+// out[g * kPanelColumns + j] = values[parameter of column j0 + j in group g] for columns [j0, j0 + columns) and all
+// groups. Lanes beyond `columns` repeat the first column. B is stored [free, k].
+void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const float* values, float* out);
+void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const int32_t* values, int32_t* out);
+// The scales; 1 if there are none.
+void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out);
+
+}  // namespace bitgrad::kernels::gemm_detail

@@ -1,0 +1,125 @@
+// gemm_f32_s8_f32_vnni64_avx2: up to 2 rows times 4 or 2 panels in halves of 8 columns. Codes are cut out by shift and
+// mask and become numbers by one fma, which is exact.
+#include "base/simd.h"
+#include "kernels/gemm/floats/chain512.h"
+#include "kernels/gemm/floats/chain512_vnni64.h"
+#include "kernels/gemm/kernels.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,bmi2")
+
+#define BITGRAD_UNROLL _Pragma("GCC unroll 8") for
+
+namespace bitgrad::kernels::gemm_detail {
+namespace {
+
+constexpr int64_t kAhead = 4096;  // bytes
+
+enum class Form { kScale, kZero, kOffset };
+
+template <int fields, Form form, int R, int P>
+struct Panels {
+  const ChainPanelTile& t;
+  int panel;
+  __m256 chain[R][2 * P];  // halves of panels
+
+  [[gnu::always_inline]] __m256 value_of(__m256i line, int shift, int64_t at) const {
+    const __m256i code = _mm256_and_si256(_mm256_srli_epi32(line, shift), _mm256_set1_epi32((1 << (8 / fields)) - 1));
+    __m256 q = _mm256_fmadd_ps(_mm256_cvtepi32_ps(code), _mm256_set1_ps(t.factor), _mm256_set1_ps(t.lowest));
+    if constexpr (form == Form::kZero) q = _mm256_sub_ps(q, _mm256_loadu_ps(t.zero + at));
+    q = _mm256_mul_ps(q, _mm256_loadu_ps(t.scale + at));
+    if constexpr (form == Form::kOffset) q = _mm256_add_ps(q, _mm256_loadu_ps(t.offset + at));
+    return q;
+  }
+
+  // The first `codes` of a line of each panel.
+  [[gnu::always_inline]] void add_line(const uint8_t* b, const float* a, int64_t at, int codes) {
+    constexpr int kWidth = 8 / fields;
+    if constexpr (R == 1) BITGRAD_UNROLL(int p = 0; p < P; ++p) _mm_prefetch(b + 64 * p + kAhead, _MM_HINT_T0);
+#pragma GCC unroll 32
+    for (int i = 0; i < 4 * fields; ++i) {
+      if (i >= codes) break;
+      __m256 x[R];
+      BITGRAD_UNROLL(int r = 0; r < R; ++r) x[r] = _mm256_set1_ps(a[r * t.a_step + i]);
+      BITGRAD_UNROLL(int h = 0; h < 2 * P; ++h) {
+        const __m256i line = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + 32 * h));
+        const __m256 y = value_of(line, 8 * (i % 4) + i / 4 * kWidth, at + 8 * h);
+        BITGRAD_UNROLL(int r = 0; r < R; ++r) chain[r][h] = _mm256_fmadd_ps(x[r], y, chain[r][h]);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] void store(bool first) {
+    BITGRAD_UNROLL(int r = 0; r < R; ++r) {
+      BITGRAD_UNROLL(int h = 0; h < 2 * P; ++h) {
+        float* const to = t.c + r * kPanelColumns + 16 * panel + 8 * h;
+        _mm256_storeu_ps(to, first ? chain[r][h] : _mm256_add_ps(_mm256_loadu_ps(to), chain[r][h]));
+        chain[r][h] = _mm256_setzero_ps();
+      }
+    }
+  }
+
+  [[gnu::always_inline]] void run() {
+    constexpr int64_t kCodes = 4 * fields;
+    BITGRAD_UNROLL(int r = 0; r < R; ++r) {
+      BITGRAD_UNROLL(int h = 0; h < 2 * P; ++h) chain[r][h] = _mm256_setzero_ps();
+    }
+    const uint8_t* b = t.b + int64_t{64} * panel;
+    const float* a = t.a;
+    int64_t at = 16 * panel, left = t.steps;
+    for (int64_t k = 0; k < t.k; k += kCodes, a += kCodes, b += int64_t{64} * t.panels) {
+      if (left-- == 0) {
+        left = t.steps - 1;
+        at += kPanelColumns;
+      }
+      if (k + kCodes <= t.k)
+        add_line(b, a, at, kCodes);
+      else
+        add_line(b, a, at, static_cast<int>(t.k - k));
+      if ((k + kCodes) % kChainPanel == 0 || k + kCodes >= t.k) store(k < kChainPanel);
+    }
+  }
+};
+
+template <int fields, Form form, int R>
+void tile_rows(const ChainPanelTile& t) {
+  constexpr int kPanels = R == 1 ? 4 : 2;
+  int panel = 0;
+  for (; panel + kPanels <= t.panels; panel += kPanels) Panels<fields, form, R, kPanels>{t, panel, {}}.run();
+  for (; panel < t.panels; ++panel) Panels<fields, form, R, 1>{t, panel, {}}.run();
+}
+
+template <int fields, Form form>
+void tile_form(int rows, const ChainPanelTile& t) {
+  if (rows == 1) return tile_rows<fields, form, 1>(t);
+  tile_rows<fields, form, 2>(t);
+}
+
+template <int fields>
+void tile_fields(int rows, const ChainPanelTile& t) {
+  if (t.zero != nullptr) return tile_form<fields, Form::kZero>(rows, t);
+  if (t.offset != nullptr) return tile_form<fields, Form::kOffset>(rows, t);
+  tile_form<fields, Form::kScale>(rows, t);
+}
+
+#pragma GCC pop_options
+
+void panel_tile(int rows, int bits, const ChainPanelTile& t) {
+  const int fields = vnni_fields(bits);
+  (fields == 1   ? &tile_fields<1>
+   : fields == 2 ? &tile_fields<2>
+   : fields == 4 ? &tile_fields<4>
+                 : &tile_fields<8>)(rows, t);
+}
+constexpr ChainPanelKernel kPanelKernel{2, &panel_tile, 0.1, 0.025};
+
+}  // namespace
+}  // namespace bitgrad::kernels::gemm_detail
+
+namespace bitgrad::kernels::gemm_impl {
+
+BITGRAD_DEFINE_GEMM(gemm_f32_s8_f32_vnni64_avx2, gemm_detail::chain512_vnni64_supports(args),
+                    gemm_detail::chain512_vnni64_cost(args, gemm_detail::kPanelKernel),
+                    gemm_detail::chain512_vnni64_gemm(args, gemm_detail::kPanelKernel))
+
+}  // namespace bitgrad::kernels::gemm_impl

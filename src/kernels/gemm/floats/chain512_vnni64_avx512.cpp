@@ -1,0 +1,140 @@
+// gemm_f32_s8_f32_vnni64_avx512: up to 4 rows times 4 panels. Codes of at most 4 bits are looked up in a register,
+// whose entries repeat where a field has fewer bits: VPERMPS reads the low 4 bits of a lane.
+#include "base/simd.h"
+#include "kernels/gemm/floats/chain512.h"
+#include "kernels/gemm/floats/chain512_vnni64.h"
+#include "kernels/gemm/kernels.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
+
+#define BITGRAD_UNROLL _Pragma("GCC unroll 8") for
+
+namespace bitgrad::kernels::gemm_detail {
+namespace {
+
+constexpr int64_t kAhead = 4096;  // bytes
+
+enum class Form { kScale, kZero, kOffset };
+
+struct Table {
+  __m512 values, factor, lowest;
+};
+
+template <int fields, Form form, int R, int P>
+struct Panels {
+  const ChainPanelTile& t;
+  const Table& table;
+  int panel;
+  __m512 chain[R][P];
+
+  [[gnu::always_inline]] __m512 value_of(__m512i line, int shift, int64_t at) const {
+    const __m512i moved = _mm512_srli_epi32(line, static_cast<unsigned>(shift));
+    __m512 q;
+    if constexpr (fields > 1) {
+      q = _mm512_permutexvar_ps(moved, table.values);
+    } else {
+      q = _mm512_cvtepi32_ps(_mm512_and_si512(moved, _mm512_set1_epi32(0xFF)));
+      q = _mm512_fmadd_ps(q, table.factor, table.lowest);
+    }
+    if constexpr (form == Form::kZero) q = _mm512_sub_ps(q, _mm512_loadu_ps(t.zero + at));
+    q = _mm512_mul_ps(q, _mm512_loadu_ps(t.scale + at));
+    if constexpr (form == Form::kOffset) q = _mm512_add_ps(q, _mm512_loadu_ps(t.offset + at));
+    return q;
+  }
+
+  // The first `codes` of a line of each panel.
+  [[gnu::always_inline]] void add_line(const uint8_t* b, const float* a, int64_t at, int codes) {
+    constexpr int kWidth = 8 / fields;
+    __m512i line[P];
+    BITGRAD_UNROLL(int p = 0; p < P; ++p) {
+      line[p] = _mm512_loadu_si512(b + 64 * p);
+      if constexpr (R == 1) _mm_prefetch(b + 64 * p + kAhead, _MM_HINT_T0);
+    }
+#pragma GCC unroll 32
+    for (int i = 0; i < 4 * fields; ++i) {
+      if (i >= codes) break;
+      __m512 x[R];
+      BITGRAD_UNROLL(int r = 0; r < R; ++r) x[r] = _mm512_set1_ps(a[r * t.a_step + i]);
+      BITGRAD_UNROLL(int p = 0; p < P; ++p) {
+        const __m512 y = value_of(line[p], 8 * (i % 4) + i / 4 * kWidth, at + 16 * p);
+        BITGRAD_UNROLL(int r = 0; r < R; ++r) chain[r][p] = _mm512_fmadd_ps(x[r], y, chain[r][p]);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] void store(bool first) {
+    BITGRAD_UNROLL(int r = 0; r < R; ++r) {
+      BITGRAD_UNROLL(int p = 0; p < P; ++p) {
+        float* const to = t.c + r * kPanelColumns + 16 * (panel + p);
+        _mm512_storeu_ps(to, first ? chain[r][p] : _mm512_add_ps(_mm512_loadu_ps(to), chain[r][p]));
+        chain[r][p] = _mm512_setzero_ps();
+      }
+    }
+  }
+
+  [[gnu::always_inline]] void run() {
+    constexpr int64_t kCodes = 4 * fields;
+    BITGRAD_UNROLL(int r = 0; r < R; ++r) { BITGRAD_UNROLL(int p = 0; p < P; ++p) chain[r][p] = _mm512_setzero_ps(); }
+    const uint8_t* b = t.b + int64_t{64} * panel;
+    const float* a = t.a;
+    int64_t at = 16 * panel, left = t.steps;
+    for (int64_t k = 0; k < t.k; k += kCodes, a += kCodes, b += int64_t{64} * t.panels) {
+      if (left-- == 0) {
+        left = t.steps - 1;
+        at += kPanelColumns;
+      }
+      if (k + kCodes <= t.k)
+        add_line(b, a, at, kCodes);
+      else
+        add_line(b, a, at, static_cast<int>(t.k - k));
+      if ((k + kCodes) % kChainPanel == 0 || k + kCodes >= t.k) store(k < kChainPanel);
+    }
+  }
+};
+
+template <int fields, Form form, int R>
+void tile_rows(const ChainPanelTile& t) {
+  alignas(64) float values[16];
+  for (int i = 0; i < 16; ++i) values[i] = t.factor * static_cast<float>(i & ((1 << (8 / fields)) - 1)) + t.lowest;
+  const Table table{_mm512_load_ps(values), _mm512_set1_ps(t.factor), _mm512_set1_ps(t.lowest)};
+  int panel = 0;
+  for (; panel + 4 <= t.panels; panel += 4) Panels<fields, form, R, 4>{t, table, panel, {}}.run();
+  for (; panel < t.panels; ++panel) Panels<fields, form, R, 1>{t, table, panel, {}}.run();
+}
+
+template <int fields, Form form>
+void tile_form(int rows, const ChainPanelTile& t) {
+  if (rows == 1) return tile_rows<fields, form, 1>(t);
+  if (rows == 2) return tile_rows<fields, form, 2>(t);
+  tile_rows<fields, form, 4>(t);
+}
+
+template <int fields>
+void tile_fields(int rows, const ChainPanelTile& t) {
+  if (t.zero != nullptr) return tile_form<fields, Form::kZero>(rows, t);
+  if (t.offset != nullptr) return tile_form<fields, Form::kOffset>(rows, t);
+  tile_form<fields, Form::kScale>(rows, t);
+}
+
+#pragma GCC pop_options
+
+void panel_tile(int rows, int bits, const ChainPanelTile& t) {
+  const int fields = vnni_fields(bits);
+  (fields == 1   ? &tile_fields<1>
+   : fields == 2 ? &tile_fields<2>
+   : fields == 4 ? &tile_fields<4>
+                 : &tile_fields<8>)(rows, t);
+}
+constexpr ChainPanelKernel kPanelKernel{4, &panel_tile, 0.035, 0.012};
+
+}  // namespace
+}  // namespace bitgrad::kernels::gemm_detail
+
+namespace bitgrad::kernels::gemm_impl {
+
+BITGRAD_DEFINE_GEMM(gemm_f32_s8_f32_vnni64_avx512, gemm_detail::chain512_vnni64_supports(args),
+                    gemm_detail::chain512_vnni64_cost(args, gemm_detail::kPanelKernel),
+                    gemm_detail::chain512_vnni64_gemm(args, gemm_detail::kPanelKernel))
+
+}  // namespace bitgrad::kernels::gemm_impl
