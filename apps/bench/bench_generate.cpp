@@ -4,13 +4,17 @@
 //
 //   bench_generate [--layers N --heads N --dim N --context N --vocabulary N] [--tokens N] [--recipes LIST]
 //                  [--threads N] [--device cpu|cuda] [--repeat R] [--json FILE] [--compare OLD] [--slack S]
+//
+// With --gguf or --model instead: a model of a file, a prompt and greedy tokens, in turns with llama.cpp
+// (bench_generate_files.cpp).
+//   bench_generate --gguf FILE [--model TARGET] [--rival llama.cpp] [--prompt N] [--tokens N] [--read-limit] ...
 #include <iomanip>
 #include <memory>
 
+#include "bench_generate.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/infer/generator.h"
 #include "bitgrad/run/trainer.h"
-#include "shared/common.h"
 #include "shared/measure.h"
 
 namespace {
@@ -18,12 +22,7 @@ namespace {
 using namespace bitgrad;
 using namespace bitgrad::bench;
 
-struct Options : SharedOptions {
-  Options() : SharedOptions{.repeat = 7} {}
-  int64_t layers = 4, heads = 4, dim = 128, context = 64, vocabulary = 65;  // nanoGPT's small model
-  int64_t tokens = 256;
-  std::vector<std::string> recipes{"none", "w8a8", "8da4w", "ternary_int8"};
-};
+using Options = GenerateOptions;
 
 std::string config_text(const Options& o, const std::string& recipe) {
   return concat(
@@ -97,12 +96,20 @@ int run(cli::Arguments& args, int argc, char** argv) {
   args.option("--vocabulary", o.vocabulary).range<int64_t>(2, 1 << 20);
   args.option("--tokens", o.tokens, "tokens generated per measurement").range<int64_t>(1, 1 << 20);
   args.option("--recipes", o.recipes, "recipes of the linear layers of the blocks").delimiter(',');
+  args.option("--gguf", o.gguf, "a model of this file instead, imported; the file of the rival");
+  args.option("--model", o.model, "a run folder or model file instead, such as the one that --gguf was exported from");
+  args.option("--rival", o.rival,
+              "llama.cpp: the same file in the Python package xllamacpp (BITGRAD_PYTHON), in turns");
+  args.option("--prompt", o.prompt, "ids of the prompt, with --gguf or --model (128)").range<int64_t>(1, 1 << 20);
+  args.flag("--read-limit", o.read_limit, "also the share of the speed at which the weights can be read");
   add_threads_option(args, o);
   add_device_option(args, o);
   add_report_options(args, o, "x_no_cache");
   parse(args, argc, argv, o);
   set_num_threads(o.threads);
   const DeviceGuard guard(o.device);
+  if (!o.gguf.empty() || !o.model.empty()) return bench_files(o);
+  require(o.rival.empty() && !o.read_limit, "bench_generate", "--rival and --read-limit need --gguf or --model");
   Json report = new_report(o.threads);
   report["device"] = device_backend(o.device).describe();
   std::cout << to_string(o.device) << ": " << o.layers << " layers, " << o.heads << " heads, " << o.dim

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"

@@ -95,7 +95,7 @@ class GroupsChunk {
   }
 
   void load_params(int64_t j, int64_t columns, S8GroupsTile& tile) {
-    put_panel_scales(args_, j, columns, scale_);
+    put_panel_scales(args_, j, columns, scale_, plan_.kernel.transpose16);
     tile.scale = scale_;
     if (args_.b.scale.offset != nullptr) {
       put_panel_params(args_, j, columns, args_.b.scale.offset, offset_);

@@ -36,9 +36,21 @@ void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const i
   put(args, j0, columns, values, out);
 }
 
-void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out) {
-  if (args.b.scale.scale != nullptr) return put(args, j0, columns, args.b.scale.scale, out);
-  std::fill(out, out + groups_along_k(args) * kPanelColumns, 1.0f);
+void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out, Transpose transpose16) {
+  const int64_t groups = groups_along_k(args);
+  const float* const scale = args.b.scale.scale;
+  if (scale == nullptr) {
+    std::fill(out, out + groups * kPanelColumns, 1.0f);
+  } else if (transpose16 == nullptr || (groups > 1 && args.b.scale.col_step != 1)) {
+    put(args, j0, columns, scale, out);
+  } else {
+    for (int64_t panel = 0; panel < kPanelColumns; panel += kPanelRows) {
+      const float* rows[kPanelRows];
+      for (int64_t j = 0; j < kPanelRows; ++j)
+        rows[j] = scale + param_at(args.b, j0 + (panel + j < columns ? panel + j : 0), 0);
+      transpose16(rows, groups, kPanelColumns, out + panel);
+    }
+  }
 }
 
 }  // namespace bitgrad::kernels::gemm_detail

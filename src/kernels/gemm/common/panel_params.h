@@ -6,6 +6,7 @@
 
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/gemm.h"
+#include "kernels/gemm/floats/chain512.h"
 
 namespace bitgrad::kernels::gemm_detail {
 
@@ -18,7 +19,7 @@ int64_t groups_along_k(const GemmArgs& args);
 // groups. Lanes beyond `columns` repeat the first column. B is stored [free, k].
 void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const float* values, float* out);
 void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const int32_t* values, int32_t* out);
-// The scales; 1 if there are none.
-void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out);
+// The scales; 1 if there are none. `transpose16`: a faster routine for 16 rows (chain512.h), or null.
+void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out, Transpose transpose16);
 
 }  // namespace bitgrad::kernels::gemm_detail

@@ -24,6 +24,9 @@ inline constexpr int64_t kChainPanel = 512;
 // out[k * width + i] = rows[i][k] for a fixed number of rows i and k < kc.
 using Transpose = void (*)(const float* const* rows, int64_t kc, int64_t width, float* out);
 
+// For 16 rows; needs isa::kAvx512.
+void transpose16_avx512(const float* const* rows, int64_t kc, int64_t width, float* out);
+
 // The only ISA-specific part. mr and nr must be widths that chain512_pack.cpp lists.
 struct ChainKernel {
   int64_t mr, nr;

@@ -3,6 +3,42 @@
 #include "kernels/gemm/floats/chain512.h"
 #include "kernels/gemm/kernels.h"
 
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,fma")
+
+namespace bitgrad::kernels::gemm_detail {
+
+// Quarters of four rows are combined into one vector as they are loaded, which leaves eight in-lane shuffles per 64
+// values.
+void transpose16_avx512(const float* const* rows, int64_t kc, int64_t width, float* out) {
+  int64_t k = 0;
+  for (; k + 4 <= kc; k += 4, out += 4 * width) {
+    __m512 t[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      t[j] = _mm512_castps128_ps512(_mm_loadu_ps(rows[j] + k));
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 4] + k), 1);
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 8] + k), 2);
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 12] + k), 3);
+    }
+    const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])),
+                  ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])),
+                  cd = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3])),
+                  cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
+    _mm512_storeu_ps(out, _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)));
+    _mm512_storeu_ps(out + width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    _mm512_storeu_ps(out + 2 * width, _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high)));
+    _mm512_storeu_ps(out + 3 * width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high)));
+  }
+  for (; k < kc; ++k, out += width)
+    for (int i = 0; i < 16; ++i) out[i] = rows[i][k];
+  _mm256_zeroupper();
+}
+
+}  // namespace bitgrad::kernels::gemm_detail
+
+#pragma GCC pop_options
+
 namespace bitgrad::kernels::gemm_impl {
 namespace {
 
@@ -57,35 +93,9 @@ void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b
   kTiles[rows - 1][vectors - 1](kc, a, b, c, ldc, last, add);
 }
 
-// Quarters of four rows are combined into one vector as they are loaded, which leaves eight in-lane shuffles per 64
-// values.
-void transpose16(const float* const* rows, int64_t kc, int64_t width, float* out) {
-  int64_t k = 0;
-  for (; k + 4 <= kc; k += 4, out += 4 * width) {
-    __m512 t[4];
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      t[j] = _mm512_castps128_ps512(_mm_loadu_ps(rows[j] + k));
-      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 4] + k), 1);
-      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 8] + k), 2);
-      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 12] + k), 3);
-    }
-    const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])),
-                  ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])),
-                  cd = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3])),
-                  cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
-    _mm512_storeu_ps(out, _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)));
-    _mm512_storeu_ps(out + width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
-    _mm512_storeu_ps(out + 2 * width, _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high)));
-    _mm512_storeu_ps(out + 3 * width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high)));
-  }
-  for (; k < kc; ++k, out += width)
-    for (int i = 0; i < 16; ++i) out[i] = rows[i][k];
-  _mm256_zeroupper();
-}
 #pragma GCC pop_options
 
-constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 95, transpose16};
+constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 95, gemm_detail::transpose16_avx512};
 
 }  // namespace
 

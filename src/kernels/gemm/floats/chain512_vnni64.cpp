@@ -59,7 +59,7 @@ class PanelColumns {
 
  private:
   void load_params(int64_t j, int64_t columns, ChainPanelTile& tile) {
-    put_panel_scales(args_, j, columns, scale_);
+    put_panel_scales(args_, j, columns, scale_, kernel_.transpose16);
     tile.scale = scale_;
     if (args_.b.scale.zero != nullptr) {
       put_panel_params(args_, j, columns, args_.b.scale.zero, codes_);

@@ -111,7 +111,7 @@ void panel_tile(int rows, int bits, const ChainPanelTile& t) {
    : fields == 4 ? &tile_fields<4>
                  : &tile_fields<8>)(rows, t);
 }
-constexpr ChainPanelKernel kPanelKernel{2, &panel_tile, 0.1, 0.025};
+constexpr ChainPanelKernel kPanelKernel{2, &panel_tile, nullptr, 0.1, 0.025};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail

@@ -126,7 +126,7 @@ void panel_tile(int rows, int bits, const ChainPanelTile& t) {
    : fields == 4 ? &tile_fields<4>
                  : &tile_fields<8>)(rows, t);
 }
-constexpr ChainPanelKernel kPanelKernel{4, &panel_tile, 0.035, 0.012};
+constexpr ChainPanelKernel kPanelKernel{4, &panel_tile, &transpose16_avx512, 0.035, 0.012};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail

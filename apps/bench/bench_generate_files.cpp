@@ -1,0 +1,198 @@
+// Generation by models of files: tokens per second of a prompt and of single tokens, by processor time with one thread,
+// in turns with llama.cpp in a process of its own (scripts/bench_generate.py), and beside the time in which the weights
+// are read once.
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <iomanip>
+#include <memory>
+
+#include "bench_generate.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/infer/generator.h"
+#include "bitgrad/interop/interop.h"
+#include "bitgrad/run/build.h"
+#include "shared/measure.h"
+
+namespace bitgrad::bench {
+namespace {
+
+constexpr std::string_view kWhere = "bench_generate";
+
+// One measurement.
+struct Turn {
+  double prompt_ns = 0, decode_ns = 0;
+};
+struct Speeds {
+  std::string who;
+  std::vector<double> prompt_ns = {}, decode_ns = {};
+  void add(const Turn& turn) {
+    prompt_ns.push_back(turn.prompt_ns);
+    decode_ns.push_back(turn.decode_ns);
+  }
+};
+
+// A folder that is removed with its files.
+class Scratch {
+ public:
+  Scratch() { require(mkdtemp(path_.data()) != nullptr, kWhere, "cannot make a folder '", path_, "'"); }
+  ~Scratch() {
+    std::remove(file().c_str());
+    std::remove(path_.c_str());
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::string file() const { return path_ + "/model.safetensors"; }
+
+ private:
+  std::string path_ = "/tmp/bench_generate_XXXXXX";
+};
+
+std::unique_ptr<Learner> open_model(const GenerateOptions& o) {
+  if (!o.model.empty()) return load_file(open_file(o.model), nullptr);
+  const Scratch scratch;
+  save_imported(import_gguf(o.gguf), scratch.file());
+  return load_file(open_file(scratch.file()), nullptr);
+}
+
+// Bytes of the weights that a token reads: all but tables of which it reads one row.
+int64_t weight_bytes(Learner& learner, int64_t vocabulary) {
+  int64_t bytes = 0;
+  bool table = true;  // the first matrix with a row for each id
+  for (Parameter* parameter : learner.model().parameters()) {
+    const Tensor& value = parameter->value();
+    const bool rows_of_ids = value.shape().rank() == 2 && value.rows() == vocabulary;
+    if (rows_of_ids && std::exchange(table, false) && value.dtype() == dtypes::fp32) continue;
+    bytes += value.rows() * ((value.cols() * value.dtype().bits() + 7) / 8);
+    if (value.quant() && value.quant()->scale)
+      bytes += value.quant()->granularity.kind == Granularity::kGroup
+                   ? value.rows() * (value.cols() / std::max<int64_t>(1, value.quant()->granularity.group)) * 4
+                   : value.rows() * 4;
+  }
+  return bytes;
+}
+
+class Ours {
+ public:
+  Ours(Learner& learner, const GenerateOptions& o)
+      : generator_(learner, GeneratorSpec{}), tokens_(o.tokens), base_(time_base(o.threads)) {
+    require(o.prompt + o.tokens <= generator_.context(), kWhere, "--prompt and --tokens: got ", o.prompt, " and ",
+            o.tokens, ", expected at most ", generator_.context(), " together, the context of the model");
+    for (int64_t i = 0; i < o.prompt; ++i) prompt_.push_back(static_cast<int32_t>(i * 7 % generator_.vocabulary()));
+  }
+  Turn run() {
+    generator_.truncate(0);
+    const double begin = now_ns(base_);
+    const std::span<const float> scores = generator_.feed(prompt_);
+    const double read = now_ns(base_);
+    // `tokens` are fed; the one that is drawn last is not.
+    generate(generator_, scores, nullptr, {.tokens = tokens_ + 1, .sampling = {.temperature = 0}});
+    return {read - begin, now_ns(base_) - read};
+  }
+  int64_t vocabulary() const { return generator_.vocabulary(); }
+
+ private:
+  Generator generator_;
+  int64_t tokens_;
+  TimeBase base_;
+  std::vector<int32_t> prompt_;
+};
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// The rival's turn; its name in `who`. False: it is not installed.
+bool rival_turn(const GenerateOptions& o, int64_t vocabulary, Speeds& speeds) {
+  const char* python = std::getenv("BITGRAD_PYTHON");
+  const char* script = std::getenv("BITGRAD_BENCH_GENERATE");
+  const std::string command = concat(quoted(python == nullptr ? "python3" : python), ' ',
+                                     quoted(script == nullptr ? "scripts/bench_generate.py" : script), ' ',
+                                     quoted(o.gguf), ' ', o.prompt, ' ', o.tokens, ' ', vocabulary, ' ', o.threads);
+  std::FILE* pipe = popen(command.c_str(), "r");
+  require(pipe != nullptr, kWhere, "cannot start ", command);
+  std::string text;
+  std::array<char, 4096> part;
+  while (const size_t count = std::fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), count);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return false;
+  require(status == 0, kWhere, "the rival failed: ", command);
+  const Json row = Json::parse(text);
+  speeds.who = row.at("engine").get<std::string>();
+  speeds.add({row.at("prompt_s").get<double>() * 1e9, row.at("decode_s").get<double>() * 1e9});
+  return true;
+}
+
+// Bytes per nanosecond at which `bytes` are summed once, the median of `repeat`.
+double read_speed(int64_t bytes, int64_t repeat, TimeBase base) {
+  Bytes memory(bytes);
+  const auto* words = static_cast<const uint64_t*>(memory.data());
+  std::vector<double> ns;
+  for (int64_t turn = 0; turn < repeat; ++turn) {
+    uint64_t sums[8] = {};
+    const double begin = now_ns(base);
+    for (int64_t i = 0; i + 8 <= bytes / 8; i += 8)
+      for (int64_t j = 0; j < 8; ++j) sums[j] += words[i + j];
+    ns.push_back(now_ns(base) - begin);
+    uint64_t all = 0;
+    for (const uint64_t sum : sums) all += sum;
+    require(all == 0, kWhere, "memory that was cleared holds ", all);
+  }
+  return static_cast<double>(bytes) / median(ns);
+}
+
+}  // namespace
+
+int bench_files(const GenerateOptions& o) {
+  require(o.rival.empty() || o.rival == "llama.cpp", kWhere, "--rival: got '", o.rival, "', expected llama.cpp");
+  require(o.rival.empty() || !o.gguf.empty(), kWhere, "--rival needs a file for it: --gguf FILE");
+  const std::unique_ptr<Learner> learner = open_model(o);
+  Ours ours(*learner, o);
+  Speeds we{"bitgrad"}, they{"llama.cpp"};
+  bool rival = !o.rival.empty();
+  ours.run();
+  for (int64_t turn = 0; turn < o.repeat; ++turn) {
+    we.add(ours.run());
+    if (rival && !rival_turn(o, ours.vocabulary(), they)) {
+      std::cout
+          << "skipped: the rival needs the Python package xllamacpp (BITGRAD_PYTHON names a Python that has it)\n";
+      rival = false;
+    }
+  }
+  Json report = new_report(o.threads);
+  report["prompt"] = o.prompt;
+  report["tokens"] = o.tokens;
+  const std::string name = o.model.empty() ? o.gguf : o.model;
+  std::cout << name << ": prompt of " << o.prompt << ", " << o.tokens << " tokens, " << o.threads << " threads\n";
+  std::vector<const Speeds*> all{&we};
+  if (rival) all.push_back(&they);
+  for (const Speeds* speeds : all) {
+    const double prompt = 1e9 * static_cast<double>(o.prompt) / median(speeds->prompt_ns);
+    const double decode = 1e9 * static_cast<double>(o.tokens) / median(speeds->decode_ns);
+    Json row{{"model", name}, {"who", speeds->who}, {"prompt_tokens_per_s", prompt}, {"tokens_per_s", decode}};
+    std::cout << "  " << std::left << std::setw(34) << speeds->who << std::right << std::fixed << std::setprecision(1)
+              << std::setw(9) << prompt << " prompt tokens/s" << std::setw(9) << decode << " tokens/s";
+    if (speeds == &we && rival) {
+      row["x_rival_prompt"] = median(they.prompt_ns) / median(we.prompt_ns);
+      row["x_rival"] = median(they.decode_ns) / median(we.decode_ns);
+      std::cout << std::setprecision(2) << "  x rival " << row.at("x_rival_prompt").get<double>() << ' '
+                << row.at("x_rival").get<double>();
+    }
+    if (speeds == &we && o.read_limit) {
+      const int64_t bytes = weight_bytes(*learner, ours.vocabulary());
+      const double limit = 1e9 * read_speed(bytes, 2 * o.repeat, time_base(o.threads)) / static_cast<double>(bytes);
+      row["weight_bytes"] = bytes;
+      row["of_read_limit"] = decode / limit;
+      std::cout << std::setprecision(2) << "  " << decode / limit << " of reading " << bytes << " bytes once";
+    }
+    std::cout << '\n';
+    report.at("rows").push_back(row);
+  }
+  return finish(report, o, {{"model", "who"}, "x_rival"});
+}
+
+}  // namespace bitgrad::bench
