@@ -23,6 +23,15 @@ void put(const GemmArgs& args, int64_t j0, int64_t columns, const T* values, T* 
   }
 }
 
+// The scales of 64 columns are a few KiB between which a call reads far more codes: no hardware expects them.
+void prefetch_scales(const GemmArgs& args, int64_t j0) {
+  const int64_t columns = std::min(kPanelColumns, args.n - j0), groups = groups_along_k(args);
+  if (columns <= 0 || args.b.scale.row_step != groups || args.b.scale.row_group != 1) return;
+  constexpr int64_t kLine = 64 / sizeof(float);
+  const float* from = args.b.scale.scale + param_at(args.b, j0, 0);
+  for (int64_t i = 0; i < columns * groups; i += kLine) __builtin_prefetch(from + i, 0, 2);
+}
+
 }  // namespace
 
 int64_t groups_along_k(const GemmArgs& args) {
@@ -50,6 +59,7 @@ void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* 
         rows[j] = scale + param_at(args.b, j0 + (panel + j < columns ? panel + j : 0), 0);
       transpose16(rows, groups, kPanelColumns, out + panel);
     }
+    prefetch_scales(args, j0 + kPanelColumns);
   }
 }
 
