@@ -15,6 +15,8 @@ namespace {
 
 using namespace attention_loops;
 
+constexpr int64_t kFewRows = 4;  // of all heads of a group: a token that is generated
+
 // Rows [begin, end) of q, for the heads of one group.
 class ForwardTile {
  public:
@@ -27,8 +29,9 @@ class ForwardTile {
         rows_(end - begin),
         k_(heads_.of_k(args.k, sample, kv_head)),
         v_(heads_.of_k(args.v, sample, kv_head)),
+        in_place_(args.shape.group() * rows_ <= kFewRows && args.shape.dim == heads_.wide()),
         columns_(floats(args.shape.dim * kAttentionBlock)),
-        values_(floats(heads_.wide() * kAttentionBlock)),
+        values_(in_place_ ? 0 : floats(heads_.wide() * kAttentionBlock)),
         scores_(floats(kTileScores)),
         sums_(floats(args.shape.group() * rows_ * heads_.wide())),
         state_(static_cast<size_t>(args.shape.group() * rows_)) {}
@@ -40,8 +43,10 @@ class ForwardTile {
     for (int64_t key = start / kAttentionBlock * kAttentionBlock; key < keys; key += kAttentionBlock) {
       const int64_t end = std::min(key + kAttentionBlock, keys);
       pack_columns(heads_, k_, key, end, columns_.as<float>());
-      pack_rows(heads_, v_, key, end, values_.as<float>());
-      for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, key);
+      if (!in_place_) pack_rows(heads_, v_, key, end, values_.as<float>());
+      const Rows<const float> values =
+          in_place_ ? Rows<const float>{v_[key], v_.step} : Rows<const float>{values_.as<float>(), heads_.wide()};
+      for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, key, values);
     }
     for (int64_t h = 0; h < args_.shape.group(); ++h) finish(h);
   }
@@ -51,7 +56,8 @@ class ForwardTile {
     float top = -std::numeric_limits<float>::infinity(), sum = 0;
   };
 
-  void add_block(int64_t h, int64_t key) {
+  // values: the rows of v from `key` on.
+  void add_block(int64_t h, int64_t key, const Rows<const float>& values) {
     const int64_t from = std::max<int64_t>(0, heads_.first_row(key) - begin_);
     const int64_t rows = std::min(rows_, heads_.end_row(sample_, key + kAttentionBlock) - begin_) - from;
     if (rows <= 0) return;
@@ -75,7 +81,7 @@ class ForwardTile {
       const Seen seen = seen_by(begin_ + from + r, key);
       end = r + 1;
       while (end < rows && heads_.unseen(sample_, begin_ + from + end, key) == seen.begin) ++end;
-      add_values(h, from, r, end - r, seen, factors);
+      add_values(h, from, r, end - r, seen, values, factors);
     }
   }
 
@@ -87,7 +93,8 @@ class ForwardTile {
 
   // Adds the values of rows r .. r + rows - 1. The first row sees `seen`; each later one sees one more key, up to the
   // end of the block.
-  void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, const Seen& seen, const float* factors) {
+  void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, const Seen& seen, const Rows<const float>& values,
+                  const float* factors) {
     MultiplyAdd call;
     call.rows = rows;
     call.cols = heads_.wide();
@@ -95,8 +102,8 @@ class ForwardTile {
     call.ends = seen.end - seen.begin;
     call.x = scores_.as<float>() + r * kAttentionBlock + seen.begin;
     call.x_row = kAttentionBlock;
-    call.t = values_.as<float>() + seen.begin * heads_.wide();
-    call.ldt = heads_.wide();
+    call.t = values[seen.begin];
+    call.ldt = values.step;
     call.start = MultiplyAdd::Start::kTimes;
     call.factor = factors + r;
     call.y = sums_.as<float>() + (h * rows_ + from + r) * heads_.wide();
@@ -120,6 +127,7 @@ class ForwardTile {
   const Heads heads_;
   const int64_t sample_, head_, begin_, rows_;
   const Rows<const float> k_, v_;
+  const bool in_place_;  // whether values are read where they are: packing pays for rows that share them
   const Workspace columns_, values_, scores_, sums_;
   std::vector<State> state_;
 };
