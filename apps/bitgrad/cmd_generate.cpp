@@ -1,5 +1,7 @@
 // bitgrad generate RUN_DIR_OR_FILE --prompt TEXT | --ids 1,2,3 [options]: a language model continues a text. The text
 // is streamed to standard output, and statistics go to standard error. Options: bitgrad generate --help.
+#include <sys/resource.h>
+
 #include <chrono>
 #include <iostream>
 #include <iterator>
@@ -38,6 +40,14 @@ class Stopwatch {
   Clock::time_point begin_ = Clock::now();
 };
 
+// The largest resident memory of this process so far, in bytes.
+int64_t peak_bytes() {
+  constexpr int64_t kUnit = 1024;  // of Linux
+  struct rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * kUnit;
+}
+
 // "12.3", the same in every locale.
 std::string rounded(double number) {
   TextWriter text;
@@ -54,7 +64,8 @@ class Generating {
       : o_(o),
         file_(open_to_compute(o.choice)),
         tokenizer_(tokenizer_of(file_.header, file_.path)),
-        origin_(parse_origin(file_.header.origin, file_.path)) {}
+        origin_(parse_origin(file_.header.origin, file_.path)),
+        load_seconds_(opening_.seconds()) {}
 
   int run() {
     apply_run_settings(file_.config);
@@ -62,8 +73,11 @@ class Generating {
     const std::vector<int32_t> prompt = prompt_ids();
     require(tokenizer_ || o_.spec.stop.empty(), kGenerate, "--stop: ", file_.path, " has no tokenizer: it writes ids");
     if (tokenizer_) StreamedText(*tokenizer_, o_.spec.stop);  // rejects empty stop texts
+    const Stopwatch loading;
     const std::unique_ptr<Learner> learner = load_file(file_, nullptr);
+    file_.tensors.reset();
     Generator generator(*learner, o_.generator);
+    load_seconds_ += loading.seconds();
     const Stopwatch reading;
     const std::span<const float> fed = generator.feed(prompt);
     const std::vector<float> scores(fed.begin(), fed.end());
@@ -147,15 +161,19 @@ class Generating {
                       {"samples", samples_},
                       {"tokens_per_s", tokens_per_s},
                       {"prompt_tokens_per_s", prompt_per_s},
-                      {"cache", {{"kind", kv}, {"bytes", generator.cache_bytes()}}}}
+                      {"cache", {{"kind", kv}, {"bytes", generator.cache_bytes()}}},
+                      {"load_s", load_seconds_},
+                      {"peak_bytes", peak_bytes()}}
                      .dump()
               << '\n';
   }
 
   const GenerateOptions o_;
-  const OpenedFile file_;
+  const Stopwatch opening_;
+  OpenedFile file_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ModelOrigin origin_;
+  double load_seconds_;
   Json samples_ = Json::array();
   int64_t tokens_ = 0, dropped_ = 0;
 };

@@ -131,7 +131,7 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const
 
 int run_inspect(const InspectOptions& options) {
   const OpenedFile file = open_target(options.choice);
-  const auto learner = load_file(file, nullptr);
+  const auto learner = load_file(file, nullptr, LearnerUse::kTrain);  // statistics compare codes with masters
   const std::vector<Inspected> layers = inspect(learner->model(), options.layers);
   if (options.json) {
     std::cout << to_json(file, layers, layer_table(learner->model())).dump() << '\n';

@@ -2,7 +2,11 @@
 
 #include <cmath>
 
+#include <cstring>
+
 #include "base/philox_fill.h"
+#include "base/simd.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/math.h"
 
 namespace bitgrad {
@@ -27,12 +31,29 @@ uint32_t little_endian32(const uint8_t* p) {
   return uint32_t{p[0]} | (uint32_t{p[1]} << 8) | (uint32_t{p[2]} << 16) | (uint32_t{p[3]} << 24);
 }
 
+constexpr size_t kLongText = 512;  // bytes from which asking for the ISA costs nothing
+
+// The instruction of SSE4.2, which every CPU with AVX2 has.
+#pragma GCC push_options
+#pragma GCC target("sse4.2")
+uint32_t crc_words(const uint8_t*& p, size_t& bytes, uint32_t crc) {
+  uint64_t sum = crc;
+  for (; bytes >= 8; bytes -= 8, p += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, p, sizeof(word));
+    sum = _mm_crc32_u64(sum, word);
+  }
+  return static_cast<uint32_t>(sum);
+}
+#pragma GCC pop_options
+
 }  // namespace
 
 uint32_t crc32c(const void* data, size_t bytes, uint32_t crc) {
   const auto& t = kCrcTables;
   const uint8_t* p = static_cast<const uint8_t*>(data);
   crc = ~crc;
+  if (bytes >= kLongText && (cpu_isa() & isa::kAvx2) != 0) crc = crc_words(p, bytes, crc);
   for (; bytes >= 8; bytes -= 8, p += 8) {
     const uint32_t a = crc ^ little_endian32(p);
     const uint32_t b = little_endian32(p + 4);

@@ -7,6 +7,7 @@
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/quant/scheme.h"
+#include "checkpoint/load.h"
 #include "checkpoint/records.h"
 #include "io/metadata.h"
 #include "nn/expanded_layers.h"
@@ -368,29 +369,36 @@ std::shared_ptr<Sequential> recorded_model(const ModelRecord& record) {
   return model;
 }
 
-std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunction& loss, int64_t eval_samples) {
-  const CheckpointHeader header = read_checkpoint_header(file);
-  const std::optional<ModelRecord> record = read_model_record(file);
-  if (!record)
-    fail_with(ErrorCode::kData, "checkpoint", file,
+std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunction& loss, int64_t eval_samples,
+                                        LearnerUse use) {
+  return checkpoint::load_evaluator(checkpoint::open_verified(file), loss, eval_samples, use);
+}
+
+std::unique_ptr<Learner> checkpoint::load_evaluator(const OpenFile& file, const LossFunction& loss,
+                                                    int64_t eval_samples, LearnerUse use) {
+  const std::string& path = file->path();
+  const CheckpointHeader header = checkpoint::read_checkpoint_header(*file);
+  if (header.model.empty())
+    fail_with(ErrorCode::kData, "checkpoint", path,
               ": has no record of its model: open it with the configuration that it was trained with");
-  return checkpoint::reading(file, [&] {
-    const FileForm form = file_form(file);
-    const std::shared_ptr<Sequential> model = recorded_model(*record);
-    set_quant_mode(*model, record->mode);
+  const ModelRecord record = reading(path, [&] { return parse_model_record(header.model); });
+  return reading(path, [&] {
+    const FileForm form = checkpoint::file_form(*file);
+    const std::shared_ptr<Sequential> model = recorded_model(record);
+    set_quant_mode(*model, record.mode);
     check_shapes(form, *model);
     auto learner = std::make_unique<Learner>(
-        model, loss, OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.0f; }, header.seed);
+        model, loss, OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.0f; }, header.seed, use);
     PlanSpec plan;
-    plan.input = record->model.input;
+    plan.input = record.model.input;
     plan.eval_samples = eval_samples;
     plan.trains = false;
     learner->plan(plan);
     if (form.kind == SavedKind::kModel) {
       learner->convert();
-      load_model(file, learner->model());
+      checkpoint::load_model(file, learner->model());
     } else {
-      load_values(file, learner->model());
+      checkpoint::load_values(file, learner->model());
     }
     return learner;
   });

@@ -25,11 +25,13 @@ void restore_average(Restorer& restorer, const CheckpointHeader& header, const d
 
 }  // namespace
 
-CheckpointHeader read_checkpoint_header(const std::string& path) {
-  const SafetensorsFile file = SafetensorsFile::read(path);
+CheckpointHeader checkpoint::read_checkpoint_header(const SafetensorsFile& file) {
   CheckpointHeader header = read_state(file);
   read_tensors(file);
   return header;
+}
+CheckpointHeader read_checkpoint_header(const std::string& path) {
+  return checkpoint::read_checkpoint_header(SafetensorsFile::open(path));
 }
 
 void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {
@@ -41,9 +43,14 @@ void enter_phase_of(const CheckpointHeader& header, const std::string& file, Lea
 }
 
 void load_checkpoint(const std::string& path, Learner& learner) {
+  checkpoint::load_checkpoint(open_verified(path), learner);
+}
+
+void checkpoint::load_checkpoint(const OpenFile& file, Learner& learner) {
+  const std::string& path = file->path();
   reading(path, [&] {
     const DeviceGuard guard(learner.device());
-    Restorer restorer(path, SavedKind::kCheckpoint);
+    Restorer restorer(file, SavedKind::kCheckpoint);
     const CheckpointHeader h = read_state(restorer.file());
     if (h.seed != learner.state().seed)
       bad(path, concat("was trained with seed ", h.seed, ", the configuration has ", learner.state().seed));
@@ -63,18 +70,20 @@ void load_checkpoint(const std::string& path, Learner& learner) {
     for (const Parameter* p : learner.model().parameters())
       if (h.cut_since_requantize > 0 && p->low_bit() && p->has_master())
         window.codes[p->path()] = restorer.codes(*p, p->path(), kWindowPrefix);
-    restorer.done();
+    restorer.done(s.state.read_only ? &learner.model() : nullptr);
     detail::set_counters(s, h.step, h.microbatch, h.since_requantize);
-    learner.optimizer().set_own_updates(h.updates);
+    if (!s.state.read_only) learner.optimizer().set_own_updates(h.updates);
     s.skipped = h.skipped;
     s.cut_window = std::move(window);
     return 0;
   });
 }
 
-void load_values(const std::string& path, Module& model) {
-  reading(path, [&] {
-    Restorer restorer(path, SavedKind::kCheckpoint);
+void load_values(const std::string& path, Module& model) { checkpoint::load_values(open_verified(path), model); }
+
+void checkpoint::load_values(const OpenFile& file, Module& model) {
+  reading(file->path(), [&] {
+    Restorer restorer(file, SavedKind::kCheckpoint);
     read_state(restorer.file());
     for (Parameter* p : model.parameters()) restorer.parameter(*p);
     for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
@@ -82,9 +91,11 @@ void load_values(const std::string& path, Module& model) {
   });
 }
 
-void load_model(const std::string& path, Module& model) {
-  reading(path, [&] {
-    Restorer restorer(path, SavedKind::kModel);
+void load_model(const std::string& path, Module& model) { checkpoint::load_model(open_verified(path), model); }
+
+void checkpoint::load_model(const OpenFile& file, Module& model) {
+  reading(file->path(), [&] {
+    Restorer restorer(file, SavedKind::kModel);
     read_state(restorer.file());
     for (Parameter* p : model.parameters()) restorer.converted(*p);
     for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
@@ -94,9 +105,12 @@ void load_model(const std::string& path, Module& model) {
 }
 
 FileForm file_form(const std::string& path) {
-  return reading(path, [&] {
-    const SafetensorsFile file = SafetensorsFile::read(path);
-    FileForm form{path, kind_of(file), {}, 0};
+  return reading(path, [&] { return checkpoint::file_form(SafetensorsFile::open(path)); });
+}
+
+FileForm checkpoint::file_form(const SafetensorsFile& file) {
+  return reading(file.path(), [&] {
+    FileForm form{file.path(), kind_of(file), {}, 0};
     for (const SafetensorsEntry& e : file.entries()) {
       form.bytes += e.bytes;
       for (const std::string_view suffix : {".master", ".value"})

@@ -7,22 +7,26 @@
 #include <set>
 #include <string>
 
+#include "checkpoint/load.h"
 #include "checkpoint/records.h"
 
 namespace bitgrad::checkpoint {
 
 // Functions throw Error(kData), or Error(kNonFinite) for NaN and Inf, that names file and tensor. New tensors are on
-// the CPU; existing ones may be on any device.
+// the CPU; existing ones may be on any device. Of the file only what they ask for is read.
 class Restorer {
  public:
-  // `kind`: the required result of file_kind; nullopt: a model or a checkpoint.
+  // `kind`: the required result of file_kind; nullopt: a model or a checkpoint. By path, the file's checksum is
+  // verified first; a file that is given has been verified (open_verified).
   Restorer(const std::string& path, std::optional<SavedKind> kind);
-  const SafetensorsFile& file() const { return file_; }
+  Restorer(OpenFile file, std::optional<SavedKind> kind);
+  const SafetensorsFile& file() const { return *file_; }
 
   // Reads a tensor of the file into a new one.
   Tensor plain(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind);
   void into(const std::string& name, const Tensor& t);
-  // Reads master and codes from a checkpoint.
+  // Reads master and codes from a checkpoint; for a read-only parameter only its value, while the form of a master that
+  // training would have is checked.
   void parameter(Parameter& p);
   // Reads codes and scales of the file's parameter `path`, whose names begin with `path` and `prefix`, for the low-bit
   // parameter `p`.
@@ -37,20 +41,23 @@ class Restorer {
   // dequantized codes.
   Tensor numbers(const std::string& path, const Shape& shape);
   // Throws if a tensor of the file was not read, unless it is an average (train.ema), which evaluation does not need.
-  void done() const;
+  // `model`: one that is only read, and needs none of what training keeps of its parameters (moments, learned parts).
+  void done(Module* model = nullptr) const;
   bool used(const std::string& name) const { return used_.count(name) > 0; }
 
  private:
   const SafetensorsEntry& entry(const std::string& name, const std::string& dtype, const Shape& shape);
   const CodesRecord& record(const std::string& name) const;
-  Tensor bare_codes(const std::string& name, const CodesRecord& record);
+  Tensor bare_codes(const std::string& name, const CodesRecord& record, MemoryKind kind);
   // Reads a scale, zero point, offset or statistic.
   std::shared_ptr<const Tensor> quant_part(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind,
                                            DType codes);
   Tensor values_of_codes(const std::string& path, const Shape& shape);
   void check_codes(const std::string& name, const Tensor& t) const;
+  void fill(const std::string& name, const Tensor& t) const;
+  Tensor room(const Shape& shape, DType dtype, MemoryKind kind) const;
 
-  SafetensorsFile file_;
+  OpenFile file_;
   std::map<std::string, CodesRecord> tensors_;
   std::set<std::string> used_;
 };

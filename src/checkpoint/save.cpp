@@ -56,6 +56,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
                      const std::string& config_yaml, const std::string& tokenizer, const std::string& table) {
   const DeviceGuard guard(learner.device());
   learner.train_state().check_usable();
+  learner.train_state().require_trainable("checkpoint");
   require(!learner.converted(), "checkpoint", path,
           ": the model is converted and no longer trains. Write it with save_model.");
   learner.train_state().require_whole("checkpoint");
@@ -76,6 +77,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
 
 std::string state_hash(Learner& learner, const RunCounters& counters) {
   learner.train_state().require_whole("state_hash");
+  learner.train_state().require_trainable("state_hash");
   Pieces pieces = collect(learner.train_state());
   std::sort(pieces.list.begin(), pieces.list.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
   Sha256 hash;

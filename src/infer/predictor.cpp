@@ -46,6 +46,7 @@ Predictor::Predictor(OpenedFile file, std::optional<PredictionTask> task)
       learner_(load_file(file_, nullptr)),
       values_(values_of(file_.config)),
       table_(table_of(file_.header, file_.path)) {
+  file_.tensors.reset();  // the values are loaded; a file that a run replaces need not stay
   if (!learner_->converted()) learner_->convert();
   input_ = *learner_->input();
   const std::optional<Form>& out = learner_->model().output_form();

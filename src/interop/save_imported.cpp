@@ -70,9 +70,9 @@ void take_values(Module& model, const std::map<std::string, Tensor>& values) {
     const Tensor& t = found->second;
     require(t.shape() == p->shape(), kSaved, "parameter '", p->path(), "': got values ", t, ", expected ", p->shape());
     if (p->low_bit())
-      p->restore({{}, as_scheme(t, *p->value().quant())});
+      p->restore({{}, as_scheme(t, *params_form(*p->spec().quant))});
     else
-      p->value().copy_from(t);
+      p->restore({t, {}});
   }
 }
 
@@ -86,7 +86,8 @@ void save_imported(const ImportedModel& imported, const std::string& path) {
   const std::shared_ptr<Sequential> model = make_model(spec);
   quantize_slots(*model, imported, values);
   Learner learner(
-      model, find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.0f; }, 0);
+      model, find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.0f; }, 0,
+      LearnerUse::kPredict);
   PlanSpec plan;
   plan.input = imported.spec.input;
   plan.trains = false;

@@ -1,5 +1,7 @@
 #include "io/metadata.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -130,18 +132,52 @@ CodesRecords parse_codes_records(const std::string& text) {
   return out;
 }
 
+namespace {
+
+bool is_code(const DTypeInfo& info, uint8_t raw) {
+  const int64_t number = info.kind == DTypeKind::kCodebook ? raw : decode_int(info, raw);
+  return number >= info.qmin && number <= info.qmax;
+}
+
+// Which bytes hold codes alone, for dtypes whose codes do not cross bytes.
+struct CodeBytes {
+  bool known = false, all = false;
+  std::array<bool, 256> good{};
+
+  explicit CodeBytes(const DTypeInfo& info) {
+    if (8 % info.bits != 0) return;
+    known = all = true;
+    const unsigned mask = (1u << info.bits) - 1;
+    for (unsigned byte = 0; byte < good.size(); ++byte) {
+      bool whole = true;
+      for (int shift = 0; shift < 8; shift += static_cast<int>(info.bits))
+        whole = whole && is_code(info, static_cast<uint8_t>((byte >> shift) & mask));
+      good[byte] = whole;
+      all = all && whole;
+    }
+  }
+  // Of `count` whole bytes.
+  bool hold(const uint8_t* bytes, int64_t count) const {
+    return known && (all || std::all_of(bytes, bytes + count, [&](uint8_t byte) { return good[byte]; }));
+  }
+};
+
+}  // namespace
+
 std::string wrong_codes(const Tensor& t) {
   if (t.numel() == 0) return "";
   const DTypeInfo& info = t.dtype().info();
+  const CodeBytes bytes(info);
+  const bool dense = t.cols() * info.bits == t.stride() * 8;  // rows without a bit after the last code
   std::vector<uint8_t> raw(static_cast<size_t>(t.cols())), packed(static_cast<size_t>(t.stride()));
   for (int64_t r = 0; r < t.rows(); ++r) {
     const auto* row = static_cast<const uint8_t*>(t.data()) + r * t.stride();
+    if (dense && bytes.hold(row, t.stride())) continue;
     unpack_row_raw(t.dtype(), row, 0, t.cols(), raw.data());
-    for (const uint8_t code : raw) {
-      const int64_t number = info.kind == DTypeKind::kCodebook ? code : decode_int(info, code);
-      if (number < info.qmin || number > info.qmax)
-        return concat("row ", r, ": ", number, " is not a code of ", t.dtype());
-    }
+    for (const uint8_t code : raw)
+      if (!is_code(info, code))
+        return concat("row ", r, ": ", info.kind == DTypeKind::kCodebook ? code : decode_int(info, code),
+                      " is not a code of ", t.dtype());
     pack_row_raw(t.dtype(), raw.data(), t.cols(), packed.data());
     if (std::memcmp(packed.data(), row, packed.size()) != 0)
       return concat("row ", r, ": bits after the last code are set");

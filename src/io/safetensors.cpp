@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <numeric>
 #include <set>
@@ -69,27 +70,44 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, c
               data_bytes, '.');
 }
 
-// Returns whether the file has checksums; throws if they do not match.
-bool check_checksums(const std::vector<uint8_t>& bytes, size_t json_bytes,
-                     const std::map<std::string, std::string>& metadata, const std::string& path) {
+constexpr std::string_view kHint =
+    " The file is damaged, or another program has changed it and kept our metadata (then remove both checksums).";
+
+// Returns whether the file has checksums; throws if it has only one, or that of the header does not match. `front`:
+// the bytes before the data.
+bool check_header(std::string_view front, const std::map<std::string, std::string>& metadata, const std::string& path) {
   const auto data_crc = metadata.find(std::string(kDataCrcKey)), own_crc = metadata.find(std::string(kHeaderCrcKey));
   if (data_crc == metadata.end() && own_crc == metadata.end()) return false;
-  constexpr std::string_view kHint =
-      " The file is damaged, or another program has changed it and kept our metadata (then remove both checksums).";
   if (data_crc == metadata.end() || own_crc == metadata.end())
     fail_data(path, "of the metadata ", kDataCrcKey, " and ", kHeaderCrcKey, " one is missing.", kHint);
-  const std::string_view front(reinterpret_cast<const char*>(bytes.data()), kLengthBytes + json_bytes);
   const size_t place = header_crc_place(front.substr(kLengthBytes));
   if (place == std::string_view::npos) fail_data(path, "the metadata ", kHeaderCrcKey, " is not in its form.", kHint);
   const std::string header_now = header_crc(front, place);
   if (header_now != own_crc->second)
     fail_data(path, "the checksum of the header (bytes 0 to ", front.size(), ") is wrong: got ", header_now,
               ", the file says ", own_crc->second, '.', kHint);
-  const std::string data_now = crc_text(crc32c(bytes.data() + front.size(), bytes.size() - front.size()));
-  if (data_now != data_crc->second)
-    fail_data(path, "the checksum of the data (from byte ", front.size(), ") is wrong: got ", data_now,
-              ", the file says ", data_crc->second, '.', kHint);
   return true;
+}
+
+// Throws if the checksum of the data is not `crc`.
+void check_data_crc(uint32_t crc, size_t data_begin, const std::map<std::string, std::string>& metadata,
+                    const std::string& path) {
+  const std::string now = crc_text(crc);
+  if (const std::string& said = metadata.at(std::string(kDataCrcKey)); now != said)
+    fail_data(path, "the checksum of the data (from byte ", data_begin, ") is wrong: got ", now, ", the file says ",
+              said, '.', kHint);
+}
+
+// Appends the bytes of the file up to `end`.
+void read_to(size_t end, InputFile& input, const std::string& path, std::vector<uint8_t>& bytes) {
+  const size_t begin = bytes.size();
+  try {
+    bytes.resize(end);
+  } catch (const std::bad_alloc&) {
+    fail_with(ErrorCode::kMemory, "safetensors", "'", path, "': no memory for its ", end, " bytes.");
+  }
+  if (input.read_at(static_cast<int64_t>(begin), bytes.data() + begin, end - begin) != end - begin)
+    fail_data(path, "the file became shorter while it was read.");
 }
 
 }  // namespace
@@ -101,33 +119,55 @@ SafetensorsFile SafetensorsFile::parse(std::vector<uint8_t> bytes, const std::st
 }
 
 // Reads and allocates only what the part read so far has justified.
-SafetensorsFile SafetensorsFile::read(InputFile& input, const std::string& path) {
-  std::vector<uint8_t> bytes(kLengthBytes);
-  bytes.resize(input.read_at(0, bytes.data(), bytes.size()));
-  const size_t json_bytes = header_length(bytes, input, path);
+SafetensorsFile SafetensorsFile::read_header(InputFile& input, const std::string& path, std::vector<uint8_t>& front) {
+  front.resize(kLengthBytes);
+  front.resize(input.read_at(0, front.data(), front.size()));
+  const size_t json_bytes = header_length(front, input, path);
   SafetensorsFile file;
   file.data_begin_ = kLengthBytes + json_bytes;
-  const auto read_to = [&](size_t end) {
-    const size_t begin = bytes.size();
-    try {
-      bytes.resize(end);
-    } catch (const std::bad_alloc&) {
-      fail_with(ErrorCode::kMemory, "safetensors", "'", path, "': no memory for its ", end, " bytes.");
-    }
-    if (input.read_at(static_cast<int64_t>(begin), bytes.data() + begin, end - begin) != end - begin)
-      fail_data(path, "the file became shorter while it was read.");
-  };
-  read_to(file.data_begin_);
-  Header header = parse_header({reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, json_bytes}, path);
+  read_to(file.data_begin_, input, path, front);
+  const std::string_view text(reinterpret_cast<const char*>(front.data()), front.size());
+  Header header = parse_header(text.substr(kLengthBytes), path);
   check_offsets(header.entries, input.size() - static_cast<int64_t>(file.data_begin_), path);
-  read_to(static_cast<size_t>(input.size()));
-  file.has_checksums_ = check_checksums(bytes, json_bytes, header.metadata, path);
+  file.has_checksums_ = check_header(text, header.metadata, path);
   file.path_ = path;
-  file.bytes_ = std::move(bytes);
   file.metadata_ = std::move(header.metadata);
   file.entries_ = std::move(header.entries);
   for (size_t i = 0; i < file.entries_.size(); ++i) file.index_.emplace(file.entries_[i].name, i);
   return file;
+}
+
+SafetensorsFile SafetensorsFile::read(InputFile& input, const std::string& path) {
+  std::vector<uint8_t> bytes;
+  SafetensorsFile file = read_header(input, path, bytes);
+  read_to(static_cast<size_t>(input.size()), input, path, bytes);
+  const size_t begin = file.data_begin_;
+  if (file.has_checksums_)
+    check_data_crc(crc32c(bytes.data() + begin, bytes.size() - begin), begin, file.metadata_, path);
+  file.bytes_ = std::move(bytes);
+  return file;
+}
+
+SafetensorsFile SafetensorsFile::open(const std::string& path) {
+  std::shared_ptr<InputFile> input = file_system().open_read(path);
+  std::vector<uint8_t> front;
+  SafetensorsFile file = read_header(*input, path, front);
+  file.input_ = std::move(input);
+  return file;
+}
+
+void SafetensorsFile::check_data() const {
+  constexpr int64_t kBlock = int64_t{1} << 20;
+  if (input_ == nullptr || !has_checksums_) return;
+  std::vector<uint8_t> block(kBlock);
+  uint32_t crc = 0;
+  for (auto at = static_cast<int64_t>(data_begin_); at < input_->size(); at += kBlock) {
+    const auto count = static_cast<size_t>(std::min(kBlock, input_->size() - at));
+    if (input_->read_at(at, block.data(), count) != count)
+      fail_data(path_, "the file became shorter while it was read.");
+    crc = crc32c(block.data(), count, crc);
+  }
+  check_data_crc(crc, data_begin_, metadata_, path_);
 }
 
 const SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
@@ -137,7 +177,22 @@ const SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
 }
 
 const uint8_t* SafetensorsFile::data(std::string_view name) const {
+  ensure(input_ == nullptr, "safetensors", '\'', path_, "' is held open, not in memory: copy reads its tensors");
   return bytes_.data() + data_begin_ + entry(name).offset;
+}
+
+void SafetensorsFile::copy(std::string_view name, int64_t begin, int64_t bytes, void* to) const {
+  const SafetensorsEntry& of = entry(name);
+  ensure(begin >= 0 && bytes >= 0 && begin <= of.bytes - bytes, "safetensors", "bytes ", begin, " to ", begin + bytes,
+         " of tensor '", name, "', which has ", of.bytes);
+  if (bytes == 0) return;
+  if (input_ == nullptr) {
+    std::memcpy(to, data(name) + begin, static_cast<size_t>(bytes));
+    return;
+  }
+  const int64_t at = static_cast<int64_t>(data_begin_) + of.offset + begin;
+  if (input_->read_at(at, to, static_cast<size_t>(bytes)) != static_cast<size_t>(bytes))
+    fail_data(path_, "the file became shorter while it was read.");
 }
 
 namespace {

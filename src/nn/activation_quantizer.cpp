@@ -181,7 +181,7 @@ Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
   out.dtype = quant_.spec.dtype;
   out.scales = scales;
   integers_ = integers;
-  out.grad = in.grad || std::any_of(learned_.begin(), learned_.end(), [](Parameter* p) { return !p->spec().frozen; });
+  out.grad = in.grad || std::any_of(learned_.begin(), learned_.end(), [](Parameter* p) { return p->trains(); });
   return out;
 }
 

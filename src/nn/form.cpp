@@ -22,11 +22,15 @@ Form Form::with_features(int64_t features) const {
 }
 
 // Determined by quantizing a one-element tensor.
-std::optional<ScaleForm> scale_form(const QuantSpec& spec) {
+std::shared_ptr<const QuantParams> params_form(const QuantSpec& spec) {
   const Quantizer& quantizer = find_quantizer(spec.scheme);
   const std::vector<Tensor> ones(quantizer.learned(spec).size(), Tensor::full({1}, dtypes::fp32, 1.0));
-  const QuantParams params =
-      ones.empty() ? quantizer.fit(spec, Tensor::full({1, 1}, dtypes::fp32, 0.5)) : quantizer.params_of(spec, ones);
+  return std::make_shared<const QuantParams>(ones.empty() ? quantizer.fit(spec, Tensor::full({1, 1}, dtypes::fp32, 0.5))
+                                                          : quantizer.params_of(spec, ones));
+}
+
+std::optional<ScaleForm> scale_form(const QuantSpec& spec) {
+  const QuantParams params = *params_form(spec);
   if (!params.scale && !params.zero && !params.offset) return std::nullopt;
   return ScaleForm{params.granularity, params.zero != nullptr, params.offset != nullptr};
 }

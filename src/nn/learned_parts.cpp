@@ -30,7 +30,7 @@ void LearnedParts::follow_spec() {
     part->change([&](ParameterSpec& spec) {
       spec.lr_factor = of.learned.lr_factor;
       spec.weight_decay = of.learned.weight_decay;
-      spec.frozen = of.frozen || of.scales_frozen;
+      spec.frozen = !owner_.trains() || of.scales_frozen;
     });
 }
 
@@ -50,7 +50,7 @@ void LearnedParts::initialize(const Tensor& x) {
 
 void LearnedParts::refit(int64_t step) {
   const auto& floor = parts_[0]->spec().floor;
-  if (owner_.spec().frozen || owner_.spec().scales_frozen || !floor) return;
+  if (!owner_.trains() || owner_.spec().scales_frozen || !floor) return;
   std::vector<Tensor> values;
   for (const auto& part : parts_) values.push_back(part->value());
   refit_steps(quant(), values, *floor, owner_.master(), step, {owner_.path(), "weights", told_});

@@ -210,7 +210,12 @@ StepState& Module::mutable_state() const {
 void Module::name_all(const std::string& path, StepState& state) {
   path_ = path;
   state_ = &state;
-  for (auto& p : parameters_) p.item->initialize(path + '.' + p.name, state.seed);
+  for (auto& p : parameters_) {
+    if (state.read_only)
+      p.item->leave_unset(path + '.' + p.name, state.seed);
+    else
+      p.item->initialize(path + '.' + p.name, state.seed);
+  }
   allocate();
   for (auto& c : children_) c.item->name_all(path + '.' + c.name, state);
 }

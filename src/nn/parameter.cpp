@@ -62,25 +62,35 @@ std::span<const std::unique_ptr<Parameter>> Parameter::learned() const {
 void Parameter::allocate() {
   master_ = dequantized_ = Tensor();
   learned_ = nullptr;
-  memory_.value_ = Tensor::zeros(shape(), spec_.dtype(), low_bit() ? MemoryKind::kValue : MemoryKind::kMaster);
+  memory_.value_ =
+      Tensor::zeros(shape(), spec_.dtype(), low_bit() || read_only_ ? MemoryKind::kValue : MemoryKind::kMaster);
   if (!low_bit()) return;
-  if (spec_.master != MasterKind::kNone && !spec_.frozen)
+  if (spec_.master != MasterKind::kNone && trains())
     master_ =
         Tensor::zeros(shape(), spec_.master == MasterKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kMaster);
-  if (!find_quantizer(spec_.quant->scheme).learned(*spec_.quant).empty())
+  make_learned();
+}
+
+void Parameter::make_learned() {
+  if (low_bit() && !find_quantizer(spec_.quant->scheme).learned(*spec_.quant).empty())
     learned_ = std::make_shared<detail::LearnedParts>(*this);
 }
 
-void Parameter::require_ready(std::string_view where) const {
+void Parameter::require_values(std::string_view where) const {
   if (ready_) return;
+  if (read_only_)
+    fail(
+        where, "parameter '", path_, "' (", *shape_, ' ', spec_.dtype(),
+        ") is unset: its model was made for the values of a file, and no file has set it. Load a checkpoint or a model "
+        "file that has it");
   fail(where, "parameter '", path_, "' (", described() ? concat(*shape_, ' ', spec_.dtype()) : concat(spec_.dtype()),
        ") has no values yet: initialize was not called. Call initialize of the model, or of the parameter, first.");
 }
 
 Var Parameter::leaf(const Tensor& value) {
-  require_ready("Parameter::read");
+  require_values("Parameter::read");
   Tape* tape = Tape::current();
-  return tape && !spec_.frozen ? tape->leaf(value, &sink_, spec_.grad) : Var(value);
+  return tape && trains() ? tape->leaf(value, &sink_, spec_.grad) : Var(value);
 }
 
 Var Parameter::read(ReadAs as) {
@@ -100,7 +110,31 @@ void Parameter::initialize(const std::string& path, uint64_t seed) {
       0);
 }
 
+void Parameter::leave_unset(const std::string& path, uint64_t seed) {
+  ensure(!ready_, "Parameter", "'", path_, "' has values and cannot be left unset");
+  path_ = path;
+  seed_ = seed;
+  read_only_ = true;
+  unset_on_ = current_device();
+}
+
+// The first values of a read-only parameter.
+void Parameter::adopt(const ParameterState& state) {
+  const Tensor& x = low_bit() ? state.value : state.master;
+  require(!low_bit() || !state.master.defined(), "restore", "parameter '", path_, "' is read only and has no master, ",
+          "got ", state.master);
+  require(x.defined() && x.shape() == shape() && x.dtype() == spec_.dtype(), "restore", "parameter '", path_, "' is ",
+          shape(), ' ', spec_.dtype(), ", got ", x);
+  require(!low_bit() || x.quant() != nullptr, "restore", "the codes of '", path_, "' have no quantization parameters");
+  const DeviceGuard own(device());
+  const Tensor here = x.device() == current_device() ? x : x.to_device(current_device(), MemoryKind::kValue);
+  memory_.value_ = here.reshape(shape());
+  ready_ = true;
+  memory_.write_layouts();
+}
+
 void Parameter::restore(const ParameterState& state) {
+  if (read_only_ && !value().defined()) return adopt(state);
   if (!value().defined()) allocate();
   const DeviceGuard own(device());
   const auto& [master, value] = state;

@@ -44,7 +44,7 @@ std::shared_ptr<const QuantParams> Parameter::given_params(int64_t step) const {
 
 void Parameter::requantize(uint64_t seed, int64_t step) {
   if (!low_bit()) return;
-  require_ready("requantize");
+  require_values("requantize");
   if (!master_.defined()) return;
   const DeviceGuard own(device());
   if (learned_) learned_->refit(step);
@@ -95,6 +95,8 @@ void Parameter::assign(const Tensor& x, int64_t step) {
     ~Unfrozen() { now = before; }
   } const unfrozen{spec_.scales_frozen};
   const DeviceGuard own(device());
+  if (read_only_ && !value().defined()) allocate();
+  if (read_only_ && !learned_) make_learned();
   requantize_from(rows_from(x), step);
 }
 

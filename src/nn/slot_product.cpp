@@ -18,12 +18,12 @@ OperandForm weight_form(const Parameter& w) {
   form.cols = w.shape().cols();
   form.dtype = w.spec().dtype();
   if (!w.low_bit()) return form;
-  form.scheme = w.spec().quant->scheme;
-  const std::optional<ScaleForm> scales = scale_form(*w.spec().quant);
-  if (!scales) return form;
-  form.scales = scales->granularity;
-  form.zero_point = scales->zero_point;
-  form.offset = scales->offset;
+  const std::shared_ptr<const QuantParams> params = params_form(*w.spec().quant);
+  form.scheme = params->scheme;
+  form.scales = params->granularity;
+  form.unit_scale = params->scale == nullptr;
+  form.zero_point = params->zero != nullptr;
+  form.offset = params->offset != nullptr;
   return form;
 }
 
@@ -47,7 +47,7 @@ ProductForm product_form(const SlotProduct& form, const Form& in) {
   p.integer_out = form.compute == Compute::kIntegerOut;
   const bool modes = form.compute == Compute::kPacked && in.training;
   p.gx = modes && in.grad;
-  p.gw = modes && !form.weight.spec().frozen;
+  p.gw = modes && form.weight.trains();
   p.modes = form.modes;
   p.row_alone = in.causal && !in.training;
   return p;
@@ -156,7 +156,7 @@ Form plan_slot_product(const SlotProduct& form, const Form& in, PlanRequests& re
   Form y = output_form(form, in);
   y.dtype = in.float_output();
   y.scales.reset();
-  y.grad = in.grad || !form.weight.spec().frozen || form.bias;
+  y.grad = in.grad || form.weight.trains() || form.bias;
   const ProductForm product = product_form(form, in);
   if (form.compute == Compute::kIntegerOut) plan_integer(form, in, product, y);
   check_modes(product);

@@ -83,7 +83,7 @@ void Optimizer::check(const std::vector<Parameter*>& parameters) {
           "ns bf16: its products have no order that all machines share, which strict mode needs. Set ns to fp32");
   bool any = false, updated = false;
   for (const Parameter* p : parameters) {
-    if (p->spec().frozen) continue;
+    if (!p->trains()) continue;
     const Rule& rule = rule_of(*p);
     detail::check_trainable(*p, rule.spec.name, *rule.rule);
     require(p->spec().matrices == 0 || !hidden_only || &rule == &main, "optimizer", "parameter '", p->path(),
@@ -115,7 +115,7 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
           "ranks share rows anew while masters are on other ranks: call gather_state first");
   std::vector<Parameter*> all;
   for (Parameter* p : parameters) {
-    if (p->spec().frozen) continue;
+    if (!p->trains()) continue;
     all.push_back(p);
     for (const auto& part : p->learned())
       if (!part->spec().frozen) all.push_back(part.get());

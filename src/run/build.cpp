@@ -12,6 +12,7 @@
 #include "config/choices.h"
 #include "config/lengths.h"
 #include "config/specs.h"
+#include "run/load.h"
 #include "train/averages.h"
 #include "train/phases.h"
 #include "train/train_state.h"
@@ -125,6 +126,7 @@ struct Task {
   int64_t samples = 0;
   bool trains = true;
   const FileForm* file = nullptr;
+  LearnerUse use = LearnerUse::kTrain;
 };
 
 std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
@@ -162,7 +164,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
       model, find_loss(config.loss, config.loss_keys), optimizer_spec(config),
       RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
       task.trains ? learning_rates(config, per_epoch) : [](int64_t) { return 0.0f; },
-      static_cast<uint64_t>(config.run.seed));
+      static_cast<uint64_t>(config.run.seed), task.use);
   if (task.trains) learner->set_rule_factors(rule_factors(config, per_epoch));
   MetricKeys metrics = config.train.metrics;
   for (const std::string& name :
@@ -268,27 +270,42 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& d
   return learner;
 }
 
-std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form) {
+namespace {
+
+std::unique_ptr<Learner> evaluator(const RunConfig& config, const Dataset& data, const FileForm* form, LearnerUse use) {
   Task task;
   task.input = model_spec(config, input_form(data)).input;
   task.outputs = data.classes();
   task.samples = data.epoch_order().samples;
   task.trains = false;
   task.file = form;
+  task.use = use;
   std::unique_ptr<Learner> learner = build(config, task);
   learner->set_document_end(data.document_end());
   return learner;
 }
 
-std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file) {
-  const FileForm form = file_form(file);
-  std::unique_ptr<Learner> learner = build_evaluator(config, data, &form);
-  enter_phase_of(read_checkpoint_header(file), file, *learner);
+}  // namespace
+
+std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form) {
+  return evaluator(config, data, form, LearnerUse::kTrain);
+}
+
+std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file,
+                                        LearnerUse use) {
+  return detail::load_evaluator(config, data, checkpoint::open_verified(file), use);
+}
+
+std::unique_ptr<Learner> detail::load_evaluator(const RunConfig& config, const Dataset& data,
+                                                const checkpoint::OpenFile& file, LearnerUse use) {
+  const FileForm form = checkpoint::file_form(*file);
+  std::unique_ptr<Learner> learner = evaluator(config, data, &form, use);
+  enter_phase_of(checkpoint::read_checkpoint_header(*file), file->path(), *learner);
   if (form.kind == SavedKind::kModel) {
     learner->convert();
-    load_model(file, learner->model());
+    checkpoint::load_model(file, learner->model());
   } else {
-    load_checkpoint(file, *learner);
+    checkpoint::load_checkpoint(file, *learner);
   }
   return learner;
 }

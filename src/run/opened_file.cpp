@@ -2,6 +2,8 @@
 
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/checkpoint/run_folder.h"
+#include "checkpoint/records.h"
+#include "run/load.h"
 #include "run/model_warnings.h"
 
 namespace bitgrad {
@@ -32,26 +34,27 @@ constexpr const char* kNoRun =
 OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides, CheckpointChoice choice) {
   OpenedFile out;
   out.path = checkpoint_of(target, choice, &out.choice);
-  out.kind = file_kind(out.path);
-  out.header = read_checkpoint_header(out.path);
+  out.tensors = checkpoint::open_verified(out.path);
+  out.kind = checkpoint::file_form(*out.tensors).kind;
+  out.header = checkpoint::read_checkpoint_header(*out.tensors);
   out.of_run = !out.header.config.empty();
   // The configuration first: it says which plugins define the kinds in the record.
   const ConfigSource source{true, remembered_root(out.path), ConfigSource::Plugins::kLoaded};
   out.config = parse_config(out.of_run ? out.header.config : kNoRun, out.path, overrides, source);
-  const std::optional<ModelRecord> record = read_model_record(out.path);
-  if (!record)
+  if (out.header.model.empty())
     fail_with(ErrorCode::kData, "checkpoint", out.path,
               ": has no record of its model: only the program that wrote it can open it");
-  out.input = record->model.input;
+  out.input = checkpoint::reading(out.path, [&] { return parse_model_record(out.header.model); }).model.input;
   return out;
 }
 
-std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
+std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data, LearnerUse use) {
   const FormOfData form(file.input);
+  const checkpoint::OpenFile tensors = file.tensors ? file.tensors : checkpoint::open_verified(file.path);
   std::unique_ptr<Learner> learner =
-      file.of_run
-          ? load_evaluator(file.config, data != nullptr ? *data : form, file.path)
-          : load_evaluator(file.path, find_loss(file.config.loss, file.config.loss_keys), file.config.train.eval.batch);
+      file.of_run ? detail::load_evaluator(file.config, data != nullptr ? *data : form, tensors, use)
+                  : checkpoint::load_evaluator(tensors, find_loss(file.config.loss, file.config.loss_keys),
+                                               file.config.train.eval.batch, use);
   detail::log_all(detail::batch_warnings(learner->model(), /*trains=*/false));
   return learner;
 }

@@ -38,6 +38,7 @@ void Evaluator::run_in_mode(const std::function<void()>& work) {
 
 // If x is not finite, the error names it. On a device x is checked only after an error, since that copies it.
 void Evaluator::run(const Tensor& x, const std::function<void()>& work) {
+  s_.require_values();
   if (s_.device.is_cpu()) check_input(x);
   try {
     run_in_mode(work);

@@ -15,9 +15,10 @@
 namespace bitgrad {
 
 Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer,
-                 const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed)
+                 const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed,
+                 LearnerUse use)
     : s_(std::make_unique<detail::TrainState>(std::move(model), std::move(loss), optimizer, policy,
-                                              std::move(learning_rate), seed)) {
+                                              std::move(learning_rate), seed, use)) {
   detail::warn_without_profiler();
 }
 Learner::~Learner() = default;
@@ -57,7 +58,7 @@ void Learner::convert() {
 bool Learner::converted() const { return s_->converted; }
 
 void Learner::plan(const PlanSpec& spec) {
-  const auto trained = [](const Parameter* p) { return !p->spec().frozen; };
+  const auto trained = [](const Parameter* p) { return p->trains(); };
   const DeviceGuard guard(s_->device);
   const std::vector<Parameter*>& parameters = s_->parameters;
   require(!spec.trains || std::any_of(parameters.begin(), parameters.end(), trained), "model",

@@ -167,11 +167,11 @@ void require_finite(Learner& learner) {
               ". A smaller learning rate may help.");
 }
 
-void fill_rows(const Tensor& t, const uint8_t* bytes) {
+void fill_rows(const Tensor& t, int64_t begin, int64_t end, const uint8_t* bytes) {
   const int64_t row = row_bytes_file(t.dtype(), t.cols());
   if (row == 0) return;
-  for (int64_t r = 0; r < t.rows(); ++r)
-    std::memcpy(static_cast<char*>(t.data()) + r * t.stride(), bytes + r * row, static_cast<size_t>(row));
+  for (int64_t r = begin; r < end; ++r)
+    std::memcpy(static_cast<char*>(t.data()) + r * t.stride(), bytes + (r - begin) * row, static_cast<size_t>(row));
 }
 
 }  // namespace bitgrad::checkpoint

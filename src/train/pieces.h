@@ -59,7 +59,7 @@ std::string describe_not_finite(const detail::TrainState& s);
 // Throws Error(kNonFinite) that names the first useless piece of a learner that trains.
 void require_finite(Learner& learner);
 
-// Copies the rows of a file's tensor (back to back) into t, which must be on the CPU.
-void fill_rows(const Tensor& t, const uint8_t* bytes);
+// Copies rows of a file's tensor (back to back) into rows [begin, end) of t, which must be on the CPU.
+void fill_rows(const Tensor& t, int64_t begin, int64_t end, const uint8_t* bytes);
 
 }  // namespace bitgrad::checkpoint

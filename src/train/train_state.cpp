@@ -38,7 +38,7 @@ void check_outputs(const Shape& sample, const TargetForm& target) {
 }  // namespace
 
 void check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
-  if (p.has_master() || p.spec().frozen || policy.every == policy.accumulate) return;
+  if (p.has_master() || !p.trains() || policy.every == policy.accumulate) return;
   fail("requantize_every", "parameter '", p.path(), "' has no master, so its codes change at every optimizer step of ",
        policy.accumulate, " microbatches: got requantize_every ", policy.every, ". Set it to ", policy.accumulate,
        ", or add a master to the parameter");
@@ -47,7 +47,8 @@ void check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
 double Window::weight() const { return std::accumulate(weights.begin(), weights.end(), 0.0); }
 
 TrainState::TrainState(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer,
-                       const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed)
+                       const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed,
+                       LearnerUse use)
     : model(std::move(model)),
       loss(std::move(loss)),
       optimizer(make_optimizer(optimizer)),
@@ -56,11 +57,12 @@ TrainState::TrainState(std::shared_ptr<Module> model, LossFunction loss, const O
       phases(std::make_unique<Phases>(*this)) {
   check_requant(policy);
   state.seed = seed;
+  state.read_only = use == LearnerUse::kPredict;
   this->model->initialize(kModelRoot, state);
   mark_hidden_weights(*this->model);
   parameters = this->model->parameters();
   for (const Parameter* p : parameters)
-    if (p->value().device() != device)
+    if (p->value().defined() && p->value().device() != device)
       fail_with(ErrorCode::kDevice, "Learner", "parameter '", p->path(), "' is on ", to_string(p->value().device()),
                 ", the current device is ", to_string(device), ". Build the model and its learner on one device");
   for (const Parameter* p : parameters) check_codes_that_train(*p, policy);
@@ -83,6 +85,18 @@ void TrainState::require_usable() const {
           " in the middle of its updates: masters and codes are between two steps. Resume from the last checkpoint "
           "with a new "
           "learner; optim.fused: off detects non-finite gradients before any update.");
+}
+
+void TrainState::require_trainable(std::string_view what) const {
+  require(!state.read_only, what,
+          "the model was opened to predict: it has no masters and no state of the optimizer. Resume its run "
+          "(bitgrad train --resume), or start another one from it (model.init_from)");
+}
+
+void TrainState::require_values() {
+  if (all_set) return;
+  for (const Parameter* p : model->parameters()) p->require_values("Learner");
+  all_set = true;
 }
 
 std::optional<RequantKey> TrainState::due_after(int64_t microbatches) const {
@@ -206,6 +220,7 @@ void TrainState::set_observer_update(ObserverUpdate update) {
 
 void TrainState::rebind() {
   parameters = model->parameters();
+  all_set = false;
   forget_recorded();
   if (sums) sums->drop();
   for (const Parameter* p : parameters) check_codes_that_train(*p, policy);
@@ -223,6 +238,7 @@ Tensor copy_with_scales(const Tensor& codes) {
 
 ModelSnapshot::ModelSnapshot(Module& model) {
   for (const Parameter* p : model.parameters()) {
+    if (!p->has_values()) continue;
     ParameterState held;
     if (p->has_master()) held.master = p->master().clone(MemoryKind::kWorkspace);
     if (p->low_bit()) held.value = copy_with_scales(p->value());
@@ -233,8 +249,9 @@ ModelSnapshot::ModelSnapshot(Module& model) {
 
 void ModelSnapshot::restore(Module& model) const {
   for (Parameter* p : model.parameters()) {
-    const ParameterState& held = parameters_.at(p->path());
-    p->restore(held);
+    const auto held = parameters_.find(p->path());
+    ensure(held != parameters_.end() || p->read_only(), "ModelSnapshot", "parameter '", p->path(), "' is new");
+    if (held != parameters_.end()) p->restore(held->second);
   }
   for (const Module::Buffer& b : model.buffers()) b.tensor.copy_from(buffers_.at(b.path));
 }

@@ -61,7 +61,8 @@ struct CutWindow {
 
 struct TrainState {
   TrainState(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer,
-             const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed);
+             const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed,
+             LearnerUse use = LearnerUse::kTrain);
   TrainState(const TrainState&) = delete;  // modules point to `state`
   TrainState& operator=(const TrainState&) = delete;
   ~TrainState();
@@ -92,6 +93,7 @@ struct TrainState {
   std::unique_ptr<Phases> phases;
   std::optional<PlanSpec> plan;
   bool converted = false;
+  bool all_set = false;  // require_values has found values of all parameters
   int64_t document_end = -1;
   // Host work to run once per microbatch and predict on a device, after its work is queued and before the host waits
   // for it. Must not throw. Not called on the CPU.
@@ -106,6 +108,10 @@ struct TrainState {
   void require_usable() const;
   // Polls the flags of a device first.
   void check_usable() const;
+  // Throws if the learner is made to predict (LearnerUse): it has no state of training. `what` is not done.
+  void require_trainable(std::string_view what) const;
+  // Throws if a parameter is unset.
+  void require_values();
   // Microbatches of a window that this rank runs if all ranks run `all`, and those that the others run in this one.
   int64_t share() const { return policy.accumulate / ranks->size(); }
   int64_t own_microbatches(int64_t all) const {

@@ -207,6 +207,7 @@ StepResult run_microbatch(TrainState& s, const Tensor& x, const Target& target) 
   const DeviceGuard guard(s.device);
   s.require_usable();
   require(!s.converted, "Learner", "the model is converted: it can only be evaluated");
+  s.require_trainable("Learner");
   const int64_t now = s.state.microbatch;
   try {
     const Tensor planned = s.as_planned(x);

@@ -82,6 +82,8 @@ TEST_CASE("generate goes on with a prompt, from a run folder, its checkpoint and
   CHECK(j.at("samples").at(0).at("stop") == "tokens");
   CHECK(text_of(j).size() == 40);
   CHECK(j.at("tokens_per_s").get<double>() > 0);
+  CHECK(j.at("load_s").get<double>() > 0);
+  CHECK(j.at("peak_bytes").get<int64_t>() > int64_t{1} << 20);
   CHECK(j.at("cache").at("kind") == "fp32");
   CHECK(j.at("cache").at("bytes") == 2 * 16 * 8 * 4);
   const ProcessResult plain = generate({"--prompt", "to be", "--tokens", "40", "--temperature", "0"});

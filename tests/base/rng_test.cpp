@@ -36,6 +36,21 @@ TEST_CASE("CRC32C of parts, cut anywhere and at any address, equals that of the 
     CHECK(crc32c(text.data() + cut, text.size() - cut, crc32c(text.data(), cut)) == full);
 }
 
+TEST_CASE("CRC32C of a long text is the same by the instruction and by the tables") {
+  const IsaLevel cap = isa_cap();
+  std::vector<uint8_t> bytes(5000);
+  uint32_t now = 1;
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>((now = now * 1664525u + 1013904223u) >> 24);
+  for (const size_t begin : {0, 1, 5}) {
+    for (const size_t count : {511, 512, 513, 519, 520, 4097, 4990}) {
+      set_isa_cap(IsaLevel::kScalar);
+      const uint32_t tables = crc32c(bytes.data() + begin, count, 0x1234);
+      set_isa_cap(cap);
+      CHECK(crc32c(bytes.data() + begin, count, 0x1234) == tables);
+    }
+  }
+}
+
 TEST_CASE("A stream names its counter and key as the file format says") {
   const RandomStream stream{0x0123456789ABCDEFull, Purpose::kRequantize, 0xCAFEF00D, 77};
   const uint64_t index = 0xAB12345678ull;

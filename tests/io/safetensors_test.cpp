@@ -2,6 +2,7 @@
 #include "bitgrad/base/json.h"
 
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,57 @@ TEST_CASE("A safetensors file comes back as it was written") {
   const auto absent = [&] { file.data("other"); };
   CHECK(error_code_of(absent) == 3);
   CHECK(contains(error_of(absent), "no such tensor: 'other'"));
+}
+
+TEST_CASE("A file that is held open gives the same entries and bytes, and checks its data when asked") {
+  const test::TempDir dir;
+  write_safetensors(dir.file("a"), sample_items(), kMetadata);
+  const SafetensorsFile whole = SafetensorsFile::read(dir.file("a")), open = SafetensorsFile::open(dir.file("a"));
+  CHECK(open.metadata() == whole.metadata());
+  CHECK(open.has_checksums());
+  CHECK_NOTHROW(open.check_data());
+  REQUIRE(open.entries().size() == whole.entries().size());
+  for (const SafetensorsEntry& e : whole.entries())
+    for (const SafetensorsFile* file : {&whole, &open})
+      for (int64_t begin = 0; begin <= e.bytes; ++begin) {
+        std::vector<uint8_t> part(static_cast<size_t>(e.bytes - begin));
+        file->copy(e.name, begin, e.bytes - begin, part.data());
+        if (!part.empty()) CHECK(std::memcmp(part.data(), whole.data(e.name) + begin, part.size()) == 0);
+      }
+  CHECK(contains(error_of([&] { open.data("counter"); }), "is held open, not in memory"));
+  CHECK(contains(error_of([&] { open.copy("other", 0, 1, nullptr); }), "no such tensor: 'other'"));
+  uint8_t byte = 0;
+  CHECK(error_code_of([&] { open.copy("counter", 0, 9, &byte); }) == 70);
+  CHECK(error_code_of([&] { open.copy("counter", -1, 1, &byte); }) == 70);
+}
+
+TEST_CASE("Of a file that is held open the header is checked at once, the data by check_data, and its length always") {
+  const test::TempDir dir;
+  const std::vector<uint8_t> good = sample_bytes();
+  const auto put = [&](const std::vector<uint8_t>& bytes) {
+    write_file_atomically(dir.file("a"), std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  };
+  const size_t data = good.size() - 35;
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::vector<uint8_t> bytes = good;
+    bytes[at] ^= 1;
+    put(bytes);
+    INFO(at);
+    const std::string text = error_of([&] { SafetensorsFile::open(dir.file("a")); });
+    CHECK(text.empty() == (at >= data));
+    CHECK(error_of([&] { SafetensorsFile::open(dir.file("a")).check_data(); }) ==
+          error_of([&] { SafetensorsFile::read(dir.file("a")); }));
+  }
+  for (size_t size = 0; size < good.size(); ++size) {
+    put({good.begin(), good.begin() + static_cast<int64_t>(size)});
+    CHECK(error_code_of([&] { SafetensorsFile::open(dir.file("a")); }) == 3);
+  }
+  put(good);
+  const SafetensorsFile open = SafetensorsFile::open(dir.file("a"));
+  std::filesystem::resize_file(dir.file("a"), good.size() - 1);
+  int64_t counter = 0;
+  CHECK(contains(error_of([&] { open.copy("counter", 0, 8, &counter); }), "the file became shorter while it was read"));
+  CHECK(contains(error_of([&] { open.check_data(); }), "the file became shorter while it was read"));
 }
 
 TEST_CASE("What is written is plain safetensors to another parser, with the data at a multiple of 64") {

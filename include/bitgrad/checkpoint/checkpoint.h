@@ -87,7 +87,8 @@ struct CheckpointHeader {
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
                      const std::string& config_yaml, const std::string& tokenizer = {}, const std::string& table = {});
 // Reads what is needed to build a learner, and registers dtypes that the file defines, since its configuration may name
-// them. Throws Error(kData).
+// them. Reads only the header of the file and verifies its checksum; that of the data is verified by what reads values.
+// Throws Error(kData).
 CheckpointHeader read_checkpoint_header(const std::string& path);
 // Puts a learner into the phase of a checkpoint before it is loaded. Throws Error(kData) if there is no such phase.
 void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner);
@@ -95,6 +96,8 @@ void enter_phase_of(const CheckpointHeader& header, const std::string& file, Lea
 // Restores parameters, optimizer state, statistics and counters into a learner with the same configuration, which must
 // be in the header's phase (Learner::enter_phase). Throws Error(kData) that names the tensor if one is missing, unknown
 // or has another form, and Error(kNonFinite) if one holds NaN or Inf; the learner is unusable then.
+// A learner made to predict (LearnerUse::kPredict) takes codes, scales, fp32 parameters, statistics and counters. The
+// rest is not read; that it is whole follows from the checksum of the file, which is verified in any case.
 void load_checkpoint(const std::string& path, Learner& learner);
 // Serializes a tokenizer for files; returns "" for nullptr. Throws Error if the record exceeds the limit of model
 // files.
@@ -139,7 +142,8 @@ struct FileForm {
   std::map<std::string, Shape> parameters = {};  // by path, regardless of precision
   int64_t bytes = 0;                             // total of all tensors
 };
-// Registers dtypes that the file defines. Throws Error(kData) for any other file.
+// Reads only the header, as read_checkpoint_header does. Registers dtypes that the file defines. Throws Error(kData)
+// for any other file.
 FileForm file_form(const std::string& path);
 SavedKind file_kind(const std::string& path);
 

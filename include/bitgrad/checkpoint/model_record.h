@@ -41,8 +41,10 @@ std::optional<ModelRecord> read_model_record(const std::string& file);
 // record that contradicts itself.
 std::shared_ptr<Sequential> recorded_model(const ModelRecord& record);
 // Builds the model of a file with its values, ready to predict and to be evaluated with `loss`; needs no configuration.
-// eval_samples: batch size to plan layouts for; 0: none. Throws Error(kData) for a file without a record, and whatever
+// eval_samples: batch size to plan layouts for; 0: none. Of a checkpoint only the model is read: codes, scales, fp32
+// parameters and buffers; kTrain: masters too. Throws Error(kData) for a file without a record, and whatever
 // load_checkpoint and load_model throw.
-std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunction& loss, int64_t eval_samples = 0);
+std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunction& loss, int64_t eval_samples = 0,
+                                        LearnerUse use = LearnerUse::kPredict);
 
 }  // namespace bitgrad

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,11 +30,14 @@ struct SafetensorsEntry {
   int64_t bytes = 0;
 };
 
-// A file in memory, fully validated: every offset and shape in it can be trusted.
+// A file, in memory or held open, whose header is validated: every offset and shape in it can be trusted.
 class SafetensorsFile {
  public:
-  // Throws Error(kData) that names the path, the problem and its location.
+  // Reads and checks all of it. Throws Error(kData) that names the path, the problem and its location.
   static SafetensorsFile read(const std::string& path);
+  // Reads and checks the header, with its checksum and the length of the file, and holds the file open: copy reads one
+  // tensor of it, check_data all. A file that is replaced meanwhile stays the one that was opened. Errors as in read.
+  static SafetensorsFile open(const std::string& path);
   // The same from bytes in memory; `path` is used in errors only.
   static SafetensorsFile parse(std::vector<uint8_t> bytes, const std::string& path);
 
@@ -44,17 +48,26 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   bool contains(std::string_view name) const { return index_.find(name) != index_.end(); }
   // Throw Error(kData) if there is no tensor of that name. data() points to the bytes as stored (little endian, any
-  // alignment); the file owns them.
+  // alignment), which a file in memory owns; of one that is held open, Error(kBug).
   const SafetensorsEntry& entry(std::string_view name) const;
   const uint8_t* data(std::string_view name) const;
-  // Whether the file has the two checksums, which have then been verified.
+  // Copies `bytes` bytes of a tensor, from its byte `begin` on. Throws Error(kData) if the file has become shorter.
+  void copy(std::string_view name, int64_t begin, int64_t bytes, void* to) const;
+  // Whether the file has the two checksums. That of the header has been verified, and that of the data if the file is
+  // in memory.
   bool has_checksums() const { return has_checksums_; }
+  // Verifies the checksum of the data, if there is one, in one pass that keeps a block of 1 MiB. Does nothing for a
+  // file in memory.
+  void check_data() const;
 
  private:
   SafetensorsFile() = default;
   static SafetensorsFile read(InputFile& input, const std::string& path);
+  // The header alone; `front` receives the bytes before the data.
+  static SafetensorsFile read_header(InputFile& input, const std::string& path, std::vector<uint8_t>& front);
 
   std::string path_;
+  std::shared_ptr<InputFile> input_;  // nullptr: the file is in memory
   std::vector<uint8_t> bytes_;
   size_t data_begin_ = 0;
   std::map<std::string, std::string> metadata_;

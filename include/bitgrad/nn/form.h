@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -58,6 +59,9 @@ struct Form {
   Form with_features(int64_t features) const;
   friend bool operator==(const Form&, const Form&) = default;
 };
+// Quantization parameters as `spec` makes them, with values that mean nothing: scheme, granularity, and which parts
+// there are.
+std::shared_ptr<const QuantParams> params_form(const QuantSpec& spec);
 // The kind of scales that `spec` produces for weights; nullopt: codes stand for themselves.
 std::optional<ScaleForm> scale_form(const QuantSpec& spec);
 // Throws Error unless `values` is a valid dtype for values between layers: fp32 or bf16.

@@ -98,8 +98,8 @@ class Module {
   const LayerSpec* spec() const { return spec_.get(); }
   void set_spec(std::shared_ptr<const LayerSpec> spec) { spec_ = std::move(spec); }
 
-  // Assigns paths below `path`, draws the masters and makes the first values. Throws Error if two paths (of modules or
-  // parameters) are equal or collide in CRC32C.
+  // Assigns paths below `path`, draws the masters and makes the first values; leaves them unset if state.read_only.
+  // Throws Error if two paths (of modules or parameters) are equal or collide in CRC32C.
   void initialize(const std::string& path, StepState& state);
   // Whether initialize was called.
   bool initialized() const { return state_ != nullptr; }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -80,7 +81,7 @@ class Parameter {
   ValueMemory& memory() { return memory_; }
   // fp32 or bf16 [shape]. Float parameter: the value itself. Undefined for a low-bit parameter without a master.
   const Tensor& master() const { return low_bit() ? master_ : value(); }
-  // False for frozen and converted low-bit parameters, which have codes only.
+  // False for frozen, converted and read-only low-bit parameters, which have codes only.
   bool has_master() const { return master().defined(); }
   // Learned parts of the scheme, such as "<path>.step": float parameters whose gradient is derived from this one's
   // during the optimizer step (docs/numerics.md section 6, 3). They follow their owner in Module::parameters().
@@ -100,7 +101,7 @@ class Parameter {
   const Tensor& grad() const { return sink_.grad(); }
 
   // Returns a leaf on the current tape (one leaf per call, all with the same sink), or a constant if there is no tape
-  // or the parameter is frozen. kValues: of a copy of kind derived that is made on the first call and then updated
+  // or the parameter does not train. kValues: of a copy of kind derived that is made on the first call and then updated
   // whenever the codes change; float parameters have none. Throws Error before initialize.
   Var read(ReadAs as = ReadAs::kCodes);
 
@@ -108,6 +109,18 @@ class Parameter {
   // once. Learned parts get the path "<path>.<name>" and their first values. Called once by the owner of the model,
   // when paths are known.
   void initialize(const std::string& path, uint64_t seed);
+  // In place of initialize, for a parameter that is only read and whose values a file has: sets path and seed, and
+  // leaves it unset, without draws and memory, until restore or assign, which put it on the device current here. A
+  // low-bit one then has codes only, whatever spec().master says, and does not train; its learned parts are made only
+  // if assign needs them.
+  void leave_unset(const std::string& path, uint64_t seed);
+  bool read_only() const { return read_only_; }
+  // Whether it has values: from initialize, restore or assign on.
+  bool has_values() const { return ready_; }
+  // Whether reads on a tape are leaves and optimizers update it: neither frozen nor read only.
+  bool trains() const { return !spec_.frozen && !read_only_; }
+  // Throws Error that names the parameter if it has no values.
+  void require_values(std::string_view where) const;
   // The seed passed to initialize; it also keys the draws of updates.
   uint64_t seed() const { return seed_; }
   // value = quantizer(master), with scales fitted anew (or computed from the current learned parts, of which steps
@@ -125,7 +138,7 @@ class Parameter {
   // dtype and for a converted parameter.
   void assign(const Tensor& x, int64_t step);
   // Restores a checkpoint: codes and scales byte for byte, since they come from the masters of the last requantization.
-  // Throws Error if a shape or dtype differs.
+  // Throws Error if a shape or dtype differs. A parameter that is unset keeps the tensors themselves, not copies.
   void restore(const ParameterState& state);
   // Changes settings: `edit` gets a copy of spec() to change, of which
   // - quant and master: the precision of the value. Values are kept: fp32 values become a master of this kind, from
@@ -145,10 +158,11 @@ class Parameter {
   using Rows = std::function<void(int64_t begin, const Tensor& x)>;  // fills x with the rows from `begin` on
 
   Var leaf(const Tensor& value);
-  void require_ready(std::string_view where) const;
   // Where its kernels run, whatever device is current.
-  Device device() const { return value().defined() ? value().device() : current_device(); }
+  Device device() const { return value().defined() ? value().device() : read_only_ ? unset_on_ : current_device(); }
   void allocate();
+  void make_learned();
+  void adopt(const ParameterState& state);
   std::shared_ptr<const QuantParams> given_params(int64_t step) const;
   void set_precision(ParameterSpec to, int64_t step);
   void requantize_from(const Rows& rows, int64_t step);
@@ -167,6 +181,8 @@ class Parameter {
   bool hidden_ = false;
   std::vector<int64_t> stacked_;
   bool ready_ = false;  // has values: from initialize, assign or restore
+  bool read_only_ = false;
+  Device unset_on_ = {};  // where the values of a read-only parameter go
   AccumulateSink sink_;
 };
 

@@ -85,6 +85,8 @@ struct StepState {
   // Set for ObserverUpdate::kWindow: observers append the ranges of their batches here.
   std::optional<std::vector<ObservedRange>> observed_ranges = {};
   double progress = 0;  // completed steps / steps of the run, 0 to 1; 0 if the length is unknown
+  // Parameters are only read, and a file sets them: Module::initialize leaves them unset (Parameter::leave_unset).
+  bool read_only = false;
   FlagBoard flags = {};
   SequenceState sequence = {};
   // Called after each module has run, with its path, input and output (Module::operator()).

@@ -11,6 +11,7 @@
 #include "bitgrad/config/config.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
+#include "bitgrad/io/safetensors.h"
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad {
@@ -37,8 +38,10 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& d
 // describes the file whose values will be loaded: throws Error(kData), before memory is allocated, for a layer that has
 // no such matrix in the file.
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form = nullptr);
-// The same with the values of a file: a checkpoint, in its phase, or a converted model (checkpoint/checkpoint.h).
-std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file);
+// The same with the values of a file: a checkpoint, in its phase, or a converted model (checkpoint/checkpoint.h). Of a
+// checkpoint only the model is read, not what training keeps, and parameters have no masters; kTrain: all of it.
+std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file,
+                                        LearnerUse use = LearnerUse::kPredict);
 // Opens the data set of a section of `config` (config.data.train, valid or test). With data.valid {fraction: f}, valid
 // is that part of data.train and train is the rest. `of_model`: tokenizer of the model that will read the data; by
 // default one is made from the training text. `table`: plan of the model's or of the training table; by default one is
@@ -64,7 +67,8 @@ Device device_of(const RunConfig& config);
 // Applies device.threads and run.bits to the process.
 void apply_run_settings(const RunConfig& config);
 
-// An opened checkpoint or model file: header, configuration and input form.
+// An opened checkpoint or model file: header, configuration and input form. It stays open for load_file: a run may
+// replace it meanwhile.
 struct OpenedFile {
   std::string path = {};
   SavedKind kind = SavedKind::kCheckpoint;
@@ -73,13 +77,16 @@ struct OpenedFile {
   Form input = {};          // of the model: sample shape, ids
   std::string choice = {};  // which checkpoint of a run folder it is, and why (checkpoint_of); empty: no choice
   bool of_run = true;       // false: written by a program without a run; `config` is meaningless except for defaults
+  // The file, its checksum verified; nullptr: load_file opens `path`.
+  std::shared_ptr<const SafetensorsFile> tensors = {};
 };
 // Opens a run folder (a checkpoint as checkpoint_of chooses it) or a file. `overrides` apply to its configuration.
 // Required plugins must have been loaded before (load_plugin). Throws Error(kData) or
 // ConfigError.
 OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {},
                      CheckpointChoice choice = CheckpointChoice::kChosen);
-// Builds the file's model, ready to predict. `data` may be nullptr, in which case only the file is read.
-std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data);
+// Builds the file's model, ready to predict. `data` may be nullptr, in which case only the file is read. `use` as in
+// load_evaluator.
+std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data, LearnerUse use = LearnerUse::kPredict);
 
 }  // namespace bitgrad

@@ -43,6 +43,15 @@ class PhaseError : public Error {
   int64_t phase_;
 };
 
+// What a learner is made for.
+enum class LearnerUse : uint8_t {
+  kTrain,
+  // To predict with the values of a file: parameters are unset until load_checkpoint, load_values, load_model or
+  // init_from sets them (Parameter::leave_unset). Nothing is drawn, there are no masters, gradients and optimizer
+  // state, and training and saving a checkpoint throw Error.
+  kPredict,
+};
+
 // What to plan a model for.
 struct PlanSpec {
   Form input = {};      // sample shape, dtype (fp32, or int32 for ids), `values`; other fields are ignored
@@ -65,7 +74,7 @@ class Learner {
   // The learner trains and evaluates on the device that is current here, which must be the model's, regardless of the
   // device current later.
   Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
-          std::function<float(int64_t)> learning_rate, uint64_t seed);
+          std::function<float(int64_t)> learning_rate, uint64_t seed, LearnerUse use = LearnerUse::kTrain);
 
   // Not copyable: modules point to the learner's step state.
   ~Learner();
@@ -127,7 +136,7 @@ class Learner {
   void flush();
   // Returns the outputs, computed without a tape in evaluation mode. Throws Error(kNonFinite) that names x if it is not
   // finite (on devices other than the CPU only where a quantizer or the loss detects it), or the layer whose quantizer
-  // receives NaN or Inf.
+  // receives NaN or Inf; Error that names a parameter that is unset.
   Tensor predict(const Tensor& x);
   // Loss and sums for metrics of one batch in evaluation mode. `target` as in microbatch. Throws Error(kNonFinite) if
   // the loss is not finite; other errors as in predict.

@@ -46,7 +46,7 @@ class Embedding final : public detail::ValuesLayer {
     if (!flat_) y.sample = {in.features(), dim_};
     y.dtype = y_ = in.float_output();
     y.ids = 0;
-    y.grad = !weight_.spec().frozen;
+    y.grad = weight_.trains();
     return y;
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {

@@ -102,7 +102,7 @@ Form Norm::plan(const Form& in, PlanRequests&) {
   Form out = in;
   out.dtype = y_ = in.float_output();
   out.scales.reset();
-  out.grad = in.grad || !gamma_.spec().frozen || !beta_.spec().frozen;
+  out.grad = in.grad || gamma_.trains() || beta_.trains();
   return out;
 }
 
