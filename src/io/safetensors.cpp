@@ -40,8 +40,10 @@ size_t header_length(std::span<const uint8_t> front, InputFile& input, const std
   for (size_t i = 0; i < front.size(); ++i) length |= uint64_t{front[i]} << (8 * i);
   // The length of a header may look like the beginning of another kind: 640 is that of a pickle.
   const bool fits = front.size() == kLengthBytes && length <= kMaxHeaderBytes && length + kLengthBytes <= file_bytes;
-  uint8_t first = '{';
-  if (!fits || (input.read_at(kLengthBytes, &first, 1) == 1 && first != '{')) refuse_foreign(input, path);
+  uint8_t first = 0;
+  const bool more = input.read_at(kLengthBytes, &first, 1) == 1, text = more && first == '{';
+  const bool cut = text && length <= kMaxHeaderBytes;  // a file of this kind whose header has no end
+  if ((!fits && !cut) || (more && !text)) refuse_foreign(input, path);
   if (front.size() < kLengthBytes)
     fail_data(path, "the file is too short: got ", front.size(), " bytes, expected at least ", kLengthBytes, '.');
   if (length > kMaxHeaderBytes)
