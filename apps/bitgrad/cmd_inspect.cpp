@@ -131,7 +131,9 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const
 
 int run_inspect(const InspectOptions& options) {
   const OpenedFile file = open_target(options.choice);
-  const auto learner = load_file(file, nullptr, LearnerUse::kTrain);  // statistics compare codes with masters
+  // Statistics of a checkpoint compare codes with masters.
+  const bool masters = file.kind == SavedKind::kCheckpoint;
+  const auto learner = load_file(file, nullptr, masters ? LearnerUse::kTrain : LearnerUse::kPredict);
   const std::vector<Inspected> layers = inspect(learner->model(), options.layers);
   if (options.json) {
     std::cout << to_json(file, layers, layer_table(learner->model())).dump() << '\n';

@@ -31,7 +31,7 @@ CheckpointHeader checkpoint::read_checkpoint_header(const SafetensorsFile& file)
   return header;
 }
 CheckpointHeader read_checkpoint_header(const std::string& path) {
-  return checkpoint::read_checkpoint_header(SafetensorsFile::open(path));
+  return checkpoint::read_checkpoint_header(*open_verified(path));
 }
 
 void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {
@@ -105,7 +105,7 @@ void checkpoint::load_model(const OpenFile& file, Module& model) {
 }
 
 FileForm file_form(const std::string& path) {
-  return reading(path, [&] { return checkpoint::file_form(SafetensorsFile::open(path)); });
+  return reading(path, [&] { return checkpoint::file_form(*open_verified(path)); });
 }
 
 FileForm checkpoint::file_form(const SafetensorsFile& file) {

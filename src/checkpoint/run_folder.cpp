@@ -8,6 +8,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/config/resume.h"
+#include "checkpoint/load.h"
 #include "config/steps.h"
 
 namespace bitgrad {
@@ -170,11 +171,20 @@ std::string run_folder_checkpoint(const std::string& folder) {
   return path;
 }
 
+namespace {
+
+// Without the checksum of the data: whoever reads the file verifies it.
+CheckpointHeader quick_header(const std::string& path) {
+  return checkpoint::read_checkpoint_header(SafetensorsFile::open(path));
+}
+
+}  // namespace
+
 std::string stale_last(const std::string& folder) {
   const std::string last = folder + "/last.safetensors", best = folder + "/best.safetensors";
   if (!file_system().exists(best) || !file_system().exists(last)) return {};
   try {
-    const int64_t saved = read_checkpoint_header(last).step, newer = read_checkpoint_header(best).step;
+    const int64_t saved = quick_header(last).step, newer = quick_header(best).step;
     return newer <= saved ? std::string()
                           : concat("best.safetensors is of step ", newer, ", last.safetensors of step ", saved);
   } catch (const Error&) {  // whoever reads the damaged one reports it
@@ -221,10 +231,9 @@ std::string checkpoint_of(const std::string& folder_or_file, CheckpointChoice ch
     log(LogLevel::kWarning, concat(folder_or_file, ": ", stale,
                                    ": the run was cut between the two, or goes on now. bitgrad train --resume ",
                                    folder_or_file, " writes what is missing"));
-  const std::string why = choice == CheckpointChoice::kLast ? "as asked"
-                          : choice == CheckpointChoice::kBest
-                              ? ""
-                              : why_last(read_checkpoint_header(stale.empty() ? last : best));
+  const std::string why = choice == CheckpointChoice::kLast   ? "as asked"
+                          : choice == CheckpointChoice::kBest ? ""
+                                                              : why_last(quick_header(stale.empty() ? last : best));
   const std::string line =
       why.empty()
           ? concat("the model is ", best, choice == CheckpointChoice::kBest ? ", as asked" : ", which data.valid chose")

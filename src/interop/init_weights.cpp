@@ -294,7 +294,7 @@ Tensor transposed(const Tensor& from, const Match& match) {
 }
 
 bool written_by_bitgrad(const std::string& path) {
-  return SafetensorsFile::read(path).metadata().contains("bitgrad.state");
+  return SafetensorsFile::open(path).metadata().contains("bitgrad.state");
 }
 
 }  // namespace

@@ -254,7 +254,7 @@ void load_adapters(const std::string& path, Module& model, const std::string& re
   if (!state.empty() && file_system().exists(state))
     for (const std::string& name : checkpoint::take_part(state, model).taken) taken.insert(name);
   detail::warn_of_missing(model, taken, path);
-  const auto metadata = SafetensorsFile::read(file).metadata();
+  const auto metadata = SafetensorsFile::open(file).metadata();
   const auto base = metadata.find(kBase);
   if (base != metadata.end() && !base->second.empty() && base->second != base_hash(model))
     log(LogLevel::kWarning,

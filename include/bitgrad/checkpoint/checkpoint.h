@@ -87,8 +87,8 @@ struct CheckpointHeader {
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
                      const std::string& config_yaml, const std::string& tokenizer = {}, const std::string& table = {});
 // Reads what is needed to build a learner, and registers dtypes that the file defines, since its configuration may name
-// them. Reads only the header of the file and verifies its checksum; that of the data is verified by what reads values.
-// Throws Error(kData).
+// them. All of the file is verified in one pass, and nothing but its header is kept. Throws Error(kData) for a damaged
+// file and for one that is no checkpoint or model of bitgrad.
 CheckpointHeader read_checkpoint_header(const std::string& path);
 // Puts a learner into the phase of a checkpoint before it is loaded. Throws Error(kData) if there is no such phase.
 void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner);
@@ -142,8 +142,8 @@ struct FileForm {
   std::map<std::string, Shape> parameters = {};  // by path, regardless of precision
   int64_t bytes = 0;                             // total of all tensors
 };
-// Reads only the header, as read_checkpoint_header does. Registers dtypes that the file defines. Throws Error(kData)
-// for any other file.
+// Verifies the file as read_checkpoint_header does. Registers dtypes that the file defines. Throws Error(kData) for any
+// other file.
 FileForm file_form(const std::string& path);
 SavedKind file_kind(const std::string& path);
 
