@@ -3,8 +3,11 @@
 #include "bitgrad/io/safetensors.h"
 
 #include <cstring>
+#include <utility>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/dtype/codec.h"
+#include "io/metadata.h"
 #include "io/safetensors_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -63,6 +66,41 @@ std::string refusal_of(const Forged& forged) {
 }
 
 }  // namespace
+
+TEST_CASE("every number that a dtype has no code for is found, wherever it is, and no code is refused") {
+  for (const DType dtype : all_dtypes()) {
+    if (!dtype.is_code()) continue;
+    INFO(dtype.name());
+    const DTypeInfo& info = dtype.info();
+    std::vector<uint8_t> good, bad;
+    for (unsigned raw = 0; raw < (1u << info.bits); ++raw) {
+      const int64_t number = info.kind == DTypeKind::kCodebook ? raw : decode_int(info, raw);
+      (number >= info.qmin && number <= info.qmax ? good : bad).push_back(static_cast<uint8_t>(raw));
+    }
+    for (const int64_t cols : {7, 64, 192, 200}) {
+      const Tensor t = Tensor::zeros({3, cols}, dtype);
+      std::vector<uint8_t> raw(static_cast<size_t>(cols));
+      for (size_t i = 0; i < raw.size(); ++i) raw[i] = good[i * 5 % good.size()];
+      const auto put = [&](int64_t row) {
+        pack_row_raw(dtype, raw.data(), cols, static_cast<uint8_t*>(t.data()) + row * t.stride());
+      };
+      for (const int64_t row : {0, 1, 2}) put(row);
+      CHECK(detail::wrong_codes(t).empty());
+      for (const uint8_t code : bad)
+        for (const size_t at : {size_t{0}, raw.size() / 2, raw.size() - 1}) {
+          const uint8_t before = std::exchange(raw[at], code);
+          put(1);
+          const int64_t number = info.kind == DTypeKind::kCodebook ? code : decode_int(info, code);
+          CHECK(detail::wrong_codes(t) == concat("row 1: ", number, " is not a code of ", dtype.name()));
+          raw[at] = before;
+        }
+      put(1);
+      if (cols * info.bits == t.stride() * 8) continue;
+      static_cast<uint8_t*>(t.data())[3 * t.stride() - 1] |= 0x80;
+      CHECK(detail::wrong_codes(t) == "row 2: bits after the last code are set");
+    }
+  }
+}
 
 TEST_CASE("every dtype comes back from a file with its shape and numbers") {
   for (const DType d : all_dtypes())
