@@ -14,7 +14,7 @@
 namespace bitgrad::checkpoint {
 
 OpenFile open_verified(const std::string& path) {
-  const auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path));
+  auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path));
   file->check_data();
   return file;
 }

@@ -175,7 +175,7 @@ TEST_CASE("a model opened to predict has the bits of one opened with all that tr
     check_both_ways(net, temp.file(std::to_string(n++)), [](const Dataset& data) { return samples_of(data, 10); });
 }
 
-TEST_CASE("so does a language model, in every low-bit form, and it generates the same ids") {
+TEST_CASE("a language model opened to predict has the bits of one opened for training, and generates the same ids") {
   const KeepModes keep;
   const LanguageFolder folder;
   int n = 0;
