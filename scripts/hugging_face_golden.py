@@ -100,6 +100,7 @@ def main():
     write(root, "llama", t.LlamaForCausalLM(t.LlamaConfig(**LLAMA, rope_parameters=LLAMA3)), 2)
     write(root, "bf16", t.LlamaForCausalLM(t.LlamaConfig(**LLAMA, tie_word_embeddings=True)), 3, torch.bfloat16)
     write(root, "qwen2", t.Qwen2ForCausalLM(t.Qwen2Config(**LLAMA, tie_word_embeddings=True)), 4)
+    write(root, "qwen3", t.Qwen3ForCausalLM(t.Qwen3Config(**LLAMA, head_dim=16, tie_word_embeddings=True)), 7)
     write(root, "bitnet", t.BitNetForCausalLM(t.BitNetConfig(**LLAMA, tie_word_embeddings=True, hidden_act="relu2")), 5)
     packed(root)
 

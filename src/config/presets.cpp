@@ -48,9 +48,11 @@ class Preset {
     const Node* const known = file.child("keys");
     for (const char* const part : {"layers", "quant", "loss"})
       if (const Node* const node = file.child(part)) check_key_uses(*node, known, shown, report_);
+    if (known != nullptr) check_key_uses(*known, known, shown, report_);
     Arguments arguments;
     const Entry arguments_of{"preset", keys.key_mark, keys.node};
     if (!report_.empty() || !take_arguments(arguments_of, {shown, "model.keys", known}, arguments, report_)) return {};
+    if (!compute_defaults(file, arguments)) return {};
     for (const char* const part : {"layers", "quant", "loss"})
       if (Entry* const entry = file.find(part))
         substitute(entry->node, arguments, report_, std::string_view(part) == "layers");
@@ -158,6 +160,15 @@ class Preset {
     if (const Node* const quant = file.child("quant")) put_quant(*quant);
     if (Entry* const loss = file.find("loss"); loss != nullptr && root_.find("loss") == nullptr)
       root_.entries.push_back(std::move(*loss));
+  }
+  // Defaults may be sums and products of other keys: those that are taken become numbers.
+  bool compute_defaults(Node& file, const Arguments& arguments) {
+    Entry* const keys = file.find("keys");
+    bool good = true;
+    if (keys != nullptr)
+      for (Entry& entry : keys->node.entries)
+        if (arguments.at(entry.key) == &entry.node) good = substitute(entry.node, arguments, report_, false) && good;
+    return good;
   }
   // Keys of quant are not merged: each comes whole from the configuration, or else from the preset.
   void put_quant(const Node& quant) {

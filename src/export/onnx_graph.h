@@ -97,6 +97,7 @@ OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::D
 OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
 OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Embedding& op);
 OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Positions& op);
+OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::QkNorm& op);
 OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Rope& op);
 OnnxValue write(GraphBuilder& g, const inference::Node& node, const inference::Attention& op);
 // Finds the one of the node's operation.

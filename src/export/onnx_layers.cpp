@@ -85,6 +85,13 @@ OnnxValue write(GraphBuilder& g, const Node& n, const inference::Pointwise& op) 
   return y;
 }
 
+// x by the root mean square of its last axis.
+std::string over_rms(GraphBuilder& g, const std::string& x, float eps) {
+  const std::string squares =
+      g.add("ReduceMean", {g.add("Mul", {x, x}), g.integers({-1}, {1})}, {{"keepdims", int64_t{1}}});
+  return g.add("Div", {x, g.add("Sqrt", {g.add("Add", {squares, g.scalar(eps)})})});
+}
+
 // Rows are along the last axis, also of images.
 OnnxValue write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
   OnnxValue y = g.channels_last(n.inputs[0]);
@@ -100,10 +107,7 @@ OnnxValue write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
     if (!op.beta.empty()) inputs.push_back(g.numbers(op.beta, {static_cast<int64_t>(op.beta.size())}));
     y.name = g.add("LayerNormalization", inputs, {{"axis", int64_t{-1}}, {"epsilon", op.eps}});
   } else {
-    const std::string squares =
-        g.add("ReduceMean", {g.add("Mul", {x, x}), g.integers({-1}, {1})}, {{"keepdims", int64_t{1}}});
-    y.name = g.add("Div", {x, g.add("Sqrt", {g.add("Add", {squares, g.scalar(op.eps)})})});
-    y.name = g.add("Mul", {y.name, g.per_feature(op.gamma, y)});
+    y.name = g.add("Mul", {over_rms(g, x, op.eps), g.per_feature(op.gamma, y)});
   }
   g.note(op.centered ? "LayerNormalization" : "ReduceMean, Sqrt, Div", Fate::kRounded,
          (static_cast<double>(op.gamma.size()) + 8) * 0x1p-23,
@@ -265,6 +269,26 @@ OnnxValue write(GraphBuilder& g, const Node& node, const inference::Positions& o
   OnnxValue y = g.stand(node.inputs[0]);
   y.name = g.add("Add", {y.name, first_rows(g, write_table(g, op.table, form), node.inputs[0])});
   g.note("Slice, Add");
+  return y;
+}
+
+// On [N,T,heads,dim], or [N,T,heads*dim] where gamma is of all heads.
+OnnxValue write(GraphBuilder& g, const Node& node, const inference::QkNorm& op) {
+  OnnxValue y = g.stand(node.inputs[0]);
+  const int64_t dim = node.form.features() / (op.heads + 2 * op.kv_heads), keys = op.heads + op.kv_heads;
+  const auto normed = [&](int64_t from, int64_t heads, const std::vector<float>& gamma) {
+    const std::string x = slice(g, y.name, -1, from * dim, (from + heads) * dim);
+    const auto features = static_cast<int64_t>(gamma.size());
+    const std::string rows = features == heads * dim ? x : reshape(g, x, {0, 0, heads, dim});
+    const std::string z = g.add("Mul", {over_rms(g, rows, op.eps), g.numbers(gamma, {features})});
+    return features == heads * dim ? z : reshape(g, z, {0, 0, heads * dim});
+  };
+  const std::string q = normed(0, op.heads, op.q), k = normed(op.heads, op.kv_heads, op.k),
+                    v = slice(g, y.name, -1, keys * dim, node.form.features());
+  y.name = g.add("Concat", {q, k, v}, {{"axis", int64_t{-1}}});
+  g.note("ReduceMean, Sqrt, Div", Fate::kRounded,
+         (static_cast<double>(std::max(op.q.size(), op.k.size())) + 8) * 0x1p-23,
+         "sums of floats, in an order of the client's: off by at most this part of the root mean square");
   return y;
 }
 

@@ -180,6 +180,8 @@ class Finder {
     require(rows % sides == 0, kDecoder, qkv.path, ": out: got ", rows, ", expected a multiple of ", sides, ".");
     same(d_.head_dim, rows / sides, qkv, "features of a head");
     rope(item);
+    same(d_.qk_norm, keys.text("qk_norm"), item, "qk_norm");
+    if (d_.qk_norm != "none") same(d_.eps, keys.number("qk_eps"), item, "qk_eps");
     paths.attention = item.path;
     sub_norm(in, paths.attention_sub_norm, item);
     linear(in, "linear (out of attention)", d_.out_bias, d_.dim, paths.out);
@@ -285,6 +287,10 @@ class Builder {
       attend.attributes["rope_high"] = d_.rope.high;
       attend.attributes["rope_original"] = d_.rope.original;
     }
+    if (d_.qk_norm != "none") {
+      attend.attributes["qk_norm"] = d_.qk_norm;
+      attend.attributes["qk_eps"] = d_.eps;
+    }
     std::vector<LayerSpec> body{norm(), linear((d_.heads + 2 * d_.kv_heads) * d_.head_dim, d_.qkv_bias), attend};
     if (d_.sub_norms) body.push_back(layer("rms_norm", {{"eps", d_.eps}}));
     body.push_back(linear(d_.dim, d_.out_bias));
@@ -300,6 +306,12 @@ class Builder {
   const Decoder& d_;
 };
 
+// Keys of preset llama.
+std::string scaled_rope(const RopeOptions& rope) {
+  if (rope.factor == 1) return "";
+  return concat(", rope_factor: ", rope.factor, ", rope_low: ", rope.low, ", rope_high: ", rope.high,
+                ", rope_original: ", rope.original);
+}
 std::string yes(bool x) { return x ? "true" : "false"; }
 
 }  // namespace
@@ -307,8 +319,9 @@ std::string yes(bool x) { return x ? "true" : "false"; }
 ModelSpec decoder_model(const Decoder& decoder) { return Builder(decoder).model(); }
 
 std::string decoder_preset(const Decoder& d) {
-  if (d.head_dim * d.heads != d.dim || d.out_bias != (d.learned_positions && d.qkv_bias)) return "";
-  if (d.rope.factor != 1 || d.rope.interleaved) return "";
+  const bool own_heads = d.head_dim * d.heads != d.dim;
+  if (d.rope.interleaved || d.out_bias != (d.learned_positions && d.qkv_bias)) return "";
+  if ((d.learned_positions || d.sub_norms) && (own_heads || d.qk_norm != "none" || d.rope.factor != 1)) return "";
   const std::string shape = concat("vocabulary: ", d.vocabulary, ", layers: ", d.blocks, ", heads: ", d.heads,
                                    ", dim: ", d.dim, ", eps: ", d.eps, ", act: {", d.activation, ": {}}");
   if (d.learned_positions) {
@@ -321,6 +334,8 @@ std::string decoder_preset(const Decoder& d) {
   if (d.layer_norm || !d.gated || d.ffn_bias || (d.sub_norms && d.qkv_bias)) return "";
   return concat("{preset: ", d.sub_norms ? "bitnet" : "llama", ", keys: {", shape, ", kv_heads: ", d.kv_heads,
                 ", ffn: ", d.ffn, ", rope: ", d.rope.base, d.qkv_bias ? ", qkv_bias: true" : "",
+                own_heads ? concat(", head_dim: ", d.head_dim) : "",
+                d.qk_norm == "none" ? "" : concat(", qk_norm: ", d.qk_norm), scaled_rope(d.rope),
                 d.tied ? "" : concat(", head: {linear: {out: ", d.vocabulary, ", bias: false}}"), "}}");
 }
 

@@ -59,11 +59,13 @@ bool has_word(std::string_view words, std::string_view word);
 struct Family {
   std::string_view name;  // general.architecture of GGUF; model_type of config.json
   bool layer_norm = false, learned_positions = false, sub_norms = false, qkv_bias = false, gated = true;
-  bool biases = false;           // files have biases of out, up, down and norms; zeros if the model has none
-  bool interleaved = false;      // GGUF: rope rotates neighbours, and rows of q and k are in that order
-  bool scale_tensors = false;    // GGUF: the graph multiplies by NAME.scale (checked with llama.cpp)
-  bool rope_factors = false;     // GGUF: the graph reads rope_freqs.weight
-  bool fused_qkv = false;        // one tensor for q, k and v
+  bool biases = false;                // files have biases of out, up, down and norms; zeros if the model has none
+  bool interleaved = false;           // GGUF: rope rotates neighbours, and rows of q and k are in that order
+  bool scale_tensors = false;         // GGUF: the graph multiplies by NAME.scale (checked with llama.cpp)
+  bool rope_factors = false;          // GGUF: the graph reads rope_freqs.weight
+  bool fused_qkv = false;             // one tensor for q, k and v
+  std::string_view qk_norm = "none";  // as Decoder::qk_norm
+  int64_t head_dim = 0;          // Hugging Face: of a configuration that does not say it; 0: hidden_size over heads
   bool untied = true;            // supports a head that is not tied to the embedding
   std::string_view model_class;  // architectures[0] of Hugging Face's config.json
   std::string_view activations_gguf, activations_hf;  // our kinds, separated by spaces

@@ -79,6 +79,12 @@ const std::vector<Family>& families() {
        .model_class = "Qwen2ForCausalLM",
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},
+      {.name = "qwen3",
+       .qk_norm = "head",
+       .head_dim = 128,
+       .model_class = "Qwen3ForCausalLM",
+       .activations_gguf = "swiglu",
+       .activations_hf = "swiglu geglu reglu relu2_glu"},
       {.name = "bitnet",
        .sub_norms = true,
        .scale_tensors = true,
@@ -103,6 +109,7 @@ const Family& chosen_family(const std::string& name, const Decoder& d) {
   }
   if (d.learned_positions) return *find_family("gpt2");
   if (d.sub_norms) return *find_family("bitnet");
+  if (d.qk_norm != "none") return *find_family("qwen3");
   return *find_family(d.qkv_bias ? "qwen2" : "llama");
 }
 
@@ -124,6 +131,7 @@ void check_fits(const FoundDecoder& found, const Family& f, FileFormat format) {
   const std::string_view known = format == FileFormat::kGguf ? f.activations_gguf : f.activations_hf;
   need(has_word(known, d.activation), first.activation, "got ", d.activation, ", expected one of: ", known,
        format == FileFormat::kGguf ? " (llama.cpp computes no other in this graph)" : "");
+  need(d.qk_norm == f.qk_norm, first.attention, "qk_norm: got ", d.qk_norm, ", expected ", f.qk_norm);
   need(!d.norm_bias || f.biases, first.attention_norm, "a norm with bias, expected none");
   need(!d.out_bias || f.biases, first.out, "a bias, expected none");
   need(!d.ffn_bias || f.biases, first.up, "a bias, expected none");

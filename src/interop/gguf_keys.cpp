@@ -155,6 +155,7 @@ GgufDecoder decoder_of(const GgufFile& file) {
   d.layer_norm = family.layer_norm;
   d.learned_positions = family.learned_positions;
   d.sub_norms = family.sub_norms;
+  d.qk_norm = family.qk_norm;
   d.gated = family.gated;
   read_shape(keys, d);
   d.vocabulary = file.entry("token_embd.weight").shape.at(0);

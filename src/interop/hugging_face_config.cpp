@@ -51,12 +51,14 @@ class ConfigReader {
     if (!file_.is_object()) bad_config("got no object.");
     const std::string type = text("model_type", "");
     out_.family = find_family(type);
-    if (out_.family == nullptr) bad_config("model_type: got '", type, "', expected gpt2, llama, qwen2 or bitnet.");
+    if (out_.family == nullptr)
+      bad_config("model_type: got '", type, "', expected one of: ", joined(families(), ", ", &Family::name), '.');
     const Family& f = *out_.family;
     d_.layer_norm = f.layer_norm;
     d_.learned_positions = f.learned_positions;
     d_.sub_norms = f.sub_norms;
     d_.qkv_bias = f.qkv_bias;
+    d_.qk_norm = f.qk_norm;
     d_.norm_bias = d_.out_bias = d_.ffn_bias = f.biases;
     d_.gated = f.gated;
     if (f.fused_qkv)
@@ -162,9 +164,10 @@ class ConfigReader {
     d_.ffn = whole("intermediate_size", kMostFeatures);
     d_.eps = number(file_, "rms_norm_eps", 1e-6, 1e-30, 1);
     d_.tied = flag("tie_word_embeddings", false);
-    if (!config_has(file_, "head_dim") && d_.dim % d_.heads != 0)
+    const int64_t standard = out_.family->head_dim;
+    if (!config_has(file_, "head_dim") && standard == 0 && d_.dim % d_.heads != 0)
       bad_config("hidden_size: got ", d_.dim, ", expected a multiple of num_attention_heads ", d_.heads, '.');
-    d_.head_dim = whole("head_dim", kMostFeatures, d_.dim / d_.heads);
+    d_.head_dim = whole("head_dim", kMostFeatures, standard > 0 ? standard : d_.dim / d_.heads);
     if (d_.heads % d_.kv_heads != 0)
       bad_config("num_key_value_heads: got ", d_.kv_heads, ", expected a divisor of num_attention_heads ", d_.heads,
                  '.');

@@ -9,16 +9,18 @@ namespace {
 struct Names {
   const char *tokens, *positions, *norm, *head, *block;  // block: prefix before the number
   const char *attention_norm, *qkv, *q, *k, *v, *attention_sub_norm, *out, *ffn_norm, *gate, *up, *ffn_sub_norm, *down;
+  const char *q_norm, *k_norm;
 };
 // Of GGUF, of a folder of GPT-2, and of the other families.
 constexpr Names kNames[] = {
     {"token_embd", "position_embd", "output_norm", "output", "blk.", "attn_norm", "attn_qkv", "attn_q", "attn_k",
-     "attn_v", "attn_sub_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_sub_norm", "ffn_down"},
+     "attn_v", "attn_sub_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_sub_norm", "ffn_down",
+     "attn_q_norm", "attn_k_norm"},
     {"wte", "wpe", "ln_f", "lm_head", "h.", "ln_1", "attn.c_attn", "", "", "", "", "attn.c_proj", "ln_2", "",
-     "mlp.c_fc", "", "mlp.c_proj"},
+     "mlp.c_fc", "", "mlp.c_proj", "", ""},
     {"embed_tokens", "", "norm", "lm_head", "layers.", "input_layernorm", "", "self_attn.q_proj", "self_attn.k_proj",
      "self_attn.v_proj", "self_attn.attn_sub_norm", "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj",
-     "mlp.up_proj", "mlp.ffn_sub_norm", "mlp.down_proj"}};
+     "mlp.up_proj", "mlp.ffn_sub_norm", "mlp.down_proj", "self_attn.q_norm", "self_attn.k_norm"}};
 
 class Mapper {
  public:
@@ -57,6 +59,14 @@ class Mapper {
     if (family_.biases)
       out_.push_back({.name = name + ".bias", .parameter = d_.norm_bias ? path + ".beta" : "", .shape = {features}});
   }
+  // Of q or k: gamma of a head, or of all. Its features are in the order of the rows of their weights.
+  void head_norm(const std::string& name, const std::string& parameter, int64_t heads) {
+    const int64_t normed = d_.qk_norm == "row" ? heads : 1;
+    out_.push_back({.name = name + ".weight",
+                    .parameter = parameter,
+                    .shape = {normed * d_.head_dim},
+                    .heads = reordered_ ? normed : 0});
+  }
   // Rows begin .. begin + rows - 1 of a weight, and of its bias.
   void linear(const std::string& name, const std::string& path, int64_t begin, int64_t rows, int64_t cols, bool bias,
               int64_t heads = 0) {
@@ -85,6 +95,10 @@ class Mapper {
       linear(at + names_.q, p.qkv, 0, q, d_.dim, d_.qkv_bias, d_.heads);
       linear(at + names_.k, p.qkv, q, kv, d_.dim, d_.qkv_bias, d_.kv_heads);
       linear(at + names_.v, p.qkv, q + kv, kv, d_.dim, d_.qkv_bias);
+    }
+    if (d_.qk_norm != "none") {
+      head_norm(at + names_.q_norm, p.attention + ".q_norm", d_.heads);
+      head_norm(at + names_.k_norm, p.attention + ".k_norm", d_.kv_heads);
     }
     if (d_.sub_norms) norm(at + names_.attention_sub_norm, p.attention_sub_norm, q);
     linear(at + names_.out, p.out, 0, d_.dim, q, d_.out_bias);

@@ -60,6 +60,25 @@ TEST_CASE("attention splits concatenated q, k and v, and rotates q and k where i
         bits_of(rounded(run(layer("attention", {{"heads", 2}}), wide(rounded(all)), dtypes::fp32, true).y)));
 }
 
+TEST_CASE("attention normalizes q and k before it rotates them, with parameters of its own") {
+  const Tensor x = random_tensor({2, 5, 32}, dtypes::fp32, 1, -2, 2);
+  const AttentionOptions grouped{.heads = 4, .kv_heads = 2};
+  const RopeOptions turn{.dim = 4, .base = 50};
+  for (const auto& [kind, q, k] : {std::tuple<std::string, int64_t, int64_t>{"head", 4, 4}, {"row", 16, 8}}) {
+    INFO(kind);
+    const Attributes keys{{"heads", 4}, {"kv_heads", 2}, {"rope", 50.0}, {"qk_norm", kind}, {"qk_eps", 0.25}};
+    const Result got = run(layer("attention", keys), x, dtypes::fp32, true);
+    const auto ones = [](int64_t n) { return Var(Tensor::full({n}, dtypes::fp32, 1)); };
+    const Var normed = qk_norm(Var(x), ones(q), ones(k), 4, 2, 0.25f);
+    CHECK(bits_of(got.y) == bits_of(attention(rope(normed, rope_table(5, turn), turn, 0, 6), grouped).value()));
+    REQUIRE(got.grads.size() == 2);
+    CHECK((got.grads[0].shape() == Shape{q} && got.grads[1].shape() == Shape{k}));
+    for (const Tensor& g : got.grads)
+      for (const double value : g.elements()) CHECK(value != 0);
+  }
+  CHECK(run(layer("attention", {{"heads", 4}, {"kv_heads", 2}}), x, dtypes::fp32, true).grads.empty());
+}
+
 TEST_CASE("positions adds the rows of its table, of which shorter sequences use the first") {
   const Tensor x = random_tensor({3, 4, 6}, dtypes::fp32, 1);
   const Result got = run(layer("positions", {{"context", 7}, {"std", 0.5}}), x, dtypes::fp32, true);

@@ -92,6 +92,9 @@ class InferenceRun {
   Var run(const inference::Positions& op, const inference::Node& node) const {
     return add(in(node), slice(Var(op.table), 0, 0, in(node).shape()[1]));
   }
+  Var run(const inference::QkNorm& op, const inference::Node& node) const {
+    return qk_norm(in(node), vector_of(op.q), vector_of(op.k), op.heads, op.kv_heads, op.eps);
+  }
   Var run(const inference::Rope& op, const inference::Node& node) const {
     return rope(in(node), rope_table(in(node).shape()[1], op.options), op.options, 0, op.heads);
   }

@@ -153,7 +153,7 @@ TEST_CASE("ONNX Runtime computes what a language model computes, for any number 
   const KeepModes keep;
   const TempDir temp;
   constexpr int64_t kTexts = 20;
-  const std::string interleaved = "model.layers.2.repeat.layers.0.residual.body.2.attention.interleaved=true",
+  const std::string interleaved = kAttentionKeys + "interleaved=true",
                     tokens = ", activations: {dtype: int8, scheme: absmax, granularity: token}",
                     int8 = "weights: {dtype: int8, scheme: absmax, granularity: channel}";
   const std::vector<std::pair<std::string, Strings>> nets{
@@ -162,6 +162,8 @@ TEST_CASE("ONNX Runtime computes what a language model computes, for any number 
       {"side by side",
        {"model={layers: [{embedding: {num: 33, dim: 5}}, {linear: {out: 16}}, {relu: {}}, {linear: {out: 33}}]}"}},
       {"rope of neighbours", {kRope, interleaved}},
+      {"q and k by heads", {kRope, kHeadNorm}},
+      {"q and k by rows", {kRope, kRowNorm}},
       {"int4 groups", {in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}")}},
       {"int4 groups, int8 rows",
        {in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}" + tokens)}},

@@ -120,7 +120,7 @@ TEST_CASE("a model in TQ1_0 is the same codes and scales") {
   check_equal_logits(*learner, read);
 }
 
-TEST_CASE("bitnet, qwen2 and gpt2 are the same numbers after GGUF") {
+TEST_CASE("bitnet, qwen2, qwen3 and gpt2 are the same numbers after GGUF") {
   TempDir temp;
   const auto bitnet =
       learner_of("bitnet", "heads: 4, kv_heads: 2, dim: 64, ffn: 64", "");  // its own rule: int8 inputs a token
@@ -133,6 +133,12 @@ TEST_CASE("bitnet, qwen2 and gpt2 are the same numbers after GGUF") {
   CHECK(q.family == "qwen2");
   check_equal_values(qwen->model(), q);
   check_equal_logits(*qwen, q);
+  const auto three = learner_of("llama", kLlama + ", head_dim: 24, qk_norm: head", kInt4);
+  const ImportedModel t = round_trip(*three, temp.file("t.gguf"));
+  CHECK(t.family == "qwen3");
+  CHECK(GgufFile::read(temp.file("t.gguf")).integer("qwen3.attention.key_length") == 24);
+  check_equal_values(three->model(), t);
+  check_equal_logits(*three, t);
   const auto gpt = learner_of("gpt", "heads: 4, dim: 64, context: 12", kInt4);
   const ImportedModel g = round_trip(*gpt, temp.file("g.gguf"));
   CHECK(g.family == "gpt2");
@@ -270,7 +276,7 @@ TEST_CASE("what GGUF cannot hold is refused, all of it, and nothing is written")
                "rotary positions, expected learned ones. Files of gpt2 cannot say it");
   other.family = "mamba";
   expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, other); },
-               "family: got mamba, expected one of: gpt2, llama, qwen2, bitnet.");
+               "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, bitnet.");
 }
 
 TEST_CASE("damaged and foreign GGUF models are refused with what is wrong") {
@@ -292,7 +298,7 @@ TEST_CASE("damaged and foreign GGUF models are refused with what is wrong") {
     CHECK(error_code_of([&] { import_gguf(bad); }) == 3);
   };
   with_key("general.architecture", GgufValue::text("mamba"));
-  refused("key 'general.architecture': got mamba, expected one of: gpt2, llama, qwen2, bitnet.");
+  refused("key 'general.architecture': got mamba, expected one of: gpt2, llama, qwen2, qwen3, bitnet.");
   with_key("llama.block_count", GgufValue::uint32(2000000000));
   refused("got 2000000000 blocks in a file of 20 tensors");
   with_key("llama.block_count", GgufValue::uint32(3));

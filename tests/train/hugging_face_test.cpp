@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 namespace {
 
 const std::string kFolder = source_path("tests/golden/hugging_face/");
-const std::vector<std::string> kModels{"gpt2", "gpt2_sharded", "llama", "bf16", "qwen2", "bitnet", "bitnet_packed"};
+const std::vector<std::string> kModels{"gpt2",  "gpt2_sharded", "llama",  "bf16",
+                                       "qwen2", "qwen3",        "bitnet", "bitnet_packed"};
 
 std::string text_of(const std::string& path) {
   std::ifstream in(path);
@@ -159,7 +160,8 @@ TEST_CASE("a config.json that is damaged, forged or of another model is refused"
     copy.set(key, value);
     return copy.refused();
   };
-  CHECK(contains(refused("llama", "model_type", "mamba"), "got 'mamba', expected gpt2, llama, qwen2 or bitnet"));
+  CHECK(contains(refused("llama", "model_type", "mamba"),
+                 "got 'mamba', expected one of: gpt2, llama, qwen2, qwen3, bitnet"));
   CHECK(contains(refused("llama", "model_type", 3), "config.json"));
   CHECK(contains(refused("llama", "num_hidden_layers", 60000), "got 60000 blocks in files of"));
   CHECK(contains(refused("llama", "num_hidden_layers", -1), "num_hidden_layers"));
@@ -176,6 +178,10 @@ TEST_CASE("a config.json that is damaged, forged or of another model is refused"
   CHECK(contains(refused("llama", "quantization_config", Json::parse(R"({"quant_method": "gptq"})")), "'gptq'"));
   CHECK(contains(refused("gpt2", "scale_attn_by_inverse_layer_idx", true), "expected false"));
   CHECK(contains(refused("qwen2", "use_sliding_window", true), "use_sliding_window"));
+  CHECK(contains(refused("qwen3", "use_sliding_window", true), "use_sliding_window"));
+  CHECK(contains(refused("qwen3", "attention_bias", true), "attention_bias: got true"));
+  // A configuration without head_dim is of heads of 128, whatever hidden_size is.
+  CHECK(contains(refused("qwen3", "head_dim", nullptr), "self_attn.q_norm.weight: got shape [16], expected [128]"));
   const Copy copy("gpt2");
   for (const std::string& text :
        std::vector<std::string>{"", "[]", "{", "3", "{\"model_type\": \"gpt2\"}", std::string(200000, '[')}) {

@@ -46,9 +46,9 @@ TEST_CASE("The operations that a model states compute what it computes, bit for 
 
 TEST_CASE("The operations that a language model states compute what it computes, bit for bit") {
   const KeepModes keep;
-  const std::string interleaved = "model.layers.2.repeat.layers.0.residual.body.2.attention.interleaved=true";
+  const std::string interleaved = kAttentionKeys + "interleaved=true";
   for (const Strings& keys :
-       {Strings{}, Strings{kRope}, Strings{kRope, interleaved},
+       {Strings{}, Strings{kRope}, Strings{kRope, interleaved}, Strings{kRope, kHeadNorm}, Strings{kRope, kRowNorm},
         Strings{
             in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}, activations: {dtype: int8, "
                       "scheme: absmax, granularity: token}")},

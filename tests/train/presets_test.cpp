@@ -243,6 +243,23 @@ TEST_CASE("$key*N is N times a whole number, in blocks too") {
   CHECK(out(1) == std::pair<int64_t, int64_t>(15, 10));
 }
 
+TEST_CASE("defaults of keys are sums of products and quotients of other keys, unless they are given") {
+  const auto out = [](const std::string& keys) {
+    const Files files("keys: {a: 6, b: 2, c: $a/$b + 1, d: 2}\nlayers: [{linear: {out: $c*$d}}]\n");
+    return files.parsed("model: {preset: net.yaml, keys: {" + keys + "}}\n").layers[0].attributes.integer("out");
+  };
+  CHECK(out("") == 8);
+  CHECK(out("a: 10, d: 3") == 18);
+  CHECK(out("a: 7, c: 5") == 10);  // 7 / 2 is not asked for
+  const auto refused = [](const std::string& standard, const std::string& keys) {
+    const Files files(concat("keys: {a: 6, b: 2, c: ", standard, "}\nlayers: [{linear: {out: $c}}]\n"));
+    return files.refused("model: {preset: net.yaml, keys: {" + keys + "}}\n");
+  };
+  CHECK(contains(refused("$a/$b", "a: 7"), "net.yaml:1:23: error: $a/$b: 7 / 2, not a whole number"));
+  CHECK(contains(refused("$a/$x", ""), "'$a/$x': preset 'net.yaml' has no such key"));
+  CHECK(contains(refused("$a/$b", "a: [1]"), "expected a whole number, for $a/$b uses it"));
+}
+
 TEST_CASE("values are sums of products and quotients of keys and whole numbers") {
   const auto out = [](const std::string& expression, const std::string& keys) {
     const Files files(concat("keys: {a: 6, b: 4, c-d: 2}\nlayers: [{linear: {out: ", expression, "}}]\n"));

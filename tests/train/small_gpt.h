@@ -49,7 +49,9 @@ train: {stop: 4 steps, eval: {batch: 3}}
 
 // As one word of overrides: where the blocks of the model are held so.
 inline std::string in_blocks(const std::string& keys) { return "quant.rules=[{layers: \"layers.2.*\", " + keys + "}]"; }
-inline const std::string kRope = "model.layers.2.repeat.layers.0.residual.body.2.attention.rope=50";
+inline const std::string kAttentionKeys = "model.layers.2.repeat.layers.0.residual.body.2.attention.";
+inline const std::string kRope = kAttentionKeys + "rope=50";
+inline const std::string kHeadNorm = kAttentionKeys + "qk_norm=head", kRowNorm = kAttentionKeys + "qk_norm=row";
 
 inline Tensor ids_tensor(const std::vector<int32_t>& ids, int64_t samples = 1) {
   const std::vector<double> numbers(ids.begin(), ids.end());

@@ -21,6 +21,7 @@ struct Decoder {
   double eps = 1e-5;
   bool learned_positions = false;  // false: rotary, as `rope` says
   RopeOptions rope = {};           // rope.dim is head_dim
+  std::string qk_norm = "none";    // of q and k, as key qk_norm of attention
   std::string activation = {};     // layer kind, e.g. "gelu"; of gated ones too, e.g. "swiglu"
   bool gated = false;
   bool norm_bias = false, qkv_bias = false, out_bias = false, ffn_bias = false;

@@ -70,6 +70,12 @@ struct Embedding {    // the row of each id, along a new last axis
 struct Positions {    // row p of a sequence plus row p of the table
   Tensor table = {};  // [positions, features] fp32
 };
+// q and k of rows of q, k and v side by side, by their root mean square (ops/attention.h, qk_norm).
+struct QkNorm {
+  int64_t heads = 0, kv_heads = 0;
+  float eps = 0;
+  std::vector<float> q = {}, k = {};  // gamma: of a head, or of all heads
+};
 struct Rope {  // the leading heads of each row, rotated by its position
   RopeOptions options = {};
   int64_t heads = 0;
@@ -105,7 +111,7 @@ struct Join {  // inputs in order; concat along the last axis
 
 using Operation =
     std::variant<Input, Quantize, Requantize, Dequantize, Product, Normalize, Pointwise, MaxPool, AvgPool, Shortcut,
-                 Prelu, Shift, Reshape, Join, RowNorm, Gate, Embedding, Positions, Rope, Attention>;
+                 Prelu, Shift, Reshape, Join, RowNorm, Gate, Embedding, Positions, QkNorm, Rope, Attention>;
 
 struct Node {
   std::string layer = {};  // path of the layer that it was lowered from, e.g. "layers.3"

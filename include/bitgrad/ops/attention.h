@@ -34,6 +34,11 @@ Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& 
 // The same for fused x [n,t,(heads + 2 * kv_heads)*d]: q, k and v of a row side by side, as one product writes them.
 // Requires first = 0.
 Var attention(const Var& x, const AttentionOptions& options);
+// Fused x [n,t,(heads + 2 * kv_heads)*d] as above, with q and k normalized by their root mean square and v as it is:
+//   y = (x / sqrt(mean(x^2) + eps)) * gamma
+// over the features of each head (gamma [d]; Henry et al. 2020, arXiv 2010.04245, and Qwen3, Gemma 3), or over those of
+// all heads of a row at once (q_gamma [heads*d], k_gamma [kv_heads*d]; OLMo 2). gamma: fp32, fp64 for fp64.
+Var qk_norm(const Var& x, const Var& q_gamma, const Var& k_gamma, int64_t heads, int64_t kv_heads, float eps = 1e-6f);
 
 // Rotary position embeddings (Su et al. 2021, arXiv 2104.09864, equation 34).
 struct RopeOptions {

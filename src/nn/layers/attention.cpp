@@ -14,6 +14,7 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kAttentionLayer = "attention", kPositionsLayer = "positions";
+constexpr std::string_view kNoNorm = "none", kHeadNorm = "head", kRowNorm = "row";  // of key qk_norm
 
 void check_sequence(std::string_view name, const Form& in) {
   require(detail::is_values(in.dtype), name, "needs fp32 input, got ", in.dtype,
@@ -37,6 +38,11 @@ class AttentionLayer final : public detail::ValuesLayer {
     rope_.original = keys.integer("rope_original");
     require(rope_.low < rope_.high, kAttentionLayer, "rope_low: got ", rope_.low, ", expected less than rope_high, ",
             rope_.high);
+    if (keys.text("qk_norm") == kNoNorm) return;
+    row_norm_ = keys.text("qk_norm") == kRowNorm;
+    qk_eps_ = static_cast<float>(keys.number("qk_eps"));
+    q_norm_ = &add_parameter("q_norm", ParameterSpec{.init = {"constant", 1, 0}});
+    k_norm_ = &add_parameter("k_norm", ParameterSpec{.init = {"constant", 1, 0}});
   }
 
   Var forward(const Var& x) override {
@@ -45,7 +51,7 @@ class AttentionLayer final : public detail::ValuesLayer {
       const SequenceState& rows = sequence();
       require(rows.first == 0 || rows.caches, kAttentionLayer, "rows from position ", rows.first,
               " on: got no cache of the keys and values before them (StepState::sequence)");
-      const Var all = turned(in, rows);
+      const Var all = turned(normed(in), rows);
       return rows.caches ? cached(all, rows) : attention(all, options);
     });
   }
@@ -60,11 +66,20 @@ class AttentionLayer final : public detail::ValuesLayer {
             " features, expected an even number");
     const int64_t q = options_.heads * rope_.dim, kv = options_.kv_heads * rope_.dim;
     requests.stack({q, kv, kv});
+    if (q_norm_ != nullptr) {
+      q_norm_->describe({row_norm_ ? q : rope_.dim});
+      k_norm_->describe({row_norm_ ? kv : rope_.dim});
+    }
     return planned_as(in.with_features(q), in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     const Form& in = graph[x].form;
     const Form out = detail::values_like(in.with_features(options_.heads * rope_.dim), y_);
+    if (q_norm_ != nullptr)
+      x = detail::add_node(graph, path(),
+                           inference::QkNorm{options_.heads, options_.kv_heads, qk_eps_,
+                                             detail::floats_of(q_norm_->value()), detail::floats_of(k_norm_->value())},
+                           x, Form(in));
     if (rotates_)
       x = detail::add_node(graph, path(), inference::Rope{rope_, options_.heads + options_.kv_heads}, x, Form(in));
     return detail::add_node(graph, path(), inference::Attention{options_}, x, out);
@@ -100,6 +115,11 @@ class AttentionLayer final : public detail::ValuesLayer {
         {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
     return options;
   }
+  // q and k by their root mean square.
+  Var normed(const Var& x) {
+    if (q_norm_ == nullptr) return x;
+    return qk_norm(x, q_norm_->read(), k_norm_->read(), options_.heads, options_.kv_heads, qk_eps_);
+  }
   // q and k rotated by their positions (RoPE).
   Var turned(const Var& x, const SequenceState& rows) {
     if (!rotates_) return x;
@@ -115,6 +135,9 @@ class AttentionLayer final : public detail::ValuesLayer {
   RopeOptions rope_;
   bool rotates_;
   double dropout_;
+  Parameter *q_norm_ = nullptr, *k_norm_ = nullptr;  // nullptr: q and k are not normalized
+  bool row_norm_ = false;                            // over all heads of a row at once
+  float qk_eps_ = 0;
   Tensor table_;  // built on first use
 };
 
@@ -171,7 +194,15 @@ LayerKind attention_kind() {
                {"rope_low", Type::kNumber, "(0, 1e6]", "1", "wavelengths above rope_original / rope_low are long"},
                {"rope_high", Type::kNumber, "(0, 1e6]", "4",
                 "wavelengths below rope_original / rope_high are not scaled; linear in between"},
-               {"rope_original", Type::kInt, "[1, 16777216]", "8192", "context length of the original training"}},
+               {"rope_original", Type::kInt, "[1, 16777216]", "8192", "context length of the original training"},
+               {.name = "qk_norm",
+                .type = Type::kChoice,
+                .standard = std::string(kNoNorm),
+                .doc =
+                    "divides q and k by their root mean square, before rope. head: of each head (Qwen3); row: of all "
+                    "heads at once (OLMo 2)",
+                .choices = {std::string(kNoNorm), std::string(kHeadNorm), std::string(kRowNorm)}},
+               {"qk_eps", Type::kNumber, "[1e-12, 1]", "1e-6", "added to the mean square of q and of k"}},
       .axes = true,
       .causal = true,
       .bf16 = true,
