@@ -65,18 +65,23 @@ struct Family {
   bool rope_factors = false;          // GGUF: the graph reads rope_freqs.weight
   bool fused_qkv = false;             // one tensor for q, k and v
   std::string_view qk_norm = "none";  // as Decoder::qk_norm
-  int64_t head_dim = 0;          // Hugging Face: of a configuration that does not say it; 0: hidden_size over heads
-  bool untied = true;            // supports a head that is not tied to the embedding
-  std::string_view model_class;  // architectures[0] of Hugging Face's config.json
+  int64_t head_dim = 0;             // Hugging Face: of a configuration that does not say it; 0: hidden_size over heads
+  double rope = 10000, eps = 1e-6;  // Hugging Face: of a configuration that does not say them
+  bool untied = true;               // supports a head that is not tied to the embedding
+  std::string_view model_class;     // architectures[0] of Hugging Face's config.json
   std::string_view activations_gguf, activations_hf;  // our kinds, separated by spaces
+  // GGUF: those that only some versions of llama.cpp compute, which read NAME.hidden_activation. Not empty: it is
+  // written.
+  std::string_view activations_newer = {};
 };
 const std::vector<Family>& families();
 // nullptr if there is none of that name.
 const Family* find_family(std::string_view name);
 // The family of this name, or if it is empty, the one that fits the decoder's structure. Throws Error for another name.
 const Family& chosen_family(const std::string& name, const Decoder& decoder);
-// Throws Error that names the model's first layer that files of this family cannot express.
-void check_fits(const FoundDecoder& found, const Family& family, FileFormat format);
+// Throws Error that names the model's first layer that files of this family cannot express. newer: the file is for
+// versions of the program that know Family::activations_newer.
+void check_fits(const FoundDecoder& found, const Family& family, FileFormat format, bool newer = false);
 
 struct MappedTensor {
   std::string name = {};       // in the file

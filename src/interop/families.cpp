@@ -88,10 +88,13 @@ const std::vector<Family>& families() {
       {.name = "bitnet",
        .sub_norms = true,
        .scale_tensors = true,
+       .rope = 500000,
+       .eps = 1e-5,
        .untied = false,
        .model_class = "BitNetForCausalLM",
        .activations_gguf = "swiglu",
-       .activations_hf = "swiglu geglu reglu relu2_glu"},
+       .activations_hf = "swiglu geglu reglu relu2_glu",
+       .activations_newer = "relu2_glu"},
   };
   return all;
 }
@@ -113,7 +116,7 @@ const Family& chosen_family(const std::string& name, const Decoder& d) {
   return *find_family(d.qkv_bias ? "qwen2" : "llama");
 }
 
-void check_fits(const FoundDecoder& found, const Family& f, FileFormat format) {
+void check_fits(const FoundDecoder& found, const Family& f, FileFormat format, bool newer) {
   const Decoder& d = found.decoder;
   const DecoderPaths::Block& first = found.paths.blocks.at(0);
   const auto need = [&](bool fits, const std::string& path, const auto&... parts) {
@@ -129,8 +132,12 @@ void check_fits(const FoundDecoder& found, const Family& f, FileFormat format) {
   need(d.gated == f.gated, first.activation, "got ", d.activation, ", expected ",
        f.gated ? "a gated activation" : "one that is not gated");
   const std::string_view known = format == FileFormat::kGguf ? f.activations_gguf : f.activations_hf;
-  need(has_word(known, d.activation), first.activation, "got ", d.activation, ", expected one of: ", known,
-       format == FileFormat::kGguf ? " (llama.cpp computes no other in this graph)" : "");
+  const bool later = format == FileFormat::kGguf && has_word(f.activations_newer, d.activation);
+  need(has_word(known, d.activation) || (later && newer), first.activation, "got ", d.activation,
+       ", expected one of: ", known,
+       later ? " (llama.cpp computes it only in versions that read it from the file: --client newer)"
+       : format == FileFormat::kGguf ? " (llama.cpp computes no other in this graph)"
+                                     : "");
   need(d.qk_norm == f.qk_norm, first.attention, "qk_norm: got ", d.qk_norm, ", expected ", f.qk_norm);
   need(!d.norm_bias || f.biases, first.attention_norm, "a norm with bias, expected none");
   need(!d.out_bias || f.biases, first.out, "a bias, expected none");

@@ -151,7 +151,9 @@ ExportReport export_gguf(Module& model, const ModelSpec& spec, const Tokenizer* 
   const DeviceGuard host(Device::cpu());
   const FoundDecoder found = find_decoder(spec);
   const Family& family = chosen_family(options.family, found.decoder);
-  check_fits(found, family, FileFormat::kGguf);
+  require(options.client.empty() || options.client == "newer", kExportWhere, "--client: got ", options.client,
+          ", expected newer, or none.");
+  check_fits(found, family, FileFormat::kGguf, options.client == "newer");
   GgufMetadata keys = decoder_keys(found.decoder, family);
   const ModelOrigin origin = parse_origin(options.origin, path);
   for (auto& key : vocabulary_keys(tokenizer, found.decoder.vocabulary, origin)) keys.push_back(std::move(key));

@@ -35,6 +35,11 @@ class GgufImport {
   ImportedModel run() {
     Decoder& d = made_.decoder;
     list_keys(file_, out_.read, out_.unused);
+    const Family& family = *made_.family;
+    if (!family.activations_newer.empty() && file_.find(kActivationKey) == nullptr &&
+        file_.find(concat(family.name, '.', kHiddenActivation)) == nullptr)
+      out_.notes.push_back(concat("no key says the activation: taken ", d.activation,
+                                  ", as llama.cpp computes it, not ", family.activations_newer));
     map();
     check();
     if (made_.family->biases) {

@@ -94,12 +94,16 @@ void read_shape(const KeyReader& keys, Decoder& d) {
 
 std::string activation_of(const GgufFile& file, const Family& family) {
   const std::string known(family.activations_gguf);
-  if (file.find(kActivationKey) == nullptr) return family.gated ? known : "gelu_tanh";
-  const std::string& name = file.text(kActivationKey);
-  if (!has_word(known, name))
-    fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key '", kActivationKey, "': got ", name,
-              ", expected one of: ", known, '.');
-  return name;
+  const auto checked = [&](const std::string& key, const std::string& kind) {
+    if (has_word(known, kind) || has_word(family.activations_newer, kind)) return kind;
+    fail_with(ErrorCode::kData, kKeysWhere,
+              printable(concat("'", file.path(), "': key '", key, "': got ", file.text(key), ", expected one of: ",
+                               known, family.activations_newer.empty() ? "" : " ", family.activations_newer, '.')));
+  };
+  if (file.find(kActivationKey) != nullptr) return checked(std::string(kActivationKey), file.text(kActivationKey));
+  const std::string key = concat(family.name, '.', kHiddenActivation);
+  if (file.find(key) != nullptr) return checked(key, activation_kind(file.text(key), family.gated));
+  return family.gated ? known : "gelu_tanh";
 }
 
 }  // namespace
@@ -138,6 +142,7 @@ GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
       add("rope.scaling.factor", GgufValue::float32(d.rope.factor));
     }
   }
+  if (!family.activations_newer.empty()) add(std::string(kHiddenActivation), GgufValue::text(hidden_act(d.activation)));
   out.emplace_back(kActivationKey, GgufValue::text(d.activation));
   return out;
 }
@@ -182,7 +187,7 @@ namespace {
 constexpr std::string_view kReadKeys =
     "context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv "
     "attention.key_length attention.value_length attention.layer_norm_epsilon attention.layer_norm_rms_epsilon "
-    "rope.dimension_count rope.freq_base rope.scaling.type rope.scaling.factor rope.scale_linear";
+    "hidden_activation rope.dimension_count rope.freq_base rope.scaling.type rope.scaling.factor rope.scale_linear";
 constexpr std::string_view kUnusedKeys =
     "vocab_size rope.scaling.original_context_length rope.scaling.finetuned rope.scaling.yarn_log_multiplier "
     "rope.scaling.yarn_ext_factor rope.scaling.yarn_attn_factor rope.scaling.yarn_beta_fast "

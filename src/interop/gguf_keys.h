@@ -17,6 +17,7 @@ namespace bitgrad::interop {
 
 // Keys bitgrad.*, which other programs ignore.
 inline constexpr std::string_view kActivationKey = "bitgrad.activation";
+inline constexpr std::string_view kHiddenActivation = "hidden_activation";  // behind the architecture's name
 inline constexpr std::string_view kTokenizerKey = "bitgrad.tokenizer";
 
 // general.architecture and the keys of the family. Throws Error for scaled frequencies (rope_factor).

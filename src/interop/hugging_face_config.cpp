@@ -162,7 +162,7 @@ class ConfigReader {
     d_.heads = whole("num_attention_heads", d_.dim);
     d_.kv_heads = whole("num_key_value_heads", d_.heads, d_.heads);
     d_.ffn = whole("intermediate_size", kMostFeatures);
-    d_.eps = number(file_, "rms_norm_eps", 1e-6, 1e-30, 1);
+    d_.eps = number(file_, "rms_norm_eps", out_.family->eps, 1e-30, 1);
     d_.tied = flag("tie_word_embeddings", false);
     const int64_t standard = out_.family->head_dim;
     if (!config_has(file_, "head_dim") && standard == 0 && d_.dim % d_.heads != 0)
@@ -187,7 +187,8 @@ class ConfigReader {
     const Json& scaling = together ? base : apart ? file_.at("rope_scaling") : none;
     if (!base.is_object()) bad_config("rope_parameters: got ", base.dump().substr(0, 80), ", expected an object.");
     if (!scaling.is_object()) bad_config("rope_scaling: got ", scaling.dump().substr(0, 80), ", expected an object.");
-    const double fallback = config_has(file_, "rope_theta") ? number(file_, "rope_theta", {}, 1, 1e12) : 10000;
+    const double fallback =
+        config_has(file_, "rope_theta") ? number(file_, "rope_theta", {}, 1, 1e12) : out_.family->rope;
     d_.rope.base = number(base, "rope_theta", fallback, 1, 1e12);
     rope_scaling(scaling, together ? "rope_parameters" : "rope_scaling");
     if (!together || !apart) return;

@@ -146,6 +146,45 @@ TEST_CASE("bitnet, qwen2, qwen3 and gpt2 are the same numbers after GGUF") {
   check_equal_logits(*gpt, g);
 }
 
+TEST_CASE("an activation that only some versions of llama.cpp compute is written where it is said, and read again") {
+  TempDir temp;
+  const std::string keys = "heads: 4, kv_heads: 2, dim: 64, ffn: 64", path = temp.file("m.gguf");
+  const auto relu2 = learner_of("bitnet", keys + ", act: {relu2_glu: {}}", "");
+  expect_error(
+      [&] { export_gguf(relu2->model(), model_record(*relu2)->model, nullptr, path); },
+      "got relu2_glu, expected one of: swiglu (llama.cpp computes it only in versions that read it from the file: "
+      "--client newer). Files of bitnet cannot say it");
+  ExportSpec newer;
+  newer.client = "newest";
+  expect_error([&] { export_gguf(relu2->model(), model_record(*relu2)->model, nullptr, path, newer); },
+               "--client: got newest, expected newer, or none.");
+  newer.client = "newer";
+  export_gguf(relu2->model(), model_record(*relu2)->model, nullptr, path, newer);
+  const GgufFile file = GgufFile::read(path);
+  CHECK(file.text("bitnet.hidden_activation") == "relu2");
+  std::vector<GgufItem> items;
+  for (const GgufEntry& e : file.entries()) items.push_back({e.name, e.type, e.shape, file.data(e.name)});
+  const auto with = [&](const std::string& activation) {
+    GgufMetadata kept;
+    for (const auto& [key, value] : file.metadata())
+      if (key != "bitgrad.activation" && key != "bitnet.hidden_activation") kept.emplace_back(key, value);
+    if (!activation.empty()) kept.emplace_back("bitnet.hidden_activation", GgufValue::text(activation));
+    write_gguf(path, items, kept);
+    return import_gguf(path);
+  };
+  check_equal_logits(*relu2, with("relu2"));
+  CHECK(find_decoder(with("silu").spec).decoder.activation == "swiglu");
+  CHECK(with("silu").notes.empty());
+  const ImportedModel silent = with("");
+  CHECK(find_decoder(silent.spec).decoder.activation == "swiglu");
+  REQUIRE(silent.notes.size() == 1);
+  CHECK(contains(silent.notes[0], "no key says the activation: taken swiglu, as llama.cpp computes it, not relu2_glu"));
+  expect_error([&] { with("tanh"); }, "key 'bitnet.hidden_activation': got tanh, expected one of: swiglu relu2_glu.");
+  const auto silu = learner_of("bitnet", keys, "");
+  export_gguf(silu->model(), model_record(*silu)->model, nullptr, path);
+  CHECK(GgufFile::read(path).text("bitnet.hidden_activation") == "silu");
+}
+
 TEST_CASE("characters and bytes are tokens of the longest match, without an end, and ids beyond them match no text") {
   TempDir temp;
   const auto learner = learner_of("llama", kLlama, "");

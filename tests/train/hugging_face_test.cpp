@@ -190,6 +190,15 @@ TEST_CASE("a config.json that is damaged, forged or of another model is refused"
   }
 }
 
+TEST_CASE("what a config.json of bitnet leaves out is as in transformers") {
+  const Copy copy("bitnet");
+  copy.set("rope_parameters", nullptr);
+  copy.set("rms_norm_eps", nullptr);
+  copy.set("hidden_act", nullptr);
+  const Decoder d = find_decoder(import_hugging_face(copy.folder).spec).decoder;
+  CHECK((d.rope.base == 500000 && d.eps == 1e-5 && d.activation == "relu2_glu"));
+}
+
 TEST_CASE("an index that leaves its folder, or contradicts its files, is refused") {
   const Copy copy("gpt2_sharded");
   const std::string file = "model.safetensors.index.json";

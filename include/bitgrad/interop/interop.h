@@ -24,7 +24,9 @@ struct InitFrom;  // checkpoint/checkpoint.h
 
 struct ExportSpec {
   std::string family = {};  // empty: chosen by the model's structure
-  bool dry_run = false;     // only report; write nothing
+  // gguf. "newer": only for a llama.cpp that reads key hidden_activation in models of bitnet. Empty: for any.
+  std::string client = {};
+  bool dry_run = false;  // only report; write nothing
   // onnx. "integer": products of codes as integer sums, exactly ours. "qdq": float ops between QuantizeLinear and
   // DequantizeLinear, as accelerator compilers expect. Empty: integer.
   // hf. "values": fp32. "packed": integer codes as compressed-tensors packs them. Empty: values.
@@ -45,7 +47,8 @@ void visit_export_options(V&& v, S& s) {
   v("--with-normalization", s.with_normalization,
     "onnx, c: inputs are bytes, normalized in the exported model by data.affine or data.normalize of the run");
   v("--dequantize", s.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
-  v("--family", s.family, "gpt2, llama, qwen2 or bitnet; default: inferred from the layers");
+  v("--family", s.family, "gpt2, llama, qwen2, qwen3 or bitnet; default: inferred from the layers");
+  v("--client", s.client, "gguf: newer, for versions of llama.cpp that read the activation of bitnet from the file");
 }
 // How one tensor of an exported file was written.
 struct ExportedTensor {
