@@ -101,6 +101,9 @@ def main():
     write(root, "bf16", t.LlamaForCausalLM(t.LlamaConfig(**LLAMA, tie_word_embeddings=True)), 3, torch.bfloat16)
     write(root, "qwen2", t.Qwen2ForCausalLM(t.Qwen2Config(**LLAMA, tie_word_embeddings=True)), 4)
     write(root, "qwen3", t.Qwen3ForCausalLM(t.Qwen3Config(**LLAMA, head_dim=16, tie_word_embeddings=True)), 7)
+    write(root, "gemma3", t.Gemma3ForCausalLM(t.Gemma3TextConfig(
+        **{**LLAMA, "num_hidden_layers": 3}, head_dim=8, query_pre_attn_scalar=12, sliding_window=4,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"])), 8)
     write(root, "bitnet", t.BitNetForCausalLM(t.BitNetConfig(**LLAMA, tie_word_embeddings=True, hidden_act="relu2")), 5)
     packed(root)
 

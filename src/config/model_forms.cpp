@@ -1,9 +1,11 @@
 #include "config/model_forms.h"
 
 #include <algorithm>
+#include <span>
 
 #include "config/choices.h"
 #include "config/merge.h"
+#include "nn/expanded_layers.h"
 #include "nn/glob.h"
 
 namespace bitgrad::config {
@@ -43,7 +45,7 @@ std::vector<LayerSpec> plain(std::vector<LayerSpec> layers) {
   return layers;
 }
 
-void each_place(const std::vector<LayerSpec>& layers, const std::vector<std::string>& prefixes,
+void each_place(std::span<const LayerSpec> layers, const std::vector<std::string>& prefixes,
                 const std::function<void(const LayerSpec&, const std::vector<std::string>&)>& f) {
   using Lists = LayerLists::Kind;
   const auto below = [](const std::vector<std::string>& places, const std::string& name) {
@@ -62,10 +64,15 @@ void each_place(const std::vector<LayerSpec>& layers, const std::vector<std::str
       } else if (form != Lists::kRepeated) {
         each_place(list.layers, below(places, list.key), f);
       } else {
-        std::vector<std::string> rounds;
-        for (int64_t round = 0; round < layer.attributes.integer("times"); ++round)
-          for (std::string& place : below(places, std::to_string(round))) rounds.push_back(std::move(place));
-        each_place(list.layers, rounds, f);
+        const int64_t times = layer.attributes.integer("times");
+        const int64_t turns =
+            bitgrad::detail::takes_turns(layer) ? std::min<int64_t>(times, std::ssize(list.layers)) : 1;
+        for (int64_t turn = 0; turn < turns; ++turn) {
+          std::vector<std::string> rounds;
+          for (int64_t round = turn; round < times; round += turns == 1 ? 1 : std::ssize(list.layers))
+            for (std::string& place : below(places, std::to_string(round))) rounds.push_back(std::move(place));
+          each_place(bitgrad::detail::layers_of_round(layer, turn), rounds, f);
+        }
       }
     }
   }

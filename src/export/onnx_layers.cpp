@@ -92,6 +92,13 @@ std::string over_rms(GraphBuilder& g, const std::string& x, float eps) {
   return g.add("Div", {x, g.add("Sqrt", {g.add("Add", {squares, g.scalar(eps)})})});
 }
 
+OnnxValue write(GraphBuilder& g, const Node& n, const inference::Times& op) {
+  OnnxValue y = g.stand(n.inputs[0]);
+  y.name = g.add("Mul", {y.name, g.scalar(op.factor)});
+  g.note("Mul");
+  return y;
+}
+
 // Rows are along the last axis, also of images.
 OnnxValue write(GraphBuilder& g, const Node& n, const inference::RowNorm& op) {
   OnnxValue y = g.channels_last(n.inputs[0]);
@@ -220,12 +227,14 @@ std::string transpose(GraphBuilder& g, const std::string& x, std::vector<int64_t
   return g.add("Transpose", {x}, {{"perm", std::move(order)}});
 }
 
-// [T,T]: 0 for the keys that a row sees, -Inf for those behind it.
-std::string causal_mask(GraphBuilder& g, inference::Value sequence) {
-  return g.once(concat("mask ", g.source()[sequence].form.sample[0]), [&] {
+// [T,T]: 0 for the keys that a row sees, -Inf for those behind it, and for those before its window (0: none).
+std::string causal_mask(GraphBuilder& g, inference::Value sequence, int64_t window) {
+  return g.once(concat("mask ", g.source()[sequence].form.sample[0], ' ', window), [&] {
     const std::string t = g.positions(sequence), square = g.add("Concat", {t, t}, {{"axis", int64_t{0}}});
     const std::string hidden = g.add("Expand", {g.scalar(-std::numeric_limits<float>::infinity()), square});
-    return g.add("Trilu", {hidden, g.integers({1}, {})}, {{"upper", int64_t{1}}});
+    const std::string behind = g.add("Trilu", {hidden, g.integers({1}, {})}, {{"upper", int64_t{1}}});
+    if (window == 0) return behind;
+    return g.add("Add", {behind, g.add("Trilu", {hidden, g.integers({-window}, {})}, {{"upper", int64_t{0}}})});
   });
 }
 
@@ -325,7 +334,7 @@ OnnxValue write(GraphBuilder& g, const Node& node, const inference::Attention& o
   const float scale = o.scale > 0 ? o.scale : 1.0f / std::sqrt(static_cast<float>(dim));
   const std::string scores = g.add("Mul", {g.add("MatMul", {q, k}), g.scalar(scale)});
   const std::string weights =
-      g.add("Softmax", {g.add("Add", {scores, causal_mask(g, node.inputs[0])})}, {{"axis", int64_t{-1}}});
+      g.add("Softmax", {g.add("Add", {scores, causal_mask(g, node.inputs[0], o.window)})}, {{"axis", int64_t{-1}}});
   y.name = reshape(g, transpose(g, g.add("MatMul", {weights, v}), {0, 3, 1, 2, 4}), {0, 0, node.form.features()});
   const int64_t keys = g.source()[node.inputs[0]].form.sample[0];
   g.note("MatMul, Softmax, MatMul", Fate::kRounded, static_cast<double>(keys + dim + 16) * 0x1p-23,

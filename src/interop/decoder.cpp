@@ -3,25 +3,27 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/interop/decoder.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/module.h"
 #include "interop/decoder_files.h"
+#include "nn/expanded_layers.h"
 
 namespace bitgrad {
 
 namespace {
 
-constexpr std::string_view kDecoder = "decoder";
+constexpr std::string_view kDecoder = "decoder", kSubNorm = "sub-norm behind it";
 
 struct Item {
   std::string path;
   LayerSpec layer;
 };
 
-void flatten(const std::vector<LayerSpec>& layers, const std::string& prefix, std::vector<Item>& out) {
+void flatten(std::span<const LayerSpec> layers, const std::string& prefix, std::vector<Item>& out) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerSpec layer = completed(layers[i]);
     const std::string path = concat(prefix, '.', layer.name.empty() ? std::to_string(i) : layer.name);
@@ -30,7 +32,7 @@ void flatten(const std::vector<LayerSpec>& layers, const std::string& prefix, st
       flatten(layer.lists.at(0).layers, path, out);
     } else if (layer.kind == "repeat") {
       for (int64_t round = 0; round < layer.attributes.integer("times"); ++round)
-        flatten(layer.lists.at(0).layers, concat(path, '.', round), out);
+        flatten(detail::layers_of_round(layer, round), concat(path, '.', round), out);
     } else {
       out.push_back({path, layer});
     }
@@ -75,6 +77,7 @@ class Finder {
     do block(cursor);
     while (cursor.at("residual"));
     d_.blocks = static_cast<int64_t>(found_.paths.blocks.size());
+    kinds();
     norm(cursor, found_.paths.norm);
     end(cursor);
     if (!d_.learned_positions) d_.context = std::max<int64_t>(1, model.input.sample.numel());
@@ -96,6 +99,7 @@ class Finder {
             ": flat: got true, expected false: a row for each position.");
     d_.vocabulary = tokens.layer.attributes.integer("num");
     d_.dim = tokens.layer.attributes.integer("dim");
+    d_.embedding_scale = tokens.layer.attributes.number("scale");
     found_.paths.tokens = tokens.path;
     if (!cursor.at("positions")) return;
     const Item& positions = cursor.take("positions", {"positions"});
@@ -129,10 +133,19 @@ class Finder {
     if (layer_norm) same(d_.norm_bias, item.layer.attributes.flag("bias"), item, "bias of norms");
   }
 
+  // An optional norm in front of a body. Without it there is one behind it.
+  void pre_norm(Cursor& cursor, std::string& path) {
+    const bool there = !cursor.at("linear");
+    if (known_.insert(&d_.pre_norms).second) d_.pre_norms = there;
+    if (d_.pre_norms)
+      norm(cursor, path);
+    else if (there)
+      cursor.take("linear", {"linear"});
+  }
   // An optional RMS norm, with the same eps as the others.
-  void sub_norm(Cursor& cursor, std::string& path, const Item& before) {
+  void optional_norm(Cursor& cursor, bool& field, std::string& path, const Item& before, std::string_view what) {
     const bool there = cursor.at("rms_norm");
-    same(d_.sub_norms, there, before, "sub-norm behind it");
+    same(field, there, before, what);
     if (!there) return;
     const Item& item = cursor.take("a norm", {"rms_norm"});
     same(d_.eps, item.layer.attributes.number("eps"), item, "eps");
@@ -169,7 +182,7 @@ class Finder {
   }
 
   void attend(Cursor& in, DecoderPaths::Block& paths) {
-    norm(in, paths.attention_norm);
+    pre_norm(in, paths.attention_norm);
     const Item& qkv = linear(in, "linear (q, k and v)", d_.qkv_bias, {}, paths.qkv);
     const Item& item = in.take("attention", {"attention"});
     const Attributes& keys = item.layer.attributes;
@@ -179,32 +192,60 @@ class Finder {
     const int64_t sides = heads + 2 * d_.kv_heads, rows = qkv.layer.attributes.integer("out");
     require(rows % sides == 0, kDecoder, qkv.path, ": out: got ", rows, ", expected a multiple of ", sides, ".");
     same(d_.head_dim, rows / sides, qkv, "features of a head");
-    rope(item);
+    see(item);
+    same(d_.attention_scale, keys.number("scale"), item, "scale");
     same(d_.qk_norm, keys.text("qk_norm"), item, "qk_norm");
     if (d_.qk_norm != "none") same(d_.eps, keys.number("qk_eps"), item, "qk_eps");
     paths.attention = item.path;
-    sub_norm(in, paths.attention_sub_norm, item);
-    linear(in, "linear (out of attention)", d_.out_bias, d_.dim, paths.out);
+    optional_norm(in, d_.sub_norms, paths.attention_sub_norm, item, kSubNorm);
+    const Item& out = linear(in, "linear (out of attention)", d_.out_bias, d_.dim, paths.out);
+    post_norm(in, paths.attention_post_norm, out);
+  }
+  // The norm behind a body, and its end.
+  void post_norm(Cursor& in, std::string& path, const Item& last) {
+    optional_norm(in, d_.post_norms, path, last, "norm behind it");
+    require(d_.pre_norms || d_.post_norms, kDecoder, last.path, ": no norm before or behind the body of its residual.");
     if (!in.done()) in.wrong("the end of the residual");
   }
 
-  void rope(const Item& item) {
+  // The kind of a block, and the window and positions that blocks of its kind share.
+  void see(const Item& item) {
     const Attributes& keys = item.layer.attributes;
+    const int64_t window = keys.integer("window");
     const double base = keys.number("rope");
-    require((base == 0) == d_.learned_positions, kDecoder, item.path, ": rope: got ", base,
-            d_.learned_positions ? ", expected 0: positions are learned."
-                                 : ", expected a base: positions are neither learned nor rotary.");
-    same(d_.rope.base, base, item, "rope");
-    same(d_.rope.interleaved, keys.flag("interleaved"), item, "interleaved");
-    same(d_.rope.factor, keys.number("rope_factor"), item, "rope_factor");
-    same(d_.rope.low, keys.number("rope_low"), item, "rope_low");
-    same(d_.rope.high, keys.number("rope_high"), item, "rope_high");
-    same(d_.rope.original, keys.integer("rope_original"), item, "rope_original");
-    d_.rope.dim = d_.head_dim;
+    require(base == 0 || !d_.learned_positions, kDecoder, item.path, ": rope: got ", base,
+            ", expected 0: positions are learned.");
+    const bool without = base == 0 && !d_.learned_positions;
+    require(!without || window == 0, kDecoder, item.path, ": rope: got 0 and a window, expected a base.");
+    d_.kinds.push_back(without ? BlockKind::kNoRope : window > 0 ? BlockKind::kLocal : BlockKind::kFull);
+    if (window > 0) same(d_.window, window, item, "window");
+    if (!without) rope(item, window > 0 ? d_.local_rope : d_.rope);
+  }
+  void rope(const Item& item, RopeOptions& to) {
+    const Attributes& keys = item.layer.attributes;
+    same(to.base, keys.number("rope"), item, "rope");
+    same(to.interleaved, keys.flag("interleaved"), item, "interleaved");
+    same(to.factor, keys.number("rope_factor"), item, "rope_factor");
+    same(to.low, keys.number("rope_low"), item, "rope_low");
+    same(to.high, keys.number("rope_high"), item, "rope_high");
+    same(to.original, keys.integer("rope_original"), item, "rope_original");
+    to.dim = d_.head_dim;
+  }
+  // The shortest cycle that gives the kinds of all blocks.
+  void kinds() {
+    d_.kinds.erase(d_.kinds.begin());  // what a Decoder begins with
+    d_.kinds = interop::shortest_cycle(d_.kinds);
+    const auto has = [&](BlockKind kind) {
+      return std::find(d_.kinds.begin(), d_.kinds.end(), kind) != d_.kinds.end();
+    };
+    require(has(BlockKind::kFull) || has(BlockKind::kLocal), kDecoder, found_.paths.blocks[0].attention,
+            ": rope: got 0, expected a base: positions are neither learned nor rotary.");
+    if (!has(BlockKind::kFull)) d_.rope = d_.local_rope;
+    if (!has(BlockKind::kLocal)) d_.local_rope = {};
   }
 
   void feed_forward(Cursor& in, DecoderPaths::Block& paths) {
-    norm(in, paths.ffn_norm);
+    pre_norm(in, paths.ffn_norm);
     const Item& up = linear(in, "linear (up, or gate and up)", d_.ffn_bias, {}, paths.up);
     const Item& act = in.take_any("an activation");
     const std::optional<bool> gated = interop::activation_is_gated(act.layer.kind);
@@ -216,9 +257,9 @@ class Finder {
     require(!d_.gated || rows % 2 == 0, kDecoder, up.path, ": out: got ", rows, ", expected an even number.");
     same(d_.ffn, d_.gated ? rows / 2 : rows, up, "features");
     paths.activation = act.path;
-    sub_norm(in, paths.ffn_sub_norm, act);
-    linear(in, "linear (down)", d_.ffn_bias, d_.dim, paths.down);
-    if (!in.done()) in.wrong("the end of the residual");
+    optional_norm(in, d_.sub_norms, paths.ffn_sub_norm, act, kSubNorm);
+    const Item& down = linear(in, "linear (down)", d_.ffn_bias, d_.dim, paths.down);
+    post_norm(in, paths.ffn_post_norm, down);
   }
 
   FoundDecoder found_;
@@ -251,13 +292,18 @@ class Builder {
     out.input.sample = Shape{d_.context};
     out.input.dtype = dtypes::int32;
     out.input.ids = d_.vocabulary;
-    out.layers.push_back(layer("embedding", {{"num", d_.vocabulary}, {"dim", d_.dim}, {"flat", false}}));
+    out.layers.push_back(
+        layer("embedding", {{"num", d_.vocabulary}, {"dim", d_.dim}, {"flat", false}, {"scale", d_.embedding_scale}}));
     if (d_.learned_positions) out.layers.push_back(layer("positions", {{"context", d_.context}}));
     out.layers.push_back(dropout());
     LayerSpec blocks = layer("repeat", {{"times", d_.blocks}});
-    LayerSpec block = layer("sequence");
-    block.lists.push_back({"layers", {attention(), feed_forward()}});
-    blocks.lists.push_back({"layers", {block}});
+    if (d_.kinds.size() > 1) blocks.attributes[std::string(detail::kCycleKey)] = true;
+    std::vector<LayerSpec> turns;
+    for (const BlockKind kind : d_.kinds) {
+      turns.push_back(layer("sequence"));
+      turns.back().lists.push_back({"layers", {attention(kind), feed_forward()}});
+    }
+    blocks.lists.push_back({"layers", std::move(turns)});
     out.layers.push_back(blocks);
     out.layers.push_back(norm());
     out.layers.push_back(d_.tied ? layer("head", {{"tie", concat(kModelRoot, ".0")}}) : linear(d_.vocabulary, false));
@@ -271,33 +317,39 @@ class Builder {
   }
   LayerSpec linear(int64_t out, bool bias) const { return layer("linear", {{"out", out}, {"bias", bias}}); }
 
+  // With the norms around it.
   LayerSpec residual(std::vector<LayerSpec> body) const {
     LayerSpec spec = layer("residual");
+    if (d_.pre_norms) body.insert(body.begin(), norm());
+    if (d_.post_norms) body.push_back(norm());
     body.push_back(dropout());
     spec.lists.push_back({"body", std::move(body)});
     return spec;
   }
-  LayerSpec attention() const {
-    LayerSpec attend = layer("attention", {{"heads", d_.heads}, {"kv_heads", d_.kv_heads}});
-    if (!d_.learned_positions) {
-      attend.attributes["rope"] = d_.rope.base;
-      attend.attributes["interleaved"] = d_.rope.interleaved;
-      attend.attributes["rope_factor"] = d_.rope.factor;
-      attend.attributes["rope_low"] = d_.rope.low;
-      attend.attributes["rope_high"] = d_.rope.high;
-      attend.attributes["rope_original"] = d_.rope.original;
+  LayerSpec attention(BlockKind kind) const {
+    LayerSpec attend =
+        layer("attention", {{"heads", d_.heads}, {"kv_heads", d_.kv_heads}, {"scale", d_.attention_scale}});
+    if (kind == BlockKind::kLocal) attend.attributes["window"] = d_.window;
+    if (!d_.learned_positions && kind != BlockKind::kNoRope) {
+      const RopeOptions& rope = kind == BlockKind::kLocal ? d_.local_rope : d_.rope;
+      attend.attributes["rope"] = rope.base;
+      attend.attributes["interleaved"] = rope.interleaved;
+      attend.attributes["rope_factor"] = rope.factor;
+      attend.attributes["rope_low"] = rope.low;
+      attend.attributes["rope_high"] = rope.high;
+      attend.attributes["rope_original"] = rope.original;
     }
     if (d_.qk_norm != "none") {
       attend.attributes["qk_norm"] = d_.qk_norm;
       attend.attributes["qk_eps"] = d_.eps;
     }
-    std::vector<LayerSpec> body{norm(), linear((d_.heads + 2 * d_.kv_heads) * d_.head_dim, d_.qkv_bias), attend};
+    std::vector<LayerSpec> body{linear((d_.heads + 2 * d_.kv_heads) * d_.head_dim, d_.qkv_bias), attend};
     if (d_.sub_norms) body.push_back(layer("rms_norm", {{"eps", d_.eps}}));
     body.push_back(linear(d_.dim, d_.out_bias));
     return residual(std::move(body));
   }
   LayerSpec feed_forward() const {
-    std::vector<LayerSpec> body{norm(), linear(d_.gated ? 2 * d_.ffn : d_.ffn, d_.ffn_bias), layer(d_.activation)};
+    std::vector<LayerSpec> body{linear(d_.gated ? 2 * d_.ffn : d_.ffn, d_.ffn_bias), layer(d_.activation)};
     if (d_.sub_norms) body.push_back(layer("rms_norm", {{"eps", d_.eps}}));
     body.push_back(linear(d_.dim, d_.ffn_bias));
     return residual(std::move(body));
@@ -321,6 +373,8 @@ ModelSpec decoder_model(const Decoder& decoder) { return Builder(decoder).model(
 std::string decoder_preset(const Decoder& d) {
   const bool own_heads = d.head_dim * d.heads != d.dim;
   if (d.rope.interleaved || d.out_bias != (d.learned_positions && d.qkv_bias)) return "";
+  const bool plain = d.kinds == std::vector{BlockKind::kFull} && d.attention_scale == 0 && d.embedding_scale == 1;
+  if (!plain || !d.pre_norms || d.post_norms) return "";
   if ((d.learned_positions || d.sub_norms) && (own_heads || d.qk_norm != "none" || d.rope.factor != 1)) return "";
   const std::string shape = concat("vocabulary: ", d.vocabulary, ", layers: ", d.blocks, ", heads: ", d.heads,
                                    ", dim: ", d.dim, ", eps: ", d.eps, ", act: {", d.activation, ": {}}");

@@ -28,6 +28,18 @@ std::string activation_kind(std::string_view hidden_act, bool gated);
 // The inverse.
 std::string hidden_act(std::string_view kind);
 
+// ---- kinds of blocks, in turn
+
+// The shortest list that gives `kinds` when it is repeated.
+std::vector<BlockKind> shortest_cycle(const std::vector<BlockKind>& kinds);
+
+// ---- scale of attention
+
+// The factor of q k, also where it is the usual one.
+double used_attention_scale(const Decoder& decoder);
+// query_pre_attn_scalar, whose inverse root it is, if it is of a whole number.
+int64_t query_scalar(const Decoder& decoder);
+
 // ---- scaling of rotary positions
 
 inline constexpr std::string_view kLinearScaling = "linear";  // its name in the files of both formats
@@ -57,7 +69,7 @@ bool has_word(std::string_view words, std::string_view word);
 
 // A kind of decoder, as named by llama.cpp and Hugging Face.
 struct Family {
-  std::string_view name;  // general.architecture of GGUF; model_type of config.json
+  std::string_view name;  // general.architecture of GGUF; model_type of config.json, if there is no other
   bool layer_norm = false, learned_positions = false, sub_norms = false, qkv_bias = false, gated = true;
   bool biases = false;                // files have biases of out, up, down and norms; zeros if the model has none
   bool interleaved = false;           // GGUF: rope rotates neighbours, and rows of q and k are in that order
@@ -65,6 +77,18 @@ struct Family {
   bool rope_factors = false;          // GGUF: the graph reads rope_freqs.weight
   bool fused_qkv = false;             // one tensor for q, k and v
   std::string_view qk_norm = "none";  // as Decoder::qk_norm
+  bool pre_norms = true, post_norms = false;  // as in Decoder
+  bool norm_offset = false;                   // Hugging Face: files have gamma - 1
+  bool scaled_embedding = false;              // Decoder::embedding_scale is sqrt(dim)
+  // Kinds of blocks in turn; cycle: of a file that does not say them, every `cycle`th is full; 0: all are.
+  bool local = false;
+  int64_t cycle = 0;
+  double local_rope = 10000;         // of a file that does not say it
+  bool tied_unsaid = false;          // Hugging Face: what tie_word_embeddings is where it is not said
+  bool query_scalar = false;         // Hugging Face: query_pre_attn_scalar says the scale of attention
+  int64_t dim_scaled_blocks = 0;     // GGUF: of so many blocks, attention_scale is sqrt(heads / dim)
+  std::string_view model_type = {};  // of config.json, if it is not `name`
+  std::string_view activation_key = "hidden_act";
   int64_t head_dim = 0;             // Hugging Face: of a configuration that does not say it; 0: hidden_size over heads
   double rope = 10000, eps = 1e-6;  // Hugging Face: of a configuration that does not say them
   bool untied = true;               // supports a head that is not tied to the embedding
@@ -77,6 +101,9 @@ struct Family {
 const std::vector<Family>& families();
 // nullptr if there is none of that name.
 const Family* find_family(std::string_view name);
+// By model_type of config.json.
+const Family* find_model_type(std::string_view name);
+inline std::string_view model_type(const Family& f) { return f.model_type.empty() ? f.name : f.model_type; }
 // The family of this name, or if it is empty, the one that fits the decoder's structure. Throws Error for another name.
 const Family& chosen_family(const std::string& name, const Decoder& decoder);
 // Throws Error that names the model's first layer that files of this family cannot express. newer: the file is for
@@ -92,6 +119,7 @@ struct MappedTensor {
   bool transposed = false;     // the file has [cols, rows]
   int64_t heads = 0;           // number of heads whose rows are reordered in the file; 0: none
   bool embedding = false;      // a matrix that is not only the weight of a product
+  double offset = 0;           // values of the parameter less those in the file
 };
 // prefix: of the names of Hugging Face but lm_head; the family's own ("transformer.", "model.") if left out.
 std::vector<MappedTensor> tensor_map(const FoundDecoder& found, const Family& family, FileFormat format,

@@ -18,11 +18,18 @@ struct Activation {
   std::string_view hidden_act;  // of several with the same kind, the first is written
 };
 constexpr Activation kActivations[] = {
-    {"gelu_tanh", false, "gelu_new"}, {"gelu_tanh", false, "gelu_pytorch_tanh"},
-    {"gelu", false, "gelu"},          {"relu", false, "relu"},
-    {"relu2", false, "relu2"},        {"silu", false, "silu"},
-    {"swiglu", true, "silu"},         {"swiglu", true, "swish"},
-    {"geglu", true, "gelu"},          {"reglu", true, "relu"},
+    {"gelu_tanh", false, "gelu_new"},
+    {"gelu_tanh", false, "gelu_pytorch_tanh"},
+    {"gelu", false, "gelu"},
+    {"relu", false, "relu"},
+    {"relu2", false, "relu2"},
+    {"silu", false, "silu"},
+    {"swiglu", true, "silu"},
+    {"swiglu", true, "swish"},
+    {"geglu_tanh", true, "gelu_pytorch_tanh"},
+    {"geglu_tanh", true, "gelu_new"},
+    {"geglu", true, "gelu"},
+    {"reglu", true, "relu"},
     {"relu2_glu", true, "relu2"},
 };
 
@@ -85,6 +92,23 @@ const std::vector<Family>& families() {
        .model_class = "Qwen3ForCausalLM",
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},
+      {.name = "gemma3",
+       .qk_norm = "head",
+       .post_norms = true,
+       .norm_offset = true,
+       .scaled_embedding = true,
+       .local = true,
+       .cycle = 6,
+       .tied_unsaid = true,
+       .query_scalar = true,
+       .dim_scaled_blocks = 62,
+       .model_type = "gemma3_text",
+       .activation_key = "hidden_activation",
+       .head_dim = 256,
+       .rope = 1000000,
+       .model_class = "Gemma3ForCausalLM",
+       .activations_gguf = "geglu_tanh",
+       .activations_hf = "geglu_tanh swiglu geglu reglu relu2_glu"},
       {.name = "bitnet",
        .sub_norms = true,
        .scale_tensors = true,
@@ -105,6 +129,19 @@ const Family* find_family(std::string_view name) {
   return nullptr;
 }
 
+const Family* find_model_type(std::string_view name) {
+  for (const Family& family : families())
+    if (model_type(family) == name) return &family;
+  return nullptr;
+}
+
+std::vector<BlockKind> shortest_cycle(const std::vector<BlockKind>& kinds) {
+  for (size_t n = 1; n < kinds.size(); ++n)
+    if (std::equal(kinds.begin() + static_cast<std::ptrdiff_t>(n), kinds.end(), kinds.begin()))
+      return {kinds.begin(), kinds.begin() + static_cast<std::ptrdiff_t>(n)};
+  return kinds;
+}
+
 const Family& chosen_family(const std::string& name, const Decoder& d) {
   if (!name.empty()) {
     if (const Family* const family = find_family(name)) return *family;
@@ -112,9 +149,55 @@ const Family& chosen_family(const std::string& name, const Decoder& d) {
   }
   if (d.learned_positions) return *find_family("gpt2");
   if (d.sub_norms) return *find_family("bitnet");
+  if (d.post_norms) return *find_family("gemma3");
   if (d.qk_norm != "none") return *find_family("qwen3");
   return *find_family(d.qkv_bias ? "qwen2" : "llama");
 }
+
+double used_attention_scale(const Decoder& d) {
+  return d.attention_scale > 0 ? d.attention_scale : 1 / std::sqrt(static_cast<double>(d.head_dim));
+}
+int64_t query_scalar(const Decoder& d) {
+  const double scale = used_attention_scale(d);
+  return d.attention_scale == 0 ? d.head_dim : std::llround(std::min(1 / (scale * scale), 1e12));
+}
+
+namespace {
+
+// What a file of the family makes of the decoder's.
+double held_attention_scale(const Decoder& d, const Family& f, FileFormat format) {
+  int64_t scalar = d.head_dim;
+  if (format == FileFormat::kGguf && d.blocks == f.dim_scaled_blocks) scalar = d.dim / d.heads;
+  if (format == FileFormat::kHuggingFace && f.query_scalar) scalar = query_scalar(d);
+  return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, scalar)));
+}
+
+// What Gemma and its kin have in common.
+void check_shape(const FoundDecoder& found, const Family& f, FileFormat format) {
+  const Decoder& d = found.decoder;
+  const DecoderPaths::Block& first = found.paths.blocks.at(0);
+  const auto need = [&](bool fits, const std::string& path, const auto&... parts) {
+    require(fits, "export", path, ": ", parts..., ". Files of ", f.name, " cannot say it");
+  };
+  need(d.qk_norm == f.qk_norm, first.attention, "qk_norm: got ", d.qk_norm, ", expected ", f.qk_norm);
+  need(d.pre_norms == f.pre_norms, first.qkv, d.pre_norms ? "a norm before it, expected none" : "no norm before it");
+  need(d.post_norms == f.post_norms, first.out, d.post_norms ? "a norm behind it, expected none" : "no norm behind it");
+  const double scale = f.scaled_embedding ? std::sqrt(static_cast<double>(d.dim)) : 1;
+  need(static_cast<float>(d.embedding_scale) == static_cast<float>(scale), found.paths.tokens, "scale: got ",
+       d.embedding_scale, ", expected ", scale);
+  const double attention = held_attention_scale(d, f, format), own = used_attention_scale(d);
+  need(static_cast<float>(own) == static_cast<float>(attention), first.attention, "scale: got ", own, ", expected ",
+       attention);
+  for (int64_t n = 0; n < std::ssize(d.kinds); ++n) {
+    const std::string& path = found.paths.blocks.at(static_cast<size_t>(n)).attention;
+    need(d.kind(n) != BlockKind::kLocal || f.local, path, "window: got ", d.window, ", expected 0");
+    need(d.kind(n) != BlockKind::kNoRope, path, "rope: got 0, expected a base");
+  }
+  need(format == FileFormat::kHuggingFace || d.local_rope.factor == 1, first.attention, "rope_factor in a window: got ",
+       d.local_rope.factor, ", expected 1");
+}
+
+}  // namespace
 
 void check_fits(const FoundDecoder& found, const Family& f, FileFormat format, bool newer) {
   const Decoder& d = found.decoder;
@@ -138,7 +221,7 @@ void check_fits(const FoundDecoder& found, const Family& f, FileFormat format, b
        later ? " (llama.cpp computes it only in versions that read it from the file: --client newer)"
        : format == FileFormat::kGguf ? " (llama.cpp computes no other in this graph)"
                                      : "");
-  need(d.qk_norm == f.qk_norm, first.attention, "qk_norm: got ", d.qk_norm, ", expected ", f.qk_norm);
+  check_shape(found, f, format);
   need(!d.norm_bias || f.biases, first.attention_norm, "a norm with bias, expected none");
   need(!d.out_bias || f.biases, first.out, "a bias, expected none");
   need(!d.ffn_bias || f.biases, first.up, "a bias, expected none");

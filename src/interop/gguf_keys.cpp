@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::string_view kKeysWhere = "gguf";
 constexpr int64_t kMostCount = int64_t{1} << 31;
+constexpr const char *kWindowKey = "attention.sliding_window", *kPatternKey = "attention.sliding_window_pattern",
+                     *kLocalBaseKey = "rope.freq_base_swa";
 
 class KeyReader {
  public:
@@ -62,6 +64,7 @@ class KeyReader {
     if (times < 1 || times > 1e6) bad(factor, times, "1 to 1e6");
     scale_linear(rope, times);
   }
+  std::string full(const std::string& key) const { return prefix_ + key; }
   bool has(const std::string& key) const { return file_.find(prefix_ + key) != nullptr; }
 
   template <typename T, typename U>
@@ -90,6 +93,28 @@ void read_shape(const KeyReader& keys, Decoder& d) {
   if (keys.count("attention.value_length", d.head_dim) != d.head_dim)
     keys.bad("attention.value_length", keys.count("attention.value_length"), concat(d.head_dim, ", that of keys"));
   if (d.head_dim % 2 != 0 && !d.learned_positions) keys.bad("attention.key_length", d.head_dim, "an even number");
+}
+
+// attention.sliding_window and which blocks have it: a list, or every n-th block has not.
+void read_windows(const GgufFile& file, const KeyReader& keys, const Family& family, Decoder& d) {
+  if (!keys.has(kWindowKey) || file.integer(keys.full(kWindowKey)) == 0) return;
+  if (d.blocks > std::ssize(file.entries())) return;  // refused by the import
+  d.window = keys.count(kWindowKey);
+  d.local_rope = {.dim = d.head_dim, .base = keys.number(kLocalBaseKey, family.local_rope)};
+  const GgufValue* const pattern = file.find(keys.full(kPatternKey));
+  const bool list = pattern != nullptr && pattern->is_array();
+  std::vector<BlockKind> kinds;
+  if (list) {
+    const auto* const local = std::get_if<GgufValue::Integers>(&pattern->data());
+    if (local == nullptr || std::ssize(*local) < d.blocks)
+      keys.bad(kPatternKey, pattern->describe(), concat("a number, or a list of ", d.blocks, " bool"));
+    for (int64_t n = 0; n < d.blocks; ++n)
+      kinds.push_back((*local)[static_cast<size_t>(n)] != 0 ? BlockKind::kLocal : BlockKind::kFull);
+  } else {
+    const int64_t cycle = keys.count(kPatternKey, family.cycle);
+    for (int64_t n = 0; n < d.blocks; ++n) kinds.push_back((n + 1) % cycle == 0 ? BlockKind::kFull : BlockKind::kLocal);
+  }
+  d.kinds = shortest_cycle(kinds);
 }
 
 std::string activation_of(const GgufFile& file, const Family& family) {
@@ -142,6 +167,17 @@ GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
       add("rope.scaling.factor", GgufValue::float32(d.rope.factor));
     }
   }
+  if (d.window > 0) {
+    add(kWindowKey, GgufValue::uint32(d.window));
+    add(kLocalBaseKey, GgufValue::float32(d.local_rope.base));
+    GgufValue::Integers local;
+    bool usual = true;
+    for (int64_t n = 0; n < d.blocks; ++n) {
+      local.push_back(d.kind(n) == BlockKind::kLocal ? 1 : 0);
+      usual = usual && (local.back() == 0) == ((n + 1) % family.cycle == 0);
+    }
+    if (!usual) add(kPatternKey, GgufValue(GgufValue::Type::kBool, true, std::move(local)));
+  }
   if (!family.activations_newer.empty()) add(std::string(kHiddenActivation), GgufValue::text(hidden_act(d.activation)));
   out.emplace_back(kActivationKey, GgufValue::text(d.activation));
   return out;
@@ -161,6 +197,8 @@ GgufDecoder decoder_of(const GgufFile& file) {
   d.learned_positions = family.learned_positions;
   d.sub_norms = family.sub_norms;
   d.qk_norm = family.qk_norm;
+  d.pre_norms = family.pre_norms;
+  d.post_norms = family.post_norms;
   d.gated = family.gated;
   read_shape(keys, d);
   d.vocabulary = file.entry("token_embd.weight").shape.at(0);
@@ -174,6 +212,10 @@ GgufDecoder decoder_of(const GgufFile& file) {
     if (keys.count("rope.dimension_count", d.head_dim) != d.head_dim)
       keys.bad("rope.dimension_count", keys.count("rope.dimension_count"), concat(d.head_dim, ", all of a head"));
   }
+  if (family.scaled_embedding) d.embedding_scale = std::sqrt(static_cast<double>(d.dim));
+  if (d.blocks == family.dim_scaled_blocks && d.dim / d.heads != d.head_dim)
+    d.attention_scale = 1 / std::sqrt(static_cast<double>(d.dim / d.heads));
+  if (family.local) read_windows(file, keys, family, d);
   d.activation = activation_of(file, family);
   d.norm_bias = d.out_bias = d.ffn_bias = family.biases;
   d.qkv_bias = family.biases || has_bias(file, "attn_q");
@@ -187,7 +229,8 @@ namespace {
 constexpr std::string_view kReadKeys =
     "context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv "
     "attention.key_length attention.value_length attention.layer_norm_epsilon attention.layer_norm_rms_epsilon "
-    "hidden_activation rope.dimension_count rope.freq_base rope.scaling.type rope.scaling.factor rope.scale_linear";
+    "hidden_activation attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+    "rope.dimension_count rope.freq_base rope.scaling.type rope.scaling.factor rope.scale_linear";
 constexpr std::string_view kUnusedKeys =
     "vocab_size rope.scaling.original_context_length rope.scaling.finetuned rope.scaling.yarn_log_multiplier "
     "rope.scaling.yarn_ext_factor rope.scaling.yarn_attn_factor rope.scaling.yarn_beta_fast "

@@ -1,6 +1,7 @@
 #include "interop/hugging_face.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <set>
@@ -34,8 +35,11 @@ constexpr std::string_view kOtherModel =
     "multi_query pruned_heads adapters num_nextn_predict_layers";
 constexpr std::string_view kRopeKeys =
     "type rope_type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings";
+constexpr std::string_view kFullType = "full_attention", kLocalType = "sliding_attention";  // of layer_types
 // They say what is meant for texts, not for the model: origin_files.cpp reads them.
 constexpr std::string_view kOfTexts[] = {"eos_token_id", "bos_token_id", "pad_token_id"};
+
+std::string_view first_word(std::string_view words) { return words.substr(0, words.find(' ')); }
 
 bool is_neutral(const Json& value, double neutral) {
   if (value.is_null() || (value.is_bool() && !value.get<bool>())) return true;
@@ -50,15 +54,17 @@ class ConfigReader {
   HuggingFaceConfig read() {
     if (!file_.is_object()) bad_config("got no object.");
     const std::string type = text("model_type", "");
-    out_.family = find_family(type);
+    out_.family = find_model_type(type);
     if (out_.family == nullptr)
-      bad_config("model_type: got '", type, "', expected one of: ", joined(families(), ", ", &Family::name), '.');
+      bad_config("model_type: got '", type, "', expected one of: ", joined(families(), ", ", &model_type), '.');
     const Family& f = *out_.family;
     d_.layer_norm = f.layer_norm;
     d_.learned_positions = f.learned_positions;
     d_.sub_norms = f.sub_norms;
     d_.qkv_bias = f.qkv_bias;
     d_.qk_norm = f.qk_norm;
+    d_.pre_norms = f.pre_norms;
+    d_.post_norms = f.post_norms;
     d_.norm_bias = d_.out_bias = d_.ffn_bias = f.biases;
     d_.gated = f.gated;
     if (f.fused_qkv)
@@ -90,10 +96,29 @@ class ConfigReader {
     if (!wrong.empty()) bad_config("these keys say that the model computes something that is not read here:", wrong);
   }
   // Since transformers 4.53: the attention of each layer.
-  void layer_types() const {
-    if (!config_has(file_, "layer_types")) return;
-    for (const Json& type : file_.at("layer_types"))
-      if (type != "full_attention") bad_config("layer_types: got ", type.dump(), ", expected full_attention.");
+  void layer_types() {
+    std::vector<BlockKind> kinds;
+    if (config_has(file_, "layer_types")) {
+      const Json& types = file_.at("layer_types");
+      if (!types.is_array()) bad_config("layer_types: got ", types.dump().substr(0, 80), ", expected a list.");
+      for (const Json& type : types) kinds.push_back(kind_of_type(type));
+      if (out_.family->local && std::ssize(kinds) != d_.blocks)
+        bad_config("layer_types: got ", kinds.size(), " types for ", d_.blocks, " blocks (num_hidden_layers).");
+    }
+    if (!out_.family->local) return;
+    const int64_t cycle = whole("sliding_window_pattern", kMostBlocks, out_.family->cycle);
+    for (int64_t n = std::ssize(kinds); n < d_.blocks; ++n)
+      kinds.push_back((n + 1) % cycle == 0 ? BlockKind::kFull : BlockKind::kLocal);
+    d_.kinds = shortest_cycle(kinds);
+    if (d_.kinds == std::vector{BlockKind::kFull}) return;
+    d_.window = whole("sliding_window", kMostContext);
+    d_.local_rope.dim = d_.head_dim;
+  }
+  BlockKind kind_of_type(const Json& type) const {
+    if (type == kFullType) return BlockKind::kFull;
+    if (type == kLocalType && out_.family->local) return BlockKind::kLocal;
+    bad_config("layer_types: got ", type.dump().substr(0, 80), ", expected ", kFullType,
+               out_.family->local ? concat(" or ", kLocalType) : "", '.');
   }
 
   int64_t whole(std::string_view key, int64_t most, std::optional<int64_t> otherwise = {}) const {
@@ -131,8 +156,8 @@ class ConfigReader {
       bad_config(key, ": got ", wanted ? "false" : "true", ", expected ", wanted ? "true" : "false", '.');
   }
 
-  void activation(std::string_view key, const char* otherwise) {
-    const std::string name = text(key, otherwise);
+  void activation(std::string_view key, const std::string& otherwise) {
+    const std::string name = text(key, otherwise.c_str());
     d_.activation = activation_kind(name, d_.gated);
     if (d_.activation.empty()) bad_config(key, ": got '", name, "', which is not supported.");
   }
@@ -163,7 +188,7 @@ class ConfigReader {
     d_.kv_heads = whole("num_key_value_heads", d_.heads, d_.heads);
     d_.ffn = whole("intermediate_size", kMostFeatures);
     d_.eps = number(file_, "rms_norm_eps", out_.family->eps, 1e-30, 1);
-    d_.tied = flag("tie_word_embeddings", false);
+    d_.tied = flag("tie_word_embeddings", out_.family->tied_unsaid);
     const int64_t standard = out_.family->head_dim;
     if (!config_has(file_, "head_dim") && standard == 0 && d_.dim % d_.heads != 0)
       bad_config("hidden_size: got ", d_.dim, ", expected a multiple of num_attention_heads ", d_.heads, '.');
@@ -172,11 +197,48 @@ class ConfigReader {
       bad_config("num_key_value_heads: got ", d_.kv_heads, ", expected a divisor of num_attention_heads ", d_.heads,
                  '.');
     if (d_.head_dim % 2 != 0) bad_config("features of a head: got ", d_.head_dim, ", expected an even number.");
-    activation("hidden_act", d_.sub_norms ? "relu2" : "silu");
+    const Family& f = *out_.family;
+    activation(f.activation_key, hidden_act(d_.sub_norms ? "relu2_glu" : first_word(f.activations_hf)));
+    if (f.scaled_embedding) d_.embedding_scale = std::sqrt(static_cast<double>(d_.dim));
+    if (f.query_scalar) query_scalar();
+    expect("use_bidirectional_attention", false, false);
     expect("attention_bias", d_.qkv_bias, d_.qkv_bias);
     expect("mlp_bias", false, false);
     expect("use_sliding_window", false, false);
-    rope();
+    if (f.local)
+      local_rope();
+    else
+      rope();
+  }
+
+  // Scores are divided by its root.
+  void query_scalar() {
+    const double scalar = number(file_, "query_pre_attn_scalar", 256, 1e-6, 1e12);
+    if (scalar != static_cast<double>(d_.head_dim)) d_.attention_scale = 1 / std::sqrt(scalar);
+  }
+
+  // Of blocks with a window and of others: in rope_parameters of transformers 5, else rope_local_base_freq for the
+  // former.
+  void local_rope() {
+    const Json& all = config_has(file_, "rope_parameters") ? file_.at("rope_parameters") : file_;
+    const bool apart = all.is_object() && (config_has(all, kFullType) || config_has(all, kLocalType));
+    d_.local_rope.base = number(file_, "rope_local_base_freq", out_.family->local_rope, 1, 1e12);
+    if (!apart) return rope();
+    const Json none = Json::object();
+    const auto read = [&](std::string_view type, RopeOptions& to) {
+      const Json& j = config_has(all, type) ? all.at(type) : none;
+      const std::string where = concat("rope_parameters.", type);
+      if (!j.is_object()) bad_config(where, ": got ", j.dump().substr(0, 80), ", expected an object.");
+      to.base = number(j, "rope_theta", to.base, 1, 1e12);
+      rope_scaling(j, where, to);
+    };
+    for (const auto& [key, value] : all.members())
+      if (key != kFullType && key != kLocalType && !is_neutral(value, 1))
+        bad_config("rope_parameters.", key, ": got ", value.dump().substr(0, 80), ", which is not supported.");
+    d_.rope.base = number(file_, "rope_theta", out_.family->rope, 1, 1e12);
+    read(kFullType, d_.rope);
+    read(kLocalType, d_.local_rope);
+    if (config_has(file_, "rope_scaling")) same_scaling();
   }
 
   // rope_theta and rope_scaling; since transformers 5 both are in rope_parameters.
@@ -190,18 +252,20 @@ class ConfigReader {
     const double fallback =
         config_has(file_, "rope_theta") ? number(file_, "rope_theta", {}, 1, 1e12) : out_.family->rope;
     d_.rope.base = number(base, "rope_theta", fallback, 1, 1e12);
-    rope_scaling(scaling, together ? "rope_parameters" : "rope_scaling");
-    if (!together || !apart) return;
-    // Both, as programs between the two versions write them: they have to say the same.
-    const RopeOptions first = std::exchange(d_.rope, RopeOptions{.base = d_.rope.base});
+    rope_scaling(scaling, together ? "rope_parameters" : "rope_scaling", d_.rope);
+    if (together && apart) same_scaling();
+  }
+  // rope_parameters and rope_scaling, as programs between the two versions write them: they have to say the same.
+  void same_scaling() const {
+    RopeOptions second{.base = d_.rope.base};
     if (!file_.at("rope_scaling").is_object()) bad_config("rope_scaling: got no object.");
-    rope_scaling(file_.at("rope_scaling"), "rope_scaling");
-    if (d_.rope.factor != first.factor || d_.rope.low != first.low || d_.rope.high != first.high ||
-        d_.rope.original != first.original)
+    rope_scaling(file_.at("rope_scaling"), "rope_scaling", second);
+    if (second.factor != d_.rope.factor || second.low != d_.rope.low || second.high != d_.rope.high ||
+        second.original != d_.rope.original)
       bad_config("rope_scaling: got ", file_.at("rope_scaling").dump(),
                  ", and rope_parameters say something else: ", file_.at("rope_parameters").dump(), '.');
   }
-  void rope_scaling(const Json& scaling, std::string_view where) {
+  void rope_scaling(const Json& scaling, std::string_view where, RopeOptions& to) const {
     std::string type = "default";
     for (const char* key : {"type", "rope_type"}) type = text(scaling, key, type.c_str());
     const bool typed = config_has(scaling, "type") || config_has(scaling, "rope_type");
@@ -214,16 +278,16 @@ class ConfigReader {
         bad_config(where, '.', key, ": got ", value.dump().substr(0, 80), ", which is not supported.");
     if (type == "default") return;
     const double factor = number(scaling, "factor", {}, 1, 1e6);
-    if (type == kLinearScaling) return scale_linear(d_.rope, factor);
-    d_.rope.factor = factor;
-    d_.rope.low = number(scaling, "low_freq_factor", {}, 1e-6, 1e6);
-    d_.rope.high = number(scaling, "high_freq_factor", {}, 1e-6, 1e6);
-    if (!(d_.rope.high > d_.rope.low))
-      bad_config("high_freq_factor: got ", d_.rope.high, ", expected more than low_freq_factor ", d_.rope.low, '.');
+    if (type == kLinearScaling) return scale_linear(to, factor);
+    to.factor = factor;
+    to.low = number(scaling, "low_freq_factor", {}, 1e-6, 1e6);
+    to.high = number(scaling, "high_freq_factor", {}, 1e-6, 1e6);
+    if (!(to.high > to.low))
+      bad_config("high_freq_factor: got ", to.high, ", expected more than low_freq_factor ", to.low, '.');
     if (!config_has(scaling, "original_max_position_embeddings"))
       bad_config("original_max_position_embeddings: missing.");
-    d_.rope.original = detail::whole_number(scaling.at("original_max_position_embeddings"),
-                                            "original_max_position_embeddings", 1, int64_t{1} << 30);
+    to.original = detail::whole_number(scaling.at("original_max_position_embeddings"),
+                                       "original_max_position_embeddings", 1, int64_t{1} << 30);
   }
 
   void quantization() {
@@ -280,6 +344,18 @@ void write_gpt2(const Decoder& d, Json& j) {
   for (const char* rate : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) j[rate] = 0.0;
 }
 
+// What blocks with a window have, and those without.
+void write_local(const Decoder& d, const Family& family, Json& j) {
+  if (family.query_scalar) j["query_pre_attn_scalar"] = query_scalar(d);
+  Json types = Json::array();
+  for (int64_t n = 0; n < d.blocks; ++n) types.push_back(Json(d.kind(n) == BlockKind::kLocal ? kLocalType : kFullType));
+  j["layer_types"] = types;
+  if (d.window > 0) j["sliding_window"] = d.window;
+  j["rope_local_base_freq"] = d.local_rope.base;
+  j["rope_parameters"] = {{std::string(kFullType), rope_json(d.rope)},
+                          {std::string(kLocalType), rope_json(d.local_rope)}};
+}
+
 void write_llama(const Decoder& d, const Family& family, Json& j) {
   j["hidden_size"] = d.dim;
   j["intermediate_size"] = d.ffn;
@@ -287,7 +363,7 @@ void write_llama(const Decoder& d, const Family& family, Json& j) {
   j["num_attention_heads"] = d.heads;
   j["num_key_value_heads"] = d.kv_heads;
   j["head_dim"] = d.head_dim;
-  j["hidden_act"] = hidden_act(d.activation);
+  j[std::string(family.activation_key)] = hidden_act(d.activation);
   j["max_position_embeddings"] = d.context;
   j["rms_norm_eps"] = d.eps;
   if (!family.qkv_bias) j["attention_bias"] = false;
@@ -295,6 +371,7 @@ void write_llama(const Decoder& d, const Family& family, Json& j) {
   j["rope_theta"] = d.rope.base;
   j["rope_scaling"] = d.rope.factor == 1 ? Json(nullptr) : rope_json(d.rope);
   j["rope_parameters"] = rope_json(d.rope);
+  if (family.local) write_local(d, family, j);
 }
 
 }  // namespace
@@ -314,7 +391,7 @@ Json hugging_face_config(const HuggingFaceConfig& config, const std::vector<int3
   const Family& family = *config.family;
   Json j = Json::object();
   j["architectures"] = Json::array({Json(family.model_class)});
-  j["model_type"] = family.name;
+  j["model_type"] = model_type(family);
   j["vocab_size"] = d.vocabulary;
   j["tie_word_embeddings"] = d.tied;
   j["dtype"] = "float32";

@@ -91,8 +91,10 @@ class HuggingFaceExport {
 
   // why: it is not packed; empty: it has no codes, or nothing asks for them.
   void add_floats(const MappedTensor& m, const Tensor& part, ExportedTensor row, const std::string& why) {
-    const std::vector<double> exact = part.values();
+    std::vector<double> exact = part.values();
     std::vector<float> values = part.to_vector();
+    if (m.offset != 0)
+      for (size_t i = 0; i < exact.size(); ++i) values[i] = static_cast<float>(exact[i] -= m.offset);
     double apart = 0, largest = 0;
     for (size_t i = 0; i < values.size(); ++i) {
       apart = std::max(apart, std::fabs(static_cast<double>(values[i]) - exact[i]));
@@ -100,8 +102,9 @@ class HuggingFaceExport {
     }
     if (apart > 0 && row.fate == Fate::kExact) {
       row.fate = Fate::kRounded;
-      row.error = apart / largest;
-      row.reason = "products of scales and codes are rounded to fp32";
+      row.error = apart / largest;  // largest > apart
+      row.reason = m.offset != 0 ? "files have these numbers less 1, rounded to fp32"
+                                 : "products of scales and codes are rounded to fp32";
     }
     if (!why.empty()) row.reason += concat(row.reason.empty() ? "" : "; ", "not packed: ", why);
     row.type = "F32";

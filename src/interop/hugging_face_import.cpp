@@ -126,6 +126,7 @@ class HuggingFaceImport {
   }
 
   Tensor read(const MappedTensor& m) const {
+    if (m.offset != 0) return plus(files_.floats(m.name), static_cast<float>(m.offset));
     if (coded(m)) return read_codes(files_, m.name, m.shape, scheme_of_weight(config_.schemes, m.name));
     if (!packed(m)) return m.transposed ? transpose(files_.floats(m.name), MemoryKind::kBuffer) : files_.floats(m.name);
     const std::string name = m.name + std::string(kScaleEnd);
@@ -136,6 +137,11 @@ class HuggingFaceImport {
     QuantParams params{.scheme = "ternary"};
     params.scale = std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, scale, MemoryKind::kBuffer));
     return files_.ternary(m.name).with_quant(std::make_shared<const QuantParams>(std::move(params)));
+  }
+
+  static Tensor plus(const Tensor& t, float offset) {
+    for (int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] += offset;
+    return t;
   }
 
   void tokenizer() {

@@ -9,18 +9,59 @@ namespace {
 struct Names {
   const char *tokens, *positions, *norm, *head, *block;  // block: prefix before the number
   const char *attention_norm, *qkv, *q, *k, *v, *attention_sub_norm, *out, *ffn_norm, *gate, *up, *ffn_sub_norm, *down;
-  const char *q_norm, *k_norm;
+  const char *q_norm, *k_norm, *attention_post_norm, *ffn_post_norm;
 };
-// Of GGUF, of a folder of GPT-2, and of the other families.
-constexpr Names kNames[] = {
-    {"token_embd", "position_embd", "output_norm", "output", "blk.", "attn_norm", "attn_qkv", "attn_q", "attn_k",
-     "attn_v", "attn_sub_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_sub_norm", "ffn_down",
-     "attn_q_norm", "attn_k_norm"},
-    {"wte", "wpe", "ln_f", "lm_head", "h.", "ln_1", "attn.c_attn", "", "", "", "", "attn.c_proj", "ln_2", "",
-     "mlp.c_fc", "", "mlp.c_proj", "", ""},
-    {"embed_tokens", "", "norm", "lm_head", "layers.", "input_layernorm", "", "self_attn.q_proj", "self_attn.k_proj",
-     "self_attn.v_proj", "self_attn.attn_sub_norm", "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj",
-     "mlp.up_proj", "mlp.ffn_sub_norm", "mlp.down_proj", "self_attn.q_norm", "self_attn.k_norm"}};
+// Of GGUF, and of folders: of GPT-2, of the other families, and of those with norms behind the bodies.
+constexpr Names kNames[] = {{"token_embd",    "position_embd", "output_norm", "output",      "blk.",
+                             "attn_norm",     "attn_qkv",      "attn_q",      "attn_k",      "attn_v",
+                             "attn_sub_norm", "attn_output",   "ffn_norm",    "ffn_gate",    "ffn_up",
+                             "ffn_sub_norm",  "ffn_down",      "attn_q_norm", "attn_k_norm", "post_attention_norm",
+                             "post_ffw_norm"},
+                            {"wte", "wpe",         "ln_f", "lm_head", "h.",       "ln_1", "attn.c_attn", "", "", "",
+                             "",    "attn.c_proj", "ln_2", "",        "mlp.c_fc", "",     "mlp.c_proj",  "", "", "",
+                             ""},
+                            {"embed_tokens",
+                             "",
+                             "norm",
+                             "lm_head",
+                             "layers.",
+                             "input_layernorm",
+                             "",
+                             "self_attn.q_proj",
+                             "self_attn.k_proj",
+                             "self_attn.v_proj",
+                             "self_attn.attn_sub_norm",
+                             "self_attn.o_proj",
+                             "post_attention_layernorm",
+                             "mlp.gate_proj",
+                             "mlp.up_proj",
+                             "mlp.ffn_sub_norm",
+                             "mlp.down_proj",
+                             "self_attn.q_norm",
+                             "self_attn.k_norm",
+                             "",
+                             ""},
+                            {"embed_tokens",
+                             "",
+                             "norm",
+                             "lm_head",
+                             "layers.",
+                             "input_layernorm",
+                             "",
+                             "self_attn.q_proj",
+                             "self_attn.k_proj",
+                             "self_attn.v_proj",
+                             "self_attn.attn_sub_norm",
+                             "self_attn.o_proj",
+                             "pre_feedforward_layernorm",
+                             "mlp.gate_proj",
+                             "mlp.up_proj",
+                             "mlp.ffn_sub_norm",
+                             "mlp.down_proj",
+                             "self_attn.q_norm",
+                             "self_attn.k_norm",
+                             "post_attention_layernorm",
+                             "post_feedforward_layernorm"}};
 
 class Mapper {
  public:
@@ -31,7 +72,9 @@ class Mapper {
         prefix_(prefix),
         names_(kNames[format == FileFormat::kGguf ? 0
                       : family.fused_qkv          ? 1
-                                                  : 2]) {
+                      : family.post_norms         ? 3
+                                                  : 2]),
+        norm_offset_(format == FileFormat::kHuggingFace && family.norm_offset ? 1 : 0) {
     transposed_ = format == FileFormat::kHuggingFace && family.fused_qkv;
     // If a family's rope rotates other pairs than ours, its files have the rows of q and k in another order.
     reordered_ = format == FileFormat::kGguf && !d_.learned_positions && family.interleaved != d_.rope.interleaved;
@@ -55,7 +98,8 @@ class Mapper {
                     .embedding = true});
   }
   void norm(const std::string& name, const std::string& path, int64_t features) {
-    out_.push_back({.name = name + ".weight", .parameter = path + ".gamma", .shape = {features}});
+    out_.push_back(
+        {.name = name + ".weight", .parameter = path + ".gamma", .shape = {features}, .offset = norm_offset_});
     if (family_.biases)
       out_.push_back({.name = name + ".bias", .parameter = d_.norm_bias ? path + ".beta" : "", .shape = {features}});
   }
@@ -65,7 +109,8 @@ class Mapper {
     out_.push_back({.name = name + ".weight",
                     .parameter = parameter,
                     .shape = {normed * d_.head_dim},
-                    .heads = reordered_ ? normed : 0});
+                    .heads = reordered_ ? normed : 0,
+                    .offset = norm_offset_});
   }
   // Rows begin .. begin + rows - 1 of a weight, and of its bias.
   void linear(const std::string& name, const std::string& path, int64_t begin, int64_t rows, int64_t cols, bool bias,
@@ -88,7 +133,7 @@ class Mapper {
 
   void block(const DecoderPaths::Block& p, const std::string& at) {
     const int64_t q = d_.heads * d_.head_dim, kv = d_.kv_heads * d_.head_dim;
-    norm(at + names_.attention_norm, p.attention_norm, d_.dim);
+    if (d_.pre_norms) norm(at + names_.attention_norm, p.attention_norm, d_.dim);
     if (family_.fused_qkv) {
       linear(at + names_.qkv, p.qkv, 0, q + 2 * kv, d_.dim, d_.qkv_bias);
     } else {
@@ -102,11 +147,13 @@ class Mapper {
     }
     if (d_.sub_norms) norm(at + names_.attention_sub_norm, p.attention_sub_norm, q);
     linear(at + names_.out, p.out, 0, d_.dim, q, d_.out_bias);
-    norm(at + names_.ffn_norm, p.ffn_norm, d_.dim);
+    if (d_.post_norms) norm(at + names_.attention_post_norm, p.attention_post_norm, d_.dim);
+    if (d_.pre_norms) norm(at + names_.ffn_norm, p.ffn_norm, d_.dim);
     if (d_.gated) linear(at + names_.gate, p.up, 0, d_.ffn, d_.dim, d_.ffn_bias);
     linear(at + names_.up, p.up, d_.gated ? d_.ffn : 0, d_.ffn, d_.dim, d_.ffn_bias);
     if (d_.sub_norms) norm(at + names_.ffn_sub_norm, p.ffn_sub_norm, d_.ffn);
     linear(at + names_.down, p.down, 0, d_.dim, d_.ffn, d_.ffn_bias);
+    if (d_.post_norms) norm(at + names_.ffn_post_norm, p.ffn_post_norm, d_.dim);
   }
 
   const Decoder& d_;
@@ -114,6 +161,7 @@ class Mapper {
   const Family& family_;
   const std::string prefix_;  // of the names but the head
   const Names& names_;
+  const double norm_offset_;
   bool transposed_ = false, reordered_ = false;
   std::vector<MappedTensor> out_;
 };

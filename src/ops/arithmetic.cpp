@@ -1,5 +1,8 @@
 // y = a + b, a - b and a * b with broadcasting; sum of all elements; reshape.
 #include "bitgrad/ops/ops.h"
+
+#include <cmath>
+
 #include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/map/gradients.h"
@@ -69,6 +72,32 @@ struct Mul {
   }
 };
 
+struct Times {
+  static constexpr std::string_view kName = "times";
+  struct Saved {
+    float factor;
+  };
+  static Tensor forward(Saved& s, std::span<const Tensor> in, float factor) {
+    require_values(kName, "x", in[0]);
+    require(std::isfinite(factor), kName, "factor: got ", factor, ", expected a finite number.");
+    s.factor = factor;
+    return narrowed(multiplied(widened(in[0]), factor), in[0].dtype());
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (g[0].wanted()) g[0].set_rounded(multiplied(wide(gy[0]), s.factor));
+  }
+
+ private:
+  static Tensor multiplied(const Tensor& x, float factor) {
+    const Tensor y = Tensor::empty(x.shape(), x.dtype());
+    if (x.dtype() == dtypes::fp64)
+      for (int64_t i = 0; i < x.numel(); ++i) y.as<double>()[i] = x.as<double>()[i] * static_cast<double>(factor);
+    else
+      kernels::scale(x.numel(), x.as<float>(), factor, y.as<float>());
+    return y;
+  }
+};
+
 struct Sum {
   static constexpr std::string_view kName = "sum";
   struct Saved {
@@ -111,6 +140,7 @@ struct Reshape {
 Var add(const Var& a, const Var& b) { return apply<AddOrSub<kernels::PointwiseOp::add>>({a, b}); }
 Var sub(const Var& a, const Var& b) { return apply<AddOrSub<kernels::PointwiseOp::sub>>({a, b}); }
 Var mul(const Var& a, const Var& b) { return apply<Mul>({a, b}); }
+Var times(const Var& x, float factor) { return apply<Times>({x}, factor); }
 Var sum(const Var& x) { return apply<Sum>({x}); }
 Var reshape(const Var& x, const Shape& shape) { return apply<Reshape>({x}, shape); }
 

@@ -21,6 +21,7 @@ void check_options(const AttentionOptions& o) {
           " of q and ", o.kv_heads, " of k and v, expected a multiple.");
   require(std::isfinite(o.scale) && o.scale >= 0, kAttention, "scale: got ", o.scale,
           ", expected a positive number, or 0 for 1 / sqrt(d).");
+  require(o.window >= 0, kAttention, "window: got ", o.window, ", expected a number of keys, or 0 for all.");
 }
 
 void check_sides(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
@@ -58,6 +59,16 @@ void check_packed(const Tensor& x, const AttentionOptions& o) {
   require(x.shape().rank() == 3 && x.cols() > 0 && x.cols() % heads == 0, kAttention, "x must be [n,t,(", o.heads,
           " + 2 * ", o.kv_heads, ")*d], q, k and v side by side, got ", x);
   require(o.first == 0, kAttention, "first: got ", o.first, ", expected 0: k and v of x begin with its rows.");
+}
+
+// A window is a start for each row: the later one of its own and of the document's.
+AttentionOptions with_window(const Tensor& q, const AttentionOptions& o) {
+  if (o.window == 0 || o.window >= o.first + q.shape()[1]) return o;
+  AttentionOptions out = o;
+  out.starts = Tensor::empty({q.shape()[0], q.shape()[1]}, dtypes::int32);
+  const int32_t* const documents = o.starts.defined() ? o.starts.as<int32_t>() : nullptr;
+  run_map(maps::WindowStarts{q.shape()[1], o.first, o.window, documents, out.starts.as<int32_t>()}, out.starts.numel());
+  return out;
 }
 
 // Shape from the operands: q, k, v, or x with all three side by side.
@@ -185,9 +196,9 @@ struct Attention {
     else
       check_sides(in[0], in[1], in[2], options);
     check_draws_and_starts(in[0], options);
-    const kernels::AttentionShape s = shape_of(in, options);
+    saved = {{}, {}, {}, with_window(in[0], options)};
+    const kernels::AttentionShape s = shape_of(in, saved.options);
     const DType dtype = in[0].dtype();
-    saved = {{}, {}, {}, options};
     for (const Tensor& t : in) saved.in.push_back(keep(t));
     const Shape shape{s.samples, s.rows, s.heads * s.dim};
     if (dtype == dtypes::fp64) {

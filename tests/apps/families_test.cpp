@@ -27,7 +27,7 @@ struct FamilyCase {
   double client = 2e-4;  // bound of log-probabilities in llama.cpp; 1e-3 where its GELU is a table of fp16 numbers
 };
 const std::vector<FamilyCase>& families() {
-  static const std::vector<FamilyCase> all{{"llama"}, {"qwen2"}, {"qwen3"}};
+  static const std::vector<FamilyCase> all{{"llama"}, {"qwen2"}, {"qwen3"}, {"gemma3", 1e-3}};
   return all;
 }
 

@@ -79,6 +79,21 @@ TEST_CASE("attention normalizes q and k before it rotates them, with parameters 
   CHECK(run(layer("attention", {{"heads", 4}, {"kv_heads", 2}}), x, dtypes::fp32, true).grads.empty());
 }
 
+TEST_CASE("attention has a scale and a window, and counts the keys that its rows see") {
+  const Tensor x = random_tensor({2, 9, 32}, dtypes::fp32, 1, -2, 2);
+  const Attributes keys{{"heads", 4}, {"kv_heads", 2}, {"scale", 0.3}, {"window", 4}};
+  const AttentionOptions options{.heads = 4, .kv_heads = 2, .scale = 0.3f, .window = 4};
+  CHECK(bits_of(run(layer("attention", keys), x, dtypes::fp32, true).y) == bits_of(attention(Var(x), options).value()));
+  const auto macs = [](int64_t window) {
+    const auto module = make_layer(layer("attention", {{"heads", 4}, {"kv_heads", 2}, {"window", window}}));
+    return module->macs(sequences({9, 32}), module->plan(sequences({9, 32})));
+  };
+  int64_t seen = 0;  // of 9 rows, in a window of 4
+  for (int64_t row = 0; row < 9; ++row) seen += std::min<int64_t>(row + 1, 4);
+  CHECK(macs(4) == 4 * 4 * 2 * seen);
+  CHECK((macs(0) == macs(9) && macs(9) == macs(100)));
+}
+
 TEST_CASE("positions adds the rows of its table, of which shorter sequences use the first") {
   const Tensor x = random_tensor({3, 4, 6}, dtypes::fp32, 1);
   const Result got = run(layer("positions", {{"context", 7}, {"std", 0.5}}), x, dtypes::fp32, true);

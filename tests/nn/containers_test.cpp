@@ -45,6 +45,13 @@ LayerSpec repeat(int64_t times, std::vector<LayerSpec> layers) {
   return spec;
 }
 
+// Its layers in turn.
+LayerSpec cycle(int64_t times, std::vector<LayerSpec> layers) {
+  LayerSpec spec = repeat(times, std::move(layers));
+  spec.attributes["cycle"] = true;
+  return spec;
+}
+
 std::shared_ptr<Sequential> started(const std::vector<LayerSpec>& specs, int64_t features, StepState& state) {
   auto model = make_sequential(specs, features);
   state.seed = 7;
@@ -384,4 +391,15 @@ TEST_CASE("a model that was not planned cannot be initialized") {
   const auto model = make_layers({linear(4)});
   StepState state;
   CHECK(contains(error_of([&] { model->initialize(kModelRoot, state); }), "has no shape yet"));
+}
+
+TEST_CASE("a repeat of layers in turn has one of them in each round") {
+  StepState state;
+  const LayerSpec wide = linear(4), narrow = linear(4, false);
+  const auto model = started({cycle(5, {wide, narrow, narrow})}, 4, state);
+  CHECK(paths(*model) == std::vector<std::string>{"layers.0.0.0.weight", "layers.0.0.0.bias", "layers.0.1.0.weight",
+                                                  "layers.0.2.0.weight", "layers.0.3.0.weight", "layers.0.3.0.bias",
+                                                  "layers.0.4.0.weight"});
+  CHECK(paths(*started({cycle(1, {wide, narrow})}, 4, state)).size() == 2);
+  CHECK(paths(*started({repeat(2, {wide, narrow})}, 4, state)).size() == 6);
 }

@@ -48,6 +48,21 @@ TEST_CASE("an embedding layer gives the values of its rows, for every dtype that
   }
 }
 
+TEST_CASE("an embedding layer multiplies its rows by its scale, and its gradient too") {
+  const Tensor ids = Tensor::from_elements({1, 3}, dtypes::int32, std::vector<double>{4, 0, 4});
+  const auto rows = [&](double scale) {
+    LayerSpec spec = table(5, 7);
+    spec.attributes["scale"] = scale;
+    const auto module = make_layer(spec, 3);
+    StepState state;
+    state.seed = 3;
+    module->initialize("layers.0", state);
+    return module->forward(Var(ids)).value().to_vector();
+  };
+  const std::vector<float> one = rows(1), scaled = rows(1.7);
+  for (size_t i = 0; i < one.size(); ++i) CHECK(scaled[i] == one[i] * 1.7f);
+}
+
 TEST_CASE("an embedding layer plans t ids as t * dim values, and accepts ids only") {
   const auto module = make_layer(table(9, 4), 6);
   for (const DType dtype : {dtypes::int32, dtypes::int64}) {

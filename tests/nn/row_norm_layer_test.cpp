@@ -50,10 +50,13 @@ TEST_CASE("a row of a layer norm depends on itself alone") {
   }
 }
 
-TEST_CASE("swiglu, geglu, reglu and relu2_glu halve the last axis and keep the others") {
+TEST_CASE("swiglu, geglu, geglu_tanh, reglu and relu2_glu halve the last axis and keep the others") {
   const Tensor x = random_tensor({2, 3, 34}, dtypes::fp32, 1, -3, 3);
-  const std::vector<std::pair<std::string, UnaryOp>> kinds = {
-      {"swiglu", UnaryOp::silu}, {"geglu", UnaryOp::gelu}, {"reglu", UnaryOp::relu}, {"relu2_glu", UnaryOp::relu2}};
+  const std::vector<std::pair<std::string, UnaryOp>> kinds = {{"swiglu", UnaryOp::silu},
+                                                              {"geglu", UnaryOp::gelu},
+                                                              {"geglu_tanh", UnaryOp::gelu_tanh},
+                                                              {"reglu", UnaryOp::relu},
+                                                              {"relu2_glu", UnaryOp::relu2}};
   for (const auto& [kind, f] : kinds) {
     const Result got = run(layer(kind), x, dtypes::fp32, true);
     CHECK(got.y.shape() == Shape{2, 3, 17});

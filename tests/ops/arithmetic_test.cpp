@@ -19,9 +19,17 @@ TEST_CASE("add, mul, sum and reshape pass the gradient check") {
     const std::vector<Tensor> two = {random_tensor(shape, dtypes::fp64, 1), random_tensor(shape, dtypes::fp64, 2)};
     CHECK(gradcheck([](const auto& v) { return add(v[0], v[1]); }, two) == "");
     CHECK(gradcheck([](const auto& v) { return mul(v[0], v[1]); }, two) == "");
+    CHECK(gradcheck([](const auto& v) { return times(v[0], -2.5f); }, {two[0]}) == "");
     CHECK(gradcheck([](const auto& v) { return sum(v[0]); }, {two[0]}) == "");
     CHECK(gradcheck([&](const auto& v) { return reshape(v[0], {1, shape.numel()}); }, {two[0]}) == "");
   }
+}
+
+TEST_CASE("times is each number by the factor, rounded once") {
+  const Tensor x = random_tensor({3, 5}, dtypes::fp32, 1, -4, 4);
+  const std::vector<float> in = x.to_vector(), y = times(Var(x), 1.7f).value().to_vector();
+  for (size_t i = 0; i < in.size(); ++i) CHECK(y[i] == in[i] * 1.7f);
+  CHECK(contains(error_of([&] { times(Var(x), INFINITY); }), "factor: got inf, expected a finite number."));
 }
 
 TEST_CASE("one input read several times gets the sum of its gradients") {

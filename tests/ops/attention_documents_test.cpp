@@ -229,3 +229,42 @@ TEST_CASE("attention names unsupported starts and draws") {
   CHECK(contains(error(Tensor::zeros({4, 1}, dtypes::int32)), "starts must be [1,4] int32, a key for each row of q"));
   CHECK(contains(error({}, 1.0), "dropout: got 1, expected 0 <= dropout < 1"));
 }
+
+TEST_CASE("a window is the keys behind a start of its own: forward, backward, in documents, behind earlier rows") {
+  for (const Problem& p : kProblems)
+    for (const int64_t window : {int64_t{1}, int64_t{3}, int64_t{64}, int64_t{70}, p.rows - 1, p.rows, int64_t{1000}}) {
+      if (window < 1) continue;
+      INFO(p << ", window " << window);
+      const Tensor x = p.x(dtypes::fp32), gy = random_tensor({p.samples, p.rows, p.heads * p.dim}, dtypes::fp32, 9);
+      const auto ran = [&](const AttentionOptions& options) {
+        AccumulateSink sink;
+        Tape tape;
+        const Var y = attention(tape.leaf(x, &sink, dtypes::fp32), options);
+        tape.backward({y}, {gy});
+        return Ran{y.value(), sink.grad()};
+      };
+      AttentionOptions by_window = p.options(), by_starts = p.options();
+      by_window.window = window;
+      std::vector<double> starts;
+      for (int64_t n = 0; n < p.samples; ++n)
+        for (int64_t i = 0; i < p.rows; ++i)
+          starts.push_back(static_cast<double>(std::max(p.start(n, i), i - window + 1)));
+      by_starts.starts = Tensor::from_elements({p.samples, p.rows}, dtypes::int32, starts);
+      CHECK(same(ran(by_window), ran(by_starts)));
+    }
+  const Tensor q = random_tensor({1, 3, 8}, dtypes::fp32, 1), kv = random_tensor({1, 90, 8}, dtypes::fp32, 2);
+  const auto rows = [&](int64_t window, const Tensor& starts) {
+    AttentionOptions o{.heads = 2, .kv_heads = 2, .first = 80, .window = window, .starts = starts};
+    return bits_of(attention(Var(q), Var(kv), Var(kv), o).value());
+  };
+  CHECK(rows(5, {}) == rows(0, Tensor::from_elements({1, 3}, dtypes::int32, {76, 77, 78})));
+  CHECK(rows(5, {}) != rows(6, {}));
+  CHECK(contains(error_of([&] { rows(-1, {}); }), "window: got -1, expected a number of keys, or 0 for all."));
+}
+
+// [cpu]: fp64
+TEST_CASE("gradients of attention in a window are those of differences", "[cpu]") {
+  const Tensor x = random_tensor({2, 7, 16}, dtypes::fp64, 1, -2, 2);
+  const AttentionOptions options{.heads = 2, .kv_heads = 1, .scale = 0.7f, .window = 3};
+  CHECK(gradcheck([&](const auto& v) { return attention(v[0], options); }, {x}) == "");
+}

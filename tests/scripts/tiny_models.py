@@ -26,6 +26,7 @@ FAMILIES = {
     "llama": dict(rope_parameters=LLAMA3, head_dim=32),
     "qwen2": {},
     "qwen3": dict(head_dim=32),
+    "gemma3": dict(model_type="gemma3_text", head_dim=32, sliding_window=8, query_pre_attn_scalar=32),
 }
 
 
@@ -42,8 +43,8 @@ def main():
     torch.set_num_threads(1)
     ids = torch.tensor([[(7 * i * i + 5 * i + 11 * sample) % VOCABULARY for i in range(IDS)] for sample in range(3)])
     for family in sys.argv[2:]:
-        kind = FAMILIES[family]
-        config = AutoConfig.for_model(kind.get("model_type", family), **{**SHAPE, **kind})
+        kind = dict(FAMILIES[family])
+        config = AutoConfig.for_model(kind.pop("model_type", family), **{**SHAPE, **kind})
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
         shake(model)
         folder = os.path.join(sys.argv[1], family)

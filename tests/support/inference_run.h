@@ -92,6 +92,7 @@ class InferenceRun {
   Var run(const inference::Positions& op, const inference::Node& node) const {
     return add(in(node), slice(Var(op.table), 0, 0, in(node).shape()[1]));
   }
+  Var run(const inference::Times& op, const inference::Node& node) const { return times(in(node), op.factor); }
   Var run(const inference::QkNorm& op, const inference::Node& node) const {
     return qk_norm(in(node), vector_of(op.q), vector_of(op.k), op.heads, op.kv_heads, op.eps);
   }

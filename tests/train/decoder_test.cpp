@@ -65,6 +65,67 @@ const std::string kEnd = "{rms_norm: {}}, {head: {tie: layers.0}}";
 
 }  // namespace
 
+// A Gemma of 5 blocks, each third of which sees all keys.
+std::string gemma(const std::string& local = "window: 4, rope: 100", const std::string& last = "{rms_norm: {}}") {
+  const auto block = [&](const std::string& sees) {
+    return "{sequence: {layers: [{residual: {body: [{rms_norm: {}}, {linear: {out: 32, bias: false}}, {attention: "
+           "{heads: 4, "
+           "kv_heads: 2, qk_norm: head, qk_eps: 1e-5, " +
+           sees + "}}, {linear: {out: 16, bias: false}}, " + last +
+           "]}}, {residual: {body: [{rms_norm: {}}, {linear: {out: 48, bias: false}}, {geglu_tanh: {}}, {linear: {out: "
+           "16, "
+           "bias: false}}, {rms_norm: {}}]}}]}}";
+  };
+  return "{layers: [{embedding: {num: 33, dim: 16, flat: false, scale: 4}}, {repeat: {times: 5, cycle: true, "
+         "recompute: true, "
+         "layers: [" +
+         block(local) + ", " + block(local) + ", " + block("rope: 1000") + "]}}, " + kEnd + "]}";
+}
+
+TEST_CASE("blocks in turn are those of a decoder where they differ in what they see") {
+  const Decoder d = decoder_of(gemma());
+  using K = BlockKind;
+  CHECK(d.kinds == std::vector{K::kLocal, K::kLocal, K::kFull});
+  CHECK((d.blocks == 5 && d.window == 4 && d.local_rope.base == 100 && d.rope.base == 1000));
+  CHECK((d.pre_norms && d.post_norms && d.qk_norm == "head" && d.embedding_scale == 4 && d.attention_scale == 0));
+  CHECK(d.activation == "geglu_tanh");
+  CHECK((d.kind(0) == K::kLocal && d.kind(2) == K::kFull && d.kind(4) == K::kLocal));
+  const auto learner = learner_of(run_of(gemma()), 33);
+  const std::shared_ptr<Sequential> made = make_model(decoder_model(d));
+  const auto a = learner->model().parameters_at(kModelRoot), b = made->parameters_at(kModelRoot);
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) CHECK(a[i].second->shape() == b[i].second->shape());
+  CHECK(decoder_preset(d).empty());
+  const auto of = [](const std::string& model) {
+    const auto l = learner_of(run_of(model), 33);
+    return error_of([&] { find_decoder(spec_of(*l)); });
+  };
+  CHECK(contains(of(gemma("window: 4, rope: 100", "{relu: {}}")), "got relu, expected the end of the residual"));
+  CHECK(contains(of(gemma("window: 4")), "rope: got 0 and a window, expected a base."));
+  CHECK(of(gemma("rope: 0")).empty());
+}
+
+TEST_CASE("a decoder without positions, with norms of other places or other windows is refused by its families") {
+  TempDir temp;
+  const auto error = [&](const std::string& model, const std::string& family) {
+    const auto learner = learner_of(run_of(model), 33);
+    ExportSpec spec;
+    spec.family = family;
+    return error_of([&] { export_gguf(learner->model(), spec_of(*learner), nullptr, temp.file("m.gguf"), spec); });
+  };
+  CHECK(error(gemma(), "").empty());
+  CHECK(contains(error(gemma(), "qwen3"),
+                 "layers.1.0.0.0.body.3: a norm behind it, expected none. Files of qwen3 cannot say it"));
+  CHECK(contains(error(gemma("rope: 0"), ""), "layers.1.0.0.0.body.2: rope: got 0, expected a base. Files of gemma3"));
+  CHECK(
+      contains(error(gemma("window: 4, rope: 100, rope_factor: 2"), ""), "rope_factor in a window: got 2, expected 1"));
+  std::string other = gemma();
+  other.replace(other.find("scale: 4"), 8, "scale: 5");
+  CHECK(contains(error(other, ""), "layers.0: scale: got 5, expected 4. Files of gemma3 cannot say it"));
+  other = gemma("scale: 0.25, window: 4, rope: 100");
+  CHECK(contains(error(other, ""), "layers.1.2.0.0.body.2: scale: got 0, expected 0.25 as in the layers before"));
+}
+
 TEST_CASE("presets gpt, llama and bitnet are decoders with the numbers of their keys") {
   const Decoder gpt =
       decoder_of("{preset: gpt, keys: {layers: 2, heads: 4, dim: 16, bias: true, act: {gelu_tanh: {}}}}");
@@ -172,7 +233,7 @@ TEST_CASE("a layer that a family does not support is refused by its path") {
   CHECK(contains(error("bitnet"), "layers.1.body.3: no norm before it"));
   CHECK(contains(error("qwen2"), "layers.1.body.1: no bias, expected one"));
   CHECK(contains(error("qwen3"), "layers.1.body.2: qk_norm: got none, expected head. Files of qwen3 cannot say it"));
-  CHECK(contains(error("mamba"), "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, bitnet"));
+  CHECK(contains(error("mamba"), "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, bitnet"));
 }
 
 TEST_CASE("trained, exported and imported again: the same logits bit for bit") {
@@ -183,6 +244,8 @@ TEST_CASE("trained, exported and imported again: the same logits bit for bit") {
       "{preset: llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 16, ffn: 24, qkv_bias: true}}",
       "{preset: llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 16, ffn: 24, head_dim: 6, qk_norm: head}}",
       "{preset: llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 16, ffn: 24, rope_factor: 8, rope_original: 12}}",
+      gemma(),
+      gemma("window: 1, rope: 100"),
       "{preset: bitnet, keys: {layers: 2, heads: 4, kv_heads: 1, dim: 16, ffn: 24}}"};
   for (const std::string& model : models) {
     INFO(model);

@@ -163,6 +163,8 @@ TEST_CASE("ONNX Runtime computes what a language model computes, for any number 
        {"model={layers: [{embedding: {num: 33, dim: 5}}, {linear: {out: 16}}, {relu: {}}, {linear: {out: 33}}]}"}},
       {"rope of neighbours", {kRope, interleaved}},
       {"q and k by heads", {kRope, kHeadNorm}},
+      {"window",
+       {kRope, kAttentionKeys + "window=5", kAttentionKeys + "scale=0.4", "model.layers.0.embedding.scale=3"}},
       {"q and k by rows", {kRope, kRowNorm}},
       {"int4 groups", {in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}")}},
       {"int4 groups, int8 rows",

@@ -315,7 +315,7 @@ TEST_CASE("what GGUF cannot hold is refused, all of it, and nothing is written")
                "rotary positions, expected learned ones. Files of gpt2 cannot say it");
   other.family = "mamba";
   expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, other); },
-               "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, bitnet.");
+               "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, bitnet.");
 }
 
 TEST_CASE("damaged and foreign GGUF models are refused with what is wrong") {
@@ -337,7 +337,7 @@ TEST_CASE("damaged and foreign GGUF models are refused with what is wrong") {
     CHECK(error_code_of([&] { import_gguf(bad); }) == 3);
   };
   with_key("general.architecture", GgufValue::text("mamba"));
-  refused("key 'general.architecture': got mamba, expected one of: gpt2, llama, qwen2, qwen3, bitnet.");
+  refused("key 'general.architecture': got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, bitnet.");
   with_key("llama.block_count", GgufValue::uint32(2000000000));
   refused("got 2000000000 blocks in a file of 20 tensors");
   with_key("llama.block_count", GgufValue::uint32(3));

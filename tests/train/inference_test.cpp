@@ -49,6 +49,7 @@ TEST_CASE("The operations that a language model states compute what it computes,
   const std::string interleaved = kAttentionKeys + "interleaved=true";
   for (const Strings& keys :
        {Strings{}, Strings{kRope}, Strings{kRope, interleaved}, Strings{kRope, kHeadNorm}, Strings{kRope, kRowNorm},
+        Strings{kAttentionKeys + "window=5", kAttentionKeys + "scale=0.4", "model.layers.0.embedding.scale=3"},
         Strings{
             in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}, activations: {dtype: int8, "
                       "scheme: absmax, granularity: token}")},

@@ -64,6 +64,9 @@ struct RowNorm {
 struct Gate {  // op(a) * b of the halves a and b of the last axis
   UnaryOp op = UnaryOp::silu;
 };
+struct Times {  // y = x * factor
+  float factor = 1;
+};
 struct Embedding {    // the row of each id, along a new last axis
   Tensor table = {};  // [ids, features], codes with scales, or fp32
 };
@@ -111,7 +114,7 @@ struct Join {  // inputs in order; concat along the last axis
 
 using Operation =
     std::variant<Input, Quantize, Requantize, Dequantize, Product, Normalize, Pointwise, MaxPool, AvgPool, Shortcut,
-                 Prelu, Shift, Reshape, Join, RowNorm, Gate, Embedding, Positions, QkNorm, Rope, Attention>;
+                 Prelu, Shift, Reshape, Join, RowNorm, Gate, Times, Embedding, Positions, QkNorm, Rope, Attention>;
 
 struct Node {
   std::string layer = {};  // path of the layer that it was lowered from, e.g. "layers.3"

@@ -13,6 +13,8 @@ struct AttentionOptions {
   int64_t kv_heads = 1;  // divides heads; query heads h * (heads / kv_heads) .. use kv head h
   float scale = 0;       // factor of q k; 0: 1 / sqrt(d)
   int64_t first = 0;     // position of q's first row, if keys and values start earlier
+  int64_t window =
+      0;  // a row at position p sees keys p - window + 1 .. p (Beltagy et al. 2020, arXiv 2004.05150); 0: all
   // Dropout probability on the softmax, in training. Element ((n*heads + h)*t + i)*s + j is kept if bits16(element) of
   // `stream` >= rint(dropout * 65536), and is then divided by 1 - dropout. Redrawn in backward.
   double dropout = 0;

@@ -163,6 +163,8 @@ Var shift(const Var& x, const Var& b);
 Var add(const Var& a, const Var& b);
 Var sub(const Var& a, const Var& b);
 Var mul(const Var& a, const Var& b);
+// y = x * factor, in fp32, bf16 (computed in fp32, rounded once) or fp64. factor must be finite.
+Var times(const Var& x, float factor);
 // Equivalent to unary(hardtanh, add(a, b)): same bits forward and backward, same errors. For fp32 tensors of equal
 // shape on the CPU it runs in one pass and keeps one bit per element for backward instead of the sum; otherwise it runs
 // the two ops.

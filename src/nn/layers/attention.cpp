@@ -30,6 +30,8 @@ class AttentionLayer final : public detail::ValuesLayer {
     options_.kv_heads = keys.integer("kv_heads") == 0 ? options_.heads : keys.integer("kv_heads");
     require(options_.heads % options_.kv_heads == 0, kAttentionLayer, "kv_heads: got ", options_.kv_heads,
             ", expected a divisor of heads, ", options_.heads);
+    options_.scale = static_cast<float>(keys.number("scale"));
+    options_.window = keys.integer("window");
     rope_.base = rotates_ ? keys.number("rope") : rope_.base;
     rope_.interleaved = keys.flag("interleaved");
     rope_.factor = keys.number("rope_factor");
@@ -86,8 +88,8 @@ class AttentionLayer final : public detail::ValuesLayer {
   }
   // MACs of q k^T and p v over the keys that each row sees.
   int64_t macs(const Form& in, const Form&) const override {
-    const int64_t t = in.sample[0];
-    return options_.heads * rope_.dim * t * (t + 1);
+    const int64_t t = in.sample[0], w = options_.window == 0 ? t : std::min(t, options_.window);
+    return options_.heads * rope_.dim * (w * (w + 1) + 2 * (t - w) * w);
   }
   std::string_view kind() const override { return kAttentionLayer; }
 
@@ -202,6 +204,9 @@ LayerKind attention_kind() {
                     "divides q and k by their root mean square, before rope. head: of each head (Qwen3); row: of all "
                     "heads at once (OLMo 2)",
                 .choices = {std::string(kNoNorm), std::string(kHeadNorm), std::string(kRowNorm)}},
+               {"scale", Type::kNumber, "[0, 1e6]", "0",
+                "factor of the products of q and k; 0: 1 / sqrt(features of a head)"},
+               {"window", Type::kInt, "[0, 16777216]", "0", "keys that a row sees, itself included; 0: all before it"},
                {"qk_eps", Type::kNumber, "[1e-12, 1]", "1e-6", "added to the mean square of q and of k"}},
       .axes = true,
       .causal = true,

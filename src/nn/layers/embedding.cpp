@@ -1,5 +1,5 @@
-// y[r, c*dim .. c*dim+dim-1] = weight[ids[r,c], :] (flat), or y[r, c, :]: rows of a table, in codes or fp32, selected
-// by ids.
+// y[r, c*dim .. c*dim+dim-1] = weight[ids[r,c], :] * scale (flat), or y[r, c, :]: rows of a table, in codes or fp32,
+// selected by ids.
 #include <limits>
 #include <vector>
 
@@ -24,12 +24,16 @@ class Embedding final : public detail::ValuesLayer {
       : num_(spec.attributes.integer("num")),
         dim_(spec.attributes.integer("dim")),
         flat_(spec.attributes.flag("flat")),
+        scale_(static_cast<float>(spec.attributes.number("scale"))),
         slot_(add_quantizable("weight", table_spec(spec.weight), Quantizable::Kind::kEmbedding)),
         weight_(slot_.weight()) {
     if (num_ > 0) weight_.describe({num_, dim_});
   }
 
-  Var forward(const Var& x) override { return embedding(x, weight_.read(), flat_, y_); }
+  Var forward(const Var& x) override {
+    if (scale_ == 1) return embedding(x, weight_.read(), flat_, y_);
+    return cast(times(embedding(x, weight_.read(), flat_, dtypes::fp32), scale_), y_);
+  }
 
   Form plan(const Form& in, PlanRequests&) override {
     require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.scales, kEmbeddingLayer,
@@ -57,6 +61,7 @@ class Embedding final : public detail::ValuesLayer {
     rows.sample = Shape(dims);
     rows.ids = 0;
     x = detail::add_node(graph, path(), inference::Embedding{slot_.inference_weight()}, x, rows);
+    if (scale_ != 1) x = detail::add_node(graph, path(), inference::Times{scale_}, x, rows);
     if (!flat_) return x;
     return detail::add_passing(graph, path(), inference::Reshape{}, x, ids.with_features(ids.features() * dim_).sample);
   }
@@ -74,6 +79,7 @@ class Embedding final : public detail::ValuesLayer {
 
   int64_t num_, dim_;
   bool flat_;
+  float scale_;
   Quantizable& slot_;
   Parameter& weight_;
 };
@@ -88,7 +94,8 @@ LayerKind embedding_kind() {
                     "rows of the table: at least the number of different ids; 0: as many as the data have"},
                    {"dim", Type::kInt, "[1, 1048576]", "!", "values per row"},
                    {"flat", Type::kBool, "", "true",
-                    "true: the rows of a sample are concatenated, [t * dim]; false: [t, dim]"}},
+                    "true: the rows of a sample are concatenated, [t * dim]; false: [t, dim]"},
+                   {"scale", Type::kNumber, "(0, 1e6]", "1", "factor of the rows that are read (Gemma: sqrt(dim))"}},
           .weights = true,
           .ids = true,
           .bf16 = true,

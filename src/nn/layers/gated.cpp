@@ -1,5 +1,5 @@
-// swiglu, geglu, reglu and relu2_glu: f(gate) * up of the two halves of the last axis (Shazeer 2020, arXiv 2002.05202).
-// Meant for the output of a single weight [2 D, K] whose first D outputs are the gate.
+// swiglu, geglu, geglu_tanh, reglu and relu2_glu: f(gate) * up of the two halves of the last axis (Shazeer 2020, arXiv
+// 2002.05202). Meant for the output of a single weight [2 D, K] whose first D outputs are the gate.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/unary.h"
@@ -49,6 +49,10 @@ LayerKind swiglu_kind() {
 }
 LayerKind geglu_kind() {
   return gated_kind("geglu", "gelu(a) * b, a and b being the two halves of the last axis", UnaryOp::gelu);
+}
+LayerKind geglu_tanh_kind() {
+  return gated_kind("geglu_tanh", "gelu_tanh(a) * b, a and b being the two halves of the last axis",
+                    UnaryOp::gelu_tanh);
 }
 LayerKind reglu_kind() {
   return gated_kind("reglu", "relu(a) * b, a and b being the two halves of the last axis", UnaryOp::relu);

@@ -1,10 +1,13 @@
 // Layers one after the other: the model itself, and the kinds `sequence` and `repeat`. Children 0, 1, ... of `repeat`
 // are its rounds.
 #include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/nn/layers.h"
+#include "nn/expanded_layers.h"
 #include "nn/layers/fusions.h"
 
 namespace bitgrad {
@@ -146,7 +149,10 @@ LayerKind sequence_kind() {
 LayerKind repeat_kind() {
   return {.name = "repeat",
           .doc = "repeats its layers, each time with separate parameters",
-          .keys = {{"times", Key::Type::kInt, "[1, 4096]", "!", "rounds"}, recompute_key("each round")},
+          .keys = {{"times", Key::Type::kInt, "[1, 4096]", "!", "rounds"},
+                   recompute_key("each round"),
+                   {std::string(detail::kCycleKey), Key::Type::kBool, "", "false",
+                    "each round is one of the layers alone, which are taken in turn, instead of all of them"}},
           .lists = {.kind = LayerLists::Kind::kRepeated},
           .bf16 = true,
           .make = [](const LayerSpec& spec) {
@@ -154,7 +160,10 @@ LayerKind repeat_kind() {
                     "layers: got none, expected at least one");
             auto rounds = std::make_shared<Sequential>();
             for (int64_t i = 0; i < spec.attributes.integer("times"); ++i) {
-              const auto round = in_layer(std::to_string(i), [&] { return make_layers(spec.lists[0].layers); });
+              const std::span<const LayerSpec> of_round = detail::layers_of_round(spec, i);
+              const auto round = in_layer(std::to_string(i), [&] {
+                return make_layers({of_round.begin(), of_round.end()});
+              });
               round->set_recompute(spec.attributes.flag(kRecomputeKey));
               rounds->append(round);
             }

@@ -33,6 +33,17 @@ struct DocumentStarts {
   }
 };
 
+// The first key that each row sees of its document and its window. Index: sample * rows + row.
+struct WindowStarts {
+  int64_t rows, first, window;
+  const int32_t* documents;  // starts of documents; nullptr: all from 0 on
+  int32_t* starts;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t begin = first + i % rows - window + 1, document = documents == nullptr ? 0 : documents[i];
+    starts[i] = static_cast<int32_t>(begin > document ? begin : document);
+  }
+};
+
 // What a map reads and writes: fp32 or bf16 each, or fp64.
 struct FloatPlaces {
   const void* x;
