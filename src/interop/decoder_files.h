@@ -32,6 +32,8 @@ std::string hidden_act(std::string_view kind);
 
 // The shortest list that gives `kinds` when it is repeated.
 std::vector<BlockKind> shortest_cycle(const std::vector<BlockKind>& kinds);
+// Each `interval`th of so many blocks without positions.
+std::vector<BlockKind> kinds_without_rope(int64_t blocks, int64_t interval);
 
 // ---- scale of attention
 
@@ -80,11 +82,16 @@ struct Family {
   bool pre_norms = true, post_norms = false;  // as in Decoder
   bool norm_offset = false;                   // Hugging Face: files have gamma - 1
   bool scaled_embedding = false;              // Decoder::embedding_scale is sqrt(dim)
-  // Kinds of blocks in turn; cycle: of a file that does not say them, every `cycle`th is full; 0: all are.
-  bool local = false;
+  // Kinds of blocks that it has beside full ones. Of a file that does not say them, every `cycle`th is full (local) or
+  // without positions (no_rope); cycle 0: all are local.
+  bool local = false, no_rope = false;
   int64_t cycle = 0;
-  double local_rope = 10000;         // of a file that does not say it
-  bool tied_unsaid = false;          // Hugging Face: what tie_word_embeddings is where it is not said
+  double local_rope = 10000;         // of a file that does not say it; 0: that of full blocks
+  int64_t window_unsaid = 0;         // Hugging Face: sliding_window of a configuration that does not say it
+  int64_t kv_heads = 0;              // Hugging Face: num_key_value_heads, the same; 0: num_attention_heads
+  bool tied_unsaid = false;          // Hugging Face: tie_word_embeddings, the same
+  bool tied = true;                  // GGUF: supports a head that is tied to the embedding
+  bool square = false;               // GGUF: heads fill the features of a row
   bool query_scalar = false;         // Hugging Face: query_pre_attn_scalar says the scale of attention
   int64_t dim_scaled_blocks = 0;     // GGUF: of so many blocks, attention_scale is sqrt(heads / dim)
   std::string_view model_type = {};  // of config.json, if it is not `name`
@@ -101,8 +108,11 @@ struct Family {
 const std::vector<Family>& families();
 // nullptr if there is none of that name.
 const Family* find_family(std::string_view name);
+// By general.architecture of GGUF: the first one.
+const Family* find_arch(std::string_view name);
 // By model_type of config.json.
 const Family* find_model_type(std::string_view name);
+inline std::string_view arch(const Family& f) { return f.arch.empty() ? f.name : f.arch; }
 inline std::string_view model_type(const Family& f) { return f.model_type.empty() ? f.name : f.model_type; }
 // The family of this name, or if it is empty, the one that fits the decoder's structure. Throws Error for another name.
 const Family& chosen_family(const std::string& name, const Decoder& decoder);

@@ -99,6 +99,7 @@ const std::vector<Family>& families() {
        .scaled_embedding = true,
        .local = true,
        .cycle = 6,
+       .kv_heads = 4,
        .tied_unsaid = true,
        .query_scalar = true,
        .dim_scaled_blocks = 62,
@@ -109,9 +110,42 @@ const std::vector<Family>& families() {
        .model_class = "Gemma3ForCausalLM",
        .activations_gguf = "geglu_tanh",
        .activations_hf = "geglu_tanh swiglu geglu reglu relu2_glu"},
+      {.name = "smollm3",
+       .interleaved = true,
+       .no_rope = true,
+       .cycle = 4,
+       .kv_heads = 4,
+       .tied_unsaid = true,
+       .rope = 2000000,
+       .model_class = "SmolLM3ForCausalLM",
+       .activations_gguf = "swiglu",
+       .activations_hf = "swiglu geglu reglu relu2_glu"},
+      {.name = "mistral",
+       .interleaved = true,
+       .scale_tensors = true,
+       .rope_factors = true,
+       .local = true,
+       .local_rope = 0,
+       .window_unsaid = 4096,
+       .kv_heads = 8,
+       .arch = "llama",
+       .model_class = "MistralForCausalLM",
+       .activations_gguf = "swiglu",
+       .activations_hf = "swiglu geglu reglu relu2_glu"},
+      {.name = "olmo2",
+       .qk_norm = "row",
+       .pre_norms = false,
+       .post_norms = true,
+       .tied = false,
+       .square = true,
+       .eps = 1e-5,
+       .model_class = "Olmo2ForCausalLM",
+       .activations_gguf = "swiglu",
+       .activations_hf = "swiglu geglu reglu relu2_glu"},
       {.name = "bitnet",
        .sub_norms = true,
        .scale_tensors = true,
+       .square = true,
        .rope = 500000,
        .eps = 1e-5,
        .untied = false,
@@ -129,6 +163,11 @@ const Family* find_family(std::string_view name) {
   return nullptr;
 }
 
+const Family* find_arch(std::string_view name) {
+  for (const Family& family : families())
+    if (arch(family) == name) return &family;
+  return nullptr;
+}
 const Family* find_model_type(std::string_view name) {
   for (const Family& family : families())
     if (model_type(family) == name) return &family;
@@ -142,6 +181,12 @@ std::vector<BlockKind> shortest_cycle(const std::vector<BlockKind>& kinds) {
   return kinds;
 }
 
+std::vector<BlockKind> kinds_without_rope(int64_t blocks, int64_t interval) {
+  std::vector<BlockKind> kinds;
+  for (int64_t n = 0; n < blocks; ++n) kinds.push_back((n + 1) % interval == 0 ? BlockKind::kNoRope : BlockKind::kFull);
+  return shortest_cycle(kinds);
+}
+
 const Family& chosen_family(const std::string& name, const Decoder& d) {
   if (!name.empty()) {
     if (const Family* const family = find_family(name)) return *family;
@@ -149,7 +194,10 @@ const Family& chosen_family(const std::string& name, const Decoder& d) {
   }
   if (d.learned_positions) return *find_family("gpt2");
   if (d.sub_norms) return *find_family("bitnet");
-  if (d.post_norms) return *find_family("gemma3");
+  const auto has = [&](BlockKind kind) { return std::find(d.kinds.begin(), d.kinds.end(), kind) != d.kinds.end(); };
+  if (d.post_norms) return *find_family(d.pre_norms ? "gemma3" : "olmo2");
+  if (has(BlockKind::kNoRope)) return *find_family("smollm3");
+  if (has(BlockKind::kLocal)) return *find_family("mistral");
   if (d.qk_norm != "none") return *find_family("qwen3");
   return *find_family(d.qkv_bias ? "qwen2" : "llama");
 }
@@ -172,6 +220,31 @@ double held_attention_scale(const Decoder& d, const Family& f, FileFormat format
   return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, scalar)));
 }
 
+// What the attention of blocks sees.
+void check_kinds(const FoundDecoder& found, const Family& f, FileFormat format) {
+  const Decoder& d = found.decoder;
+  const bool gguf = format == FileFormat::kGguf;
+  for (int64_t n = 0; n < d.blocks; ++n) {
+    const std::string& path = found.paths.blocks.at(static_cast<size_t>(n)).attention;
+    const auto need = [&](bool fits, const auto&... parts) {
+      require(fits, "export", path, ": ", parts..., ". Files of ", f.name, " cannot say it");
+    };
+    const BlockKind kind = d.kind(n);
+    need(kind != BlockKind::kLocal || f.local, "window: got ", d.window, ", expected 0");
+    need(kind != BlockKind::kNoRope || f.no_rope, "rope: got 0, expected a base");
+    if (f.local && f.cycle == 0) {  // all blocks have it, and llama.cpp knows none
+      need(kind == d.kind(0), "window: got ", kind == BlockKind::kLocal ? d.window : 0,
+           ", expected one in all or none");
+      need(!gguf || kind != BlockKind::kLocal || d.context <= d.window, "window: got ", d.window, " of a context of ",
+           d.context, ", expected 0: llama.cpp computes none here");
+    }
+    const bool turned = kind != BlockKind::kNoRope;
+    need(!gguf || !f.no_rope || turned == ((n + 1) % f.cycle != 0), "rope: got ", turned ? "a base" : "0",
+         ", expected ", turned ? "0" : "a base", ": in llama.cpp each ", f.cycle,
+         "th block and no other is without positions");
+  }
+}
+
 // What Gemma and its kin have in common.
 void check_shape(const FoundDecoder& found, const Family& f, FileFormat format) {
   const Decoder& d = found.decoder;
@@ -188,13 +261,13 @@ void check_shape(const FoundDecoder& found, const Family& f, FileFormat format) 
   const double attention = held_attention_scale(d, f, format), own = used_attention_scale(d);
   need(static_cast<float>(own) == static_cast<float>(attention), first.attention, "scale: got ", own, ", expected ",
        attention);
-  for (int64_t n = 0; n < std::ssize(d.kinds); ++n) {
-    const std::string& path = found.paths.blocks.at(static_cast<size_t>(n)).attention;
-    need(d.kind(n) != BlockKind::kLocal || f.local, path, "window: got ", d.window, ", expected 0");
-    need(d.kind(n) != BlockKind::kNoRope, path, "rope: got 0, expected a base");
-  }
-  need(format == FileFormat::kHuggingFace || d.local_rope.factor == 1, first.attention, "rope_factor in a window: got ",
-       d.local_rope.factor, ", expected 1");
+  check_kinds(found, f, format);
+  const bool gguf = format == FileFormat::kGguf;
+  need(!gguf || f.tied || !d.tied, found.paths.head, "a tied head, expected a linear layer");
+  need(!gguf || !f.square || d.heads * d.head_dim == d.dim, first.attention, "got ", d.heads, " heads of ", d.head_dim,
+       " in ", d.dim, " features, expected heads that fill them");
+  need(!gguf || d.local_rope.factor == 1, first.attention, "rope_factor in a window: got ", d.local_rope.factor,
+       ", expected 1");
 }
 
 }  // namespace

@@ -34,8 +34,8 @@ class GgufImport {
 
   ImportedModel run() {
     Decoder& d = made_.decoder;
-    list_keys(file_, out_.read, out_.unused);
     const Family& family = *made_.family;
+    list_keys(file_, family, out_.read, out_.unused);
     if (!family.activations_newer.empty() && file_.find(kActivationKey) == nullptr &&
         file_.find(concat(family.name, '.', kHiddenActivation)) == nullptr)
       out_.notes.push_back(concat("no key says the activation: taken ", d.activation,

@@ -137,14 +137,14 @@ GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
   require(d.rope.factor == 1 || d.learned_positions || scales_linear(d.rope) || family.rope_factors, "export",
           "rope_factor: got ", d.rope.factor,
           ", expected 1: llama.cpp scales frequencies apart in models of llama, not of ", family.name, '.');
-  const std::string arch(family.name);
+  const std::string name(arch(family));
   GgufMetadata out;
   const auto add = [&](const std::string& key, GgufValue value) {
-    out.emplace_back(arch + '.' + key, std::move(value));
+    out.emplace_back(name + '.' + key, std::move(value));
   };
-  out.emplace_back("general.architecture", GgufValue::text(arch));
+  out.emplace_back("general.architecture", GgufValue::text(name));
   out.emplace_back("general.type", GgufValue::text("model"));
-  out.emplace_back("general.name", GgufValue::text(concat(arch, ' ', d.blocks, 'x', d.dim)));
+  out.emplace_back("general.name", GgufValue::text(concat(name, ' ', d.blocks, 'x', d.dim)));
   out.emplace_back("general.file_type", GgufValue::uint32(0));
   out.emplace_back("general.quantization_version", GgufValue::uint32(2));
   add("context_length", GgufValue::uint32(d.context));
@@ -167,7 +167,7 @@ GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
       add("rope.scaling.factor", GgufValue::float32(d.rope.factor));
     }
   }
-  if (d.window > 0) {
+  if (d.window > 0 && family.cycle > 0) {
     add(kWindowKey, GgufValue::uint32(d.window));
     add(kLocalBaseKey, GgufValue::float32(d.local_rope.base));
     GgufValue::Integers local;
@@ -185,13 +185,17 @@ GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
 
 GgufDecoder decoder_of(const GgufFile& file) {
   GgufDecoder out;
-  const std::string& arch = file.text("general.architecture");
-  out.family = find_family(arch);
-  if (out.family == nullptr)
-    fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key 'general.architecture': got ", arch,
-              ", expected one of: ", joined(families(), ", ", &Family::name), '.');
+  const std::string& name = file.text("general.architecture");
+  out.family = find_arch(name);
+  if (out.family == nullptr) {
+    std::string known;
+    for (const Family& f : families())
+      if (f.arch.empty()) known += concat(known.empty() ? "" : ", ", f.name);
+    fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key 'general.architecture': got ", name,
+              ", expected one of: ", known, '.');
+  }
   const Family& family = *out.family;
-  const KeyReader keys(file, arch);
+  const KeyReader keys(file, name);
   Decoder& d = out.decoder;
   d.layer_norm = family.layer_norm;
   d.learned_positions = family.learned_positions;
@@ -216,6 +220,7 @@ GgufDecoder decoder_of(const GgufFile& file) {
   if (d.blocks == family.dim_scaled_blocks && d.dim / d.heads != d.head_dim)
     d.attention_scale = 1 / std::sqrt(static_cast<double>(d.dim / d.heads));
   if (family.local) read_windows(file, keys, family, d);
+  if (family.no_rope && d.blocks <= std::ssize(file.entries())) d.kinds = kinds_without_rope(d.blocks, family.cycle);
   d.activation = activation_of(file, family);
   d.norm_bias = d.out_bias = d.ffn_bias = family.biases;
   d.qkv_bias = family.biases || has_bias(file, "attn_q");
@@ -235,6 +240,8 @@ constexpr std::string_view kUnusedKeys =
     "vocab_size rope.scaling.original_context_length rope.scaling.finetuned rope.scaling.yarn_log_multiplier "
     "rope.scaling.yarn_ext_factor rope.scaling.yarn_attn_factor rope.scaling.yarn_beta_fast "
     "rope.scaling.yarn_beta_slow tensor_data_layout";
+constexpr std::string_view kReadWindows =
+    "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa";  // of families with local blocks
 // The two of gguf_keys.h beside them.
 constexpr std::string_view kReadElsewhere =
     "general.architecture general.alignment split.count split.no tokenizer.ggml.model tokenizer.ggml.pre "
@@ -261,14 +268,17 @@ bool changes_nothing(const GgufValue& value, std::string_view key) {
 
 }  // namespace
 
-void list_keys(const GgufFile& file, std::vector<std::string>& read, std::vector<std::string>& unused) {
+void list_keys(const GgufFile& file, const Family& family, std::vector<std::string>& read,
+               std::vector<std::string>& unused) {
   const std::string prefix = file.text("general.architecture") + '.';
   std::string wrong;
   for (const auto& [key, value] : file.metadata()) {
     const bool own = key.starts_with(prefix);
     const std::string_view rest = own ? std::string_view(key).substr(prefix.size()) : std::string_view(key);
     const bool ours = key == kActivationKey || key == kTokenizerKey;
-    if (ours || has_word(own ? kReadKeys : kReadElsewhere, rest)) {
+    const bool of_family = own && ((family.local && has_word(kReadWindows, rest)) ||
+                                   (!family.activations_newer.empty() && rest == kHiddenActivation));
+    if (ours || of_family || has_word(own ? kReadKeys : kReadElsewhere, rest)) {
       read.push_back(key);
       continue;
     }

@@ -30,7 +30,8 @@ struct GgufDecoder {
 GgufDecoder decoder_of(const GgufFile& file);
 // Which keys of a file are read, and which are not used. Throws Error(kData) that lists those of the architecture that
 // are not known and say that the model computes something else.
-void list_keys(const GgufFile& file, std::vector<std::string>& read, std::vector<std::string>& unused);
+void list_keys(const GgufFile& file, const Family& family, std::vector<std::string>& read,
+               std::vector<std::string>& unused);
 
 // ---- tokenizers
 

@@ -73,7 +73,7 @@ class ConfigReader {
       llama();
     d_.rope.dim = d_.head_dim;
     quantization();
-    layer_types();
+    kinds();
     list_keys();
     return out_;
   }
@@ -96,23 +96,50 @@ class ConfigReader {
     if (!wrong.empty()) bad_config("these keys say that the model computes something that is not read here:", wrong);
   }
   // Since transformers 4.53: the attention of each layer.
-  void layer_types() {
+  void kinds() {
+    const Family& f = *out_.family;
     std::vector<BlockKind> kinds;
     if (config_has(file_, "layer_types")) {
       const Json& types = file_.at("layer_types");
       if (!types.is_array()) bad_config("layer_types: got ", types.dump().substr(0, 80), ", expected a list.");
       for (const Json& type : types) kinds.push_back(kind_of_type(type));
-      if (out_.family->local && std::ssize(kinds) != d_.blocks)
+      if (f.local && std::ssize(kinds) != d_.blocks)
         bad_config("layer_types: got ", kinds.size(), " types for ", d_.blocks, " blocks (num_hidden_layers).");
     }
-    if (!out_.family->local) return;
-    const int64_t cycle = whole("sliding_window_pattern", kMostBlocks, out_.family->cycle);
+    if (f.no_rope) return without_rope();
+    if (!f.local) return;
+    const int64_t cycle = f.cycle == 0 ? 0 : whole("sliding_window_pattern", kMostBlocks, f.cycle);
+    const bool none = file_.contains("sliding_window") && !config_has(file_, "sliding_window");
     for (int64_t n = std::ssize(kinds); n < d_.blocks; ++n)
-      kinds.push_back((n + 1) % cycle == 0 ? BlockKind::kFull : BlockKind::kLocal);
+      kinds.push_back((cycle == 0 ? none : (n + 1) % cycle == 0) ? BlockKind::kFull : BlockKind::kLocal);
     d_.kinds = shortest_cycle(kinds);
+    if (cycle == 0 && d_.kinds != std::vector{none ? BlockKind::kFull : BlockKind::kLocal})
+      bad_config("layer_types: expected ", none ? kFullType : kLocalType, " in all, as sliding_window says.");
     if (d_.kinds == std::vector{BlockKind::kFull}) return;
-    d_.window = whole("sliding_window", kMostContext);
+    d_.window = f.window_unsaid > 0 ? whole("sliding_window", kMostContext, f.window_unsaid)
+                                    : whole("sliding_window", kMostContext);
+    if (f.local_rope == 0) d_.local_rope = d_.rope;
     d_.local_rope.dim = d_.head_dim;
+  }
+  // no_rope_layers has 1 for each block that turns q and k.
+  void without_rope() {
+    const int64_t interval = whole("no_rope_layer_interval", kMostBlocks, out_.family->cycle);
+    d_.kinds = kinds_without_rope(d_.blocks, interval);
+    if (!config_has(file_, "no_rope_layers")) return;
+    const Json& list = file_.at("no_rope_layers");
+    const auto bad = [&] {
+      bad_config("no_rope_layers: got ", list.dump().substr(0, 80), ", expected a list of 0 and 1 for ", d_.blocks,
+                 " blocks (num_hidden_layers), one of them 1.");
+    };
+    if (!list.is_array() || std::ssize(list) < d_.blocks) bad();
+    std::vector<BlockKind> kinds;
+    for (int64_t n = 0; n < d_.blocks; ++n) {
+      const Json& turns = list.at(static_cast<size_t>(n));
+      if (turns != 0 && turns != 1) bad();
+      kinds.push_back(turns == 1 ? BlockKind::kFull : BlockKind::kNoRope);
+    }
+    d_.kinds = shortest_cycle(kinds);
+    if (d_.kinds == std::vector{BlockKind::kNoRope}) bad();
   }
   BlockKind kind_of_type(const Json& type) const {
     if (type == kFullType) return BlockKind::kFull;
@@ -185,7 +212,8 @@ class ConfigReader {
     d_.dim = whole("hidden_size", kMostFeatures);
     d_.blocks = whole("num_hidden_layers", kMostBlocks);
     d_.heads = whole("num_attention_heads", d_.dim);
-    d_.kv_heads = whole("num_key_value_heads", d_.heads, d_.heads);
+    const int64_t kv_unsaid = out_.family->kv_heads;
+    d_.kv_heads = whole("num_key_value_heads", d_.heads, kv_unsaid > 0 ? std::min(kv_unsaid, d_.heads) : d_.heads);
     d_.ffn = whole("intermediate_size", kMostFeatures);
     d_.eps = number(file_, "rms_norm_eps", out_.family->eps, 1e-30, 1);
     d_.tied = flag("tie_word_embeddings", out_.family->tied_unsaid);
@@ -205,7 +233,7 @@ class ConfigReader {
     expect("attention_bias", d_.qkv_bias, d_.qkv_bias);
     expect("mlp_bias", false, false);
     expect("use_sliding_window", false, false);
-    if (f.local)
+    if (f.local && f.local_rope > 0)
       local_rope();
     else
       rope();
@@ -347,13 +375,20 @@ void write_gpt2(const Decoder& d, Json& j) {
 // What blocks with a window have, and those without.
 void write_local(const Decoder& d, const Family& family, Json& j) {
   if (family.query_scalar) j["query_pre_attn_scalar"] = query_scalar(d);
+  j["sliding_window"] = d.window > 0 ? Json(d.window) : Json(nullptr);
+  if (family.cycle == 0) return;
   Json types = Json::array();
   for (int64_t n = 0; n < d.blocks; ++n) types.push_back(Json(d.kind(n) == BlockKind::kLocal ? kLocalType : kFullType));
   j["layer_types"] = types;
-  if (d.window > 0) j["sliding_window"] = d.window;
   j["rope_local_base_freq"] = d.local_rope.base;
   j["rope_parameters"] = {{std::string(kFullType), rope_json(d.rope)},
                           {std::string(kLocalType), rope_json(d.local_rope)}};
+}
+
+void write_without_rope(const Decoder& d, Json& j) {
+  Json list = Json::array();
+  for (int64_t n = 0; n < d.blocks; ++n) list.push_back(Json(int64_t{d.kind(n) == BlockKind::kNoRope ? 0 : 1}));
+  j["no_rope_layers"] = list;
 }
 
 void write_llama(const Decoder& d, const Family& family, Json& j) {
@@ -372,6 +407,7 @@ void write_llama(const Decoder& d, const Family& family, Json& j) {
   j["rope_scaling"] = d.rope.factor == 1 ? Json(nullptr) : rope_json(d.rope);
   j["rope_parameters"] = rope_json(d.rope);
   if (family.local) write_local(d, family, j);
+  if (family.no_rope) write_without_rope(d, j);
 }
 
 }  // namespace

@@ -26,6 +26,9 @@ FAMILIES = {
     "llama": dict(rope_parameters=LLAMA3, head_dim=32),
     "qwen2": {},
     "qwen3": dict(head_dim=32),
+    "smollm3": dict(num_hidden_layers=5),
+    "mistral": dict(sliding_window=8, head_dim=32),
+    "olmo2": {},
     "gemma3": dict(model_type="gemma3_text", head_dim=32, sliding_window=8, query_pre_attn_scalar=32),
 }
 

@@ -7,6 +7,7 @@
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/interop/interop.h"
+#include "bitgrad/io/gguf.h"
 #include "bitgrad/nn/layers.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -82,6 +83,35 @@ std::string gemma(const std::string& local = "window: 4, rope: 100", const std::
          block(local) + ", " + block(local) + ", " + block("rope: 1000") + "]}}, " + kEnd + "]}";
 }
 
+// Each third block without positions.
+std::string smollm3(const std::string& last = "rope: 0") {
+  const auto block = [&](const std::string& sees) {
+    return "{sequence: {layers: [{residual: {body: [{rms_norm: {}}, {linear: {out: 32, bias: false}}, {attention: "
+           "{heads: 4, "
+           "kv_heads: 2, " +
+           sees + "}}, {linear: {out: 16, bias: false}}]}}, " + kFfn.substr(0, kFfn.size() - 2) + "]}}";
+  };
+  return "{layers: [" + kStart + "{repeat: {times: 4, cycle: true, layers: [" + block("rope: 50") + ", " +
+         block("rope: 50") + ", " + block(last) + "]}}, " + kEnd + "]}";
+}
+// Norms behind the bodies alone, and a head of its own.
+std::string olmo2(const std::string& head = "{linear: {out: 33, bias: false}}") {
+  return "{layers: [" + kStart +
+         "{repeat: {times: 2, layers: [{residual: {body: [{linear: {out: 32, bias: false}}, {attention: {heads: 4, "
+         "kv_heads: 2, "
+         "rope: 50, qk_norm: row, qk_eps: 1e-5}}, {linear: {out: 16, bias: false}}, {rms_norm: {}}]}}, {residual: "
+         "{body: "
+         "[{linear: {out: 48, bias: false}}, {swiglu: {}}, {linear: {out: 16, bias: false}}, {rms_norm: {}}]}}]}}, "
+         "{rms_norm: "
+         "{}}, " +
+         head + "]}";
+}
+std::string mistral(const std::string& window) {
+  std::string attention = kAttention;
+  attention.insert(attention.find("heads: 4"), window);
+  return "{layers: [" + kStart + attention + kFfn + attention + kFfn + kEnd + "]}";
+}
+
 TEST_CASE("blocks in turn are those of a decoder where they differ in what they see") {
   const Decoder d = decoder_of(gemma());
   using K = BlockKind;
@@ -122,6 +152,15 @@ TEST_CASE("a decoder without positions, with norms of other places or other wind
   std::string other = gemma();
   other.replace(other.find("scale: 4"), 8, "scale: 5");
   CHECK(contains(error(other, ""), "layers.0: scale: got 5, expected 4. Files of gemma3 cannot say it"));
+  // 4 blocks, each third without positions: llama.cpp has each fourth.
+  CHECK(contains(error(smollm3(), ""),
+                 "layers.1.2.0.0.body.2: rope: got 0, expected a base: in llama.cpp each 4th block"));
+  CHECK(contains(error(smollm3("rope: 50"), "smollm3"), "rope: got a base, expected 0"));
+  CHECK(contains(error(olmo2("{head: {tie: layers.0}}"), ""), "a tied head, expected a linear layer. Files of olmo2"));
+  CHECK(contains(error(mistral("window: 5, "), ""),
+                 "window: got 5 of a context of 12, expected 0: llama.cpp computes none"));
+  CHECK(error(mistral("window: 12, "), "").empty());
+  CHECK(GgufFile::read(temp.file("m.gguf")).text("general.architecture") == "llama");
   other = gemma("scale: 0.25, window: 4, rope: 100");
   CHECK(contains(error(other, ""), "layers.1.2.0.0.body.2: scale: got 0, expected 0.25 as in the layers before"));
 }
@@ -233,7 +272,9 @@ TEST_CASE("a layer that a family does not support is refused by its path") {
   CHECK(contains(error("bitnet"), "layers.1.body.3: no norm before it"));
   CHECK(contains(error("qwen2"), "layers.1.body.1: no bias, expected one"));
   CHECK(contains(error("qwen3"), "layers.1.body.2: qk_norm: got none, expected head. Files of qwen3 cannot say it"));
-  CHECK(contains(error("mamba"), "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, bitnet"));
+  CHECK(contains(
+      error("mamba"),
+      "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, smollm3, mistral, olmo2, bitnet"));
 }
 
 TEST_CASE("trained, exported and imported again: the same logits bit for bit") {
@@ -246,6 +287,9 @@ TEST_CASE("trained, exported and imported again: the same logits bit for bit") {
       "{preset: llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 16, ffn: 24, rope_factor: 8, rope_original: 12}}",
       gemma(),
       gemma("window: 1, rope: 100"),
+      smollm3(),
+      olmo2(),
+      mistral("window: 5, "),
       "{preset: bitnet, keys: {layers: 2, heads: 4, kv_heads: 1, dim: 16, ffn: 24}}"};
   for (const std::string& model : models) {
     INFO(model);

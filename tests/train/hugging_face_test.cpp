@@ -160,8 +160,9 @@ TEST_CASE("a config.json that is damaged, forged or of another model is refused"
     copy.set(key, value);
     return copy.refused();
   };
-  CHECK(contains(refused("llama", "model_type", "mamba"),
-                 "got 'mamba', expected one of: gpt2, llama, qwen2, qwen3, gemma3_text, bitnet"));
+  CHECK(contains(
+      refused("llama", "model_type", "mamba"),
+      "got 'mamba', expected one of: gpt2, llama, qwen2, qwen3, gemma3_text, smollm3, mistral, olmo2, bitnet"));
   CHECK(contains(refused("llama", "model_type", 3), "config.json"));
   CHECK(contains(refused("llama", "num_hidden_layers", 60000), "got 60000 blocks in files of"));
   CHECK(contains(refused("llama", "num_hidden_layers", -1), "num_hidden_layers"));

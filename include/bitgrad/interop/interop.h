@@ -47,7 +47,8 @@ void visit_export_options(V&& v, S& s) {
   v("--with-normalization", s.with_normalization,
     "onnx, c: inputs are bytes, normalized in the exported model by data.affine or data.normalize of the run");
   v("--dequantize", s.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
-  v("--family", s.family, "gpt2, llama, qwen2, qwen3, gemma3 or bitnet; default: inferred from the layers");
+  v("--family", s.family,
+    "gpt2, llama, qwen2, qwen3, gemma3, smollm3, mistral, olmo2 or bitnet; default: inferred from the layers");
   v("--client", s.client, "gguf: newer, for versions of llama.cpp that read the activation of bitnet from the file");
 }
 // How one tensor of an exported file was written.
