@@ -104,6 +104,15 @@ def main():
     write(root, "gemma3", t.Gemma3ForCausalLM(t.Gemma3TextConfig(
         **{**LLAMA, "num_hidden_layers": 3}, head_dim=8, query_pre_attn_scalar=12, sliding_window=4,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"])), 8)
+    write(root, "gemma2", t.Gemma2ForCausalLM(t.Gemma2Config(
+        **LLAMA, head_dim=8, query_pre_attn_scalar=8, sliding_window=4, attn_logit_softcapping=5.0,
+        final_logit_softcapping=4.0)), 9)
+    write(root, "granite", t.GraniteForCausalLM(t.GraniteConfig(
+        **LLAMA, tie_word_embeddings=True, embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.6,
+        logits_scaling=3.0)), 10)
+    write(root, "smollm3", t.SmolLM3ForCausalLM(t.SmolLM3Config(**LLAMA, pad_token_id=None, no_rope_layers=[0, 1])), 11)
+    write(root, "mistral", t.MistralForCausalLM(t.MistralConfig(**LLAMA, sliding_window=4)), 12)
+    write(root, "olmo2", t.Olmo2ForCausalLM(t.Olmo2Config(**LLAMA, pad_token_id=None)), 13)
     write(root, "bitnet", t.BitNetForCausalLM(t.BitNetConfig(**LLAMA, tie_word_embeddings=True, hidden_act="relu2")), 5)
     packed(root)
 

@@ -332,7 +332,9 @@ OnnxValue write(GraphBuilder& g, const Node& node, const inference::Attention& o
   const std::string q = part(0, o.heads, {0, 2, 3, 1, 4}), k = part(o.heads, shared, {0, 2, 3, 4, 1}),
                     v = part(o.heads + shared, shared, {0, 2, 3, 1, 4});
   const float scale = o.scale > 0 ? o.scale : 1.0f / std::sqrt(static_cast<float>(dim));
-  const std::string scores = g.add("Mul", {g.add("MatMul", {q, k}), g.scalar(scale)});
+  std::string scores = g.add("Mul", {g.add("MatMul", {q, k}), g.scalar(scale)});
+  if (o.softcap > 0)
+    scores = g.add("Mul", {g.add("Tanh", {g.add("Div", {scores, g.scalar(o.softcap)})}), g.scalar(o.softcap)});
   const std::string weights =
       g.add("Softmax", {g.add("Add", {scores, causal_mask(g, node.inputs[0], o.window)})}, {{"axis", int64_t{-1}}});
   y.name = reshape(g, transpose(g, g.add("MatMul", {weights, v}), {0, 3, 1, 2, 4}), {0, 0, node.form.features()});

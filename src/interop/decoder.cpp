@@ -121,6 +121,8 @@ class Finder {
       require(head.layer.attributes.integer("out") == d_.vocabulary, kDecoder, head.path, ": out: got ",
               head.layer.attributes.integer("out"), ", expected ", d_.vocabulary, ", the rows of the embedding.");
     found_.paths.head = head.path;
+    if (d_.tied) d_.logit_scale = head.layer.attributes.number("scale");
+    if (cursor.at("softcap")) d_.logit_softcap = cursor.take("softcap", {"softcap"}).layer.attributes.number("cap");
     if (!cursor.done()) cursor.wrong("the end");
   }
 
@@ -162,8 +164,9 @@ class Finder {
     return item;
   }
 
-  static Cursor body(Cursor& cursor, std::string_view expected) {
+  Cursor body(Cursor& cursor, std::string_view expected) {
     const Item& item = cursor.take(expected, {"residual"});
+    same(d_.residual_scale, item.layer.attributes.number("scale"), item, "scale");
     std::vector<Item> items;
     for (const LayerList& list : item.layer.lists) {
       if (list.key == "body") flatten(list.layers, item.path + ".body", items);
@@ -194,6 +197,7 @@ class Finder {
     same(d_.head_dim, rows / sides, qkv, "features of a head");
     see(item);
     same(d_.attention_scale, keys.number("scale"), item, "scale");
+    same(d_.attention_softcap, keys.number("softcap"), item, "softcap");
     same(d_.qk_norm, keys.text("qk_norm"), item, "qk_norm");
     if (d_.qk_norm != "none") same(d_.eps, keys.number("qk_eps"), item, "qk_eps");
     paths.attention = item.path;
@@ -306,7 +310,9 @@ class Builder {
     blocks.lists.push_back({"layers", std::move(turns)});
     out.layers.push_back(blocks);
     out.layers.push_back(norm());
-    out.layers.push_back(d_.tied ? layer("head", {{"tie", concat(kModelRoot, ".0")}}) : linear(d_.vocabulary, false));
+    out.layers.push_back(d_.tied ? layer("head", {{"tie", concat(kModelRoot, ".0")}, {"scale", d_.logit_scale}})
+                                 : linear(d_.vocabulary, false));
+    if (d_.logit_softcap > 0) out.layers.push_back(layer("softcap", {{"cap", d_.logit_softcap}}));
     return out;
   }
 
@@ -319,7 +325,7 @@ class Builder {
 
   // With the norms around it.
   LayerSpec residual(std::vector<LayerSpec> body) const {
-    LayerSpec spec = layer("residual");
+    LayerSpec spec = layer("residual", {{"scale", d_.residual_scale}});
     if (d_.pre_norms) body.insert(body.begin(), norm());
     if (d_.post_norms) body.push_back(norm());
     body.push_back(dropout());
@@ -327,8 +333,10 @@ class Builder {
     return spec;
   }
   LayerSpec attention(BlockKind kind) const {
-    LayerSpec attend =
-        layer("attention", {{"heads", d_.heads}, {"kv_heads", d_.kv_heads}, {"scale", d_.attention_scale}});
+    LayerSpec attend = layer("attention", {{"heads", d_.heads},
+                                           {"kv_heads", d_.kv_heads},
+                                           {"scale", d_.attention_scale},
+                                           {"softcap", d_.attention_softcap}});
     if (kind == BlockKind::kLocal) attend.attributes["window"] = d_.window;
     if (!d_.learned_positions && kind != BlockKind::kNoRope) {
       const RopeOptions& rope = kind == BlockKind::kLocal ? d_.local_rope : d_.rope;
@@ -373,7 +381,8 @@ ModelSpec decoder_model(const Decoder& decoder) { return Builder(decoder).model(
 std::string decoder_preset(const Decoder& d) {
   const bool own_heads = d.head_dim * d.heads != d.dim;
   if (d.rope.interleaved || d.out_bias != (d.learned_positions && d.qkv_bias)) return "";
-  const bool plain = d.kinds == std::vector{BlockKind::kFull} && d.attention_scale == 0 && d.embedding_scale == 1;
+  const bool plain = d.kinds == std::vector{BlockKind::kFull} && d.attention_scale == 0 && d.embedding_scale == 1 &&
+                     d.residual_scale == 1 && d.logit_scale == 1 && d.attention_softcap == 0 && d.logit_softcap == 0;
   if (!plain || !d.pre_norms || d.post_norms) return "";
   if ((d.learned_positions || d.sub_norms) && (own_heads || d.qk_norm != "none" || d.rope.factor != 1)) return "";
   const std::string shape = concat("vocabulary: ", d.vocabulary, ", layers: ", d.blocks, ", heads: ", d.heads,

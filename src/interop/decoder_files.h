@@ -71,35 +71,46 @@ bool has_word(std::string_view words, std::string_view word);
 
 // A kind of decoder, as named by llama.cpp and Hugging Face.
 struct Family {
-  std::string_view name;  // general.architecture of GGUF; model_type of config.json, if there is no other
+  std::string_view name;             // general.architecture of GGUF; model_type of config.json
+  std::string_view arch = {};        // general.architecture, if it is not `name`: that of another family
+  std::string_view model_type = {};  // of config.json, if it is not `name`
+  std::string_view model_class;      // architectures[0] of config.json
+
+  // Layers, as in Decoder.
   bool layer_norm = false, learned_positions = false, sub_norms = false, qkv_bias = false, gated = true;
-  bool biases = false;                // files have biases of out, up, down and norms; zeros if the model has none
-  bool interleaved = false;           // GGUF: rope rotates neighbours, and rows of q and k are in that order
-  bool scale_tensors = false;         // GGUF: the graph multiplies by NAME.scale (checked with llama.cpp)
-  bool rope_factors = false;          // GGUF: the graph reads rope_freqs.weight
-  bool fused_qkv = false;             // one tensor for q, k and v
-  std::string_view qk_norm = "none";  // as Decoder::qk_norm
-  bool pre_norms = true, post_norms = false;  // as in Decoder
-  bool norm_offset = false;                   // Hugging Face: files have gamma - 1
-  bool scaled_embedding = false;              // Decoder::embedding_scale is sqrt(dim)
+  bool biases = false;     // files have biases of out, up, down and norms; zeros if the model has none
+  bool fused_qkv = false;  // one tensor for q, k and v
+  bool untied = true;      // supports a head that is not tied to the embedding
+  std::string_view qk_norm = "none";
+  bool pre_norms = true, post_norms = false;
+  bool norm_offset = false;       // Hugging Face: files have gamma - 1
+  bool scaled_embedding = false;  // embedding_scale is sqrt(dim)
+  bool multipliers = false;       // scales of embedding, attention, residual and head are numbers of the file
+  bool query_scalar = false;      // Hugging Face: query_pre_attn_scalar says the scale of attention
+  bool softcaps = false;          // Hugging Face: has attn_logit_softcapping and final_logit_softcapping
   // Kinds of blocks that it has beside full ones. Of a file that does not say them, every `cycle`th is full (local) or
   // without positions (no_rope); cycle 0: all are local.
   bool local = false, no_rope = false;
   int64_t cycle = 0;
-  double local_rope = 10000;         // of a file that does not say it; 0: that of full blocks
-  int64_t window_unsaid = 0;         // Hugging Face: sliding_window of a configuration that does not say it
-  int64_t kv_heads = 0;              // Hugging Face: num_key_value_heads, the same; 0: num_attention_heads
-  bool tied_unsaid = false;          // Hugging Face: tie_word_embeddings, the same
-  bool tied = true;                  // GGUF: supports a head that is tied to the embedding
-  bool square = false;               // GGUF: heads fill the features of a row
-  bool query_scalar = false;         // Hugging Face: query_pre_attn_scalar says the scale of attention
-  int64_t dim_scaled_blocks = 0;     // GGUF: of so many blocks, attention_scale is sqrt(heads / dim)
-  std::string_view model_type = {};  // of config.json, if it is not `name`
+
+  // What a configuration of Hugging Face means that does not say it; 0: see behind it.
+  int64_t kv_heads = 0, head_dim = 0;  // num_attention_heads; hidden_size over heads
+  double rope = 10000, eps = 1e-6;
+  double local_rope = 10000;                        // 0: that of full blocks. Of GGUF, too
+  int64_t window = 0;                               // must be said. Of GGUF, too
+  double attention_softcap = 0, logit_softcap = 0;  // none. Of GGUF, too
+  bool tied = false;
   std::string_view activation_key = "hidden_act";
-  int64_t head_dim = 0;             // Hugging Face: of a configuration that does not say it; 0: hidden_size over heads
-  double rope = 10000, eps = 1e-6;  // Hugging Face: of a configuration that does not say them
-  bool untied = true;               // supports a head that is not tied to the embedding
-  std::string_view model_class;     // architectures[0] of Hugging Face's config.json
+
+  // The graph of llama.cpp.
+  bool interleaved = false;       // rope rotates neighbours, and rows of q and k are in that order
+  bool scale_tensors = false;     // it multiplies by NAME.scale (checked with llama.cpp)
+  bool rope_factors = false;      // it reads rope_freqs.weight
+  bool own_head = false;          // it asks for output.weight
+  bool square = false;            // heads have to fill the features of a row
+  bool caps_attention = false;    // scores of attention always have a cap, and logits too
+  int64_t dim_scaled_blocks = 0;  // of so many blocks, attention_scale is sqrt(heads / dim)
+
   std::string_view activations_gguf, activations_hf;  // our kinds, separated by spaces
   // GGUF: those that only some versions of llama.cpp compute, which read NAME.hidden_activation. Not empty: it is
   // written.

@@ -65,91 +65,120 @@ bool has_word(std::string_view words, std::string_view word) {
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
       {.name = "gpt2",
+       .model_class = "GPT2LMHeadModel",
        .layer_norm = true,
        .learned_positions = true,
        .qkv_bias = true,
        .gated = false,
        .biases = true,
        .fused_qkv = true,
-       .model_class = "GPT2LMHeadModel",
        .activations_gguf = "gelu gelu_tanh",
        .activations_hf = "gelu gelu_tanh relu silu"},
       {.name = "llama",
+       .model_class = "LlamaForCausalLM",
        .interleaved = true,
        .scale_tensors = true,
        .rope_factors = true,
-       .model_class = "LlamaForCausalLM",
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},
       {.name = "qwen2",
-       .qkv_bias = true,
        .model_class = "Qwen2ForCausalLM",
+       .qkv_bias = true,
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},
       {.name = "qwen3",
+       .model_class = "Qwen3ForCausalLM",
        .qk_norm = "head",
        .head_dim = 128,
-       .model_class = "Qwen3ForCausalLM",
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},
       {.name = "gemma3",
+       .model_type = "gemma3_text",
+       .model_class = "Gemma3ForCausalLM",
        .qk_norm = "head",
        .post_norms = true,
        .norm_offset = true,
        .scaled_embedding = true,
+       .query_scalar = true,
+       .softcaps = true,
        .local = true,
        .cycle = 6,
        .kv_heads = 4,
-       .tied_unsaid = true,
-       .query_scalar = true,
-       .dim_scaled_blocks = 62,
-       .model_type = "gemma3_text",
-       .activation_key = "hidden_activation",
        .head_dim = 256,
        .rope = 1000000,
-       .model_class = "Gemma3ForCausalLM",
+       .tied = true,
+       .activation_key = "hidden_activation",
+       .dim_scaled_blocks = 62,
        .activations_gguf = "geglu_tanh",
        .activations_hf = "geglu_tanh swiglu geglu reglu relu2_glu"},
-      {.name = "smollm3",
+      {.name = "gemma2",
+       .model_class = "Gemma2ForCausalLM",
+       .untied = false,
+       .post_norms = true,
+       .norm_offset = true,
+       .scaled_embedding = true,
+       .query_scalar = true,
+       .softcaps = true,
+       .local = true,
+       .cycle = 2,
+       .kv_heads = 4,
+       .head_dim = 256,
+       .local_rope = 0,
+       .window = 4096,
+       .attention_softcap = 50,
+       .logit_softcap = 30,
+       .tied = true,
+       .activation_key = "hidden_activation",
+       .caps_attention = true,
+       .dim_scaled_blocks = 46,
+       .activations_gguf = "geglu_tanh",
+       .activations_hf = "geglu_tanh swiglu geglu reglu relu2_glu"},
+      {.name = "granite",
+       .model_class = "GraniteForCausalLM",
+       .multipliers = true,
        .interleaved = true,
+       .activations_gguf = "swiglu",
+       .activations_hf = "swiglu geglu reglu relu2_glu"},
+      {.name = "smollm3",
+       .model_class = "SmolLM3ForCausalLM",
        .no_rope = true,
        .cycle = 4,
        .kv_heads = 4,
-       .tied_unsaid = true,
        .rope = 2000000,
-       .model_class = "SmolLM3ForCausalLM",
+       .tied = true,
+       .interleaved = true,
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},
       {.name = "mistral",
+       .arch = "llama",
+       .model_class = "MistralForCausalLM",
+       .local = true,
+       .kv_heads = 8,
+       .local_rope = 0,
+       .window = 4096,
        .interleaved = true,
        .scale_tensors = true,
        .rope_factors = true,
-       .local = true,
-       .local_rope = 0,
-       .window_unsaid = 4096,
-       .kv_heads = 8,
-       .arch = "llama",
-       .model_class = "MistralForCausalLM",
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},
       {.name = "olmo2",
+       .model_class = "Olmo2ForCausalLM",
        .qk_norm = "row",
        .pre_norms = false,
        .post_norms = true,
-       .tied = false,
-       .square = true,
        .eps = 1e-5,
-       .model_class = "Olmo2ForCausalLM",
+       .own_head = true,
+       .square = true,
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu"},
       {.name = "bitnet",
+       .model_class = "BitNetForCausalLM",
        .sub_norms = true,
-       .scale_tensors = true,
-       .square = true,
+       .untied = false,
        .rope = 500000,
        .eps = 1e-5,
-       .untied = false,
-       .model_class = "BitNetForCausalLM",
+       .scale_tensors = true,
+       .square = true,
        .activations_gguf = "swiglu",
        .activations_hf = "swiglu geglu reglu relu2_glu",
        .activations_newer = "relu2_glu"},
@@ -195,7 +224,9 @@ const Family& chosen_family(const std::string& name, const Decoder& d) {
   if (d.learned_positions) return *find_family("gpt2");
   if (d.sub_norms) return *find_family("bitnet");
   const auto has = [&](BlockKind kind) { return std::find(d.kinds.begin(), d.kinds.end(), kind) != d.kinds.end(); };
-  if (d.post_norms) return *find_family(d.pre_norms ? "gemma3" : "olmo2");
+  if (d.post_norms) return *find_family(!d.pre_norms ? "olmo2" : d.qk_norm == "none" ? "gemma2" : "gemma3");
+  if (d.residual_scale != 1 || d.logit_scale != 1 || d.embedding_scale != 1 || d.attention_scale != 0)
+    return *find_family("granite");
   if (has(BlockKind::kNoRope)) return *find_family("smollm3");
   if (has(BlockKind::kLocal)) return *find_family("mistral");
   if (d.qk_norm != "none") return *find_family("qwen3");
@@ -245,6 +276,33 @@ void check_kinds(const FoundDecoder& found, const Family& f, FileFormat format) 
   }
 }
 
+// Factors and caps.
+void check_scales(const FoundDecoder& found, const Family& f, FileFormat format) {
+  const Decoder& d = found.decoder;
+  const DecoderPaths::Block& first = found.paths.blocks.at(0);
+  const bool gguf = format == FileFormat::kGguf;
+  const auto need = [&](bool fits, const std::string& path, const auto& key, double got, const auto& expected) {
+    require(fits, "export", path, ": ", key, ": got ", got, ", expected ", expected, ". Files of ", f.name,
+            " cannot say it");
+  };
+  const double scale = f.scaled_embedding ? std::sqrt(static_cast<double>(d.dim)) : 1;
+  const double attention = held_attention_scale(d, f, format), own = used_attention_scale(d);
+  if (!f.multipliers) {
+    need(static_cast<float>(d.embedding_scale) == static_cast<float>(scale), found.paths.tokens, "scale",
+         d.embedding_scale, scale);
+    need(static_cast<float>(own) == static_cast<float>(attention), first.attention, "scale", own, attention);
+    need(d.residual_scale == 1, first.out, "scale of its residual", d.residual_scale, 1);
+    need(d.logit_scale == 1, found.paths.head, "scale", d.logit_scale, 1);
+  }
+  if (f.caps_attention && gguf) {
+    need(d.attention_softcap > 0, first.attention, "softcap", d.attention_softcap, "a number above 0");
+    need(d.logit_softcap > 0, found.paths.head, "softcap behind it", d.logit_softcap, "a number above 0");
+  } else {
+    need(d.attention_softcap == 0 || (f.softcaps && !gguf), first.attention, "softcap", d.attention_softcap, 0);
+    need(d.logit_softcap == 0 || f.softcaps, found.paths.head, "softcap behind it", d.logit_softcap, 0);
+  }
+}
+
 // What Gemma and its kin have in common.
 void check_shape(const FoundDecoder& found, const Family& f, FileFormat format) {
   const Decoder& d = found.decoder;
@@ -255,15 +313,10 @@ void check_shape(const FoundDecoder& found, const Family& f, FileFormat format) 
   need(d.qk_norm == f.qk_norm, first.attention, "qk_norm: got ", d.qk_norm, ", expected ", f.qk_norm);
   need(d.pre_norms == f.pre_norms, first.qkv, d.pre_norms ? "a norm before it, expected none" : "no norm before it");
   need(d.post_norms == f.post_norms, first.out, d.post_norms ? "a norm behind it, expected none" : "no norm behind it");
-  const double scale = f.scaled_embedding ? std::sqrt(static_cast<double>(d.dim)) : 1;
-  need(static_cast<float>(d.embedding_scale) == static_cast<float>(scale), found.paths.tokens, "scale: got ",
-       d.embedding_scale, ", expected ", scale);
-  const double attention = held_attention_scale(d, f, format), own = used_attention_scale(d);
-  need(static_cast<float>(own) == static_cast<float>(attention), first.attention, "scale: got ", own, ", expected ",
-       attention);
+  check_scales(found, f, format);
   check_kinds(found, f, format);
   const bool gguf = format == FileFormat::kGguf;
-  need(!gguf || f.tied || !d.tied, found.paths.head, "a tied head, expected a linear layer");
+  need(!gguf || !f.own_head || !d.tied, found.paths.head, "a tied head, expected a linear layer");
   need(!gguf || !f.square || d.heads * d.head_dim == d.dim, first.attention, "got ", d.heads, " heads of ", d.head_dim,
        " in ", d.dim, " features, expected heads that fill them");
   need(!gguf || d.local_rope.factor == 1, first.attention, "rope_factor in a window: got ", d.local_rope.factor,

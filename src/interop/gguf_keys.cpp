@@ -97,10 +97,13 @@ void read_shape(const KeyReader& keys, Decoder& d) {
 
 // attention.sliding_window and which blocks have it: a list, or every n-th block has not.
 void read_windows(const GgufFile& file, const KeyReader& keys, const Family& family, Decoder& d) {
-  if (!keys.has(kWindowKey) || file.integer(keys.full(kWindowKey)) == 0) return;
+  const bool said = keys.has(kWindowKey);
+  if (said ? file.integer(keys.full(kWindowKey)) == 0 : family.window == 0) return;
   if (d.blocks > std::ssize(file.entries())) return;  // refused by the import
-  d.window = keys.count(kWindowKey);
-  d.local_rope = {.dim = d.head_dim, .base = keys.number(kLocalBaseKey, family.local_rope)};
+  d.window = said ? keys.count(kWindowKey) : family.window;
+  if (family.local_rope > 0) d.local_rope = {.dim = d.head_dim, .base = family.local_rope};
+  if (family.local_rope == 0) d.local_rope = d.rope;
+  d.local_rope.base = keys.number(kLocalBaseKey, d.local_rope.base);
   const GgufValue* const pattern = file.find(keys.full(kPatternKey));
   const bool list = pattern != nullptr && pattern->is_array();
   std::vector<BlockKind> kinds;
@@ -115,6 +118,19 @@ void read_windows(const GgufFile& file, const KeyReader& keys, const Family& fam
     for (int64_t n = 0; n < d.blocks; ++n) kinds.push_back((n + 1) % cycle == 0 ? BlockKind::kFull : BlockKind::kLocal);
   }
   d.kinds = shortest_cycle(kinds);
+  if (d.kinds == std::vector{BlockKind::kFull}) d.window = 0, d.local_rope = {};
+}
+
+void read_scales(const KeyReader& keys, const Family& family, Decoder& d) {
+  if (family.multipliers) {
+    d.embedding_scale = keys.number("embedding_scale", 1);
+    d.attention_scale = keys.number("attention.scale", 0);
+    d.residual_scale = keys.number("residual_scale", 1);
+    d.logit_scale = 1 / keys.number("logit_scale", 1);
+  }
+  if (family.caps_attention) d.attention_softcap = keys.number("attn_logit_softcapping", family.attention_softcap);
+  if (family.softcaps && (family.logit_softcap > 0 || keys.has("final_logit_softcapping")))
+    d.logit_softcap = keys.number("final_logit_softcapping", family.logit_softcap);
 }
 
 std::string activation_of(const GgufFile& file, const Family& family) {
@@ -167,9 +183,17 @@ GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
       add("rope.scaling.factor", GgufValue::float32(d.rope.factor));
     }
   }
-  if (d.window > 0 && family.cycle > 0) {
-    add(kWindowKey, GgufValue::uint32(d.window));
-    add(kLocalBaseKey, GgufValue::float32(d.local_rope.base));
+  if (family.multipliers) {
+    add("embedding_scale", GgufValue::float32(d.embedding_scale));
+    add("attention.scale", GgufValue::float32(used_attention_scale(d)));
+    add("residual_scale", GgufValue::float32(d.residual_scale));
+    add("logit_scale", GgufValue::float32(1 / d.logit_scale));
+  }
+  if (d.attention_softcap > 0) add("attn_logit_softcapping", GgufValue::float32(d.attention_softcap));
+  if (d.logit_softcap > 0) add("final_logit_softcapping", GgufValue::float32(d.logit_softcap));
+  if (family.local && family.cycle > 0 && d.window + family.window > 0) {  // else llama.cpp takes its own
+    add(kWindowKey, GgufValue::uint32(d.window > 0 ? d.window : d.context));
+    add(kLocalBaseKey, GgufValue::float32(d.window > 0 ? d.local_rope.base : d.rope.base));
     GgufValue::Integers local;
     bool usual = true;
     for (int64_t n = 0; n < d.blocks; ++n) {
@@ -219,6 +243,7 @@ GgufDecoder decoder_of(const GgufFile& file) {
   if (family.scaled_embedding) d.embedding_scale = std::sqrt(static_cast<double>(d.dim));
   if (d.blocks == family.dim_scaled_blocks && d.dim / d.heads != d.head_dim)
     d.attention_scale = 1 / std::sqrt(static_cast<double>(d.dim / d.heads));
+  read_scales(keys, family, d);
   if (family.local) read_windows(file, keys, family, d);
   if (family.no_rope && d.blocks <= std::ssize(file.entries())) d.kinds = kinds_without_rope(d.blocks, family.cycle);
   d.activation = activation_of(file, family);
@@ -242,6 +267,8 @@ constexpr std::string_view kUnusedKeys =
     "rope.scaling.yarn_beta_slow tensor_data_layout";
 constexpr std::string_view kReadWindows =
     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa";  // of families with local blocks
+constexpr std::string_view kReadMultipliers = "embedding_scale attention.scale residual_scale logit_scale";
+constexpr std::string_view kReadCaps = "attn_logit_softcapping final_logit_softcapping";
 // The two of gguf_keys.h beside them.
 constexpr std::string_view kReadElsewhere =
     "general.architecture general.alignment split.count split.no tokenizer.ggml.model tokenizer.ggml.pre "
@@ -277,6 +304,9 @@ void list_keys(const GgufFile& file, const Family& family, std::vector<std::stri
     const std::string_view rest = own ? std::string_view(key).substr(prefix.size()) : std::string_view(key);
     const bool ours = key == kActivationKey || key == kTokenizerKey;
     const bool of_family = own && ((family.local && has_word(kReadWindows, rest)) ||
+                                   (family.multipliers && has_word(kReadMultipliers, rest)) ||
+                                   (family.caps_attention && has_word(kReadCaps, rest)) ||
+                                   (family.softcaps && rest == "final_logit_softcapping") ||
                                    (!family.activations_newer.empty() && rest == kHiddenActivation));
     if (ours || of_family || has_word(own ? kReadKeys : kReadElsewhere, rest)) {
       read.push_back(key);

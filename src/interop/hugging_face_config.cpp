@@ -116,8 +116,8 @@ class ConfigReader {
     if (cycle == 0 && d_.kinds != std::vector{none ? BlockKind::kFull : BlockKind::kLocal})
       bad_config("layer_types: expected ", none ? kFullType : kLocalType, " in all, as sliding_window says.");
     if (d_.kinds == std::vector{BlockKind::kFull}) return;
-    d_.window = f.window_unsaid > 0 ? whole("sliding_window", kMostContext, f.window_unsaid)
-                                    : whole("sliding_window", kMostContext);
+    if (none && cycle > 0) bad_config("sliding_window: got null, expected a number: layer_types has ", kLocalType, '.');
+    d_.window = f.window > 0 ? whole("sliding_window", kMostContext, f.window) : whole("sliding_window", kMostContext);
     if (f.local_rope == 0) d_.local_rope = d_.rope;
     d_.local_rope.dim = d_.head_dim;
   }
@@ -216,7 +216,7 @@ class ConfigReader {
     d_.kv_heads = whole("num_key_value_heads", d_.heads, kv_unsaid > 0 ? std::min(kv_unsaid, d_.heads) : d_.heads);
     d_.ffn = whole("intermediate_size", kMostFeatures);
     d_.eps = number(file_, "rms_norm_eps", out_.family->eps, 1e-30, 1);
-    d_.tied = flag("tie_word_embeddings", out_.family->tied_unsaid);
+    d_.tied = flag("tie_word_embeddings", out_.family->tied);
     const int64_t standard = out_.family->head_dim;
     if (!config_has(file_, "head_dim") && standard == 0 && d_.dim % d_.heads != 0)
       bad_config("hidden_size: got ", d_.dim, ", expected a multiple of num_attention_heads ", d_.heads, '.');
@@ -229,6 +229,8 @@ class ConfigReader {
     activation(f.activation_key, hidden_act(d_.sub_norms ? "relu2_glu" : first_word(f.activations_hf)));
     if (f.scaled_embedding) d_.embedding_scale = std::sqrt(static_cast<double>(d_.dim));
     if (f.query_scalar) query_scalar();
+    if (f.multipliers) multipliers();
+    if (f.softcaps) softcaps();
     expect("use_bidirectional_attention", false, false);
     expect("attention_bias", d_.qkv_bias, d_.qkv_bias);
     expect("mlp_bias", false, false);
@@ -239,6 +241,23 @@ class ConfigReader {
       rope();
   }
 
+  void multipliers() {
+    const auto factor = [&](std::string_view key) { return number(file_, key, 1, 1e-6, 1e6); };
+    d_.embedding_scale = factor("embedding_multiplier");
+    d_.attention_scale = factor("attention_multiplier");
+    d_.residual_scale = factor("residual_multiplier");
+    d_.logit_scale = 1 / factor("logits_scaling");
+    if (d_.logit_scale != 1 && !d_.tied)
+      bad_config("logits_scaling: got ", 1 / d_.logit_scale, " of a head that is not tied, expected 1.");
+  }
+  // null: none.
+  void softcaps() {
+    const auto cap = [&](std::string_view key, double unsaid) {
+      return config_has(file_, key) ? number(file_, key, {}, 1e-6, 1e6) : file_.contains(key) ? 0 : unsaid;
+    };
+    d_.attention_softcap = cap("attn_logit_softcapping", out_.family->attention_softcap);
+    d_.logit_softcap = cap("final_logit_softcapping", out_.family->logit_softcap);
+  }
   // Scores are divided by its root.
   void query_scalar() {
     const double scalar = number(file_, "query_pre_attn_scalar", 256, 1e-6, 1e12);
@@ -380,9 +399,27 @@ void write_local(const Decoder& d, const Family& family, Json& j) {
   Json types = Json::array();
   for (int64_t n = 0; n < d.blocks; ++n) types.push_back(Json(d.kind(n) == BlockKind::kLocal ? kLocalType : kFullType));
   j["layer_types"] = types;
+  if (family.local_rope == 0) return;
   j["rope_local_base_freq"] = d.local_rope.base;
   j["rope_parameters"] = {{std::string(kFullType), rope_json(d.rope)},
                           {std::string(kLocalType), rope_json(d.local_rope)}};
+}
+
+// A quotient that is a whole number but for its rounding is that number.
+double inverse(double x) {
+  const double y = 1 / x, whole = std::round(y);
+  return std::abs(y - whole) < 1e-9 * std::abs(y) ? whole : y;
+}
+void write_scales(const Decoder& d, const Family& family, Json& j) {
+  if (family.multipliers) {
+    j["embedding_multiplier"] = d.embedding_scale;
+    j["attention_multiplier"] = used_attention_scale(d);
+    j["residual_multiplier"] = d.residual_scale;
+    j["logits_scaling"] = inverse(d.logit_scale);
+  }
+  if (!family.softcaps) return;
+  j["attn_logit_softcapping"] = d.attention_softcap > 0 ? Json(d.attention_softcap) : Json(nullptr);
+  j["final_logit_softcapping"] = d.logit_softcap > 0 ? Json(d.logit_softcap) : Json(nullptr);
 }
 
 void write_without_rope(const Decoder& d, Json& j) {
@@ -406,6 +443,7 @@ void write_llama(const Decoder& d, const Family& family, Json& j) {
   j["rope_theta"] = d.rope.base;
   j["rope_scaling"] = d.rope.factor == 1 ? Json(nullptr) : rope_json(d.rope);
   j["rope_parameters"] = rope_json(d.rope);
+  write_scales(d, family, j);
   if (family.local) write_local(d, family, j);
   if (family.no_rope) write_without_rope(d, j);
 }

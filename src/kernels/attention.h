@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "bitgrad/base/device.h"
+#include "bitgrad/base/math.h"
 #include "bitgrad/base/rng.h"
 
 namespace bitgrad::kernels {
@@ -27,9 +28,17 @@ struct AttentionShape {
   // Floats between rows: q_step of q and gq, kv_step of k, v, gk and gv; 0: dense, heads * dim or kv_heads * dim.
   int64_t q_step = 0, kv_step = 0;
   float scale = 1;
+  float softcap = 0;  // above 0: a scaled score s becomes softcap * tanh(s / softcap)
   // Optional, [samples, rows], ascending within a sample: row i sees only keys starts[i] .. first + i, at least one
   // (documents packed into one sequence). nullptr: all from key 0. Blocks without such keys do not affect the row.
   const int32_t* starts = nullptr;
+
+  // A score and its slope over the sum q k, where there is a cap.
+  BITGRAD_HD float capped(float sum) const { return softcap * math::tanh(sum * scale / softcap); }
+  BITGRAD_HD float cap_slope(float score) const {
+    const float y = score / softcap;
+    return (1.0f - y * y) * scale;
+  }
 
   BITGRAD_HD int64_t start(int64_t sample, int64_t row) const {
     return starts == nullptr ? 0 : starts[sample * rows + row];

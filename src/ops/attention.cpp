@@ -21,6 +21,8 @@ void check_options(const AttentionOptions& o) {
           " of q and ", o.kv_heads, " of k and v, expected a multiple.");
   require(std::isfinite(o.scale) && o.scale >= 0, kAttention, "scale: got ", o.scale,
           ", expected a positive number, or 0 for 1 / sqrt(d).");
+  require(std::isfinite(o.softcap) && o.softcap >= 0, kAttention, "softcap: got ", o.softcap,
+          ", expected a positive number, or 0 for none.");
   require(o.window >= 0, kAttention, "window: got ", o.window, ", expected a number of keys, or 0 for all.");
 }
 
@@ -84,6 +86,7 @@ kernels::AttentionShape shape_of(std::span<const Tensor> in, const AttentionOpti
   s.first = o.first;
   if (packed) s.q_step = s.kv_step = in[0].cols();
   s.scale = o.scale > 0 ? o.scale : 1.0f / std::sqrt(static_cast<float>(s.dim));
+  s.softcap = o.softcap;
   if (o.starts.defined()) s.starts = o.starts.as<int32_t>();
   return s;
 }
@@ -137,12 +140,21 @@ struct Fp64 {
   int64_t of_k(int64_t n, int64_t h, int64_t i, size_t j) const {
     return s.of_k(n, kv_head(h), s.start(n, i) + static_cast<int64_t>(j));
   }
+  double score(double sum) const {
+    const auto cap = static_cast<double>(s.softcap);
+    return cap > 0 ? cap * std::tanh(sum * scale() / cap) : sum * scale();
+  }
+  // Of a score over its sum.
+  double slope(double score) const {
+    const double y = s.softcap > 0 ? score / static_cast<double>(s.softcap) : 0;
+    return (1 - y * y) * scale();
+  }
   // Computes the probabilities of a row.
   void fill(const Sides<double>& in, int64_t n, int64_t h, int64_t i) {
     p.resize(static_cast<size_t>(s.first + i + 1 - s.start(n, i)));
     double top = -std::numeric_limits<double>::infinity(), sum = 0;
     for (size_t j = 0; j < p.size(); ++j) {
-      p[j] = dot(in.q + s.of_q(n, h, i), in.k + of_k(n, h, i, j)) * scale();
+      p[j] = score(dot(in.q + s.of_q(n, h, i), in.k + of_k(n, h, i, j)));
       top = std::max(top, p[j]);
     }
     for (double& x : p) sum += x = std::exp(x - top);
@@ -170,7 +182,7 @@ struct Fp64 {
       }
       for (size_t j = 0; j < p.size(); ++j) {
         const int64_t key = of_k(n, h, i, j);
-        const double gs = p[j] * (gp[j] - mean) * scale();
+        const double gs = p[j] * (gp[j] - mean) * slope(score(dot(in.q + row, in.k + key)));
         for (int64_t c = 0; c < s.dim; ++c) {
           g.q[row + c] += gs * in.k[key + c];
           g.k[key + c] += gs * in.q[row + c];

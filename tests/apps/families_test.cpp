@@ -28,9 +28,15 @@ struct FamilyCase {
   double client = 2e-4;      // bound of log-probabilities in llama.cpp; 1e-3 where its GELU is a table of fp16 numbers
 };
 const std::vector<FamilyCase>& families() {
-  static const std::vector<FamilyCase> all{
-      {"llama"}, {"qwen2"}, {"qwen3"}, {"gemma3", "", 1e-3}, {"smollm3"}, {"mistral", "llama.cpp computes none here"},
-      {"olmo2"}};
+  static const std::vector<FamilyCase> all{{"llama"},
+                                           {"qwen2"},
+                                           {"qwen3"},
+                                           {"gemma3", "", 1e-3},
+                                           {"gemma2", "", 1e-3},
+                                           {"granite"},
+                                           {"smollm3"},
+                                           {"mistral", "llama.cpp computes none here"},
+                                           {"olmo2"}};
   return all;
 }
 
@@ -87,13 +93,14 @@ class FamilyRun {
     const double import_error = compared(path(".bg"));
     exported({"-o", path("_hf"), "--format", "hf"});
     const ImportedModel hf = import_hugging_face(path("_hf"));
-    CHECK(hf.spec.layers == imported.spec.layers);
+    CHECK((hf.spec.layers == imported.spec.layers));
     same_parameters(imported, hf);
     const double client_error = of_.refused.empty() ? by_gguf(imported) : refused_gguf();
     const std::string logits =
         script_output("transformers_logits.py", {path("_ids.json"), path("_hf")}, "transformers or torch");
     if (logits.empty()) return false;
-    const double export_error = farthest(Logits(Json::parse(logits).at(0)).all, expected_.all);
+    const Json all = Json::parse(logits);
+    const double export_error = farthest(Logits(all.at(0)).all, expected_.all);
     CHECK(export_error < 1e-4);
     std::cout << std::left << std::setw(10) << of_.name << std::setprecision(2) << " import " << import_error
               << ", export " << export_error << ", llama.cpp " << client_error << ", round trips equal\n";

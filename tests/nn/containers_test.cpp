@@ -8,6 +8,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/unary.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/device_run.h"
@@ -402,4 +403,36 @@ TEST_CASE("a repeat of layers in turn has one of them in each round") {
                                                   "layers.0.4.0.weight"});
   CHECK(paths(*started({cycle(1, {wide, narrow})}, 4, state)).size() == 2);
   CHECK(paths(*started({repeat(2, {wide, narrow})}, 4, state)).size() == 6);
+}
+
+TEST_CASE("a residual multiplies its body by its scale, and so does its gradient") {
+  const Tensor x = random_tensor({3, 4}, dtypes::fp32, 1, -2, 2);
+  const auto of = [&](double scale) {
+    LayerSpec spec = residual({plain("tanh")});
+    spec.attributes["scale"] = scale;
+    StepState state;
+    const auto model = started({spec}, 4, state);
+    AccumulateSink sink;
+    Tape tape;
+    const Var y = (*model)(tape.leaf(x, &sink, dtypes::fp32));
+    tape.backward({y}, {Tensor::full(x.shape(), dtypes::fp32, 1)});
+    return std::pair{y.value().to_vector(), sink.grad().to_vector()};
+  };
+  const auto [y, g] = of(0.375);
+  const std::vector<float> in = x.to_vector(), body = unary(UnaryOp::tanh, Var(x)).value().to_vector();
+  for (size_t i = 0; i < in.size(); ++i) {
+    CHECK(y[i] == body[i] * 0.375f + in[i]);
+    CHECK(g[i] == Approx(1 + 0.375 * (1 - static_cast<double>(body[i]) * static_cast<double>(body[i]))));
+  }
+}
+
+TEST_CASE("a softcap keeps its inputs within its cap") {
+  const Tensor x = Tensor::from_elements({1, 4}, dtypes::fp32, std::vector<double>{-100, 0, 1, 7});
+  LayerSpec spec = plain("softcap");
+  spec.attributes["cap"] = 4.0;
+  StepState state;
+  const std::vector<float> y = (*started({spec}, 4, state))(Var(x)).value().to_vector();
+  CHECK((y[0] == -4 && y[1] == 0));
+  CHECK(y[2] == Approx(4 * std::tanh(0.25)));
+  CHECK(y[3] == Approx(4 * std::tanh(1.75)));
 }

@@ -257,7 +257,7 @@ TEST_CASE("a window is the keys behind a start of its own: forward, backward, in
     AttentionOptions o{.heads = 2, .kv_heads = 2, .first = 80, .window = window, .starts = starts};
     return bits_of(attention(Var(q), Var(kv), Var(kv), o).value());
   };
-  CHECK(rows(5, {}) == rows(0, Tensor::from_elements({1, 3}, dtypes::int32, {76, 77, 78})));
+  CHECK(rows(5, {}) == rows(0, Tensor::from_elements({1, 3}, dtypes::int32, std::vector<double>{76, 77, 78})));
   CHECK(rows(5, {}) != rows(6, {}));
   CHECK(contains(error_of([&] { rows(-1, {}); }), "window: got -1, expected a number of keys, or 0 for all."));
 }
@@ -267,4 +267,33 @@ TEST_CASE("gradients of attention in a window are those of differences", "[cpu]"
   const Tensor x = random_tensor({2, 7, 16}, dtypes::fp64, 1, -2, 2);
   const AttentionOptions options{.heads = 2, .kv_heads = 1, .scale = 0.7f, .window = 3};
   CHECK(gradcheck([&](const auto& v) { return attention(v[0], options); }, {x}) == "");
+}
+
+// [cpu]: fp64
+TEST_CASE("gradients of attention with capped scores are those of differences", "[cpu]") {
+  const Tensor x = random_tensor({2, 7, 16}, dtypes::fp64, 1, -4, 4);
+  const AttentionOptions options{.heads = 2, .kv_heads = 1, .softcap = 1.5f, .window = 4};
+  CHECK(gradcheck([&](const auto& v) { return attention(v[0], options); }, {x}) == "");
+}
+
+TEST_CASE("capped scores and their gradients are those of doubles, in every shape") {
+  for (const Problem& p : kProblems) {
+    INFO(p);
+    const auto ran = [&](DType dtype) {
+      const DeviceGuard where(device_for(dtype));
+      AccumulateSink sink;
+      Tape tape;
+      AttentionOptions options = p.options();
+      options.softcap = 1.25f;
+      const DType edge = dtype == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
+      const Var y = attention(tape.leaf(p.x(dtype), &sink, edge), options);
+      tape.backward({y},
+                    {Tensor::from_elements(y.shape(), edge, random_tensor(y.shape(), dtypes::fp32, 9).elements())});
+      return Ran{y.value(), sink.grad()};
+    };
+    const Ran got = ran(dtypes::fp32), expected = on_cpu([&] { return ran(dtypes::fp64); });
+    CHECK(distance(got.y, expected.y) <= 2e-5);
+    CHECK(distance(got.g, expected.g) <= 8e-5);
+    if (p.rows > 1) CHECK(distance(run(p).y, expected.y) > 1e-3);
+  }
 }

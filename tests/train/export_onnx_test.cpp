@@ -162,6 +162,7 @@ TEST_CASE("ONNX Runtime computes what a language model computes, for any number 
       {"side by side",
        {"model={layers: [{embedding: {num: 33, dim: 5}}, {linear: {out: 16}}, {relu: {}}, {linear: {out: 33}}]}"}},
       {"rope of neighbours", {kRope, interleaved}},
+      {"capped scores", {kAttentionKeys + "softcap=0.5", "model.layers.2.repeat.layers.0.residual.scale=0.5"}},
       {"q and k by heads", {kRope, kHeadNorm}},
       {"window",
        {kRope, kAttentionKeys + "window=5", kAttentionKeys + "scale=0.4", "model.layers.0.embedding.scale=3"}},

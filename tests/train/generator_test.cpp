@@ -31,6 +31,8 @@ const std::vector<Case>& cases() {
       {"int4 groups, q and k by rows", {"quant.recipe=int4wo", kRope, kRowNorm}},
       {"bf16 values, q and k by heads", {"model.values=bf16", kRope, kHeadNorm}},
       {"fp32, a window and a scale", {kRope, kAttentionKeys + "window=7", kAttentionKeys + "scale=0.4"}},
+      {"fp32, capped scores, scaled residuals",
+       {kRope, kAttentionKeys + "softcap=0.5", "model.layers.2.repeat.layers.0.residual.scale=0.5"}},
       {"int4 groups, a window, scaled rows",
        {"quant.recipe=int4wo", kRope, kAttentionKeys + "window=1", "model.layers.0.embedding.scale=3"}},
       {"int8 per token", {"quant.recipe=w8a8"}},

@@ -314,9 +314,9 @@ TEST_CASE("what GGUF cannot hold is refused, all of it, and nothing is written")
   expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, other); },
                "rotary positions, expected learned ones. Files of gpt2 cannot say it");
   other.family = "mamba";
-  expect_error(
-      [&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, other); },
-      "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, smollm3, mistral, olmo2, bitnet.");
+  expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, other); },
+               "family: got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, gemma2, granite, smollm3, "
+               "mistral, olmo2, bitnet.");
 }
 
 TEST_CASE("damaged and foreign GGUF models are refused with what is wrong") {
@@ -339,8 +339,9 @@ TEST_CASE("damaged and foreign GGUF models are refused with what is wrong") {
   };
   with_key("general.architecture", GgufValue::text("mamba"));
   refused(
-      "key 'general.architecture': got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, smollm3, olmo2, "
-      "bitnet.");
+      "key 'general.architecture': got mamba, expected one of: gpt2, llama, qwen2, qwen3, gemma3, gemma2, granite, "
+      "smollm3, "
+      "olmo2, bitnet.");
   with_key("llama.block_count", GgufValue::uint32(2000000000));
   refused("got 2000000000 blocks in a file of 20 tensors");
   with_key("llama.block_count", GgufValue::uint32(3));

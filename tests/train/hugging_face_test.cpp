@@ -1,13 +1,16 @@
 // Folders of Hugging Face: logits of the library (scripts/hugging_face_golden.py), the way there and back, training
 // from them, files that are wrong.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/interop/decoder.h"
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/io/safetensors.h"
 #include "support/catch.h"
@@ -23,8 +26,9 @@ namespace fs = std::filesystem;
 namespace {
 
 const std::string kFolder = source_path("tests/golden/hugging_face/");
-const std::vector<std::string> kModels{"gpt2",  "gpt2_sharded", "llama",  "bf16",
-                                       "qwen2", "qwen3",        "bitnet", "bitnet_packed"};
+const std::vector<std::string> kModels{"gpt2",    "gpt2_sharded", "llama",  "bf16",         "qwen2",
+                                       "qwen3",   "gemma3",       "gemma2", "granite",      "smollm3",
+                                       "mistral", "olmo2",        "bitnet", "bitnet_packed"};
 
 std::string text_of(const std::string& path) {
   std::ifstream in(path);
@@ -160,9 +164,9 @@ TEST_CASE("a config.json that is damaged, forged or of another model is refused"
     copy.set(key, value);
     return copy.refused();
   };
-  CHECK(contains(
-      refused("llama", "model_type", "mamba"),
-      "got 'mamba', expected one of: gpt2, llama, qwen2, qwen3, gemma3_text, smollm3, mistral, olmo2, bitnet"));
+  CHECK(contains(refused("llama", "model_type", "mamba"),
+                 "got 'mamba', expected one of: gpt2, llama, qwen2, qwen3, gemma3_text, gemma2, granite, smollm3, "
+                 "mistral, olmo2, bitnet"));
   CHECK(contains(refused("llama", "model_type", 3), "config.json"));
   CHECK(contains(refused("llama", "num_hidden_layers", 60000), "got 60000 blocks in files of"));
   CHECK(contains(refused("llama", "num_hidden_layers", -1), "num_hidden_layers"));
@@ -189,6 +193,53 @@ TEST_CASE("a config.json that is damaged, forged or of another model is refused"
     copy.write("config.json", text);
     CHECK(contains(copy.refused(), "config.json"));
   }
+}
+
+// A word where a number, a flag or a list stands; words that only name things; keys that say nothing about the numbers.
+TEST_CASE("each key of a config.json is read and refused for a value that it cannot have, or is listed as unused") {
+  const std::set<std::string> lax{"architectures", "eos_token_id",       "bos_token_id",
+                                  "pad_token_id",  "layer_norm_epsilon", "rope_scaling"};
+  for (const std::string name :
+       {"llama", "qwen2", "qwen3", "gemma3", "gemma2", "granite", "smollm3", "mistral", "olmo2"}) {
+    const Json config = Json::parse(text_of(kFolder + name + "/config.json"));
+    for (const auto& [key, value] : config.members()) {
+      if (lax.count(key) > 0) continue;
+      INFO(name << ": " << key);
+      const Copy copy(name);
+      copy.set(key, "yarn");
+      const std::string error = copy.refused();
+      if (!error.empty()) {
+        CHECK(contains(error, key));
+        continue;
+      }
+      const std::vector<std::string> unused = import_hugging_face(copy.folder).unused;
+      CHECK(std::find(unused.begin(), unused.end(), "config.json: " + key) != unused.end());
+    }
+  }
+  const auto refused = [](const std::string& model, const std::string& key, const std::string& value) {
+    const Copy copy(model);
+    copy.set(key, Json::parse(value));
+    return copy.refused();
+  };
+  CHECK(contains(refused("gemma3", "layer_types", R"(["sliding_attention"])"), "got 1 types for 3 blocks"));
+  CHECK(contains(refused("gemma3", "layer_types", R"(["chunked_attention", "full_attention", "full_attention"])"),
+                 "layer_types: got \"chunked_attention\", expected full_attention or sliding_attention."));
+  CHECK(contains(refused("qwen3", "layer_types", R"(["sliding_attention", "full_attention"])"),
+                 "layer_types: got \"sliding_attention\", expected full_attention."));
+  CHECK(contains(refused("gemma3", "sliding_window", "null"), "sliding_window"));
+  CHECK(contains(refused("gemma3", "use_bidirectional_attention", "true"), "use_bidirectional_attention: got true"));
+  CHECK(contains(refused("gemma3", "rope_parameters", R"({"full_attention": {"rope_type": "yarn"}})"), "'yarn'"));
+  CHECK(contains(refused("gemma3", "rope_parameters", R"({"full_attention": {}, "chunked_attention": {"a": 2}})"),
+                 "rope_parameters.chunked_attention"));
+  CHECK(contains(refused("smollm3", "no_rope_layers", "[1]"), "no_rope_layers: got [1], expected a list"));
+  CHECK(contains(refused("smollm3", "no_rope_layers", "[0, 0]"), "one of them 1"));
+  CHECK(contains(refused("smollm3", "no_rope_layers", "[2, 1]"), "no_rope_layers"));
+  CHECK(
+      contains(refused("granite", "tie_word_embeddings", "false"), "logits_scaling: got 3 of a head that is not tied"));
+  CHECK(contains(refused("granite", "residual_multiplier", "-1"), "residual_multiplier"));
+  CHECK(contains(refused("gemma2", "attn_logit_softcapping", "-1"), "attn_logit_softcapping"));
+  CHECK(contains(refused("llama", "attn_logit_softcapping", "50"), "attn_logit_softcapping: 50"));
+  CHECK(contains(refused("qwen3", "embedding_multiplier", "12"), "embedding_multiplier: 12"));
 }
 
 TEST_CASE("what a config.json of bitnet leaves out is as in transformers") {

@@ -50,6 +50,7 @@ TEST_CASE("The operations that a language model states compute what it computes,
   for (const Strings& keys :
        {Strings{}, Strings{kRope}, Strings{kRope, interleaved}, Strings{kRope, kHeadNorm}, Strings{kRope, kRowNorm},
         Strings{kAttentionKeys + "window=5", kAttentionKeys + "scale=0.4", "model.layers.0.embedding.scale=3"},
+        Strings{kAttentionKeys + "softcap=0.5", "model.layers.2.repeat.layers.0.residual.scale=0.5"},
         Strings{
             in_blocks("weights: {dtype: int4, scheme: symmetric, granularity: group(16)}, activations: {dtype: int8, "
                       "scheme: absmax, granularity: token}")},
@@ -77,6 +78,7 @@ TEST_CASE("Every kind of layer states what it computes, or is listed as one that
                                                 {"dropout", "p: 0.5"},
                                                 {"quantize", "dtype: int8, scheme: fixed, scale: 0.5"},
                                                 {"quantize_gradient", "dtype: uint8, scheme: dorefa_gradient"},
+                                                {"softcap", "cap: 2"},
                                                 {"sequence", "layers: [{tanh: {}}]"},
                                                 {"branches", "layers: [[], [{tanh: {}}]]"}};
   for (const LayerKind* kind : layer_kinds()) {

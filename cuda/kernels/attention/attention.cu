@@ -18,6 +18,10 @@ BITGRAD_DEVICE inline float dot(const float* a, const float* b, int64_t n) {
   return sum;
 }
 
+BITGRAD_DEVICE inline float scored(const AttentionShape& s, float sum) {
+  return s.softcap > 0 ? s.capped(sum) : sum * s.scale;
+}
+
 // Index: (sample * heads + head) * rows + row.
 struct Forward {
   AttentionArgs args;
@@ -54,7 +58,7 @@ struct Forward {
                               float* p, float& top, float& sum) const {
     float next = top;
     for (int j = begin; j < count; ++j) {
-      p[j] = dot(q, args.k + args.shape.of_k(sample, kv_head, key + j), args.shape.dim) * args.shape.scale;
+      p[j] = scored(args.shape, dot(q, args.k + args.shape.of_k(sample, kv_head, key + j), args.shape.dim));
       next = next < p[j] ? p[j] : next;
     }
     for (int j = 0; j < kBlock; ++j) p[j] = j >= begin && j < count ? math::exp(p[j] - next) : 0.0f;
@@ -91,9 +95,10 @@ struct Pair {
                       int64_t row, int64_t key) {
     const AttentionShape& s = args.shape;
     const uint64_t element = AttentionDropout::element(s, row, key);
-    p = math::exp(dot(args.q + q, args.k + k, s.dim) * s.scale - args.log_sum[row]);
+    const float score = scored(s, dot(args.q + q, args.k + k, s.dim));
+    p = math::exp(score - args.log_sum[row]);
     const float gp = args.dropout.dropped(dot(args.gy + y, args.v + k, s.dim), element);
-    gs = (p * (gp - dots[row])) * s.scale;
+    gs = (p * (gp - dots[row])) * (s.softcap > 0 ? s.cap_slope(score) : s.scale);
     p = args.dropout.dropped(p, element);
   }
 };

@@ -35,10 +35,12 @@ struct Decoder {
   std::vector<BlockKind> kinds = {BlockKind::kFull};  // block n is kinds[n % size]
   int64_t window = 0;                                 // keys that a local block sees; 0: none is local
   RopeOptions local_rope = {};
-  double attention_scale = 0;    // as key scale of attention
-  double embedding_scale = 1;    // as key scale of embedding
-  std::string qk_norm = "none";  // of q and k, as key qk_norm of attention
-  std::string activation = {};   // layer kind, e.g. "gelu"; of gated ones too, e.g. "swiglu"
+  double attention_scale = 0;                       // as key scale of attention
+  double residual_scale = 1, logit_scale = 1;       // as key scale of residual and of head
+  double attention_softcap = 0, logit_softcap = 0;  // 0: no cap
+  double embedding_scale = 1;                       // as key scale of embedding
+  std::string qk_norm = "none";                     // of q and k, as key qk_norm of attention
+  std::string activation = {};                      // layer kind, e.g. "gelu"; of gated ones too, e.g. "swiglu"
   bool gated = false;
   bool norm_bias = false, qkv_bias = false, out_bias = false, ffn_bias = false;
   bool sub_norms = false;   // a norm before the last weight of each residual

@@ -48,7 +48,8 @@ void visit_export_options(V&& v, S& s) {
     "onnx, c: inputs are bytes, normalized in the exported model by data.affine or data.normalize of the run");
   v("--dequantize", s.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
   v("--family", s.family,
-    "gpt2, llama, qwen2, qwen3, gemma3, smollm3, mistral, olmo2 or bitnet; default: inferred from the layers");
+    "gpt2, llama, qwen2, qwen3, gemma3, gemma2, granite, smollm3, mistral, olmo2 or bitnet; default: inferred from the "
+    "layers");
   v("--client", s.client, "gguf: newer, for versions of llama.cpp that read the activation of bitnet from the file");
 }
 // How one tensor of an exported file was written.

@@ -12,7 +12,8 @@ struct AttentionOptions {
   int64_t heads = 1;
   int64_t kv_heads = 1;  // divides heads; query heads h * (heads / kv_heads) .. use kv head h
   float scale = 0;       // factor of q k; 0: 1 / sqrt(d)
-  int64_t first = 0;     // position of q's first row, if keys and values start earlier
+  float softcap = 0;  // scores s become softcap * tanh(s / softcap) (Gemma 2, arXiv 2408.00118, section 2); 0: no cap
+  int64_t first = 0;  // position of q's first row, if keys and values start earlier
   int64_t window =
       0;  // a row at position p sees keys p - window + 1 .. p (Beltagy et al. 2020, arXiv 2004.05150); 0: all
   // Dropout probability on the softmax, in training. Element ((n*heads + h)*t + i)*s + j is kept if bits16(element) of

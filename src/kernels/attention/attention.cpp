@@ -68,6 +68,10 @@ class ForwardTile {
       State& state = state_[static_cast<size_t>(h * rows_ + from + r)];
       const Seen seen = seen_by(begin_ + from + r, key);
       OnlineRow row{scores + r * kAttentionBlock, seen.begin, seen.end, args_.shape.scale, state.top, state.sum};
+      if (args_.shape.softcap > 0) {
+        for (int64_t j = seen.begin; j < seen.end; ++j) row.scores[j] = args_.shape.capped(row.scores[j]);
+        row.scale = 1;
+      }
       loops().online_softmax(row);
       state = {row.top, row.sum};
       factors[r] = row.factor;

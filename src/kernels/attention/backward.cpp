@@ -90,7 +90,7 @@ class BackwardGroup {
                       dots_.as<float>()[h * s_.rows + begin + r]};
       const uint64_t element = AttentionDropout::element(s_, sample_, head_ + h, begin + r, key);
       if (args_.dropout.given()) drop(args_.dropout, element, row.begin, row.count, row.slopes);
-      loops().softmax_gradient(row);
+      gradient(row);
       if (args_.dropout.given()) drop(args_.dropout, element, row.begin, row.count, row.scores);
     }
     if (args_.gq != nullptr) {
@@ -103,6 +103,19 @@ class BackwardGroup {
     }
     if (args_.gk != nullptr) add_to_keys(key, keys, rows, gs, q(h), begin, gk_);
     if (args_.gv != nullptr) add_to_keys(key, keys, rows, p, gy(h), begin, gv_);
+  }
+
+  // gs of a row, through the cap of its scores if there is one.
+  void gradient(GradientRow& row) const {
+    if (s_.softcap == 0) return loops().softmax_gradient(row);
+    float slopes[kAttentionBlock];
+    for (int64_t j = row.begin; j < row.count; ++j) {
+      row.scores[j] = s_.capped(row.scores[j]);
+      slopes[j] = s_.cap_slope(row.scores[j]);
+    }
+    row.scale = 1;
+    loops().softmax_gradient(row);
+    for (int64_t j = row.begin; j < row.count; ++j) row.slopes[j] *= slopes[j];
   }
 
   MultiplyAdd keep(int64_t rows, int64_t inner, const float* x, float* y, int64_t ldy) const {

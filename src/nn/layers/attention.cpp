@@ -32,6 +32,7 @@ class AttentionLayer final : public detail::ValuesLayer {
             ", expected a divisor of heads, ", options_.heads);
     options_.scale = static_cast<float>(keys.number("scale"));
     options_.window = keys.integer("window");
+    options_.softcap = static_cast<float>(keys.number("softcap"));
     rope_.base = rotates_ ? keys.number("rope") : rope_.base;
     rope_.interleaved = keys.flag("interleaved");
     rope_.factor = keys.number("rope_factor");
@@ -206,6 +207,8 @@ LayerKind attention_kind() {
                 .choices = {std::string(kNoNorm), std::string(kHeadNorm), std::string(kRowNorm)}},
                {"scale", Type::kNumber, "[0, 1e6]", "0",
                 "factor of the products of q and k; 0: 1 / sqrt(features of a head)"},
+               {"softcap", Type::kNumber, "[0, 1e6]", "0",
+                "scores s become softcap * tanh(s / softcap) (Gemma 2); 0: no cap"},
                {"window", Type::kInt, "[0, 16777216]", "0", "keys that a row sees, itself included; 0: all before it"},
                {"qk_eps", Type::kNumber, "[1e-12, 1]", "1e-6", "added to the mean square of q and of k"}},
       .axes = true,

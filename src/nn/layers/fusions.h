@@ -43,8 +43,8 @@ class Fusions {
 // The residual layer; a hardtanh that follows it runs in the same pass.
 class Residual final : public Module {
  public:
-  // shortcut: nullptr for the identity.
-  Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut);
+  // shortcut: nullptr for the identity. scale: of the body's output.
+  Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut, float scale);
 
   Var forward(const Var& x) override;
   Form plan(const Form& in, PlanRequests& requests) override;
@@ -60,6 +60,7 @@ class Residual final : public Module {
   std::vector<Var> branches(const Var& x);
 
   std::shared_ptr<Sequential> body_, shortcut_;
+  float scale_;
   DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 

@@ -55,6 +55,7 @@ class Head final : public Module {
       : tie_(spec.attributes.text("tie")),
         compute_(spec.product.compute),
         with_bias_(spec.attributes.flag("bias")),
+        scale_(static_cast<float>(spec.attributes.number("scale"))),
         product_(spec) {
     if (with_bias_) bias_ = &add_parameter("bias", ParameterSpec{.init = {"zeros"}});
   }
@@ -70,22 +71,30 @@ class Head final : public Module {
 
   Var forward(const Var& x) override {
     const RandomStream draws = product_.draws(path(), state());
-    return slot_->linear(x, bias_ ? bias_->read() : Var(), product_.modes(draws));
+    const Var y = slot_->linear(x, bias_ ? bias_->read() : Var(), product_.modes(draws));
+    return scale_ == 1 ? y : times(y, scale_);
   }
 
   Form plan(const Form& in, PlanRequests& requests) override {
     require(slot_ != nullptr, "head", "shares the weight of '", tie_,
             "', but is not connected: build its model with make_model, or with make_layers and connect_all");
     if (bias_ != nullptr && !bias_->described()) bias_->describe({slot_->weight().shape().rows()});
-    return slot_->plan_linear(in, requests, bias_ != nullptr, product_.modes());
+    const Form out = slot_->plan_linear(in, requests, bias_ != nullptr, product_.modes());
+    require(scale_ == 1 || detail::is_values(out.dtype), "head", "scale: got ", scale_, " of a product in ", out.dtype,
+            ", expected 1, or a product in fp32");
+    return out;
   }
-  inference::Value lower(inference::Graph& graph, inference::Value x) override { return slot_->lower(graph, x, bias_); }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    x = slot_->lower(graph, x, bias_);
+    return scale_ == 1 ? x : detail::add_node(graph, path(), inference::Times{scale_}, x, Form(graph[x].form));
+  }
   std::string_view kind() const override { return "head"; }
 
  private:
   std::string tie_;
   Compute compute_;
   bool with_bias_;
+  float scale_;
   detail::ProductKeys product_;
   Quantizable* slot_ = nullptr;
   Parameter* bias_ = nullptr;
@@ -110,7 +119,8 @@ LayerKind head_kind() {
   return {.name = "head",
           .doc = "x W^T, W being the table of an embedding or the weight of another layer",
           .keys = {{"tie", Type::kText, "", "!", "path of the layer that owns W, such as layers.0"},
-                   {"bias", Type::kBool, "", "false", "adds a bias"}},
+                   {"bias", Type::kBool, "", "false", "adds a bias"},
+                   {"scale", Type::kNumber, "(0, 1e6]", "1", "factor of the outputs (Granite)"}},
           .product = true,
           .bf16 = true,
           .make = [](const LayerSpec& spec) { return std::make_shared<Head>(spec); }};

@@ -1,4 +1,5 @@
-// y = body(x) + shortcut(x); without a shortcut y = body(x) + x (He et al. 2015, arXiv 1512.03385, eq. 1 and 2).
+// y = scale * body(x) + shortcut(x); without a shortcut y = scale * body(x) + x (He et al. 2015, arXiv 1512.03385, eq.
+// 1 and 2).
 #include "nn/layers/fusions.h"
 #include "nn/layers/norm.h"
 #include "nn/values.h"
@@ -10,8 +11,8 @@ constexpr std::string_view kResidual = "residual";
 
 }  // namespace
 
-Residual::Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut)
-    : body_(std::move(body)), shortcut_(std::move(shortcut)) {
+Residual::Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut, float scale)
+    : body_(std::move(body)), shortcut_(std::move(shortcut)), scale_(scale) {
   add_child("body", body_);
   if (shortcut_) add_child("shortcut", shortcut_);
 }
@@ -22,10 +23,15 @@ std::vector<Var> Residual::branches(const Var& x) {
 }
 
 Var Residual::forward(const Var& x) {
-  return detail::in_values(branches(x), y_, true, [](const std::vector<Var>& p) { return add(p[0], p[1]); });
+  if (scale_ == 1)
+    return detail::in_values(branches(x), y_, true, [](const std::vector<Var>& p) { return add(p[0], p[1]); });
+  return detail::in_values(branches(x), y_, false,
+                           [this](const std::vector<Var>& p) { return add(times(p[0], scale_), p[1]); });
 }
 
-bool Residual::returns_fp32(const Var& x) const { return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32; }
+bool Residual::returns_fp32(const Var& x) const {
+  return scale_ == 1 && x.dtype() == dtypes::fp32 && y_ == dtypes::fp32;
+}
 
 Var Residual::hardtanh(const Var& x) {
   const auto f = [](const std::vector<Var>& p) { return add_hardtanh(p[0], p[1]); };
@@ -59,7 +65,9 @@ inference::Value Residual::lower(inference::Graph& graph, inference::Value x) {
   inference::Node node;
   node.layer = path();
   node.operation = inference::Join{inference::JoinKind::kAdd};
-  const inference::Value body = in_layer("body", [&] { return body_->lower(graph, x); });
+  inference::Value body = in_layer("body", [&] { return body_->lower(graph, x); });
+  if (scale_ != 1)
+    body = detail::add_node(graph, path(), inference::Times{scale_}, body, detail::values_like(graph[body].form, y_));
   node.inputs = {body, shortcut_ ? in_layer("shortcut", [&] { return shortcut_->lower(graph, x); }) : x};
   node.form = detail::values_like(graph[body].form, y_);
   return graph.add(std::move(node));
@@ -79,7 +87,8 @@ std::shared_ptr<Sequential> list_of(const LayerSpec& spec, std::string_view key)
 
 LayerKind residual_kind() {
   return {.name = std::string(kResidual),
-          .doc = "body(x) + shortcut(x); without a shortcut body(x) + x",
+          .doc = "scale * body(x) + shortcut(x); without a shortcut scale * body(x) + x",
+          .keys = {{"scale", Key::Type::kNumber, "(0, 1e6]", "1", "factor of the body's output (Granite)"}},
           .lists = {.kind = LayerLists::Kind::kNamed,
                     .keys = {{.name = "body", .standard = "!", .doc = "layers"},
                              {.name = "shortcut", .standard = "", .doc = "layers; absent or empty: the identity"}}},
@@ -89,7 +98,7 @@ LayerKind residual_kind() {
             require(body != nullptr && body->size() > 0, kResidual, "body: got no layers, expected at least one");
             auto shortcut = list_of(spec, "shortcut");
             if (shortcut && shortcut->size() == 0) shortcut = nullptr;
-            return std::make_shared<Residual>(body, shortcut);
+            return std::make_shared<Residual>(body, shortcut, static_cast<float>(spec.attributes.number("scale")));
           }};
 }
 
