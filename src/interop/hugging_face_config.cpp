@@ -475,7 +475,7 @@ Json hugging_face_config(const HuggingFaceConfig& config, const std::vector<int3
   const bool own = origin.name.empty() && !ends.empty();
   j["bos_token_id"] = origin.begin >= 0 ? Json(origin.begin) : own ? Json(ends[0]) : none;
   j["eos_token_id"] = ends.empty() ? none : ends.size() == 1 ? Json(ends[0]) : Json(ends);
-  if (origin.pad >= 0) j["pad_token_id"] = origin.pad;
+  j["pad_token_id"] = origin.pad >= 0 ? Json(origin.pad) : none;  // where it is absent, families have ids of their own
   if (family.fused_qkv)
     write_gpt2(d, j);
   else
