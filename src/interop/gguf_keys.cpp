@@ -259,7 +259,6 @@ namespace {
 constexpr std::string_view kReadKeys =
     "context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv "
     "attention.key_length attention.value_length attention.layer_norm_epsilon attention.layer_norm_rms_epsilon "
-    "hidden_activation attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
     "rope.dimension_count rope.freq_base rope.scaling.type rope.scaling.factor rope.scale_linear";
 constexpr std::string_view kUnusedKeys =
     "vocab_size rope.scaling.original_context_length rope.scaling.finetuned rope.scaling.yarn_log_multiplier "

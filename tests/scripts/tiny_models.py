@@ -3,7 +3,8 @@
   python tiny_models.py OUT FAMILY...
 
 OUT/FAMILY: config.json, model.safetensors, logits.json {"ids": [[id, ...], ...], "logits": [of each list [after each of its
-ids [of each id]]]}, in fp32. Exit status 77: a package is missing.
+ids [of each id]]], "client": the same with GELU as llama.cpp has it, a table of fp16 numbers}, in fp32. Exit status 77: a
+package is missing.
 """
 import json
 import os
@@ -46,6 +47,22 @@ def shake(model):
             p.copy_(torch.randn(p.shape) * (0.2 if p.dim() > 1 else 0.1) + middle)
 
 
+class Table(torch.nn.Module):
+    """GELU of ggml (ggml_vec_geglu_f32): of the input in fp16, rounded to fp16."""
+
+    def forward(self, x):
+        y = torch.nn.functional.gelu(x.half().float(), approximate="tanh").half().float()
+        return torch.where(x <= -10, torch.zeros_like(x), torch.where(x >= 10, x, y))
+
+
+def client_logits(model, ids):
+    if "gelu" in getattr(model.config, "hidden_activation", ""):
+        for module in list(model.modules()):
+            if hasattr(module, "act_fn"):
+                module.act_fn = Table()
+    return model(ids).logits.tolist()
+
+
 def main():
     torch.set_num_threads(1)
     ids = torch.tensor([[(7 * i * i + 5 * i + 11 * sample) % VOCABULARY for i in range(IDS)] for sample in range(3)])
@@ -58,8 +75,9 @@ def main():
         model.save_pretrained(folder)
         with torch.no_grad():
             logits = model.float()(ids).logits.tolist()
+            client = client_logits(model, ids)
         with open(os.path.join(folder, "logits.json"), "w") as file:
-            json.dump({"ids": ids.tolist(), "logits": logits}, file)
+            json.dump({"ids": ids.tolist(), "logits": logits, "client": client}, file)
 
 
 main()

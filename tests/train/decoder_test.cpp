@@ -144,8 +144,10 @@ TEST_CASE("a decoder without positions, with norms of other places or other wind
     return error_of([&] { export_gguf(learner->model(), spec_of(*learner), nullptr, temp.file("m.gguf"), spec); });
   };
   CHECK(error(gemma(), "").empty());
-  CHECK(contains(error(gemma(), "qwen3"), "layers.1.0.0.1.body.2: got geglu_tanh, expected one of: swiglu") ||
-        contains(error(gemma(), "qwen3"), "layers.1.0.0.0.body.3: a norm behind it, expected none"));
+  CHECK(contains(error(gemma(), "qwen3"), "layers.1.0.0.1.body.2: got geglu_tanh, expected one of: swiglu"));
+  std::string silu = gemma();
+  for (size_t at = 0; (at = silu.find("geglu_tanh", at)) != std::string::npos;) silu.replace(at, 10, "swiglu");
+  CHECK(contains(error(silu, "qwen3"), "layers.1.0.0.0.body.3: a norm behind it, expected none. Files of qwen3"));
   CHECK(contains(error(gemma("rope: 0"), ""), "layers.1.0.0.0.body.2: rope: got 0, expected a base. Files of gemma3"));
   CHECK(
       contains(error(gemma("window: 4, rope: 100, rope_factor: 2"), ""), "rope_factor in a window: got 2, expected 1"));
