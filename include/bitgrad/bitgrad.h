@@ -33,6 +33,7 @@
 #include "bitgrad/data/table.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/data/transform.h"
+#include "bitgrad/data/tokenizer_train.h"
 #include "bitgrad/dist/communicator.h"
 #include "bitgrad/dist/device_link.h"
 #include "bitgrad/dist/engines.h"

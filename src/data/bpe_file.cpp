@@ -11,15 +11,7 @@
 #include "data/tokenizer_text.h"
 
 namespace bitgrad::data {
-namespace {
 
-constexpr int64_t kMostGap = 65536;  // limit on ids without a token
-constexpr size_t kMostSteps = 64;    // steps of splitting, and of normalizing; files in use have 1 to 6
-// The pattern of GPT-2 (openai/gpt-2, src/encoder.py).
-constexpr const char* kWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-// The UTF-8 characters that represent bytes in the vocabulary: the byte itself if printable, else the next code point
-// from 256 on (openai/gpt-2, src/encoder.py, bytes_to_unicode).
 std::array<std::string, 256> byte_characters() {
   std::array<std::string, 256> all;
   uint32_t next = 256;
@@ -32,6 +24,13 @@ std::array<std::string, 256> byte_characters() {
   }
   return all;
 }
+
+namespace {
+
+constexpr int64_t kMostGap = 65536;  // limit on ids without a token
+constexpr size_t kMostSteps = 64;    // steps of splitting, and of normalizing; files in use have 1 to 6
+// The pattern of GPT-2 (openai/gpt-2, src/encoder.py).
+constexpr const char* kWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 template <typename... Parts>
 [[noreturn]] void bad(const Parts&... parts) {

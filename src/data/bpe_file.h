@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -50,6 +52,13 @@ struct BpeParts {
   std::vector<SplitStep> steps = {};
   int32_t end_id = -1;
 };
+
+// Calls f for each word of a text that holds no added token, in order. The text is in its normal form.
+void each_word(const BpeParts& parts, std::string_view text, const std::function<void(std::string_view word)>& f);
+
+// The UTF-8 characters that represent bytes in the vocabulary: the byte itself if printable, else the next code point
+// from 256 on (openai/gpt-2, src/encoder.py, bytes_to_unicode).
+std::array<std::string, 256> byte_characters();
 
 // Throws Error(kData) that names the member if the file is damaged or not byte-level BPE; JsonError for invalid JSON.
 BpeParts read_bpe(const Json& file);

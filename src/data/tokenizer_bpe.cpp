@@ -75,6 +75,28 @@ void BpeMerges::apply(std::vector<int32_t>& word) const {
 
 namespace {
 
+// The steps from `index` on, of a piece that the earlier ones produced.
+void each_word_of_step(const BpeParts& parts, size_t index, std::string_view text,
+                       const std::function<void(std::string_view word)>& f) {
+  if (text.empty()) return;
+  if (index == parts.steps.size()) return f(text);
+  const SplitStep& s = parts.steps[index];
+  std::string spaced;
+  if (s.prefix_space && text[0] != ' ') text = spaced = ' ' + std::string(text);
+  if (s.pattern.empty()) return each_word_of_step(parts, index + 1, text, f);
+  s.pattern[0].split(text, [&](std::string_view piece, bool match) {
+    if (match ? s.keep_matches : s.keep_others) each_word_of_step(parts, index + 1, piece, f);
+  });
+}
+
+}  // namespace
+
+void each_word(const BpeParts& parts, std::string_view text, const std::function<void(std::string_view word)>& f) {
+  each_word_of_step(parts, 0, text, f);
+}
+
+namespace {
+
 constexpr std::string_view kBpe = "bpe";
 constexpr size_t kKeptWords = 1 << 16, kLongestKept = 64;
 
@@ -106,24 +128,12 @@ class BpeTokenizer final : public Tokenizer {
         for (const std::string& form : p_.normal_forms) words = normal = normal_form(words, form);
         p_.normal_added.split(words, [&](std::string_view piece, int32_t added) {
           if (added >= 0) return sink_({&added, 1});
-          step(0, piece);
+          each_word(p_, piece, [&](std::string_view w) { word(w); });
         });
       });
     }
 
    private:
-    void step(size_t index, std::string_view text) {
-      if (text.empty()) return;
-      if (index == p_.steps.size()) return word(text);
-      const SplitStep& s = p_.steps[index];
-      std::string spaced;
-      if (s.prefix_space && text[0] != ' ') text = spaced = ' ' + std::string(text);
-      if (s.pattern.empty()) return step(index + 1, text);
-      s.pattern[0].split(text, [&](std::string_view piece, bool match) {
-        if (match ? s.keep_matches : s.keep_others) step(index + 1, piece);
-      });
-    }
-
     void word(std::string_view bytes) {
       if (bytes.size() > kLongestKept) return sink_(ids_of(bytes));
       key_ = bytes;

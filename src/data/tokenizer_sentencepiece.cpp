@@ -1,5 +1,5 @@
-// SentencePiece models (Kudo and Richardson 2018, arXiv:1808.06226), by its library. This file is the only user of the
-// library.
+// SentencePiece models (Kudo and Richardson 2018, arXiv:1808.06226), by its library. sentencepiece_train.cpp trains
+// them.
 
 #include <map>
 #include <vector>

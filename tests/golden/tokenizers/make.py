@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the files of this folder with the Python packages tokenizers 0.23 and sentencepiece 0.2.
 
-usage: make.py            the small tokenizers, text.txt and ids.json
+usage: make.py            the small tokenizers, text.txt, ids.json, and trained.json: what BpeTrainer makes
+                          of text.txt
        make.py --big DIR  the same, and in DIR a text of 1 MB with its ids by each tokenizer (NAME.ids, int32), to
                           compare with `bitgrad tokenize`
 Ids are those without special tokens added at the ends (add_special_tokens=False).
@@ -74,6 +75,24 @@ def pieces(text, **keys):
     return out.getvalue()
 
 
+def trained(text):
+    """Vocabulary (by id) and merges of BpeTrainer, for each way to split texts of `bitgrad tokenizer train`."""
+    special = ["<|endoftext|>", "<|im_start|>", "the"]
+    out = {}
+    for name, normalizer, pre in [("gpt2", None, pre_tokenizers.ByteLevel(add_prefix_space=False)),
+                                  ("qwen2", normalizers.NFC(), split(QWEN2))]:
+        t = Tokenizer(models.BPE())
+        t.normalizer = normalizer
+        t.pre_tokenizer = pre
+        t.train_from_iterator([text], trainers.BpeTrainer(
+            vocab_size=420, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=special,
+            show_progress=False))
+        model = json.loads(t.to_str())["model"]
+        vocab = sorted(model["vocab"], key=model["vocab"].get)
+        out[name] = {"special": special, "vocab": vocab, "merges": model["merges"]}
+    return out
+
+
 def main():
     text = mixed_text(5000, 1)
     train = mixed_text(60000, 2)
@@ -101,6 +120,7 @@ def main():
         p = sentencepiece.SentencePieceProcessor(model_proto=m)
         encoders[name] = p.encode
     (HERE / "text.txt").write_bytes(text.encode())
+    (HERE / "trained.json").write_text(json.dumps(trained(text), ensure_ascii=False))
     (HERE / "ids.json").write_text(json.dumps({name: e(text) for name, e in encoders.items()}).replace("], ", "],\n"))
     if len(sys.argv) == 3 and sys.argv[1] == "--big":
         folder = pathlib.Path(sys.argv[2])
