@@ -141,7 +141,7 @@ class TokenDataset final : public Dataset {
   }
   StoredSamples stored() const override {
     const bool ragged = windows_.tail && (ids_->size() - 1) % windows_.stride != 0;
-    if (ids_->data() == nullptr || ragged || windows_.overlap || task_.mask != nullptr) return {};
+    if (ids_->data() == nullptr || ragged || windows_.overlap || own_labels()) return {};
     StoredSamples s;
     s.codes = ids_->data();
     s.bytes = ids_->memory_bytes();
@@ -164,8 +164,12 @@ class TokenDataset final : public Dataset {
     auto* const labels = static_cast<int32_t*>(target);
     ids_->read(begin, count, to);
     if (!windows_.each) return ids_->read(begin + windows_.context, 1, labels);
-    std::copy(to + 1, to + count, labels);
-    ids_->read(begin + count, 1, labels + count - 1);
+    if (task_.labels != nullptr) {
+      task_.labels->read(begin + 1, count, labels);
+    } else {
+      std::copy(to + 1, to + count, labels);
+      ids_->read(begin + count, 1, labels + count - 1);
+    }
     if (task_.mask != nullptr) {
       std::vector<int32_t> counts(static_cast<size_t>(count));
       task_.mask->read(begin + 1, count, counts.data());
@@ -178,6 +182,8 @@ class TokenDataset final : public Dataset {
   }
 
  private:
+  bool own_labels() const { return task_.mask != nullptr || task_.labels != nullptr; }
+
   std::unique_ptr<TokenSource> ids_;
   TokenTask task_;
   TokenWindows windows_;

@@ -67,11 +67,27 @@ struct TokenTask {
   int64_t document_end = -1;    // Dataset::document_end
   TokenWindows windows = {};
   std::shared_ptr<const Tokenizer> tokenizer = {};
-  std::shared_ptr<const TokenSource> mask = {};  // for targets at each position: an id that is 0 here is no target
+  // For targets at each position. mask: an id that is 0 here is no target; labels: what an id is as a target, another
+  // id or kIgnoredClass.
+  std::shared_ptr<const TokenSource> mask = {}, labels = {};
 };
 
 // `ids`: more than `context` ids; with a tail, at least 2.
 std::unique_ptr<Dataset> token_dataset(std::unique_ptr<TokenSource> ids, TokenTask task);
+
+// ---- labels of their own
+
+// NAME.mask of a file NAME.bin; of another name, that with .mask behind it.
+std::string mask_path(const std::string& ids);
+// Bits of the ids in a file, 1 for targets: bit i % 8 of byte i / 8 of its mask_path. Throws Error(kData) if that is
+// missing or of another size, or has bits behind the last id.
+std::unique_ptr<TokenSource> open_mask_bits(const std::string& ids_path, int64_t ids);
+
+struct LabelledTokens {
+  std::unique_ptr<TokenSource> ids, labels = {};  // of one size; labels: ids below the vocabulary, or kIgnoredClass
+};
+// The arrays ids and labels [n] of an .npz archive. Throws Error(kData).
+LabelledTokens open_labelled_tokens(const std::string& path, InputFile& file, int64_t vocabulary);
 
 // ---- stored ids: raw files, llm.c shards, and NAME.tokens.json, in which `bitgrad tokenize` describes its shards
 

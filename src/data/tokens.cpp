@@ -190,9 +190,29 @@ std::shared_ptr<const TokenSource> read_mask(const DatasetSpec& spec, int64_t al
   return memory_tokens(std::move(bytes), StoredAs::kUint8);
 }
 
+// The ids of all files that data.file names, and the bits of their masks if these are the labels.
+LabelledTokens open_files(const DatasetSpec& spec, const std::vector<std::string>& files, const std::string& stored,
+                          int64_t vocabulary) {
+  const bool one = files[0] == data_path(spec.root, spec.file);
+  DatasetSpec named = spec;  // files matched by a pattern have a complete path
+  if (!one) named.root = "";
+  std::vector<std::unique_ptr<TokenSource>> ids, bits;
+  for (const std::string& path : files) {
+    auto file = open_data_file(kTokensData, named, "file", one ? spec.file : path, "a file of ids");
+    if (stored == "npz") {
+      require(files.size() == 1, kTokensData, "file: got ", files.size(), " files for '", spec.file,
+              "', expected one .npz archive.");
+      return open_labelled_tokens(path, *file, vocabulary);
+    }
+    ids.push_back(open_token_file(path, std::move(file), stored, vocabulary));
+    if (!spec.labels.empty()) bits.push_back(open_mask_bits(path, ids.back()->size()));
+  }
+  return {joined_tokens(std::move(ids)), bits.empty() ? nullptr : joined_tokens(std::move(bits))};
+}
+
 Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   const std::string path = data_path(spec.root, spec.file);
-  std::vector<std::string> files = matching_files(path);
+  const std::vector<std::string> files = matching_files(path);
   Opened out;
   const std::string record_path = tokens_record_of(files[0]);
   const TokensRecord record = record_path.empty() ? TokensRecord{} : read_tokens_record(record_path);
@@ -206,22 +226,35 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
           " for tokenizer ", known == 0 ? "" : describe(*out.task.tokenizer), '.');
   out.task.vocabulary = std::max(given, known);
   out.task.document_end = document_end(spec, out.task, record.end);
-  std::vector<std::unique_ptr<TokenSource>> parts;
-  DatasetSpec named = spec;  // files matched by a pattern have a complete path
-  if (files[0] != path) named.root = "";
-  for (const std::string& file : files)
-    parts.push_back(open_token_file(
-        file, open_data_file(kTokensData, named, "file", files[0] == path ? spec.file : file, "a file of ids"), stored,
-        out.task.vocabulary));
-  out.ids = joined_tokens(std::move(parts));
+  LabelledTokens opened = open_files(spec, files, stored, out.task.vocabulary);
+  out.ids = std::move(opened.ids);
   out.all = out.ids->size();
-  if (const IdRange range = range_of(spec, out.all); range.size() != out.all)
+  if (const IdRange range = range_of(spec, out.all); range.size() != out.all) {
     out.ids = part_of_tokens(std::move(out.ids), range.begin, range.size());
+    if (opened.labels != nullptr) opened.labels = part_of_tokens(std::move(opened.labels), range.begin, range.size());
+  }
   if (spec.keys.contains("mask"))
     out.task.mask = read_mask(spec, out.all);
+  else if (opened.labels != nullptr)
+    (stored == "npz" ? out.task.labels : out.task.mask) = std::move(opened.labels);
   else if (out.task.tokenizer != nullptr)
     out.task.bytes_per_target = bytes_per_target(*out.ids, *out.task.tokenizer);
   return out;
+}
+
+// Labels of their own: by data.labels, by mask, or in the archive.
+void check_labels(const DatasetSpec& spec, const std::string& stored) {
+  const bool mask = spec.keys.contains("mask");
+  require(stored != "text" || !mask, kTokensData,
+          "mask: it is for stored ids, a text has none before it is tokenized. See bitgrad tokenize.");
+  require(spec.labels.empty() || spec.labels == "mask", kTokensData, "labels: got '", spec.labels,
+          "', expected mask (the bits of NAME.mask beside each file NAME.bin).");
+  require(stored != "text" || spec.labels.empty(), kTokensData,
+          "labels: mask is for stored ids, a text has none before it is tokenized. See bitgrad tokenize.");
+  require(spec.labels.empty() || !mask, kTokensData, "got labels: mask and mask: ", mask ? spec.keys.text("mask") : "",
+          ", expected one of them.");
+  require(stored != "npz" || (spec.labels.empty() && !mask), kTokensData, spec.labels.empty() ? "mask" : "labels",
+          ": an .npz archive has the array labels. Leave the key out.");
 }
 
 TokenWindows windows_of(const DatasetSpec& spec, int64_t ids) {
@@ -263,8 +296,9 @@ std::vector<Key> tokens_keys() {
        .type = Type::kChoice,
        .standard = "text",
        .doc = "what the file holds. text: text, plain or .gz, for data.tokenizer; uint16, uint32: little-endian ids "
-              "back to back, as nanoGPT writes them; shard: llm.c's files. Ids are read on demand",
-       .choices = {"text", "uint16", "uint32", "shard"}},
+              "back to back, as nanoGPT writes them; shard: llm.c's files, read on demand as these; npz: an archive of "
+              "arrays ids and labels [n], a label is the id as a target, another id, or -100 for none",
+       .choices = {"text", "uint16", "uint32", "shard", "npz"}},
       vocabulary_key(),
       {"stride", Type::kInt, "[0, 1048576]", "0",
        "order sequential: stride between windows in tokens; only the last `stride` tokens of each but the first are "
@@ -296,8 +330,7 @@ std::unique_ptr<Dataset> make_tokens_dataset(const DatasetSpec& spec) {
   if (stored == "text")
     require(!spec.tokenizer.empty() || spec.of_model != nullptr, kTokensData,
             "tokenizer: got none, expected one for a text, such as chars or bytes.");
-  require(stored != "text" || !spec.keys.contains("mask"), kTokensData,
-          "mask: it is for stored ids, a text has none before it is tokenized. See bitgrad tokenize.");
+  check_labels(spec, stored);
   Opened opened = stored == "text" ? open_text(spec) : open_ids(spec, stored);
   if (stored == "text" && spec.keys.integer("vocabulary") != 0)
     require(spec.keys.integer("vocabulary") == opened.task.vocabulary, kTokensData, "vocabulary: got ",

@@ -189,6 +189,14 @@ TEST_CASE("Tokens behind a mask are read but are not targets") {
       CHECK(y[1][p] == (at < mask.size() && mask[at] == 0 ? kIgnoredClass : y[0][p]));
     }
   }
+  // The same by bits beside the file, and by labels of an archive.
+  std::vector<uint8_t> bits((mask.size() + 7) / 8);
+  for (size_t i = 0; i < mask.size(); ++i) bits[i / 8] |= static_cast<uint8_t>(mask[i] << i % 8);
+  a.write("a.mask", bits);
+  CHECK(samples_record(*opened(", labels: mask")) == samples_record(*some));
+  CHECK_FALSE(samples_record(*some) == samples_record(*all));
+  CHECK(contains(error_of([&] { opened(", labels: bits"); }),
+                 "data.train.labels: got 'bits', expected mask (the bits of NAME.mask"));
   mask.pop_back();
   a.write("mask.bin", mask);
   CHECK(contains(error_of([&] { opened(", mask: mask.bin"); }), "got 95 bytes, expected one for each of the 96 ids"));
