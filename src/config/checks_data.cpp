@@ -4,6 +4,7 @@
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/layers.h"
 #include "config/checks.h"
+#include "config/merge.h"
 
 namespace bitgrad::config {
 namespace {
@@ -26,6 +27,8 @@ class DataChecks : public Checks {
     texts("data.valid", config_.data.valid);
     each_dataset([this](const std::string& path, const DatasetConfig& c) { tokens(path, c); });
     each_dataset([this](const std::string& path, const DatasetConfig& c) { documents(path, c); });
+    each_dataset([this](const std::string& path, const DatasetConfig& c) { packed(path, c); });
+    chat();
     tokenizer();
     evaluation();
   }
@@ -137,11 +140,17 @@ class DataChecks : public Checks {
            "it splits the file once, so that the parts do not overlap");
   }
   static bool takes_tokenizer(const DatasetConfig& c) {
-    return format_of(c).windows == DatasetFormat::Windows::kTokens;
+    return format_of(c).windows == DatasetFormat::Windows::kTokens || format_of(c).chats;
   }
   // Requires what the file does not say: the tokenizer of a text, or the vocabulary size of ids.
   void tokens(const std::string& path, const DatasetConfig& c) {
     if (!takes_tokenizer(c) || !sound_path(path + ".stored") || !sound_path("data.tokenizer")) return;
+    if (format_of(c).chats) {
+      if (config_.data.tokenizer.empty())
+        contradiction({path + ".format"}, concat(path, " of format ", c.format,
+                                                 ": set data.tokenizer to a file (.json, .model), or to bytes"));
+      return;
+    }
     const bool reads_text = !c.keys.contains("stored") || c.keys.text("stored") == "text";
     if (reads_text && config_.data.tokenizer.empty())
       contradiction({path + ".format"}, concat(path,
@@ -152,6 +161,36 @@ class DataChecks : public Checks {
       contradiction({path + ".stored"}, concat(path, ".stored: ", c.keys.text("stored"),
                                                ": a file of ids does not say how many there are: set ", path,
                                                ".vocabulary, or data.tokenizer to the file of what made them"));
+  }
+  // Tables of roles, and what they are for.
+  void chat() {
+    if (!config_.data.chat || !sound_path("data.chat")) return;
+    try {
+      static_cast<void>(resolved(*config_.data.chat));
+    } catch (const Error& error) {
+      contradiction({"data.chat"}, library_text(error.what()));
+    }
+  }
+  // A window of several conversations.
+  void packed(const std::string& path, const DatasetConfig& c) {
+    const std::string key = path + ".pack";
+    if (!sound_path(key) || !sound_path("model.layers") || config_.layers.empty()) return;
+    if (!c.keys.contains("pack") || !c.keys.flag("pack")) return;
+    bool attends = false, places = false;
+    for_each_layer(config_.layers, [&](const LayerSpec& layer) {
+      const LayerKind& kind = *find_layer_kind(layer.kind);
+      attends = attends || kind.causal;
+      places = places || kind.positions;
+    });
+    const std::string own = concat(". Set ", key, ": false");
+    if (!attends)
+      contradiction({key},
+                    concat(key, ": attention keeps the conversations of a window apart, and the model has none", own));
+    else if (places)
+      contradiction({key}, concat(key,
+                                  ": the model has learned positions, which would go on from one conversation to "
+                                  "the next",
+                                  own, ", or take rotary positions (preset llama)"));
   }
   // Only layers that mix positions (LayerKind::causal) can separate documents.
   void documents(const std::string& path, const DatasetConfig& c) {
@@ -170,7 +209,8 @@ class DataChecks : public Checks {
     const std::string& name = config_.data.tokenizer;
     if (name.empty() || !sound_path("data.tokenizer") || !sound_path("data.train.format")) return;
     if (!takes_tokenizer(config_.data.train) && !(config_.data.test && takes_tokenizer(*config_.data.test)))
-      contradiction({"data.tokenizer"}, "data.tokenizer only applies to format tokens, which is not used here");
+      contradiction({"data.tokenizer"},
+                    "data.tokenizer only applies to formats tokens and jsonl, which are not used here");
     const std::vector<std::string> known = tokenizer_names();
     if (std::find(known.begin(), known.end(), name) != known.end() || is_tokenizer_file(name)) return;
     std::string names;

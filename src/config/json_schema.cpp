@@ -147,6 +147,7 @@ class Writer {
     if (type == Type::kLoss)
       return any_of({words(spec.names()), Json{{"type", "object"}, {"minProperties", 1}, {"maxProperties", 1}}});
     if (type == Type::kBest) return any_of({words(metric_names()), reference(spec.inner())});
+    if (type == Type::kChat) return any_of({words(chat_names()), reference(spec.inner())});
     if (type == Type::kBudget) return any_of({bytes(), reference(spec.inner())});
     if (type == Type::kNameMap)
       return Json{{"type", "object"}, {"minProperties", 1}, {"additionalProperties", Json{{"type", "string"}}}};

@@ -53,8 +53,9 @@ class Validator {
  private:
   void check_value(Entry& entry, const KeySpec& spec, const std::string& path) {
     Node& node = entry.node;
-    const bool short_form = spec.type == Type::kBudget || spec.type == Type::kBest;
-    if (short_form && node.kind == Node::Kind::kScalar) as_map(node, spec.type == Type::kBest ? "metric" : "bytes");
+    const bool short_form = spec.type == Type::kBudget || spec.type == Type::kBest || spec.type == Type::kChat;
+    if (short_form && node.kind == Node::Kind::kScalar)
+      as_map(node, spec.type == Type::kBest ? "metric" : spec.type == Type::kChat ? "name" : "bytes");
     if ((spec.type == Type::kMap || short_form) && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
       check_map(node, {spec.inner(), path, entry.key_mark});
     } else if (spec.type == Type::kLoss && node.kind == Node::Kind::kMap) {
@@ -80,7 +81,7 @@ class Validator {
     }
   }
 
-  // `budget: 60 KB` is short for {bytes: 60 KB}, `best: loss` for {metric: loss}.
+  // `budget: 60 KB` is short for {bytes: 60 KB}, `best: loss` for {metric: loss}, `chat: chatml` for {name: chatml}.
   static void as_map(Node& node, const std::string& key) {
     Node map;
     map.kind = Node::Kind::kMap;

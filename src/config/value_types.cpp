@@ -166,6 +166,16 @@ std::string read_text(const KeySpec& spec, const Node& node, Value& value) {
   value = node.text;
   return "";
 }
+// Line breaks and tabs are part of it, and it may be empty.
+std::string read_template(const KeySpec& spec, const Node& node, Value& value) {
+  if (node.kind != Node::Kind::kScalar) return got(spec, node);
+  const bool control = std::any_of(node.text.begin(), node.text.end(), [](char c) {
+    return (static_cast<uint8_t>(c) < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7F;
+  });
+  if (control) return "the text contains a control character";
+  value = node.text;
+  return "";
+}
 // An item of a list with commas, as in CSV.
 std::string listed(const std::string& item) {
   if (!item.empty() && item.find_first_of(",\"\n") == std::string::npos) return item;

@@ -272,6 +272,7 @@ std::string to_yaml(const RunConfig& c) {
   if (!c.data.root.empty()) out << "  root: " << yaml_text(c.data.root) << '\n';
   if (!c.data.class_names.empty()) out << "  class_names: " << yaml_text(c.data.class_names) << '\n';
   if (!c.data.tokenizer.empty()) out << "  tokenizer: " << yaml_text(c.data.tokenizer) << '\n';
+  if (c.data.chat) out << "  chat: " << yaml_text(*c.data.chat) << '\n';
   out << "  train: " << yaml_text(c.data.train) << '\n';
   if (c.data.valid) out << "  valid: " << yaml_text(*c.data.valid) << '\n';
   if (c.data.test) out << "  test: " << yaml_text(*c.data.test) << '\n';

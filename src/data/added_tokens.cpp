@@ -41,7 +41,20 @@ size_t spaces_before(std::string_view text) {
   return end;
 }
 
+bool separates(char c) { return c >= '\x1c' && c <= '\x1f'; }  // white space of Python alone
+
 }  // namespace
+
+std::string_view without_outer_spaces(std::string_view text) {
+  for (size_t before = text.size() + 1; before != text.size();) {
+    before = text.size();
+    text.remove_prefix(spaces_behind(text));
+    text = text.substr(0, spaces_before(text));
+    if (!text.empty() && separates(text.front())) text.remove_prefix(1);
+    if (!text.empty() && separates(text.back())) text.remove_suffix(1);
+  }
+  return text;
+}
 
 void AddedTokens::add(AddedToken token) {
   std::vector<size_t>& list = by_byte_[first_byte(token.text)];
@@ -50,16 +63,18 @@ void AddedTokens::add(AddedToken token) {
   tokens_.push_back(std::move(token));
 }
 
-const AddedToken* AddedTokens::at(std::string_view text) const {
+const AddedToken* AddedTokens::at(std::string_view text, const Takes& takes) const {
   for (const size_t i : by_byte_[first_byte(text)])
-    if (text.starts_with(tokens_[i].text)) return &tokens_[i];
+    if (text.starts_with(tokens_[i].text) && (!takes || takes(tokens_[i].id))) return &tokens_[i];
   return nullptr;
 }
 
-void AddedTokens::split(std::string_view text, const std::function<void(std::string_view part, int32_t id)>& f) const {
+void AddedTokens::split(std::string_view text, const Part& f) const { split_those(text, nullptr, f); }
+
+void AddedTokens::split_those(std::string_view text, const Takes& takes, const Part& f) const {
   size_t done = 0;
   for (size_t i = 0; i < text.size() && !tokens_.empty();) {
-    const AddedToken* const token = at(text.substr(i));
+    const AddedToken* const token = at(text.substr(i), takes);
     if (token == nullptr) {
       ++i;
       continue;

@@ -19,6 +19,8 @@ inline std::vector<Key> no_keys() { return {}; }
 
 // Number of different ids, with the same meaning in every format whose samples may be ids.
 Key vocabulary_key();
+// The id between documents, with the same meaning in the formats of texts.
+Key end_key();
 
 // Begin and end of a split within all bytes or ids of a text: train comes first, then valid (with a valid_fraction),
 // then test.

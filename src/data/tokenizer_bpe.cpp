@@ -113,20 +113,29 @@ class BpeTokenizer final : public Tokenizer {
     require(id >= 0 && id < vocabulary(), kBpe, "id: got ", id, ", expected 0 .. ", vocabulary() - 1);
     return parts_.tokens[static_cast<size_t>(id)];
   }
-  void encode(std::string_view text, const Sink& sink) const override { Encoding(parts_, text, sink).run(); }
+  void encode(std::string_view text, const Sink& sink) const override { Encoding(parts_, text, sink).run(true); }
+  void encode_plain(std::string_view text, const Sink& sink) const override { Encoding(parts_, text, sink).run(false); }
+  void split_special(std::string_view text, const Part& f) const override {
+    parts_.raw_added.split(text, [&](std::string_view part, int32_t id) {
+      if (id >= 0) return f(part, id);
+      parts_.normal_added.split(part, f);
+    });
+  }
 
  private:
   // State of one call of encode.
   class Encoding {
    public:
     Encoding(const BpeParts& parts, std::string_view text, const Sink& sink) : p_(parts), text_(text), sink_(sink) {}
-    void run() {
-      p_.raw_added.split(text_, [&](std::string_view part, int32_t id) {
+    // special: special tokens are read, too. Other added tokens are in any case.
+    void run(bool special) {
+      const auto taken = [&](int32_t id) { return special || !p_.special[static_cast<size_t>(id)]; };
+      p_.raw_added.split_those(text_, taken, [&](std::string_view part, int32_t id) {
         if (id >= 0) return sink_({&id, 1});
         std::string normal;
         std::string_view words = part;
         for (const std::string& form : p_.normal_forms) words = normal = normal_form(words, form);
-        p_.normal_added.split(words, [&](std::string_view piece, int32_t added) {
+        p_.normal_added.split_those(words, taken, [&](std::string_view piece, int32_t added) {
           if (added >= 0) return sink_({&added, 1});
           each_word(p_, piece, [&](std::string_view w) { word(w); });
         });

@@ -2,6 +2,7 @@
 // them.
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "bitgrad/base/error.h"
@@ -33,6 +34,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (int id = 0; id < processor_.GetPieceSize(); ++id) special_[static_cast<size_t>(id)] = processor_.IsControl(id);
     if (!list_.is_null())
       for (const Json& token : list_) add(token);
+    for (int id = 0; id < processor_.GetPieceSize(); ++id)
+      if (processor_.IsControl(id) && !named_.contains(id)) names_.add({id, processor_.IdToPiece(id)});
   }
 
   std::string_view kind() const override { return kSentencePiece; }
@@ -53,12 +56,18 @@ class SentencePieceTokenizer final : public Tokenizer {
   void encode(std::string_view text, const Sink& sink) const override {
     added_.split(text, [&](std::string_view part, int32_t id) {
       if (id >= 0) return sink({&id, 1});
-      std::vector<int> ids;
-      if (const auto status = processor_.Encode({part.data(), part.size()}, &ids); !status.ok())
-        fail_with(ErrorCode::kData, kSentencePiece, status.message());
-      if (!ids.empty()) sink(ids);
+      encode_part(part, sink);
     });
   }
+  void encode_plain(std::string_view text, const Sink& sink) const override {
+    const auto taken = [&](int32_t id) { return !special(id); };
+    added_.split_those(text, taken, [&](std::string_view part, int32_t id) {
+      if (id >= 0) return sink({&id, 1});
+      encode_part(part, sink);
+    });
+  }
+  // The added tokens and the model's control pieces, such as <s>.
+  void split_special(std::string_view text, const Part& f) const override { names_.split(text, f); }
   // As the library does: removes the space that it adds before a text.
   std::string decode(std::span<const int32_t> ids) const override {
     for (const int32_t id : ids) bytes(id);
@@ -106,7 +115,15 @@ class SentencePieceTokenizer final : public Tokenizer {
       bytes_[at] = token.text;
       special_[at] = item.value("special", false);
     }
+    named_.insert(token.id);
+    names_.add(token);
     added_.add(std::move(token));
+  }
+  void encode_part(std::string_view part, const Sink& sink) const {
+    std::vector<int> ids;
+    if (const auto status = processor_.Encode({part.data(), part.size()}, &ids); !status.ok())
+      fail_with(ErrorCode::kData, kSentencePiece, status.message());
+    if (!ids.empty()) sink(ids);
   }
   std::string bytes_of(int id) const {
     const std::string& piece = processor_.IdToPiece(id);
@@ -123,8 +140,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string model_;
-  Json list_;  // added tokens; null: none
-  AddedTokens added_;
+  Json list_;                  // added tokens; null: none
+  AddedTokens added_, names_;  // names_: with the control pieces
+  std::set<int32_t> named_;    // ids of added tokens
   std::vector<bool> special_;
   sentencepiece::SentencePieceProcessor processor_;
   std::vector<std::string> bytes_;

@@ -46,6 +46,9 @@ std::string pcre_of_oniguruma(const std::string& pattern);
 // is not ASCII.
 std::string normal_form(std::string_view text, std::string_view form);
 
+// The text without the white space at its ends, as str.strip of Python.
+std::string_view without_outer_spaces(std::string_view text);
+
 // ---- added tokens: texts that are a single token wherever they occur, such as <|endoftext|>. They are matched before
 // a text is split into words.
 
@@ -61,10 +64,14 @@ class AddedTokens {
   bool empty() const { return tokens_.empty(); }
   // Calls f(part, id or -1) for tokens and the text between them, front to back; no part is empty. If several tokens
   // match at the same position, the longest wins.
-  void split(std::string_view text, const std::function<void(std::string_view part, int32_t id)>& f) const;
+  using Part = std::function<void(std::string_view part, int32_t id)>;
+  void split(std::string_view text, const Part& f) const;
+  // The same with those tokens alone whose id `takes` accepts.
+  using Takes = std::function<bool(int32_t id)>;
+  void split_those(std::string_view text, const Takes& takes, const Part& f) const;
 
  private:
-  const AddedToken* at(std::string_view text) const;
+  const AddedToken* at(std::string_view text, const Takes& takes) const;
   std::vector<AddedToken> tokens_;
   std::array<std::vector<size_t>, 256> by_byte_;  // first byte: token indices, longest first
 };

@@ -289,6 +289,17 @@ Key vocabulary_key() {
               "arrays, num of the embedding that reads them"};
 }
 
+Key end_key() {
+  return {.name = "end",
+          .type = Key::Type::kInt,
+          .range = "[-1, 16777215]",
+          .standard = "-1",
+          .doc =
+              "the id that ends a document, of tokens with documents apart, of jsonl that behind a conversation; -1: "
+              "that of NAME.tokens.json beside shards, else the tokenizer's, of jsonl another special token if "
+              "conversations hold it"};
+}
+
 std::vector<Key> tokens_keys() {
   using Type = Key::Type;
   return {
@@ -319,9 +330,7 @@ std::vector<Key> tokens_keys() {
        .standard = "joined",
        .doc = "what attention sees. joined: the whole window; apart: the own document, up to the end id before it",
        .choices = {"joined", "apart"}},
-      {"end", Type::kInt, "[-1, 16777215]", "-1",
-       "documents apart: the id that ends a document; -1: that of NAME.tokens.json beside shards, else the "
-       "tokenizer's"}};
+      end_key()};
 }
 
 std::unique_ptr<Dataset> make_tokens_dataset(const DatasetSpec& spec) {

@@ -41,6 +41,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
   DatasetSpec spec = section;
   spec.root = all.root;
   spec.tokenizer = all.tokenizer;
+  spec.chat = all.chat;
   spec.vocabulary_file = all.train.file;
   if (section.format == all.train.format) {
     spec.training_path = all.train.path;

@@ -120,6 +120,7 @@ struct DataSection {
   std::array<float, 2> affine{1.0f, 0.0f};    // [a, b]: a * (pixel / 255) + b
   Normalization normalize = {};               // replaces affine
   std::string tokenizer = {};                 // for texts of format tokens
+  std::optional<ChatTable> chat = {};         // roles of conversations
   std::vector<std::string> class_names = {};  // in class order; empty: not set
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include "bitgrad/base/key.h"
 #include "bitgrad/base/memory.h"
+#include "bitgrad/data/chat.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/tensor/shape.h"
 
@@ -159,6 +161,7 @@ struct DatasetSpec {
   std::string training_file = {};    // the same of `file`
   // tokens: the tokenizer of the model that will read them, used instead of one built from a text.
   std::shared_ptr<const Tokenizer> of_model = {};
+  std::optional<ChatTable> chat = {};  // data.chat
   // csv: the plan of the training table or of the model, used instead of one made from `vocabulary_file`.
   std::shared_ptr<const TablePlan> table = {};
   std::array<float, 2> affine{1.0f, 0.0f};  // [a, b]
@@ -193,6 +196,7 @@ struct DatasetFormat {
   bool pixels = false;  // samples are bytes made values by `affine` or `normalize`, even if not stored() as such
   bool counts_classes = false;  // without `classes`, there are as many as the labels of data.train have
   std::vector<Word> label_words = {}, target_words = {};  // of `labels` and `targets`, which then are no paths
+  bool chats = false;                                     // reads conversations by DatasetSpec::chat, with a tokenizer
   // Those of `keys` that data.train decides for all data of a run.
   std::vector<std::string> of_training = {};
 };

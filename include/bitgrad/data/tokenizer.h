@@ -27,6 +27,14 @@ class Tokenizer {
   // Encodes a text front to back and passes the ids to `sink` in runs. Throws Error(kData) with the position for bytes
   // that have no id.
   virtual void encode(std::string_view text, const Sink& sink) const = 0;
+  // The same, but reads no special token in the text: <|im_end|> in a message is then text, as its author wrote it.
+  virtual void encode_plain(std::string_view text, const Sink& sink) const { encode(text, sink); }
+  // Calls f(part, id, or -1 for text) for the special and added tokens that a template names, and the text between
+  // them, front to back; no part is empty. Default: the text alone.
+  using Part = std::function<void(std::string_view part, int32_t id)>;
+  virtual void split_special(std::string_view text, const Part& f) const {
+    if (!text.empty()) f(text, -1);
+  }
   // The bytes of an id; valid for the lifetime of the tokenizer. Throws Error for an id out of range.
   virtual std::string_view bytes(int32_t id) const = 0;
   // The text of ids. Default: their bytes, concatenated.

@@ -45,7 +45,8 @@ struct LayerKind {
   bool axes = false;    // uses axes of a sample other than the features; models without such layers take flat vectors
   bool ids = false;     // takes ids, int32 or int64
   bool causal = false;  // mixes the positions of a sample, each output row depending only on rows up to its own
-  bool bf16 = false;    // supports bf16 values (Form::values); a bf16 model rejects kinds that do not
+  bool positions = false;  // adds rows of a table by the position in a sample
+  bool bf16 = false;       // supports bf16 values (Form::values); a bf16 model rejects kinds that do not
   enum class Output : uint8_t {
     kScores,  // its output may be the output of the model
     kKeeps,   // may follow the layer that produces the output

@@ -226,6 +226,7 @@ LayerKind positions_kind() {
                     "positions of the table: at least those of a sample; 0: as many"},
                    {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}},
           .axes = true,
+          .positions = true,
           .bf16 = true,
           .output = LayerKind::Output::kKeeps,
           .make = [](const LayerSpec& spec) {
