@@ -52,13 +52,13 @@ int32_t end_of(const DatasetSpec& spec, const Tokenizer& tokenizer, const Conver
   const std::vector<bool> inner = inner_ids(all, vocabulary);
   const auto stands_inside = [&](int64_t id) { return inner[static_cast<size_t>(id)]; };
   if (own >= 0 && !stands_inside(own)) return static_cast<int32_t>(own);
-  require(given < 0, kJsonl, "end: got ", given, ", which stands within a conversation: attention would end there. ",
+  require(given < 0, kJsonl, "end: got ", given, ", which a conversation contains: attention would end there. ",
           "Expected an id that no conversation holds.");
   for (int32_t id = 0; id < vocabulary; ++id) {
     if (!tokenizer.special(id) || stands_inside(id)) continue;
     notes.push_back(concat("conversations in a window are kept apart by id ", id, ": ",
                            own < 0 ? std::string("the tokenizer has no token for the end of a text")
-                                   : concat("the end of a text, id ", own, ", stands within them")));
+                                   : concat("the end of a text, id ", own, ", occurs in them")));
     return id;
   }
   fail(kJsonl, "pack: no special token of ", describe(tokenizer),
@@ -98,7 +98,7 @@ std::vector<Key> jsonl_keys() {
           {.name = "too_long",
            .type = Type::kChoice,
            .standard = "cut",
-           .doc = "a conversation of more than `context` ids. cut: loses its first ids; skip: is left out; error: ends "
+           .doc = "a conversation of more than `context` ids. cut: loses its first ids; skip: is omitted; error: ends "
                   "the run. The log counts them",
            .choices = {"cut", "skip", "error"}},
           end_key()};

@@ -121,7 +121,7 @@ void JsonlReader::add(const ChatIds& made) {
   const int64_t beyond = std::ssize(made.ids) - spec_.context;
   if (beyond > 0 && spec_.too_long == TooLong::kError)
     throw JsonError(concat("got ", made.ids.size(), " ids, expected at most ", spec_.context,
-                           " (context). too_long: cut or skip takes longer ones"));
+                           " (context). too_long: cut or skip accepts longer ones"));
   if (beyond > 0 && spec_.too_long == TooLong::kSkip) {
     ++skipped_;
     return;
@@ -166,8 +166,8 @@ std::vector<std::string> JsonlReader::notes() const {
   };
   note(cut_, "have more ids than context = ", spec_.context, " and lost their first ones, ", cut_ids_,
        " in all (too_long: cut)");
-  note(skipped_, "have more ids than context = ", spec_.context, " and are left out (too_long: skip)");
-  note(without_target_, "have no id that is a target and are left out");
+  note(skipped_, "have more ids than context = ", spec_.context, " and are omitted (too_long: skip)");
+  note(without_target_, "have no id that is a target and are omitted");
   if (!ignored_.empty()) {
     std::string names;
     for (const std::string& name : ignored_) names += concat(names.empty() ? "" : ", ", printable(name));

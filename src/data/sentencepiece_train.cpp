@@ -93,7 +93,7 @@ std::string train(const std::string& type, const TokenizerTraining& spec, const 
   if (lines.left_out() > 0)
     notes.push_back(concat(lines.left_out(),
                            " lines with U+2585 or a zero byte, which SentencePiece reserves, were "
-                           "left out"));
+                           "omitted"));
   return model;
 }
 

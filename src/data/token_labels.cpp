@@ -78,7 +78,7 @@ TrackedBytes read_whole_numbers(const ZipArchive& archive, const std::string& pa
     const std::optional<int64_t> value = array.integer_at(i);
     if (!value || !((*value >= 0 && *value < vocabulary) || (ignored && *value == kIgnoredClass)))
       array.refuse("element ", i, ": got ", array.number_at(i), ", expected 0 .. ", vocabulary - 1, " (vocabulary)",
-                   ignored ? ", or -100 for an id that is no target." : ".");
+                   ignored ? ", or -100 for an id that is not a target." : ".");
     to[i] = static_cast<int32_t>(*value);
   }
   return out;

@@ -95,7 +95,7 @@ TEST_CASE("Special tokens are read in templates alone, by every tokenizer") {
   }
 }
 
-TEST_CASE("A mark that the tokenizer takes for an ordinary token is cut where an author wrote it") {
+TEST_CASE("A mark that the tokenizer knows as an ordinary token is cut where an author wrote it") {
   // <turn> is an added token that is not special, as <start_of_turn> of Gemma 2.
   const auto tokenizer = open_tokenizer(source_path("tests/golden/tokenizers/qwen2.json"));
   if (tokenizer == nullptr) return;

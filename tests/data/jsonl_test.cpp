@@ -88,7 +88,7 @@ TEST_CASE("Each kind of line becomes ids with the targets that count") {
   CHECK(only(turns).targets == ".......w|.");
 }
 
-TEST_CASE("Longer conversations are cut, left out or refused, and each is counted") {
+TEST_CASE("Longer conversations are cut, omitted or refused, and each is counted") {
   const TempDir temp;
   DatasetSpec spec = jsonl_spec(temp.file("a.jsonl"), 6);
   spec.chat = small_table();
@@ -96,7 +96,7 @@ TEST_CASE("Longer conversations are cut, left out or refused, and each is counte
   write(spec.file, chat_line({{"user", "x"}, {"assistant", "y"}}) +
                        chat_line({{"user", "long"}, {"assistant", "yes"}}) + chat_line({{"user", "x"}}));
   const auto notes = [&] { return make_dataset(spec)->notes(); };
-  const std::string none = "1 of 3 lines have no id that is a target and are left out";
+  const std::string none = "1 of 3 lines have no id that is a target and are omitted";
   const std::string mark = "bytes of 256 ids has no special token for |: the marks of data.chat are read as text";
   CHECK(make_dataset(spec)->size() == 2);
   REQUIRE(notes().size() == 3);
@@ -107,7 +107,7 @@ TEST_CASE("Longer conversations are cut, left out or refused, and each is counte
   CHECK(window_of(*make_dataset(spec), 1) == Window{"|Ayes|", ".yes|."});
   spec.keys["too_long"] = "skip";
   CHECK(make_dataset(spec)->size() == 1);
-  CHECK(notes()[0] == "1 of 3 lines have more ids than context = 6 and are left out (too_long: skip)");
+  CHECK(notes()[0] == "1 of 3 lines have more ids than context = 6 and are omitted (too_long: skip)");
   spec.keys["too_long"] = "error";
   CHECK(error_code_of(notes) == 3);
   CHECK(contains(error_of(notes), "a.jsonl line 2: got 11 ids, expected at most 6 (context)"));
@@ -165,7 +165,7 @@ TEST_CASE("Packed windows hold each conversation once, whole, first-fit in the d
   CHECK(apart->document_end() == -1);
 }
 
-TEST_CASE("First-fit takes the first window with room, exactly full ones included") {
+TEST_CASE("First-fit fills the first window with room, exactly full ones included") {
   const TempDir temp;
   DatasetSpec spec = jsonl_spec(temp.file("a.jsonl"), 8);
   spec.split = "test";  // in the order of the file
@@ -181,14 +181,14 @@ TEST_CASE("First-fit takes the first window with room, exactly full ones include
   CHECK(window_of(*set, 3) == Window{"ffffffff", "fffffff."});
 }
 
-TEST_CASE("The id that keeps conversations apart stands in none of them") {
+TEST_CASE("The id that keeps conversations apart occurs in none of them") {
   const TempDir temp;
   DatasetSpec spec = jsonl_spec(temp.file("a.jsonl"), 16);
   spec.chat = small_table();
   write(spec.file, chat_line({{"user", "x"}, {"assistant", "y"}}));
   const auto open = [&] { make_dataset(spec); };
   spec.keys["end"] = int64_t{'x'};
-  CHECK(contains(error_of(open), "end: got 120, which stands within a conversation"));
+  CHECK(contains(error_of(open), "end: got 120, which a conversation contains"));
   spec.keys["end"] = int64_t{256};
   CHECK(contains(error_of(open), "end: got 256, expected an id below 256"));
   spec.keys["end"] = int64_t{-1};
@@ -239,7 +239,7 @@ TEST_CASE("What does not fit lines of JSON is an error, and members that are not
   DatasetSpec spec = jsonl_spec(temp.file("a.jsonl"), 16);
   write(spec.file, "{\"id\": 1, \"text\": \"abc\", \"source\": {}}\n{\"text\": \"d\", \"id\": 2}\n");
   REQUIRE(make_dataset(spec)->notes().size() == 2);
-  CHECK(make_dataset(spec)->notes()[0] == "1 of 2 lines have no id that is a target and are left out");
+  CHECK(make_dataset(spec)->notes()[0] == "1 of 2 lines have no id that is a target and are omitted");
   CHECK(make_dataset(spec)->notes()[1] == "members of lines that are not read: id, source");
   const auto open = [&] { make_dataset(spec); };
   spec.tokenizer = "chars";
