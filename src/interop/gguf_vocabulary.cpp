@@ -351,6 +351,21 @@ std::shared_ptr<const Tokenizer> reading(const GgufFile& file, std::string_view 
   }
 }
 
+// The template of chats, which clients apply; empty: none. Of several, the one that is named default.
+constexpr const char* kChatTemplate = "tokenizer.chat_template";
+std::string chat_template_of(const ModelOrigin& origin) {
+  const Json& config = origin.tokenizer_config;
+  if (!config.is_object() || !config.contains("chat_template")) return "";
+  const Json& given = config.at("chat_template");
+  if (given.is_string()) return given.text();
+  if (!given.is_array()) return "";
+  for (const Json& one : given)
+    if (one.is_object() && one.contains("name") && one.at("name") == "default" && one.contains("template") &&
+        one.at("template").is_string())
+      return one.at("template").text();
+  return "";
+}
+
 }  // namespace
 
 GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary, const ModelOrigin& origin) {
@@ -372,6 +387,8 @@ GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary, con
     out.emplace_back("tokenizer.ggml.merges", GgufValue::texts(std::move(v.merges)));
     for (auto& key : id_keys(*tokenizer, vocabulary, origin)) out.push_back(std::move(key));
   }
+  if (const std::string text = chat_template_of(origin); !text.empty())
+    out.emplace_back(kChatTemplate, GgufValue::text(text));
   out.emplace_back(kTokenizerKey, GgufValue::text(tokenizer_record(*tokenizer).dump()));
   return out;
 }
@@ -425,6 +442,7 @@ ModelOrigin origin_of_keys(const GgufFile& file, int64_t vocabulary) {
       origin.end.push_back(end);
   origin.begin = id("bos_token_id");
   origin.pad = id("padding_token_id");
+  if (file.find(kChatTemplate) != nullptr) origin.tokenizer_config = {{"chat_template", file.text(kChatTemplate)}};
   const std::string pre = file.find("tokenizer.ggml.pre") ? file.text("tokenizer.ggml.pre") : "";
   const bool told = file.find("tokenizer.ggml.add_bos_token") != nullptr;
   origin.add_begin = told ? file.boolean("tokenizer.ggml.add_bos_token") : begins_of_name(pre);

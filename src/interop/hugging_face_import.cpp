@@ -179,7 +179,8 @@ class HuggingFaceImport {
                              "special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"}) {
       const std::string_view name = file;
       if (!file_system().exists(concat(folder_, '/', file))) continue;
-      const bool used = name.ends_with("_config.json") || (name == "added_tokens.json" && pieces);
+      const bool used =
+          name.ends_with("_config.json") || (name == "added_tokens.json" && pieces) || name == "chat_template.jinja";
       (used ? out_.read : out_.unused).push_back(file);
     }
   }

@@ -122,6 +122,7 @@ class OriginReader {
     config_ = read_origin_json(folder, "config.json");
     o_.generation = read_origin_json(folder, "generation_config.json");
     o_.tokenizer_config = read_origin_json(folder, kTokenizerConfig);
+    read_chat_template();
     if (has(config_, "vocab_size") && config_.at("vocab_size").is_integer())
       ids_ = std::min(ids_, config_.at("vocab_size").get<int64_t>());
     try {
@@ -146,6 +147,21 @@ class OriginReader {
   const Json& config() const { return config_; }
 
  private:
+  // A file of its own counts before the member of tokenizer_config.json.
+  void read_chat_template() {
+    constexpr int64_t kMostBytes = int64_t{1} << 20;
+    const std::string path = folder_ + "/chat_template.jinja";
+    if (!file_system().exists(path)) return;
+    const std::vector<uint8_t> bytes = read_file(path, kMostBytes);
+    const Json text(std::string(bytes.begin(), bytes.end()));
+    try {
+      static_cast<void>(text.dump());
+    } catch (const JsonError&) {
+      fail_with(ErrorCode::kData, "import", "'", path, "': got bytes that are not UTF-8, expected a text.");
+    }
+    o_.tokenizer_config["chat_template"] = text;
+  }
+
   static constexpr const char* kTokenizerConfig = "tokenizer_config.json";
   static constexpr const char* kTokenizer = "tokenizer.json";
   static constexpr const char* kPad = "pad_token_id";
@@ -295,8 +311,10 @@ void write_origin(const std::string& folder, const ModelOrigin& origin, const To
   write_file_atomically(folder + "/generation_config.json", generation.dump(2) + "\n");
   if (tokenizer == nullptr || tokenizer->kind() != "bpe") return;
   const Json file = tokenizer->content();
-  Json config = origin.tokenizer_config;
-  if (config.is_null()) {
+  const Json& known = origin.tokenizer_config;
+  Json config = known;
+  // A template alone, which a GGUF file gives, does not name the class.
+  if (known.is_null() || (known.size() == 1 && has(known, "chat_template"))) {
     config = Json::object();
     config["tokenizer_class"] = "PreTrainedTokenizerFast";
     config["clean_up_tokenization_spaces"] = false;
@@ -308,6 +326,7 @@ void write_origin(const std::string& folder, const ModelOrigin& origin, const To
     name("eos_token", ends.empty() ? -1 : ends[0]);
     name("bos_token", origin.begin);
     name("pad_token", origin.pad);
+    if (!known.is_null()) config.update(known);
   }
   write_file_atomically(folder + "/tokenizer_config.json", config.dump(2) + "\n");
 }

@@ -215,3 +215,39 @@ TEST_CASE("A dropout of 0 is none, and advice that the import follows is not giv
   CHECK(folder.noted("byte_fallback: got true."));
   CHECK_FALSE(folder.noted("Take the tokenizer.model"));
 }
+
+TEST_CASE("The template of chats goes through model files, GGUF and folders unchanged") {
+  Folder folder;
+  const std::string text = "{% for m in messages %}\n{{ m['content'] | trim }}\u00e9{% endfor %}",
+                    other = "{{ bos_token }}";
+  const auto in_gguf = [&](const ModelOrigin& origin, const Tokenizer& tokenizer) {
+    std::string found;
+    for (const auto& [name, value] : interop::vocabulary_keys(&tokenizer, 41, origin))
+      if (name == "tokenizer.chat_template") found = std::get<GgufValue::Texts>(value.data()).at(0);
+    return found;
+  };
+  folder.write("tokenizer_config.json", {{"chat_template", text}, {"tokenizer_class", "PreTrainedTokenizerFast"}});
+  folder.put(Json(nullptr));
+  ImportedModel model = folder.imported();
+  CHECK(in_gguf(parse_origin(to_text(model.origin), "origin"), *model.tokenizer) == text);
+  // Of several the default one; a file of its own counts first.
+  folder.write("tokenizer_config.json",
+               {{"chat_template", Json::array({Json{{"name", "tool_use"}, {"template", "x"}},
+                                               Json{{"name", "default"}, {"template", other}}})}});
+  model = folder.imported();
+  CHECK(in_gguf(model.origin, *model.tokenizer) == other);
+  std::ofstream(folder.path + "/chat_template.jinja") << text;
+  model = folder.imported();
+  CHECK(in_gguf(model.origin, *model.tokenizer) == text);
+  CHECK(std::find(model.unused.begin(), model.unused.end(), "chat_template.jinja") == model.unused.end());
+  // Through GGUF, and from there to a folder, whose configuration names the class again.
+  static_cast<void>(folder.facts());
+  const ImportedModel read = import_gguf(folder.temp.file("m.gguf"));
+  CHECK(read.origin.tokenizer_config == Json{{"chat_template", text}});
+  interop::write_origin(folder.temp.path(), read.origin, read.tokenizer.get());
+  const Json config = parsed(folder.temp.file("tokenizer_config.json"));
+  CHECK(config.at("chat_template") == text);
+  CHECK(config.at("tokenizer_class") == "PreTrainedTokenizerFast");
+  std::ofstream(folder.path + "/chat_template.jinja") << "\xff";
+  CHECK(contains(folder.refused(), "chat_template.jinja': got bytes that are not UTF-8"));
+}
