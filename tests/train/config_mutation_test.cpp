@@ -338,6 +338,8 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"device", "device."},
                                                        {"data", "data."},
                                                        {"normalize", "data.normalize."},
+                                                       {"chat", "data.chat."},
+                                                       {"role", "data.chat.user."},
                                                        {"dataset", "data.test."},
                                                        {"augment", "data.train.augment."},
                                                        {"model", "model."},

@@ -188,7 +188,7 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
       {{"model.layers=[{relu: {}}]"}, "missing a linear layer"},
       {{"model.layers=[{linear: {out: 3}}, {relu: {}}]"}, "nothing but norms or dequantize after it; got relu"},
       {{"data.test={format: digits, size: 5, labels: x}"},
-       "data.test.labels requires data.test.format idx or cifar100 or npy or npz, not digits"},
+       "data.test.labels requires data.test.format idx or cifar100 or npy or npz or tokens, not digits"},
       {{"~data.test", "train.eval.every=2 epochs"}, "train.eval needs data.test"},
       {{"data.affine=[0, 1]"}, "a factor of 0 makes all pixels equal"},
       {{"model.layers.0={relu: {}, tanh: {}}"}, "a layer has one kind, got relu and tanh"},
