@@ -171,6 +171,15 @@ TEST_CASE("tokenizer train says what it cannot train on") {
   CHECK(contains(error({a, v, "300", "-o", temp.file("x.model")}, 2),
                  "expected a name with .json at its end for --kind byte_bpe"));
   CHECK(contains(error({a, v, "300", "-o", temp.file("x.tokens.json")}, 2), "not .tokens.json"));
+  // Lines of JSON: the texts in them.
+  write(temp.file("a.jsonl"), "{\"text\": \"abc\"}\n\n{\"messages\": [{\"role\": \"user\", \"content\": \"de\"}]}\n");
+  const ProcessResult lines =
+      cli({"tokenizer", "train", temp.file("a.jsonl"), v, "300", "-o", temp.file("lines.json")});
+  CHECK(contains(lines.out, "from 7 bytes of text"));
+  write(temp.file("a.jsonl"), "{\"text\": \"abc\"}\n{\"text\": }\n");
+  CHECK(contains(error({temp.file("a.jsonl"), v, "300"}, 3), "a.jsonl line 2: "));
+  write(temp.file("a.jsonl"), "{\"words\": \"abc\"}\n");
+  CHECK(contains(error({temp.file("a.jsonl"), v, "300"}, 3), "got no text in members text, prompt, completion"));
   const std::vector<std::string> unigram{"--kind", "unigram", "-o", temp.file("x.model")};
   const auto unigram_error = [&](std::vector<std::string> words, int code) {
     words.insert(words.end(), unigram.begin(), unigram.end());
