@@ -353,12 +353,12 @@ const std::vector<ListOfKinds>& lists_of_kinds() {
        {"src/nn/layers/", "src/interop/decoder.cpp"},
        {{"src/data/bpe_file.cpp", 1},  // a member of tokenizer.json
         {"src/config/write.cpp", 1},   // a key of quant.budget
-        {"src/interop/families.cpp", 3},
+        {"src/interop/families.cpp", 7},
         {"src/run/model_warnings.cpp", 2}}},
       {"include/bitgrad/kernels/unary.inc",
        R"(^BITGRAD_UNARY\w*\((\w+))",
        {"src/nn/layers/"},
-       {{"src/interop/families.cpp", 3}, {"src/run/model_warnings.cpp", 1}}},
+       {{"src/interop/families.cpp", 6}, {"src/run/model_warnings.cpp", 1}}},
       {"src/data/datasets.inc",
        R"(^BITGRAD_DATASET\((\w+))",
        {"src/data/"},
