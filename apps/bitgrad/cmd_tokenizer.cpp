@@ -18,7 +18,7 @@ namespace bitgrad::cli {
 namespace {
 
 constexpr std::string_view kTrain = "tokenizer train";
-constexpr int64_t kMostTextBytes = int64_t{1} << 36;
+constexpr int64_t kMostTrainingBytes = int64_t{1} << 36;
 
 struct TokenizerOptions {
   std::string action, out;
@@ -57,9 +57,9 @@ std::string contents_of_lines(const std::string& path, const std::string& lines)
   return all;
 }
 
-std::string text_of_file(const std::string& path) {
+std::string training_text(const std::string& path) {
   if (!file_system().exists(path)) fail_with(ErrorCode::kData, kTrain, "'", path, "': no such file, expected a text");
-  const std::vector<uint8_t> bytes = read_file(path, kMostTextBytes);
+  const std::vector<uint8_t> bytes = read_file(path, kMostTrainingBytes);
   std::string text(bytes.begin(), bytes.end());
   require_text(kTrain, path, text);
   if (text.empty()) fail_with(ErrorCode::kData, kTrain, "'", path, "': got an empty text, expected at least one byte");
@@ -81,7 +81,7 @@ int run_tokenizer_train(const TokenizerOptions& o) {
   check_out(o);
   std::vector<std::string> texts;
   int64_t bytes = 0;
-  for (const std::string& file : o.files) bytes += std::ssize(texts.emplace_back(text_of_file(file)));
+  for (const std::string& file : o.files) bytes += std::ssize(texts.emplace_back(training_text(file)));
   TrainedTokenizer trained;
   try {
     trained = train_tokenizer(o.training, texts);
