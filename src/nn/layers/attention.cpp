@@ -76,15 +76,15 @@ class AttentionLayer final : public detail::ValuesLayer {
     return planned_as(in.with_features(q), in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
-    const Form& in = graph[x].form;
+    const Form in = graph[x].form;  // adding nodes moves the graph's own
     const Form out = detail::values_like(in.with_features(options_.heads * rope_.dim), y_);
     if (q_norm_ != nullptr)
       x = detail::add_node(graph, path(),
                            inference::QkNorm{options_.heads, options_.kv_heads, qk_eps_,
                                              detail::floats_of(q_norm_->value()), detail::floats_of(k_norm_->value())},
-                           x, Form(in));
+                           x, in);
     if (rotates_)
-      x = detail::add_node(graph, path(), inference::Rope{rope_, options_.heads + options_.kv_heads}, x, Form(in));
+      x = detail::add_node(graph, path(), inference::Rope{rope_, options_.heads + options_.kv_heads}, x, in);
     return detail::add_node(graph, path(), inference::Attention{options_}, x, out);
   }
   // MACs of q k^T and p v over the keys that each row sees.
