@@ -40,7 +40,7 @@ uint32_t crc_words(const uint8_t*& p, size_t& bytes, uint32_t crc) {
   uint64_t sum = crc;
   for (; bytes >= 8; bytes -= 8, p += 8) {
     uint64_t word = 0;
-    std::memcpy(&word, p, sizeof(word));
+    __builtin_memcpy(&word, p, sizeof(word));
     sum = _mm_crc32_u64(sum, word);
   }
   return static_cast<uint32_t>(sum);

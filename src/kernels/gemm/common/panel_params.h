@@ -6,9 +6,13 @@
 
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/gemm.h"
-#include "kernels/gemm/floats/chain512.h"
 
 namespace bitgrad::kernels::gemm_detail {
+
+// out[k * width + i] = rows[i][k] for a fixed number of rows i and k < kc.
+using Transpose = void (*)(const float* const* rows, int64_t kc, int64_t width, float* out);
+// For 16 rows; needs isa::kAvx512 (floats/chain512_avx512.cpp).
+void transpose16_avx512(const float* const* rows, int64_t kc, int64_t width, float* out);
 
 inline constexpr int64_t kPanelColumns = kVnniPanels * kPanelRows;
 
@@ -19,7 +23,7 @@ int64_t groups_along_k(const GemmArgs& args);
 // groups. Lanes beyond `columns` repeat the first column. B is stored [free, k].
 void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const float* values, float* out);
 void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const int32_t* values, int32_t* out);
-// The scales; 1 if there are none. `transpose16`: a faster routine for 16 rows (chain512.h), or null.
+// The scales; 1 if there are none. `transpose16`: a faster routine for 16 rows, or null.
 void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out, Transpose transpose16);
 
 }  // namespace bitgrad::kernels::gemm_detail

@@ -16,16 +16,11 @@
 #include <cstdint>
 
 #include "bitgrad/kernels/gemm.h"
+#include "kernels/gemm/common/panel_params.h"
 
 namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kChainPanel = 512;
-
-// out[k * width + i] = rows[i][k] for a fixed number of rows i and k < kc.
-using Transpose = void (*)(const float* const* rows, int64_t kc, int64_t width, float* out);
-
-// For 16 rows; needs isa::kAvx512.
-void transpose16_avx512(const float* const* rows, int64_t kc, int64_t width, float* out);
 
 // The only ISA-specific part. mr and nr must be widths that chain512_pack.cpp lists.
 struct ChainKernel {
