@@ -93,7 +93,7 @@ inline std::vector<std::string> out_of_range(const config::KeySpec& spec) {
       {Key::Type::kBool, {}},
       {Key::Type::kBudget, {"0", "60 KQ", "\"60 KB\""}},  // what a size alone or the map would refuse
       {Key::Type::kBest, {"zzz"}},                        // what a name alone or the map would refuse
-      {Key::Type::kChat, {"zzz"}},  // the same
+      {Key::Type::kChat, {"zzz"}},                        // the same
       {Key::Type::kTemplate, {"\"a\\x01\""}},
       {Key::Type::kLoss, {"zzz"}},
       {Key::Type::kTextList, {"[[1]]", "[a, a]", "{a: 1}"}},
@@ -119,9 +119,9 @@ inline std::string wrong_type(const config::KeySpec& spec) {
   for (const Type number : {Key::Type::kInt, Key::Type::kNumber, Key::Type::kNumberOrNone, Key::Type::kIntOrAuto,
                             Key::Type::kInts, Key::Type::kBytes})
     if (type == number) return "abc";
-  for (const Type word :
-       {Key::Type::kBudget, Key::Type::kBest, Key::Type::kChat, Key::Type::kTemplate, Key::Type::kLoss, Key::Type::kText, Key::Type::kName, Key::Type::kChoice,
-        Key::Type::kRecipe, Key::Type::kGlob, Key::Type::kDType, Key::Type::kGranularity, Key::Type::kInit})
+  for (const Type word : {Key::Type::kBudget, Key::Type::kBest, Key::Type::kChat, Key::Type::kTemplate,
+                          Key::Type::kLoss, Key::Type::kText, Key::Type::kName, Key::Type::kChoice, Key::Type::kRecipe,
+                          Key::Type::kGlob, Key::Type::kDType, Key::Type::kGranularity, Key::Type::kInit})
     if (type == word) return "[1]";
   return "7";
 }
