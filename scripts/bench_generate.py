@@ -3,14 +3,16 @@
 
     scripts/bench_generate.py MODEL.gguf PROMPT TOKENS VOCABULARY [THREADS]
 
-The prompt is PROMPT ids below VOCABULARY, then TOKENS greedy ones. Prints a JSON object: "engine", and processor seconds
-of this process: "prompt_s" of the prompt and one token, "decode_s" of TOKENS more. Exit status 77: no such package.
+The prompt is PROMPT ids below VOCABULARY, then TOKENS greedy ones. Prints a JSON object: "engine", and seconds, with one
+thread those of the processor: "prompt_s" of the prompt and one token, "decode_s" of TOKENS more. Exit status 77: no such
+package.
 """
 import importlib.metadata
 import json
 import os
 import resource
 import sys
+import time
 
 try:
     import xllamacpp as xl
@@ -31,13 +33,16 @@ server = xl.Server(params)
 ids = [i * 7 % vocabulary for i in range(prompt)]
 
 
-def seconds(predict):
+def now():
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    before = usage.ru_utime + usage.ru_stime
+    return time.perf_counter() if threads > 1 else usage.ru_utime + usage.ru_stime
+
+
+def seconds(predict):
+    before = now()
     server.handle_completions({"prompt": ids, "n_predict": predict, "temperature": 0, "cache_prompt": False,
                                "ignore_eos": True})
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime - before
+    return now() - before
 
 
 seconds(1)

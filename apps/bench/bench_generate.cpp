@@ -99,7 +99,8 @@ int run(cli::Arguments& args, int argc, char** argv) {
   args.option("--gguf", o.gguf, "a model of this file instead, imported; the file of the rival");
   args.option("--model", o.model, "a run folder or model file instead, such as the one that --gguf was exported from");
   args.option("--rival", o.rival,
-              "llama.cpp: the same file in the Python package xllamacpp (BITGRAD_PYTHON), in turns");
+              "llama.cpp: the same file in the Python package xllamacpp, in turns (BITGRAD_PYTHON: its Python, "
+              "BITGRAD_BENCH_GENERATE: scripts/bench_generate.py, if not of this folder)");
   args.option("--prompt", o.prompt, "ids of the prompt, with --gguf or --model (128)").range<int64_t>(1, 1 << 20);
   args.flag("--read-limit", o.read_limit, "also the share of the speed at which the weights can be read");
   add_threads_option(args, o);
@@ -109,7 +110,8 @@ int run(cli::Arguments& args, int argc, char** argv) {
   set_num_threads(o.threads);
   const DeviceGuard guard(o.device);
   if (!o.gguf.empty() || !o.model.empty()) return bench_files(o);
-  require(o.rival.empty() && !o.read_limit, "bench_generate", "--rival and --read-limit need --gguf or --model");
+  require(o.rival.empty() && !o.read_limit && o.prompt == GenerateOptions().prompt, "bench_generate",
+          "--rival, --read-limit and --prompt need --gguf or --model");
   Json report = new_report(o.threads);
   report["device"] = device_backend(o.device).describe();
   std::cout << to_string(o.device) << ": " << o.layers << " layers, " << o.heads << " heads, " << o.dim

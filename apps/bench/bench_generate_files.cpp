@@ -57,19 +57,23 @@ std::unique_ptr<Learner> open_model(const GenerateOptions& o) {
   return load_file(open_file(scratch.file()), nullptr);
 }
 
-// Bytes of the weights that a token reads: all but tables of which it reads one row.
+bool has_row_an_id(const Tensor& value, int64_t vocabulary) {
+  return value.shape().rank() == 2 && value.rows() == vocabulary;
+}
+
+// Bytes of codes and scales that a token reads: of all weights, but for a table of which it reads one row because a
+// head of its own makes the scores.
 int64_t weight_bytes(Learner& learner, int64_t vocabulary) {
-  int64_t bytes = 0;
-  bool table = true;  // the first matrix with a row for each id
+  int64_t bytes = 0, tables = 0;
+  for (Parameter* parameter : learner.model().parameters()) tables += has_row_an_id(parameter->value(), vocabulary);
   for (Parameter* parameter : learner.model().parameters()) {
     const Tensor& value = parameter->value();
-    const bool rows_of_ids = value.shape().rank() == 2 && value.rows() == vocabulary;
-    if (rows_of_ids && std::exchange(table, false) && value.dtype() == dtypes::fp32) continue;
-    bytes += value.rows() * ((value.cols() * value.dtype().bits() + 7) / 8);
-    if (value.quant() && value.quant()->scale)
-      bytes += value.quant()->granularity.kind == Granularity::kGroup
-                   ? value.rows() * (value.cols() / std::max<int64_t>(1, value.quant()->granularity.group)) * 4
-                   : value.rows() * 4;
+    if (has_row_an_id(value, vocabulary) && tables-- > 1) continue;
+    bytes += value.rows() * row_bytes_file(value.dtype(), value.cols());
+    if (!value.quant() || !value.quant()->scale) continue;
+    const Granularity& scales = value.quant()->granularity;
+    const int64_t group = scales.kind == Granularity::kGroup ? scales.group : value.cols();
+    bytes += value.rows() * ((value.cols() + group - 1) / group) * static_cast<int64_t>(sizeof(float));
   }
   return bytes;
 }
@@ -150,6 +154,14 @@ double read_speed(int64_t bytes, int64_t repeat, TimeBase base) {
 int bench_files(const GenerateOptions& o) {
   require(o.rival.empty() || o.rival == "llama.cpp", kWhere, "--rival: got '", o.rival, "', expected llama.cpp");
   require(o.rival.empty() || !o.gguf.empty(), kWhere, "--rival needs a file for it: --gguf FILE");
+  require(!o.read_limit || o.threads == 1, kWhere, "--read-limit is measured with one thread: got --threads ",
+          o.threads);
+  const GenerateOptions drawn;
+  require(o.layers == drawn.layers && o.heads == drawn.heads && o.dim == drawn.dim && o.context == drawn.context &&
+              o.vocabulary == drawn.vocabulary && o.recipes == drawn.recipes && o.device.is_cpu(),
+          kWhere,
+          "--layers, --heads, --dim, --context, --vocabulary, --recipes and --device are for models with random "
+          "weights, not for --gguf and --model");
   const std::unique_ptr<Learner> learner = open_model(o);
   Ours ours(*learner, o);
   Speeds we{"bitgrad"}, they{"llama.cpp"};

@@ -21,7 +21,7 @@ struct AdapterOptions {
 int run_adapters(const AdapterOptions& options) {
   const OpenedFile file = open_target(options.choice);
   require_writable_folder(options.out, "adapter_model.safetensors", options.force, {file.path});
-  const auto learner = load_file(file, nullptr);
+  const auto learner = load_file(file, nullptr, LearnerUse::kTrain);
   const SavedAdapters saved =
       save_adapters(options.out, learner->model(), file.header.model, parse_origin(file.header.origin, file.path).name);
   int64_t numbers = 0;

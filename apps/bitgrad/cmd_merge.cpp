@@ -46,7 +46,7 @@ Measured measure(const OpenedFile& file, const ModelChoice& choice) {
 int run_merge(const MergeOptions& options) {
   const OpenedFile file = open_to_compute(options.choice);
   require_writable(options.out, options.force, {file.path});
-  const auto learner = load_file(file, nullptr);
+  const auto learner = load_file(file, nullptr, LearnerUse::kTrain);
   const std::vector<AdaptedLayer> layers = adapted_layers(learner->model());
   const bool merges = file.kind == SavedKind::kCheckpoint && !layers.empty();  // else write_merged says why not
   const Measured measured = merges ? measure(file, options.choice) : Measured{};

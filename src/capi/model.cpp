@@ -142,7 +142,7 @@ int bitgrad_model_export(bitgrad_model* model, const char* path, const char* for
 int bitgrad_model_save_adapters(bitgrad_model* model, const char* folder) {
   return guarded([&] {
     const OpenedFile& file = used(model)->predictor->file();
-    const auto learner = load_file(file, nullptr);
+    const auto learner = load_file(file, nullptr, LearnerUse::kTrain);
     save_adapters(std::string(&given(folder, "folder")), learner->model(), file.header.model,
                   parse_origin(file.header.origin, file.path).name);
   });
@@ -150,6 +150,6 @@ int bitgrad_model_save_adapters(bitgrad_model* model, const char* folder) {
 int bitgrad_model_merge_adapters(bitgrad_model* model, const char* path, int32_t to_float) {
   return guarded([&] {
     const OpenedFile& file = used(model)->predictor->file();
-    write_merged(std::string(&given(path, "path")), file, *load_file(file, nullptr), to_float != 0);
+    write_merged(std::string(&given(path, "path")), file, *load_file(file, nullptr, LearnerUse::kTrain), to_float != 0);
   });
 }

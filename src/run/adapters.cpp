@@ -179,6 +179,9 @@ SavedAdapters save_adapters(const std::string& folder, Module& model, const std:
                             const std::string& base) {
   const std::vector<AdaptedLayer> layers = layers_with_adapters(model);
   const detail::AdapterRest rest = detail::rest_of_adapters(model);
+  for (const Parameter* p : rest.parameters)
+    require(!p->read_only(), "adapters", "parameter '", p->path(),
+            "' was opened to predict, without its master: load the run with LearnerUse::kTrain");
   NamedTensors tensors;
   for (const Part& part : parts_of(layers)) tensors[part.name] = part.parameter->value();
   for (const Parameter* p : rest.parameters) tensors[concat(kPrefix, p->path())] = p->value();

@@ -1,0 +1,91 @@
+// bench_generate with models of files: a run folder and its GGUF, in turns with a program that stands for llama.cpp.
+#include <filesystem>
+#include <fstream>
+
+#include "bitgrad/base/json.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/paths.h"
+#include "support/subprocess.h"
+
+using bitgrad::Json;
+using namespace bitgrad::test;
+
+namespace {
+
+ProcessResult run(const std::string& program, std::vector<std::string> arguments,
+                  const Process::Environment& environment = {}) {
+  arguments.insert(arguments.begin(), build_path("bin/") + program);
+  return run_program(arguments, environment);
+}
+
+// A llama of two blocks whose weights have a scale for each 32 codes.
+std::string trained(const TempDir& temp) {
+  std::ofstream(temp.file("text.txt")) << std::string(600, 'a') + std::string(600, 'b');
+  std::ofstream(temp.file("lm.yaml")) << R"yaml(version: 1
+run: {name: lm, seed: 1}
+data: {tokenizer: bytes, train: {format: tokens, file: text.txt, context: 24}}
+model: {preset: llama, keys: {layers: 2, heads: 2, kv_heads: 1, dim: 32, ffn: 64}}
+quant:
+  rules:
+    - {layers: "layers.2.*", weights: {dtype: int4, scheme: symmetric, granularity: group(32), scale_dtype: fp16},
+       activations: {dtype: int8, scheme: absmax, granularity: token}}
+batch: {global: 4}
+optim: {name: adamw, lr: 1e-3}
+train: {stop: 2 steps}
+)yaml";
+  const std::string folder = temp.file("run");
+  const ProcessResult r = run("bitgrad", {"train", temp.file("lm.yaml"), "--out", folder,
+                                          "data.root=" + std::filesystem::path(temp.file("x")).parent_path().string()});
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  return folder;
+}
+
+}  // namespace
+
+TEST_CASE("bench_generate measures models of files beside another program, and refuses options of the other kind") {
+  TempDir temp;
+  const std::string folder = trained(temp), gguf = temp.file("lm.gguf"), json = temp.file("r.json");
+  const ProcessResult exported = run("bitgrad", {"export", folder, "--format", "gguf", "-o", gguf});
+  INFO(exported.out << exported.err);
+  REQUIRE(exported.code == 0);
+  // It stands for Python with the client: 2 ms for the prompt, 50 s for the tokens.
+  const std::string python = temp.file("python");
+  std::ofstream(python)
+      << "#!/bin/sh\n[ -f \"$2\" ] && echo '{\"engine\": \"other\", \"prompt_s\": 0.002, \"decode_s\": 50}'\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const ProcessResult r = run("bench_generate",
+                              {"--gguf", gguf, "--model", folder, "--rival", "llama.cpp", "--prompt", "5", "--tokens",
+                               "7", "--read-limit", "--repeat", "2", "--json", json},
+                              {{"BITGRAD_PYTHON", python}});
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  const Json rows = Json::parse(slurp(json)).at("rows");
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].at("who") == "bitgrad");
+  CHECK(rows[0].at("tokens_per_s") > 0);
+  CHECK(rows[0].at("x_rival") > 100);  // 7 tokens in 50 s are slow on any machine
+  CHECK(rows[0].at("of_read_limit") > 0);
+  // Codes of two blocks (qkv 64 rows, out 32, gate and up 128, down 32 of 64 columns), their scales in fp32, norms, and
+  // the table once: the head is tied to it.
+  const int64_t codes = 2 * ((64 + 32 + 128) * 32 + 32 * 64);
+  CHECK(rows[0].at("weight_bytes") == codes / 2 + codes / 32 * 4 + 5 * 32 * 4 + 257 * 32 * 4);
+  CHECK(rows[1].at("who") == "other");
+  CHECK(rows[1].at("prompt_tokens_per_s") == 2500.0);
+
+  const std::pair<std::vector<std::string>, const char*> refused[] = {
+      {{"--rival", "llama.cpp"}, "--rival, --read-limit and --prompt need --gguf or --model"},
+      {{"--prompt", "9"}, "--rival, --read-limit and --prompt need --gguf or --model"},
+      {{"--model", folder, "--layers", "3"}, "are for models with random weights"},
+      {{"--model", folder, "--rival", "llama.cpp"}, "--rival needs a file for it: --gguf FILE"},
+      {{"--gguf", gguf, "--rival", "vllm"}, "--rival: got 'vllm', expected llama.cpp"},
+      {{"--model", folder, "--read-limit", "--threads", "2"}, "--read-limit is measured with one thread"},
+      {{"--model", folder}, "expected at most 24 together, the context of the model"}};
+  for (const auto& [arguments, text] : refused) {
+    const ProcessResult bad = run("bench_generate", arguments);
+    INFO(bad.out << bad.err);
+    CHECK(bad.code != 0);
+    CHECK(bad.err.find(text) != std::string::npos);
+  }
+}
