@@ -25,6 +25,10 @@ class PeftNames {
     std::string module;  // "model.layers.0.self_attn.q_proj"
     int64_t begin = 0, rows = 0;
   };
+  struct Whole {
+    std::string name;   // "model.norm.weight"
+    double offset = 0;  // values of the parameter less those in the file: 1 of Gemma's norms
+  };
   PeftNames() = default;
   // record: of the model (to_text of checkpoint/model_record.h). Without names if it is no decoder that Hugging Face
   // knows.
@@ -49,7 +53,7 @@ class PeftNames {
   std::set<std::string> globs_of(const std::set<std::string>& layers) const;
 
   std::map<std::string, std::vector<Part>> parts_;  // by layer
-  std::map<std::string, std::string> whole_;        // parameter: tensor
+  std::map<std::string, Whole> whole_;              // by parameter
   bool transposed_ = false;
 };
 

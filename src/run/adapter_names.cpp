@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/model_record.h"
 #include "interop/decoder_files.h"
@@ -30,6 +31,27 @@ double scale_of(const Json& config, const std::string& module) {
   const double rank = peft_number(config, "r", "rank_pattern", module);
   const bool root = config.value("use_rslora", false);
   return peft_number(config, "lora_alpha", "alpha_pattern", module) / (root ? std::sqrt(rank) : rank);
+}
+
+// Its values plus a number, in fp32. What is not in floats stays as it is, and is refused where it is taken.
+Tensor plus(const Tensor& t, double number) {
+  if (number == 0 || !t.dtype().is_float()) return t;
+  std::vector<double> values = t.on_host().elements();
+  for (double& x : values) x += number;
+  return Tensor::from_elements(t.shape(), dtypes::fp32, values, MemoryKind::kWorkspace);
+}
+
+// The same less a number, as a file holds it. Warns of values that are others when it is added again.
+Tensor less(const Tensor& t, double number, const std::string& path) {
+  if (number == 0) return t;
+  Tensor out = plus(t, -number);
+  const std::vector<double> before = t.on_host().elements(), after = plus(out, number).on_host().elements();
+  double apart = 0;
+  for (size_t i = 0; i < before.size(); ++i) apart = std::max(apart, std::abs(after[i] - before[i]));
+  if (apart > 0)
+    log(LogLevel::kWarning, concat(path, ": the file has its values less ", number,
+                                   ", rounded to fp32: when they are read, they differ by up to ", apart));
+  return out;
 }
 
 // A and B of one weight from those of its parts.
@@ -121,7 +143,7 @@ PeftNames::PeftNames(const std::string& record) {
       if (product)
         parts_[without_end(m.parameter, kWeightEnd)].push_back({without_end(m.name, kWeightEnd), m.begin, m.shape[0]});
       else if (!m.matrix && m.begin == 0)
-        whole_[m.parameter] = m.name;
+        whole_[m.parameter] = {m.name, m.offset};
       transposed_ = transposed_ || m.transposed;
     }
   } catch (const Error&) {
@@ -136,7 +158,7 @@ bool PeftNames::cover(const std::vector<AdaptedLayer>& layers, const std::vector
 }
 
 std::string PeftNames::module_of(const std::string& path) const {
-  const std::string& name = whole_.at(path);
+  const std::string& name = whole_.at(path).name;
   return name.substr(0, name.rfind('.'));
 }
 
@@ -180,7 +202,7 @@ NamedTensors PeftNames::to_peft(const NamedTensors& tensors) const {
   for (const auto& [name, tensor] : tensors) {
     const std::string own = name.substr(kPeftPrefix.size());
     if (const auto whole = whole_.find(own); whole != whole_.end()) {
-      out[concat(kPeftPrefix, whole->second)] = tensor;
+      out[concat(kPeftPrefix, whole->second.name)] = less(tensor, whole->second.offset, own);
       continue;
     }
     const bool first = own.ends_with(kLoraA);
@@ -195,9 +217,10 @@ NamedTensors PeftNames::to_peft(const NamedTensors& tensors) const {
 
 std::map<std::string, Tensor> PeftNames::from_peft(std::map<std::string, Tensor> tensors,
                                                    const std::vector<AdaptedLayer>& layers, const Json& config) const {
-  for (const auto& [path, name] : whole_)
-    if (auto node = tensors.extract(concat(kPeftPrefix, name)); !node.empty()) {
+  for (const auto& [path, whole] : whole_)
+    if (auto node = tensors.extract(concat(kPeftPrefix, whole.name)); !node.empty()) {
       node.key() = concat(kPeftPrefix, path);
+      node.mapped() = plus(node.mapped(), whole.offset);
       tensors.insert(std::move(node));
     }
   for (const AdaptedLayer& layer : layers) {

@@ -26,13 +26,16 @@ struct Adapted {
   std::string record;
   // A llama of one block: q of 8 rows, k and v of 4.
   explicit Adapted(int rank, int alpha, int seed = 5, const std::string& layers = "layers.2.*") {
+    start("{init_from: x, preset: llama, keys: {vocabulary: 33, layers: 1, heads: 2, kv_heads: 1, dim: 8, ffn: 12}}",
+          concat("{layers: [\"", layers, "\"], rank: ", rank, ", alpha: ", alpha, '}'), seed);
+  }
+  Adapted(const std::string& model, const std::string& adapters) { start(model, adapters, 5); }
+  void start(const std::string& model, const std::string& adapters, int seed) {
     const RunConfig config = parse_config(
         concat("version: 1\nrun: {name: small, seed: ", seed,
-               "}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: a.txt, context: 6}}\n"
-               "model: {init_from: x, preset: llama, keys: {vocabulary: 33, layers: 1, heads: 2, kv_heads: 1, dim: 8, "
-               "ffn: 12}}\nadapters: {layers: [\"",
-               layers, "\"], rank: ", rank, ", alpha: ", alpha,
-               "}\nbatch: {global: 2}\noptim: {name: adamw, lr: 0.1}\ntrain: {stop: 4 steps}\n"),
+               "}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: a.txt, context: 6}}\nmodel: ",
+               model, "\nadapters: ", adapters,
+               "\nbatch: {global: 2}\noptim: {name: adamw, lr: 0.1}\ntrain: {stop: 4 steps}\n"),
         "small.yaml", {});
     Form in;
     in.sample = {6};
@@ -130,4 +133,51 @@ TEST_CASE("What PEFT trains apart is joined where the rank is enough, and alpha 
   configure({{"use_dora", true}});
   CHECK(contains(error_of([&] { load_adapters(temp.file("peft"), enough.learner->model(), enough.record); }),
                  "use_dora: got true, which is not read."));
+}
+
+// Transformers multiplies by the weight plus 1 there.
+TEST_CASE("Norms of a Gemma that train beside adapters are less 1 in PEFT's file, and 1 is added when they are read") {
+  const std::string model =
+      "{init_from: x, layers: [{embedding: {num: 33, dim: 16, flat: false, scale: 4}}, {residual: {body: [{rms_norm: "
+      "{}}, {linear: {out: 32, bias: false}}, {attention: {heads: 4, kv_heads: 2, qk_norm: head, qk_eps: 1e-5, rope: "
+      "100}}, {linear: {out: 16, bias: false}}, {rms_norm: {}}]}}, {residual: {body: [{rms_norm: {}}, {linear: {out: "
+      "48, bias: false}}, {geglu_tanh: {}}, {linear: {out: 16, bias: false}}, {rms_norm: {}}]}}, {rms_norm: {}}, "
+      "{head: {tie: layers.0}}]}";
+  const std::string adapters = "{layers: [layers.1.body.1], rank: 2, alpha: 4, train: [layers.3, layers.1.body.0]}";
+  const std::map<std::string, std::string> names{
+      {"layers.3.gamma", "base_model.model.model.norm.weight"},
+      {"layers.1.body.0.gamma", "base_model.model.model.layers.0.input_layernorm.weight"}};
+  const auto gamma = [](const Adapted& of, const std::string& path) {
+    for (const auto& [at, parameter] : of.learner->model().parameters_at(kModelRoot))
+      if (at == path) return parameter->value().elements();
+    return std::vector<double>{};
+  };
+  TempDir temp;
+  Adapted first(model, adapters);
+  first.train();
+  CHECK(save_adapters(temp.file("lora"), first.learner->model(), first.record, "org/base").peft);
+  const std::string file = temp.file("lora/adapter_model.safetensors");
+  NamedTensors tensors = load_tensors(file);
+  for (const auto& [path, name] : names) {
+    INFO(path);
+    const std::vector<double> ours = gamma(first, path);
+    REQUIRE(ours.size() == 16);
+    REQUIRE(tensors.count(name) == 1);
+    const std::vector<double> theirs = tensors.at(name).elements();
+    REQUIRE(theirs.size() == 16);
+    for (size_t i = 0; i < 16; ++i) CHECK(theirs[i] == static_cast<double>(static_cast<float>(ours[i] - 1)));
+    CHECK(std::any_of(ours.begin(), ours.end(), [](double x) { return x != 1; }));
+  }
+  Adapted second(model, adapters);
+  CHECK(second.logits() != first.logits());
+  load_adapters(temp.file("lora"), second.learner->model(), second.record);
+  CHECK(second.logits() == first.logits());
+  // As PEFT writes it: zeros are a norm that multiplies by 1.
+  for (const auto& [path, name] : names)
+    tensors[name] =
+        Tensor::from_elements({16}, dtypes::fp32, std::vector<double>(16, path == "layers.3.gamma" ? 0 : 2));
+  save_tensors(file, tensors, {{"format", "pt"}});
+  load_adapters(temp.file("lora"), second.learner->model(), second.record);
+  CHECK(gamma(second, "layers.3.gamma") == std::vector<double>(16, 1));
+  CHECK(gamma(second, "layers.1.body.0.gamma") == std::vector<double>(16, 3));
 }
