@@ -79,6 +79,26 @@ TEST_CASE("attention normalizes q and k before it rotates them, with parameters 
   CHECK(run(layer("attention", {{"heads", 4}, {"kv_heads", 2}}), x, dtypes::fp32, true).grads.empty());
 }
 
+TEST_CASE("attention needs a gradient where its input or one of its norms trains") {
+  const auto grad = [](const std::string& kind, bool of_input, bool q_trains, bool k_trains) {
+    const auto module = make_layer(layer("attention", {{"heads", 4}, {"kv_heads", 2}, {"qk_norm", kind}}));
+    const std::vector<Parameter*> norms = module->parameters();
+    for (size_t i = 0; i < norms.size(); ++i)
+      if (!(i == 0 ? q_trains : k_trains)) norms[i]->change([](ParameterSpec& spec) { spec.frozen = true; });
+    Form in = sequences({5, 32});
+    in.grad = of_input;
+    return module->plan(in).grad;
+  };
+  CHECK_FALSE(grad("none", false, true, true));  // it has no norms
+  CHECK(grad("none", true, true, true));
+  for (const char* kind : {"head", "row"}) {
+    CHECK(grad(kind, false, true, false));
+    CHECK(grad(kind, false, false, true));
+    CHECK_FALSE(grad(kind, false, false, false));
+    CHECK(grad(kind, true, false, false));
+  }
+}
+
 TEST_CASE("attention has a scale and a window, and counts the keys that its rows see") {
   const Tensor x = random_tensor({2, 9, 32}, dtypes::fp32, 1, -2, 2);
   const Attributes keys{{"heads", 4}, {"kv_heads", 2}, {"scale", 0.3}, {"window", 4}};

@@ -73,7 +73,9 @@ class AttentionLayer final : public detail::ValuesLayer {
       q_norm_->describe({row_norm_ ? q : rope_.dim});
       k_norm_->describe({row_norm_ ? kv : rope_.dim});
     }
-    return planned_as(in.with_features(q), in.float_output());
+    Form out = planned_as(in.with_features(q), in.float_output());
+    out.grad = in.grad || (q_norm_ != nullptr && (q_norm_->trains() || k_norm_->trains()));
+    return out;
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     const Form in = graph[x].form;  // adding nodes moves the graph's own
