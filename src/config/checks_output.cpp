@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <span>
+
 #include "bitgrad/base/text.h"
 #include "bitgrad/nn/layers.h"
 #include "config/checks.h"
+#include "nn/expanded_layers.h"
 
 namespace bitgrad::config {
 namespace {
@@ -36,14 +40,24 @@ class OutputChecks : public Checks {
   using Output = LayerKind::Output;
   static Output output_of(const LayerSpec& layer) { return find_layer_kind(layer.kind)->output; }
   // The last layer that does not merely preserve scores; descends into containers that run their layers in order.
-  static const LayerSpec* output_layer(const std::vector<LayerSpec>& layers) {
+  static const LayerSpec* output_layer(std::span<const LayerSpec> layers) {
     for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
       const LayerLists::Kind form = find_layer_kind(layer->kind)->lists.kind;
       const bool in_order = form == LayerLists::Kind::kInline || form == LayerLists::Kind::kRepeated;
       if (!in_order && output_of(*layer) != Output::kKeeps) return &*layer;
       if (in_order && !layer->lists.empty())
-        if (const LayerSpec* const inner = output_layer(layer->lists[0].layers)) return inner;
+        if (const LayerSpec* const inner = output_inside(*layer)) return inner;
     }
+    return nullptr;
+  }
+  // Of a repeat whose layers take turns, the last round first: it need not be the last layer.
+  static const LayerSpec* output_inside(const LayerSpec& layer) {
+    const std::vector<LayerSpec>& all = layer.lists[0].layers;
+    const bool turns = bitgrad::detail::takes_turns(layer) && layer.attributes.contains("times");
+    const int64_t times = turns ? layer.attributes.integer("times") : 0;
+    if (times < 1) return output_layer(all);
+    for (int64_t round = times - 1; round >= std::max<int64_t>(0, times - std::ssize(all)); --round)
+      if (const LayerSpec* const inner = output_layer(bitgrad::detail::layers_of_round(layer, round))) return inner;
     return nullptr;
   }
 };

@@ -5,6 +5,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/nn/layers.h"
 #include "config/choices.h"
+#include "nn/expanded_layers.h"
 
 namespace bitgrad::config {
 ActivationQuant plain_activations(const QuantSpec& spec, DType grad) {
@@ -18,7 +19,7 @@ ActivationQuant plain_activations(const QuantSpec& spec, DType grad) {
   return out;
 }
 
-const LayerSpec* layer_at(const std::vector<LayerSpec>& layers, std::string_view place) {
+const LayerSpec* layer_at(std::span<const LayerSpec> layers, std::string_view place) {
   const auto head = [&] { return place.substr(0, place.find('.')); };
   const auto go_on = [&] { place.remove_prefix(std::min(head().size() + 1, place.size())); };
   int64_t index = 0;
@@ -36,8 +37,13 @@ const LayerSpec* layer_at(const std::vector<LayerSpec>& layers, std::string_view
     if (named == layer.lists.end()) return &layer;
     list = &*named;
   }
+  std::span<const LayerSpec> below = list->layers;
+  int64_t round = 0;
+  if (form == Lists::kRepeated && !below.empty() && parse_whole(std::string(head()), round) == NumberResult::kOk &&
+      round >= 0)
+    below = bitgrad::detail::layers_of_round(layer, round);
   if (form != Lists::kInline) go_on();
-  const LayerSpec* const inner = place.empty() ? nullptr : layer_at(list->layers, place);
+  const LayerSpec* const inner = place.empty() ? nullptr : layer_at(below, place);
   return inner != nullptr ? inner : &layer;
 }
 

@@ -1,6 +1,7 @@
 // model.blocks and containers in configurations: expansion, places of errors, round trips, training.
 #include "bitgrad/config/config.h"
 #include "bitgrad/nn/layers.h"
+#include "config/specs.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
@@ -158,4 +159,29 @@ TEST_CASE("containers report missing layers and keys") {
                  "unknown layer kind 'tanhh' in 'model.layers.0.sequence.layers.0'. Did you mean 'tanh'?"));
   CHECK(contains(refused("model:\n  layers: [{residual: {body: [{linear: {out: 10}}]}}, {relu: {}}]\n"),
                  "the output must come from a linear layer"));
+}
+
+// Each round is one of its layers: the error is about that of its round.
+TEST_CASE("errors in a repeat whose layers take turns are at the layer of their round") {
+  const auto model = [](int times, const std::string& turns, const std::string& behind = "    - linear: {out: 10}\n") {
+    return "model:\n  layers:\n    - repeat:\n        times: " + std::to_string(times) +
+           "\n        cycle: true\n        layers:\n" + turns + behind;
+  };
+  const std::string linear = "          - linear: {out: 12}\n", relu = "          - relu: {}\n",
+                    norm = "          - batch_norm: {}\n";
+  const RunConfig c = parsed(model(5, linear + relu + norm));
+  const std::vector<LayerSpec>& turns = c.layers[0].lists.at(0).layers;
+  REQUIRE(turns.size() == 3);
+  for (int round = 0; round < 5; ++round)
+    CHECK(config::layer_at(c.layers, concat("0.", round, ".0")) == &turns[static_cast<size_t>(round % 3)]);
+  CHECK(config::layer_at(c.layers, "0.1.1") == &c.layers[0]);  // a round has one layer
+  CHECK(config::layer_at(c.layers, "0.1") == &c.layers[0]);
+  CHECK(config::layer_at(c.layers, "0.x.0") == &turns[0]);
+  // The output is that of the last round, not that of the last layer.
+  const std::string wide = "          - linear: {out: 10}\n";
+  CHECK(refused(model(3, wide + relu, "")).empty());
+  const std::string last = refused(model(2, wide + relu, ""));
+  CHECK(contains(last, "small.yaml:12:13: error: model.layers: the output must come from a linear layer"));
+  CHECK(refused(model(2, wide + norm, "")).empty());  // the norm of the last round keeps the scores of the first
+  CHECK(contains(refused(model(3, relu + wide, "")), "the output must come from a linear layer"));
 }
