@@ -92,6 +92,7 @@ struct Family {
   // without positions (no_rope); cycle 0: all are local.
   bool local = false, no_rope = false;
   int64_t cycle = 0;
+  bool cycle_key = false;  // Hugging Face: sliding_window_pattern says another cycle
 
   // What a configuration of Hugging Face means that does not say it; 0: see behind it.
   int64_t kv_heads = 0, head_dim = 0;  // num_attention_heads; hidden_size over heads
@@ -108,7 +109,7 @@ struct Family {
   bool rope_factors = false;      // it reads rope_freqs.weight
   bool own_head = false;          // it asks for output.weight
   bool square = false;            // heads have to fill the features of a row
-  bool caps_attention = false;    // scores of attention always have a cap, and logits too
+  bool caps_attention = false;    // scores of attention always have a cap, and logits too. Hugging Face: may have one
   int64_t dim_scaled_blocks = 0;  // of so many blocks, attention_scale is sqrt(heads / dim)
 
   std::string_view activations_gguf, activations_hf;  // our kinds, separated by spaces

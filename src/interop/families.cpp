@@ -105,6 +105,7 @@ constexpr Family kFamilies[] = {
      .softcaps = true,
      .local = true,
      .cycle = 6,
+     .cycle_key = true,
      .kv_heads = 4,
      .head_dim = 256,
      .rope = 1000000,
@@ -283,6 +284,30 @@ void check_kinds(const FoundDecoder& found, const Family& f, FileFormat format) 
   }
 }
 
+// The rotary positions of blocks with a window, where files have them only in part, or have one for all blocks.
+void check_local_rope(const FoundDecoder& found, const Family& f, FileFormat format) {
+  const Decoder& d = found.decoder;
+  int64_t first = 0;
+  while (first < d.blocks && d.kind(first) != BlockKind::kLocal) ++first;
+  if (first == d.blocks) return;
+  const std::string& path = found.paths.blocks.at(static_cast<size_t>(first)).attention;
+  const auto need = [&](bool fits, const char* key, const auto& got, const auto& expected) {
+    require(fits, "export", path, ": ", key, " in a window: got ", got, ", expected ", expected, ". Files of ", f.name,
+            " cannot say it");
+  };
+  const RopeOptions &local = d.local_rope, &full = d.rope;
+  const bool gguf = format == FileFormat::kGguf, own = f.local_rope > 0;  // own: not that of full blocks
+  need(local.interleaved == full.interleaved, "interleaved", local.interleaved ? "true" : "false",
+       full.interleaved ? "true" : "false");
+  if (own) return need(!gguf || local.factor == 1, "rope_factor", local.factor, 1);
+  need(gguf || local.base == full.base, "rope", local.base, full.base);
+  need(local.factor == full.factor, "rope_factor", local.factor, full.factor);
+  if (local.factor == 1 || (scales_linear(local) && scales_linear(full))) return;
+  need(local.low == full.low, "rope_low", local.low, full.low);
+  need(local.high == full.high, "rope_high", local.high, full.high);
+  need(local.original == full.original, "rope_original", local.original, full.original);
+}
+
 // Factors and caps.
 void check_scales(const FoundDecoder& found, const Family& f, FileFormat format) {
   const Decoder& d = found.decoder;
@@ -305,7 +330,7 @@ void check_scales(const FoundDecoder& found, const Family& f, FileFormat format)
     need(d.attention_softcap > 0, first.attention, "softcap", d.attention_softcap, "a number above 0");
     need(d.logit_softcap > 0, found.paths.head, "softcap behind it", d.logit_softcap, "a number above 0");
   } else {
-    need(d.attention_softcap == 0 || (f.softcaps && !gguf), first.attention, "softcap", d.attention_softcap, 0);
+    need(d.attention_softcap == 0 || f.caps_attention, first.attention, "softcap", d.attention_softcap, 0);
     need(d.logit_softcap == 0 || f.softcaps, found.paths.head, "softcap behind it", d.logit_softcap, 0);
   }
 }
@@ -322,12 +347,11 @@ void check_shape(const FoundDecoder& found, const Family& f, FileFormat format) 
   need(d.post_norms == f.post_norms, first.out, d.post_norms ? "a norm behind it, expected none" : "no norm behind it");
   check_scales(found, f, format);
   check_kinds(found, f, format);
+  check_local_rope(found, f, format);
   const bool gguf = format == FileFormat::kGguf;
   need(!gguf || !f.own_head || !d.tied, found.paths.head, "a tied head, expected a linear layer");
   need(!gguf || !f.square || d.heads * d.head_dim == d.dim, first.attention, "got ", d.heads, " heads of ", d.head_dim,
        " in ", d.dim, " features, expected heads that fill them");
-  need(!gguf || d.local_rope.factor == 1, first.attention, "rope_factor in a window: got ", d.local_rope.factor,
-       ", expected 1");
 }
 
 }  // namespace

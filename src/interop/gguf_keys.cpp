@@ -250,6 +250,8 @@ GgufDecoder decoder_of(const GgufFile& file) {
   d.norm_bias = d.out_bias = d.ffn_bias = family.biases;
   d.qkv_bias = family.biases || has_bias(file, "attn_q");
   d.tied = !family.untied || !file.contains("output.weight");
+  if (d.logit_scale != 1 && !d.tied)
+    keys.bad("logit_scale", keys.number("logit_scale"), "1: the head is not tied (tensor output.weight)");
   return out;
 }
 
@@ -273,7 +275,7 @@ constexpr std::string_view kReadElsewhere =
     "general.architecture general.alignment split.count split.no tokenizer.ggml.model tokenizer.ggml.pre "
     "tokenizer.ggml.tokens tokenizer.ggml.token_type tokenizer.ggml.merges tokenizer.ggml.eos_token_id "
     "tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id tokenizer.ggml.bos_token_id "
-    "tokenizer.ggml.padding_token_id tokenizer.ggml.add_bos_token";
+    "tokenizer.ggml.padding_token_id tokenizer.ggml.add_bos_token tokenizer.chat_template";
 
 std::string text_of(const GgufValue& value) {
   if (value.count() != 1) return value.describe();

@@ -108,7 +108,7 @@ class ConfigReader {
     }
     if (f.no_rope) return without_rope();
     if (!f.local) return;
-    const int64_t cycle = f.cycle == 0 ? 0 : whole("sliding_window_pattern", kMostBlocks, f.cycle);
+    const int64_t cycle = f.cycle_key ? whole("sliding_window_pattern", kMostBlocks, f.cycle) : f.cycle;
     const bool none = file_.contains("sliding_window") && !config_has(file_, "sliding_window");
     for (int64_t n = std::ssize(kinds); n < d_.blocks; ++n)
       kinds.push_back((cycle == 0 ? none : (n + 1) % cycle == 0) ? BlockKind::kFull : BlockKind::kLocal);
@@ -125,7 +125,10 @@ class ConfigReader {
   void without_rope() {
     const int64_t interval = whole("no_rope_layer_interval", kMostBlocks, out_.family->cycle);
     d_.kinds = kinds_without_rope(d_.blocks, interval);
-    if (!config_has(file_, "no_rope_layers")) return;
+    if (!config_has(file_, "no_rope_layers")) {
+      if (interval == 1) bad_config("no_rope_layer_interval: got 1, expected 2 or more: of 1, no block has positions.");
+      return;
+    }
     const Json& list = file_.at("no_rope_layers");
     const auto bad = [&] {
       bad_config("no_rope_layers: got ", list.dump().substr(0, 80), ", expected a list of 0 and 1 for ", d_.blocks,
@@ -255,8 +258,13 @@ class ConfigReader {
     const auto cap = [&](std::string_view key, double unsaid) {
       return config_has(file_, key) ? number(file_, key, {}, 1e-6, 1e6) : file_.contains(key) ? 0 : unsaid;
     };
-    d_.attention_softcap = cap("attn_logit_softcapping", out_.family->attention_softcap);
-    d_.logit_softcap = cap("final_logit_softcapping", out_.family->logit_softcap);
+    const Family& f = *out_.family;
+    const std::string_view of_scores = "attn_logit_softcapping";
+    if (!f.caps_attention && config_has(file_, of_scores))
+      bad_config(of_scores, ": got ", file_.at(of_scores).dump().substr(0, 80),
+                 ", expected null: transformers does not apply it in models of ", f.name, '.');
+    d_.attention_softcap = cap(of_scores, f.attention_softcap);
+    d_.logit_softcap = cap("final_logit_softcapping", f.logit_softcap);
   }
   // Scores are divided by its root.
   void query_scalar() {

@@ -3,6 +3,7 @@
 #include "bitgrad/interop/decoder.h"
 
 #include <filesystem>
+#include <functional>
 
 #include "bitgrad/checkpoint/checkpoint.h"
 #include "bitgrad/checkpoint/model_record.h"
@@ -165,6 +166,98 @@ TEST_CASE("a decoder without positions, with norms of other places or other wind
   CHECK(GgufFile::read(temp.file("m.gguf")).text("general.architecture") == "llama");
   other = gemma("scale: 0.25, window: 4, rope: 100");
   CHECK(contains(error(other, ""), "layers.1.2.0.0.body.2: scale: got 0, expected 0.25 as in the layers before"));
+}
+
+// A Gemma 2 of such blocks, each third of which sees all keys.
+std::string gemma2(const std::string& local, const std::string& full = "rope: 1000") {
+  std::string model = gemma(local);
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    REQUIRE(contains(model, from));
+    for (size_t at = 0; (at = model.find(from, at)) != std::string::npos; at += to.size())
+      model.replace(at, from.size(), to);
+  };
+  replace("qk_norm: head, qk_eps: 1e-5, ", "softcap: 5, ");
+  if (full != "rope: 1000") replace("softcap: 5, rope: 1000}", "softcap: 5, " + full + "}");
+  replace("{head: {tie: layers.0}}", "{head: {tie: layers.0}}, {softcap: {cap: 3}}");
+  return model;
+}
+
+TEST_CASE("the rope of blocks with a window is refused where files of the family have one for all blocks") {
+  TempDir temp;
+  const auto gguf = [&](const std::string& model) {
+    const auto learner = learner_of(run_of(model), 33);
+    return error_of([&] { export_gguf(learner->model(), spec_of(*learner), nullptr, temp.file("m.gguf")); });
+  };
+  const auto folder = [&](const std::string& model) {
+    const auto learner = learner_of(run_of(model), 33);
+    TempDir out;
+    return error_of([&] { export_hugging_face(learner->model(), spec_of(*learner), nullptr, out.file("out")); });
+  };
+  const std::string at = "layers.1.0.0.0.body.2: ", linear = ", rope_factor: 2, rope_low: 1, rope_original: 1";
+  // A folder of gemma2 has one rope_theta; llama.cpp reads the base of windows, and the factor of the others.
+  CHECK(folder(gemma2("window: 4, rope: 1000")).empty());
+  CHECK(contains(folder(gemma2("window: 4, rope: 100")),
+                 at + "rope in a window: got 100, expected 1000. Files of gemma2 cannot say it"));
+  CHECK(contains(folder(gemma2("window: 4, rope: 1000, rope_factor: 2")),
+                 at + "rope_factor in a window: got 2, expected 1. Files of gemma2 cannot say it"));
+  CHECK(contains(folder(gemma2("window: 4, rope: 1000, rope_factor: 2, rope_low: 1.5", "rope: 1000, rope_factor: 2")),
+                 at + "rope_low in a window: got 1.5, expected 1. Files of gemma2 cannot say it"));
+  CHECK(gguf(gemma2("window: 4, rope: 100")).empty());
+  CHECK(contains(gguf(gemma2("window: 4, rope: 1000" + linear)),
+                 at + "rope_factor in a window: got 2, expected 1. Files of gemma2 cannot say it"));
+  CHECK(contains(gguf(gemma2("window: 4, rope: 1000", "rope: 1000" + linear)),
+                 at + "rope_factor in a window: got 1, expected 2. Files of gemma2 cannot say it"));
+  // What GGUF says is read as it was written.
+  CHECK(gguf(gemma2("window: 4, rope: 100" + linear, "rope: 1000" + linear)).empty());
+  const Decoder read = find_decoder(import_gguf(temp.file("m.gguf")).spec).decoder;
+  CHECK((read.local_rope.base == 100 && read.local_rope.factor == 2));
+  CHECK((read.rope.base == 1000 && read.rope.factor == 2));
+  // Pairs are one for all blocks, in both formats.
+  for (const auto& write :
+       {std::function<std::string(const std::string&)>(gguf), std::function<std::string(const std::string&)>(folder)}) {
+    CHECK(contains(write(gemma("window: 4, rope: 100, interleaved: true")),
+                   at + "interleaved in a window: got true, expected false. Files of gemma3 cannot say it"));
+    CHECK(contains(write(gemma2("window: 4, rope: 1000", "rope: 1000, interleaved: true")),
+                   at + "interleaved in a window: got false, expected true. Files of gemma2 cannot say it"));
+  }
+  // A folder of gemma3 has positions of both.
+  CHECK(folder(gemma("window: 4, rope: 100, rope_factor: 2")).empty());
+}
+
+TEST_CASE("caps of attention are of gemma2, in both formats") {
+  TempDir temp;
+  std::string model = gemma("softcap: 5, window: 4, rope: 100");
+  model.replace(model.find("rope: 1000"), 10, "softcap: 5, rope: 1000");  // all blocks have it
+  const auto learner = learner_of(run_of(model), 33);
+  const std::string text = "layers.1.0.0.0.body.2: softcap: got 5, expected 0. Files of gemma3 cannot say it";
+  CHECK(contains(error_of([&] { export_hugging_face(learner->model(), spec_of(*learner), nullptr, temp.file("out")); }),
+                 text));
+  CHECK(contains(error_of([&] { export_gguf(learner->model(), spec_of(*learner), nullptr, temp.file("m.gguf")); }),
+                 text));
+}
+
+TEST_CASE("a granite in GGUF with a head of its own is refused if its logits are scaled") {
+  TempDir temp;
+  save_imported(import_hugging_face(kFolder + "granite"), temp.file("m"));
+  const auto learner = load_evaluator(temp.file("m"), find_loss("softmax_cross_entropy"));
+  export_gguf(learner->model(), read_model_record(temp.file("m"))->model, nullptr, temp.file("m.gguf"));
+  const GgufFile file = GgufFile::read(temp.file("m.gguf"));
+  CHECK(file.number("granite.logit_scale") == 3);
+  std::vector<GgufItem> items;
+  for (const GgufEntry& e : file.entries()) items.push_back({e.name, e.type, e.shape, file.data(e.name)});
+  const GgufEntry& table = file.entry("token_embd.weight");
+  items.push_back({"output.weight", table.type, table.shape, file.data(table.name)});
+  const auto untied = [&](float scale) {
+    GgufMetadata keys = file.metadata();
+    for (auto& [key, value] : keys)
+      if (key == "granite.logit_scale") value = GgufValue::float32(scale);
+    write_gguf(temp.file("untied.gguf"), items, keys);
+    return import_gguf(temp.file("untied.gguf"));
+  };
+  CHECK(contains(error_of([&] { untied(3); }),
+                 "key 'granite.logit_scale': got 3, expected 1: the head is not tied (tensor output.weight)."));
+  CHECK(error_code_of([&] { untied(3); }) == 3);
+  CHECK_FALSE(find_decoder(untied(1).spec).decoder.tied);
 }
 
 TEST_CASE("presets gpt, llama and bitnet are decoders with the numbers of their keys") {

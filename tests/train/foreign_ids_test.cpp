@@ -244,6 +244,8 @@ TEST_CASE("The template of chats goes through model files, GGUF and folders unch
   static_cast<void>(folder.facts());
   const ImportedModel read = import_gguf(folder.temp.file("m.gguf"));
   CHECK(read.origin.tokenizer_config == Json{{"chat_template", text}});
+  CHECK(std::find(read.unused.begin(), read.unused.end(), "tokenizer.chat_template") == read.unused.end());
+  CHECK(std::find(read.read.begin(), read.read.end(), "tokenizer.chat_template") != read.read.end());
   interop::write_origin(folder.temp.path(), read.origin, read.tokenizer.get());
   const Json config = parsed(folder.temp.file("tokenizer_config.json"));
   CHECK(config.at("chat_template") == text);

@@ -242,6 +242,31 @@ TEST_CASE("each key of a config.json is read and refused for a value that it can
   CHECK(contains(refused("qwen3", "embedding_multiplier", "12"), "embedding_multiplier: 12"));
 }
 
+TEST_CASE("keys of a config.json that transformers does not apply in a family are refused or unused there") {
+  const Copy three("gemma3");
+  three.set("attn_logit_softcapping", 50);
+  CHECK(contains(three.refused(),
+                 "attn_logit_softcapping: got 50, expected null: transformers does not apply it in models of gemma3."));
+  three.set("attn_logit_softcapping", nullptr);
+  three.set("layer_types", nullptr);
+  three.set("sliding_window_pattern", 3);
+  using K = BlockKind;
+  CHECK((find_decoder(import_hugging_face(three.folder).spec).decoder.kinds ==
+         std::vector{K::kLocal, K::kLocal, K::kFull}));
+  const Copy two("gemma2");  // each second block, whatever the key says
+  two.set("layer_types", nullptr);
+  two.set("sliding_window_pattern", 1);
+  const ImportedModel model = import_hugging_face(two.folder);
+  CHECK((find_decoder(model.spec).decoder.kinds == std::vector{K::kLocal, K::kFull}));
+  CHECK(std::find(model.unused.begin(), model.unused.end(), "config.json: sliding_window_pattern") !=
+        model.unused.end());
+  const Copy smollm3("smollm3");
+  smollm3.set("no_rope_layer_interval", 1);  // the list counts
+  CHECK(smollm3.refused().empty());
+  smollm3.set("no_rope_layers", nullptr);
+  CHECK(contains(smollm3.refused(), "no_rope_layer_interval: got 1, expected 2 or more"));
+}
+
 TEST_CASE("what a config.json of bitnet leaves out is as in transformers") {
   const Copy copy("bitnet");
   copy.set("rope_parameters", nullptr);
