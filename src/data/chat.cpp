@@ -1,6 +1,7 @@
 #include "bitgrad/data/chat.h"
 
 #include <algorithm>
+#include <set>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
@@ -121,7 +122,7 @@ class ChatEncoding {
     for (const ChatPart& part : parts_)
       if (!part.written)
         tokenizer_.split_special(part.text, [&](std::string_view, int32_t id) {
-          if (id >= 0) marks_.push_back(id);
+          if (id >= 0) marks_.insert(id);
         });
     for (const ChatPart& part : parts_) {
       if (part.written) {
@@ -155,20 +156,41 @@ class ChatEncoding {
   // Ids of a text in which no mark of the templates is read, even where the tokenizer knows it as an ordinary token:
   // it is cut within the mark.
   Ids plain(std::string_view text) const {
+    std::set<size_t> cuts;
+    while (true) {
+      const Ids ids = pieces(text, cuts);
+      std::set<int32_t> read;  // the marks among them
+      for (const int32_t id : ids)
+        if (marks_.contains(id)) read.insert(id);
+      if (read.empty()) return ids;
+      const size_t before = cuts.size();
+      for (const int32_t id : read) cut_within(tokenizer_.bytes(id), text, cuts);
+      if (cuts.size() == before)
+        fail_with(ErrorCode::kData, kChat, "a message holds the mark '", printable(tokenizer_.bytes(*read.begin())),
+                  "', which the tokenizer cannot write as text.");
+    }
+  }
+
+  Ids pieces(std::string_view text, const std::set<size_t>& cuts) const {
     Ids ids;
-    tokenizer_.encode_plain(text, [&](std::span<const int32_t> run) { ids.insert(ids.end(), run.begin(), run.end()); });
-    const auto mark = std::find_first_of(ids.begin(), ids.end(), marks_.begin(), marks_.end());
-    if (mark == ids.end()) return ids;
-    const std::string_view name = tokenizer_.bytes(*mark);
-    const size_t at = name.size() < 2 ? text.npos : text.find(name);
-    if (at == text.npos)
-      fail_with(ErrorCode::kData, kChat, "a message holds the mark '", printable(name),
-                "', which the tokenizer cannot write as text.");
-    const size_t cut = at + std::max<size_t>(1, utf8_bytes(name));
-    ids = plain(text.substr(0, cut));
-    const Ids rest = plain(text.substr(cut));
-    ids.insert(ids.end(), rest.begin(), rest.end());
+    const auto add_ids = [&](std::span<const int32_t> run) { ids.insert(ids.end(), run.begin(), run.end()); };
+    size_t begin = 0;
+    for (const size_t cut : cuts) {
+      tokenizer_.encode_plain(text.substr(begin, cut - begin), add_ids);
+      begin = cut;
+    }
+    tokenizer_.encode_plain(text.substr(begin), add_ids);
     return ids;
+  }
+
+  // Cuts every occurrence of a mark behind its first character.
+  static void cut_within(std::string_view mark, std::string_view text, std::set<size_t>& cuts) {
+    const size_t first = mark.empty() ? 0 : std::max<size_t>(1, utf8_bytes(mark));
+    if (first == mark.size())
+      fail_with(ErrorCode::kData, kChat, "a message holds the mark '", printable(mark),
+                "', a single character, which cannot be cut to be read as text. Expected marks of several characters, "
+                "or special tokens of the tokenizer.");
+    for (size_t at = text.find(mark); at != text.npos; at = text.find(mark, at + first)) cuts.insert(at + first);
   }
 
   // The text so far, and its ids. Those of a longer text begin with them, or it is cut here.
@@ -195,7 +217,7 @@ class ChatEncoding {
 
   const Tokenizer& tokenizer_;
   std::span<const ChatPart> parts_;
-  Ids marks_;  // special tokens of the templates
+  std::set<int32_t> marks_;  // special tokens of the templates
   std::vector<Run> runs_;
   ChatIds out_;
 };

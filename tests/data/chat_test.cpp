@@ -112,6 +112,50 @@ TEST_CASE("A mark that the tokenizer knows as an ordinary token is cut where an 
   CHECK(tokenizer->decode(made.ids) == text_of(parts));
 }
 
+TEST_CASE("Many marks in one message are cut in one go, and one of a single character is an error") {
+  const TempDir temp;
+  const std::string path = source_path("tests/golden/tokenizers/qwen2.json"), smile = "\xf0\x9f\x99\x82";
+  const std::vector<uint8_t> bytes = file_system().read(path);
+  Json file = Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const auto add = [&](int64_t id, const std::string& text) {
+    Json token = file.at("added_tokens").items().back();
+    token["id"] = id;
+    token["content"] = text;
+    file["added_tokens"].push_back(token);
+  };
+  add(421, "<a>");
+  add(422, "a>b");  // what is left of <a>b where that is cut
+  add(423, smile);
+  write_file_atomically(temp.file("t.json"), file.dump());
+  const auto tokenizer = open_tokenizer(temp.file("t.json"));
+  ChatTable table;
+  table.user = {"na\xc3\xafve", "<a>"};
+  table.assistant = {"a>b", "<a>"};
+  const auto made = [&](const ChatTable& roles, const std::string& content) {
+    const ChatMessage messages[] = {{"user", content}, {"assistant", content}};
+    const std::vector<ChatPart> parts = chat_parts(resolved(roles), messages, LossOn::kAnswers);
+    const ChatIds ids = encode_chat(*tokenizer, parts);
+    CHECK(tokenizer->decode(ids.ids) == text_of(parts));
+    return ids;
+  };
+  std::string many;
+  for (int i = 0; i < 50'000; ++i) many += "na\xc3\xafve";
+  for (const std::string& content : {many, std::string("<a>b <a>b<a><a>"), std::string("so a>b<a>bna\xc3\xafve")}) {
+    const ChatIds ids = made(table, content);
+    const auto count = [&](const std::string& mark) {
+      return std::count(ids.ids.begin(), ids.ids.end(), id_of(*tokenizer, mark));
+    };
+    CHECK(count("na\xc3\xafve") == 1);  // those of the table
+    CHECK(count("<a>") == 2);
+    CHECK(count("a>b") == 1);
+  }
+  table.user.before = smile;
+  made(table, "no mark");
+  const auto cut = [&] { made(table, "x " + smile + " y"); };
+  CHECK(error_code_of(cut) == 3);
+  CHECK(contains(error_of(cut), "a message holds the mark '" + smile + "', a single character, which cannot be cut"));
+}
+
 TEST_CASE("No id covers what is a target and what is not") {
   const auto tokenizer = trained("byte_bpe", 330);
   if (tokenizer == nullptr) return;
