@@ -351,20 +351,7 @@ std::shared_ptr<const Tokenizer> reading(const GgufFile& file, std::string_view 
   }
 }
 
-// The template of chats, which clients apply; empty: none. Of several, the one that is named default.
 constexpr const char* kChatTemplate = "tokenizer.chat_template";
-std::string chat_template_of(const ModelOrigin& origin) {
-  const Json& config = origin.tokenizer_config;
-  if (!config.is_object() || !config.contains("chat_template")) return "";
-  const Json& given = config.at("chat_template");
-  if (given.is_string()) return given.text();
-  if (!given.is_array()) return "";
-  for (const Json& one : given)
-    if (one.is_object() && one.contains("name") && one.at("name") == "default" && one.contains("template") &&
-        one.at("template").is_string())
-      return one.at("template").text();
-  return "";
-}
 
 }  // namespace
 

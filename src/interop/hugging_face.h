@@ -126,7 +126,8 @@ Json hugging_face_config(const HuggingFaceConfig& config, const std::vector<int3
 // Error(kData) for damaged ones.
 // `notes` get what is guessed, left out, or said differently by two files.
 ModelOrigin origin_of_folder(const std::string& folder, std::vector<std::string>& notes);
-// Writes generation_config.json, and tokenizer_config.json for a tokenizer.
+// Writes generation_config.json, chat_template.jinja if there is a template, and tokenizer_config.json for a tokenizer
+// of the kind bpe. Of several templates, which the latter holds, the former is the default one, for other kinds alone.
 void write_origin(const std::string& folder, const ModelOrigin& origin, const Tokenizer* tokenizer);
 
 }  // namespace bitgrad::interop

@@ -131,6 +131,12 @@ bool wants_codes(const ExportSpec& options, const Family& family) {
   return true;
 }
 
+bool has_several_chat_templates(const ModelOrigin& origin) {
+  const Json& config = origin.tokenizer_config;
+  return config.is_object() && config.contains("chat_template") && config.at("chat_template").is_array() &&
+         config.at("chat_template").size() > 1;
+}
+
 }  // namespace
 
 ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tokenizer* tokenizer,
@@ -156,8 +162,8 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
   config.schemes = out.schemes();
   file_system().make_directories(folder);
   FileGroup group;
-  if (tokenizer != nullptr && tokenizer->kind() == "bpe")
-    write_file_atomically(folder + "/tokenizer.json", tokenizer->content().dump(1));
+  const bool bpe = tokenizer != nullptr && tokenizer->kind() == "bpe";
+  if (bpe) write_file_atomically(folder + "/tokenizer.json", tokenizer->content().dump(1));
   const ModelOrigin origin = parse_origin(options.origin, folder);
   Json text = hugging_face_config(config, end_ids(origin, tokenizer), origin);
   const char* const positions = family.fused_qkv ? "n_positions" : "max_position_embeddings";
@@ -167,9 +173,11 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
         positions, concat(origin.context, ", as the model was imported; it trained on ", found.decoder.context));
   }
   write_origin(folder, origin, tokenizer);
-  if (tokenizer != nullptr && tokenizer->kind() != "bpe")
+  if (tokenizer != nullptr && !bpe)
     out.report().facts.emplace_back(
         "tokenizer", concat(tokenizer->kind(), ": not written, since tokenizer.json does not support its kind"));
+  if (!bpe && has_several_chat_templates(origin))
+    out.report().facts.emplace_back("chat_template.jinja", "of several templates, the one named default alone");
   write_file_atomically(folder + "/config.json", text.dump(2) + "\n");
   write_safetensors(folder + "/model.safetensors", out.items(), {{"format", "pt"}});
   group.commit();

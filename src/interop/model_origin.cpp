@@ -71,6 +71,19 @@ std::vector<int32_t> first_ids(const ModelOrigin& origin) {
   return origin.begin >= 0 ? std::vector<int32_t>{origin.begin} : std::vector<int32_t>{};
 }
 
+std::string chat_template_of(const ModelOrigin& origin) {
+  const Json& config = origin.tokenizer_config;
+  if (!config.is_object() || !config.contains("chat_template")) return "";
+  const Json& given = config.at("chat_template");
+  if (given.is_string()) return given.text();
+  if (!given.is_array()) return "";
+  for (const Json& one : given)
+    if (one.is_object() && one.contains("name") && one.at("name") == "default" && one.contains("template") &&
+        one.at("template").is_string())
+      return one.at("template").text();
+  return "";
+}
+
 void add_begin(const ModelOrigin& origin, std::vector<int32_t>& ids) {
   const std::vector<int32_t> first = first_ids(origin);
   if (ids.size() < first.size() || !std::equal(first.begin(), first.end(), ids.begin()))

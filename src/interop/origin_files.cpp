@@ -309,7 +309,11 @@ void write_origin(const std::string& folder, const ModelOrigin& origin, const To
   if (origin.begin >= 0) generation["bos_token_id"] = origin.begin;
   if (origin.pad >= 0) generation["pad_token_id"] = origin.pad;
   write_file_atomically(folder + "/generation_config.json", generation.dump(2) + "\n");
-  if (tokenizer == nullptr || tokenizer->kind() != "bpe") return;
+  const bool bpe = tokenizer != nullptr && tokenizer->kind() == "bpe";
+  const std::string chats = chat_template_of(origin);
+  if (!chats.empty() && (!bpe || origin.tokenizer_config.at("chat_template").is_string()))
+    write_file_atomically(folder + "/chat_template.jinja", chats);
+  if (!bpe) return;
   const Json file = tokenizer->content();
   const Json& known = origin.tokenizer_config;
   Json config = known;

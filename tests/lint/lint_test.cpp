@@ -374,7 +374,7 @@ const std::vector<ListOfKinds>& lists_of_kinds() {
        {"src/data/"},
        {{"apps/bitgrad/check_export.cpp", 1},  // the name of an array
         {"src/interop/gguf_vocabulary.cpp", 3},
-        {"src/interop/hugging_face_export.cpp", 2},
+        {"src/interop/hugging_face_export.cpp", 1},
         {"src/interop/hugging_face_import.cpp", 2},
         {"src/interop/origin_files.cpp", 1}}}};
   return all;

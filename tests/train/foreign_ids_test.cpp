@@ -250,6 +250,27 @@ TEST_CASE("The template of chats goes through model files, GGUF and folders unch
   const Json config = parsed(folder.temp.file("tokenizer_config.json"));
   CHECK(config.at("chat_template") == text);
   CHECK(config.at("tokenizer_class") == "PreTrainedTokenizerFast");
+  const auto file_text = [&](const std::string& name) {
+    std::ifstream in(folder.temp.file(name), std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  CHECK(file_text("chat_template.jinja") == text);
+  // A tokenizer whose files are not written: the template alone, of several the default one.
+  ModelOrigin several = read.origin;
+  std::filesystem::create_directory(folder.temp.file("other"));
+  const auto bytes = make_tokenizer("bytes", "");
+  interop::write_origin(folder.temp.file("other"), several, bytes.get());
+  CHECK(file_text("other/chat_template.jinja") == text);
+  CHECK_FALSE(std::filesystem::exists(folder.temp.file("other/tokenizer_config.json")));
+  several.tokenizer_config["chat_template"] =
+      Json::array({Json{{"name", "tool_use"}, {"template", "x"}}, Json{{"name", "default"}, {"template", other}}});
+  interop::write_origin(folder.temp.file("other"), several, bytes.get());
+  CHECK(file_text("other/chat_template.jinja") == other);
+  // Those of byte-level BPE stand in tokenizer_config.json, which a file of one would hide.
+  std::filesystem::create_directory(folder.temp.file("several"));
+  interop::write_origin(folder.temp.file("several"), several, read.tokenizer.get());
+  CHECK_FALSE(std::filesystem::exists(folder.temp.file("several/chat_template.jinja")));
+  CHECK(parsed(folder.temp.file("several/tokenizer_config.json")).at("chat_template").size() == 2);
   std::ofstream(folder.path + "/chat_template.jinja") << "\xff";
   CHECK(contains(folder.refused(), "chat_template.jinja': got bytes that are not UTF-8"));
 }

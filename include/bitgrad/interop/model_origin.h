@@ -31,7 +31,9 @@ ModelOrigin parse_origin(const std::string& text, const std::string& where);
 std::vector<int32_t> end_ids(const ModelOrigin& origin, const Tokenizer* tokenizer);
 // The ids that texts begin with; empty if there are none.
 std::vector<int32_t> first_ids(const ModelOrigin& origin);
-// Puts them before the ids of a text, unless these begin with them.
+// Its template of chats, which clients apply; empty: none. Of several, the one that is named default.
+std::string chat_template_of(const ModelOrigin& origin);
+// Puts `first_ids` before the ids of a text, unless these begin with them.
 void add_begin(const ModelOrigin& origin, std::vector<int32_t>& ids);
 // The ids that a model reads for a prompt, with those that texts begin with; at least one. `where` names the prompt in
 // errors. Throws Error for an empty text that nothing begins, Error(kData) for one that the tokenizer cannot take.
