@@ -24,6 +24,7 @@ class MemoryTokens final : public TokenSource {
   void read(int64_t begin, int64_t n, int32_t* to) const override { widen_stored(ids_.data(), form_, begin, n, to); }
   const void* data() const override { return ids_.data(); }
   StoredAs form() const override { return form_; }
+  int64_t memory_bytes() const override { return ids_.size(); }
 
  private:
   TrackedBytes ids_;
@@ -78,6 +79,11 @@ class JoinedTokens final : public TokenSource {
       done += count;
     }
   }
+  int64_t memory_bytes() const override {
+    int64_t bytes = 0;
+    for (const auto& part : parts_) bytes += part->memory_bytes();
+    return bytes;
+  }
 
  private:
   std::vector<std::unique_ptr<TokenSource>> parts_;
@@ -90,6 +96,7 @@ class PartOfTokens final : public TokenSource {
       : all_(std::move(all)), begin_(begin), n_(n) {}
   int64_t size() const override { return n_; }
   void read(int64_t begin, int64_t n, int32_t* to) const override { all_->read(begin_ + begin, n, to); }
+  int64_t memory_bytes() const override { return all_->memory_bytes(); }
 
  private:
   std::unique_ptr<TokenSource> all_;
@@ -150,7 +157,12 @@ class TokenDataset final : public Dataset {
     s.labels = static_cast<const uint8_t*>(s.codes) + (windows_.each ? 1 : windows_.context) * element_bytes(s.form);
     return s;
   }
-  int64_t memory_bytes() const override { return ids_->memory_bytes(); }
+  int64_t memory_bytes() const override {
+    int64_t bytes = ids_->memory_bytes();
+    for (const TokenSource* const own : {task_.mask.get(), task_.labels.get()})
+      if (own != nullptr) bytes += own->memory_bytes();
+    return bytes;
+  }
 
   void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
     require(!windows_.each, task_.where, task_.name, ": targets are a class per position: read it by example.");

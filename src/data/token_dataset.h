@@ -26,7 +26,8 @@ class TokenSource {
   // The ids in memory, dense; nullptr if they are read from a file.
   virtual const void* data() const { return nullptr; }
   virtual StoredAs form() const { return StoredAs::kInt32; }
-  int64_t memory_bytes() const { return data() == nullptr ? 0 : size() * element_bytes(form()); }
+  // Bytes that are kept in memory for them; those of the whole source for a part of one.
+  virtual int64_t memory_bytes() const { return 0; }
 };
 
 // `n` ids in memory, of the size of the form (kUint8, kUint16 or kInt32).

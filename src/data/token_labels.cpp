@@ -23,6 +23,7 @@ class BitTokens final : public TokenSource {
   void read(int64_t begin, int64_t n, int32_t* to) const override {
     for (int64_t i = 0; i < n; ++i) to[i] = bits_.data()[(begin + i) / 8] >> ((begin + i) % 8) & 1;
   }
+  int64_t memory_bytes() const override { return bits_.size(); }
 
  private:
   TrackedBytes bits_;

@@ -98,11 +98,13 @@ TEST_CASE("Bits beside shards say which ids are targets, over the borders of fil
   };
   DatasetSpec spec = masked_spec(temp.file("s_train_*.bin"), 10);
   CHECK(check(spec, 0) == 17);
+  CHECK(make_dataset(spec)->memory_bytes() == 13 + 8 + 1);  // the bits: ids are read from the files
   spec.whole = false;
   spec.split = "test";
   spec.test_fraction = 0.25;
   spec.keys["order"] = "shuffled";
   CHECK(check(spec, 129) == 4);
+  CHECK(make_dataset(spec)->memory_bytes() == 13 + 8 + 1);
 }
 
 TEST_CASE("Masks that do not fit their ids are reported") {
@@ -144,6 +146,7 @@ TEST_CASE("Labels of an archive are targets of any id, or none") {
   spec.keys["vocabulary"] = int64_t{50};
   const auto set = make_dataset(spec);
   REQUIRE(set->size() == 7);
+  CHECK(set->memory_bytes() == 30 * (4 + 4));
   std::vector<int32_t> x(4), target(4);
   for (int64_t s = 0; s < 7; ++s) {
     set->example(s, x.data(), target.data());
