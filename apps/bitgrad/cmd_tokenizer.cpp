@@ -7,7 +7,6 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
-#include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/tokenizer_train.h"
 
@@ -18,7 +17,6 @@ namespace bitgrad::cli {
 namespace {
 
 constexpr std::string_view kTrain = "tokenizer train";
-constexpr int64_t kMostTrainingBytes = int64_t{1} << 36;
 
 struct TokenizerOptions {
   std::string action, out;
@@ -26,45 +24,6 @@ struct TokenizerOptions {
   TokenizerTraining training;
   bool force = false;
 };
-
-// The texts in lines of JSON: the members text, prompt, completion, and content of messages.
-std::string contents_of_lines(const std::string& path, const std::string& lines) {
-  std::string all;
-  const auto add = [&](const Json& object, std::initializer_list<std::string_view> members) {
-    for (const std::string_view name : members)
-      if (object.is_object() && object.contains(name) && object.at(name).is_string())
-        all += object.at(name).text() + '\n';
-  };
-  int64_t number = 0;
-  for (size_t at = 0; at < lines.size();) {
-    const size_t end = std::min(lines.find('\n', at), lines.size());
-    const std::string_view line = std::string_view(lines).substr(at, end - at);
-    at = end + 1;
-    ++number;
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    try {
-      const Json object = Json::parse(line, {.depth = 16});
-      add(object, {"prompt", "completion", "text"});
-      if (object.is_object() && object.contains("messages"))
-        for (const Json& message : object.at("messages")) add(message, {"content"});
-    } catch (const JsonError& e) {
-      fail_with(ErrorCode::kData, kTrain, printable(path), " line ", number, ": ", e.what());
-    }
-  }
-  if (all.empty())
-    fail_with(ErrorCode::kData, kTrain, "'", path,
-              "': got no text in members text, prompt, completion, or content of messages");
-  return all;
-}
-
-std::string training_text(const std::string& path) {
-  if (!file_system().exists(path)) fail_with(ErrorCode::kData, kTrain, "'", path, "': no such file, expected a text");
-  const std::vector<uint8_t> bytes = read_file(path, kMostTrainingBytes);
-  std::string text(bytes.begin(), bytes.end());
-  require_text(kTrain, path, text);
-  if (text.empty()) fail_with(ErrorCode::kData, kTrain, "'", path, "': got an empty text, expected at least one byte");
-  return path.ends_with(".jsonl") ? contents_of_lines(path, text) : text;
-}
 
 void check_out(const TokenizerOptions& o) {
   for (const TokenizerTrainer& trainer : tokenizer_trainers())
@@ -114,7 +73,8 @@ Run setup_tokenizer(Arguments& args) {
     docs += concat(docs.empty() ? "" : "; ", trainer.name, ": ", trainer.doc);
   }
   args.option("action", o->action, "train: make a tokenizer from texts").required().one_of({"train"});
-  args.option("files", o->files, "UTF-8 texts, one document per file; of .jsonl the texts in its lines of JSON")
+  args.option("files", o->files,
+              "UTF-8 texts, plain or .gz, one document per file; of .jsonl the texts in its lines of JSON")
       .required();
   args.option("-o,--out", o->out, "the file to write, with .json (byte_bpe) or .model at its end").required();
   args.option("--kind", o->training.kind, docs).one_of(kinds);

@@ -3,14 +3,23 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/data/chat.h"
 #include "bitgrad/data/dataset.h"
 
 namespace bitgrad::data {
+
+// Of one line of JSON.
+inline constexpr JsonLimits kLineLimits{.depth = 16, .values = 1'000'000};
+// The member `name` of an object. Throws JsonError if it is missing or no text.
+const std::string& text_member(const Json& object, std::string_view name);
+// The member messages, a list with at least one element. Throws JsonError if it is something else.
+const Json& messages_member(const Json& object);
 
 // Ids of several conversations, one after the other.
 struct Conversations {
@@ -46,15 +55,16 @@ class JsonlReader {
 
  private:
   void line(std::string_view text, const std::string& place);
-  std::vector<ChatPart> parts_of(const Json& object) const;
-  std::vector<ChatPart> parts_of_messages(const Json& messages) const;
+  void ignore(const Json& object, const std::string& prefix, std::initializer_list<std::string_view> read);
+  std::vector<ChatPart> parts_of(const Json& object, const std::string& place);
+  std::vector<ChatPart> parts_of_messages(const Json& messages);
   void add(const ChatIds& made);
   LossOn loss_on(bool texts) const;
 
   JsonlReading spec_;
   Conversations all_;
   std::string kind_, first_place_;  // of the first line
-  std::vector<std::string> ignored_;
+  std::set<std::string> ignored_;
   int64_t cut_ = 0, cut_ids_ = 0, skipped_ = 0, without_target_ = 0, lines_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +22,10 @@ inline std::vector<Key> no_keys() { return {}; }
 Key vocabulary_key();
 // The id between documents, with the same meaning in the formats of texts.
 Key end_key();
+
+// The model's tokenizer (spec.of_model), from which data.tokenizer must not differ: a file, if it is there, or the name
+// of a kind. Throws Error(kData).
+std::shared_ptr<const Tokenizer> tokenizer_of_model(std::string_view where, const DatasetSpec& spec);
 
 // Begin and end of a split within all bytes or ids of a text: train comes first, then valid (with a valid_fraction),
 // then test.

@@ -18,19 +18,13 @@ namespace {
 constexpr std::string_view kJsonl = "data.jsonl";
 
 std::shared_ptr<const Tokenizer> tokenizer_of_lines(const DatasetSpec& spec) {
+  if (spec.of_model != nullptr) return tokenizer_of_model(kJsonl, spec);
   const bool file = is_tokenizer_file(spec.tokenizer);
-  const std::string path = file ? data_path(spec.root, spec.tokenizer) : "";
-  if (spec.of_model != nullptr) {
-    if (file && file_system().exists(path))
-      if (const std::string parts = tokenizer_difference(*open_tokenizer(path), *spec.of_model); !parts.empty())
-        fail_with(ErrorCode::kData, kJsonl, "tokenizer: ", spec.tokenizer, " and the model's differ: ", parts, '.');
-    return spec.of_model;
-  }
   require(file || spec.tokenizer == "bytes", kJsonl, "tokenizer: got ",
           spec.tokenizer.empty() ? "none" : spec.tokenizer,
           ", expected a file (.json, .model) or bytes: a vocabulary is not made from lines of JSON. See bitgrad "
           "tokenizer train.");
-  return file ? open_tokenizer(path) : make_tokenizer("bytes", "");
+  return file ? open_tokenizer(data_path(spec.root, spec.tokenizer)) : make_tokenizer("bytes", "");
 }
 
 // The ids that stand within conversations, their last ones left out.
@@ -117,7 +111,7 @@ std::unique_ptr<Dataset> make_jsonl_dataset(const DatasetSpec& spec) {
   reading.context = spec.context;
   reading.too_long = too_long_of(spec.keys.text("too_long"));
   JsonlReader reader(reading);
-  const std::vector<std::string> files = matching_files(path);
+  const std::vector<std::string> files = matching_files(kJsonl, path);
   DatasetSpec named = spec;  // files matched by a pattern have a complete path
   if (files[0] != path) named.root = "";
   for (const std::string& file : files) {

@@ -8,7 +8,6 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr int kDepth = 16;
 // Members of a line or message that a table of roles cannot say.
 constexpr std::string_view kBeyondTables[] = {"tools", "tool_calls", "functions", "function_call"};
 
@@ -18,10 +17,6 @@ struct KindOfLine {
 };
 constexpr KindOfLine kKinds[] = {
     {"messages", {"messages", ""}}, {"prompt and completion", {"prompt", "completion"}}, {"text", {"text", ""}}};
-
-bool is_member(const KindOfLine& kind, std::string_view name) {
-  return !name.empty() && (kind.members[0] == name || kind.members[1] == name);
-}
 
 // The kind whose members an object has all of, and those of no other kind; nullptr: none.
 const KindOfLine* kind_of(const Json& object) {
@@ -34,12 +29,6 @@ const KindOfLine* kind_of(const Json& object) {
   return found;
 }
 
-const std::string& text_member(const Json& object, std::string_view name) {
-  const Json& value = object.at(name);
-  if (!value.is_string()) throw JsonError(concat(name, ": got ", value.dump().substr(0, 80), ", expected a text"));
-  return value.text();
-}
-
 void refuse_beyond(const Json& object) {
   for (const std::string_view name : kBeyondTables)
     if (object.contains(name) && !object.at(name).is_null() && !object.at(name).empty())
@@ -48,21 +37,50 @@ void refuse_beyond(const Json& object) {
                              "template of the model (format tokens, labels: mask)"));
 }
 
+// Of a message: in OpenAI's format, one with the weight 0 is no target.
+void refuse_weight(const Json& message) {
+  if (!message.contains("weight") || message.at("weight").is_null()) return;
+  const Json& weight = message.at("weight");
+  if (!weight.is_number() || weight != 1)
+    throw JsonError(concat("weight: got ", weight.dump().substr(0, 80),
+                           ", expected 1 or none: loss_on says which messages are targets. For others, write ids and "
+                           "labels (format tokens, labels: mask)"));
+}
+
 }  // namespace
+
+const std::string& text_member(const Json& object, std::string_view name) {
+  const Json& value = object.at(name);
+  if (!value.is_string()) throw JsonError(concat(name, ": got ", value.dump().substr(0, 80), ", expected a text"));
+  return value.text();
+}
+
+const Json& messages_member(const Json& object) {
+  const Json& messages = object.at("messages");
+  if (!messages.is_array() || messages.empty())
+    throw JsonError("messages: got none, expected a list of {\"role\", \"content\"}");
+  return messages;
+}
+
+// `read`: the members that are not ignored.
+void JsonlReader::ignore(const Json& object, const std::string& prefix, std::initializer_list<std::string_view> read) {
+  for (const auto& [name, value] : object.members())
+    if (name.empty() || std::find(read.begin(), read.end(), name) == read.end()) ignored_.insert(prefix + name);
+}
 
 LossOn JsonlReader::loss_on(bool texts) const {
   if (texts) return LossOn::kAll;
   return spec_.loss_on.empty() ? LossOn::kAnswers : parse_enum<LossOn>(spec_.loss_on, spec_.where, "loss_on");
 }
 
-std::vector<ChatPart> JsonlReader::parts_of_messages(const Json& messages) const {
-  if (!messages.is_array() || messages.empty())
-    throw JsonError("messages: got none, expected a list of {\"role\", \"content\"}");
+std::vector<ChatPart> JsonlReader::parts_of_messages(const Json& messages) {
   std::vector<ChatMessage> list;
   for (size_t i = 0; i < messages.size(); ++i) {
     try {
       refuse_beyond(messages[i]);
+      refuse_weight(messages[i]);
       list.push_back({text_member(messages[i], "role"), text_member(messages[i], "content")});
+      ignore(messages[i], "messages.*.", {"role", "content", "weight"});
     } catch (const JsonError& e) {
       throw JsonError(concat("messages.", i, ": ", e.what()));
     }
@@ -70,20 +88,20 @@ std::vector<ChatPart> JsonlReader::parts_of_messages(const Json& messages) const
   return chat_parts(spec_.chat, list, loss_on(false));
 }
 
-std::vector<ChatPart> JsonlReader::parts_of(const Json& object) const {
+std::vector<ChatPart> JsonlReader::parts_of(const Json& object, const std::string& place) {
   const bool table = spec_.chat.user.given();
   if (object.contains("messages")) {
     if (!table)
-      fail(spec_.where,
-           "the lines hold messages, and data.chat names no table of roles: set data.chat, such as chatml");
-    return parts_of_messages(object.at("messages"));
+      fail(spec_.where, place,
+           ": the lines hold messages, and data.chat names no table of roles: set data.chat, such as chatml");
+    return parts_of_messages(messages_member(object));
   }
   const bool text = object.contains("text");
   if (text && table)
-    fail(spec_.where, "data.chat: got ", spec_.chat.name.empty() ? std::string("a table") : spec_.chat.name,
+    fail(spec_.where, place, ": data.chat: got ", spec_.chat.name.empty() ? std::string("a table") : spec_.chat.name,
          ", the lines hold texts without roles. Set data.chat: none");
   if (text && !spec_.loss_on.empty() && spec_.loss_on != "all")
-    fail(spec_.where, "loss_on: got ", spec_.loss_on, ", the lines hold texts without answers. Expected all");
+    fail(spec_.where, place, ": loss_on: got ", spec_.loss_on, ", the lines hold texts without answers. Expected all");
   if (text) return {{text_member(object, "text"), true, true}};
   const std::string &prompt = text_member(object, "prompt"), &completion = text_member(object, "completion");
   const LossOn loss = loss_on(false);
@@ -95,7 +113,7 @@ std::vector<ChatPart> JsonlReader::parts_of(const Json& object) const {
 }
 
 void JsonlReader::line(std::string_view text, const std::string& place) {
-  const Json object = Json::parse(text, {.depth = kDepth});
+  const Json object = Json::parse(text, kLineLimits);
   if (!object.is_object()) throw JsonError("got " + object.dump().substr(0, 40) + ", expected an object");
   const KindOfLine* const kind = kind_of(object);
   if (kind == nullptr)
@@ -105,10 +123,8 @@ void JsonlReader::line(std::string_view text, const std::string& place) {
   if (kind_ != kind->name)
     throw JsonError(concat("got ", kind->name, ", ", first_place_, " has ", kind_, ": lines are of one kind"));
   refuse_beyond(object);
-  for (const auto& [name, value] : object.members())
-    if (!is_member(*kind, name) && std::find(ignored_.begin(), ignored_.end(), name) == ignored_.end())
-      ignored_.push_back(name);
-  ChatIds made = encode_chat(*spec_.tokenizer, parts_of(object));
+  ignore(object, "", {kind->members[0], kind->members[1]});
+  ChatIds made = encode_chat(*spec_.tokenizer, parts_of(object, place));
   // A text without roles ends with the token that ends texts, which is a target.
   if (const int32_t end = spec_.tokenizer->end_id(); !spec_.chat.user.given() && end >= 0) {
     made.ids.push_back(end);

@@ -103,9 +103,9 @@ TokensRecord read_tokens_record(const std::string& path);
 // Path of NAME.tokens.json beside a shard NAME_train_000000.bin or NAME_val_000000.bin; empty if there is none.
 std::string tokens_record_of(const std::string& shard);
 
-// Files that a path refers to: itself, or the matches of * and ? in its last component, sorted. Throws Error(kData) if
-// there are none.
-std::vector<std::string> matching_files(const std::string& path);
+// Files that a path refers to: itself, or the matches of * and ? in its last component, sorted. Throws Error(kData)
+// that begins with `where` if there are none.
+std::vector<std::string> matching_files(std::string_view where, const std::string& path);
 
 // Opens the ids of such a file. stored: "shard", "uint16" or "uint32". Throws Error(kData) if the file has a different
 // format.

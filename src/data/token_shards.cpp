@@ -102,7 +102,7 @@ std::string tokens_record_of(const std::string& shard) {
   return "";
 }
 
-std::vector<std::string> matching_files(const std::string& path) {
+std::vector<std::string> matching_files(std::string_view where, const std::string& path) {
   const size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
   if (path.find_first_of("*?", name) == std::string::npos) return {path};
   const std::string folder = path.substr(0, name), pattern = path.substr(name);
@@ -111,8 +111,7 @@ std::vector<std::string> matching_files(const std::string& path) {
     for (const std::string& file : file_system().list(folder.empty() ? "." : folder))
       if (fits(file, pattern)) files.push_back(folder + file);
   if (files.empty())
-    fail_with(ErrorCode::kData, kShardFile, "'", path, "': got no file, expected at least one that fits ", pattern,
-              '.');
+    fail_with(ErrorCode::kData, where, "'", path, "': got no file, expected at least one that fits ", pattern, '.');
   std::sort(files.begin(), files.end());
   return files;
 }

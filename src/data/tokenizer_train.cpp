@@ -5,6 +5,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
+#include "data/conversations.h"
+#include "data/data_file.h"
 #include "data/tokenizers.h"
 
 namespace bitgrad {
@@ -58,7 +60,53 @@ void check_texts(const std::vector<std::string>& texts) {
   if (bytes == 0) fail_with(ErrorCode::kData, kWhere, "got ", texts.size(), " empty texts, expected at least one byte");
 }
 
+void add_contents(const Json& object, std::string& all) {
+  if (!object.is_object()) throw JsonError("got " + object.dump().substr(0, 40) + ", expected an object");
+  for (const char* name : {"prompt", "completion", "text"})
+    if (object.contains(name)) all += data::text_member(object, name) + '\n';
+  if (!object.contains("messages")) return;
+  const Json& messages = data::messages_member(object);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    try {
+      all += data::text_member(messages[i], "content") + '\n';
+    } catch (const JsonError& e) {
+      throw JsonError(concat("messages.", i, ": ", e.what()));
+    }
+  }
+}
+
+std::string contents_of_lines(const std::string& path, const std::string& lines) {
+  std::string all;
+  int64_t number = 0;
+  for (size_t at = 0; at < lines.size();) {
+    const size_t end = std::min(lines.find('\n', at), lines.size());
+    const std::string_view line = std::string_view(lines).substr(at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    try {
+      add_contents(Json::parse(line, data::kLineLimits), all);
+    } catch (const JsonError& e) {
+      fail_with(ErrorCode::kData, kWhere, printable(path), " line ", number, ": ", e.what(), '.');
+    }
+  }
+  if (all.empty())
+    fail_with(ErrorCode::kData, kWhere, "'", path,
+              "': got no text in members text, prompt, completion, or content of messages");
+  return all;
+}
+
 }  // namespace
+
+std::string training_text(const std::string& path) {
+  constexpr int64_t kMostBytes = int64_t{1} << 36;
+  if (!file_system().exists(path)) fail_with(ErrorCode::kData, kWhere, "'", path, "': no such file, expected a text");
+  const std::vector<uint8_t> bytes = read_file(path, kMostBytes);
+  std::string text = data::plain_text(path, {bytes.begin(), bytes.end()});
+  require_text(kWhere, path, text);
+  if (text.empty()) fail_with(ErrorCode::kData, kWhere, "'", path, "': got an empty text, expected at least one byte");
+  return path.ends_with(".jsonl") || path.ends_with(".jsonl.gz") ? contents_of_lines(path, text) : text;
+}
 
 const std::vector<TokenizerTrainer>& tokenizer_trainers() {
   static const std::vector<TokenizerTrainer> all{

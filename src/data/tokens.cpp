@@ -96,25 +96,17 @@ double bytes_per_target(const TokenSource& ids, const Tokenizer& tokenizer) {
   return end < 2 ? 0 : static_cast<double>(bytes) / static_cast<double>(end - 1);
 }
 
-void require_same(const Tokenizer& a, const std::string& a_name, const Tokenizer& b, const std::string& b_name) {
+void require_same(std::string_view where, const Tokenizer& a, const std::string& a_name, const Tokenizer& b,
+                  const std::string& b_name) {
   if (const std::string parts = tokenizer_difference(a, b); !parts.empty())
-    fail_with(ErrorCode::kData, kTokensData, "tokenizer: ", a_name, " and ", b_name, " differ: ", parts, '.');
+    fail_with(ErrorCode::kData, where, "tokenizer: ", a_name, " and ", b_name, " differ: ", parts, '.');
 }
 
 // Tokenizer for a text. If the model has one, it is used, and data.tokenizer must not differ.
 std::shared_ptr<const Tokenizer> tokenizer_of_text(const DatasetSpec& spec, const std::string& path,
                                                    const std::string& text) {
-  const std::shared_ptr<const Tokenizer>& model = spec.of_model;
-  const bool file = is_tokenizer_file(spec.tokenizer);
-  const std::string at = file ? data_path(spec.root, spec.tokenizer) : "";
-  if (model != nullptr) {
-    if (file && file_system().exists(at)) require_same(*open_tokenizer(at), spec.tokenizer, *model, "the model's");
-    if (!file && !spec.tokenizer.empty() && spec.tokenizer != model->kind())
-      fail_with(ErrorCode::kData, kTokensData, "tokenizer: got ", spec.tokenizer, ", the model was trained with ",
-                describe(*model), '.');
-    return model;
-  }
-  if (file) return open_tokenizer(at);
+  if (spec.of_model != nullptr) return tokenizer_of_model(kTokensData, spec);
+  if (is_tokenizer_file(spec.tokenizer)) return open_tokenizer(data_path(spec.root, spec.tokenizer));
   const std::string& other = spec.vocabulary_file;
   if (other.empty() || other == spec.file) return of_file(path, [&] { return make_tokenizer(spec.tokenizer, text); });
   const std::string words = read_text(spec, "vocabulary_file", other);
@@ -166,7 +158,8 @@ std::shared_ptr<const Tokenizer> tokenizer_of_ids(const DatasetSpec& spec, const
   if (spec.tokenizer.empty()) return packed;
   if (const bool file = is_tokenizer_file(spec.tokenizer); file || spec.tokenizer == "bytes") {
     auto given = file ? open_tokenizer(data_path(spec.root, spec.tokenizer)) : make_tokenizer("bytes", "");
-    if (packed != nullptr) require_same(*given, concat("data.tokenizer (", spec.tokenizer, ')'), *packed, path);
+    if (packed != nullptr)
+      require_same(kTokensData, *given, concat("data.tokenizer (", spec.tokenizer, ')'), *packed, path);
     return given;
   }
   require(packed != nullptr, kTokensData, "tokenizer: got ", spec.tokenizer, " for a file stored as ", stored,
@@ -212,7 +205,7 @@ LabelledTokens open_files(const DatasetSpec& spec, const std::vector<std::string
 
 Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   const std::string path = data_path(spec.root, spec.file);
-  const std::vector<std::string> files = matching_files(path);
+  const std::vector<std::string> files = matching_files(kTokensData, path);
   Opened out;
   const std::string record_path = tokens_record_of(files[0]);
   const TokensRecord record = record_path.empty() ? TokensRecord{} : read_tokens_record(record_path);
@@ -298,6 +291,18 @@ Key end_key() {
               "the id that ends a document, of tokens with documents apart, of jsonl that behind a conversation; -1: "
               "that of NAME.tokens.json beside shards, else the tokenizer's, of jsonl another special token if "
               "conversations hold it"};
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of_model(std::string_view where, const DatasetSpec& spec) {
+  const std::shared_ptr<const Tokenizer>& model = spec.of_model;
+  if (is_tokenizer_file(spec.tokenizer)) {
+    const std::string path = data_path(spec.root, spec.tokenizer);
+    if (file_system().exists(path)) require_same(where, *open_tokenizer(path), spec.tokenizer, *model, "the model's");
+  } else if (!spec.tokenizer.empty() && spec.tokenizer != model->kind()) {
+    fail_with(ErrorCode::kData, where, "tokenizer: got ", spec.tokenizer, ", the model was trained with ",
+              describe(*model), '.');
+  }
+  return model;
 }
 
 std::vector<Key> tokens_keys() {

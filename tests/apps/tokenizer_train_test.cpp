@@ -180,6 +180,33 @@ TEST_CASE("tokenizer train says what it cannot train on") {
   CHECK(contains(error({temp.file("a.jsonl"), v, "300"}, 3), "a.jsonl line 2: "));
   write(temp.file("a.jsonl"), "{\"words\": \"abc\"}\n");
   CHECK(contains(error({temp.file("a.jsonl"), v, "300"}, 3), "got no text in members text, prompt, completion"));
+  const auto line_error = [&](const std::string& line) {
+    write(temp.file("a.jsonl"), "{\"text\": \"abc\"}\n\n" + line + '\n');
+    return error({temp.file("a.jsonl"), v, "300"}, 3);
+  };
+  const std::string third = "a.jsonl line 3: ";
+  CHECK(contains(line_error("{\"prompt\": \"a\", \"completion\": 7}"), third + "completion: got 7, expected a text"));
+  CHECK(contains(line_error("[1]"), third + "got [1], expected an object"));
+  CHECK(contains(line_error("{\"messages\": {}}"), third + "messages: got none, expected a list"));
+  CHECK(contains(line_error("{\"messages\": [{\"content\": \"a\"}, {\"content\": [1]}]}"),
+                 third + "messages.1: content: got [1], expected a text"));
+  CHECK(contains(line_error("{\"messages\": [{\"content\": null}]}"), third + "messages.0: content: got null"));
+  CHECK(contains(line_error("{\"messages\": [{\"role\": \"user\"}]}"), third + "messages.0: "));
+  std::string values = "{\"text\": \"a\", \"x\": [0";
+  for (int i = 0; i < 1'000'000; ++i) values += ",0";
+  CHECK(contains(line_error(values + "]}"), third + "more than 1000000 values"));
+  // gzip of {"text": "abcde"}, as format jsonl reads it.
+  const std::string packed(
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x2a\x49\xad\x28\x51\xb2\x52\x50\x4a\x4c\x4a\x4e\x49\x55\xaa\xe5"
+      "\x02\x00\x41\xe0\xf4\x02\x12\x00\x00\x00",
+      38);
+  write(temp.file("b.jsonl.gz"), packed);
+  const ProcessResult unpacked =
+      cli({"tokenizer", "train", temp.file("b.jsonl.gz"), v, "300", "-o", temp.file("unpacked.json")});
+  INFO(unpacked.err);
+  CHECK(contains(unpacked.out, "from 6 bytes of text"));
+  write(temp.file("b.jsonl.gz"), packed.substr(0, 20));
+  CHECK(contains(error({temp.file("b.jsonl.gz"), v, "300"}, 3), "b.jsonl.gz: truncated gzip stream"));
   const std::vector<std::string> unigram{"--kind", "unigram", "-o", temp.file("x.model")};
   const auto unigram_error = [&](std::vector<std::string> words, int code) {
     words.insert(words.end(), unigram.begin(), unigram.end());

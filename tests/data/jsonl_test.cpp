@@ -1,4 +1,5 @@
 // Lines of JSON: what each kind becomes, how conversations are packed into windows, and every error.
+#include <algorithm>
 #include <fstream>
 #include <map>
 
@@ -8,6 +9,7 @@
 #include "bitgrad/data/tokenizer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -232,6 +234,47 @@ TEST_CASE("Several files are read in the order of their names, and errors name f
                  "messages.0: content: got [1], expected a text"));
   CHECK(contains(error("{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": [1]}]}"),
                  "messages.0: tool_calls: a table of roles"));
+  const auto weighted = [](const std::string& weight) {
+    return "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", "
+           "\"weight\": " +
+           weight + "}]}";
+  };
+  for (const std::string weight : {"0", "0.5", "\"1\"", "true"})
+    CHECK(
+        contains(error(weighted(weight)), "messages.1: weight: got " + weight + ", expected 1 or none: loss_on says"));
+  for (const std::string weight : {"1", "1.0", "null"}) {
+    write(temp.file("c_2.jsonl"), weighted(weight));
+    CHECK(make_dataset(spec)->size() == 2);
+  }
+  // A line that would take gigabytes.
+  std::string values = "{\"text\": \"a\", \"x\": [0";
+  for (int i = 0; i < 1'000'000; ++i) values += ",0";
+  CHECK(contains(error(values + "]}"), "more than 1000000 values"));
+}
+
+TEST_CASE("A pattern that no file fits is an error of the format") {
+  const TempDir temp;
+  const DatasetSpec spec = jsonl_spec(temp.file("c_*.jsonl"), 16);
+  const auto open = [&] { make_dataset(spec); };
+  CHECK(error_code_of(open) == 3);
+  CHECK(contains(error_of(open), "[data.jsonl] '" + spec.file + "': got no file, expected at least one that fits c_*"));
+}
+
+TEST_CASE("Lines are read with the tokenizer of the model, which data.tokenizer must be") {
+  const TempDir temp;
+  DatasetSpec spec = jsonl_spec(temp.file("a.jsonl"), 16);
+  write(spec.file, "{\"text\": \"abc\"}\n");
+  spec.of_model = make_tokenizer("bytes", "");
+  for (const std::string name : {"bytes", "", "gone.json"}) {
+    spec.tokenizer = name;
+    CHECK(make_dataset(spec)->tokenizer() == spec.of_model);
+  }
+  spec.tokenizer = "chars";
+  const auto open = [&] { make_dataset(spec); };
+  CHECK(error_code_of(open) == 3);
+  CHECK(contains(error_of(open), "[data.jsonl] tokenizer: got chars, the model was trained with bytes of 256 ids."));
+  spec.tokenizer = source_path("tests/golden/tokenizers/qwen2.json");
+  CHECK(contains(error_of(open), "[data.jsonl] tokenizer: " + spec.tokenizer + " and the model's differ: "));
 }
 
 TEST_CASE("What does not fit lines of JSON is an error, and members that are not read are named") {
@@ -241,6 +284,13 @@ TEST_CASE("What does not fit lines of JSON is an error, and members that are not
   REQUIRE(make_dataset(spec)->notes().size() == 2);
   CHECK(make_dataset(spec)->notes()[0] == "1 of 2 lines have no id that is a target and are omitted");
   CHECK(make_dataset(spec)->notes()[1] == "members of lines that are not read: id, source");
+  DatasetSpec chats = jsonl_spec(temp.file("m.jsonl"), 64, "chatml");
+  write(chats.file,
+        "{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"Eve\"},"
+        " {\"role\": \"assistant\", \"content\": \"b\", \"refusal\": null, \"weight\": 1}]}\n");
+  const std::vector<std::string> notes = make_dataset(chats)->notes();
+  CHECK(std::find(notes.begin(), notes.end(),
+                  "members of lines that are not read: id, messages.*.name, messages.*.refusal") != notes.end());
   const auto open = [&] { make_dataset(spec); };
   spec.tokenizer = "chars";
   CHECK(contains(error_of(open), "tokenizer: got chars, expected a file (.json, .model) or bytes"));
@@ -248,10 +298,10 @@ TEST_CASE("What does not fit lines of JSON is an error, and members that are not
   CHECK(contains(error_of(open), "tokenizer: got none"));
   spec.tokenizer = "bytes";
   spec.chat = small_table();
-  CHECK(contains(error_of(open), "data.chat: got a table, the lines hold texts without roles"));
+  CHECK(contains(error_of(open), "a.jsonl line 1: data.chat: got a table, the lines hold texts without roles"));
   spec.chat.reset();
   write(spec.file, "");
   CHECK(contains(error_of(open), "got no line with a target"));
   write(spec.file, chat_line({{"user", "a"}, {"assistant", "b"}}));
-  CHECK(contains(error_of(open), "the lines hold messages, and data.chat names no table of roles"));
+  CHECK(contains(error_of(open), "a.jsonl line 1: the lines hold messages, and data.chat names no table of roles"));
 }

@@ -31,6 +31,11 @@ struct TrainedTokenizer {
   std::vector<std::string> notes = {};              // what the texts did not give or the trainer left out
 };
 
+// The text of a file, plain or gzip; of lines of JSON (.jsonl, .jsonl.gz) the members text, prompt, completion, and
+// content of messages, each with a line end behind it. Throws Error(kData) for a file that is missing or empty, is no
+// text, or is longer than 64 GiB, and with the line for contents that are no texts.
+std::string training_text(const std::string& path);
+
 // One text per document: no word crosses the end of one. Throws Error for an unknown kind, a vocabulary that does not
 // hold the bytes and the special tokens, a special token that is empty, not UTF-8, given twice or already a token;
 // Error(kData) for texts without a byte, and what SentencePiece says of texts that it cannot train on. byte_bpe makes
