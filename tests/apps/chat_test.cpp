@@ -228,10 +228,15 @@ std::string guide_block(const std::string& page, const std::string& language, co
   FAIL(page << " has no block of " << language << " with " << word);
   return {};
 }
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
 
 }  // namespace
 
-TEST_CASE("The five commands from lines of JSON to a chat run as printed") {
+TEST_CASE("The commands from lines of JSON to a chat, and to one with an imported model, run as printed") {
   const TempDir temp;
   const std::string lines = guide_block("docs/chat.md", "json", "messages");
   std::string all;
@@ -256,4 +261,24 @@ TEST_CASE("The five commands from lines of JSON to a chat run as printed") {
   REQUIRE(answer != std::string::npos);
   CHECK(r.out.size() > answer + 3);
   CHECK_FALSE(contains(r.out.substr(answer), "<|"));
+  // A model of others: this one, as a folder of Hugging Face, of other layers than those of the configuration.
+  const auto shell = [&](const std::string& words) {
+    const ProcessResult made = run_program(
+        {"/bin/bash", "-c", "set -e; cd '" + temp.path() + "'; PATH='" + build_path("bin") + "':$PATH\n" + words});
+    INFO(words << made.out << made.err);
+    REQUIRE(made.code == 0);
+    return made.out;
+  };
+  shell("bitgrad export runs/chat -o FOLDER --format hf");
+  write(temp.file("chat.yaml"), replaced(slurp(temp.file("chat.yaml")), "dim: 64", "dim: 32"));
+  const std::string others = guide_block("docs/chat.md", "sh", "bitgrad import"),
+                    shown = "{preset: llama, keys: {...}}";
+  const size_t behind_import = others.find('\n') + 1;
+  const std::string imported = shell(others.substr(0, behind_import)), before = "to train it: model: ";
+  const size_t model = imported.find(before) + before.size(), end = imported.find(", with model.init_from", model);
+  REQUIRE(end != std::string::npos);
+  const std::string rest = replaced(replaced(others.substr(behind_import), shown, imported.substr(model, end - model)),
+                                    "data.chat=llama3", "data.chat=chatml");
+  CHECK(shell(rest).size() > 1);
+  CHECK(contains(slurp(temp.file("runs/tuned/config.yaml")), "init_from: base.safetensors"));
 }
