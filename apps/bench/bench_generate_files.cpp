@@ -11,6 +11,7 @@
 
 #include "bench_generate.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/codec.h"
 #include "bitgrad/infer/generator.h"
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/run/build.h"

@@ -62,6 +62,7 @@ std::map<std::string, std::vector<std::vector<std::string>>> openings(const Down
           {"import", {{"import", run, "-o", d.out}}},
           {"data", {{"data", "info", run}}},
           {"tokenize", {}},
+          {"tokenizer", {}},
           {"new", {}},
           {"keys", {}},
           {"explain", {}},

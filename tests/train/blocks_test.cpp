@@ -59,8 +59,8 @@ TEST_CASE("a configuration with blocks is written back as the expanded layers") 
   const RunConfig c = parsed(kUnits);
   const std::string written = to_yaml(c);
   CHECK(contains(written,
-                 "- repeat: {times: 2, recompute: false, layers: [{sequence: {recompute: false, layers: "
-                 "[{residual: {body: [{sequence: "));
+                 "- repeat: {times: 2, recompute: false, cycle: false, layers: [{sequence: {recompute: false, layers: "
+                 "[{residual: {scale: 1, body: [{sequence: "));
   const RunConfig again = parse_config(written, "again.yaml");
   CHECK(again == c);
   CHECK(to_yaml(again) == written);
@@ -162,7 +162,7 @@ TEST_CASE("containers report missing layers and keys") {
 }
 
 // Each round is one of its layers: the error is about that of its round.
-TEST_CASE("errors in a repeat whose layers take turns are at the layer of their round") {
+TEST_CASE("errors in a repeat with cycle name the layer of their round") {
   const auto model = [](int times, const std::string& turns, const std::string& behind = "    - linear: {out: 10}\n") {
     return "model:\n  layers:\n    - repeat:\n        times: " + std::to_string(times) +
            "\n        cycle: true\n        layers:\n" + turns + behind;

@@ -224,7 +224,8 @@ TEST_CASE("layouts are those of the phase, for any phases before") {
     CHECK(layouts_of(*trained) == layouts_of(*resumed));
     all.insert(layouts_of(*resumed));
   }
-  CHECK(all.size() == 2);  // signs by signs, and none
+  // Signs by signs, and none; between them what reads signs beside values, where an instruction set has such a row.
+  CHECK(all.size() >= 2);
 }
 
 TEST_CASE("phases of a model of ids are tried and entered") {

@@ -94,7 +94,7 @@ TEST_CASE("keys of texts and of embeddings reach the library, and read back") {
   CHECK(c.layers[1].weight.init == Init{"glorot_uniform"});
   CHECK((parse_config(to_yaml(c), "r.yaml") == c));
   CHECK_FALSE(contains(to_yaml(c), "affine"));
-  CHECK(contains(to_yaml(c), "- embedding: {num: 30, dim: 5, flat: true, weights: {dtype: int4,"));
+  CHECK(contains(to_yaml(c), "- embedding: {num: 30, dim: 5, flat: true, scale: 1, weights: {dtype: int4,"));
   // Own keys over those of quant.weights; the first values of a table are those of quant.weights where it says any.
   const RunConfig own =
       file.config({"model.layers.0.embedding.weights={dtype: nf4, granularity: group(5)}", "quant.weights.init=zeros"});

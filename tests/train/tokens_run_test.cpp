@@ -214,7 +214,7 @@ TEST_CASE("What does not fit tokens is found at its key") {
   std::string text = with("train: {format: tokens, file: a.txt", "train: {format: text, file: a.txt");
   text.replace(text.find("order: random"), 13, "targets: each");
   text.replace(text.find("test: {format: tokens"), 21, "test: {format: text, targets: each");
-  CHECK(contains(text_error(text), "data.tokenizer only applies to format tokens, which is not used here"));
+  CHECK(contains(text_error(text), "data.tokenizer only applies to formats tokens and jsonl, which are not used here"));
 }
 
 TEST_CASE("Sensitivities measure a tied weight once, where it is owned") {
