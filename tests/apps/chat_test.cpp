@@ -222,7 +222,7 @@ std::string guide_block(const std::string& page, const std::string& language, co
   const std::string text = slurp(source_path(page)), fence = "```" + language + "\n";
   for (size_t at = text.find(fence); at != text.npos; at = text.find(fence, at + 1)) {
     const size_t begin = at + fence.size();
-    const std::string block = text.substr(begin, text.find("```", begin) - begin);
+    std::string block = text.substr(begin, text.find("```", begin) - begin);
     if (contains(block, word)) return block;
   }
   FAIL(page << " has no block of " << language << " with " << word);

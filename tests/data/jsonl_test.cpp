@@ -152,7 +152,7 @@ TEST_CASE("Packed windows hold each conversation once, whole, first-fit in the d
     for (const char c : window.targets) targets += c != '.';
   }
   CHECK(found == wanted);
-  CHECK(targets == ids - 4 * 200);
+  CHECK(targets == ids - int64_t{4} * 200);
   // The same windows each time; for evaluation in the order of the file; without packing one each.
   const auto again = make_dataset(spec);
   CHECK(samples_record(*again) == samples_record(*set));

@@ -58,7 +58,7 @@ DatasetSpec masked_spec(const std::string& file, int64_t context) {
 
 template <typename T>
 data::NpzArray array_of(const std::string& name, const std::string& descr, const std::vector<T>& values,
-                        std::vector<int64_t> shape = {}) {
+                        const std::vector<int64_t>& shape = {}) {
   data::NpzArray a{name, descr, shape.empty() ? std::vector<int64_t>{std::ssize(values)} : shape, {}};
   a.bytes.resize(values.size() * sizeof(T));
   std::memcpy(a.bytes.data(), values.data(), a.bytes.size());
@@ -146,7 +146,7 @@ TEST_CASE("Labels of an archive are targets of any id, or none") {
   spec.keys["vocabulary"] = int64_t{50};
   const auto set = make_dataset(spec);
   REQUIRE(set->size() == 7);
-  CHECK(set->memory_bytes() == 30 * (4 + 4));
+  CHECK(set->memory_bytes() == int64_t{30} * (4 + 4));
   std::vector<int32_t> x(4), target(4);
   for (int64_t s = 0; s < 7; ++s) {
     set->example(s, x.data(), target.data());

@@ -26,10 +26,10 @@ struct SavedAdapters {
 // Writes the adapters of an initialized model in fp32, and what else does not come from the model that they were
 // trained over, and creates the folder. `record`: the model's record (CheckpointHeader::model), by which learned parts
 // and ranges of inputs are recognised when they are loaded. Warns of what PEFT cannot hold. Throws Error for a model
-// without adapters, and for one that was opened to predict (LearnerUse): masters are part of what is written; file errors
-// as in base/file.h.
-// A decoder of a family of Hugging Face gets the names of its modules there (q, k and v share lora_A and have rows of
-// lora_B each); other models keep bitgrad's paths. base: name of the base model, for adapter_config.json.
+// without adapters, and for one that was opened to predict (LearnerUse): masters are part of what is written; file
+// errors as in base/file.h. A decoder of a family of Hugging Face gets the names of its modules there (q, k and v share
+// lora_A and have rows of lora_B each); other models keep bitgrad's paths. base: name of the base model, for
+// adapter_config.json.
 SavedAdapters save_adapters(const std::string& folder, Module& model, const std::string& record = {},
                             const std::string& base = {});
 
