@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kAhead = 4096;  // bytes
 
-enum class Form { kScale, kZero, kOffset };
+#include "kernels/gemm/floats/chain512_vnni64_loops.h"
 
 struct Table {
   __m512 values, factor, lowest;
@@ -74,22 +74,8 @@ struct Panels {
   }
 
   [[gnu::always_inline]] void run() {
-    constexpr int64_t kCodes = 4 * fields;
     BITGRAD_UNROLL(int r = 0; r < R; ++r) { BITGRAD_UNROLL(int p = 0; p < P; ++p) chain[r][p] = _mm512_setzero_ps(); }
-    const uint8_t* b = t.b + int64_t{64} * panel;
-    const float* a = t.a;
-    int64_t at = 16 * panel, left = t.steps;
-    for (int64_t k = 0; k < t.k; k += kCodes, a += kCodes, b += int64_t{64} * t.panels) {
-      if (left-- == 0) {
-        left = t.steps - 1;
-        at += kPanelColumns;
-      }
-      if (k + kCodes <= t.k)
-        add_line(b, a, at, kCodes);
-      else
-        add_line(b, a, at, static_cast<int>(t.k - k));
-      if ((k + kCodes) % kChainPanel == 0 || k + kCodes >= t.k) store(k < kChainPanel);
-    }
+    walk_lines<fields>(t, panel, *this);
   }
 };
 
@@ -103,30 +89,9 @@ void tile_rows(const ChainPanelTile& t) {
   for (; panel < t.panels; ++panel) Panels<fields, form, R, 1>{t, table, panel, {}}.run();
 }
 
-template <int fields, Form form>
-void tile_form(int rows, const ChainPanelTile& t) {
-  if (rows == 1) return tile_rows<fields, form, 1>(t);
-  if (rows == 2) return tile_rows<fields, form, 2>(t);
-  tile_rows<fields, form, 4>(t);
-}
-
-template <int fields>
-void tile_fields(int rows, const ChainPanelTile& t) {
-  if (t.zero != nullptr) return tile_form<fields, Form::kZero>(rows, t);
-  if (t.offset != nullptr) return tile_form<fields, Form::kOffset>(rows, t);
-  tile_form<fields, Form::kScale>(rows, t);
-}
-
 #pragma GCC pop_options
 
-void panel_tile(int rows, int bits, const ChainPanelTile& t) {
-  const int fields = vnni_fields(bits);
-  (fields == 1   ? &tile_fields<1>
-   : fields == 2 ? &tile_fields<2>
-   : fields == 4 ? &tile_fields<4>
-                 : &tile_fields<8>)(rows, t);
-}
-constexpr ChainPanelKernel kPanelKernel{4, &panel_tile, &transpose16_avx512, 0.035, 0.012};
+constexpr ChainPanelKernel kPanelKernel{4, &tile_bits<4>, &transpose16_avx512, 0.035, 0.012};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail
