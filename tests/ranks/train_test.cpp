@@ -43,6 +43,12 @@ ProcessResult train(const Folder& folder, int ranks, const Words& words) {
   return run_program(train_on(ranks, words), {}, folder.file(""));
 }
 
+ProcessResult evaluate(const Folder& folder, int ranks, const Words& words) {
+  Words line = train_on(ranks, words);
+  *std::find(line.begin(), line.end(), "train") = "eval";
+  return run_program(line, {}, folder.file(""));
+}
+
 // The hash of the state at the end, and what metrics.jsonl tells, without what depends on the clock.
 std::string result_of(const std::string& run) {
   const std::string log = slurp(run + "/train.log");
@@ -165,11 +171,7 @@ TEST_CASE("what one process cannot do ends all with its code") {
 TEST_CASE("ranks share the batches of an evaluation, and print what one process prints") {
   const Folder folder;
   REQUIRE(train(folder, 1, joined(kShared, {"train.stop=1 epochs", "train.eval.batch=30", "--out", "run"})).code == 0);
-  const auto eval = [&](int ranks, const Words& words) {
-    Words line = train_on(ranks, words);
-    *std::find(line.begin(), line.end(), "train") = "eval";
-    return run_program(line, {}, folder.file(""));
-  };
+  const auto eval = [&](int ranks, const Words& words) { return evaluate(folder, ranks, words); };
   const ProcessResult one = eval(1, {"run", "--json"}), three = eval(3, {"run", "--json"});
   INFO(three.out << three.err);
   REQUIRE(one.code == 0);
@@ -178,6 +180,11 @@ TEST_CASE("ranks share the batches of an evaluation, and print what one process 
   const auto once = [](const std::string& text, const std::string& part) {
     return contains(text, part) && text.find(part) == text.rfind(part);
   };
+  const Words convert{build_path("bin/bitgrad"), "convert", "run", "-o", "net.safetensors"};
+  REQUIRE(run_program(convert, {}, folder.file("")).code == 0);
+  const ProcessResult converted = eval(1, {"net.safetensors", "--json"});
+  REQUIRE(converted.code == 0);
+  CHECK(eval(3, {"net.safetensors", "--json"}).out == converted.out);
   const ProcessResult missing = eval(2, {"nowhere"});
   INFO(missing.out << missing.err);
   CHECK(missing.code == eval(1, {"nowhere"}).code);
@@ -196,6 +203,33 @@ TEST_CASE("ranks share the batches of an evaluation, and print what one process 
   INFO(other.out << other.err);
   CHECK(other.code == 2);
   CHECK(once(other.err, "[ranks] ranks 0 and 1 differ in configuration: "));
+}
+
+TEST_CASE("ranks share the windows of a text, and print what one process prints") {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += static_cast<char>('a' + (i * i + i / 7) % 23);
+  std::ofstream(folder.file("a.txt")) << text;
+  std::ofstream(folder.file("b.txt")) << text.substr(211, 150);
+  std::ofstream(folder.file("text.yaml")) << R"(version: 1
+data:
+  tokenizer: bytes
+  train: {format: tokens, file: a.txt, context: 8, order: random}
+  test: {format: tokens, file: b.txt, context: 8}
+model: {layers: [{embedding: {num: 256, dim: 8, flat: false}}, {linear: {out: 256}}]}
+batch: {global: 4}
+optim: {name: adamw, lr: 0.01}
+device: {threads: 1}
+train: {stop: 5 steps, eval: {batch: 3}}
+)";
+  REQUIRE(train(folder, 1, {"text.yaml", "data.root=.", "--out", "run"}).code == 0);
+  for (const Words& windows : {Words{}, Words{"--stride", "3"}}) {
+    const Words words = joined({"run", "--text", "b.txt", "--json"}, windows);
+    const ProcessResult one = evaluate(folder, 1, words), two = evaluate(folder, 2, words);
+    INFO(one.err << two.out << two.err);
+    REQUIRE(one.code == 0);
+    CHECK(two.out == one.out);
+  }
 }
 
 TEST_CASE("processes and threads with a device each train and evaluate the run of one on the CPU, in strict") {

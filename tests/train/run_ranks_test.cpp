@@ -51,6 +51,36 @@ std::vector<TrainHooks> stopped_by(size_t size, size_t rank, int64_t polls) {
   return hooks;
 }
 
+// A run that is stopped after each step and resumed, with these numbers of ranks in turn.
+Trace resumed_trace(const RunConfig& config, const std::vector<int64_t>& sizes) {
+  const std::string folder = new_folder(data(), config);
+  Trace trace;
+  std::string checkpoint;
+  for (size_t part = 0; part < 40; ++part) {
+    const int64_t size = sizes[part % sizes.size()];
+    std::vector<std::unique_ptr<Trainer>> trainers;
+    if (size == 1) {
+      trainers.push_back(std::make_unique<Trainer>(config));
+      if (!checkpoint.empty()) trainers[0]->resume(checkpoint);
+    } else {
+      trainers = trainers_of(
+          size, [&](int64_t) { return RunConfig(config); }, checkpoint);
+    }
+    std::vector<TrainHooks> hooks = stopped_by(trainers.size(), trainers.size() - 1, 1);
+    TrainHooks first = traced(*trainers[0], trace);
+    first.stop_requested = hooks[0].stop_requested;
+    hooks[0] = first;
+    gather_at_steps(trainers, hooks);
+    const std::vector<RankEnd> ends = run_ranks(trainers, folder, hooks);
+    for (const RankEnd& end : ends) REQUIRE(end.error.empty());
+    checkpoint = run_folder_checkpoint(folder);
+    if (ends[0].outcome.stopped != StopRequest::kNone) continue;
+    add_results(trace, *trainers[0], ends[0].outcome, folder);
+    break;
+  }
+  return trace;
+}
+
 }  // namespace
 
 TEST_CASE("two and four ranks give the run of one: states, metrics, evaluations, files") {
@@ -89,33 +119,26 @@ TEST_CASE("a run goes on with another number of ranks at every step") {
                               "average of the weights, phases, best by validation"}) {
     const RunConfig config = shared_config(promise_of(feature));
     const Trace one = trace_of(config, new_folder(data(), config));
-    const std::string folder = new_folder(data(), config);
-    Trace trace;
-    std::string checkpoint;
-    for (const int64_t size : {1, 4, 2, 1, 4, 2, 4, 1}) {
-      std::vector<std::unique_ptr<Trainer>> trainers;
-      if (size == 1) {
-        trainers.push_back(std::make_unique<Trainer>(config));
-        if (!checkpoint.empty()) trainers[0]->resume(checkpoint);
-      } else {
-        trainers = trainers_of(
-            size, [&](int64_t) { return RunConfig(config); }, checkpoint);
-      }
-      std::vector<TrainHooks> hooks = stopped_by(trainers.size(), trainers.size() - 1, 1);
-      TrainHooks first = traced(*trainers[0], trace);
-      first.stop_requested = hooks[0].stop_requested;
-      hooks[0] = first;
-      gather_at_steps(trainers, hooks);
-      const std::vector<RankEnd> ends = run_ranks(trainers, folder, hooks);
-      for (const RankEnd& end : ends) REQUIRE(end.error.empty());
-      checkpoint = run_folder_checkpoint(folder);
-      if (ends[0].outcome.stopped != StopRequest::kNone) continue;
-      add_results(trace, *trainers[0], ends[0].outcome, folder);
-      break;
-    }
     INFO(feature);
-    CHECK(first_difference(one, trace) == "");
+    CHECK(first_difference(one, resumed_trace(config, {1, 4, 2, 1, 4, 2, 4, 1})) == "");
   }
+}
+
+TEST_CASE("a run over a wire that rounds goes on bit for bit with as many ranks, and differs from the exact one") {
+  const KeepModes keep;
+  const UnsyncedFileSystem files;
+  const SharedRowsOnly shared;
+  for (const char* feature : {"codes every other step, drawn", "learned steps and offsets of activations",
+                              "average of the weights, phases, best by validation"})
+    for (const std::string wire : {"bf16", "int8"})
+      for (const int64_t size : {2, 4}) {
+        const RunConfig config = shared_config(promise_of(feature), {"ranks.wire=" + wire});
+        const Trace whole = trace_of_ranks(config, size, new_folder(data(), config));
+        INFO(feature << ", " << wire << ", " << size << " ranks");
+        CHECK(first_difference(whole, trace_of_ranks(config, size, new_folder(data(), config))) == "");
+        CHECK(first_difference(whole, resumed_trace(config, {size})) == "");
+        CHECK(first_difference(whole, trace_of(config, new_folder(data(), config))) != "");
+      }
 }
 
 TEST_CASE("a request to one rank stops all at the same step, saved; also within an evaluation") {
