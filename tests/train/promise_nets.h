@@ -144,6 +144,7 @@ class PromiseFolder {
           "to be or not to be, that is the question: whether 'tis nobler in the mind to suffer the slings and arrows "
           "of outrageous fortune, or to take arms against a sea of troubles, and by opposing end them. to die, to "
           "sleep, no more.");
+    write("chat.jsonl", conversations());
     for (const auto& [name, rows] : {std::pair{"train", table(0, 48)}, {"test", table(100, 21)}}) {
       write(concat("gaps_", name, ".csv"), with_gaps(rows));
       write_arrays(name, rows);
@@ -183,6 +184,19 @@ class PromiseFolder {
       const double z = (2 * a - b) * (i % 3 != 0 ? 1 : -1);
       text += concat(a, ',', b, ',', i % 3 != 0 ? "up" : "down", ',', a * b, ',', 0.1 * (i % 11), ',', z, ',',
                      z > 0 ? "plus" : "minus", '\n');
+    }
+    return text;
+  }
+  // Conversations of one to three turns, in letters of tokens.txt and the marks of zephyr's table.
+  static std::string conversations() {
+    const std::vector<std::string> words{"to be", "or not", "that is the question", "no more", "suffer", "sleep"};
+    std::string text;
+    for (size_t i = 0; i < 17; ++i) {
+      text += "{\"messages\": [";
+      for (size_t turn = 0; turn <= i % 3; ++turn)
+        text += concat(turn > 0 ? ", " : "", "{\"role\": \"user\", \"content\": \"", words[(i + turn) % 6],
+                       "\"}, {\"role\": \"assistant\", \"content\": \"", words[(i * i + 3 * turn) % 6], "\"}");
+      text += "]}\n";
     }
     return text;
   }
