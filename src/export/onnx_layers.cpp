@@ -205,6 +205,13 @@ OnnxValue write(GraphBuilder& g, const Node& n, const inference::Join& op) {
   return y;
 }
 
+// The operations of integer graphs, which ONNX files are not written from.
+template <typename Operation>
+OnnxValue write(GraphBuilder& g, const Node&, const Operation&) {
+  g.refuse("integer layer", "compute: integer has no form in ONNX");
+  return {"refused", Type::kFloat, false, "", ""};
+}
+
 }  // namespace
 
 OnnxValue write_node(GraphBuilder& g, const Node& node) {

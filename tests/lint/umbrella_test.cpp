@@ -22,6 +22,7 @@ const std::map<std::string, std::string> kLeftOut = {
     {"bitgrad/c.h", "the C interface"},
     {"bitgrad/config/plugin.h", "names the commit, which would recompile every program"},
     {"bitgrad/nn/inference.h", "what exports read of a model"},
+    {"bitgrad/nn/integer_graph.h", "what exports and evaluation read of a model of integers"},
     {"bitgrad/ops/product.h", "how layers plan their products; programs call Quantizable::plan_linear"},
 };
 // Structs of its headers that are not filled by programs, and why.

@@ -2,6 +2,7 @@
 // these nodes (Module::lower); exporters consume them. Formulas: docs/numerics.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "bitgrad/nn/form.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/spatial.h"
+#include "bitgrad/quant/fixed_point.h"
 #include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad {
@@ -35,12 +37,17 @@ struct Quantize {
   std::vector<int32_t> zero = {};             // empty: 0
   bool dynamic = false;  // scales are computed from x by spec's scheme; the three vectors are empty
 };
-// Scaled int32 to codes: clamp(rint(float(acc) * min(fp32(s_in / s_out), largest)) + float(z)).
+// Scaled int32 to codes: clamp(r + zero, lo, hi), with r by the rule: of kFloat rint(float(acc) * min(factor,
+// largest)), of the others quant/fixed_point.h. In integer graphs also codes to codes of another scale: acc = code -
+// zero_in.
 struct Requantize {
   QuantSpec spec = {};
-  std::vector<float> factor = {};  // s_in / s_out, one or one per feature
+  std::vector<float> factor = {};  // s_in / s_out, one or one per feature; of rule kFloat
   int32_t zero = 0;
   int64_t lo = 0, hi = 0;
+  OutputRounding rule = OutputRounding::kFloat;
+  std::vector<FixedPoint> multiplier = {};  // s_in / s_out, one or one per feature; of the other rules
+  int32_t zero_in = 0;
 };
 struct Dequantize {};  // codes or int32 to fp32
 // y[.., o] = sum over k of x w[o, k] (+ bias[o]); a convolution if `conv` is set. integer_out: y and bias are int32,
@@ -112,9 +119,50 @@ struct Join {  // inputs in order; concat along the last axis
   JoinKind kind = JoinKind::kAdd;
 };
 
-using Operation =
-    std::variant<Input, Quantize, Requantize, Dequantize, Product, Normalize, Pointwise, MaxPool, AvgPool, Shortcut,
-                 Prelu, Shift, Reshape, Join, RowNorm, Gate, Times, Embedding, Positions, QkNorm, Rope, Attention>;
+// Operations of integer graphs (nn/integer_graph.h), on int8 codes. Formulas: docs/numerics.md section 4, "The integer
+// scheme"; code_of computes them.
+
+// The sum of two inputs. kFloat: (sum of factor_i * (x_i - zero_in_i) + 2^(shift-1)) >> shift. Other rules: each (x_i -
+// zero_in_i) * 2^20 is requantized by in_i, and the sum of both by out.
+struct IntegerAdd {
+  OutputRounding rule = OutputRounding::kDouble;
+  std::array<int32_t, 2> zero_in{0, 0};
+  std::array<FixedPoint, 2> in{};
+  FixedPoint out = {};
+  std::array<int32_t, 2> factor{0, 0};
+  int32_t shift = 0;
+  int32_t zero = 0;
+  int64_t lo = 0, hi = 0;
+};
+// The product of two inputs: (x_0 - zero_in_0) * (x_1 - zero_in_1), requantized.
+struct IntegerMultiply {
+  OutputRounding rule = OutputRounding::kDouble;
+  std::array<int32_t, 2> zero_in{0, 0};
+  FixedPoint multiplier = {};
+  float factor = 0;  // of rule kFloat
+  int32_t zero = 0;
+  int64_t lo = 0, hi = 0;
+};
+// Mean of codes, in the scale of its input. whole_image as in AvgPool.
+struct IntegerAvgPool {
+  PoolOptions options = {};
+  bool whole_image = false;
+  int64_t lo = 0, hi = 0;
+};
+struct Table {  // y = codes[x + 128]
+  std::array<int8_t, 256> codes{};
+  std::string function = {};  // what it was made from, such as "tanh"; empty: a mere change of scale
+};
+
+using Operation = std::variant<Input, Quantize, Requantize, Dequantize, Product, Normalize, Pointwise, MaxPool, AvgPool,
+                               Shortcut, Prelu, Shift, Reshape, Join, RowNorm, Gate, Times, Embedding, Positions,
+                               QkNorm, Rope, Attention, IntegerAdd, IntegerMultiply, IntegerAvgPool, Table>;
+
+// The code of one element (`feature`: its index along the last axis), and of a window of `count` codes with this sum.
+int32_t code_of(const Requantize& op, int32_t sum, int64_t feature);
+int32_t code_of(const IntegerAdd& op, int32_t a, int32_t b);
+int32_t code_of(const IntegerMultiply& op, int32_t a, int32_t b);
+int32_t code_of(const IntegerAvgPool& op, int32_t sum, int32_t count);
 
 struct Node {
   std::string layer = {};  // path of the layer that it was lowered from, e.g. "layers.3"
