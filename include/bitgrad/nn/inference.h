@@ -125,6 +125,7 @@ struct Join {  // inputs in order; concat along the last axis
 // The sum of two inputs. kFloat: (sum of factor_i * (x_i - zero_in_i) + 2^(shift-1)) >> shift. Other rules: each (x_i -
 // zero_in_i) * 2^20 is requantized by in_i, and the sum of both by out.
 struct IntegerAdd {
+  static constexpr int kLeft = 20;
   OutputRounding rule = OutputRounding::kDouble;
   std::array<int32_t, 2> zero_in{0, 0};
   std::array<FixedPoint, 2> in{};

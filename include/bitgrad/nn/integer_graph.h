@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "bitgrad/nn/inference.h"
@@ -37,7 +40,8 @@ CodeScale code_scale(const Node& node);
 // Norms are folded into scales and biases, activations into lo and hi. Throws LayerError that names the layer and the
 // reason for what has no integer form: values without a static scale per tensor of int8, weights with zero points or
 // groups, layers of floats.
-Graph integer_graph(const Graph& lowered, OutputRounding rule);
+// `quantizers`, if given, gets the value of each quantizer in `lowered`, by its path.
+Graph integer_graph(const Graph& lowered, OutputRounding rule, std::map<std::string, Value>* quantizers = nullptr);
 
 // The rule of a model whose layers have compute: integer; nullopt: none has. Throws LayerError if some have and others
 // have not, or if their rules differ.
@@ -45,9 +49,32 @@ std::optional<OutputRounding> integer_rule(Module& model);
 // What evaluation of the model computes and files hold: lowered(model, input), for compute: integer as integer_graph.
 Graph deployed(Module& model, const Form& input);
 
-// Computes an integer graph of x [n, sample...] fp32 on the CPU; returns the last node's values. `values`, if given,
-// gets those of every node (shape [n, sample...]).
-Tensor run_integer(const Graph& graph, const Tensor& x, std::vector<Tensor>* values = nullptr);
+// Computes an integer graph on the CPU.
+class IntegerNetwork {
+ public:
+  explicit IntegerNetwork(Graph graph);
+  // x [n, sample...] fp32. Returns the values of the last node. `values`, if given, gets those of every node, [n,
+  // sample...] in its dtype; those of a product hold its bias. Throws Error(kNonFinite) for NaN and Inf.
+  Tensor run(const Tensor& x, std::vector<Tensor>* values = nullptr) const;
+  const Graph& graph() const { return graph_; }
+
+ private:
+  Tensor run_node(const Node& node, const std::vector<Tensor>& values, const Tensor& x) const;
+  Graph graph_;
+  // Of each node that is a product: codes, in the layout of its kernel too, and its bias less the zero point of its
+  // input times their sums.
+  std::vector<Tensor> weights_;
+  std::vector<std::vector<int32_t>> biases_;
+};
+
+// How often a range is too narrow: codes of `layer` that its observed range clamps, as a part of all of its codes. What
+// an activation bounds (relu, hardtanh) does not count, nor what is below a range that begins at 0.
+struct ClampedCodes {
+  std::string layer = {};
+  double share = 0;
+};
+// One for each value that becomes codes behind sums, in order. batches: as IntegerNetwork::run takes them.
+std::vector<ClampedCodes> clamped_codes(const IntegerNetwork& network, std::span<const Tensor> batches);
 
 }  // namespace inference
 }  // namespace bitgrad
