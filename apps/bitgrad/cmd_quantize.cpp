@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <iostream>
 #include <optional>
+#include <utility>
 
+#include "bitgrad/nn/integer_graph.h"
 #include "bitgrad/tools/ptq.h"
 #include "changed_model.h"
 #include "command.h"
@@ -17,7 +19,7 @@ namespace {
 
 struct QuantizeOptions {
   ModelChoice choice;
-  std::string out, recipe, first, last, observer;
+  std::string out, recipe, first, last, observer, output_rounding;
   std::vector<std::string> rules;
   int64_t samples = 1000, batches = 0, batch_norm = -1;  // batch_norm -1: the samples of the calibration
   bool dry_run = false, force = false, json = false;
@@ -45,6 +47,25 @@ QuantRuleConfig parse_rule(const std::string& text) {
   return rule;
 }
 
+// Rounds alike in all layers; a recipe of all layers becomes a rule, which alone has the key.
+void set_output_rounding(const std::string& name, PrepareConfig& prepare) {
+  require(!prepare.first && !prepare.last, "quantize",
+          "--output-rounding is of compute: integer, which all layers have: got also --first or --last");
+  const auto rounding = parse_enum<OutputRounding>(name, "quantize", "--output-rounding");
+  if (prepare.recipe) {
+    QuantRuleConfig all;
+    all.layers = "*";
+    all.quant.recipe = *std::exchange(prepare.recipe, std::nullopt);
+    prepare.rules.insert(prepare.rules.begin(), all);
+  }
+  for (QuantRuleConfig& rule : prepare.rules) {
+    require(find_recipe(rule.quant.recipe).compute == Compute::kInteger, "quantize",
+            "--output-rounding is of networks of integers: got recipe ", rule.quant.recipe,
+            ", expected one such as int8");
+    rule.quant.output_rounding = rounding;
+  }
+}
+
 // The configuration of the result, without the run's own rules. Layers that no option names are fp32.
 RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
   RunConfig config = float_config(run);
@@ -58,7 +79,27 @@ RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
   for (const std::string& text : options.rules) prepare.rules.push_back(parse_rule(text));
   require(!options.recipe.empty() || options.rules.size() > 0, "quantize",
           "got neither --recipe nor --rule, expected --recipe NAME or --rule GLOB=NAME");
+  if (!options.output_rounding.empty()) set_output_rounding(options.output_rounding, prepare);
   return config;
+}
+
+// The share of codes that the calibrated ranges clamp, of a network of integers: a range that is too narrow costs
+// accuracy and shows nowhere else.
+std::vector<inference::ClampedCodes> clamped_of(Learner& learner, std::span<const SampleBatch> samples) {
+  if (!inference::integer_rule(learner.model())) return {};
+  const inference::IntegerNetwork network(inference::deployed(learner.model(), *learner.input()));
+  const std::vector<Tensor> batches = tensors_of(samples.first(std::min<size_t>(samples.size(), 1)));
+  return inference::clamped_codes(network, batches);
+}
+
+void print_clamped(std::ostream& out, const std::vector<inference::ClampedCodes>& clamped) {
+  if (clamped.empty()) return;
+  out << "codes that the calibrated ranges clamp, in the first batch:";
+  bool any = false;
+  constexpr double kPercent = 100;
+  for (const auto& [layer, share] : clamped)
+    if (share > 0) out << (std::exchange(any, true) ? ", " : " ") << layer << ' ' << kPercent * share << " %";
+  out << (any ? "" : " none") << '\n';
 }
 
 Json result_json(const QuantizeOptions& options, const Evaluation& before, const Evaluation& after,
@@ -110,6 +151,8 @@ int run_quantize(const QuantizeOptions& options) {
   quantize_after_training(*learner, spec, samples, norm_samples);
   out << '\n';
   print_quantization(out, learner->model());
+  const std::vector<inference::ClampedCodes> clamped = clamped_of(*learner, samples);
+  print_clamped(out, clamped);
   save_converted(options.out, *learner, file.header, config);
   const Evaluation after = evaluate(*load_file(open_file(options.out), &measured), measured, batch);
   print_before_after(out, before, describe(file), after, options.out, split);
@@ -117,7 +160,10 @@ int run_quantize(const QuantizeOptions& options) {
     out << "batch norm: statistics renewed on " << rows_of(norm_samples)
         << " samples of data.train; with those of the file: " << numbers_of(*stale)
         << "\nbefore, with statistics renewed likewise: " << numbers_of(*renewed) << '\n';
-  if (options.json) std::cout << result_json(options, before, after, split, stale, renewed).dump(2) << '\n';
+  if (!options.json) return 0;
+  Json result = result_json(options, before, after, split, stale, renewed);
+  for (const auto& [layer, share] : clamped) result["clamped"][layer] = share;
+  std::cout << result.dump(2) << '\n';
   return 0;
 }
 
@@ -136,6 +182,11 @@ Run setup_quantize(Arguments& args) {
   args.option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; repeatable");
   args.option("--observer", o->observer,
               "observer that calibrates input ranges; default: ranges per row, calibrated for convolutions");
+  args.option("--output-rounding", o->output_rounding,
+              "how a network of integers (recipe int8) rounds its sums: double (default), single, float")
+      .suggest([] {
+        return std::vector<std::string>{"double", "single", "float"};
+      });
   const Argument samples = args.option("--samples", o->samples, "number of data.train samples used for calibration")
                                .range(int64_t{1}, int64_t{1000000000});
   args.option("--batches", o->batches, "number of calibration batches of train.eval.batch, instead of --samples")

@@ -11,6 +11,7 @@
 #include "checkpoint/records.h"
 #include "io/metadata.h"
 #include "nn/expanded_layers.h"
+#include "nn/operands.h"
 
 namespace bitgrad {
 namespace {
@@ -317,6 +318,8 @@ std::string to_text(const ModelRecord& record) {
   for (size_t i = 0; i < record.slots.size(); ++i) {
     Json j{{"layer", record.slots[i].layer}};
     visit_slot(Put{j}, record.slots[i].quant);
+    if (record.slots[i].quant.compute == Compute::kInteger)
+      Put{j}("output_rounding", record.slots[i].quant.output_rounding);
     if (record.slots[i].frozen) j["frozen"] = true;
     if (record.slots[i].adapter) visit_adapter(Put{j["adapter"]}, *record.slots[i].adapter);
     append(i, j);
@@ -337,6 +340,7 @@ ModelRecord parse_model_record(const std::string& text) {
       ModelRecord::Slot& to = record.slots.emplace_back();
       to.layer = slot.at("layer").text();
       visit_slot(Get{slot}, to.quant);
+      GetKnown{slot}("output_rounding", to.quant.output_rounding);
       if (slot.contains("frozen")) get(slot.at("frozen"), to.frozen);
       if (slot.contains("adapter")) visit_adapter(Get{slot.at("adapter")}, to.adapter.emplace());
     }
@@ -366,6 +370,7 @@ std::shared_ptr<Sequential> recorded_model(const ModelRecord& record) {
     slots[slot.layer]->set(slot.quant);
     if (slot.adapter) slots[slot.layer]->adapt(*slot.adapter);
   }
+  detail::operands_follow_slots(*model);
   return model;
 }
 

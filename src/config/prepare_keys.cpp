@@ -31,6 +31,7 @@ class RuleReader {
     reader("recipe", quant.recipe);
     reader("group", quant.group);
     reader("compute", quant.compute);
+    reader("output_rounding", quant.output_rounding);
     if (const auto keys = part("weights", Role::kWeights)) quant.weights = resolve_weights(*keys, report_);
     if (const auto keys = part("activations", Role::kActivations))
       quant.activations = resolve_activations(*keys, report_);
@@ -57,6 +58,7 @@ class RuleReader {
     else if (quant.group && !has_groups(quant.recipe))
       keys_.contradiction({"group", "recipe"}, concat("group requires a recipe with groups (", joined(grouped()),
                                                       "), the recipe is ", quant.recipe));
+    check_rounding(quant);
     const Merged weights = keys_.inner("weights", "weights");
     for (const std::string& key : keys_of("weights"))
       if (!choices::for_rule(key))
@@ -69,6 +71,16 @@ class RuleReader {
     std::vector<std::string> names = recipe_names();
     std::erase_if(names, [](const std::string& name) { return !has_groups(name); });
     return names;
+  }
+  void check_rounding(const LayerQuantConfig& quant) const {
+    if (!quant.output_rounding) return;
+    if (*quant.output_rounding == OutputRounding::kRuy)
+      return keys_.contradiction({"output_rounding"},
+                                 "output_rounding: ruy is that of LiteRT's kernels without XNNPACK, which no build "
+                                 "uses by default; it is for tests. Use double, single or float");
+    if (quant.compute.value_or(find_recipe(quant.recipe).compute) != Compute::kInteger)
+      keys_.contradiction({"output_rounding", "compute"},
+                          "output_rounding is of compute: integer, such as recipe int8 has");
   }
   // A layer has a single learning rate for its learned parts (LayerQuant).
   void check_learned(const LayerQuantConfig& quant) const {

@@ -69,6 +69,7 @@ LayerQuant layer_quant(const LayerQuantConfig& c) {
   }
   if (c.weights || c.activations) quant.recipe = "custom";
   if (c.compute) quant.compute = *c.compute;
+  if (c.output_rounding) quant.output_rounding = *c.output_rounding;
   return quant;
 }
 

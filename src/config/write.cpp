@@ -177,6 +177,7 @@ std::string rule(const QuantRuleConfig& c) {
   if (quant.weights) writer.add("weights", weights(*quant.weights, /*of_rule=*/true));
   if (quant.activations) writer.add("activations", activations(*quant.activations));
   if (quant.compute) writer("compute", *quant.compute);
+  if (quant.output_rounding) writer("output_rounding", *quant.output_rounding);
   return writer.map();
 }
 

@@ -127,10 +127,30 @@ Var ActivationQuantizer::forward(const Var& x) {
   const DType grad = x.dtype() == dtypes::bf16 ? dtypes::bf16 : quant_.grad;  // a bf16 edge has bf16 gradients
   if (input.tracked() && grad != input.grad_dtype()) input.want_grad(grad);
   if (!learned_.empty())
-    return quantize_learned(input, spec, learned_now(first, spec, x.value(), options.flag), options);
+    return exact(quantize_learned(input, spec, learned_now(first, spec, x.value(), options.flag), options));
   options.params = observed(spec);
-  if (x.dtype() != dtypes::int32) return quantize(input, spec, options);
+  if (x.dtype() != dtypes::int32) return exact(quantize(input, spec, options));
   return requantize(input, spec.dtype, options.params ? options.params : range_params(spec, x.value()));
+}
+
+namespace {
+
+// Other codes for the same values; the gradient passes.
+struct ExactCodes {
+  static constexpr std::string_view kName = "exact_codes";
+  struct Saved {};
+  static Tensor forward(Saved&, std::span<const Tensor>, const Tensor& codes) { return codes; }
+  static void backward(Saved&, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (g[0].wanted()) g[0].set_rounded(gy[0].dtype() == g[0].dtype() ? gy[0] : wide(gy[0]));
+  }
+};
+
+}  // namespace
+
+Var ActivationQuantizer::exact(Var codes) const {
+  if (!state().training) return codes;
+  const auto found = state().exact_codes.find(path());
+  return found == state().exact_codes.end() ? codes : apply<ExactCodes>({codes}, found->second);
 }
 
 // Whether the codes are just the signs of the input, with nothing learned or observed.

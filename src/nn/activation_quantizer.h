@@ -37,6 +37,8 @@ class ActivationQuantizer final : public Module {
   const Observer* observer() const { return observer_.get(); }
   // Learned parts: "step", "offset", "clip". Empty if nothing is learned.
   const std::vector<Parameter*>& learned() const { return learned_; }
+  // Whether the next batch finds a scale: constant, observed or learned before.
+  bool has_scale() const { return observer_ ? observer_->ready() : has_first_values(); }
   // Whether scales are computed from the whole batch, so that the codes of a sample depend on the others.
   bool scales_of_batch() const;
   // Whether a microbatch that learned steps may be fitted to (StepState::fits_steps) would be looked at now.
@@ -67,6 +69,7 @@ class ActivationQuantizer final : public Module {
   bool set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   void refit(const QuantSpec& spec, const Tensor& x);
   void observe(const Tensor& x, uint32_t* flag);
+  Var exact(Var codes) const;
   void hold_range(const Tensor& x);
   std::shared_ptr<const QuantParams> observed(const QuantSpec& spec) const;
   std::shared_ptr<const QuantParams> range_params(const QuantSpec& spec, const Tensor& x) const;

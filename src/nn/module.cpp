@@ -117,6 +117,9 @@ Quantizable& Module::add_tied(const std::string& name, Quantizable& owner, Compu
 
 Quantizable& Module::add_slot(const std::string& name, Parameter& weight, const ParameterSpec& spec,
                               Quantizable::Kind kind, Compute compute) {
+  require(compute != Compute::kInteger, "Module",
+          "compute: integer is of the whole model, not of single layers: got it as a key of a layer or of quant. Use "
+          "quant.recipe: int8, or compute: integer in quant.rules");
   LayerQuant own;
   if (spec.quant) own.recipe = "custom";
   own.weight = spec.quant;

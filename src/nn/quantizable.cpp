@@ -88,6 +88,24 @@ void Quantizable::check_weight(const LayerQuant& q) const {
           "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
   require(q.compute != Compute::kIntegerOut || !adapter_, "Quantizable",
           "compute: integer_out returns int32 and does not support adapters. Use compute: packed.");
+  if (q.compute == Compute::kInteger) check_integer(q);
+}
+
+// What has no integer form whatever the values are; the rest is known once there is a graph (nn/integer_graph.h).
+void Quantizable::check_integer(const LayerQuant& q) const {
+  constexpr std::string_view kHint = ". Use recipe int8 or w4a8_int, or compute: packed.";
+  require(q.weight.has_value(), "Quantizable", "compute: integer needs quantized weights: got fp32", kHint);
+  const Granularity& g = q.weight->granularity;
+  require(g.kind == Granularity::kTensor || g.per_row(), "Quantizable",
+          "compute: integer needs weights with scales per tensor or channel(0): got ", g, kHint);
+  require(q.input && q.input->dtype == dtypes::int8 && q.input->granularity.kind == Granularity::kTensor, "Quantizable",
+          "compute: integer needs int8 inputs with one scale per tensor: got ",
+          q.input ? concat(q.input->dtype, ' ', q.input->granularity) : "fp32", kHint);
+  const Quantizer& scheme = find_quantizer(q.input->scheme);
+  require(q.observer || !scheme.from_range(), "Quantizable",
+          "compute: integer needs the scale of its input before a batch is seen: got scheme ", q.input->scheme,
+          " without an observer. Give it one, such as moving_average.");
+  require(!adapter_, "Quantizable", "compute: integer does not support adapters. Use compute: packed.");
 }
 
 void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
@@ -237,7 +255,8 @@ Form Quantizable::plan_slot(const Form& in, PlanRequests& requests, const Conv2d
   // A layer that was converted while off counts as on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
   PlanRequests of_codes;
-  const detail::SlotProduct form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias,
+  const bool packed = !on() || quant_.compute == Compute::kInteger;
+  const detail::SlotProduct form{weight_, packed ? Compute::kPacked : quant_.compute, plain ? kPlain : modes, bias,
                                  options};
   Form y = detail::plan_slot_product(form, x, input_ ? of_codes : requests);
   if (input_) requests.merge(input_->serve(of_codes));

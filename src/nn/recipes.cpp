@@ -51,6 +51,13 @@ LayerQuant observed(LayerQuant q) {
   return q;
 }
 
+// Networks of integers: activations with a zero point, so that what follows a ReLU uses all 256 codes.
+LayerQuant integer(LayerQuant q) {
+  q = observed(input(std::move(q), dtypes::int8, "affine", Granularity::tensor()));
+  q.compute = Compute::kInteger;
+  return q;
+}
+
 std::map<std::string, LayerQuant>& registry() {
   static std::map<std::string, LayerQuant> recipes = [] {
     std::map<std::string, LayerQuant> list{

@@ -113,6 +113,7 @@ RunConfig with_observer(RunConfig config, Module& model, const std::string& obse
     QuantRuleConfig& r = prepare.rules.emplace_back(rule(c.layer, c.quant->recipe));
     if (c.quant->weight && c.quant->weight->granularity.kind == Granularity::kGroup)
       r.quant.group = c.quant->weight->granularity.group;
+    if (c.quant->compute == Compute::kInteger) r.quant.output_rounding = c.quant->output_rounding;
     QuantSpec input = *c.quant->input;
     input.granularity = Granularity::tensor();
     r.quant.activations = config::plain_activations(input, c.quant->input_grad);

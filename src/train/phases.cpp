@@ -10,6 +10,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "nn/activation_quantizer.h"
+#include "nn/operands.h"
 #include "train/train_state.h"
 
 namespace bitgrad::detail {
@@ -107,6 +108,7 @@ void Phases::change_form(int64_t phase) {
 void Phases::replay(int64_t phase) {
   const std::vector<Quantizable*> slots = s_.model->quantizables();
   for (size_t i = 0; i < slots.size(); ++i) slots[i]->set(own_[i], {});
+  operands_follow_slots(*s_.model);
   set_quant_mode(*s_.model, {});
   for (int64_t i = 0; i <= phase; ++i) change_form(i);
 }

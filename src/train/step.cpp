@@ -14,6 +14,7 @@
 #include "kernels/flag.h"
 #include "kernels/map/fill.h"
 #include "kernels/reduce.h"
+#include "train/integer.h"
 #include "train/reducer.h"
 #include "train/window_sums.h"
 
@@ -185,6 +186,8 @@ void StepOutcome::write_to(StepResult& result) const {
 
 Var run_model(TrainState& s, const Tensor& x) {
   s.state.sequence.starts = s.document_end < 0 ? Tensor() : document_starts(x, s.document_end);
+  if (const auto network = evaluated_network(s)) return network->run(x);
+  follow_network(s, x);
   return s.model->forward(x);
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "bitgrad/nn/integer_graph.h"
 #include "bitgrad/ops/ops.h"
 
 #include "kernels/flag.h"
@@ -163,6 +164,9 @@ void TrainState::forget_recorded() {
 }
 
 void TrainState::plan_and_check(const PlanSpec& spec) {
+  integer.reset();
+  require(device.is_cpu() || !inference::integer_rule(*model), "model",
+          "compute: integer is computed on the CPU alone. Set device.kind: cpu");
   for (const bool training : {true, false}) {
     Form in;
     in.samples = training ? spec.train_samples : spec.eval_samples;

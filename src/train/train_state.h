@@ -14,6 +14,10 @@
 #include "bitgrad/nn/module.h"
 #include "bitgrad/train/learner.h"
 
+namespace bitgrad::inference {
+class IntegerNetwork;  // nn/integer_graph.h
+}
+
 namespace bitgrad::detail {
 
 // Saves and restores the values of a model.
@@ -93,7 +97,8 @@ struct TrainState {
   std::unique_ptr<Phases> phases;
   std::optional<PlanSpec> plan;
   bool converted = false;
-  bool all_set = false;  // require_values has found values of all parameters
+  std::shared_ptr<const inference::IntegerNetwork> integer;  // that evaluation computed last (train/integer.h)
+  bool all_set = false;                                      // require_values has found values of all parameters
   int64_t document_end = -1;
   // Host work to run once per microbatch and predict on a device, after its work is queued and before the host waits
   // for it. Must not throw. Not called on the CPU.

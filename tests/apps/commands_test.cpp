@@ -390,7 +390,7 @@ try bitgrad explain schedule.warm
 try bitgrad train run.se
 try bitgrad train quant.recipe = w1a
 try bitgrad train optim.fused =
-try bitgrad quantize run --recipe int8
+try bitgrad quantize run --recipe int8w
 try bitgrad presets resn
 try bitgrad new pic
 try bitgrad data fetch fash

@@ -338,9 +338,9 @@ TEST_CASE("convert needs codes, is done once, and nothing is prepared or switche
 TEST_CASE("recipes have names, users add theirs, and unknown ones suggest the nearest") {
   const auto names = recipe_names();
   for (const char* name :
-       {"none",       "int8wo",    "int6wo", "int5wo",      "int4wo", "int4wo_symmetric", "int3wo", "int2wo",
-        "ternary_wo", "binary_wo", "nf4wo",  "8da4w",       "w8a8",   "w8a8_static",      "w4a8",   "w4a4",
-        "w2a2",       "w1a2",      "w1a1",   "ternary_int8"})
+       {"none",       "int8wo",    "int6wo", "int5wo",       "int4wo", "int4wo_symmetric", "int3wo", "int2wo",
+        "ternary_wo", "binary_wo", "nf4wo",  "8da4w",        "w8a8",   "w8a8_static",      "w4a8",   "w4a4",
+        "w2a2",       "w1a2",      "w1a1",   "ternary_int8", "int8",   "w4a8_int"})
     CHECK(std::count(names.begin(), names.end(), name) == 1);
   for (const std::string& name : names) {
     const LayerQuant q = find_recipe(name);

@@ -78,6 +78,21 @@ TEST_CASE("every recipe can be named, and is what the library calls so") {
   }
 }
 
+TEST_CASE("output_rounding is of networks of integers, and the rule of tests is refused with its reason") {
+  CHECK(rule_of("recipe: int8").output_rounding == OutputRounding::kDouble);
+  CHECK(rule_of("recipe: int8, output_rounding: float").output_rounding == OutputRounding::kFloat);
+  CHECK(rule_of("recipe: w4a8_int, output_rounding: single").compute == Compute::kInteger);
+  const auto error = [](const std::string& keys) {
+    return finding(kFloat, {"quant.rules=[{layers: \"*\", " + keys + "}]"});
+  };
+  CHECK(contains(error("recipe: int8, output_rounding: ruy"), "which no build uses by default; it is for tests"));
+  CHECK(contains(error("recipe: int8, output_rounding: away"), "double, single, float"));
+  CHECK(contains(error("recipe: w8a8, output_rounding: float"), "output_rounding is of compute: integer"));
+  CHECK(contains(error("recipe: w8a8, compute: integer"),
+                 "compute: integer needs int8 inputs with one scale per tensor"));
+  CHECK(contains(small_error({"quant.compute=integer"}), "compute: integer is of the whole model"));
+}
+
 TEST_CASE("weights and activations of a rule replace the recipe's parts") {
   const LayerQuant q = rule_of(
       "recipe: w1a1, weights: {dtype: int3, scheme: lsq, granularity: channel, master: bf16, grad: bf16, latent_clamp: "

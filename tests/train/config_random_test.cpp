@@ -16,7 +16,12 @@ class Draw {
   explicit Draw(uint32_t seed) : random_(seed) {}
   int below(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
   std::string one_of(const Strings& texts) { return texts[static_cast<size_t>(below(static_cast<int>(texts.size())))]; }
-  std::string recipe() { return one_of(recipe_names()); }
+  // Of networks of integers not: they do not go with every rule.
+  std::string recipe() {
+    Strings names = recipe_names();
+    std::erase_if(names, [](const std::string& name) { return find_recipe(name).compute == Compute::kInteger; });
+    return one_of(names);
+  }
   std::string rule() {
     std::string keys =
         "layers: " + one_of({"layers.0", "\"*\"", "\"layers.[0-2]\"", "\"layers.?\"", "\"layers.[!02]\""});

@@ -132,8 +132,9 @@ struct LayerQuantConfig {
   // Replaces the recipe's weights; without quant: not quantized. init, moments, optimizer, lr_factor, weight_decay and
   // frozen belong to the layer and keep their defaults here.
   std::optional<ParameterSpec> weights = {};
-  std::optional<ActivationQuant> activations = {};  // replaces those of the layer's input
-  std::optional<Compute> compute = {};              // nullopt: the recipe's
+  std::optional<ActivationQuant> activations = {};     // replaces those of the layer's input
+  std::optional<Compute> compute = {};                 // nullopt: the recipe's
+  std::optional<OutputRounding> output_rounding = {};  // nullopt: the recipe's
   friend bool operator==(const LayerQuantConfig&, const LayerQuantConfig&) = default;
 };
 struct QuantRuleConfig {

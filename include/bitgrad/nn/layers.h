@@ -95,6 +95,9 @@ class Sequential : public Module {
   Module& operator[](size_t i) { return *modules_.at(i); }
   // Name of child i.
   const std::string& name(size_t i) const { return names_.at(i); }
+  // It is the whole model, whose results are codes under compute: integer (operand "output_codes").
+  void set_whole_model() { whole_model_ = true; }
+  std::vector<std::string> operand_names() const override;
 
  private:
   PlanRequests serve_before(size_t i, PlanRequests requests);
@@ -103,6 +106,7 @@ class Sequential : public Module {
   std::vector<std::string> names_;
   std::shared_ptr<const Fusions> fusions_;  // set by plan
   bool recompute_ = false;
+  bool whole_model_ = false;
 };
 
 // Throws Error for an unknown kind or an invalid spec. Parameter shapes are known once the layer has been planned.

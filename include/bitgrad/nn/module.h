@@ -81,6 +81,10 @@ class Module {
   std::vector<QuantizableAt> quantizables_at(const std::string& root);
   // The name of the kind in layers.inc, e.g. "linear"; used in tables.
   virtual std::string_view kind() const { return "module"; }
+  // Children that quantize what the layer reads beside its slots, for compute: integer: the sides of a sum, the input
+  // of an average. `quant`: nullopt removes them. Called by prepare.
+  void quantize_operands(const std::optional<ActivationQuant>& quant, const QuantMode& mode);
+  virtual std::vector<std::string> operand_names() const { return {}; }
   // Sets the quantization mode of this module alone (set_quant_mode in prepare.h visits children itself). The default
   // switches the module's own quantizables.
   virtual void set_quant_mode(const QuantMode& mode);
@@ -138,6 +142,11 @@ class Module {
   virtual void check_rows() const {}
   // Called once after a tree of layers is made and before it is planned, to look up layers that this one refers to.
   virtual void connect(Module&) {}
+  // What the layer reads as operand `name`: x through its quantizer and back to values; x itself if there is none.
+  Var operand(const std::string& name, const Var& x) const;
+  Form plan_operand(const std::string& name, const Form& in) const;
+  inference::Value lower_operand(const std::string& name, inference::Graph& graph, inference::Value x) const;
+  bool quantizes_operands() const { return operands_; }
   // The current step state. Throws Error before initialize.
   const StepState& state() const;
   // Where the rows of the batch lie in their sequences; before initialize: at position 0.
@@ -161,6 +170,7 @@ class Module {
   std::shared_ptr<const LayerSpec> spec_;
   StepState* state_ = nullptr;
   bool frozen_ = false;
+  bool operands_ = false;  // whether there are quantizers of operands
   std::optional<Form> input_form_, output_form_;
   std::vector<Named<std::unique_ptr<Parameter>>> parameters_;
   std::vector<Named<Tensor>> buffers_;

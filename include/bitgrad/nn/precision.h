@@ -9,6 +9,7 @@
 
 #include "bitgrad/base/key.h"
 #include "bitgrad/ops/product_modes.h"
+#include "bitgrad/quant/fixed_point.h"
 #include "bitgrad/quant/scheme.h"
 
 namespace bitgrad {
@@ -97,10 +98,13 @@ enum class Compute : uint8_t {
   kPacked,      // multiplies the packed operands; float output (the default)
   kSimulated,   // float simulation: the operands are dequantized first
   kIntegerOut,  // as kPacked, but the output stays int32 with a scale
+  // The model is a network of integers in evaluation and in files (nn/integer_graph.h), of all its layers together. In
+  // training as kPacked, but that codes are those of the network where ranges and statistics are fixed.
+  kInteger,
 };
 template <>
 struct EnumNames<Compute> {
-  static constexpr std::string_view all[] = {"packed", "simulated", "integer_out"};
+  static constexpr std::string_view all[] = {"packed", "simulated", "integer_out", "integer"};
 };
 
 // How a layer computes its products.
@@ -128,6 +132,7 @@ struct LayerQuant {
   std::optional<QuantSpec> input = {};        // of the layer's input; nullopt: used as is. Ignored by embeddings
   std::optional<ObserverSpec> observer = {};  // for the input; nullopt: scales are computed per batch
   Compute compute = Compute::kPacked;
+  OutputRounding output_rounding = OutputRounding::kDouble;  // of compute kInteger; the same in all layers of a model
   // Training settings of the weight; nullopt: as in the layer's own spec.
   std::optional<MasterKind> master = {};
   std::optional<DType> grad = {};

@@ -107,6 +107,7 @@ class Quantizable {
   Form plan_slot(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
                  const ProductModes& modes);
   void check_weight(const LayerQuant& quant) const;
+  void check_integer(const LayerQuant& quant) const;
   void hold_weight();
   int64_t step() const;
   std::string child_name() const;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -84,6 +85,9 @@ struct StepState {
   std::optional<std::vector<BatchStatistics>> batch_statistics = {};
   // Set for ObserverUpdate::kWindow: observers append the ranges of their batches here.
   std::optional<std::vector<ObservedRange>> observed_ranges = {};
+  // Codes that quantizers of activations return in place of those they compute, by their path: those of the network of
+  // integers that the model is (compute: integer). Gradients are the quantizer's own.
+  std::map<std::string, Tensor> exact_codes = {};
   double progress = 0;  // completed steps / steps of the run, 0 to 1; 0 if the length is unknown
   // Parameters are only read, and a file sets them: Module::initialize leaves them unset (Parameter::leave_unset).
   bool read_only = false;

@@ -21,8 +21,17 @@ class Branches final : public detail::ValuesLayer {
     std::vector<Var> parts;
     for (size_t i = 0; i < branches_.size(); ++i)
       parts.push_back(in_layer(std::to_string(i), [&] { return (*branches_[i])(x); }));
+    if (quantizes_operands())
+      for (size_t i = 0; i < parts.size(); ++i) parts[i] = operand(operand_name(i), parts[i]);
     const bool once = join_ == Join::kConcat || parts.size() <= 2;
     return detail::in_values(std::move(parts), y_, once, [this](const std::vector<Var>& p) { return joined(p); });
+  }
+
+  // Parts of a concatenation take the scale of what reads it.
+  std::vector<std::string> operand_names() const override {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < branches_.size() && join_ != Join::kConcat; ++i) names.push_back(operand_name(i));
+    return names;
   }
 
   Form plan(const Form& in, PlanRequests& requests) override {
@@ -32,6 +41,7 @@ class Branches final : public detail::ValuesLayer {
     for (size_t i = 0; i < branches_.size(); ++i) {
       const Form part = in_layer(std::to_string(i), [&] { return branches_[i]->planned(inside, requests); });
       check(part, i == 0 ? part : out, i);
+      plan_operand(operand_name(i), part);
       features += part.features();
       const bool grad = part.grad || (i > 0 && out.grad);
       if (i == 0) out = part;
@@ -45,7 +55,8 @@ class Branches final : public detail::ValuesLayer {
     inference::Node node;
     node.layer = path();
     for (size_t i = 0; i < branches_.size(); ++i)
-      node.inputs.push_back(in_layer(std::to_string(i), [&] { return branches_[i]->lower(graph, x); }));
+      node.inputs.push_back(lower_operand(operand_name(i), graph,
+                                          in_layer(std::to_string(i), [&] { return branches_[i]->lower(graph, x); })));
     using Kind = inference::JoinKind;
     const Kind kind = join_ == Join::kConcat ? Kind::kConcat : join_ == Join::kAdd ? Kind::kAdd : Kind::kMultiply;
     node.operation = inference::Join{kind};
@@ -58,6 +69,7 @@ class Branches final : public detail::ValuesLayer {
   std::string_view kind() const override { return kBranches; }
 
  private:
+  static std::string operand_name(size_t i) { return concat("codes_", i); }
   Var joined(const std::vector<Var>& parts) const {
     if (join_ == Join::kConcat) return concatenate(parts, -1);
     Var y = parts[0];

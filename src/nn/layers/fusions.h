@@ -50,6 +50,7 @@ class Residual final : public Module {
   Form plan(const Form& in, PlanRequests& requests) override;
   inference::Value lower(inference::Graph& graph, inference::Value x) override;
   std::string_view kind() const override;
+  std::vector<std::string> operand_names() const override;
 
   // Whether `hardtanh` may be called.
   bool returns_fp32(const Var& x) const;

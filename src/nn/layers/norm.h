@@ -40,6 +40,9 @@ class Norm final : public Module {
   // Whether training_signs and add_hardtanh may be called with x.
   bool trains_in_one_pass(const Var& x) const;
 
+  // Whether a batch in training is normalized by the running statistics, which stay as they are.
+  bool holds_statistics() const { return frozen() || !statistics_run_; }
+
   // Whether add_hardtanh(x, b) may be called: on the CPU, for fp32 values of the same shape.
   bool adds_hardtanh(const Var& x, const Var& b) const;
   // hardtanh(forward(x) + b) as one op, with the same bits and gradients.
@@ -49,8 +52,6 @@ class Norm final : public Module {
   void allocate() override;
   void check_rows() const override;
   NormOptions options_now(bool training) const;
-  // Whether a batch in training is normalized by the running statistics, which stay as they are.
-  bool holds_statistics() const { return frozen() || !statistics_run_; }
 
   std::string_view name_;
   Op op_;

@@ -7,6 +7,7 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kAvgPoolLayer = "avg_pool", kGlobalAvgPool = "global_avg_pool";
+constexpr const char* kOperand = "input";  // means of codes keep their scale, so they have one of their own
 
 // The form that average pools read. Throws Error for codes.
 Form mean_input(std::string_view where, const Form& in) {
@@ -19,13 +20,16 @@ class AvgPoolLayer final : public detail::ValuesLayer {
  public:
   explicit AvgPoolLayer(const LayerSpec& spec) : options_(detail::pool_options(spec.attributes)) {}
   Var forward(const Var& x) override {
-    return detail::in_values(detail::as_image(x), y_, [this](const Var& in) { return avg_pool(in, options_); });
+    return detail::in_values(detail::as_image(operand(kOperand, x)), y_,
+                             [this](const Var& in) { return avg_pool(in, options_); });
   }
+  std::vector<std::string> operand_names() const override { return {kOperand}; }
   Form plan(const Form& in, PlanRequests&) override {
+    plan_operand(kOperand, in);
     return planned_as(detail::pooled(kAvgPoolLayer, mean_input(kAvgPoolLayer, in), options_), in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
-    x = detail::as_image_node(graph, path(), x);
+    x = detail::as_image_node(graph, path(), lower_operand(kOperand, graph, x));
     return detail::add_node(graph, path(), inference::AvgPool{options_}, x, detail::values_like(*output_form(), y_));
   }
   std::string_view kind() const override { return kAvgPoolLayer; }
@@ -36,15 +40,19 @@ class AvgPoolLayer final : public detail::ValuesLayer {
 
 class GlobalAvgPool final : public detail::ValuesLayer {
  public:
-  Var forward(const Var& x) override { return detail::in_values(detail::as_image(x), y_, global_avg_pool); }
+  Var forward(const Var& x) override {
+    return detail::in_values(detail::as_image(operand(kOperand, x)), y_, global_avg_pool);
+  }
+  std::vector<std::string> operand_names() const override { return {kOperand}; }
   Form plan(const Form& in, PlanRequests&) override {
+    plan_operand(kOperand, in);
     Form out = mean_input(kGlobalAvgPool, in);
     out.sample = {out.features()};
     out.dtype = y_ = in.float_output();
     return out;
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
-    x = detail::as_image_node(graph, path(), x);
+    x = detail::as_image_node(graph, path(), lower_operand(kOperand, graph, x));
     return detail::add_node(graph, path(), inference::AvgPool{{}, /*whole_image=*/true}, x,
                             detail::values_like(*output_form(), y_));
   }

@@ -8,6 +8,7 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kResidual = "residual";
+constexpr const char* kOperands[] = {"body_codes", "shortcut_codes"};
 
 }  // namespace
 
@@ -22,7 +23,14 @@ std::vector<Var> Residual::branches(const Var& x) {
   return {y, shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x};
 }
 
+std::vector<std::string> Residual::operand_names() const { return {std::begin(kOperands), std::end(kOperands)}; }
+
 Var Residual::forward(const Var& x) {
+  if (quantizes_operands())
+    return detail::in_values(branches(x), y_, false, [this](const std::vector<Var>& p) {
+      const Var body = operand(kOperands[0], scale_ == 1 ? p[0] : times(p[0], scale_));
+      return add(body, operand(kOperands[1], p[1]));
+    });
   if (scale_ == 1)
     return detail::in_values(branches(x), y_, true, [](const std::vector<Var>& p) { return add(p[0], p[1]); });
   return detail::in_values(branches(x), y_, false,
@@ -30,7 +38,7 @@ Var Residual::forward(const Var& x) {
 }
 
 bool Residual::returns_fp32(const Var& x) const {
-  return scale_ == 1 && x.dtype() == dtypes::fp32 && y_ == dtypes::fp32;
+  return scale_ == 1 && !quantizes_operands() && x.dtype() == dtypes::fp32 && y_ == dtypes::fp32;
 }
 
 Var Residual::hardtanh(const Var& x) {
@@ -51,6 +59,8 @@ Form Residual::plan(const Form& in, PlanRequests& requests) {
   inside.inner = true;
   const Form body = in_layer("body", [&] { return body_->planned(inside, requests); });
   const Form other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->planned(inside, requests); }) : inside;
+  plan_operand(kOperands[0], body);
+  plan_operand(kOperands[1], other);
   const char* const name = shortcut_ ? "the shortcut" : "x";
   require(body.sample == other.sample && detail::is_values(body.dtype) && detail::is_values(other.dtype), kResidual,
           "body and ", name, " are added: got ", body, " and ", other, ", expected one shape of fp32");
@@ -68,7 +78,9 @@ inference::Value Residual::lower(inference::Graph& graph, inference::Value x) {
   inference::Value body = in_layer("body", [&] { return body_->lower(graph, x); });
   if (scale_ != 1)
     body = detail::add_node(graph, path(), inference::Times{scale_}, body, detail::values_like(graph[body].form, y_));
-  node.inputs = {body, shortcut_ ? in_layer("shortcut", [&] { return shortcut_->lower(graph, x); }) : x};
+  body = lower_operand(kOperands[0], graph, body);
+  const inference::Value other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->lower(graph, x); }) : x;
+  node.inputs = {body, lower_operand(kOperands[1], graph, other)};
   node.form = detail::values_like(graph[body].form, y_);
   return graph.add(std::move(node));
 }

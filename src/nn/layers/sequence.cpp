@@ -45,6 +45,8 @@ size_t Sequential::run_fused(size_t i, size_t end, Var& y) {
 
 namespace {
 
+constexpr const char* kOutputCodes = "output_codes";
+
 // Sets StepState::recomputing for the scope of a recomputed block.
 class Recomputing {
  public:
@@ -60,11 +62,15 @@ class Recomputing {
 
 }  // namespace
 
+std::vector<std::string> Sequential::operand_names() const {
+  return whole_model_ ? std::vector<std::string>{kOutputCodes} : std::vector<std::string>();
+}
+
 Var Sequential::forward(const Var& x) {
-  if (!recompute_ || !initialized() || !state().training) return forward_first(size(), x);
+  if (!recompute_ || !initialized() || !state().training) return operand(kOutputCodes, forward_first(size(), x));
   return recompute(x, [this](const Var& in, bool again) {
     const Recomputing mode(mutable_state(), again);
-    return forward_first(size(), in);
+    return operand(kOutputCodes, forward_first(size(), in));
   });
 }
 
@@ -104,7 +110,7 @@ Form Sequential::plan(const Form& in, PlanRequests& requests) {
   }
   form.inner = in.inner;
   fusions_ = std::make_shared<const Fusions>(modules_);
-  return form;
+  return plan_operand(kOutputCodes, form);
 }
 
 PlanRequests Sequential::serve(const PlanRequests& requests) { return serve_before(modules_.size(), requests); }
@@ -117,7 +123,7 @@ PlanRequests Sequential::serve_before(size_t i, PlanRequests requests) {
 
 inference::Value Sequential::lower(inference::Graph& graph, inference::Value x) {
   for (size_t i = 0; i < modules_.size(); ++i) x = in_layer(names_[i], [&] { return modules_[i]->lower(graph, x); });
-  return x;
+  return lower_operand(kOutputCodes, graph, x);
 }
 
 namespace {

@@ -1,0 +1,284 @@
+// Networks of integers: the graph that a model becomes, and what it computes, against plain loops over 64-bit integers.
+#include "bitgrad/nn/integer_graph.h"
+
+#include <cmath>
+#include <map>
+
+#include "bitgrad/autograd/tape.h"
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/nn/prepare.h"
+#include "nn/integer_reference.h"
+#include "nn/nn_support.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+namespace {
+
+// ---- models
+
+using Keys = std::map<std::string, Attribute>;
+
+LayerSpec layer(const std::string& kind, const Keys& keys = {}) {
+  LayerSpec spec;
+  spec.kind = kind;
+  for (const auto& [key, value] : keys) spec.attributes[key] = value;
+  return spec;
+}
+LayerSpec conv(int64_t out, Keys keys = {}) {
+  keys["out"] = out;
+  if (!keys.contains("kernel")) keys["kernel"] = std::vector<int64_t>{3, 3};
+  return layer("conv2d", keys);
+}
+LayerSpec with_lists(LayerSpec spec, std::vector<LayerList> lists) {
+  spec.lists = std::move(lists);
+  return spec;
+}
+
+struct Net {
+  Net(std::vector<LayerSpec> layers, const Shape& sample, const std::string& recipe = "int8",
+      OutputRounding rounding = OutputRounding::kDouble, uint64_t seed = 3)
+      : samples(sample), seed_(seed) {
+    ModelSpec spec;
+    spec.input.sample = sample;
+    spec.layers = std::move(layers);
+    model = make_model(spec);
+    state.seed = seed;
+    model->initialize(kModelRoot, state);
+    spread();
+    LayerQuant quant = find_recipe(recipe);
+    quant.output_rounding = rounding;
+    quant.observer->name = "min_max";
+    PrepareSpec prepared;
+    prepared.all = quant;
+    prepare(*model, prepared);
+    Form in = form();
+    in.samples = 16;
+    model->plan(in);
+  }
+  Form form() const {
+    Form in;
+    in.sample = samples;
+    in.training = false;
+    return in;
+  }
+  Tensor batch(int64_t n, uint64_t seed) const {
+    std::vector<int64_t> dims{n};
+    dims.insert(dims.end(), samples.dims().begin(), samples.dims().end());
+    return random_tensor(Shape(dims), dtypes::fp32, seed, -1.5, 2.5);
+  }
+  void calibrate() { bitgrad::calibrate(*model, state, std::vector<Tensor>{batch(16, 77)}); }
+  Graph graph() { return inference::deployed(*model, form()); }
+
+  Shape samples;
+  StepState state;
+  std::shared_ptr<Sequential> model;
+
+ private:
+  // Biases, statistics and factors of norms that are not their first values; factors of both signs.
+  void spread() {
+    uint64_t seed = 100 + seed_;
+    for (const Module::Buffer& b : model->buffers()) {
+      const bool var = b.path.ends_with("running_var");
+      b.tensor.copy_from(random_tensor(b.tensor.shape(), dtypes::fp32, ++seed, var ? 0.3 : -0.5, var ? 2 : 0.5));
+    }
+    for (Parameter* p : model->parameters()) {
+      const bool factor = p->path().ends_with("gamma"),
+                 vector = factor || p->path().ends_with("beta") || p->path().ends_with("bias");
+      if (vector)
+        p->assign(random_tensor(p->shape(), dtypes::fp32, ++seed, factor ? -1.5 : -0.6, factor ? 1.5 : 0.6), 0);
+    }
+  }
+  uint64_t seed_;
+};
+
+constexpr OutputRounding kRules[] = {OutputRounding::kDouble, OutputRounding::kSingle, OutputRounding::kFloat};
+
+std::vector<LayerSpec> residual_net() {
+  const LayerSpec norm = layer("batch_norm");
+  const LayerSpec block =
+      with_lists(layer("residual"), {LayerList("body", {conv(5), norm, layer("relu"), conv(5), norm})});
+  const LayerSpec down = with_lists(
+      layer("residual"), {LayerList("body", {conv(9, {{"stride", int64_t{2}}}), norm}),
+                          LayerList("shortcut", {conv(9, {{"stride", int64_t{2}}, {"kernel", int64_t{1}}})})});
+  return {conv(5),
+          norm,
+          layer("relu"),
+          block,
+          layer("relu"),
+          down,
+          layer("relu"),
+          layer("global_avg_pool"),
+          layer("linear", {{"out", int64_t{4}}})};
+}
+
+}  // namespace
+
+TEST_CASE("A residual network computes the codes of plain 64-bit loops by every rule") {
+  for (const OutputRounding rule : kRules)
+    for (const char* recipe : {"int8", "w4a8_int"}) {
+      INFO(enum_name(rule) << ' ' << recipe);
+      Net net(residual_net(), {7, 6, 3}, recipe, rule);
+      net.calibrate();
+      CHECK(check_codes(net.graph(), net.batch(19, 5)) > 10000);
+    }
+}
+
+TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops by every rule") {
+  const LayerSpec norm = layer("batch_norm");
+  const LayerSpec concat =
+      with_lists(layer("branches", {{"join", std::string("concat")}}),
+                 {LayerList("0", {conv(3)}), LayerList("1", {}), LayerList("2", {conv(2, {{"kernel", int64_t{1}}})})});
+  const auto joined = [&](const char* how) {
+    return with_lists(layer("branches", {{"join", std::string(how)}}),
+                      {LayerList("0", {conv(4), norm}), LayerList("1", {conv(4), layer("hardtanh")})});
+  };
+  const LayerSpec end = layer("linear", {{"out", int64_t{3}}, {"bias", false}});
+  const std::vector<std::vector<LayerSpec>> nets = {
+      {conv(8, {{"groups", int64_t{4}}, {"bias", true}}), layer("relu"),
+       layer("avg_pool", {{"size", int64_t{3}}, {"stride", int64_t{2}}, {"padding", int64_t{1}}}), layer("flatten"),
+       end},
+      {conv(4, {{"groups", int64_t{4}}, {"padding", int64_t{1}}}), norm, layer("relu"),
+       conv(4, {{"groups", int64_t{4}}, {"stride", int64_t{2}}, {"padding", int64_t{2}}}), layer("flatten"), end},
+      {conv(33, {{"dilation", int64_t{2}}, {"padding", int64_t{2}}}), layer("max_pool", {{"size", int64_t{2}}}),
+       layer("relu"), layer("flatten"), layer("linear", {{"out", int64_t{17}}}), layer("tanh"), end},
+      {conv(1, {{"kernel", int64_t{1}}}), concat, layer("relu"), conv(3), layer("global_avg_pool"), end},
+      {joined("add"), layer("relu"), conv(2), layer("flatten"), end},
+      {joined("multiply"), conv(2), layer("hardtanh"), layer("flatten"), end},
+  };
+  for (const std::vector<LayerSpec>& layers : nets)
+    for (const OutputRounding rule : kRules) {
+      INFO(layers[0].kind << ' ' << &layers - nets.data() << ' ' << enum_name(rule));
+      Net net(layers, {9, 7, 4}, "int8", rule);
+      net.calibrate();
+      CHECK(check_codes(net.graph(), net.batch(17, 6)) > 1000);
+    }
+  Net rows({layer("linear", {{"out", int64_t{65}}}), layer("batch_norm"), layer("relu"),
+            layer("linear", {{"out", int64_t{1}}})},
+           {131});
+  rows.calibrate();
+  CHECK(check_codes(rows.graph(), rows.batch(33, 7)) > 1000);
+}
+
+// Layers run in floats on the same codes (fake quantization); a fold that is wrong is off by far more than a code.
+TEST_CASE("The network is that of the layers up to roundings") {
+  for (const char* recipe : {"int8", "w4a8_int"}) {
+    Net net(residual_net(), {7, 6, 3}, recipe);
+    net.calibrate();
+    net.state.training = false;
+    const Tensor x = net.batch(32, 9);
+    const NoGrad off;
+    const std::vector<double> layers = net.model->forward(Var(x)).value().elements();
+    const Graph graph = net.graph();
+    const std::vector<double> integers = inference::IntegerNetwork(graph).run(x).elements();
+    const double step = inference::code_scale(graph[graph.output() - 1]).scale;
+    double worst = 0, sum = 0;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      worst = std::max(worst, std::abs(layers[i] - integers[i]) / step);
+      sum += std::abs(layers[i] - integers[i]) / step;
+    }
+    CHECK(worst <= 8);
+    CHECK(sum / static_cast<double>(layers.size()) < 2);
+  }
+}
+
+namespace {
+
+const inference::Product& first_product(const Graph& graph) {
+  for (const inference::Node& node : graph.nodes())
+    if (const auto* const p = std::get_if<inference::Product>(&node.operation)) return *p;
+  throw Error("no product");
+}
+void set_values(Net& net, const std::string& end, const std::vector<float>& values) {
+  for (Parameter* p : net.model->parameters())
+    if (p->path().ends_with(end)) p->assign(Tensor::from(values, p->shape()), 0);
+}
+
+}  // namespace
+
+TEST_CASE("Norms change scales and signs of codes only") {
+  Net net({layer("linear", {{"out", int64_t{4}}}), layer("batch_norm"), layer("relu"),
+           layer("linear", {{"out", int64_t{2}}})},
+          {6});
+  set_values(net, "gamma", {1.25f, -0.5f, 0.0f, 1e-12f});
+  set_values(net, "beta", {0.25f, -0.5f, 0.75f, 0.5f});
+  net.calibrate();
+  const Tensor trained = net.model->quantizables()[0]->weight().value();
+  const inference::Product& folded = first_product(net.graph());
+  const std::vector<double> before = trained.elements(), after = folded.weight.elements();
+  const std::vector<double> s = trained.quant()->scale->elements(), t = folded.weight.quant()->scale->elements();
+  for (size_t k = 0; k < 6; ++k) {
+    CHECK(after[k] == before[k]);
+    CHECK(after[6 + k] == -before[6 + k]);
+    CHECK(after[12 + k] == 0);
+    CHECK(after[18 + k] == 0);  // the bias of this channel would pass 2^30: its codes have lost all their bits
+  }
+  const Graph graph = net.graph();
+  const double s_x = inference::code_scale(graph[1]).scale;
+  CHECK(folded.bias.elements()[2] == std::rint(0.75 / (s_x * t[2])));
+  CHECK(std::abs(folded.bias.elements()[3]) <= 0x1p30);
+  CHECK(std::abs(folded.bias.elements()[3]) > 0x1p28);
+  CHECK(t[3] > 1e3 * s[3] * 1e-12);
+}
+
+TEST_CASE("A model without an integer form is refused with its layer and the reason") {
+  const auto refusal = [](std::vector<LayerSpec> layers, const Shape& sample, bool calibrated = true) {
+    return error_of([&] {
+      Net net(std::move(layers), sample);
+      if (calibrated) net.calibrate();
+      net.graph();
+    });
+  };
+  const LayerSpec end = layer("linear", {{"out", int64_t{2}}});
+  CHECK(contains(refusal({conv(4), layer("relu"), layer("flatten"), end}, {6, 6, 2}, false), "give it an observer"));
+  CHECK(contains(refusal({conv(4), layer("prelu"), layer("flatten"), end}, {6, 6, 2}),
+                 "layer layers.1: [compute: integer]"));
+  CHECK(contains(refusal({layer("batch_norm"), end}, {6}), "folded into a product alone"));
+  CHECK(contains(refusal({layer("linear", {{"out", int64_t{4}}}), layer("relu"), layer("batch_norm"), end}, {6}),
+                 "folded into a product alone"));
+  CHECK(contains(refusal({layer("linear", {{"out", int64_t{4}}}), layer("layer_norm"), end}, {6}),
+                 "has no integer form"));
+}
+
+TEST_CASE("compute: integer is of all layers of a model") {
+  Net net({layer("linear", {{"out", int64_t{4}}}), layer("relu"), layer("linear", {{"out", int64_t{2}}})}, {6});
+  CHECK(inference::integer_rule(*net.model) == OutputRounding::kDouble);
+  CHECK(net.model->find("output_codes") != nullptr);
+  PrepareSpec one;
+  one.rules = {{"layers.2", find_recipe("w8a8_static")}};
+  prepare(*net.model, one);
+  const std::string mixed = error_of([&] { inference::integer_rule(*net.model); });
+  CHECK(contains(
+      mixed, "layer layers.2: [compute: integer] a network of integers has no other layers: got recipe w8a8_static"));
+  one.rules[0].quant = find_recipe("int8");
+  one.rules[0].quant.output_rounding = OutputRounding::kFloat;
+  prepare(*net.model, one);
+  CHECK(contains(error_of([&] { inference::integer_rule(*net.model); }),
+                 "got output_rounding float, while 'layers.0' has double"));
+  one = {};
+  one.all = find_recipe("int8wo");
+  prepare(*net.model, one);
+  CHECK(!inference::integer_rule(*net.model));
+  CHECK(net.model->find("output_codes") == nullptr);
+}
+
+TEST_CASE("What compute: integer needs of a layer is checked when it is chosen") {
+  Net net({layer("linear", {{"out", int64_t{4}}})}, {6});
+  const auto refusal = [&](auto&& change) {
+    PrepareSpec spec;
+    spec.all = find_recipe("int8");
+    change(*spec.all);
+    return error_of([&] { prepare(*net.model, spec); });
+  };
+  CHECK(contains(refusal([](LayerQuant& q) { q.input.reset(), q.observer.reset(); }),
+                 "needs int8 inputs with one scale per tensor: got fp32"));
+  CHECK(contains(refusal([](LayerQuant& q) { q.input->dtype = dtypes::uint8; }), "got uint8 tensor"));
+  CHECK(contains(refusal([](LayerQuant& q) { q.observer.reset(); }), "without an observer"));
+  CHECK(contains(refusal([](LayerQuant& q) { q.weight->granularity = Granularity::groups(2); }),
+                 "scales per tensor or channel(0)"));
+  CHECK(contains(refusal([](LayerQuant& q) { q.weight.reset(); }), "needs quantized weights: got fp32"));
+  LayerSpec own = layer("linear", {{"out", int64_t{4}}});
+  own.product.compute = Compute::kInteger;
+  CHECK(contains(error_of([&] { make_sequential({own}, 6); }), "compute: integer is of the whole model"));
+}
