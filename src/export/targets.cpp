@@ -90,8 +90,8 @@ void check_carried(const ExportTarget& target, Module& model) {
   for (const Module::QuantizableAt& at : model.quantizables_at(kModelRoot)) {
     const LayerQuant& quant = at.slot->quant();
     // A new member does not compile here: see that `carries` can speak of it, or that it is one of training alone.
-    [[maybe_unused]] const auto& [recipe, weight, input, observer, compute, master, grad, clamp, input_grad, learned] =
-        quant;
+    [[maybe_unused]] const auto& [recipe, weight, input, observer, compute, rounding, master, grad, clamp, input_grad,
+                                  learned] = quant;
     if (quant.weight) wrong += not_carried(target, concat(at.layer, '.', at.slot->name()), *quant.weight);
   }
   require(wrong.empty(), kExportChoice, "format ", target.name,

@@ -28,7 +28,10 @@ LayerSpec layer(const std::string& kind, const Keys& keys = {}) {
 }
 LayerSpec conv(int64_t out, Keys keys = {}) {
   keys["out"] = out;
-  if (!keys.contains("kernel")) keys["kernel"] = std::vector<int64_t>{3, 3};
+  if (!keys.contains("kernel")) {
+    keys["kernel"] = std::vector<int64_t>{3, 3};
+    if (!keys.contains("padding")) keys["padding"] = int64_t{1};
+  }
   return layer("conv2d", keys);
 }
 LayerSpec with_lists(LayerSpec spec, std::vector<LayerList> lists) {
@@ -205,7 +208,8 @@ TEST_CASE("Norms change scales and signs of codes only") {
   set_values(net, "beta", {0.25f, -0.5f, 0.75f, 0.5f});
   net.calibrate();
   const Tensor trained = net.model->quantizables()[0]->weight().value();
-  const inference::Product& folded = first_product(net.graph());
+  const Graph graph = net.graph();
+  const inference::Product& folded = first_product(graph);
   const std::vector<double> before = trained.elements(), after = folded.weight.elements();
   const std::vector<double> s = trained.quant()->scale->elements(), t = folded.weight.quant()->scale->elements();
   for (size_t k = 0; k < 6; ++k) {
@@ -214,7 +218,6 @@ TEST_CASE("Norms change scales and signs of codes only") {
     CHECK(after[12 + k] == 0);
     CHECK(after[18 + k] == 0);  // the bias of this channel would pass 2^30: its codes have lost all their bits
   }
-  const Graph graph = net.graph();
   const double s_x = inference::code_scale(graph[1]).scale;
   CHECK(folded.bias.elements()[2] == std::rint(0.75 / (s_x * t[2])));
   CHECK(std::abs(folded.bias.elements()[3]) <= 0x1p30);
