@@ -165,8 +165,8 @@ void TrainState::forget_recorded() {
 
 void TrainState::plan_and_check(const PlanSpec& spec) {
   integer.reset();
-  require(device.is_cpu() || !inference::integer_rule(*model), "model",
-          "compute: integer is computed on the CPU alone. Set device.kind: cpu");
+  const bool integers = inference::integer_rule(*model).has_value();  // throws where only some layers are
+  require(device.is_cpu() || !integers, "model", "compute: integer is computed on the CPU alone. Set device.kind: cpu");
   for (const bool training : {true, false}) {
     Form in;
     in.samples = training ? spec.train_samples : spec.eval_samples;

@@ -7,6 +7,7 @@
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/prepare.h"
+#include "nn/integer_product.h"
 #include "nn/integer_reference.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
@@ -284,4 +285,26 @@ TEST_CASE("What compute: integer needs of a layer is checked when it is chosen")
   LayerSpec own = layer("linear", {{"out", int64_t{4}}});
   own.product.compute = Compute::kInteger;
   CHECK(contains(error_of([&] { make_sequential({own}, 6); }), "compute: integer is of the whole model"));
+}
+
+TEST_CASE("The sum and the product of every pair of codes are those of the definition") {
+  const inference::CodeScale scales[] = {{0.0234f, -128}, {0.00731f, 17}, {1.5f, 127}, {0.0234f, 3}};
+  for (const OutputRounding rule : kRules)
+    for (const inference::CodeScale& a : scales)
+      for (const inference::CodeScale& b : scales) {
+        const float s_y = 1.1f * std::max(a.scale, b.scale), s_z = 100 * a.scale * b.scale;
+        inference::IntegerAdd add = inference::integer::add_op(a, b, s_y, rule);
+        inference::IntegerMultiply times = inference::integer::multiply_op(a, b, s_z, rule);
+        add.lo = times.lo = -100000;
+        add.hi = times.hi = 100000;
+        const Codes x{a.scale, a.zero}, y{b.scale, b.zero}, sum{s_y, 0};
+        int64_t wrong = 0;
+        for (int32_t p = -128; p < 128; ++p)
+          for (int32_t q = -128; q < 128; ++q) {
+            wrong += inference::code_of(add, p, q) != added(add, x, y, sum, p, q) ? 1 : 0;
+            const int64_t product = scaled((p - x.z) * (q - y.z), x.s * y.s, s_z, rule, a.scale * b.scale / s_z);
+            wrong += inference::code_of(times, p, q) != product ? 1 : 0;
+          }
+        CHECK(wrong == 0);
+      }
 }

@@ -93,10 +93,10 @@ TEST_CASE("training with fixed ranges and statistics has the codes and the loss 
   for (const char* recipe : {"int8", "w4a8_int"}) {
     INFO(recipe);
     const auto learner = learner_of(recipe);
-    for (int64_t i = 0; i < 6; ++i) learner->microbatch(batch(i), labels());
-    for (int64_t i = 6; i < 12; ++i) {
+    for (int64_t i = 0; i < 7; ++i) learner->microbatch(batch(i), labels());
+    CHECK(learner->phase() == 1);
+    for (int64_t i = 7; i < 12; ++i) {
       const Tensor x = batch(i);
-      if (i == 6) learner->enter_phase(1);
       const double evaluated = learner->evaluate(x, labels()).loss;
       const CodesOf graph = of_graph(*learner, x);
       CHECK(graph.size() == 7);  // four inputs of products, two of the sum, the output
