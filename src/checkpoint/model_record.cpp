@@ -11,7 +11,6 @@
 #include "checkpoint/records.h"
 #include "io/metadata.h"
 #include "nn/expanded_layers.h"
-#include "nn/operands.h"
 
 namespace bitgrad {
 namespace {
@@ -370,7 +369,7 @@ std::shared_ptr<Sequential> recorded_model(const ModelRecord& record) {
     slots[slot.layer]->set(slot.quant);
     if (slot.adapter) slots[slot.layer]->adapt(*slot.adapter);
   }
-  detail::operands_follow_slots(*model);
+  operands_follow_slots(*model);
   return model;
 }
 

@@ -1,8 +1,8 @@
-#include "nn/operands.h"
-
+// Quantizers of what layers without weights read, for compute: integer.
 #include <algorithm>
 
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/nn/prepare.h"
 #include "nn/activation_quantizer.h"
 #include "nn/values.h"
 
@@ -64,7 +64,7 @@ inference::Value Module::lower_operand(const std::string& name, inference::Graph
   return detail::add_node(graph, quantizer->path(), inference::Dequantize{}, x, values);
 }
 
-void detail::operands_follow_slots(Module& model) {
+void operands_follow_slots(Module& model) {
   std::optional<ActivationQuant> quant;
   QuantMode mode;
   for (const Quantizable* slot : model.quantizables()) {

@@ -11,7 +11,6 @@
 #include "kernels/flag.h"
 #include "nn/activation_quantizer.h"
 #include "nn/glob.h"
-#include "nn/operands.h"
 
 namespace bitgrad {
 namespace {
@@ -170,7 +169,7 @@ void prepare_layers(Module& model, const PrepareSpec& spec, const std::optional<
   }
   for (const LayerChoice& c : choices)
     if (c.quant) c.slot->set(*c.quant, mode_of(c));
-  detail::operands_follow_slots(model);
+  operands_follow_slots(model);
   if (mode) walk(model, [&](Module& m) { m.set_quant_mode(*mode); });
   if (model.initialized()) model.check_paths();
 }
@@ -188,7 +187,7 @@ void prepare(Module& model, const PrepareSpec& spec, const QuantMode& mode, cons
 void convert(Module& model) {
   require(model.initialized(), "convert", "the model has no codes before initialize. Initialize or load it first.");
   for (Quantizable* slot : model.quantizables()) slot->convert();
-  detail::operands_follow_slots(model);
+  operands_follow_slots(model);
   // Learned parts of weights are gone by now; those of inputs stay as frozen values.
   for (Parameter* p : model.parameters()) p->change([](ParameterSpec& spec) { spec.converted = true; });
   walk(model, [](Module& m) {

@@ -10,7 +10,6 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "nn/activation_quantizer.h"
-#include "nn/operands.h"
 #include "train/train_state.h"
 
 namespace bitgrad::detail {

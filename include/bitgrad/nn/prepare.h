@@ -60,6 +60,10 @@ void prepare(Module& model, const PrepareSpec& spec, const QuantMode& mode, cons
 // values, and layers that are switched off stay fp32. Throws Error if the model is not initialized. Whoever holds
 // pointers to learned parts of weights (an optimizer, a training Learner) can afterwards only evaluate.
 void convert(Module& model);
+// Quantizes what layers without weights read (Module::quantize_operands) as the input of the first slot with compute:
+// integer, and removes these quantizers where no slot has it. prepare and convert do so; call it after slots were set
+// one by one.
+void operands_follow_slots(Module& model);
 // Sets the mode of all quantizable layers and quantize layers. Throws Error before anything changes.
 void set_quant_mode(Module& model, const QuantMode& mode);
 
