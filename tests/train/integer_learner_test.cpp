@@ -2,6 +2,7 @@
 // hold have the same codes.
 #include <map>
 
+#include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/nn/integer_graph.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/train/learner.h"
@@ -136,4 +137,18 @@ TEST_CASE("a network of integers with another layer is refused when it is planne
   prepare(learner->model(), spec);
   CHECK(contains(error_of([&] { learner->plan_again(); }),
                  "layer layers.0: [compute: integer] a network of integers has no other layers"));
+}
+
+TEST_CASE("the record of a network of integers has its rounding and the quantizers of its operands") {
+  const auto learner = learner_of("int8");
+  PrepareSpec spec;
+  spec.all = find_recipe("int8");
+  spec.all->output_rounding = OutputRounding::kFloat;
+  prepare(learner->model(), spec);
+  const auto record = model_record(*learner);
+  REQUIRE(record.has_value());
+  const auto again = recorded_model(parse_model_record(to_text(*record)));
+  CHECK(inference::integer_rule(*again) == OutputRounding::kFloat);
+  for (const char* operand : {"output_codes", "3.body_codes", "3.shortcut_codes"})
+    CHECK(again->find(operand) != nullptr);
 }
