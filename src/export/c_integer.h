@@ -1,0 +1,71 @@
+// A network of integers alone (nn/integer_graph.h) as C: one arena of bytes, int8 codes in and out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bitgrad/interop/interop.h"
+#include "bitgrad/nn/integer_graph.h"
+
+namespace bitgrad::c_integer {
+
+using inference::Graph;
+using inference::Value;
+
+// One call of the C file. `node` does the work; a product's codes are those of `stage`, and where the sum behind it is
+// computed with them, those of `sum`.
+struct Step {
+  Value node = -1;
+  Value stage = -1;                // Requantize of a product; -1: none
+  Value sum = -1;                  // IntegerAdd that the product's output stage computes too; -1: none
+  std::vector<Value> inputs = {};  // values of codes; of a fused sum the other operand is last
+  Value result = -1;
+};
+
+// Where the codes of a value are.
+struct Spot {
+  enum class Where : uint8_t { kNone, kInput, kArena, kOutput } where = Where::kNone;
+  int64_t offset = 0;  // in the arena
+  int64_t bytes = 0;   // of the value
+};
+
+struct Plan {
+  std::vector<Step> steps = {};
+  std::vector<Spot> spots = {};  // per node of the graph
+  int64_t arena = 0;             // bytes, a multiple of 4
+  int64_t columns = 0;           // elements of the gathered pixels of the largest product, a multiple of 4
+};
+
+// Values that are never needed at once share bytes, results take the place of an operand where each code is read before
+// it is written, and a convolution whose codes only a sum reads computes the sum.
+Plan make_plan(const Graph& graph);
+
+// Options of the texts below.
+struct Texts {
+  OutputRounding rule = OutputRounding::kDouble;
+  bool left = false;  // multipliers with e > 0
+  bool wide = false;  // sums of 2^30 and more
+  bool bytes = false, nibbles = false, grouped = false, dense = false, add = false, multiply = false, max_pool = false,
+       avg_pool = false, table = false, concat = false, fused = false;  // functions that the model calls
+  bool long_dims = false;                                               // dimensions above 2^15
+  std::string prefix = {};
+};
+// The functions that a model calls.
+std::string functions(const Texts& texts);
+
+// Columns of a row of weights as they are stored, and of a window: a multiple of 8.
+int64_t stored_columns(int64_t columns);
+// Weights [rows, columns] in the order of the inner loops: words of four bytes, or of eight nibbles, of two rows in
+// turns; zeros behind the columns and in the row that an odd number lacks.
+std::vector<int8_t> ordered_bytes(const std::vector<int64_t>& codes, int64_t rows, int64_t columns);
+std::vector<uint32_t> ordered_nibbles(const std::vector<int64_t>& codes, int64_t rows, int64_t columns);
+// A multiplier of rule float as m * 2^-e with m < 2^24, exactly.
+FixedPoint float_parts(float factor);
+
+// Writes `path` and its header, unless spec.dry_run. Throws Error that names what C cannot hold.
+ExportReport write_c(const Graph& graph, const std::string& path, const ExportSpec& spec, ExportReport report);
+
+}  // namespace bitgrad::c_integer
