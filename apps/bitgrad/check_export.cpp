@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <vector>
 
 #include "bitgrad/base/error.h"
@@ -17,6 +18,7 @@
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
+#include "bitgrad/nn/integer_graph.h"
 #include "bitgrad/run/trainer.h"
 #include "table.h"
 
@@ -26,7 +28,6 @@ namespace bitgrad::cli {
 namespace {
 
 constexpr std::string_view kCheck = "--check";
-constexpr int64_t kCheckedSamples = 100;
 
 // Arguments of each client: FILE INPUTS OUTPUTS DIM...; inputs are raw fp32, or bytes or int64 where the file takes
 // these, outputs raw fp32.
@@ -47,6 +48,18 @@ m.set_tensor_shape("input", [1] + d[1:]); m = m.transform(InferShapes())
 x = np.fromfile(sys.argv[2], np.float32).reshape(d)
 np.concatenate([ex.execute_onnx(m, {"input": v[None]})["output"] for v in x]).astype(np.float32).tofile(sys.argv[3])
 )py";
+// The kernels of LiteRT that round as the model does stand before this text.
+constexpr const char* kTfliteClient = R"py(
+import sys, numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+i = Interpreter(sys.argv[1], experimental_op_resolver_type=getattr(OpResolverType, kernels), num_threads=1)
+i.allocate_tensors()
+a, b = i.get_input_details()[0], i.get_output_details()[0]
+with open(sys.argv[3], "wb") as f:
+    for v in np.fromfile(sys.argv[2], np.int8).reshape([-1] + list(a["shape"])):
+        i.set_tensor(a["index"], v); i.invoke(); i.get_tensor(b["index"]).astype(np.float32).tofile(f)
+)py";
+// PREDICT(in, out) returns 0; of networks of integers it cannot fail.
 constexpr const char* kCMain = R"c(
 #include <stdio.h>
 int main(int argc, char **argv) {
@@ -55,7 +68,7 @@ int main(int argc, char **argv) {
   if (!from || !to) return 1;
   while (fread(in, sizeof in, 1, from) == 1) {
     size_t i; float y;
-    if (NAME(_predict)(in, out) != 0) return 2;
+    if (PREDICT(in, out) != 0) return 2;
     for (i = 0; i < sizeof out / sizeof out[0]; ++i) { y = (float)out[i]; if (fwrite(&y, sizeof y, 1, to) != 1) return 3; }
   }
   return fclose(to) == 0 ? 0 : 4;
@@ -69,6 +82,7 @@ struct Client {
 };
 constexpr Client kClients[] = {{"onnx", "ONNX Runtime", "numpy, onnxruntime", kOnnxClient},
                                {"qonnx", "qonnx", "numpy, qonnx", kQonnxClient},
+                               {"tflite", "LiteRT", "numpy, ai_edge_litert", kTfliteClient},
                                {"c", "C", "", nullptr}};
 const Client& client_of(const ExportTarget& target) {
   for (const Client& c : kClients)
@@ -125,8 +139,9 @@ std::string text_of_file(const std::string& path) {
 }
 
 // Random samples of the model; from_bytes: random bytes, which `bytes` gets, and the values that the run makes of them.
-Tensor drawn_samples(const Form& input, const DataSection& data, bool from_bytes, std::vector<uint8_t>& bytes) {
-  std::vector<int64_t> dims{kCheckedSamples};
+Tensor drawn_samples(const Form& input, const DataSection& data, int64_t samples, bool from_bytes,
+                     std::vector<uint8_t>& bytes) {
+  std::vector<int64_t> dims{samples};
   for (const int64_t d : input.sample.dims()) dims.push_back(d);
   const bool ids = input.ids > 0 && !from_bytes;
   Tensor x = Tensor::empty(Shape(dims), ids ? dtypes::int64 : dtypes::fp32);
@@ -142,22 +157,98 @@ Tensor drawn_samples(const Form& input, const DataSection& data, bool from_bytes
   }
   if (from_bytes)
     SampleValues(data.affine, data.normalize)
-        .write({"bytes", StoredAs::kUint8, input.sample, kCheckedSamples, bytes.data()}, 0, kCheckedSamples,
-               x.as<float>());
+        .write({"bytes", StoredAs::kUint8, input.sample, samples, bytes.data()}, 0, samples, x.as<float>());
   return x;
 }
 
-void run_c(const std::string& path, const TemporaryFolder& folder, const std::string& log) {
+// Files of networks of integers take and give codes.
+struct IntegerFile {
+  inference::Graph graph;
+  OutputRounding rule = OutputRounding::kDouble;
+  inference::CodeScale in() const { return inference::code_scale(graph[1]); }
+  inference::CodeScale out() const { return inference::code_scale(graph[graph[graph.output()].inputs[0]]); }
+};
+
+std::optional<IntegerFile> integer_file(const ExportTarget& target, Learner& learner) {
+  const std::optional<OutputRounding> rule = inference::integer_rule(learner.model());
+  if (!rule || (target.name != "c" && target.name != "tflite")) return std::nullopt;
+  return IntegerFile{inference::deployed(learner.model(), *learner.input()), *rule};
+}
+
+// Values of random codes, which `bytes` gets.
+Tensor drawn_codes(const IntegerFile& file, int64_t samples, std::vector<uint8_t>& bytes) {
+  std::vector<int64_t> dims{samples};
+  for (const int64_t d : file.graph[1].form.sample.dims()) dims.push_back(d);
+  Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
+  const RandomStream draws{1, Purpose::kInit, 0, 0};
+  const inference::CodeScale in = file.in();
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const auto code = static_cast<int8_t>(draws.bits32(static_cast<uint64_t>(i)) & 255U);
+    x.as<float>()[i] = in.scale * static_cast<float>(code - in.zero);
+  }
+  std::vector<Tensor> values;
+  (void)inference::IntegerNetwork(file.graph).run(x, &values);
+  const std::vector<float> codes = values[1].to_vector();
+  for (const float code : codes) bytes.push_back(static_cast<uint8_t>(static_cast<int8_t>(code)));
+  return x;
+}
+
+// The kernels of LiteRT that round by the rule.
+std::string litert_kernels(OutputRounding rule) {
+  if (rule == OutputRounding::kDouble) return "BUILTIN_REF";
+  if (rule == OutputRounding::kFloat) return "AUTO";
+  fail(kCheck, "LiteRT has no kernels that round by rule ", enum_name(rule), ". Leave --check out");
+}
+
+void run_c(const std::string& path, bool integers, const TemporaryFolder& folder, const std::string& log) {
   const std::filesystem::path file = std::filesystem::absolute(path);
   const std::string name = c_name_of(path);
   std::ofstream(folder.file("main.c")) << "#include \"" << file.stem().string() << ".h\"\n#define NAME(x) " << name
-                                       << "##x\n"
+                                       << "##x\n#define PREDICT(x, y) "
+                                       << (integers ? "(NAME(_predict)(x, y), 0)" : "NAME(_predict)(x, y)") << '\n'
                                        << kCMain;
   int code = run({compiler(), "-std=c99", "-O2", "-I" + file.parent_path().string(), folder.file("main.c"),
                   file.string(), "-o", folder.file("main")},
                  log);
   if (code == 0) code = run({folder.file("main"), folder.file("x"), folder.file("y")}, log);
   if (code != 0) fail_with(ErrorCode::kData, kCheck, path, " in C ended with ", code, ": ", text_of_file(log));
+}
+
+std::vector<float> outputs_of(const std::string& path, const std::string& client, size_t expected) {
+  std::vector<float> theirs(expected);
+  std::ifstream in(path, std::ios::binary);
+  in.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(theirs.size() * sizeof(float)));
+  if (in.gcount() != static_cast<std::streamsize>(theirs.size() * sizeof(float)) || in.peek() != EOF)
+    fail_with(ErrorCode::kData, kCheck, client, " gave another number of outputs than ", expected);
+  return theirs;
+}
+
+// The line of the report. Codes of networks of integers are equal, or it is an error.
+std::string compared(const std::string& client, const std::vector<float>& ours, const std::vector<float>& theirs,
+                     int64_t width, int64_t samples, bool integers) {
+  int64_t same = 0, different = 0;
+  double difference = 0, largest = 0;
+  const int64_t rows = std::ssize(ours) / width;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *const a = ours.data() + r * width, *const b = theirs.data() + r * width;
+    same += std::max_element(a, a + width) - a == std::max_element(b, b + width) - b ? 1 : 0;
+    for (int64_t j = 0; j < width; ++j) {
+      difference = std::max(difference, std::abs(static_cast<double>(a[j]) - static_cast<double>(b[j])));
+      largest = std::max(largest, std::abs(static_cast<double>(a[j])));
+      different += a[j] == b[j] ? 0 : 1;
+    }
+  }
+  if (integers) {
+    const std::string line =
+        concat("check in ", client, ": ", different, " of ", ours.size(), " codes of ", samples, " samples differ");
+    if (different != 0) fail_with(ErrorCode::kData, kCheck, line);
+    return line;
+  }
+  std::string line = concat("check in ", client, ": ", same, " of ", rows, (rows > samples ? " rows" : " samples"),
+                            " have the same largest output; ", "outputs differ by at most ", short_number(difference),
+                            " of ", short_number(largest));
+  if (same != rows) fail_with(ErrorCode::kData, kCheck, line);
+  return line;
 }
 
 }  // namespace
@@ -174,12 +265,15 @@ void require_client(const ExportTarget& target) {
 }
 
 std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner,
-                            const OpenedFile& file, const ExportSpec& spec) {
+                            const OpenedFile& file, const ExportSpec& spec, int64_t samples) {
   const TemporaryFolder folder;
   const std::string log = folder.file("log");
+  const std::optional<IntegerFile> integers = integer_file(target, learner);
   std::vector<uint8_t> bytes;
-  const Tensor x = drawn_samples(*learner.input(), file.config.data, spec.with_normalization, bytes),
-               y = learner.predict(x);
+  const Tensor x = integers
+                       ? drawn_codes(*integers, samples, bytes)
+                       : drawn_samples(*learner.input(), file.config.data, samples, spec.with_normalization, bytes);
+  const Tensor y = learner.predict(x);
   std::ofstream raw(folder.file("x"), std::ios::binary);
   bytes.empty() ? raw.write(static_cast<const char*>(x.data()), x.bytes())
                 : raw.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
@@ -187,35 +281,20 @@ std::string check_in_client(const ExportTarget& target, const std::string& path,
   const Client& found = client_of(target);
   const std::string client = found.script == nullptr ? compiler() : found.name;
   if (found.script == nullptr) {
-    run_c(path, folder, log);
+    run_c(path, integers.has_value(), folder, log);
   } else {
-    std::vector<std::string> command{python(), "-c", found.script, path, folder.file("x"), folder.file("y")};
+    std::string script = found.script;
+    if (integers) script = concat("kernels = \"", litert_kernels(integers->rule), "\"\n", script);
+    std::vector<std::string> command{python(), "-c", script, path, folder.file("x"), folder.file("y")};
     for (const int64_t d : x.shape().dims()) command.push_back(std::to_string(d));
     const int code = run(command, log);
     if (code != 0) fail_with(ErrorCode::kData, kCheck, client, " ended with ", code, ": ", text_of_file(log));
   }
-  std::vector<float> theirs(static_cast<size_t>(y.numel()));
-  std::ifstream in(folder.file("y"), std::ios::binary);
-  in.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(theirs.size() * sizeof(float)));
   const std::vector<float> ours = y.to_vector();
-  if (in.gcount() != static_cast<std::streamsize>(theirs.size() * sizeof(float)) || in.peek() != EOF)
-    fail_with(ErrorCode::kData, kCheck, client, " gave another number of outputs than ", ours.size());
-  int64_t same = 0;
-  double difference = 0, largest = 0;
-  const int64_t width = y.cols(), rows = y.numel() / width;
-  for (int64_t r = 0; r < rows; ++r) {
-    const float *const a = ours.data() + r * width, *const b = theirs.data() + r * width;
-    same += std::max_element(a, a + width) - a == std::max_element(b, b + width) - b ? 1 : 0;
-    for (int64_t j = 0; j < width; ++j) {
-      difference = std::max(difference, std::abs(static_cast<double>(a[j]) - static_cast<double>(b[j])));
-      largest = std::max(largest, std::abs(static_cast<double>(a[j])));
-    }
-  }
-  std::string line = concat("check in ", client, ": ", same, " of ", rows,
-                            (rows > kCheckedSamples ? " rows" : " samples"), " have the same largest output; ",
-                            "outputs differ by at most ", short_number(difference), " of ", short_number(largest));
-  if (same != rows) fail_with(ErrorCode::kData, kCheck, line);
-  return line;
+  std::vector<float> theirs = outputs_of(folder.file("y"), client, ours.size());
+  if (integers)
+    for (float& each : theirs) each = integers->out().scale * (each - static_cast<float>(integers->out().zero));
+  return compared(client, ours, theirs, y.cols(), samples, integers.has_value());
 }
 
 }  // namespace bitgrad::cli

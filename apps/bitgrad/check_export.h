@@ -10,9 +10,10 @@ namespace bitgrad::cli {
 
 // Throws Error if no program that runs files of this target is known or installed here.
 void require_client(const ExportTarget& target);
-// Runs the written file on random samples and compares it with the model. Returns a line to print. Throws Error(kData)
-// if the client fails, or if its largest output differs from the model's for any sample.
+// Runs the written file on so many random samples and compares it with the model. Returns a line to print. Throws
+// Error(kData) if the client fails, if its largest output differs from the model's for any sample, and if any code of a
+// network of integers does.
 std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner,
-                            const OpenedFile& file, const ExportSpec& spec);
+                            const OpenedFile& file, const ExportSpec& spec, int64_t samples);
 
 }  // namespace bitgrad::cli

@@ -23,6 +23,7 @@ struct ExportOptions {
   ExportSpec spec;
   ModelChoice choice;
   bool force = false, json = false, check = false;
+  int64_t samples = 0;
 };
 
 std::string row_note(const ExportedTensor& t) {
@@ -108,11 +109,15 @@ int run_export(const ExportOptions& o) {
       require_writable(concat(o.out.substr(0, o.out.size() - target.ending.size()), target.companion), o.force);
   }
   require(!o.check || !o.spec.dry_run, kExport, "--check runs the file, which --dry-run does not write. Choose one");
+  require(o.check || o.samples == 0, kExport, "--samples: it says how many samples --check draws. Add --check");
+  require(o.samples >= 0, kExport, "--samples: got ", o.samples, ", expected at least 1");
   if (o.check) require_client(target);
   const std::unique_ptr<Learner> learner = load_file(file, nullptr);
   if (file.kind == SavedKind::kCheckpoint) learner->convert();
   const ExportReport report = export_file(file, *learner, target, o.out, o.spec);
-  const std::string checked = o.check ? check_in_client(target, o.out, *learner, file, o.spec) : std::string();
+  const std::string checked =
+      o.check ? check_in_client(target, o.out, *learner, file, o.spec, o.samples == 0 ? 100 : o.samples)
+              : std::string();
   if (o.json) {
     Json all = json_of(report, o, target);
     if (o.check) all["check"] = checked;
@@ -146,7 +151,8 @@ Run setup_export(Arguments& args) {
   add_choice_options(args, o->choice);
   args.flag("--dry-run", o->spec.dry_run, "show how each tensor would be written; write nothing");
   args.flag("--check", o->check,
-            "run the exported file (ONNX Runtime, qonnx: Python of BITGRAD_PYTHON; C: CC) and compare");
+            "run the exported file (ONNX Runtime, qonnx, LiteRT: Python of BITGRAD_PYTHON; C: CC) and compare");
+  args.option("--samples", o->samples, "samples that --check draws; default: 100");
   args.flag("--force", o->force, "overwrite an existing file");
   args.flag("--json", o->json, "one JSON object on standard output");
   return [o] { return run_export(*o); };

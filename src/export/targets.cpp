@@ -11,6 +11,7 @@
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/interop/interop.h"
+#include "bitgrad/nn/integer_graph.h"
 #include "bitgrad/run/trainer.h"
 #include "interop/decoder_files.h"
 #include "nn/activation_quantizer.h"
@@ -92,6 +93,9 @@ void check_carried(const ExportTarget& target, Module& model) {
     // A new member does not compile here: see that `carries` can speak of it, or that it is one of training alone.
     [[maybe_unused]] const auto& [recipe, weight, input, observer, compute, rounding, master, grad, clamp, input_grad,
                                   learned] = quant;
+    if (target.holds == ExportTarget::Holds::kGraph && compute == Compute::kInteger &&
+        !interop::has_word(target.carries, enum_name(compute)))
+      wrong += concat("\n  ", at.layer, ": compute: ", enum_name(compute));
     if (quant.weight) wrong += not_carried(target, concat(at.layer, '.', at.slot->name()), *quant.weight);
   }
   require(wrong.empty(), kExportChoice, "format ", target.name,
@@ -222,6 +226,12 @@ void note_inputs(ExportReport& report, const ExportSource& source, const ExportS
   report.facts.emplace_back("input", concat(layout_of(graph[0].form), "; ", scaling_of(source, spec, graph[0].form)));
   for (const auto& [key, text] : table_facts(source, graph)) report.facts.emplace_back(key, printable(text));
   if (!source.class_names.empty()) report.facts.emplace_back("classes", printable(Json(source.class_names).dump()));
+}
+
+void note_codes(ExportReport& report, const inference::Graph& graph) {
+  const auto text = [](const inference::CodeScale& c) { return concat(c.scale, " * (code - ", c.zero, ")"); };
+  report.facts.emplace_back("codes", concat("int8 in and out; x = ", text(inference::code_scale(graph[1])), ", y = ",
+                                            text(inference::code_scale(graph[graph[graph.output()].inputs[0]]))));
 }
 
 std::vector<int64_t> codes_of(const Tensor& weight) {

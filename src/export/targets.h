@@ -30,6 +30,9 @@ std::vector<std::pair<std::string, std::string>> input_metadata(const ExportSour
 void note_inputs(ExportReport& report, const ExportSource& source, const ExportSpec& spec,
                  const inference::Graph& graph);
 
+// Of a network of integers (nn/integer_graph.h): what the codes of its inputs and outputs stand for.
+void note_codes(ExportReport& report, const inference::Graph& graph);
+
 // Codes of a weight [o, k], row by row; of a codebook its indices.
 std::vector<int64_t> codes_of(const Tensor& weight);
 // Scales etc. of a weight as [rows, cols]: a single one, one per row of the weight, or one per group along rows.

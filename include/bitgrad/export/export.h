@@ -41,7 +41,8 @@ struct ExportTarget {
   std::string_view companion = {};  // e.g. ".h": a second file with this ending instead; empty: none
   Holds holds = Holds::kTensors;
   std::string_view options = {};  // options of `bitgrad export` that it reads (visit_export_options), by space
-  // Options of QuantSpec whose effect its files have (BITGRAD_QUANT_OPTION of quant/scheme_fields.inc), by space.
+  // Options of QuantSpec whose effect its files have (BITGRAD_QUANT_OPTION of quant/scheme_fields.inc), by space, and
+  // "integer": networks of integers.
   std::string_view carries = {};
   std::string_view doc = {};  // one-line description
   ExportReport (*function)(const ExportSource& source, const std::string& path, const ExportSpec& spec) = nullptr;

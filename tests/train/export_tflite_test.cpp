@@ -1,0 +1,108 @@
+// Files of TensorFlow Lite: LiteRT (Python of $BITGRAD_PYTHON) computes the codes of an int64 reference with the
+// kernels of the model's rule, and others with those of another.
+#include <cstdlib>
+#include <fstream>
+
+#include "export/tflite.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/integer_nets.h"
+#include "support/integer_reference.h"
+#include "support/subprocess.h"
+#include "support/temp_dir.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+using Codes = IntegerReference::Codes;
+constexpr int kSamples = 40;
+
+// FILE KERNELS INPUTS OUTPUTS: codes in, codes out, sample by sample.
+constexpr const char* kClient = R"py(
+import sys, numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+kernels = {"reference": OpResolverType.BUILTIN_REF, "optimized": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, "xnnpack": OpResolverType.AUTO}
+i = Interpreter(sys.argv[1], experimental_op_resolver_type=kernels[sys.argv[2]], num_threads=1)
+s = i.get_signature_runner("serving_default")
+assert list(s.get_input_details()) == ["input"] and list(s.get_output_details()) == ["output"]
+del s
+i.allocate_tensors()
+a, b = i.get_input_details()[0], i.get_output_details()[0]
+x = np.fromfile(sys.argv[3], np.int8).reshape(-1, *a["shape"])
+with open(sys.argv[4], "wb") as f:
+    for v in x:
+        i.set_tensor(a["index"], v); i.invoke(); i.get_tensor(b["index"]).tofile(f)
+)py";
+
+std::string python() {
+  const char* const named = std::getenv("BITGRAD_PYTHON");
+  return named != nullptr ? named : "python3";
+}
+
+bool has_client() {
+  const bool there = run_program({python(), "-c", "import numpy, ai_edge_litert.interpreter"}).code == 0;
+  if (!there) WARN("skipped: no ai_edge_litert in " + python() + ". Set BITGRAD_PYTHON");
+  return there;
+}
+
+struct Drawn {
+  std::vector<Codes> inputs, outputs;
+};
+
+Drawn drawn(const inference::Graph& graph, const std::string& file) {
+  IntegerNet draws(Shape{1}, OutputRounding::kDouble, 5);
+  IntegerReference reference(graph);
+  Drawn out;
+  std::ofstream bytes(file, std::ios::binary);
+  for (int s = 0; s < kSamples; ++s) {
+    Codes x(static_cast<size_t>(graph[1].form.sample.numel()));
+    for (int64_t& each : x) each = draws.drawn(-128, 127);
+    for (const int64_t each : x) bytes.put(static_cast<char>(each));
+    out.outputs.push_back(reference.run(x));
+    out.inputs.push_back(std::move(x));
+  }
+  return out;
+}
+
+// Codes of the file in LiteRT that differ from the reference.
+int64_t differing(const TempDir& temp, const std::string& kernels, const Drawn& codes) {
+  const ProcessResult r =
+      run_program({python(), "-c", kClient, temp.file("net.tflite"), kernels, temp.file("x"), temp.file("y")});
+  INFO(r.err.substr(r.err.size() > 3000 ? r.err.size() - 3000 : 0));
+  REQUIRE(r.code == 0);
+  const std::string y = slurp(temp.file("y"));
+  size_t at = 0;
+  int64_t different = 0;
+  REQUIRE(y.size() == codes.outputs.size() * codes.outputs[0].size());
+  for (const Codes& row : codes.outputs)
+    for (const int64_t each : row) different += static_cast<int8_t>(y[at++]) != each ? 1 : 0;
+  return different;
+}
+
+void write_file(const TempDir& temp, const inference::Graph& graph) {
+  const ExportReport report = tflite::write_tflite(graph, temp.file("net.tflite"), "net", {}, {});
+  CHECK_FALSE(report.refused());
+}
+
+}  // namespace
+
+TEST_CASE("LiteRT computes the codes of the model's rule") {
+  if (!has_client()) return;
+  const TempDir temp;
+  const std::pair<OutputRounding, std::string> kernels[] = {{OutputRounding::kDouble, "reference"},
+                                                            {OutputRounding::kFloat, "xnnpack"}};
+  for (const auto& [rule, its] : kernels) {
+    int64_t otherwise = 0;
+    for (const NamedGraph& net : integer_nets(rule)) {
+      INFO(net.name);
+      write_file(temp, net.graph);
+      const Drawn codes = drawn(net.graph, temp.file("x"));
+      CHECK(differing(temp, its, codes) == 0);
+      otherwise += differing(temp, rule == OutputRounding::kDouble ? "xnnpack" : "reference", codes);
+    }
+    INFO(its);
+    CHECK(otherwise > 0);  // else the rules are not told apart
+  }
+}
