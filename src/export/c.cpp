@@ -36,6 +36,23 @@ std::string c_comment(std::string_view text) {
   return out;
 }
 
+std::vector<std::string> comment_lines(const ExportReport& report) {
+  std::vector<std::string> lines;
+  for (const auto& [name, text] : report.facts) {
+    std::string line = name + ':';
+    TextReader words(c_comment(text));
+    for (std::string word; std::getline(words, word, ' ');) {
+      if (line.size() + word.size() > 100) {
+        lines.push_back(line);
+        line = "  ";
+      }
+      line += ' ' + word;
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
 Writer::Writer(const inference::Graph& graph, Plan plan, std::string prefix, ExportReport& report)
     : graph_(graph), plan_(std::move(plan)), prefix_(std::move(prefix)), report_(report) {}
 
@@ -205,24 +222,6 @@ void note_memory(ExportReport& report, const inference::Graph& graph, const c_ta
                        most > 0 ? concat(" (the largest: ", most, " bytes for ", layer, ')') : ""));
 }
 
-// Lines of a C comment, of at most 100 characters where words allow it.
-std::vector<std::string> comment_lines(const ExportReport& report) {
-  std::vector<std::string> lines;
-  for (const auto& [name, text] : report.facts) {
-    std::string line = name + ':';
-    TextReader words(c_target::c_comment(text));
-    for (std::string word; std::getline(words, word, ' ');) {
-      if (line.size() + word.size() > 100) {
-        lines.push_back(line);
-        line = "  ";
-      }
-      line += ' ' + word;
-    }
-    lines.push_back(line);
-  }
-  return lines;
-}
-
 }  // namespace
 
 std::string c_name_of(const std::string& path) {
@@ -263,9 +262,9 @@ ExportReport export_target_c(const ExportSource& source, const std::string& path
   const c_target::Plan plan = c_target::make_plan(graph, spec.with_normalization);
   c_target::Writer writer(graph, plan, name, report);
   note_inputs(report, source, spec, graph);
-  writer.describe_input(comment_lines(report), spec.with_normalization
-                                                   ? SampleValues(source.affine, source.normalize).table()
-                                                   : std::vector<float>());
+  writer.describe_input(c_target::comment_lines(report), spec.with_normalization
+                                                             ? SampleValues(source.affine, source.normalize).table()
+                                                             : std::vector<float>());
   writer.run();
   note_memory(report, graph, plan, writer.flash_bytes());
   if (spec.dry_run) return report;

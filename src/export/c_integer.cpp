@@ -347,10 +347,10 @@ std::string Writer::header(const std::vector<std::string>& comment) const {
       " };\ntypedef int8_t ", name, "_input;\ntypedef int8_t ", name,
       "_output;\n\n/* A code stands for scale * (code - zero): a code of x is x / scale, rounded to the nearest "
       "integer (of two the even one),\n   + zero, within -128 to 127. */\n#define ",
-      guard, "_INPUT_SCALE ", number(in.scale), "\n#define ", guard, "_INPUT_ZERO ", in.zero, "\n#define ", guard,
-      "_OUTPUT_SCALE ", number(out.scale), "\n#define ", guard, "_OUTPUT_ZERO ", out.zero, "\n\n/* One sample ",
+      guard, "_INPUT_SCALE ", number(in.scale), "\n#define ", guard, "_INPUT_ZERO (", in.zero, ")", "\n#define ", guard,
+      "_OUTPUT_SCALE ", number(out.scale), "\n#define ", guard, "_OUTPUT_ZERO (", out.zero, ")", "\n\n/* One sample ",
       concat(graph_[1].form.sample), " (images: rows, columns, channels) to outputs ", concat(graph_[last].form.sample),
-      ". All codes are legal. Not reentrant: buffers are static. in and out\n   do not overlap. */\nvoid ", name,
+      ". All codes are\n   legal. Not reentrant: buffers are static. in and out do not overlap. */\nvoid ", name,
       "_predict(const int8_t *in, int8_t *out);\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }
 
@@ -402,10 +402,8 @@ ExportReport write_c(const Graph& graph, const std::string& path, const ExportSp
   note_memory(report, graph, writer);
   if (spec.dry_run) return report;
   report.require_all_held("c");
-  std::vector<std::string> comment;
-  for (const auto& [name, text] : report.facts) comment.push_back(concat(name, ": ", c_target::c_comment(text)));
   FileGroup group;
-  write_file_atomically(header, writer.header(comment));
+  write_file_atomically(header, writer.header(c_target::comment_lines(report)));
   write_file_atomically(path, writer.source(header.substr(header.find_last_of('/') + 1)));
   group.commit();
   return report;

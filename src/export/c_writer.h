@@ -153,5 +153,7 @@ class Writer {
 std::string c_number(float x);
 // A text that nothing ends a comment in.
 std::string c_comment(std::string_view text);
+// The facts of a report as lines of a C comment, of at most 100 characters where words allow it.
+std::vector<std::string> comment_lines(const ExportReport& report);
 
 }  // namespace bitgrad::c_target

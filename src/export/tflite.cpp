@@ -65,7 +65,7 @@ ExportReport export_target_tflite(const ExportSource& source, const std::string&
   require(
       inference::integer_rule(*source.model).has_value(), "tflite",
       "files of this format hold networks of integers alone, and this model computes in floats. Train it with recipe "
-      "int8 (compute: integer), or quantize it: bitgrad quantize RUN --recipe int8 --calibrate 512");
+      "int8 (compute: integer), or quantize it: bitgrad quantize RUN --recipe int8 --samples 512");
   const inference::Graph graph = inference::deployed(*source.model, source.spec->input);
   ExportReport report{.variant = "tflite"};
   note_inputs(report, source, spec, graph);

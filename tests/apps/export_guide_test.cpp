@@ -16,9 +16,12 @@ using namespace bitgrad::test;
 
 namespace {
 
-// The first block of a language on a page; of sh, training takes a few steps.
-std::string block(const std::string& page, const std::string& language) {
-  std::istringstream lines(slurp(source_path("docs/") + page));
+// The first block of a language on a page, behind a heading if it is given; of sh, training takes a few steps.
+std::string block(const std::string& page, const std::string& language, const std::string& heading = "") {
+  const std::string text = slurp(source_path("docs/") + page);
+  const size_t begin = text.find(heading);
+  REQUIRE(begin != std::string::npos);
+  std::istringstream lines(text.substr(begin));
   std::string out;
   bool inside = false;
   for (std::string line; std::getline(lines, line);) {
@@ -66,6 +69,34 @@ class Guide {
 
 }  // namespace
 
+TEST_CASE("The commands of the guide to networks of integers run as printed") {
+  const Guide guide;
+  const std::string page = "to_microcontroller.md", heading = "## Networks of integers";
+  const ProcessResult made = guide.shell(block(page, "sh", heading));
+  INFO(made.out << '\n' << made.err);
+  REQUIRE(made.code == 0);
+  CHECK(contains(made.out, ": 0 of 10000 codes of 1000 samples differ"));
+  std::ofstream(guide.temp.file("main.c"))
+      << block(page, "c", heading) << "int main(void) { return classify() < 0; }\n";
+  const ProcessResult c = guide.shell("cc -std=c99 -Wall -Wextra -Werror main.c net.o -o main && ./main");
+  INFO(c.err);
+  CHECK(c.code == 0);
+  const std::string model = guide.temp.file("digits_int8");
+  const ProcessResult onnx = cli({"export", model, "-o", guide.temp.file("m.onnx")});
+  CHECK(contains(onnx.err, "format onnx does not carry these options of quantization:\n"));
+  CHECK(contains(onnx.err, ": compute: integer"));
+  const ProcessResult bytes = cli({"export", model, "-o", guide.temp.file("m.c"), "--with-normalization"});
+  CHECK(contains(bytes.err, "the inputs of a network of integers are int8 codes"));
+  const ProcessResult written = cli({"export", model, "-o", guide.temp.file("m.tflite")});
+  INFO(written.err);
+  if (contains(written.err, "this build has no FlatBuffers")) {
+    WARN("skipped: no FlatBuffers");
+    return;
+  }
+  CHECK(written.code == 0);
+  CHECK(contains(written.out, "rounding: double: equal codes in TensorFlow Lite Micro"));
+}
+
 TEST_CASE("The commands of the guides to other programs run as printed") {
   const Guide guide;
   guide.page("to_onnx_runtime.md");
@@ -98,9 +129,11 @@ TEST_CASE("The commands of the guides to other programs run as printed") {
   };
   refused({guide.temp.file("m.onnx"), "--format", "c"}, "expected a name that ends in .c");
   refused({guide.temp.file("m.c"), "--format", "hf"}, "expected a folder");
-  refused({guide.temp.file("m.onnx"), "--format", "tflite"},
-          "expected one of: gguf (.gguf), hf (a folder), onnx (.onnx)");
-  refused({guide.temp.file("m.tflite")}, "no format has this ending");
+  refused({guide.temp.file("m.onnx"), "--format", "pb"}, "expected one of: gguf (.gguf), hf (a folder), onnx (.onnx)");
+  refused({guide.temp.file("m.pb")}, "no format has this ending");
+  refused({guide.temp.file("m.tflite")}, "files of this format hold networks of integers alone");
+  refused({guide.temp.file("m.c"), "--samples", "5"}, "it says how many samples --check draws");
+  refused({guide.temp.file("m.c"), "--check", "--samples", "-1"}, "--samples: got -1");
   refused({guide.temp.file("m.onnx"), "--opset", "20"}, "expected 21 to 28");
   refused({guide.temp.file("m.onnx"), "--form", "int"}, "expected integer or qdq");
   refused({guide.temp.file("m.onnx"), "--check", "--dry-run"}, "Choose one");
