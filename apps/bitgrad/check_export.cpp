@@ -188,7 +188,7 @@ Tensor drawn_codes(const IntegerFile& file, int64_t samples, std::vector<uint8_t
   }
   std::vector<Tensor> values;
   (void)inference::IntegerNetwork(file.graph).run(x, &values);
-  const std::vector<float> codes = values[1].to_vector();
+  const std::vector<float> codes = values[1].without_quant().to_vector();
   for (const float code : codes) bytes.push_back(static_cast<uint8_t>(static_cast<int8_t>(code)));
   return x;
 }

@@ -249,6 +249,17 @@ inline inference::Graph dense_network(OutputRounding rule, DType weights) {
   return net.finish();
 }
 
+// Pools whose windows read what is behind them, and a sum with the input of its own convolution: no result may take the
+// place of their operands.
+inline inference::Graph overlapping_network(OutputRounding rule, DType weights) {
+  IntegerNet net(Shape{6, 6, 4}, rule, 4);
+  const inference::Value a = net.conv(IntegerNet::kInput, 4, {.kernel = {3, 3}, .padding = {1, 1, 1, 1}}, weights);
+  const inference::Value b = net.max_pool(a, {{3, 3}, {1, 1}, {1, 1, 1, 1}});
+  const inference::Value c = net.add(net.conv(b, 4, {.kernel = {1, 1}}, weights), b);
+  net.conv(net.avg_pool(c, {{3, 3}, {1, 1}, {1, 1, 1, 1}}), 4, {.kernel = {1, 1}}, weights);
+  return net.finish();
+}
+
 inline std::vector<NamedGraph> integer_nets(OutputRounding rule) {
   std::vector<NamedGraph> out;
   for (const DType d : {dtypes::int8, dtypes::int4, dtypes::ternary, dtypes::bint1}) {
@@ -256,6 +267,7 @@ inline std::vector<NamedGraph> integer_nets(OutputRounding rule) {
     out.push_back({"resnet, " + name, small_resnet(rule, d)});
     out.push_back({"odd, " + name, odd_network(rule, d)});
     out.push_back({"dense, " + name, dense_network(rule, d)});
+    out.push_back({"overlapping, " + name, overlapping_network(rule, d)});
   }
   return out;
 }
