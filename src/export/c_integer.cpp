@@ -345,7 +345,7 @@ std::string Writer::header(const std::vector<std::string>& comment) const {
       "_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nenum { ", name,
       "_inputs = ", numel(1), ", ", name, "_outputs = ", numel(last), ", ", name, "_arena_bytes = ", plan_.arena,
       " };\ntypedef int8_t ", name, "_input;\ntypedef int8_t ", name,
-      "_output;\n\n/* A code stands for scale * (code - zero): a code of x is x / scale, rounded to the nearest "
+      "_output;\n\n/* A code means scale * (code - zero): a code of x is x / scale, rounded to the nearest "
       "integer (of two the even one),\n   + zero, within -128 to 127. */\n#define ",
       guard, "_INPUT_SCALE ", number(in.scale), "\n#define ", guard, "_INPUT_ZERO (", in.zero, ")", "\n#define ", guard,
       "_OUTPUT_SCALE ", number(out.scale), "\n#define ", guard, "_OUTPUT_ZERO (", out.zero, ")", "\n\n/* One sample ",

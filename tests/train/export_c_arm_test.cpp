@@ -176,7 +176,7 @@ TEST_CASE("ResNet-8 of int8 codes runs on Cortex-M3 and M4") {
   check_on({"Cortex-M4, plain C", "cortex-m4", "mps2-an386", {"-DNET_PLAIN"}, 36'000'000}, temp, {85'000, 34'100});
 }
 
-TEST_CASE("ResNet-8 of 4-bit codes takes two of them from a byte") {
+TEST_CASE("ResNet-8 of 4-bit weights holds two of them in a byte") {
   if (!has_tools()) return;
   const TempDir temp;
   write_program(temp, small_resnet(OutputRounding::kDouble, dtypes::int4, 32, 16));
