@@ -40,6 +40,7 @@ struct Case {
   std::vector<int32_t> zero[2];
   RandomStream stream{7, Purpose::kGradAccumulate, 11, 3};
   int64_t group = 0;
+  bool blocks = false;  // A has groups, too
 
   Case(Rng& rng, DType da, DType db, Shape s, bool a_k_major, bool b_k_major, const Params& pa, const Params& pb) {
     args.m = s.m, args.n = s.n, args.k = s.k, args.ldc = s.n + uniform_int(rng, 0, 3);
@@ -48,6 +49,8 @@ struct Case {
     args.a = a.operand(a_k_major);
     args.b = b.operand(b_k_major);
     group = pb.group;
+    blocks = pa.group != 0;
+    if (blocks) group = pb.group == 0 ? pa.group : std::min(pa.group, pb.group);
     add(rng, args.a, s.m, s.k, pa, 0);
     add(rng, args.b, s.n, s.k, pb, 1);
   }
@@ -108,8 +111,8 @@ int check(Rng& rng, const Case& t) {
       return fp64 ? test::reference_offsets<double>(args, i, j, x, y, old)
                   : test::reference_offsets<float>(args, i, j, x, y, old);
     }
-    return fp64 ? test::reference_groups<double>(args, t.group, i, j, x, y, old)
-                : test::reference_groups<float>(args, t.group, i, j, x, y, old);
+    return fp64 ? test::reference_groups<double>(args, t.group, i, j, x, y, old, t.blocks)
+                : test::reference_groups<float>(args, t.group, i, j, x, y, old, t.blocks);
   };
   const std::vector<const GemmKernel*> rows = rows_for(args);
   CHECK(gemm_is_integer(args));
@@ -124,7 +127,8 @@ int check(Rng& rng, const Case& t) {
                               << " k " << args.k << " group " << t.group << " to " << args.c_dtype << ", k_major "
                               << args.a.k_major << args.b.k_major << ", zeros " << (args.a.scale.zero != nullptr)
                               << (args.b.scale.zero != nullptr) << ", offsets " << (args.a.scale.offset != nullptr)
-                              << (args.b.scale.offset != nullptr) << ": wrong elements " << wrong);
+                              << (args.b.scale.offset != nullptr) << ", blocks " << t.blocks << ": wrong elements "
+                              << wrong);
     }
   }
   return static_cast<int>(std::count_if(rows.begin(), rows.end(),
@@ -207,6 +211,107 @@ TEST_CASE("rows of groups in layout vnni64 equal the definition for every dtype 
   }
 }
 
+// Every code of m is the lowest or the highest of its dtype.
+void fill(CodeMatrix& m, bool low) {
+  const DTypeInfo& info = m.dtype.info();
+  const auto raw = static_cast<uint32_t>(encode_int(info, low ? info.qmin : info.qmax));
+  for (int64_t r = 0; r < m.rows; ++r)
+    for (int64_t c = 0; c < m.cols; ++c)
+      store_raw(reinterpret_cast<uint8_t*>(m.words.data()) + r * m.stride, c, info.bits, raw);
+}
+
+// Parameters of A in blocks and of B: groups of B are whole blocks, or blocks whole groups, or there are none of B.
+std::pair<Params, Params> params_of_blocks(Rng& rng, int64_t block, int64_t group) {
+  Params a, b;
+  a.group = block;
+  b.group = group;
+  b.scale = uniform_int(rng, 0, 4) != 0;
+  b.per_free = uniform_int(rng, 0, 5) != 0;
+  if (group != 0) b.free_group = uniform_int(rng, 0, 5) == 0 ? uniform_int(rng, 2, 40) : 1;
+  const int64_t way = uniform_int(rng, 0, 2);
+  b.zero = way == 1;
+  b.offset = way == 2;
+  if (!b.scale && group != 0 && way == 0) b.scale = true;
+  b.zero_range = uniform_int(rng, 0, 2) == 0 ? 512 : 20;
+  return {a, b};
+}
+
+TEST_CASE("inputs in blocks equal the definition for every dtype pair, order of storage and groups of weights",
+          "[cpu]") {
+  Rng rng(31);
+  const std::vector<DType> types = integer_dtypes();
+  const std::pair<int64_t, int64_t> sizes[] = {{32, 32},  {32, 0},    {32, 256}, {256, 32}, {256, 0},    {256, 256},
+                                               {32, 128}, {16, 64},   {2, 4},    {3, 9},    {1024, 512}, {64, 16},
+                                               {7, 7},    {4096, 32}, {100, 0},  {32, 1}};
+  const int threads = num_threads();
+  for (int i = 0, count = test::shape_count(500); i < count; ++i) {
+    set_num_threads(i % 16 == 0 ? 2 : 1);
+    const DType da = types[static_cast<size_t>(uniform_int(rng, 0, static_cast<int64_t>(types.size()) - 1))];
+    const DType db = types[static_cast<size_t>(i) % types.size()];
+    const auto [block, group] = sizes[uniform_int(rng, 0, static_cast<int64_t>(std::size(sizes)) - 1)];
+    const auto [a, b] = params_of_blocks(rng, block, group);
+    Case t(rng, da, db, random_shape(rng), uniform_int(rng, 0, 2) == 0, uniform_int(rng, 0, 2) == 0, a, b);
+    for (size_t s = 0; s < t.scale[0].size(); s += 5) t.scale[0][s] = 0;
+    t.add_output(rng, kOutputs[uniform_int(rng, 0, 3)]);
+    check(rng, t);
+  }
+  set_num_threads(threads);
+}
+
+TEST_CASE("inputs in blocks times weights in layout vnni64 equal the definition for every dtype and number of rows",
+          "[cpu]") {
+  Rng rng(37);
+  constexpr int64_t kDepths[] = {31, 32, 33, 64, 96, 255, 256, 257, 512, 768, 1056};
+  constexpr int64_t kColumns[] = {1, 16, 17, 47, 63, 64, 65, 90, 128, 200};
+  size_t count = 0;
+  for (const DType db : integer_dtypes()) {
+    if (!layouts::vnni64.info().supports(db)) continue;
+    for (const int64_t block : {32, 256})
+      for (const int64_t group : {0, 32, 64, 128, 256})
+        for (int64_t m = 1; m <= 14; m += block == group ? 1 : 4, ++count) {
+          const auto [a, b] = params_of_blocks(rng, block, group);
+          const DType da = count % 4 == 3 ? dtypes::int4 : dtypes::int8;
+          Case t(rng, da, db, {m, kColumns[count % 10], kDepths[count % 11]}, false, false, a, b);
+          if (count % 3 == 0)  // blocks of zeros
+            for (float& s : t.scale[0]) s = 0;
+          t.add_output(rng, kOutputs[count % 3]);
+          CHECK(check(rng, t) >= 1);
+        }
+  }
+}
+
+TEST_CASE("blocks that cut groups of weights, and blocks with zero points, are products of floats", "[cpu]") {
+  Rng rng(39);
+  for (const auto& [block, group] : {std::pair<int64_t, int64_t>{32, 48}, {3, 2}, {256, 100}}) {
+    Params a, b;
+    a.group = block;
+    b.group = group;
+    CHECK_FALSE(gemm_is_integer(Case(rng, dtypes::int8, dtypes::int4, {3, 20, 600}, false, false, a, b).args));
+  }
+  Params a, b;
+  a.group = b.group = 32;
+  CHECK(gemm_is_integer(Case(rng, dtypes::int8, dtypes::int4, {3, 20, 64}, false, false, a, b).args));
+  a.zero = true;
+  CHECK_FALSE(gemm_is_integer(Case(rng, dtypes::int8, dtypes::int4, {3, 20, 64}, false, false, a, b).args));
+  a.zero = false;
+  a.offset = true;
+  CHECK_FALSE(gemm_is_integer(Case(rng, dtypes::int8, dtypes::int4, {3, 20, 64}, false, false, a, b).args));
+}
+
+TEST_CASE("codes at their ends keep the sums of blocks exact", "[cpu]") {
+  Rng rng(41);
+  for (const DType db : {dtypes::int8, dtypes::uint8, dtypes::int4, dtypes::ternary, dtypes::bint1})
+    for (const bool low : {false, true})
+      for (const int64_t block : {32, 256, 512}) {
+        Params a, b;
+        a.group = b.group = block;
+        Case t(rng, dtypes::int8, db, {7, 70, 768}, false, false, a, b);
+        fill(t.a, low);
+        fill(t.b, !low);
+        check(rng, t);
+      }
+}
+
 TEST_CASE("real offsets equal the definition for every dtype pair and granularity", "[cpu]") {
   Rng rng(22);
   const std::vector<DType> types = integer_dtypes();
@@ -243,15 +348,6 @@ TEST_CASE("groups and offsets of int32 and int64 codes are products of integers 
       check(rng, t);
     }
   }
-}
-
-// Every code of m is the lowest or the highest of its dtype.
-void fill(CodeMatrix& m, bool low) {
-  const DTypeInfo& info = m.dtype.info();
-  const auto raw = static_cast<uint32_t>(encode_int(info, low ? info.qmin : info.qmax));
-  for (int64_t r = 0; r < m.rows; ++r)
-    for (int64_t c = 0; c < m.cols; ++c)
-      store_raw(reinterpret_cast<uint8_t*>(m.words.data()) + r * m.stride, c, info.bits, raw);
 }
 
 TEST_CASE("codes and zero points at their ends keep the sums of groups exact", "[cpu]") {

@@ -139,12 +139,15 @@ TEST_CASE("the cached choice follows the cap, the shape and the mode", "[cpu]") 
   const std::string best(select_gemm(args).name);
   CHECK(selected(args, IsaLevel::kScalar) == "gemm_int_scalar");
   CHECK(std::string(select_gemm(args).name) == best);
-  // A scale of A along k leaves the exact rows.
+  // Blocks of A along k are exact sums, a scale for each index is not.
   static const float scales[8] = {};
   args.a.scale.scale = scales;
   args.a.scale.col_step = 1;
   args.a.scale.col_group = 98;
   args.a.scale.row_step = 8;
+  CHECK(gemm_is_integer(args));
+  CHECK(select_gemm(args).order == SumOrder::kExact);
+  args.a.scale.col_group = 1;
   CHECK_FALSE(gemm_is_integer(args));
   CHECK(select_gemm(args).order != SumOrder::kExact);
   const BitsMode mode = bits_mode();

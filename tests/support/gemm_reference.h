@@ -196,10 +196,11 @@ uint64_t reference_offsets(const kernels::GemmArgs& args, int64_t i, int64_t j, 
   return reference_store(args, i, j, y, old);
 }
 
-// The same for groups of `group` contracted indices of B.
+// The same for groups of `group` contracted indices of B; `blocks`: A has scales of its own along k, whose groups and
+// B's are whole ones of these.
 template <typename Float>
 uint64_t reference_groups(const kernels::GemmArgs& args, int64_t group, int64_t i, int64_t j, const int64_t* a,
-                          const int64_t* b, uint64_t old) {
+                          const int64_t* b, uint64_t old, bool blocks = false) {
   Float t = 0;
   for (int64_t first = 0; first < args.k; first += group) {
     int64_t acc = 0, sum_a = 0;
@@ -207,15 +208,19 @@ uint64_t reference_groups(const kernels::GemmArgs& args, int64_t group, int64_t 
       acc += a[k] * b[k];
       sum_a += a[k];
     }
-    const Float s = reference_param(args.b, args.b.scale.scale, j, first, 1.0f);
+    Float s = reference_param(args.b, args.b.scale.scale, j, first, 1.0f);
+    const Float sa = reference_param(args.a, args.a.scale.scale, i, first, 1.0f);
+    if (blocks) s = s * sa;
     Float term = static_cast<Float>(acc) * s;
     if (args.b.scale.offset != nullptr) {
-      const Float m = args.b.scale.offset[args.b.k_major ? args.b.scale.index(first, j) : args.b.scale.index(j, first)];
+      Float m = args.b.scale.offset[args.b.k_major ? args.b.scale.index(first, j) : args.b.scale.index(j, first)];
+      if (blocks) m = m * sa;
       const Float offset = static_cast<Float>(sum_a) * m;
       term = term + offset;
     }
     t = t + term;
   }
+  if (blocks) return reference_store(args, i, j, t, old);
   const Float sa = reference_param(args.a, args.a.scale.scale, i, 0, 1.0f);
   return reference_store(args, i, j, t * sa, old);
 }

@@ -1,27 +1,27 @@
 // Family gemm: C[m,n] = sum_k A[m,k] * B[n,k] over the *values* of quantized operands (docs/numerics.md sections 4, 5).
 //
 // Integer products (gemm_is_integer): both operands are codes of kind int, uint or sign, each with an integer zero
-// point, a real offset, or neither. Scales of A are per tensor or per free index (row m of A, row n of B). Then, by the
-// scales of B:
+// point, a real offset, or neither. Scales of A are per tensor or per free index (row m of A, row n of B), or in blocks
+// (the last case). Then, by the scales of B:
 //   plain: B per tensor or per free index, no offset on either side.
 //     acc = sum (qa - za) (qb - zb), exact (- row_minus);
 //     y = float(acc) * (sa * sb)  (+ bias[n]).  Without any scale y = float(acc).
-//   real offsets m on either side, B per tensor or per free index:
+//   real offsets m on either side, B per tensor or per free index (omitting terms of an absent m):
 //     y = ((float(S_ab)*(sa*sb) + float(S_a)*(sa*mb)) + float(S_b)*(ma*sb)) + float(K)*(ma*mb)  (+ bias[n]),
-//     omitting terms of an absent m; S_ab, S_a, S_b: the exact sums of (qa - za)(qb - zb), qa - za and qb - zb.
+//     S_ab, S_a, S_b: the exact sums of (qa - za)(qb - zb), qa - za and qb - zb.
 //   groups of B along k, of any size, the last may be shorter; scale s[n,g], zero or offset m[n,g] (free side: per
 //     tensor, per index or per block of indices); A without offset. t = +0; for each g ascending:
 //     t = t + float(acc_g) * s[n,g], with offsets t = t + (float(acc_g) * s[n,g] + float(S_a,g) * m[n,g]);
 //     y = t * sa (+ bias). acc_g and S_a,g are the exact sums over the group.
-//   fold_b_scale has no effect on plain products and turns the other two into float products. With an fp64 C these
-//   formulas are evaluated in double. Sums beyond int64 saturate.
-// Otherwise (a float operand, a codebook, scales of A along k) the operands are expanded to fp32 on the fly:
+//   blocks of A: groups along k of 2 or more with scales alone; B as in any case above, groups being whole ones of each
+//     other; g the smaller ones. With s[n,g] * sa[m,g] for s, m[n,g] * sa[m,g] for m; y = t (+ bias).
+//   fold_b_scale: no effect on plain products; the others become float products. fp64 C: in double. int64 saturates.
+// Otherwise (a float operand, a codebook, other scales of A along k) the operands are expanded to fp32 on the fly:
 //   value = s * (q - z), s * q or s * q + m, each operation rounded once; then the float product in the kernel's order
 //   (+ bias[n]). With fold_b_scale, B's scale (per tensor, or one per k, no zero) is multiplied into the values of A
 //   instead, and the unscaled codes of B are multiplied. If B's scale is per n, it multiplies the finished sum:
 //   y = sum * s[n].
-// fp64 operands: both sides in double, order kFp64. Integer outputs (int32, int64): codes without scales, saturated to
-// the range of the output.
+// fp64 operands: both in double, order kFp64. Integer outputs (int32, int64): codes without scales; saturated.
 #pragma once
 
 #include "bitgrad/base/rng.h"
@@ -94,7 +94,7 @@ const GemmKernel& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layo
 // batch with a negative count, overlapping members of C, or distances that are not whole elements.
 void gemm(const GemmArgs& args);
 
-// True if this product is computed on integer codes (the first three cases above).
+// True if this product is computed on integer codes (all cases above but the last).
 bool gemm_is_integer(const GemmArgs& args);
 
 }  // namespace bitgrad::kernels

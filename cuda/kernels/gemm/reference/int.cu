@@ -114,10 +114,11 @@ BITGRAD_DEVICE void add_group(const IntArgs& args, int64_t i, int64_t j, int64_t
                               int r, int c, float* t) {
   const int64_t at = param_at(args.b, j, k);
   const GroupSums g = group_sums(args, i, at, length, s.sum[r][c], s.sum_a[r], s.sum_b[c]);
-  const float scale = scale_at(args.b, at);
+  const float of_row = args.blocks ? scale_at(args.a, param_at(args.a, i, k)) : 1.0f;
+  const float scale = scale_at(args.b, at) * of_row;
   *t = *t + (args.b.scale.offset == nullptr
                  ? gemm_detail::group_term(g.acc, scale)
-                 : gemm_detail::group_term(g.acc, scale, static_cast<float>(g.sum_a), args.b.scale.offset[at]));
+                 : gemm_detail::group_term(g.acc, scale, static_cast<float>(g.sum_a), args.b.scale.offset[at] * of_row));
 }
 
 template <typename T>
@@ -160,7 +161,7 @@ BITGRAD_DEVICE void run_tile(const IntArgs& args) {
       if (i >= out.m || j >= out.n) continue;
       if (grouped) {
         const FreeParams p = free_params(args.a);
-        store_value(out, i, j, t[r][c] * (p.scale == nullptr ? 1.0f : p.scale[i * p.step]));
+        store_value(out, i, j, t[r][c] * (p.scale == nullptr || args.blocks ? 1.0f : p.scale[i * p.step]));
       } else {
         finish(args, i, j, sums.sum[r][c], sums.sum_a[r], sums.sum_b[c]);
       }

@@ -22,6 +22,7 @@ struct IntArgs {
   Output out;
   ProductForm form;
   int64_t group;  // contracted indices summed exactly before a scale is applied; k without groups
+  bool blocks;    // A has groups, too
 };
 
 // Where B's scale is folded.

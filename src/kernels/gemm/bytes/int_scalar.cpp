@@ -101,7 +101,7 @@ class Block {
     for (int64_t k = 0; k < args_.k; k += group) {
       sum(k, std::min(args_.k, k + group));
       for (int64_t i = 0; i < rows_; ++i) {
-        add_group(args_, j0_, columns_, k, line(i, 0), saturate(row_sums_[i]), t + i * kBlock);
+        add_group(args_, i0_ + i, j0_, columns_, k, line(i, 0), saturate(row_sums_[i]), t + i * kBlock);
       }
     }
     for (int64_t i = 0; i < rows_; ++i) finish_groups(args_, i0_ + i, j0_, columns_, t + i * kBlock);

@@ -154,7 +154,7 @@ class Chunk {
       return finish_row(args_, i0_ + i, j0_ + j, columns, sums);
     }
     if (plan_.kind == IntegerProduct::kGroups)
-      return add_group(args_, j0_ + j, columns, begin_, sums, row_sum(i), t_ + i * plan_.columns + j);
+      return add_group(args_, i0_ + i, j0_ + j, columns, begin_, sums, row_sum(i), t_ + i * plan_.columns + j);
     Sum sum_b[kS8TileColumns];
     for (int64_t c = 0; c < columns; ++c) sum_b[c] = column_sums_[j + c] - static_cast<Sum>(args_.k) * zero_b(j + c);
     finish_offsets(args_, i0_ + i, j0_ + j, columns, sums, row_sum(i), sum_b);

@@ -15,7 +15,7 @@ constexpr int64_t kBlockRowsWithGroups = 96;  // if both exact and scaled sums a
 int64_t element_bytes(const S8Kernel& kernel) { return kernel.words ? 2 : 1; }
 
 bool group_is_small(const GemmArgs& args, int64_t element) {
-  return integer_product(args) == IntegerProduct::kGroups && args.k > 0 &&
+  return !has_blocks(args.a) && integer_product(args) == IntegerProduct::kGroups && args.k > 0 &&
          padded_group(exact_depth(args), element) * element <= kGroupDepthBytes;
 }
 

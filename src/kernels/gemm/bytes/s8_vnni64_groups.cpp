@@ -25,7 +25,7 @@ struct GroupsPlan {
   int64_t lowest;
   int64_t group, groups, panels, steps;  // codes of a group; groups, panels; lines of a panel
   int64_t rows, columns;                 // of a chunk
-  bool in_place;
+  bool in_place, blocks;                 // blocks: A has groups, too
 
   GroupsPlan(const GemmArgs& args_in, const S8GroupsKernel& kernel_in)
       : args(args_in),
@@ -41,7 +41,8 @@ struct GroupsPlan {
         groups(ceil_div(args.k, group)),
         panels(panel_count(args.n)),
         steps(vnni_steps(bits, args.k)),
-        in_place(args.a.dtype.bits() == 8 && args.k % (4 * fields) == 0) {
+        in_place(args.a.dtype.bits() == 8 && args.k % (4 * fields) == 0),
+        blocks(has_blocks(args.a)) {
     const int64_t most = std::clamp<int64_t>(kMostBytesOfRows / row_bytes(), kS8GroupsRows, kGroupsMostRows);
     rows = ceil_div(args.m, ceil_div(args.m, most));
     columns = round_up(ceil_div(kGroupsMultiplyAdds, rows * args.k), kPanelColumns);
@@ -60,10 +61,11 @@ class GroupsChunk {
         j0_(j0),
         rows_(std::min(plan.rows, args_.m - i0)),
         columns_(std::min(plan.columns, args_.n - j0)),
-        memory_(2 * sum_bytes() + 3 * params_bytes() + (plan.in_place ? 0 : plan.rows * plan.row_bytes())) {
+        memory_(3 * sum_bytes() + 3 * params_bytes() + (plan.in_place ? 0 : plan.rows * plan.row_bytes())) {
     char* p = memory_.as<char>();
     sums_ = reinterpret_cast<int32_t*>(p);
     start_ = reinterpret_cast<int32_t*>(p += sum_bytes());
+    row_scale_ = reinterpret_cast<float*>(p += sum_bytes());
     scale_ = reinterpret_cast<float*>(p += sum_bytes());
     offset_ = reinterpret_cast<float*>(p += params_bytes());
     column_by_ = reinterpret_cast<int32_t*>(p += params_bytes());
@@ -90,19 +92,33 @@ class GroupsChunk {
         const int32_t sum = plan_.kernel.row_sum(a_at_ + i * a_step_ + k0, std::min(plan_.group, args_.k - k0));
         sums_[i * plan_.groups + g] = sum;
         start_[i * plan_.groups + g] = low_word(plan_.lowest * sum);
+        if (plan_.blocks) row_scale_[i * plan_.groups + g] = args_.a.scale.scale[param_at(args_.a, i0_ + i, k0)];
       }
     }
   }
 
+  // Parameters of groups of B that hold several of ours, or of all of k.
+  template <typename T>
+  void repeat(T* params) {
+    const int64_t given = groups_along_k(args_);
+    if (given == plan_.groups) return;
+    const int64_t each = given == 1 ? plan_.groups : group_along_k(args_.b) / plan_.group;
+    for (int64_t g = plan_.groups - 1; g > 0; --g)
+      std::copy_n(params + g / each * kPanelColumns, kPanelColumns, params + g * kPanelColumns);
+  }
+
   void load_params(int64_t j, int64_t columns, S8GroupsTile& tile) {
     put_panel_scales(args_, j, columns, scale_, plan_.kernel.transpose16);
+    repeat(scale_);
     tile.scale = scale_;
     if (args_.b.scale.offset != nullptr) {
       put_panel_params(args_, j, columns, args_.b.scale.offset, offset_);
+      repeat(offset_);
       tile.offset = offset_;
     }
     if (args_.b.scale.zero == nullptr) return;
     put_panel_params(args_, j, columns, args_.b.scale.zero, column_by_);
+    repeat(column_by_);
     for (int64_t i = 0; i < plan_.groups * kPanelColumns; ++i) column_by_[i] = low_word(plan_.lowest - column_by_[i]);
     tile.column_by = column_by_;
   }
@@ -129,6 +145,7 @@ class GroupsChunk {
       tile.a = a_at_ + i * a_step_;
       tile.start = tile.column_by == nullptr ? start_ + i * plan_.groups : nullptr;
       tile.sums = sums_ + i * plan_.groups;
+      tile.row_scale = plan_.blocks ? row_scale_ + i * plan_.groups : nullptr;
       plan_.kernel.tile(static_cast<int>(rows), plan_.bits, tile);
       for (int64_t r = 0; r < rows; ++r) finish_groups(args_, i0_ + i + r, j, columns, t + r * kPanelColumns);
       i += rows;
@@ -140,7 +157,7 @@ class GroupsChunk {
   const int64_t i0_, j0_, rows_, columns_;
   const Workspace memory_;
   int32_t *sums_, *start_, *column_by_;
-  float *scale_, *offset_;
+  float *row_scale_, *scale_, *offset_;
   int8_t* a_;
   const int8_t* a_at_ = nullptr;
   int64_t a_step_ = 0;

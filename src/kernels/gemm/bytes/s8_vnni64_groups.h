@@ -5,6 +5,7 @@
 // A is a matrix of signed bytes without zero points, B holds u >= 0 (layout.h): qb = f u + c (f = 2 for kind sign,
 // otherwise 1; c the lowest code). For every group g of k, with S the sum of A's codes over the group:
 //   acc = f sum a u + (c - zb) S,  t = t + float(acc) * s   (with offsets t = t + (float(acc) * s + float(S) * m)).
+// If A has groups of its own (inputs in blocks), a group is the smaller one, and s and m are multiplied by A's scale.
 // acc is computed modulo 2^32. That is exact, because it fits in int32; otherwise the canonical codes are restored and
 // another kernel computes the product. Groups are whole lines of the layout, of 4 vnni_fields codes. An instruction set
 // provides S8GroupsKernel; the loops are shared (s8_vnni64_groups.cpp).
@@ -30,9 +31,10 @@ struct S8GroupsTile {
   int max;                      // the largest u
   int shift;                    // f = 1 << shift
   const int32_t* start;         // [row][group] c S, or null: column_by is set
-  const int32_t* sums;          // [row][group] S; rows of start and sums are `groups` apart
+  const int32_t* sums;          // [row][group] S; rows of start, sums and row_scale are `groups` apart
   const int32_t* column_by;     // [group][kPanelColumns] c - zb, or null
   const float *scale, *offset;  // [group][kPanelColumns]; offset may be null
+  const float* row_scale;       // [row][group] scales of A, or null: it has none along k
   float* t;                     // [row][kPanelColumns], written
 };
 

@@ -94,6 +94,11 @@ template <int R, int P>
 [[gnu::always_inline]] inline void finish_group(const S8GroupsTile& t, int64_t g, int panel, const Sums<R, P>& acc) {
   BITGRAD_UNROLL(int r = 0; r < R; ++r) {
     const int32_t codes = t.sums[r * t.groups + g];
+    const __m256 of_row = _mm256_set1_ps(t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + g]);
+    const auto by_row = [&](const float* params) {
+      const __m256 x = _mm256_loadu_ps(params);
+      return t.row_scale == nullptr ? x : _mm256_mul_ps(x, of_row);
+    };
     BITGRAD_UNROLL(int p = 0; p < P; ++p) {
       BITGRAD_UNROLL(int h = 0; h < 2; ++h) {
         const int64_t column = 16 * (panel + p) + 8 * h, at = g * kPanelColumns + column;
@@ -101,10 +106,9 @@ template <int R, int P>
         const __m256i start = t.column_by == nullptr
                                   ? _mm256_set1_epi32(t.start[r * t.groups + g])
                                   : _mm256_mullo_epi32(_mm256_set1_epi32(codes), load(t.column_by + at));
-        __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(total, start)), _mm256_loadu_ps(t.scale + at));
+        __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(total, start)), by_row(t.scale + at));
         if (t.offset != nullptr)
-          y = _mm256_add_ps(y,
-                            _mm256_mul_ps(_mm256_set1_ps(static_cast<float>(codes)), _mm256_loadu_ps(t.offset + at)));
+          y = _mm256_add_ps(y, _mm256_mul_ps(_mm256_set1_ps(static_cast<float>(codes)), by_row(t.offset + at)));
         float* const sum = t.t + r * kPanelColumns + column;
         _mm256_storeu_ps(sum, _mm256_add_ps(g == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(sum), y));
       }

@@ -21,16 +21,20 @@ template <int R, int P>
   const int64_t at = scale - t.scale;
   BITGRAD_UNROLL(int r = 0; r < R; ++r) {
     const int32_t codes = t.sums[r * t.groups + g];
+    const __m512 of_row = _mm512_set1_ps(t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + g]);
     BITGRAD_UNROLL(int p = 0; p < P; ++p) {
       __m512i total = acc[r][p];
       if (t.shift != 0) total = _mm512_slli_epi32(total, 1);
       const __m512i start = t.column_by == nullptr ? _mm512_set1_epi32(t.start[r * t.groups + g])
                                                    : _mm512_mullo_epi32(_mm512_set1_epi32(codes),
                                                                         _mm512_loadu_si512(t.column_by + at + 16 * p));
-      __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(total, start)), _mm512_loadu_ps(scale + 16 * p));
+      const auto by_row = [&](const float* params) {
+        const __m512 x = _mm512_loadu_ps(params);
+        return t.row_scale == nullptr ? x : _mm512_mul_ps(x, of_row);
+      };
+      __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(total, start)), by_row(scale + 16 * p));
       if (t.offset != nullptr)
-        y = _mm512_add_ps(
-            y, _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(codes)), _mm512_loadu_ps(t.offset + at + 16 * p)));
+        y = _mm512_add_ps(y, _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(codes)), by_row(t.offset + at + 16 * p)));
       sum[r][p] = _mm512_add_ps(sum[r][p], y);
     }
   }

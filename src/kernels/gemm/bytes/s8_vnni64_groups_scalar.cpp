@@ -31,8 +31,9 @@ void groups_tile(int rows, int bits, const S8GroupsTile& t) {
                                    ? static_cast<uint32_t>(t.start[r * t.groups + g])
                                    : static_cast<uint32_t>(codes) * static_cast<uint32_t>(t.column_by[at]);
         const auto acc = static_cast<int32_t>((dot_of_lines(a, b, b_step, steps, fields) << t.shift) + start);
-        const float scaled = static_cast<float>(acc) * t.scale[at];
-        sum = sum + (t.offset == nullptr ? scaled : scaled + static_cast<float>(codes) * t.offset[at]);
+        const float of_row = t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + g];
+        const float scaled = static_cast<float>(acc) * (t.scale[at] * of_row);
+        sum = sum + (t.offset == nullptr ? scaled : scaled + static_cast<float>(codes) * (t.offset[at] * of_row));
         a += steps * 4 * fields;
         b += steps * b_step;
       }

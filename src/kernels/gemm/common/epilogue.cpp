@@ -181,28 +181,32 @@ template void finish_offsets(const GemmArgs&, int64_t, int64_t, int64_t, const i
 template void finish_offsets(const GemmArgs&, int64_t, int64_t, int64_t, const int64_t*, int64_t, const int64_t*);
 
 template <typename Sum, typename Float>
-void add_group(const GemmArgs& args, int64_t j0, int64_t count, int64_t k, const Sum* acc, Sum sum_a, Float* t) {
-  const GemmOperand& b = args.b;
+void add_group(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, int64_t k, const Sum* acc, Sum sum_a,
+               Float* t) {
+  const GemmOperand &a = args.a, &b = args.b;
   const Float row_sum = static_cast<Float>(sum_a);
+  const Float sa = has_blocks(a) ? static_cast<Float>(a.scale.scale[param_at(a, i, k)]) : Float{1};
   const int64_t first = param_at(b, j0, k);
   const int64_t group = b.k_major ? b.scale.col_group : b.scale.row_group;
   const int64_t step = b.k_major ? b.scale.col_step : b.scale.row_step;
   for (int64_t j = 0; j < count; ++j) {
     const int64_t at = group == 1 ? first + j * step : param_at(b, j0 + j, k);
-    const Float scale = static_cast<Float>(scale_at(b, at));
-    t[j] =
-        t[j] + (b.scale.offset == nullptr ? group_term(acc[j], scale)
-                                          : group_term(acc[j], scale, row_sum, static_cast<Float>(b.scale.offset[at])));
+    const Float scale = static_cast<Float>(scale_at(b, at)) * sa;
+    t[j] = t[j] + (b.scale.offset == nullptr
+                       ? group_term(acc[j], scale)
+                       : group_term(acc[j], scale, row_sum, static_cast<Float>(b.scale.offset[at]) * sa));
   }
 }
-template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, const int32_t*, int32_t, float*);
-template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, const int64_t*, int64_t, float*);
-template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, const int64_t*, int64_t, double*);
+template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, int64_t, const int32_t*, int32_t, float*);
+template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, int64_t, const int64_t*, int64_t, float*);
+template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, int64_t, const int64_t*, int64_t, double*);
 
 template <typename Float>
 void finish_groups(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, Float* t) {
-  const Float sa = static_cast<Float>(free_scale(args.a, i));
-  for (int64_t j = 0; j < count; ++j) t[j] = t[j] * sa;
+  if (!has_blocks(args.a)) {
+    const Float sa = static_cast<Float>(free_scale(args.a, i));
+    for (int64_t j = 0; j < count; ++j) t[j] = t[j] * sa;
+  }
   finish_float(args, i, j0, count, t);
 }
 template void finish_groups(const GemmArgs&, int64_t, int64_t, int64_t, float*);

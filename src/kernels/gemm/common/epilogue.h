@@ -23,11 +23,13 @@ template <typename Sum>
 void finish_offsets(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Sum* acc, Sum sum_a,
                     const Sum* sum_b);
 
-// t[j] = t[j] + the contribution to column j0 + j of the group that contains contracted index k. Sum: int32_t or
+// t[j] = t[j] + the contribution to row i, column j0 + j of the group that contains contracted index k. Sum: int32_t or
 // int64_t. Float: float or double.
 template <typename Sum, typename Float>
-void add_group(const GemmArgs& args, int64_t j0, int64_t count, int64_t k, const Sum* acc, Sum sum_a, Float* t);
-// Writes C[i, j0 .. j0+count) from finished t, which is scaled in place. Float: float (fp32, bf16) or double (fp64).
+void add_group(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, int64_t k, const Sum* acc, Sum sum_a,
+               Float* t);
+// Writes C[i, j0 .. j0+count) from finished t, which is scaled in place unless A has groups. Float: float (fp32, bf16)
+// or double (fp64).
 template <typename Float>
 void finish_groups(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, Float* t);
 

@@ -45,14 +45,31 @@ enum class IntegerProduct {
   kNone,     // a product of floats
   kPlain,    // one sum, one scale per side
   kOffsets,  // one sum and real offsets
-  kGroups    // sums by groups of B along k
+  kGroups    // sums by groups of B along k, of A, or of both
 };
 inline bool has_groups_along_k(const GemmOperand& x) { return (x.k_major ? x.scale.row_step : x.scale.col_step) != 0; }
+// Contracted indices of such a group.
+inline int64_t group_along_k(const GemmOperand& x) { return x.k_major ? x.scale.row_group : x.scale.col_group; }
+
+// Whether rows of A have scales of their own in groups along k, and nothing but scales (inputs in blocks).
+inline bool has_blocks(const GemmOperand& a) {
+  return has_groups_along_k(a) && group_along_k(a) > 1 && a.scale.scale != nullptr && a.scale.zero == nullptr &&
+         a.scale.offset == nullptr;
+}
+// Whether the groups of each of both operands that have groups are whole ones of the other.
+inline bool groups_nest(const GemmArgs& args) {
+  if (!has_groups_along_k(args.b)) return scaled_per_free_index(args.b);
+  const int64_t a = group_along_k(args.a), b = group_along_k(args.b);
+  return a % b == 0 || b % a == 0;
+}
 inline IntegerProduct integer_product(const GemmArgs& args) {
   const auto codes = [](const GemmOperand& x) {
     return has_integer_codes(x.dtype) && (x.scale.zero == nullptr || x.scale.offset == nullptr);
   };
-  if (!codes(args.a) || !codes(args.b) || !scaled_per_free_index(args.a)) return IntegerProduct::kNone;
+  if (!codes(args.a) || !codes(args.b)) return IntegerProduct::kNone;
+  if (has_blocks(args.a))
+    return groups_nest(args) && !args.fold_b_scale ? IntegerProduct::kGroups : IntegerProduct::kNone;
+  if (!scaled_per_free_index(args.a)) return IntegerProduct::kNone;
   const bool offset_a = args.a.scale.offset != nullptr, offset_b = args.b.scale.offset != nullptr;
   if (scaled_per_free_index(args.b)) {
     if (!offset_a && !offset_b) return IntegerProduct::kPlain;
@@ -62,10 +79,14 @@ inline IntegerProduct integer_product(const GemmArgs& args) {
   return groups ? IntegerProduct::kGroups : IntegerProduct::kNone;
 }
 
-// Number of contracted indices that are summed exactly before a scale is applied: a group, or all.
+// Number of contracted indices that are summed exactly before a scale is applied: the smaller group of both sides, or
+// all.
 inline int64_t exact_depth(const GemmArgs& args) {
-  if (integer_product(args) != IntegerProduct::kGroups) return args.k;
-  return std::min(args.k, args.b.k_major ? args.b.scale.row_group : args.b.scale.col_group);
+  int64_t depth = args.k;
+  if (integer_product(args) != IntegerProduct::kGroups) return depth;
+  for (const GemmOperand* x : {&args.a, &args.b})
+    if (has_groups_along_k(*x)) depth = std::min(depth, group_along_k(*x));
+  return depth;
 }
 
 // The smallest and largest zero point of an operand with `free` rows; both 0 if it has none.
