@@ -5,63 +5,25 @@
 namespace bitgrad::interop {
 namespace {
 
-// Names of one format: of the model, and within a block. Empty: no such tensor.
-struct Names {
-  const char *tokens, *positions, *norm, *head, *block;  // block: prefix before the number
-  const char *attention_norm, *qkv, *q, *k, *v, *attention_sub_norm, *out, *ffn_norm, *gate, *up, *ffn_sub_norm, *down;
-  const char *q_norm, *k_norm, *attention_post_norm, *ffn_post_norm;
+// The names of a tensor: in GGUF, in folders of GPT-2, and in those of the other families. Empty: there is none.
+struct Name {
+  const char *gguf, *gpt2, *hugging_face;
+  const char* with_post_norms = nullptr;  // of families with norms behind the bodies, if another one
 };
-// Of GGUF, and of folders: of GPT-2, of the other families, and of those with norms behind the bodies.
-constexpr Names kNames[] = {{"token_embd",    "position_embd", "output_norm", "output",      "blk.",
-                             "attn_norm",     "attn_qkv",      "attn_q",      "attn_k",      "attn_v",
-                             "attn_sub_norm", "attn_output",   "ffn_norm",    "ffn_gate",    "ffn_up",
-                             "ffn_sub_norm",  "ffn_down",      "attn_q_norm", "attn_k_norm", "post_attention_norm",
-                             "post_ffw_norm"},
-                            {"wte", "wpe",         "ln_f", "lm_head", "h.",       "ln_1", "attn.c_attn", "", "", "",
-                             "",    "attn.c_proj", "ln_2", "",        "mlp.c_fc", "",     "mlp.c_proj",  "", "", "",
-                             ""},
-                            {"embed_tokens",
-                             "",
-                             "norm",
-                             "lm_head",
-                             "layers.",
-                             "input_layernorm",
-                             "",
-                             "self_attn.q_proj",
-                             "self_attn.k_proj",
-                             "self_attn.v_proj",
-                             "self_attn.attn_sub_norm",
-                             "self_attn.o_proj",
-                             "post_attention_layernorm",
-                             "mlp.gate_proj",
-                             "mlp.up_proj",
-                             "mlp.ffn_sub_norm",
-                             "mlp.down_proj",
-                             "self_attn.q_norm",
-                             "self_attn.k_norm",
-                             "",
-                             ""},
-                            {"embed_tokens",
-                             "",
-                             "norm",
-                             "lm_head",
-                             "layers.",
-                             "input_layernorm",
-                             "",
-                             "self_attn.q_proj",
-                             "self_attn.k_proj",
-                             "self_attn.v_proj",
-                             "self_attn.attn_sub_norm",
-                             "self_attn.o_proj",
-                             "pre_feedforward_layernorm",
-                             "mlp.gate_proj",
-                             "mlp.up_proj",
-                             "mlp.ffn_sub_norm",
-                             "mlp.down_proj",
-                             "self_attn.q_norm",
-                             "self_attn.k_norm",
-                             "post_attention_layernorm",
-                             "post_feedforward_layernorm"}};
+// Of the model; block: in front of the number.
+constexpr Name kTokens{"token_embd", "wte", "embed_tokens"}, kPositions{"position_embd", "wpe", ""},
+    kNorm{"output_norm", "ln_f", "norm"}, kHead{"output", "lm_head", "lm_head"}, kBlock{"blk.", "h.", "layers."};
+// Within a block.
+constexpr Name kAttentionNorm{"attn_norm", "ln_1", "input_layernorm"}, kQkv{"attn_qkv", "attn.c_attn", ""},
+    kQ{"attn_q", "", "self_attn.q_proj"}, kK{"attn_k", "", "self_attn.k_proj"}, kV{"attn_v", "", "self_attn.v_proj"},
+    kQNorm{"attn_q_norm", "", "self_attn.q_norm"}, kKNorm{"attn_k_norm", "", "self_attn.k_norm"},
+    kAttentionSubNorm{"attn_sub_norm", "", "self_attn.attn_sub_norm"},
+    kOut{"attn_output", "attn.c_proj", "self_attn.o_proj"},
+    kAttentionPostNorm{"post_attention_norm", "", "", "post_attention_layernorm"},
+    kFfnNorm{"ffn_norm", "ln_2", "post_attention_layernorm", "pre_feedforward_layernorm"},
+    kGate{"ffn_gate", "", "mlp.gate_proj"}, kUp{"ffn_up", "mlp.c_fc", "mlp.up_proj"},
+    kFfnSubNorm{"ffn_sub_norm", "", "mlp.ffn_sub_norm"}, kDown{"ffn_down", "mlp.c_proj", "mlp.down_proj"},
+    kFfnPostNorm{"post_ffw_norm", "", "", "post_feedforward_layernorm"};
 
 class Mapper {
  public:
@@ -70,10 +32,7 @@ class Mapper {
         paths_(found.paths),
         family_(family),
         prefix_(prefix),
-        names_(kNames[format == FileFormat::kGguf ? 0
-                      : family.fused_qkv          ? 1
-                      : family.post_norms         ? 3
-                                                  : 2]),
+        format_(format),
         norm_offset_(format == FileFormat::kHuggingFace && family.norm_offset ? 1 : 0) {
     transposed_ = format == FileFormat::kHuggingFace && family.fused_qkv;
     // If a family's rope rotates other pairs than ours, its files have the rows of q and k in another order.
@@ -81,15 +40,21 @@ class Mapper {
   }
 
   std::vector<MappedTensor> run() {
-    table(prefix_ + names_.tokens, paths_.tokens, d_.vocabulary);
-    if (d_.learned_positions) table(prefix_ + names_.positions, paths_.positions, d_.context);
-    for (size_t n = 0; n < paths_.blocks.size(); ++n) block(paths_.blocks[n], concat(prefix_, names_.block, n, '.'));
-    norm(prefix_ + names_.norm, paths_.norm, d_.dim);
-    if (!d_.tied) table(names_.head, paths_.head, d_.vocabulary);
+    table(prefix_ + name(kTokens), paths_.tokens, d_.vocabulary);
+    if (d_.learned_positions) table(prefix_ + name(kPositions), paths_.positions, d_.context);
+    for (size_t n = 0; n < paths_.blocks.size(); ++n) block(paths_.blocks[n], concat(prefix_, name(kBlock), n, '.'));
+    norm(prefix_ + name(kNorm), paths_.norm, d_.dim);
+    if (!d_.tied) table(name(kHead), paths_.head, d_.vocabulary);
     return std::move(out_);
   }
 
  private:
+  std::string name(const Name& of) const {
+    if (format_ == FileFormat::kGguf) return of.gguf;
+    if (family_.fused_qkv) return of.gpt2;
+    return family_.post_norms && of.with_post_norms != nullptr ? of.with_post_norms : of.hugging_face;
+  }
+
   void table(const std::string& name, const std::string& path, int64_t rows) {
     out_.push_back({.name = name + ".weight",
                     .parameter = path + ".weight",
@@ -133,34 +98,34 @@ class Mapper {
 
   void block(const DecoderPaths::Block& p, const std::string& at) {
     const int64_t q = d_.heads * d_.head_dim, kv = d_.kv_heads * d_.head_dim;
-    if (d_.pre_norms) norm(at + names_.attention_norm, p.attention_norm, d_.dim);
+    if (d_.pre_norms) norm(at + name(kAttentionNorm), p.attention_norm, d_.dim);
     if (family_.fused_qkv) {
-      linear(at + names_.qkv, p.qkv, 0, q + 2 * kv, d_.dim, d_.qkv_bias);
+      linear(at + name(kQkv), p.qkv, 0, q + 2 * kv, d_.dim, d_.qkv_bias);
     } else {
-      linear(at + names_.q, p.qkv, 0, q, d_.dim, d_.qkv_bias, d_.heads);
-      linear(at + names_.k, p.qkv, q, kv, d_.dim, d_.qkv_bias, d_.kv_heads);
-      linear(at + names_.v, p.qkv, q + kv, kv, d_.dim, d_.qkv_bias);
+      linear(at + name(kQ), p.qkv, 0, q, d_.dim, d_.qkv_bias, d_.heads);
+      linear(at + name(kK), p.qkv, q, kv, d_.dim, d_.qkv_bias, d_.kv_heads);
+      linear(at + name(kV), p.qkv, q + kv, kv, d_.dim, d_.qkv_bias);
     }
     if (d_.qk_norm != "none") {
-      head_norm(at + names_.q_norm, p.attention + ".q_norm", d_.heads);
-      head_norm(at + names_.k_norm, p.attention + ".k_norm", d_.kv_heads);
+      head_norm(at + name(kQNorm), p.attention + ".q_norm", d_.heads);
+      head_norm(at + name(kKNorm), p.attention + ".k_norm", d_.kv_heads);
     }
-    if (d_.sub_norms) norm(at + names_.attention_sub_norm, p.attention_sub_norm, q);
-    linear(at + names_.out, p.out, 0, d_.dim, q, d_.out_bias);
-    if (d_.post_norms) norm(at + names_.attention_post_norm, p.attention_post_norm, d_.dim);
-    if (d_.pre_norms) norm(at + names_.ffn_norm, p.ffn_norm, d_.dim);
-    if (d_.gated) linear(at + names_.gate, p.up, 0, d_.ffn, d_.dim, d_.ffn_bias);
-    linear(at + names_.up, p.up, d_.gated ? d_.ffn : 0, d_.ffn, d_.dim, d_.ffn_bias);
-    if (d_.sub_norms) norm(at + names_.ffn_sub_norm, p.ffn_sub_norm, d_.ffn);
-    linear(at + names_.down, p.down, 0, d_.dim, d_.ffn, d_.ffn_bias);
-    if (d_.post_norms) norm(at + names_.ffn_post_norm, p.ffn_post_norm, d_.dim);
+    if (d_.sub_norms) norm(at + name(kAttentionSubNorm), p.attention_sub_norm, q);
+    linear(at + name(kOut), p.out, 0, d_.dim, q, d_.out_bias);
+    if (d_.post_norms) norm(at + name(kAttentionPostNorm), p.attention_post_norm, d_.dim);
+    if (d_.pre_norms) norm(at + name(kFfnNorm), p.ffn_norm, d_.dim);
+    if (d_.gated) linear(at + name(kGate), p.up, 0, d_.ffn, d_.dim, d_.ffn_bias);
+    linear(at + name(kUp), p.up, d_.gated ? d_.ffn : 0, d_.ffn, d_.dim, d_.ffn_bias);
+    if (d_.sub_norms) norm(at + name(kFfnSubNorm), p.ffn_sub_norm, d_.ffn);
+    linear(at + name(kDown), p.down, 0, d_.dim, d_.ffn, d_.ffn_bias);
+    if (d_.post_norms) norm(at + name(kFfnPostNorm), p.ffn_post_norm, d_.dim);
   }
 
   const Decoder& d_;
   const DecoderPaths& paths_;
   const Family& family_;
   const std::string prefix_;  // of the names but the head
-  const Names& names_;
+  const FileFormat format_;
   const double norm_offset_;
   bool transposed_ = false, reordered_ = false;
   std::vector<MappedTensor> out_;
