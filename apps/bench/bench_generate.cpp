@@ -97,6 +97,7 @@ int run(cli::Arguments& args, int argc, char** argv) {
   args.option("--tokens", o.tokens, "tokens generated per measurement").range<int64_t>(1, 1 << 20);
   args.option("--recipes", o.recipes, "recipes of the linear layers of the blocks").delimiter(',');
   args.option("--gguf", o.gguf, "a model of this file instead, imported; the file of the rival");
+  args.option("--inputs", o.inputs, "of --gguf, rounded as by `bitgrad import`: float, int8 or int8_block");
   args.option("--model", o.model, "a run folder or model file instead, such as the one that --gguf was exported from");
   args.option("--rival", o.rival,
               "llama.cpp: the same file in the Python package xllamacpp, in turns (BITGRAD_PYTHON: its Python, "
@@ -110,8 +111,8 @@ int run(cli::Arguments& args, int argc, char** argv) {
   set_num_threads(o.threads);
   const DeviceGuard guard(o.device);
   if (!o.gguf.empty() || !o.model.empty()) return bench_files(o);
-  require(o.rival.empty() && !o.read_limit && o.prompt == GenerateOptions().prompt, "bench_generate",
-          "--rival, --read-limit and --prompt need --gguf or --model");
+  require(o.rival.empty() && o.inputs.empty() && !o.read_limit && o.prompt == GenerateOptions().prompt,
+          "bench_generate", "--rival, --inputs, --read-limit and --prompt need --gguf or --model");
   Json report = new_report(o.threads);
   report["device"] = device_backend(o.device).describe();
   std::cout << to_string(o.device) << ": " << o.layers << " layers, " << o.heads << " heads, " << o.dim

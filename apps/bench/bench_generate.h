@@ -12,7 +12,7 @@ struct GenerateOptions : SharedOptions {
   int64_t layers = 4, heads = 4, dim = 128, context = 64, vocabulary = 65;  // nanoGPT's small model
   int64_t tokens = 256;
   std::vector<std::string> recipes{"none", "w8a8", "8da4w", "ternary_int8"};
-  std::string gguf = {}, model = {}, rival = {};
+  std::string gguf = {}, model = {}, rival = {}, inputs = {};
   int64_t prompt = 128;
   bool read_limit = false;
 };

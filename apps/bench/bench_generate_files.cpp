@@ -54,7 +54,9 @@ class Scratch {
 std::unique_ptr<Learner> open_model(const GenerateOptions& o) {
   if (!o.model.empty()) return load_file(open_file(o.model), nullptr);
   const Scratch scratch;
-  save_imported(import_gguf(o.gguf), scratch.file());
+  const ImportInputs inputs =
+      o.inputs.empty() ? ImportInputs::kAsTrained : parse_enum<ImportInputs>(o.inputs, kWhere, "--inputs");
+  save_imported(import_gguf(o.gguf), scratch.file(), inputs);
   return load_file(open_file(scratch.file()), nullptr);
 }
 
@@ -155,6 +157,8 @@ double read_speed(int64_t bytes, int64_t repeat, TimeBase base) {
 int bench_files(const GenerateOptions& o) {
   require(o.rival.empty() || o.rival == "llama.cpp", kWhere, "--rival: got '", o.rival, "', expected llama.cpp");
   require(o.rival.empty() || !o.gguf.empty(), kWhere, "--rival needs a file for it: --gguf FILE");
+  require(o.inputs.empty() || o.model.empty(), kWhere,
+          "--inputs is for --gguf: the model of --model rounds its own way");
   require(!o.read_limit || o.threads == 1, kWhere, "--read-limit is measured with one thread: got --threads ",
           o.threads);
   const GenerateOptions drawn;
@@ -179,7 +183,8 @@ int bench_files(const GenerateOptions& o) {
   Json report = new_report(o.threads);
   report["prompt"] = o.prompt;
   report["tokens"] = o.tokens;
-  const std::string name = o.model.empty() ? o.gguf : o.model;
+  std::string name = o.model.empty() ? o.gguf : o.model;
+  if (!o.inputs.empty()) name += ", inputs " + o.inputs;
   std::cout << name << ": prompt of " << o.prompt << ", " << o.tokens << " tokens, " << o.threads << " threads\n";
   std::vector<const Speeds*> all{&we};
   if (rival) all.push_back(&they);

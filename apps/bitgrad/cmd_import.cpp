@@ -1,5 +1,7 @@
-// bitgrad import HF_DIR|FILE -o MODEL.safetensors [--config C [key=value ...] [--input SHAPE]] [--force]: converts a
-// model of another program to a model file. Without a configuration, its layers are those of a recognized decoder.
+// bitgrad import HF_DIR|FILE -o MODEL.safetensors [--inputs float|int8|int8_block] [--config C [key=value ...]
+// [--input SHAPE]] [--force]: converts a model of another program to a model file. Without a configuration, its layers
+// are those of a recognized decoder.
+#include <algorithm>
 #include <charconv>
 #include <iostream>
 #include <optional>
@@ -24,11 +26,31 @@ constexpr std::string_view kImport = "import";
 struct ImportOptions {
   std::string source, out, config, data, input;
   std::vector<std::string> overrides;
+  ImportInputs inputs = ImportInputs::kAsTrained;
   bool force = false;
 };
 
 std::string listed(const std::vector<std::string>& names) {
   return names.empty() ? "nothing" : joined(names, ", ", printable);
+}
+
+// What became of the matrices of the file, those with the same fate together.
+void print_layers(const std::vector<ImportedLayer>& layers) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> fates;
+  for (const ImportedLayer& l : layers) {
+    const std::string fate = concat(l.type.empty() ? "" : concat(l.type, " as "), l.weights,
+                                    l.inputs.empty() ? ", a table of ids" : concat(", inputs ", l.inputs));
+    auto found = std::find_if(fates.begin(), fates.end(), [&](const auto& f) { return f.first == fate; });
+    if (found == fates.end()) found = fates.insert(fates.end(), {fate, {}});
+    found->second.push_back(l.layer);
+  }
+  constexpr size_t kNamed = 2;
+  for (const auto& [fate, names] : fates) {
+    const bool few = names.size() <= kNamed;
+    std::cout << "weights: " << fate << ": "
+              << (few ? joined(names, ", ", printable) : concat(names.size(), " layers, first ", printable(names[0])))
+              << '\n';
+  }
 }
 
 int import_decoder(const ImportOptions& options) {
@@ -41,11 +63,12 @@ int import_decoder(const ImportOptions& options) {
          other.empty() ? "" : concat(" It is ", other));
   }
   const ImportedModel model = folder ? import_hugging_face(options.source) : import_gguf(options.source);
-  save_imported(model, options.out);
+  const std::vector<ImportedLayer> layers = save_imported(model, options.out, options.inputs);
   const Decoder d = find_decoder(model.spec).decoder;
   std::cout << printable(options.source) << ": " << model.family << ", " << d.blocks << " blocks of " << d.dim << ", "
             << d.vocabulary << " ids, context " << d.context << ", " << (model.tokenizer ? "with" : "without")
             << " tokenizer -> " << printable(options.out) << ": " << file_bytes(options.out) << " bytes\n";
+  print_layers(layers);
   for (const std::string& note : model.notes) std::cout << "note: " << printable(note) << '\n';
   std::cout << "read: " << listed(model.read) << "\nnot used: " << listed(model.unused) << '\n';
   if (const std::string preset = decoder_preset(d); !preset.empty())
@@ -129,6 +152,8 @@ int run_import(const ImportOptions& options) {
     fail_with(ErrorCode::kData, kImport, "'", options.source, "': no such file or folder");
   require(!options.config.empty() || (options.overrides.empty() && options.input.empty()), kImport,
           "key=value and --input belong to --config");
+  require(options.config.empty() || options.inputs == ImportInputs::kAsTrained, kImport,
+          "--inputs is for models without --config, whose rules say how inputs are rounded (activations)");
   return options.config.empty() ? import_decoder(options) : import_weights(options);
 }
 
@@ -143,6 +168,11 @@ Run setup_import(Arguments& args) {
   args.option("-o,--out", o->out, "output model file").required();
   args.option("--config", o->config, "configuration of the network and its quantization");
   args.option("--input", o->input, "shape of a sample, such as 28,28,1; default: that of data.train");
+  args.choice(
+      "--inputs", o->inputs,
+      {{"float", ImportInputs::kFloat}, {"int8", ImportInputs::kInt8}, {"int8_block", ImportInputs::kInt8Block}},
+      "how inputs of weights that are codes are rounded: float (not at all), int8 (a scale for each token), "
+      "int8_block (in blocks of 32 or 256, as llama.cpp); default: float, int8 for ternary BitNet");
   args.option("--data", o->data, kDataHelp);
   args.flag("--force", o->force, "overwrite an existing file");
   return [o] { return run_import(*o); };

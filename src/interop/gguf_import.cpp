@@ -53,6 +53,7 @@ class GgufImport {
     out_.spec = spec_;
     out_.parameters = read_parameters(
         mapped_, [&](const MappedTensor& m) { return read(m); }, true, out_.notes);
+    out_.types = types();
     out_.tokenizer = vocabulary_of(file_, d.vocabulary, out_.notes);
     out_.origin = origin_of_keys(file_, d.vocabulary);
     out_.origin.context = d.context;
@@ -65,6 +66,17 @@ class GgufImport {
   void map() {
     spec_ = decoder_model(made_.decoder);
     mapped_ = tensor_map(find_decoder(spec_), *made_.family, FileFormat::kGguf);
+  }
+
+  std::map<std::string, std::string> types() const {
+    std::map<std::string, std::string> out;
+    for (const MappedTensor& m : mapped_) {
+      if (!m.matrix || m.parameter.empty()) continue;
+      const std::string_view name = gguf_type(file_.entry(m.name).type).name;
+      std::string& all = out[m.parameter];
+      if (!has_word(all, name)) all += concat(all.empty() ? "" : " ", name);
+    }
+    return out;
   }
 
   // Reports all mismatches in one error.

@@ -143,6 +143,46 @@ void check_both(const Net& net, Generator& ours, const std::vector<std::vector<i
   check_distances("ours", ours_off, kSum);
 }
 
+// The largest difference of a log-probability from the client's at each step, of the file imported with inputs rounded
+// so. Sorted.
+std::vector<double> differences(const TempDir& temp, const std::string& inputs,
+                                const std::vector<std::vector<int32_t>>& prompts, const Json& answers) {
+  const ProcessResult read =
+      cli({"import", temp.file("m.gguf"), "-o", temp.file("read.safetensors"), "--inputs", inputs, "--force"});
+  INFO(read.err);
+  REQUIRE(read.code == 0);
+  const auto learner = load_evaluator(temp.file("read.safetensors"), find_loss("softmax_cross_entropy"), 1);
+  Generator ours(*learner);
+  std::vector<double> out;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    const Json& ids = answers.at(p).at("ids");
+    ours.truncate(0);
+    std::span<const float> scores = ours.feed(prompts[p]);
+    for (size_t step = 0; step < ids.size(); ++step) {
+      const std::vector<double> mine = log_probabilities(scores),
+                                theirs = client_row(answers.at(p), step, std::ssize(mine));
+      double largest = 0;
+      for (size_t id = 0; id < mine.size(); ++id)
+        if (!std::isnan(theirs[id])) largest = std::max(largest, std::abs(mine[id] - theirs[id]));
+      out.push_back(largest);
+      if (step + 1 < ids.size()) scores = ours.feed(std::vector<int32_t>{ids.at(step).get<int32_t>()});
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// Inputs in the client's blocks leave much less of its differences than floats do.
+void check_inputs(const TempDir& temp, const Net& net, const std::vector<std::vector<int32_t>>& prompts,
+                  const Json& answers) {
+  const std::vector<double> floats = differences(temp, "float", prompts, answers),
+                            blocks = differences(temp, "int8_block", prompts, answers);
+  std::cout << net.name << ": client from the imported file, median and largest: inputs float "
+            << floats[floats.size() / 2] << ' ' << floats.back() << ", int8_block " << blocks[blocks.size() / 2] << ' '
+            << blocks.back() << '\n';
+  CHECK(blocks[blocks.size() / 2] < floats[floats.size() / 2] / 4);
+}
+
 Json twins_of(const TempDir& temp, const Net& net, const std::vector<std::vector<int32_t>>& prompts,
               const Json& answers) {
   Json paths = Json::array();
@@ -196,6 +236,7 @@ void check_beside_client(const Net& net) {
   const auto learner = load_evaluator(checkpoint, find_loss("softmax_cross_entropy"), 1);
   Generator ours(*learner);
   check_both(net, ours, prompts, answers, twins);
+  if (net.inputs == "none" && !net.weights.empty()) check_inputs(temp, net, prompts, answers);
 }
 
 const std::string kSmall = "layers: 2, heads: 4, kv_heads: 2, dim: 64, ffn: 128";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -106,17 +107,43 @@ struct ImportedModel {
   std::string family = {};
   ModelSpec spec = {};
   std::vector<std::pair<std::string, Tensor>> parameters = {};  // fp32, or codes with scales
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;         // nullptr: none, or not supported
-  ModelOrigin origin = {};                                      // what the files say beside it
-  std::vector<std::string> notes = {};                          // what was left out, and why
-  std::vector<std::string> read = {}, unused = {};              // keys of the file, and files of the folder
+  // GGUF: by parameter, the type of a matrix in the file, or types of its parts: "Q4_0", "Q4_0 Q6_K".
+  std::map<std::string, std::string> types = {};
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: none, or not supported
+  ModelOrigin origin = {};                               // what the files say beside it
+  std::vector<std::string> notes = {};                   // what was left out, and why
+  std::vector<std::string> read = {}, unused = {};       // keys of the file, and files of the folder
 };
 // Throw Error(kData) for files that are damaged, of an unsupported family, or incomplete. All mismatches (missing,
 // unexpected, shapes) are listed together.
 ImportedModel import_gguf(const std::string& path);
 ImportedModel import_hugging_face(const std::string& folder);
-// Saves it as a model file for train (model.init_from), eval, generate and inspect.
-void save_imported(const ImportedModel& model, const std::string& path);
+
+// How the inputs of products are rounded whose weights are codes. Inputs of other weights stay floats.
+enum class ImportInputs : uint8_t {
+  kAsTrained,  // not at all, but those of BitNet's ternary weights: kInt8
+  kFloat,      // not at all
+  kInt8,       // int8 (absmax), a scale for each token
+  // int8 (absmax), a scale for each block of 32 inputs, or of 256 for types TQ1_0 and TQ2_0: the blocks in which
+  // llama.cpp rounds them (q8_0, q8_K; it rounds scales of blocks of 32 to fp16). docs/numerics.md section 4.
+  kInt8Block,
+};
+template <>
+struct EnumNames<ImportInputs> {
+  static constexpr std::string_view all[] = {"as_trained", "float", "int8", "int8_block"};
+};
+// What became of a matrix of the file, for a report.
+struct ImportedLayer {
+  std::string layer = {};    // path of the layer that reads it
+  std::string type = {};     // ImportedModel::types; empty: not known
+  std::string weights = {};  // "int4 per group(32)", or "fp32"
+  std::string inputs = {};   // "int8 per group(32)", or "fp32"; empty: ids
+};
+// Saves it as a model file for train (model.init_from), eval, generate and inspect. Throws Error, and writes nothing,
+// if kInt8 or kInt8Block is wanted and no weight is codes, and for weights whose groups do not fit kInt8Block (all are
+// listed).
+std::vector<ImportedLayer> save_imported(const ImportedModel& model, const std::string& path,
+                                         ImportInputs inputs = ImportInputs::kAsTrained);
 
 // Initializes a model from weights of other programs: files of named float tensors, and the mapping to parameters.
 // docs/pytorch.md.
