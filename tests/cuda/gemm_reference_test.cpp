@@ -97,10 +97,12 @@ TEST_CASE("gemm on CUDA: the integer reference follows the formulas of real offs
     GemmArgs& args = t.args;
     args.row_minus = nullptr;
     args.c_dtype = i % 2 == 0 ? dtypes::fp32 : dtypes::bf16;
-    const bool groups = i % 3 != 0;
+    const bool groups = i % 3 != 0, blocks = groups && i % 4 == 3;  // blocks: of A, of two groups each
     const int64_t group = uniform_int(rng, 1, 70), free_group = uniform_int(rng, 1, 3);
     const int64_t steps = (shape.k + group - 1) / group;
-    const Params pa(rng, shape.m), pb(rng, groups ? (shape.n / free_group + 1) * steps : shape.n);
+    const int64_t pairs = (shape.k + 2 * group - 1) / (2 * group);
+    const Params pa(rng, blocks ? shape.m * pairs : shape.m),
+        pb(rng, groups ? (shape.n / free_group + 1) * steps : shape.n);
     args.a.scale = args.b.scale = {};
     args.a.scale.scale = pa.scale.data();
     (args.a.k_major ? args.a.scale.col_step : args.a.scale.row_step) = 1;
@@ -113,7 +115,13 @@ TEST_CASE("gemm on CUDA: the integer reference follows the formulas of real offs
       (args.b.k_major ? map.col_step : map.row_step) = steps;
       if (i % 2 == 0) map.offset = pb.offset.data();
       if (i % 4 == 1) map.zero = pb.zero.data();
-      if (i % 5 == 0) args.a.scale.zero = pa.zero.data();
+      if (i % 5 == 0 && !blocks) args.a.scale.zero = pa.zero.data();
+      if (blocks) {
+        ScaleMap& of_a = args.a.scale;
+        (args.a.k_major ? of_a.row_group : of_a.col_group) = 2 * group;
+        (args.a.k_major ? of_a.row_step : of_a.col_step) = 1;
+        (args.a.k_major ? of_a.col_step : of_a.row_step) = pairs;
+      }
     } else {
       (args.b.k_major ? args.b.scale.col_step : args.b.scale.row_step) = 1;
       if (i % 2 == 0) args.a.scale.offset = pa.offset.data();
@@ -127,7 +135,7 @@ TEST_CASE("gemm on CUDA: the integer reference follows the formulas of real offs
     INFO(da << " x " << db << ", m " << shape.m << " n " << shape.n << " k " << shape.k << " group " << group);
     CHECK(wrong_elements(rng, kernel, args, [&](int64_t r, int64_t c, uint64_t old) {
             const int64_t *x = a.data() + r * shape.k, *y = b.data() + c * shape.k;
-            return groups ? test::reference_groups<float>(args, group, r, c, x, y, old)
+            return groups ? test::reference_groups<float>(args, group, r, c, x, y, old, blocks)
                           : test::reference_offsets<float>(args, r, c, x, y, old);
           }) == 0);
   }
