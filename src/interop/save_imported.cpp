@@ -122,7 +122,7 @@ class Slots {
     const std::string what =
         concat("\n  ", layer.layer, ".weight", layer.type.empty() ? "" : concat(" (", layer.type, ')'), ": ");
     if (!is_integer(weight.dtype()))
-      wrong_ += concat(what, "codes of ", weight.dtype(), " are no integers");
+      wrong_ += concat(what, "codes of ", weight.dtype(), " are not integers");
     else if (group != 0 && group % block != 0 && block % group != 0)
       wrong_ +=
           concat(what, "scales per ", weight.quant()->granularity, " and blocks of ", block, " inputs cut each other");
