@@ -75,8 +75,11 @@ TEST_CASE("bench_generate measures models of files beside another program, and r
   CHECK(rows[1].at("prompt_tokens_per_s") == 2500.0);
 
   const std::pair<std::vector<std::string>, const char*> refused[] = {
-      {{"--rival", "llama.cpp"}, "--rival, --read-limit and --prompt need --gguf or --model"},
-      {{"--prompt", "9"}, "--rival, --read-limit and --prompt need --gguf or --model"},
+      {{"--rival", "llama.cpp"}, "--rival, --inputs, --read-limit and --prompt need --gguf or --model"},
+      {{"--prompt", "9"}, "--rival, --inputs, --read-limit and --prompt need --gguf or --model"},
+      {{"--inputs", "int8"}, "--rival, --inputs, --read-limit and --prompt need --gguf or --model"},
+      {{"--model", folder, "--inputs", "float"}, "--inputs is for --gguf: the model of --model rounds its own way"},
+      {{"--gguf", gguf, "--inputs", "int4"}, "unknown --inputs: got \"int4\", expected one of as_trained, float, int8"},
       {{"--model", folder, "--layers", "3"}, "are for models with random weights"},
       {{"--model", folder, "--rival", "llama.cpp"}, "--rival needs a file for it: --gguf FILE"},
       {{"--gguf", gguf, "--rival", "vllm"}, "--rival: got 'vllm', expected llama.cpp"},

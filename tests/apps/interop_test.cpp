@@ -80,6 +80,18 @@ TEST_CASE("A model goes out as GGUF and comes back with its codes") {
   CHECK(file.texts("tokenizer.ggml.tokens").at(1) == " ");
   for (const char* key : {"merges", "bos_token_id", "eos_token_id", "pre"})
     CHECK(file.find(concat("tokenizer.ggml.", key)) == nullptr);
+  const ProcessResult blocks = cli({"import", gguf, "-o", temp.file("blocks.safetensors"), "--inputs", "int8_block"});
+  REQUIRE(blocks.code == 0);
+  CHECK(contains(blocks.out, "weights: F32 as fp32, a table of ids: layers.0\n"));
+  CHECK(contains(blocks.out, "weights: Q4_0 as int4 per group(32), inputs int8 per group(32): "));
+  CHECK(contains(cli({"inspect", temp.file("blocks.safetensors")}).out, "int8 absmax group(32)"));
+  const ProcessResult unknown = cli({"import", gguf, "-o", temp.file("no.safetensors"), "--inputs", "int4"});
+  CHECK(unknown.code == 2);
+  CHECK(contains(unknown.err, "--inputs: int4 not in {float,int8,int8_block}"));
+  const ProcessResult both = cli({"import", gguf, "-o", temp.file("no.safetensors"), "--inputs", "int8", "--config",
+                                  source_path("configs/shakespeare_gpt_cpu.yaml")});
+  CHECK(both.code == 2);
+  CHECK(contains(both.err, "--inputs is for models without --config"));
   REQUIRE(cli({"import", gguf, "-o", temp.file("back.safetensors")}).code == 0);
   const ProcessResult inspected = cli({"inspect", temp.file("back.safetensors")});
   CHECK(contains(inspected.out, "int4"));
