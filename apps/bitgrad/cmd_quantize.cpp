@@ -1,11 +1,12 @@
 // bitgrad quantize RUN_OR_FILE -o FILE --recipe NAME [...]: post-training quantization. The fp32 weights of the model
 // are quantized as the rules specify. Ranges and learned step sizes of inputs are calibrated on samples of data.train.
-// Nothing is trained. The statistics of batch norm are renewed on such samples.
+// Nothing is trained. The statistics of batch norm are renewed on such samples; with --method, if norms is among them.
 #include <algorithm>
 #include <iostream>
 #include <optional>
 #include <utility>
 
+#include "bitgrad/base/text.h"
 #include "bitgrad/nn/integer_graph.h"
 #include "bitgrad/tools/ptq.h"
 #include "changed_model.h"
@@ -22,6 +23,7 @@ struct QuantizeOptions {
   std::string out, recipe, first, last, observer, output_rounding;
   std::vector<std::string> rules;
   int64_t samples = 1000, batches = 0, batch_norm = -1;  // batch_norm -1: the samples of the calibration
+  PtqSpec methods = {};
   bool dry_run = false, force = false, json = false;
 };
 
@@ -102,9 +104,27 @@ void print_clamped(std::ostream& out, const std::vector<inference::ClampedCodes>
   out << (any ? "" : " none") << '\n';
 }
 
+Json fitted_json(const PtqLayer& layer) {
+  Json steps = Json::array();
+  for (const PtqStep& s : layer.steps) {
+    Json step{{"method", s.method}};
+    if (!s.refused.empty())
+      step["refused"] = s.refused;
+    else
+      step.update({{"before", s.before}, {"after", s.after}, {"kept", s.kept}, {"seconds", s.seconds}});
+    steps.push_back(step);
+  }
+  Json j{{"layer", layer.layer}, {"steps", steps}};
+  if (layer.skipped.empty())
+    j.update({{"before", layer.before}, {"after", layer.after}});
+  else
+    j["skipped"] = layer.skipped;
+  return j;
+}
+
 Json result_json(const QuantizeOptions& options, const Evaluation& before, const Evaluation& after,
                  const std::string& split, const std::optional<Evaluation>& stale,
-                 const std::optional<Evaluation>& renewed) {
+                 const std::optional<Evaluation>& renewed, const std::vector<PtqLayer>& fitted) {
   Json j{{"file", options.out},
          {"bytes", file_bytes(options.out)},
          {"split", split},
@@ -112,10 +132,34 @@ Json result_json(const QuantizeOptions& options, const Evaluation& before, const
          {"after", evaluation_json(after)}};
   if (renewed) j["before_renewed"] = evaluation_json(*renewed);
   if (stale) j["after_stale"] = evaluation_json(*stale);
+  for (const PtqLayer& layer : fitted) j["layers"].push_back(fitted_json(layer));
   return j;
 }
 
-int run_quantize(const QuantizeOptions& options) {
+// Whether method norms is asked for, by name or by --batch-norm.
+void settle_norms(QuantizeOptions& options) {
+  std::vector<std::string>& methods = options.methods.methods;
+  if (methods.empty()) return;
+  check_ptq(options.methods);
+  const bool listed = std::count(methods.begin(), methods.end(), "norms") > 0;
+  require(!listed || options.batch_norm != 0, "quantize",
+          "--method norms renews statistics, --batch-norm 0 keeps them");
+  if (!listed && options.batch_norm > 0) methods.push_back("norms");
+  if (!listed && options.batch_norm < 0) options.batch_norm = 0;
+}
+
+// Quantizes the learner by the options; what methods did to each layer.
+std::vector<PtqLayer> quantize(const QuantizeOptions& options, Learner& learner, Learner* reference,
+                               const PrepareSpec& spec, std::span<const SampleBatch> samples,
+                               std::span<const SampleBatch> norm_samples) {
+  if (reference != nullptr)
+    return quantize_with_methods(learner, *reference, spec, options.methods, samples, norm_samples);
+  quantize_after_training(learner, spec, samples, norm_samples);
+  return {};
+}
+
+int run_quantize(QuantizeOptions options) {
+  settle_norms(options);
   const OpenedFile file = open_to_compute(options.choice);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   RunConfig config = target_config(options, file.config);
@@ -148,8 +192,11 @@ int run_quantize(const QuantizeOptions& options) {
     quantize_after_training(*kept, spec, samples, {});
     stale = evaluate(*kept, measured, batch);
   }
-  quantize_after_training(*learner, spec, samples, norm_samples);
+  const bool fits = !options.methods.methods.empty();
+  const auto reference = fits ? load_floats(file.path, config, measured) : nullptr;
+  const std::vector<PtqLayer> fitted = quantize(options, *learner, reference.get(), spec, samples, norm_samples);
   out << '\n';
+  if (fits) print_ptq(out, fitted);
   print_quantization(out, learner->model());
   const std::vector<inference::ClampedCodes> clamped = clamped_of(*learner, samples);
   print_clamped(out, clamped);
@@ -161,7 +208,7 @@ int run_quantize(const QuantizeOptions& options) {
         << " samples of data.train; with those of the file: " << numbers_of(*stale)
         << "\nbefore, with statistics renewed likewise: " << numbers_of(*renewed) << '\n';
   if (!options.json) return 0;
-  Json result = result_json(options, before, after, split, stale, renewed);
+  Json result = result_json(options, before, after, split, stale, renewed, fitted);
   for (const auto& [layer, share] : clamped) result["clamped"][layer] = share;
   std::cout << result.dump(2) << '\n';
   return 0;
@@ -196,6 +243,13 @@ Run setup_quantize(Arguments& args) {
               "number of data.train samples to renew the statistics of batch norm on; 0: keep them; default: "
               "that of --samples")
       .range(int64_t{0}, int64_t{1000000000});
+  args.option("--method", o->methods.methods,
+              "methods that fit the quantized layers to the samples, in this order: " + joined(ptq_method_names()) +
+                  "; a step that does not lower the error of its layer is not kept")
+      .delimiter(',')
+      .suggest(ptq_method_names);
+  args.option("--damp", o->methods.damp,
+              "method gptq: added to the Hessian's diagonal, as a part of its mean; default: 0.01");
   const Argument dry =
       args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
   args.flag("--force", o->force, "overwrite an existing file");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +32,38 @@ std::vector<Tensor> tensors_of(std::span<const SampleBatch> batches);
 // and Error if there are no samples.
 void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples,
                              std::span<const SampleBatch> norm_samples);
+
+// Methods that fit codes, scales and biases to samples, so that a model loses less (docs/quantization.md, "Methods").
+struct PtqSpec {
+  std::vector<std::string> methods = {};  // of ptq_method_names(), in the order in which they run on each layer
+  double damp = 0.01;    // gptq: part of the mean of the Hessian's diagonal that is added to it, 1e-6 to 1
+  int64_t rows = 32768;  // inputs of a layer that are used at most; a convolution has one per pixel
+};
+// What a method did to a layer. Errors are means of |y - y_float|^2 over the samples, y the output of the layer with
+// all layers before it quantized, relative to the variance of y_float.
+struct PtqStep {
+  std::string method = {};
+  double before = 0, after = 0, seconds = 0;
+  bool kept = false;         // only if the error falls
+  std::string refused = {};  // why it does not fit the layer; empty: it does
+};
+struct PtqLayer {
+  std::string layer = {};
+  double before = 0, after = 0;
+  std::string skipped = {};  // why no method fits; empty: some may
+  std::vector<PtqStep> steps = {};
+};
+std::vector<std::string> ptq_method_names();
+// Throws Error for an unknown or repeated method and numbers out of range.
+void check_ptq(const PtqSpec& spec);
+// quantize_after_training with methods. `reference` holds the same float model; it stays in floats and is what layers
+// are fitted to. Layers are fitted in the order of evaluation. Method norms renews the statistics of batch norm of both
+// on `norm_samples`, then those of the quantized model. Throws what these throw, and Error for a method that fits no
+// layer.
+std::vector<PtqLayer> quantize_with_methods(Learner& learner, Learner& reference, const PrepareSpec& spec,
+                                            const PtqSpec& ptq, std::span<const SampleBatch> samples,
+                                            std::span<const SampleBatch> norm_samples);
+void print_ptq(std::ostream& out, std::span<const PtqLayer> layers);
 
 // Sets the running statistics of every batch and tensor norm to mean and unbiased variance of all rows of the samples
 // that reach it in evaluation, computed in double; the norms before it are renewed first. For models whose weights have
