@@ -243,13 +243,16 @@ Run setup_quantize(Arguments& args) {
               "number of data.train samples to renew the statistics of batch norm on; 0: keep them; default: "
               "that of --samples")
       .range(int64_t{0}, int64_t{1000000000});
-  args.option("--method", o->methods.methods,
-              "methods that fit the quantized layers to the samples, in this order: " + joined(ptq_method_names()) +
-                  "; a step that does not lower the error of its layer is not kept")
-      .delimiter(',')
-      .suggest(ptq_method_names);
+  const Argument method =
+      args.option("--method", o->methods.methods,
+                  "methods that fit the quantized layers to the samples, in this order: " + joined(ptq_method_names()) +
+                      "; a step that does not lower the error of its layer is not kept")
+          .delimiter(',')
+          .repeatable()
+          .suggest(ptq_method_names);
   args.option("--damp", o->methods.damp,
-              "method gptq: added to the Hessian's diagonal, as a part of its mean; default: 0.01");
+              "of --method: added to the diagonal of the products of inputs, as a part of its mean; default: 0.01")
+      .needs(method);
   const Argument dry =
       args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
   args.flag("--force", o->force, "overwrite an existing file");

@@ -199,6 +199,34 @@ TEST_CASE("what a command reads, and what a run keeps, is never written over") {
   CHECK(cli({"convert", run, "-o", run + "/model.safetensors"}).code == 0);
 }
 
+TEST_CASE("quantize fits layers to samples with methods") {
+  TempDir temp;
+  const std::string run = train(temp, "run"), file = temp.file("model");
+  const ProcessResult plain = cli({"quantize", run, "-o", file, "--recipe", "int2wo", "--batch-norm", "0", "--json"});
+  const ProcessResult r =
+      cli({"quantize", run, "-o", file, "--force", "--recipe", "int2wo", "--method", "gptq,refit", "--json"});
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  const Json before = Json::parse(plain.out), after = Json::parse(r.out);
+  CHECK(!before.contains("layers"));
+  CHECK(!after.contains("after_stale"));
+  CHECK(after["after"]["loss"].number() < before["after"]["loss"].number());
+  for (const auto& layer : after["layers"]) {
+    CHECK(layer["after"].number() < layer["before"].number());
+    CHECK(layer["steps"][0]["method"].text() == "gptq");
+    CHECK(layer["steps"][0]["kept"].boolean());
+  }
+  CHECK(eval(file)["loss"] == after["after"]["loss"]);
+  // A list ends with its word, and methods run in the order of the list.
+  const ProcessResult text = cli({"quantize", run, "--method", "gptq,clip", "train.eval.batch=50", "-o", file,
+                                  "--force", "--recipe", "int2wo", "--batch-norm", "100"});
+  INFO(text.out << text.err);
+  CHECK(text.code == 0);
+  CHECK(contains(text.out, "not kept"));
+  CHECK(contains(text.out, "statistics renewed on 100 samples"));
+  CHECK(text.out.find(" gptq ") < text.out.find(" clip "));
+}
+
 TEST_CASE("convert, quantize and sensitivity report wrong arguments") {
   TempDir temp;
   const std::string run = train(temp, "run", {"train.stop=20 steps"}), out = temp.file("model");
@@ -233,6 +261,14 @@ TEST_CASE("convert, quantize and sensitivity report wrong arguments") {
       {{"quantize", run, "-o", out, "--recipe", "int8wo", "--samples", "0"}, 2, "--samples"},
       {{"quantize", run, "-o", out, "--recipe", "int8wo", "--samples", "5", "--batches", "5"}, 2, "excludes"},
       {{"quantize", run, "--recipe", "int8wo"}, 2, "-o FILE"},
+      {{"quantize", run, "-o", out, "--recipe", "int4wo", "--method", "gtpq"}, 2, "Did you mean 'gptq'?"},
+      {{"quantize", run, "-o", out, "--recipe", "int4wo", "--method", "gptq,gptq"}, 2, "listed twice"},
+      {{"quantize", run, "-o", out, "--recipe", "int4wo", "--method", "clip"}, 2, "method clip fits no layer"},
+      {{"quantize", run, "-o", out, "--recipe", "int4wo", "--method", "gptq", "--damp", "2"}, 2, "0.000001 to 1"},
+      {{"quantize", run, "-o", out, "--recipe", "int4wo", "--damp", "0.1"}, 2, "--method"},
+      {{"quantize", run, "-o", out, "--recipe", "int4wo", "--method", "norms", "--batch-norm", "0"},
+       2,
+       "--batch-norm 0"},
       {{"quantize", temp.file("cut"), "-o", out, "--recipe", "int8wo"}, 3, "cut"},
       {{"sensitivity", run, "--bits", "7"}, 2, "no weight recipe has 7 bits"},
       {{"sensitivity", run, "--recipe", "none"}, 2, "leaves the weights in fp32"},

@@ -1,11 +1,15 @@
 // Methods of quantization after training, each against its formula in double on small weights.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <random>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/parallel.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "tools/ptq/method.h"
 #include "train/small_learner.h"
 
@@ -102,6 +106,19 @@ struct Case {
         sum += d * d;
       }
     return sum / static_cast<double>(x.rows);
+  }
+};
+
+// As scripts/gptq_golden.py draws them.
+struct Sequence {
+  uint32_t state;
+  Matrix matrix(int64_t rows, int64_t cols) {
+    Matrix m(rows, cols);
+    for (double& v : m.v) {
+      state = state * 1664525 + 1013904223;
+      v = static_cast<double>((state >> 24) % 17) - 8;
+    }
+    return m;
   }
 };
 
@@ -215,6 +232,63 @@ TEST_CASE("gptq gives the codes of the published algorithm") {
       CHECK(to.scales == c.state.scales);
       if (k > 30) CHECK(total(output_errors(c.data, to)) < total(output_errors(c.data, c.state)));
     }
+}
+
+TEST_CASE("gptq gives the codes and scales of NumPy") {
+  std::ifstream in(source_path("tests/golden/gptq.json"));
+  const Json golden = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  for (const auto& expected : golden.at("cases")) {
+    const auto number = [&](const char* name) { return expected[name].get<int64_t>(); };
+    const int64_t o = number("o"), k = number("k"), n = number("n"), group = number("group"), dead = number("dead");
+    CAPTURE(k, group);
+    const Granularity granularity = group > 0 ? Granularity::groups(group) : Granularity::channel(0);
+    const DType dtype = expected["dtype"].text() == "int4" ? dtypes::int4 : dtypes::int2;
+    Case c(o, k, quant(dtype, expected["scheme"].text(), granularity));
+    c.data.w = Sequence{3}.matrix(o, k);
+    const Matrix part = Sequence{5}.matrix(o, k), a = Sequence{7}.matrix(n, k);
+    for (size_t i = 0; i < part.v.size(); ++i) c.data.w.v[i] += 0.125 * part.v[i];
+    Matrix x(n, k);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < k; ++j) x[i][j] = j == dead ? 0.0 : a[i][j] + a[i][(j + 1) % k] + 2 * a[i][(j + 3) % k];
+    Matrix& xx = c.data.sums.xx[0] = multiplied(transposed(x), x);
+    for (double& v : xx.v) v /= static_cast<double>(n);
+    fit_scales(c.data, c.data.w, {0, o, 0, std::min(c.data.grid.block, k)}, c.state);
+    const LayerState to = find_ptq_method("gptq").layer(c.data, c.state, {{}, expected["damp"].get<double>()});
+    for (int64_t i = 0; i < o; ++i) {
+      std::string codes;
+      for (int64_t j = 0; j < k; ++j) codes += (j == 0 ? "" : " ") + std::to_string(static_cast<int>(to.codes[i][j]));
+      CHECK(codes == expected["codes"][static_cast<size_t>(i)].text());
+      for (int64_t b = 0; b < c.data.blocks(); ++b)
+        CHECK(to.scales[static_cast<size_t>(i * c.data.blocks() + b)] ==
+              expected["scales"][static_cast<size_t>(b)][static_cast<size_t>(i)].get<double>());
+    }
+  }
+}
+
+TEST_CASE("the target of a layer is the ridge regression of its float outputs") {
+  for (const bool biased : {false, true}) {
+    Case c(3, 20, kInt4);
+    for (double& v : c.data.sums.yx[0].v) v *= 1.25;  // as of inputs that the layers before have made smaller
+    for (double& v : c.data.sums.y) v *= 1.25;
+    const Matrix target = fitted_target(c.data, c.data.w, biased, 0.01);
+    Matrix h = c.data.sums.xx[0];
+    const std::vector<double>& x = c.data.sums.x[0];
+    double mean = 0;
+    for (size_t i = 0; biased && i < 20; ++i)
+      for (size_t j = 0; j < 20; ++j) h.v[i * 20 + j] -= x[i] * x[j];
+    for (int64_t i = 0; i < 20; ++i) mean += h[i][i] / 20;
+    // E (y - v x) x^T = damp mean (v - w)
+    for (int64_t o = 0; o < 3; ++o)
+      for (int64_t j = 0; j < 20; ++j) {
+        double rest = c.data.sums.yx[0][o][j];
+        if (biased) rest -= c.data.sums.y[static_cast<size_t>(o)] * x[static_cast<size_t>(j)];
+        for (int64_t i = 0; i < 20; ++i) rest -= target[o][i] * h[i][j];
+        CHECK(std::abs(rest - 0.01 * mean * (target[o][j] - c.data.w[o][j])) < 1e-9);
+      }
+  }
+  const Case same(3, 20, kInt4);
+  const Matrix target = fitted_target(same.data, same.data.w, false, 0.01);
+  for (size_t i = 0; i < target.v.size(); ++i) CHECK(std::abs(target.v[i] - same.data.w.v[i]) < 1e-9);
 }
 
 TEST_CASE("gptq gives columns of unused inputs the code of 0") {

@@ -10,6 +10,7 @@
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
+#include "train/image_networks.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;
@@ -322,4 +323,76 @@ TEST_CASE("every kind of run is converted, in phases too, and the file is read")
     CHECK(weights_of(*again) == weights_of(*learner));
     CHECK(evaluate(*again, *data, 20).loss == evaluate(*learner, *data, 20).loss);
   }
+}
+
+namespace {
+
+// Quantizes the file with methods, on new learners.
+std::vector<PtqLayer> fitted(const std::string& file, const std::string& recipe, const PtqSpec& methods,
+                             const std::string& out = "") {
+  const RunConfig config =
+      float_config(parse_config(read_checkpoint_header(file).config, file, {}, {true, remembered_root(file)}));
+  const auto data = open_dataset(config, config.data.train);
+  const std::vector<SampleBatch> samples = first_samples(*data, 40, 20, 1);
+  const auto learner = load_floats(file, config, *data), reference = load_floats(file, config, *data);
+  PrepareSpec spec;
+  spec.all = find_recipe(recipe);
+  std::vector<PtqLayer> layers = quantize_with_methods(*learner, *reference, spec, methods, samples, samples);
+  if (out.empty()) return layers;
+  RunConfig written = config;
+  written.quant.prepare.recipe = recipe;
+  save_converted(out, *learner, read_checkpoint_header(file), written);
+  CHECK(evaluate(*opened(out, *data), *data, 20).loss == evaluate(*learner, *data, 20).loss);
+  return layers;
+}
+
+}  // namespace
+
+TEST_CASE("methods fit layers in order, and steps that raise the error are not kept") {
+  const KeepModes keep;
+  TempDir temp;
+  for (const char* config : {"digits_linear_fp32.yaml", "digits_mlp_w1a1.yaml"}) {
+    CAPTURE(config);
+    const std::string file = trained(temp, shortened(config));
+    const auto layers = fitted(file, "int2wo", {{"gptq", "clip", "refit"}}, temp.file("fitted"));
+    int not_kept = 0;
+    for (const PtqLayer& layer : layers) {
+      double now = layer.before;
+      for (const PtqStep& s : layer.steps) {
+        if (!s.refused.empty()) continue;
+        CHECK(s.before == now);
+        CHECK(s.kept == (s.after < s.before));
+        if (s.kept) now = s.after;
+        not_kept += s.kept ? 0 : 1;
+      }
+      CHECK(layer.after == now);
+      CHECK(layer.after < layer.before);
+    }
+    CHECK(not_kept > 0);
+  }
+}
+
+TEST_CASE("methods fit convolutions, of groups of channels too, and renew norms") {
+  const KeepModes keep;
+  TempDir temp;
+  const ImageFolder images;
+  const std::string file = trained(temp, images.config(kDepthwiseNet, {"train.stop=4 steps"}));
+  const auto layers = fitted(file, "int3wo", {{"gptq", "bias", "norms"}}, temp.file("fitted"));
+  REQUIRE(layers.size() == 5);
+  for (const PtqLayer& layer : layers) {
+    CAPTURE(layer.layer, layer.skipped);
+    CHECK(layer.skipped.empty());
+    CHECK(layer.after < layer.before);
+  }
+}
+
+TEST_CASE("methods that fit no layer, and unknown ones, are errors") {
+  const KeepModes keep;
+  TempDir temp;
+  const std::string file = trained(temp, shortened("digits_linear_fp32.yaml"));
+  CHECK(contains(error_of([&] { fitted(file, "nf4wo", {{"gptq"}}); }),
+                 "method gptq fits no layer of this recipe: no layer is quantized to integers or signs"));
+  CHECK(contains(error_of([&] { fitted(file, "int4wo", {{"clip"}}); }),
+                 "method clip fits no layer of this recipe: 'layers.0': its codes have zero points or offsets"));
+  CHECK(contains(error_of([&] { fitted(file, "int4wo", {{"gtpq"}}); }), "Did you mean 'gptq'?"));
 }

@@ -164,6 +164,7 @@ class Walk {
       result.skipped = "samples do not reach it";
       return result;
     }
+    data.w = fitted_target(data, data.w, bias != nullptr, spec_.damp);
     LayerState state = state_of(data, *at.slot, bias);
     const double scale = std::max(spread(data.sums), 1e-300);
     result.before = result.after = total(output_errors(data, state)) / scale;

@@ -44,7 +44,7 @@ struct LayerState {
 
 struct LayerData {
   std::string layer = {};
-  Matrix w = {};  // of the float model, [o, k]
+  Matrix w = {};  // what values are fitted to, [o, k]
   int64_t groups = 1;
   CodeGrid grid = {};
   LayerSums sums = {};
@@ -70,6 +70,10 @@ double total(const std::vector<double>& parts);
 struct Part {
   int64_t row = 0, last_row = 0, col = 0, last_col = 0;
 };
+// The weights to fit values to instead of `w`, those of the float layer: nearest to its outputs on the inputs of the
+// quantized model. `biased`: the layer has a bias, which makes up for the means.
+Matrix fitted_target(const LayerData& data, const Matrix& w, bool biased, double damp);
+
 // Scales of a part of `w` [o, k], as the scheme fits them, into the state.
 void fit_scales(const LayerData& data, const Matrix& w, const Part& part, LayerState& state);
 // The same, with the multiple of it that has the least error of the values, each column weighted by the mean square of
