@@ -158,6 +158,15 @@ std::vector<PtqLayer> quantize(const QuantizeOptions& options, Learner& learner,
   return {};
 }
 
+// What renewed statistics of norms did; `stale`: the result with those of the file.
+void print_renewal(std::ostream& out, int64_t rows, const std::optional<Evaluation>& stale,
+                   const std::optional<Evaluation>& renewed) {
+  if (!renewed) return;
+  out << "batch norm: statistics renewed on " << rows << " samples of data.train";
+  if (stale) out << "; with those of the file: " << numbers_of(*stale);
+  out << "\nbefore, with statistics renewed likewise: " << numbers_of(*renewed) << '\n';
+}
+
 int run_quantize(QuantizeOptions options) {
   settle_norms(options);
   const OpenedFile file = open_to_compute(options.choice);
@@ -183,16 +192,18 @@ int run_quantize(QuantizeOptions options) {
   if (options.dry_run) return 0;
   const Evaluation before = evaluate(*load_file(file, &measured), measured, batch);
   const bool renews = has_norms(learner->model()) && !norm_samples.empty();
+  const bool fits = !options.methods.methods.empty();
   std::optional<Evaluation> stale, renewed;
   if (renews) {
     const auto float_model = load_file(file, &measured);
     renew_norms(*float_model, norm_samples);
     renewed = evaluate(*float_model, measured, batch);
+  }
+  if (renews && !fits) {
     const auto kept = load_floats(file.path, config, measured);
     quantize_after_training(*kept, spec, samples, {});
     stale = evaluate(*kept, measured, batch);
   }
-  const bool fits = !options.methods.methods.empty();
   const auto reference = fits ? load_floats(file.path, config, measured) : nullptr;
   const std::vector<PtqLayer> fitted = quantize(options, *learner, reference.get(), spec, samples, norm_samples);
   out << '\n';
@@ -203,14 +214,12 @@ int run_quantize(QuantizeOptions options) {
   save_converted(options.out, *learner, file.header, config);
   const Evaluation after = evaluate(*load_file(open_file(options.out), &measured), measured, batch);
   print_before_after(out, before, describe(file), after, options.out, split);
-  if (stale)
-    out << "batch norm: statistics renewed on " << rows_of(norm_samples)
-        << " samples of data.train; with those of the file: " << numbers_of(*stale)
-        << "\nbefore, with statistics renewed likewise: " << numbers_of(*renewed) << '\n';
+  print_renewal(out, rows_of(norm_samples), stale, renewed);
   if (!options.json) return 0;
   Json result = result_json(options, before, after, split, stale, renewed, fitted);
   for (const auto& [layer, share] : clamped) result["clamped"][layer] = share;
-  std::cout << result.dump(2) << '\n';
+  std::cout << result.dump(2) << '
+';
   return 0;
 }
 

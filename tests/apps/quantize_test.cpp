@@ -210,11 +210,11 @@ TEST_CASE("quantize fits layers to samples with methods") {
   const Json before = Json::parse(plain.out), after = Json::parse(r.out);
   CHECK(!before.contains("layers"));
   CHECK(!after.contains("after_stale"));
-  CHECK(after["after"]["loss"].number() < before["after"]["loss"].number());
+  CHECK(after["after"]["loss"].get<double>() < before["after"]["loss"].get<double>());
   for (const auto& layer : after["layers"]) {
-    CHECK(layer["after"].number() < layer["before"].number());
+    CHECK(layer["after"].get<double>() < layer["before"].get<double>());
     CHECK(layer["steps"][0]["method"].text() == "gptq");
-    CHECK(layer["steps"][0]["kept"].boolean());
+    CHECK(layer["steps"][0]["kept"].get<bool>());
   }
   CHECK(eval(file)["loss"] == after["after"]["loss"]);
   // A list ends with its word, and methods run in the order of the list.
