@@ -116,7 +116,7 @@ Json fitted_json(const PtqLayer& layer) {
   }
   Json j{{"layer", layer.layer}, {"steps", steps}};
   if (layer.skipped.empty())
-    j.update({{"before", layer.before}, {"after", layer.after}});
+    j.update({{"before", layer.before}, {"after", layer.after}, {"rows", layer.rows}, {"inputs", layer.inputs}});
   else
     j["skipped"] = layer.skipped;
   return j;

@@ -223,6 +223,9 @@ TEST_CASE("quantize fits layers to samples with methods") {
   INFO(text.out << text.err);
   CHECK(text.code == 0);
   CHECK(contains(text.out, "not kept"));
+  CHECK(contains(
+      cli({"quantize", run, "-o", file, "--force", "--recipe", "int2wo", "--method", "gptq", "--samples", "9"}).out,
+      "inputs and was fitted to 9 rows of them"));
   CHECK(contains(text.out, "statistics renewed on 100 samples"));
   CHECK(text.out.find(" gptq ") < text.out.find(" clip "));
 }

@@ -50,7 +50,8 @@ struct PtqStep {
 struct PtqLayer {
   std::string layer = {};
   double before = 0, after = 0;
-  std::string skipped = {};  // why no method fits; empty: some may
+  int64_t rows = 0, inputs = 0;  // of the samples; of the layer. Fewer rows than inputs: fitted to chance, too
+  std::string skipped = {};      // why no method fits; empty: some may
   std::vector<PtqStep> steps = {};
 };
 std::vector<std::string> ptq_method_names();

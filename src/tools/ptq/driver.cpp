@@ -164,6 +164,8 @@ class Walk {
       result.skipped = "samples do not reach it";
       return result;
     }
+    result.rows = data.sums.rows;
+    result.inputs = data.w.cols;
     data.w = fitted_target(data, data.w, bias != nullptr, spec_.damp);
     LayerState state = state_of(data, *at.slot, bias);
     const double scale = std::max(spread(data.sums), 1e-300);
@@ -271,6 +273,10 @@ void print_ptq(std::ostream& out, std::span<const PtqLayer> layers) {
     }
   }
   out << text_table(table);
+  const auto few = std::find_if(layers.begin(), layers.end(), [](const PtqLayer& l) { return l.rows < l.inputs; });
+  if (few != layers.end())
+    out << "'" << few->layer << "' has " << few->inputs << " inputs and was fitted to " << few->rows
+        << " rows of them: more samples give better codes\n";
 }
 
 }  // namespace bitgrad
