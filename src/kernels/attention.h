@@ -28,6 +28,9 @@ struct AttentionShape {
   // Floats between rows: q_step of q and gq, kv_step of k, v, gk and gv; 0: dense, heads * dim or kv_heads * dim.
   int64_t q_step = 0, kv_step = 0;
   float scale = 1;
+  // Forward on the CPU: k lies as the scores read it, [samples, key_blocks, kv_heads * dim, 64], blocks of 64 keys,
+  // each transposed. 0: rows, as v.
+  int64_t key_blocks = 0;
   float softcap = 0;  // above 0: a scaled score s becomes softcap * tanh(s / softcap)
   // Optional, [samples, rows], ascending within a sample: row i sees only keys starts[i] .. first + i, at least one
   // (documents packed into one sequence). nullptr: all from key 0. Blocks without such keys do not affect the row.
@@ -53,6 +56,10 @@ struct AttentionShape {
   }
   BITGRAD_HD int64_t of_k(int64_t sample, int64_t kv_head, int64_t key) const {
     return (sample * (kv_rows == 0 ? keys : kv_rows) + key) * (kv_step == 0 ? kv_heads * dim : kv_step) + kv_head * dim;
+  }
+  // Where key 64 * block lies in k of blocks; its next number is 64 floats further, the next key 1.
+  BITGRAD_HD int64_t of_key_block(int64_t sample, int64_t kv_head, int64_t block) const {
+    return ((sample * key_blocks + block) * kv_heads + kv_head) * dim * kAttentionBlock;
   }
   BITGRAD_HD int64_t of_gk(int64_t sample, int64_t kv_head, int64_t key) const {
     return (sample * keys + key) * (kv_step == 0 ? kv_heads * dim : kv_step) + kv_head * dim;

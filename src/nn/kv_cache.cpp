@@ -3,12 +3,15 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
+#include "kernels/attention.h"
 #include "nn/map/kv_cache.h"
 
 namespace bitgrad {
 namespace {
 
 constexpr int64_t kGrain = kMapGrain / maps::kv::kBlock;
+
+using kernels::kAttentionBlock;
 
 constexpr std::string_view kWhere = "kv_cache";
 
@@ -23,13 +26,24 @@ std::string_view kv_kind_name(KvKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-KvCache::KvCache(const KvSpec& spec, int64_t features) : spec_(spec), features_(features), k_(empty()), v_(empty()) {}
+KvCache::KvCache(const KvSpec& spec, int64_t features)
+    : spec_(spec),
+      features_(features),
+      k_(empty(spec.kind == KvKind::kFp32 && current_device().is_cpu())),
+      v_(empty(false)) {}
 
-KvCache::Side KvCache::empty() const {
+KvCache::Side KvCache::empty(bool columns) const {
   const auto make = [&](int64_t columns, DType dtype) {
     return Tensor::zeros({spec_.samples, spec_.positions, columns}, dtype, MemoryKind::kKvCache);
   };
   Side side;
+  side.columns = columns;
+  if (columns) {
+    const int64_t blocks = (spec_.positions + kAttentionBlock - 1) / kAttentionBlock;
+    side.numbers =
+        Tensor::zeros({spec_.samples, blocks, features_, kAttentionBlock}, dtypes::fp32, MemoryKind::kKvCache);
+    return side;
+  }
   side.numbers = make(features_, dtype_of(spec_.kind));
   if (spec_.kind == KvKind::kInt8) side.scales = make(maps::kv::blocks_of(features_), dtypes::fp16);
   return side;
@@ -49,7 +63,10 @@ void KvCache::store(const Tensor& x, int64_t begin, int64_t first, uint32_t* fla
 void KvCache::write(const Side& side, const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) const {
   const maps::kv::Rows rows{x.as<float>() + begin, x.cols(), x.shape()[1], spec_.positions, first, features_};
   const int64_t pieces = spec_.samples * x.shape()[1] * maps::kv::blocks_of(features_);
-  if (spec_.kind == KvKind::kFp32)
+  if (side.columns)
+    run_map(maps::KvStoreColumns{rows, side.numbers.shape()[1], side.numbers.as<float>()},
+            spec_.samples * maps::kv::blocks_of(features_), 1);
+  else if (spec_.kind == KvKind::kFp32)
     run_map(maps::KvStoreFp32{rows, side.numbers.as<float>()}, pieces, kGrain);
   else if (spec_.kind == KvKind::kBf16)
     run_map(maps::KvStoreBf16{rows, side.numbers.as<uint16_t>()}, pieces, kGrain);

@@ -26,18 +26,33 @@ void check_options(const AttentionOptions& o) {
   require(o.window >= 0, kAttention, "window: got ", o.window, ", expected a number of keys, or 0 for all.");
 }
 
+constexpr int64_t kBlock = kernels::kAttentionBlock;
+
+// Whether k is held in transposed blocks of keys, as a cache keeps them.
+bool in_blocks(const Tensor& k) { return k.shape().rank() == 4; }
+
 void check_sides(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   require_values(kAttention, "q", q);
   require(q.shape().rank() == 3 && q.cols() > 0 && q.cols() % o.heads == 0, kAttention, "q must be [n,t,", o.heads,
           "*d], got ", q);
   const int64_t dim = q.cols() / o.heads;
-  for (const Tensor* t : {&k, &v})
+  const bool blocks = in_blocks(k);
+  for (const Tensor* t : {&k, &v}) {
+    if (blocks && t == &k) continue;
     require(t->dtype() == q.dtype() && t->shape().rank() == 3 && t->shape()[0] == q.shape()[0] &&
-                t->cols() == o.kv_heads * dim && t->shape()[1] == k.shape()[1] && t->contiguous() && !t->quant(),
+                t->cols() == o.kv_heads * dim && (blocks || t->shape()[1] == k.shape()[1]) && t->contiguous() &&
+                !t->quant(),
             kAttention, t == &k ? "k" : "v", " must be [", q.shape()[0], ",s,", o.kv_heads, '*', dim, "] ", q.dtype(),
             t == &k ? ", as q " : ", as k and q ", q, ", got ", *t);
-  require(o.first >= 0 && o.first + q.shape()[1] <= k.shape()[1], kAttention, "rows of q at positions ", o.first,
-          " to ", o.first + q.shape()[1] - 1, ": got keys of ", k.shape()[1], " positions.");
+  }
+  const int64_t keys = v.shape()[1];
+  const Shape wanted{q.shape()[0], (keys + kBlock - 1) / kBlock, o.kv_heads * dim, kBlock};
+  require(!blocks || (k.shape() == wanted && k.dtype() == dtypes::fp32 && q.dtype() == dtypes::fp32 && k.contiguous() &&
+                      !k.quant() && k.device().is_cpu()),
+          kAttention, "k in blocks of ", kBlock, " keys must be ", wanted, " fp32 on the CPU, as q ", q, " and v ", v,
+          ", got ", k);
+  require(o.first >= 0 && o.first + q.shape()[1] <= keys, kAttention, "rows of q at positions ", o.first, " to ",
+          o.first + q.shape()[1] - 1, ": got keys of ", keys, " positions.");
 }
 
 void check_draws_and_starts(const Tensor& q, const AttentionOptions& o) {
@@ -81,7 +96,8 @@ kernels::AttentionShape shape_of(std::span<const Tensor> in, const AttentionOpti
   s.heads = o.heads;
   s.kv_heads = o.kv_heads;
   s.rows = in[0].shape()[1];
-  s.keys = packed ? s.rows : in[1].shape()[1];
+  s.keys = packed ? s.rows : in[2].shape()[1];
+  if (!packed && in_blocks(in[1])) s.key_blocks = in[1].shape()[1];
   s.dim = in[0].cols() / (packed ? o.heads + 2 * o.kv_heads : o.heads);
   s.first = o.first;
   if (packed) s.q_step = s.kv_step = in[0].cols();
@@ -265,6 +281,9 @@ struct Attention {
 }  // namespace
 
 Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
+  const bool tracked = q.tracked() || k.tracked() || v.tracked();
+  require(!tracked || !in_blocks(k.value()), kAttention, "k in blocks of ", kBlock, " keys has no gradient: got ",
+          k.value(), ". Pass rows, or run without a tape.");
   return apply<Attention>({q, k, v}, options);
 }
 Var attention(const Var& x, const AttentionOptions& options) { return apply<Attention>({x}, options); }

@@ -224,6 +224,54 @@ TEST_CASE("attention of q, k and v side by side has the bits of three tensors, a
   }
 }
 
+namespace {
+
+// The rows of k as a cache keeps them: blocks of 64 keys, each transposed; columns without a row hold `rest`.
+Tensor in_key_blocks(const Tensor& k, float rest) {
+  const int64_t samples = k.shape()[0], keys = k.shape()[1], features = k.cols(), blocks = (keys + 63) / 64;
+  Tensor out = Tensor::empty({samples, blocks, features, 64}, dtypes::fp32);
+  for (int64_t n = 0; n < samples; ++n)
+    for (int64_t key = 0; key < blocks * 64; ++key)
+      for (int64_t c = 0; c < features; ++c)
+        out.as<float>()[((n * blocks + key / 64) * features + c) * 64 + key % 64] =
+            key < keys ? k.as<float>()[(n * keys + key) * features + c] : rest;
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("keys in transposed blocks give the bits of keys in rows, whatever lies behind the last", "[cpu]") {
+  for (const Problem& p : kProblems) {
+    INFO(p);
+    const Tensor q = p.q(dtypes::fp32), k = p.k(dtypes::fp32), v = p.v(dtypes::fp32);
+    AttentionOptions windowed = p.options(), capped = p.options();
+    windowed.window = 5;
+    capped.softcap = 0.7f;
+    for (const AttentionOptions& options : {p.options(), windowed, capped}) {
+      const std::vector<double> expected = attention(Var(q), Var(k), Var(v), options).value().elements();
+      for (const float rest : {0.0f, 3e38f})
+        CHECK(attention(Var(q), Var(in_key_blocks(k, rest)), Var(v), options).value().elements() == expected);
+    }
+  }
+  const Problem p{2, 3, 4, 2, 8, 5};
+  const Tensor q = p.q(dtypes::fp32), k = in_key_blocks(p.k(dtypes::fp32), 0), v = p.v(dtypes::fp32);
+  const auto error = [&](const Tensor& x, const Tensor& keys, const Tensor& values) {
+    return error_of([&] { attention(Var(x), Var(keys), Var(values), p.options()); });
+  };
+  CHECK(error(q, k, v).empty());
+  const std::string wanted = "k in blocks of 64 keys must be [2,1,16,64] fp32 on the CPU, as q [2,3,32] fp32 and v";
+  CHECK(contains(error(q, Tensor::zeros({2, 2, 16, 64}, dtypes::fp32), v), wanted));
+  CHECK(contains(error(q, Tensor::zeros({2, 1, 16, 64}, dtypes::bf16), v), wanted));
+  CHECK(contains(error(q, Tensor::zeros({2, 1, 16, 32}, dtypes::fp32), v), wanted));
+  CHECK(contains(error(q, k, Tensor::zeros({2, 8}, dtypes::fp32)), "v must be [2,s,2*8] fp32"));
+  CHECK(contains(error(p.q(dtypes::fp64), k, p.v(dtypes::fp64)), "k in blocks of 64 keys must be"));
+  AccumulateSink sink;
+  Tape tape;
+  const Var x = tape.leaf(q, &sink, dtypes::fp32);
+  CHECK(contains(error_of([&] { attention(x, Var(k), Var(v), p.options()); }),
+                 "k in blocks of 64 keys has no gradient: got [2,1,16,64] fp32. Pass rows, or run without a tape."));
+}
+
 TEST_CASE("bf16 attention is that of fp32, rounded once, from what is kept") {
   const Problem p{2, 65, 4, 2, 8};
   const auto wide = [](const Tensor& x) { return as(x, dtypes::fp32); };

@@ -32,7 +32,9 @@ class KvCache {
   // exceeds fp16; fp32 and bf16 do not use `flag`. Throws Error for other shapes and for rows beyond spec.positions.
   void store(const Tensor& x, int64_t begin, int64_t first, uint32_t* flag);
   // Returns [samples, s, features] fp32, s >= rows, whose first `rows` rows are valid: the cache itself for fp32,
-  // otherwise a dequantized copy in workspace memory. Throws Error if rows > spec.positions.
+  // otherwise a dequantized copy in workspace memory. Keys of an fp32 cache on the CPU are held as attention reads
+  // them, in blocks of 64 rows, each transposed: [samples, ceil(s / 64), features, 64]. Throws Error if rows >
+  // spec.positions.
   Tensor keys(int64_t rows) const { return read(k_, rows); }
   Tensor values(int64_t rows) const { return read(v_, rows); }
   int64_t bytes() const;
@@ -40,8 +42,9 @@ class KvCache {
  private:
   struct Side {
     Tensor numbers, scales;  // scales: int8 only, [samples, positions, blocks]
+    bool columns = false;    // in transposed blocks
   };
-  Side empty() const;
+  Side empty(bool columns) const;
   void write(const Side& side, const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) const;
   Tensor read(const Side& side, int64_t rows) const;
 

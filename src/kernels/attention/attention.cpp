@@ -3,7 +3,6 @@
 #include "kernels/attention.h"
 
 #include <limits>
-#include <vector>
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
@@ -24,29 +23,34 @@ class ForwardTile {
       : args_(args),
         heads_(args.shape),
         sample_(sample),
+        kv_head_(kv_head),
         head_(kv_head * args.shape.group()),
         begin_(begin),
         rows_(end - begin),
-        k_(heads_.of_k(args.k, sample, kv_head)),
+        k_(args.shape.key_blocks == 0 ? heads_.of_k(args.k, sample, kv_head) : Rows<const float>{}),
         v_(heads_.of_k(args.v, sample, kv_head)),
         in_place_(args.shape.group() * rows_ <= kFewRows && args.shape.dim == heads_.wide()),
-        columns_(floats(args.shape.dim * kAttentionBlock)),
-        values_(in_place_ ? 0 : floats(heads_.wide() * kAttentionBlock)),
-        scores_(floats(kTileScores)),
-        sums_(floats(args.shape.group() * rows_ * heads_.wide())),
-        state_(static_cast<size_t>(args.shape.group() * rows_)) {}
+        memory_(floats(scores_size() + sums_size() + state_size() + columns_size() + values_size())) {
+    scores_ = memory_.as<float>();
+    sums_ = scores_ + scores_size();
+    state_ = reinterpret_cast<State*>(sums_ + sums_size());
+    columns_ = sums_ + sums_size() + state_size();
+    values_ = columns_ + columns_size();
+  }
 
   void run() {
     const int64_t keys = args_.shape.first + begin_ + rows_;  // number of keys that the last row sees
-    std::fill_n(sums_.as<float>(), args_.shape.group() * rows_ * heads_.wide(), 0.0f);
+    std::fill_n(sums_, sums_size(), 0.0f);
+    std::fill_n(state_, args_.shape.group() * rows_, State{});
     const int64_t start = args_.shape.start(sample_, begin_);  // no row sees a key before this one
     for (int64_t key = start / kAttentionBlock * kAttentionBlock; key < keys; key += kAttentionBlock) {
       const int64_t end = std::min(key + kAttentionBlock, keys);
-      pack_columns(heads_, k_, key, end, columns_.as<float>());
-      if (!in_place_) pack_rows(heads_, v_, key, end, values_.as<float>());
+      const float* const columns = columns_of(key, end);
+      if (!in_place_) pack_rows(heads_, v_, key, end, values_);
       const Rows<const float> values =
-          in_place_ ? Rows<const float>{v_[key], v_.step} : Rows<const float>{values_.as<float>(), heads_.wide()};
-      for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, key, values);
+          in_place_ ? Rows<const float>{v_[key], v_.step} : Rows<const float>{values_, heads_.wide()};
+      if (in_place_) prefetch_values(key, end);
+      for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, key, columns, values);
     }
     for (int64_t h = 0; h < args_.shape.group(); ++h) finish(h);
   }
@@ -55,17 +59,37 @@ class ForwardTile {
   struct State {
     float top = -std::numeric_limits<float>::infinity(), sum = 0;
   };
+  static constexpr int64_t kStateFloats = sizeof(State) / sizeof(float);
 
-  // values: the rows of v from `key` on.
-  void add_block(int64_t h, int64_t key, const Rows<const float>& values) {
+  int64_t scores_size() const { return rows_ * kAttentionBlock; }
+  int64_t sums_size() const { return args_.shape.group() * rows_ * heads_.wide(); }
+  int64_t state_size() const { return padded(args_.shape.group() * rows_ * kStateFloats); }
+  int64_t columns_size() const { return args_.shape.key_blocks > 0 ? 0 : args_.shape.dim * kAttentionBlock; }
+  int64_t values_size() const { return in_place_ ? 0 : heads_.wide() * kAttentionBlock; }
+
+  // Keys [key, end) as [dim][64].
+  const float* columns_of(int64_t key, int64_t end) {
+    if (args_.shape.key_blocks > 0) return args_.k + args_.shape.of_key_block(sample_, kv_head_, key / kAttentionBlock);
+    pack_columns(heads_, k_, key, end, columns_);
+    return columns_;
+  }
+
+  // Rows of one head are pieces between those of others: no hardware expects them.
+  void prefetch_values(int64_t key, int64_t end) const {
+    for (int64_t j = key; j < end; ++j)
+      for (int64_t c = 0; c < args_.shape.dim; c += kLanes) __builtin_prefetch(v_[j] + c, 0, 2);
+  }
+
+  // columns: the keys from `key` on; values: their rows of v.
+  void add_block(int64_t h, int64_t key, const float* columns, const Rows<const float>& values) {
     const int64_t from = std::max<int64_t>(0, heads_.first_row(key) - begin_);
     const int64_t rows = std::min(rows_, heads_.end_row(sample_, key + kAttentionBlock) - begin_) - from;
     if (rows <= 0) return;
-    float* const scores = scores_.as<float>();
-    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, key, columns_.as<float>(), scores);
+    float* const scores = scores_;
+    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, key, columns, scores);
     float factors[kTile];
     for (int64_t r = 0; r < rows; ++r) {
-      State& state = state_[static_cast<size_t>(h * rows_ + from + r)];
+      State& state = state_[h * rows_ + from + r];
       const Seen seen = seen_by(begin_ + from + r, key);
       OnlineRow row{scores + r * kAttentionBlock, seen.begin, seen.end, args_.shape.scale, state.top, state.sum};
       if (args_.shape.softcap > 0) {
@@ -104,13 +128,13 @@ class ForwardTile {
     call.cols = heads_.wide();
     call.inner = kAttentionBlock - seen.begin;
     call.ends = seen.end - seen.begin;
-    call.x = scores_.as<float>() + r * kAttentionBlock + seen.begin;
+    call.x = scores_ + r * kAttentionBlock + seen.begin;
     call.x_row = kAttentionBlock;
     call.t = values[seen.begin];
     call.ldt = values.step;
     call.start = MultiplyAdd::Start::kTimes;
     call.factor = factors + r;
-    call.y = sums_.as<float>() + (h * rows_ + from + r) * heads_.wide();
+    call.y = sums_ + (h * rows_ + from + r) * heads_.wide();
     call.ldy = heads_.wide();
     loops().multiply_add(call);
   }
@@ -119,8 +143,8 @@ class ForwardTile {
     const AttentionShape& s = args_.shape;
     const Rows<float> y = heads_.of_y(args_.y, sample_, head_ + h);
     for (int64_t r = 0; r < rows_; ++r) {
-      const State& state = state_[static_cast<size_t>(h * rows_ + r)];
-      const float* const sums = sums_.as<float>() + (h * rows_ + r) * heads_.wide();
+      const State& state = state_[h * rows_ + r];
+      const float* const sums = sums_ + (h * rows_ + r) * heads_.wide();
       for (int64_t c = 0; c < s.dim; ++c) y[begin_ + r][c] = sums[c] / state.sum;
       if (args_.log_sum != nullptr)
         args_.log_sum[s.of_row(sample_, head_ + h, begin_ + r)] = state.top + math::log(state.sum);
@@ -129,11 +153,12 @@ class ForwardTile {
 
   const AttentionArgs& args_;
   const Heads heads_;
-  const int64_t sample_, head_, begin_, rows_;
+  const int64_t sample_, kv_head_, head_, begin_, rows_;
   const Rows<const float> k_, v_;
   const bool in_place_;  // whether values are read where they are: packing pays for rows that share them
-  const Workspace columns_, values_, scores_, sums_;
-  std::vector<State> state_;
+  const Workspace memory_;
+  float *scores_, *sums_, *columns_, *values_;
+  State* state_;
 };
 
 }  // namespace

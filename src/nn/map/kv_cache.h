@@ -64,6 +64,24 @@ struct KvStoreFp32 {
   }
 };
 
+// Columns of transposed blocks of 64 rows: out [samples, blocks, features, 64]. Index: sample * blocks of features +
+// block, with all new rows.
+struct KvStoreColumns {
+  kv::Rows rows;
+  int64_t blocks;
+  float* out;
+  BITGRAD_HD void operator()(int64_t i) const {
+    constexpr int64_t kSide = 64;
+    const int64_t sample = i / kv::blocks_of(rows.features), begin = rows.begin_of(i), n = rows.count_of(i);
+    for (int64_t r = 0; r < rows.t; ++r) {
+      const int64_t at = rows.first + r;
+      const float* const x = rows.x + (sample * rows.t + r) * rows.step + begin;
+      float* const y = out + ((sample * blocks + at / kSide) * rows.features + begin) * kSide + at % kSide;
+      for (int64_t c = 0; c < n; ++c) y[c * kSide] = x[c];
+    }
+  }
+};
+
 struct KvStoreBf16 {
   kv::Rows rows;
   uint16_t* out;
