@@ -8,6 +8,7 @@
 #include "base/block_cache.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/memory.h"
 
 namespace bitgrad {
 namespace {
@@ -42,6 +43,7 @@ class CpuBackend final : public DeviceBackend {
   int count() const override { return 1; }
   IsaMask capabilities() const override { return cpu_isa(); }
   std::string describe() const override { return concat(cpu_model_name(), ", ", isa_names(cpu_isa())); }
+  int64_t misses() const { return cache_.misses(); }
 
  private:
   detail::BlockCache cache_;
@@ -53,14 +55,20 @@ struct KindRecord {
 };
 constexpr std::array<KindRecord, kDeviceKinds> kKinds{{{"cpu", false}, {"cuda", true}}};
 
-std::array<std::atomic<DeviceBackend*>, kKinds.size()>& backends() {
-  // Never destroyed: tensors with static storage duration may be released after this file's own statics.
+// Never destroyed: tensors with static storage duration may be released after this file's own statics.
+CpuBackend& cpu_backend() {
   static CpuBackend* const cpu = new CpuBackend;
-  static auto* const table = new std::array<std::atomic<DeviceBackend*>, kKinds.size()>{cpu, nullptr};
+  return *cpu;
+}
+
+std::array<std::atomic<DeviceBackend*>, kKinds.size()>& backends() {
+  static auto* const table = new std::array<std::atomic<DeviceBackend*>, kKinds.size()>{&cpu_backend(), nullptr};
   return *table;
 }
 
 }  // namespace
+
+int64_t memory_misses() { return cpu_backend().misses(); }
 
 std::string to_string(Device device) {
   const size_t kind = static_cast<size_t>(device.kind);

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <set>
 
+#include "base/block_cache.h"
 #include "bitgrad/base/cpu.h"
+#include "bitgrad/base/memory.h"
 #include "train/small_gpt.h"
 #include "train/small_runs.h"
 
@@ -246,7 +248,8 @@ TEST_CASE("the memory of a cache is the account's, by kind") {
   const auto learner = gpt_learner({});
   const int64_t before = memory_now()[MemoryKind::kKvCache];
   const int64_t numbers = 2 * 2 * kGptContext * 16;  // layers, k and v, rows, kv_heads * d
-  for (const auto& [kind, bytes] : {std::pair{KvKind::kFp32, 4 * numbers},
+  const int64_t blocks = learner->device().is_cpu() ? 2 * (64 + kGptContext) * 16 : numbers;  // k in blocks of 64 rows
+  for (const auto& [kind, bytes] : {std::pair{KvKind::kFp32, 4 * blocks},
                                     {KvKind::kBf16, 2 * numbers},
                                     {KvKind::kInt8, numbers + numbers / 16 * 2}}) {
     Generator generator(*learner, {.kv = kind});
@@ -256,6 +259,22 @@ TEST_CASE("the memory of a cache is the account's, by kind") {
     CHECK(memory_now()[MemoryKind::kKvCache] - before == bytes);
   }
   CHECK(memory_now()[MemoryKind::kKvCache] == before);
+}
+
+TEST_CASE("a step of generation makes no request for memory to the system, from the third on") {
+  if (!bitgrad::detail::BlockCache::kKeeps) return;  // sanitized builds keep no free blocks
+  const KeepModes keep;
+  for (const char* recipe : {"none", "8da4w", "int4wo"}) {
+    INFO(recipe);
+    const auto learner = gpt_learner({std::string("quant.recipe=") + recipe, kRope});
+    Generator generator(*learner);
+    fed(generator, some_ids(4));
+    for (int i = 0; i < 2; ++i) fed(generator, {3});
+    const int64_t misses = memory_misses(), bytes = memory_now().total;
+    for (int i = 0; i < 30; ++i) fed(generator, {5});
+    CHECK(memory_misses() == misses);
+    CHECK(memory_now().total == bytes);
+  }
 }
 
 TEST_CASE("a Generator reports what it needs, and an error does not change it") {

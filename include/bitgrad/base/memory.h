@@ -51,6 +51,10 @@ MemoryAccount memory_peak_by_kind();
 // Restarts all peaks from the current allocations.
 void reset_memory_peaks();
 
+// Number of requests for memory on the CPU that no free block could serve, since the program began: a loop that repeats
+// itself soon makes none.
+int64_t memory_misses();
+
 // Allocates `bytes` bytes (0 is valid), aligned to 64 bytes, accounted under `kind`. Throws Error(kMemory) naming the
 // kind and the size.
 void* tracked_allocate(int64_t bytes, MemoryKind kind, Device device = {});
