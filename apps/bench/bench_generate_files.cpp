@@ -76,7 +76,10 @@ int64_t weight_bytes(Learner& learner, int64_t vocabulary) {
     if (!value.quant() || !value.quant()->scale) continue;
     const Granularity& scales = value.quant()->granularity;
     const int64_t group = scales.kind == Granularity::kGroup ? scales.group : value.cols();
-    bytes += value.rows() * ((value.cols() + group - 1) / group) * static_cast<int64_t>(sizeof(float));
+    const Tensor panels = value.in_layout(layouts::vnni64);
+    const bool halves =
+        panels.defined() && panels.panel_scales().defined() && panels.panel_scales().dtype() == dtypes::fp16;
+    bytes += value.rows() * ((value.cols() + group - 1) / group) * (halves ? 2 : 4);
   }
   return bytes;
 }

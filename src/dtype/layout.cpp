@@ -22,7 +22,7 @@ struct RowEntry {
   RowPacking rows;
 };
 constexpr RowEntry kRowPackings[] = {
-#define BITGRAD_LAYOUT_ROWS(symbol, unit, space) {layouts::symbol, {unit, space::pack_rows}},
+#define BITGRAD_LAYOUT_ROWS(symbol, unit, space) {layouts::symbol, {unit, space::pack_rows, space::unpack_rows}},
 #include "dtype/layouts/rows.inc"
 #undef BITGRAD_LAYOUT_ROWS
 };

@@ -87,7 +87,9 @@ void read_row(const Tensor& w, const ScaleMap& map, int64_t id, float* y) {
   args.rows = 1;
   args.cols = args.ldy = w.cols();
   args.dtype = w.dtype();
-  args.codes = static_cast<const char*>(w.data()) + id * w.stride();
+  Tensor row;
+  if (!w.present()) row = w.canonical_rows(id, id + 1, MemoryKind::kWorkspace);
+  args.codes = row.defined() ? row.data() : static_cast<const char*>(w.data()) + id * w.stride();
   args.stride = w.stride();
   args.scale = map;
   const int64_t first = map.index(id, 0);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 #include <ostream>
 #include <utility>
 
@@ -240,7 +241,8 @@ Tensor Tensor::on_host() const {
 
 struct Tensor::Derived {
   std::vector<Tensor> layouts;
-  Tensor row_sums;
+  Tensor row_sums, panel_scales;
+  std::shared_ptr<const Tensor> panel_scales_of;
 };
 
 void Tensor::attach_layout(Tensor derived) {
@@ -268,6 +270,32 @@ const std::vector<Tensor>& Tensor::attached_layouts() const {
   return derived_ ? derived_->layouts : none;
 }
 
+void Tensor::keep_only(Layout layout) {
+  const Tensor from = in_layout(layout).without_quant();
+  require(layout_ == layouts::canonical && from.defined() && layout.rows() != nullptr && device().is_cpu() &&
+              offset_ == 0 && storage_.bytes() == bytes(),
+          "keep_only", "needs a whole dense matrix on the CPU with an attached layout of blocks of rows: got ", *this,
+          " and layout ", layout);
+  // The free block would stay resident, and the next matrix, packed with its sums, is too large for it.
+  if (!storage_.shared()) storage_.give_back(0, storage_.bytes());
+  storage_ = Storage::on_demand(bytes(), kind(), [from, stride = stride_](void* out) {
+    from.layout_.info().unpack(from.dtype_, from.rows(), from.cols(), from.data(), out, stride);
+  });
+}
+
+Tensor Tensor::canonical_rows(int64_t begin, int64_t end, MemoryKind kind) const {
+  if (present() || !derived_) return without_quant().row_slice(begin, end);
+  for (const Tensor& t : derived_->layouts) {
+    if (t.layout_.rows() == nullptr) continue;
+    require(begin >= 0 && begin <= end && end <= rows(), "canonical_rows", "got rows ", begin, " to ", end, " of ",
+            *this);
+    const Tensor out = empty({end - begin, cols()}, dtype_, kind, device());
+    t.layout_.rows()->unpack(dtype_, rows(), cols(), t.data(), out.data(), out.stride(), begin, end);
+    return out;
+  }
+  return without_quant().row_slice(begin, end);
+}
+
 void Tensor::attach_row_sums(Tensor sums) {
   if (!sums.defined() && !derived_) return;
   require(!sums.defined() || (sums.dtype_ == dtypes::int32 && sums.shape_ == Shape{rows()}), "attach_row_sums", "got ",
@@ -278,24 +306,53 @@ void Tensor::attach_row_sums(Tensor sums) {
 
 Tensor Tensor::row_sums() const { return derived_ ? derived_->row_sums : Tensor(); }
 
+void Tensor::attach_panel_scales(Tensor scales) {
+  if (!derived_) derived_ = std::make_shared<Derived>();
+  derived_->panel_scales = std::move(scales);
+  derived_->panel_scales_of = quant_ ? quant_->scale : nullptr;
+}
+
+Tensor Tensor::panel_scales() const {
+  const bool own = derived_ && quant_ && quant_->scale && quant_->scale == derived_->panel_scales_of;
+  return own ? derived_->panel_scales : Tensor();
+}
+
 Storage::Block::Block(int64_t size, MemoryKind memory_kind, Device where)
     : bytes(size), kind(memory_kind), device(where), data(tracked_allocate(size, memory_kind, where)) {}
 Storage::Block::Block(void* bytes_of, int64_t size, std::shared_ptr<const void> keeps, Device where)
     : bytes(size), kind(MemoryKind::kBatch), device(where), data(bytes_of), counted(false), owner(std::move(keeps)) {}
 Storage::Block::~Block() {
-  if (!counted) return;
+  if (!counted || absent()) return;
   tracked_release(data, bytes, kind, device);
   tracked_add(given_back, kind);
 }
 
+struct Storage::Block::Demand {
+  std::mutex mutex;
+  std::function<void(void*)> make;
+};
+
+void Storage::Block::make() {
+  const std::lock_guard lock(demand->mutex);
+  if (!absent()) return;
+  void* const memory = tracked_allocate(bytes, kind, device);
+  try {
+    demand->make(memory);
+  } catch (...) {
+    tracked_release(memory, bytes, kind, device);
+    throw;
+  }
+  demand->make = nullptr;
+  data.store(memory, std::memory_order_release);
+}
+
 void Storage::give_back(int64_t begin, int64_t end) const {
-  if (!block_ || !block_->counted || !block_->device.is_cpu()) return;
+  if (!block_ || !block_->counted || block_->demand || !block_->device.is_cpu()) return;
   const int64_t page = sysconf(_SC_PAGESIZE),
-                past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(block_->data) % static_cast<uintptr_t>(page));
+                past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data()) % static_cast<uintptr_t>(page));
   const int64_t first = (begin + past + page - 1) / page * page - past, last = (end + past) / page * page - past;
   const int64_t bytes = last - first;
-  if (bytes <= 0 ||
-      madvise(static_cast<std::byte*>(block_->data) + first, static_cast<size_t>(bytes), MADV_DONTNEED) != 0)
+  if (bytes <= 0 || madvise(static_cast<std::byte*>(data()) + first, static_cast<size_t>(bytes), MADV_DONTNEED) != 0)
     return;
   block_->given_back += bytes;
   tracked_add(-bytes, block_->kind);
@@ -311,12 +368,22 @@ Storage Storage::external(void* data, int64_t bytes, std::shared_ptr<const void>
   return out;
 }
 
+Storage Storage::on_demand(int64_t bytes, MemoryKind kind, std::function<void(void*)> make) {
+  Storage out;
+  out.block_ = std::make_shared<Block>(nullptr, bytes, nullptr, Device::cpu());
+  out.block_->kind = kind;
+  out.block_->counted = true;
+  out.block_->demand = std::make_shared<Block::Demand>();
+  out.block_->demand->make = std::move(make);
+  return out;
+}
+
 Storage::Storage(int64_t bytes, MemoryKind kind, Device device)
     : block_(std::make_shared<Block>(bytes, kind, device)) {}
 
 void Storage::set_kind(MemoryKind kind) const {
   if (!block_ || block_->kind == kind) return;
-  if (block_->counted) tracked_move(block_->bytes, block_->kind, kind);
+  if (block_->counted && present()) tracked_move(block_->bytes, block_->kind, kind);
   block_->kind = kind;
 }
 

@@ -366,3 +366,31 @@ TEST_CASE("blocks of rows in any order pack to the bytes of the whole") {
   }
   CHECK(layouts_by_rows >= 4);
 }
+
+TEST_CASE("layouts of blocks of rows restore any range of rows, and write nothing else") {
+  int checked = 0;
+  for (const Layout layout : all_layouts()) {
+    if (layout.rows() == nullptr) continue;
+    for (const DType dtype : dtypes_of(layout)) {
+      for (const Shape s : kShapes) {
+        const int64_t stride = row_bytes_memory(dtype, s.cols);
+        const std::vector<uint8_t> m = matrix(dtype, s, stride, 0), clean = clean_rows(dtype, s, m, stride, stride);
+        const ExactBytes there = packed(layout, dtype, s, m, stride);
+        const int64_t ends[] = {0, 1, s.rows / 2, std::min<int64_t>(s.rows, 16), s.rows};
+        for (const int64_t begin : ends) {
+          for (const int64_t end : ends) {
+            if (begin > end || end > s.rows) continue;
+            ExactBytes out((end - begin) * stride, 0xFF);
+            layout.rows()->unpack(dtype, s.rows, s.cols, there.get(), out.get(), stride, begin, end);
+            INFO(layout << ' ' << dtype << " [" << s.rows << ',' << s.cols << "], rows " << begin << " to " << end);
+            const bool same = out.size() == 0 || std::memcmp(out.get(), clean.data() + begin * stride,
+                                                             static_cast<size_t>(out.size())) == 0;
+            CHECK(same);
+            ++checked;
+          }
+        }
+      }
+    }
+  }
+  CHECK(checked > 1000);
+}

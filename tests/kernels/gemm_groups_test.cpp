@@ -6,6 +6,8 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/bf16.h"
+#include "kernels/panel_scales.h"
 #include "support/catch.h"
 #include "support/gemm_int_problem.h"
 #include "support/gemm_reference.h"
@@ -99,6 +101,29 @@ std::vector<const GemmKernel*> rows_for(const GemmArgs& args) {
   return rows;
 }
 
+// The scales of B in the order of layout vnni64, fp32 or fp16; none where another layout reads them or there are none.
+class PanelScales {
+ public:
+  PanelScales(const Case& t, const GemmKernel& kernel, DType dtype, GemmOperand& b) {
+    if (kernel.b_layout != layouts::vnni64 || b.scale.scale == nullptr || b.scale.col_step == 0 || t.args.n == 0)
+      return;
+    const int64_t groups = (t.args.k + t.group - 1) / t.group;
+    floats_.resize(static_cast<size_t>(panel_scale_count(t.args.n, groups)));
+    order_panel_scales(b.scale, t.args.n, t.args.k, floats_.data());
+    for (const float x : floats_) halves_.push_back(fp16_from_float(x));
+    for (size_t i = 0; i < floats_.size(); ++i) REQUIRE(fp16_to_float(halves_[i]) == floats_[i]);
+    b.panel_dtype = dtype;
+    b.panel_scales = dtype == dtypes::fp32 ? static_cast<const void*>(floats_.data()) : halves_.data();
+    there_ = true;
+  }
+  bool there() const { return there_; }
+
+ private:
+  std::vector<float> floats_;
+  std::vector<uint16_t> halves_;
+  bool there_ = false;
+};
+
 // Returns the number of rows that read B in layout vnni64.
 int check(Rng& rng, const Case& t) {
   const GemmArgs& args = t.args;
@@ -121,7 +146,12 @@ int check(Rng& rng, const Case& t) {
     GemmArgs own = args;
     std::vector<uint64_t> packed;
     test::derive(rng, own.b, kernel->b_layout, args.n, args.k, packed);
-    const int64_t wrong = test::wrong_elements(rng, *kernel, own, expected);
+    int64_t wrong = test::wrong_elements(rng, *kernel, own, expected);
+    for (const DType dtype : {dtypes::fp32, dtypes::fp16}) {
+      const PanelScales scales(t, *kernel, dtype, own.b);
+      if (scales.there()) wrong += test::wrong_elements(rng, *kernel, own, expected);
+      own.b.panel_scales = nullptr;
+    }
     if (wrong != 0) {
       FAIL_CHECK(kernel->name << " on " << args.a.dtype << " x " << args.b.dtype << " m " << args.m << " n " << args.n
                               << " k " << args.k << " group " << t.group << " to " << args.c_dtype << ", k_major "

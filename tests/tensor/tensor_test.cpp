@@ -1,7 +1,9 @@
 // Tensor: shapes, dtypes, scales, layouts, copies and what it says of itself.
 #include "bitgrad/tensor/tensor.h"
 
+#include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/codec.h"
@@ -273,4 +275,93 @@ TEST_CASE("storage is counted under its kind, moves between kinds, and is freed 
   CHECK_FALSE(Tensor().defined());
   CHECK(Tensor().bytes() == 0);
   CHECK(Tensor().elements().empty());
+}
+
+namespace {
+
+Tensor random_codes(const Shape& shape, DType dtype) {
+  return Tensor::from_elements(shape, dtype, random_numbers(dtype, shape.numel(), 5), MemoryKind::kValue);
+}
+Tensor packed_in(const Tensor& codes, Layout layout) {
+  Tensor out = Tensor::empty_layout(codes.shape(), codes.dtype(), layout, MemoryKind::kDerived);
+  layout.info().pack(codes.dtype(), codes.rows(), codes.cols(), codes.data(), codes.stride(), out.data());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("codes that are kept in a derived layout only are freed, and come back when they are read") {
+  for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::int4, dtypes::uint8}) {
+    for (const Layout layout : {layouts::vnni64, layouts::planes}) {
+      INFO(dtype << ' ' << layout);
+      const int64_t before = memory_now()[MemoryKind::kValue];
+      Tensor t = random_codes({37, 70}, dtype);
+      const int64_t bytes = memory_now()[MemoryKind::kValue] - before;
+      const std::vector<double> numbers = t.elements();
+      const std::vector<uint8_t> codes(static_cast<uint8_t*>(t.data()), static_cast<uint8_t*>(t.data()) + t.bytes());
+      t = t.with_quant(std::make_shared<const QuantParams>(QuantParams{"symmetric", {}, floats({0.5})}));
+      t.attach_layout(packed_in(t, layout));
+      const Tensor other = t;  // has the codes as long as it lives
+      t.keep_only(layout);
+      CHECK_FALSE(t.present());
+      CHECK(other.present());
+      const Tensor copy = t, view = t.reshape({37, 70});
+      CHECK(t.bytes() == bytes);
+      CHECK(concat(t) == concat(other));
+      const Tensor rows = t.canonical_rows(15, 18, MemoryKind::kWorkspace);
+      CHECK(rows.elements() == std::vector<double>(numbers.begin() + 15 * 70, numbers.begin() + 18 * 70));
+      CHECK_FALSE(t.present());
+      CHECK(memory_now()[MemoryKind::kValue] - before == bytes);  // of `other`
+      CHECK(view.row_slice(3, 4).elements() == std::vector<double>(numbers.begin() + 3 * 70, numbers.begin() + 4 * 70));
+      CHECK(copy.present());  // all share what was restored
+      CHECK(memory_now()[MemoryKind::kValue] - before == 2 * bytes);
+      CHECK(std::memcmp(copy.data(), codes.data(), codes.size()) == 0);
+      CHECK(copy.values()[7] == numbers[7] * 0.5);
+      t.keep_only(layout);
+      CHECK_FALSE(t.present());
+      CHECK(t.elements() == numbers);
+    }
+    CHECK(memory_now()[MemoryKind::kWorkspace] == 0);
+  }
+}
+
+TEST_CASE("threads that read codes at once restore them once") {
+  Tensor t = random_codes({300, 700}, dtypes::int4);
+  const std::vector<double> numbers = t.elements();
+  t.attach_layout(packed_in(t, layouts::vnni64));
+  for (int i = 0; i < 20; ++i) {
+    t.keep_only(layouts::vnni64);
+    std::vector<const void*> seen(4);
+    std::vector<std::thread> threads;
+    for (auto& data : seen) threads.emplace_back([&] { data = t.data(); });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(std::count(seen.begin(), seen.end(), t.data()) == 4);
+    CHECK(t.elements() == numbers);
+  }
+}
+
+TEST_CASE("only whole matrices on the CPU, in layouts of blocks of rows, give up their canonical codes") {
+  Tensor t = random_codes({32, 64}, dtypes::int4);
+  const std::string needs =
+      "[keep_only] needs a whole dense matrix on the CPU with an attached layout of blocks of rows";
+  CHECK(contains(error_of([&] { t.keep_only(layouts::vnni64); }), needs));
+  t.attach_layout(packed_in(t, layouts::vnni64_t));
+  CHECK(contains(error_of([&] { t.keep_only(layouts::vnni64_t); }), needs));
+  CHECK(contains(error_of([&] { t.keep_only(layouts::canonical); }), needs));
+  Tensor rows = t.row_slice(16, 32);
+  rows.attach_layout(packed_in(rows, layouts::vnni64));
+  CHECK(contains(error_of([&] { rows.keep_only(layouts::vnni64); }), needs));
+  t.attach_layout(packed_in(t, layouts::vnni64));
+  t.keep_only(layouts::vnni64);
+  CHECK(contains(error_of([&] { t.canonical_rows(31, 33, MemoryKind::kWorkspace); }), "got rows 31 to 33"));
+}
+
+TEST_CASE("scales in the order of a layout belong to the scales that they were made of") {
+  Tensor t = quantized(random_codes({2, 64}, dtypes::int4), Granularity::groups(32), floats({1, 2, 3, 4}));
+  CHECK_FALSE(t.panel_scales().defined());
+  t.attach_panel_scales(Tensor::from({1, 2, 3}, {3}));
+  CHECK(t.panel_scales().numel() == 3);
+  CHECK_FALSE(t.without_quant().panel_scales().defined());
+  CHECK(t.without_quant().with_quant(t.quant()).panel_scales().defined());
+  CHECK_FALSE(quantized(t, Granularity::groups(32), floats({1, 2, 3, 4})).panel_scales().defined());
 }

@@ -201,6 +201,47 @@ TEST_CASE("a language model opened to predict has the bits of one opened for tra
   }
 }
 
+TEST_CASE("codes of a model that generates exist in one layout, and come back for what reads canonical ones") {
+  const KeepModes keep;
+  const LanguageFolder folder;
+  for (const std::string form : {"quant.recipe=w8a8", "quant.recipe=int4wo", "quant.recipe=ternary_int8"}) {
+    INFO(form);
+    const RunConfig config = folder.config(kSmallLlama, {form});
+    const std::string run = folder.file(form);
+    run_all(config, create_run_folder(config, run));
+    const auto learner = load_file(open_file(run), nullptr),
+               whole = load_file(open_file(run), nullptr, LearnerUse::kTrain);
+    Generator generator(*learner), other(*whole);
+    const std::vector<Parameter*> mine = learner->model().parameters(), theirs = whole->model().parameters();
+    const auto is_absent = [](const Parameter* p) { return p->low_bit() && !p->value().present(); };
+    const auto absent = [&] { return std::count_if(mine.begin(), mine.end(), is_absent); };
+    const auto kept = absent();
+    REQUIRE(kept > 0);
+    Parameter& first = **std::find_if(mine.begin(), mine.end(), is_absent);
+    for (const Parameter* p : whole->model().parameters()) CHECK((!p->value().defined() || p->value().present()));
+    const std::vector<int32_t> prompt{1, 5, 3, 9, 2, 2, 7, 1, 8, 4}, one{3};
+    for (const std::vector<int32_t>& ids : {prompt, one, one}) {
+      const std::span<const float> a = generator.feed(ids), b = other.feed(ids);
+      CHECK(std::vector<float>(a.begin(), a.end()) == std::vector<float>(b.begin(), b.end()));
+    }
+    CHECK(absent() == kept);
+    REQUIRE(mine.size() == theirs.size());
+    for (size_t i = 0; i < mine.size(); ++i) {
+      const Tensor &a = mine[i]->value(), &b = theirs[i]->value();
+      REQUIRE(a.bytes() == b.bytes());
+      CHECK(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0);
+    }
+    CHECK(absent() == 0);
+    // Other values take the place of the first.
+    Tensor changed = first.value().clone(MemoryKind::kWorkspace);
+    std::reverse(static_cast<uint8_t*>(changed.data()), static_cast<uint8_t*>(changed.data()) + changed.bytes());
+    first.restore({Tensor(), changed});
+    CHECK_FALSE(first.value().present());
+    CHECK(first.value().attached_layouts().at(0).elements() == changed.elements());
+    CHECK(std::memcmp(first.value().data(), changed.data(), static_cast<size_t>(changed.bytes())) == 0);
+  }
+}
+
 TEST_CASE("an opened model holds no master, gradient and moment, and never did") {
   const SmallRun run;
   const MemoryAccount before = memory_now();

@@ -32,6 +32,9 @@ struct RowPacking {
   // the padding after the last row. Packing all rows, in any order of blocks, gives the same bytes as pack.
   void (*pack)(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,
                int64_t end);
+  // Restores canonical rows [begin, end), any range, to `canonical`, the place of row `begin`.
+  void (*unpack)(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride,
+                 int64_t begin, int64_t end);
 };
 
 class Layout {

@@ -41,6 +41,10 @@ struct GemmOperand {
   // Optional, of canonical codes stored [free, k] on a device: [free], for each row the sum of its codes' numbers, of
   // kind sign the number of +1. A kernel that needs them reads the codes themselves where they are absent.
   const int32_t* row_sums = nullptr;
+  // Optional, of B in layout vnni64 with groups along k: the same scales in the order in which its kernels read them
+  // (kernels/panel_scales.h), fp32 or fp16, so that no call has to order them.
+  const void* panel_scales = nullptr;
+  DType panel_dtype = dtypes::fp32;
 };
 
 // A batch of products of the same form (heads, groups, samples). Member i reads and writes at i times these distances
@@ -90,6 +94,8 @@ const GemmKernel& select_gemm(const GemmArgs& args);
 const GemmKernel& plan_gemm(const GemmArgs& args);
 // As above, if B is available only in `b_layouts` (A may be packed into any): for ops whose weight has these layouts.
 const GemmKernel& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts);
+// The same, or nullptr if there is none.
+const GemmKernel* find_gemm(const GemmArgs& args, std::span<const Layout> b_layouts);
 // Selects a kernel and runs it. Pointers and strides are not checked. select_gemm, plan_gemm and gemm throw Error for a
 // batch with a negative count, overlapping members of C, or distances that are not whole elements.
 void gemm(const GemmArgs& args);

@@ -41,10 +41,12 @@ class ValueMemory {
   void set_params(const std::shared_ptr<const QuantParams>& params);
   // Writes the planned layouts, except those for which `written` returns true.
   void write_layouts(const std::function<bool(Layout)>& written = nullptr);
+  void keep_one_layout();
 
   Tensor value_;
   std::vector<Layout> planned_;
   bool in_place_ = false;
+  bool one_layout_ = false;  // once planned, codes that are only read stay in that layout alone (Tensor::keep_only)
 };
 
 // What a checkpoint stores of a parameter. The value is undefined for a float parameter, the master for one without.
@@ -76,7 +78,8 @@ class Parameter {
   const Shape& logical_shape() const { return shape(), logical_shape_; }
   const ParameterSpec& spec() const { return spec_; }
   bool low_bit() const { return spec_.quant.has_value(); }
-  // Low-bit: codes with scales and derived layouts. Float: the fp32 values. Undefined before initialize.
+  // Low-bit: codes with scales and derived layouts. Float: the fp32 values. Undefined before initialize. Codes of a
+  // read-only parameter with a derived layout exist in that layout only, until something reads the canonical ones.
   const Tensor& value() const { return memory_.value_; }
   ValueMemory& memory() { return memory_; }
   // fp32 or bf16 [shape]. Float parameter: the value itself. Undefined for a low-bit parameter without a master.

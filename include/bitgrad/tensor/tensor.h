@@ -3,7 +3,9 @@
 // Rows of a matrix of codes are 8-byte aligned, with zero pad bits. Wider dtypes (fp32, int32, ...) are dense.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
@@ -27,9 +29,14 @@ class Storage {
   Storage(int64_t bytes, MemoryKind kind, Device device = current_device());  // uninitialized
   // Wraps memory owned by someone else, kept alive by `owner`. It is not accounted.
   static Storage external(void* data, int64_t bytes, std::shared_ptr<const void> owner, Device device = Device::cpu());
+  // Bytes on the CPU that can be made from others: they exist, and count, from the first call of data() on, in which
+  // `make` writes them. Threads may call data() at once.
+  static Storage on_demand(int64_t bytes, MemoryKind kind, std::function<void(void*)> make);
 
   bool defined() const { return block_ != nullptr; }
-  void* data() const { return block_ ? block_->data : nullptr; }
+  void* data() const { return block_ ? block_->bytes_made() : nullptr; }
+  // Whether the bytes exist; those of on_demand may not yet.
+  bool present() const { return block_ && !block_->absent(); }
   int64_t bytes() const { return block_ ? block_->bytes : 0; }
   Device device() const { return block_ ? block_->device : Device{}; }
   MemoryKind kind() const { return block_ ? block_->kind : MemoryKind::kActivation; }
@@ -53,13 +60,21 @@ class Storage {
     ~Block();
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
+    bool absent() const { return demand != nullptr && data.load(std::memory_order_acquire) == nullptr; }
+    void* bytes_made() {
+      if (absent()) make();
+      return data.load(std::memory_order_acquire);
+    }
+    void make();
     int64_t bytes;
     MemoryKind kind;
     Device device;
-    void* data;
+    std::atomic<void*> data;
     bool counted = true;
     int64_t given_back = 0;
     std::shared_ptr<const void> owner;  // of external bytes, which are not accounted
+    struct Demand;
+    std::shared_ptr<Demand> demand = nullptr;  // of bytes that are made on demand
   };
   std::shared_ptr<Block> block_;
 };
@@ -146,11 +161,24 @@ class Tensor {
   // This tensor in `layout`; undefined if it has no such layout.
   Tensor in_layout(Layout layout) const;
   const std::vector<Tensor>& attached_layouts() const;
+  // Leaves the codes only in this attached layout, of blocks of rows (Layout::rows), to which this tensor belongs: the
+  // canonical ones are freed, and made again from it, with the same bytes, as soon as data() is called. For codes that
+  // are read in that layout. Throws Error unless this is a whole dense matrix on the CPU.
+  void keep_only(Layout layout);
+  // Whether data() need not make the canonical codes first.
+  bool present() const { return storage_.present(); }
+  // The codes of rows [begin, end), canonical, without scales: this tensor's, or a copy where they are not present.
+  Tensor canonical_rows(int64_t begin, int64_t end, MemoryKind kind) const;
   // The sums of the rows of codes (kernels::GemmOperand::row_sums), int32 [rows], made with them on a device; undefined
   // where there are none. Views, other shapes and copies have none. Who writes codes in place attaches their new sums,
   // or undefined ones. Throws Error for another shape or dtype.
   void attach_row_sums(Tensor sums);
   Tensor row_sums() const;
+  // The scales of this tensor, which has some, in the order of its layout's kernels
+  // (kernels::GemmOperand::panel_scales), fp32 or fp16; undefined where there are none or where with_quant gave the
+  // codes other scales. Who writes scales in place attaches them anew.
+  void attach_panel_scales(Tensor scales);
+  Tensor panel_scales() const;
 
   // Row-major elements (codes decoded without scales), and values (with scales).
   std::vector<double> elements() const;

@@ -19,13 +19,18 @@ namespace bitgrad {
   }
 #include "bitgrad/dtype/layouts.inc"
 #undef BITGRAD_LAYOUT
-#define BITGRAD_LAYOUT_ROWS(symbol, unit, space)                                                                \
-  namespace space {                                                                                             \
-  void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out,     \
-                 int64_t begin, int64_t end);                                                                   \
-  inline void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) { \
-    pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);                                              \
-  }                                                                                                             \
+#define BITGRAD_LAYOUT_ROWS(symbol, unit, space)                                                                 \
+  namespace space {                                                                                              \
+  void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out,      \
+                 int64_t begin, int64_t end);                                                                    \
+  void unpack_rows(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride,     \
+                   int64_t begin, int64_t end);                                                                  \
+  inline void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {  \
+    pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);                                               \
+  }                                                                                                              \
+  inline void unpack(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride) { \
+    unpack_rows(dtype, rows, cols, in, canonical, stride, 0, rows);                                              \
+  }                                                                                                              \
   }
 #include "dtype/layouts/rows.inc"
 #undef BITGRAD_LAYOUT_ROWS

@@ -87,13 +87,14 @@ void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, i
   }
 }
 
-void unpack(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride) {
+void unpack_rows(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride,
+                 int64_t begin, int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const int bits = dtype.bits();
   const int64_t plane = plane_size(rows, cols), row_bytes = detail::writable_row_bytes(dtype, cols, stride);
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = begin; r < end; ++r) {
     const uint32_t* lane = static_cast<const uint32_t*>(in) + lane_of_row(r, cols);
-    uint8_t* row = static_cast<uint8_t*>(canonical) + r * stride;
+    uint8_t* row = static_cast<uint8_t*>(canonical) + (r - begin) * stride;
     if (bits == 1) {
       unpack_row_1(lane, cols, row, row_bytes);
     } else {

@@ -143,13 +143,14 @@ void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, i
   for (int64_t w = bits * plane_stride; w < bytes(dtype, rows, cols) / 8; ++w) planes[w] = 0;
 }
 
-void unpack(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride) {
+void unpack_rows(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride,
+                 int64_t begin, int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const int bits = dtype.bits();
   const int64_t words = plane_words(cols), plane_stride = rows * words;
   const int64_t row_bytes = detail::writable_row_bytes(dtype, cols, stride);
-  for (int64_t r = 0; r < rows; ++r) {
-    uint8_t* row = static_cast<uint8_t*>(canonical) + r * stride;
+  for (int64_t r = begin; r < end; ++r) {
+    uint8_t* row = static_cast<uint8_t*>(canonical) + (r - begin) * stride;
     const uint64_t* from = static_cast<const uint64_t*>(in) + r * words;
     if (bits == 1) {
       join_row_1(from, cols, row, row_bytes);

@@ -48,13 +48,14 @@ void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, i
   }
 }
 
-void unpack(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride) {
+void unpack_rows(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride,
+                 int64_t begin, int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const int64_t total_bits = cols * dtype.bits(), words = tile_words(dtype.bits(), cols);
   const int64_t row_bytes = detail::writable_row_bytes(dtype, cols, stride);
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = begin; r < end; ++r) {
     const uint32_t* lane = static_cast<const uint32_t*>(in) + lane_of_row(r, words);
-    uint8_t* row = static_cast<uint8_t*>(canonical) + r * stride;
+    uint8_t* row = static_cast<uint8_t*>(canonical) + (r - begin) * stride;
     for (int64_t k = 0; k < used_words(dtype.bits(), cols); ++k) {
       const uint64_t w = lane[2 * k * kPanelRows] | (static_cast<uint64_t>(lane[(2 * k + 1) * kPanelRows]) << 32);
       detail::store_row_word(row, k, row_bytes, w & detail::low_mask(total_bits - 64 * k));

@@ -112,6 +112,48 @@ void pack_panel_avx512(DType dtype, const VnniGeometry& g, int64_t panel, const 
   }
 }
 
+// Raw codes of all rows of a panel from line `line` on, `steps` lines.
+template <int fields>
+void open_lines(const VnniGeometry& g, const uint8_t* line, int64_t line_step, int64_t steps, uint8_t* raw,
+                int64_t row_step) {
+  constexpr uint32_t kBytes = 0x01010101u;
+  constexpr int kWidth = 8 / fields;
+  constexpr uint32_t kMask = kBytes * ((1u << kWidth) - 1);
+  const uint32_t flip = kBytes * g.flip;
+  for (int64_t s = 0; s < steps; ++s, line += line_step, raw += 4 * fields) {
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      uint32_t units;
+      std::memcpy(&units, line + 4 * r, 4);
+      for (int f = 0; f < fields; ++f) {
+        const uint32_t unit = ((units >> (f * kWidth)) & kMask) ^ flip;
+        std::memcpy(raw + r * row_step + 4 * f, &unit, 4);
+      }
+    }
+  }
+}
+
+// Restores rows [begin, end) of one panel.
+void unpack_panel(DType dtype, const VnniGeometry& g, const uint8_t* in, int64_t begin, int64_t end, uint8_t* canonical,
+                  int64_t stride) {
+  constexpr int64_t kBlock = 512;  // in codes; a multiple of 8, so that blocks start on bytes
+  uint8_t raw[kPanelRows][kBlock];
+  const int64_t panel = begin / kPanelRows, codes = 4 * g.fields, line_step = g.line(panel, 1) - g.line(panel, 0);
+  auto* const open = g.fields == 1   ? &open_lines<1>
+                     : g.fields == 2 ? &open_lines<2>
+                     : g.fields == 4 ? &open_lines<4>
+                                     : &open_lines<8>;
+  for (int64_t k0 = 0; k0 < g.k; k0 += kBlock) {
+    const int64_t depth = std::min(kBlock, g.k - k0);
+    open(g, in + g.line(panel, k0 / codes), line_step, (depth + codes - 1) / codes, raw[0], kBlock);
+    for (int64_t r = begin; r < end; ++r)
+      pack_row_raw(dtype, raw[r - panel * kPanelRows], depth, canonical + (r - begin) * stride + k0 / 8 * g.bits,
+                   false);
+  }
+  const int64_t used = row_bytes_file(dtype, g.k), pad = detail::writable_row_bytes(dtype, g.k, stride) - used;
+  for (int64_t r = begin; pad > 0 && r < end; ++r)
+    std::memset(canonical + (r - begin) * stride + used, 0, static_cast<size_t>(pad));
+}
+
 }  // namespace
 
 namespace vnni64_layout {
@@ -136,13 +178,15 @@ void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, i
     pack_one(dtype, g, p, static_cast<const uint8_t*>(canonical), stride, static_cast<uint8_t*>(out));
 }
 
-void unpack(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride) {
+void unpack_rows(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride,
+                 int64_t begin, int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, detail::kVnniExpected);
   const VnniGeometry g(dtype, rows, cols);
-  const auto* from = static_cast<const uint8_t*>(in);
-  for (int64_t r = 0; r < rows; ++r) {
-    detail::vnni_store_row(dtype, cols, static_cast<uint8_t*>(canonical) + r * stride, stride,
-                           [&](int64_t c) { return detail::vnni_raw_at(g, from, r, c); });
+  for (int64_t r = begin; r < end;) {
+    const int64_t next = std::min(end, (r / kPanelRows + 1) * kPanelRows);
+    unpack_panel(dtype, g, static_cast<const uint8_t*>(in), r, next,
+                 static_cast<uint8_t*>(canonical) + (r - begin) * stride, stride);
+    r = next;
   }
 }
 

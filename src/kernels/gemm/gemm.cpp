@@ -166,16 +166,25 @@ bool gemm_is_integer(const GemmArgs& args) {
 
 namespace {
 
-const GemmKernel& cached_choice(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts, const char* where) {
+const GemmKernel* cached_choice(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts, const char* where) {
   if (args.batch.count != 1) gemm_detail::check_batch(args, where);
   thread_local std::array<CachedChoice, kCacheSlots> cache;
   const Key key = key_of(args, a_layouts, b_layouts);
   CachedChoice& slot = cache[hash_of(key) % kCacheSlots];
-  if (slot.kernel != nullptr && slot.key == key) return *slot.kernel;
-  const GemmKernel* kernel = choose(args, a_layouts, b_layouts);
+  if (slot.key != key || slot.kernel == nullptr) slot = {key, choose(args, a_layouts, b_layouts)};
+  return slot.kernel;
+}
+
+const GemmKernel& needed_choice(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts, const char* where) {
+  const GemmKernel* const kernel = cached_choice(args, a_layouts, b_layouts, where);
   if (kernel == nullptr) fail_no_kernel(args, where);
-  slot = {key, kernel};
   return *kernel;
+}
+
+LayoutSet set_of(std::span<const Layout> layouts) {
+  LayoutSet set = 0;
+  for (const Layout layout : layouts) set |= only(layout);
+  return set;
 }
 
 // `supports` and `cost` refer to the operands as stored. A derived layout is made from canonical codes, so planning
@@ -189,17 +198,19 @@ GemmArgs as_canonical(GemmArgs args) {
 }  // namespace
 
 const GemmKernel& select_gemm(const GemmArgs& args) {
-  return cached_choice(args, only(args.a.layout), only(args.b.layout), "gemm");
+  return needed_choice(args, only(args.a.layout), only(args.b.layout), "gemm");
 }
 
 const GemmKernel& plan_gemm(const GemmArgs& args) {
-  return cached_choice(as_canonical(args), kAnyLayout, kAnyLayout, "plan_gemm");
+  return needed_choice(as_canonical(args), kAnyLayout, kAnyLayout, "plan_gemm");
 }
 
 const GemmKernel& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts) {
-  LayoutSet set = 0;
-  for (const Layout layout : b_layouts) set |= only(layout);
-  return cached_choice(as_canonical(args), kAnyLayout, set, "plan_gemm");
+  return needed_choice(as_canonical(args), kAnyLayout, set_of(b_layouts), "plan_gemm");
+}
+
+const GemmKernel* find_gemm(const GemmArgs& args, std::span<const Layout> b_layouts) {
+  return cached_choice(as_canonical(args), kAnyLayout, set_of(b_layouts), "find_gemm");
 }
 
 void gemm(const GemmArgs& args) { select_gemm(args).run(args); }

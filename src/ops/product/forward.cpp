@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/pack.h"
 #include "ops/product/gradient.h"
 #include "ops/product/operand.h"
@@ -28,16 +29,64 @@ Tensor packed(const Tensor& x, Layout layout) {
   return there;
 }
 
+// w as operand B: its form, and the layouts in which a kernel may have it.
+class Weight {
+ public:
+  explicit Weight(const Tensor& w) : w_(w), layouts_(layouts_of(w)) {
+    if (w.present()) {
+      side_ = side_of(w, false);
+      return;
+    }
+    side_ = side_of(form_of(w), false);
+    side_.gemm.stride = w.stride();
+    side_.gemm.scale = w.scale_map();
+  }
+  const Side& side() const { return side_; }
+
+  // Codes that exist in derived layouts only are restored for this product where the best kernel reads canonical ones,
+  // unless another with the same order of sums is as fast.
+  const kernels::GemmKernel& choose(const kernels::GemmArgs& args) {
+    const kernels::GemmKernel& best = kernels::plan_gemm(args, layouts_);
+    if (best.b_layout != w_.layout() || w_.present()) return best;
+    const kernels::GemmKernel* const other = kernels::find_gemm(args, std::span(layouts_).subspan(1));
+    const double restored =
+        kernels::gemm_cost(best, args) + kRestoreNs * static_cast<double>(args.n) * static_cast<double>(args.k);
+    if (other != nullptr && other->order == best.order && best.order != SumOrder::kFree &&
+        kernels::gemm_cost(*other, args) <= restored)
+      return *other;
+    return best;
+  }
+  // Sets what the kernel reads.
+  void put(Layout layout, kernels::GemmOperand& b) {
+    Tensor there = w_.in_layout(layout);
+    if (layout == w_.layout() && !w_.present())
+      there = restored_ = w_.canonical_rows(0, w_.rows(), MemoryKind::kWorkspace);
+    b.data = there.data();
+    b.layout = layout;
+    const Tensor scales = there.panel_scales();
+    if (!scales.defined() || b.scale.scale == nullptr) return;
+    b.panel_scales = scales.data();
+    b.panel_dtype = scales.dtype();
+  }
+
+ private:
+  static constexpr double kRestoreNs = 0.2;  // per code
+  const Tensor& w_;
+  const std::vector<Layout> layouts_;
+  Side side_;
+  Tensor restored_;
+};
+
 }  // namespace
 
 void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y, bool row_alone) {
+  Weight weight(w);
   kernels::GemmArgs full =
-      product_args(x.side(false), side_of(w, false), y.dtype(), bias.defined() ? bias.as<float>() : nullptr);
+      product_args(x.side(false), weight.side(), y.dtype(), bias.defined() ? bias.as<float>() : nullptr);
   full.row_alone = row_alone;
-  const kernels::GemmKernel& kernel = kernels::plan_gemm(full, layouts_of(w));
+  const kernels::GemmKernel& kernel = weight.choose(full);
   full.ldc = y.stride() * 8 / y.dtype().bits();
-  full.b.data = w.in_layout(kernel.b_layout).data();
-  full.b.layout = kernel.b_layout;
+  weight.put(kernel.b_layout, full.b);
   const int64_t rows = x.row_count(), block = x.block_rows();
   const auto run = [&](int64_t begin, int64_t end) {
     Tensor workspace;

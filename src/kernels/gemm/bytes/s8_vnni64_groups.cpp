@@ -108,9 +108,12 @@ class GroupsChunk {
   }
 
   void load_params(int64_t j, int64_t columns, S8GroupsTile& tile) {
-    put_panel_scales(args_, j, columns, scale_, plan_.kernel.transpose16);
-    repeat(scale_);
-    tile.scale = scale_;
+    tile.scale = panel_scales(args_, j, columns, scale_, plan_.kernel.panel);
+    if (groups_along_k(args_) != plan_.groups) {
+      if (tile.scale != scale_) std::copy_n(tile.scale, groups_along_k(args_) * kPanelColumns, scale_);
+      repeat(scale_);
+      tile.scale = scale_;
+    }
     if (args_.b.scale.offset != nullptr) {
       put_panel_params(args_, j, columns, args_.b.scale.offset, offset_);
       repeat(offset_);

@@ -42,9 +42,9 @@ struct S8GroupsKernel {
   int rows;  // of the largest tile, at most kS8GroupsRows
   void (*tile)(int rows, int bits, const S8GroupsTile& tile);
   int32_t (*row_sum)(const int8_t* row, int64_t count);
-  Transpose transpose16;  // or null
-  double gmacs;           // multiply-adds per nanosecond, by a tile of all rows
-  double group_ns;        // to scale and add one group of one output
+  PanelLoops panel;
+  double gmacs;     // multiply-adds per nanosecond, by a tile of all rows
+  double group_ns;  // to scale and add one group of one output
 };
 
 bool s8_vnni64_groups_supports(const GemmArgs& args);

@@ -174,7 +174,7 @@ void groups_tile(int rows, int bits, const S8GroupsTile& t) {
                                                       : kTiles<8>;
   functions[rows - 1](t);
 }
-constexpr S8GroupsKernel kGroupsKernel{kRows, &groups_tile, &sum_of_row, nullptr, 60, 0.1};
+constexpr S8GroupsKernel kGroupsKernel{kRows, &groups_tile, &sum_of_row, {nullptr, &widen_halves_avx2}, 60, 0.1};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail

@@ -125,7 +125,8 @@ void groups_tile(int rows, int bits, const S8GroupsTile& t) {
                                                       : kRows<8>;
   functions[rows - 1](t);
 }
-constexpr S8GroupsKernel kGroupsKernel{kS8GroupsRows, &groups_tile, &sum_of_row, &transpose16_avx512, 250, 0.04};
+constexpr S8GroupsKernel kGroupsKernel{
+    kS8GroupsRows, &groups_tile, &sum_of_row, {&transpose16_avx512, &widen_halves_avx2}, 250, 0.04};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail

@@ -48,7 +48,7 @@ int32_t sum_of_row(const int8_t* row, int64_t count) {
   return sum;
 }
 
-constexpr S8GroupsKernel kGroupsKernel{1, &groups_tile, &sum_of_row, nullptr, 1, 1};
+constexpr S8GroupsKernel kGroupsKernel{1, &groups_tile, &sum_of_row, {}, 1, 1};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail

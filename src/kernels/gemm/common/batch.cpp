@@ -23,6 +23,7 @@ void advance(GemmOperand& x, int64_t bytes, int64_t entries) {
   advance(x.scale.zero, entries);
   advance(x.scale.offset, entries);
   if (bytes != 0) x.row_sums = nullptr;  // they belong to the first member
+  if (bytes != 0 || entries != 0) x.panel_scales = nullptr;
 }
 
 // What steps of an operand must be multiples of. Words of codes are read whole.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "bitgrad/dtype/bf16.h"
 #include "kernels/gemm/common/operands.h"
+#include "kernels/panel_scales.h"
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
@@ -45,7 +47,9 @@ void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const i
   put(args, j0, columns, values, out);
 }
 
-void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out, Transpose transpose16) {
+namespace {
+
+void put_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out, Transpose transpose16) {
   const int64_t groups = groups_along_k(args);
   const float* const scale = args.b.scale.scale;
   if (scale == nullptr) {
@@ -63,4 +67,42 @@ void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* 
   }
 }
 
+}  // namespace
+
+const float* panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* memory, const PanelLoops& loops) {
+  const int64_t groups = groups_along_k(args), count = groups * kPanelColumns, at = j0 / kPanelColumns * count;
+  if (args.b.panel_scales == nullptr) {
+    put_scales(args, j0, columns, memory, loops.transpose16);
+    return memory;
+  }
+  const int64_t size = args.b.panel_dtype.bits() / 8;
+  const auto* const next = static_cast<const char*>(args.b.panel_scales) + (at + count) * size;
+  for (int64_t i = 0; j0 + kPanelColumns < args.n && i < count * size; i += 64) __builtin_prefetch(next + i, 0, 2);
+  if (args.b.panel_dtype == dtypes::fp32) return static_cast<const float*>(args.b.panel_scales) + at;
+  const auto* const halves = static_cast<const uint16_t*>(args.b.panel_scales) + at;
+  if (loops.widen != nullptr)
+    loops.widen(halves, count, memory);
+  else
+    std::transform(halves, halves + count, memory, fp16_to_float);
+  return memory;
+}
+
 }  // namespace bitgrad::kernels::gemm_detail
+
+namespace bitgrad::kernels {
+
+int64_t panel_scale_count(int64_t rows, int64_t groups) {
+  return gemm_detail::round_up(rows, gemm_detail::kPanelColumns) * groups;
+}
+
+void order_panel_scales(const ScaleMap& scale, int64_t rows, int64_t cols, float* out) {
+  GemmArgs args;
+  args.n = rows;
+  args.k = cols;
+  args.b.scale = scale;
+  const int64_t step = gemm_detail::groups_along_k(args) * gemm_detail::kPanelColumns;
+  for (int64_t j = 0; j < rows; j += gemm_detail::kPanelColumns, out += step)
+    gemm_detail::put_panel_params(args, j, std::min(gemm_detail::kPanelColumns, rows - j), scale.scale, out);
+}
+
+}  // namespace bitgrad::kernels

@@ -13,6 +13,14 @@ namespace bitgrad::kernels::gemm_detail {
 using Transpose = void (*)(const float* const* rows, int64_t kc, int64_t width, float* out);
 // For 16 rows; needs isa::kAvx512 (floats/chain512_avx512.cpp).
 void transpose16_avx512(const float* const* rows, int64_t kc, int64_t width, float* out);
+// fp16 to fp32; needs isa::kAvx2 (panel_params_avx2.cpp).
+void widen_halves_avx2(const uint16_t* in, int64_t count, float* out);
+
+// What an instruction set has for scales; null: by plain loops.
+struct PanelLoops {
+  Transpose transpose16 = nullptr;
+  void (*widen)(const uint16_t* in, int64_t count, float* out) = nullptr;
+};
 
 inline constexpr int64_t kPanelColumns = kVnniPanels * kPanelRows;
 
@@ -23,7 +31,7 @@ int64_t groups_along_k(const GemmArgs& args);
 // groups. Lanes beyond `columns` repeat the first column. B is stored [free, k].
 void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const float* values, float* out);
 void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const int32_t* values, int32_t* out);
-// The scales; 1 if there are none. `transpose16`: a faster routine for 16 rows, or null.
-void put_panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out, Transpose transpose16);
+// The scales, 1 if there are none: where args.b.panel_scales has them, or put into `memory`, as above.
+const float* panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* memory, const PanelLoops& loops);
 
 }  // namespace bitgrad::kernels::gemm_detail

@@ -26,7 +26,7 @@ struct ChainPanelTile {
 struct ChainPanelKernel {
   int rows;  // of the largest tile, at most 4
   void (*tile)(int rows, int bits, const ChainPanelTile& tile);
-  Transpose transpose16;   // or null
+  PanelLoops panel;
   double open_ns, mac_ns;  // per code that becomes a value, and per multiply-add
 };
 

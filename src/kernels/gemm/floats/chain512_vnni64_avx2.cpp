@@ -77,7 +77,7 @@ void tile_rows(const ChainPanelTile& t) {
 
 #pragma GCC pop_options
 
-constexpr ChainPanelKernel kPanelKernel{2, &tile_bits<2>, nullptr, 0.1, 0.025};
+constexpr ChainPanelKernel kPanelKernel{2, &tile_bits<2>, {nullptr, &widen_halves_avx2}, 0.1, 0.025};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail

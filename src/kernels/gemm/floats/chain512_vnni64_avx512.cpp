@@ -91,7 +91,7 @@ void tile_rows(const ChainPanelTile& t) {
 
 #pragma GCC pop_options
 
-constexpr ChainPanelKernel kPanelKernel{4, &tile_bits<4>, &transpose16_avx512, 0.035, 0.012};
+constexpr ChainPanelKernel kPanelKernel{4, &tile_bits<4>, {&transpose16_avx512, &widen_halves_avx2}, 0.035, 0.012};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail

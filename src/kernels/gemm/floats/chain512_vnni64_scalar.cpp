@@ -35,7 +35,7 @@ void panel_tile(int rows, int bits, const ChainPanelTile& t) {
   }
 }
 
-constexpr ChainPanelKernel kPanelKernel{1, &panel_tile, nullptr, 1, 1};
+constexpr ChainPanelKernel kPanelKernel{1, &panel_tile, {}, 1, 1};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail
