@@ -108,8 +108,13 @@ class GroupsChunk {
   }
 
   void load_params(int64_t j, int64_t columns, S8GroupsTile& tile) {
-    tile.scale = panel_scales(args_, j, columns, scale_, plan_.kernel.panel);
-    if (groups_along_k(args_) != plan_.groups) {
+    const bool one_each = groups_along_k(args_) == plan_.groups;  // else tiles read what `repeat` makes, in fp32
+    PanelLoops loops = plan_.kernel.panel;
+    loops.halves = loops.halves && one_each;
+    const PanelScales scales = panel_scales(args_, j, columns, scale_, loops);
+    tile.scale = scales.floats;
+    tile.halves = scales.halves;
+    if (!one_each) {
       if (tile.scale != scale_) std::copy_n(tile.scale, groups_along_k(args_) * kPanelColumns, scale_);
       repeat(scale_);
       tile.scale = scale_;

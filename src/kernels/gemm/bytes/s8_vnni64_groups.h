@@ -35,6 +35,7 @@ struct S8GroupsTile {
   const int32_t* column_by;     // [group][kPanelColumns] c - zb, or null
   const float *scale, *offset;  // [group][kPanelColumns]; offset may be null
   const float* row_scale;       // [row][group] scales of A, or null: it has none along k
+  const uint16_t* halves;       // fp16 in place of scale, or null; only for kernels with PanelLoops::halves
   float* t;                     // [row][kPanelColumns], written
 };
 

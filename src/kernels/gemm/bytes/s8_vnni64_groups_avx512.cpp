@@ -16,9 +16,15 @@ constexpr int64_t kAhead = 4096;  // bytes
 
 // The sums of one group: start, or c - zb times the sum of A's codes, is added to f sum a u.
 template <int R, int P>
-[[gnu::always_inline]] inline void finish_group(const S8GroupsTile& t, int64_t g, const float* scale,
-                                                __m512i (&acc)[R][P], __m512 (&sum)[R][P]) {
-  const int64_t at = scale - t.scale;
+[[gnu::always_inline]] inline void finish_group(const S8GroupsTile& t, int64_t g, int64_t at, __m512i (&acc)[R][P],
+                                                __m512 (&sum)[R][P]) {
+  __m512 scale[P];
+  if (t.halves != nullptr) {
+    BITGRAD_UNROLL(int p = 0; p < P; ++p)
+    scale[p] = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(t.halves + at + 16 * p)));
+  } else {
+    BITGRAD_UNROLL(int p = 0; p < P; ++p) scale[p] = _mm512_loadu_ps(t.scale + at + 16 * p);
+  }
   BITGRAD_UNROLL(int r = 0; r < R; ++r) {
     const int32_t codes = t.sums[r * t.groups + g];
     const __m512 of_row = _mm512_set1_ps(t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + g]);
@@ -28,13 +34,11 @@ template <int R, int P>
       const __m512i start = t.column_by == nullptr ? _mm512_set1_epi32(t.start[r * t.groups + g])
                                                    : _mm512_mullo_epi32(_mm512_set1_epi32(codes),
                                                                         _mm512_loadu_si512(t.column_by + at + 16 * p));
-      const auto by_row = [&](const float* params) {
-        const __m512 x = _mm512_loadu_ps(params);
-        return t.row_scale == nullptr ? x : _mm512_mul_ps(x, of_row);
-      };
-      __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(total, start)), by_row(scale + 16 * p));
+      const auto by_row = [&](__m512 x) { return t.row_scale == nullptr ? x : _mm512_mul_ps(x, of_row); };
+      __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(total, start)), by_row(scale[p]));
       if (t.offset != nullptr)
-        y = _mm512_add_ps(y, _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(codes)), by_row(t.offset + at + 16 * p)));
+        y = _mm512_add_ps(y, _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(codes)),
+                                           by_row(_mm512_loadu_ps(t.offset + at + 16 * p))));
       sum[r][p] = _mm512_add_ps(sum[r][p], y);
     }
   }
@@ -48,10 +52,10 @@ template <int R, int P, int fields>
   const int64_t b_step = int64_t{64} * t.panels;
   const int8_t* a = t.a;
   const uint8_t* b = t.b + int64_t{64} * panel;
-  const float* scale = t.scale + 16 * panel;
+  int64_t at = 16 * panel;
   __m512 sum[R][P];
   BITGRAD_UNROLL(int r = 0; r < R; ++r) { BITGRAD_UNROLL(int p = 0; p < P; ++p) sum[r][p] = _mm512_setzero_ps(); }
-  for (int64_t g = 0; g < t.groups; ++g, scale += kPanelColumns) {
+  for (int64_t g = 0; g < t.groups; ++g, at += kPanelColumns) {
     __m512i acc[kSets][R][P];
     BITGRAD_UNROLL(int s = 0; s < kSets; ++s) {
       BITGRAD_UNROLL(int r = 0; r < R; ++r) {
@@ -83,7 +87,7 @@ template <int R, int P, int fields>
     if constexpr (kSets == 2) {
       BITGRAD_UNROLL(int p = 0; p < P; ++p) acc[0][0][p] = _mm512_add_epi32(acc[0][0][p], acc[kSets - 1][0][p]);
     }
-    finish_group<R, P>(t, g, scale, acc[0], sum);
+    finish_group<R, P>(t, g, at, acc[0], sum);
   }
   BITGRAD_UNROLL(int r = 0; r < R; ++r) {
     BITGRAD_UNROLL(int p = 0; p < P; ++p) _mm512_storeu_ps(t.t + r * kPanelColumns + 16 * (panel + p), sum[r][p]);
@@ -126,7 +130,7 @@ void groups_tile(int rows, int bits, const S8GroupsTile& t) {
   functions[rows - 1](t);
 }
 constexpr S8GroupsKernel kGroupsKernel{
-    kS8GroupsRows, &groups_tile, &sum_of_row, {&transpose16_avx512, &widen_halves_avx2}, 250, 0.04};
+    kS8GroupsRows, &groups_tile, &sum_of_row, {&transpose16_avx512, &widen_halves_avx2, true}, 250, 0.04};
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail

@@ -69,22 +69,20 @@ void put_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* out, T
 
 }  // namespace
 
-const float* panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* memory, const PanelLoops& loops) {
+PanelScales panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* memory, const PanelLoops& loops) {
   const int64_t groups = groups_along_k(args), count = groups * kPanelColumns, at = j0 / kPanelColumns * count;
   if (args.b.panel_scales == nullptr) {
     put_scales(args, j0, columns, memory, loops.transpose16);
-    return memory;
+    return {memory};
   }
-  const int64_t size = args.b.panel_dtype.bits() / 8;
-  const auto* const next = static_cast<const char*>(args.b.panel_scales) + (at + count) * size;
-  for (int64_t i = 0; j0 + kPanelColumns < args.n && i < count * size; i += 64) __builtin_prefetch(next + i, 0, 2);
-  if (args.b.panel_dtype == dtypes::fp32) return static_cast<const float*>(args.b.panel_scales) + at;
+  if (args.b.panel_dtype == dtypes::fp32) return {static_cast<const float*>(args.b.panel_scales) + at};
   const auto* const halves = static_cast<const uint16_t*>(args.b.panel_scales) + at;
+  if (loops.halves) return {nullptr, halves};
   if (loops.widen != nullptr)
     loops.widen(halves, count, memory);
   else
     std::transform(halves, halves + count, memory, fp16_to_float);
-  return memory;
+  return {memory};
 }
 
 }  // namespace bitgrad::kernels::gemm_detail

@@ -20,6 +20,13 @@ void widen_halves_avx2(const uint16_t* in, int64_t count, float* out);
 struct PanelLoops {
   Transpose transpose16 = nullptr;
   void (*widen)(const uint16_t* in, int64_t count, float* out) = nullptr;
+  bool halves = false;  // its tiles read fp16
+};
+
+// [group][kPanelColumns] scales of 64 columns; halves only where PanelLoops::halves.
+struct PanelScales {
+  const float* floats = nullptr;
+  const uint16_t* halves = nullptr;  // in place of floats
 };
 
 inline constexpr int64_t kPanelColumns = kVnniPanels * kPanelRows;
@@ -32,6 +39,6 @@ int64_t groups_along_k(const GemmArgs& args);
 void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const float* values, float* out);
 void put_panel_params(const GemmArgs& args, int64_t j0, int64_t columns, const int32_t* values, int32_t* out);
 // The scales, 1 if there are none: where args.b.panel_scales has them, or put into `memory`, as above.
-const float* panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* memory, const PanelLoops& loops);
+PanelScales panel_scales(const GemmArgs& args, int64_t j0, int64_t columns, float* memory, const PanelLoops& loops);
 
 }  // namespace bitgrad::kernels::gemm_detail

@@ -59,7 +59,7 @@ class PanelColumns {
 
  private:
   void load_params(int64_t j, int64_t columns, ChainPanelTile& tile) {
-    tile.scale = panel_scales(args_, j, columns, scale_, kernel_.panel);
+    tile.scale = panel_scales(args_, j, columns, scale_, kernel_.panel).floats;
     if (args_.b.scale.zero != nullptr) {
       put_panel_params(args_, j, columns, args_.b.scale.zero, codes_);
       for (int64_t i = 0; i < groups_ * kPanelColumns; ++i) zero_[i] = static_cast<float>(codes_[i]);
