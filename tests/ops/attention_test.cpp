@@ -240,7 +240,7 @@ Tensor in_key_blocks(const Tensor& k, float rest) {
 
 }  // namespace
 
-TEST_CASE("keys in transposed blocks give the bits of keys in rows, whatever lies behind the last", "[cpu]") {
+TEST_CASE("attention reads keys in transposed blocks with the same result as in rows", "[cpu]") {
   for (const Problem& p : kProblems) {
     INFO(p);
     const Tensor q = p.q(dtypes::fp32), k = p.k(dtypes::fp32), v = p.v(dtypes::fp32);
