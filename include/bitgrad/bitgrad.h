@@ -16,6 +16,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/profile.h"
+#include "bitgrad/base/program.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/checkpoint.h"

@@ -1,13 +1,13 @@
 #include "dist/wire_module.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/program.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/version.h"
 
@@ -15,14 +15,6 @@ namespace bitgrad::detail {
 namespace {
 
 constexpr const char *kVariable = "BITGRAD_MPI_MODULE", *kFile = "bitgrad_mpi.so";
-
-// Of this program, without a slash at its end; "" if the system does not say.
-std::string program_folder() {
-  char path[4096] = {};
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  const std::string text(path, static_cast<size_t>(std::max<ssize_t>(length, 0)));
-  return text.substr(0, std::min(text.rfind('/'), text.size()));
-}
 
 template <typename... Parts>
 [[noreturn]] void refuse(const std::string& path, const Parts&... parts) {
