@@ -1,5 +1,5 @@
 # Installing: find_package(bitgrad COMPONENTS ...), pkg-config, and Debian packages by CPack (make package). The components:
-# runtime (program, presets, libbitgrad_c.so), dev (headers, libbitgrad.a, files of CMake and pkg-config) and mpi (bitgrad_mpi.so).
+# runtime (program, presets, models, libbitgrad_c.so), dev (headers, libbitgrad.a, files of CMake and pkg-config) and mpi (bitgrad_mpi.so).
 set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/bitgrad)
 install(TARGETS bitgrad EXPORT bitgradTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev
@@ -10,6 +10,7 @@ if(TARGET bitgrad_c)
   install(TARGETS bitgrad_c EXPORT bitgradTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 endif()
 install(DIRECTORY include/bitgrad ${CMAKE_CURRENT_BINARY_DIR}/include/bitgrad DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/bitgrad COMPONENT runtime)
 install(DIRECTORY presets DESTINATION ${CMAKE_INSTALL_DATADIR}/bitgrad COMPONENT runtime)
 install(EXPORT bitgradTargets NAMESPACE bitgrad:: DESTINATION ${cmake_folder} COMPONENT dev)
 configure_package_config_file(${CMAKE_CURRENT_SOURCE_DIR}/scripts/bitgradConfig.cmake.in
@@ -90,7 +91,7 @@ foreach(part "pcre2-8 libpcre2-dev" "utf8proc libutf8proc-dev" "sentencepiece li
     string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", ${package}")
   endif()
 endforeach()
-set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program bitgrad, its presets, and the C interface libbitgrad_c.so.")
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program bitgrad, its presets and trained models, and the C interface libbitgrad_c.so.")
 set(CPACK_COMPONENT_MPI_DESCRIPTION "Training on several machines by MPI: the module bitgrad_mpi.so.")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "Headers, the C++ library, and files for CMake and pkg-config.")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/bitgrad RENAME copyright COMPONENT runtime)

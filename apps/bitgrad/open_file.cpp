@@ -8,6 +8,7 @@
 #include "bitgrad/config/plugin.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/report/report.h"
+#include "zoo.h"
 
 namespace bitgrad::cli {
 
@@ -30,10 +31,11 @@ void add_choice_options(Arguments& args, ModelChoice& choice, const std::string&
 
 OpenedFile open_target(const ModelChoice& choice) {
   load_named_plugins(choice.plugins);
-  require(!(choice.best || choice.last) || file_system().is_directory(choice.target), "run folder",
+  const std::string target = model_path(choice.target);
+  require(!(choice.best || choice.last) || file_system().is_directory(target), "run folder",
           choice.best ? "--best" : choice.last_option, " selects a checkpoint of a run folder: got '", choice.target,
           "', which is not one");
-  OpenedFile file = open_file(choice.target, all_overrides(choice),
+  OpenedFile file = open_file(target, all_overrides(choice),
                               choice.best   ? CheckpointChoice::kBest
                               : choice.last ? CheckpointChoice::kLast
                                             : CheckpointChoice::kChosen);

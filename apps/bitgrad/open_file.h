@@ -12,7 +12,7 @@ namespace bitgrad::cli {
 
 // The model that a command works on, which checkpoint of a folder, and what of its configuration is otherwise.
 struct ModelChoice {
-  std::string target = {};                // run folder, checkpoint or model file
+  std::string target = {};                // run folder, checkpoint, model file or models/NAME
   std::vector<std::string> plugins = {};  // loaded before it is opened
   std::vector<std::string> overrides = {};
   std::string data = {};  // option --data
@@ -20,7 +20,8 @@ struct ModelChoice {
   std::string last_option = "--last";  // what the command calls the option
 };
 inline constexpr const char* kTargetHelp =
-    "run folder (its best checkpoint if data.valid chose it, else its last), checkpoint or converted model";
+    "run folder (its best checkpoint if data.valid chose it, else its last), checkpoint or converted model, or "
+    "models/NAME for a shipped one (bitgrad models)";
 // Option --plugin and argument `target` of a command.
 void add_target(Arguments& args, ModelChoice& choice);
 // Options --best and --last of a command; `last`: the name of the latter where --last is taken.

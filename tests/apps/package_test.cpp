@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "apps/cli.h"
+#include "bitgrad/base/text.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
@@ -57,6 +58,15 @@ TEST_CASE("Debian packages install, run and are removed cleanly in a root of the
   run(install);
   CHECK(contains(run({root + "/usr/bin/bitgrad", "version"}), "bitgrad 0.1.0"));
   CHECK(std::filesystem::exists(root + "/usr/share/doc/bitgrad/copyright"));
+
+  // The first result after the installation: a model that comes with the program, and no file of the build.
+  std::ofstream(temp.file("digit.csv")) << bitgrad::joined(std::vector<int>(784, 255), ",") << '\n';
+  const ProcessResult predicted =
+      run_program({root + "/usr/bin/bitgrad", "predict", "models/tfc_w1a1", "digit.csv", "--pixels"}, {}, temp.path());
+  INFO(predicted.err);
+  CHECK(predicted.code == 0);
+  CHECK(contains(predicted.out, "class"));
+  CHECK(contains(run({root + "/usr/bin/bitgrad", "models"}), "\ntfc_w1a1 "));
 
   // A C program by pkg-config, which finds the files where they are.
   const Process::Environment pc{{"PKG_CONFIG_PATH", root + "/usr/lib/pkgconfig"}};

@@ -68,6 +68,7 @@ std::map<std::string, std::vector<std::vector<std::string>>> openings(const Down
           {"explain", {}},
           {"schema", {}},
           {"presets", {}},
+          {"models", {}},
           {"recipes", {}},
           {"kernels", {}},
           {"version", {}},
