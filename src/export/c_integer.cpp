@@ -340,18 +340,18 @@ std::string Writer::header(const std::vector<std::string>& comment) const {
   for (const std::string& line : comment) lines += "\n   " + line;
   const Value last = graph_[graph_.output()].inputs[0];
   const inference::CodeScale in = inference::code_scale(graph_[1]), out = inference::code_scale(graph_[last]);
-  return concat(
-      "/* Written by bitgrad export.", lines, " */\n#ifndef ", guard, "_H\n#define ", guard,
-      "_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nenum { ", name,
-      "_inputs = ", numel(1), ", ", name, "_outputs = ", numel(last), ", ", name, "_arena_bytes = ", plan_.arena,
-      " };\ntypedef int8_t ", name, "_input;\ntypedef int8_t ", name,
-      "_output;\n\n/* A code means scale * (code - zero): a code of x is x / scale, rounded to the nearest "
-      "integer (of two the even one),\n   + zero, within -128 to 127. */\n#define ",
-      guard, "_INPUT_SCALE ", number(in.scale), "\n#define ", guard, "_INPUT_ZERO (", in.zero, ")", "\n#define ", guard,
-      "_OUTPUT_SCALE ", number(out.scale), "\n#define ", guard, "_OUTPUT_ZERO (", out.zero, ")", "\n\n/* One sample ",
-      concat(graph_[1].form.sample), " (images: rows, columns, channels) to outputs ", concat(graph_[last].form.sample),
-      ". All codes are\n   legal. Not reentrant: buffers are static. in and out do not overlap. */\nvoid ", name,
-      "_predict(const int8_t *in, int8_t *out);\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
+  return concat("/* Written by bitgrad export.", lines, " */\n#ifndef ", guard, "_H\n#define ", guard,
+                "_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nenum { ", name,
+                "_inputs = ", numel(1), ", ", name, "_outputs = ", numel(last), ", ", name,
+                "_arena_bytes = ", plan_.arena, " };\ntypedef int8_t ", name, "_input;\ntypedef int8_t ", name,
+                "_output;\n\n/* A code means scale * (code - zero): a code of x is x / scale, rounded to the nearest "
+                "integer (of two the even one),\n   + zero, within -128 to 127. */\n#define ",
+                guard, "_INPUT_SCALE ", number(in.scale), "\n#define ", guard, "_INPUT_ZERO (", in.zero, ")",
+                "\n#define ", guard, "_OUTPUT_SCALE ", number(out.scale), "\n#define ", guard, "_OUTPUT_ZERO (",
+                out.zero, ")", "\n\n/* One sample ", concat(graph_[1].form.sample),
+                " (images: rows, columns, channels) to outputs ", concat(graph_[last].form.sample),
+                ". All codes are\n   legal. Not reentrant: buffers are static. in and out do not overlap. */\nvoid ",
+                name, "_predict(const int8_t *in, int8_t *out);\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }
 
 std::string Writer::source(const std::string& header_name) const {
