@@ -218,8 +218,7 @@ int run_quantize(QuantizeOptions options) {
   if (!options.json) return 0;
   Json result = result_json(options, before, after, split, stale, renewed, fitted);
   for (const auto& [layer, share] : clamped) result["clamped"][layer] = share;
-  std::cout << result.dump(2) << '
-';
+  std::cout << result.dump(2) << '\n';
   return 0;
 }
 

@@ -34,6 +34,11 @@ class InferenceRun {
   }
 
   Var run(const inference::Input&, const inference::Node&) const { return {}; }
+  // Operations of integer graphs, which IntegerNetwork runs.
+  template <typename Operation>
+  Var run(const Operation&, const inference::Node& node) const {
+    fail("inference_run", node.layer, " is an operation of integers");
+  }
   Var run(const inference::Quantize& op, const inference::Node& node) const {
     const Tensor x = in(node).value();
     return Var(op.dynamic ? quantize_dynamic(op.spec, x) : quantize_tensor(op.spec, x, node.params));

@@ -35,8 +35,8 @@ SECTIONS {
 // Prints the codes that differ and the instructions of a sample: the timer of these boards (CMSDK, 25 MHz) counts
 // virtual time, with -icount shift=0 a nanosecond an instruction, so a tick is 40 instructions.
 constexpr const char* kStart = R"c(
-#include "net.h"
-#include "samples.inc"
+ #include "net.h"
+ #include "samples.inc"
 static void print(const char *text) {
   register int r0 __asm__("r0") = 4;
   register const char *r1 __asm__("r1") = text;

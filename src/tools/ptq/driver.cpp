@@ -60,10 +60,6 @@ std::string why_not(const Quantizable& slot) {
   return "";
 }
 
-struct Bias {
-  Parameter* parameter = nullptr;
-};
-
 Parameter* bias_of(Module& model, const Layer& at) {
   for (const auto& [path, p] : model.parameters_at(model.path()))
     if (path == at.slot->owner().path() + ".bias" && p->shape().numel() == at.slot->weight().shape().rows() &&
