@@ -134,7 +134,7 @@ void renew(Learner& learner, const OpenedFile& file, int64_t n, const Dataset& d
 
 int run_convert(const ConvertOptions& options) {
   const OpenedFile file = open_to_compute(options.choice);
-  for (const char* ending : {".onnx", ".gguf", ".c"})
+  for (const char* ending : {".onnx", ".gguf", ".c", ".tflite"})
     require(!options.out.ends_with(ending), "convert", "writes a model file of bitgrad (.safetensors), got ",
             options.out, ". For ", ending, " use: bitgrad export ", options.choice.target, " -o ", options.out);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});

@@ -54,6 +54,10 @@ void set_output_rounding(const std::string& name, PrepareConfig& prepare) {
   require(!prepare.first && !prepare.last, "quantize",
           "--output-rounding is of compute: integer, which all layers have: got also --first or --last");
   const auto rounding = parse_enum<OutputRounding>(name, "quantize", "--output-rounding");
+  require(
+      rounding != OutputRounding::kRuy, "quantize",
+      "--output-rounding: ruy is that of LiteRT's kernels without XNNPACK, which no build uses by default; it is for "
+      "tests. Use double, single or float");
   if (prepare.recipe) {
     QuantRuleConfig all;
     all.layers = "*";
@@ -217,7 +221,8 @@ int run_quantize(QuantizeOptions options) {
   print_renewal(out, rows_of(norm_samples), stale, renewed);
   if (!options.json) return 0;
   Json result = result_json(options, before, after, split, stale, renewed, fitted);
-  for (const auto& [layer, share] : clamped) result["clamped"][layer] = share;
+  for (const auto& [layer, share] : clamped)  // a layer whose codes have two scales is listed twice
+    result["clamped"][layer] = std::max(share, result["clamped"].value(layer, 0.0));
   std::cout << result.dump(2) << '\n';
   return 0;
 }

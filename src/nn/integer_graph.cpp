@@ -18,10 +18,12 @@ namespace {
 
 using integer::refuse_integer;
 
+constexpr int64_t kLeastCode = -128, kMostCode = 127;
+
 // The codes that a reader asks for: scale, bounds, and how an input of the model becomes codes.
 struct Wanted {
   CodeScale scale = {};
-  int64_t lo = -128, hi = 127;
+  int64_t lo = kLeastCode, hi = kMostCode;
   const Quantize* quantize = nullptr;
 
   // Of x where the codes are those of f(x), f an increasing function that is constant outside [low, high].
@@ -117,9 +119,10 @@ class Pass {
 
   Value quantized(const Node& node, const Wanted& wanted) {
     Quantize q = *wanted.quantize;
-    q.lo = wanted.lo;
-    q.hi = wanted.hi;
-    return add(node, std::move(q), {0}, node.form.sample, wanted.scale);
+    q.lo = kLeastCode;
+    q.hi = kMostCode;
+    // Files leave this node to their caller, whose codes are any: narrower bounds stand behind it.
+    return rescaled(add(node, std::move(q), {0}, node.form.sample, wanted.scale), wanted);
   }
 
   Value activation(const Node& node, const Pointwise& op, const Wanted& wanted) {
@@ -165,7 +168,7 @@ class Pass {
   Value rescaled(Value v, const Wanted& wanted) {
     const Node& node = out_[v];
     const CodeScale from = code_scale(node);
-    if (from == wanted.scale && wanted.lo == -128 && wanted.hi == 127) return v;
+    if (from == wanted.scale && wanted.lo <= kLeastCode && wanted.hi >= kMostCode) return v;
     Requantize op = integer::requantize_op(from.scale, {1.0f}, wanted.scale.scale, rule_);
     op.zero_in = from.zero;
     return add(node, bounded(std::move(op), wanted), {v}, node.form.sample, wanted.scale);

@@ -204,7 +204,7 @@ IntegerMultiply multiply_op(const CodeScale& a, const CodeScale& b, float s_y, O
   op.rule = rule;
   op.zero_in = {a.zero, b.zero};
   if (rule == OutputRounding::kFloat)
-    op.factor = a.scale * b.scale / s_y;
+    op.factor = std::min(a.scale * b.scale / s_y, std::numeric_limits<float>::max());
   else
     op.multiplier = fixed_point(static_cast<double>(a.scale) * static_cast<double>(b.scale) / static_cast<double>(s_y));
   return op;

@@ -88,6 +88,8 @@ void Quantizable::check_weight(const LayerQuant& q) const {
           "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
   require(q.compute != Compute::kIntegerOut || !adapter_, "Quantizable",
           "compute: integer_out returns int32 and does not support adapters. Use compute: packed.");
+  require(quant_.compute != Compute::kInteger, "adapters",
+          "compute: integer has no sums of floats, and does not support adapters. Use compute: packed.");
   if (q.compute == Compute::kInteger) check_integer(q);
 }
 

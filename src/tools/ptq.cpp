@@ -40,6 +40,7 @@ int64_t renew_norms(Learner& learner, std::span<const SampleBatch> samples) {
   const DeviceGuard guard(learner.device());
   detail::NormRenewal norms(learner, samples);
   norms.renew();
+  learner.train_state().integer.reset();  // its norms were folded
   return norms.count();
 }
 

@@ -23,8 +23,8 @@ bool has_scale(Module& module) {
 bool is_fixed(Module& module) {
   const auto* const quantizer = dynamic_cast<const ActivationQuantizer*>(&module);
   const auto* const norm = dynamic_cast<const Norm*>(&module);
-  return (quantizer == nullptr || !quantizer->observes()) && (norm == nullptr || norm->holds_statistics()) &&
-         module.kind() != "dropout";
+  return (quantizer == nullptr || (!quantizer->observes() && quantizer->quant().spec.rounding == Rounding::kNearest)) &&
+         (norm == nullptr || norm->holds_statistics()) && module.kind() != "dropout";
 }
 
 }  // namespace

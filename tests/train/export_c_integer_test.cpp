@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <fstream>
+#include <map>
 
 #include "export/c_integer.h"
 #include "support/catch.h"
@@ -62,6 +63,24 @@ void check_codes(void* library, const std::string& name, const inference::Graph&
   CHECK(clamped < all);  // codes say something
 }
 
+// Two values share bytes only if one is read for the last time before the other is written, or in the same step.
+void check_lifetimes(const c_integer::Plan& p) {
+  std::map<inference::Value, std::pair<size_t, size_t>> life;  // steps that write and last read it
+  for (size_t step = 0; step < p.steps.size(); ++step) {
+    for (const inference::Value v : p.steps[step].inputs)
+      if (life.count(v) != 0) life[v].second = step;
+    life[p.steps[step].result] = {step, step};
+  }
+  for (const auto& [a, a_life] : life)
+    for (const auto& [b, b_life] : life) {
+      const c_integer::Spot &x = p.spots[static_cast<size_t>(a)], &y = p.spots[static_cast<size_t>(b)];
+      if (a == b || x.where != c_integer::Spot::Where::kArena || y.where != c_integer::Spot::Where::kArena) continue;
+      if (a_life.first > b_life.first || a_life.second <= b_life.first) continue;
+      INFO("values " << a << " and " << b);
+      CHECK((x.offset + x.bytes <= y.offset || y.offset + y.bytes <= x.offset));
+    }
+}
+
 }  // namespace
 
 TEST_CASE("C of networks of integers gives the codes of the definitions") {
@@ -76,11 +95,10 @@ TEST_CASE("C of networks of integers gives the codes of the definitions") {
     const ExportReport report = c_integer::write_c(nets[i].graph, path, {}, {});
     CHECK_FALSE(report.refused());
     files.push_back(path);
-    for (const std::string& text : {slurp(path), slurp(path.substr(0, path.size() - 1) + "h")})
+    for (const std::string& file : {path, path.substr(0, path.size() - 1) + "h"})
       for (const std::string word : {"float", "double"}) {
-        INFO(word);
-        CHECK(run_program({"grep", "-w", word, path}).code == 1);
-        CHECK_FALSE(text.empty());
+        INFO(file << ": " << word);
+        CHECK(run_program({"grep", "-w", word, file}).code == 1);
       }
   }
   std::ofstream(temp.file("arm_acle.h")) << kAcle;
@@ -127,5 +145,6 @@ TEST_CASE("Values of networks of integers share one arena") {
       CHECK(p.arena % 4 == 0);
       for (const c_integer::Spot& s : p.spots)
         if (s.where == c_integer::Spot::Where::kArena) CHECK((s.offset % 4 == 0 && s.offset + s.bytes <= p.arena));
+      check_lifetimes(p);
     }
 }

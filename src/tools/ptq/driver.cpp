@@ -42,9 +42,15 @@ std::vector<double> doubles_of(const std::shared_ptr<const Tensor>& t) {
   return t ? t->on_host().elements() : std::vector<double>();
 }
 
-// Why no method can change this layer; "": methods can.
-std::string why_not(const Quantizable& slot) {
+// Sums over the inputs of a layer are two matrices of this size in double.
+constexpr int64_t kMostSummedInputs = 8192;
+
+// Why no method can change this layer; "": methods can. `weights`: how many layers with weights its module has.
+std::string why_not(const Quantizable& slot, size_t weights) {
   const Tensor& value = slot.weight().value();
+  if (weights > 1) return "its module has other weights: what it reads and returns is not seen";
+  if (slot.weight().shape().cols() > kMostSummedInputs)
+    return concat("it has ", slot.weight().shape().cols(), " inputs, more than ", kMostSummedInputs);
   if (slot.weight_owner() != nullptr) return "its weight is that of another layer";
   if (slot.kind() == Quantizable::Kind::kEmbedding) return "an embedding has no product to fit";
   if (slot.adapter() != nullptr) return "it has an adapter";
@@ -141,13 +147,16 @@ class Walk {
  public:
   Walk(Learner& quantized, Learner& reference, const PtqSpec& spec, std::span<const SampleBatch> samples)
       : quantized_(quantized), reference_(reference), spec_(spec), samples_(samples) {
-    for (const Layer& at : reference.model().quantizables_at(reference.model().path())) floats_[at.layer] = at.slot;
+    for (const Layer& at : reference.model().quantizables_at(reference.model().path())) {
+      floats_[at.layer] = at.slot;
+      ++weights_[at.slot->owner().path()];
+    }
   }
 
   PtqLayer fit(const Layer& at) {
     PtqLayer result;
     result.layer = at.layer;
-    result.skipped = why_not(*at.slot);
+    result.skipped = why_not(*at.slot, weights_[at.slot->owner().path()]);
     if (!result.skipped.empty()) return result;
     Parameter* const bias = bias_of(quantized_.model(), at);
     LayerData data;
@@ -200,6 +209,7 @@ class Walk {
   const PtqSpec& spec_;
   const std::span<const SampleBatch> samples_;
   std::map<std::string, const Quantizable*> floats_;
+  std::map<std::string, size_t> weights_;  // layers with weights of each module
 };
 
 // A method that no layer could use is a wish that would be ignored.

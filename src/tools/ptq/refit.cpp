@@ -64,7 +64,7 @@ class Refit final : public PtqMethod {
     if (!solve(system, right)) return;
     for (int64_t b = 0; b < blocks; ++b) {
       const double scale = stored_scale(data.grid.spec, right[static_cast<size_t>(b)]);
-      if (!std::isfinite(scale) || !(right[static_cast<size_t>(b)] > 0)) return;
+      if (!std::isfinite(scale) || !(scale > 0)) return;
       right[static_cast<size_t>(b)] = scale;
     }
     for (int64_t b = 0; b < blocks; ++b) to.scales[data.scale_of(o, b * block)] = right[static_cast<size_t>(b)];
