@@ -264,6 +264,8 @@ TEST_CASE("convert, quantize and sensitivity report wrong arguments") {
       {{"quantize", run, "-o", out, "--recipe", "int8wo", "--samples", "0"}, 2, "--samples"},
       {{"quantize", run, "-o", out, "--recipe", "int8wo", "--samples", "5", "--batches", "5"}, 2, "excludes"},
       {{"quantize", run, "--recipe", "int8wo"}, 2, "-o FILE"},
+      {{"quantize", run, "-o", out, "--recipe", "int8", "--output-rounding", "ruy"}, 2, "Use double, single or float"},
+      {{"quantize", run, "-o", out, "--recipe", "int8wo", "--output-rounding", "float"}, 2, "got recipe int8wo"},
       {{"quantize", run, "-o", out, "--recipe", "int4wo", "--method", "gtpq"}, 2, "Did you mean 'gptq'?"},
       {{"quantize", run, "-o", out, "--recipe", "int4wo", "--method", "gptq,gptq"}, 2, "listed twice"},
       {{"quantize", run, "-o", out, "--recipe", "int4wo", "--method", "clip"}, 2, "method clip fits no layer"},

@@ -165,6 +165,22 @@ TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops
   CHECK(check_codes(rows.graph(), rows.batch(33, 7)) > 1000);
 }
 
+// Files leave the quantizer of the input to their caller, whose codes are any.
+TEST_CASE("Bounds of a first layer are a node behind the quantizer of the input") {
+  for (const OutputRounding rule : kRules) {
+    INFO(enum_name(rule));
+    Net net({layer("hardtanh"), layer("linear", {{"out", int64_t{3}}})}, {5}, "int8", rule);
+    net.calibrate();
+    const inference::Graph graph = net.graph();
+    const auto& input = std::get<inference::Quantize>(graph[1].operation);
+    CHECK((input.lo == -128 && input.hi == 127));
+    const auto& bounds = std::get<inference::Requantize>(graph[2].operation);
+    CHECK(bounds.hi - bounds.lo < 255);
+    CHECK(graph.readers(1) == 1);
+    CHECK(check_codes(graph, net.batch(40, 8)) >= 40 * 3);
+  }
+}
+
 // Layers run in floats on the same codes (fake quantization); a fold that is wrong is off by far more than a code.
 TEST_CASE("The network is that of the layers up to roundings") {
   for (const char* recipe : {"int8", "w4a8_int"}) {
