@@ -156,8 +156,8 @@ void Parameter::restore(const ParameterState& state) {
   const bool moves = value.device() != now.device();
   memory_.value_ =
       now.with_quant(moves ? value.to_device(now.device(), MemoryKind::kWorkspace).quant() : value.quant());
-  memory_.write_layouts();
   if (dequantized_.defined()) dequantized_.copy_from(dequantize_tensor(now, MemoryKind::kWorkspace));
+  memory_.write_layouts();  // last: codes that are only read leave their canonical order
 }
 
 }  // namespace bitgrad

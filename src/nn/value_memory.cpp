@@ -74,7 +74,7 @@ void ValueMemory::write_layouts(const std::function<bool(Layout)>& written) {
         {value_.dtype(), value_.rows(), value_.cols(), value_.data(), value_.stride(), layout, derived.data()});
     value_.attach_layout(derived);
   }
-  if (one_layout_ && value_.device().is_cpu()) keep_one_layout();
+  if (one_layout_ && value_.device().is_cpu() && value_.numel() > 0) keep_one_layout();
 }
 
 void ValueMemory::keep_one_layout() {

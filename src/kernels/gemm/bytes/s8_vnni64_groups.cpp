@@ -202,12 +202,13 @@ double s8_vnni64_groups_cost(const GemmArgs& args, const S8GroupsKernel& kernel)
   constexpr double kCall = 400, kByte = 0.05, kParam = 0.4, kExpand = 0.06, kOutput = 0.1;
   const int bits = args.b.dtype.bits(), fields = vnni_fields(bits);
   const double m = static_cast<double>(args.m), n = static_cast<double>(round_up(args.n, kPanelRows));
-  const double k = static_cast<double>(args.k), groups = static_cast<double>(groups_along_k(args));
+  const double k = static_cast<double>(args.k), params = static_cast<double>(groups_along_k(args));
+  const double groups = static_cast<double>(ceil_div(args.k, exact_depth(args)));  // of either side
   // Tiles of fewer rows open B for fewer products.
   const double rows = std::max(m, std::min(m + 1.0, static_cast<double>(kernel.rows)));
   const bool in_place = args.a.dtype.bits() == 8 && args.k % (4 * fields) == 0;
   return kCall + std::max(rows * n * k / kernel.gmacs, kByte * n * k / fields) +
-         groups * n * (kernel.group_ns * m + kParam) + (in_place ? 0 : kExpand * m * k) + kOutput * m * n;
+         n * (groups * kernel.group_ns * m + params * kParam) + (in_place ? 0 : kExpand * m * k) + kOutput * m * n;
 }
 
 }  // namespace bitgrad::kernels::gemm_detail
