@@ -103,10 +103,19 @@ def changed_lines(base):
     return dict(sorted(lines.items(), key=lambda entry: order.get(entry[0], len(recent))))
 
 
+def make_headers(folder):
+    """Makes the headers that a build generates from sources, and a configuration does not."""
+    targets = subprocess.run(["ninja", "-C", folder, "-t", "targets", "all"], check=True, capture_output=True, text=True)
+    headers = [line.split(":")[0] for line in targets.stdout.splitlines() if line.split(":")[0].endswith("_generated.h")]
+    if headers:
+        subprocess.run(["ninja", "-C", folder, *headers], check=True, stdout=subprocess.DEVNULL)
+
+
 def compiled_sources():
     """Configures the preset dev, in seconds; returns its folder and {source: (folder, command)} that it compiles."""
     subprocess.run(["cmake", "--preset", "dev"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     folder = ROOT / "build/dev"
+    make_headers(folder)
     entries = json.loads((folder / "compile_commands.json").read_text())
     return folder, {os.path.relpath(os.path.join(entry["directory"], entry["file"]), ROOT):
                     (entry["directory"], entry["command"]) for entry in entries}

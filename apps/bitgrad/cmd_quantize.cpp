@@ -54,10 +54,9 @@ void set_output_rounding(const std::string& name, PrepareConfig& prepare) {
   require(!prepare.first && !prepare.last, "quantize",
           "--output-rounding is of compute: integer, which all layers have: got also --first or --last");
   const auto rounding = parse_enum<OutputRounding>(name, "quantize", "--output-rounding");
-  require(
-      rounding != OutputRounding::kRuy, "quantize",
-      "--output-rounding: ruy is that of LiteRT's kernels without XNNPACK, which no build uses by default; it is for "
-      "tests. Use double, single or float");
+  require(rounding != OutputRounding::kRuy, "quantize",
+          "--output-rounding: ruy, that of LiteRT's kernels without XNNPACK, is for tests alone. Use double, single or "
+          "float");
   if (prepare.recipe) {
     QuantRuleConfig all;
     all.layers = "*";

@@ -76,8 +76,8 @@ class RuleReader {
     if (!quant.output_rounding) return;
     if (*quant.output_rounding == OutputRounding::kRuy)
       return keys_.contradiction({"output_rounding"},
-                                 "output_rounding: ruy is that of LiteRT's kernels without XNNPACK, which no build "
-                                 "uses by default; it is for tests. Use double, single or float");
+                                 "output_rounding: ruy, that of LiteRT's kernels without XNNPACK, is for tests alone. "
+                                 "Use double, single or float");
     if (quant.compute.value_or(find_recipe(quant.recipe).compute) != Compute::kInteger)
       keys_.contradiction({"output_rounding", "compute"},
                           "output_rounding is of compute: integer, such as recipe int8 has");

@@ -1,6 +1,7 @@
 #include "train/integer.h"
 
 #include "nn/activation_quantizer.h"
+#include "nn/layers/dropout.h"
 #include "nn/layers/norm.h"
 
 namespace bitgrad::detail {
@@ -24,7 +25,7 @@ bool is_fixed(Module& module) {
   const auto* const quantizer = dynamic_cast<const ActivationQuantizer*>(&module);
   const auto* const norm = dynamic_cast<const Norm*>(&module);
   return (quantizer == nullptr || (!quantizer->observes() && quantizer->quant().spec.rounding == Rounding::kNearest)) &&
-         (norm == nullptr || norm->holds_statistics()) && module.kind() != "dropout";
+         (norm == nullptr || norm->holds_statistics()) && !draws_in_training(module);
 }
 
 }  // namespace

@@ -67,10 +67,10 @@ TEST_CASE("bench_generate measures models of files beside another program, and r
   CHECK(rows[0].at("tokens_per_s") > 0);
   CHECK(rows[0].at("x_rival") > 100);  // 7 tokens in 50 s are slow on any machine
   CHECK(rows[0].at("of_read_limit") > 0);
-  // Codes of two blocks (qkv 64 rows, out 32, gate and up 128, down 32 of 64 columns), their scales in fp32, norms, and
+  // Codes of two blocks (qkv 64 rows, out 32, gate and up 128, down 32 of 64 columns), their scales in fp16, norms, and
   // the table once: the head is tied to it.
   const int64_t codes = int64_t{2} * ((64 + 32 + 128) * 32 + 32 * 64), floats = int64_t{5} * 32 + int64_t{256} * 32;
-  CHECK(rows[0].at("weight_bytes") == codes / 2 + (codes / 32 + floats) * 4);
+  CHECK(rows[0].at("weight_bytes") == codes / 2 + codes / 32 * 2 + floats * 4);
   CHECK(rows[1].at("who") == "other");
   CHECK(rows[1].at("prompt_tokens_per_s") == 2500.0);
 

@@ -30,6 +30,7 @@ std::string block(const std::string& page, const std::string& language, const st
       inside = line == "```" + language;
     } else if (inside) {
       if (language == "sh") line = line.substr(0, line.find("  #"));
+      if (contains(line, "digits_linear")) line += " 'schedule.warmup=2 steps'";
       if (line.starts_with("bitgrad train")) line += " 'train.stop=20 steps' data.train.size=400 data.test.size=50";
       out += line + '\n';
     }

@@ -162,7 +162,7 @@ TEST_CASE("fixed_point is the nearest multiplier") {
   }
 }
 
-TEST_CASE("fixed_point refuses what is no multiplier") {
+TEST_CASE("fixed_point throws for numbers that are not multipliers") {
   for (const double d : {-0.25, std::numeric_limits<double>::infinity(), std::nan("")})
     CHECK(contains(error_of([&] { fixed_point(d); }), "expected a finite number of at least 0"));
   CHECK(contains(error_of([] { fixed_point(std::ldexp(1.0, 30)); }), "expected a multiplier below 2^30"));

@@ -85,7 +85,7 @@ TEST_CASE("output_rounding is of networks of integers, and the rule of tests is 
   const auto error = [](const std::string& keys) {
     return finding(kFloat, {"quant.rules=[{layers: \"*\", " + keys + "}]"});
   };
-  CHECK(contains(error("recipe: int8, output_rounding: ruy"), "which no build uses by default; it is for tests"));
+  CHECK(contains(error("recipe: int8, output_rounding: ruy"), "is for tests alone. Use double, single or float"));
   CHECK(contains(error("recipe: int8, output_rounding: away"), "double, single, float"));
   CHECK(contains(error("recipe: w8a8, output_rounding: float"), "output_rounding is of compute: integer"));
   CHECK(contains(error("recipe: w8a8, compute: integer"),

@@ -4,6 +4,7 @@
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/layers/dropout.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -50,6 +51,8 @@ class Dropout final : public detail::ValuesLayer {
 };
 
 }  // namespace
+
+bool detail::draws_in_training(const Module& layer) { return dynamic_cast<const Dropout*>(&layer) != nullptr; }
 
 LayerKind dropout_kind() {
   return {.name = "dropout",

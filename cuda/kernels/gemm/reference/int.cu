@@ -116,9 +116,9 @@ BITGRAD_DEVICE void add_group(const IntArgs& args, int64_t i, int64_t j, int64_t
   const GroupSums g = group_sums(args, i, at, length, s.sum[r][c], s.sum_a[r], s.sum_b[c]);
   const float of_row = args.blocks ? scale_at(args.a, param_at(args.a, i, k)) : 1.0f;
   const float scale = scale_at(args.b, at) * of_row;
-  *t = *t + (args.b.scale.offset == nullptr
-                 ? gemm_detail::group_term(g.acc, scale)
-                 : gemm_detail::group_term(g.acc, scale, static_cast<float>(g.sum_a), args.b.scale.offset[at] * of_row));
+  *t = *t + (args.b.scale.offset == nullptr ? gemm_detail::group_term(g.acc, scale)
+                                            : gemm_detail::group_term(g.acc, scale, static_cast<float>(g.sum_a),
+                                                                      args.b.scale.offset[at] * of_row));
 }
 
 template <typename T>

@@ -51,8 +51,12 @@ bool gemm_int_simt_supports(const GemmArgs& args) { return gemm_is_integer(args)
 double gemm_int_simt_cost(const GemmArgs& args) { return tiled_cost(args, kNarrowTile, kNarrowTile, 1000); }
 void gemm_int_simt(const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
-  IntArgs k{operand_of(args.a), operand_of(args.b), output_of(args), ProductForm::kPlain,
-            std::max<int64_t>(1, gemm_detail::exact_depth(args)), gemm_detail::has_blocks(args.a)};
+  IntArgs k{operand_of(args.a),
+            operand_of(args.b),
+            output_of(args),
+            ProductForm::kPlain,
+            std::max<int64_t>(1, gemm_detail::exact_depth(args)),
+            gemm_detail::has_blocks(args.a)};
   const gemm_detail::IntegerProduct product = gemm_detail::integer_product(args);
   if (product == gemm_detail::IntegerProduct::kOffsets) k.form = ProductForm::kOffsets;
   if (product == gemm_detail::IntegerProduct::kGroups) k.form = ProductForm::kGroups;
