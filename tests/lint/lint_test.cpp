@@ -146,6 +146,7 @@ const std::map<std::string, std::string> kShared = {
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/glob.h", "globs on paths, in maps of names of weights too"},
     {"nn/activation_quantizer.h", "reports read its state"},
+    {"nn/layers/dropout.h", "whether a pass of training draws, which integer networks do not follow"},
     {"nn/layers/norm.h", "running statistics of norms, which calibration renews"},
     {"quant/learned.h", "the floor of learned steps"},
     {"nn/row_params.h", "scales of rows, for updates in blocks"},
