@@ -88,8 +88,6 @@ void Quantizable::check_weight(const LayerQuant& q) const {
           "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
   require(q.compute != Compute::kIntegerOut || !adapter_, "Quantizable",
           "compute: integer_out returns int32 and does not support adapters. Use compute: packed.");
-  require(quant_.compute != Compute::kInteger, "adapters",
-          "compute: integer has no sums of floats, and does not support adapters. Use compute: packed.");
   if (q.compute == Compute::kInteger) check_integer(q);
 }
 
@@ -164,6 +162,8 @@ void Quantizable::adapt(const AdapterSpec& spec) {
   require(!owner_.initialized(), "adapters", "the model is initialized: add adapters before, and load its values then");
   require(quant_.compute != Compute::kIntegerOut, "adapters",
           "compute: integer_out returns int32 and does not support adapters. Use compute: packed.");
+  require(quant_.compute != Compute::kInteger, "adapters",
+          "compute: integer has no sums of floats, and does not support adapters. Use compute: packed.");
   adapter_ = std::make_shared<LowRankAdapter>(spec, weight_);
   owner_.add_child(adapter_name(), adapter_);
   weight_.change([](ParameterSpec& spec) { spec.frozen = true; });
