@@ -119,7 +119,7 @@ std::vector<LayerSpec> residual_net() {
 
 }  // namespace
 
-TEST_CASE("A residual network computes the codes of plain 64-bit loops by every rule") {
+TEST_CASE("A residual network computes the codes of plain 64-bit loops by every rule", "[cpu]") {
   for (const OutputRounding rule : kRules)
     for (const char* recipe : {"int8", "w4a8_int"}) {
       INFO(enum_name(rule) << ' ' << recipe);
@@ -129,7 +129,7 @@ TEST_CASE("A residual network computes the codes of plain 64-bit loops by every 
     }
 }
 
-TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops by every rule") {
+TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops by every rule", "[cpu]") {
   const LayerSpec norm = layer("batch_norm");
   const LayerSpec concat =
       with_lists(layer("branches", {{"join", std::string("concat")}}),
@@ -166,7 +166,7 @@ TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops
 }
 
 // Files leave the quantizer of the input to their caller, whose codes are any.
-TEST_CASE("Bounds of a first layer are a node behind the quantizer of the input") {
+TEST_CASE("Bounds of a first layer are a node behind the quantizer of the input", "[cpu]") {
   for (const OutputRounding rule : kRules) {
     INFO(enum_name(rule));
     Net net({layer("hardtanh"), layer("linear", {{"out", int64_t{3}}})}, {5}, "int8", rule);
@@ -182,7 +182,7 @@ TEST_CASE("Bounds of a first layer are a node behind the quantizer of the input"
 }
 
 // Layers run in floats on the same codes (fake quantization); a fold that is wrong is off by far more than a code.
-TEST_CASE("The network is that of the layers up to roundings") {
+TEST_CASE("The network is that of the layers up to roundings", "[cpu]") {
   for (const char* recipe : {"int8", "w4a8_int"}) {
     Net net(residual_net(), {7, 6, 3}, recipe);
     net.calibrate();
@@ -217,7 +217,7 @@ void set_values(Net& net, const std::string& end, const std::vector<float>& valu
 
 }  // namespace
 
-TEST_CASE("Norms change scales and signs of codes only") {
+TEST_CASE("Norms change scales and signs of codes only", "[cpu]") {
   Net net({layer("linear", {{"out", int64_t{4}}}), layer("batch_norm"), layer("relu"),
            layer("linear", {{"out", int64_t{2}}})},
           {6});
@@ -242,7 +242,7 @@ TEST_CASE("Norms change scales and signs of codes only") {
   CHECK(t[3] > 1e3 * s[3] * 1e-12);
 }
 
-TEST_CASE("A model without an integer form is refused with its layer and the reason") {
+TEST_CASE("A model without an integer form is refused with its layer and the reason", "[cpu]") {
   const auto refusal = [](std::vector<LayerSpec> layers, const Shape& sample, bool calibrated = true) {
     return error_of([&] {
       Net net(std::move(layers), sample);
@@ -261,7 +261,7 @@ TEST_CASE("A model without an integer form is refused with its layer and the rea
                  "has no integer form"));
 }
 
-TEST_CASE("compute: integer is of all layers of a model") {
+TEST_CASE("compute: integer is of all layers of a model", "[cpu]") {
   Net net({layer("linear", {{"out", int64_t{4}}}), layer("relu"), layer("linear", {{"out", int64_t{2}}})}, {6});
   CHECK(inference::integer_rule(*net.model) == OutputRounding::kDouble);
   CHECK(net.model->find("output_codes") != nullptr);
@@ -283,7 +283,7 @@ TEST_CASE("compute: integer is of all layers of a model") {
   CHECK(net.model->find("output_codes") == nullptr);
 }
 
-TEST_CASE("What compute: integer needs of a layer is checked when it is chosen") {
+TEST_CASE("What compute: integer needs of a layer is checked when it is chosen", "[cpu]") {
   Net net({layer("linear", {{"out", int64_t{4}}})}, {6});
   const auto refusal = [&](auto&& change) {
     PrepareSpec spec;
@@ -303,7 +303,7 @@ TEST_CASE("What compute: integer needs of a layer is checked when it is chosen")
   CHECK(contains(error_of([&] { make_sequential({own}, 6); }), "compute: integer is of the whole model"));
 }
 
-TEST_CASE("The sum and the product of every pair of codes are those of the definition") {
+TEST_CASE("The sum and the product of every pair of codes are those of the definition", "[cpu]") {
   const inference::CodeScale scales[] = {{0.0234f, -128}, {0.00731f, 17}, {1.5f, 127}, {0.0234f, 3}};
   for (const OutputRounding rule : kRules)
     for (const inference::CodeScale& a : scales)

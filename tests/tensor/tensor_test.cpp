@@ -290,7 +290,7 @@ Tensor packed_in(const Tensor& codes, Layout layout) {
 
 }  // namespace
 
-TEST_CASE("codes that are kept in a derived layout only are freed, and come back when they are read") {
+TEST_CASE("codes that are kept in a derived layout only are freed, and come back when they are read", "[cpu]") {
   for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::int4, dtypes::uint8}) {
     for (const Layout layout : {layouts::vnni64, layouts::planes}) {
       INFO(dtype << ' ' << layout);
@@ -325,7 +325,7 @@ TEST_CASE("codes that are kept in a derived layout only are freed, and come back
   }
 }
 
-TEST_CASE("threads that read codes at once restore them once") {
+TEST_CASE("threads that read codes at once restore them once", "[cpu]") {
   Tensor t = random_codes({300, 700}, dtypes::int4);
   const std::vector<double> numbers = t.elements();
   t.attach_layout(packed_in(t, layouts::vnni64));
@@ -340,7 +340,7 @@ TEST_CASE("threads that read codes at once restore them once") {
   }
 }
 
-TEST_CASE("only whole matrices on the CPU, in layouts of blocks of rows, give up their canonical codes") {
+TEST_CASE("only whole matrices on the CPU, in layouts of blocks of rows, give up their canonical codes", "[cpu]") {
   Tensor t = random_codes({32, 64}, dtypes::int4);
   const std::string needs =
       "[keep_only] needs a whole dense matrix on the CPU with an attached layout of blocks of rows";
@@ -356,7 +356,7 @@ TEST_CASE("only whole matrices on the CPU, in layouts of blocks of rows, give up
   CHECK(contains(error_of([&] { t.canonical_rows(31, 33, MemoryKind::kWorkspace); }), "got rows 31 to 33"));
 }
 
-TEST_CASE("scales in the order of a layout belong to the scales that they were made of") {
+TEST_CASE("scales in the order of a layout belong to the scales that they were made of", "[cpu]") {
   Tensor t = quantized(random_codes({2, 64}, dtypes::int4), Granularity::groups(32), floats({1, 2, 3, 4}));
   CHECK_FALSE(t.panel_scales().defined());
   t.attach_panel_scales(Tensor::from({1, 2, 3}, {3}));
