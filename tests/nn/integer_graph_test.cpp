@@ -1,4 +1,5 @@
 // Networks of integers: the graph that a model becomes, and what it computes, against plain loops over 64-bit integers.
+// [cpu]: networks of integers are evaluated on the CPU alone, and say so on a device.
 #include "bitgrad/nn/integer_graph.h"
 
 #include <cmath>

@@ -290,6 +290,7 @@ Tensor packed_in(const Tensor& codes, Layout layout) {
 
 }  // namespace
 
+// [cpu]: only weights on the CPU give up their canonical codes.
 TEST_CASE("codes that are kept in a derived layout only are freed, and come back when they are read", "[cpu]") {
   for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::int4, dtypes::uint8}) {
     for (const Layout layout : {layouts::vnni64, layouts::planes}) {
