@@ -310,10 +310,10 @@ TEST_CASE("codes that are kept in a derived layout only are freed, and come back
       CHECK(t.bytes() == bytes);
       CHECK(concat(t) == concat(other));
       const Tensor rows = t.canonical_rows(15, 18, MemoryKind::kWorkspace);
-      CHECK(rows.elements() == std::vector<double>(numbers.begin() + 15 * 70, numbers.begin() + 18 * 70));
+      CHECK(rows.elements() == std::vector<double>(numbers.begin() + 1050, numbers.begin() + 1260));  // of 70 columns
       CHECK_FALSE(t.present());
       CHECK(memory_now()[MemoryKind::kValue] - before == bytes);  // of `other`
-      CHECK(view.row_slice(3, 4).elements() == std::vector<double>(numbers.begin() + 3 * 70, numbers.begin() + 4 * 70));
+      CHECK(view.row_slice(3, 4).elements() == std::vector<double>(numbers.begin() + 210, numbers.begin() + 280));
       CHECK(copy.present());  // all share what was restored
       CHECK(memory_now()[MemoryKind::kValue] - before == 2 * bytes);
       CHECK(std::memcmp(copy.data(), codes.data(), codes.size()) == 0);
@@ -334,6 +334,7 @@ TEST_CASE("threads that read codes at once restore them once", "[cpu]") {
     t.keep_only(layouts::vnni64);
     std::vector<const void*> seen(4);
     std::vector<std::thread> threads;
+    threads.reserve(seen.size());
     for (auto& data : seen) threads.emplace_back([&] { data = t.data(); });
     for (std::thread& thread : threads) thread.join();
     CHECK(std::count(seen.begin(), seen.end(), t.data()) == 4);
