@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Ends ranks of `bitgrad train` at random: checks that all end, and that a checkpoint always loads.
 
-    scripts/check_ranks.py BITGRAD [--times 200] [--ranks 3] [--seed 1]
+    scripts/check_ranks.py BITGRAD [--times 200] [--ranks 3] [--seed 1] [--mpirun mpirun]
     scripts/two_hosts.sh 1gbit scripts/check_ranks.py BITGRAD [--times 200] [--seed 1]
 
 Each time one rank below mpirun gets SIGKILL, SIGSTOP or SIGTERM at a random moment of a run that saves after every few
 steps, and the run goes on from its checkpoint until the next one. Prints the events and the seconds that they took.
 Below two_hosts.sh there is one rank on each host, and in half of the events the hosts are cut from each other: what one
 sends is lost, without a word. mpirun may hang then, and is killed; the ranks must end by themselves.
-Needs mpirun; root, and containers without ptrace, are provided for.
+Needs mpirun, of Open MPI or MPICH; root, and containers without ptrace, are provided for.
 """
 import argparse, collections, os, pathlib, random, shutil, signal, subprocess, sys, tempfile, time
 
@@ -32,9 +32,15 @@ HOSTS = os.environ.get("HOSTS")  # of two_hosts.sh
 
 
 def children(process):
+    """The ranks below mpirun, of which that of MPICH has a process between."""
     found = []
     for task in pathlib.Path(f"/proc/{process}/task").glob("*/children"):
-        found += [int(word) for word in task.read_text().split()]
+        for child in [int(word) for word in task.read_text().split()]:
+            try:
+                rank = pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "bitgrad"
+            except OSError:
+                continue
+            found += [child] if rank else children(child)
     return sorted(found)
 
 
@@ -110,9 +116,10 @@ def main():
     parser.add_argument("--times", type=int, default=200)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mpirun", default="mpirun", help="the launcher of the MPI that BITGRAD's module was built for")
     options = parser.parse_args()
-    if shutil.which("mpirun") is None:
-        print("check_ranks: skipped: no mpirun")
+    if shutil.which(options.mpirun) is None:
+        print(f"check_ranks: skipped: no {options.mpirun}")
         return 77
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                       OMPI_MCA_btl_vader_single_copy_mechanism="none")
@@ -122,7 +129,10 @@ def main():
         folder = pathlib.Path(place)
         (folder / "net.yaml").write_text(NET)
         bitgrad = str(pathlib.Path(options.bitgrad).resolve())
-        start = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(options.ranks)]
+        version = subprocess.run([options.mpirun, "--version"], capture_output=True, text=True).stdout
+        start = [options.mpirun, "--bind-to", "none", "-n", str(options.ranks)]
+        if "HYDRA" not in version:
+            start.insert(1, "--oversubscribe")
         if HOSTS:
             start = [os.environ["HOST_MPIRUN"], "--wdir", place]
         train = [*start, bitgrad, "train", "net.yaml", "--out", "run", "--resume", "auto", "--rank-timeout", str(LIMIT),

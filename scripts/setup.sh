@@ -3,17 +3,20 @@
 # libdnnl-dev only recommends the OpenCL packages, but its CMake files need them.
 #   --style   what scripts/check_style.py needs, too
 #   --mpi     Open MPI, for training on several machines (docs/ranks.md), too
+#   --mpich   MPICH in its place; both can be installed
 #   --arm     a compiler and emulator of Cortex-M, for tests of exported C, too
 set -euo pipefail
 packages=(g++ cmake ninja-build ccache pkg-config git
           libeigen3-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers catch2 libspdlog-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev zlib1g-dev libzip-dev libpng-dev libjpeg62-turbo-dev libcurl4-openssl-dev libarchive-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev flatbuffers-compiler libflatbuffers-dev python3-numpy)
-case "${1:-}" in
-  "") ;;
-  --style) packages+=(clang-format-14 clang-tidy-14) ;;
-  --mpi) packages+=(libopenmpi-dev openmpi-bin) ;;
-  --arm) packages+=(gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm) ;;
-  *) echo "setup: got '$1', expected nothing, --style, --mpi or --arm" >&2; exit 2 ;;
-esac
+for wish in "$@"; do
+  case "$wish" in
+    --style) packages+=(clang-format-14 clang-tidy-14) ;;
+    --mpi) packages+=(libopenmpi-dev openmpi-bin) ;;
+    --mpich) packages+=(libmpich-dev mpich) ;;
+    --arm) packages+=(gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm) ;;
+    *) echo "setup: got '$wish', expected nothing, --style, --mpi, --mpich or --arm" >&2; exit 2 ;;
+  esac
+done
 missing=()
 for p in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing+=("$p")

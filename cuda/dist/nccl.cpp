@@ -3,11 +3,15 @@
 #include "cuda/dist/nccl.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <climits>
+#include <condition_variable>
+#include <cstdio>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -65,7 +69,7 @@ constexpr int kBytes = 1;                                       // ncclUint8
 constexpr int kLeastVersion = 21800;
 constexpr std::chrono::microseconds kSleep{20};
 constexpr std::chrono::seconds kEndTime{5};
-constexpr std::chrono::seconds kCauseTime{1};  // in which a rank that has failed says why
+constexpr std::chrono::seconds kCauseTime{1};  // in which a rank that has failed says why, or is found to be gone
 constexpr const char* kHint = "Hint: NCCL_DEBUG=WARN prints why; BITGRAD_NCCL=off sends by the hosts";
 
 // Until `ended`, or false after `most`.
@@ -74,6 +78,41 @@ bool wait_for(Clock::duration most, const std::function<bool()>& ended) {
     if (Clock::now() - start >= most) return false;
   return true;
 }
+
+// Aborts a communicator in a thread: NCCL may wait for other ranks there, or for a device that is stuck.
+class Abort {
+ public:
+  static void in_time(std::shared_ptr<Nccl> library, void* comm, ErrorCode code) {
+    const NcclEnd end = nccl_end;
+    const auto abort = std::make_shared<Abort>();
+    std::thread([abort, library = std::move(library), comm] {
+      library->CommAbort(comm);
+      abort->set_ended();
+    }).detach();
+    if (abort->ends_in(end.time)) return;
+    const double time = std::chrono::duration<double>(end.time).count();
+    log(LogLevel::kError, concat("[ranks] NCCL: ncclCommAbort did not return in ", time, " s: this process ends in ",
+                                 time, " s, unless it does"));
+    std::thread([abort, end, code] {
+      if (!abort->ends_in(end.time)) end.end_process(static_cast<int>(code));
+    }).detach();
+  }
+
+ private:
+  void set_ended() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  bool ends_in(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, most, [&] { return ended_; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;  // guarded by the mutex
+};
 
 class NcclLink final : public DeviceLink {
  public:
@@ -108,7 +147,7 @@ class NcclLink final : public DeviceLink {
   }
   void end() noexcept override {
     if (!failure_) failure_ = Error("[ranks] NCCL has ended on this rank", ErrorCode::kDevice);
-    if (comm_ != nullptr) library_->CommAbort(std::exchange(comm_, nullptr));
+    abort_comm();
   }
   void wait(Communicator& ranks) override {
     require_alive();
@@ -157,10 +196,11 @@ class NcclLink final : public DeviceLink {
       check(ranks, what, library_->CommGetAsyncError(comm_, &state));
       return ended(state);
     });
-    if (!in_time)
-      abort(Error(concat("[ranks] NCCL: ", what, ": not ended in ",
-                         std::chrono::duration<double>(ranks.timeout()).count(), " s"),
-                  ErrorCode::kDevice));
+    if (in_time) return;
+    hear_cause(ranks);
+    give_up(ranks, Error(concat("[ranks] NCCL: ", what, ": not ended in ",
+                                std::chrono::duration<double>(ranks.timeout()).count(), " s"),
+                         ErrorCode::kDevice));
   }
   // Whether another rank has cancelled.
   void look_at(Communicator& ranks) {
@@ -170,25 +210,37 @@ class NcclLink final : public DeviceLink {
       abort(why);
     }
   }
+  void hear_cause(Communicator& ranks) {
+    wait_for(kCauseTime, [&] {
+      look_at(ranks);
+      return false;
+    });
+  }
   void check(Communicator& ranks, const char* what, int status) {
     if (status != kSuccess && status != kInProgress) fail(ranks, what, status);
   }
   [[noreturn]] void fail(Communicator& ranks, const char* what, int status) {
-    if (status == kRemoteError)  // that rank knows the cause
-      wait_for(kCauseTime, [&] {
-        look_at(ranks);
-        return false;
-      });
+    if (status == kRemoteError) hear_cause(ranks);  // that rank knows it
     const char* const more = comm_ != nullptr ? library_->GetLastError(comm_) : nullptr;
-    abort(Error(concat("[ranks] NCCL: ", what, ": got status ", status, " (", library_->GetErrorString(status),
-                       more != nullptr && *more != '\0' ? concat("; ", more) : std::string(), "), expected 0. ", kHint),
-                ErrorCode::kDevice));
+    give_up(ranks, Error(concat("[ranks] NCCL: ", what, ": got status ", status, " (", library_->GetErrorString(status),
+                                more != nullptr && *more != '\0' ? concat("; ", more) : std::string(),
+                                "), expected 0. ", kHint),
+                         ErrorCode::kDevice));
+  }
+  // The other ranks first: NCCL may wait for them to abort, too.
+  [[noreturn]] void give_up(Communicator& ranks, const Error& why) {
+    ranks.cancel(why);
+    abort(why);
   }
   // From now on nothing is moved any more.
   [[noreturn]] void abort(const Error& why) {
     failure_ = why;
-    if (comm_ != nullptr) library_->CommAbort(std::exchange(comm_, nullptr));
+    abort_comm();
     throw Error(why);
+  }
+  void abort_comm() {
+    if (comm_ != nullptr)
+      Abort::in_time(library_, std::exchange(comm_, nullptr), failure_ ? failure_->code() : ErrorCode::kDevice);
   }
   void require_alive() const {
     if (failure_) throw Error(*failure_);
@@ -203,7 +255,7 @@ class NcclLink final : public DeviceLink {
     if (ended && state == kSuccess)
       library_->CommDestroy(comm_);
     else
-      library_->CommAbort(comm_);
+      abort_comm();
   }
 
   std::shared_ptr<Nccl> library_;
@@ -250,7 +302,14 @@ Found& found() {
   return *once;
 }
 
+void end_process(int code) {
+  std::fflush(nullptr);
+  _exit(code);
+}
+
 }  // namespace
+
+NcclEnd nccl_end{kEndTime, end_process};
 
 std::vector<std::string> nccl_candidates() {
   LibraryFiles files{.variable = "BITGRAD_NCCL"};

@@ -2,6 +2,7 @@
 // (docs/numerics.md section 6): its own sums depend on the topology.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,15 @@ std::shared_ptr<Nccl> open_nccl(const std::vector<std::string>& candidates, std:
 std::string version_of(const Nccl& library);
 // The rank of the calling thread among `ranks`, with its current device; all ranks call it. Throws as DeviceLink::wait.
 std::unique_ptr<DeviceLink> connect(std::shared_ptr<Nccl> library, Communicator& ranks);
+
+// A communicator that NCCL does not abort in `time` is left behind, with the thread that aborts it; after as long again
+// the process ends with the code of the error, since memory of its device can neither be used nor freed.
+// Tests set others.
+struct NcclEnd {
+  std::chrono::milliseconds time;
+  void (*end_process)(int code);
+};
+extern NcclEnd nccl_end;
 
 // With the library of this process, looked up once.
 extern const DeviceLinks kNcclLinks;

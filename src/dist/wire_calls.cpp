@@ -14,6 +14,9 @@ enum class Type : int32_t { kCall, kEnd, kAsk, kAlive };
 constexpr int32_t kProtocol = 1;
 constexpr size_t kRecordBytes = 4096;  // most libraries send so much at once, without asking first
 
+constexpr std::chrono::seconds kLooks{1};  // a rank that waits for devices looks more often
+constexpr const char* kDevices = "a movement between devices";
+
 // As much of a text as fits, in whole characters.
 std::span<const std::byte> first_bytes(const std::string& text, size_t most) {
   size_t n = std::min(text.size(), most);
@@ -293,30 +296,57 @@ void WireCalls::tick(Clock::time_point now) {
       return fail(Error(concat("[ranks] no answer from ", ranks_text(silent(call)), " in ", seconds(options_.timeout),
                                " s, in ", name_of(call.kind), ' ', call.number),
                         ErrorCode::kDevice));
-    if (options_.stop && options_.stop()) return ask_silent(call, now);
+    // A launcher that has lost a rank asks all others to end. So does one that wants the run to be saved: then the
+    // silent rank is alive, and answers, however long it computes.
+    if (options_.stop && options_.stop())
+      return fail_without(ask(silent(call), now), concat(name_of(call.kind), ' ', call.number));
   }
+  watch_devices(now);
 }
 
-// A launcher that has lost a rank asks all others to end. So does one that wants the run to be saved: then the silent
-// rank is alive, and answers, however long it computes.
-void WireCalls::ask_silent(const WireCall& call, Clock::time_point now) {
+// Devices move bytes, and tell nothing of a process that is gone.
+void WireCalls::watch_devices(Clock::time_point now) {
+  const auto since = [&] {
+    const std::lock_guard lock(shared_->mutex);
+    const bool looks = shared_->devices_seen && now - *shared_->devices_seen < kLooks;
+    return looks ? shared_->devices_since : std::nullopt;
+  }();
+  if (!since) return;
+  const bool stop = options_.stop && options_.stop();
+  if (!stop && now - *since < options_.timeout / 2) return;
+  std::vector<int64_t> others;
+  for (int64_t r = 0; r < size(); ++r)
+    if (r != own() && !peer(r).ended) others.push_back(r);
+  const std::vector<int64_t> gone = ask(others, now);
+  if (stop) return fail_without(gone, kDevices);
+  if (!gone.empty() && now - *since >= options_.timeout)
+    fail(Error(
+        concat("[ranks] no answer from ", ranks_text(gone), " in ", seconds(options_.timeout), " s, in ", kDevices),
+        ErrorCode::kDevice));
+}
+
+// Asks these ranks whether they are alive. Returns those that were asked a while ago and have said nothing since.
+std::vector<int64_t> WireCalls::ask(const std::vector<int64_t>& ranks, Clock::time_point now) {
   std::vector<int64_t> gone;
-  for (const int64_t r : silent(call)) {
+  for (const int64_t r : ranks) {
     Peer& p = peer(r);
     if (p.asked && now - *p.asked < options_.gone) continue;
     if (p.asked && p.heard < *p.asked) {
-      p.gone = true;
       gone.push_back(r);
       continue;
     }
     p.asked = now;
     say(r, {.type = Type::kAsk}, {});
   }
-  if (!gone.empty())
-    fail(Error(concat("[ranks] ", ranks_text(gone), gone.size() == 1 ? " is" : " are", " gone: no answer in ",
-                      seconds(options_.gone), " s after this process was asked to end, in ", name_of(call.kind), ' ',
-                      call.number),
-               ErrorCode::kDevice));
+  return gone;
+}
+
+void WireCalls::fail_without(const std::vector<int64_t>& gone, const std::string& place) {
+  if (gone.empty()) return;
+  for (const int64_t r : gone) peer(r).gone = true;
+  fail(Error(concat("[ranks] ", ranks_text(gone), gone.size() == 1 ? " is" : " are", " gone: no answer in ",
+                    seconds(options_.gone), " s after this process was asked to end, in ", place),
+             ErrorCode::kDevice));
 }
 
 bool WireCalls::finished() const {

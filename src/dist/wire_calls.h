@@ -33,7 +33,7 @@ struct WireOptions {
   std::chrono::milliseconds timeout = kRankTimeout;
   std::function<bool()> stop = {};        // whether this process was asked to end
   size_t piece = size_t{1} << 30;         // most bytes of a message: counts of MPI are int
-  std::chrono::milliseconds gone{300};    // a rank that says nothing for so long after `stop`
+  std::chrono::milliseconds gone{300};    // a rank that says nothing for so long after it was asked
   std::chrono::milliseconds drain{2000};  // the longest time in which agreed messages end after a failure
 };
 
@@ -65,6 +65,8 @@ struct WireShared {
   // The members below are guarded by it.
   std::optional<Error> failure;  // of all ranks
   bool quiet = false;            // after a failure: nothing touches the memory of transfers
+  // Since when the rank has waited for a movement that devices make, without calls of this wire; when it looked last.
+  std::optional<Clock::time_point> devices_since = {}, devices_seen = {};
 };
 
 // Messages with what happens at their end.
@@ -139,7 +141,9 @@ class WireCalls {
   void move_pieces(int64_t rank, const std::shared_ptr<WireCall>& call, const Record& theirs);
   void part_ended(const std::shared_ptr<WireCall>& call);
   void check_left(int64_t rank);
-  void ask_silent(const WireCall& call, Clock::time_point now);
+  void watch_devices(Clock::time_point now);
+  std::vector<int64_t> ask(const std::vector<int64_t>& ranks, Clock::time_point now);
+  void fail_without(const std::vector<int64_t>& gone, const std::string& place);
   void drain(Clock::time_point now);
   std::vector<int64_t> silent(const WireCall& call) const;
 

@@ -81,9 +81,12 @@ class WireRank final : public Communicator {
   void cancel(const Error& why) override {
     end_all(Error(concat("[ranks] rank ", rank(), " ended: ", why.what()), why.code()));
   }
+  // A rank that calls this again and again, and nothing else, waits for devices.
   void check() override {
     std::unique_lock lock(shared_->mutex);
     check(lock);
+    shared_->devices_seen = Clock::now();
+    if (!shared_->devices_since) shared_->devices_since = shared_->devices_seen;
   }
 
  private:
@@ -91,6 +94,7 @@ class WireRank final : public Communicator {
     {
       std::unique_lock lock(shared_->mutex);
       check(lock);
+      shared_->devices_since.reset();
     }
     const auto call = std::make_shared<WireCall>();
     call->number = next_++;

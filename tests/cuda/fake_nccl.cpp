@@ -1,5 +1,7 @@
 // A library with the functions of NCCL that are used, for ranks that are threads of this process. It copies between the
 // memories of emulated devices once both sides have called, and can be told to fail or never to end.
+#include <algorithm>
+#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <deque>
@@ -18,7 +20,8 @@ constexpr int kSuccess = 0, kInvalid = 4, kInProgress = 7;  // ncclResult_t
 struct Comm {
   int id = 0, rank = 0, size = 0;
   int open = 0;        // movements that have not ended
-  bool ended = false;  // finalized or aborted
+  bool ended = false;  // finalized
+  bool aborted = false;
 };
 struct Movement {
   Comm* comm = nullptr;
@@ -32,10 +35,19 @@ struct Channel {
 };
 
 std::mutex mutex;  // guards all below
+std::condition_variable aborted;
 int ids = 0;
 std::map<int, std::vector<std::unique_ptr<Comm>>> groups;      // by id; kept, as calls may come late
 std::map<std::pair<int, std::pair<int, int>>, Channel> wires;  // by id, sender, receiver
 thread_local std::vector<Movement> group;
+thread_local int depth = 0;  // of groups
+
+// Whether all ranks of the communicator have aborted theirs.
+bool all_aborted(const Comm& comm) {
+  const auto& ranks = groups[comm.id];
+  return std::cmp_equal(ranks.size(), comm.size) &&
+         std::all_of(ranks.begin(), ranks.end(), [](const auto& other) { return other->aborted; });
+}
 
 void meet(const Movement& one) {
   const bool sends = one.from != nullptr;
@@ -64,8 +76,10 @@ extern "C" {
 // version.
 const char* fake_nccl_fails = "";
 int fake_nccl_rank = -1, fake_nccl_hangs = 0, fake_nccl_version = 21800;
-// What it has seen: ends of communicators.
-int fake_nccl_destroyed = 0, fake_nccl_aborted = 0;
+// How CommAbort ends: 0 at once, 1 once all ranks of the communicator have called it, 2 not before this is 0.
+int fake_nccl_abort = 0;
+// What it has seen: ends of communicators, and calls of CommAbort that have returned.
+int fake_nccl_destroyed = 0, fake_nccl_aborted = 0, fake_nccl_abort_returned = 0;
 
 static bool told_to_fail(const char* function, int rank) {
   return std::strcmp(fake_nccl_fails, function) == 0 && (fake_nccl_rank < 0 || fake_nccl_rank == rank);
@@ -108,20 +122,22 @@ int ncclCommGetAsyncError(void* comm, int* state) {
   return kSuccess;
 }
 int ncclGroupStart() {
-  group.clear();
+  if (depth++ == 0) group.clear();
   return kSuccess;
 }
 int ncclSend(const void* data, size_t bytes, int type, int peer, void* comm, void*) {
-  if (type != 1 || told_to_fail("Send", static_cast<Comm*>(comm)->rank)) return kInvalid;
+  if (type != 1 || depth == 0 || told_to_fail("Send", static_cast<Comm*>(comm)->rank)) return kInvalid;
   group.push_back({static_cast<Comm*>(comm), peer, data, nullptr, bytes});
   return kInProgress;
 }
 int ncclRecv(void* data, size_t bytes, int type, int peer, void* comm, void*) {
-  if (type != 1) return kInvalid;
+  if (type != 1 || depth == 0) return kInvalid;
   group.push_back({static_cast<Comm*>(comm), peer, nullptr, data, bytes});
   return kInProgress;
 }
 int ncclGroupEnd() {
+  if (depth == 0) return kInvalid;
+  if (--depth > 0) return kSuccess;
   const std::lock_guard lock(mutex);
   for (const Movement& one : group) meet(one);
   return kInProgress;
@@ -135,10 +151,26 @@ int ncclCommDestroy(void* comm) {
   if (static_cast<Comm*>(comm)->ended) ++fake_nccl_destroyed;
   return kSuccess;
 }
-int ncclCommAbort(void*) {
-  const std::lock_guard lock(mutex);
+int ncclCommAbort(void* comm) {
+  auto* const c = static_cast<Comm*>(comm);
+  std::unique_lock lock(mutex);
   ++fake_nccl_aborted;
+  c->aborted = true;
+  for (auto& wire : wires)
+    for (auto* list : {&wire.second.sent, &wire.second.received})
+      std::erase_if(*list, [&](const Movement& m) { return m.comm == c; });
+  aborted.notify_all();
+  if (fake_nccl_abort == 1) aborted.wait(lock, [&] { return all_aborted(*c); });
+  if (fake_nccl_abort == 2) aborted.wait(lock, [] { return fake_nccl_abort == 0; });
+  ++fake_nccl_abort_returned;
   return kSuccess;
+}
+// For a test, which has other threads: sets fake_nccl_abort, and returns fake_nccl_abort_returned.
+int fake_nccl_set_abort(int how) {
+  const std::lock_guard lock(mutex);
+  fake_nccl_abort = how;
+  aborted.notify_all();
+  return fake_nccl_abort_returned;
 }
 const char* ncclGetLastError(void*) { return "told to"; }
 const char* ncclGetErrorString(int status) { return status == 6 ? "remote error" : "some error"; }

@@ -7,6 +7,7 @@
 #include "bitgrad/base/rng.h"
 #include "cuda/same_as_cpu.h"
 #include "dist/add.h"
+#include "dist/memory_wire.h"
 #include "support/log_lines.h"
 #include "support/paths.h"
 #include "support/rank_cases.h"
@@ -27,7 +28,7 @@ class Fake {
     INFO(why);
     REQUIRE(library != nullptr);
     register_device_links(DeviceKind::kCuda, &kLinks);
-    *number("fake_nccl_destroyed") = *number("fake_nccl_aborted") = 0;
+    *number("fake_nccl_destroyed") = *number("fake_nccl_aborted") = *number("fake_nccl_abort_returned") = 0;
   }
   ~Fake() {
     register_device_links(DeviceKind::kCuda, &cuda::kNcclLinks);
@@ -43,6 +44,8 @@ class Fake {
     *static_cast<const char**>(symbol("fake_nccl_fails")) = function;
     *number("fake_nccl_rank") = rank;
   }
+  // How ncclCommAbort ends from now on. Returns the number of its calls that have returned.
+  int set_abort(int how) { return reinterpret_cast<int (*)(int)>(symbol("fake_nccl_set_abort"))(how); }
   int* number(const char* name) { return static_cast<int*>(symbol(name)); }
 
   static inline std::string why;
@@ -76,6 +79,15 @@ class Devices final : public RankMaker {
   bool same_;
 };
 
+// Ranks that connect and gather two values from each rank.
+std::unique_ptr<DeviceLink> begin_to_move(Communicator& rank, const Tensor& all,
+                                          std::vector<Communicator::Bytes>& places) {
+  auto link = cuda::connect(Fake::library, rank);
+  for (int64_t r = 0; r < rank.size(); ++r) places.emplace_back(static_cast<std::byte*>(all.data()) + 8 * r, size_t{8});
+  link->gather(rank, places[static_cast<size_t>(rank.rank())], places);
+  return link;
+}
+
 // What ranks end with that connect, move two values to each and wait; on an error they tell the others, as a run does.
 std::vector<std::string> moved(int64_t size, milliseconds timeout = kRankTimeout,
                                const std::function<void(Communicator&)>& before_wait = nullptr) {
@@ -84,12 +96,9 @@ std::vector<std::string> moved(int64_t size, milliseconds timeout = kRankTimeout
           size,
           [&](Communicator& rank, size_t own) {
             try {
-              const auto link = cuda::connect(Fake::library, rank);
               const Tensor all = random_tensor({rank.size(), 2}, dtypes::fp32, own);
               std::vector<Communicator::Bytes> places;
-              for (int64_t r = 0; r < rank.size(); ++r)
-                places.emplace_back(static_cast<std::byte*>(all.data()) + 8 * r, size_t{8});
-              link->gather(rank, places[own], places);
+              const auto link = begin_to_move(rank, all, places);
               if (before_wait) before_wait(rank);
               link->wait(rank);
               const Tensor values = all.on_host();
@@ -287,6 +296,73 @@ TEST_CASE("A movement that does not end is given up after the time limit, or whe
   });
   const std::string of_2 = "3 [ranks] rank 2 ended: [data] no samples left";
   CHECK(errors == std::vector<std::string>{of_2, of_2, "3 [data] no samples left"});
+}
+
+TEST_CASE("A process that is gone inside a movement ends the one that waits for it, which names it") {
+  const Fake fake;
+  const MemoryRanks ranks(2, milliseconds(1000));
+  std::atomic<bool> stop = false;
+  const auto errors = ThreadRankMaker::errors_of(
+      ranks.communicators({.stop = [&stop] { return stop.load(); }, .drain = milliseconds(200)}),
+      [&](Communicator& rank, size_t own) {
+        const DeviceGuard guard(gpu());
+        const Tensor all = random_tensor({rank.size(), 2}, dtypes::fp32, own);
+        std::vector<Communicator::Bytes> places;
+        if (own == 0) begin_to_move(rank, all, places)->wait(rank);
+        const auto link = cuda::connect(Fake::library, rank);
+        ranks.make_silent(1);
+        stop = true;  // as mpirun does that has lost it
+      });
+  CHECK(errors[0] ==
+        "6 [ranks] rank 1 is gone: no answer in 0.3 s after this process was asked to end, in a movement between "
+        "devices");
+}
+
+// What a process does whose NCCL does not abort, during the life of this.
+class End {
+ public:
+  explicit End(const cuda::NcclEnd& end) : before_(std::exchange(cuda::nccl_end, end)) {}
+  ~End() { cuda::nccl_end = before_; }
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+
+ private:
+  cuda::NcclEnd before_;
+};
+
+TEST_CASE("NCCL that aborts once all ranks do so ends all of them") {
+  Fake fake;
+  const End never({std::chrono::minutes(10), [](int) {}});  // longer than the test may last
+  fake.set_abort(1);
+  for (const int64_t size : {2, 3}) {
+    fake.fail("Send", 1);
+    const std::vector<std::string> errors = moved(size);
+    CHECK(errors[0] == concat("6 [ranks] rank 1 ended: ", errors[1].substr(2)));
+    fake.fail("", -1);
+  }
+  CHECK(fake.set_abort(0) == *fake.number("fake_nccl_aborted"));
+  CHECK(*fake.number("fake_nccl_aborted") == 2 + 3);
+}
+
+TEST_CASE("A process whose NCCL does not abort says so, throws its error and ends") {
+  Fake fake;
+  static std::atomic<int> ended{0};
+  const End soon({milliseconds(20), [](int code) { ended += code; }});
+  const LogLines log;
+  fake.set_abort(2);
+  fake.fail("Send", 1);
+  const std::vector<std::string> errors = moved(2);
+  CHECK(contains(errors[1], "6 [ranks] NCCL: gather: got status 4"));
+  CHECK(errors[0] == concat("6 [ranks] rank 1 ended: ", errors[1].substr(2)));
+  const auto wait_until = [](const auto& done) {
+    while (!done()) std::this_thread::sleep_for(milliseconds(1));
+  };
+  wait_until([] { return ended == 2 * 6; });
+  CHECK(std::count(
+            log.lines.begin(), log.lines.end(),
+            "[ranks] NCCL: ncclCommAbort did not return in 0.02 s: this process ends in 0.02 s, unless it does") == 2);
+  fake.set_abort(0);
+  wait_until([&] { return fake.set_abort(0) == 2; });
 }
 
 TEST_CASE("Runs whose gradients go from device to device come to the state of one process on the CPU") {

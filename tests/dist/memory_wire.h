@@ -59,6 +59,7 @@ class MemoryWire final : public detail::Wire {
 
   void send(int64_t to, int tag, std::span<const std::byte> bytes, int64_t id) override {
     const std::lock_guard lock(net_->mutex);
+    if (net_->silent[static_cast<size_t>(rank_)] != 0) return;
     net_->longest = std::max(net_->longest, bytes.size());
     MemoryNet::Sent sent{bytes, {}, id};
     if (bytes.size() <= 4096) {

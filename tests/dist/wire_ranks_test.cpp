@@ -153,6 +153,35 @@ TEST_CASE("a process that is asked to end sees which rank is gone, and waits for
           "6 [ranks] rank 1 is gone: no answer in 0.3 s after this process was asked to end, in exchange 2");
 }
 
+// Two ranks: on a busy machine a third might answer late.
+TEST_CASE(
+    "a process that is gone while devices move bytes is named after the limit, or once this one is asked to end") {
+  const auto error_of_0 = [](const detail::WireOptions& options) {
+    const MemoryRanks ranks(2, milliseconds(1000));
+    ranks.make_silent(1);
+    const auto made = ranks.communicators(options);
+    return error_of([&] {
+      for (;; std::this_thread::sleep_for(milliseconds(1))) made[0]->check();
+    });
+  };
+  const milliseconds short_time(100);
+  CHECK(error_of_0({.timeout = milliseconds(400), .gone = short_time, .drain = short_time}) ==
+        "[ranks] no answer from rank 1 in 0.4 s, in a movement between devices");
+  CHECK(
+      error_of_0({.stop = [] { return true; }, .gone = short_time, .drain = short_time}) ==
+      "[ranks] rank 1 is gone: no answer in 0.1 s after this process was asked to end, in a movement between devices");
+}
+
+TEST_CASE("a process that answers ends no movement between devices, however long it lasts") {
+  const MemoryRanks ranks(2);
+  const detail::WireOptions options{
+      .timeout = milliseconds(1), .stop = [] { return true; }, .gone = milliseconds(1000)};
+  const auto made = ranks.communicators(options);
+  const auto begin = detail::Clock::now();
+  for (; detail::Clock::now() - begin < 3 * options.gone; std::this_thread::sleep_for(milliseconds(1)))
+    made[0]->check();
+}
+
 TEST_CASE("a wire that cannot be opened, or fails, is an error of the rank") {
   detail::WireThread thread(
       "memory", []() -> std::unique_ptr<detail::Wire> { throw std::runtime_error("no memory today"); }, [](int) {},

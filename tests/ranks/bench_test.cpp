@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "bitgrad/base/json.h"
+#include "ranks/launch_line.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
@@ -13,11 +14,11 @@ using namespace bitgrad::test;
 
 namespace {
 
-ProcessResult bench_ranks(std::vector<std::string> arguments) {
-  const std::vector<std::string> line{
-      BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", "2", build_path("bin/bench_ranks")};
-  arguments.insert(arguments.begin(), line.begin(), line.end());
-  return run_program(arguments);
+ProcessResult bench_ranks(const std::vector<std::string>& arguments) {
+  std::vector<std::string> line = mpirun(2);
+  line.push_back(build_path("bin/bench_ranks"));
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  return run_program(line);
 }
 
 }  // namespace

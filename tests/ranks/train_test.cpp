@@ -9,6 +9,7 @@
 #include "apps/digits_net.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "ranks/launch_line.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
@@ -35,7 +36,7 @@ Words joined(Words a, const Words& b) {
 // The command line of `ranks` processes; 1: without mpirun.
 Words train_on(int ranks, const Words& words) {
   Words line;
-  if (ranks > 1) line = {BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
+  if (ranks > 1) line = mpirun(ranks);
   return joined(joined(line, {build_path("bin/bitgrad"), "train"}), words);
 }
 
@@ -61,6 +62,20 @@ std::string result_of(const std::string& run) {
     text += j.dump() + '\n';
   }
   return text;
+}
+
+// The ranks: MPICH's launcher has a process between.
+std::vector<int> processes_below(int launcher) {
+  std::vector<int> found;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(launcher) + "/task")) {
+    std::istringstream children(slurp(task.path().string() + "/children"));
+    for (int id = 0; children >> id;) {
+      const bool rank = slurp("/proc/" + std::to_string(id) + "/comm") == "bitgrad\n";
+      const std::vector<int> more = rank ? std::vector{id} : processes_below(id);
+      found.insert(found.end(), more.begin(), more.end());
+    }
+  }
+  return found;
 }
 
 const Words kShared = {"net.yaml",         "quant.recipe=w4a4", "batch.micro=5",   "batch.sum=tree",
@@ -123,11 +138,7 @@ TEST_CASE("SIGTERM of one process stops all at one step, saved") {
     if (run.ended()) FAIL(run.wait().err);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  std::vector<int> processes;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(run.id()) + "/task")) {
-    std::istringstream children(slurp(task.path().string() + "/children"));
-    for (int id = 0; children >> id;) processes.push_back(id);
-  }
+  const std::vector<int> processes = processes_below(run.id());
   REQUIRE(processes.size() == 2);
   ::kill(processes[1], SIGTERM);
   const ProcessResult end = run.wait();
@@ -146,12 +157,12 @@ TEST_CASE("what one process cannot do ends all with its code") {
   INFO(batch.out << batch.err);
   CHECK(batch.code == 2);
   CHECK(contains(batch.err, "[ranks] 2 ranks share the microbatches of a step"));
-  const ProcessResult other =
-      run_program({BITGRAD_MPIRUN, "--oversubscribe", "-n", "2", build_path("bin/bitgrad"), "inspect", "run"});
+  const ProcessResult other = run_program(joined(mpirun(2), {build_path("bin/bitgrad"), "inspect", "run"}));
   CHECK(other.code == 2);
-  CHECK(contains(other.err, "[inspect] runs as one process: a launcher has started 2 (OMPI_COMM_WORLD_RANK)"));
+  CHECK(contains(other.err,
+                 bitgrad::concat("[inspect] runs as one process: a launcher has started 2 (", kRankVariable, ')')));
   const ProcessResult apart = run_program(
-      {BITGRAD_MPIRUN, "--oversubscribe", "-n", "2", "-x", "BITGRAD_RANKS=off", build_path("bin/bitgrad"), "recipes"});
+      joined(joined(mpirun(2), with_variable("BITGRAD_RANKS", "off")), {build_path("bin/bitgrad"), "recipes"}));
   CHECK(apart.code == 0);
   const ProcessResult both = train(folder, 2, joined(kShared, {"--ranks", "2", "--out", "both"}));
   CHECK(both.code == 2);
@@ -159,9 +170,8 @@ TEST_CASE("what one process cannot do ends all with its code") {
   CHECK(batch.err.find("[ranks] 2 ranks share") == batch.err.rfind("[ranks] 2 ranks share"));  // said once
   REQUIRE(train(folder, 1, joined(kShared, {"train.stop=1 epochs", "--out", "run"})).code == 0);
   const Words rank{build_path("bin/bitgrad"), "train", "--resume", "run", "train.stop=2 epochs"};
-  const Words mpirun{BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", "1"};
-  const ProcessResult place = run_program(
-      joined(joined(joined(mpirun, rank), {":", "-n", "1", "-x", "TMPDIR=/missing"}), rank), {}, folder.file(""));
+  const Words second = joined({":", "-n", "1"}, with_variable("TMPDIR", "/missing"));
+  const ProcessResult place = run_program(joined(joined(joined(mpirun(1), rank), second), rank), {}, folder.file(""));
   INFO(place.out << place.err);
   CHECK(place.code != 0);
   CHECK(contains(place.err, "error: [ranks] /missing/"));
@@ -191,11 +201,10 @@ TEST_CASE("ranks share the batches of an evaluation, and print what one process 
   CHECK(missing.out.empty());
   CHECK(once(missing.err, "nowhere"));
   // Rank 1 has the data, and not the run: rank 0 sends it.
-  const Words mpirun{BITGRAD_MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", "1"};
   const auto apart = [&](const Words& second) {
     const Words rank{build_path("bin/bitgrad"), "eval"};
     return run_program(
-        joined(joined(joined(joined(mpirun, rank), {"run", "--json"}), {":", "-n", "1"}), joined(rank, second)), {},
+        joined(joined(joined(joined(mpirun(1), rank), {"run", "--json"}), {":", "-n", "1"}), joined(rank, second)), {},
         folder.file(""));
   };
   CHECK(apart({"nowhere", "--json"}).out == one.out);

@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     if (argc > 2)
-      std::ofstream(concat(argv[2], '/', std::getenv("OMPI_COMM_WORLD_RANK")))
+      std::ofstream(concat(argv[2], '/', find_launch().value().rank))
           << static_cast<int>(error.code()) << ' ' << error.what();
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
