@@ -7,6 +7,7 @@ Prints the texts that `bitgrad generate RUN` is compared with, as JSON.
 """
 
 import copy
+import gc
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ import threading
 import time
 
 import bitgrad
-from bitgrad import _calls
+from bitgrad import _calls, _text
 
 run, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 
@@ -86,6 +87,9 @@ def interrupt(number, frame):
 
 
 signal.signal(signal.SIGINT, interrupt)
+del stream
+gc.collect()
+gc.disable()  # an interrupted call leaves nothing to the collector, which would close it anywhere
 for i in range(12):
     seen.clear()
 
@@ -100,6 +104,8 @@ for i in range(12):
     thread.join()
     assert seen.index(None) == len(seen) - 1 >= i, seen
     assert signal.getsignal(signal.SIGINT) is interrupt
+    assert not any(isinstance(other, _text.Stream) for other in gc.get_objects()), "held by a cycle"
+gc.enable()
 assert model.generate("to be", tokens=40, temperature=0) == greedy
 
 for options, words in (

@@ -103,17 +103,17 @@ class Call:
     def run(self, function: Callable[..., int], arguments: tuple[Any, ...]) -> int:
         """Its code; raises what was raised meanwhile."""
         global _depth
-        _at_work.add(self)
         main = False
         try:
-            if _ending:
-                raise RuntimeError("bitgrad: the interpreter ends")
             main = _in_main_thread()
             if main:
                 _depth += 1
                 if _depth == 1:
                     _kept.clear()
                     _hold_signals()
+            _at_work.add(self)
+            if _ending:
+                raise RuntimeError("bitgrad: the interpreter ends")
             code = function(*arguments)
         finally:
             _at_work.discard(self)
@@ -121,12 +121,17 @@ class Call:
                 _depth -= 1
                 if _depth == 0:
                     _release_signals()
-        if main and _kept and not self.raised:
-            self.raised.append(_kept[0])
-        if main and _depth == 0:
-            _kept.clear()
-        if self.raised:
-            raise self.raised[0]
+        errors, self.raised = self.raised, []
+        if main:
+            errors += _kept
+            errors.sort(key=lambda error: isinstance(error, Exception))  # first Ctrl-C and what else ends a program
+            if _depth == 0:
+                _kept.clear()
+        if errors:
+            try:
+                raise errors[0]
+            finally:
+                del errors  # its frames hold handles, which the collector would close later, anywhere
         return code
 
 
