@@ -19,7 +19,7 @@ void run_script(const std::string& name, const std::vector<std::string>& argumen
                                               {"PYTHONDONTWRITEBYTECODE", "1"},
                                               {"BITGRAD_LIBRARY", build_path("lib/libbitgrad_c.so")}});
   if (r.code == kAbsent || r.code == 127) {
-    WARN("skipped: no numpy in " + python() + ". Set BITGRAD_PYTHON");
+    WARN("skipped: no numpy or transformers in " + python() + ". Set BITGRAD_PYTHON");
     return;
   }
   INFO(r.out << r.err);
@@ -36,4 +36,10 @@ TEST_CASE("Python: arrays that hide, name or merge values, and wrong arguments, 
 TEST_CASE("Python: models, runs and loops find the columns of a table by name, as those of a CSV file") {
   const TempDir temp;
   run_script("python_tables.py", {temp.path(), build_path("bin/bitgrad")});
+}
+
+TEST_CASE("Python: conversations become ids and labels by a template of transformers, and a run reads them") {
+  const TempDir temp;
+  run_script("python_chat.py",
+             {temp.path(), build_path("bin/bitgrad"), source_path("tests/golden/tokenizers/gpt2.json")});
 }

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from . import _native
 from ._arrays import Array
+from ._chat import tokenize_chat
 from ._config import Path
 from ._model import Model, open
 from ._native import DataError, Error, NonFiniteError, UsageError
@@ -25,6 +26,7 @@ from ._training import Learner, Trainer
 __all__ = [
     "Array", "DataError", "Error", "Evaluation", "Event", "Form", "Learner", "Model", "NonFiniteError", "Output",
     "Result", "Step", "Stream", "Text", "Token", "Trainer", "UsageError", "load_plugin", "open", "set_threads", "threads",
+    "tokenize_chat",
 ]  # fmt: skip
 __version__: str = _native.function("version")().decode().split(" ")[0]
 
