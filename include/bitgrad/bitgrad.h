@@ -29,6 +29,7 @@
 #include "bitgrad/data/chat.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
+#include "bitgrad/data/missing_data.h"
 #include "bitgrad/data/npz.h"
 #include "bitgrad/data/picture.h"
 #include "bitgrad/data/samples.h"

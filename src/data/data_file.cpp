@@ -10,6 +10,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/data/missing_data.h"
 #include "bitgrad/data/picture.h"
 
 namespace bitgrad {
@@ -30,9 +31,9 @@ std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetS
   if (!file_system().exists(full)) {
     const std::string twin = full.ends_with(".gz") ? full.substr(0, full.size() - 3) : full + ".gz";
     const std::string hint = file_system().exists(twin) ? concat(" There is '", printable(twin), "'.") : std::string();
-    fail_with(ErrorCode::kData, where, named, ": no such file. '", printable(path),
-              "' was looked up under data.root = '", spec.root.empty() ? "." : printable(spec.root),
-              "'; set data.root or BITGRAD_DATA to the folder that holds it.", hint);
+    throw MissingData(concat('[', where, "] ", named, ": no such file. '", printable(path),
+                             "' was looked up under data.root = '", spec.root.empty() ? "." : printable(spec.root),
+                             "'; set data.root or BITGRAD_DATA to the folder that holds it.", hint));
   }
   return file_system().open_read(full);
 }

@@ -15,8 +15,8 @@ namespace bitgrad::data {
 std::string data_path(const std::string& root, const std::string& path);
 
 // Opens the file at `path`, the value of `key`. Throws Error(kData) that begins with `where` if the path is a folder
-// (the message says that `expected` was expected), missing (suggests the same name with or without .gz if that exists),
-// or not a regular file.
+// (the message says that `expected` was expected), missing (MissingData; suggests the same name with or without .gz if
+// that exists), or not a regular file.
 std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetSpec& spec, const std::string& key,
                                           const std::string& path, std::string_view expected);
 

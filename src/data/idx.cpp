@@ -329,7 +329,8 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   values.check();
   // Labels first: they are small, so a mistake in them is reported at once.
   TargetFile targets(spec);
-  const int64_t vocabulary = ArrayKeys(spec).vocabulary;
+  const ArrayKeys keys(spec);
+  const int64_t vocabulary = keys.vocabulary;
   IdxFile images(spec, "images", spec.images);
   read_header(images,
               vocabulary > 0 ? Form{{kUint8, kInt8, kInt16, kInt32}, 1, kMostDimensions, "ids"} : images_form());
@@ -345,13 +346,16 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   if (vocabulary > 0) {
     std::vector<int64_t> shape = inner_dims(images);
     if (shape.empty()) shape = {1};
-    return ImageDataset::of_ids(images.path, std::move(shape), vocabulary, ids_of(images, vocabulary), std::move(read));
+    return keys.marked(
+        ImageDataset::of_ids(images.path, std::move(shape), vocabulary, ids_of(images, vocabulary), std::move(read)),
+        spec);
   }
   const bool pixels = images.type.code == kUint8;
   TrackedBytes samples = samples_of(images);
   if (!pixels) apply_values(values, channels_of(inner_dims(images)), samples);
-  return std::make_unique<ImageDataset>(images.path, inner_dims(images), values, std::move(samples),
-                                        pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
+  return keys.marked(std::make_unique<ImageDataset>(images.path, inner_dims(images), values, std::move(samples),
+                                                    pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read)),
+                     spec);
 }
 
 IdxValues read_idx_values(const std::string& path, InputFile& file) {

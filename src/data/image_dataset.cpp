@@ -121,18 +121,64 @@ void ImageDataset::sample_ids(int64_t index, int32_t* x, int32_t* label) const {
   vocabulary_ > 0 ? one_class_example(index, x, label) : Dataset::sample_ids(index, x, label);
 }
 
+void ImageDataset::mark_anomalies(std::string_view where, int64_t normal, bool alone) {
+  require(targets_.form.classes > 0 && targets_.form.shape.rank() == 0, where, "normal_class: got ", normal,
+          ", which is for labels [n], a class per sample; ", name_, " has ",
+          targets_.form.classes > 0 ? "labels of positions" : "values as targets");
+  require(normal < targets_.form.classes, where, "normal_class: got ", normal, ", expected 0 .. ",
+          targets_.form.classes - 1, ", or -1 for none");
+  std::vector<int64_t> kept;
+  std::vector<float> anomalies;
+  kept.reserve(static_cast<size_t>(size_));
+  anomalies.reserve(static_cast<size_t>(size_));
+  for (int64_t i = 0; i < size_; ++i) {
+    int32_t label = 0;
+    widen_stored(targets_.data.data(), targets_.stored, i, 1, &label);
+    if (alone && label != normal) continue;
+    kept.push_back(i);
+    anomalies.push_back(label == normal ? 0.0f : 1.0f);
+  }
+  if (kept.empty())
+    fail_with(ErrorCode::kData, where, "normal_class: no sample of ", name_, " has the class ", normal, ".");
+  if (std::ssize(kept) < size_) {
+    const int64_t row = features_ * element_bytes(stored_);
+    TrackedBytes samples(std::ssize(kept) * row, MemoryKind::kDataset);
+    for (size_t i = 0; i < kept.size(); ++i)
+      std::memcpy(samples.data() + static_cast<int64_t>(i) * row, samples_.data() + kept[i] * row,
+                  static_cast<size_t>(row));
+    samples_ = std::move(samples);
+    size_ = std::ssize(kept);
+  }
+  TrackedBytes targets(size_ * int64_t{sizeof(float)}, MemoryKind::kDataset);
+  std::memcpy(targets.data(), anomalies.data(), static_cast<size_t>(targets.size()));
+  targets_ = {std::move(targets), StoredAs::kFloat, {.shape = Shape{1}, .classes = 0}};
+}
+
 std::vector<Key> array_keys() {
   return {vocabulary_key(),
           {.name = "ignore_label",
            .type = Key::Type::kInt,
            .range = "[-2147483648, 2147483647]",
            .standard = "-100",
-           .doc = "labels [n, positions]: the label of a position that counts nowhere, such as a prompt"}};
+           .doc = "labels [n, positions]: the label of a position that counts nowhere, such as a prompt"},
+          {.name = "normal_class",
+           .type = Key::Type::kInt,
+           .range = "[-1, 65535]",
+           .standard = "-1",
+           .doc = "detection of anomalies: targets are 0 for this class and 1 for all others, and data.train has the "
+                  "samples of this class alone; -1: targets are the classes"}};
 }
 std::vector<Key> memory_keys() { return {vocabulary_key()}; }
 
 ArrayKeys::ArrayKeys(const DatasetSpec& spec)
-    : vocabulary(spec.keys.integer("vocabulary")), ignore(spec.keys.integer("ignore_label")) {}
+    : vocabulary(spec.keys.integer("vocabulary")),
+      ignore(spec.keys.integer("ignore_label")),
+      normal(spec.keys.integer("normal_class")) {}
+
+std::unique_ptr<Dataset> ArrayKeys::marked(std::unique_ptr<ImageDataset> data, const DatasetSpec& spec) const {
+  if (normal >= 0) data->mark_anomalies(concat("data.", spec.format), normal, spec.split == "train");
+  return data;
+}
 
 void ArrayKeys::check_labels(std::string_view where, bool positions) const {
   require(positions || ignore == kIgnoredClass, where, "ignore_label: got ", ignore,

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -100,6 +102,10 @@ class ImageDataset final : public Dataset {
     feature_names_ = std::move(features);
     notes_ = std::move(notes);
   }
+  // Detection of anomalies: targets become values [1], 0 for class `normal` and 1 for the others. `alone`: the samples
+  // of that class alone. Throws Error beginning with `where` if targets are not one class per sample, there is no such
+  // class, or no sample of it.
+  void mark_anomalies(std::string_view where, int64_t normal, bool alone);
   void sample(int64_t index, float* x, int32_t* label) const override;
   void sample_ids(int64_t index, int32_t* x, int32_t* label) const override;
   void example(int64_t index, void* x, void* target) const override;
@@ -121,11 +127,14 @@ class ImageDataset final : public Dataset {
   std::vector<float> table_;  // [tables, 256]: value of every byte
 };
 
-// What array_keys() say: ids below `vocabulary` (0: samples are values), and the label that does not count.
+// What array_keys() say: ids below `vocabulary` (0: samples are values), the label that does not count, and the class
+// that is normal (-1: targets stay classes).
 struct ArrayKeys {
   explicit ArrayKeys(const DatasetSpec& spec);
   int64_t vocabulary = 0;
-  int64_t ignore = kIgnoredClass;
+  int64_t ignore = kIgnoredClass, normal = -1;
+  // The data set, by mark_anomalies if there is a normal class; data.train then has its samples alone.
+  std::unique_ptr<Dataset> marked(std::unique_ptr<ImageDataset> data, const DatasetSpec& spec) const;
   // Throws Error if `ignore` was set for labels [n], of which every one counts.
   void check_labels(std::string_view where, bool positions) const;
 };

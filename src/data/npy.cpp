@@ -289,7 +289,8 @@ TrackedBytes read_ids(OpenedNpy& opened, int64_t vocabulary) {
 }  // namespace
 
 std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
-  const int64_t vocabulary = ArrayKeys(spec).vocabulary;
+  const ArrayKeys keys(spec);
+  const int64_t vocabulary = keys.vocabulary;
   const PixelValues values(spec);
   values.check();
   const NpyArrays arrays(spec);
@@ -304,7 +305,8 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   if (vocabulary > 0) {
     ImageDataset::Targets read = targets.read();
     TrackedBytes ids = read_ids(images, vocabulary);
-    return ImageDataset::of_ids(images.what, std::move(shape), vocabulary, std::move(ids), std::move(read));
+    return keys.marked(ImageDataset::of_ids(images.what, std::move(shape), vocabulary, std::move(ids), std::move(read)),
+                       spec);
   }
   values.check(channels_of(shape));
   ImageDataset::Targets read = targets.read();
@@ -312,8 +314,10 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   warn_of_values(array);
   TrackedBytes samples = array.bytes() ? std::move(array.raw) : array.floats(MemoryKind::kDataset);
   if (!array.bytes()) apply_values(values, channels_of(shape), samples);
-  return std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),
-                                        array.bytes() ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
+  return keys.marked(
+      std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),
+                                     array.bytes() ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read)),
+      spec);
 }
 
 std::unique_ptr<Dataset> make_npz_dataset(const DatasetSpec& spec) { return make_npy_dataset(spec); }

@@ -155,6 +155,13 @@ class FirstSamples final : public PartBase {
   std::unique_ptr<Dataset> all_;
 };
 
+std::unique_ptr<Dataset> part_of(std::shared_ptr<const Dataset> all, std::vector<int64_t> indices, SplitPart part) {
+  const StoredSamples stored = all->stored();
+  if (stored.codes == nullptr || stored.labels == nullptr)
+    return std::make_unique<PartView>(std::move(all), std::move(indices), part);
+  return std::make_unique<PartCopy>(*all, stored, indices, part);
+}
+
 }  // namespace
 
 std::vector<int64_t> split_indices(int64_t n, double fraction, uint64_t seed, SplitPart part) {
@@ -175,10 +182,23 @@ std::vector<int64_t> split_indices(int64_t n, double fraction, uint64_t seed, Sp
 std::unique_ptr<Dataset> split_samples(std::shared_ptr<const Dataset> all, double fraction, uint64_t seed,
                                        SplitPart part) {
   std::vector<int64_t> indices = split_indices(all->size(), fraction, seed, part);
-  const StoredSamples stored = all->stored();
-  if (stored.codes == nullptr || stored.labels == nullptr)
-    return std::make_unique<PartView>(std::move(all), std::move(indices), part);
-  return std::make_unique<PartCopy>(*all, stored, indices, part);
+  return part_of(std::move(all), std::move(indices), part);
+}
+
+std::unique_ptr<Dataset> normal_samples(std::shared_ptr<const Dataset> all) {
+  require(all->classes() == 0 && all->target_form().shape.numel() == 1, "data", all->name(),
+          ": targets are not one value per sample.");
+  std::vector<uint8_t> x(static_cast<size_t>(all->features()) * sizeof(float));  // or ids, as large
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < all->size(); ++i) {
+    float target = 0;
+    all->example(i, x.data(), &target);
+    if (target == 0) indices.push_back(i);
+  }
+  if (indices.empty())
+    fail_with(ErrorCode::kData, "data", "normal_class: the part of ", all->name(),
+              " that data.valid.fraction leaves for training has no normal sample.");
+  return part_of(std::move(all), std::move(indices), SplitPart::kTrain);
 }
 
 std::unique_ptr<Dataset> first_samples(std::unique_ptr<Dataset> all, int64_t limit) {

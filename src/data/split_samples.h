@@ -22,6 +22,10 @@ std::vector<int64_t> split_indices(int64_t n, double fraction, uint64_t seed, Sp
 std::unique_ptr<Dataset> split_samples(std::shared_ptr<const Dataset> all, double fraction, uint64_t seed,
                                        SplitPart part);
 
+// The samples of `all` whose target is 0, of targets that mark anomalies: one value each. Throws Error(kData) if there
+// are none.
+std::unique_ptr<Dataset> normal_samples(std::shared_ptr<const Dataset> all);
+
 // Samples 0 .. limit-1 of `all`. Throws Error(kUsage) if the limit is below 1 or above the size of `all`.
 std::unique_ptr<Dataset> first_samples(std::unique_ptr<Dataset> all, int64_t limit);
 

@@ -20,18 +20,28 @@ bool reads_whole(const DataSection& all, const DatasetConfig& section) {
   return section.file != all.train.file || !(shares(all.valid) || shares(all.test));
 }
 
-// A table for evaluation is read by the plan of the training table: another wish for its columns would not be met.
+constexpr std::string_view kNormalClass = "normal_class";
+
+// Keys that data.train decides, such as those of the plan of its table, may not differ in other data. Those of a plan
+// may be left out there; normal_class may not, in data of any format that has it.
 void check_like_train(const DataSection& all, const DatasetConfig& section) {
-  if (section.format != all.train.format || section.fraction > 0) return;
-  const DatasetFormat& format = format_of(section);
+  if (section.fraction > 0) return;
+  const auto decides = [](const DatasetFormat& format, const std::string& key) {
+    return std::find(format.of_training.begin(), format.of_training.end(), key) != format.of_training.end();
+  };
+  const DatasetFormat &format = format_of(section), &trained = format_of(all.train);
   for (const Key& key : format.keys) {
-    if (std::find(format.of_training.begin(), format.of_training.end(), key.name) == format.of_training.end()) continue;
-    const auto value = [&](const DatasetConfig& c) {
-      return c.keys.contains(key.name) ? c.keys.text(key.name) : key.standard;
+    if (!decides(format, key.name) || !decides(trained, key.name)) continue;
+    const auto value = [&](const DatasetConfig& c) -> std::string {
+      if (!c.keys.contains(key.name)) return key.standard;
+      const std::string* const text = c.keys.find_text(key.name);
+      return text != nullptr ? *text : concat(c.keys.integer(key.name));
     };
     const std::string own = value(section), train = value(all.train);
-    require(own == train || own == key.standard, "data", key.name, ": got '", own, "' for ", section.file,
-            ", data.train has '", train, "': a table is read by the plan of the training table. Leave it out here");
+    const bool may_lack = key.name != kNormalClass;
+    require(own == train || (may_lack && own == key.standard), "data", key.name, ": got '", own, "' for ", section.file,
+            section.images, ", data.train has '", train, "', which is for all data of the run. ",
+            may_lack ? "Leave it out here, or write the same" : "Write the same here");
   }
 }
 
@@ -40,6 +50,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
   const DataSection& all = config.data;
   DatasetSpec spec = section;
   spec.root = all.root;
+  if (spec.split.empty()) spec.split = &section == &all.train ? "train" : "test";  // no key of this format
   spec.tokenizer = all.tokenizer;
   spec.chat = all.chat;
   spec.vocabulary_file = all.train.file;
@@ -82,8 +93,13 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
     if (is_part) spec.split = "valid", spec.limit = 0;
     return make_dataset(spec);
   }
-  return data::split_samples(make_dataset(spec), fraction, static_cast<uint64_t>(config.run.seed),
-                             is_part ? data::SplitPart::kValid : data::SplitPart::kTrain);
+  const auto part = is_part ? data::SplitPart::kValid : data::SplitPart::kTrain;
+  // Anomalies are held out as well: all samples are split, and data.train keeps the normal ones of its part.
+  const std::string normal(kNormalClass);
+  const bool anomalies = spec.keys.contains(normal) && spec.keys.integer(normal) >= 0;
+  if (anomalies) spec.split = "test";
+  auto out = data::split_samples(make_dataset(spec), fraction, static_cast<uint64_t>(config.run.seed), part);
+  return anomalies && is_rest ? data::normal_samples(std::move(out)) : std::move(out);
 }
 
 void take_counted_classes(RunConfig& config, const Dataset& train) {

@@ -380,7 +380,8 @@ TEST_CASE("Keys that every data set or scheme has cannot be redefined") {
     // Keys of one format alone: those of the plugin's, of tokens, of jsonl, of arrays, and of csv.
     constexpr std::string_view kOfFormats =
         " points rings noise stored vocabulary order stride documents end target target_is ignore categories missing "
-        "header separator channels ignore_label mask fill names decimal pack loss_on too_long ";
+        "header separator channels ignore_label mask fill names decimal pack loss_on too_long "
+        "normal_class ";
     if (kOfFormats.find(' ' + name + ' ') != kOfFormats.npos) continue;
     DatasetFormat format;
     format.name = "taker";

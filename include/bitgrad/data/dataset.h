@@ -136,7 +136,8 @@ struct Normalization {
 };
 
 // Parameters for creating a data set. dataset_fields.inc lists those that keys of a configuration set. A format reads
-// the fields named in its DatasetFormat and ignores the others.
+// the fields named in its DatasetFormat and ignores the others. Give `split` "test" to open test data with the key
+// normal_class: split "train", the default, has the samples of that class alone, without the anomalies.
 struct DatasetSpec {
   std::string format = {};           // a registered name
   std::string images = {};           // path, absolute or relative to `root`
