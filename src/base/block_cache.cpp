@@ -131,6 +131,7 @@ void* BlockCache::take_kept(int64_t size) {
 
 void* BlockCache::acquire(int64_t bytes) {
   const int64_t size = class_bytes(bytes);
+  int64_t whole = size;
   Free* surplus = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -139,6 +140,7 @@ void* BlockCache::acquire(int64_t bytes) {
       return kept;
     }
     ++misses_;
+    whole = system_size(size);
     used_ += size;
     if (over_bound()) {
       surplus = pop_all();
@@ -146,19 +148,31 @@ void* BlockCache::acquire(int64_t bytes) {
     }
   }
   release_all(surplus);
-  return fetch(size);
+  return fetch(size, whole);
 }
 
-void* BlockCache::fetch(int64_t size) {
-  void* data = system_block(size);
+// The size of the system block for a request of `size` that no cached piece serves.
+int64_t BlockCache::system_size(int64_t size) const {
+  const bool shares = kKeeps && size >= kPieceBytes && size < kHugeBytes && used_ >= kSharesFrom;
+  return shares ? kHugeBytes : size;
+}
+
+void* BlockCache::fetch(int64_t size, int64_t system_size) {
+  void* data = system_block(system_size);
   if (data == nullptr) {
     trim();
-    data = system_block(size);
+    data = system_block(system_size = size);
   }
   const std::lock_guard lock(mutex_);
-  if (data != nullptr && kKeeps && size >= kPieceBytes && new_piece(data, size) == nullptr) {
-    std::free(data);
-    data = nullptr;
+  if (data != nullptr && kKeeps && size >= kPieceBytes) {
+    Piece* const piece = new_piece(data, system_size);
+    if (piece == nullptr) {
+      std::free(data);
+      data = nullptr;
+    } else {
+      split(*piece, size);
+      used_ += piece->size - size;
+    }
   }
   if (data == nullptr) {
     used_ -= size;

@@ -15,7 +15,9 @@
 // may exceed the bound.
 //
 // System blocks of kHugeBytes and more request huge pages where available: they start on a huge page and their size is
-// rounded up to multiples of 2 MiB. Sanitized builds cache nothing, so that use after release is detected.
+// rounded up to multiples of 2 MiB. Once kSharesFrom bytes are in use, smaller requests for pieces come from system
+// blocks of that size too: weights and caches of a few hundred KiB each, read once per token, otherwise spend as long
+// in page walks as in reading. Sanitized builds cache nothing, so that use after release is detected.
 #pragma once
 
 #include <algorithm>
@@ -46,6 +48,7 @@ class BlockCache {
   static constexpr int64_t kSlack = int64_t{8} << 20;
   static constexpr int64_t kHugeBytes = int64_t{4} << 20;
   static constexpr int64_t kPieceBytes = int64_t{64} << 10;
+  static constexpr int64_t kSharesFrom = kHugeBytes;
 
   BlockCache() = default;
   BlockCache(const BlockCache&) = delete;
@@ -81,8 +84,9 @@ class BlockCache {
   static int class_of(int64_t units);
   static int class_below(int64_t size);
   static void release_all(Free* list) noexcept;
-  void* fetch(int64_t size);
+  void* fetch(int64_t size, int64_t system_size);
   // All functions below need the lock.
+  int64_t system_size(int64_t size) const;
   bool over_bound() const { return used_ + kept_ > bound(); }
   int64_t bound() const { return peak_ + kSlack + peak_ / 64 * std::min<int64_t>(returns_, 16); }
   void* take_kept(int64_t size);

@@ -214,6 +214,34 @@ TEST_CASE(
   CHECK(cache.kept() <= peak + peak / 4 + BlockCache::kSlack);
 }
 
+TEST_CASE("requests of pieces share system blocks once much is in use") {
+  if (!kKeeps) return;
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  BlockCache cache;
+  void* const early = cache.acquire(kMiB);
+  CHECK(cache.kept() == 0);  // little is in use: a block of its own
+  void* const much = cache.acquire(BlockCache::kSharesFrom);
+  const int64_t before = cache.misses();
+  std::vector<char*> shared;
+  shared.reserve(4);
+  for (int i = 0; i < 4; ++i) {
+    shared.push_back(static_cast<char*>(cache.acquire(kMiB)));
+    CHECK(cache.kept() == (3 - i) * kMiB);
+  }
+  CHECK(cache.misses() == before + 1);
+  CHECK(reinterpret_cast<uintptr_t>(shared[0]) % (2 * kMiB) == 0);
+  for (int i = 1; i < 4; ++i) CHECK(shared[static_cast<size_t>(i)] == shared[0] + i * kMiB);
+  for (char* block : shared) cache.release(block, kMiB);
+  CHECK(cache.kept() == 4 * kMiB);
+  void* const whole = cache.acquire(4 * kMiB);  // the pieces are one block again
+  CHECK(whole == shared[0]);
+  cache.release(whole, 4 * kMiB);
+  cache.release(much, BlockCache::kSharesFrom);
+  cache.release(early, kMiB);
+  cache.trim();
+  CHECK(cache.kept() == 0);
+}
+
 TEST_CASE("pieces never overlap, and are all given back") {
   BlockCache cache;
   const RandomStream draws{5, Purpose::kUser, 1, 0};

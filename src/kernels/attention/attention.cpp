@@ -43,13 +43,15 @@ class ForwardTile {
     std::fill_n(sums_, sums_size(), 0.0f);
     std::fill_n(state_, args_.shape.group() * rows_, State{});
     const int64_t start = args_.shape.start(sample_, begin_);  // no row sees a key before this one
-    for (int64_t key = start / kAttentionBlock * kAttentionBlock; key < keys; key += kAttentionBlock) {
+    const int64_t first = start / kAttentionBlock * kAttentionBlock;
+    if (in_place_) prefetch_block(first, keys);
+    for (int64_t key = first; key < keys; key += kAttentionBlock) {
       const int64_t end = std::min(key + kAttentionBlock, keys);
+      if (in_place_ && end < keys) prefetch_block(end, keys);
       const float* const columns = columns_of(key, end);
       if (!in_place_) pack_rows(heads_, v_, key, end, values_);
       const Rows<const float> values =
           in_place_ ? Rows<const float>{v_[key], v_.step} : Rows<const float>{values_, heads_.wide()};
-      if (in_place_) prefetch_values(key, end);
       for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, key, columns, values);
     }
     for (int64_t h = 0; h < args_.shape.group(); ++h) finish(h);
@@ -74,10 +76,17 @@ class ForwardTile {
     return columns_;
   }
 
-  // Rows of one head are pieces between those of others: no hardware expects them.
-  void prefetch_values(int64_t key, int64_t end) const {
+  // Keys and values of one head are pieces between those of others: no hardware expects them. They are wanted one block
+  // before they are read.
+  void prefetch_block(int64_t key, int64_t keys) const {
+    const int64_t end = std::min(key + kAttentionBlock, keys), dim = args_.shape.dim;
+    if (args_.shape.key_blocks > 0) {
+      const float* const columns = args_.k + args_.shape.of_key_block(sample_, kv_head_, key / kAttentionBlock);
+      for (int64_t c = 0; c < dim; ++c)
+        for (int64_t j = 0; j < end - key; j += kLanes) __builtin_prefetch(columns + c * kAttentionBlock + j, 0, 2);
+    }
     for (int64_t j = key; j < end; ++j)
-      for (int64_t c = 0; c < args_.shape.dim; c += kLanes) __builtin_prefetch(v_[j] + c, 0, 2);
+      for (int64_t c = 0; c < dim; c += kLanes) __builtin_prefetch(v_[j] + c, 0, 2);
   }
 
   // columns: the keys from `key` on; values: their rows of v.
