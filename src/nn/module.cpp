@@ -1,6 +1,7 @@
 #include "bitgrad/nn/module.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <typeinfo>
 
@@ -143,8 +144,12 @@ std::vector<Module::QuantizableAt> Module::quantizables_at(const std::string& ro
   std::vector<QuantizableAt> out;
   for (const auto& q : quantizables_)
     out.push_back({q->name_ == Quantizable::kWeight ? path : path + '.' + q->name_, q.get()});
-  for (auto& c : children_)
-    for (QuantizableAt& at : c.item->quantizables_at(path + '.' + c.name)) out.push_back(std::move(at));
+  static const std::string kOwnPath;  // an initialized module has a path of its own
+  for (auto& c : children_) {
+    std::vector<QuantizableAt> more =
+        c.item->initialized() ? c.item->quantizables_at(kOwnPath) : c.item->quantizables_at(path + '.' + c.name);
+    out.insert(out.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  }
   return out;
 }
 

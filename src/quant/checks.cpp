@@ -41,24 +41,31 @@ std::string_view shown(E x) {
 }
 
 // A member whose line lists names holds one of them.
-void check_names(std::string_view scheme, const QuantSpec& spec, std::string_view member, DType x, std::string names) {
-  std::replace(names.begin(), names.end(), ',', ' ');
-  const std::string all = concat(' ', names, ' ');
-  require(all.find(concat(' ', x, ' ')) != std::string::npos, scheme, member, " with dtype ", spec.dtype, ": got ", x,
-          ", expected ", names.replace(names.rfind(' '), 1, " or "), '.');
+void check_names(std::string_view scheme, const QuantSpec& spec, std::string_view member, DType x,
+                 std::string_view names) {
+  const std::string_view name = x.name();
+  for (size_t at = names.find(name); at != std::string_view::npos; at = names.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at == 0 || names[at - 1] == ',') && (end == names.size() || names[end] == ',')) return;  // for every token
+  }
+  std::string all(names);
+  std::replace(all.begin(), all.end(), ',', ' ');
+  all.replace(all.rfind(' '), 1, " or ");
+  fail(scheme, member, " with dtype ", spec.dtype, ": got ", x, ", expected ", all, '.');
 }
 template <typename T>
 void check_names(std::string_view, const QuantSpec&, std::string_view, const T&, std::string_view) {}
 
 void check_options(std::string_view scheme, const QuantSpec& spec, const Options& legal) {
+  static const QuantSpec kDefaults;
 #define BITGRAD_QUANT_OPTION(member, type, names, ...) check_names(scheme, spec, #member, spec.member, names);
-#define BITGRAD_QUANT_REFUSED(member, is_legal, why)                                                               \
-  require(legal.member || spec.member == QuantSpec().member, scheme, #member " with dtype ", spec.dtype, ": got ", \
-          shown(spec.member), ", expected ", shown(QuantSpec().member), ". " why);
+#define BITGRAD_QUANT_REFUSED(member, is_legal, why)                                                             \
+  require(legal.member || spec.member == kDefaults.member, scheme, #member " with dtype ", spec.dtype, ": got ", \
+          shown(spec.member), ", expected ", shown(kDefaults.member), ". " why);
 #include "bitgrad/quant/scheme_fields.inc"
   require(!spec.reduce_range || spec.dtype.bits() == 8, scheme, "dtype with reduce_range: got ", spec.dtype,
           ", expected one of 8 bits, such as int8.");
-  require(scheme == "pact" || spec.first_clip == QuantSpec().first_clip, scheme,
+  require(scheme == "pact" || spec.first_clip == kDefaults.first_clip, scheme,
           "first_clip is an option of scheme pact: got ", spec.first_clip, '.');
 }
 
